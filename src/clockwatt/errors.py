@@ -1,0 +1,17 @@
+"""The one family of errors a user is shown as a message instead of a traceback."""
+
+
+class ClockwattError(Exception):
+    """Something the user can put right; the message names the file, key or row and the fix."""
+
+
+class ConfigError(ClockwattError):
+    """The configuration says something it may not say."""
+
+
+class DataFileError(ClockwattError):
+    """A data file is missing, damaged, or not of the kind that was expected."""
+
+
+class OutputError(ClockwattError):
+    """A result could not be written (full disk, unwritable folder)."""

@@ -1,0 +1,139 @@
+"""Reading and writing the project's Parquet files: whole or not at all, and never anything foreign."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from clockwatt.errors import DataFileError, OutputError
+
+COMPRESSION = "zstd"
+
+
+@contextlib.contextmanager
+def written_aside(path: Path) -> Iterator[Path]:
+    """Yield a temporary path beside `path`; on success it is renamed to `path`, on any error it is removed.
+
+    Raises
+    ------
+    OutputError
+        If the folder cannot be written or the disk is full. `path` keeps what it held before.
+    """
+    aside: Path | None = None
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle, name = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".part", dir=path.parent)
+        os.close(handle)
+        aside = Path(name)
+        yield aside
+        # mkstemp is private to the user by design; results are shared, so they get what the umask allows
+        aside.chmod(0o666 & ~_umask())
+        with aside.open("rb+") as written:
+            os.fsync(written.fileno())
+        aside.replace(path)
+    except OSError as error:
+        raise OutputError(
+            f"{path}: cannot be written ({error.strerror or error}). "
+            "Free some space or make the folder writable, then run the same command again; nothing was left half-written."
+        ) from error
+    finally:
+        if aside is not None:
+            aside.unlink(missing_ok=True)
+
+
+def write_table(table: pa.Table, path: Path) -> None:
+    """Write `table` to `path` as Parquet, whole or not at all.
+
+    Raises
+    ------
+    OutputError
+        If it cannot be written.
+    """
+    with written_aside(path) as aside:
+        pq.write_table(table, aside, compression=COMPRESSION)
+
+
+def write_text(text: str, path: Path) -> None:
+    """Write `text` to `path` in UTF-8, whole or not at all.
+
+    Raises
+    ------
+    OutputError
+        If it cannot be written.
+    """
+    with written_aside(path) as aside:
+        aside.write_text(text, encoding="utf-8")
+
+
+def open_parquet(path: Path, schema: pa.Schema) -> pq.ParquetFile:
+    """Open a Parquet file and check that it holds rows of the kind `schema` describes.
+
+    Raises
+    ------
+    DataFileError
+        If the file is missing, is no readable Parquet file, or lacks columns of `schema` or has them with another type.
+    """
+    try:
+        parquet = pq.ParquetFile(path)
+    except FileNotFoundError:
+        raise DataFileError(f"{path}: no such file. Run the stage that writes it first.") from None
+    except (pa.ArrowException, OSError) as error:
+        raise DataFileError(
+            f"{path}: not a readable Parquet file ({str(error).splitlines()[0]}). Delete it and run the stage that writes it again."
+        ) from error
+    try:
+        check_schema(path, parquet.schema_arrow, schema)
+    except DataFileError:
+        parquet.close()
+        raise
+    return parquet
+
+
+def read_table(path: Path, schema: pa.Schema, columns: list[str] | None = None) -> pa.Table:
+    """Read a Parquet file of the kind `schema` describes (all of it, or some `columns`).
+
+    Raises
+    ------
+    DataFileError
+        See `open_parquet`; also if a page of the file is damaged.
+    """
+    with open_parquet(path, schema) as parquet:
+        wanted = schema if columns is None else pa.schema([schema.field(name) for name in columns])
+        try:
+            return parquet.read(columns=wanted.names).select(wanted.names).cast(wanted)
+        except (pa.ArrowException, OSError) as error:
+            raise DataFileError(f"{path}: damaged ({str(error).splitlines()[0]}). Delete it and run the stage that writes it again.") from error
+
+
+def check_schema(path: Path, found: pa.Schema, expected: pa.Schema) -> None:
+    """Check that a file's columns include those of `expected`, of the same types.
+
+    Raises
+    ------
+    DataFileError
+        Naming the columns that are missing or of another type.
+    """
+    missing = [name for name in expected.names if name not in found.names]
+    if missing:
+        kind = (expected.metadata or {}).get(b"kind", b"expected").decode()
+        raise DataFileError(
+            f"{path}: holds no {kind} rows: column {', '.join(repr(name) for name in missing[:3])}"
+            f"{f' and {len(missing) - 3} more' if len(missing) > 3 else ''} missing. "
+            "It is another kind of file, or another version of clockwatt wrote it: give the right file or rerun the stage that writes it."
+        )
+    for field in expected:
+        actual = found.field(field.name).type
+        if actual != field.type:
+            raise DataFileError(f"{path}: column {field.name!r} is of type {actual}, not {field.type}. Rerun the stage that writes it.")
+
+
+def _umask() -> int:
+    current = os.umask(0o022)
+    os.umask(current)
+    return current

@@ -1,0 +1,183 @@
+"""What a GPU is to the rest of the project: identity, sensors, settings. NVIDIA and virtual GPUs implement it."""
+
+from __future__ import annotations
+
+import abc
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from clockwatt.errors import ClockwattError
+
+
+class GpuError(ClockwattError):
+    """A GPU or its driver refused; the message says which and why."""
+
+
+class GpuNotFoundError(GpuError):
+    """No such GPU here, or none that this job may use."""
+
+
+class NotSupportedError(GpuError):
+    """This GPU or driver has no such sensor or setting."""
+
+
+class NoPermissionError(GpuError):
+    """The setting needs privileges that this user does not have."""
+
+
+class GpuLostError(GpuError):
+    """The GPU fell off the bus or its driver stopped answering."""
+
+
+@dataclass(frozen=True)
+class GpuIdentity:
+    """Which card this is, and what drives it."""
+
+    name: str  # NVML name, or `virtual NAME`
+    uuid: str
+    driver_version: str
+    cuda_version: str | None  # newest that the driver supports
+    virtual: bool
+
+
+@dataclass(frozen=True)
+class PowerSample:
+    """One sample of the driver's power ring."""
+
+    time_us: int  # the driver's time stamp, µs since the epoch (a virtual GPU: since its start)
+    power_w: float
+
+
+@dataclass(frozen=True)
+class Utilization:
+    """Share of the last sensor period in which anything ran, and in which memory was read or written."""
+
+    gpu_percent: int
+    memory_percent: int
+
+
+THROTTLE_REASONS: dict[int, str] = {
+    0x0000000000000001: "gpu_idle",
+    0x0000000000000002: "applications_clocks_setting",
+    0x0000000000000004: "sw_power_cap",
+    0x0000000000000008: "hw_slowdown",
+    0x0000000000000010: "sync_boost",
+    0x0000000000000020: "sw_thermal_slowdown",
+    0x0000000000000040: "hw_thermal_slowdown",
+    0x0000000000000080: "hw_power_brake_slowdown",
+    0x0000000000000100: "display_clock_setting",
+}
+"""Bits of NVML's clocks-event (throttle) reasons mask."""
+
+
+def throttle_reason_names(mask: int) -> list[str]:
+    """Names of the bits set in a mask; an unknown bit is named by its value."""
+    return [THROTTLE_REASONS.get(1 << bit, f"reason_0x{1 << bit:x}") for bit in range(mask.bit_length()) if mask >> bit & 1]
+
+
+class Gpu(abc.ABC):
+    """One GPU. Every reading raises `NotSupportedError` where the sensor is missing, and `GpuLostError` if the GPU is gone."""
+
+    @property
+    @abc.abstractmethod
+    def identity(self) -> GpuIdentity:
+        """Which card this is."""
+
+    # sensors
+    @abc.abstractmethod
+    def power_average_w(self) -> float:
+        """Board power averaged by the driver over its window, in W."""
+
+    @abc.abstractmethod
+    def power_instant_w(self) -> float:
+        """Board power at the sensor's last update, in W."""
+
+    @abc.abstractmethod
+    def energy_counter_j(self) -> float:
+        """Energy since the driver was loaded, in J."""
+
+    @abc.abstractmethod
+    def power_samples(self, since_us: int) -> Sequence[PowerSample]:
+        """Samples of the driver's ring with a time stamp after `since_us`, oldest first."""
+
+    @abc.abstractmethod
+    def sm_clock_mhz(self) -> int:
+        """Current SM clock in MHz."""
+
+    @abc.abstractmethod
+    def memory_clock_mhz(self) -> int:
+        """Current memory clock in MHz."""
+
+    @abc.abstractmethod
+    def throttle_reasons(self) -> int:
+        """Bit mask of why the clock is not higher; see `throttle_reason_names`."""
+
+    @abc.abstractmethod
+    def temperature_c(self) -> float:
+        """Core temperature in °C."""
+
+    @abc.abstractmethod
+    def performance_state(self) -> int:
+        """0 (highest) to 15."""
+
+    @abc.abstractmethod
+    def utilization(self) -> Utilization:
+        """Utilisation over the last sensor period."""
+
+    @abc.abstractmethod
+    def memory_used_bytes(self) -> int:
+        """Device memory in use by all processes, in bytes."""
+
+    @abc.abstractmethod
+    def pcie_tx_kib_s(self) -> int:
+        """PCIe traffic from the GPU in KiB/s (one reading takes about 20 ms)."""
+
+    @abc.abstractmethod
+    def pcie_rx_kib_s(self) -> int:
+        """PCIe traffic to the GPU in KiB/s (one reading takes about 20 ms)."""
+
+    @abc.abstractmethod
+    def power_limit_w(self) -> float:
+        """Enforced power limit in W."""
+
+    # what could be set
+    @abc.abstractmethod
+    def supported_memory_clocks_mhz(self) -> list[int]:
+        """Memory clocks that can be locked, ascending, in MHz."""
+
+    @abc.abstractmethod
+    def supported_sm_clocks_mhz(self, memory_clock_mhz: int | None = None) -> list[int]:
+        """SM clocks that can be locked at a memory clock (None: the highest), ascending, in MHz."""
+
+    @abc.abstractmethod
+    def power_limit_range_w(self) -> tuple[float, float]:
+        """Lowest and highest power limit in W."""
+
+    @abc.abstractmethod
+    def persistence_mode(self) -> bool:
+        """Whether the driver stays loaded without a client (without it, locks are lost with the last client)."""
+
+    # settings: each raises NoPermissionError without the privilege
+    @abc.abstractmethod
+    def lock_sm_clock(self, mhz: int) -> None:
+        """Lock the SM clock at exactly `mhz`."""
+
+    @abc.abstractmethod
+    def reset_sm_clock(self) -> None:
+        """Give the SM clock back to the driver."""
+
+    @abc.abstractmethod
+    def lock_memory_clock(self, mhz: int) -> None:
+        """Lock the memory clock at exactly `mhz`."""
+
+    @abc.abstractmethod
+    def reset_memory_clock(self) -> None:
+        """Give the memory clock back to the driver."""
+
+    @abc.abstractmethod
+    def set_power_limit(self, watts: float) -> None:
+        """Set the power limit in W."""
+
+    @abc.abstractmethod
+    def close(self) -> None:
+        """Let go of the driver."""
