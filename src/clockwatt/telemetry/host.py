@@ -1,0 +1,55 @@
+"""Sensors of the host: processor use per socket, processor temperatures, memory."""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from pathlib import Path
+
+import psutil
+
+_CPUS = Path("/sys/devices/system/cpu")
+_PROCESSOR_SENSORS = ("coretemp", "k10temp", "zenpower", "cpu_thermal")
+
+
+class HostSensors:
+    """Reads the host; utilisation is over the time since the reading before (the first one gives None)."""
+
+    def __init__(self) -> None:
+        self._sockets = _cpus_by_socket()
+        self._busy_before: list[tuple[float, float]] | None = None
+
+    def cpu_utilization_percent(self) -> list[float] | None:
+        """Share of time the processors of each socket were busy, in percent, sockets ascending."""
+        now = [(times.idle + getattr(times, "iowait", 0.0), sum(times[:8])) for times in psutil.cpu_times(percpu=True)]
+        before, self._busy_before = self._busy_before, now
+        if before is None or len(before) != len(now):
+            return None
+        return [_busy_percent([(now[cpu], before[cpu]) for cpu in cpus if cpu < len(now)]) for cpus in self._sockets]
+
+    @staticmethod
+    def cpu_temperature_c() -> list[float] | None:
+        """Temperatures of the processor packages in °C; None where the host shows none (virtual machines)."""
+        sensors = psutil.sensors_temperatures()
+        readings = [entry for name in _PROCESSOR_SENSORS for entry in sensors.get(name, [])]
+        packages = [entry.current for entry in readings if re.match(r"Package|Tctl|Tdie", entry.label or "")]
+        return packages or [entry.current for entry in readings] or None
+
+    @staticmethod
+    def memory_used_bytes() -> int:
+        """Host memory in use, in bytes."""
+        return int(psutil.virtual_memory().used)
+
+
+def _cpus_by_socket() -> list[list[int]]:
+    sockets: dict[int, list[int]] = defaultdict(list)
+    for cpu in range(psutil.cpu_count() or 1):
+        package = _CPUS / f"cpu{cpu}" / "topology" / "physical_package_id"
+        sockets[int(package.read_text()) if package.is_file() else 0].append(cpu)
+    return [sockets[package] for package in sorted(sockets)]
+
+
+def _busy_percent(pairs: list[tuple[tuple[float, float], tuple[float, float]]]) -> float:
+    idle = sum(now[0] - before[0] for now, before in pairs)
+    total = sum(now[1] - before[1] for now, before in pairs)
+    return max(0.0, min(100.0, 100.0 * (1 - idle / total))) if total > 0 else 0.0
