@@ -18,7 +18,7 @@ class GpuNotFoundError(GpuError):
 
 
 class NotSupportedError(GpuError):
-    """This GPU or driver has no such sensor or setting."""
+    """The GPU or its driver has no such sensor or setting."""
 
 
 class NoPermissionError(GpuError):
@@ -72,11 +72,13 @@ THROTTLE_REASONS: dict[int, str] = {
 
 def throttle_reason_names(mask: int) -> list[str]:
     """Names of the bits set in a mask; an unknown bit is named by its value."""
-    return [THROTTLE_REASONS.get(1 << bit, f"reason_0x{1 << bit:x}") for bit in range(mask.bit_length()) if mask >> bit & 1]
+    return [
+        THROTTLE_REASONS.get(1 << bit, f"reason_0x{1 << bit:x}") for bit in range(mask.bit_length()) if mask >> bit & 1
+    ]
 
 
 class Gpu(abc.ABC):
-    """One GPU. Every reading raises `NotSupportedError` where the sensor is missing, and `GpuLostError` if the GPU is gone."""
+    """One GPU. A reading raises `NotSupportedError` where the sensor is missing, `GpuLostError` if the GPU is gone."""
 
     @property
     @abc.abstractmethod

@@ -1,0 +1,183 @@
+"""Public specifications of GPUs (`resources/gpus.yaml`): peaks, bandwidth, caches, clocks and power limits."""
+
+from __future__ import annotations
+
+import functools
+import math
+import re
+from typing import Literal
+
+import yaml
+from pydantic import BaseModel, ConfigDict
+
+from clockwatt.gpu.interface import GpuError
+from clockwatt.resources import resource
+
+Architecture = Literal["volta", "turing", "ga100", "ampere", "ada", "hopper"]
+
+VIRTUAL_PREFIX = "virtual"
+
+
+class UnknownGpuError(GpuError):
+    """No specifications of such a GPU are shipped."""
+
+
+class _Model(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class FlopRates(_Model):
+    """Dense floating-point operations of one SM in one cycle; None where there is no such unit."""
+
+    fp32: int
+    tf32: int | None = None
+    fp16: int | None = None
+    bf16: int | None = None
+
+
+class SmClocks(_Model):
+    """SM clocks in MHz: what can be locked, and what the driver gives by itself."""
+
+    min: int
+    base: int
+    boost: int
+    max: int
+    step: float
+
+
+class PowerLimits(_Model):
+    """Typical idle power, and the range and default of the power limit, in W."""
+
+    idle: float
+    min: float
+    default: float
+    max: float
+
+
+class GpuSpec(_Model):
+    """Public specifications of one GPU model."""
+
+    name: str
+    nvml_names: list[str]
+    architecture: Architecture
+    sm_count: int
+    flop_per_cycle_per_sm: FlopRates
+    bandwidth_gb_s: float
+    l2_mib: float
+    memory_mib: int
+    sm_clock_mhz: SmClocks
+    memory_clocks_mhz: list[int]
+    power_w: PowerLimits
+
+    @property
+    def boost_clock_mhz(self) -> int:
+        """SM clock at which the peaks hold, in MHz."""
+        return self.sm_clock_mhz.boost
+
+    @property
+    def fp32_flops(self) -> float:
+        """Peak of float32 on the ordinary units at boost clock, in FLOP/s."""
+        return self._peak(self.flop_per_cycle_per_sm.fp32)
+
+    @property
+    def tf32_flops(self) -> float:
+        """Dense peak of TensorFloat-32 at boost clock, in FLOP/s; that of float32 without such units."""
+        return self._peak(self.flop_per_cycle_per_sm.tf32)
+
+    @property
+    def fp16_flops(self) -> float:
+        """Dense peak of float16 on the matrix units at boost clock, in FLOP/s; that of float32 without such units."""
+        return self._peak(self.flop_per_cycle_per_sm.fp16)
+
+    @property
+    def bf16_flops(self) -> float:
+        """Dense peak of bfloat16 on the matrix units at boost clock, in FLOP/s; that of float32 without such units."""
+        return self._peak(self.flop_per_cycle_per_sm.bf16)
+
+    @property
+    def bandwidth_bytes_s(self) -> float:
+        """Device memory bandwidth at the highest memory clock, in bytes/s."""
+        return self.bandwidth_gb_s * 1e9
+
+    @property
+    def l2_bytes(self) -> int:
+        """Size of the L2 cache in bytes."""
+        return int(self.l2_mib * 2**20)
+
+    @property
+    def memory_bytes(self) -> int:
+        """Size of the device memory in bytes."""
+        return self.memory_mib * 2**20
+
+    @property
+    def supported_sm_clocks_mhz(self) -> list[int]:
+        """SM clocks that can be locked, ascending, in MHz."""
+        clocks = self.sm_clock_mhz
+        steps = round((clocks.max - clocks.min) / clocks.step)
+        return [math.floor(clocks.min + i * clocks.step) for i in range(steps + 1)]
+
+    def peak_flops(self, dtype: str, *, tf32: bool, matrix: bool) -> float:
+        """Peak arithmetic rate at boost clock.
+
+        Parameters
+        ----------
+        dtype
+            PyTorch's name of the floating-point type, e.g. `float32`, `bfloat16`.
+        tf32
+            Whether float32 matrix products may use TensorFloat-32.
+        matrix
+            Whether the work runs on the matrix units (matrix products, convolutions, attention).
+
+        Returns
+        -------
+        float
+            In FLOP/s. Other types than float32, float16 and bfloat16 count at the float32 rate.
+        """
+        if matrix:
+            match dtype:
+                case "float32" if tf32:
+                    return self.tf32_flops
+                case "float16":
+                    return self.fp16_flops
+                case "bfloat16":
+                    return self.bf16_flops
+        return self.fp32_flops
+
+    def _peak(self, flop_per_cycle: int | None) -> float:
+        return (flop_per_cycle or self.flop_per_cycle_per_sm.fp32) * self.sm_count * self.boost_clock_mhz * 1e6
+
+
+def find_spec(name: str) -> GpuSpec:
+    """Specifications of a GPU.
+
+    Parameters
+    ----------
+    name
+        NVML name (`NVIDIA A30`) or model (`a30`, `RTX 2080 Ti`), also after `virtual:` or `virtual `; in any case.
+
+    Raises
+    ------
+    UnknownGpuError
+        If the table has no such GPU; the message names those it has.
+    """
+    wanted = re.sub(rf"^{VIRTUAL_PREFIX}[: ]\s*", "", name.strip(), flags=re.IGNORECASE)
+    for model, spec in specs().items():
+        if _plain(wanted) in (_plain(model), _plain(spec.name)) or any(
+            re.fullmatch(pattern, wanted, re.IGNORECASE) for pattern in spec.nvml_names
+        ):
+            return spec
+    raise UnknownGpuError(
+        f"{name!r}: no specifications of such a GPU. Known: {', '.join(specs())}. "
+        "Another one is an entry in resources/gpus.yaml."
+    )
+
+
+@functools.cache
+def specs() -> dict[str, GpuSpec]:
+    """The whole table: model (as after `virtual:`) to specifications."""
+    content = yaml.safe_load(resource("gpus.yaml").read_text(encoding="utf-8"))
+    return {model: GpuSpec.model_validate(entry) for model, entry in content.items()}
+
+
+def _plain(name: str) -> str:
+    return re.sub(r"[\s_-]", "", name).lower()
