@@ -44,7 +44,7 @@ class GpuIdentity:
 class PowerSample:
     """One sample of the driver's power ring."""
 
-    time_us: int  # the driver's time stamp, µs since the epoch (a virtual GPU: since its start)
+    time_us: int  # the driver's time stamp, µs since the epoch (a virtual GPU: on its own clock)
     power_w: float
 
 
@@ -56,10 +56,13 @@ class Utilization:
     memory_percent: int
 
 
+GPU_IDLE = 0x0000000000000001
+SW_POWER_CAP = 0x0000000000000004
+
 THROTTLE_REASONS: dict[int, str] = {
-    0x0000000000000001: "gpu_idle",
+    GPU_IDLE: "gpu_idle",
     0x0000000000000002: "applications_clocks_setting",
-    0x0000000000000004: "sw_power_cap",
+    SW_POWER_CAP: "sw_power_cap",
     0x0000000000000008: "hw_slowdown",
     0x0000000000000010: "sync_boost",
     0x0000000000000020: "sw_thermal_slowdown",
@@ -154,6 +157,10 @@ class Gpu(abc.ABC):
     @abc.abstractmethod
     def power_limit_range_w(self) -> tuple[float, float]:
         """Lowest and highest power limit in W."""
+
+    @abc.abstractmethod
+    def default_power_limit_w(self) -> float:
+        """Power limit that the card has when nobody sets one, in W."""
 
     @abc.abstractmethod
     def persistence_mode(self) -> bool:

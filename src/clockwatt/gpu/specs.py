@@ -58,7 +58,7 @@ class GpuSpec(_Model):
     """Public specifications of one GPU model."""
 
     name: str
-    nvml_names: list[str]
+    nvml_names: tuple[str, ...]
     architecture: Architecture
     sm_count: int
     flop_per_cycle_per_sm: FlopRates
@@ -66,7 +66,7 @@ class GpuSpec(_Model):
     l2_mib: float
     memory_mib: int
     sm_clock_mhz: SmClocks
-    memory_clocks_mhz: list[int]
+    memory_clocks_mhz: tuple[int, ...]
     power_w: PowerLimits
 
     @property

@@ -74,7 +74,7 @@ def test_clocks_and_limits_are_ordered():
         assert clocks[-1] == spec.sm_clock_mhz.max
         assert spec.sm_clock_mhz.min < spec.sm_clock_mhz.base <= spec.boost_clock_mhz <= spec.sm_clock_mhz.max
         assert spec.boost_clock_mhz in clocks
-        assert spec.memory_clocks_mhz == sorted(spec.memory_clocks_mhz)
+        assert list(spec.memory_clocks_mhz) == sorted(spec.memory_clocks_mhz)
         assert spec.power_w.idle < spec.power_w.min <= spec.power_w.default <= spec.power_w.max
 
 

@@ -1,0 +1,188 @@
+"""What a virtual card does with work: time by a roofline, power by voltage and frequency, heat by one resistance.
+
+None of this is a measurement. The numbers below are round and plausible, so that a laptop can run the whole workflow.
+The shape follows the literature: dynamic power goes with V²f, leakage rises with temperature (Leng et al., GPUWattch,
+ISCA 2013), time is bounded by arithmetic and by memory traffic (Williams et al., Roofline, CACM 2009).
+"""
+
+from __future__ import annotations
+
+import bisect
+import functools
+import hashlib
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from clockwatt.gpu.specs import GpuSpec
+
+AMBIENT_C = 30.0
+THERMAL_TIME_CONSTANT_S = 12.0
+TEMPERATURE_RISE_AT_DEFAULT_LIMIT_K = 45.0
+LEAKAGE_PER_K = 0.0008
+"""Of the default power limit, per K above ambient."""
+
+FLAT_VOLTAGE_BELOW = 0.45
+LOWEST_VOLTAGE = 0.7
+"""Voltage relative to that at boost clock: flat up to a share of the boost clock, linear above."""
+
+MATRIX_EFFICIENCY = 0.62
+VECTOR_EFFICIENCY = 0.8
+MEMORY_EFFICIENCY = 0.88
+EFFICIENCY_SPREAD = 0.12
+EFFICIENCY_JITTER = 0.03
+ROOFLINE_NORM = 3.0
+"""How softly arithmetic and memory time overlap: the p of a p-norm."""
+
+BANDWIDTH_FULL_ABOVE = 0.4
+"""Share of the boost clock from which on the SMs can saturate the memory."""
+
+FLOOR_FIXED_S = 1.5e-6
+FLOOR_AT_BOOST_S = 1.0e-6
+"""A kernel's launch and drain: a part in memory time, a part in SM cycles."""
+
+ISSUE_POWER = 0.20
+MATRIX_POWER = 0.85
+VECTOR_POWER = 0.55
+MEMORY_POWER = 0.42
+"""Shares of (default limit - idle) at full activity and boost clock; above 1 in sum, so that dense work is capped."""
+
+IDLE_FIXED, IDLE_MEMORY, IDLE_CLOCK = 0.8, 0.2, 0.3
+"""Idle power, relative to the specified one: fixed, with the memory clock, and with V²f of an SM clock held up."""
+
+
+@dataclass(frozen=True)
+class Work:
+    """What one call gives the device to do."""
+
+    flops: int
+    bytes_moved: int
+    dtype: str
+    tf32: bool
+    matrix: bool  # runs on the matrix units: matrix products, convolutions, attention
+
+
+@dataclass(frozen=True)
+class Activity:
+    """How one call uses the device at an operating point."""
+
+    time_s: float
+    arithmetic: float  # share of the time in which the arithmetic units are busy
+    memory: float  # share of the peak bandwidth that is used
+
+
+class CardModel:
+    """One card of a model: how long work takes on it and what it draws.
+
+    Parameters
+    ----------
+    spec
+        Public specifications.
+    seed
+        Of the campaign; another seed gives other operation efficiencies and other cards.
+    card
+        Which card of this model; cards differ by about 1 % in time and 3 % in power.
+    """
+
+    def __init__(self, spec: GpuSpec, *, seed: int, card: int) -> None:
+        self.spec = spec
+        self._seed = f"{spec.name}/{seed}"
+        self._at_highest_clocks = functools.lru_cache(maxsize=1024)(self._bounds)
+        self.supported_sm_clocks_mhz: Sequence[int] = spec.supported_sm_clocks_mhz
+        self.time_factor = 1 + 0.01 * self._normal("time", card)
+        self.power_factor = 1 + 0.03 * self._normal("power", card)
+        self.leakage_w_per_k = LEAKAGE_PER_K * spec.power_w.default
+        self.thermal_resistance_k_per_w = TEMPERATURE_RISE_AT_DEFAULT_LIMIT_K / spec.power_w.default
+        self._dynamic_w = (spec.power_w.default - spec.power_w.idle) * self.power_factor
+
+    def activity(self, work: Work, sm_clock_mhz: float, memory_clock_mhz: float) -> Activity:
+        """What one call does at a pair of clocks; its time never rises with either clock."""
+        sm = sm_clock_mhz / self.spec.boost_clock_mhz
+        memory = memory_clock_mhz / self.spec.memory_clocks_mhz[-1]
+        arithmetic_s, memory_s, jitter = self._at_highest_clocks(work)
+        arithmetic_s /= sm
+        reached_s = memory_s / (memory * min(1.0, sm / BANDWIDTH_FULL_ABOVE))
+        floor_s = FLOOR_FIXED_S + FLOOR_AT_BOOST_S / sm
+        bound_s = (arithmetic_s**ROOFLINE_NORM + reached_s**ROOFLINE_NORM) ** (1 / ROOFLINE_NORM)
+        time_s = (floor_s + bound_s) * jitter * self.time_factor
+        return Activity(time_s, min(1.0, arithmetic_s / time_s), min(1.0, memory_s / time_s))
+
+    def power_w(self, work: Work | None, busy: float, sm_clock_mhz: float, memory_clock_mhz: float) -> float:
+        """Board power at ambient temperature in W; leakage comes on top (see `leakage_w_per_k`).
+
+        Parameters
+        ----------
+        work
+            What runs back to back; None for an idle device with its context alive.
+        busy
+            Share of the time in which the device is busy.
+        sm_clock_mhz, memory_clock_mhz
+            What the clocks are.
+        """
+        idle_w = self._idle_w(sm_clock_mhz, memory_clock_mhz)
+        if work is None:
+            return idle_w
+        activity = self.activity(work, sm_clock_mhz, memory_clock_mhz)
+        arithmetic_power = MATRIX_POWER if work.matrix else VECTOR_POWER
+        on_sm = self._v2f(sm_clock_mhz) * (ISSUE_POWER + arithmetic_power * activity.arithmetic)
+        return idle_w + busy * self._dynamic_w * (on_sm + MEMORY_POWER * activity.memory)
+
+    def clock_within_limit(
+        self, work: Work | None, asked_sm_clock_mhz: int, memory_clock_mhz: int, limit_w: float
+    ) -> int:
+        """Highest supported SM clock up to the asked one at which busy work stays within a power limit, in MHz.
+
+        Decided for the temperature that the limit itself would give, so the answer depends on no history and the power
+        never exceeds the limit; the lowest clock is given where none is low enough.
+        """
+        if work is None:
+            return asked_sm_clock_mhz
+        allowed_w = limit_w * (1 - self.leakage_w_per_k * self.thermal_resistance_k_per_w)
+        candidates = self.supported_sm_clocks_mhz[: bisect.bisect(self.supported_sm_clocks_mhz, asked_sm_clock_mhz)]
+        first_above = bisect.bisect_right(
+            candidates, allowed_w, key=lambda mhz: self.power_w(work, 1.0, mhz, memory_clock_mhz)
+        )
+        return candidates[max(0, first_above - 1)]
+
+    def _idle_w(self, sm_clock_mhz: float, memory_clock_mhz: float) -> float:
+        memory = memory_clock_mhz / self.spec.memory_clocks_mhz[-1]
+        relative = IDLE_FIXED + IDLE_MEMORY * memory + IDLE_CLOCK * self._v2f(sm_clock_mhz)
+        return self.spec.power_w.idle * self.power_factor * relative
+
+    def _v2f(self, sm_clock_mhz: float) -> float:
+        """V²f relative to that at boost clock."""
+        share = sm_clock_mhz / self.spec.boost_clock_mhz
+        slope = (1 - LOWEST_VOLTAGE) / (1 - FLAT_VOLTAGE_BELOW)
+        voltage = LOWEST_VOLTAGE + slope * max(0.0, share - FLAT_VOLTAGE_BELOW)
+        return voltage**2 * share
+
+    def _bounds(self, work: Work) -> tuple[float, float, float]:
+        """Seconds of arithmetic and of memory traffic at the highest clocks, and the operation's own factor of time."""
+        peak = self.spec.peak_flops(work.dtype, tf32=work.tf32, matrix=work.matrix)
+        arithmetic = MATRIX_EFFICIENCY if peak > self.spec.fp32_flops else VECTOR_EFFICIENCY
+        kind = (self._seed, work.dtype, work.tf32, work.matrix)
+        arithmetic = min(1.0, arithmetic * _landscape(work, *kind, "arithmetic"))
+        memory = min(1.0, MEMORY_EFFICIENCY * _landscape(work, *kind, "memory"))
+        jitter = 1 + EFFICIENCY_JITTER * (2 * hashed(self._seed, work) - 1)
+        return work.flops / (peak * arithmetic), work.bytes_moved / (self.spec.bandwidth_bytes_s * memory), jitter
+
+    def _normal(self, *parts: object) -> float:
+        """A standard normal number, cut off at two deviations, that only the arguments and the seed decide."""
+        uniform = [hashed(self._seed, i, *parts) for i in range(12)]
+        return max(-2.0, min(2.0, sum(uniform) - 6))
+
+
+def hashed(*parts: object) -> float:
+    """A number in [0, 1) that only the arguments decide, on every machine."""
+    digest = hashlib.blake2b("/".join(map(str, parts)).encode(), digest_size=8).digest()
+    return int.from_bytes(digest) / 2**64
+
+
+def _landscape(work: Work, *kind: object) -> float:
+    """A smooth random function of the logarithms of FLOPs and bytes around 1: what a predictor can learn."""
+    x, y = math.log2(work.flops + 1), math.log2(work.bytes_moved + 1)
+    waves = 0.0
+    for i in range(3):
+        along_x, along_y, phase = (hashed(*kind, i, axis) for axis in "xyp")
+        waves += math.sin((along_x - 0.5) * x + (along_y - 0.5) * y + 2 * math.pi * phase)
+    return math.exp(EFFICIENCY_SPREAD * waves / math.sqrt(1.5))
