@@ -39,7 +39,7 @@ def written_aside(path: Path) -> Iterator[Path]:
         aside.replace(path)
     except OSError as error:
         raise OutputError(
-            f"{path}: cannot be written ({error.strerror or error}). "
+            f"{path}: cannot be written ({os.strerror(error.errno) if error.errno else error}). "
             "Free some space or make the folder writable, then run the same command again; nothing was left half-written."
         ) from error
     finally:
@@ -108,7 +108,9 @@ def read_table(path: Path, schema: pa.Schema, columns: list[str] | None = None) 
         try:
             return parquet.read(columns=wanted.names).select(wanted.names).cast(wanted)
         except (pa.ArrowException, OSError) as error:
-            raise DataFileError(f"{path}: damaged ({str(error).splitlines()[0]}). Delete it and run the stage that writes it again.") from error
+            raise DataFileError(
+                f"{path}: damaged ({str(error).splitlines()[0]}). Delete it and run the stage that writes it again."
+            ) from error
 
 
 def check_schema(path: Path, found: pa.Schema, expected: pa.Schema) -> None:
@@ -130,7 +132,9 @@ def check_schema(path: Path, found: pa.Schema, expected: pa.Schema) -> None:
     for field in expected:
         actual = found.field(field.name).type
         if actual != field.type:
-            raise DataFileError(f"{path}: column {field.name!r} is of type {actual}, not {field.type}. Rerun the stage that writes it.")
+            raise DataFileError(
+                f"{path}: column {field.name!r} is of type {actual}, not {field.type}. Rerun the stage that writes it."
+            )
 
 
 def _umask() -> int:

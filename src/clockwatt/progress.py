@@ -30,7 +30,14 @@ def progress(task: str, total: int) -> Iterator[Advance]:
     """
     console = Console(stderr=True)
     if console.is_terminal:
-        columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TimeRemainingColumn(), TextColumn("{task.fields[name]}"))
+        columns = (
+            TextColumn("{task.description}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TimeElapsedColumn(),
+            TimeRemainingColumn(),
+            TextColumn("{task.fields[name]}"),
+        )
         with Progress(*columns, console=console) as bar:
             identity = bar.add_task(task, total=total, name="")
             yield lambda name: bar.update(identity, advance=1, name=name)

@@ -20,6 +20,12 @@ SCHEMA_VERSION = 1
 INFERENCE = "inference"
 TRAINING = "training"
 
+# phases and kinds of a network's calls
+FORWARD = "forward"
+LOSS = "loss"
+ACCUMULATION = "accumulation"
+OPTIMIZER = "optimizer"
+
 OPERATION = "operation"
 NETWORK = "network"
 ANCHOR = "anchor"
@@ -246,7 +252,13 @@ def table_of(rows: Iterable[Any], schema: pa.Schema) -> pa.Table:
 
 def row_of(row_type: type[Any], values: Mapping[str, Any]) -> Any:
     """Row dataclass from a mapping of columns, such as an element of `Table.to_pylist()`."""
-    return row_type(**{entry.name: values[column_name(entry.name)] for entry in fields(row_type) if column_name(entry.name) in values})
+    return row_type(
+        **{
+            entry.name: values[column_name(entry.name)]
+            for entry in fields(row_type)
+            if column_name(entry.name) in values
+        }
+    )
 
 
 def _without_none(hint: Any) -> tuple[Any, bool]:

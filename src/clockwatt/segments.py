@@ -21,8 +21,6 @@ import pyarrow.parquet as pq
 from clockwatt import files, records
 from clockwatt.errors import DataFileError
 
-_MERGED = "merged"
-
 
 class SegmentWriter:
     """Collects rows of one kind and closes them as segments.
@@ -43,7 +41,10 @@ class SegmentWriter:
         self.segment_s = segment_s
         self._rows: list[Any] = []
         self._opened = time.monotonic()
-        self._prefix = f"{time.time_ns() // 1000}-{socket.gethostname().split('.')[0]}-{os.getpid()}-{uuid.uuid4().hex[:8]}"
+        self._prefix = (
+            f"{time.time_ns() // 1000}-{socket.gethostname().split('.')[0]}-{os.getpid()}-{uuid.uuid4().hex[:8]}"
+        )
+        self._closed = 0
         self._written: list[Path] = []
 
     def add(self, rows: Sequence[Any]) -> None:
@@ -67,7 +68,7 @@ class SegmentWriter:
             If it cannot be written; the rows are kept.
         """
         if self._rows:
-            path = self.folder / f"{self._prefix}-{len(self._written)}.parquet"
+            path = self._next_path()
             files.write_table(records.table_of(self._rows, self.schema), path)
             self._written.append(path)
             self._rows.clear()
@@ -83,13 +84,20 @@ class SegmentWriter:
         """
         self.flush()
         if len(self._written) > 1:
-            merged = self.folder / f"{self._prefix}-{_MERGED}.parquet"
-            with files.written_aside(merged) as aside, pq.ParquetWriter(aside, self.schema, compression=files.COMPRESSION) as writer:
+            merged = self._next_path()
+            with (
+                files.written_aside(merged) as aside,
+                pq.ParquetWriter(aside, self.schema, compression=files.COMPRESSION) as writer,
+            ):
                 for path in self._written:
                     writer.write_table(files.read_table(path, self.schema))
             for path in self._written:
                 path.unlink(missing_ok=True)
             self._written = [merged]
+
+    def _next_path(self) -> Path:
+        self._closed += 1
+        return self.folder / f"{self._prefix}-{self._closed:06d}.parquet"
 
 
 def segment_paths(folder: Path) -> list[Path]:
@@ -114,4 +122,6 @@ def read_segments(folder: Path, schema: pa.Schema, columns: list[str] | None = N
             except DataFileError as error:
                 if not path.exists():  # merged away since the folder was listed
                     continue
-                raise DataFileError(f"{error} It is a segment of the store: what it held will be measured again.") from error
+                raise DataFileError(
+                    f"{error} It is a segment of the store: what it held will be measured again."
+                ) from error

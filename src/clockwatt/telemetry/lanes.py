@@ -58,7 +58,9 @@ class LaneReader:
         Host sensors, or None to leave the host out (virtual GPUs have none).
     """
 
-    def __init__(self, gpu: Gpu, session_id: str, clock: Callable[[], tuple[int, int]], host: HostSensors | None) -> None:
+    def __init__(
+        self, gpu: Gpu, session_id: str, clock: Callable[[], tuple[int, int]], host: HostSensors | None
+    ) -> None:
         self._gpu = gpu
         self._session_id = session_id
         self._clock = clock

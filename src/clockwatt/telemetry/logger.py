@@ -144,10 +144,14 @@ class LoggerProcess(Logger):
         try:
             self._connection.send(question)
             if not self._connection.poll(_ANSWER_TIMEOUT_S):
-                raise LoggerError(f"the telemetry logger (process {self._process.pid}) has not answered for {_ANSWER_TIMEOUT_S:.0f} s; the driver may hang.")
+                raise LoggerError(
+                    f"the telemetry logger (process {self._process.pid}) has not answered for {_ANSWER_TIMEOUT_S:.0f} s; the driver may hang."
+                )
             answer = self._connection.recv()
         except (EOFError, BrokenPipeError, ConnectionResetError):
-            raise LoggerError("the telemetry logger has ended; nothing can be measured without it. Its own message stands above.") from None
+            raise LoggerError(
+                "the telemetry logger has ended; nothing can be measured without it. Its own message stands above."
+            ) from None
         if isinstance(answer, ClockwattError):
             raise LoggerError(f"the telemetry logger stopped: {answer}")
         return answer
@@ -197,7 +201,9 @@ def logger_process(uuid: str, session_id: str, folder: Path, config: TelemetryCo
         os.sched_setaffinity(0, allowed)
 
 
-def _run(connection: Connection, uuid: str, session_id: str, folder: Path, config: TelemetryConfig, core: int | None) -> None:
+def _run(
+    connection: Connection, uuid: str, session_id: str, folder: Path, config: TelemetryConfig, core: int | None
+) -> None:
     """Body of the logger's process."""
     # a Ctrl-C reaches the whole process group; the measuring process decides when telemetry ends
     signal.signal(signal.SIGINT, signal.SIG_IGN)

@@ -1,0 +1,143 @@
+"""What the measuring procedure needs of a machine; a CUDA GPU and a virtual one provide it."""
+
+from __future__ import annotations
+
+import abc
+from collections.abc import Callable, Generator
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+
+from clockwatt.errors import ClockwattError
+from clockwatt.gpu.interface import Gpu
+from clockwatt.measure.statistics import Estimate
+from clockwatt.records import TelemetryRow
+
+
+HOST_PER_CALL = "host_time_per_call_s"
+HOST_PER_MODULE = "host_time_per_module_s"
+HOST_PER_BACKWARD_NODE = "host_time_per_backward_node_s"
+"""Quantities of `Bench.host_costs`, as they stand in the calibration."""
+
+
+class OutOfMemoryError(ClockwattError):
+    """What was to be measured does not fit into the GPU's memory."""
+
+
+class SubjectFailedError(ClockwattError):
+    """What was to be measured raised an error of its own; the GPU can go on."""
+
+
+class BenchLostError(ClockwattError):
+    """The GPU or its context can no longer be used; the process must end."""
+
+
+@dataclass(frozen=True)
+class Subject:
+    """What is measured in one go."""
+
+    kind: str  # operation, network or anchor
+    subject_id: str
+    pass_: str
+    tf32: bool
+    dtype: str
+    repetition: int
+    device_work: bool  # False: only the time on the host is measured
+
+
+@dataclass(frozen=True)
+class QueuedBlock:
+    """Calls queued behind a blocking kernel: seconds per call to issue them and to execute them."""
+
+    host_s: float
+    device_s: float
+
+
+@dataclass(frozen=True)
+class Versions:
+    """Software that a measurement depends on; None where it does not apply."""
+
+    torch: str | None
+    cuda: str | None
+    cudnn: str | None
+
+
+class Workload(abc.ABC):
+    """A subject, built and ready to be called."""
+
+    instances: int
+    """Copies whose parameters are distinct memory; calls cycle through them."""
+    working_set: str
+    """`parameters_cold`, `all_cold` or `hot`: which tensors the copies do not share."""
+    working_set_bytes: int
+    """Memory that one cycle through the copies touches."""
+
+
+class Bench(abc.ABC):
+    """A GPU on which workloads run, and the clock and logger that go with it."""
+
+    gpu: Gpu
+    versions: Versions
+
+    @abc.abstractmethod
+    def now_ns(self) -> int:
+        """Monotonic time in ns, on the clock of the telemetry."""
+
+    @abc.abstractmethod
+    def now_us(self) -> int:
+        """µs since the epoch, on the clock of the telemetry."""
+
+    @abc.abstractmethod
+    def take_telemetry(self) -> list[TelemetryRow]:
+        """What the logger read since the last call."""
+
+    @abc.abstractmethod
+    def idle(self, seconds: float) -> None:
+        """Let the GPU idle with the context alive."""
+
+    @abc.abstractmethod
+    def open(self, subject: Subject) -> AbstractContextManager[Workload]:
+        """Build a subject and run it once; its memory is given back on leaving.
+
+        Raises
+        ------
+        OutOfMemoryError, SubjectFailedError, BenchLostError
+            Also from the calls below.
+        """
+
+    @abc.abstractmethod
+    def host_block(self, workload: Workload, calls: int) -> float:
+        """Seconds per call to issue `calls` calls that give the device nothing to do."""
+
+    @abc.abstractmethod
+    def queued_block(self, workload: Workload, calls: int) -> QueuedBlock | None:
+        """Queue `calls` calls behind a blocking kernel and time them.
+
+        None if the first one ran before all were issued: the queue is too short, or the call waits for the device.
+        """
+
+    @abc.abstractmethod
+    def eager_blocks(self, workload: Workload, calls: int) -> Generator[float]:
+        """Run back to back without end; yields the duration in seconds of each block of `calls` calls.
+
+        The next blocks are issued before one is waited for, so the device never idles between blocks. Close the iterator
+        to stop.
+        """
+
+    @abc.abstractmethod
+    def poll(self, workload: Workload, seconds: float, read: Callable[[], float] | None = None) -> list[tuple[int, float]]:
+        """Run back to back for a while; meanwhile `read` a sensor as fast as it answers.
+
+        Returns the readings as (monotonic ns, value). For calibration only: nothing is timed while a sensor is read.
+        """
+
+    @abc.abstractmethod
+    def timed_run(self, workload: Workload, calls: int) -> float:
+        """Seconds that `calls` back-to-back calls take on an idle GPU, all in."""
+
+    @abc.abstractmethod
+    def host_costs(self) -> dict[tuple[str, str | None], Estimate | None]:
+        """Host times in s by quantity and subject: per call and pass, per module call, per backward node."""
+
+    @abc.abstractmethod
+    def memory_peak_bytes(self) -> int | None:
+        """Most device memory in use since `open`."""

@@ -1,0 +1,271 @@
+"""The bench of a real GPU: CUDA events, a blocking kernel, PyTorch."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Generator, Iterator, Mapping
+from typing import Any
+
+import torch
+
+from clockwatt.config import CampaignConfig, MeasurementConfig
+from clockwatt.gpu.interface import Gpu
+from clockwatt.measure.bench import (
+    Bench,
+    BenchLostError,
+    OutOfMemoryError,
+    QueuedBlock,
+    Subject,
+    SubjectFailedError,
+    Versions,
+    Workload,
+)
+from clockwatt.measure.hostcost import host_costs
+from clockwatt.measure.statistics import Estimate
+from clockwatt.operations import numerics
+from clockwatt.operations.build import BuiltOperation, build
+from clockwatt.operations.networks import BuiltNetwork, build_network
+from clockwatt.operations.operation import Operation
+from clockwatt.records import NETWORK, TRAINING, TelemetryRow
+from clockwatt.telemetry.logger import Logger
+
+_MAX_INSTANCES = 64
+_MEMORY_SHARE = 0.5
+"""Copies may take this share of the memory that is free."""
+_CACHE_MARGIN = 1.25
+_SLEEP_MARGIN = 1.5
+_SLEEP_FLOOR_S = 200e-6
+_SLEEP_TRIAL_CYCLES = 20_000_000
+_WARM_CALLS = 3
+_BLOCKS_AHEAD = 2
+_POLL_CALLS = 10
+
+
+class CudaWorkload(Workload):
+    """Copies of a built subject that are called in turn."""
+
+    def __init__(self, calls: list[Callable[[], Any]], working_set: str, working_set_bytes: int, grad: bool) -> None:
+        self.instances = len(calls)
+        self.working_set = working_set
+        self.working_set_bytes = working_set_bytes
+        self.grad = grad
+        self._turn = itertools.cycle(calls)
+        self.issue_seconds = 0.0
+
+    def issue(self, calls: int) -> None:
+        """Issue `calls` calls; results are dropped at once, so that the allocator reuses their memory."""
+        turn = self._turn
+        for _ in range(calls):
+            next(turn)()
+
+
+class CudaBench(Bench):
+    """The current CUDA device.
+
+    Parameters
+    ----------
+    gpu, logger
+        The same card, for its identity and its telemetry.
+    specs
+        Canonical JSON of every operation that may be measured, by operation id.
+    campaign
+        For networks and the training step.
+    """
+
+    def __init__(self, gpu: Gpu, logger: Logger, specs: Mapping[str, str], campaign: CampaignConfig) -> None:
+        self.gpu = gpu
+        self._logger = logger
+        self._specs = specs
+        self._campaign = campaign
+        self._networks = {network.network_id: network for network in campaign.networks}
+        self._settings: MeasurementConfig = campaign.measurement
+        self._device = torch.device("cuda", torch.cuda.current_device())
+        self._cache_bytes = int(torch.cuda.get_device_properties(self._device).L2_cache_size)
+        self._cycles_per_s = self._blocking_kernel_rate()
+        cudnn = torch.backends.cudnn.version()
+        self.versions = Versions(torch.__version__, torch.version.cuda, str(cudnn) if cudnn else None)
+
+    def now_ns(self) -> int:
+        """See `Bench.now_ns`."""
+        return time.monotonic_ns()
+
+    def now_us(self) -> int:
+        """See `Bench.now_us`."""
+        return time.time_ns() // 1000
+
+    def take_telemetry(self) -> list[TelemetryRow]:
+        """See `Bench.take_telemetry`."""
+        return self._logger.take()
+
+    def idle(self, seconds: float) -> None:
+        """See `Bench.idle`."""
+        torch.cuda.synchronize()
+        time.sleep(seconds)
+
+    @contextlib.contextmanager
+    def open(self, subject: Subject) -> Iterator[Workload]:
+        """See `Bench.open`."""
+        numerics.apply(tf32=subject.tf32)
+        torch.manual_seed(self._campaign.seed)
+        if torch.cuda.memory_reserved() > _MEMORY_SHARE * torch.cuda.get_device_properties(self._device).total_memory:
+            torch.cuda.empty_cache()
+        torch.cuda.reset_peak_memory_stats()
+        with _errors(subject), torch.inference_mode(subject.pass_ != TRAINING):
+            workload = self._build(subject)
+            workload.issue(max(_WARM_CALLS, workload.instances))
+            torch.cuda.synchronize()
+            yield workload
+
+    def host_block(self, workload: Workload, calls: int) -> float:
+        """See `Bench.host_block`."""
+        assert isinstance(workload, CudaWorkload)
+        start = time.perf_counter()
+        workload.issue(calls)
+        return (time.perf_counter() - start) / calls
+
+    def queued_block(self, workload: Workload, calls: int) -> QueuedBlock | None:
+        """See `Bench.queued_block`. The technique is that of NVIDIA's nvbench."""
+        assert isinstance(workload, CudaWorkload)
+        expected_s = workload.issue_seconds * calls if workload.issue_seconds else self.host_block(workload, calls) * calls
+        torch.cuda.synchronize()
+        first, last = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+        torch.cuda._sleep(int((_SLEEP_FLOOR_S + _SLEEP_MARGIN * expected_s) * self._cycles_per_s))
+        first.record()
+        start = time.perf_counter()
+        workload.issue(calls)
+        issued_s = time.perf_counter() - start
+        last.record()
+        all_were_queued = not first.query()
+        last.synchronize()
+        workload.issue_seconds = max(issued_s / calls, 0.5 * workload.issue_seconds)
+        if not all_were_queued:
+            return None
+        return QueuedBlock(host_s=issued_s / calls, device_s=first.elapsed_time(last) / 1e3 / calls)
+
+    def eager_blocks(self, workload: Workload, calls: int) -> Generator[float]:
+        """See `Bench.eager_blocks`."""
+        assert isinstance(workload, CudaWorkload)
+
+        def issue() -> torch.cuda.Event:
+            workload.issue(calls)
+            event = torch.cuda.Event(enable_timing=True)
+            event.record()
+            return event
+
+        before = torch.cuda.Event(enable_timing=True)
+        before.record()
+        under_way = deque(issue() for _ in range(_BLOCKS_AHEAD))
+        try:
+            while True:
+                under_way.append(issue())
+                done = under_way.popleft()
+                done.synchronize()
+                yield before.elapsed_time(done) / 1e3
+                before = done
+        finally:
+            torch.cuda.synchronize()
+
+    def poll(self, workload: Workload, seconds: float, read: Callable[[], float] | None = None) -> list[tuple[int, float]]:
+        """See `Bench.poll`. The sensor is read by a thread: the driver's calls do not hold the interpreter."""
+        readings: list[tuple[int, float]] = []
+        stop = threading.Event()
+
+        def read_on() -> None:
+            while read is not None and not stop.is_set():
+                readings.append((self.now_ns(), read()))
+
+        if read is not None:
+            read()  # a sensor that is missing raises here, in the caller's thread
+        reader = threading.Thread(target=read_on)
+        reader.start()
+        end_ns = self.now_ns() + round(seconds * 1e9)
+        blocks = self.eager_blocks(workload, _POLL_CALLS)
+        while self.now_ns() < end_ns:
+            next(blocks)
+        blocks.close()
+        stop.set()
+        reader.join()
+        return readings
+
+    def timed_run(self, workload: Workload, calls: int) -> float:
+        """See `Bench.timed_run`."""
+        assert isinstance(workload, CudaWorkload)
+        torch.cuda.synchronize()
+        start = time.perf_counter()
+        workload.issue(calls)
+        torch.cuda.synchronize()
+        return time.perf_counter() - start
+
+    def host_costs(self) -> dict[tuple[str, str | None], Estimate | None]:
+        """See `Bench.host_costs`."""
+        return host_costs(self._device)
+
+    def memory_peak_bytes(self) -> int | None:
+        """See `Bench.memory_peak_bytes`."""
+        return int(torch.cuda.max_memory_allocated())
+
+    def _build(self, subject: Subject) -> CudaWorkload:
+        grad = subject.pass_ == TRAINING
+        if subject.kind == NETWORK:
+            network: BuiltNetwork = build_network(
+                self._networks[subject.subject_id], self._device, pass_=subject.pass_, training=self._campaign.training
+            )
+            return CudaWorkload([network.call], "hot", network.parameter_bytes, grad)
+        operation = Operation.from_json(self._specs[subject.subject_id])
+        first = build(operation, self._device, pass_=subject.pass_)
+        copies = [first]
+        share = first if self._settings.working_set == "parameters_cold" else None
+        wanted, bytes_each = self._copies(first)
+        copies.extend(build(operation, self._device, pass_=subject.pass_, share_inputs_with=share) for _ in range(wanted - 1))
+        chosen = self._settings.working_set if wanted > 1 else "hot"
+        return CudaWorkload([copy.call for copy in copies], chosen, bytes_each * wanted, grad)
+
+    def _copies(self, first: BuiltOperation) -> tuple[int, int]:
+        """How many copies exceed the cache, and the bytes of each that are not shared.
+
+        Fewer than that would all stay in the cache, so if memory or the limit forbids them one copy is used.
+        """
+        cold = self._settings.working_set
+        bytes_each = first.parameter_bytes if cold == "parameters_cold" else first.tensor_bytes
+        if cold == "hot" or bytes_each == 0:
+            return 1, bytes_each
+        wanted = -(-int(_CACHE_MARGIN * self._cache_bytes) // bytes_each)
+        free, _ = torch.cuda.mem_get_info()
+        if wanted > _MAX_INSTANCES or wanted * bytes_each > _MEMORY_SHARE * free:
+            return 1, bytes_each
+        return wanted, bytes_each
+
+    def _blocking_kernel_rate(self) -> float:
+        """Cycles that the blocking kernel spins per second, at the present clock."""
+        start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+        for _ in range(2):  # the first run loads the kernel
+            start.record()
+            torch.cuda._sleep(_SLEEP_TRIAL_CYCLES)
+            end.record()
+            end.synchronize()
+        return _SLEEP_TRIAL_CYCLES / (start.elapsed_time(end) / 1e3)
+
+
+@contextlib.contextmanager
+def _errors(subject: Subject) -> Iterator[None]:
+    """Translate PyTorch's errors, after making sure that the GPU is still usable."""
+    try:
+        yield
+    except torch.OutOfMemoryError as error:
+        message = str(error)
+        del error
+        torch.cuda.empty_cache()
+        raise OutOfMemoryError(message) from None
+    except (RuntimeError, ValueError, TypeError, NotImplementedError) as error:
+        try:
+            torch.cuda.synchronize()
+        except RuntimeError as lost:
+            raise BenchLostError(
+                f"{subject.kind} {subject.subject_id} ({subject.pass_}) broke the CUDA context: {error}. "
+                "Its row says so; run the same command again to measure the rest."
+            ) from lost
+        raise SubjectFailedError(f"{type(error).__name__}: {error}") from error

@@ -1,0 +1,180 @@
+"""A shard, measured: resume, lock, verify, anchors, every subject, anchors, unlock, assemble."""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import os
+import platform
+import socket
+import uuid
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import clockwatt
+from clockwatt import files, layout, records
+from clockwatt.config import CampaignConfig, GpuConfig, OperatingPoint
+from clockwatt.control.points import operating_point
+from clockwatt.gpu.select import open_gpu
+from clockwatt.measure import anchors, tasks
+from clockwatt.measure.bench import Bench, BenchLostError, Subject
+from clockwatt.measure.open import open_bench
+from clockwatt.measure.procedure import IdlePower, measure, measure_idle
+from clockwatt.measure.store import Store
+from clockwatt.measure.tasks import Shard
+from clockwatt.progress import progress, say
+from clockwatt.records import ANCHOR, FAILED, INFERENCE, MEASUREMENT_SCHEMA, OK, OPERATION, MeasurementRow
+from clockwatt.segments import SegmentWriter
+
+_VIRTUAL_SEGMENT_S = 2.0
+"""A virtual measurement takes milliseconds: closing a file after each would take longer than measuring."""
+
+
+@dataclass(frozen=True)
+class Session:
+    """What one process measures with: a GPU at an operating point, and where the results go."""
+
+    config: CampaignConfig
+    label: str
+    point: OperatingPoint
+    shard: Shard
+    catalogue_dir: Path
+    store: Store
+
+    @property
+    def gpu_config(self) -> GpuConfig:
+        """The GPU's part of the campaign."""
+        return self.config.gpu(self.label)
+
+
+def measure_shard(
+    config: CampaignConfig,
+    *,
+    label: str,
+    point: OperatingPoint,
+    shard: Shard,
+    catalogue_dir: Path,
+    store_dir: Path,
+    output: Path,
+    retry_failed: bool = False,
+) -> None:
+    """Measure what a shard lacks and assemble its file, with its telemetry beside it.
+
+    What is in the store is not measured again; a shard that is finished touches no GPU.
+
+    Raises
+    ------
+    ConfigError
+        If the campaign has no such GPU or operating point.
+    DataFileError, OutputError
+        If the catalogue or the store cannot be read, or a file cannot be written.
+    GpuError
+        If the GPU is not there, is another one, or refuses the operating point.
+    BenchLostError
+        If the GPU cannot be used any more; what was finished is in the store.
+    """
+    session = Session(config, label, point, shard, catalogue_dir, Store(store_dir, label, point))
+    wanted = tasks.subjects(config, session.gpu_config, shard, catalogue_dir)
+    finished = session.store.finished()
+    pending = [
+        subject
+        for subject in wanted
+        if (status := finished.get(tasks.key(subject))) is None or (retry_failed and status == FAILED)
+    ]
+    say(f"{label} at {point}, shard {shard}: {len(wanted) - len(pending)} of {len(wanted)} already in the store")
+    if pending:
+        _measure_pending(session, tasks.shuffled(pending, config, label, point))
+    rows = session.store.rows(tasks.key(subject) for subject in wanted)
+    session.store.write_telemetry(rows, layout.telemetry_file(output))
+    files.write_table(records.table_of(rows, MEASUREMENT_SCHEMA), output)
+
+
+def _measure_pending(session: Session, pending: list[Subject]) -> None:
+    session_id = uuid.uuid4().hex
+    anchor_ids = [row.operation_id for row in anchors.anchors()]
+    operation_ids = {subject.subject_id for subject in pending if subject.kind == OPERATION}
+    with (
+        contextlib.closing(open_gpu(session.gpu_config.device, seed=session.config.seed)) as gpu,
+        operating_point(gpu, session.point, session.gpu_config.control),
+        open_bench(
+            session.config, gpu, session_id, session.store.telemetry_folder, session.catalogue_dir, operation_ids
+        ) as bench,
+        _segments(session, virtual=gpu.identity.virtual) as writer,
+        progress(f"{session.label} {session.point} {session.shard}", len(pending)) as advance,
+    ):
+        run = _Run(session, bench, writer, _base_row(session, bench, session_id))
+        run.measure_idle()
+        run.measure_anchors(anchor_ids)
+        run.measure_idle()
+        for subject in pending:
+            run.measure(subject)
+            advance(f"{subject.subject_id} {subject.pass_}")
+        run.measure_anchors(anchor_ids)
+
+
+class _Run:
+    """The subjects of one session, one after another."""
+
+    def __init__(self, session: Session, bench: Bench, writer: SegmentWriter, base: MeasurementRow) -> None:
+        self._config = session.config.measurement
+        self._tf32 = session.gpu_config.tf32[0]
+        self._bench, self._writer, self._base = bench, writer, base
+        self._idle = IdlePower(None)
+        self._position = 0
+
+    def measure_idle(self) -> None:
+        self._idle = measure_idle(self._bench, self._config.idle_s)
+
+    def measure_anchors(self, anchor_ids: list[str]) -> None:
+        for anchor_id in anchor_ids:
+            self.measure(Subject(ANCHOR, anchor_id, INFERENCE, self._tf32, "float32", 0, device_work=True))
+
+    def measure(self, subject: Subject) -> None:
+        row = replace(
+            self._base,
+            kind=subject.kind, subject_id=subject.subject_id, pass_=subject.pass_, tf32=subject.tf32,
+            dtype=subject.dtype, repetition=subject.repetition, position=self._position,
+            flags=[], throttle_reasons=[],
+        )  # fmt: skip
+        self._position += 1
+        gc.collect()
+        try:
+            measure(self._bench, subject, row, self._config, self._idle)
+        except BenchLostError as error:
+            row.status, row.error = FAILED, str(error)
+            raise
+        finally:
+            # a subject that a signal or another error stopped has no end: it is not finished
+            if row.ended_us or row.status != OK:
+                self._writer.add([row])
+
+
+@contextlib.contextmanager
+def _segments(session: Session, *, virtual: bool) -> Iterator[SegmentWriter]:
+    writer = session.store.writer(_VIRTUAL_SEGMENT_S if virtual else 0.0)
+    try:
+        yield writer
+    finally:
+        writer.merge()
+
+
+def _base_row(session: Session, bench: Bench, session_id: str) -> MeasurementRow:
+    """What all rows of a session share."""
+    identity = bench.gpu.identity
+    return MeasurementRow(
+        kind="", subject_id="", pass_="", tf32=False, dtype="",
+        gpu=session.label, point=str(session.point), session_id=session_id, shard=str(session.shard),
+        measurement_version=clockwatt.MEASUREMENT_VERSION, clockwatt_version=clockwatt.__version__,
+        virtual=identity.virtual, gpu_name=identity.name, gpu_uuid=identity.uuid, driver_version=identity.driver_version,
+        host=socket.gethostname(), slurm_job_id=os.environ.get("SLURM_JOB_ID"), cpu_model=_cpu_model(),
+        cuda_version=bench.versions.cuda, torch_version=bench.versions.torch, cudnn_version=bench.versions.cudnn,
+        requested_sm_clock_mhz=session.point.sm_clock_mhz, requested_memory_clock_mhz=session.point.memory_clock_mhz,
+        requested_power_limit_w=session.point.power_limit_w,
+    )  # fmt: skip
+
+
+def _cpu_model() -> str:
+    lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines() if Path("/proc/cpuinfo").is_file() else []
+    models = [line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")]
+    return models[0] if models else platform.processor()

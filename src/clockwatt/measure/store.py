@@ -1,0 +1,125 @@
+"""Finished measurements: what is in here is never measured again.
+
+`store/{gpu}/{point}/rows` holds closed segments of measurements, `telemetry` those of the logger, for all shards of that GPU
+at that operating point. Snakemake knows nothing of it, so it survives failed and killed jobs; a shard's declared file is
+assembled from it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from clockwatt import MEASUREMENT_VERSION, files, layout, records
+from clockwatt.config import OperatingPoint
+from clockwatt.records import ANCHOR, MEASUREMENT_SCHEMA, TELEMETRY_SCHEMA, MeasurementRow
+from clockwatt.segments import SegmentWriter, read_segments
+
+KEY_COLUMNS = ["kind", "subject_id", "pass", "tf32", "repetition"]
+
+
+@dataclass(frozen=True, order=True)
+class Key:
+    """What makes two measurements at one GPU label and operating point the same."""
+
+    kind: str
+    subject_id: str
+    pass_: str
+    tf32: bool
+    repetition: int
+
+
+class Store:
+    """The finished measurements of one GPU at one operating point.
+
+    Parameters
+    ----------
+    folder
+        The store's root, `results/store`.
+    gpu, point
+        Label and operating point.
+    """
+
+    def __init__(self, folder: Path, gpu: str, point: OperatingPoint) -> None:
+        self.rows_folder = folder / layout.point_dir(gpu, point) / "rows"
+        self.telemetry_folder = folder / layout.point_dir(gpu, point) / "telemetry"
+
+    def writer(self, segment_s: float) -> SegmentWriter:
+        """A writer of measurement rows."""
+        return SegmentWriter(self.rows_folder, MEASUREMENT_SCHEMA, segment_s)
+
+    def finished(self) -> dict[Key, str]:
+        """Keys of all finished measurements of the present measurement version, with their status."""
+        finished: dict[Key, str] = {}
+        for table in self._read([*KEY_COLUMNS, "status", "measurement_version"]):
+            for row in table.to_pylist():
+                key = Key(row["kind"], row["subject_id"], row["pass"], row["tf32"], row["repetition"])
+                finished[key] = row["status"]
+        return finished
+
+    def rows(self, wanted: Iterable[Key]) -> list[MeasurementRow]:
+        """The newest row of each wanted key (segments come oldest first), and the anchors of their sessions, in order."""
+        keys = set(wanted)
+        newest: dict[Key, MeasurementRow] = {}
+        anchors: dict[tuple[str, int], MeasurementRow] = {}
+        for table in self._read(None):
+            for values in table.to_pylist():
+                row: MeasurementRow = records.row_of(MeasurementRow, values)
+                key = Key(row.kind, row.subject_id, row.pass_, row.tf32, row.repetition)
+                if row.kind == ANCHOR:
+                    anchors[row.session_id, row.position] = row
+                elif key in keys:
+                    newest[key] = row
+        sessions = {row.session_id for row in newest.values()}
+        chosen = [*newest.values(), *(row for row in anchors.values() if row.session_id in sessions)]
+        return sorted(chosen, key=lambda row: (row.started_us, row.session_id, row.position))
+
+    def write_telemetry(self, rows: Iterable[MeasurementRow], output: Path) -> None:
+        """Write the telemetry taken during `rows` to one file, segment by segment, so that memory stays flat.
+
+        Raises
+        ------
+        DataFileError
+            If a segment is damaged.
+        OutputError
+            If `output` cannot be written.
+        """
+        windows = _windows(rows)
+        with (
+            files.written_aside(output) as aside,
+            pq.ParquetWriter(aside, TELEMETRY_SCHEMA, compression=files.COMPRESSION) as writer,
+        ):
+            for table in read_segments(self.telemetry_folder, TELEMETRY_SCHEMA):
+                kept = _inside(table, windows)
+                if kept.num_rows:
+                    writer.write_table(kept)
+
+    def _read(self, columns: list[str] | None) -> Iterator[pa.Table]:
+        for table in read_segments(self.rows_folder, MEASUREMENT_SCHEMA, columns):
+            yield table.filter(pc.equal(table["measurement_version"], MEASUREMENT_VERSION))
+
+
+def _windows(rows: Iterable[MeasurementRow]) -> dict[str, np.ndarray]:
+    """Start and end (µs) of what was measured, by session: arrays of shape (n, 2), ascending."""
+    windows: dict[str, list[tuple[int, int]]] = {}
+    for row in rows:
+        windows.setdefault(row.session_id, []).append((row.started_us, row.ended_us))
+    return {session: np.array(sorted(spans), dtype=np.int64) for session, spans in windows.items()}
+
+
+def _inside(table: pa.Table, windows: dict[str, np.ndarray]) -> pa.Table:
+    sessions = table["session_id"].to_numpy(zero_copy_only=False)
+    times = table["time_us"].to_numpy()
+    keep = np.zeros(table.num_rows, dtype=bool)
+    for session, spans in windows.items():
+        mine = sessions == session
+        # the last span that starts before the reading is the only one it can lie in: spans of a session do not overlap
+        span = np.searchsorted(spans[:, 0], times, side="right") - 1
+        keep |= mine & (span >= 0) & (times <= spans[np.maximum(span, 0), 1])
+    return table.filter(pa.array(keep))

@@ -1,0 +1,285 @@
+"""The bench of a virtual GPU: the same procedure, in the GPU's own time, without torch.
+
+The host is modelled too: every call costs it a time that depends on the operation's class and pass. A network's pass is the
+host issuing its calls and the device executing them, whichever is slower, as in `predict/network.py`, but with costs per
+module and backward node that the predictors have to find from the calibration.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+from collections import defaultdict
+from collections.abc import Callable, Generator, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pyarrow.compute as pc
+
+from clockwatt import files
+from clockwatt.gpu.virtual import VirtualGpu, Work
+from clockwatt.measure import anchors
+from clockwatt.measure.bench import (
+    HOST_PER_BACKWARD_NODE,
+    HOST_PER_CALL,
+    HOST_PER_MODULE,
+    Bench,
+    OutOfMemoryError,
+    QueuedBlock,
+    Subject,
+    Versions,
+    Workload,
+)
+from clockwatt.measure.statistics import Estimate, median_estimate
+from clockwatt.operations.operation import MATRIX_CLASSES
+from clockwatt.records import (
+    ACCUMULATION,
+    CALL_SCHEMA,
+    INFERENCE,
+    NETWORK,
+    NETWORK_SCHEMA,
+    OPERATION_SCHEMA,
+    OPTIMIZER,
+    TRAINING,
+    OperationRow,
+    TelemetryRow,
+)
+from clockwatt.telemetry.logger import VirtualLogger
+
+_BUILD_S = 0.05
+_QUEUE_CALLS = 1000
+"""Kernels that fit into the launch queue."""
+_JITTER = 0.004
+"""Standard deviation of a block's time, relative."""
+_HOST_FORWARD_S = 5e-6
+_HOST_SPREAD_S = 8e-6
+_HOST_BACKWARD_SHARE = 1.2
+_HOST_NO_DEVICE_S = 2e-6
+_HOST_PER_MODULE_S = 3e-6
+_HOST_PER_BACKWARD_NODE_S = 6e-6
+_HOST_COST_SAMPLES = 20
+_POLL_STEP_S = 0.005
+
+
+@dataclass(frozen=True)
+class VirtualCall:
+    """One call: seconds it costs the host, and what the device then does (None: nothing)."""
+
+    host_s: float
+    work: Work | None
+
+
+@dataclass(frozen=True)
+class _Model:
+    """A subject as the virtual machine sees it."""
+
+    calls: Sequence[VirtualCall]
+    host_extra_s: float
+    memory_bytes: int
+
+
+class VirtualWorkload(Workload):
+    """A subject's calls and the times they take at the present operating point."""
+
+    def __init__(self, model: _Model, gpu: VirtualGpu) -> None:
+        self.instances, self.working_set, self.working_set_bytes = 1, "hot", model.memory_bytes
+        self.model = model
+        self.host_s = sum(call.host_s for call in model.calls) + model.host_extra_s
+        self.parts = _parts(model.calls, gpu)
+        self.device_s = sum(seconds for _, seconds in self.parts)
+
+
+class VirtualBench(Bench):
+    """A virtual GPU with its logger.
+
+    Parameters
+    ----------
+    gpu, logger
+        The card, and the logger that moves its time.
+    seed
+        Of the jitter.
+    catalogue_dir
+        Folder with operations.parquet, calls.parquet and networks.parquet.
+    """
+
+    versions = Versions(torch=None, cuda=None, cudnn=None)
+
+    def __init__(self, gpu: VirtualGpu, logger: VirtualLogger, seed: int, catalogue_dir: Path) -> None:
+        self.gpu: VirtualGpu = gpu
+        self._logger = logger
+        self._seed = seed
+        self._catalogue_dir = catalogue_dir
+        self._operations = _read_operations(catalogue_dir)
+        self._rng = np.random.default_rng(seed)
+        self._memory_peak: int | None = None
+
+    def now_ns(self) -> int:
+        """See `Bench.now_ns`."""
+        return self.gpu.monotonic_ns
+
+    def now_us(self) -> int:
+        """See `Bench.now_us`."""
+        return self.gpu.epoch_us
+
+    def take_telemetry(self) -> list[TelemetryRow]:
+        """See `Bench.take_telemetry`."""
+        return self._logger.take()
+
+    def idle(self, seconds: float) -> None:
+        """See `Bench.idle`."""
+        self.gpu.load(None)
+        self._logger.advance(seconds)
+
+    @contextlib.contextmanager
+    def open(self, subject: Subject) -> Iterator[Workload]:
+        """See `Bench.open`."""
+        # the same draw whichever subjects were measured before: a resumed campaign equals one that was never stopped
+        self._rng = np.random.default_rng([self._seed, _number(f"{subject}")])
+        self.gpu.load(None)
+        self._logger.advance(_BUILD_S)
+        model = self._network(subject) if subject.kind == NETWORK else self._operation(subject)
+        if model.memory_bytes > self.gpu.spec.memory_bytes:
+            raise OutOfMemoryError(
+                f"{subject.kind} {subject.subject_id} needs {model.memory_bytes / 1e9:.1f} GB, "
+                f"{self.gpu.identity.name} has {self.gpu.spec.memory_bytes / 1e9:.1f} GB"
+            )
+        self._memory_peak = model.memory_bytes
+        try:
+            yield VirtualWorkload(model, self.gpu)
+        finally:
+            self.gpu.load(None)
+
+    def host_block(self, workload: Workload, calls: int) -> float:
+        """See `Bench.host_block`."""
+        assert isinstance(workload, VirtualWorkload)
+        return self._jittered(workload.host_s)
+
+    def queued_block(self, workload: Workload, calls: int) -> QueuedBlock | None:
+        """See `Bench.queued_block`."""
+        assert isinstance(workload, VirtualWorkload)
+        if calls * len(workload.model.calls) > _QUEUE_CALLS:
+            return None
+        host_s, device_s = self._jittered(workload.host_s), self._jittered(workload.device_s)
+        self.gpu.load(None)
+        self._logger.advance(calls * host_s)
+        self._run(workload, 1.0, calls * device_s)
+        return QueuedBlock(host_s, device_s)
+
+    def eager_blocks(self, workload: Workload, calls: int) -> Generator[float]:
+        """See `Bench.eager_blocks`. Without an end to the passes, the slower of host and device sets the pace."""
+        assert isinstance(workload, VirtualWorkload)
+        try:
+            while True:
+                workload.parts = _parts(workload.model.calls, self.gpu)  # a power cap takes hold as the load goes on
+                device_s = sum(seconds for _, seconds in workload.parts)
+                duration_s = self._jittered(max(workload.host_s, device_s) * calls)
+                self._run(workload, device_s / max(workload.host_s, device_s), duration_s)
+                yield duration_s
+        finally:
+            self.gpu.load(None)
+
+    def poll(self, workload: Workload, seconds: float, read: Callable[[], float] | None = None) -> list[tuple[int, float]]:
+        """See `Bench.poll`."""
+        assert isinstance(workload, VirtualWorkload)
+        readings = []
+        end_ns = self.gpu.monotonic_ns + round(seconds * 1e9)
+        while self.gpu.monotonic_ns < end_ns:
+            self._run(workload, 1.0, _POLL_STEP_S)
+            if read is not None:
+                readings.append((self.gpu.monotonic_ns, read()))
+        self.gpu.load(None)
+        return readings
+
+    def timed_run(self, workload: Workload, calls: int) -> float:
+        """See `Bench.timed_run`. The first call has to reach the device before anything runs."""
+        assert isinstance(workload, VirtualWorkload)
+        slower_s = max(workload.host_s, workload.device_s)
+        return self._jittered(min(workload.host_s, workload.device_s) + calls * slower_s)
+
+    def host_costs(self) -> dict[tuple[str, str | None], Estimate | None]:
+        """See `Bench.host_costs`: the model's constants, seen through its jitter."""
+
+        def seen(cost_s: float) -> Estimate | None:
+            return median_estimate([self._jittered(cost_s) for _ in range(_HOST_COST_SAMPLES)])
+
+        call_s = _HOST_FORWARD_S + _HOST_SPREAD_S / 2
+        return {
+            (HOST_PER_CALL, INFERENCE): seen(call_s),
+            (HOST_PER_CALL, TRAINING): seen(call_s * (1 + _HOST_BACKWARD_SHARE)),
+            (HOST_PER_MODULE, None): seen(_HOST_PER_MODULE_S),
+            (HOST_PER_BACKWARD_NODE, None): seen(_HOST_PER_BACKWARD_NODE_S),
+        }
+
+    def memory_peak_bytes(self) -> int | None:
+        """See `Bench.memory_peak_bytes`."""
+        return self._memory_peak
+
+    def _run(self, workload: VirtualWorkload, busy: float, seconds: float) -> None:
+        self.gpu.load_mixture(workload.parts, busy)
+        self._logger.advance(seconds)
+
+    def _jittered(self, seconds: float) -> float:
+        return float(seconds * (1 + _JITTER * abs(self._rng.standard_normal())))
+
+    def _operation(self, subject: Subject) -> _Model:
+        row = self._operations[subject.subject_id, subject.pass_]
+        return _Model([_call(row, subject.tf32)], 0.0, row.bytes_read + row.bytes_written)
+
+    def _network(self, subject: Subject) -> _Model:
+        calls, peak = [], 0
+        for operation_id in self._call_ids(subject):
+            row = self._operations[operation_id, subject.pass_]
+            calls.append(_call(row, subject.tf32))
+            peak = max(peak, row.bytes_read + row.bytes_written)
+        table = files.read_table(self._catalogue_dir / "networks.parquet", NETWORK_SCHEMA)
+        chosen = pc.and_(pc.equal(table["network_id"], subject.subject_id), pc.equal(table["pass"], subject.pass_))
+        (network,) = table.filter(chosen).to_pylist()
+        extra_s = _HOST_PER_MODULE_S * network["module_calls"] + _HOST_PER_BACKWARD_NODE_S * network["backward_nodes"]
+        return _Model(calls, extra_s, peak + network["parameter_bytes"])
+
+    def _call_ids(self, subject: Subject) -> list[str]:
+        columns = ["network_id", "pass", "position", "operation_id"]
+        table = files.read_table(self._catalogue_dir / "calls.parquet", CALL_SCHEMA, columns)
+        chosen = pc.and_(pc.equal(table["network_id"], subject.subject_id), pc.equal(table["pass"], subject.pass_))
+        ids: list[str] = table.filter(chosen).sort_by("position")["operation_id"].to_pylist()
+        return ids
+
+
+def _read_operations(catalogue_dir: Path) -> dict[tuple[str, str], OperationRow]:
+    """Operations of the catalogue and the anchors, without their specs."""
+    columns = [name for name in OPERATION_SCHEMA.names if name != "spec"]
+    rows = {}
+    for values in files.read_table(catalogue_dir / "operations.parquet", OPERATION_SCHEMA, columns).to_pylist():
+        pass_ = values.pop("pass")
+        rows[values["operation_id"], pass_] = OperationRow(**values, pass_=pass_, spec="")
+    return rows | {(row.operation_id, row.pass_): row for row in anchors.anchors()}
+
+
+def _call(row: OperationRow, tf32: bool) -> VirtualCall:
+    if not row.device_work:
+        return VirtualCall(_HOST_NO_DEVICE_S, None)
+    host_s = _HOST_FORWARD_S + _HOST_SPREAD_S * (_number(row.operation_class) % 1000) / 1000
+    if row.pass_ == TRAINING and row.kind not in (ACCUMULATION, OPTIMIZER):
+        host_s *= 1 + _HOST_BACKWARD_SHARE
+    work = Work(
+        flops=row.flops,
+        bytes_moved=row.bytes_read + row.bytes_written,
+        dtype=row.dtype,
+        tf32=tf32,
+        matrix=row.operation_class in MATRIX_CLASSES,
+    )
+    return VirtualCall(host_s, work)
+
+
+def _parts(calls: Sequence[VirtualCall], gpu: VirtualGpu) -> list[tuple[Work, float]]:
+    """Work of a pass with the seconds it takes, equal work merged."""
+    counts: dict[Work, int] = defaultdict(int)
+    for call in calls:
+        if call.work is not None:
+            counts[call.work] += 1
+    return [(work, count * gpu.device_time_s(work)) for work, count in counts.items()]
+
+
+def _number(text: str) -> int:
+    return int.from_bytes(hashlib.sha256(text.encode()).digest()[:4])

@@ -1,0 +1,108 @@
+import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+
+from clockwatt import config
+from clockwatt.config import CampaignConfig, OperatingPoint
+from clockwatt.errors import ConfigError
+
+
+def campaign(**changes: object) -> dict[str, object]:
+    base: dict[str, object] = {
+        "campaign": "demo",
+        "gpus": {"a30": {"device": "NVIDIA A30", "clocks_mhz": [210, "default"]}},
+        "networks": [{"name": "resnet18", "input": [32, 3, 224, 224]}],
+    }
+    return base | changes
+
+
+def gpu(**changes: object) -> dict[str, object]:
+    return campaign(gpus={"a30": {"device": "NVIDIA A30"} | changes})
+
+
+@pytest.mark.parametrize(
+    ("content", "key", "fix"),
+    [
+        (gpu(clocks_mhz=[210, "fast"]), "gpus.a30.clocks_mhz[1]", "'fast' is not a number of MHz"),
+        (gpu(clocks_mhz=["1440 MHz"]), "gpus.a30.clocks_mhz[0]", "'1440 MHz' is not a number of MHz"),
+        (gpu(power_limits_w=[-5]), "gpus.a30.power_limits_w[0]", "-5 is not a number of W"),
+        (gpu(clocks_mhz=[900, 900]), "gpus.a30.clocks_mhz", "stands twice"),
+        (gpu(clock_mhz=[900]), "gpus.a30.clock_mhz", "did you mean 'clocks_mhz'?"),
+        (gpu(device=""), "gpus.a30.device", "is empty"),
+        (gpu(control={"method": "none"}, clocks_mhz=[900]), "gpus.a30", "method none sets nothing"),
+        (gpu(slurm={"gres": "gpu:1", "gpu": 1}), "gpus.a30.slurm", "not both"),
+        (gpu(slurm={"gpu_model": "a30"}), "gpus.a30.slurm", "gpu_model needs gpu: 1"),
+        (gpu(slurm={"runtime": "2h"}), "gpus.a30.slurm.runtime", "'2h' should be a valid integer"),
+        (campaign(shard=3), "shard", "did you mean 'shards'?"),
+        (campaign(passes=["forward"]), "passes[0]", "'inference' or 'training'"),
+        (campaign(gpus={}), "gpus", "at least 1"),
+        (campaign(gpus={"a/30": {"device": "x"}}), "gpus", "label 'a/30'"),
+        (campaign(networks=[{"name": "r", "input": [0]}]), "networks[0].input[0]", "greater than 0"),
+        (campaign(networks=[{"name": "r", "input": [1]}] * 2), "networks", "r-1-float32 stands twice"),
+        (campaign(networks=[{"name": "r", "input": [1], "input_dtype": "int64"}]), "networks[0]", "input_below"),
+        (campaign(measurement={"window_min_s": 2, "window_max_s": 1}), "measurement", "below window_min_s"),
+    ],
+)
+def test_an_error_names_the_file_the_key_and_the_fix(content: object, key: str, fix: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        config.parse(content, source="config/config.yaml")
+    assert str(caught.value).startswith(f"config/config.yaml: {key}: ")
+    assert fix in str(caught.value)
+
+
+def test_all_errors_are_told_at_once() -> None:
+    with pytest.raises(ConfigError) as caught:
+        config.parse({"campaign": "demo", "shards": 0})
+    assert {"shards", "gpus", "networks"} <= {line.strip().split(":")[0] for line in str(caught.value).splitlines()}
+
+
+@pytest.mark.parametrize("text", ["[1, 2", "", "- a", "campaign: demo\n\tgpus: x"])
+def test_a_file_that_is_no_mapping_is_refused(tmp_path, text: str) -> None:
+    path = tmp_path / "config.yaml"
+    path.write_text(text)
+    with pytest.raises(ConfigError, match=r"config\.yaml"):
+        config.load(path)
+
+
+def test_a_missing_file_is_named(tmp_path) -> None:
+    with pytest.raises(ConfigError, match=r"nowhere\.yaml: no such file"):
+        config.load(tmp_path / "nowhere.yaml")
+
+
+def test_a_dump_reads_back_as_the_same_campaign() -> None:
+    parsed = config.parse(gpu(clocks_mhz=["default", 900], tf32=[True, False]))
+    assert config.parse(yaml.safe_load(config.dump(parsed))) == parsed
+
+
+def test_points_are_all_combinations() -> None:
+    parsed = config.parse(gpu(clocks_mhz=["default", 900], power_limits_w=[100, 150]))
+    assert [str(point) for point in parsed.gpu("a30").points] == ["pl100", "pl150", "sm900-pl100", "sm900-pl150"]
+
+
+def test_an_unknown_label_names_the_known_ones() -> None:
+    with pytest.raises(ConfigError, match="the campaign has a30"):
+        config.parse(gpu()).gpu("v100")
+
+
+settings = st.none() | st.integers(1, 100_000)
+
+
+@given(settings, settings, settings)
+def test_a_point_is_read_back_from_its_path(sm: int | None, memory: int | None, power: int | None) -> None:
+    point = OperatingPoint(sm, memory, power)
+    assert OperatingPoint.parse(str(point)) == point
+
+
+@pytest.mark.parametrize("text", ["sm", "1440", "pl150-sm1440", "default-sm1", "sm1440-", ""])
+def test_what_is_no_point_is_refused(text: str) -> None:
+    with pytest.raises(ConfigError, match="no operating point"):
+        OperatingPoint.parse(text)
+
+
+def test_every_key_is_described() -> None:
+    def undescribed(model: type, prefix: str) -> list[str]:
+        return [f"{prefix}{name}" for name, field in model.model_fields.items() if not field.description and name in
+                ("device", "clocks_mhz", "shards", "gpus", "networks", "seed", "campaign")]
+
+    assert undescribed(CampaignConfig, "") == []
