@@ -12,7 +12,16 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, NoReturn, Self
 
 import yaml
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer, ValidationError, field_validator, model_validator
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    PlainSerializer,
+    ValidationError,
+    field_validator,
+    model_validator,
+)
 
 from clockwatt.errors import ConfigError
 
@@ -50,7 +59,9 @@ class OperatingPoint:
             If `text` is no operating point.
         """
         if not re.fullmatch(POINT_PATTERN, text):
-            raise ConfigError(f"{text!r} is no operating point: write default, sm1440, sm1440-mem5001, pl150 or sm1440-mem5001-pl150.")
+            raise ConfigError(
+                f"{text!r} is no operating point: write default, sm1440, sm1440-mem5001, pl150 or sm1440-mem5001-pl150."
+            )
         settings = dict(re.findall(r"(sm|mem|pl)(\d+)", text))
         return cls(*(int(settings[prefix]) if prefix in settings else None for prefix in ("sm", "mem", "pl")))
 
@@ -95,11 +106,17 @@ class SlurmResources(_Model):
     gpu: int | None = Field(None, ge=1, description="number of GPUs, instead of `gres`", examples=[1])
     gpu_model: str | None = Field(None, description="GPU type that goes with `gpu`", examples=["a30"])
     runtime: int = Field(120, ge=1, description="minutes of the first attempt; attempt n asks for n times as much")
-    cpus_per_task: int = Field(4, ge=1, description="cores of a measuring job: one for timing, one for the logger, the rest for autograd")
+    cpus_per_task: int = Field(
+        4, ge=1, description="cores of a measuring job: one for timing, one for the logger, the rest for autograd"
+    )
     mem_mb: int = Field(16000, ge=500, description="host memory in MB")
     account: str | None = Field(None, description="Slurm account to charge")
-    nodelist: str | None = Field(None, description="pin the campaign to these nodes, so that one card serves all of it", examples=["gpu[01-02]"])
-    extra: str | None = Field(None, description="further options of sbatch, verbatim", examples=["--qos=high --exclude=gpu07"])
+    nodelist: str | None = Field(
+        None, description="pin the campaign to these nodes, so that one card serves all of it", examples=["gpu[01-02]"]
+    )
+    extra: str | None = Field(
+        None, description="further options of sbatch, verbatim", examples=["--qos=high --exclude=gpu07"]
+    )
 
     @model_validator(mode="after")
     def _one_way_to_ask_for_a_gpu(self) -> Self:
@@ -113,21 +130,42 @@ class SlurmResources(_Model):
 class ControlConfig(_Model):
     """How the operating point is set."""
 
-    method: Literal["nvml", "none"] = Field("nvml", description="nvml sets clocks directly (root, or a machine of one's own); none sets nothing and only `default` can be measured")
-    settle_timeout_s: float = Field(10, gt=0, description="how long the SM clock may take to reach its target under load")
-    on_mismatch: Literal["error", "flag"] = Field("flag", description="whether a clock that is not reached ends the job or flags its rows")
+    method: Literal["nvml", "none"] = Field(
+        "nvml",
+        description="nvml sets clocks directly (root, or a machine of one's own); none sets nothing and only `default` can be measured",
+    )
+    settle_timeout_s: float = Field(
+        10, gt=0, description="how long the SM clock may take to reach its target under load"
+    )
+    on_mismatch: Literal["error", "flag"] = Field(
+        "flag", description="whether a clock that is not reached ends the job or flags its rows"
+    )
 
 
 class GpuConfig(_Model):
     """One kind of GPU and the operating points to measure it at."""
 
-    device: str = Field(description="the NVML name of the GPU, checked in the job, or virtual:MODEL", examples=["NVIDIA A30", "virtual:a30"])
-    clocks_mhz: Annotated[list[Megahertz], BeforeValidator(_as_list)] = Field(
-        [DEFAULT_POINT], min_length=1, description="SM clocks to lock, in MHz; `default` leaves the GPU to itself", examples=[[210, 900, 1440]]
+    device: str = Field(
+        description="the NVML name of the GPU, checked in the job, or virtual:MODEL",
+        examples=["NVIDIA A30", "virtual:a30"],
     )
-    memory_clocks_mhz: Annotated[list[Megahertz], BeforeValidator(_as_list)] = Field([DEFAULT_POINT], min_length=1, description="memory clocks to lock, in MHz")
-    power_limits_w: Annotated[list[Watts], BeforeValidator(_as_list)] = Field([DEFAULT_POINT], min_length=1, description="power limits, in W")
-    tf32: Annotated[list[bool], BeforeValidator(_as_list)] = Field([True], min_length=1, description="whether float32 matrix products and convolutions may use TensorFloat-32; both can be measured")
+    clocks_mhz: Annotated[list[Megahertz], BeforeValidator(_as_list)] = Field(
+        [DEFAULT_POINT],
+        min_length=1,
+        description="SM clocks to lock, in MHz; `default` leaves the GPU to itself",
+        examples=[[210, 900, 1440]],
+    )
+    memory_clocks_mhz: Annotated[list[Megahertz], BeforeValidator(_as_list)] = Field(
+        [DEFAULT_POINT], min_length=1, description="memory clocks to lock, in MHz"
+    )
+    power_limits_w: Annotated[list[Watts], BeforeValidator(_as_list)] = Field(
+        [DEFAULT_POINT], min_length=1, description="power limits, in W"
+    )
+    tf32: Annotated[list[bool], BeforeValidator(_as_list)] = Field(
+        [True],
+        min_length=1,
+        description="whether float32 matrix products and convolutions may use TensorFloat-32; both can be measured",
+    )
     control: ControlConfig = Field(ControlConfig(), description="how the operating point is set")
     slurm: SlurmResources = Field(SlurmResources(), description="what a job of this GPU asks Slurm for")
 
@@ -148,13 +186,18 @@ class GpuConfig(_Model):
     @model_validator(mode="after")
     def _settable(self) -> Self:
         if self.control.method == "none" and not all(point.is_default for point in self.points):
-            raise ValueError("control.method none sets nothing: leave clocks_mhz, memory_clocks_mhz and power_limits_w at default, or choose method nvml")
+            raise ValueError(
+                "control.method none sets nothing: leave clocks_mhz, memory_clocks_mhz and power_limits_w at default, or choose method nvml"
+            )
         return self
 
     @property
     def points(self) -> list[OperatingPoint]:
         """The operating points, in the order in which the config names them."""
-        return [OperatingPoint(*settings) for settings in itertools.product(self.clocks_mhz, self.memory_clocks_mhz, self.power_limits_w)]
+        return [
+            OperatingPoint(*settings)
+            for settings in itertools.product(self.clocks_mhz, self.memory_clocks_mhz, self.power_limits_w)
+        ]
 
     @property
     def virtual_model(self) -> str | None:
@@ -165,11 +208,22 @@ class GpuConfig(_Model):
 class NetworkConfig(_Model):
     """A network and the shape of its input."""
 
-    name: str = Field(description="torchvision classification network, or package.module:callable that returns a torch.nn.Module", examples=["resnet18", "my_package.models:build"])
-    input: list[Annotated[int, Field(gt=0)]] = Field(min_length=1, description="shape of the input, batch first", examples=[[32, 3, 224, 224]])
-    dtype: Literal["float32", "float16", "bfloat16"] = Field("float32", description="the network and its input are cast to this")
-    input_dtype: Literal["float", "int64"] = Field("float", description="int64 for networks that take indices (token ids)")
-    input_below: int | None = Field(None, gt=0, description="indices are below this; needed with int64", examples=[30522])
+    name: str = Field(
+        description="torchvision classification network, or package.module:callable that returns a torch.nn.Module",
+        examples=["resnet18", "my_package.models:build"],
+    )
+    input: list[Annotated[int, Field(gt=0)]] = Field(
+        min_length=1, description="shape of the input, batch first", examples=[[32, 3, 224, 224]]
+    )
+    dtype: Literal["float32", "float16", "bfloat16"] = Field(
+        "float32", description="the network and its input are cast to this"
+    )
+    input_dtype: Literal["float", "int64"] = Field(
+        "float", description="int64 for networks that take indices (token ids)"
+    )
+    input_below: int | None = Field(
+        None, gt=0, description="indices are below this; needed with int64", examples=[30522]
+    )
 
     @model_validator(mode="after")
     def _indices_are_bounded(self) -> Self:
@@ -187,9 +241,9 @@ class TrainingConfig(_Model):
     """What a training step does beside forward and backward."""
 
     optimizer: Literal["sgd", "adam", "adamw"] = Field("sgd", description="optimizer of the training pass")
-    learning_rate: float = Field(0.1, gt=0)
+    learning_rate: float = Field(0.1, gt=0, description="of the optimizer; costs nothing")
     momentum: float = Field(0.9, ge=0, lt=1, description="of sgd")
-    weight_decay: float = Field(0.0, ge=0)
+    weight_decay: float = Field(0.0, ge=0, description="of the optimizer; above 0 it is work of its own")
 
 
 class TelemetryConfig(_Model):
@@ -197,20 +251,32 @@ class TelemetryConfig(_Model):
 
     fast_period_s: float = Field(0.1, gt=0.01, le=10, description="power, energy counter, clocks, throttle reasons")
     slow_period_s: float = Field(1.0, gt=0.05, le=60, description="PCIe, temperature, utilisation, host")
-    ring_period_s: float = Field(1.0, gt=0.05, le=2, description="how often the driver's ring of power samples is drained")
-    segment_s: float = Field(5.0, gt=0.5, le=60, description="a Parquet segment is closed this often; a kill loses at most this much")
+    ring_period_s: float = Field(
+        1.0, gt=0.05, le=2, description="how often the driver's ring of power samples is drained"
+    )
+    segment_s: float = Field(
+        5.0, gt=0.5, le=60, description="a Parquet segment is closed this often; a kill loses at most this much"
+    )
 
 
 class MeasurementConfig(_Model):
     """How an operation is measured."""
 
-    precision: float = Field(0.02, gt=0, lt=1, description="95 % half-width of time and power at which measuring may stop, relative")
+    precision: float = Field(
+        0.02, gt=0, lt=1, description="95 % half-width of time and power at which measuring may stop, relative"
+    )
     warm_up_s: float = Field(0.4, ge=0, le=60, description="back-to-back calls before power is read")
-    window_min_s: float = Field(0.8, gt=0.1, le=600, description="shortest window of back-to-back calls in which power is read")
+    window_min_s: float = Field(
+        0.8, gt=0.1, le=600, description="shortest window of back-to-back calls in which power is read"
+    )
     window_max_s: float = Field(1.2, gt=0.1, le=600, description="longest such window")
-    idle_s: float = Field(3.0, gt=0.3, le=600, description="how long idle power is read at the start and the end of a shard")
+    idle_s: float = Field(
+        3.0, gt=0.3, le=600, description="how long idle power is read at the start and the end of a shard"
+    )
     repetitions: int = Field(1, ge=1, le=100, description="times every operation is measured, in fresh shuffled orders")
-    working_set: Literal["parameters_cold", "all_cold", "hot"] = Field("parameters_cold", description="which tensors are cycled through copies that together exceed the L2 cache")
+    working_set: Literal["parameters_cold", "all_cold", "hot"] = Field(
+        "parameters_cold", description="which tensors are cycled through copies that together exceed the L2 cache"
+    )
 
     @model_validator(mode="after")
     def _window_is_ordered(self) -> Self:
@@ -222,7 +288,11 @@ class MeasurementConfig(_Model):
 class FitConfig(_Model):
     """Which predictors are fitted and how they are validated."""
 
-    predictors: list[Literal["roofline", "forest"]] = Field(["roofline", "forest"], min_length=1, description="roofline: ExtraTrees on the ratio to a roofline; forest: the thesis's random forest; the first is used for predictions")
+    predictors: list[Literal["roofline", "forest"]] = Field(
+        ["roofline", "forest"],
+        min_length=1,
+        description="roofline: ExtraTrees on the ratio to a roofline; forest: the thesis's random forest; the first is used for predictions",
+    )
     folds: int = Field(15, ge=2, le=100, description="of the grouped cross-validation")
     trees: int = Field(200, ge=1, le=5000, description="per forest")
 
@@ -233,10 +303,23 @@ class CampaignConfig(_Model):
     campaign: str = Field(pattern=LABEL_PATTERN, description="name of the campaign, shown in figures")
     seed: int = Field(0, ge=0, description="of every shuffle, virtual GPU and predictor")
     gpus: dict[str, GpuConfig] = Field(min_length=1, description="label of your own, used in paths, to GPU")
-    networks: list[NetworkConfig] = Field(min_length=1, description="networks whose operations are measured, and which are measured whole")
-    passes: Annotated[list[Pass], BeforeValidator(_as_list)] = Field(["inference", "training"], min_length=1)
-    shards: int = Field(1, ge=1, le=100_000, description="jobs that share the operations of one GPU and operating point; `clockwatt plan` recommends a number")
-    network_shards: int = Field(1, ge=1, le=10_000, description="jobs that share the whole networks of one GPU and operating point")
+    networks: list[NetworkConfig] = Field(
+        min_length=1, description="networks whose operations are measured, and which are measured whole"
+    )
+    passes: Annotated[list[Pass], BeforeValidator(_as_list)] = Field(
+        ["inference", "training"],
+        min_length=1,
+        description="inference: forward; training: forward, loss, backward and the optimizer's step",
+    )
+    shards: int = Field(
+        1,
+        ge=1,
+        le=100_000,
+        description="jobs that share the operations of one GPU and operating point; `clockwatt plan` recommends a number",
+    )
+    network_shards: int = Field(
+        1, ge=1, le=10_000, description="jobs that share the whole networks of one GPU and operating point"
+    )
     training: TrainingConfig = Field(TrainingConfig())
     measurement: MeasurementConfig = Field(MeasurementConfig())
     telemetry: TelemetryConfig = Field(TelemetryConfig())
@@ -327,7 +410,9 @@ def json_schema() -> str:
 
 def _raise_readable(error: ValidationError, source: str) -> NoReturn:
     lines = [f"{_key(detail['loc'])}: {_explain(detail)}" for detail in error.errors()]
-    raise ConfigError(f"{source}: " + (lines[0] if len(lines) == 1 else "".join(f"\n  {line}" for line in lines))) from None
+    raise ConfigError(
+        f"{source}: " + (lines[0] if len(lines) == 1 else "".join(f"\n  {line}" for line in lines))
+    ) from None
 
 
 def _key(location: tuple[int | str, ...]) -> str:

@@ -1,0 +1,70 @@
+"""What every PyTorch operation costs on every GPU of a campaign at every clock: measured, predicted, drawn."""
+
+import os
+import shlex
+import sys
+from pathlib import Path
+
+from snakemake.exceptions import WorkflowError
+from snakemake.utils import min_version
+
+min_version("9.1")
+
+SOURCES = Path(workflow.basedir) / "src"
+sys.path.insert(0, str(SOURCES))
+
+from clockwatt import config as campaign_config
+from clockwatt import files, layout
+from clockwatt import workflow as campaigns
+from clockwatt.errors import ClockwattError
+from clockwatt.fingerprint import fingerprint
+
+# Jobs run the Python that runs Snakemake, unless conda gives them another one, and the sources of this checkout.
+os.environ.update(PATH=f"{Path(sys.executable).parent}{os.pathsep}{os.getenv('PATH', os.defpath)}")
+shell.prefix(f"set -euo pipefail; export PYTHONPATH={shlex.quote(str(SOURCES))}; ")
+
+
+# A campaign given with --configfile stands for itself: merged into the default one it would measure its GPUs as well.
+if not workflow.overwrite_configfiles:
+
+    configfile: "config/config.yaml"
+
+
+try:
+    campaign = campaign_config.parse(config, source=", ".join(str(path) for path in workflow.configfiles))
+except ClockwattError as error:
+    raise WorkflowError(str(error)) from None
+
+
+wildcard_constraints:
+    gpu=campaign_config.LABEL_PATTERN,
+    point=campaign_config.POINT_PATTERN,
+    shard=r"\d+",
+
+
+onstart:
+    # once, by the process that holds the lock: jobs read it, dry runs leave it alone
+    try:
+        files.write_text(campaign_config.dump(campaign), Path("results/config.yaml"))
+    except ClockwattError as error:
+        raise WorkflowError(str(error)) from None
+
+
+include: "workflow/rules/common.smk"
+include: "workflow/rules/catalogue.smk"
+include: "workflow/rules/measure.smk"
+include: "workflow/rules/dataset.smk"
+include: "workflow/rules/predict.smk"
+include: "workflow/rules/figures.smk"
+
+
+localrules:
+    all,
+
+
+rule all:
+    """Everything that a campaign gives."""
+    default_target: True
+    input:
+        rules.figures.output,
+        rules.validate.output,

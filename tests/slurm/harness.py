@@ -1,0 +1,327 @@
+"""A real Slurm of one node on this machine, in directories of its own: munge, MariaDB, slurmdbd, slurmctld and slurmd.
+
+GPUs are character devices that no driver serves, so gres, cgroup constraints and accounting are Slurm's own; nothing
+is mocked. It needs root, cgroup v1 with the devices controller, and the packages slurm-wlm, slurmdbd, mariadb-server
+and munge.
+
+    python tests/slurm/harness.py start DIRECTORY [--without-accounting]    # prints the variables to export
+    python tests/slurm/harness.py stop DIRECTORY
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import secrets
+import shutil
+import signal
+import socket
+import stat
+import subprocess
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+GPU_TYPES = ("a30", "rtx2080ti")
+PROGRAMS = ("munged", "slurmctld", "slurmd", "sbatch", "sinfo")
+ACCOUNTING_PROGRAMS = ("slurmdbd", "mariadbd", "mariadb-install-db", "sacct", "sacctmgr")
+CGROUPS = Path("/sys/fs/cgroup")
+STATE = "state.json"
+
+
+class HarnessError(RuntimeError):
+    """Slurm cannot run here, or one of its daemons did not start; the message has the log's end."""
+
+
+class SlurmCluster:
+    """One node, one partition, one GPU of each type.
+
+    Parameters
+    ----------
+    root : Path
+        Folder for configuration, logs, state and database; short, since it holds a socket.
+    accounting : bool
+        Whether slurmdbd and its database run.
+    """
+
+    def __init__(self, root: Path, *, accounting: bool = True) -> None:
+        self.root = root
+        self.accounting = accounting
+        self.processes: dict[str, int] = {}
+        self.devices: list[Path] = []
+        self._children: list[subprocess.Popen[bytes]] = []
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """What a client of this Slurm needs beside its own environment."""
+        return {"SLURM_CONF": str(self.root / "slurm.conf")}
+
+    def __enter__(self) -> Self:
+        try:
+            self.start()
+        except BaseException:
+            self.stop()
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    def start(self) -> None:
+        """Start all daemons and wait until the node is idle.
+
+        Raises
+        ------
+        HarnessError
+            If this machine cannot run Slurm, or a daemon does not come up.
+        """
+        self._check_machine()
+        for folder in ("", "log", "state", "spool", "run"):
+            (self.root / folder).mkdir(mode=0o755, parents=True, exist_ok=True)
+        self._make_devices()
+        self._start_munge()
+        ports = dict(zip(("slurmctld", "slurmd", "slurmdbd", "database"), _free_ports(4), strict=True))
+        self._write_configuration(ports)
+        if self.accounting:
+            self._start_accounting(ports)
+        self._run("slurmctld", "slurmctld", "-D", "-c")
+        self._wait("slurmctld", lambda: self.command("scontrol", "ping").returncode == 0)
+        self._run("slurmd", "slurmd", "-D")
+        self._wait("slurmd", lambda: self.command("sinfo", "-h", "-o", "%T").stdout.strip() == "idle")
+        self._save()
+
+    def stop(self) -> None:
+        """Stop what was started, last one first, and remove devices and cgroups."""
+        if "slurmctld" in self.processes:
+            self.command("scancel", "--user=root")
+        for pid in reversed(list(self.processes.values())):
+            _terminate(pid)
+        self.processes.clear()
+        for child in self._children:
+            child.wait()
+        self._children.clear()
+        for device in self.devices:
+            device.unlink(missing_ok=True)
+        self.devices.clear()
+        for group in sorted(CGROUPS.glob("*/slurm*/**/"), key=lambda path: len(path.parts), reverse=True):
+            group.rmdir()
+        (self.root / STATE).unlink(missing_ok=True)
+
+    @classmethod
+    def running_in(cls, root: Path) -> Self:
+        """The cluster that an earlier process started in `root`."""
+        state = json.loads((root / STATE).read_text(encoding="utf-8"))
+        cluster = cls(root, accounting=state["accounting"])
+        cluster.processes = state["processes"]
+        cluster.devices = [Path(device) for device in state["devices"]]
+        return cluster
+
+    def command(self, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+        """Run a client command of this Slurm."""
+        return subprocess.run(
+            arguments,
+            env={**os.environ, **self.environment, **environment},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+
+    def _check_machine(self) -> None:
+        needed = (*PROGRAMS, *(ACCOUNTING_PROGRAMS if self.accounting else ()))
+        missing = [name for name in needed if shutil.which(name) is None]
+        if missing:
+            raise HarnessError(f"{', '.join(missing)} missing: apt-get install slurm-wlm slurmdbd mariadb-server munge")
+        if os.geteuid() != 0:
+            raise HarnessError("Slurm's daemons, device nodes and cgroups need root")
+        if not (CGROUPS / "devices" / "tasks").exists():
+            raise HarnessError(f"{CGROUPS}/devices is not mounted: cgroup v1 with the devices controller is needed")
+
+    def _make_devices(self) -> None:
+        major = _unused_major()
+        for minor in range(len(GPU_TYPES)):
+            device = Path(f"/dev/simgpu{minor}")
+            device.unlink(missing_ok=True)
+            os.mknod(device, 0o666 | stat.S_IFCHR, os.makedev(major, minor))
+            self.devices.append(device)
+
+    def _start_munge(self) -> None:
+        key = self.root / "munge.key"
+        key.write_bytes(secrets.token_bytes(128))
+        key.chmod(0o400)
+        self._run(
+            "munged", "munged", "--foreground", f"--socket={self._munge_socket}", f"--key-file={key}",
+            f"--log-file={self.root}/log/munged.log", f"--pid-file={self.root}/run/munged.pid",
+            f"--seed-file={self.root}/run/munged.seed",
+        )  # fmt: skip
+        self._wait("munged", self._munge_socket.exists)
+
+    def _start_accounting(self, ports: Mapping[str, int]) -> None:
+        data = self.root / "database"
+        installed = subprocess.run(
+            ["mariadb-install-db", "--no-defaults", f"--datadir={data}", "--user=root", "--skip-test-db"],
+            capture_output=True, text=True, check=False,
+        )  # fmt: skip
+        if installed.returncode:
+            raise HarnessError(f"mariadb-install-db failed:\n{installed.stdout}{installed.stderr}")
+        self._run(
+            "mariadbd", "mariadbd", "--no-defaults", f"--datadir={data}", "--user=root", f"--port={ports['database']}",
+            "--bind-address=127.0.0.1", f"--socket={self.root}/run/mariadb.sock",
+            f"--pid-file={self.root}/run/mariadb.pid", f"--init-file={self.root}/database.sql",
+        )  # fmt: skip
+        self._wait("mariadbd", lambda: _answers("127.0.0.1", ports["database"]))
+        self._run("slurmdbd", "slurmdbd", "-D")
+        self._wait("slurmdbd", lambda: self.command("sacctmgr", "-n", "list", "cluster").returncode == 0)
+        added = self.command("sacctmgr", "-i", "add", "cluster", "test")
+        if added.returncode:
+            raise HarnessError(f"sacctmgr add cluster failed:\n{added.stdout}{added.stderr}")
+
+    @property
+    def _munge_socket(self) -> Path:
+        return self.root / "run" / "munge.socket"
+
+    def _write_configuration(self, ports: Mapping[str, int]) -> None:
+        host = socket.gethostname()
+        auth = f"AuthType=auth/munge\nAuthInfo=socket={self._munge_socket}\n"
+        gpus = ",".join(f"gpu:{kind}:1" for kind in GPU_TYPES)
+        memory_mb = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2**20
+        storage = (
+            f"AccountingStorageType=accounting_storage/slurmdbd\nAccountingStorageHost={host}\n"
+            f"AccountingStoragePort={ports['slurmdbd']}\nAccountingStoragePass={self._munge_socket}\nAccountingStorageTRES=gres/gpu"
+            + "".join(f",gres/gpu:{kind}" for kind in GPU_TYPES)
+            if self.accounting
+            else "AccountingStorageType=accounting_storage/none"
+        )
+        (self.root / "slurm.conf").write_text(
+            f"ClusterName=test\nSlurmctldHost={host}\n{auth}"
+            f"SlurmUser=root\nSlurmctldPort={ports['slurmctld']}\nSlurmdPort={ports['slurmd']}\n"
+            f"StateSaveLocation={self.root}/state\nSlurmdSpoolDir={self.root}/spool\n"
+            f"SlurmctldPidFile={self.root}/run/slurmctld.pid\nSlurmdPidFile={self.root}/run/slurmd.pid\n"
+            "ProctrackType=proctrack/cgroup\nTaskPlugin=task/cgroup\nMpiDefault=none\n"
+            "SelectType=select/cons_tres\nSelectTypeParameters=CR_Core_Memory\nGresTypes=gpu\n"
+            "SchedulerParameters=batch_sched_delay=0,sched_interval=2\nJobAcctGatherType=jobacct_gather/none\n"
+            f"ReturnToService=2\nMinJobAge=300\n{storage}\n"
+            f"NodeName={host} CPUs={len(os.sched_getaffinity(0))} RealMemory={memory_mb} Gres={gpus}\n"
+            f"PartitionName=main Nodes={host} Default=YES MaxTime=INFINITE State=UP\n"
+        )
+        (self.root / "gres.conf").write_text(
+            "".join(
+                f"NodeName={host} Name=gpu Type={kind} File={device}\n"
+                for kind, device in zip(GPU_TYPES, self.devices, strict=True)
+            )
+        )
+        (self.root / "cgroup.conf").write_text("CgroupPlugin=cgroup/v1\nConstrainDevices=yes\nConstrainCores=yes\n")
+        if self.accounting:
+            self._write_accounting_configuration(host, auth, ports)
+
+    def _write_accounting_configuration(self, host: str, auth: str, ports: Mapping[str, int]) -> None:
+        password = secrets.token_hex(16)
+        (self.root / "database.sql").write_text(
+            "CREATE DATABASE IF NOT EXISTS slurm;\n"
+            f"CREATE USER IF NOT EXISTS 'slurm'@'localhost' IDENTIFIED BY '{password}';\n"
+            "GRANT ALL ON slurm.* TO 'slurm'@'localhost';\n"
+        )
+        configuration = self.root / "slurmdbd.conf"
+        configuration.touch(mode=0o600)  # slurmdbd refuses a file that others can read
+        configuration.write_text(
+            f"DbdHost={host}\nDbdPort={ports['slurmdbd']}\n{auth}SlurmUser=root\nPidFile={self.root}/run/slurmdbd.pid\n"
+            f"StorageType=accounting_storage/mysql\nStorageHost=127.0.0.1\nStoragePort={ports['database']}\n"
+            f"StorageUser=slurm\nStoragePass={password}\nStorageLoc=slurm\n"
+        )
+
+    def _run(self, name: str, *arguments: str) -> None:
+        with (self.root / "log" / f"{name}.out").open("w") as log:
+            process = subprocess.Popen(
+                arguments, env={**os.environ, **self.environment}, stdin=subprocess.DEVNULL, stdout=log,
+                stderr=subprocess.STDOUT, start_new_session=True,
+            )  # fmt: skip
+        self._children.append(process)
+        self.processes[name] = process.pid
+
+    def _wait(self, name: str, ready: Callable[[], bool], timeout_s: float = 60) -> None:
+        deadline = time.monotonic() + timeout_s
+        while not ready():
+            if time.monotonic() > deadline or not _alive(self.processes[name]):
+                log = (self.root / "log" / f"{name}.out").read_text(errors="replace")
+                raise HarnessError(f"{name} did not come up:\n{log[-3000:]}")
+            time.sleep(0.1)
+
+    def _save(self) -> None:
+        state = {
+            "accounting": self.accounting,
+            "processes": self.processes,
+            "devices": [str(path) for path in self.devices],
+        }
+        (self.root / STATE).write_text(json.dumps(state), encoding="utf-8")
+
+
+def _free_ports(count: int) -> list[int]:
+    sockets = [socket.create_server(("", 0)) for _ in range(count)]
+    ports = [listening.getsockname()[1] for listening in sockets]
+    for listening in sockets:
+        listening.close()
+    return ports
+
+
+def _unused_major() -> int:
+    """A major number of the range for local use that no character driver holds."""
+    held = {
+        line.split()[0] for line in Path("/proc/devices").read_text().split("Block devices")[0].splitlines()[1:] if line
+    }
+    return next(major for major in range(240, 255) if str(major) not in held)
+
+
+def _answers(host: str, port: int) -> bool:
+    try:
+        socket.create_connection((host, port), timeout=1).close()
+    except OSError:
+        return False
+    return True
+
+
+def _alive(pid: int) -> bool:
+    try:
+        status = Path(f"/proc/{pid}/stat").read_text()
+    except FileNotFoundError:
+        return False
+    return status.rpartition(")")[2].split()[0] != "Z"
+
+
+def _terminate(pid: int, timeout_s: float = 20) -> None:
+    if not _alive(pid):
+        return
+    os.kill(pid, signal.SIGTERM)
+    deadline = time.monotonic() + timeout_s
+    while _alive(pid):
+        if time.monotonic() > deadline:
+            os.kill(pid, signal.SIGKILL)
+            return
+        time.sleep(0.05)
+
+
+def main() -> None:
+    """Start or stop a cluster from the command line."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("action", choices=["start", "stop"])
+    parser.add_argument("directory", type=Path)
+    parser.add_argument("--without-accounting", action="store_true")
+    arguments = parser.parse_args()
+    root = arguments.directory.resolve()
+    if arguments.action == "stop":
+        SlurmCluster.running_in(root).stop()
+        return
+    cluster = SlurmCluster(root, accounting=not arguments.without_accounting)
+    try:
+        cluster.start()
+    except BaseException:
+        cluster.stop()
+        raise
+    print("\n".join(f"export {name}={value}" for name, value in cluster.environment.items()))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,112 @@
+from typing import Any
+
+import pytest
+
+from clockwatt import workflow
+from clockwatt.config import CampaignConfig, parse
+
+CAMPAIGN: dict[str, Any] = {
+    "campaign": "test",
+    "gpus": {"a30": {"device": "virtual:a30", "clocks_mhz": [900]}, "other": {"device": "virtual:a30"}},
+    "networks": [{"name": "resnet18", "input": [1, 3, 64, 64]}],
+}
+
+
+def campaign(**changes: Any) -> CampaignConfig:
+    return parse(CAMPAIGN | changes)
+
+
+def with_gpu(**changes: Any) -> CampaignConfig:
+    return campaign(gpus={**CAMPAIGN["gpus"], "a30": CAMPAIGN["gpus"]["a30"] | changes})
+
+
+def of_measuring(campaign: CampaignConfig) -> dict[str, Any]:
+    return workflow.measurement_settings(campaign, "a30", "1/1")
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        with_gpu(slurm={"runtime": 600, "partition": "long"}),
+        with_gpu(clocks_mhz=[900, 1200]),
+        campaign(shards=1, network_shards=4),
+        campaign(networks=[{"name": "resnet50", "input": [1, 3, 64, 64]}]),
+        campaign(fit={"folds": 3}),
+        campaign(campaign="renamed"),
+        campaign(gpus={"a30": CAMPAIGN["gpus"]["a30"]}),
+    ],
+)
+def test_measuring_does_not_depend_on(changed):
+    assert of_measuring(changed) == of_measuring(campaign())
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        with_gpu(device="virtual:v100"),
+        with_gpu(tf32=[True, False]),
+        with_gpu(control={"on_mismatch": "error"}),
+        campaign(seed=1),
+        campaign(measurement={"precision": 0.01}),
+        campaign(telemetry={"fast_period_s": 0.2}),
+    ],
+)
+def test_measuring_depends_on(changed):
+    assert of_measuring(changed) != of_measuring(campaign())
+
+
+def test_measuring_depends_on_the_shard():
+    assert workflow.measurement_settings(campaign(), "a30", "1/2") != of_measuring(campaign())
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        campaign(networks=[{"name": "resnet50", "input": [1, 3, 64, 64]}]),
+        campaign(passes=["inference"]),
+        campaign(training={"optimizer": "adam"}),
+    ],
+)
+def test_catalogue_depends_on(changed):
+    assert workflow.catalogue_settings(changed) != workflow.catalogue_settings(campaign())
+
+
+def test_catalogue_does_not_depend_on_gpus():
+    assert workflow.catalogue_settings(with_gpu(clocks_mhz=[300])) == workflow.catalogue_settings(campaign())
+
+
+def test_dataset_depends_on_points_but_not_on_slurm():
+    before = workflow.dataset_settings(campaign())
+    assert workflow.dataset_settings(with_gpu(clocks_mhz=[300])) != before
+    assert workflow.dataset_settings(with_gpu(slurm={"mem_mb": 1000})) == before
+
+
+def test_fit_depends_on_its_block_and_the_seed():
+    before = workflow.fit_settings(campaign())
+    assert workflow.fit_settings(campaign(fit={"trees": 10})) != before
+    assert workflow.fit_settings(campaign(seed=1)) != before
+    assert workflow.fit_settings(with_gpu(clocks_mhz=[300])) == before
+
+
+def test_slurm_resources_are_those_that_the_workflow_names():
+    resources = workflow.slurm_resources(campaign().gpu("a30"), attempt=1)
+    assert tuple(resources) == workflow.SLURM_RESOURCES
+
+
+def test_run_time_grows_with_the_attempt():
+    gpu = with_gpu(slurm={"runtime": 90}).gpu("a30")
+    assert [workflow.slurm_resources(gpu, attempt)["runtime"] for attempt in (1, 2, 3)] == [90, 180, 270]
+
+
+@pytest.mark.parametrize(
+    ("slurm", "extra"),
+    [
+        ({}, None),
+        ({"nodelist": "gpu[01-02]"}, "--nodelist=gpu[01-02]"),
+        ({"extra": "--qos=high"}, "--qos=high"),
+        ({"nodelist": "gpu01", "extra": "--exclusive"}, "--nodelist=gpu01 --exclusive"),
+    ],
+)
+def test_nodes_and_further_options_become_slurm_extra(slurm, extra):
+    gpu = with_gpu(slurm=slurm).gpu("a30")
+    assert workflow.slurm_resources(gpu, attempt=1)["slurm_extra"] == extra

@@ -1,0 +1,39 @@
+"""
+Which operations the campaign's networks consist of. No GPU is needed: networks are traced on the meta device.
+
+REQUIRED INPUTS:
+
+    none beside the campaign's networks, passes and optimizer
+
+OUTPUTS:
+
+    operations  results/catalogue/operations.parquet    unique operations: what is measured
+    calls       results/catalogue/calls.parquet         every call of every network, in order
+    networks    results/catalogue/networks.parquet      the networks themselves
+"""
+
+
+rule catalogue:
+    """Trace every network in every pass."""
+    output:
+        operations="results/catalogue/operations.parquet",
+        calls="results/catalogue/calls.parquet",
+        networks="results/catalogue/networks.parquet",
+    log:
+        "results/logs/catalogue.log",
+    conda:
+        "../../envs/torch.yaml"
+    threads: 2
+    resources:
+        mem_mb=8000,
+        runtime=lambda wildcards, attempt: 30 * attempt,
+        cpus_per_task=2,
+    params:
+        settings=campaigns.catalogue_settings(campaign),
+    shell:
+        """
+        python -m clockwatt catalogue \
+            --config results/config.yaml \
+            --output-dir results/catalogue \
+            >{log} 2>&1
+        """

@@ -1,0 +1,32 @@
+"""
+What rules that use a GPU take from its part of the campaign.
+"""
+
+
+def calibration_settings(wildcards):
+    """What a calibration depends on."""
+    return campaigns.measurement_settings(campaign, wildcards.gpu)
+
+
+def shard_settings(shards):
+    """What one of `shards` shards depends on."""
+    return lambda wildcards: campaigns.measurement_settings(campaign, wildcards.gpu, f"{wildcards.shard}/{shards}")
+
+
+def slurm_resource(name):
+    """One of the resources that a job on a GPU asks Slurm for."""
+    return lambda wildcards, attempt: campaigns.slurm_resources(campaign.gpus[wildcards.gpu], attempt)[name]
+
+
+def real_gpu(wildcards):
+    """1 where the GPU is a real one, 0 where it is virtual."""
+    return int(campaign.gpus[wildcards.gpu].virtual_model is None)
+
+
+GPU_RESOURCES = {name: slurm_resource(name) for name in campaigns.SLURM_RESOURCES}
+GPU_RESOURCES["real_gpu"] = real_gpu
+
+
+# profiles/default lets one job at a time use a real GPU: on this machine, not on the nodes of a cluster.
+resource_scopes:
+    real_gpu="local",

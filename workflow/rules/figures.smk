@@ -1,0 +1,59 @@
+"""
+Figures, each as PNG and PDF; `snakemake --report results/index.html` puts them on one page with their captions.
+
+REQUIRED INPUTS:
+
+    dataset         results/dataset/*
+    predictors      results/predictors/*
+    validation      results/validation/*
+    calibrations    results/measurements/{gpu}/{point}/calibration.parquet
+
+OUTPUTS:
+
+    figures     results/figures/*.png and *.pdf
+"""
+
+FIGURES = ["predicted_vs_measured_time"]
+
+
+rule figures:
+    """Draw all figures."""
+    input:
+        dataset=rules.dataset.output,
+        catalogue=rules.catalogue.output,
+        predictors=rules.fit.output,
+        validation=rules.validate.output,
+        calibrations=rules.validate.input.calibrations,
+    output:
+        png=[
+            report(
+                f"results/figures/{name}.png",
+                caption=f"../report/{name}.rst",
+                category="Figures",
+                labels={"figure": name.replace("_", " ")},
+            )
+            for name in FIGURES
+        ],
+        pdf=expand("results/figures/{name}.pdf", name=FIGURES),
+    log:
+        "results/logs/figures.log",
+    conda:
+        "../../envs/analysis.yaml"
+    resources:
+        mem_mb=lambda wildcards, attempt: 8000 * attempt,
+        runtime=lambda wildcards, attempt: 60 * attempt,
+    params:
+        campaign=campaign.campaign,
+        code=fingerprint("figures", resources=("gpus.yaml",)),
+    shell:
+        """
+        python -m clockwatt figures \
+            --config results/config.yaml \
+            --dataset-dir results/dataset \
+            --catalogue-dir results/catalogue \
+            --predictors-dir results/predictors \
+            --validation-dir results/validation \
+            --measurements-dir results/measurements \
+            --output-dir results/figures \
+            >{log} 2>&1
+        """

@@ -1,0 +1,107 @@
+"""
+Measuring: one job per GPU, operating point and shard. What is finished lies in results/store, which no rule declares:
+Snakemake removes what a failed job declared, and a job that runs again takes from there what it measured before.
+
+REQUIRED INPUTS:
+
+    operations  results/catalogue/operations.parquet
+    networks    results/catalogue/networks.parquet
+    calls       results/catalogue/calls.parquet
+
+OUTPUTS:
+
+    calibration     results/measurements/{gpu}/{point}/calibration.parquet      sensors, idle power, host costs
+    measurements    results/measurements/{gpu}/{point}/{shard}.parquet          operations
+                    results/measurements/{gpu}/{point}/networks-{shard}.parquet whole networks
+    telemetry       a file telemetry-* beside each file of measurements
+"""
+
+
+rule calibrate:
+    """Find out what sensors, idle power and host costs are like, once per GPU and operating point."""
+    input:
+        # any catalogue will do: a network more does not calibrate anew
+        operations=ancient(rules.catalogue.output.operations),
+    output:
+        calibration="results/measurements/{gpu}/{point}/calibration.parquet",
+    log:
+        "results/logs/measurements/{gpu}/{point}/calibration.log",
+    conda:
+        "../../envs/torch.yaml"
+    resources:
+        **GPU_RESOURCES,
+    params:
+        settings=calibration_settings,
+    shell:
+        """
+        python -m clockwatt calibrate \
+            --config results/config.yaml \
+            --gpu {wildcards.gpu} \
+            --point {wildcards.point} \
+            --catalogue-dir results/catalogue \
+            --output {output.calibration} \
+            >{log} 2>&1
+        """
+
+
+rule measure:
+    """Measure a shard of the operations."""
+    input:
+        operations=rules.catalogue.output.operations,
+    output:
+        measurements="results/measurements/{gpu}/{point}/{shard}.parquet",
+        telemetry="results/measurements/{gpu}/{point}/telemetry-{shard}.parquet",
+    log:
+        "results/logs/measurements/{gpu}/{point}/{shard}.log",
+    conda:
+        "../../envs/torch.yaml"
+    resources:
+        **GPU_RESOURCES,
+    params:
+        settings=shard_settings(campaign.shards),
+        shards=campaign.shards,
+    shell:
+        """
+        python -m clockwatt measure \
+            --config results/config.yaml \
+            --gpu {wildcards.gpu} \
+            --point {wildcards.point} \
+            --shard {wildcards.shard}/{params.shards} \
+            --catalogue-dir results/catalogue \
+            --store-dir results/store \
+            --output {output.measurements} \
+            >{log} 2>&1
+        """
+
+
+rule measure_networks:
+    """Measure a shard of the whole networks."""
+    input:
+        operations=rules.catalogue.output.operations,
+        calls=rules.catalogue.output.calls,
+        networks=rules.catalogue.output.networks,
+    output:
+        measurements="results/measurements/{gpu}/{point}/networks-{shard}.parquet",
+        telemetry="results/measurements/{gpu}/{point}/telemetry-networks-{shard}.parquet",
+    log:
+        "results/logs/measurements/{gpu}/{point}/networks-{shard}.log",
+    conda:
+        "../../envs/torch.yaml"
+    resources:
+        **GPU_RESOURCES,
+    params:
+        settings=shard_settings(campaign.network_shards),
+        shards=campaign.network_shards,
+    shell:
+        """
+        python -m clockwatt measure \
+            --config results/config.yaml \
+            --gpu {wildcards.gpu} \
+            --point {wildcards.point} \
+            --shard {wildcards.shard}/{params.shards} \
+            --catalogue-dir results/catalogue \
+            --store-dir results/store \
+            --output {output.measurements} \
+            --networks \
+            >{log} 2>&1
+        """

@@ -1,0 +1,83 @@
+"""
+Predictors of time and energy, and how well whole networks come out of them.
+
+REQUIRED INPUTS:
+
+    operations      results/dataset/operations.parquet
+    networks        results/dataset/networks.parquet
+    catalogue       results/catalogue/*.parquet
+    calibrations    results/measurements/{gpu}/{point}/calibration.parquet
+
+OUTPUTS:
+
+    predictors      results/predictors/                     models, and a card in Markdown beside each
+    metrics         results/predictors/metrics.json         errors of the cross-validation
+    crossval        results/predictors/crossval.parquet     its predictions, one by one
+    networks        results/validation/networks.parquet     composed from operations beside measured whole
+    validation      results/validation/validation.json      errors of these compositions
+"""
+
+
+rule fit:
+    """Fit predictors to the dataset and cross-validate them."""
+    input:
+        operations=rules.dataset.output.operations,
+        catalogue=rules.catalogue.output,
+    output:
+        metrics="results/predictors/metrics.json",
+        crossval="results/predictors/crossval.parquet",
+    log:
+        "results/logs/fit.log",
+    conda:
+        "../../envs/analysis.yaml"
+    threads: 4
+    resources:
+        mem_mb=lambda wildcards, attempt: 8000 * attempt,
+        runtime=lambda wildcards, attempt: 120 * attempt,
+        cpus_per_task=4,
+    params:
+        settings=campaigns.fit_settings(campaign),
+        code=fingerprint("predict", resources=("gpus.yaml",)),
+    shell:
+        """
+        python -m clockwatt fit \
+            --config results/config.yaml \
+            --dataset-dir results/dataset \
+            --catalogue-dir results/catalogue \
+            --output-dir results/predictors \
+            >{log} 2>&1
+        """
+
+
+rule validate:
+    """Compose whole networks from their operations and hold them against the measured ones."""
+    input:
+        operations=rules.dataset.output.operations,
+        networks=rules.dataset.output.networks,
+        catalogue=rules.catalogue.output,
+        predictors=rules.fit.output,
+        calibrations=[f"results/measurements/{path}" for path in layout.calibration_files(campaign)],
+    output:
+        networks="results/validation/networks.parquet",
+        validation="results/validation/validation.json",
+    log:
+        "results/logs/validate.log",
+    conda:
+        "../../envs/analysis.yaml"
+    resources:
+        mem_mb=lambda wildcards, attempt: 8000 * attempt,
+        runtime=lambda wildcards, attempt: 60 * attempt,
+    params:
+        settings=campaigns.fit_settings(campaign),
+        code=fingerprint("predict", resources=("gpus.yaml",)),
+    shell:
+        """
+        python -m clockwatt validate \
+            --config results/config.yaml \
+            --dataset-dir results/dataset \
+            --catalogue-dir results/catalogue \
+            --predictors-dir results/predictors \
+            --measurements-dir results/measurements \
+            --output-dir results/validation \
+            >{log} 2>&1
+        """
