@@ -17,7 +17,7 @@ from clockwatt.gpu.interface import (
     Utilization,
 )
 from clockwatt.gpu.specs import find_spec
-from clockwatt.gpu.virtual_model import CardModel, Work, hashed
+from clockwatt.gpu.virtual_model import CardModel, Load, Mixture, Work, hashed
 from clockwatt.gpu.virtual_sensors import (
     RING_PERIOD_NS,
     RING_SAMPLES,
@@ -66,7 +66,7 @@ class VirtualGpu(Gpu):
         self._noise_seed = int(hashed(self._uuid, "noise") * 2**63)
         self._phase_ns = int(hashed(self._uuid, "phase") * 100_000_000)
         self._now_ns = 0
-        self._work: Work | None = None
+        self._work: Load | None = None
         self._busy = 0.0
         self._locked_sm_mhz: int | None = None
         self._memory_mhz = self.spec.memory_clocks_mhz[-1]
@@ -87,11 +87,11 @@ class VirtualGpu(Gpu):
         """Virtual time in µs since the virtual GPU's epoch, which is its start."""
         return self._now_ns // 1000
 
-    def device_time_s(self, work: Work) -> float:
-        """Time of one call at the settled clocks of the present operating point, power cap included, in s."""
+    def device_time_s(self, work: Load) -> float:
+        """Time of one call (of a mixture: one pass) at the settled clocks of the present operating point, power cap included, in s."""
         return self._model.activity(work, self._clock_for(work), self._memory_mhz).time_s
 
-    def load(self, work: Work | None, busy: float = 1.0) -> None:
+    def load(self, work: Load | None, busy: float = 1.0) -> None:
         """Say what runs from now on.
 
         Parameters
@@ -182,7 +182,13 @@ class VirtualGpu(Gpu):
 
     def memory_used_bytes(self) -> int:
         """See `Gpu`; as if everything that the work moves stayed resident."""
-        resident = self._work.bytes_moved if self._work is not None else 0
+        match self._work:
+            case None:
+                resident = 0
+            case Work(bytes_moved=resident):
+                pass
+            case Mixture(parts=parts):
+                resident = max(part.bytes_moved for part, _ in parts)
         return min(self.spec.memory_bytes, CONTEXT_BYTES + resident)
 
     def pcie_tx_kib_s(self) -> int:
@@ -268,7 +274,7 @@ class VirtualGpu(Gpu):
             return self._locked_sm_mhz
         return self.spec.sm_clock_mhz.min if self._work is None else self.spec.boost_clock_mhz
 
-    def _clock_for(self, work: Work | None) -> int:
+    def _clock_for(self, work: Load | None) -> int:
         """Settled SM clock under a load."""
         loaded_mhz = self._locked_sm_mhz or self.spec.boost_clock_mhz
         return self._model.clock_within_limit(work, loaded_mhz, self._memory_mhz, self._limit_w)

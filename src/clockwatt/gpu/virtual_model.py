@@ -63,6 +63,16 @@ class Work:
 
 
 @dataclass(frozen=True)
+class Mixture:
+    """Work of different kinds in turn, as a network's pass: each with its number of calls."""
+
+    parts: tuple[tuple[Work, int], ...]
+
+
+Load = Work | Mixture
+
+
+@dataclass(frozen=True)
 class Activity:
     """How one call uses the device at an operating point."""
 
@@ -95,8 +105,14 @@ class CardModel:
         self.thermal_resistance_k_per_w = TEMPERATURE_RISE_AT_DEFAULT_LIMIT_K / spec.power_w.default
         self._dynamic_w = (spec.power_w.default - spec.power_w.idle) * self.power_factor
 
-    def activity(self, work: Work, sm_clock_mhz: float, memory_clock_mhz: float) -> Activity:
-        """What one call does at a pair of clocks; its time never rises with either clock."""
+    def activity(self, work: Load, sm_clock_mhz: float, memory_clock_mhz: float) -> Activity:
+        """What one call (of a mixture: one pass) does at a pair of clocks; its time never rises with either clock."""
+        if isinstance(work, Mixture):
+            timed = [(count, self.activity(part, sm_clock_mhz, memory_clock_mhz)) for part, count in work.parts]
+            time_s = sum(count * part.time_s for count, part in timed)
+            arithmetic = sum(count * part.time_s * part.arithmetic for count, part in timed) / time_s
+            memory_use = sum(count * part.time_s * part.memory for count, part in timed) / time_s
+            return Activity(time_s, arithmetic, memory_use)
         sm = sm_clock_mhz / self.spec.boost_clock_mhz
         memory = memory_clock_mhz / self.spec.memory_clocks_mhz[-1]
         arithmetic_s, memory_s, jitter = self._at_highest_clocks(work)
@@ -107,7 +123,7 @@ class CardModel:
         time_s = (floor_s + bound_s) * jitter * self.time_factor
         return Activity(time_s, min(1.0, arithmetic_s / time_s), min(1.0, memory_s / time_s))
 
-    def power_w(self, work: Work | None, busy: float, sm_clock_mhz: float, memory_clock_mhz: float) -> float:
+    def power_w(self, work: Load | None, busy: float, sm_clock_mhz: float, memory_clock_mhz: float) -> float:
         """Board power at ambient temperature in W; leakage comes on top (see `leakage_w_per_k`).
 
         Parameters
@@ -122,13 +138,19 @@ class CardModel:
         idle_w = self._idle_w(sm_clock_mhz, memory_clock_mhz)
         if work is None:
             return idle_w
+        if isinstance(work, Mixture):
+            timed = [
+                (count * self.activity(part, sm_clock_mhz, memory_clock_mhz).time_s, part) for part, count in work.parts
+            ]
+            energy_j = sum(time_s * self.power_w(part, busy, sm_clock_mhz, memory_clock_mhz) for time_s, part in timed)
+            return energy_j / sum(time_s for time_s, _ in timed)
         activity = self.activity(work, sm_clock_mhz, memory_clock_mhz)
         arithmetic_power = MATRIX_POWER if work.matrix else VECTOR_POWER
         on_sm = self._v2f(sm_clock_mhz) * (ISSUE_POWER + arithmetic_power * activity.arithmetic)
         return idle_w + busy * self._dynamic_w * (on_sm + MEMORY_POWER * activity.memory)
 
     def clock_within_limit(
-        self, work: Work | None, asked_sm_clock_mhz: int, memory_clock_mhz: int, limit_w: float
+        self, work: Load | None, asked_sm_clock_mhz: int, memory_clock_mhz: int, limit_w: float
     ) -> int:
         """Highest supported SM clock up to the asked one at which busy work stays within a power limit, in MHz.
 

@@ -124,7 +124,9 @@ class Bench(abc.ABC):
         """
 
     @abc.abstractmethod
-    def poll(self, workload: Workload, seconds: float, read: Callable[[], float] | None = None) -> list[tuple[int, float]]:
+    def poll(
+        self, workload: Workload, seconds: float, read: Callable[[], float] | None = None
+    ) -> list[tuple[int, float]]:
         """Run back to back for a while; meanwhile `read` a sensor as fast as it answers.
 
         Returns the readings as (monotonic ns, value). For calibration only: nothing is timed while a sensor is read.

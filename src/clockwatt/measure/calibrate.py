@@ -111,7 +111,9 @@ class _Calibration:
             with self._bench.open(self._subject(anchor.operation_id)) as workload:
                 for iterations in _ITERATIONS:
                     times = [self._bench.timed_run(workload, iterations) / iterations for _ in range(_CURVE_REPEATS)]
-                    self._put(TIME_AGAINST_ITERATIONS, median_estimate(times), subject=anchor.operation_id, x=iterations)
+                    self._put(
+                        TIME_AGAINST_ITERATIONS, median_estimate(times), subject=anchor.operation_id, x=iterations
+                    )
 
     def _transient(self) -> None:
         with self._heaviest() as workload:
@@ -124,17 +126,23 @@ class _Calibration:
                     power = reading.power_sample_w if reading.power_sample_w is not None else reading.power_instant_w
                     if power is not None and reading.monotonic_ns >= start_ns:
                         since_s = (reading.monotonic_ns - start_ns) / 1e9
-                        self._put(POWER_TRANSIENT, Estimate(power, 0.0, 1), subject=f"run{run + 1}-{reading.lane}", x=since_s)
+                        self._put(
+                            POWER_TRANSIENT, Estimate(power, 0.0, 1), subject=f"run{run + 1}-{reading.lane}", x=since_s
+                        )
 
     @contextlib.contextmanager
     def _heaviest(self) -> Iterator[Workload]:
-        with self._bench.open(self._subject(max(anchors.anchors(), key=lambda row: row.flops).operation_id)) as workload:
+        with self._bench.open(
+            self._subject(max(anchors.anchors(), key=lambda row: row.flops).operation_id)
+        ) as workload:
             yield workload
 
     def _subject(self, anchor_id: str) -> Subject:
         return Subject(ANCHOR, anchor_id, INFERENCE, self._tf32, "float32", 0, device_work=True)
 
-    def _put(self, quantity: str, estimate: Estimate | None, subject: str | None = None, x: float | None = None) -> None:
+    def _put(
+        self, quantity: str, estimate: Estimate | None, subject: str | None = None, x: float | None = None
+    ) -> None:
         identity = self._bench.gpu.identity
         self._rows.append(
             CalibrationRow(

@@ -130,7 +130,9 @@ class CudaBench(Bench):
     def queued_block(self, workload: Workload, calls: int) -> QueuedBlock | None:
         """See `Bench.queued_block`. The technique is that of NVIDIA's nvbench."""
         assert isinstance(workload, CudaWorkload)
-        expected_s = workload.issue_seconds * calls if workload.issue_seconds else self.host_block(workload, calls) * calls
+        expected_s = (
+            workload.issue_seconds * calls if workload.issue_seconds else self.host_block(workload, calls) * calls
+        )
         torch.cuda.synchronize()
         first, last = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
         torch.cuda._sleep(int((_SLEEP_FLOOR_S + _SLEEP_MARGIN * expected_s) * self._cycles_per_s))
@@ -169,7 +171,9 @@ class CudaBench(Bench):
         finally:
             torch.cuda.synchronize()
 
-    def poll(self, workload: Workload, seconds: float, read: Callable[[], float] | None = None) -> list[tuple[int, float]]:
+    def poll(
+        self, workload: Workload, seconds: float, read: Callable[[], float] | None = None
+    ) -> list[tuple[int, float]]:
         """See `Bench.poll`. The sensor is read by a thread: the driver's calls do not hold the interpreter."""
         readings: list[tuple[int, float]] = []
         stop = threading.Event()
@@ -220,7 +224,9 @@ class CudaBench(Bench):
         copies = [first]
         share = first if self._settings.working_set == "parameters_cold" else None
         wanted, bytes_each = self._copies(first)
-        copies.extend(build(operation, self._device, pass_=subject.pass_, share_inputs_with=share) for _ in range(wanted - 1))
+        copies.extend(
+            build(operation, self._device, pass_=subject.pass_, share_inputs_with=share) for _ in range(wanted - 1)
+        )
         chosen = self._settings.working_set if wanted > 1 else "hot"
         return CudaWorkload([copy.call for copy in copies], chosen, bytes_each * wanted, grad)
 

@@ -87,7 +87,9 @@ def _measure_host_only(bench: Bench, workload: Workload, row: MeasurementRow) ->
     row.iterations, row.blocks = _HOST_BLOCK_CALLS * _HOST_BLOCKS, _HOST_BLOCKS
 
 
-def _measure_device_work(bench: Bench, workload: Workload, row: MeasurementRow, config: MeasurementConfig, idle: IdlePower) -> None:
+def _measure_device_work(
+    bench: Bench, workload: Workload, row: MeasurementRow, config: MeasurementConfig, idle: IdlePower
+) -> None:
     queued = _queued_blocks(bench, workload)
     if queued:
         _put_time(row, "host", median_estimate([block.host_s for block in queued]))
@@ -168,7 +170,9 @@ def _put_time(row: MeasurementRow, which: str, estimate: Estimate | None) -> Non
     setattr(row, f"time_{which}_standard_error_s", estimate.standard_error if estimate else None)
 
 
-def _put_power(row: MeasurementRow, readings: energy.PowerReadings, start_ns: int, end_ns: int, idle: IdlePower) -> None:
+def _put_power(
+    row: MeasurementRow, readings: energy.PowerReadings, start_ns: int, end_ns: int, idle: IdlePower
+) -> None:
     estimates = energy.estimate_all(readings, start_ns, end_ns)
     for name, estimate in estimates.items():
         setattr(row, f"power_{name}_w", estimate.value)
@@ -209,7 +213,9 @@ def _put_conditions(row: MeasurementRow, telemetry: Sequence[TelemetryRow], star
             row.flags.append("clock_off_target")
     memory_clocks = [reading.memory_clock_mhz for reading in inside if reading.memory_clock_mhz is not None]
     row.memory_clock_median_mhz = float(np.median(memory_clocks)) if memory_clocks else None
-    row.throttle_reasons = throttle_reason_names(int(np.bitwise_or.reduce([reading.throttle_reasons or 0 for reading in inside], initial=0)))
+    row.throttle_reasons = throttle_reason_names(
+        int(np.bitwise_or.reduce([reading.throttle_reasons or 0 for reading in inside], initial=0))
+    )
     if set(row.throttle_reasons) - _HARMLESS_REASONS:
         row.flags.append("throttled")
     temperatures = [reading.temperature_c for reading in telemetry if reading.temperature_c is not None]
@@ -217,7 +223,6 @@ def _put_conditions(row: MeasurementRow, telemetry: Sequence[TelemetryRow], star
         row.temperature_start_c, row.temperature_end_c = temperatures[0], temperatures[-1]
     limits = [reading.power_limit_w for reading in telemetry if reading.power_limit_w is not None]
     row.power_limit_w = limits[-1] if limits else None
-
 
 
 def expected_duration_s(config: MeasurementConfig, *, device_work: bool) -> float:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-from collections import defaultdict
+from collections import Counter
 from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,7 +18,8 @@ import numpy as np
 import pyarrow.compute as pc
 
 from clockwatt import files
-from clockwatt.gpu.virtual import VirtualGpu, Work
+from clockwatt.gpu.virtual import VirtualGpu
+from clockwatt.gpu.virtual_model import Mixture, Work
 from clockwatt.measure import anchors
 from clockwatt.measure.bench import (
     HOST_PER_BACKWARD_NODE,
@@ -80,14 +81,15 @@ class _Model:
 
 
 class VirtualWorkload(Workload):
-    """A subject's calls and the times they take at the present operating point."""
+    """A subject's calls and the times they take at the present operating point, power cap included."""
 
     def __init__(self, model: _Model, gpu: VirtualGpu) -> None:
         self.instances, self.working_set, self.working_set_bytes = 1, "hot", model.memory_bytes
         self.model = model
         self.host_s = sum(call.host_s for call in model.calls) + model.host_extra_s
-        self.parts = _parts(model.calls, gpu)
-        self.device_s = sum(seconds for _, seconds in self.parts)
+        counts = Counter(call.work for call in model.calls if call.work is not None)
+        self.load = Mixture(tuple(counts.items())) if counts else None
+        self.device_s = gpu.device_time_s(self.load) if self.load else 0.0
 
 
 class VirtualBench(Bench):
@@ -163,29 +165,33 @@ class VirtualBench(Bench):
         host_s, device_s = self._jittered(workload.host_s), self._jittered(workload.device_s)
         self.gpu.load(None)
         self._logger.advance(calls * host_s)
-        self._run(workload, 1.0, calls * device_s)
+        self.gpu.load(workload.load)
+        self._logger.advance(calls * device_s)
         return QueuedBlock(host_s, device_s)
 
     def eager_blocks(self, workload: Workload, calls: int) -> Generator[float]:
         """See `Bench.eager_blocks`. Without an end to the passes, the slower of host and device sets the pace."""
         assert isinstance(workload, VirtualWorkload)
+        slower_s = max(workload.host_s, workload.device_s)
+        self.gpu.load(workload.load, workload.device_s / slower_s)
         try:
             while True:
-                workload.parts = _parts(workload.model.calls, self.gpu)  # a power cap takes hold as the load goes on
-                device_s = sum(seconds for _, seconds in workload.parts)
-                duration_s = self._jittered(max(workload.host_s, device_s) * calls)
-                self._run(workload, device_s / max(workload.host_s, device_s), duration_s)
+                duration_s = self._jittered(calls * slower_s)
+                self._logger.advance(duration_s)
                 yield duration_s
         finally:
             self.gpu.load(None)
 
-    def poll(self, workload: Workload, seconds: float, read: Callable[[], float] | None = None) -> list[tuple[int, float]]:
+    def poll(
+        self, workload: Workload, seconds: float, read: Callable[[], float] | None = None
+    ) -> list[tuple[int, float]]:
         """See `Bench.poll`."""
         assert isinstance(workload, VirtualWorkload)
         readings = []
         end_ns = self.gpu.monotonic_ns + round(seconds * 1e9)
+        self.gpu.load(workload.load)
         while self.gpu.monotonic_ns < end_ns:
-            self._run(workload, 1.0, _POLL_STEP_S)
+            self._logger.advance(_POLL_STEP_S)
             if read is not None:
                 readings.append((self.gpu.monotonic_ns, read()))
         self.gpu.load(None)
@@ -214,10 +220,6 @@ class VirtualBench(Bench):
     def memory_peak_bytes(self) -> int | None:
         """See `Bench.memory_peak_bytes`."""
         return self._memory_peak
-
-    def _run(self, workload: VirtualWorkload, busy: float, seconds: float) -> None:
-        self.gpu.load_mixture(workload.parts, busy)
-        self._logger.advance(seconds)
 
     def _jittered(self, seconds: float) -> float:
         return float(seconds * (1 + _JITTER * abs(self._rng.standard_normal())))
@@ -270,15 +272,6 @@ def _call(row: OperationRow, tf32: bool) -> VirtualCall:
         matrix=row.operation_class in MATRIX_CLASSES,
     )
     return VirtualCall(host_s, work)
-
-
-def _parts(calls: Sequence[VirtualCall], gpu: VirtualGpu) -> list[tuple[Work, float]]:
-    """Work of a pass with the seconds it takes, equal work merged."""
-    counts: dict[Work, int] = defaultdict(int)
-    for call in calls:
-        if call.work is not None:
-            counts[call.work] += 1
-    return [(work, count * gpu.device_time_s(work)) for work, count in counts.items()]
 
 
 def _number(text: str) -> int:

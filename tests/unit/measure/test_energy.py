@@ -1,0 +1,109 @@
+"""The estimators on synthetic sensors whose truth is known."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from clockwatt.measure import energy
+from clockwatt.measure.energy import PowerReadings, Series
+from clockwatt.measure.statistics import Estimate
+
+START_NS, END_NS = 10_000_000_000, 11_200_000_000
+NOTHING = Series(np.array([], dtype=np.int64), np.array([]))
+
+
+def sensed(power_w: float, *, update_ms: float, read_ms: float, phase: float, noise: float, seed: int, missing: float = 0.0) -> PowerReadings:
+    """Readings of a card under constant power: sensors that update every `update_ms`, read every `read_ms`."""
+    rng = np.random.default_rng(seed)
+    times = np.arange(START_NS - 2e9, END_NS + 1e8, read_ms * 1e6)
+    times = times[rng.random(times.size) >= missing]
+    update = np.floor((times / 1e6 - phase * update_ms) / update_ms).astype(int)
+    update_time_s = (update * update_ms + phase * update_ms) / 1e3
+    by_update = power_w * (1 + noise * rng.standard_normal(update.max() - update.min() + 1))
+    value = by_update[update - update.min()]
+    ring_ns = np.arange(START_NS - 2e9, END_NS, 20e6)
+    ring = power_w * (1 + noise * rng.standard_normal(ring_ns.size))
+    stamps = times.astype(np.int64)
+    return PowerReadings(
+        instant=Series(stamps, value),
+        average=Series(stamps, np.full(stamps.size, power_w)),
+        counter=Series(stamps, np.round(power_w * update_time_s, 3)),
+        samples=Series(ring_ns.astype(np.int64), ring),
+    )
+
+
+@given(
+    power_w=st.floats(20, 700), update_ms=st.sampled_from([10.0, 20.0, 100.0]),
+    read_ms=st.sampled_from([10.0, 97.0, 100.0, 103.0]), phase=st.floats(0, 1), noise=st.floats(0.001, 0.02),
+    seed=st.integers(0, 2**32 - 1), missing=st.sampled_from([0.0, 0.1]),
+)  # fmt: skip
+@settings(max_examples=200, deadline=None)
+def test_each_estimate_lies_within_its_stated_error(power_w: float, **sensor: float) -> None:
+    estimates = energy.estimate_all(sensed(power_w, **sensor), START_NS, END_NS)  # type: ignore[arg-type]
+    assert {"samples", "instant", "trapezoid"} <= set(estimates)
+    for name, estimate in estimates.items():
+        # five standard errors and the rounding of the counter: a wrong estimator is off by far more, chance hardly ever
+        allowed = 5 * max(estimate.standard_error, sensor["noise"] * power_w / np.sqrt(estimate.samples)) + 0.01
+        assert abs(estimate.value - power_w) <= allowed, (name, estimate)
+
+
+def test_the_stated_errors_are_not_too_wide() -> None:
+    misses = [
+        abs(estimate.value - 300) / estimate.standard_error
+        for seed in range(200)
+        for name, estimate in energy.estimate_all(
+            sensed(300, update_ms=20, read_ms=100, phase=0.3, noise=0.01, seed=seed), START_NS, END_NS
+        ).items()
+        if name in ("samples", "instant")
+    ]
+    assert 0.85 <= np.mean(np.array(misses) <= 1.96) <= 0.99
+
+
+def test_a_failed_reading_is_not_zero() -> None:
+    rows = [energy.TelemetryRow(session_id="s", lane="fast", time_us=t, monotonic_ns=t * 1000, power_instant_w=p)
+            for t, p in ((1, 100.0), (2, None), (3, 102.0))]  # fmt: skip
+    readings = energy.power_readings(rows)
+    assert readings.instant.value.tolist() == [100.0, 102.0]
+    assert readings.counter.value.size == 0
+
+
+def test_the_average_is_not_used_before_its_window_has_filled() -> None:
+    readings = sensed(200, update_ms=100, read_ms=100, phase=0, noise=0.01, seed=0)
+    assert energy.average_power(readings, START_NS, START_NS + 900_000_000) is None
+    assert energy.average_power(readings, START_NS, START_NS + 1_150_000_000) is not None
+
+
+def test_the_counter_needs_two_ticks() -> None:
+    still = Series(np.arange(START_NS, END_NS, 10**8), np.full(12, 5.0))
+    assert energy.counter_power(PowerReadings(NOTHING, NOTHING, still, NOTHING), START_NS, END_NS) is None
+
+
+def test_no_readings_give_no_estimates() -> None:
+    assert energy.estimate_all(PowerReadings(NOTHING, NOTHING, NOTHING, NOTHING), START_NS, END_NS) == {}
+    assert energy.choose({}) is None
+    assert energy.thesis_power(PowerReadings(NOTHING, NOTHING, NOTHING, NOTHING), START_NS, END_NS) is None
+
+
+def test_the_smallest_error_is_chosen() -> None:
+    estimates = {"counter": Estimate(100, 4, 10), "samples": Estimate(101, 0.2, 60)}
+    assert energy.choose(estimates) == ("samples", Estimate(101, 0.2, 60))
+
+
+@pytest.mark.parametrize(
+    ("other", "flagged"),
+    [(Estimate(104, 0.1, 9), True), (Estimate(102, 0.1, 9), False), (Estimate(104, 3, 9), False)],
+)
+def test_disagreement_is_flagged_beyond_three_percent_and_the_errors(other: Estimate, flagged: bool) -> None:
+    assert energy.disagree({"instant": Estimate(100, 0.1, 9), "counter": other}) is flagged
+
+
+def test_the_thesis_leaves_out_what_is_beyond_three_sigma() -> None:
+    times = np.arange(START_NS, START_NS + 100 * 10**7, 10**7)
+    value = np.full(100, 50.0)
+    value[::2] += 0.5
+    value[50] = 500.0
+    estimate = energy.thesis_power(PowerReadings(NOTHING, Series(times, value), NOTHING, NOTHING), START_NS, END_NS)
+    assert estimate is not None
+    assert estimate.samples == 99
+    assert estimate.value == pytest.approx(50.25, abs=0.01)
