@@ -88,7 +88,7 @@ class VirtualGpu(Gpu):
         return self._now_ns // 1000
 
     def device_time_s(self, work: Load) -> float:
-        """Time of one call (of a mixture: one pass) at the settled clocks of the present operating point, power cap included, in s."""
+        """Time in s of one call (mixture: one pass) at the operating point's settled clocks, power cap included."""
         return self._model.activity(work, self._clock_for(work), self._memory_mhz).time_s
 
     def load(self, work: Load | None, busy: float = 1.0) -> None:

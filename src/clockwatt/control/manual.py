@@ -1,0 +1,132 @@
+"""Looking at and setting clocks by hand, one GPU at a time."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from typing import TypeVar
+
+from rich.console import Console
+from rich.table import Table
+
+from clockwatt.config import OperatingPoint
+from clockwatt.control.methods import ControlError
+from clockwatt.control.points import check_supported, persistence_warning
+from clockwatt.gpu.interface import Gpu, GpuNotFoundError, NotSupportedError, throttle_reason_names
+from clockwatt.gpu.nvml import NvmlGpu, installed_gpus
+from clockwatt.gpu.select import VARIABLE, resolve_visible
+
+T = TypeVar("T")
+
+
+def show(console: Console | None = None) -> None:
+    """Print clocks, limits and what they could be set to, of every GPU of this machine; changes nothing.
+
+    Raises
+    ------
+    GpuNotFoundError
+        If no driver answers.
+    """
+    table = Table("GPU", "SM clock", "memory clock", "power limit", "throttled by", "persistence")
+    for found in installed_gpus():
+        with contextlib.closing(NvmlGpu(found.uuid)) as gpu:
+            table.add_row(*_row(gpu))
+    (console or Console()).print(table)
+
+
+def lock(point: OperatingPoint, *, gpu: str | None = None, console: Console | None = None) -> None:
+    """Set an operating point and leave it set.
+
+    Parameters
+    ----------
+    point
+        What to set; the default point is refused, `reset` is meant for that.
+    gpu
+        UUID, beginning of one, or index; may be left out on a machine with one GPU.
+    console
+        Where to say what was done.
+
+    Raises
+    ------
+    GpuError
+        If there is no such GPU, it does not support the point, or the user may not set it.
+    """
+    if point.is_default:
+        raise ControlError(
+            "nothing to lock: say an SM clock, a memory clock or a power limit, or use `clockwatt clocks reset`."
+        )
+    console = console or Console()
+    with _chosen(gpu) as card:
+        check_supported(card, point)
+        if point.memory_clock_mhz is not None:
+            card.lock_memory_clock(point.memory_clock_mhz)
+        if point.sm_clock_mhz is not None:
+            card.lock_sm_clock(point.sm_clock_mhz)
+        if point.power_limit_w is not None:
+            card.set_power_limit(point.power_limit_w)
+        console.print(f"{card.identity.name} ({card.identity.uuid}): {point}, until `clockwatt clocks reset`")
+        warning = persistence_warning(card)
+        if warning is not None:
+            console.print(f"[yellow]{warning}")
+
+
+def reset(*, gpu: str | None = None, console: Console | None = None) -> None:
+    """Give clocks and power limit of a GPU back to the driver.
+
+    Parameters
+    ----------
+    gpu
+        UUID, beginning of one, or index; may be left out on a machine with one GPU.
+    console
+        Where to say what was done.
+
+    Raises
+    ------
+    GpuError
+        If there is no such GPU, or the user may not set it.
+    """
+    with _chosen(gpu) as card:
+        card.reset_sm_clock()
+        with contextlib.suppress(NotSupportedError):  # a card whose memory clock cannot be locked
+            card.reset_memory_clock()
+        card.set_power_limit(card.default_power_limit_w())
+        (console or Console()).print(
+            f"{card.identity.name} ({card.identity.uuid}): clocks and power limit are the driver's again"
+        )
+
+
+@contextlib.contextmanager
+def _chosen(gpu: str | None) -> Iterator[Gpu]:
+    installed = installed_gpus()
+    if gpu is not None:
+        in_bus_order = {VARIABLE: gpu, "CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
+        installed = resolve_visible(in_bus_order, installed)
+    if len(installed) != 1:
+        listed = "".join(f"\n  {found.uuid}  {found.name}" for found in installed)
+        raise GpuNotFoundError(f"{len(installed)} GPUs: say which one with --gpu UUID.{listed}")
+    with contextlib.closing(NvmlGpu(installed[0].uuid)) as card:
+        yield card
+
+
+def _row(gpu: Gpu) -> list[str]:
+    sm_clocks = _told(gpu.supported_sm_clocks_mhz)
+    memory_clocks = _told(gpu.supported_memory_clocks_mhz)
+    limits_w = _told(gpu.power_limit_range_w)
+    reasons = _told(gpu.throttle_reasons)
+    return [
+        f"{gpu.identity.name}\n{gpu.identity.uuid}",
+        f"{_told(gpu.sm_clock_mhz)} MHz\n"
+        + (f"of {sm_clocks[0]}–{sm_clocks[-1]}" if sm_clocks else "cannot be locked"),
+        f"{_told(gpu.memory_clock_mhz)} MHz\n"
+        + (f"of {', '.join(map(str, memory_clocks))}" if memory_clocks else "cannot be locked"),
+        f"{_told(gpu.power_limit_w)} W" + (f"\nof {limits_w[0]:g}–{limits_w[1]:g}" if limits_w else ""),
+        "?" if reasons is None else ", ".join(throttle_reason_names(reasons)) or "nothing",
+        {True: "on", False: "off", None: "?"}[_told(gpu.persistence_mode)],
+    ]
+
+
+def _told(read: Callable[[], T]) -> T | None:
+    try:
+        return read()
+    except NotSupportedError:
+        return None
