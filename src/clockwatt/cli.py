@@ -13,7 +13,7 @@ from typing import Annotated, NoReturn
 
 import typer
 
-from clockwatt import __version__, config
+from clockwatt import config
 from clockwatt.config import OperatingPoint
 from clockwatt.errors import ClockwattError
 
@@ -35,6 +35,8 @@ PredictorsDir = Annotated[Path, typer.Option(help="Folder that `clockwatt fit` w
 ValidationDir = Annotated[Path, typer.Option(help="Folder that `clockwatt validate` wrote.")]
 OutputDir = Annotated[Path, typer.Option(help="Folder to write to.")]
 Output = Annotated[Path, typer.Option(help="File to write.")]
+
+OneGpu = Annotated[str | None, typer.Option("--gpu", help="UUID, beginning of one, or index.")]
 
 DEFAULT_CONFIG = Path("config/config.yaml")
 RESULTS = Path("results")
@@ -91,9 +93,7 @@ def calibrate(config_file: Config, gpu: GpuLabel, point: Point, catalogue_dir: C
     from clockwatt.measure import calibrate as stage
 
     campaign = config.load(config_file)
-    stage.calibrate(
-        campaign, label=gpu, point=_point(campaign, gpu, point), catalogue_dir=catalogue_dir, output=output
-    )
+    stage.calibrate(campaign, label=gpu, point=_point(campaign, gpu, point), catalogue_dir=catalogue_dir, output=output)
 
 
 @app.command()
@@ -172,7 +172,13 @@ def figures(
     from clockwatt.figures.draw import draw_figures
 
     draw_figures(
-        config.load(config_file), dataset_dir, catalogue_dir, predictors_dir, validation_dir, measurements_dir, output_dir
+        config.load(config_file),
+        dataset_dir,
+        catalogue_dir,
+        predictors_dir,
+        validation_dir,
+        measurements_dir,
+        output_dir,
     )
 
 
@@ -182,12 +188,36 @@ def record(
     output_dir: Annotated[Path, typer.Option("--output", help="Folder for the telemetry.")],
 ) -> None:
     """Log the sensors of the visible GPUs while a command of your own runs."""
-    import os
-
-    from clockwatt.gpu.nvml import visible_gpus
+    from clockwatt.gpu.select import visible_gpus
     from clockwatt.telemetry.record import record as stage
 
-    raise typer.Exit(stage(command, visible_gpus(os.environ), output_dir))
+    raise typer.Exit(stage(command, visible_gpus(), output_dir))
+
+
+@clocks_app.command("show")
+def clocks_show() -> None:
+    """Show clocks, limits and what they could be set to."""
+    from clockwatt.control import manual
+
+    manual.show()
+
+
+@clocks_app.command("lock")
+def clocks_lock(
+    point: Annotated[str, typer.Argument(help="Operating point: sm1440, sm1440-mem5001, pl150 …")], gpu: OneGpu = None
+) -> None:
+    """Lock a GPU at an operating point until it is reset."""
+    from clockwatt.control import manual
+
+    manual.lock(OperatingPoint.parse(point), gpu=gpu)
+
+
+@clocks_app.command("reset")
+def clocks_reset(gpu: OneGpu = None) -> None:
+    """Give clocks and power limit back to the driver."""
+    from clockwatt.control import manual
+
+    manual.reset(gpu=gpu)
 
 
 def _point(campaign: config.CampaignConfig, label: str, text: str) -> OperatingPoint:

@@ -73,17 +73,20 @@ class OperatingPoint:
 
 def _quantity(unit: str) -> BeforeValidator:
     def check(value: Any) -> Any:
-        if value == DEFAULT_POINT:
+        if value is None or value == DEFAULT_POINT:
             return None
         if isinstance(value, bool) or not isinstance(value, int) or value <= 0:
             raise ValueError(f"{value!r} is not a number of {unit}")
         return value
 
-    return BeforeValidator(check)
+    return BeforeValidator(check, json_schema_input_type=Annotated[int, Field(gt=0)] | Literal["default"])
 
 
-def _as_list(value: Any) -> Any:
-    return value if isinstance(value, list) else [value]
+def _one_or_more(item: Any) -> BeforeValidator:
+    """A single value stands for a list of one."""
+    return BeforeValidator(
+        lambda value: value if isinstance(value, list) else [value], json_schema_input_type=item | list[item]
+    )
 
 
 def _or_default(value: int | None) -> int | str:
@@ -96,6 +99,24 @@ Watts = Annotated[int | None, _quantity("W"), PlainSerializer(_or_default, retur
 
 class _Model(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, validate_default=True)
+
+
+_KEY_OF_SBATCH_OPTION = {
+    option: key
+    for key, options in {
+        "partition": ("-p", "--partition"),
+        "gres": ("--gres",),
+        "gpu": ("-G", "--gpus"),
+        "runtime": ("-t", "--time"),
+        "cpus_per_task": ("-c", "--cpus-per-task"),
+        "mem_mb": ("--mem", "--mem-per-cpu"),
+        "account": ("-A", "--account"),
+        "nodelist": ("-w", "--nodelist"),
+        "qos": ("-q", "--qos"),
+        "constraint": ("-C", "--constraint"),
+    }.items()
+    for option in options
+}
 
 
 class SlurmResources(_Model):
@@ -114,9 +135,20 @@ class SlurmResources(_Model):
     nodelist: str | None = Field(
         None, description="pin the campaign to these nodes, so that one card serves all of it", examples=["gpu[01-02]"]
     )
+    qos: str | None = Field(None, description="quality of service to ask for", examples=["high"])
+    constraint: str | None = Field(None, description="features that the node must have", examples=["nvlink"])
     extra: str | None = Field(
-        None, description="further options of sbatch, verbatim", examples=["--qos=high --exclude=gpu07"]
+        None, description="further options of sbatch, verbatim", examples=["--exclude=gpu07 --exclusive"]
     )
+
+    @field_validator("extra")
+    @classmethod
+    def _extra_leaves_the_rest_alone(cls, value: str | None) -> str | None:
+        for option in (value or "").split():
+            key = _KEY_OF_SBATCH_OPTION.get(option.partition("=")[0])
+            if key:
+                raise ValueError(f"{option.partition('=')[0]} has a key of its own: write {key} beside extra")
+        return value
 
     @model_validator(mode="after")
     def _one_way_to_ask_for_a_gpu(self) -> Self:
@@ -132,7 +164,7 @@ class ControlConfig(_Model):
 
     method: Literal["nvml", "none"] = Field(
         "nvml",
-        description="nvml sets clocks directly (root, or a machine of one's own); none sets nothing and only `default` can be measured",
+        description="nvml sets clocks directly (root, or a machine of one's own); none sets nothing, for `default`",
     )
     settle_timeout_s: float = Field(
         10, gt=0, description="how long the SM clock may take to reach its target under load"
@@ -149,19 +181,19 @@ class GpuConfig(_Model):
         description="the NVML name of the GPU, checked in the job, or virtual:MODEL",
         examples=["NVIDIA A30", "virtual:a30"],
     )
-    clocks_mhz: Annotated[list[Megahertz], BeforeValidator(_as_list)] = Field(
-        [DEFAULT_POINT],
+    clocks_mhz: Annotated[list[Megahertz], _one_or_more(Megahertz)] = Field(
+        [None],
         min_length=1,
         description="SM clocks to lock, in MHz; `default` leaves the GPU to itself",
         examples=[[210, 900, 1440]],
     )
-    memory_clocks_mhz: Annotated[list[Megahertz], BeforeValidator(_as_list)] = Field(
-        [DEFAULT_POINT], min_length=1, description="memory clocks to lock, in MHz"
+    memory_clocks_mhz: Annotated[list[Megahertz], _one_or_more(Megahertz)] = Field(
+        [None], min_length=1, description="memory clocks to lock, in MHz"
     )
-    power_limits_w: Annotated[list[Watts], BeforeValidator(_as_list)] = Field(
-        [DEFAULT_POINT], min_length=1, description="power limits, in W"
+    power_limits_w: Annotated[list[Watts], _one_or_more(Watts)] = Field(
+        [None], min_length=1, description="power limits, in W"
     )
-    tf32: Annotated[list[bool], BeforeValidator(_as_list)] = Field(
+    tf32: Annotated[list[bool], _one_or_more(bool)] = Field(
         [True],
         min_length=1,
         description="whether float32 matrix products and convolutions may use TensorFloat-32; both can be measured",
@@ -187,7 +219,8 @@ class GpuConfig(_Model):
     def _settable(self) -> Self:
         if self.control.method == "none" and not all(point.is_default for point in self.points):
             raise ValueError(
-                "control.method none sets nothing: leave clocks_mhz, memory_clocks_mhz and power_limits_w at default, or choose method nvml"
+                "control.method none sets nothing: leave clocks_mhz, memory_clocks_mhz and power_limits_w at default, "
+                "or choose method nvml"
             )
         return self
 
@@ -291,7 +324,8 @@ class FitConfig(_Model):
     predictors: list[Literal["roofline", "forest"]] = Field(
         ["roofline", "forest"],
         min_length=1,
-        description="roofline: ExtraTrees on the ratio to a roofline; forest: the thesis's random forest; the first is used for predictions",
+        description="roofline: ExtraTrees on the ratio to a roofline; forest: the thesis's random forest; "
+        "the first is used for predictions",
     )
     folds: int = Field(15, ge=2, le=100, description="of the grouped cross-validation")
     trees: int = Field(200, ge=1, le=5000, description="per forest")
@@ -306,7 +340,7 @@ class CampaignConfig(_Model):
     networks: list[NetworkConfig] = Field(
         min_length=1, description="networks whose operations are measured, and which are measured whole"
     )
-    passes: Annotated[list[Pass], BeforeValidator(_as_list)] = Field(
+    passes: Annotated[list[Pass], _one_or_more(Pass)] = Field(
         ["inference", "training"],
         min_length=1,
         description="inference: forward; training: forward, loss, backward and the optimizer's step",
@@ -315,7 +349,7 @@ class CampaignConfig(_Model):
         1,
         ge=1,
         le=100_000,
-        description="jobs that share the operations of one GPU and operating point; `clockwatt plan` recommends a number",
+        description="jobs that share the operations of a GPU at an operating point; `clockwatt plan` recommends one",
     )
     network_shards: int = Field(
         1, ge=1, le=10_000, description="jobs that share the whole networks of one GPU and operating point"

@@ -40,7 +40,7 @@ def written_aside(path: Path) -> Iterator[Path]:
     except OSError as error:
         raise OutputError(
             f"{path}: cannot be written ({os.strerror(error.errno) if error.errno else error}). "
-            "Free some space or make the folder writable, then run the same command again; nothing was left half-written."
+            "Free some space or make the folder writable, then run the same command again; nothing is half-written."
         ) from error
     finally:
         if aside is not None:
@@ -85,7 +85,8 @@ def open_parquet(path: Path, schema: pa.Schema) -> pq.ParquetFile:
         raise DataFileError(f"{path}: no such file. Run the stage that writes it first.") from None
     except (pa.ArrowException, OSError) as error:
         raise DataFileError(
-            f"{path}: not a readable Parquet file ({str(error).splitlines()[0]}). Delete it and run the stage that writes it again."
+            f"{path}: not a readable Parquet file ({str(error).splitlines()[0]}). "
+            "Delete it and run the stage that writes it again."
         ) from error
     try:
         check_schema(path, parquet.schema_arrow, schema)
@@ -127,7 +128,8 @@ def check_schema(path: Path, found: pa.Schema, expected: pa.Schema) -> None:
         raise DataFileError(
             f"{path}: holds no {kind} rows: column {', '.join(repr(name) for name in missing[:3])}"
             f"{f' and {len(missing) - 3} more' if len(missing) > 3 else ''} missing. "
-            "It is another kind of file, or another version of clockwatt wrote it: give the right file or rerun the stage that writes it."
+            "It is another kind of file, or another version of clockwatt wrote it: give the right file, "
+            "or rerun the stage that writes it."
         )
     for field in expected:
         actual = found.field(field.name).type

@@ -1,4 +1,4 @@
-"""Where a campaign's files lie, for the workflow and for the stages alike. All paths are relative to the results folder."""
+"""Where a campaign's files lie, for the workflow and for the stages alike, relative to the results folder."""
 
 from __future__ import annotations
 

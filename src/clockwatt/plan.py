@@ -93,7 +93,9 @@ def make_plan(config: CampaignConfig, catalogue_dir: Path, store_dir: Path) -> P
     ]
     networks = [
         (row["network_id"], row["pass"], expected_duration_s(config.measurement, device_work=True))
-        for row in files.read_table(catalogue_dir / "networks.parquet", NETWORK_SCHEMA, ["network_id", "pass"]).to_pylist()
+        for row in files.read_table(
+            catalogue_dir / "networks.parquet", NETWORK_SCHEMA, ["network_id", "pass"]
+        ).to_pylist()
         if row["pass"] in config.passes
     ]
     gpus = [_gpu_plan(config, label, gpu, operations, networks, store_dir) for label, gpu in config.gpus.items()]
@@ -112,7 +114,9 @@ def show_plan(plan: Plan) -> None:
         table.add_row(gpu.label, *map(str, (gpu.points, gpu.jobs, gpu.measurements, gpu.finished)),
                       f"{gpu.gpu_hours:.1f}", str(gpu.files), _size(gpu.bytes))  # fmt: skip
     if len(plan.gpus) > 1:
-        total = [sum(getattr(gpu, name) for gpu in plan.gpus) for name in ("points", "jobs", "measurements", "finished")]
+        total = [
+            sum(getattr(gpu, name) for gpu in plan.gpus) for name in ("points", "jobs", "measurements", "finished")
+        ]
         table.add_row("all", *map(str, total), f"{sum(gpu.gpu_hours for gpu in plan.gpus):.1f}",
                       str(sum(gpu.files for gpu in plan.gpus)), _size(sum(gpu.bytes for gpu in plan.gpus)),
                       style="bold")  # fmt: skip
@@ -156,7 +160,9 @@ def _gpu_plan(
     # every row stands in the store and in the assembled file
     size = 2 * (measurements * _ROW_BYTES + total_s * readings_per_s * _TELEMETRY_ROW_BYTES)
     count = len(gpu.points) * (1 + 2 * 2 * (config.shards + config.network_shards))
-    return GpuPlan(label, len(gpu.points), jobs, measurements, finished, (left_s + overhead_s) / 3600, count, round(size))
+    return GpuPlan(
+        label, len(gpu.points), jobs, measurements, finished, (left_s + overhead_s) / 3600, count, round(size)
+    )
 
 
 def _size(count: float) -> str:

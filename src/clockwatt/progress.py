@@ -25,8 +25,8 @@ def say(message: str) -> None:
 def progress(task: str, total: int) -> Iterator[Advance]:
     """Show how far `total` pieces of work are; yields the function to call after each.
 
-    On a terminal this is a bar. Elsewhere it is a line at the start, at most one every 30 s, and one at the end, each with
-    the estimated time left, so that a log stays readable.
+    On a terminal this is a bar. Elsewhere it is a line at the start, at most one every 30 s with the estimated time
+    left, and one at the end, so that a log stays readable.
     """
     console = Console(stderr=True)
     if console.is_terminal:

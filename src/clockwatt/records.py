@@ -87,7 +87,7 @@ class NetworkRow:
 
 @dataclass(slots=True, kw_only=True)
 class MeasurementRow:
-    """One operation, network or anchor in one pass on one GPU at one operating point: how it was taken and what came out."""
+    """One operation, network or anchor in one pass on one GPU at an operating point: how it was taken, what came out."""
 
     # what
     kind: str  # operation, network or anchor
@@ -145,6 +145,8 @@ class MeasurementRow:
     time_host_standard_error_s: float | None = None
     time_device_s: float | None = None  # queued behind a blocking kernel
     time_device_standard_error_s: float | None = None
+    time_host_forward_s: float | None = None  # training: the forward call alone, which records for the backward one
+    time_device_forward_s: float | None = None
     time_eager_s: float | None = None  # back-to-back calls
     time_eager_standard_error_s: float | None = None
     warm_up_s: float | None = None

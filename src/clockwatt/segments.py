@@ -75,7 +75,7 @@ class SegmentWriter:
         self._opened = time.monotonic()
 
     def merge(self) -> None:
-        """Close what is open and replace this writer's segments by one; a kill in between leaves duplicates, never a gap.
+        """Replace this writer's segments by one; a kill in between leaves duplicates, never a gap.
 
         Raises
         ------

@@ -102,7 +102,11 @@ def test_what_is_no_point_is_refused(text: str) -> None:
 
 def test_every_key_is_described() -> None:
     def undescribed(model: type, prefix: str) -> list[str]:
-        return [f"{prefix}{name}" for name, field in model.model_fields.items() if not field.description and name in
-                ("device", "clocks_mhz", "shards", "gpus", "networks", "seed", "campaign")]
+        return [
+            f"{prefix}{name}"
+            for name, field in model.model_fields.items()
+            if not field.description
+            and name in ("device", "clocks_mhz", "shards", "gpus", "networks", "seed", "campaign")
+        ]
 
     assert undescribed(CampaignConfig, "") == []

@@ -8,10 +8,17 @@ import pytest
 
 from clockwatt import files
 from clockwatt.errors import DataFileError, OutputError
-from clockwatt.records import CALL_SCHEMA, CALIBRATION_SCHEMA, CallRow, table_of
+from clockwatt.records import CALIBRATION_SCHEMA, CALL_SCHEMA, CallRow, table_of
 
 ROW = CallRow(
-    network_id="n", pass_="inference", position=0, phase="forward", operation_id="o", module_path="", tensors_in=[0], tensors_out=[1]
+    network_id="n",
+    pass_="inference",
+    position=0,
+    phase="forward",
+    operation_id="o",
+    module_path="",
+    tensors_in=[0],
+    tensors_out=[1],
 )
 
 
@@ -27,9 +34,14 @@ def test_a_table_reads_back(tmp_path: Path) -> None:
 def test_a_failed_write_leaves_the_old_file_and_nothing_else(tmp_path: Path) -> None:
     path = tmp_path / "a.txt"
     files.write_text("old", path)
-    with pytest.raises(ZeroDivisionError), files.written_aside(path) as aside:
-        aside.write_text("half")
-        1 / 0  # noqa: B018
+
+    def write_half() -> None:
+        with files.written_aside(path) as aside:
+            aside.write_text("half")
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        write_half()
     assert path.read_text() == "old"
     assert list(tmp_path.iterdir()) == [path]
 
@@ -94,7 +106,9 @@ def test_a_column_of_another_type_is_refused(tmp_path: Path) -> None:
 def small_disk(tmp_path: Path):
     folder = tmp_path / "disk"
     folder.mkdir()
-    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", folder], capture_output=True, text=True, check=False)
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", folder], capture_output=True, text=True, check=False
+    )
     assert mounted.returncode == 0, f"mounting a tmpfs needs root: {mounted.stderr}"
     yield folder
     subprocess.run(["umount", folder], check=True)

@@ -16,7 +16,9 @@ def row(position: int) -> CallRow:
 
 
 def positions(folder: Path) -> list[int]:
-    return sorted(value for table in read_segments(folder, CALL_SCHEMA, ["position"]) for value in table["position"].to_pylist())
+    return sorted(
+        value for table in read_segments(folder, CALL_SCHEMA, ["position"]) for value in table["position"].to_pylist()
+    )
 
 
 def test_every_flush_is_a_whole_file(tmp_path: Path) -> None:

@@ -1,22 +1,57 @@
-"""The anchor operations: a fixed few, from host-bound to power-capped, measured at the start and the end of every shard.
+"""The anchor operations: a fixed few, from host-bound to power-capped, measured first and last in every shard.
 
 They tell cards and hours apart: `dataset` turns them into a factor per card and a drift per hour.
 """
 
 from __future__ import annotations
 
-from clockwatt.operations.operation import Operation
-from clockwatt.records import OperationRow
+from typing import Any
 
-_FLOAT_BYTES = 4
+from clockwatt.operations.operation import Operation, OutputSpec, TensorSpec
+from clockwatt.records import INFERENCE, OperationRow
 
 
 def anchors() -> list[OperationRow]:
     """The anchor operations, as rows of a catalogue in the inference pass."""
     return [
-        _elementwise("torch.nn.functional.relu", [256]),  # host-bound
-        _elementwise("torch.nn.functional.relu", [64, 64, 112, 112]),  # memory-bound
-        _softmax([4096, 4096]),
-        _linear(32, 2048, 1000),  # small matrix product
-        _linear(8192, 4096, 4096),  # power-capped
+        _elementwise("torch.nn.functional.relu", (256,)),  # host-bound
+        _elementwise("torch.nn.functional.relu", (64, 64, 112, 112)),  # memory-bound
+        _elementwise("torch.nn.functional.softmax", (4096, 4096), {"dim": -1}, flops_per_element=5),
+        _linear(32, 2048, 1000),  # a small matrix product
+        _linear(8192, 4096, 4096),  # power-capped on most cards
     ]
+
+
+def _elementwise(
+    function: str, shape: tuple[int, ...], kwargs: dict[str, Any] | None = None, flops_per_element: int = 1
+) -> OperationRow:
+    x = TensorSpec.dense(shape)
+    out = OutputSpec(shape, x.dtype, x.stride)
+    return _row(Operation(function, ({"tensor": 0},), kwargs or {}, (x,), (out,)), flops_per_element * x.elements)
+
+
+def _linear(batch: int, inputs: int, outputs: int) -> OperationRow:
+    x, bias = TensorSpec.dense((batch, inputs)), TensorSpec.dense((outputs,), parameter=True)
+    weight = TensorSpec.dense((outputs, inputs), parameter=True)
+    out = OutputSpec((batch, outputs), x.dtype, (outputs, 1))
+    arguments = ({"tensor": 0}, {"tensor": 1}, {"tensor": 2})
+    operation = Operation("torch.nn.functional.linear", arguments, {}, (x, weight, bias), (out,))
+    return _row(operation, 2 * batch * inputs * outputs)
+
+
+def _row(operation: Operation, flops: int) -> OperationRow:
+    return OperationRow(
+        operation_id=operation.operation_id,
+        pass_=INFERENCE,
+        function=operation.function,
+        operation_class=operation.operation_class,
+        kind="compute",
+        device_work=True,
+        dtype=operation.dtype,
+        spec=operation.to_json(),
+        flops=flops,
+        flops_source="formula",
+        bytes_read=sum(tensor.bytes for tensor in operation.tensors),
+        bytes_written=sum(output.bytes for output in operation.out),
+        parameter_bytes=sum(tensor.bytes for tensor in operation.tensors if tensor.parameter),
+    )

@@ -12,7 +12,6 @@ from clockwatt.gpu.interface import Gpu
 from clockwatt.measure.statistics import Estimate
 from clockwatt.records import TelemetryRow
 
-
 HOST_PER_CALL = "host_time_per_call_s"
 HOST_PER_MODULE = "host_time_per_module_s"
 HOST_PER_BACKWARD_NODE = "host_time_per_backward_node_s"
@@ -70,6 +69,8 @@ class Workload(abc.ABC):
     """`parameters_cold`, `all_cold` or `hot`: which tensors the copies do not share."""
     working_set_bytes: int
     """Memory that one cycle through the copies touches."""
+    has_forward: bool
+    """Whether the forward part of a call can be issued by itself."""
 
 
 class Bench(abc.ABC):
@@ -109,8 +110,8 @@ class Bench(abc.ABC):
         """Seconds per call to issue `calls` calls that give the device nothing to do."""
 
     @abc.abstractmethod
-    def queued_block(self, workload: Workload, calls: int) -> QueuedBlock | None:
-        """Queue `calls` calls behind a blocking kernel and time them.
+    def queued_block(self, workload: Workload, calls: int, *, forward: bool = False) -> QueuedBlock | None:
+        """Queue `calls` calls (or only their forward part) behind a blocking kernel and time them.
 
         None if the first one ran before all were issued: the queue is too short, or the call waits for the device.
         """
@@ -119,8 +120,8 @@ class Bench(abc.ABC):
     def eager_blocks(self, workload: Workload, calls: int) -> Generator[float]:
         """Run back to back without end; yields the duration in seconds of each block of `calls` calls.
 
-        The next blocks are issued before one is waited for, so the device never idles between blocks. Close the iterator
-        to stop.
+        The next blocks are issued before one is waited for, so the device never idles between blocks. Close the
+        iterator to stop.
         """
 
     @abc.abstractmethod

@@ -1,15 +1,17 @@
 """Calibration of a GPU at an operating point: what later stages need to know of its sensors and of its host.
 
-Sensor periods, idle power, host costs, time against the number of iterations (the thesis's proportionality study) and the
-transient of power after a load begins. Nothing else measures these.
+Sensor periods, idle power, host costs, time against the number of iterations (the thesis's proportionality study) and
+the transient of power after a load begins. Nothing else measures these.
 """
 
 from __future__ import annotations
 
 import contextlib
 import socket
+import tempfile
 import uuid
 from collections.abc import Callable, Iterator
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -41,9 +43,7 @@ TIME_AGAINST_ITERATIONS = "time_per_call_s"
 POWER_TRANSIENT = "power_transient_w"
 
 
-def calibrate(
-    config: CampaignConfig, *, label: str, point: OperatingPoint, catalogue_dir: Path, telemetry_dir: Path, output: Path
-) -> None:
+def calibrate(config: CampaignConfig, *, label: str, point: OperatingPoint, catalogue_dir: Path, output: Path) -> None:
     """Calibrate a GPU at an operating point and write `output`, rows of `CalibrationRow`.
 
     Raises
@@ -53,9 +53,10 @@ def calibrate(
     """
     gpu_config = config.gpu(label)
     with (
-        contextlib.closing(open_gpu(gpu_config.device, seed=config.seed)) as gpu,
+        contextlib.closing(open_gpu(gpu_config.device, seed=config.seed, key=f"gpus.{label}.device")) as gpu,
         operating_point(gpu, point, gpu_config.control),
-        open_bench(config, gpu, uuid.uuid4().hex, telemetry_dir, catalogue_dir, set()) as bench,
+        tempfile.TemporaryDirectory() as telemetry,  # what matters of it is in the rows
+        open_bench(config, gpu, uuid.uuid4().hex, Path(telemetry), catalogue_dir, set()) as bench,
     ):
         rows = _Calibration(config, bench, label, point).run()
     files.write_table(records.table_of(rows, CALIBRATION_SCHEMA), output)
@@ -156,6 +157,6 @@ class _Calibration:
 
 
 def update_period(seen: list[tuple[int, float]]) -> Estimate | None:
-    """Period of a sensor in s, from (monotonic ns, value) readings taken faster than it updates: time between its changes."""
-    changes = [now for (_, before), (now, value) in zip(seen, seen[1:], strict=False) if value != before]
+    """Period of a sensor in s: time between changes of (monotonic ns, value) readings taken faster than it updates."""
+    changes = [now for (_, before), (now, value) in pairwise(seen) if value != before]
     return median_estimate(np.diff(changes) / 1e9)

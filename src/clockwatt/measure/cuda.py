@@ -40,25 +40,29 @@ _CACHE_MARGIN = 1.25
 _SLEEP_MARGIN = 1.5
 _SLEEP_FLOOR_S = 200e-6
 _SLEEP_TRIAL_CYCLES = 20_000_000
+_ISSUE_GUESS_S = 50e-6
 _WARM_CALLS = 3
 _BLOCKS_AHEAD = 2
 _POLL_CALLS = 10
 
 
-class CudaWorkload(Workload):
-    """Copies of a built subject that are called in turn."""
+Call = Callable[[], Any]
 
-    def __init__(self, calls: list[Callable[[], Any]], working_set: str, working_set_bytes: int, grad: bool) -> None:
+
+class CudaWorkload(Workload):
+    """Copies of a built subject that are called in turn; `forwards` are their forward parts where these stand alone."""
+
+    def __init__(self, calls: list[Call], forwards: list[Call], working_set: str, working_set_bytes: int) -> None:
         self.instances = len(calls)
         self.working_set = working_set
         self.working_set_bytes = working_set_bytes
-        self.grad = grad
-        self._turn = itertools.cycle(calls)
-        self.issue_seconds = 0.0
+        self.has_forward = bool(forwards)
+        self._turns = {False: itertools.cycle(calls), True: itertools.cycle(forwards)}
+        self.issue_s = {False: _ISSUE_GUESS_S, True: _ISSUE_GUESS_S}
 
-    def issue(self, calls: int) -> None:
+    def issue(self, calls: int, *, forward: bool = False) -> None:
         """Issue `calls` calls; results are dropped at once, so that the allocator reuses their memory."""
-        turn = self._turn
+        turn = self._turns[forward]
         for _ in range(calls):
             next(turn)()
 
@@ -127,23 +131,26 @@ class CudaBench(Bench):
         workload.issue(calls)
         return (time.perf_counter() - start) / calls
 
-    def queued_block(self, workload: Workload, calls: int) -> QueuedBlock | None:
+    def queued_block(self, workload: Workload, calls: int, *, forward: bool = False) -> QueuedBlock | None:
         """See `Bench.queued_block`. The technique is that of NVIDIA's nvbench."""
         assert isinstance(workload, CudaWorkload)
-        expected_s = (
-            workload.issue_seconds * calls if workload.issue_seconds else self.host_block(workload, calls) * calls
-        )
+        block = self._queued(workload, calls, forward=forward)
+        # the time to issue a call was a guess, or has grown: the blocking kernel may have been too short
+        return block or self._queued(workload, calls, forward=forward)
+
+    def _queued(self, workload: CudaWorkload, calls: int, *, forward: bool) -> QueuedBlock | None:
         torch.cuda.synchronize()
         first, last = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
-        torch.cuda._sleep(int((_SLEEP_FLOOR_S + _SLEEP_MARGIN * expected_s) * self._cycles_per_s))
+        wait_s = _SLEEP_FLOOR_S + _SLEEP_MARGIN * calls * workload.issue_s[forward]
+        torch.cuda._sleep(int(wait_s * self._cycles_per_s))
         first.record()
         start = time.perf_counter()
-        workload.issue(calls)
+        workload.issue(calls, forward=forward)
         issued_s = time.perf_counter() - start
         last.record()
         all_were_queued = not first.query()
         last.synchronize()
-        workload.issue_seconds = max(issued_s / calls, 0.5 * workload.issue_seconds)
+        workload.issue_s[forward] = issued_s / calls
         if not all_were_queued:
             return None
         return QueuedBlock(host_s=issued_s / calls, device_s=first.elapsed_time(last) / 1e3 / calls)
@@ -213,12 +220,11 @@ class CudaBench(Bench):
         return int(torch.cuda.max_memory_allocated())
 
     def _build(self, subject: Subject) -> CudaWorkload:
-        grad = subject.pass_ == TRAINING
         if subject.kind == NETWORK:
             network: BuiltNetwork = build_network(
                 self._networks[subject.subject_id], self._device, pass_=subject.pass_, training=self._campaign.training
             )
-            return CudaWorkload([network.call], "hot", network.parameter_bytes, grad)
+            return CudaWorkload([network.call], [], "hot", network.parameter_bytes)
         operation = Operation.from_json(self._specs[subject.subject_id])
         first = build(operation, self._device, pass_=subject.pass_)
         copies = [first]
@@ -228,7 +234,8 @@ class CudaBench(Bench):
             build(operation, self._device, pass_=subject.pass_, share_inputs_with=share) for _ in range(wanted - 1)
         )
         chosen = self._settings.working_set if wanted > 1 else "hot"
-        return CudaWorkload([copy.call for copy in copies], chosen, bytes_each * wanted, grad)
+        forwards = [copy.forward for copy in copies] if first.has_backward else []
+        return CudaWorkload([copy.call for copy in copies], forwards, chosen, bytes_each * wanted)
 
     def _copies(self, first: BuiltOperation) -> tuple[int, int]:
         """How many copies exceed the cache, and the bytes of each that are not shared.
@@ -253,7 +260,7 @@ class CudaBench(Bench):
             torch.cuda._sleep(_SLEEP_TRIAL_CYCLES)
             end.record()
             end.synchronize()
-        return _SLEEP_TRIAL_CYCLES / (start.elapsed_time(end) / 1e3)
+        return _SLEEP_TRIAL_CYCLES / (float(start.elapsed_time(end)) / 1e3)
 
 
 @contextlib.contextmanager

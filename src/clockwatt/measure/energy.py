@@ -1,7 +1,7 @@
 """Power over a window by several estimators, from readings of one sensor that another process took.
 
-All of them are recorded; the one with the smallest standard error by its own account is used. They share a sensor, so that
-they agree proves precision, not accuracy.
+All of them are recorded; the one with the smallest standard error by its own account is used. They share a sensor, so
+that they agree proves precision, not accuracy.
 """
 
 from __future__ import annotations
@@ -76,8 +76,8 @@ def power_readings(rows: Sequence[TelemetryRow]) -> PowerReadings:
 def counter_power(readings: PowerReadings, start_ns: int, end_ns: int) -> Estimate | None:
     """Energy counter between its own ticks.
 
-    A tick is seen somewhere between two readings; its time is taken in the middle, with the standard deviation of a uniform
-    distribution, at both ends.
+    A tick is seen somewhere between two readings; its time is taken in the middle, with the standard deviation of a
+    uniform distribution, at both ends.
     """
     counter = readings.counter.within(start_ns, end_ns)
     ticks = np.flatnonzero(np.diff(counter.value) > 0) + 1
@@ -98,8 +98,8 @@ def instant_power(readings: PowerReadings, start_ns: int, end_ns: int) -> Estima
 def average_power(readings: PowerReadings, start_ns: int, end_ns: int) -> Estimate | None:
     """The driver's moving average, once its averaging window lies inside the load.
 
-    The readings overlap almost wholly, so the error is that of the newest alone: the spread of the single sensor updates
-    behind it is not visible, and half the range of the readings, at least 0.5 %, stands for it.
+    The readings overlap almost wholly, so the error is that of the newest alone: the spread of the single sensor
+    updates behind it is not visible, and half the range of the readings, at least 0.5 %, stands for it.
     """
     average = readings.average.within(start_ns + _AVERAGING_WINDOW_NS, end_ns).updates().value
     if average.size == 0:

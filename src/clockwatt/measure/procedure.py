@@ -18,7 +18,8 @@ from clockwatt.records import FAILED, OUT_OF_MEMORY, MeasurementRow, TelemetryRo
 _QUEUED_CALLS = 64
 """Calls in a queued block at first; halved until all fit into the launch queue before the first one runs."""
 _QUEUED_BLOCK_S = 0.01
-_QUEUED_BUDGET_S = 0.25
+_QUEUED_BUDGET_S = 0.2
+_FORWARD_BUDGET_S = 0.08
 _QUEUED_MIN_BLOCKS = 5
 _EAGER_BLOCK_S = 0.02
 _HOST_BLOCK_CALLS = 100
@@ -29,8 +30,6 @@ _BUILD_S, _HOST_ONLY_S = 0.15, 0.1
 
 CLOCK_TOLERANCE = 0.02
 """Relative deviation of the median SM clock under load from the one asked for that is flagged."""
-
-_HARMLESS_REASONS = frozenset({"gpu_idle", "applications_clocks_setting", "display_clock_setting"})
 
 
 @dataclass(frozen=True)
@@ -96,6 +95,11 @@ def _measure_device_work(
         _put_time(row, "device", mean_estimate([block.device_s for block in queued]))
     else:
         row.flags.append("not_queueable")
+    if queued and workload.has_forward:
+        parts = _queued_blocks(bench, workload, forward=True)
+        host, device = (median_estimate([getattr(part, name) for part in parts]) for name in ("host_s", "device_s"))
+        row.time_host_forward_s = host.value if host else None
+        row.time_device_forward_s = device.value if device else None
     bench.take_telemetry()
     start_ns, end_ns = _run_eagerly(bench, workload, row, config)
     telemetry = bench.take_telemetry()
@@ -104,22 +108,20 @@ def _measure_device_work(
     _put_conditions(row, telemetry, start_ns, end_ns)
 
 
-def _queued_blocks(bench: Bench, workload: Workload) -> list[QueuedBlock]:
+def _queued_blocks(bench: Bench, workload: Workload, *, forward: bool = False) -> list[QueuedBlock]:
     """Queued blocks until their budget is spent; none if even a single call cannot be queued."""
     calls = _QUEUED_CALLS
-    block = None
-    while block is None and calls >= 1:
-        block = bench.queued_block(workload, calls)
-        calls = calls if block else calls // 2
-    if block is None:
-        return []
+    while (block := bench.queued_block(workload, calls, forward=forward)) is None:
+        if calls == 1:
+            return []
+        calls //= 2
     # a long call needs no long block, and a short block has a short wait before it
-    slowest_s = max(block.host_s, block.device_s)
-    calls = max(1, min(calls, round(_QUEUED_BLOCK_S / slowest_s)))
+    calls = max(1, min(calls, round(_QUEUED_BLOCK_S / max(block.host_s, block.device_s))))
+    budget_s = _FORWARD_BUDGET_S if forward else _QUEUED_BUDGET_S
     blocks: list[QueuedBlock] = []
     begun_ns = bench.now_ns()
-    while len(blocks) < _QUEUED_MIN_BLOCKS or (bench.now_ns() - begun_ns) / 1e9 < _QUEUED_BUDGET_S:
-        block = bench.queued_block(workload, calls)
+    while len(blocks) < _QUEUED_MIN_BLOCKS or (bench.now_ns() - begun_ns) / 1e9 < budget_s:
+        block = bench.queued_block(workload, calls, forward=forward)
         if block is not None:
             blocks.append(block)
         elif calls > 1:
@@ -130,7 +132,7 @@ def _queued_blocks(bench: Bench, workload: Workload) -> list[QueuedBlock]:
 
 
 def _run_eagerly(bench: Bench, workload: Workload, row: MeasurementRow, config: MeasurementConfig) -> tuple[int, int]:
-    """Back-to-back calls: warm up, then time blocks until the rule says stop. Returns the window's start and end in ns."""
+    """Back-to-back calls: warm up, then time blocks until the rule says stop. Gives the window's ends in ns."""
     calls = _calls_per_block(bench, workload)
     rule = PrecisionRule(config.precision, config.window_min_s, config.window_max_s)
     begun_ns = bench.now_ns()
@@ -208,21 +210,24 @@ def _put_conditions(row: MeasurementRow, telemetry: Sequence[TelemetryRow], star
     if clocks:
         row.sm_clock_median_mhz = float(np.median(clocks))
         row.sm_clock_min_mhz, row.sm_clock_max_mhz = float(min(clocks)), float(max(clocks))
-        asked = row.requested_sm_clock_mhz
-        if asked is not None and abs(row.sm_clock_median_mhz - asked) > CLOCK_TOLERANCE * asked:
-            row.flags.append("clock_off_target")
     memory_clocks = [reading.memory_clock_mhz for reading in inside if reading.memory_clock_mhz is not None]
     row.memory_clock_median_mhz = float(np.median(memory_clocks)) if memory_clocks else None
+    if _off(row.sm_clock_median_mhz, row.requested_sm_clock_mhz):
+        row.flags.append("clock_off_target")
+    if _off(row.memory_clock_median_mhz, row.requested_memory_clock_mhz):
+        row.flags.append("memory_clock_off_target")
     row.throttle_reasons = throttle_reason_names(
         int(np.bitwise_or.reduce([reading.throttle_reasons or 0 for reading in inside], initial=0))
     )
-    if set(row.throttle_reasons) - _HARMLESS_REASONS:
-        row.flags.append("throttled")
     temperatures = [reading.temperature_c for reading in telemetry if reading.temperature_c is not None]
     if temperatures:
         row.temperature_start_c, row.temperature_end_c = temperatures[0], temperatures[-1]
     limits = [reading.power_limit_w for reading in telemetry if reading.power_limit_w is not None]
     row.power_limit_w = limits[-1] if limits else None
+
+
+def _off(seen_mhz: float | None, asked_mhz: int | None) -> bool:
+    return seen_mhz is not None and asked_mhz is not None and abs(seen_mhz - asked_mhz) > CLOCK_TOLERANCE * asked_mhz
 
 
 def expected_duration_s(config: MeasurementConfig, *, device_work: bool) -> float:

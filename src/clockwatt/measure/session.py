@@ -16,6 +16,7 @@ import clockwatt
 from clockwatt import files, layout, records
 from clockwatt.config import CampaignConfig, GpuConfig, OperatingPoint
 from clockwatt.control.points import operating_point
+from clockwatt.control.verify import verify
 from clockwatt.gpu.select import open_gpu
 from clockwatt.measure import anchors, tasks
 from clockwatt.measure.bench import Bench, BenchLostError, Subject
@@ -24,9 +25,10 @@ from clockwatt.measure.procedure import IdlePower, measure, measure_idle
 from clockwatt.measure.store import Store
 from clockwatt.measure.tasks import Shard
 from clockwatt.progress import progress, say
-from clockwatt.records import ANCHOR, FAILED, INFERENCE, MEASUREMENT_SCHEMA, OK, OPERATION, MeasurementRow
+from clockwatt.records import ANCHOR, FAILED, INFERENCE, MEASUREMENT_SCHEMA, OK, OPERATION, MeasurementRow, OperationRow
 from clockwatt.segments import SegmentWriter
 
+_VERIFY_CALLS = 5
 _VIRTUAL_SEGMENT_S = 2.0
 """A virtual measurement takes milliseconds: closing a file after each would take longer than measuring."""
 
@@ -95,14 +97,20 @@ def _measure_pending(session: Session, pending: list[Subject]) -> None:
     anchor_ids = [row.operation_id for row in anchors.anchors()]
     operation_ids = {subject.subject_id for subject in pending if subject.kind == OPERATION}
     with (
-        contextlib.closing(open_gpu(session.gpu_config.device, seed=session.config.seed)) as gpu,
-        operating_point(gpu, session.point, session.gpu_config.control),
+        contextlib.closing(
+            open_gpu(session.gpu_config.device, seed=session.config.seed, key=f"gpus.{session.label}.device")
+        ) as gpu,
+        operating_point(gpu, session.point, session.gpu_config.control) as applied,
         open_bench(
             session.config, gpu, session_id, session.store.telemetry_folder, session.catalogue_dir, operation_ids
         ) as bench,
         _segments(session, virtual=gpu.identity.virtual) as writer,
         progress(f"{session.label} {session.point} {session.shard}", len(pending)) as advance,
     ):
+        for warning in applied.warnings:
+            say(warning)
+        if not session.point.is_default:
+            verify_point(bench, session.point, session.gpu_config, max(anchors.anchors(), key=lambda row: row.flops))
         run = _Run(session, bench, writer, _base_row(session, bench, session_id))
         run.measure_idle()
         run.measure_anchors(anchor_ids)
@@ -111,6 +119,37 @@ def _measure_pending(session: Session, pending: list[Subject]) -> None:
             run.measure(subject)
             advance(f"{subject.subject_id} {subject.pass_}")
         run.measure_anchors(anchor_ids)
+
+
+def verify_point(bench: Bench, point: OperatingPoint, gpu_config: GpuConfig, load: OperationRow) -> None:
+    """Run `load` until the clocks are what was asked for; say so if they are not.
+
+    Raises
+    ------
+    ClockMismatchError
+        If they are not reached and the campaign wants an error rather than flagged rows.
+    """
+    with bench.open(anchor_subject(load.operation_id, gpu_config.tf32[0])) as workload:
+        blocks = bench.eager_blocks(workload, _VERIFY_CALLS)
+
+        def wait(seconds: float) -> None:
+            end_ns = bench.now_ns() + round(seconds * 1e9)
+            while bench.now_ns() < end_ns:
+                next(blocks)
+
+        with contextlib.closing(blocks):
+            seen = verify(bench.gpu, point, gpu_config.control, wait=wait)
+    if not seen.reached:
+        say(
+            f"{bench.gpu.identity.name}: {point} was not reached under load: SM clock {seen.sm_clocks_mhz[-1]} MHz, "
+            f"memory clock {seen.memory_clocks_mhz[-1]} MHz ({', '.join(seen.throttle_reasons) or 'no reason given'}). "
+            "Rows will be flagged."
+        )
+
+
+def anchor_subject(operation_id: str, tf32: bool) -> Subject:
+    """An anchor operation as a subject."""
+    return Subject(ANCHOR, operation_id, INFERENCE, tf32, "float32", 0, device_work=True)
 
 
 class _Run:
@@ -128,7 +167,7 @@ class _Run:
 
     def measure_anchors(self, anchor_ids: list[str]) -> None:
         for anchor_id in anchor_ids:
-            self.measure(Subject(ANCHOR, anchor_id, INFERENCE, self._tf32, "float32", 0, device_work=True))
+            self.measure(anchor_subject(anchor_id, self._tf32))
 
     def measure(self, subject: Subject) -> None:
         row = replace(
@@ -166,7 +205,8 @@ def _base_row(session: Session, bench: Bench, session_id: str) -> MeasurementRow
         kind="", subject_id="", pass_="", tf32=False, dtype="",
         gpu=session.label, point=str(session.point), session_id=session_id, shard=str(session.shard),
         measurement_version=clockwatt.MEASUREMENT_VERSION, clockwatt_version=clockwatt.__version__,
-        virtual=identity.virtual, gpu_name=identity.name, gpu_uuid=identity.uuid, driver_version=identity.driver_version,
+        virtual=identity.virtual, gpu_name=identity.name, gpu_uuid=identity.uuid,
+        driver_version=identity.driver_version,
         host=socket.gethostname(), slurm_job_id=os.environ.get("SLURM_JOB_ID"), cpu_model=_cpu_model(),
         cuda_version=bench.versions.cuda, torch_version=bench.versions.torch, cudnn_version=bench.versions.cudnn,
         requested_sm_clock_mhz=session.point.sm_clock_mhz, requested_memory_clock_mhz=session.point.memory_clock_mhz,

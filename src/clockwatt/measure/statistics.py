@@ -46,9 +46,10 @@ def mean_estimate(values: ArrayLike) -> Estimate | None:
 
 
 def median_estimate(values: ArrayLike) -> Estimate | None:
-    """Median with the standard error of a median of normal samples whose spread is read off the quartiles; None below two values.
+    """Median of samples, with its standard error; None below two values.
 
-    For times on the host, where interrupts make a long upper tail that is not the operation's.
+    For times on the host, where interrupts make a long upper tail that is not the operation's. The error is that of the
+    median of normal samples whose spread is read off the quartiles.
     """
     series = np.asarray(values, dtype=float)
     if series.size < 2:

@@ -13,14 +13,14 @@ MAX_DURATION = "max_duration"
 
 @dataclass(frozen=True)
 class PrecisionRule:
-    """Stop once the 95 % half-width of the mean of block times is below `precision`, between a minimum and a maximum duration.
+    """Stop once the mean of block times is precise enough, between a minimum and a maximum duration.
 
     Blocks, not single calls, are the samples, so that autocorrelation between calls does not flatter the error.
 
     Parameters
     ----------
     precision
-        Relative 95 % half-width.
+        Relative 95 % half-width of the mean at which to stop.
     min_s, max_s
         Durations in seconds before which measuring never stops and after which it always does.
     """

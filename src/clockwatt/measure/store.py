@@ -1,8 +1,8 @@
 """Finished measurements: what is in here is never measured again.
 
-`store/{gpu}/{point}/rows` holds closed segments of measurements, `telemetry` those of the logger, for all shards of that GPU
-at that operating point. Snakemake knows nothing of it, so it survives failed and killed jobs; a shard's declared file is
-assembled from it.
+`store/{gpu}/{point}/rows` holds closed segments of measurements, `telemetry` those of the logger, for all shards of
+that GPU at that operating point. Snakemake knows nothing of it, so it survives failed and killed jobs; a shard's
+declared file is assembled from it.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class Store:
         return finished
 
     def rows(self, wanted: Iterable[Key]) -> list[MeasurementRow]:
-        """The newest row of each wanted key (segments come oldest first), and the anchors of their sessions, in order."""
+        """The newest row of each wanted key and the anchors of their sessions, in order. Segments come oldest first."""
         keys = set(wanted)
         newest: dict[Key, MeasurementRow] = {}
         anchors: dict[tuple[str, int], MeasurementRow] = {}

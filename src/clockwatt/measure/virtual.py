@@ -1,8 +1,8 @@
 """The bench of a virtual GPU: the same procedure, in the GPU's own time, without torch.
 
-The host is modelled too: every call costs it a time that depends on the operation's class and pass. A network's pass is the
-host issuing its calls and the device executing them, whichever is slower, as in `predict/network.py`, but with costs per
-module and backward node that the predictors have to find from the calibration.
+The host is modelled too: every call costs it a time that depends on the operation's class and pass. A network's pass is
+the host issuing its calls and the device executing them, whichever is slower, with costs per module and backward node
+that the predictors have to find from the calibration.
 """
 
 from __future__ import annotations
@@ -57,6 +57,8 @@ _HOST_FORWARD_S = 5e-6
 _HOST_SPREAD_S = 8e-6
 _HOST_BACKWARD_SHARE = 1.2
 _HOST_NO_DEVICE_S = 2e-6
+_FORWARD_OF_DEVICE = 3.0
+"""A backward pass takes about twice as long as its forward pass."""
 _HOST_PER_MODULE_S = 3e-6
 _HOST_PER_BACKWARD_NODE_S = 6e-6
 _HOST_COST_SAMPLES = 20
@@ -78,6 +80,7 @@ class _Model:
     calls: Sequence[VirtualCall]
     host_extra_s: float
     memory_bytes: int
+    has_forward: bool
 
 
 class VirtualWorkload(Workload):
@@ -86,6 +89,7 @@ class VirtualWorkload(Workload):
     def __init__(self, model: _Model, gpu: VirtualGpu) -> None:
         self.instances, self.working_set, self.working_set_bytes = 1, "hot", model.memory_bytes
         self.model = model
+        self.has_forward = model.has_forward
         self.host_s = sum(call.host_s for call in model.calls) + model.host_extra_s
         counts = Counter(call.work for call in model.calls if call.work is not None)
         self.load = Mixture(tuple(counts.items())) if counts else None
@@ -155,14 +159,17 @@ class VirtualBench(Bench):
     def host_block(self, workload: Workload, calls: int) -> float:
         """See `Bench.host_block`."""
         assert isinstance(workload, VirtualWorkload)
+        self._logger.advance(calls * workload.host_s)
         return self._jittered(workload.host_s)
 
-    def queued_block(self, workload: Workload, calls: int) -> QueuedBlock | None:
+    def queued_block(self, workload: Workload, calls: int, *, forward: bool = False) -> QueuedBlock | None:
         """See `Bench.queued_block`."""
         assert isinstance(workload, VirtualWorkload)
         if calls * len(workload.model.calls) > _QUEUE_CALLS:
             return None
         host_s, device_s = self._jittered(workload.host_s), self._jittered(workload.device_s)
+        if forward:
+            host_s, device_s = host_s / (1 + _HOST_BACKWARD_SHARE), device_s / _FORWARD_OF_DEVICE
         self.gpu.load(None)
         self._logger.advance(calls * host_s)
         self.gpu.load(workload.load)
@@ -226,7 +233,7 @@ class VirtualBench(Bench):
 
     def _operation(self, subject: Subject) -> _Model:
         row = self._operations[subject.subject_id, subject.pass_]
-        return _Model([_call(row, subject.tf32)], 0.0, row.bytes_read + row.bytes_written)
+        return _Model([_call(row, subject.tf32)], 0.0, row.bytes_read + row.bytes_written, _has_backward(row))
 
     def _network(self, subject: Subject) -> _Model:
         calls, peak = [], 0
@@ -238,7 +245,7 @@ class VirtualBench(Bench):
         chosen = pc.and_(pc.equal(table["network_id"], subject.subject_id), pc.equal(table["pass"], subject.pass_))
         (network,) = table.filter(chosen).to_pylist()
         extra_s = _HOST_PER_MODULE_S * network["module_calls"] + _HOST_PER_BACKWARD_NODE_S * network["backward_nodes"]
-        return _Model(calls, extra_s, peak + network["parameter_bytes"])
+        return _Model(calls, extra_s, peak + network["parameter_bytes"], has_forward=False)
 
     def _call_ids(self, subject: Subject) -> list[str]:
         columns = ["network_id", "pass", "position", "operation_id"]
@@ -262,7 +269,7 @@ def _call(row: OperationRow, tf32: bool) -> VirtualCall:
     if not row.device_work:
         return VirtualCall(_HOST_NO_DEVICE_S, None)
     host_s = _HOST_FORWARD_S + _HOST_SPREAD_S * (_number(row.operation_class) % 1000) / 1000
-    if row.pass_ == TRAINING and row.kind not in (ACCUMULATION, OPTIMIZER):
+    if _has_backward(row):
         host_s *= 1 + _HOST_BACKWARD_SHARE
     work = Work(
         flops=row.flops,
@@ -272,6 +279,10 @@ def _call(row: OperationRow, tf32: bool) -> VirtualCall:
         matrix=row.operation_class in MATRIX_CLASSES,
     )
     return VirtualCall(host_s, work)
+
+
+def _has_backward(row: OperationRow) -> bool:
+    return row.pass_ == TRAINING and row.kind not in (ACCUMULATION, OPTIMIZER)
 
 
 def _number(text: str) -> int:

@@ -1,7 +1,7 @@
 """The background logger: a process of its own that reads sensors in three lanes and writes closed segments.
 
-Nothing in the measuring process reads NVML while anything is timed: a reading takes milliseconds, gives the load a rhythm of
-its own, and readings then alias with it. The measuring process asks the logger for its readings between two operations.
+Nothing in the measuring process reads NVML while anything is timed: a reading takes milliseconds, gives the load a
+rhythm of its own, and readings then alias with it. The measuring process asks for the readings between operations.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from pathlib import Path
+from typing import Any
 
 from clockwatt.config import TelemetryConfig
 from clockwatt.errors import ClockwattError
@@ -140,12 +141,13 @@ class LoggerProcess(Logger):
         """
         self._ask("ping")
 
-    def _ask(self, question: str) -> object:
+    def _ask(self, question: str) -> Any:
         try:
             self._connection.send(question)
             if not self._connection.poll(_ANSWER_TIMEOUT_S):
                 raise LoggerError(
-                    f"the telemetry logger (process {self._process.pid}) has not answered for {_ANSWER_TIMEOUT_S:.0f} s; the driver may hang."
+                    f"the telemetry logger (process {self._process.pid}) has been silent for {_ANSWER_TIMEOUT_S:.0f} s; "
+                    "the driver may hang: look at `nvidia-smi` and the kernel's log."
                 )
             answer = self._connection.recv()
         except (EOFError, BrokenPipeError, ConnectionResetError):
@@ -172,8 +174,8 @@ def virtual_logger(gpu: VirtualGpu, session_id: str, folder: Path, config: Telem
 def logger_process(uuid: str, session_id: str, folder: Path, config: TelemetryConfig) -> Iterator[LoggerProcess]:
     """A logger for the GPU `uuid` in a process of its own, writing segments to `folder`.
 
-    It gets a core to itself, which the calling process leaves to it, if there are at least two. It outlives an exception of the
-    caller long enough to close its files, and ends by itself when the caller dies.
+    It gets a core to itself, which the calling process leaves to it, if there are at least two. It outlives an
+    exception of the caller long enough to close its files, and ends by itself when the caller dies.
 
     Raises
     ------

@@ -13,7 +13,9 @@ START_NS, END_NS = 10_000_000_000, 11_200_000_000
 NOTHING = Series(np.array([], dtype=np.int64), np.array([]))
 
 
-def sensed(power_w: float, *, update_ms: float, read_ms: float, phase: float, noise: float, seed: int, missing: float = 0.0) -> PowerReadings:
+def sensed(
+    power_w: float, *, update_ms: float, read_ms: float, phase: float, noise: float, seed: int, missing: float = 0.0
+) -> PowerReadings:
     """Readings of a card under constant power: sensors that update every `update_ms`, read every `read_ms`."""
     rng = np.random.default_rng(seed)
     times = np.arange(START_NS - 2e9, END_NS + 1e8, read_ms * 1e6)
