@@ -117,6 +117,6 @@ def _complaint(gpu: Gpu, point: OperatingPoint, seen: Verification) -> str:
     return (
         f"{gpu.identity.name} ({gpu.identity.uuid}): {point} was asked for and accepted, but after {seen.waited_s:g} s "
         f"under load the SM clock is {low} to {high} MHz, the memory clock {seen.memory_clocks_mhz[-1]} MHz "
-        f"(throttle reasons: {reasons}). Choose a clock that the power limit allows, raise control.settle_timeout_s, or let such rows be "
-        "flagged (control.on_mismatch: flag)."
+        f"(throttle reasons: {reasons}). Choose a clock that the power limit allows, raise control.settle_timeout_s, "
+        "or let such rows be flagged (control.on_mismatch: flag)."
     )

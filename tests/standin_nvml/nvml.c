@@ -1,0 +1,260 @@
+/* A stand-in for NVIDIA's management library, for machines without a GPU.
+ *
+ * It exports the calls that clockwatt makes, with NVML's signatures, and answers from a file that every process maps: what
+ * one process locks another one sees. Which file is said by STANDIN_NVML_STATE. The layout of State is mirrored in
+ * __init__.py and must be changed there as well. Clocks settle late, and a lock may be accepted and ignored, as on real cards.
+ */
+#include <fcntl.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { SUCCESS, UNINITIALIZED, INVALID_ARGUMENT, NOT_SUPPORTED, NO_PERMISSION, NOT_FOUND = 6, INSUFFICIENT_SIZE,
+       DRIVER_NOT_LOADED = 9, GPU_IS_LOST = 15 };
+enum { CLOCK_GRAPHICS, CLOCK_SM, CLOCK_MEM };
+enum { FIELD_POWER_AVERAGE = 185, FIELD_POWER_INSTANT = 186 };
+enum { VALUE_UNSIGNED_INT = 1 };
+enum { RING_SAMPLES = 119, RING_PERIOD_US = 20000 };
+
+/* bits of Card.missing */
+enum { MISSING_AVERAGE_FIELD = 1, MISSING_INSTANT = 2, MISSING_COUNTER = 4, MISSING_RING = 8, MISSING_MIG = 16,
+       MISSING_PCIE = 32, MISSING_SM_LOCK = 64, MISSING_MEMORY_LOCK = 128 };
+
+typedef struct {
+    char name[96], uuid[96];
+    uint32_t hidden, lost, mig_enabled, may_set, persistence, missing;
+    uint32_t sm_clocks_mhz[256], sm_clock_count, memory_clocks_mhz[16], memory_clock_count;
+    uint32_t free_sm_mhz, free_memory_mhz;       /* what the driver gives by itself */
+    uint32_t locked_sm_mhz, locked_memory_mhz;   /* 0: not locked */
+    uint32_t sm_before_lock_mhz, settle_us, ignores_locks;
+    uint64_t locked_at_us;
+    uint32_t power_mw, limit_mw, default_limit_mw, lowest_limit_mw, highest_limit_mw, counter_period_us;
+    uint64_t counter_since_us, throttle_reasons, memory_used, memory_total;
+    uint32_t temperature_c, performance_state, gpu_percent, memory_percent, pcie_tx_kib_s, pcie_rx_kib_s;
+    uint32_t settings_made;                      /* calls that were meant to change something */
+} Card;
+
+typedef struct {
+    char driver_version[80];
+    uint32_t cuda_version, card_count;
+    Card cards[8];
+} State;
+
+typedef union { double d; unsigned int ui; unsigned long ul; unsigned long long ull; long long sll; } Value;
+typedef struct { uint32_t field, scope; int64_t time, latency; uint32_t type; int32_t result; Value value; } FieldValue;
+typedef struct { unsigned long long time_us; Value value; } Sample;
+
+static State *state;
+static int users;
+
+static uint64_t now_us(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_REALTIME, &t);
+    return (uint64_t)t.tv_sec * 1000000 + t.tv_nsec / 1000;
+}
+
+int nvmlInitWithFlags(unsigned int flags) {
+    (void)flags;
+    if (!state) {
+        const char *path = getenv("STANDIN_NVML_STATE");
+        int file = path ? open(path, O_RDWR) : -1;
+        if (file < 0) return DRIVER_NOT_LOADED;
+        void *mapped = mmap(NULL, sizeof(State), PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+        close(file);
+        if (mapped == MAP_FAILED) return DRIVER_NOT_LOADED;
+        state = mapped;
+    }
+    users++;
+    return SUCCESS;
+}
+
+int nvmlShutdown(void) {
+    if (users == 0) return UNINITIALIZED;
+    users--;
+    return SUCCESS;
+}
+
+const char *nvmlErrorString(int result) { (void)result; return "an error of the stand-in"; }
+
+static int copy(char *to, unsigned int size, const char *text) {
+    if (strlen(text) >= size) return INSUFFICIENT_SIZE;
+    strcpy(to, text);
+    return SUCCESS;
+}
+
+#define ON(card) do { if (users == 0) return UNINITIALIZED; if ((card)->lost) return GPU_IS_LOST; } while (0)
+#define NEEDS(card, bit) do { ON(card); if ((card)->missing & (bit)) return NOT_SUPPORTED; } while (0)
+#define GIVE(name, type, expression) int name(Card *card, type *out) { ON(card); *out = (expression); return SUCCESS; }
+
+int nvmlSystemGetDriverVersion(char *out, unsigned int size) {
+    return users ? copy(out, size, state->driver_version) : UNINITIALIZED;
+}
+int nvmlSystemGetCudaDriverVersion_v2(int *out) {
+    if (!users) return UNINITIALIZED;
+    *out = (int)state->cuda_version;
+    return SUCCESS;
+}
+int nvmlDeviceGetCount_v2(unsigned int *out) {
+    if (!users) return UNINITIALIZED;
+    *out = state->card_count;
+    return SUCCESS;
+}
+int nvmlDeviceGetHandleByIndex_v2(unsigned int index, Card **out) {
+    if (!users) return UNINITIALIZED;
+    if (index >= state->card_count) return INVALID_ARGUMENT;
+    if (state->cards[index].hidden) return NO_PERMISSION;
+    *out = &state->cards[index];
+    return SUCCESS;
+}
+int nvmlDeviceGetHandleByUUID(const char *uuid, Card **out) {
+    if (!users) return UNINITIALIZED;
+    for (uint32_t i = 0; i < state->card_count; i++)
+        if (!strcmp(uuid, state->cards[i].uuid)) return nvmlDeviceGetHandleByIndex_v2(i, out);
+    return NOT_FOUND;
+}
+int nvmlDeviceGetName(Card *card, char *out, unsigned int size) { ON(card); return copy(out, size, card->name); }
+int nvmlDeviceGetUUID(Card *card, char *out, unsigned int size) { ON(card); return copy(out, size, card->uuid); }
+int nvmlDeviceGetMigMode(Card *card, unsigned int *current, unsigned int *pending) {
+    NEEDS(card, MISSING_MIG);
+    *current = *pending = card->mig_enabled;
+    return SUCCESS;
+}
+
+/* sensors: power wobbles by up to 3 mW every 100 ms, so that its update period can be seen */
+static uint32_t power_mw(const Card *card) { return card->power_mw + now_us() / 100000 % 4; }
+
+GIVE(nvmlDeviceGetPowerUsage, unsigned int, power_mw(card))
+GIVE(nvmlDeviceGetEnforcedPowerLimit, unsigned int, card->limit_mw)
+GIVE(nvmlDeviceGetPowerManagementDefaultLimit, unsigned int, card->default_limit_mw)
+GIVE(nvmlDeviceGetCurrentClocksEventReasons, unsigned long long, card->throttle_reasons)
+GIVE(nvmlDeviceGetPerformanceState, unsigned int, card->performance_state)
+GIVE(nvmlDeviceGetPersistenceMode, unsigned int, card->persistence)
+
+int nvmlDeviceGetFieldValues(Card *card, int count, FieldValue *fields) {
+    ON(card);
+    for (int i = 0; i < count; i++) {
+        uint32_t bit = fields[i].field == FIELD_POWER_AVERAGE ? MISSING_AVERAGE_FIELD : MISSING_INSTANT;
+        int known = fields[i].field == FIELD_POWER_AVERAGE || fields[i].field == FIELD_POWER_INSTANT;
+        fields[i].result = known && !(card->missing & bit) ? SUCCESS : NOT_SUPPORTED;
+        fields[i].type = VALUE_UNSIGNED_INT;
+        fields[i].time = (int64_t)now_us();
+        fields[i].value.ui = power_mw(card);
+    }
+    return SUCCESS;
+}
+int nvmlDeviceGetTotalEnergyConsumption(Card *card, unsigned long long *out) {
+    NEEDS(card, MISSING_COUNTER);
+    uint64_t ticks = (now_us() - card->counter_since_us) / card->counter_period_us;
+    *out = ticks * card->counter_period_us * card->power_mw / 1000000;
+    return SUCCESS;
+}
+int nvmlDeviceGetSamples(Card *card, unsigned int type, unsigned long long since_us, unsigned int *value_type,
+                         unsigned int *count, Sample *samples) {
+    NEEDS(card, MISSING_RING);
+    if (type != 0) return NOT_SUPPORTED;
+    *value_type = VALUE_UNSIGNED_INT;
+    if (!samples) {
+        *count = RING_SAMPLES;
+        return SUCCESS;
+    }
+    unsigned int filled = 0;
+    uint64_t newest = now_us() / RING_PERIOD_US;
+    for (uint64_t tick = newest - RING_SAMPLES + 1; tick <= newest && filled < *count; tick++) {
+        if (tick * RING_PERIOD_US <= since_us) continue;
+        samples[filled].time_us = tick * RING_PERIOD_US;
+        samples[filled++].value.ui = card->power_mw + tick % 5;
+    }
+    *count = filled;
+    return filled ? SUCCESS : NOT_FOUND;
+}
+static uint32_t sm_clock_mhz(const Card *card) {
+    if (!card->locked_sm_mhz || card->ignores_locks) return card->free_sm_mhz;
+    return now_us() < card->locked_at_us + card->settle_us ? card->sm_before_lock_mhz : card->locked_sm_mhz;
+}
+int nvmlDeviceGetClockInfo(Card *card, int clock, unsigned int *out) {
+    ON(card);
+    uint32_t memory_mhz = card->locked_memory_mhz ? card->locked_memory_mhz : card->free_memory_mhz;
+    *out = clock == CLOCK_MEM ? memory_mhz : sm_clock_mhz(card);
+    return SUCCESS;
+}
+int nvmlDeviceGetTemperature(Card *card, int sensor, unsigned int *out) {
+    ON(card);
+    if (sensor) return INVALID_ARGUMENT;
+    *out = card->temperature_c;
+    return SUCCESS;
+}
+int nvmlDeviceGetUtilizationRates(Card *card, unsigned int out[2]) {
+    ON(card);
+    out[0] = card->gpu_percent;
+    out[1] = card->memory_percent;
+    return SUCCESS;
+}
+int nvmlDeviceGetMemoryInfo(Card *card, unsigned long long out[3]) {
+    ON(card);
+    out[0] = card->memory_total;
+    out[1] = card->memory_total - card->memory_used;
+    out[2] = card->memory_used;
+    return SUCCESS;
+}
+int nvmlDeviceGetPcieThroughput(Card *card, int counter, unsigned int *out) {
+    NEEDS(card, MISSING_PCIE);
+    *out = counter ? card->pcie_rx_kib_s : card->pcie_tx_kib_s;
+    return SUCCESS;
+}
+
+/* settings */
+static int list(const uint32_t *values, uint32_t length, unsigned int *count, unsigned int *out) {
+    unsigned int room = *count;
+    *count = length;
+    if (!out || room < length) return INSUFFICIENT_SIZE;
+    for (uint32_t i = 0; i < length; i++) out[i] = values[length - 1 - i];  /* highest first, as the driver does */
+    return SUCCESS;
+}
+int nvmlDeviceGetSupportedMemoryClocks(Card *card, unsigned int *count, unsigned int *out) {
+    ON(card);
+    return list(card->memory_clocks_mhz, card->memory_clock_count, count, out);
+}
+int nvmlDeviceGetSupportedGraphicsClocks(Card *card, unsigned int memory_mhz, unsigned int *count, unsigned int *out) {
+    ON(card);
+    for (uint32_t i = 0; i < card->memory_clock_count; i++)
+        if (card->memory_clocks_mhz[i] == memory_mhz) return list(card->sm_clocks_mhz, card->sm_clock_count, count, out);
+    return NOT_FOUND;
+}
+int nvmlDeviceGetPowerManagementLimitConstraints(Card *card, unsigned int *lowest, unsigned int *highest) {
+    ON(card);
+    *lowest = card->lowest_limit_mw;
+    *highest = card->highest_limit_mw;
+    return SUCCESS;
+}
+
+#define SETS(card, bit) do { __atomic_add_fetch(&(card)->settings_made, 1, __ATOMIC_SEQ_CST); NEEDS(card, bit); \
+                             if (!(card)->may_set) return NO_PERMISSION; } while (0)
+
+static void lock_sm(Card *card, uint32_t mhz) {
+    card->sm_before_lock_mhz = sm_clock_mhz(card);
+    card->locked_at_us = now_us();
+    card->locked_sm_mhz = mhz;
+}
+int nvmlDeviceSetGpuLockedClocks(Card *card, unsigned int lowest, unsigned int highest) {
+    SETS(card, MISSING_SM_LOCK);
+    if (lowest != highest) return INVALID_ARGUMENT;  /* clockwatt never asks for a range */
+    lock_sm(card, highest);
+    return SUCCESS;
+}
+int nvmlDeviceResetGpuLockedClocks(Card *card) { SETS(card, MISSING_SM_LOCK); lock_sm(card, 0); return SUCCESS; }
+int nvmlDeviceSetMemoryLockedClocks(Card *card, unsigned int lowest, unsigned int highest) {
+    SETS(card, MISSING_MEMORY_LOCK);
+    if (lowest != highest) return INVALID_ARGUMENT;
+    card->locked_memory_mhz = highest;
+    return SUCCESS;
+}
+int nvmlDeviceResetMemoryLockedClocks(Card *card) { SETS(card, MISSING_MEMORY_LOCK); card->locked_memory_mhz = 0; return SUCCESS; }
+int nvmlDeviceSetPowerManagementLimit(Card *card, unsigned int limit_mw) {
+    SETS(card, 0);
+    if (limit_mw < card->lowest_limit_mw || limit_mw > card->highest_limit_mw) return INVALID_ARGUMENT;
+    card->limit_mw = limit_mw;
+    return SUCCESS;
+}

@@ -1,0 +1,30 @@
+from collections.abc import Iterator
+
+import pytest
+from hypothesis import settings
+
+from standin_nvml import StandInNvml, Worker, build
+
+settings.register_profile("clockwatt", deadline=None)  # machines that run the tests are shared
+settings.load_profile("clockwatt")
+
+
+@pytest.fixture(scope="session")
+def _standin_nvml(tmp_path_factory: pytest.TempPathFactory) -> StandInNvml:
+    folder = tmp_path_factory.mktemp("standin_nvml")
+    return StandInNvml(build(folder), folder / "state")
+
+
+@pytest.fixture(scope="session")
+def in_worker(_standin_nvml: StandInNvml) -> Iterator[Worker]:
+    """Calls a module-level function in a process whose NVML is the stand-in."""
+    worker = Worker(_standin_nvml)
+    yield worker
+    worker.close()
+
+
+@pytest.fixture
+def nvml(_standin_nvml: StandInNvml) -> StandInNvml:
+    """A stand-in NVML with three cards: two A30 and an RTX 2080 Ti."""
+    _standin_nvml.install("NVIDIA A30", "NVIDIA A30", "NVIDIA GeForce RTX 2080 Ti")
+    return _standin_nvml

@@ -1,0 +1,79 @@
+import contextlib
+import time
+
+import pytest
+
+from clockwatt.config import ControlConfig, OperatingPoint
+from clockwatt.control.points import operating_point
+from clockwatt.control.verify import ClockMismatchError, verify
+from clockwatt.gpu.nvml import NvmlGpu
+from clockwatt.gpu.virtual import VirtualGpu, Work
+
+MEMORY_BOUND = Work(flops=6_400_000, bytes_moved=77_000_000, dtype="float32", tf32=True, matrix=False)
+POWER_HUNGRY = Work(flops=10**12, bytes_moved=10**8, dtype="float16", tf32=True, matrix=True)
+STRICT = ControlConfig(on_mismatch="error", settle_timeout_s=2)
+
+
+def verified(point, work, control=STRICT, model="a30"):
+    gpu = VirtualGpu(model, seed=0)
+    with operating_point(gpu, OperatingPoint.parse(point), control):
+        gpu.load(work)
+        return verify(gpu, OperatingPoint.parse(point), control, wait=gpu.advance)
+
+
+def test_a_clock_that_settles_late_is_waited_for():
+    seen = verified("sm900", MEMORY_BOUND)
+    assert seen.reached
+    assert seen.sm_clocks_mhz == [900] * 5
+    assert seen.memory_clocks_mhz == [1215] * 5
+    assert seen.throttle_reasons == []
+    assert seen.waited_s <= 0.4
+
+
+def test_a_capped_clock_is_a_mismatch_with_its_reason():
+    with pytest.raises(
+        ClockMismatchError, match=r"sm1440 was asked for .*throttle reasons: sw_power_cap.*settle_timeout_s"
+    ):
+        verified("sm1440", POWER_HUNGRY)
+
+
+def test_a_mismatch_can_be_flagged_instead():
+    seen = verified("sm1440", POWER_HUNGRY, ControlConfig(on_mismatch="flag", settle_timeout_s=2))
+    assert not seen.reached
+    assert max(seen.sm_clocks_mhz) < 1440
+    assert seen.throttle_reasons == ["sw_power_cap"]
+    assert seen.waited_s == pytest.approx(2, abs=0.05)
+
+
+@pytest.mark.parametrize("point", ["default", "pl120"])
+def test_without_a_clock_asked_for_any_will_do(point):
+    seen = verified(point, POWER_HUNGRY)
+    assert seen.reached
+    assert len(seen.sm_clocks_mhz) == 5
+
+
+def test_the_memory_clock_is_verified():
+    assert verified("mem6800", MEMORY_BOUND, model="rtx2080ti").memory_clocks_mhz == [6800] * 5
+    gpu = VirtualGpu("rtx2080ti", seed=0)  # nobody locked it: it runs at 7000
+    with pytest.raises(ClockMismatchError, match="memory clock 7000 MHz"):
+        verify(gpu, OperatingPoint(memory_clock_mhz=6800), STRICT, wait=gpu.advance)
+
+
+def held(uuid, control):
+    point = OperatingPoint(sm_clock_mhz=900)
+    with contextlib.closing(NvmlGpu(uuid)) as gpu, operating_point(gpu, point, control):
+        return verify(gpu, point, control, wait=time.sleep)
+
+
+def test_a_lock_that_is_accepted_and_ignored_is_found_out(nvml, in_worker):
+    nvml.card(0).ignores_locks = 1
+    control = ControlConfig(on_mismatch="error", settle_timeout_s=0.3)
+    with pytest.raises(ClockMismatchError, match="the SM clock is 1440 to 1440 MHz"):
+        in_worker(held, nvml.uuid(0), control)
+
+
+def test_a_real_clock_that_settles_late_is_waited_for(nvml, in_worker):
+    nvml.card(0).settle_us = 300_000
+    seen = in_worker(held, nvml.uuid(0), STRICT)
+    assert seen.reached
+    assert 0.45 < seen.waited_s < 1
