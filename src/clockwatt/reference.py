@@ -1,6 +1,7 @@
 """The reference of the campaign's keys, made from the models themselves.
 
-`python -m clockwatt.reference` in the checkout rewrites `config/schema.json`, for editors, and the tables of `config/README.md`, for people.
+`python -m clockwatt.reference` in the checkout rewrites `config/schema.json`, for editors, and the tables of
+`config/README.md`, for people.
 """
 
 from __future__ import annotations
@@ -43,15 +44,14 @@ def with_reference(readme: str) -> str:
 
 def _tables(model: type[BaseModel], prefix: str) -> list[str]:
     rows, below = [], []
+    defaults = model.model_construct().model_dump(mode="json")
     for name, field in model.model_fields.items():
         block, key = _block(field, name)
-        if block is None:
-            rows.append(f"| `{name}` | {_default(field)} | {_meaning(field)} |")
-        else:
-            rows.append(
-                f"| `{name}` | {_default(field)} | {_meaning(field)}{' ' if field.description else ''}See below. |"
-            )
+        meaning = _meaning(field)
+        if block is not None:
+            meaning = f"{meaning} See below.".strip()
             below += ["", *_tables(block, f"{prefix}.{key}" if prefix else key)]
+        rows.append(f"| `{name}` | {_default(field, defaults.get(name))} | {meaning} |")
     title = [f"### `{prefix}`", ""] if prefix else []
     documentation = [" ".join((model.__doc__ or "").split()), ""]
     return [*title, *documentation, "| key | default | meaning |", "| --- | --- | --- |", *rows, *below]
@@ -74,12 +74,12 @@ def _is_model(annotation: Any) -> typing.TypeGuard[type[BaseModel]]:
     return isinstance(annotation, type) and issubclass(annotation, BaseModel)
 
 
-def _default(field: FieldInfo) -> str:
+def _default(field: FieldInfo, written: Any) -> str:
     if field.is_required():
         return "required"
     if isinstance(field.default, BaseModel):
         return ""
-    return "none" if field.default is None else f"`{_inline(field.default)}`"
+    return "none" if written is None else f"`{_inline(written)}`"
 
 
 def _meaning(field: FieldInfo) -> str:

@@ -14,8 +14,18 @@ from clockwatt.config import CampaignConfig, GpuConfig
 Settings = dict[str, Any]
 
 SLURM_RESOURCES = (
-    "slurm_partition", "slurm_account", "gres", "gpu", "gpu_model", "runtime", "cpus_per_task", "mem_mb", "slurm_extra",
-)  # fmt: skip
+    "slurm_partition",
+    "slurm_account",
+    "gres",
+    "gpu",
+    "gpu_model",
+    "runtime",
+    "cpus_per_task",
+    "mem_mb",
+    "qos",
+    "constraint",
+    "slurm_extra",
+)
 """Resources that `slurm_resources` gives, by the names of Snakemake's Slurm executor."""
 
 
@@ -80,5 +90,7 @@ def slurm_resources(gpu: GpuConfig, attempt: int) -> dict[str, int | str | None]
         "runtime": asked.runtime * attempt,
         "cpus_per_task": asked.cpus_per_task,
         "mem_mb": asked.mem_mb,
+        "qos": asked.qos,
+        "constraint": asked.constraint,
         "slurm_extra": " ".join(filter(None, extra)) or None,
     }

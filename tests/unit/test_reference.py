@@ -1,6 +1,9 @@
+import json
 from pathlib import Path
 
+import jsonschema
 import pytest
+import yaml
 
 from clockwatt.config import CampaignConfig, json_schema, load
 from clockwatt.reference import BEGIN, END, main, with_reference
@@ -29,6 +32,7 @@ def test_every_campaign_that_is_shipped_is_valid():
     assert len(campaigns) >= 3
     for path in campaigns:
         assert isinstance(load(path), CampaignConfig)
+        jsonschema.validate(yaml.safe_load(path.read_text()), json.loads(json_schema()))
 
 
 def test_tables_are_made_anew_between_the_marks(tmp_path):

@@ -4,6 +4,7 @@ import pytest
 
 from clockwatt import workflow
 from clockwatt.config import CampaignConfig, parse
+from clockwatt.errors import ConfigError
 
 CAMPAIGN: dict[str, Any] = {
     "campaign": "test",
@@ -103,10 +104,16 @@ def test_run_time_grows_with_the_attempt():
     [
         ({}, None),
         ({"nodelist": "gpu[01-02]"}, "--nodelist=gpu[01-02]"),
-        ({"extra": "--qos=high"}, "--qos=high"),
+        ({"extra": "--exclude=gpu07"}, "--exclude=gpu07"),
         ({"nodelist": "gpu01", "extra": "--exclusive"}, "--nodelist=gpu01 --exclusive"),
     ],
 )
 def test_nodes_and_further_options_become_slurm_extra(slurm, extra):
     gpu = with_gpu(slurm=slurm).gpu("a30")
     assert workflow.slurm_resources(gpu, attempt=1)["slurm_extra"] == extra
+
+
+@pytest.mark.parametrize(("option", "key"), [("--qos=high", "qos"), ("--mem 4000", "mem_mb"), ("-p long", "partition")])
+def test_an_option_with_a_key_of_its_own_is_refused(option, key):
+    with pytest.raises(ConfigError, match=rf"gpus.a30.slurm.extra: .* write {key} beside extra"):
+        with_gpu(slurm={"extra": option})

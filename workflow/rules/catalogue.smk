@@ -25,7 +25,7 @@ rule catalogue:
         "../../envs/torch.yaml"
     threads: 2
     resources:
-        mem_mb=8000,
+        mem_mb=4000,
         runtime=lambda wildcards, attempt: 30 * attempt,
         cpus_per_task=2,
     params:

@@ -40,7 +40,7 @@ rule figures:
     conda:
         "../../envs/analysis.yaml"
     resources:
-        mem_mb=lambda wildcards, attempt: 8000 * attempt,
+        mem_mb=lambda wildcards, attempt: 4000 * attempt,
         runtime=lambda wildcards, attempt: 60 * attempt,
     params:
         campaign=campaign.campaign,

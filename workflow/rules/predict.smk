@@ -32,7 +32,7 @@ rule fit:
         "../../envs/analysis.yaml"
     threads: 4
     resources:
-        mem_mb=lambda wildcards, attempt: 8000 * attempt,
+        mem_mb=lambda wildcards, attempt: 4000 * attempt,
         runtime=lambda wildcards, attempt: 120 * attempt,
         cpus_per_task=4,
     params:
@@ -65,7 +65,7 @@ rule validate:
     conda:
         "../../envs/analysis.yaml"
     resources:
-        mem_mb=lambda wildcards, attempt: 8000 * attempt,
+        mem_mb=lambda wildcards, attempt: 4000 * attempt,
         runtime=lambda wildcards, attempt: 60 * attempt,
     params:
         settings=campaigns.fit_settings(campaign),

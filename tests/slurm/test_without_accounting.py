@@ -1,0 +1,54 @@
+"""Measuring on a real Slurm without accounting: status by squeue, failures and GPUs that a job may not use."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from support.workdir import REPOSITORY, SMALL, Workdir
+
+pytestmark = pytest.mark.slurm
+
+
+def campaign(**changes: Any) -> dict[str, Any]:
+    slurm = {"gres": "gpu:a30:1", "cpus_per_task": 1, "mem_mb": 1500, "runtime": 10}
+    return {"gpus": {"a30": SMALL["gpus"]["a30"] | {"clocks_mhz": [900], "slurm": slurm} | changes}}
+
+
+@pytest.fixture
+def workdir(plain_cluster, tmp_path) -> Workdir:
+    return Workdir(tmp_path, plain_cluster.environment)
+
+
+def snakemake(workdir: Workdir, *arguments: str):
+    return workdir.snakemake(
+        "--profile", str(REPOSITORY / "profiles/slurm"), "--slurm-status-command", "squeue", "--retries", "0",
+        "--slurm-init-seconds-before-status-checks", "2", "--set-resources", "catalogue:cpus_per_task=1",
+        "--", *arguments,
+    )  # fmt: skip
+
+
+def test_measuring_works_without_accounting(workdir, plain_cluster):
+    workdir.configure(campaign())
+    finished = snakemake(workdir, "results/measurements/a30/sm900/networks-1.parquet")
+    assert finished.returncode == 0, finished.stdout[-5000:]
+    assert workdir.measured()
+    shown = plain_cluster.command("scontrol", "--oneliner", "show", "jobs").stdout
+    assert "Comment=rule_measure_networks_wildcards_a30_sm900_1" in shown
+    assert "gres:gpu:a30:1" in shown
+
+
+def test_a_failure_is_shown_with_its_reason(workdir):
+    workdir.configure(campaign(clocks_mhz=[901]))
+    finished = snakemake(workdir, "results/measurements/a30/sm901/1.parquet")
+    assert finished.returncode != 0
+    assert "901" in finished.stdout
+    assert "Traceback" not in finished.stdout
+
+
+def test_a_job_reaches_its_own_gpu_alone(plain_cluster):
+    script = "for device in /dev/simgpu0 /dev/simgpu1; do head -c1 $device 2>&1; done"
+    said = plain_cluster.command("srun", "--gres=gpu:a30:1", "bash", "-c", script).stdout.splitlines()
+    assert "No such device" in said[0]  # its own: allowed, though no driver serves it
+    assert "Operation not permitted" in said[1]

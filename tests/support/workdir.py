@@ -1,0 +1,72 @@
+"""Runs of the real `snakemake`, each in a folder of its own."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import yaml
+
+REPOSITORY = Path(__file__).parents[2]
+SMALL: dict[str, Any] = {
+    "campaign": "small",
+    "gpus": {"a30": {"device": "virtual:a30", "clocks_mhz": [900, 1440]}},
+    "networks": [{"name": "squeezenet1_1", "input": [1, 3, 64, 64]}],
+    "fit": {"trees": 10},
+}
+KEY = ["kind", "subject_id", "pass", "tf32", "repetition"]
+MEASURED_ALL = ("results/dataset/operations.parquet",)
+
+
+@dataclass
+class Workdir:
+    """A folder in which a campaign runs."""
+
+    path: Path
+    environment: dict[str, str] = field(default_factory=dict)
+
+    def configure(self, changes: Mapping[str, Any] | None = None) -> None:
+        """Write the campaign: the small one with some of its top keys replaced."""
+        (self.path / "config.yaml").write_text(yaml.safe_dump(SMALL | dict(changes or {})))
+
+    def command(self, *arguments: str) -> list[str]:
+        """The command that runs Snakemake here."""
+        return [
+            sys.executable, "-m", "snakemake", "--snakefile", str(REPOSITORY / "Snakefile"),
+            "--directory", str(self.path), "--configfile", str(self.path / "config.yaml"), "--nocolor", *arguments,
+        ]  # fmt: skip
+
+    def snakemake(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        """Run Snakemake; standard error goes to standard output."""
+        return subprocess.run(
+            self.command(*arguments), cwd=self.path, env={**os.environ, **self.environment}, text=True,
+            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False, timeout=600,
+        )  # fmt: skip
+
+    def run(self, *arguments: str) -> str:
+        """Run Snakemake, which must succeed, and return what it said."""
+        finished = self.snakemake(*arguments)
+        assert finished.returncode == 0, finished.stdout[-5000:]
+        return finished.stdout
+
+    def measured(self) -> Counter[tuple[str, ...]]:
+        """How often each operation and network stands in the store, by GPU, operating point and key."""
+        found: Counter[tuple[str, ...]] = Counter()
+        for segment in self.path.glob("results/store/*/*/rows/*.parquet"):
+            gpu, point = segment.parts[-4:-2]
+            for row in pq.read_table(segment, columns=KEY).to_pylist():
+                if row["kind"] != "anchor":
+                    found[gpu, point, *map(str, row.values())] += 1
+        return found
+
+
+def jobs_of(output: str, rule: str) -> int:
+    """How many jobs of a rule Snakemake's table of jobs names."""
+    return next((int(line.split()[1]) for line in output.splitlines() if line.split()[:1] == [rule]), 0)

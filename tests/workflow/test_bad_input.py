@@ -1,0 +1,114 @@
+"""What a user who made a mistake sees: one message that names the key, file or GPU and the fix, and no traceback."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from typing import Any
+
+import pytest
+
+from support.workdir import SMALL, Workdir
+
+CATALOGUE = "results/catalogue/operations.parquet"
+MEASUREMENTS = "results/measurements/a30/sm900/1.parquet"
+
+
+def with_gpu(**changes: Any) -> dict[str, Any]:
+    return {"gpus": {"a30": SMALL["gpus"]["a30"] | changes}}
+
+
+def fails(workdir: Workdir, *arguments: str) -> str:
+    finished = workdir.snakemake(*arguments)
+    assert finished.returncode != 0, finished.stdout
+    assert "Traceback" not in finished.stdout
+    return finished.stdout
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        (with_gpu(clock_mhz=[900]), "gpus.a30.clock_mhz: unknown key; did you mean 'clocks_mhz'?"),
+        (with_gpu(clocks_mhz=[900, "fast"]), "gpus.a30.clocks_mhz[1]: 'fast' is not a number of MHz"),
+        (with_gpu(power_limits_w=["165 W"]), "gpus.a30.power_limits_w[0]: '165 W' is not a number of W"),
+        ({"passes": ["inferense"]}, "passes[0]: 'inferense' should be 'inference' or 'training'"),
+        ({"shards": 0}, "shards: 0 should be greater than or equal to 1"),
+        ({"gpus": {}}, "gpus: {} should"),
+    ],
+)
+def test_wrong_config_stops_before_any_job(workdir, changes, message):
+    workdir.configure(changes)
+    output = fails(workdir)
+    assert f"{workdir.path}/config.yaml: " in output
+    assert message in output
+    assert not (workdir.path / "results").exists()
+
+
+def test_value_on_the_command_line_is_checked_too(workdir):
+    assert "shards: 'many'" in fails(workdir, "-n", "--config", "shards=many")
+
+
+def test_unknown_network(workdir):
+    workdir.configure({"networks": [{"name": "resnet17", "input": [1, 3, 64, 64]}]})
+    output = fails(workdir, CATALOGUE)
+    assert "resnet17" in output
+    assert "resnet18" in output
+
+
+def test_network_with_a_data_dependent_branch(workdir):
+    (workdir.path / "branching.py").write_text(
+        "import torch\n\n"
+        "class Branching(torch.nn.Module):\n"
+        "    def forward(self, x):\n"
+        "        return x.relu() if x.sum() > 0 else x\n"
+    )
+    workdir.configure({"networks": [{"name": "branching:Branching", "input": [1, 8]}]})
+    output = fails(workdir, CATALOGUE)
+    assert "branching:Branching" in output
+    assert "data" in output
+
+
+def test_clock_that_the_gpu_does_not_support(workdir):
+    workdir.configure(with_gpu(clocks_mhz=[901]))
+    output = fails(workdir, "results/measurements/a30/sm901/1.parquet")
+    assert "901" in output
+    assert "900" in output
+
+
+def test_no_gpu_of_that_name(workdir):
+    workdir.configure(with_gpu(device="NVIDIA Imaginary 9000"))
+    assert "NVIDIA Imaginary 9000" in fails(workdir, MEASUREMENTS)
+
+
+@pytest.mark.parametrize("damage", ["not Parquet at all", "another kind of Parquet file"])
+def test_damaged_or_foreign_file(finished, damage):
+    catalogue = finished.path / CATALOGUE
+    foreign = finished.path / MEASUREMENTS
+    catalogue.write_bytes(b"garbage" if damage.startswith("not") else foreign.read_bytes())
+    assert CATALOGUE in fails(finished, MEASUREMENTS)
+
+
+def snakemake_with_results_on(workdir: Workdir, options: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run Snakemake with `results` on a file system of its own, which vanishes with it."""
+    (workdir.path / "results").mkdir()
+    user = [] if os.geteuid() == 0 else ["--user", "--map-root-user"]
+    script = f'mount -t tmpfs -o {options} tmpfs results && "$@"; code=$?; find results -name "*.p*"; exit $code'
+    return subprocess.run(
+        ["unshare", "--mount", *user, "sh", "-c", script, "sh", *workdir.command(*arguments)],
+        cwd=workdir.path, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False, timeout=600,
+    )  # fmt: skip
+
+
+def test_full_disk(workdir):
+    finished = snakemake_with_results_on(workdir, "size=20k", CATALOGUE)
+    assert finished.returncode != 0
+    assert "cannot be written (No space left on device)" in finished.stdout
+    assert "Traceback" not in finished.stdout
+    assert not finished.stdout.splitlines()[-1].startswith("results/"), "something half-written was left"
+
+
+def test_results_that_cannot_be_written(workdir):
+    finished = snakemake_with_results_on(workdir, "ro", CATALOGUE)
+    assert finished.returncode != 0
+    assert "Read-only file system" in finished.stdout
+    assert "Traceback" not in finished.stdout

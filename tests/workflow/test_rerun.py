@@ -1,0 +1,104 @@
+"""What runs again, and what does not, when a campaign changes or a run was killed."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import time
+
+import pyarrow.parquet as pq
+
+from support.workdir import MEASURED_ALL, SMALL, jobs_of
+
+
+def nothing_measured_twice(workdir) -> None:
+    twice = {key: times for key, times in workdir.measured().items() if times > 1}
+    assert not twice
+
+
+def test_all_that_the_workflow_promises_is_there(finished):
+    for path in (
+        "results/config.yaml",
+        "results/catalogue/calls.parquet",
+        "results/measurements/a30/sm900/1.parquet",
+        "results/measurements/a30/sm900/telemetry-1.parquet",
+        "results/measurements/a30/sm1440/networks-1.parquet",
+        "results/measurements/a30/sm1440/calibration.parquet",
+        "results/dataset/quality.json",
+        "results/predictors/metrics.json",
+        "results/validation/validation.json",
+    ):
+        assert (finished.path / path).stat().st_size > 0, path
+    assert list(finished.path.glob("results/figures/*.png"))
+    nothing_measured_twice(finished)
+
+
+def test_a_second_run_does_nothing(finished):
+    assert "Nothing to be done" in finished.run()
+
+
+def test_slurm_resources_and_a_dry_run_change_nothing(finished):
+    before = (finished.path / "results/config.yaml").read_text()
+    finished.configure({"gpus": {"a30": SMALL["gpus"]["a30"] | {"slurm": {"runtime": 999}}}})
+    assert "Nothing to be done" in finished.run("-n")
+    assert (finished.path / "results/config.yaml").read_text() == before
+
+
+def test_a_new_clock_is_measured_alone(finished):
+    before = finished.measured()
+    finished.configure({"gpus": {"a30": SMALL["gpus"]["a30"] | {"clocks_mhz": [900, 1200, 1440]}}})
+    output = finished.run(*MEASURED_ALL)
+    assert [jobs_of(output, rule) for rule in ("catalogue", "measure", "measure_networks")] == [0, 1, 1]
+    new = finished.measured() - before
+    assert {point for _, point, *_ in new} == {"sm1200"}
+    nothing_measured_twice(finished)
+
+
+def test_a_new_network_measures_its_operations_alone(finished):
+    before = finished.measured()
+    finished.configure({"networks": [*SMALL["networks"], {"name": "resnet18", "input": [1, 3, 64, 64]}]})
+    output = finished.run(*MEASURED_ALL)
+    assert [jobs_of(output, rule) for rule in ("catalogue", "calibrate", "measure")] == [1, 0, 2]
+    assert finished.measured() > before
+    nothing_measured_twice(finished)
+
+
+def test_other_shards_measure_nothing(finished):
+    before = finished.measured()
+    finished.configure({"shards": 3})
+    output = finished.run(*MEASURED_ALL)
+    assert jobs_of(output, "measure") == 6
+    assert finished.measured() == before
+    rows = [finished.path / f"results/measurements/a30/sm900/{shard}.parquet" for shard in (1, 2, 3)]
+    subjects = [
+        set(pq.read_table(path, filters=[("kind", "=", "operation")])["subject_id"].to_pylist()) for path in rows
+    ]
+    assert all(subjects)
+    assert not subjects[0] & subjects[1] | subjects[0] & subjects[2] | subjects[1] & subjects[2]
+
+
+def test_a_killed_run_keeps_what_was_finished(workdir):
+    # short segments, so that some are closed long before the shard is done
+    workdir.configure({"telemetry": {"segment_s": 0.6}, "networks": [{"name": "densenet121", "input": [1, 3, 64, 64]}]})
+    process = subprocess.Popen(
+        workdir.command("results/measurements/a30/sm900/1.parquet"), cwd=workdir.path, start_new_session=True,
+        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+    )  # fmt: skip
+    deadline = time.monotonic() + 120
+    while not workdir.measured() and time.monotonic() < deadline:
+        time.sleep(0.05)
+    os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+    kept = workdir.measured()
+    assert kept
+    assert not (workdir.path / "results/measurements/a30/sm900/1.parquet").exists()
+    segments = list(workdir.path.glob("results/store/a30/sm900/telemetry/*.parquet"))
+    assert sum(pq.read_metadata(path).num_rows for path in segments) > 0
+
+    workdir.run("--unlock")  # a killed Snakemake leaves its lock behind
+    workdir.run("results/measurements/a30/sm900/1.parquet")
+    assert kept < workdir.measured()
+    nothing_measured_twice(workdir)
+    telemetry = pq.read_table(workdir.path / "results/measurements/a30/sm900/telemetry-1.parquet")
+    assert telemetry["session_id"].unique().length() == 2

@@ -1,0 +1,84 @@
+"""The line with which Snakemake calls sbatch, caught by an sbatch that refuses everything."""
+
+from __future__ import annotations
+
+import os
+import shlex
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from support.workdir import REPOSITORY, SMALL, Workdir
+
+STAND_INS = {
+    "sbatch": 'printf "%s\\n" "$*" >> "$CAUGHT"; echo refused >&2; exit 1',
+    "sacctmgr": "echo vision",
+    "sinfo": "echo 'common*'",
+    "sacct": "exit 0",
+    "squeue": "exit 0",
+    "scontrol": "exit 1",
+}
+
+
+@pytest.fixture
+def caught(workdir: Workdir, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The file that collects sbatch lines; a catalogue is pretended to be there already."""
+    programs = tmp_path_factory.mktemp("programs")
+    for name, script in STAND_INS.items():
+        program = programs / name
+        program.write_text(f"#!/bin/sh\n{script}\n")
+        program.chmod(0o755)
+    caught = workdir.path / "caught"
+    workdir.environment = {"PATH": f"{programs}{os.pathsep}{os.environ['PATH']}", "CAUGHT": str(caught)}
+    for name in ("operations", "calls", "networks"):
+        path = workdir.path / f"results/catalogue/{name}.parquet"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.touch()
+    return caught
+
+
+def lines(workdir: Workdir, caught: Path, slurm: dict[str, Any], target: str, retries: int = 0) -> list[list[str]]:
+    """The sbatch lines, each without the command that it wraps."""
+    workdir.configure({"gpus": {"a30": SMALL["gpus"]["a30"] | {"slurm": slurm}}})
+    finished = workdir.snakemake(
+        "--profile", str(REPOSITORY / "profiles/slurm"), "--slurm-init-seconds-before-status-checks", "1",
+        "--retries", str(retries), "--", target,
+    )  # fmt: skip
+    assert "refused" in finished.stdout, finished.stdout
+    return [shlex.split(line.split(" --wrap=")[0]) for line in caught.read_text().splitlines()]
+
+
+def resources(line: list[str]) -> list[str]:
+    """The part of a line that says what is asked for: after the comment, before the working directory."""
+    comment = line.index("--comment")
+    return line[comment + 2 : line.index("-D")] + line[line.index("-D") + 2 :]
+
+
+def test_gres(workdir, caught):
+    (line,) = lines(
+        workdir, caught,
+        {"partition": "rivulet", "gres": "gpu:A30:1", "account": "vision", "nodelist": "gpu[01-02]", "qos": "high"}
+        | {"constraint": "nvlink", "extra": "--exclusive", "runtime": 90, "cpus_per_task": 6, "mem_mb": 24000},
+        "results/measurements/a30/sm900/1.parquet",
+    )  # fmt: skip
+    assert line[line.index("--comment") + 1] == "rule_measure_wildcards_a30_sm900_1"
+    assert resources(line) == [
+        "-A", "vision", "-p", "rivulet", "-t", "90", "-C", "nvlink", "--qos=high", "--mem", "24000",
+        "--cpus-per-task=6", "--nodelist=gpu[01-02]", "--exclusive", "--gres=gpu:A30:1",
+    ]  # fmt: skip
+
+
+def test_number_and_model(workdir, caught):
+    (line,) = lines(
+        workdir, caught, {"gpu": 1, "gpu_model": "a30"}, "results/measurements/a30/sm900/networks-1.parquet"
+    )
+    assert resources(line) == [
+        "-p", "common", "-t", "120", "--mem", "16000", "--cpus-per-task=4", "--gpus=a30:1",
+    ]  # fmt: skip
+
+
+def test_run_time_grows_with_the_attempt(workdir, caught):
+    target = "results/measurements/a30/sm900/calibration.parquet"
+    first, second = lines(workdir, caught, {"gres": "gpu:1", "runtime": 30}, target, retries=1)
+    assert (first[first.index("-t") + 1], second[second.index("-t") + 1]) == ("30", "60")
