@@ -1,0 +1,78 @@
+"""What the anchor operations say about cards and hours.
+
+Cards of one model differ by several percent, and Slurm deals them out at random. The same few operations are therefore
+measured at the start and the end of every session: their times on one card, relative to the median card at the same
+operating point, are that card's factor; their change from start to end is the session's drift.
+"""
+
+from __future__ import annotations
+
+import pandas as pd
+
+ANCHOR_COLUMNS = [
+    "kind",
+    "subject_id",
+    "pass",
+    "tf32",
+    "gpu_uuid",
+    "session_id",
+    "started_us",
+    "time_device_s",
+    "power_w",
+]
+"""Columns of a measurement that are needed here."""
+
+_KEY = ["subject_id", "pass", "tf32"]
+QUANTITIES = {"time": "time_device_s", "power": "power_w"}
+"""What is compared, and the column it stands in."""
+
+_HOUR_US = 3.6e9
+
+
+def card_factors(anchors: pd.DataFrame) -> pd.DataFrame:
+    """Factor of each card in time and power.
+
+    Parameters
+    ----------
+    anchors
+        Anchor rows of one GPU label at one operating point, with `ANCHOR_COLUMNS`.
+
+    Returns
+    -------
+    pandas.DataFrame
+        Indexed by card UUID; `time` and `power`: median over anchors of this card's median over the median card's.
+        1 where there is one card; missing where a card has no anchor that another has too.
+    """
+    factors = {}
+    for name, column in QUANTITIES.items():
+        per_card = anchors.groupby(["gpu_uuid", *_KEY])[column].median().reset_index()
+        per_card = per_card.pivot_table(index=_KEY, columns="gpu_uuid", values=column)
+        factors[name] = per_card.div(per_card.median(axis=1), axis=0).median(axis=0)
+    return pd.DataFrame(factors)
+
+
+def session_drifts(anchors: pd.DataFrame) -> pd.DataFrame:
+    """How the anchors changed from the first to the last time they were measured in a session.
+
+    Parameters
+    ----------
+    anchors
+        Anchor rows with `ANCHOR_COLUMNS`.
+
+    Returns
+    -------
+    pandas.DataFrame
+        Indexed by session; `time` and `power`: median over anchors of last / first − 1; `time_per_hour` and
+        `power_per_hour`: the same per hour. Sessions whose anchors were measured once are missing.
+    """
+    ordered = anchors.sort_values("started_us").groupby(["session_id", *_KEY])
+    first, last = ordered.nth(0), ordered.nth(-1)
+    first, last = (rows.set_index(["session_id", *_KEY]) for rows in (first, last))
+    hours = (last["started_us"] - first["started_us"]) / _HOUR_US
+    hours = hours[hours > 0]
+    drifts = {}
+    for name, column in QUANTITIES.items():
+        change = (last[column] / first[column] - 1).reindex(hours.index).astype(float)
+        drifts[name] = change.groupby("session_id").median()
+        drifts[f"{name}_per_hour"] = (change / hours).groupby("session_id").median()
+    return pd.DataFrame(drifts)

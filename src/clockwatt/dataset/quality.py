@@ -1,0 +1,106 @@
+"""Counts of everything that is in a dataset and of everything that is missing from it: nothing is dropped silently."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import pandas as pd
+import pyarrow as pa
+
+from clockwatt.dataset import flags
+from clockwatt.records import OK
+
+NAMED_AT_MOST = 20
+"""How many missing operations or failures are named, beside their full count."""
+
+
+@dataclass
+class _Counts:
+    rows: int = 0
+    virtual_rows: int = 0
+    by_kind: Counter[str] = field(default_factory=Counter)
+    by_status: Counter[str] = field(default_factory=Counter)
+    by_flag: Counter[str] = field(default_factory=Counter)
+
+    def add(self, table: pa.Table) -> None:
+        self.rows += table.num_rows
+        self.virtual_rows += sum(table["virtual"].to_pylist())
+        self.by_kind.update(table["kind"].to_pylist())
+        self.by_status.update(table["status"].to_pylist())
+        self.by_flag.update(flag for row in table["flags"].to_pylist() for flag in row or ())
+
+    def report(self) -> dict[str, Any]:
+        return {
+            "rows": self.rows,
+            "virtual_rows": self.virtual_rows,
+            "by_kind": dict(sorted(self.by_kind.items())),
+            "by_status": dict(sorted(self.by_status.items())),
+            "by_flag": dict(sorted(self.by_flag.items())),
+        }
+
+
+class QualityReport:
+    """Collects counts while the rows stream by; `report` gives what goes into quality.json."""
+
+    def __init__(self, campaign: str) -> None:
+        self._campaign = campaign
+        self._all = _Counts()
+        self._points: list[dict[str, Any]] = []
+        self._counts = _Counts()
+        self._failures: list[dict[str, Any]] = []
+
+    def add(self, table: pa.Table) -> None:
+        """Count the rows of one file of the current GPU and operating point."""
+        self._all.add(table)
+        self._counts.add(table)
+        failed = [status != OK for status in table["status"].to_pylist()]
+        columns = ["kind", "subject_id", "pass", "tf32", "status", "error"]
+        self._failures += table.select(columns).filter(pa.array(failed, pa.bool_())).to_pylist()
+
+    def close_point(
+        self, gpu: str, point: str, factors: pd.DataFrame, missing: Mapping[str, Iterable[tuple[str, str]]]
+    ) -> None:
+        """Finish a GPU and operating point.
+
+        Parameters
+        ----------
+        gpu, point
+            Which.
+        factors
+            Of its cards, from `anchors.card_factors`.
+        missing
+            Kind to what the campaign asks for and no row tells of, as (id, pass).
+        """
+        absent = {kind: sorted(keys) for kind, keys in missing.items()}
+        self._points.append(
+            {
+                "gpu": gpu,
+                "point": point,
+                **self._counts.report(),
+                **{
+                    f"missing_{kind}s": {
+                        "count": len(keys),
+                        "first": [{"subject_id": key, "pass": name} for key, name in keys[:NAMED_AT_MOST]],
+                    }
+                    for kind, keys in absent.items()
+                },
+                "failures": self._failures[:NAMED_AT_MOST],
+                "cards": {
+                    str(uuid): {name: None if pd.isna(value) else round(float(value), 6) for name, value in row.items()}
+                    for uuid, row in factors.to_dict("index").items()
+                },
+            }
+        )
+        self._counts, self._failures = _Counts(), []
+
+    def report(self) -> dict[str, Any]:
+        """All counts, ready for JSON."""
+        return {
+            "campaign": self._campaign,
+            **self._all.report(),
+            "flag_descriptions": dict(flags.DESCRIPTIONS),
+            "points": self._points,
+        }
