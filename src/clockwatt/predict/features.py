@@ -1,0 +1,182 @@
+"""What a predictor knows about an operation at an operating point: class, physics, shapes and attributes.
+
+Everything comes from the catalogue, the public specification of the GPU and the operating point, so that a prediction
+needs no measurement. What depends on the operation alone is computed once for each; what depends on the operating
+point is joined to it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+
+from clockwatt.config import OperatingPoint
+from clockwatt.gpu.specs import GpuSpec
+from clockwatt.operations.operation import MATRIX_CLASSES, Operation
+from clockwatt.predict import shapes
+
+ROOFLINE_TIME = "roofline_time_s"
+POWER_LIMIT = "power_limit_w"
+OPERATION_CLASS = "operation_class"
+
+CATALOGUE_COLUMNS = [
+    "operation_id",
+    "operation_class",
+    "dtype",
+    "spec",
+    "flops",
+    "bytes_read",
+    "bytes_written",
+    "parameter_bytes",
+]
+"""Columns of the catalogue that features are made of."""
+
+
+@dataclass(frozen=True)
+class Setting:
+    """Where an operation runs: GPU model, operating point, and whether TF32 may be used."""
+
+    spec: GpuSpec
+    point: OperatingPoint
+    tf32: bool
+
+    @property
+    def sm_clock_mhz(self) -> float:
+        """The SM clock asked for; at `default` what the GPU gives by itself under load."""
+        return float(self.point.sm_clock_mhz or self.spec.boost_clock_mhz)
+
+    @property
+    def bandwidth_bytes_s(self) -> float:
+        """Memory bandwidth at the memory clock asked for."""
+        highest = max(self.spec.memory_clocks_mhz)
+        return self.spec.bandwidth_bytes_s * float(self.point.memory_clock_mhz or highest) / highest
+
+    @property
+    def power_limit_w(self) -> float:
+        """The power limit asked for; at `default` the model's."""
+        return float(self.point.power_limit_w or self.spec.power_w.default)
+
+
+def operation_features(operations: pd.DataFrame) -> pd.DataFrame:
+    """Features that depend on the operation alone.
+
+    Parameters
+    ----------
+    operations
+        Unique operations of one pass with `CATALOGUE_COLUMNS`; shape (operations, …).
+
+    Returns
+    -------
+    pandas.DataFrame
+        Indexed by operation id; class, dtype, FLOPs, bytes and the numbers of `shapes.describe`.
+
+    Raises
+    ------
+    OperationSpecError
+        If a spec is no operation.
+    """
+    described = [shapes.describe(Operation.from_json(spec)) for spec in operations["spec"]]
+    features = pd.DataFrame(described, index=pd.Index(operations["operation_id"], name="operation_id"))
+    flops = operations["flops"].to_numpy(float)
+    traffic = operations["bytes_read"].to_numpy(float) + operations["bytes_written"].to_numpy(float)
+    elements_out = np.exp2(features["log_elements_out"].to_numpy(float))
+    features[OPERATION_CLASS] = operations["operation_class"].to_numpy()
+    features["dtype"] = operations["dtype"].to_numpy()
+    features["flops"] = flops
+    features["bytes"] = traffic
+    features["log_flops"] = np.log2(flops + 1)
+    features["log_bytes"] = np.log2(traffic + 1)
+    features["log_bytes_written"] = np.log2(operations["bytes_written"].to_numpy(float) + 1)
+    features["log_parameter_bytes"] = np.log2(operations["parameter_bytes"].to_numpy(float) + 1)
+    features["log_intensity"] = np.log2((flops + 1) / (traffic + 1))
+    features["log_flops_per_output"] = np.log2((flops + 1) / elements_out)
+    return features
+
+
+def features_at(operations: pd.DataFrame, setting: Setting) -> pd.DataFrame:
+    """Features of operations in a setting: those of the operation, and the physics of the GPU at the operating point.
+
+    Parameters
+    ----------
+    operations
+        From `operation_features`; shape (operations, …).
+    setting
+        Where they run.
+
+    Returns
+    -------
+    pandas.DataFrame
+        Same rows. `roofline_time_s` is the larger of FLOPs over the peak at this clock and bytes over the bandwidth
+        (Williams, Waterman and Patterson, Commun. ACM 52(4), 2009).
+    """
+    spec = setting.spec
+    clock_ratio = setting.sm_clock_mhz / spec.boost_clock_mhz
+    peak = _peak_flops(operations, setting) * clock_ratio
+    compute_s = operations["flops"].to_numpy(float) / peak
+    memory_s = operations["bytes"].to_numpy(float) / setting.bandwidth_bytes_s
+    physics = pd.DataFrame(
+        {
+            ROOFLINE_TIME: np.maximum(compute_s, memory_s),
+            "log_compute_time": np.log2(compute_s + 1e-9),
+            "log_memory_time": np.log2(memory_s + 1e-9),
+            "compute_bound": np.log2((compute_s + 1e-9) / (memory_s + 1e-9)),
+            "log_bytes_over_l2": np.log2((operations["bytes"].to_numpy(float) + 1) / spec.l2_bytes),
+            "log_outputs_per_sm": operations["log_elements_out"].to_numpy(float) - np.log2(spec.sm_count),
+            "log_peak": np.log2(peak),
+            "sm_clock_ratio": clock_ratio,
+            "bandwidth_ratio": setting.bandwidth_bytes_s / spec.bandwidth_bytes_s,
+            POWER_LIMIT: setting.power_limit_w,
+        },
+        index=operations.index,
+    )
+    return pd.concat([operations.drop(columns=["dtype", "flops", "bytes"]), physics], axis=1)
+
+
+def features_of(rows: pd.DataFrame, operations: pd.DataFrame, spec: GpuSpec) -> pd.DataFrame:
+    """Features of operations at the operating points they were measured at.
+
+    Parameters
+    ----------
+    rows
+        `operation_id`, `point` and `tf32`; shape (rows, …).
+    operations
+        From `operation_features`, with every operation of `rows`.
+    spec
+        The GPU.
+
+    Returns
+    -------
+    pandas.DataFrame
+        One row for each of `rows`, with its index.
+    """
+    parts = []
+    for (point, tf32), group in rows.groupby(["point", "tf32"], sort=True):
+        setting = Setting(spec, OperatingPoint.parse(str(point)), bool(tf32))
+        parts.append(features_at(operations.loc[group["operation_id"]], setting).set_index(group.index))
+    return pd.concat(parts).loc[rows.index]
+
+
+def channel_groups(operations: pd.DataFrame) -> pd.Series:
+    """Group of each operation for cross-validation: operation class and channel configuration.
+
+    What differs only in batch, image size or operating point is nearly a duplicate; in one fold, it cannot flatter.
+    """
+    return (
+        operations[OPERATION_CLASS]
+        + "/"
+        + operations["input_1"].astype(int).astype(str)
+        + "/"
+        + operations["output_1"].astype(int).astype(str)
+    )
+
+
+def _peak_flops(operations: pd.DataFrame, setting: Setting) -> np.ndarray:
+    kinds = operations[OPERATION_CLASS].isin(MATRIX_CLASSES)
+    peaks = {
+        (dtype, matrix): setting.spec.peak_flops(dtype, tf32=setting.tf32, matrix=matrix)
+        for dtype in operations["dtype"].unique()
+        for matrix in (False, True)
+    }
+    return np.array([peaks[key] for key in zip(operations["dtype"], kinds, strict=True)], dtype=float)

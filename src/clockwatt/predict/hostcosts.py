@@ -1,0 +1,80 @@
+"""What a machine's calibration says about the host and about idle power, at each operating point."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any, Self
+
+import pyarrow.compute as pc
+
+from clockwatt import files
+from clockwatt.dataset import schema
+from clockwatt.records import CALIBRATION_SCHEMA, INFERENCE, TRAINING
+
+_PER_CALL = "host_time_per_call_s"
+
+
+@dataclass(frozen=True)
+class PointCosts:
+    """Calibrated costs at one operating point; None where the calibration lacks them.
+
+    Attributes
+    ----------
+    power_idle_w
+        Idle power, context alive, clock locked.
+    per_call_inference_s, per_call_training_s
+        Host time to issue one call.
+    per_module_s
+        Host time that entering a module's forward adds.
+    per_backward_node_s
+        Host time of one node of autograd's graph.
+    """
+
+    power_idle_w: float | None = None
+    per_call_inference_s: float | None = None
+    per_call_training_s: float | None = None
+    per_module_s: float | None = None
+    per_backward_node_s: float | None = None
+
+    def or_idle_power(self, power_idle_w: float | None) -> Self:
+        """The same, with this idle power where the calibration has none."""
+        return self if self.power_idle_w is not None else replace(self, power_idle_w=power_idle_w)
+
+    def to_dict(self) -> dict[str, float | None]:
+        """For JSON."""
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, values: dict[str, Any]) -> Self:
+        """From JSON."""
+        return cls(**{name: None if value is None else float(value) for name, value in values.items()})
+
+
+_FIELDS = {
+    ("power_idle_w", None): "power_idle_w",
+    (_PER_CALL, INFERENCE): "per_call_inference_s",
+    (_PER_CALL, TRAINING): "per_call_training_s",
+    ("host_time_per_module_s", None): "per_module_s",
+    ("host_time_per_backward_node_s", None): "per_backward_node_s",
+}
+
+
+def read_point_costs(dataset_dir: Path, gpu: str) -> dict[str, PointCosts]:
+    """Calibrated costs of one GPU by operating point.
+
+    Raises
+    ------
+    DataFileError
+        If the dataset has no calibration or it is damaged.
+    """
+    columns = ["gpu", "point", "quantity", "subject", "value"]
+    table = files.read_table(dataset_dir / schema.CALIBRATION_FILE, CALIBRATION_SCHEMA, columns)
+    values: dict[str, dict[str, float]] = {}
+    for row in table.filter(pc.equal(table["gpu"], gpu)).to_pylist():
+        of_point = values.setdefault(row["point"], {})
+        subject = row["subject"] if row["quantity"] == _PER_CALL else None
+        name = _FIELDS.get((row["quantity"], subject))
+        if name is not None and row["value"] is not None:
+            of_point[name] = row["value"]
+    return {point: PointCosts(**of_point) for point, of_point in values.items()}

@@ -1,0 +1,113 @@
+"""A page about the predictors of one GPU: what they were fitted on, how well they do, where not to trust them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from clockwatt.predict.crossval import COVERAGE
+from clockwatt.predict.gpumodel import GpuDescription
+
+_NAMES = {
+    "time_device_s": "device time",
+    "time_host_s": "host time",
+    "time_eager_s": "back-to-back time",
+    "energy_dynamic_j": "dynamic energy",
+    "power_w": "power under load",
+}
+
+
+def model_card(description: GpuDescription, report: dict[str, Any]) -> str:
+    """Markdown of the page.
+
+    Parameters
+    ----------
+    description
+        Of the predictors.
+    report
+        This GPU's entry of `metrics.json`.
+    """
+    lines = [
+        f"# Predictors of {description.gpu} ({description.gpu_name})",
+        "",
+        *_warning(description),
+        f"Fitted by clockwatt {description.clockwatt_version} on {report['measurements']} measurements of operations.",
+        "",
+        f"- {_points(description)}",
+        f"- TF32 {_tf32(description)}",
+        "",
+        "Not learnt from:",
+        "",
+        *(
+            [f"- {reason}: {count}" for reason, count in report["not_learnt_from"].items()]
+            or ["- nothing was left out"]
+        ),
+        "",
+    ]
+    for pass_, of_pass in report["passes"].items():
+        lines += _pass_section(pass_, of_pass, report["not_learnt_from"])
+    return "\n".join([*lines, *_limits()]) + "\n"
+
+
+def _warning(description: GpuDescription) -> list[str]:
+    return (
+        ["**Virtual: everything here rests on a modelled GPU, nothing was measured.**", ""]
+        if description.virtual
+        else []
+    )
+
+
+def _points(description: GpuDescription) -> str:
+    points = list(description.points)
+    shown = ", ".join(points[:6]) + (f" … ({len(points)} in all)" if len(points) > 6 else "")
+    return f"{'operating point' if len(points) == 1 else 'operating points'} {shown}"
+
+
+def _tf32(description: GpuDescription) -> str:
+    return " and ".join("on" if value else "off" for value in description.tf32)
+
+
+def _pass_section(pass_: str, of_pass: dict[str, Any], excluded: dict[str, int]) -> list[str]:
+    lines = [f"## {pass_.capitalize()}", ""]
+    if not of_pass["rows"]:
+        return [*lines, f"Nothing to learn from (rows left out, in all passes: {sum(excluded.values())}).", ""]
+    for name, of_predictor in of_pass["predictors"].items():
+        lines += [
+            f"### {name}",
+            "",
+            f"{of_pass['rows']} rows, {of_predictor['folds']} folds grouped by operation class and channels.",
+            "",
+            "| quantity | R² | MAPE | median | 95th percentile | bias | interval | its coverage |",
+            "| --- | --- | --- | --- | --- | --- | --- | --- |",
+        ]
+        for target, values in of_predictor["targets"].items():
+            interval = of_predictor["intervals"].get(target)
+            lines.append(f"| {_NAMES[target]} | {_row(values)} | {_interval(interval)} |")
+        lines.append("")
+    return lines
+
+
+def _row(values: dict[str, Any]) -> str:
+    r2 = "–" if values["r2"] is None else f"{values['r2']:.3f}"
+    return " | ".join([r2, *(_percent(values[name]) for name in ("mape", "median_ape", "p95_ape", "bias"))])
+
+
+def _interval(interval: dict[str, Any] | None) -> str:
+    if interval is None:
+        return "– | –"
+    return f"×{interval['lower']:.2f} … ×{interval['upper']:.2f} | {_percent(interval['held_out_coverage'])}"
+
+
+def _percent(value: float | None) -> str:
+    return "–" if value is None else f"{100 * value:.1f} %"
+
+
+def _limits() -> list[str]:
+    return [
+        "## Where not to trust them",
+        "",
+        "- Operation classes and sizes outside the data: trees do not extrapolate, only the roofline does.",
+        "- Clocks outside the measured range.",
+        "- Host time: that of the machine that measured.",
+        f"- Intervals are meant to contain {COVERAGE:.0%} of new operations of the kinds measured, not of every class.",
+        "- Errors that operations share (card, sensor, predictor) do not average out in a network.",
+    ]

@@ -1,0 +1,143 @@
+"""A network's pass put together from the costs of its calls.
+
+The host issues calls one after another, the device executes them in order: each starts when it has been issued and the
+one before it has ended, Lindley's recursion for a queue with one server (Proc. Cambridge Phil. Soc. 48, 1952). In
+passes that follow each other without synchronisation the host runs ahead as far as it can, so the time of a pass tends
+to the larger of what the host and what the device need for one.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from clockwatt.predict.hostcosts import PointCosts
+from clockwatt.records import ACCUMULATION, FORWARD, LOSS, TRAINING, NetworkRow
+
+COST_COLUMNS = ["time_device_s", "time_host_s", "time_eager_s", "energy_dynamic_j", "energy_j"]
+"""Costs of an operation per call; `energy_j`, with idle power, is needed for the plain sum only."""
+
+
+@dataclass(frozen=True)
+class Composition:
+    """A pass of a network composed from its calls.
+
+    Attributes
+    ----------
+    time_s
+        Of one pass among many that follow each other, the larger of `device_s` and `host_s`.
+    latency_s
+        Of a single inference pass, from the first call issued to the last one ended; None in training, where the order
+        of the backward kernels is not that of the calls.
+    device_s, host_s
+        What the device and the host need.
+    energy_dynamic_j, energy_j
+        Sum over calls, and with idle power over `time_s` (None where idle power is not known).
+    power_w
+        Mean over the pass.
+    plain_time_s, plain_energy_j
+        The sum of back-to-back times and their energies over the traced calls, as the thesis composed networks;
+        gradient accumulation, which no traced call shows, is left out there.
+    calls, calls_without_cost
+        How many calls there are, and for how many no cost is known: the sums then miss something.
+    """
+
+    time_s: float
+    latency_s: float | None
+    device_s: float
+    host_s: float
+    energy_dynamic_j: float
+    energy_j: float | None
+    power_w: float | None
+    plain_time_s: float
+    plain_energy_j: float
+    calls: int
+    calls_without_cost: int
+
+    @property
+    def complete(self) -> bool:
+        """Whether every call has a cost."""
+        return self.calls_without_cost == 0
+
+    def to_dict(self) -> dict[str, Any]:
+        """For tables and JSON."""
+        return asdict(self)
+
+
+def pipeline_ends(issued_s: NDArray[np.float64], device_s: NDArray[np.float64]) -> NDArray[np.float64]:
+    """When the device finishes each call.
+
+    Parameters
+    ----------
+    issued_s
+        When the host has issued each call, ascending; shape (calls,).
+    device_s
+        Device time of each call; shape (calls,).
+
+    Returns
+    -------
+    numpy.ndarray
+        Shape (calls,). Solves end = max(end before, issued) + device time.
+    """
+    done = np.cumsum(device_s)
+    idle = np.maximum.accumulate(issued_s - (done - device_s))
+    return done + idle
+
+
+def compose(calls: pd.DataFrame, network: NetworkRow, costs: pd.DataFrame, point: PointCosts) -> Composition:
+    """Compose one pass of a network.
+
+    Parameters
+    ----------
+    calls
+        Its calls in order, with `operation_id` and `phase`.
+    network
+        Its module calls and backward nodes.
+    costs
+        Indexed by operation id, with `COST_COLUMNS`; at one operating point, in this pass.
+    point
+        Calibrated costs of modules and backward nodes, which calls alone do not show, and idle power.
+    """
+    of_calls = costs.reindex(calls["operation_id"])[COST_COLUMNS].to_numpy(float)
+    known = np.isfinite(of_calls[:, :4]).all(axis=1)
+    device, host, eager, dynamic, energy = np.where(known[:, None], of_calls, 0.0).T
+    phase = calls["phase"].to_numpy(str)
+    per_call_host = _host_times(host, phase, network, point)
+    host_s = float(per_call_host.sum())
+    device_s = float(device.sum())
+    time_s = max(host_s, device_s)
+    training = network.pass_ == TRAINING
+    latency_s = None
+    if not training and len(calls):
+        latency_s = float(pipeline_ends(np.cumsum(per_call_host), device)[-1])
+    traced = phase != ACCUMULATION
+    dynamic_j = float(dynamic.sum())
+    energy_j = None if point.power_idle_w is None else dynamic_j + point.power_idle_w * time_s
+    return Composition(
+        time_s=time_s,
+        latency_s=latency_s,
+        device_s=device_s,
+        host_s=host_s,
+        energy_dynamic_j=dynamic_j,
+        energy_j=energy_j,
+        power_w=energy_j / time_s if energy_j is not None and time_s > 0 else None,
+        plain_time_s=math.fsum(eager[traced]),
+        plain_energy_j=float(np.nansum(energy[traced])),
+        calls=len(calls),
+        calls_without_cost=int(np.sum(~known)),
+    )
+
+
+def _host_times(
+    host: NDArray[np.float64], phase: NDArray[np.str_], network: NetworkRow, point: PointCosts
+) -> NDArray[np.float64]:
+    """Host time of each call, with what modules and autograd's graph add spread evenly over the forward calls."""
+    around_s = (point.per_module_s or 0.0) * network.module_calls
+    around_s += (point.per_backward_node_s or 0.0) * network.backward_nodes
+    carriers = np.isin(phase, (FORWARD, LOSS))
+    return host + np.where(carriers, around_s / max(int(carriers.sum()), 1), 0.0)

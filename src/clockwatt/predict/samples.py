@@ -1,0 +1,196 @@
+"""Rows of a dataset as a predictor sees them: one GPU, repetitions merged, cards levelled, every exclusion counted."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+
+import pandas as pd
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from clockwatt import files
+from clockwatt.dataset import flags, schema
+from clockwatt.errors import DataFileError
+from clockwatt.predict.features import CATALOGUE_COLUMNS
+from clockwatt.predict.predictors import TARGETS
+from clockwatt.records import OK
+
+KEY = ["operation_id", "pass", "point", "tf32"]
+"""What identifies a measured cost on a GPU."""
+
+EXCLUDED_FLAGS = (flags.HARDWARE_THROTTLED, "interrupted")
+"""Rows with one of these are not learnt from: what they say cannot be repeated."""
+
+OFF_TARGET = "clock_off_target"
+"""Not learnt from either, unless the power limit explains it: then it is what happens at this operating point."""
+
+_OPERATION = [name for name in CATALOGUE_COLUMNS if name != "operation_id"]
+_COLUMNS = [
+    "subject_id",
+    "pass",
+    "point",
+    "tf32",
+    "gpu_name",
+    "virtual",
+    "status",
+    "flags",
+    "device_work",
+    "anchor_time_factor",
+    "anchor_power_factor",
+    "power_idle_w",
+    "energy_j",
+    *_OPERATION,
+    *TARGETS,
+]
+
+
+@dataclass(frozen=True)
+class Samples:
+    """Costs of operations on one GPU.
+
+    Attributes
+    ----------
+    gpu_name
+        NVML name.
+    virtual
+        Whether the GPU is modelled; never mixed with measured rows.
+    rows
+        One row per `KEY`, sorted by it, with `TARGETS`, `energy_j`, `device_work`, `power_idle_w` and `excluded`: the
+        reason why the row is not learnt from, or empty.
+    operations
+        Every operation once per pass, with `CATALOGUE_COLUMNS`, `pass` and `device_work`.
+    measurements
+        Rows before repetitions were merged.
+    """
+
+    gpu_name: str
+    virtual: bool
+    rows: pd.DataFrame
+    operations: pd.DataFrame
+    measurements: int
+
+    @property
+    def exclusions(self) -> dict[str, int]:
+        """Reason to number of rows that are not learnt from."""
+        reasons = Counter(reason for reason in self.rows["excluded"] if reason)
+        return dict(sorted(reasons.items()))
+
+
+def gpus_in(dataset_dir: Path) -> list[str]:
+    """Labels of the GPUs that a dataset has operations of, sorted.
+
+    Raises
+    ------
+    DataFileError
+        If there is no dataset of operations.
+    """
+    table = files.read_table(dataset_dir / schema.OPERATIONS_FILE, schema.OPERATIONS_SCHEMA, ["gpu"])
+    return sorted(pc.unique(table["gpu"]).to_pylist())
+
+
+def read_samples(dataset_dir: Path, gpu: str) -> Samples:
+    """Read the operations of one GPU out of a dataset.
+
+    Times are divided by the card's anchor factor in time, power by that in power, dynamic energy by both, so that all
+    rows speak of the median card.
+
+    Raises
+    ------
+    DataFileError
+        If the dataset is missing or damaged, has no rows of this GPU, or mixes virtual and measured ones.
+    """
+    path = dataset_dir / schema.OPERATIONS_FILE
+    table = read_gpu_rows(path, schema.OPERATIONS_SCHEMA, gpu, _COLUMNS)
+    if table.num_rows == 0:
+        raise DataFileError(f"{path}: no rows of GPU {gpu!r}. Measure it, then run `clockwatt dataset` again.")
+    if len(pc.unique(table["virtual"])) > 1:
+        raise DataFileError(
+            f"{path}: GPU {gpu!r} has virtual and measured rows, which are never mixed. Give them different labels in "
+            "config.yaml and measure again."
+        )
+    rows = table.to_pandas().rename(columns={"subject_id": "operation_id"})
+    rows["excluded"] = _reasons(rows)
+    level_cards(rows)
+    described = rows[rows["spec"].notna()]
+    operations = described.drop_duplicates(["operation_id", "pass"])[
+        ["operation_id", "pass", "device_work", *_OPERATION]
+    ].sort_values(["pass", "operation_id"], ignore_index=True)
+    return Samples(
+        gpu_name=str(rows["gpu_name"].iloc[0]),
+        virtual=bool(rows["virtual"].iloc[0]),
+        rows=_merge_repetitions(described),
+        operations=operations,
+        measurements=len(rows),
+    )
+
+
+def read_gpu_rows(path: Path, expected: pa.Schema, gpu: str, columns: list[str]) -> pa.Table:
+    """Rows of one GPU, reading only the row groups that have any.
+
+    Raises
+    ------
+    DataFileError
+        If the file is missing, damaged or of another kind.
+    """
+    wanted = pa.schema([expected.field(name) for name in columns])
+    tables = []
+    with files.open_parquet(path, expected) as parquet:
+        for group in range(parquet.num_row_groups):
+            labels = parquet.read_row_group(group, columns=["gpu"])["gpu"]
+            mask = pc.equal(labels, gpu)
+            if pc.any(mask).as_py():
+                tables.append(parquet.read_row_group(group, columns=columns).select(columns).filter(mask))
+    return pa.concat_tables(tables).cast(wanted) if tables else wanted.empty_table()
+
+
+def _reasons(rows: pd.DataFrame) -> list[str]:
+    targets = rows[list(TARGETS)].astype(float)
+    finite = targets.notna().all(axis=1)
+    positive = (targets > 0).all(axis=1)
+    return [
+        _reason(status, set(() if flagged is None else flagged), bool(device_work), complete, above_zero)
+        for status, flagged, device_work, complete, above_zero in zip(
+            rows["status"], rows["flags"], rows["device_work"].fillna(True), finite, positive, strict=True
+        )
+    ]
+
+
+def _reason(status: str, flagged: set[str], device_work: bool, complete: bool, positive: bool) -> str:
+    """Why a row is not learnt from; the first reason that holds."""
+    if status != OK:
+        return f"status {status}"
+    if not device_work:
+        return "no device work: known, not learnt"
+    for flag in EXCLUDED_FLAGS:
+        if flag in flagged:
+            return f"flag {flag}"
+    if OFF_TARGET in flagged and flags.POWER_CAPPED not in flagged:
+        return f"flag {OFF_TARGET}"
+    if not complete:
+        return "a time or the power could not be measured"
+    return "" if positive else "dynamic energy not above zero"
+
+
+def level_cards(rows: pd.DataFrame) -> None:
+    """Divide times, power and energies by the factors of the card they were measured on, in place."""
+    time_factor = rows["anchor_time_factor"].astype(float).fillna(1.0)
+    power_factor = rows["anchor_power_factor"].astype(float).fillna(1.0)
+    for name in ("time_device_s", "time_eager_s"):
+        rows[name] = rows[name].astype(float) / time_factor
+    rows["power_w"] = rows["power_w"].astype(float) / power_factor
+    for name in ("energy_dynamic_j", "energy_j"):
+        rows[name] = rows[name].astype(float) / (time_factor * power_factor)
+
+
+def _merge_repetitions(rows: pd.DataFrame) -> pd.DataFrame:
+    """Median over repetitions that may be learnt from, or over all of them where there is none."""
+    learnt = rows["excluded"] == ""
+    has_learnt = learnt.groupby([rows[name] for name in KEY]).transform("any")
+    kept = rows[learnt | ~has_learnt]
+    numbers = [*TARGETS, "energy_j", "power_idle_w"]
+    grouped = kept.groupby(KEY, sort=True)
+    merged = grouped[numbers].median()
+    merged[["excluded", "device_work"]] = grouped[["excluded", "device_work"]].first()
+    return merged.reset_index()

@@ -1,0 +1,100 @@
+"""What an operation says in numbers: shapes, attributes, layout."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from clockwatt.operations.operation import Operation, TensorSpec
+
+_CONVOLUTION = ("input", "weight", "bias", "stride", "padding", "dilation", "groups")
+_TRANSPOSED = ("input", "weight", "bias", "stride", "padding", "output_padding", "groups", "dilation")
+_MAX_POOL = ("input", "kernel_size", "stride", "padding", "dilation")
+_AVERAGE_POOL = ("input", "kernel_size", "stride", "padding")
+_ALONG = ("input", "dim")
+
+POSITIONAL_NAMES: dict[str, tuple[str, ...]] = {
+    **{f"conv{n}d": _CONVOLUTION for n in (1, 2, 3)},
+    **{f"conv_transpose{n}d": _TRANSPOSED for n in (1, 2, 3)},
+    **{f"max_pool{n}d": _MAX_POOL for n in (1, 2, 3)},
+    **{f"avg_pool{n}d": _AVERAGE_POOL for n in (1, 2, 3)},
+    **dict.fromkeys(("softmax", "log_softmax", "cat", "stack", "mean", "sum", "flatten"), _ALONG),
+    "roll": ("input", "shifts", "dim"),
+}
+"""Positional arguments of the operation classes whose attributes are features, as PyTorch documents them."""
+
+ATTRIBUTES = ("kernel_size", "stride", "padding", "dilation", "groups", "dim")
+"""Attributes that are features. A tuple counts with its first entry; `kernel_size` of a convolution is its weight's."""
+
+DIMENSIONS = 4
+"""Entries of a shape that are features, from the first on; further ones count in the number of elements."""
+
+
+def describe(operation: Operation) -> dict[str, float]:
+    """Numbers that describe one operation.
+
+    Each entry of a shape and each attribute is a pair: its value, and whether it applies (1 or 0; the value is then 0),
+    so that "no padding" and "padding does not exist" differ.
+
+    Returns
+    -------
+    dict
+        Feature name to value; the same names for every operation.
+    """
+    tensors, outputs = operation.tensors, operation.out
+    elements = [tensor.elements for tensor in tensors]
+    first = tensors[0].shape if tensors else ()
+    second = tensors[1].shape if len(tensors) > 1 else ()
+    numbers = {
+        "tensors": float(len(tensors)),
+        "tensors_with_gradient": float(sum(tensor.grad for tensor in tensors)),
+        "input_dimensions": float(len(first)),
+        "log_elements_in": math.log2(sum(elements) + 1),
+        "log_elements_out": math.log2(sum(output.elements for output in outputs) + 1),
+        "log_elements_smallest": math.log2(min(elements, default=0) + 1),
+        "channels_last": float(bool(tensors) and _is_channels_last(tensors[0])),
+        "channel_alignment": float(_alignment(first)),
+        "in_place": float(bool(operation.mutates)),
+    }
+    for name, shape in (("input", first), ("second", second), ("output", outputs[0].shape if outputs else ())):
+        for axis in range(DIMENSIONS):
+            numbers |= _pair(f"{name}_{axis}", shape[axis] if axis < len(shape) else None)
+    attributes = _attributes(operation)
+    for name in ATTRIBUTES:
+        numbers |= _pair(name, attributes.get(name))
+    return numbers
+
+
+def _pair(name: str, value: float | None) -> dict[str, float]:
+    return {name: float(value or 0), f"{name}_applies": float(value is not None)}
+
+
+def _attributes(operation: Operation) -> dict[str, float]:
+    names = POSITIONAL_NAMES.get(operation.operation_class, ())
+    given = dict(zip(names, operation.args, strict=False)) | operation.kwargs
+    numbers = {name: number for name in ATTRIBUTES if (number := _first_number(given.get(name))) is not None}
+    if operation.operation_class.startswith("conv") and len(operation.tensors) > 1 and operation.tensors[1].shape[2:]:
+        numbers["kernel_size"] = float(operation.tensors[1].shape[2])
+    elif "kernel_size" in numbers:
+        numbers.setdefault("stride", numbers["kernel_size"])  # a pool's stride is its window where none is given
+    return numbers
+
+
+def _first_number(value: Any) -> float | None:
+    """The first number in an encoded argument: 3, {"tuple": [3, 3]} and [3, 3] all give 3."""
+    if isinstance(value, dict):
+        value = value.get("tuple")
+    if isinstance(value, list):
+        value = value[0] if value else None
+    return float(value) if isinstance(value, int | float) else None
+
+
+def _is_channels_last(tensor: TensorSpec) -> bool:
+    return len(tensor.shape) >= 3 and tensor.shape[1] > 1 and tensor.stride[1] == 1
+
+
+def _alignment(shape: Sequence[int]) -> int:
+    """Largest power of two up to 64 that divides the channels: matrix units work on aligned tiles."""
+    channels = shape[1] if len(shape) > 1 else next(iter(shape), 1)
+    return math.gcd(channels, 64)

@@ -1,0 +1,149 @@
+"""A forest of regression trees as plain arrays: predicts without scikit-learn, stores without pickle.
+
+Summing over trees happens in one fixed order, so predictions have the same bytes in every run, which scikit-learn's
+threaded sum does not give.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+_LEAF = -1
+_ROWS_AT_ONCE = 4096
+_KINDS = {
+    "roots": "int32",
+    "feature": "int16",
+    "threshold": "float32",
+    "left": "int32",
+    "right": "int32",
+    "value": "float32",
+}
+
+
+class MalformedTreesError(ValueError):
+    """Arrays that are not a forest."""
+
+
+@dataclass(frozen=True)
+class Trees:
+    """All trees' nodes, one after another.
+
+    Attributes
+    ----------
+    roots
+        Node of each tree's root; shape (trees,).
+    feature
+        Feature that a node splits on, -1 in a leaf; shape (nodes,).
+    threshold
+        Rows with a value up to this go left; shape (nodes,).
+    left, right
+        Children, each after its parent; shape (nodes,).
+    value
+        Prediction of a leaf; shape (nodes, outputs).
+    """
+
+    roots: NDArray[np.int32]
+    feature: NDArray[np.int16]
+    threshold: NDArray[np.float32]
+    left: NDArray[np.int32]
+    right: NDArray[np.int32]
+    value: NDArray[np.float32]
+
+    @classmethod
+    def from_forest(cls, forest: Any) -> Trees:
+        """Take the trees out of a fitted scikit-learn forest of regressors."""
+        trees = [estimator.tree_ for estimator in forest.estimators_]
+        roots = np.cumsum([0, *(tree.node_count for tree in trees[:-1])])
+        leaf = np.concatenate([tree.children_left < 0 for tree in trees])
+        shift = np.repeat(roots, [tree.node_count for tree in trees])
+        return cls(
+            roots=roots.astype(np.int32),
+            feature=np.where(leaf, _LEAF, np.concatenate([tree.feature for tree in trees])).astype(np.int16),
+            threshold=_rounded_down(np.where(leaf, 0.0, np.concatenate([tree.threshold for tree in trees]))),
+            left=np.where(leaf, 0, np.concatenate([tree.children_left for tree in trees]) + shift).astype(np.int32),
+            right=np.where(leaf, 0, np.concatenate([tree.children_right for tree in trees]) + shift).astype(np.int32),
+            value=np.concatenate([tree.value[:, :, 0] for tree in trees]).astype(np.float32),
+        )
+
+    def predict(self, matrix: NDArray[np.float32]) -> NDArray[np.float64]:
+        """Mean over trees.
+
+        Parameters
+        ----------
+        matrix
+            Shape (rows, features).
+
+        Returns
+        -------
+        numpy.ndarray
+            Shape (rows, outputs).
+        """
+        chunks = [
+            self._predict(matrix[start : start + _ROWS_AT_ONCE]) for start in range(0, len(matrix), _ROWS_AT_ONCE)
+        ]
+        return np.concatenate(chunks) if chunks else np.empty((0, self.value.shape[1]))
+
+    def _predict(self, matrix: NDArray[np.float32]) -> NDArray[np.float64]:
+        total = np.zeros((len(matrix), self.value.shape[1]))
+        for root in self.roots:
+            total += self.value[self._leaves(root, matrix)]
+        return total / len(self.roots)
+
+    def _leaves(self, root: int, matrix: NDArray[np.float32]) -> NDArray[np.int32]:
+        nodes = np.full(len(matrix), root, dtype=np.int32)
+        rows = np.arange(len(matrix))
+        while rows.size:
+            here = nodes[rows]
+            inner = self.feature[here] != _LEAF
+            rows, here = rows[inner], here[inner]
+            goes_left = matrix[rows, self.feature[here]] <= self.threshold[here]
+            nodes[rows] = np.where(goes_left, self.left[here], self.right[here])
+        return nodes
+
+    def arrays(self) -> dict[str, NDArray[Any]]:
+        """The arrays by name."""
+        return {entry.name: getattr(self, entry.name) for entry in fields(self)}
+
+    @classmethod
+    def from_arrays(cls, arrays: Mapping[str, NDArray[Any]], features: int) -> Trees:
+        """Check arrays from a file and make a forest of them.
+
+        Raises
+        ------
+        MalformedTreesError
+            If one is missing, of another type or shape, or a node leads outside the forest or back to where it was.
+        """
+        for name, kind in _KINDS.items():
+            if name not in arrays:
+                raise MalformedTreesError(f"array {name!r} is missing")
+            if arrays[name].dtype != np.dtype(kind):
+                raise MalformedTreesError(f"array {name!r} is of type {arrays[name].dtype}, not {kind}")
+        trees = cls(**{name: arrays[name] for name in _KINDS})
+        trees._check(features)
+        return trees
+
+    def _check(self, features: int) -> None:
+        nodes = len(self.feature)
+        flat = (self.feature, self.threshold, self.left, self.right)
+        if any(array.shape != (nodes,) for array in flat) or self.value.ndim != 2 or len(self.value) != nodes:
+            raise MalformedTreesError("the arrays of nodes differ in shape")
+        if self.roots.ndim != 1 or not self.roots.size or np.any((self.roots < 0) | (self.roots >= nodes)):
+            raise MalformedTreesError("there is no tree, or a root lies outside the forest")
+        if np.any((self.feature < _LEAF) | (self.feature >= features)):
+            raise MalformedTreesError("a node splits on a feature that does not exist")
+        parents = np.flatnonzero(self.feature != _LEAF)
+        for children in (self.left[parents], self.right[parents]):
+            # a child comes after its parent, so every walk ends
+            if np.any((children <= parents) | (children >= nodes)):
+                raise MalformedTreesError("a node leads outside the forest or backwards")
+
+
+def _rounded_down(thresholds: NDArray[np.float64]) -> NDArray[np.float32]:
+    """Largest float32 up to each threshold: for float32 features the comparison comes out the same."""
+    rounded = thresholds.astype(np.float32)
+    return np.where(rounded > thresholds, np.nextafter(rounded, np.float32(-np.inf)), rounded)
