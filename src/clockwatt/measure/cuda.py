@@ -28,7 +28,7 @@ from clockwatt.measure.hostcost import host_costs
 from clockwatt.measure.statistics import Estimate
 from clockwatt.operations import numerics
 from clockwatt.operations.build import BuiltOperation, build
-from clockwatt.operations.networks import BuiltNetwork, build_network
+from clockwatt.operations.networks import BuiltNetwork, NetworkError, build_network
 from clockwatt.operations.operation import Operation
 from clockwatt.records import NETWORK, TRAINING, TelemetryRow
 from clockwatt.telemetry.logger import Logger
@@ -234,7 +234,8 @@ class CudaBench(Bench):
             build(operation, self._device, pass_=subject.pass_, share_inputs_with=share) for _ in range(wanted - 1)
         )
         chosen = self._settings.working_set if wanted > 1 else "hot"
-        forwards = [copy.forward for copy in copies] if first.has_backward else []
+        with_backward = subject.pass_ == TRAINING and operation.has_backward
+        forwards = [copy.forward for copy in copies] if with_backward else []
         return CudaWorkload([copy.call for copy in copies], forwards, chosen, bytes_each * wanted)
 
     def _copies(self, first: BuiltOperation) -> tuple[int, int]:
@@ -273,7 +274,7 @@ def _errors(subject: Subject) -> Iterator[None]:
         del error
         torch.cuda.empty_cache()
         raise OutOfMemoryError(message) from None
-    except (RuntimeError, ValueError, TypeError, NotImplementedError) as error:
+    except (RuntimeError, ValueError, TypeError, NotImplementedError, NetworkError) as error:
         try:
             torch.cuda.synchronize()
         except RuntimeError as lost:
