@@ -17,6 +17,7 @@ from clockwatt import config as campaign_config
 from clockwatt import files, layout
 from clockwatt import workflow as campaigns
 from clockwatt.errors import ClockwattError
+from clockwatt.figures.names import FIGURES
 from clockwatt.fingerprint import fingerprint
 
 # Jobs run the Python that runs Snakemake, unless conda gives them another one, and the sources of this checkout.

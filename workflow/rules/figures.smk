@@ -3,17 +3,15 @@ Figures, each as PNG and PDF; `snakemake --report results/index.html` puts them 
 
 REQUIRED INPUTS:
 
-    dataset         results/dataset/*
-    predictors      results/predictors/*
-    validation      results/validation/*
-    calibrations    results/measurements/{gpu}/{point}/calibration.parquet
+    dataset     results/dataset/*
+    catalogue   results/catalogue/*.parquet
+    predictors  results/predictors/*
+    validation  results/validation/*
 
 OUTPUTS:
 
     figures     results/figures/*.png and *.pdf
 """
-
-FIGURES = ["predicted_vs_measured_time"]
 
 
 rule figures:
@@ -23,7 +21,6 @@ rule figures:
         catalogue=rules.catalogue.output,
         predictors=rules.fit.output,
         validation=rules.validate.output,
-        calibrations=rules.validate.input.calibrations,
     output:
         png=[
             report(

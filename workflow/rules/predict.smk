@@ -3,14 +3,12 @@ Predictors of time and energy, and how well whole networks come out of them.
 
 REQUIRED INPUTS:
 
-    operations      results/dataset/operations.parquet
-    networks        results/dataset/networks.parquet
-    catalogue       results/catalogue/*.parquet
-    calibrations    results/measurements/{gpu}/{point}/calibration.parquet
+    dataset     results/dataset/*
+    catalogue   results/catalogue/*.parquet
 
 OUTPUTS:
 
-    predictors      results/predictors/                     models, and a card in Markdown beside each
+    predictors      results/predictors/{gpu}/               models, and a card in Markdown beside each
     metrics         results/predictors/metrics.json         errors of the cross-validation
     crossval        results/predictors/crossval.parquet     its predictions, one by one
     networks        results/validation/networks.parquet     composed from operations beside measured whole
@@ -21,7 +19,7 @@ OUTPUTS:
 rule fit:
     """Fit predictors to the dataset and cross-validate them."""
     input:
-        operations=rules.dataset.output.operations,
+        dataset=rules.dataset.output,
         catalogue=rules.catalogue.output,
     output:
         metrics="results/predictors/metrics.json",
@@ -52,11 +50,9 @@ rule fit:
 rule validate:
     """Compose whole networks from their operations and hold them against the measured ones."""
     input:
-        operations=rules.dataset.output.operations,
-        networks=rules.dataset.output.networks,
+        dataset=rules.dataset.output,
         catalogue=rules.catalogue.output,
         predictors=rules.fit.output,
-        calibrations=[f"results/measurements/{path}" for path in layout.calibration_files(campaign)],
     output:
         networks="results/validation/networks.parquet",
         validation="results/validation/validation.json",
