@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import abc
-from collections.abc import Callable, Generator
+import contextlib
+from collections.abc import Callable, Generator, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 
@@ -11,6 +12,8 @@ from clockwatt.errors import ClockwattError
 from clockwatt.gpu.interface import Gpu
 from clockwatt.measure.statistics import Estimate
 from clockwatt.records import TelemetryRow
+
+_LOAD_CALLS = 2
 
 HOST_PER_CALL = "host_time_per_call_s"
 HOST_PER_MODULE = "host_time_per_module_s"
@@ -125,15 +128,6 @@ class Bench(abc.ABC):
         """
 
     @abc.abstractmethod
-    def poll(
-        self, workload: Workload, seconds: float, read: Callable[[], float] | None = None
-    ) -> list[tuple[int, float]]:
-        """Run back to back for a while; meanwhile `read` a sensor as fast as it answers.
-
-        Returns the readings as (monotonic ns, value). For calibration only: nothing is timed while a sensor is read.
-        """
-
-    @abc.abstractmethod
     def timed_run(self, workload: Workload, calls: int) -> float:
         """Seconds that `calls` back-to-back calls take on an idle GPU, all in."""
 
@@ -144,3 +138,16 @@ class Bench(abc.ABC):
     @abc.abstractmethod
     def memory_peak_bytes(self) -> int | None:
         """Most device memory in use since `open`."""
+
+
+@contextlib.contextmanager
+def under_load(bench: Bench, workload: Workload) -> Iterator[Callable[[float], None]]:
+    """Keep a workload running; yields a function that lets so many seconds pass. Nothing is timed meanwhile."""
+    with contextlib.closing(bench.eager_blocks(workload, _LOAD_CALLS)) as blocks:
+
+        def wait(seconds: float) -> None:
+            end_ns = bench.now_ns() + round(seconds * 1e9)
+            while bench.now_ns() < end_ns:
+                next(blocks)
+
+        yield wait

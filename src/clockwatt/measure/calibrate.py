@@ -11,19 +11,16 @@ import socket
 import tempfile
 import uuid
 from collections.abc import Callable, Iterator
-from itertools import pairwise
 from pathlib import Path
-
-import numpy as np
 
 import clockwatt
 from clockwatt import files, records
 from clockwatt.config import CampaignConfig, OperatingPoint
 from clockwatt.control.points import operating_point
-from clockwatt.gpu.interface import NotSupportedError
 from clockwatt.gpu.select import open_gpu
+from clockwatt.gpu.sensors import update_periods_s
 from clockwatt.measure import anchors
-from clockwatt.measure.bench import Bench, Subject, Workload
+from clockwatt.measure.bench import Bench, Subject, Workload, under_load
 from clockwatt.measure.open import open_bench
 from clockwatt.measure.procedure import measure_idle
 from clockwatt.measure.statistics import Estimate, median_estimate
@@ -89,19 +86,10 @@ class _Calibration:
         self._put(IDLE_POWER, measure_idle(self._bench, self._config.measurement.idle_s).power)
 
     def _sensor_periods(self) -> None:
-        """Distances between changes of a sensor that is read as fast as it can be, under load."""
-        gpu = self._bench.gpu
-        sensors: dict[str, Callable[[], float]] = {
-            "power_instant": gpu.power_instant_w,
-            "power_average": gpu.power_average_w,
-            "energy_counter": gpu.energy_counter_j,
-        }
-        with self._heaviest() as workload:
-            for name, read in sensors.items():
-                with contextlib.suppress(NotSupportedError):
-                    self._put(SENSOR_PERIOD, update_period(self._bench.poll(workload, _POLL_S, read)), subject=name)
-        stamps = [row.time_us for row in self._bench.take_telemetry() if row.power_sample_w is not None]
-        self._put(SENSOR_PERIOD, median_estimate(np.diff(np.unique(stamps)) / 1e6), subject="power_samples")
+        with self._heaviest() as workload, under_load(self._bench, workload) as wait:
+            periods = update_periods_s(self._bench.gpu, now_ns=self._bench.now_ns, wait=wait, duration_s=_POLL_S)
+        for sensor, period_s in periods.items():
+            self._put(SENSOR_PERIOD, None if period_s is None else Estimate(period_s, 0.0, 1), subject=sensor)
 
     def _host_costs(self) -> None:
         for (quantity, subject), estimate in self._bench.host_costs().items():
@@ -122,7 +110,8 @@ class _Calibration:
                 self._bench.idle(_REST_S)
                 self._bench.take_telemetry()
                 start_ns = self._bench.now_ns()
-                self._bench.poll(workload, _LOAD_S)
+                with under_load(self._bench, workload) as wait:
+                    wait(_LOAD_S)
                 for reading in self._bench.take_telemetry():
                     power = reading.power_sample_w if reading.power_sample_w is not None else reading.power_instant_w
                     if power is not None and reading.monotonic_ns >= start_ns:
@@ -154,9 +143,3 @@ class _Calibration:
                 standard_error=estimate.standard_error if estimate else None,
             )
         )  # fmt: skip
-
-
-def update_period(seen: list[tuple[int, float]]) -> Estimate | None:
-    """Period of a sensor in s: time between changes of (monotonic ns, value) readings taken faster than it updates."""
-    changes = [now for (_, before), (now, value) in pairwise(seen) if value != before]
-    return median_estimate(np.diff(changes) / 1e9)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-import threading
 import time
 from collections import deque
 from collections.abc import Callable, Generator, Iterator, Mapping
@@ -43,7 +42,6 @@ _SLEEP_TRIAL_CYCLES = 20_000_000
 _ISSUE_GUESS_S = 50e-6
 _WARM_CALLS = 3
 _BLOCKS_AHEAD = 2
-_POLL_CALLS = 10
 
 
 Call = Callable[[], Any]
@@ -177,30 +175,6 @@ class CudaBench(Bench):
                 before = done
         finally:
             torch.cuda.synchronize()
-
-    def poll(
-        self, workload: Workload, seconds: float, read: Callable[[], float] | None = None
-    ) -> list[tuple[int, float]]:
-        """See `Bench.poll`. The sensor is read by a thread: the driver's calls do not hold the interpreter."""
-        readings: list[tuple[int, float]] = []
-        stop = threading.Event()
-
-        def read_on() -> None:
-            while read is not None and not stop.is_set():
-                readings.append((self.now_ns(), read()))
-
-        if read is not None:
-            read()  # a sensor that is missing raises here, in the caller's thread
-        reader = threading.Thread(target=read_on)
-        reader.start()
-        end_ns = self.now_ns() + round(seconds * 1e9)
-        blocks = self.eager_blocks(workload, _POLL_CALLS)
-        while self.now_ns() < end_ns:
-            next(blocks)
-        blocks.close()
-        stop.set()
-        reader.join()
-        return readings
 
     def timed_run(self, workload: Workload, calls: int) -> float:
         """See `Bench.timed_run`."""

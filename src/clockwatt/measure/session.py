@@ -19,7 +19,7 @@ from clockwatt.control.points import operating_point
 from clockwatt.control.verify import verify
 from clockwatt.gpu.select import open_gpu
 from clockwatt.measure import anchors, tasks
-from clockwatt.measure.bench import Bench, BenchLostError, Subject
+from clockwatt.measure.bench import Bench, BenchLostError, Subject, under_load
 from clockwatt.measure.open import open_bench
 from clockwatt.measure.procedure import IdlePower, measure, measure_idle
 from clockwatt.measure.store import Store
@@ -28,7 +28,6 @@ from clockwatt.progress import progress, say
 from clockwatt.records import ANCHOR, FAILED, INFERENCE, MEASUREMENT_SCHEMA, OK, OPERATION, MeasurementRow, OperationRow
 from clockwatt.segments import SegmentWriter
 
-_VERIFY_CALLS = 5
 _VIRTUAL_SEGMENT_S = 2.0
 """A virtual measurement takes milliseconds: closing a file after each would take longer than measuring."""
 
@@ -129,16 +128,11 @@ def verify_point(bench: Bench, point: OperatingPoint, gpu_config: GpuConfig, loa
     ClockMismatchError
         If they are not reached and the campaign wants an error rather than flagged rows.
     """
-    with bench.open(anchor_subject(load.operation_id, gpu_config.tf32[0])) as workload:
-        blocks = bench.eager_blocks(workload, _VERIFY_CALLS)
-
-        def wait(seconds: float) -> None:
-            end_ns = bench.now_ns() + round(seconds * 1e9)
-            while bench.now_ns() < end_ns:
-                next(blocks)
-
-        with contextlib.closing(blocks):
-            seen = verify(bench.gpu, point, gpu_config.control, wait=wait)
+    with (
+        bench.open(anchor_subject(load.operation_id, gpu_config.tf32[0])) as workload,
+        under_load(bench, workload) as wait,
+    ):
+        seen = verify(bench.gpu, point, gpu_config.control, wait=wait)
     if not seen.reached:
         say(
             f"{bench.gpu.identity.name}: {point} was not reached under load: SM clock {seen.sm_clocks_mhz[-1]} MHz, "

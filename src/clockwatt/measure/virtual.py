@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 from collections import Counter
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -62,7 +62,6 @@ _FORWARD_OF_DEVICE = 3.0
 _HOST_PER_MODULE_S = 3e-6
 _HOST_PER_BACKWARD_NODE_S = 6e-6
 _HOST_COST_SAMPLES = 20
-_POLL_STEP_S = 0.005
 
 
 @dataclass(frozen=True)
@@ -188,21 +187,6 @@ class VirtualBench(Bench):
                 yield duration_s
         finally:
             self.gpu.load(None)
-
-    def poll(
-        self, workload: Workload, seconds: float, read: Callable[[], float] | None = None
-    ) -> list[tuple[int, float]]:
-        """See `Bench.poll`."""
-        assert isinstance(workload, VirtualWorkload)
-        readings = []
-        end_ns = self.gpu.monotonic_ns + round(seconds * 1e9)
-        self.gpu.load(workload.load)
-        while self.gpu.monotonic_ns < end_ns:
-            self._logger.advance(_POLL_STEP_S)
-            if read is not None:
-                readings.append((self.gpu.monotonic_ns, read()))
-        self.gpu.load(None)
-        return readings
 
     def timed_run(self, workload: Workload, calls: int) -> float:
         """See `Bench.timed_run`. The first call has to reach the device before anything runs."""
