@@ -73,6 +73,12 @@ def build(folder: Path) -> Path:
     return library
 
 
+def mapped(state_file: Path) -> State:
+    """State of all cards, shared with every process that maps the file."""
+    with state_file.open("r+b") as file:
+        return State.from_buffer(mmap.mmap(file.fileno(), 0))
+
+
 class StandInNvml:
     """Cards of a machine that does not exist.
 
@@ -86,8 +92,8 @@ class StandInNvml:
 
     def __init__(self, library: Path, state_file: Path) -> None:
         state_file.write_bytes(bytes(ctypes.sizeof(State)))
-        with state_file.open("r+b") as file:
-            self.state = State.from_buffer(mmap.mmap(file.fileno(), 0))
+        self.state_file = state_file
+        self.state = mapped(state_file)
         self.environ = {"LD_LIBRARY_PATH": str(library.parent), "STANDIN_NVML_STATE": str(state_file)}
 
     def install(self, *names: str) -> None:

@@ -106,6 +106,7 @@ int nvmlDeviceGetHandleByIndex_v2(unsigned int index, Card **out) {
     if (!users) return UNINITIALIZED;
     if (index >= state->card_count) return INVALID_ARGUMENT;
     if (state->cards[index].hidden) return NO_PERMISSION;
+    if (state->cards[index].lost) return GPU_IS_LOST;
     *out = &state->cards[index];
     return SUCCESS;
 }

@@ -12,8 +12,9 @@ from rich.table import Table
 from clockwatt.config import OperatingPoint
 from clockwatt.control.methods import ControlError
 from clockwatt.control.points import check_supported, persistence_warning
+from clockwatt.gpu.installed import installed_gpus
 from clockwatt.gpu.interface import Gpu, GpuNotFoundError, NotSupportedError, throttle_reason_names
-from clockwatt.gpu.nvml import NvmlGpu, installed_gpus
+from clockwatt.gpu.nvml import NvmlGpu
 from clockwatt.gpu.select import VARIABLE, resolve_visible
 
 T = TypeVar("T")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import pynvml
@@ -22,40 +21,6 @@ _VALUE_MEMBERS = {
     pynvml.NVML_VALUE_TYPE_SIGNED_INT: "siVal",
     pynvml.NVML_VALUE_TYPE_UNSIGNED_SHORT: "usVal",
 }
-
-
-@dataclass(frozen=True)
-class InstalledGpu:
-    """A GPU that NVML lists and this process may open."""
-
-    uuid: str
-    name: str
-
-
-def installed_gpus() -> list[InstalledGpu]:
-    """GPUs that this process may open, in NVML's order (that of their PCI bus ids).
-
-    A card that a cgroup hides is left out, so that positions are those that CUDA counts inside the same job.
-
-    Raises
-    ------
-    GpuNotFoundError
-        If no driver answers.
-    """
-    with typed_errors("NVML"):
-        pynvml.nvmlInit()
-        try:
-            return [gpu for index in range(pynvml.nvmlDeviceGetCount()) if (gpu := _installed(index)) is not None]
-        finally:
-            pynvml.nvmlShutdown()
-
-
-def _installed(index: int) -> InstalledGpu | None:
-    try:
-        handle = pynvml.nvmlDeviceGetHandleByIndex(index)
-    except pynvml.NVMLError_NoPermission:
-        return None
-    return InstalledGpu(pynvml.nvmlDeviceGetUUID(handle), pynvml.nvmlDeviceGetName(handle))
 
 
 class NvmlGpu(Gpu):

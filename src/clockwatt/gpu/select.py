@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 
+from clockwatt.gpu.installed import InstalledGpu, installed_gpus
 from clockwatt.gpu.interface import Gpu, GpuNotFoundError, NotSupportedError
-from clockwatt.gpu.nvml import MIG_REFUSED, InstalledGpu, NvmlGpu, installed_gpus
+from clockwatt.gpu.nvml import MIG_REFUSED, NvmlGpu
 from clockwatt.gpu.virtual import VirtualGpu
 
 VARIABLE = "CUDA_VISIBLE_DEVICES"

@@ -58,6 +58,7 @@ class GpuSpec(_Model):
     """Public specifications of one GPU model."""
 
     name: str
+    nvml_name: str
     nvml_names: tuple[str, ...]
     architecture: Architecture
     sm_count: int
@@ -180,4 +181,5 @@ def specs() -> dict[str, GpuSpec]:
 
 
 def _plain(name: str) -> str:
-    return re.sub(r"[\s_-]", "", name).lower()
+    """Without what clusters and drivers add or leave out: `nvidia_a30`, `Tesla V100`."""
+    return re.sub(r"nvidia|geforce|tesla|[\s_-]", "", name.lower())

@@ -6,6 +6,7 @@ import time
 import pytest
 
 import standin_nvml
+from clockwatt.gpu.installed import installed_gpus, lost_gpus
 from clockwatt.gpu.interface import (
     GpuLostError,
     GpuNotFoundError,
@@ -13,7 +14,7 @@ from clockwatt.gpu.interface import (
     NotSupportedError,
     throttle_reason_names,
 )
-from clockwatt.gpu.nvml import NvmlGpu, installed_gpus
+from clockwatt.gpu.nvml import NvmlGpu
 from clockwatt.gpu.sensors import update_periods_s
 
 
@@ -111,6 +112,23 @@ def test_a_lost_gpu_is_told_from_a_missing_sensor(nvml, in_worker):
     nvml.card(0).lost = 1
     with pytest.raises(GpuLostError, match="fell off the bus"):
         in_worker(call, nvml.uuid(0), "sm_clock_mhz")
+    assert in_worker(lost_gpus) == 1
+    assert [gpu.uuid for gpu in in_worker(installed_gpus)] == [nvml.uuid(1), nvml.uuid(2)]
+
+
+def lose_while_open(uuid, state_file):
+    with contextlib.closing(NvmlGpu(uuid)) as gpu:
+        card = standin_nvml.mapped(state_file).cards[0]
+        card.lost = 1
+        try:
+            return gpu.power_average_w()
+        finally:
+            card.lost = 0
+
+
+def test_a_gpu_may_be_lost_while_it_is_read(nvml, in_worker):
+    with pytest.raises(GpuLostError, match=r"NVIDIA A30 \(GPU-0.*average power: the GPU fell off the bus"):
+        in_worker(lose_while_open, nvml.uuid(0), nvml.state_file)
 
 
 def test_settings_reach_the_card(nvml, in_worker):
@@ -182,7 +200,7 @@ def test_cards_of_other_jobs_are_left_out(nvml, in_worker):
 
 
 def test_no_driver_says_what_to_do(nvml):
-    code = "from clockwatt.gpu.nvml import installed_gpus; installed_gpus()"
+    code = "from clockwatt.gpu.installed import installed_gpus; installed_gpus()"
     without_cards = nvml.environment(STANDIN_NVML_STATE="/nowhere")
     tried = subprocess.run([sys.executable, "-c", code], env=without_cards, capture_output=True, text=True, check=False)
     assert "GpuNotFoundError: NVML: no NVIDIA driver answers here" in tried.stderr

@@ -2,8 +2,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from clockwatt.gpu.installed import InstalledGpu
 from clockwatt.gpu.interface import GpuNotFoundError, NotSupportedError
-from clockwatt.gpu.nvml import InstalledGpu
 from clockwatt.gpu.select import open_gpu, resolve_visible, visible_gpus
 from clockwatt.gpu.specs import UnknownGpuError
 

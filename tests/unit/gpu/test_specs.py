@@ -48,6 +48,9 @@ def test_matrix_peak_of_hopper_is_published_at_1830_mhz(model):
         ("NVIDIA A100 80GB PCIe", "a100-pcie-80gb"),
         ("NVIDIA H100 80GB HBM3", "h100"),
         ("NVIDIA H200", "h200"),
+        ("nvidia_a30", "a30"),
+        ("tesla_v100", "v100"),
+        ("geforce_rtx_2080_ti", "rtx2080ti"),
     ],
 )
 def test_names_are_found(name, model):
@@ -58,9 +61,10 @@ def test_every_gpu_is_found_by_the_name_a_virtual_one_carries():
     for model, spec in specs().items():
         assert find_spec(f"virtual {spec.name}") is spec
         assert find_spec(f"virtual:{model}") is spec
+        assert find_spec(spec.nvml_name) is spec
 
 
-@pytest.mark.parametrize("name", ["NVIDIA A300", "A3", "", "virtual:"])
+@pytest.mark.parametrize("name", ["NVIDIA A300", "NVIDIA H200 NVL", "A3", "NVIDIA", "", "virtual:"])
 def test_unknown_name_lists_the_known_ones(name):
     with pytest.raises(UnknownGpuError, match=r"Known: .*a30.*h200.*gpus\.yaml"):
         find_spec(name)

@@ -1,0 +1,116 @@
+"""What Slurm says about the cluster: partitions, their GPUs, and how to ask after jobs."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from clockwatt.errors import ClockwattError
+
+TIMEOUT_S = 20
+SHORTEST_JOB_AGE_S = 120
+"""Below this, squeue may forget an ended job before the workflow asks after it (three times its first check)."""
+
+
+class SlurmUnavailableError(ClockwattError):
+    """Slurm is not installed here, or its controller does not answer."""
+
+
+@dataclass(frozen=True)
+class GpuPartition:
+    """GPUs of one type in one partition."""
+
+    partition: str
+    gpu_type: str | None  # as in GRES, None where the cluster names no types
+    gpus_per_node: int
+
+    @property
+    def gres(self) -> str:
+        """What a job asks for to get one such GPU."""
+        return f"gpu:{self.gpu_type}:1" if self.gpu_type else "gpu:1"
+
+
+@dataclass(frozen=True)
+class JobStatus:
+    """How ended jobs can be asked after."""
+
+    accounting: bool
+    min_job_age_s: int | None
+
+    @property
+    def command(self) -> str | None:
+        """`sacct`, `squeue`, or None if neither can be relied on."""
+        if self.accounting:
+            return "sacct"
+        return "squeue" if (self.min_job_age_s or 0) >= SHORTEST_JOB_AGE_S else None
+
+
+def version() -> str:
+    """Slurm's version.
+
+    Raises
+    ------
+    SlurmUnavailableError
+        If it is not installed.
+    """
+    return _output(["sbatch", "--version"]).strip()
+
+
+def gpu_partitions() -> list[GpuPartition]:
+    """GPU types by partition, each pair once, in Slurm's order.
+
+    Raises
+    ------
+    SlurmUnavailableError
+        If Slurm does not answer.
+    """
+    found: dict[GpuPartition, None] = {}
+    for line in _output(["sinfo", "--noheader", "--format=%P|%G"]).splitlines():
+        partition, _, gres = line.strip().partition("|")
+        for gpu_type, count in parse_gres(gres):
+            found[GpuPartition(partition.rstrip("*"), gpu_type, count)] = None
+    return list(found)
+
+
+def parse_gres(gres: str) -> list[tuple[str | None, int]]:
+    """GPU types and counts in a GRES string such as `gpu:a30:2(S:0-1),gpu:rtx2080ti:1` or `gpu:4`."""
+    found: list[tuple[str | None, int]] = []
+    for resource in re.sub(r"\([^)]*\)", "", gres).split(","):
+        match resource.strip().split(":"):
+            case ["gpu", count] if count.isdecimal():
+                found.append((None, int(count)))
+            case ["gpu", gpu_type, count] if count.isdecimal():
+                found.append((gpu_type, int(count)))
+    return found
+
+
+def job_status() -> JobStatus:
+    """How ended jobs can be asked after on this cluster.
+
+    Raises
+    ------
+    SlurmUnavailableError
+        If Slurm does not answer.
+    """
+    settings = _output(["scontrol", "show", "config"])
+    storage = re.search(r"^AccountingStorageType\s*=\s*(\S+)", settings, re.MULTILINE)
+    age = re.search(r"^MinJobAge\s*=\s*(\d+)", settings, re.MULTILINE)
+    return JobStatus(
+        accounting=storage is not None and storage[1].endswith("slurmdbd"),
+        min_job_age_s=int(age[1]) if age is not None else None,
+    )
+
+
+def _output(command: Sequence[str]) -> str:
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_S, check=False)
+    except FileNotFoundError:
+        raise SlurmUnavailableError(f"Slurm is not installed here (no `{command[0]}` in PATH).") from None
+    except subprocess.TimeoutExpired:
+        raise SlurmUnavailableError(f"Slurm does not answer: `{' '.join(command)}` took over {TIMEOUT_S} s.") from None
+    if done.returncode != 0:
+        complaint = (done.stderr.strip().splitlines() or ["no message"])[-1]
+        raise SlurmUnavailableError(f"Slurm does not answer: `{' '.join(command)}` says {complaint!r}.")
+    return done.stdout
