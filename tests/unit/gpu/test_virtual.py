@@ -13,7 +13,7 @@ from clockwatt.gpu.interface import NoPermissionError, NotSupportedError, thrott
 from clockwatt.gpu.sensors import update_periods_s
 from clockwatt.gpu.specs import UnknownGpuError
 from clockwatt.gpu.virtual import VirtualGpu, Work
-from clockwatt.gpu.virtual_model import CardModel
+from clockwatt.gpu.virtual_model import CardModel, Mixture
 from clockwatt.gpu.virtual_sensors import PowerHistory
 
 MODELS = ["rtx2080ti", "a30", "v100", "a100", "h100", "h200"]
@@ -250,6 +250,19 @@ def test_a_host_bound_loop_draws_less():
         powers.append(gpu.power_average_w())
         assert gpu.utilization().gpu_percent == round(100 * busy)
     assert powers[0] > 1.2 * powers[1] > 1.4 * powers[2]
+
+
+@given(models, st.lists(st.tuples(works, st.integers(1, 50)), min_size=1, max_size=6))
+@settings(max_examples=50)
+def test_a_mixture_takes_the_time_and_energy_of_its_parts(model, parts):
+    card = CardModel(VirtualGpu(model, seed=4).spec, seed=4, card=0)
+    clocks = card.supported_sm_clocks_mhz[len(card.supported_sm_clocks_mhz) // 2], card.spec.memory_clocks_mhz[-1]
+    times_s = [count * card.activity(work, *clocks).time_s for work, count in parts]
+    powers_w = [card.power_w(work, 1.0, *clocks) for work, _ in parts]
+    mixture = Mixture(tuple(parts))
+    assert card.activity(mixture, *clocks).time_s == pytest.approx(sum(times_s))
+    energy_j = sum(time_s * power_w for time_s, power_w in zip(times_s, powers_w, strict=True))
+    assert card.power_w(mixture, 1.0, *clocks) * sum(times_s) == pytest.approx(energy_j)
 
 
 def test_lower_memory_clock_slows_what_is_bound_by_memory():
