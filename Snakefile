@@ -37,6 +37,9 @@ except ClockwattError as error:
     raise WorkflowError(str(error)) from None
 
 
+report: "workflow/report/campaign.rst"
+
+
 wildcard_constraints:
     gpu=campaign_config.LABEL_PATTERN,
     point=campaign_config.POINT_PATTERN,

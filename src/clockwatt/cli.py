@@ -136,11 +136,11 @@ def dataset(
 
 
 @app.command()
-def fit(config_file: Config, dataset_dir: DatasetDir, catalogue_dir: CatalogueDir, output_dir: OutputDir) -> None:
+def fit(config_file: Config, dataset_dir: DatasetDir, output_dir: OutputDir) -> None:
     """Fit predictors of time, power and energy, with grouped cross-validation."""
     from clockwatt.predict.fit import fit as stage
 
-    stage(config.load(config_file), dataset_dir, catalogue_dir, output_dir)
+    stage(config.load(config_file), dataset_dir, output_dir)
 
 
 @app.command()
@@ -149,37 +149,26 @@ def validate(
     dataset_dir: DatasetDir,
     catalogue_dir: CatalogueDir,
     predictors_dir: PredictorsDir,
-    measurements_dir: MeasurementsDir,
     output_dir: OutputDir,
 ) -> None:
     """Compose networks from measured and from predicted operations and hold them against whole networks."""
     from clockwatt.predict.validate import validate as stage
 
-    stage(config.load(config_file), dataset_dir, catalogue_dir, predictors_dir, measurements_dir, output_dir)
+    stage(config.load(config_file), dataset_dir, catalogue_dir, predictors_dir, output_dir)
 
 
 @app.command()
 def figures(
     config_file: Config,
     dataset_dir: DatasetDir,
-    catalogue_dir: CatalogueDir,
     predictors_dir: PredictorsDir,
     validation_dir: ValidationDir,
-    measurements_dir: MeasurementsDir,
     output_dir: OutputDir,
 ) -> None:
     """Draw the figures."""
     from clockwatt.figures.draw import draw_figures
 
-    draw_figures(
-        config.load(config_file),
-        dataset_dir,
-        catalogue_dir,
-        predictors_dir,
-        validation_dir,
-        measurements_dir,
-        output_dir,
-    )
+    draw_figures(config.load(config_file), dataset_dir, predictors_dir, validation_dir, output_dir)
 
 
 @app.command(context_settings={"ignore_unknown_options": True})

@@ -66,7 +66,12 @@ def dataset_settings(campaign: CampaignConfig) -> Settings:
 
 def fit_settings(campaign: CampaignConfig) -> Settings:
     """What the predictors depend on beside the dataset."""
-    return campaign.model_dump(mode="json", include={"seed", "fit"})
+    return campaign.model_dump(mode="json", include={"campaign", "seed", "passes", "fit"})
+
+
+def figures_settings(campaign: CampaignConfig) -> Settings:
+    """What the figures depend on beside what they show."""
+    return campaign.model_dump(mode="json", include={"campaign": True, "passes": True, "fit": {"predictors"}})
 
 
 def slurm_resources(gpu: GpuConfig, attempt: int) -> dict[str, int | str | None]:

@@ -4,7 +4,6 @@ Figures, each as PNG and PDF; `snakemake --report results/index.html` puts them 
 REQUIRED INPUTS:
 
     dataset     results/dataset/*
-    catalogue   results/catalogue/*.parquet
     predictors  results/predictors/*
     validation  results/validation/*
 
@@ -18,7 +17,6 @@ rule figures:
     """Draw all figures."""
     input:
         dataset=rules.dataset.output,
-        catalogue=rules.catalogue.output,
         predictors=rules.fit.output,
         validation=rules.validate.output,
     output:
@@ -40,17 +38,15 @@ rule figures:
         mem_mb=lambda wildcards, attempt: 4000 * attempt,
         runtime=lambda wildcards, attempt: 60 * attempt,
     params:
-        campaign=campaign.campaign,
+        settings=campaigns.figures_settings(campaign),
         code=fingerprint("figures", resources=("gpus.yaml",)),
     shell:
         """
         python -m clockwatt figures \
             --config results/config.yaml \
             --dataset-dir results/dataset \
-            --catalogue-dir results/catalogue \
             --predictors-dir results/predictors \
             --validation-dir results/validation \
-            --measurements-dir results/measurements \
             --output-dir results/figures \
             >{log} 2>&1
         """

@@ -20,7 +20,6 @@ rule fit:
     """Fit predictors to the dataset and cross-validate them."""
     input:
         dataset=rules.dataset.output,
-        catalogue=rules.catalogue.output,
     output:
         metrics="results/predictors/metrics.json",
         crossval="results/predictors/crossval.parquet",
@@ -41,7 +40,6 @@ rule fit:
         python -m clockwatt fit \
             --config results/config.yaml \
             --dataset-dir results/dataset \
-            --catalogue-dir results/catalogue \
             --output-dir results/predictors \
             >{log} 2>&1
         """
@@ -73,7 +71,6 @@ rule validate:
             --dataset-dir results/dataset \
             --catalogue-dir results/catalogue \
             --predictors-dir results/predictors \
-            --measurements-dir results/measurements \
             --output-dir results/validation \
             >{log} 2>&1
         """
