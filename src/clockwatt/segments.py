@@ -47,6 +47,11 @@ class SegmentWriter:
         self._closed = 0
         self._written: list[Path] = []
 
+    @property
+    def is_due(self) -> bool:
+        """Whether `add` would close a segment now."""
+        return time.monotonic() - self._opened >= self.segment_s
+
     def add(self, rows: Sequence[Any]) -> None:
         """Take row dataclasses; close a segment if it is time.
 
@@ -56,7 +61,7 @@ class SegmentWriter:
             If the segment cannot be written; the rows are kept and go with the next one.
         """
         self._rows.extend(rows)
-        if time.monotonic() - self._opened >= self.segment_s:
+        if self.is_due:
             self.flush()
 
     def flush(self) -> None:

@@ -95,6 +95,10 @@ class Bench(abc.ABC):
         """What the logger read since the last call."""
 
     @abc.abstractmethod
+    def flush_telemetry(self) -> None:
+        """Have all telemetry taken so far in closed segments."""
+
+    @abc.abstractmethod
     def idle(self, seconds: float) -> None:
         """Let the GPU idle with the context alive."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import itertools
 import time
 from collections import deque
@@ -103,6 +104,10 @@ class CudaBench(Bench):
         """See `Bench.take_telemetry`."""
         return self._logger.take()
 
+    def flush_telemetry(self) -> None:
+        """See `Bench.flush_telemetry`."""
+        self._logger.flush()
+
     def idle(self, seconds: float) -> None:
         """See `Bench.idle`."""
         torch.cuda.synchronize()
@@ -111,6 +116,7 @@ class CudaBench(Bench):
     @contextlib.contextmanager
     def open(self, subject: Subject) -> Iterator[Workload]:
         """See `Bench.open`."""
+        gc.collect()
         numerics.apply(tf32=subject.tf32)
         torch.manual_seed(self._campaign.seed)
         if torch.cuda.memory_reserved() > _MEMORY_SHARE * torch.cuda.get_device_properties(self._device).total_memory:

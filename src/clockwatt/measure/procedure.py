@@ -20,7 +20,7 @@ _QUEUED_CALLS = 64
 _QUEUED_BLOCK_S = 0.01
 _QUEUED_BUDGET_S = 0.2
 _FORWARD_BUDGET_S = 0.08
-_QUEUED_MIN_BLOCKS = 5
+_QUEUED_MIN_BLOCKS, _QUEUED_MAX_BLOCKS = 5, 40
 _EAGER_BLOCK_S = 0.02
 _HOST_BLOCK_CALLS = 100
 _HOST_BLOCKS = 20
@@ -120,7 +120,9 @@ def _queued_blocks(bench: Bench, workload: Workload, *, forward: bool = False) -
     budget_s = _FORWARD_BUDGET_S if forward else _QUEUED_BUDGET_S
     blocks: list[QueuedBlock] = []
     begun_ns = bench.now_ns()
-    while len(blocks) < _QUEUED_MIN_BLOCKS or (bench.now_ns() - begun_ns) / 1e9 < budget_s:
+    while len(blocks) < _QUEUED_MIN_BLOCKS or (
+        len(blocks) < _QUEUED_MAX_BLOCKS and (bench.now_ns() - begun_ns) / 1e9 < budget_s
+    ):
         block = bench.queued_block(workload, calls, forward=forward)
         if block is not None:
             blocks.append(block)

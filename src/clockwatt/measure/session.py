@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import gc
 import os
 import platform
 import socket
@@ -171,7 +170,6 @@ class _Run:
             flags=[], throttle_reasons=[],
         )  # fmt: skip
         self._position += 1
-        gc.collect()
         try:
             measure(self._bench, subject, row, self._config, self._idle)
         except BenchLostError as error:
@@ -180,6 +178,8 @@ class _Run:
         finally:
             # a subject that a signal or another error stopped has no end: it is not finished
             if row.ended_us or row.status != OK:
+                if self._writer.is_due:  # a row that a kill leaves has its telemetry
+                    self._bench.flush_telemetry()
                 self._writer.add([row])
 
 

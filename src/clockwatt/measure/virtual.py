@@ -131,6 +131,10 @@ class VirtualBench(Bench):
         """See `Bench.take_telemetry`."""
         return self._logger.take()
 
+    def flush_telemetry(self) -> None:
+        """See `Bench.flush_telemetry`."""
+        self._logger.flush()
+
     def idle(self, seconds: float) -> None:
         """See `Bench.idle`."""
         self.gpu.load(None)

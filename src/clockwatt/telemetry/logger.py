@@ -69,6 +69,10 @@ class Recorder:
         taken, self._fresh = self._fresh, []
         return taken
 
+    def flush(self) -> None:
+        """Close the open segment."""
+        self._writer.flush()
+
     def close(self) -> LoggerReport:
         """Drain, close the open segment, merge all segments into one."""
         self._read(RING)
@@ -94,6 +98,18 @@ class Logger(abc.ABC):
             If the logger has ended.
         """
 
+    @abc.abstractmethod
+    def flush(self) -> None:
+        """Have everything that `take` gave in closed segments on return.
+
+        Raises
+        ------
+        LoggerError
+            If the logger has ended.
+        OutputError
+            If a segment cannot be written.
+        """
+
 
 class VirtualLogger(Logger):
     """The logger of a virtual GPU: lanes tick in the GPU's own time, which `advance` moves."""
@@ -113,6 +129,10 @@ class VirtualLogger(Logger):
         """See `Logger.take`."""
         return self._recorder.take()
 
+    def flush(self) -> None:
+        """See `Logger.flush`."""
+        self._recorder.flush()
+
 
 class LoggerProcess(Logger):
     """The logger of a real GPU: a process on another core, with a driver handle of its own."""
@@ -124,6 +144,10 @@ class LoggerProcess(Logger):
         """See `Logger.take`."""
         rows: list[TelemetryRow] = self._ask("take")
         return rows
+
+    def flush(self) -> None:
+        """See `Logger.flush`."""
+        self._ask("flush")
 
     def stop(self) -> LoggerReport:
         """End the process after it has closed its segments."""
@@ -236,6 +260,9 @@ def _serve(connection: Connection, gpu: Gpu, session_id: str, folder: Path, conf
                 connection.send(recorder.take())
             case "ping":
                 connection.send("running")
+            case "flush":
+                recorder.flush()
+                connection.send("flushed")
             case "stop":
                 connection.send(recorder.close())
                 return

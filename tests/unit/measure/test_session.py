@@ -1,0 +1,188 @@
+"""Shards on a virtual GPU: what is measured, what is not measured again, what a kill leaves."""
+
+import multiprocessing
+import time
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from clockwatt import config, files
+from clockwatt.config import CampaignConfig, OperatingPoint
+from clockwatt.errors import ClockwattError, DataFileError
+from clockwatt.gpu.specs import find_spec
+from clockwatt.layout import telemetry_file
+from clockwatt.measure.anchors import anchors
+from clockwatt.measure.session import measure_shard
+from clockwatt.measure.store import Store
+from clockwatt.measure.tasks import Shard
+from clockwatt.records import MEASUREMENT_SCHEMA, TELEMETRY_SCHEMA
+from clockwatt.segments import segment_paths
+from support.handmade import operation, write_catalogue
+
+ALL = Shard(1, 1, networks=False)
+
+
+def measured(campaign: CampaignConfig, catalogue: Path, *, shard: Shard = ALL, point: str = "default", **options: bool):
+    folder = catalogue.parent
+    output = folder / "measurements" / point / f"{shard}".replace("/", "-of-")
+    measure_shard(
+        campaign, label="a30", point=OperatingPoint.parse(point), shard=shard, catalogue_dir=catalogue,
+        store_dir=folder / "store", output=output, **options,
+    )  # fmt: skip
+    rows = files.read_table(output, MEASUREMENT_SCHEMA).to_pandas()
+    return (
+        rows[rows["kind"] != "anchor"],
+        rows[rows["kind"] == "anchor"],
+        files.read_table(telemetry_file(output), TELEMETRY_SCHEMA).to_pandas(),
+    )
+
+
+def test_every_operation_has_a_row_and_anchors_stand_around_them(campaign, catalogue) -> None:
+    rows, anchor_rows, telemetry = measured(campaign, catalogue)
+    assert Counter(rows["status"]) == {"ok": 10, "out_of_memory": 2}
+    assert rows.loc[rows["status"] != "ok", "error"].str.contains("needs 800.0 GB").all()
+    assert Counter(anchor_rows["subject_id"]) == {row.operation_id: 2 for row in anchors()}
+    assert anchor_rows["position"].min() == 0
+    assert anchor_rows["position"].max() > rows["position"].max()
+    assert rows["virtual"].all()
+    assert (rows["gpu_name"] == "virtual A30").all()
+    assert set(telemetry["lane"]) == {"ring", "fast", "slow"}
+
+
+def test_what_a_row_says_is_plausible(campaign, catalogue) -> None:
+    rows, _, _ = measured(campaign, catalogue)
+    spec = find_spec("a30")
+    ok = rows[(rows["status"] == "ok") & (rows["time_device_s"] > 0)]
+    assert (ok["time_eager_s"] >= 0.98 * ok[["time_host_s", "time_device_s"]].max(axis=1)).all()
+    assert ok["power_w"].between(0.9 * spec.power_w.idle, 1.05 * spec.power_w.default).all()
+    assert (ok["power_w"] > ok["power_idle_w"]).all()
+    assert ok["energy_j"].to_numpy() == pytest.approx((ok["power_w"] * ok["time_eager_s"]).to_numpy())
+    assert ok["energy_dynamic_j"].between(0, ok["energy_j"], inclusive="neither").all()
+    capped = ok[ok["sm_clock_median_mhz"] < spec.boost_clock_mhz]
+    assert len(capped)
+    assert capped["throttle_reasons"].map(list).map(lambda reasons: "sw_power_cap" in reasons).all()
+    training = ok[ok["pass"] == "training"]
+    assert (training["time_host_forward_s"] < training["time_host_s"]).all()
+    views = rows[rows["time_device_s"] == 0]
+    assert len(views) == 2
+    assert (views["energy_dynamic_j"] == 0).all()
+    assert (views["time_host_s"] > 0).all()
+
+
+def test_a_locked_clock_is_what_runs(campaign, catalogue) -> None:
+    rows, _, telemetry = measured(campaign, catalogue, point="sm900")
+    assert (rows["requested_sm_clock_mhz"] == 900).all()
+    assert set(rows["sm_clock_median_mhz"].dropna()) == {900}
+    assert not rows["flags"].map(list).map(lambda flags: "clock_off_target" in flags).any()
+    assert set(telemetry["sm_clock_mhz"].dropna()) == {900}
+
+
+def test_a_clock_that_the_gpu_lacks_names_its_neighbours(campaign, catalogue) -> None:
+    with pytest.raises(ClockwattError, match=r"901 MHz.*900"):
+        measured(campaign, catalogue, point="sm901")
+
+
+def test_whole_networks_take_the_same_way(campaign, catalogue) -> None:
+    write_catalogue(
+        catalogue, [operation(10**n, pass_=pass_) for pass_ in ("inference", "training") for n in (3, 5, 7)]
+    )
+    rows, _, _ = measured(campaign, catalogue, shard=Shard(1, 1, networks=True))
+    assert Counter(rows["kind"]) == {"network": 2}
+    assert (rows["status"] == "ok").all()
+    assert (rows["energy_dynamic_j"] > 0).all()
+
+
+def test_a_second_run_measures_nothing(campaign, catalogue, capsys) -> None:
+    first, *_ = measured(campaign, catalogue)
+    again, *_ = measured(campaign, catalogue)
+    assert "12 of 12 already in the store" in capsys.readouterr().err
+    assert first.equals(again)
+
+
+def test_more_shards_measure_nothing_twice(campaign, catalogue) -> None:
+    whole, _, telemetry = measured(campaign, catalogue)
+    parts = [measured(campaign, catalogue, shard=Shard(number, 3, networks=False)) for number in (1, 2, 3)]
+    assert sorted(row for rows, *_ in parts for row in rows["subject_id"] + rows["pass"]) == sorted(
+        whole["subject_id"] + whole["pass"]
+    )
+    assert {session for rows, *_ in parts for session in rows["session_id"]} == set(whole["session_id"])
+    load = telemetry[telemetry["lane"] == "fast"]
+    anchors_twice = sum(len(part[part["lane"] == "fast"]) for *_, part in parts) - len(load)
+    assert 0 <= anchors_twice < 2 * len(load)
+
+
+def test_a_network_more_measures_only_what_is_new(campaign, catalogue) -> None:
+    first, *_ = measured(campaign, catalogue)
+    write_catalogue(catalogue, [operation(256), operation(10**6), operation(12345)])
+    rows, *_ = measured(campaign, catalogue)
+    assert len(rows) == 3
+    assert len(set(rows["session_id"]) - set(first["session_id"])) == 1
+    assert (~rows["session_id"].isin(first["session_id"])).sum() == 1
+
+
+def test_failures_are_measured_again_when_asked(campaign, catalogue) -> None:
+    first, *_ = measured(campaign, catalogue)
+    again, *_ = measured(campaign, catalogue, retry_failed=True)
+    assert first.equals(again)  # what does not fit into memory has not failed
+
+
+def test_rows_of_another_measurement_version_do_not_count(campaign, catalogue, monkeypatch) -> None:
+    measured(campaign, catalogue)
+    monkeypatch.setattr("clockwatt.measure.store.MEASUREMENT_VERSION", 10**6)
+    assert Store(catalogue.parent / "store", "a30", OperatingPoint()).finished() == {}
+
+
+def test_a_missing_catalogue_says_what_to_run(campaign, tmp_path) -> None:
+    with pytest.raises(DataFileError, match=r"operations\.parquet: no such file"):
+        measured(campaign, tmp_path / "catalogue")
+
+
+def test_repetitions_and_both_tf32_settings_are_rows_of_their_own(catalogue) -> None:
+    campaign = config.parse(
+        {
+            "campaign": "test",
+            "gpus": {"a30": {"device": "virtual:a30", "tf32": [True, False]}},
+            "networks": [{"name": "toy", "input": [8, 64]}],
+            "passes": ["inference"],
+            "measurement": {"repetitions": 2},
+        }
+    )
+    rows, *_ = measured(campaign, catalogue)
+    assert len(rows) == 6 * 2 * 2
+    assert list(rows.sort_values("position")["repetition"]) == [0] * 12 + [1] * 12
+
+
+def test_the_order_is_shuffled_and_the_seed_decides_it(campaign, catalogue) -> None:
+    def order(seed: int) -> list[str]:
+        seeded = campaign.model_copy(update={"seed": seed})
+        rows, *_ = measured(seeded, catalogue, point="sm900")
+        for path in segment_paths(catalogue.parent / "store" / "a30" / "sm900" / "rows"):
+            path.unlink()
+        return list((rows["subject_id"] + rows["pass"])[rows["position"].sort_values().index])
+
+    assert order(1) == order(1) != order(2)
+
+
+def measure_many(catalogue: Path, campaign: CampaignConfig) -> None:
+    measured(campaign, catalogue)
+
+
+def test_a_kill_loses_only_what_was_under_way(campaign, catalogue) -> None:
+    write_catalogue(catalogue, [operation(1000 + n, pass_="inference") for n in range(1500)])
+    process = multiprocessing.get_context("spawn").Process(target=measure_many, args=(catalogue, campaign))
+    process.start()
+    rows_folder = catalogue.parent / "store" / "a30" / "default" / "rows"
+    while process.is_alive() and len(segment_paths(rows_folder)) < 2:
+        time.sleep(0.02)
+    process.kill()
+    process.join()
+    kept = Store(catalogue.parent / "store", "a30", OperatingPoint()).finished()
+    operations_kept = sum(key.kind == "operation" for key in kept)
+    assert 0 < operations_kept < 1500
+    rows, _, telemetry = measured(campaign, catalogue)
+    assert len(rows) == 1500
+    sizes = Counter(rows["session_id"])
+    assert sorted(sizes.values()) == sorted([operations_kept, 1500 - operations_kept])
+    # telemetry of both sessions is there
+    assert set(telemetry["session_id"]) == set(sizes)
