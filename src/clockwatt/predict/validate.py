@@ -212,11 +212,14 @@ def _predicted(
 
 def _with_energy(costs: pd.DataFrame) -> pd.DataFrame:
     energy_j = costs["power_w"] * costs["time_eager_s"]
-    return costs.assign(energy_j=energy_j).loc[:, COST_COLUMNS]
+    completed: pd.DataFrame = costs.assign(energy_j=energy_j)[COST_COLUMNS]
+    return completed
 
 
 def _at(rows: pd.DataFrame, pass_: Any, point: Any, tf32: Any) -> pd.DataFrame:
-    return rows.loc[(rows["pass"] == pass_) & (rows["point"] == point) & (rows["tf32"] == tf32)]
+    chosen = (rows["pass"] == pass_) & (rows["point"] == point) & (rows["tf32"] == tf32)
+    found: pd.DataFrame = rows[chosen]
+    return found
 
 
 def _report(rows: pd.DataFrame, left_out: int) -> dict[str, Any]:
