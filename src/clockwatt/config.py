@@ -258,6 +258,11 @@ class NetworkConfig(_Model):
         None, gt=0, description="indices are below this; needed with int64", examples=[30522]
     )
 
+    data_dependent_branch: Literal["refuse", "true", "false"] = Field(
+        "refuse",
+        description="at a branch on the values of a tensor, tracing refuses the network or takes it as true or false",
+    )
+
     @model_validator(mode="after")
     def _indices_are_bounded(self) -> Self:
         if (self.input_dtype == "int64") != (self.input_below is not None):

@@ -83,6 +83,7 @@ class NetworkRow:
     parameters: int
     parameter_bytes: int
     optimizer: str | None  # canonical JSON of the configured optimizer, null in inference
+    assumed_branches: list[str] = field(default_factory=list)  # on data, each `module path: true` or `: false`
 
 
 @dataclass(slots=True, kw_only=True)

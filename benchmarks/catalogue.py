@@ -1,0 +1,89 @@
+"""How long the catalogue of all torchvision classification networks takes, and how much memory.
+
+    python benchmarks/catalogue.py [--workers N]
+
+Traces every network at batch 32 in both passes into a temporary folder, in processes of its own, and prints wall time
+(import of PyTorch included), the peak of the resident memory summed over these processes, and what the catalogue holds.
+"""
+
+from __future__ import annotations
+
+import argparse
+import multiprocessing
+import tempfile
+import threading
+import time
+from pathlib import Path
+
+import psutil
+
+SIZE = {"inception_v3": 299}
+PERIOD_S = 0.05
+
+
+def catalogue(folder: Path, workers: int | None) -> None:
+    import torchvision
+
+    from clockwatt import config
+    from clockwatt.operations.catalogue import write_catalogue
+
+    names = torchvision.models.list_models(module=torchvision.models)
+    networks = [{"name": name, "input": [32, 3, SIZE.get(name, 224), SIZE.get(name, 224)]} for name in names]
+    campaign = config.parse({"campaign": "all", "gpus": {"a30": {"device": "virtual:a30"}}, "networks": networks})
+    write_catalogue(campaign, folder, workers=workers)
+
+
+class PeakMemory(threading.Thread):
+    """Samples the resident memory of a process and its children."""
+
+    def __init__(self, pid: int) -> None:
+        super().__init__(daemon=True)
+        self._root = psutil.Process(pid)
+        self.peak_bytes = 0
+
+    def run(self) -> None:
+        """Sample until the process ends."""
+        while self._root.is_running() and self._root.status() != psutil.STATUS_ZOMBIE:
+            total = 0
+            for process in (self._root, *self._root.children(recursive=True)):
+                try:
+                    total += process.memory_info().rss
+                except psutil.NoSuchProcess:
+                    continue
+            self.peak_bytes = max(self.peak_bytes, total)
+            time.sleep(PERIOD_S)
+
+
+def report(folder: Path) -> None:
+    from clockwatt import files
+    from clockwatt.records import CALL_SCHEMA, OPERATION_SCHEMA
+
+    operations = files.read_table(folder / "operations.parquet", OPERATION_SCHEMA).to_pandas()
+    calls = files.read_table(folder / "calls.parquet", CALL_SCHEMA).to_pandas()
+    for pass_, rows in operations.groupby("pass"):
+        print(f"{pass_}: {len(rows)} unique operations in {(calls['pass'] == pass_).sum()} calls")
+        print(
+            "  by kind:",
+            rows["kind"].value_counts().to_dict(),
+            "FLOPs by:",
+            rows["flops_source"].value_counts().to_dict(),
+        )
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--workers", type=int, default=None)
+    workers = parser.parse_args().workers
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        started = time.monotonic()
+        process = multiprocessing.get_context("spawn").Process(target=catalogue, args=(folder, workers))
+        process.start()
+        assert process.pid is not None
+        memory = PeakMemory(process.pid)
+        memory.start()
+        process.join()
+        print(f"{time.monotonic() - started:.1f} s, {memory.peak_bytes / 2**30:.2f} GiB")
+        if process.exitcode:
+            raise SystemExit(process.exitcode)
+        report(folder)

@@ -1,0 +1,275 @@
+"""What an operation computes and moves, whatever the device: FLOPs, compulsory traffic, whether anything runs at all.
+
+FLOPs of matrix products, convolutions and attention come from `torch.utils.flop_counter`, forward and backward, from a
+run on the meta device. All others are counted by formulas per element, below: one for each addition, multiplication,
+division, comparison or elementary function. They decide little, since these operations are bound by memory.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils.flop_counter import FlopCounterMode, conv_flop_count
+
+from clockwatt.operations import optimizers
+from clockwatt.operations.build import build
+from clockwatt.operations.meta import MetaAttention, MetaConvolutionLayout
+from clockwatt.operations.operation import MATRIX_CLASSES, Operation
+from clockwatt.operations.tensor_spec import StridedSpec
+from clockwatt.records import TRAINING
+
+FLOP_COUNTER = "flop_counter"
+FORMULA = "formula"
+NONE = "none"
+
+FLOPS_PER_ELEMENT: dict[str, tuple[int, int]] = {
+    **dict.fromkeys(("sigmoid", "tanh", "hardsigmoid", "logsigmoid", "softplus"), (3, 3)),
+    **dict.fromkeys(("silu", "hardswish", "mish"), (4, 6)),
+    "gelu": (8, 12),  # by erf: scale, erf, add, two products; backward adds the density
+    "elu": (3, 3),
+    "softmax": (5, 4),  # maximum, difference, exp, sum, quotient
+    "log_softmax": (5, 4),
+    "cross_entropy": (5, 3),  # log_softmax; the pick and the mean are small
+    "batch_norm": (7, 9),  # mean, variance (3), normalise and scale (3); backward: two sums and their mixture
+    **dict.fromkeys(("layer_norm", "group_norm", "instance_norm", "native_layer_norm"), (7, 9)),
+    "rms_norm": (4, 7),
+    "normalize": (3, 6),
+    **dict.fromkeys(("expand", "expand_as", "broadcast_to"), (0, 1)),
+    "dropout": (2, 1),
+    **dict.fromkeys(("div", "truediv", "pow", "sqrt", "rsqrt"), (1, 2)),
+    **dict.fromkeys(("mul", "multiply"), (1, 2)),
+}
+"""FLOPs (forward, backward) per element of the largest tensor, of classes where they are not (1, 1)."""
+
+_BATCH_NORM_EVAL = 2
+"""With running statistics a batch norm scales and shifts."""
+
+NO_FLOPS = frozenset(
+    {
+        *(
+            "cat",
+            "concat",
+            "concatenate",
+            "stack",
+            "hstack",
+            "vstack",
+            "roll",
+            "flip",
+            "pad",
+            "repeat",
+            "tile",
+            "clone",
+        ),
+        *(
+            "contiguous",
+            "copy",
+            "to",
+            "float",
+            "half",
+            "bfloat16",
+            "type",
+            "type_as",
+            "fill",
+            "zero",
+            "setitem",
+            "where",
+        ),
+        *(
+            "zeros",
+            "ones",
+            "full",
+            "zeros_like",
+            "ones_like",
+            "full_like",
+            "new_zeros",
+            "new_ones",
+            "new_full",
+            "arange",
+        ),
+        *("embedding", "gather", "index_select", "take", "masked_fill", "tril", "triu", "one_hot", "eye", "linspace"),
+        *("getitem", "index", "reshape", "flatten", "unflatten", "channel_shuffle", "pixel_shuffle", "pixel_unshuffle"),
+        *(
+            "view",
+            "view_as",
+            "transpose",
+            "permute",
+            "swapaxes",
+            "movedim",
+            "squeeze",
+            "unsqueeze",
+            "t",
+            "T",
+            "mT",
+            "detach",
+        ),
+        *("chunk", "split", "unbind", "narrow", "select", "unfold", "diagonal"),
+    }
+)
+"""Classes that only move data. Their backward passes may add up; that is not counted either."""
+
+_GATHERS = frozenset({"embedding", "gather", "index_select", "take", "getitem"})
+"""Classes that read of their first tensor no more than they give."""
+
+_OVERWRITES = frozenset({"zero", "fill", "copy", "setitem", "bernoulli", "normal", "uniform", "random", "exponential"})
+"""Classes that in place write without reading what was there."""
+
+_WINDOWS = frozenset({*(f"max_pool{n}d" for n in (1, 2, 3)), *(f"avg_pool{n}d" for n in (1, 2, 3))})
+"""Classes that combine a window of the input into each element of the output."""
+
+
+@dataclass(frozen=True)
+class Cost:
+    """Of one pass of an operation."""
+
+    flops: int
+    flops_source: str
+    bytes_read: int
+    bytes_written: int
+    device_work: bool
+    random: bool
+
+
+def cost(operation: Operation, pass_: str) -> Cost:
+    """Count what one pass of an operation costs.
+
+    Parameters
+    ----------
+    operation
+        Built and run on the meta device.
+    pass_
+        `inference` (forward) or `training` (forward and, where a gradient arrives, backward).
+
+    Raises
+    ------
+    OperationSpecError
+        If it cannot be built.
+    """
+    if operation.is_optimizer:
+        return _optimizer_cost(operation)
+    backward = pass_ == TRAINING and operation.has_backward
+    counter = FlopCounterMode(
+        display=False, custom_mapping={torch.ops.aten.convolution_backward: _convolution_backward_flops}
+    )
+    work, work_back = _DeviceWork(), _DeviceWork()
+    with torch.inference_mode(mode=False), torch.set_grad_enabled(backward), MetaConvolutionLayout(), MetaAttention():
+        built = build(operation, "meta", pass_=pass_)
+        with work, counter:
+            outputs = built.forward()
+        flops, source = counter.get_total_flops(), FLOP_COUNTER
+        if backward:
+            with work_back, counter:
+                built.backward(outputs)
+            flops += counter.get_total_flops()
+    passes = _Passes(work.seen, work_back.seen)
+    if not flops:
+        flops = _flops(operation, passes)
+        source = FORMULA if flops else NONE
+    # attention draws numbers only for dropout, which its tag cannot say
+    random = work.random and operation.operation_class not in MATRIX_CLASSES
+    return Cost(flops, source, *_traffic(operation, passes), device_work=any(passes), random=random)
+
+
+class _Passes(NamedTuple):
+    """Where the device has anything to do."""
+
+    forward: bool
+    backward: bool
+
+
+def _convolution_backward_flops(
+    grad_shape: Any, x_shape: Any, w_shape: Any, bias: Any, stride: Any, padding: Any, dilation: Any, transposed: bool,  # noqa: ARG001  # as PyTorch calls it
+    output_padding: Any, groups: Any, output_mask: Sequence[bool], out_shape: Any,  # noqa: ARG001  # as PyTorch calls it
+) -> int:  # fmt: skip
+    """FLOPs of a convolution's backward pass: each gradient costs what the forward pass does.
+
+    PyTorch's own count leaves the groups out in the gradient of the weight, up to a thousandfold too much.
+    """
+    each: int = conv_flop_count(x_shape, w_shape, grad_shape, transposed=transposed)
+    return each * (output_mask[0] + output_mask[1])
+
+
+class _DeviceWork(TorchDispatchMode):
+    """Notes whether any call below the dispatcher does more than describe memory, and whether it is random."""
+
+    _ALLOCATES = ("aten::empty", "aten::new_empty", "aten::_unsafe_view", "aten::lift", "aten::_reshape_alias")
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]  # as PyTorch declares it
+        self.seen = False
+        self.random = False
+
+    def __torch_dispatch__(
+        self, func: Any, types: Sequence[type], args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
+    ) -> Any:
+        if not func.is_view and not func.name().startswith(self._ALLOCATES):
+            self.seen = True
+            self.random |= torch.Tag.nondeterministic_seeded in func.tags
+        return func(*args, **(kwargs or {}))
+
+
+def _flops(operation: Operation, passes: _Passes) -> int:
+    name = operation.operation_class
+    involved: tuple[StridedSpec, ...] = (*operation.tensors, *operation.out)
+    if name in NO_FLOPS or not any(tensor.floating for tensor in involved):
+        return 0
+    forward, backward = FLOPS_PER_ELEMENT.get(name, (1, 1))
+    if name == "batch_norm" and not passes.backward:
+        forward = _BATCH_NORM_EVAL
+    if name in _WINDOWS:
+        elements = operation.out[0].elements * _window(operation)
+    else:
+        elements = max(math.prod(tensor.shape) for tensor in involved)
+    return elements * (forward * passes.forward + backward * passes.backward)
+
+
+def _window(operation: Operation) -> int:
+    """Elements of a pool's window."""
+    size = operation.args[1] if len(operation.args) > 1 else operation.kwargs.get("kernel_size", 1)
+    dimensions = int(operation.operation_class[-2])
+    sizes = next(iter(size.values())) if isinstance(size, dict) else size
+    return math.prod(sizes) if isinstance(sizes, list) else int(sizes) ** dimensions
+
+
+def _traffic(operation: Operation, passes: _Passes) -> tuple[int, int]:
+    """Bytes read and written if each tensor crossed the memory bus once: what no cache can save."""
+    read = written = 0
+    if passes.forward:
+        written = sum(output.bytes for output in operation.out) or sum(
+            operation.tensors[i].bytes for i in operation.mutates
+        )
+        read = _read_forward(operation, written)
+    if passes.backward:
+        arriving = zip(operation.out, operation.grad_out, strict=False)
+        read += sum(output.bytes for output, stride in arriving if stride is not None)
+        written += sum(tensor.bytes for tensor in operation.tensors if tensor.grad)
+    return read, written
+
+
+def _read_forward(operation: Operation, written: int) -> int:
+    name = operation.operation_class
+    given = [tensor.bytes for tensor in operation.tensors]
+    if name.startswith("new_") or name.endswith("_like"):
+        return 0
+    if name in _OVERWRITES:
+        return sum(given) - sum(given[number] for number in operation.mutates)
+    if name in _GATHERS and given:
+        return sum(given[1:]) + min(given[0], written)
+    return sum(given)
+
+
+def _optimizer_cost(operation: Operation) -> Cost:
+    parameters = sum(tensor.bytes for tensor in operation.tensors)
+    states = optimizers.states(operation)
+    return Cost(
+        optimizers.flops(operation),
+        FORMULA,
+        parameters * (2 + states),
+        parameters * (1 + states),
+        device_work=True,
+        random=False,
+    )

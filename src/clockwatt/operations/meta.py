@@ -1,0 +1,91 @@
+"""Where the meta device's answer differs from that of a GPU's kernels: the layouts of convolution and attention."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch._prims_common import suggest_memory_format
+from torch.overrides import TorchFunctionMode
+from torch.utils._python_dispatch import TorchDispatchMode
+
+_aten = torch.ops.aten
+_HALVES = (torch.float16, torch.bfloat16)
+_CHANNELS_LAST = (torch.channels_last, torch.channels_last_3d)
+
+
+class MetaConvolutionLayout(TorchDispatchMode):
+    """Lets a convolution on meta give channels_last where its input or weight is, as cuDNN and oneDNN do.
+
+    PyTorch leaves the layout contiguous, because the meta device does not say which backend will run.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]  # as PyTorch declares it
+
+    def __torch_dispatch__(
+        self, func: Any, types: Sequence[type], args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
+    ) -> Any:
+        """Run `func`, on a convolution's output with the right strides."""
+        result = func(*args, **(kwargs or {}))
+        if func is _aten.convolution.default and result.is_meta:
+            for tensor in args[:2]:
+                memory_format = suggest_memory_format(tensor)
+                if memory_format in _CHANNELS_LAST:
+                    return torch.empty_like(result, memory_format=memory_format)
+        return result
+
+
+def fused_attention(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> torch.Tensor | None:
+    """What scaled_dot_product_attention gives on meta when a fused kernel runs, or None where none would.
+
+    The meta device takes the unfused path, whose output has another layout and whose backward pass is another one. On a
+    GPU half precision without a mask goes to FlashAttention, whose output is laid out as the query, and the rest to the
+    memory-efficient kernel, whose output lies in memory as (batch, length, heads, width).
+
+    Parameters
+    ----------
+    args, kwargs
+        Of the call.
+
+    Returns
+    -------
+    torch.Tensor or None
+        Shape (batch, heads, length, width), on meta.
+    """
+    given = dict(zip(("query", "key", "value", "attn_mask", "dropout_p", "is_causal"), args, strict=False)) | dict(
+        kwargs
+    )
+    query, key, value, mask = given["query"], given["key"], given["value"], given.get("attn_mask")
+    same_rank = query.dim() == key.dim() == value.dim() == 4
+    if not same_rank or not query.is_meta or given.get("enable_gqa") or (mask is not None and mask.requires_grad):
+        return None
+    dropout, causal, scale = given.get("dropout_p", 0.0), given.get("is_causal", False), given.get("scale")
+    if query.dtype in _HALVES and mask is None:
+        outputs = _aten._scaled_dot_product_flash_attention(query, key, value, dropout, causal, False, scale=scale)
+    else:
+        outputs = _aten._scaled_dot_product_efficient_attention(
+            query, key, value, None, True, dropout, causal, scale=scale
+        )
+    output: torch.Tensor = outputs[0]
+    return output
+
+
+class MetaAttention(TorchFunctionMode):
+    """Lets scaled_dot_product_attention on meta take the fused path; see `fused_attention`."""
+
+    def __torch_function__(
+        self,
+        func: Callable[..., Any],
+        types: Sequence[type],
+        args: tuple[Any, ...] = (),
+        kwargs: Mapping[str, Any] | None = None,
+    ) -> Any:
+        """Run `func`, or its fused stand-in."""
+        kwargs = kwargs or {}
+        if func is torch.nn.functional.scaled_dot_product_attention:
+            fused = fused_attention(args, kwargs)
+            if fused is not None:
+                return fused
+        return func(*args, **kwargs)

@@ -1,0 +1,257 @@
+"""Networks: found by name, built without computing anything, or built for real with the pass that is measured."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import difflib
+import importlib
+import os
+import sys
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import torch
+import torchvision
+from torch.nn.modules.module import (
+    register_module_buffer_registration_hook,
+    register_module_parameter_registration_hook,
+)
+
+from clockwatt.config import NetworkConfig, TrainingConfig
+from clockwatt.errors import ClockwattError
+from clockwatt.operations import optimizers
+from clockwatt.operations.encode import dtype_of
+from clockwatt.records import TRAINING
+
+FAULTS = (
+    ArithmeticError,
+    AssertionError,
+    AttributeError,
+    ImportError,
+    LookupError,
+    OSError,
+    RuntimeError,
+    TypeError,
+    ValueError,
+)
+"""What a network's own code may raise while it is imported, built or run."""
+
+
+class NetworkError(ClockwattError):
+    """A configured network cannot be found, built or run."""
+
+
+class BuiltNetwork:
+    """A network on a device with an input, ready to be called any number of times.
+
+    Attributes
+    ----------
+    module
+        The network, with the weights that its constructor gives.
+    parameter_bytes
+        Bytes of its parameters and buffers.
+    call
+        One pass: forward in inference (under the caller's `torch.inference_mode`); in training forward, loss, backward
+        with fresh gradients, and the optimizer's step.
+    """
+
+    def __init__(
+        self, network: NetworkConfig, device: torch.device, pass_: str, training: TrainingConfig, seed: int
+    ) -> None:
+        with device:
+            self.module = construct(network, training=pass_ == TRAINING).to(device)
+        self.parameter_bytes = sum(
+            t.numel() * t.element_size() for t in (*self.module.parameters(), *self.module.buffers())
+        )
+        self._input = example_input(network, device, seed)
+        self._loss = Loss(network, device, seed)
+        self.call: Callable[[], Any] = self._infer
+        if pass_ == TRAINING:
+            self._optimizer = optimizers.make(training, self.module.parameters())
+            self.call = self._train
+
+    def _infer(self) -> Any:
+        return self.module(self._input)
+
+    def _train(self) -> None:
+        self._optimizer.zero_grad(set_to_none=True)
+        self._loss(self.module(self._input)).backward()
+        self._optimizer.step()
+
+
+def build_network(
+    network: NetworkConfig, device: torch.device | str, *, pass_: str, training: TrainingConfig, seed: int = 0
+) -> BuiltNetwork:
+    """Build a network and all that one pass of it needs.
+
+    Raises
+    ------
+    NetworkError
+        If it cannot be found or built.
+    torch.OutOfMemoryError
+        If the device has too little memory.
+    """
+    with torch.inference_mode(mode=False):
+        return BuiltNetwork(network, torch.device(device), pass_, training, seed)
+
+
+def construct(network: NetworkConfig, *, training: bool) -> torch.nn.Module:
+    """Call a network's constructor, cast what it gives to the configured dtype and set train or eval mode.
+
+    Raises
+    ------
+    NetworkError
+        If it cannot be found, or its constructor fails or gives no module.
+    """
+    constructor = _constructor(network.name)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", FutureWarning)  # of initialisers: weights are of no interest
+            module = constructor()
+    except torch.OutOfMemoryError:
+        raise
+    except FAULTS as error:
+        raise NetworkError(
+            f"network {network.name}: its constructor fails ({_told(error)}). Correct it and try again."
+        ) from error
+    if not isinstance(module, torch.nn.Module):
+        raise NetworkError(f"network {network.name}: gives a {type(module).__name__}, not a torch.nn.Module.")
+    return module.to(dtype_of(network.dtype)).train(training)
+
+
+@contextlib.contextmanager
+def without_memory() -> Iterator[None]:
+    """Within, parameters and buffers of new modules move to the meta device as they are registered.
+
+    Initialisers then cost nothing, and constructors that compute with plain tensors still can, which they could not if
+    the meta device were the default one.
+    """
+
+    def to_meta(module: torch.nn.Module, name: str, tensor: torch.Tensor | None) -> Any:  # noqa: ARG001  # as PyTorch calls it
+        if tensor is None or tensor.is_meta:
+            return None
+        moved = tensor.detach().to("meta")
+        return torch.nn.Parameter(moved, tensor.requires_grad) if isinstance(tensor, torch.nn.Parameter) else moved
+
+    hooks = (register_module_parameter_registration_hook(to_meta), register_module_buffer_registration_hook(to_meta))
+    try:
+        yield
+    finally:
+        for hook in hooks:
+            hook.remove()
+
+
+def example_input(network: NetworkConfig, device: torch.device, seed: int) -> torch.Tensor:
+    """An input of the configured shape: standard normal, or uniform indices."""
+    generator = None if device.type == "meta" else torch.Generator(device).manual_seed(seed)
+    if network.input_below is not None:
+        return torch.randint(network.input_below, tuple(network.input), device=device, generator=generator)
+    return torch.randn(network.input, device=device, generator=generator).to(dtype_of(network.dtype))
+
+
+class Loss:
+    """The loss of a training pass, by the shape of what the network gives.
+
+    - Class scores, (batch, classes), of one or several heads: the sum of their cross-entropies with class indices.
+    - Scores of the next index, (*input shape, `input_below`): the cross-entropy over all positions.
+    - Anything else: the sum of the means of all floating-point outputs.
+    """
+
+    def __init__(self, network: NetworkConfig, device: torch.device, seed: int) -> None:
+        self._network = network
+        self._device = device
+        self._generator = None if device.type == "meta" else torch.Generator(device).manual_seed(seed)
+        self._targets: torch.Tensor | None = None
+
+    def prepare(self, outputs: Any) -> None:
+        """Make the targets that outputs of these shapes need."""
+        scores = self._scores(floating_outputs(outputs))
+        if scores:
+            classes = min(score.shape[-1] for score in scores)
+            rows = scores[0].numel() // scores[0].shape[-1]
+            self._targets = torch.randint(classes, (rows,), device=self._device, generator=self._generator)
+
+    def __call__(self, outputs: Any) -> torch.Tensor:
+        """The loss, a scalar; targets are made on the first call."""
+        given = floating_outputs(outputs)
+        if not given:
+            raise NetworkError(f"network {self._network.name}: gives no floating-point tensor to compute a loss of.")
+        scores = self._scores(given)
+        if not scores:
+            return _total([output.mean() for output in given])
+        if self._targets is None:
+            self.prepare(outputs)
+        assert self._targets is not None
+        flat = [score if score.dim() == 2 else score.flatten(0, -2) for score in scores]
+        return _total([torch.nn.functional.cross_entropy(score, self._targets) for score in flat])
+
+    def _scores(self, given: list[torch.Tensor]) -> list[torch.Tensor]:
+        batch = self._network.input[0]
+        if given and all(output.dim() == 2 and output.shape[0] == batch for output in given):
+            return given
+        if given and list(given[0].shape) == [*self._network.input, self._network.input_below]:
+            return given[:1]
+        return []
+
+
+def floating_outputs(outputs: Any) -> list[torch.Tensor]:
+    """Floating-point tensors of a network's output: itself, or the entries of a tuple, mapping or dataclass."""
+    if isinstance(outputs, Mapping):
+        entries = list(outputs.values())
+    elif isinstance(outputs, list | tuple):
+        entries = list(outputs)
+    elif dataclasses.is_dataclass(outputs):
+        entries = [getattr(outputs, field.name) for field in dataclasses.fields(outputs)]
+    else:
+        entries = [outputs]
+    return [entry for entry in entries if isinstance(entry, torch.Tensor) and entry.is_floating_point()]
+
+
+def _total(losses: list[torch.Tensor]) -> torch.Tensor:
+    total = losses[0]
+    for loss in losses[1:]:
+        total = total + loss
+    return total
+
+
+def _constructor(name: str) -> Callable[[], Any]:
+    if ":" in name:
+        return _imported(name)
+    known = torchvision.models.list_models(module=torchvision.models)
+    if name not in known:
+        close = difflib.get_close_matches(name, known, n=3)
+        raise NetworkError(
+            f"network {name!r} is no torchvision classification network"
+            f"{f'; did you mean {chr(32).join(close)}?' if close else '.'} "
+            "A network of your own is written package.module:callable."
+        )
+    return lambda: torchvision.models.get_model(name, weights=None)
+
+
+def _imported(name: str) -> Callable[[], Any]:
+    module_name, _, attribute = name.partition(":")
+    here = os.getcwd()  # noqa: PTH109  # as Python's own sys.path
+    if here not in sys.path:
+        sys.path.insert(0, here)  # and it stays: the constructor may import more
+    try:
+        module = importlib.import_module(module_name)
+    except (*FAULTS, SyntaxError) as error:
+        raise NetworkError(
+            f"network {name}: module {module_name!r} cannot be imported ({_told(error)}). "
+            f"It is looked for in {here} and among the installed packages."
+        ) from error
+    constructor: Callable[[], Any] | None = getattr(module, attribute, None)
+    if not callable(constructor):
+        public = [entry for entry in dir(module) if callable(getattr(module, entry)) and not entry.startswith("_")]
+        close = difflib.get_close_matches(attribute, public, n=3)
+        raise NetworkError(
+            f"network {name}: module {module_name!r} has no callable {attribute!r}"
+            f"{f'; did you mean {chr(32).join(close)}?' if close else '.'}"
+        )
+    return constructor
+
+
+def _told(error: BaseException) -> str:
+    return f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}".removesuffix(": ")

@@ -1,0 +1,46 @@
+"""PyTorch's global switches, set alike in tracing and in measuring, because they decide which kernels run."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+_cudnn: Any = torch.backends.cudnn  # PyTorch replaces this module by an object that type checkers do not see
+
+
+def apply(*, tf32: bool) -> dict[str, str | bool]:
+    """Set the switches.
+
+    The fused fast path of attention is off, since no trace sees it; cuDNN does not search for algorithms, so that a
+    first call is like the others; TF32 is set through `fp32_precision` for convolutions and matrix products alike (the
+    older flags raise once it is used).
+
+    Parameters
+    ----------
+    tf32
+        Whether float32 matrix products and convolutions may use TensorFloat-32.
+
+    Returns
+    -------
+    dict
+        What `settings` then says.
+    """
+    torch.backends.mha.set_fastpath_enabled(False)
+    _cudnn.benchmark = False
+    precision = "tf32" if tf32 else "ieee"
+    torch.backends.cuda.matmul.fp32_precision = precision
+    _cudnn.conv.fp32_precision = precision
+    _cudnn.rnn.fp32_precision = precision
+    return settings()
+
+
+def settings() -> dict[str, str | bool]:
+    """The switches as they stand, for recording."""
+    return {
+        "mha_fastpath": torch.backends.mha.get_fastpath_enabled(),
+        "cudnn_benchmark": _cudnn.benchmark,
+        "cuda_matmul_fp32_precision": torch.backends.cuda.matmul.fp32_precision,
+        "cudnn_conv_fp32_precision": _cudnn.conv.fp32_precision,
+        "cudnn_rnn_fp32_precision": _cudnn.rnn.fp32_precision,
+    }
