@@ -101,4 +101,4 @@ def test_a_killed_run_keeps_what_was_finished(workdir):
     assert kept < workdir.measured()
     nothing_measured_twice(workdir)
     telemetry = pq.read_table(workdir.path / "results/measurements/a30/sm900/telemetry-1.parquet")
-    assert telemetry["session_id"].unique().length() == 2
+    assert len(telemetry["session_id"].unique()) == 2

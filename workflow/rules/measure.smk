@@ -20,8 +20,8 @@ OUTPUTS:
 rule calibrate:
     """Find out what sensors, idle power and host costs are like, once per GPU and operating point."""
     input:
-        # any catalogue will do: a network more does not calibrate anew
-        operations=ancient(rules.catalogue.output.operations),
+        # any catalogue will do: a network more does not calibrate anew (by name: ancient() marks the object it is given)
+        operations=ancient("results/catalogue/operations.parquet"),
     output:
         calibration="results/measurements/{gpu}/{point}/calibration.parquet",
     log:
