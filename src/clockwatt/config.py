@@ -333,7 +333,7 @@ class FitConfig(_Model):
         "the first is used for predictions",
     )
     folds: int = Field(15, ge=2, le=100, description="of the grouped cross-validation")
-    trees: int = Field(200, ge=1, le=5000, description="per forest")
+    trees: int = Field(100, ge=1, le=5000, description="per forest")
 
 
 class CampaignConfig(_Model):
