@@ -162,7 +162,8 @@ def _energy_time(results: _Results) -> Figure:
     for row, pass_ in zip(grid, results.config.passes, strict=True):
         for axes, name in zip(row, names, strict=False):
             networks.energy_time(axes, rows[(rows["network_id"] == name) & (rows["pass"] == pass_)], labels)
-            axes.set_title(_short(name))
+            if row is grid[0]:
+                axes.set_title(_on_two_lines(name))
         row[0].set_ylabel(f"{pass_}\nenergy per pass")
     for axes in grid[-1]:
         axes.set_xlabel("time per pass")
@@ -243,6 +244,7 @@ def _by_time(rows: pd.DataFrame) -> list[str]:
     return [str(name) for name in rows.groupby("network_id")["measured_time_s"].median().sort_values().index]
 
 
-def _short(network_id: str) -> str:
-    """Network and batch shape without the dtype, which is the same nearly everywhere."""
-    return network_id.removesuffix("-float32")
+def _on_two_lines(network_id: str) -> str:
+    """Network above its input's shape and dtype."""
+    name, shape, dtype = network_id.rsplit("-", 2)
+    return f"{name}\n{shape} {dtype}"

@@ -11,9 +11,9 @@ from matplotlib.axes import Axes
 from clockwatt.figures import style
 
 METHODS = {
-    "plain sum of measured operations": ("measured", "plain_"),
-    "host and device pipeline, predicted operations": ("predicted", ""),
-    "the same, measured operations": ("measured", ""),
+    "plain sum, measured operations": ("measured", "plain_"),
+    "pipeline, predicted operations": ("predicted", ""),
+    "pipeline, measured operations": ("measured", ""),
 }
 """Ways to compose a network that are compared: source of the operations' costs, and prefix of the column."""
 
@@ -46,8 +46,9 @@ def network_clock(axes: Axes, rows: pd.DataFrame, column: str, networks: Sequenc
         if column == "energy_j" and len(clock) > 1 and np.isfinite(measured).any():
             least = int(np.nanargmin(measured))
             axes.plot(
-                clock[least], measured[least], marker="o", markersize=9, markerfacecolor="none", color=colour, zorder=4
-            )
+                clock[least], measured[least], marker="o", markersize=9, markerfacecolor="none", color=colour,
+                clip_on=False, zorder=4,
+            )  # fmt: skip
     style.log_axis(axes, "y", PER_PASS[column][1])
     return axes
 

@@ -28,8 +28,11 @@ WIDTH_IN = 7.2
 LABELS_AT_MOST = 5
 """On a logarithmic axis."""
 
+LEAST_SPAN = 1.2
+"""Highest over lowest value of a logarithmic axis: what varies by less is not blown up to look like an effect."""
+
 _DPI = 200
-_LEGEND_CHARACTERS = 120
+_LEGEND_CHARACTERS = 135
 _LABEL_WIDTH_IN = 0.45
 _FOOTER_IN = 0.3
 _SETTINGS: dict[Any, Any] = {
@@ -81,6 +84,10 @@ def log_axis(axes: Axes, which: str, unit: str) -> None:
     (axes.set_xscale if which == "x" else axes.set_yscale)("log")
     axis = axes.xaxis if which == "x" else axes.yaxis
     low, high = axes.get_xlim() if which == "x" else axes.get_ylim()
+    if high < low * LEAST_SPAN:
+        middle, half = math.sqrt(low * high), math.sqrt(LEAST_SPAN)
+        low, high = middle / half, middle * half
+        (axes.set_xlim if which == "x" else axes.set_ylim)(low, high)
     at_most = LABELS_AT_MOST
     if which == "x":
         width_in = axes.get_window_extent().width / axes.figure.dpi
