@@ -437,6 +437,20 @@ def parse(content: Any, source: str = "config") -> CampaignConfig:
         _raise_readable(error, source)
 
 
+def parse_network(content: Any, source: str) -> NetworkConfig:
+    """Check a network given as a mapping; `source` is named in errors.
+
+    Raises
+    ------
+    ConfigError
+        Naming every wrong key and its fix.
+    """
+    try:
+        return NetworkConfig.model_validate(content)
+    except ValidationError as error:
+        _raise_readable(error, source)
+
+
 def dump(config: CampaignConfig) -> str:
     """The campaign as YAML with every default filled in; `load` reads it back."""
     return yaml.safe_dump(config.model_dump(mode="json"), sort_keys=False, width=120)

@@ -108,7 +108,7 @@ def show_plan(plan: Plan) -> None:
     """Print a plan as a table, with advice on the number of shards."""
     table = Table(title=f"{plan.operations} operations and {plan.networks} networks (each pass counted)")
     table.add_column("GPU")
-    for heading in ("points", "jobs", "measurements", "finished", "GPU-hours left", "files", "size"):
+    for heading in ("points", "jobs", "rows", "finished", "GPU-hours", "files", "size"):
         table.add_column(heading, justify="right")
     for gpu in plan.gpus:
         table.add_row(gpu.label, *map(str, (gpu.points, gpu.jobs, gpu.measurements, gpu.finished)),

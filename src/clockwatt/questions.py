@@ -1,0 +1,168 @@
+"""`clockwatt predict` and `clockwatt recommend`: a network is traced, asked about, and the answer printed."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pyarrow.compute as pc
+from rich.console import Console
+from rich.table import Table
+
+from clockwatt import files, records
+from clockwatt.config import NetworkConfig, Pass, TrainingConfig
+from clockwatt.errors import ClockwattError
+from clockwatt.predict.network import Composition
+from clockwatt.predict.recommend import NetworkPrediction, Recommendation, TracedNetwork
+from clockwatt.records import CALL_SCHEMA, NETWORK_SCHEMA, OPERATION_SCHEMA, NetworkRow, column_name
+
+_PREFIXES = ((1.0, ""), (1e-3, "m"), (1e-6, "µ"), (1e-9, "n"))
+
+
+def traced_network(network: NetworkConfig, pass_: Pass, training: TrainingConfig, catalogue_dir: Path) -> TracedNetwork:
+    """A network's calls in one pass: from the catalogue where it is in it, else traced now, which takes torch.
+
+    Raises
+    ------
+    DataFileError
+        If the catalogue that is there is damaged.
+    NetworkError
+        If the network cannot be found or traced.
+    """
+    if (catalogue_dir / "networks.parquet").exists():
+        catalogued = _from_catalogue(network, pass_, catalogue_dir)
+        if catalogued is not None:
+            return catalogued
+    from clockwatt.operations.catalogue import trace_rows
+
+    traced = trace_rows(network, pass_, training)
+    return TracedNetwork(traced.network, _frame(traced.calls), _frame(traced.operations))
+
+
+def parse_slowdown(text: str) -> float:
+    """Read `10%` or `0.1`.
+
+    Raises
+    ------
+    ClockwattError
+        If it is neither.
+    """
+    try:
+        value = float(text.removesuffix("%")) / (100 if text.endswith("%") else 1)
+    except ValueError:
+        value = -1.0
+    if not value >= 0:
+        raise ClockwattError(f"--max-slowdown {text!r}: write 10% or 0.1.")
+    return value
+
+
+def parse_shape(text: str) -> list[int]:
+    """Read `32,3,224,224`.
+
+    Raises
+    ------
+    ClockwattError
+        If it is no shape.
+    """
+    try:
+        shape = [int(size) for size in text.split(",")]
+    except ValueError:
+        shape = []
+    if not shape or min(shape) < 1:
+        raise ClockwattError(f"--input {text!r}: write the shape of the input, batch first, such as 32,3,224,224.")
+    return shape
+
+
+def print_prediction(prediction: NetworkPrediction) -> None:
+    """One line per quantity, with its interval."""
+    kind = "VIRTUAL, a modelled GPU" if prediction.virtual else prediction.gpu_name
+    table = Table(title=f"{prediction.network_id}, {prediction.pass_}, {prediction.gpu} ({kind}) at {prediction.point}")
+    for heading in ("", "expected", "low", "high"):
+        table.add_column(heading, justify="left" if not heading else "right")
+    for name, attribute, unit in (
+        ("time", "time_s", "s"),
+        ("of it: device", "device_s", "s"),
+        ("of it: host", "host_s", "s"),
+        ("energy", "energy_j", "J"),
+    ):
+        ends = sorted(
+            value
+            for end in (prediction.lower, prediction.upper)
+            if end is not None and (value := getattr(end, attribute)) is not None
+        )
+        low, high = (ends[0], ends[-1]) if len(ends) == 2 else (None, None)
+        table.add_row(name, *(quantity(value, unit) for value in (_of(prediction.expected, attribute), low, high)))
+    # energy and time end at their extremes together: their quotient has no interval of its own
+    table.add_row("mean power", quantity(prediction.expected.power_w, "W"), "", "")
+    console = Console()
+    console.print(table)
+    if not prediction.measured_point:
+        console.print("Nothing was measured at this operating point: the law of the clock speaks, from other points.")
+
+
+def print_recommendation(answer: Recommendation, *, rows: int = 20) -> None:
+    """The candidates, best first, and what is known of the regret of such choices."""
+    best = answer.best
+    virtual = " (VIRTUAL: modelled GPUs)" if best.virtual else ""
+    table = Table(title=f"{best.network_id}, {best.pass_}: least {answer.objective}{virtual}")
+    for heading in ("GPU", "point", "time", "energy", "mean power"):
+        table.add_column(heading, justify="right" if heading not in ("GPU", "point") else "left")
+    for number, candidate in enumerate(answer.candidates[:rows]):
+        expected = candidate.expected
+        style = "bold" if number == 0 else None if number < answer.allowed else "dim"
+        table.add_row(candidate.gpu, candidate.point, quantity(expected.time_s, "s"), quantity(expected.energy_j, "J"),
+                      quantity(expected.power_w, "W"), style=style)  # fmt: skip
+    console = Console()
+    console.print(table)
+    if answer.allowed < len(answer.candidates):
+        console.print(
+            f"{len(answer.candidates) - answer.allowed} of {len(answer.candidates)} are too slow (dim, last)."
+        )
+    if answer.regret is not None:
+        known = answer.regret
+        console.print(
+            f"Of {known['networks']} networks measured whole on {best.gpu} at {known['points']} operating points: such a "
+            f"choice costs {known['mean_regret']:.1%} more {answer.objective} than the best point on average; "
+            f"{known['fixed_point']} for all of them costs {known['fixed_mean_regret']:.1%} more."
+        )
+
+
+def print_json(answer: NetworkPrediction | Recommendation) -> None:
+    """The answer as one JSON document."""
+    print(json.dumps(answer.to_dict(), indent=2))
+
+
+def quantity(value: float | None, unit: str) -> str:
+    """A value to three digits with an SI prefix; a dash where it is unknown."""
+    if value is None:
+        return "–"
+    scale, prefix = next(((scale, prefix) for scale, prefix in _PREFIXES if abs(value) >= scale), _PREFIXES[-1])
+    return f"{value / scale:.3g} {prefix}{unit}"
+
+
+def _of(composition: Composition, attribute: str) -> float | None:
+    value: float | None = getattr(composition, attribute)
+    return value
+
+
+def _from_catalogue(network: NetworkConfig, pass_: Pass, catalogue_dir: Path) -> TracedNetwork | None:
+    def chosen(name: str, schema: Any) -> Any:
+        table = files.read_table(catalogue_dir / name, schema)
+        return table.filter(pc.and_(pc.equal(table["network_id"], network.network_id), pc.equal(table["pass"], pass_)))
+
+    found = chosen("networks.parquet", NETWORK_SCHEMA).to_pylist()
+    if not found:
+        return None
+    calls = chosen("calls.parquet", CALL_SCHEMA).sort_by("position").to_pandas()
+    operations = files.read_table(catalogue_dir / "operations.parquet", OPERATION_SCHEMA).to_pandas()
+    mine = operations["operation_id"].isin(calls["operation_id"]) & (operations["pass"] == pass_)
+    return TracedNetwork(records.row_of(NetworkRow, found[0]), calls, operations[mine].reset_index(drop=True))
+
+
+def _frame(rows: list[Any]) -> pd.DataFrame:
+    """Rows as a frame with the columns' names."""
+    names = [entry.name for entry in dataclasses.fields(rows[0])]
+    return pd.DataFrame({column_name(name): [getattr(row, name) for row in rows] for name in names})
