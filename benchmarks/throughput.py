@@ -62,9 +62,12 @@ def main() -> None:
 def timed(name: str, arguments: list[str], end: float) -> None:
     """Run a stage until it ends or its time is over; SIGTERM lets it close its files."""
     start = time.monotonic()
+    if start >= end:
+        print(f"{name}: no time left, run the same command again", flush=True)
+        return
     process = subprocess.Popen([sys.executable, "-m", "clockwatt", *arguments])
     try:
-        status = process.wait(max(1.0, end - start))
+        status = process.wait(end - start)
     except subprocess.TimeoutExpired:
         process.send_signal(signal.SIGTERM)
         status = process.wait()

@@ -15,8 +15,8 @@ from clockwatt.measure.statistics import Estimate, mean_estimate, median_estimat
 from clockwatt.measure.stopping import PrecisionRule
 from clockwatt.records import FAILED, OUT_OF_MEMORY, MeasurementRow, TelemetryRow
 
-_QUEUED_CALLS = 64
-"""Calls in a queued block at first; halved until all fit into the launch queue before the first one runs."""
+_QUEUED_MAX_CALLS = 64
+"""Most calls in a queued block; halved until all fit into the launch queue before the first one runs."""
 _QUEUED_BLOCK_S = 0.01
 _QUEUED_BUDGET_S = 0.2
 _FORWARD_BUDGET_S = 0.08
@@ -110,13 +110,11 @@ def _measure_device_work(
 
 def _queued_blocks(bench: Bench, workload: Workload, *, forward: bool = False) -> list[QueuedBlock]:
     """Queued blocks until their budget is spent; none if even a single call cannot be queued."""
-    calls = _QUEUED_CALLS
-    while (block := bench.queued_block(workload, calls, forward=forward)) is None:
-        if calls == 1:
-            return []
-        calls //= 2
+    trial = bench.queued_block(workload, 1, forward=forward)
+    if trial is None:
+        return []
     # a long call needs no long block, and a short block has a short wait before it
-    calls = max(1, min(calls, round(_QUEUED_BLOCK_S / max(block.host_s, block.device_s))))
+    calls = max(1, min(_QUEUED_MAX_CALLS, round(_QUEUED_BLOCK_S / max(trial.host_s, trial.device_s))))
     budget_s = _FORWARD_BUDGET_S if forward else _QUEUED_BUDGET_S
     blocks: list[QueuedBlock] = []
     begun_ns = bench.now_ns()
