@@ -24,14 +24,19 @@ def operation(
 
 def write_catalogue(folder: Path, operations: list[OperationRow]) -> None:
     calls = [
-        CallRow(network_id=NETWORK, pass_=row.pass_, position=i, phase="forward", operation_id=row.operation_id, module_path="",
-                tensors_in=[i], tensors_out=[i + 1])
+        CallRow(
+            network_id=NETWORK, pass_=row.pass_, position=i, phase="forward", operation_id=row.operation_id,
+            module_path="", tensors_in=[i], tensors_out=[i + 1],
+        )
         for pass_ in ("inference", "training")
         for i, row in enumerate(row for row in operations if row.pass_ == pass_)
     ]  # fmt: skip
     networks = [
-        NetworkRow(network_id=NETWORK, network="toy", input_shape=[8, 64], dtype="float32", pass_=pass_, calls=len(calls) // 2,
-                   module_calls=3, backward_nodes=4 if pass_ == "training" else 0, parameters=10, parameter_bytes=40, optimizer=None)
+        NetworkRow(
+            network_id=NETWORK, network="toy", input_shape=[8, 64], dtype="float32", pass_=pass_, calls=len(calls) // 2,
+            module_calls=3, backward_nodes=4 if pass_ == "training" else 0, parameters=10, parameter_bytes=40,
+            optimizer=None,
+        )
         for pass_ in ("inference", "training")
     ]  # fmt: skip
     files.write_table(records.table_of(operations, OPERATION_SCHEMA), folder / "operations.parquet")

@@ -1,0 +1,143 @@
+"""The command line as a process: one message, a non-zero exit, no traceback."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import yaml
+
+from support.handmade import operation, write_catalogue
+
+CAMPAIGN = {
+    "campaign": "test",
+    "gpus": {"a30": {"device": "virtual:a30", "clocks_mhz": [900]}},
+    "networks": [{"name": "toy", "input": [8, 64]}],
+    "passes": ["inference"],
+}
+
+
+def clockwatt(*arguments: str | Path, folder: Path, **environment: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "clockwatt", *map(str, arguments)],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        check=False,
+        env=os.environ | environment,
+        timeout=120,
+    )
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "config.yaml").write_text(yaml.safe_dump(CAMPAIGN))
+    write_catalogue(tmp_path / "catalogue", [operation(10**n) for n in range(2, 7)])
+    return tmp_path
+
+
+def measure_arguments(gpu: str = "a30", point: str = "sm900", **changes: str) -> list[str]:
+    given = {"--config": "config.yaml", "--catalogue-dir": "catalogue", "--store-dir": "store", "--output": "1.parquet"}
+    options = [word for pair in (given | changes).items() for word in pair]
+    return ["measure", *options, "--gpu", gpu, "--point", point]
+
+
+def measure(folder: Path, gpu: str = "a30", point: str = "sm900", **changes: str) -> subprocess.CompletedProcess[str]:
+    return clockwatt(*measure_arguments(gpu, point, **changes), folder=folder)
+
+
+def assert_told(done: subprocess.CompletedProcess[str], *words: str) -> None:
+    assert done.returncode == 1
+    assert "Traceback" not in done.stderr
+    message = done.stderr.splitlines()[-1]
+    assert message.startswith("clockwatt: ")
+    for word in words:
+        assert word in message
+
+
+def test_a_shard_is_measured(folder: Path) -> None:
+    done = measure(folder)
+    assert done.returncode == 0, done.stderr
+    assert (folder / "1.parquet").exists()
+    assert (folder / "telemetry-1.parquet").exists()
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"gpu": "v100"}, ["no GPU is labelled 'v100'", "a30"]),
+        ({"point": "fast"}, ["'fast' is no operating point"]),
+        ({"point": "sm1440"}, ["--point sm1440", "it has sm900", "gpus.a30.clocks_mhz"]),
+        ({"--shard": "3/2"}, ["--shard '3/2'", "K/N"]),
+        ({"--config": "none.yaml"}, ["none.yaml: no such file"]),
+        ({"--catalogue-dir": "none"}, ["none/operations.parquet: no such file", "Run the stage"]),
+    ],
+)
+def test_bad_input_is_one_message(folder: Path, changes: dict[str, str], words: list[str]) -> None:
+    assert_told(measure(folder, **changes), *words)
+
+
+def test_a_damaged_catalogue_is_one_message(folder: Path) -> None:
+    (folder / "catalogue" / "operations.parquet").write_bytes(b"PAR1")
+    assert_told(measure(folder), "operations.parquet: not a readable Parquet file")
+
+
+def test_a_foreign_file_is_one_message(folder: Path) -> None:
+    (folder / "catalogue" / "operations.parquet").write_bytes((folder / "catalogue" / "calls.parquet").read_bytes())
+    assert_told(measure(folder), "holds no operation rows")
+
+
+def test_no_gpu_is_one_message(folder: Path) -> None:
+    real = CAMPAIGN | {"gpus": {"a30": {"device": "NVIDIA A30", "clocks_mhz": "default"}}}
+    (folder / "config.yaml").write_text(yaml.safe_dump(real))
+    assert_told(measure(folder, point="default"), "NVIDIA")
+
+
+def test_a_clock_that_the_gpu_lacks_is_one_message(folder: Path) -> None:
+    odd = CAMPAIGN | {"gpus": {"a30": {"device": "virtual:a30", "clocks_mhz": [901]}}}
+    (folder / "config.yaml").write_text(yaml.safe_dump(odd))
+    assert_told(measure(folder, point="sm901"), "901 MHz is not supported", "900")
+
+
+def test_an_unwritable_result_is_one_message(folder: Path) -> None:
+    (folder / "blocked").write_text("a file, not a folder")
+    assert_told(measure(folder, **{"--output": "blocked/1.parquet"}), "blocked/1.parquet: cannot be written")
+    assert (folder / "store" / "a30" / "sm900" / "rows").is_dir()  # what was measured is kept
+    again = measure(folder)
+    assert "5 of 5 already in the store" in again.stderr
+
+
+def test_a_terminated_shard_keeps_what_it_finished(folder: Path) -> None:
+    write_catalogue(folder / "catalogue", [operation(1000 + n) for n in range(3000)])
+    process = subprocess.Popen(
+        [sys.executable, "-m", "clockwatt", *measure_arguments()], cwd=folder, stderr=subprocess.PIPE, text=True
+    )
+    rows = folder / "store" / "a30" / "sm900" / "rows"
+    while process.poll() is None and not list(rows.glob("*.parquet")):
+        time.sleep(0.05)
+    process.send_signal(signal.SIGTERM)
+    _, said = process.communicate(timeout=60)
+    assert process.returncode == 128 + signal.SIGTERM
+    assert "Traceback" not in said
+    assert not (folder / "1.parquet").exists()
+    assert len(list(rows.glob("*.parquet"))) == 1  # merged on the way out
+
+
+def test_help_says_what_each_command_is_for(folder: Path) -> None:
+    shown = clockwatt("--help", folder=folder, COLUMNS="120").stdout
+    for command in (
+        "doctor",
+        "plan",
+        "catalogue",
+        "calibrate",
+        "measure",
+        "dataset",
+        "fit",
+        "figures",
+        "predict",
+        "recommend",
+    ):
+        assert command in shown
