@@ -104,7 +104,7 @@ def test_a_clock_that_the_gpu_lacks_is_one_message(folder: Path) -> None:
 
 def test_an_unwritable_result_is_one_message(folder: Path) -> None:
     (folder / "blocked").write_text("a file, not a folder")
-    assert_told(measure(folder, **{"--output": "blocked/1.parquet"}), "blocked/1.parquet: cannot be written")
+    assert_told(measure(folder, **{"--output": "blocked/1.parquet"}), "blocked/telemetry-1.parquet: cannot be written")
     assert (folder / "store" / "a30" / "sm900" / "rows").is_dir()  # what was measured is kept
     again = measure(folder)
     assert "5 of 5 already in the store" in again.stderr
