@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 
 import clockwatt
 from clockwatt import files
-from clockwatt.config import CampaignConfig
+from clockwatt.config import CampaignConfig, OperatingPoint
 from clockwatt.dataset.schema import OPERATIONS_FILE
 from clockwatt.errors import DataFileError
 from clockwatt.gpu.specs import GpuSpec, find_spec
@@ -154,7 +154,7 @@ def _description(config: CampaignConfig, gpu: str, samples: Samples, costs: dict
     idle = samples.rows.groupby("point")["power_idle_w"].median()
     points = {
         str(point): costs.get(str(point), PointCosts()).or_idle_power(None if pd.isna(power) else float(power))
-        for point, power in idle.items()
+        for point, power in sorted(idle.items(), key=lambda item: _settings(str(item[0])))
     }
     return GpuDescription(
         gpu=gpu,
@@ -165,6 +165,12 @@ def _description(config: CampaignConfig, gpu: str, samples: Samples, costs: dict
         points=points,
         clockwatt_version=clockwatt.__version__,
     )
+
+
+def _settings(point: str) -> tuple[int, int, int]:
+    """Operating points by their settings, the default first."""
+    parsed = OperatingPoint.parse(point)
+    return parsed.sm_clock_mhz or 0, parsed.memory_clock_mhz or 0, parsed.power_limit_w or 0
 
 
 def _problem(samples: Samples, pass_: str, spec: GpuSpec) -> _Problem | None:
@@ -228,7 +234,8 @@ def _workless_host_s(samples: Samples, pass_: str, points: dict[str, PointCosts]
     rows = samples.rows
     rows = rows[(rows["pass"] == pass_) & ~rows["device_work"].astype(bool) & rows["time_host_s"].notna()]
     if rows.empty:
-        calibrated = [costs.per_call_inference_s for costs in points.values() if costs.per_call_inference_s is not None]
+        of_calls = [costs.per_call_s(pass_) for costs in points.values()]
+        calibrated = [cost for cost in of_calls if cost is not None]
         return {ANY_CLASS: float(np.median(calibrated))} if calibrated else {}
     operations = samples.operations[samples.operations["pass"] == pass_].set_index("operation_id")
     classes = rows["operation_id"].map(operations[OPERATION_CLASS])

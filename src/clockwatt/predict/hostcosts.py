@@ -37,6 +37,10 @@ class PointCosts:
     per_module_s: float | None = None
     per_backward_node_s: float | None = None
 
+    def per_call_s(self, pass_: str) -> float | None:
+        """Host time to issue one call in a pass."""
+        return self.per_call_training_s if pass_ == TRAINING else self.per_call_inference_s
+
     def or_idle_power(self, power_idle_w: float | None) -> Self:
         """The same, with this idle power where the calibration has none."""
         return self if self.power_idle_w is not None else replace(self, power_idle_w=power_idle_w)

@@ -1,0 +1,135 @@
+import pyarrow.parquet as pq
+import pytest
+
+from clockwatt import files, layout, records
+from clockwatt.dataset import schema
+from clockwatt.dataset.build import build_dataset
+from clockwatt.errors import DataFileError
+from clockwatt.records import MeasurementRow
+from support import synthetic
+
+
+@pytest.fixture
+def made(tmp_path):
+    return synthetic.write_campaign(tmp_path, synthetic.campaign(networks=2))
+
+
+def build(made):
+    build_dataset(made.config, made.measurements, made.catalogue, made.dataset)
+    return (
+        files.read_table(made.dataset / "operations.parquet", schema.OPERATIONS_SCHEMA).to_pandas(),
+        synthetic.read_json(made.dataset / "quality.json"),
+    )
+
+
+def change(made, path, edit):
+    """Rewrite a file of measurements with `edit` done to its rows."""
+    table = files.read_table(made.measurements / path, records.MEASUREMENT_SCHEMA)
+    rows = [records.row_of(MeasurementRow, values | {"pass_": values["pass"]}) for values in table.to_pylist()]
+    synthetic.write_rows(made, edit(rows), path)
+
+
+def test_every_row_is_in_the_dataset_and_knows_its_operation(made):
+    operations, quality = build(made)
+    measured = sum(
+        pq.read_metadata(made.measurements / path).num_rows for path in layout.measurement_files(made.config)
+    )
+    joined = sum(
+        pq.read_metadata(made.dataset / name).num_rows
+        for name in ("operations.parquet", "networks.parquet", "anchors.parquet")
+    )
+    assert quality["rows"] == joined == measured
+    assert quality["virtual_rows"] == measured
+    assert operations["spec"].notna().all()
+    assert set(operations["operation_kind"]) == {"compute", "view"}
+    assert (operations["anchor_time_factor"] == 1).all()
+    assert all(point["missing_operations"]["count"] == 0 for point in quality["points"])
+    calibration = files.read_table(made.dataset / "calibration.parquet", records.CALIBRATION_SCHEMA)
+    assert set(calibration["gpu"].to_pylist()) == {"a30", "v100"}
+
+
+def test_one_row_group_for_each_file_so_that_memory_stays_flat(made):
+    build(made)
+    assert pq.read_metadata(made.dataset / "operations.parquet").num_row_groups == 4
+
+
+def test_what_failed_what_is_missing_and_what_has_left_the_catalogue_is_counted(made):
+    path = layout.operations_file("a30", "sm900", 1)
+
+    def edit(rows):
+        operations = [row for row in rows if row.kind == records.OPERATION]
+        operations[0].status, operations[0].error = records.OUT_OF_MEMORY, "needs 30 GB"
+        operations[1].subject_id = "gone"
+        return operations[:-1]
+
+    change(made, path, edit)
+    operations, quality = build(made)
+    (point,) = [point for point in quality["points"] if (point["gpu"], point["point"]) == ("a30", "sm900")]
+    assert point["by_status"]["out_of_memory"] == 1
+    assert point["failures"][0]["error"] == "needs 30 GB"
+    assert point["missing_operations"]["count"] == 2
+    assert point["by_flag"] == {"not_in_catalogue": 1}
+    gone = operations[operations["subject_id"] == "gone"]
+    assert len(gone) == 1
+    assert gone["spec"].isna().all()
+
+
+def test_own_flags_are_kept_beside_derived_ones(made):
+    path = layout.operations_file("a30", "sm900", 1)
+
+    def edit(rows):
+        row = next(row for row in rows if row.kind == records.OPERATION)
+        row.flags, row.throttle_reasons = ["not_stationary"], ["sw_power_cap", "hw_thermal_slowdown"]
+        return rows
+
+    change(made, path, edit)
+    operations, _ = build(made)
+    flagged = [list(flags) for flags in operations["flags"] if len(flags)]
+    assert flagged == [["hardware_throttled", "not_stationary", "power_capped"]]
+
+
+def test_a_card_that_differs_is_flagged(made):
+    path = layout.operations_file("a30", "sm900", 1)
+
+    def edit(rows):
+        second = [
+            records.row_of(MeasurementRow, {**{k: getattr(row, k) for k in row.__slots__}, "pass": row.pass_})
+            for row in rows
+        ]
+        for row in second:
+            row.gpu_uuid, row.session_id, row.repetition = "GPU-other", "other", 1
+            row.time_device_s *= 1.2
+        return rows + second
+
+    change(made, path, edit)
+    operations, quality = build(made)
+    (point,) = [point for point in quality["points"] if (point["gpu"], point["point"]) == ("a30", "sm900")]
+    factors = {uuid: card["time"] for uuid, card in point["cards"].items()}
+    assert factors == pytest.approx({"GPU-a30": 1 / 1.1, "GPU-other": 1.2 / 1.1}, rel=1e-3)
+    other = operations[operations["gpu_uuid"] == "GPU-other"]
+    assert all("card_differs" in flags for flags in other["flags"])
+    assert other["anchor_time_factor"].to_numpy() == pytest.approx(1.2 / 1.1, rel=1e-3)
+
+
+@pytest.mark.parametrize("content", [b"", b"PAR1 not really", None])
+def test_damaged_or_missing_measurements_are_named(made, content):
+    path = made.measurements / layout.operations_file("a30", "sm1200", 1)
+    path.unlink() if content is None else path.write_bytes(content)
+    with pytest.raises(DataFileError, match=str(path)):
+        build(made)
+    assert not (made.dataset / "operations.parquet").exists()
+    assert not list(made.dataset.glob(".*"))
+
+
+def test_foreign_parquet_is_named(made):
+    path = made.measurements / layout.operations_file("a30", "sm1200", 1)
+    path.write_bytes((made.catalogue / "calls.parquet").read_bytes())
+    with pytest.raises(DataFileError, match="holds no measurement rows"):
+        build(made)
+
+
+def test_file_in_the_wrong_folder_is_refused(made):
+    wrong = made.measurements / layout.operations_file("a30", "sm1200", 1)
+    wrong.write_bytes((made.measurements / layout.operations_file("a30", "sm900", 1)).read_bytes())
+    with pytest.raises(DataFileError, match="'sm900', not 'sm1200'"):
+        build(made)

@@ -1,0 +1,63 @@
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from clockwatt.config import OperatingPoint
+from clockwatt.predict.clocklaw import evaluate_law, fit_law, power_terms, time_terms
+from clockwatt.predict.interpolate import interpolate, neighbours
+from clockwatt.predict.predictors import TARGETS
+
+CLOCKS = np.array([600.0, 900.0, 1200.0, 1440.0])
+COEFFICIENTS = st.one_of(st.just(0.0), st.floats(1e-3, 1e3))
+
+
+@given(a=st.floats(1e-3, 1e3), b=COEFFICIENTS)
+def test_time_law_is_found_again(a, b):
+    truth = np.array([[a, b]])
+    values = evaluate_law(truth, time_terms(CLOCKS))
+    found = evaluate_law(fit_law(time_terms(CLOCKS), values), time_terms(np.array([750.0])))
+    np.testing.assert_allclose(found, evaluate_law(truth, time_terms(np.array([750.0]))), rtol=1e-6)
+
+
+@given(p0=st.floats(1, 100), c1=st.floats(0, 0.2), c3=st.floats(0, 1e-7))
+def test_power_law_is_found_again(p0, c1, c3):
+    truth = np.array([[p0, c1, c3]])
+    values = evaluate_law(truth, power_terms(CLOCKS))
+    found = evaluate_law(fit_law(power_terms(CLOCKS), values), power_terms(np.array([1000.0])))
+    np.testing.assert_allclose(found, evaluate_law(truth, power_terms(np.array([1000.0]))), rtol=1e-5)
+
+
+@given(st.lists(st.floats(0.1, 10), min_size=4, max_size=4))
+def test_coefficients_are_never_negative(values):
+    for terms in (time_terms(CLOCKS), power_terms(CLOCKS)):
+        assert (fit_law(terms, np.array([values])) >= 0).all()
+
+
+def test_time_that_rises_with_the_clock_is_taken_as_constant():
+    laws = fit_law(time_terms(CLOCKS), np.array([[1.0, 1.1, 1.2, 1.3]]))
+    assert laws[0, 0] == 0
+    assert 1.0 < laws[0, 1] < 1.3
+
+
+def test_too_few_clocks_are_refused():
+    with pytest.raises(ValueError, match="3 coefficients"):
+        fit_law(power_terms(CLOCKS[:2]), np.ones((1, 2)))
+
+
+def test_costs_between_clocks_follow_the_laws():
+    def at(clock):
+        time, dynamic = 1 / clock + 1e-4, 2e-8 * clock**3
+        values = {"time_device_s": time, "time_host_s": 1e-5, "time_eager_s": time}
+        values |= {"energy_dynamic_j": dynamic * time, "power_w": 30 + dynamic}
+        return pd.DataFrame(values, index=["x"])[list(TARGETS)]
+
+    found = interpolate({clock: at(clock) for clock in CLOCKS}, 1000.0)
+    np.testing.assert_allclose(found.to_numpy(float), at(1000.0).to_numpy(float), rtol=1e-6)
+
+
+def test_neighbours_differ_in_the_clock_alone():
+    measured = ["default", "sm900", "sm1200", "sm1200-pl150", "pl150"]
+    assert neighbours(OperatingPoint(1000), measured) == ["sm900", "sm1200"]
+    assert neighbours(OperatingPoint(1000, None, 150), measured) == ["sm1200-pl150"]

@@ -1,0 +1,85 @@
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from clockwatt.predict.hostcosts import PointCosts
+from clockwatt.predict.network import compose, pipeline_ends
+from clockwatt.records import ACCUMULATION, FORWARD, INFERENCE, OPTIMIZER, TRAINING, NetworkRow
+
+TIMES = st.lists(st.tuples(st.floats(0, 1), st.floats(0, 1)), min_size=1, max_size=20)
+
+
+def network(pass_=INFERENCE, modules=0, nodes=0):
+    return NetworkRow(
+        network_id="n", network="n", input_shape=[1], dtype="float32", pass_=pass_, calls=1, module_calls=modules,
+        backward_nodes=nodes, parameters=0, parameter_bytes=0, optimizer=None,
+    )  # fmt: skip
+
+
+def costs(*rows):
+    """Rows of (device, host) time; each call draws 10 W above idle on the device."""
+    device, host = np.array(rows, dtype=float).T
+    eager = np.maximum(device, host)
+    return pd.DataFrame(
+        {"time_device_s": device, "time_host_s": host, "time_eager_s": eager, "energy_dynamic_j": 10 * device,
+         "energy_j": 10 * device + 30 * eager},
+        index=[str(number) for number in range(len(rows))],
+    )  # fmt: skip
+
+
+def calls(*ids, phase=FORWARD):
+    return pd.DataFrame({"operation_id": list(ids), "phase": phase})
+
+
+@given(TIMES)
+def test_device_waits_for_the_host_and_for_itself(times):
+    host, device = np.array(times).T
+    issued = np.cumsum(host)
+    end, expected = 0.0, []
+    for at, takes in zip(issued, device, strict=True):
+        end = max(end, at) + takes
+        expected.append(end)
+    np.testing.assert_allclose(pipeline_ends(issued, device), expected, rtol=1e-9, atol=1e-12)
+
+
+@given(TIMES)
+def test_passes_back_to_back_tend_to_the_slower_of_host_and_device(times):
+    host, device = np.array(times).T
+    passes = 400
+    ends = pipeline_ends(np.cumsum(np.tile(host, passes)), np.tile(device, passes))
+    composed = compose(
+        calls(*map(str, range(len(times)))), network(), costs(*zip(device, host, strict=True)), PointCosts()
+    )
+    assert ends[-1] / passes == pytest.approx(composed.time_s, rel=0.05, abs=1e-6)
+    assert composed.time_s <= composed.latency_s * (1 + 1e-9)
+
+
+def test_energy_is_dynamic_energy_and_idle_power_over_the_time():
+    composed = compose(calls("0", "0", "1"), network(), costs((2.0, 1.0), (0.0, 0.5)), PointCosts(power_idle_w=30.0))
+    assert composed.time_s == composed.device_s == 4.0
+    assert composed.energy_j == pytest.approx(40 + 30 * 4)
+    assert composed.power_w == pytest.approx(40)
+
+
+def test_modules_and_backward_nodes_cost_host_time():
+    point = PointCosts(per_module_s=0.1, per_backward_node_s=0.2)
+    composed = compose(calls("0"), network(TRAINING, modules=3, nodes=4), costs((0.5, 1.0)), point)
+    assert composed.host_s == pytest.approx(1.0 + 0.3 + 0.8)
+    assert composed.time_s == composed.host_s
+    assert composed.latency_s is None
+
+
+def test_plain_sum_leaves_gradient_accumulation_out_and_the_pipeline_does_not():
+    sequence = pd.concat([calls("0"), calls("1", phase=ACCUMULATION), calls("2", phase=OPTIMIZER)])
+    composed = compose(sequence, network(TRAINING), costs((1.0, 0.5), (2.0, 0.5), (4.0, 0.5)), PointCosts())
+    assert composed.plain_time_s == 5.0
+    assert composed.device_s == 7.0
+
+
+def test_a_call_without_cost_is_counted():
+    composed = compose(calls("0", "unknown"), network(), costs((1.0, 0.5)), PointCosts())
+    assert composed.calls_without_cost == 1
+    assert not composed.complete
+    assert composed.energy_j is None

@@ -1,0 +1,180 @@
+import filecmp
+
+import pytest
+
+from clockwatt import files, layout, records
+from clockwatt.dataset.build import build_dataset
+from clockwatt.errors import DataFileError
+from clockwatt.predict.fit import CROSSVAL_SCHEMA, fit
+from clockwatt.predict.gpumodel import GpuModel
+from clockwatt.predict.predictors import TARGETS
+from clockwatt.predict.samples import read_samples
+from clockwatt.predict.validate import VALIDATION_SCHEMA, validate
+from clockwatt.records import MeasurementRow
+from support import synthetic
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    made = synthetic.write_campaign(tmp_path_factory.mktemp("campaign"), synthetic.campaign())
+    build_dataset(made.config, made.measurements, made.catalogue, made.dataset)
+    fit(made.config, made.dataset, made.predictors)
+    validate(made.config, made.dataset, made.catalogue, made.predictors, made.validation)
+    return made
+
+
+@pytest.fixture(scope="module")
+def metrics(made):
+    return synthetic.read_json(made.predictors / "metrics.json")["gpus"]
+
+
+def rebuilt(tmp_path, edit, **changes):
+    """A campaign whose first file of operations was changed by `edit`, as a dataset."""
+    made = synthetic.write_campaign(tmp_path, synthetic.campaign(clocks=[900], networks=2, **changes))
+    path = layout.operations_file("a30", "sm900", 1)
+    table = files.read_table(made.measurements / path, records.MEASUREMENT_SCHEMA)
+    rows = [records.row_of(MeasurementRow, values) for values in table.to_pylist()]
+    edit([row for row in rows if row.kind == records.OPERATION])
+    synthetic.write_rows(made, rows, path)
+    build_dataset(made.config, made.measurements, made.catalogue, made.dataset)
+    return made
+
+
+def test_roofline_predictor_beats_the_forest_on_held_out_groups(metrics):
+    for gpu in metrics.values():
+        for of_pass in gpu["passes"].values():
+            roofline, forest = (of_pass["predictors"][name]["targets"] for name in ("roofline", "forest"))
+            assert roofline["time_device_s"]["mape"] < forest["time_device_s"]["mape"] / 2
+            assert roofline["time_device_s"]["mape"] < 0.08
+            assert roofline["energy_dynamic_j"]["mape"] < 0.15
+
+
+def test_intervals_cover_held_out_groups(metrics):
+    for of_pass in metrics["a30"]["passes"].values():
+        for interval in of_pass["predictors"]["roofline"]["intervals"].values():
+            assert interval["lower"] < 1 < interval["upper"]
+            assert 0.8 <= interval["held_out_coverage"] <= 1
+
+
+def test_operations_without_device_work_are_known_and_not_learnt(made, metrics):
+    assert metrics["a30"]["not_learnt_from"] == {"no device work: known, not learnt": 18}
+    model = GpuModel.load(made.predictors / "a30")
+    operations = read_samples(made.dataset, "a30").operations
+    views = operations[(operations["pass"] == "inference") & ~operations["device_work"].astype(bool)]
+    costs = model.predict(views, "inference", "sm900", tf32=True)
+    assert (costs["time_device_s"] == 0).all()
+    assert costs["time_host_s"].to_numpy() == pytest.approx(synthetic.HOST_S["flatten"], rel=0.05)
+
+
+def test_no_group_is_in_two_folds(made):
+    rows = files.read_table(made.predictors / "crossval.parquet", CROSSVAL_SCHEMA).to_pandas()
+    assert set(rows["fold"]) == {0, 1, 2, 3}
+    assert (rows.groupby(["gpu", "pass", "operation_id"])["fold"].nunique() == 1).all()
+    assert rows["virtual"].all()
+    assert rows[[f"predicted_{name}" for name in TARGETS]].notna().all(axis=None)
+
+
+def test_networks_composed_by_the_pipeline_are_right_and_by_the_plain_sum_are_not(made):
+    report = synthetic.read_json(made.validation / "validation.json")["gpus"]
+    for gpu in report.values():
+        assert gpu["incomplete_compositions"] == 0
+        for of_pass in gpu["errors"].values():
+            assert of_pass["measured"]["time_s"]["mape"] < 0.03
+            assert of_pass["measured"]["energy_j"]["mape"] < 0.03
+            assert of_pass["predicted"]["time_s"]["mape"] < 0.08
+            assert of_pass["measured"]["plain_time_s"]["mape"] > of_pass["measured"]["time_s"]["mape"]
+    regret = report["a30"]["regret"]
+    assert {entry["objective"] for entry in regret} == {"time", "energy", "edp"}
+    assert all(entry["points"] == 3 and entry["mean_regret"] >= 0 for entry in regret)
+
+
+def test_every_network_stands_in_the_validation(made):
+    rows = files.read_table(made.validation / "networks.parquet", VALIDATION_SCHEMA).to_pandas()
+    assert len(rows) == 3 * 2 * (3 + 1) * 2  # networks, passes, points, sources
+    assert rows["virtual"].all()
+
+
+def test_model_card_says_virtual_and_what_was_left_out(made):
+    card = (made.predictors / "a30" / "model-card.md").read_text()
+    assert "Virtual" in card
+    assert "no device work: known, not learnt: 18" in card
+    assert "sm900, sm1200, sm1440" in card
+
+
+def test_same_data_and_seed_give_the_same_bytes(made, tmp_path):
+    fit(made.config, made.dataset, tmp_path)
+    validate(made.config, made.dataset, made.catalogue, tmp_path, tmp_path / "validation")
+    written = sorted(path.relative_to(tmp_path) for path in tmp_path.rglob("*.*") if "validation" not in path.parts)
+    assert len(written) == 2 + 2 * 6
+    assert filecmp.cmpfiles(tmp_path, made.predictors, map(str, written), shallow=False)[0] == list(map(str, written))
+    for name in ("networks.parquet", "validation.json"):
+        assert filecmp.cmp(tmp_path / "validation" / name, made.validation / name, shallow=False)
+
+
+def test_exclusions_are_counted_and_their_networks_still_composed(tmp_path):
+    def edit(operations):
+        operations[0].status = records.OUT_OF_MEMORY
+        operations[0].time_device_s = operations[0].time_host_s = None
+        operations[1].flags = ["interrupted"]
+        operations[2].flags = ["clock_off_target"]
+        operations[3].flags, operations[3].throttle_reasons = ["clock_off_target"], ["sw_power_cap"]
+        operations[6].power_w = None
+
+    made = rebuilt(tmp_path, edit)
+    fit(made.config, made.dataset, made.predictors)
+    validate(made.config, made.dataset, made.catalogue, made.predictors, made.validation)
+    left_out = synthetic.read_json(made.predictors / "metrics.json")["gpus"]["a30"]["not_learnt_from"]
+    assert left_out == {
+        "a time or the power could not be measured": 1,
+        "flag clock_off_target": 1,
+        "flag interrupted": 1,
+        "no device work: known, not learnt": 4,
+        "status out_of_memory": 1,
+    }
+    rows = files.read_table(made.validation / "networks.parquet", VALIDATION_SCHEMA).to_pandas()
+    assert (rows.loc[rows["source"] == "predicted", "calls_without_cost"] == 0).all()
+    assert rows.loc[rows["source"] == "measured", "calls_without_cost"].sum() >= 1
+
+
+def test_virtual_and_measured_rows_never_mix(tmp_path):
+    def edit(operations):
+        operations[0].virtual = False
+
+    made = rebuilt(tmp_path, edit)
+    with pytest.raises(DataFileError, match="never mixed"):
+        fit(made.config, made.dataset, made.predictors)
+
+
+def test_repetitions_are_merged_and_cards_levelled(tmp_path):
+    made = synthetic.write_campaign(tmp_path, synthetic.campaign(clocks=[900], networks=2))
+    path = layout.operations_file("a30", "sm900", 1)
+    table = files.read_table(made.measurements / path, records.MEASUREMENT_SCHEMA)
+    rows = [records.row_of(MeasurementRow, values) for values in table.to_pylist()]
+    slower = [records.row_of(MeasurementRow, values) for values in table.to_pylist()]
+    for row in slower:
+        row.gpu_uuid, row.session_id, row.repetition = "GPU-slow", "slow", 1
+        row.time_device_s *= 1.3
+    synthetic.write_rows(made, rows + slower, path)
+    build_dataset(made.config, made.measurements, made.catalogue, made.dataset)
+    samples = read_samples(made.dataset, "a30")
+    assert samples.measurements == 2 * len(samples.rows)
+    merged = samples.rows.set_index(["operation_id", "pass"])["time_device_s"]
+    for row in (row for row in rows if row.kind == records.OPERATION and row.time_device_s):
+        assert merged[row.subject_id, row.pass_] == pytest.approx(1.15 * row.time_device_s, rel=1e-6)
+
+
+def test_a_pass_without_usable_rows_is_said_and_skipped(tmp_path, capsys):
+    def edit(operations):
+        for row in operations:
+            if row.pass_ == records.TRAINING:
+                row.status = records.FAILED
+
+    made = rebuilt(tmp_path, edit, passes=["inference", "training"])
+    fit(made.config, made.dataset, made.predictors)
+    assert "a30: nothing to learn from in training" in capsys.readouterr().err
+    assert list(GpuModel.load(made.predictors / "a30").description.passes) == ["inference"]
+
+
+def test_missing_dataset_is_named(made, tmp_path):
+    with pytest.raises(DataFileError, match=r"operations\.parquet: no such file"):
+        fit(made.config, tmp_path, tmp_path / "out")

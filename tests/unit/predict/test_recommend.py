@@ -1,0 +1,123 @@
+import dataclasses
+import math
+
+import pytest
+
+from clockwatt import files, records
+from clockwatt.dataset.build import build_dataset
+from clockwatt.errors import DataFileError
+from clockwatt.predict.backtest import objective_of
+from clockwatt.predict.fit import fit
+from clockwatt.predict.gpumodel import GpuModel, NotPredictableError
+from clockwatt.predict.recommend import TracedNetwork, load_models, predict_network, recommend
+from clockwatt.predict.validate import validate
+from clockwatt.records import NetworkRow
+from support import synthetic
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    made = synthetic.write_campaign(tmp_path_factory.mktemp("campaign"), synthetic.campaign())
+    build_dataset(made.config, made.measurements, made.catalogue, made.dataset)
+    fit(made.config, made.dataset, made.predictors)
+    validate(made.config, made.dataset, made.catalogue, made.predictors, made.validation)
+    return made
+
+
+@pytest.fixture(scope="module")
+def models(made):
+    return load_models(made.predictors)
+
+
+def traced(made, pass_="inference"):
+    rows = files.read_table(made.catalogue / "networks.parquet", records.NETWORK_SCHEMA).to_pylist()
+    network = records.row_of(NetworkRow, [row for row in rows if row["pass"] == pass_][-1])
+    calls = files.read_table(made.catalogue / "calls.parquet", records.CALL_SCHEMA).to_pandas()
+    calls = calls[(calls["network_id"] == network.network_id) & (calls["pass"] == pass_)]
+    operations = files.read_table(made.catalogue / "operations.parquet", records.OPERATION_SCHEMA).to_pandas()
+    used = operations["operation_id"].isin(calls["operation_id"]) & (operations["pass"] == pass_)
+    return TracedNetwork(network, calls, operations[used])
+
+
+@pytest.mark.parametrize("pass_", ["inference", "training"])
+def test_a_network_is_predicted_with_an_interval_around_what_was_measured(made, models, pass_):
+    prediction = predict_network(models["a30"], traced(made, pass_), "sm1200")
+    whole = files.read_table(
+        made.measurements / "a30/sm1200/networks-1.parquet", records.MEASUREMENT_SCHEMA
+    ).to_pylist()
+    (measured,) = [row for row in whole if (row["subject_id"], row["pass"]) == (prediction.network_id, pass_)]
+    assert prediction.virtual
+    assert prediction.measured_point
+    assert prediction.expected.time_s == pytest.approx(measured["time_eager_s"], rel=0.08)
+    assert prediction.lower.time_s < measured["time_eager_s"] < prediction.upper.time_s
+    assert prediction.lower.energy_j < measured["energy_j"] < prediction.upper.energy_j
+    assert prediction.to_dict()["pass"] == pass_
+
+
+def test_a_clock_between_the_measured_ones_lies_between_them(made, models):
+    network = traced(made)
+    low, between, high = (predict_network(models["a30"], network, point) for point in ("sm900", "sm1050", "sm1200"))
+    assert not between.measured_point
+    assert low.expected.device_s > between.expected.device_s > high.expected.device_s
+    assert low.expected.energy_dynamic_j < between.expected.energy_dynamic_j < high.expected.energy_dynamic_j
+
+
+@pytest.mark.parametrize("objective", ["time", "energy", "edp"])
+def test_the_best_candidate_is_recommended_with_its_regret(made, models, objective):
+    found = recommend(models, traced(made), objective=objective, validation_dir=made.validation)
+    values = [objective_of(objective, one.expected.time_s, one.expected.energy_j) for one in found.candidates]
+    assert len(values) == 4
+    assert values == sorted(values)
+    assert found.best is found.candidates[0]
+    if found.best.gpu == "a30":
+        assert found.regret["objective"] == objective
+        assert found.regret["fixed_mean_regret"] >= 0
+
+
+def test_what_is_too_slow_comes_last(made, models):
+    network = traced(made)
+    fastest = min(one.expected.time_s for one in recommend(models, network, objective="time").candidates)
+    strict = recommend(models, network, objective="energy", max_slowdown=0.0)
+    assert strict.best.expected.time_s == fastest
+    assert 1 <= strict.allowed < len(strict.candidates)
+    free = recommend(models, network, objective="energy", max_slowdown=math.inf)
+    assert free.allowed == len(free.candidates)
+    assert free.best.expected.energy_j <= strict.best.expected.energy_j
+
+
+def test_regret_is_unknown_without_a_validation(made, models, tmp_path):
+    assert recommend(models, traced(made)).regret is None
+    assert recommend(models, traced(made), validation_dir=tmp_path).regret is None
+    (tmp_path / "validation.json").write_text("[]")
+    with pytest.raises(DataFileError, match=r"validation\.json"):
+        recommend(models, traced(made), validation_dir=tmp_path)
+
+
+def test_virtual_and_measured_gpus_are_not_compared(made, models):
+    real = GpuModel(models["v100"].folder, dataclasses.replace(models["v100"].description, virtual=False))
+    with pytest.raises(NotPredictableError, match="virtual and measured"):
+        recommend({"a30": models["a30"], "v100": real}, traced(made))
+
+
+def test_a_pass_that_was_not_fitted_is_refused(made, models):
+    description = dataclasses.replace(models["a30"].description, passes={})
+    with pytest.raises(NotPredictableError, match="nothing was fitted for inference"):
+        predict_network(GpuModel(models["a30"].folder, description), traced(made), "sm900")
+
+
+def test_folder_without_predictors_is_named(tmp_path):
+    with pytest.raises(DataFileError, match=str(tmp_path)):
+        load_models(tmp_path)
+
+
+@pytest.mark.parametrize("content", ["", "[]", "{}", '{"gpu": "a30"}'])
+def test_damaged_description_is_named(tmp_path, content):
+    (tmp_path / "a30").mkdir()
+    (tmp_path / "a30" / "description.json").write_text(content)
+    with pytest.raises(DataFileError, match=r"description\.json"):
+        load_models(tmp_path)
+
+
+def test_unknown_objective():
+    with pytest.raises(ValueError, match="choose time, energy, edp"):
+        objective_of("money", 1.0, 1.0)
