@@ -4,9 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from clockwatt.gpu.installed import InstalledGpu
+from clockwatt.gpu.installed import InstalledGpu, installed_gpus
 from clockwatt.gpu.interface import GpuError
-from clockwatt.gpu.nvml import installed_gpus
 
 
 def _found() -> list[InstalledGpu]:
