@@ -1,14 +1,14 @@
 """How long the catalogue of all torchvision classification networks takes, and how much memory.
 
-    python benchmarks/catalogue.py [--workers N]
+    python benchmarks/catalogue.py
 
-Traces every network at batch 32 in both passes into a temporary folder, in processes of its own, and prints wall time
-(import of PyTorch included), the peak of the resident memory summed over these processes, and what the catalogue holds.
+Traces every network at batch 32 in both passes into a temporary folder, in a process of its own, and prints wall time
+(import of PyTorch included), the peak of the resident memory summed over it and its children, and what the catalogue
+holds.
 """
 
 from __future__ import annotations
 
-import argparse
 import multiprocessing
 import tempfile
 import threading
@@ -21,7 +21,7 @@ SIZE = {"inception_v3": 299}
 PERIOD_S = 0.05
 
 
-def catalogue(folder: Path, workers: int | None) -> None:
+def catalogue(folder: Path) -> None:
     import torchvision
 
     from clockwatt import config
@@ -30,7 +30,7 @@ def catalogue(folder: Path, workers: int | None) -> None:
     names = torchvision.models.list_models(module=torchvision.models)
     networks = [{"name": name, "input": [32, 3, SIZE.get(name, 224), SIZE.get(name, 224)]} for name in names]
     campaign = config.parse({"campaign": "all", "gpus": {"a30": {"device": "virtual:a30"}}, "networks": networks})
-    write_catalogue(campaign, folder, workers=workers)
+    write_catalogue(campaign, folder)
 
 
 class PeakMemory(threading.Thread):
@@ -71,13 +71,10 @@ def report(folder: Path) -> None:
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--workers", type=int, default=None)
-    workers = parser.parse_args().workers
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         started = time.monotonic()
-        process = multiprocessing.get_context("spawn").Process(target=catalogue, args=(folder, workers))
+        process = multiprocessing.get_context("spawn").Process(target=catalogue, args=(folder,))
         process.start()
         assert process.pid is not None
         memory = PeakMemory(process.pid)

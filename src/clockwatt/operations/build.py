@@ -27,10 +27,12 @@ class BuiltOperation:
         What was built.
     tensors
         The tensors that the operation takes, in the order of its spec.
+    gradients
+        The gradients that arrive at its outputs; empty where it has no backward pass.
     parameter_bytes
-        Bytes of those that are parameters or buffers of a network.
+        Bytes of the tensors that are parameters or buffers of a network.
     tensor_bytes
-        Bytes of all of them, with the gradients that arrive and, for an optimizer, gradients and state.
+        Bytes of all tensors and gradients; of an optimizer with its state.
     forward
         Calls the function once and returns what it gives.
     backward
@@ -40,30 +42,31 @@ class BuiltOperation:
     """
 
     def __init__(
-        self, operation: Operation, device: torch.device, pass_: str, tensors: list[torch.Tensor], seed: int
+        self,
+        operation: Operation,
+        device: torch.device,
+        pass_: str,
+        tensors: list[torch.Tensor],
+        gradients: list[torch.Tensor],
     ) -> None:
         self.operation = operation
         self.device = device
         self.pass_ = pass_
         self.tensors = tensors
+        self.gradients = gradients
+        given = sum(spec.bytes for spec in operation.tensors)
         self.parameter_bytes = sum(spec.bytes for spec in operation.tensors if spec.parameter)
-        self.tensor_bytes = sum(spec.bytes for spec in operation.tensors)
+        self.tensor_bytes = given + sum(gradient.numel() * gradient.element_size() for gradient in gradients)
         self.forward: Callable[[], Any]
         self.backward: Callable[[Any], tuple[torch.Tensor | None, ...]] = _no_gradients
         if operation.is_optimizer:
-            self.tensor_bytes *= 2 + optimizers.states(operation)
+            self.tensor_bytes = given * (2 + optimizers.states(operation))
             self.forward = optimizers.step(operation, tensors)
         else:
             self.forward = _forward(self)
         self.call = self.forward
-        if pass_ == TRAINING and operation.has_backward:
-            gradients = [
-                _strided(TensorSpec(output.shape, output.dtype, stride), device, "plain", _generator(device, seed + 1))
-                for output, stride in zip(operation.out, operation.grad_out, strict=True)
-                if stride is not None
-            ]
-            self.tensor_bytes += sum(gradient.numel() * gradient.element_size() for gradient in gradients)
-            self.backward = _backward(self, gradients)
+        if gradients:
+            self.backward = _backward(self)
             self.call = functools.partial(_forward_and_backward, self.forward, self.backward)
 
 
@@ -90,9 +93,9 @@ def build(
     seed
         Of the values in the tensors.
     share_inputs_with
-        Another instance of the same operation, whose tensors that are not parameters this one uses too. Then only
-        parameters lie in memory of their own: several instances called in turn find them in DRAM and activations in the
-        cache. Without it all tensors are new.
+        Another instance of the same operation in the same pass, whose gradients, and tensors that are not parameters,
+        this one uses too. Then only parameters lie in memory of their own: several instances called in turn find them
+        in DRAM and activations in the cache. Without it everything is new.
 
     Raises
     ------
@@ -102,23 +105,53 @@ def build(
         If the device has too little memory.
     """
     device = torch.device(device)
-    generator = _generator(device, seed)
+    generator = None if device.type == "meta" else torch.Generator(device).manual_seed(seed)
+    shared = share_inputs_with
+    tensors = _tensors(operation, device, generator, shared.tensors if shared else None)
+    gradients: list[torch.Tensor] = []
+    if pass_ == TRAINING:
+        for tensor, spec in zip(tensors, operation.tensors, strict=True):
+            tensor.requires_grad_(spec.grad)
+        gradients = shared.gradients if shared else _gradients(operation, device, generator)
+    return BuiltOperation(operation, device, pass_, tensors, gradients)
+
+
+def _tensors(
+    operation: Operation,
+    device: torch.device,
+    generator: torch.Generator | None,
+    shared: list[torch.Tensor] | None,
+) -> list[torch.Tensor]:
+    extents: dict[int, int] = {}
+    for spec in operation.tensors:
+        if spec.storage is not None:
+            extents[spec.storage] = max(extents.get(spec.storage, 0), spec.offset + spec.extent)
     storages: dict[int, torch.Tensor] = {}
-    tensors: list[torch.Tensor] = []
+    tensors = []
     for number, spec in enumerate(operation.tensors):
-        if share_inputs_with is not None and not spec.parameter:
-            tensors.append(share_inputs_with.tensors[number])
+        if shared is not None and not spec.parameter:
+            tensors.append(shared[number])
             continue
-        if spec.storage is None:
-            tensor = _strided(spec, device, values.role(operation, number), generator)
-        else:
-            if spec.storage not in storages:
-                storages[spec.storage] = _shared_storage(
-                    operation, spec, device, values.role(operation, number), generator
-                )
-            tensor = _view(storages[spec.storage], spec)
-        tensors.append(tensor.requires_grad_() if spec.grad and pass_ == TRAINING else tensor)
-    return BuiltOperation(operation, device, pass_, tensors, seed)
+        storage = None if spec.storage is None else storages.get(spec.storage)
+        if storage is None:
+            elements = spec.extent if spec.storage is None else extents[spec.storage]
+            storage = torch.empty(elements, dtype=dtype_of(spec.dtype), device=device)
+            values.fill(storage, spec, role=values.role(operation, number), generator=generator)
+            if spec.storage is not None:
+                storages[spec.storage] = storage
+        tensors.append(storage.as_strided(spec.shape, spec.stride, spec.offset))
+    return tensors
+
+
+def _gradients(operation: Operation, device: torch.device, generator: torch.Generator | None) -> list[torch.Tensor]:
+    arriving = zip(operation.out, operation.grad_out, strict=False)
+    specs = [TensorSpec(output.shape, output.dtype, stride) for output, stride in arriving if stride is not None]
+    gradients = []
+    for spec in specs:
+        storage = torch.empty(spec.extent, dtype=dtype_of(spec.dtype), device=device)
+        values.fill(storage, spec, role="plain", generator=generator)
+        gradients.append(storage.as_strided(spec.shape, spec.stride))
+    return gradients
 
 
 def _forward(built: BuiltOperation) -> Callable[[], Any]:
@@ -134,39 +167,30 @@ def _forward(built: BuiltOperation) -> Callable[[], Any]:
 
     def call() -> Any:
         for position, alias in aliases:
-            if isinstance(position, int):
-                args[position] = alias()
-            else:
-                kwargs[position] = alias()
+            args[position] = alias()
         result = function(*args, **kwargs)
-        if result is None:  # as of x[i] = y
-            return tuple(args[position] if isinstance(position, int) else kwargs[position] for position, _ in aliases)
-        return result
+        return tuple(args[position] for position, _ in aliases) if result is None else result  # None as of x[i] = y
 
     return call
 
 
-def _aliases(built: BuiltOperation) -> Iterator[tuple[int | str, Callable[[], torch.Tensor]]]:
-    """Arguments that the call changes and that are to be new in each call, each with what makes an alias of it."""
+def _aliases(built: BuiltOperation) -> Iterator[tuple[int, Callable[[], torch.Tensor]]]:
+    """Positions of arguments that the call changes and that are to be new in each, with what makes an alias of each."""
     operation = built.operation
     for number in operation.mutates:
-        spec, tensor = operation.tensors[number], built.tensors[number]
-        reshaped = bool(operation.out) and operation.out[0].shape != spec.shape
-        if built.pass_ != TRAINING and not reshaped:
+        tensor = built.tensors[number]
+        if built.pass_ != TRAINING and operation.out[0].shape == operation.tensors[number].shape:
             continue
-        entry = {"tensor": number}
-        places: list[int | str] = [position for position, arg in enumerate(operation.args) if arg == entry]
-        places += [name for name, arg in operation.kwargs.items() if arg == entry]
-        if not places:
-            raise OperationSpecError(f"{operation.function} changes tensor {number}, which is no argument of its own.")
-        for place in places:
-            # not a view to autograd, so that the alias of a leaf may be changed in place
-            alias = functools.partial(_unsafe_view, tensor, tensor.shape) if tensor.requires_grad else tensor.detach
-            yield place, alias
+        if {"tensor": number} not in operation.args:
+            raise OperationSpecError(f"{operation.function} changes tensor {number}, which is no positional argument.")
+        # not a view to autograd, so that the alias of a leaf may be changed in place
+        alias = functools.partial(_unsafe_view, tensor, tensor.shape) if tensor.requires_grad else tensor.detach
+        yield operation.args.index({"tensor": number}), alias
 
 
-def _backward(built: BuiltOperation, gradients: list[torch.Tensor]) -> Callable[[Any], tuple[torch.Tensor | None, ...]]:
+def _backward(built: BuiltOperation) -> Callable[[Any], tuple[torch.Tensor | None, ...]]:
     leaves = [tensor for tensor, spec in zip(built.tensors, built.operation.tensors, strict=True) if spec.grad]
+    gradients = built.gradients
     arriving = [number for number, stride in enumerate(built.operation.grad_out) if stride is not None]
 
     def backward(outputs: Any) -> tuple[torch.Tensor | None, ...]:
@@ -184,27 +208,3 @@ def _forward_and_backward(forward: Callable[[], Any], backward: Callable[[Any], 
 
 def _no_gradients(outputs: Any) -> tuple[torch.Tensor | None, ...]:  # noqa: ARG001  # as every backward
     return ()
-
-
-def _strided(spec: TensorSpec, device: torch.device, role: str, generator: torch.Generator | None) -> torch.Tensor:
-    storage = torch.empty(spec.extent, dtype=dtype_of(spec.dtype), device=device)
-    values.fill(storage, spec, role=role, generator=generator)
-    return _view(storage, spec)
-
-
-def _shared_storage(
-    operation: Operation, spec: TensorSpec, device: torch.device, role: str, generator: torch.Generator | None
-) -> torch.Tensor:
-    """A storage that holds every tensor of the operation that views it."""
-    elements = max(other.offset + other.extent for other in operation.tensors if other.storage == spec.storage)
-    storage = torch.empty(elements, dtype=dtype_of(spec.dtype), device=device)
-    values.fill(storage, spec, role=role, generator=generator)
-    return storage
-
-
-def _view(storage: torch.Tensor, spec: TensorSpec) -> torch.Tensor:
-    return storage.as_strided(spec.shape, spec.stride, spec.offset)
-
-
-def _generator(device: torch.device, seed: int) -> torch.Generator | None:
-    return None if device.type == "meta" else torch.Generator(device).manual_seed(seed)

@@ -18,7 +18,7 @@ from torch.utils.flop_counter import FlopCounterMode, conv_flop_count
 
 from clockwatt.operations import optimizers
 from clockwatt.operations.build import build
-from clockwatt.operations.meta import MetaAttention, MetaConvolutionLayout
+from clockwatt.operations.meta import MetaAttention, MetaLayouts
 from clockwatt.operations.operation import MATRIX_CLASSES, Operation
 from clockwatt.operations.tensor_spec import StridedSpec
 from clockwatt.records import TRAINING
@@ -112,8 +112,8 @@ NO_FLOPS = frozenset(
 )
 """Classes that only move data. Their backward passes may add up; that is not counted either."""
 
-_GATHERS = frozenset({"embedding", "gather", "index_select", "take", "getitem"})
-"""Classes that read of their first tensor no more than they give."""
+_GATHERS = {"embedding": 1, "gather": 0, "index_select": 0, "take": 0, "getitem": 0}
+"""Which tensor is read no further than elements are given, of classes that pick elements."""
 
 _OVERWRITES = frozenset({"zero", "fill", "copy", "setitem", "bernoulli", "normal", "uniform", "random", "exponential"})
 """Classes that in place write without reading what was there."""
@@ -156,7 +156,7 @@ def cost(operation: Operation, pass_: str) -> Cost:
         display=False, custom_mapping={torch.ops.aten.convolution_backward: _convolution_backward_flops}
     )
     work, work_back = _DeviceWork(), _DeviceWork()
-    with torch.inference_mode(mode=False), torch.set_grad_enabled(backward), MetaConvolutionLayout(), MetaAttention():
+    with torch.inference_mode(mode=False), torch.set_grad_enabled(backward), MetaLayouts(), MetaAttention():
         built = build(operation, "meta", pass_=pass_)
         with work, counter:
             outputs = built.forward()
@@ -258,7 +258,8 @@ def _read_forward(operation: Operation, written: int) -> int:
     if name in _OVERWRITES:
         return sum(given) - sum(given[number] for number in operation.mutates)
     if name in _GATHERS and given:
-        return sum(given[1:]) + min(given[0], written)
+        picked = given[_GATHERS[name]]
+        return sum(given) - picked + min(picked, written)
     return sum(given)
 
 

@@ -60,16 +60,16 @@ class GradientGraph:
         return [(call, type(node).__name__) for node, call in self._owner.items() if isinstance(node, custom)]
 
     def reachable(self, loss: torch.Tensor) -> list[Any]:
-        """Every node of the backward pass of `loss`."""
-        seen = {loss.grad_fn}
+        """Every node of the backward pass of `loss`, from the loss on."""
+        found = {loss.grad_fn: None}  # a dict keeps the order, so that a catalogue is the same each time
         pending = [loss.grad_fn]
         while pending:
             node = pending.pop()
             for source, _ in node.next_functions if node is not None else ():
-                if source is not None and source not in seen:
-                    seen.add(source)
+                if source is not None and source not in found:
+                    found[source] = None
                     pending.append(source)
-        return [node for node in seen if node is not None]
+        return [node for node in found if node is not None]
 
     def accumulations(self, nodes: Iterable[Any]) -> list[Accumulation]:
         """Gradients that are added up between calls, in the order of the backward pass.

@@ -15,10 +15,12 @@ _HALVES = (torch.float16, torch.bfloat16)
 _CHANNELS_LAST = (torch.channels_last, torch.channels_last_3d)
 
 
-class MetaConvolutionLayout(TorchDispatchMode):
-    """Lets a convolution on meta give channels_last where its input or weight is, as cuDNN and oneDNN do.
+class MetaLayouts(TorchDispatchMode):
+    """Gives the outputs of some calls on meta the strides that their kernels give them.
 
-    PyTorch leaves the layout contiguous, because the meta device does not say which backend will run.
+    A convolution's output is channels_last where its input or weight is, as in cuDNN and oneDNN; PyTorch leaves it
+    contiguous, because the meta device does not say which backend will run. The gradient of a layer norm's input is
+    contiguous; on meta it takes after the gradient that arrives.
     """
 
     def __init__(self) -> None:
@@ -27,14 +29,19 @@ class MetaConvolutionLayout(TorchDispatchMode):
     def __torch_dispatch__(
         self, func: Any, types: Sequence[type], args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
-        """Run `func`, on a convolution's output with the right strides."""
+        """Run `func`, and lay its output out anew where that is needed."""
         result = func(*args, **(kwargs or {}))
         if func is _aten.convolution.default and result.is_meta:
-            for tensor in args[:2]:
-                memory_format = suggest_memory_format(tensor)
-                if memory_format in _CHANNELS_LAST:
-                    return torch.empty_like(result, memory_format=memory_format)
+            return _convolution_output(result, *args[:2])
+        if func is _aten.native_layer_norm_backward.default and result[0] is not None and result[0].is_meta:
+            return (torch.empty_like(result[0], memory_format=torch.contiguous_format), *result[1:])
         return result
+
+
+def _convolution_output(output: torch.Tensor, x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+    formats = {suggest_memory_format(x), suggest_memory_format(weight)}
+    chosen = next((memory_format for memory_format in _CHANNELS_LAST if memory_format in formats), None)
+    return output if chosen is None else torch.empty_like(output, memory_format=chosen)
 
 
 def fused_attention(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> torch.Tensor | None:

@@ -173,6 +173,8 @@ class Operation:
             ),
             reading.flag(given, "no_grad", "spec"),
         )
+        if operation.mutates and not operation.out:
+            raise reading.SpecFaultError("mutates", "what is changed is given too, but out is empty")
         if "grad_out" in given and not operation.has_backward:
             raise reading.SpecFaultError("grad_out", "holds no gradient; leave the key out")
         return operation

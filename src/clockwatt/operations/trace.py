@@ -18,7 +18,7 @@ from clockwatt.config import NetworkConfig, TrainingConfig
 from clockwatt.operations import numerics, optimizers
 from clockwatt.operations.gradients import Accumulation
 from clockwatt.operations.intercepted import tensor_spec
-from clockwatt.operations.meta import MetaConvolutionLayout
+from clockwatt.operations.meta import MetaLayouts
 from clockwatt.operations.networks import FAULTS, Loss, NetworkError, construct, example_input, without_memory
 from clockwatt.operations.operation import Operation, OutputSpec, TensorSpec
 from clockwatt.operations.tracer import LOSS, Recorded, Tracer, UntraceableError
@@ -80,7 +80,7 @@ def trace_network(network: NetworkConfig, pass_: str, training: TrainingConfig) 
     tracer = Tracer(module, network, grad=learns)
     x = example_input(network, _META, 0)
     loss = Loss(network, _META, 0)
-    with MetaConvolutionLayout(), torch.set_grad_enabled(learns), _module_paths(tracer):
+    with MetaLayouts(), torch.set_grad_enabled(learns), _module_paths(tracer):
         outputs = _run(tracer, module, x)
         nodes = _backward(tracer, loss, outputs) if learns else []
         calls = [_call(entry) for entry in tracer.recorded]

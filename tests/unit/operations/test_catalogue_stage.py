@@ -1,0 +1,93 @@
+import json
+
+import pytest
+import torch
+
+from clockwatt import config, files
+from clockwatt.operations import numerics
+from clockwatt.operations.catalogue import write_catalogue
+from clockwatt.operations.networks import NetworkError
+from clockwatt.operations.operation import Operation
+from clockwatt.records import CALL_SCHEMA, NETWORK_SCHEMA, OPERATION_SCHEMA
+
+
+def campaign(*networks, **settings):
+    content = {"campaign": "test", "gpus": {"a30": {"device": "virtual:a30"}}, "networks": list(networks), **settings}
+    return config.parse(content)
+
+
+RESNET = {"name": "resnet18", "input": [2, 3, 64, 64]}
+SQUEEZENET = {"name": "squeezenet1_1", "input": [2, 3, 64, 64]}
+
+
+@pytest.fixture(scope="module")
+def catalogue(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("catalogue")
+    write_catalogue(campaign(RESNET, SQUEEZENET), folder)
+    return folder
+
+
+def tables(folder):
+    return tuple(
+        files.read_table(folder / f"{name}.parquet", schema).to_pandas()
+        for name, schema in (("operations", OPERATION_SCHEMA), ("calls", CALL_SCHEMA), ("networks", NETWORK_SCHEMA))
+    )
+
+
+def test_every_call_has_its_operation(catalogue):
+    operations, calls, networks = tables(catalogue)
+    assert not operations.duplicated(["operation_id", "pass"]).any()
+    joined = calls.merge(operations, on=["operation_id", "pass"], how="left")
+    assert joined["spec"].notna().all()
+    assert len(networks) == 4
+    for row in networks.itertuples():
+        mine = calls[(calls["network_id"] == row.network_id) & (calls["pass"] == row[5])]
+        assert len(mine) == row.calls
+        assert list(mine["position"]) == list(range(row.calls))
+
+
+def test_specs_are_canonical_and_are_the_ids(catalogue):
+    operations, _, _ = tables(catalogue)
+    for row in operations.itertuples():
+        operation = Operation.from_json(row.spec)
+        assert operation.operation_id == row.operation_id
+        assert operation.to_json() == row.spec
+        assert operation.operation_class == row.operation_class
+
+
+def test_kinds_say_what_runs(catalogue):
+    operations, _, networks = tables(catalogue)
+    assert set(operations["kind"]) == {"compute", "view", "identity", "random", "loss", "accumulation", "optimizer"}
+    idle = operations[~operations["device_work"]]
+    assert (idle[["flops", "bytes_read", "bytes_written"]] == 0).all().all()
+    assert set(operations[operations["kind"] == "identity"]["function"]) == {"torch.nn.functional.dropout"}
+    optimizer = json.loads(networks[networks["pass"] == "training"]["optimizer"].iloc[0])
+    assert optimizer == {"optimizer": "sgd", "lr": 0.1, "momentum": 0.9, "weight_decay": 0.0}
+    assert networks[networks["pass"] == "inference"]["optimizer"].isna().all()
+
+
+def test_a_catalogue_is_the_same_twice(catalogue, tmp_path):
+    write_catalogue(campaign(RESNET, SQUEEZENET), tmp_path)
+    for name in ("operations", "calls", "networks"):
+        assert (tmp_path / f"{name}.parquet").read_bytes() == (catalogue / f"{name}.parquet").read_bytes()
+
+
+def test_a_network_that_fails_leaves_nothing(tmp_path):
+    with pytest.raises(NetworkError, match="resnet81"):
+        write_catalogue(campaign(SQUEEZENET, {"name": "resnet81", "input": [2, 3, 64, 64]}), tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+def test_only_the_configured_passes_are_traced(tmp_path):
+    write_catalogue(campaign(SQUEEZENET, passes=["inference"]), tmp_path)
+    operations, calls, networks = tables(tmp_path)
+    assert {*operations["pass"], *calls["pass"], *networks["pass"]} == {"inference"}
+
+
+def test_switches_are_set_and_told():
+    assert numerics.apply(tf32=False)["cuda_matmul_fp32_precision"] == "ieee"
+    settings = numerics.apply(tf32=True)
+    assert settings == numerics.settings()
+    assert settings["cuda_matmul_fp32_precision"] == settings["cudnn_conv_fp32_precision"] == "tf32"
+    assert not settings["mha_fastpath"]
+    assert not torch.backends.cudnn.benchmark

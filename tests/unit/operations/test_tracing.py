@@ -1,0 +1,308 @@
+import collections
+import itertools
+import sys
+
+import pytest
+import torch
+import torchvision
+from torch import nn
+
+from clockwatt.config import NetworkConfig, TrainingConfig
+from clockwatt.operations.trace import trace_network
+from clockwatt.operations.tracer import UntraceableError
+
+
+def network(name, *shape, **settings):
+    return NetworkConfig(name=name, input=list(shape or (2, 3, 64, 64)), **settings)
+
+
+def trace(name, *shape, pass_="inference", **settings):
+    return trace_network(network(name, *shape, **settings), pass_, TrainingConfig())
+
+
+def names(traced, phase="forward"):
+    return [call.operation.function for call in traced.calls if call.phase == phase]
+
+
+@pytest.fixture
+def own(monkeypatch):
+    """Makes a network of one's own of a module; gives its name."""
+
+    def offer(module):
+        monkeypatch.setattr(sys.modules[__name__], "offered", lambda: module, raising=False)
+        return f"{__name__}:offered"
+
+    return offer
+
+
+class Forward(nn.Module):
+    """A network whose forward is a function of the module and its input."""
+
+    def __init__(self, forward, **parts):
+        super().__init__()
+        self._forward = forward
+        for name, part in parts.items():
+            setattr(self, name, part)
+
+    def forward(self, x):
+        return self._forward(self, x)
+
+
+def test_a_residual_network_gives_its_calls_in_order():
+    traced = trace("resnet18")
+    assert names(traced)[:4] == [
+        "torch.nn.functional.conv2d",
+        "torch.nn.functional.batch_norm",
+        "torch.nn.functional.relu",
+        "torch.nn.functional.max_pool2d",
+    ]
+    assert collections.Counter(names(traced))["torch.Tensor.add_"] == 8
+    assert len(traced.calls) == 69
+    assert traced.module_calls == 76
+    assert traced.backward_nodes == 0
+    assert traced.parameters == 11_689_512
+    assert traced.parameter_bytes == 4 * 11_689_512
+    assert traced.calls[0].module_path == "conv1"
+    assert traced.calls[-2].module_path == ""  # flatten stands in the network's own forward
+    assert traced.calls[-1].module_path == "fc"
+    assert not any(tensor.grad for call in traced.calls for tensor in call.operation.tensors)
+
+
+def test_tensors_are_followed_from_call_to_call():
+    calls = trace("resnet18").calls
+    for before, after in itertools.pairwise(calls[:4]):
+        assert before.tensors_out[0] in after.tensors_in
+    made = {number for call in calls for number in call.tensors_out}
+    residual = next(call for call in calls if call.operation.function == "torch.Tensor.add_")
+    assert set(residual.tensors_in) <= made
+    assert residual.tensors_out[0] == residual.tensors_in[0]  # in place
+
+
+def test_a_training_pass_has_all_its_phases():
+    traced = trace("resnet18", pass_="training")
+    assert [call.phase for call in traced.calls] == sorted(
+        (call.phase for call in traced.calls), key=["forward", "loss", "accumulation", "optimizer"].index
+    )
+    assert names(traced, "loss") == ["torch.nn.functional.cross_entropy", "torch.ones_like"]
+    assert names(traced, "optimizer") == ["torch.optim.SGD"]
+    assert len(names(traced, "accumulation")) == 8
+    assert traced.backward_nodes > 100
+    first, *_, last = traced.calls
+    assert [tensor.grad for tensor in first.operation.tensors] == [False, True]  # no gradient of the image
+    assert first.operation.grad_out == (first.operation.out[0].stride,)
+    assert len(last.operation.tensors) == 62
+    assert last.operation.kwargs == {"lr": 0.1, "momentum": 0.9, "weight_decay": 0.0}
+
+
+def test_running_statistics_are_positive_and_state():
+    batch_norm = next(
+        call for call in trace("resnet18").calls if call.operation.operation_class == "batch_norm"
+    ).operation
+    assert [tensor.parameter for tensor in batch_norm.tensors] == [False, True, True, True, True]
+    assert [tensor.positive for tensor in batch_norm.tensors] == [False, False, True, False, False]
+
+
+def test_attention_is_seen_through_the_composite_that_hides_it():
+    traced = trace("vit_b_32", 2, 3, 224, 224)
+    assert collections.Counter(names(traced))["torch.nn.functional.scaled_dot_product_attention"] == 12
+    assert collections.Counter(names(traced))["torch.nn.functional.linear"] == 12 * 4 + 1
+    attention = next(call for call in traced.calls if call.operation.operation_class == "scaled_dot_product_attention")
+    assert attention.operation.out[0].stride == (50 * 768, 64, 768, 1)
+    assert attention.module_path == "encoder.layers.encoder_layer_0.self_attention"
+
+
+@pytest.mark.parametrize(("same", "linears"), [(True, 2), (False, 4)])
+def test_which_arguments_are_one_tensor_decides_what_attention_calls(own, same, linears):
+    part = nn.MultiheadAttention(8, 2, batch_first=True)
+    traced = trace(
+        own(Forward(lambda m, x: m.part(x, x if same else x.relu(), x if same else x.exp())[0], part=part)), 2, 5, 8
+    )
+    assert collections.Counter(names(traced))["torch.nn.functional.linear"] == linears
+
+
+def test_layouts_survive_convolutions(own):
+    convolution = nn.Conv2d(3, 4, 1)
+    traced = trace(own(Forward(lambda m, x: m.part(x.to(memory_format=torch.channels_last)), part=convolution)))
+    assert traced.calls[0].operation.kwargs == {"memory_format": {"memory_format": "channels_last"}}
+    assert traced.calls[1].operation.out[0].stride == (64 * 64 * 4, 1, 64 * 4, 4)
+
+
+def test_stochastic_depth_is_one_operation_whatever_its_probability():
+    unique = {call.operation.to_json() for call in trace("efficientnet_b0", pass_="training").calls}
+    assert sum("bernoulli_" in text for text in unique) == 1
+    assert sum('"torch.Tensor.div_"' in text for text in unique) == 1
+
+
+def test_indices_know_what_they_stay_below(own):
+    part = nn.Embedding(7, 4)
+    name = own(Forward(lambda m, x: m.part(x)[:, m.order, None], part=part, order=nn.Buffer(torch.tensor([1, 0]))))
+    embedding, subscript = trace(name, 2, 3, input_dtype="int64", input_below=7).calls
+    assert [tensor.below for tensor in embedding.operation.tensors] == [7, None]
+    assert [tensor.below for tensor in subscript.operation.tensors] == [None, 3]
+
+
+def test_views_of_one_storage_stay_views_of_one_storage(own):
+    traced = trace(own(Forward(lambda m, x: torch.cat((x[:, 1:], x[:, :1]), 1))))
+    cat = traced.calls[-1].operation
+    assert [(tensor.storage, tensor.offset) for tensor in cat.tensors] == [(0, 64 * 64), (0, 0)]
+    assert [call.kind for call in traced.calls] == ["view", "view", "compute"]
+
+
+def test_a_tensor_used_by_n_calls_costs_n_less_one_additions(own):
+    def forward(module, x):
+        y = module.part(x)
+        return y.exp() + y.sin() + y * y + module.part(x).cos()
+
+    traced = trace(own(Forward(forward, part=nn.Linear(8, 8))), 4, 8, pass_="training")
+    shapes = [call.operation.out[0].shape for call in traced.calls if call.phase == "accumulation"]
+    # y goes to three calls; y * y adds its own two gradients itself; weight and bias are used twice
+    assert shapes == [(4, 8), (4, 8), (8,), (8, 8)]
+
+
+def test_heads_of_googlenet_are_all_learnt():
+    traced = trace("googlenet", 2, 3, 96, 96, pass_="training")
+    assert names(traced, "loss").count("torch.nn.functional.cross_entropy") == 3
+    assert "aux1.fc2" in {call.module_path for call in traced.calls}
+
+
+def test_calls_without_gradients_have_no_backward_pass(own):
+    def forward(module, x):
+        y = module.part(x)
+        with torch.no_grad():
+            scale = y.abs().amax()
+        return y / scale
+
+    traced = trace(own(Forward(forward, part=nn.Linear(8, 8))), 4, 8, pass_="training")
+    absolute = next(call.operation for call in traced.calls if call.operation.operation_class == "abs")
+    assert absolute.no_grad
+    assert not absolute.has_backward
+    assert not absolute.out[0].grad
+
+
+def test_new_tensors_are_made_where_the_operation_is_built(own):
+    traced = trace(own(Forward(lambda m, x: x + torch.arange(64, dtype=x.dtype))))
+    assert traced.calls[0].operation.kwargs == {"device": {"device": "@"}, "dtype": {"dtype": "float32"}}
+
+
+def test_tracing_is_the_same_twice_and_leaves_no_trace():
+    state = torch.random.get_rng_state()
+    first, second = (trace("mobilenet_v3_small", pass_="training") for _ in range(2))
+    assert [call.operation for call in first.calls] == [call.operation for call in second.calls]
+    assert first == second
+    assert torch.equal(state, torch.random.get_rng_state())
+    assert not nn.Linear(2, 2).weight.is_meta
+    assert not torch.overrides._get_current_function_mode_stack()
+
+
+def test_dtype_goes_through_to_the_operations():
+    dtypes = {tensor.dtype for call in trace("resnet18", dtype="bfloat16").calls for tensor in call.operation.tensors}
+    assert dtypes == {"bfloat16"}
+
+
+@pytest.mark.parametrize("name", ["maxvit_t", "inception_v3", "regnet_x_400mf", "swin_v2_t", "shufflenet_v2_x1_0"])
+@pytest.mark.parametrize("pass_", ["inference", "training"])
+def test_networks_that_are_known_to_be_hard_trace(name, pass_):
+    size = 299 if name == "inception_v3" else 224
+    assert trace(name, 2, 3, size, size, pass_=pass_).calls
+
+
+def branching(module, x):
+    return module.part(x) if x.sum() > 0 else x
+
+
+def reading(module, x):
+    return x * module.part(x).mean().item()
+
+
+def selecting(module, x):
+    return module.part(x)[x > 0]
+
+
+def listing(module, x):
+    return x[: int(module.part(x).argmax())]
+
+
+@pytest.mark.parametrize(
+    ("forward", "message"),
+    [
+        (
+            branching,
+            r"torch\.Tensor\.__bool__, called in the network itself, decides a branch .*`data_dependent_branch",
+        ),
+        (reading, r"torch\.Tensor\.item, called in the network itself, fails without data: .*meta"),
+        (selecting, r"torch\.Tensor\.__getitem__, called in the network itself, fails without data"),
+        (listing, r"torch\.Tensor\.__int__, called in the network itself, fails without data"),
+        (lambda m, x: m.part(x).reshape(-1, 7), r"torch\.Tensor\.reshape, called in the network itself, fails"),
+        (
+            lambda m, x: torch.ops.torchvision.nms(x, x[:, 0], 0.5),
+            r"nms, called in the network itself, fails without data",
+        ),
+        (lambda m, x: {}["key"], r"its forward pass fails in the network itself \(KeyError: 'key'\)"),
+    ],
+)
+def test_what_cannot_be_traced_is_refused_by_name(own, forward, message):
+    with pytest.raises(UntraceableError, match=message):
+        trace(own(Forward(forward, part=nn.Linear(64, 64))))
+
+
+def test_the_module_that_makes_the_call_is_named(own):
+    inner = Forward(branching, part=nn.Identity())
+    with pytest.raises(UntraceableError, match=r"called in module 'blocks\.1', decides a branch"):
+        trace(own(Forward(lambda m, x: m.blocks(x), blocks=nn.Sequential(nn.ReLU(), inner))))
+
+
+def test_an_input_of_the_wrong_shape_is_refused():
+    with pytest.raises(UntraceableError, match=r"torch\.nn\.functional\.conv2d, called in module 'conv1', fails"):
+        trace("resnet18", 2, 4, 64, 64)
+
+
+@pytest.mark.parametrize(("assumed", "calls"), [("true", ["linear"]), ("false", ["relu"])])
+def test_a_branch_may_be_assumed_and_is_recorded(own, assumed, calls):
+    inner = Forward(lambda m, x: m.part(x) if x.sum() > 0 else x.relu(), part=nn.Linear(64, 64))
+    traced = trace(own(Forward(lambda m, x: m.inner(x), inner=inner)), data_dependent_branch=assumed)
+    assert [call.operation.operation_class for call in traced.calls if call.phase == "forward"][-1:] == calls
+    assert traced.assumed_branches == [f"inner: {assumed}"]
+
+
+def test_autocast_is_refused(own):
+    def forward(module, x):
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            return module.part(x)
+
+    with pytest.raises(UntraceableError, match="linear, called in module 'part', runs under autocast"):
+        trace(own(Forward(forward, part=nn.Linear(64, 64))))
+
+
+@pytest.mark.parametrize("reentrant", [True, False])
+def test_checkpointing_is_refused(own, reentrant):
+    def forward(module, x):
+        return torch.utils.checkpoint.checkpoint(module.part, module.first(x), use_reentrant=reentrant)
+
+    with pytest.raises(UntraceableError, match="checkpointing"):
+        trace(own(Forward(forward, first=nn.Linear(64, 64), part=nn.Linear(64, 64))), pass_="training")
+
+
+class Doubled(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        return x * 2
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return gradient * 2
+
+
+def test_a_custom_autograd_function_is_refused_where_it_is_differentiated(own):
+    name = own(Forward(lambda m, x: Doubled.apply(m.part(x)), part=nn.Linear(64, 64)))
+    assert names(trace(name)) == ["torch.nn.functional.linear", "torch.Tensor.mul"]
+    with pytest.raises(UntraceableError, match="the network itself uses the custom autograd function Doubled"):
+        trace(name, pass_="training")
+
+
+def test_an_operator_outside_of_pytorch_is_refused(own):
+    def forward(module, x):
+        boxes = torch.zeros(1, 5, dtype=x.dtype, device=x.device)
+        return torchvision.ops.roi_align(x, boxes, 2)
+
+    with pytest.raises(UntraceableError, match="roi_align"):
+        trace(own(Forward(forward)))
