@@ -20,17 +20,7 @@ _POSITIVE: dict[str, tuple[int, str]] = {
 """The argument, by position and by name, whose values must lie in (0, 1), by operation class."""
 
 _ALONG_DIM = frozenset(
-    {
-        "gather",
-        "scatter",
-        "scatter_add",
-        "scatter_reduce",
-        "index_select",
-        "index_add",
-        "index_copy",
-        "index_fill",
-        "take_along_dim",
-    }
+    {"gather", "scatter", "scatter_add", "scatter_reduce", "index_select", "index_add", "index_copy", "index_fill"}
 )
 """Operation classes that take (input, dim, index)."""
 
@@ -77,9 +67,10 @@ def index_bounds(
         case "one_hot":
             yield argument(args, kwargs, (0, "input")), argument(args, kwargs, (1, "num_classes"))
         case "take":
-            yield argument(args, kwargs, (1, "index")), args[0].numel()
+            yield argument(args, kwargs, (1, "index")), argument(args, kwargs, (0, "input")).numel()
         case _ if operation_class in _ALONG_DIM:
-            yield argument(args, kwargs, (2, "index")), args[0].shape[argument(args, kwargs, (1, "dim"))]
+            dim = argument(args, kwargs, (1, "dim"))
+            yield argument(args, kwargs, (2, "index")), argument(args, kwargs, (0, "input")).shape[dim]
 
 
 def _subscripts(indexed: torch.Tensor, subscript: Any) -> Iterator[tuple[torch.Tensor, int]]:
