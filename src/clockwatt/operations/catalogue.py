@@ -83,9 +83,8 @@ def trace_rows(network: NetworkConfig, pass_: Pass, training: TrainingConfig) ->
         See `write_catalogue`.
     """
     trace = trace_network(network, pass_, training)
-    unique = {
-        call.operation.operation_id: call for call in reversed(trace.calls)
-    }  # the first call of each decides its kind
+    # in reverse, so that the first call of each operation decides its kind
+    unique = {call.operation.operation_id: call for call in reversed(trace.calls)}
     return Traced(
         _network_row(network, pass_, training, trace),
         [

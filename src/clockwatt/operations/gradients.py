@@ -61,15 +61,15 @@ class GradientGraph:
 
     def reachable(self, loss: torch.Tensor) -> list[Any]:
         """Every node of the backward pass of `loss`, from the loss on."""
-        found = {loss.grad_fn: None}  # a dict keeps the order, so that a catalogue is the same each time
-        pending = [loss.grad_fn]
+        found: dict[Any, None] = {loss.grad_fn: None}  # keeps the order, so that a catalogue is the same each time
+        pending: list[Any] = [loss.grad_fn]
         while pending:
             node = pending.pop()
-            for source, _ in node.next_functions if node is not None else ():
+            for source, _ in node.next_functions:
                 if source is not None and source not in found:
                     found[source] = None
                     pending.append(source)
-        return [node for node in found if node is not None]
+        return list(found)
 
     def accumulations(self, nodes: Iterable[Any]) -> list[Accumulation]:
         """Gradients that are added up between calls, in the order of the backward pass.

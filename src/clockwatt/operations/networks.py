@@ -6,10 +6,10 @@ import contextlib
 import dataclasses
 import difflib
 import importlib
-import os
 import sys
 import warnings
 from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -114,7 +114,7 @@ def construct(network: NetworkConfig, *, training: bool) -> torch.nn.Module:
         raise
     except FAULTS as error:
         raise NetworkError(
-            f"network {network.name}: its constructor fails ({_told(error)}). Correct it and try again."
+            f"network {network.name}: its constructor fails ({told(error)}). Correct it and try again."
         ) from error
     if not isinstance(module, torch.nn.Module):
         raise NetworkError(f"network {network.name}: gives a {type(module).__name__}, not a torch.nn.Module.")
@@ -232,14 +232,14 @@ def _constructor(name: str) -> Callable[[], Any]:
 
 def _imported(name: str) -> Callable[[], Any]:
     module_name, _, attribute = name.partition(":")
-    here = os.getcwd()  # noqa: PTH109  # as Python's own sys.path
+    here = str(Path.cwd())
     if here not in sys.path:
         sys.path.insert(0, here)  # and it stays: the constructor may import more
     try:
         module = importlib.import_module(module_name)
     except (*FAULTS, SyntaxError) as error:
         raise NetworkError(
-            f"network {name}: module {module_name!r} cannot be imported ({_told(error)}). "
+            f"network {name}: module {module_name!r} cannot be imported ({told(error)}). "
             f"It is looked for in {here} and among the installed packages."
         ) from error
     constructor: Callable[[], Any] | None = getattr(module, attribute, None)
@@ -253,5 +253,6 @@ def _imported(name: str) -> Callable[[], Any]:
     return constructor
 
 
-def _told(error: BaseException) -> str:
+def told(error: BaseException) -> str:
+    """Type and first line of an error, for messages."""
     return f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}".removesuffix(": ")

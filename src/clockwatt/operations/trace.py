@@ -16,10 +16,11 @@ from torch.nn.modules.module import register_module_forward_hook, register_modul
 
 from clockwatt.config import NetworkConfig, TrainingConfig
 from clockwatt.operations import numerics, optimizers
+from clockwatt.operations.encode import dtype_of
 from clockwatt.operations.gradients import Accumulation
 from clockwatt.operations.intercepted import tensor_spec
 from clockwatt.operations.meta import MetaLayouts
-from clockwatt.operations.networks import FAULTS, Loss, NetworkError, construct, example_input, without_memory
+from clockwatt.operations.networks import FAULTS, Loss, NetworkError, construct, example_input, told, without_memory
 from clockwatt.operations.operation import Operation, OutputSpec, TensorSpec
 from clockwatt.operations.tracer import LOSS, Recorded, Tracer, UntraceableError
 from clockwatt.records import TRAINING
@@ -108,7 +109,7 @@ def _run(tracer: Tracer, module: torch.nn.Module, x: torch.Tensor) -> object:
         raise
     except FAULTS as error:
         raise UntraceableError(
-            f"network {tracer.name}: its forward pass fails in {tracer.place()} ({type(error).__name__}: {error}). "
+            f"network {tracer.name}: its forward pass fails in {tracer.place()} ({told(error)}). "
             f"Check that the network takes an input of shape {list(x.shape)}."
         ) from error
 
@@ -124,6 +125,10 @@ def _backward(tracer: Tracer, loss: Loss, outputs: object) -> list[object]:
             f"network {tracer.name}: {tracer.recorded[position].module_path or 'the network itself'} uses "
             f"the custom autograd function {name.removesuffix('Backward')}, whose backward pass cannot be seen. "
             "Use the plain PyTorch functions (and no checkpointing) in what you trace."
+        )
+    if not value.requires_grad:
+        raise NetworkError(
+            f"network {tracer.name}: no parameter takes part in its output; leave `training` out of passes."
         )
     nodes = tracer.graph.reachable(value)
     value.backward(seed)
@@ -154,13 +159,12 @@ def _accumulation(tracer: Tracer, entry: Accumulation) -> Iterator[TracedCall]:
         shape, dtype, path, tensor = output.shape, output.dtype, call.module_path, call.tensors_out[entry.output]
         stride = call.grad_out[entry.output] or output.stride
     term = TensorSpec(shape, dtype, stride)
-    total = torch.empty_strided(shape, stride, dtype=getattr(torch, dtype), device=_META)
-    total = torch.add(total, torch.empty_strided(shape, stride, dtype=total.dtype, device=_META))
+    one, other = (torch.empty_strided(shape, stride, dtype=dtype_of(dtype), device=_META) for _ in range(2))
     operation = Operation(
         "torch.add",
         args=({"tensor": 0}, {"tensor": 1}),
         tensors=(term, term),
-        out=(OutputSpec(shape, dtype, total.stride()),),
+        out=(OutputSpec(shape, dtype, torch.add(one, other).stride()),),
     )
     for _ in range(entry.additions):
         yield TracedCall(operation, ACCUMULATION, ACCUMULATION, path, [tensor, tensor], [tensor])

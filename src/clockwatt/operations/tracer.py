@@ -17,7 +17,7 @@ from clockwatt.operations.encode import NotEncodableError, tensors_in
 from clockwatt.operations.gradients import GradientGraph
 from clockwatt.operations.intercepted import InterceptedCall, storage_of
 from clockwatt.operations.meta import fused_attention
-from clockwatt.operations.networks import FAULTS, NetworkError
+from clockwatt.operations.networks import FAULTS, NetworkError, told
 from clockwatt.operations.operation import Operation
 
 FORWARD = "forward"
@@ -149,7 +149,7 @@ class Tracer(TorchFunctionMode):
             raise
         except FAULTS as error:
             raise UntraceableError(
-                f"{self._at(func)} fails without data: {str(error).splitlines()[0]} "
+                f"{self._at(func)} fails without data ({told(error)}). "
                 "What it gives, or its shape, must not depend on the values of tensors."
             ) from error
 

@@ -8,6 +8,7 @@ import torchvision
 from torch import nn
 
 from clockwatt.config import NetworkConfig, TrainingConfig
+from clockwatt.operations.networks import NetworkError
 from clockwatt.operations.trace import trace_network
 from clockwatt.operations.tracer import UntraceableError
 
@@ -229,7 +230,7 @@ def listing(module, x):
             branching,
             r"torch\.Tensor\.__bool__, called in the network itself, decides a branch .*`data_dependent_branch",
         ),
-        (reading, r"torch\.Tensor\.item, called in the network itself, fails without data: .*meta"),
+        (reading, r"torch\.Tensor\.item, called in the network itself, fails without data .*meta"),
         (selecting, r"torch\.Tensor\.__getitem__, called in the network itself, fails without data"),
         (listing, r"torch\.Tensor\.__int__, called in the network itself, fails without data"),
         (lambda m, x: m.part(x).reshape(-1, 7), r"torch\.Tensor\.reshape, called in the network itself, fails"),
@@ -243,6 +244,13 @@ def listing(module, x):
 def test_what_cannot_be_traced_is_refused_by_name(own, forward, message):
     with pytest.raises(UntraceableError, match=message):
         trace(own(Forward(forward, part=nn.Linear(64, 64))))
+
+
+def test_a_network_without_parameters_has_no_training_pass(own):
+    name = own(Forward(lambda m, x: x.relu()))
+    assert names(trace(name)) == ["torch.Tensor.relu"]
+    with pytest.raises(NetworkError, match="no parameter takes part in its output"):
+        trace(name, pass_="training")
 
 
 def test_the_module_that_makes_the_call_is_named(own):
