@@ -26,7 +26,7 @@ from types import TracebackType
 from typing import Self
 
 GPU_TYPES = ("a30", "rtx2080ti")
-PROGRAMS = ("munged", "slurmctld", "slurmd", "sbatch", "sinfo")
+PROGRAMS = ("munged", "slurmctld", "slurmd", "sbatch", "sinfo", "srun")
 ACCOUNTING_PROGRAMS = ("slurmdbd", "mariadbd", "mariadb-install-db", "sacct", "sacctmgr")
 CGROUPS = Path("/sys/fs/cgroup")
 STATE = "state.json"
@@ -57,7 +57,8 @@ class SlurmCluster:
     @property
     def environment(self) -> dict[str, str]:
         """What a client of this Slurm needs beside its own environment."""
-        return {"SLURM_CONF": str(self.root / "slurm.conf")}
+        programs = self.root / "bin"
+        return {"SLURM_CONF": str(self._configuration), "PATH": f"{programs}{os.pathsep}{os.environ['PATH']}"}
 
     def __enter__(self) -> Self:
         try:
@@ -81,8 +82,9 @@ class SlurmCluster:
             If this machine cannot run Slurm, or a daemon does not come up.
         """
         self._check_machine()
-        for folder in ("", "log", "state", "spool", "run"):
+        for folder in ("", "bin", "log", "state", "spool", "run"):
             (self.root / folder).mkdir(mode=0o755, parents=True, exist_ok=True)
+        self._write_srun()
         self._make_devices()
         self._start_munge()
         ports = dict(zip(("slurmctld", "slurmd", "slurmdbd", "database"), _free_ports(4), strict=True))
@@ -141,6 +143,12 @@ class SlurmCluster:
         if not (CGROUPS / "devices" / "tasks").exists():
             raise HarnessError(f"{CGROUPS}/devices is not mounted: cgroup v1 with the devices controller is needed")
 
+    def _write_srun(self) -> None:
+        """Snakemake hides SLURM_CONF from the srun inside a job; elsewhere that finds its file in /etc/slurm."""
+        script = self.root / "bin" / "srun"
+        script.write_text(f'#!/bin/sh\nSLURM_CONF={self._configuration} exec {shutil.which("srun")} "$@"\n')
+        script.chmod(0o755)
+
     def _make_devices(self) -> None:
         major = _unused_major()
         for minor in range(len(GPU_TYPES)):
@@ -181,6 +189,10 @@ class SlurmCluster:
             raise HarnessError(f"sacctmgr add cluster failed:\n{added.stdout}{added.stderr}")
 
     @property
+    def _configuration(self) -> Path:
+        return self.root / "slurm.conf"
+
+    @property
     def _munge_socket(self) -> Path:
         return self.root / "run" / "munge.socket"
 
@@ -191,12 +203,13 @@ class SlurmCluster:
         memory_mb = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2**20
         storage = (
             f"AccountingStorageType=accounting_storage/slurmdbd\nAccountingStorageHost={host}\n"
-            f"AccountingStoragePort={ports['slurmdbd']}\nAccountingStoragePass={self._munge_socket}\nAccountingStorageTRES=gres/gpu"
-            + "".join(f",gres/gpu:{kind}" for kind in GPU_TYPES)
+            f"AccountingStoragePort={ports['slurmdbd']}\n"
+            f"AccountingStoragePass={self._munge_socket}\nAccountingStoreFlags=job_comment\n"
+            "AccountingStorageTRES=gres/gpu" + "".join(f",gres/gpu:{kind}" for kind in GPU_TYPES)
             if self.accounting
             else "AccountingStorageType=accounting_storage/none"
         )
-        (self.root / "slurm.conf").write_text(
+        self._configuration.write_text(
             f"ClusterName=test\nSlurmctldHost={host}\n{auth}"
             f"SlurmUser=root\nSlurmctldPort={ports['slurmctld']}\nSlurmdPort={ports['slurmd']}\n"
             f"StateSaveLocation={self.root}/state\nSlurmdSpoolDir={self.root}/spool\n"

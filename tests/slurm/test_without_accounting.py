@@ -16,9 +16,10 @@ def campaign(**changes: Any) -> dict[str, Any]:
     return {"gpus": {"a30": SMALL["gpus"]["a30"] | {"clocks_mhz": [900], "slurm": slurm} | changes}}
 
 
-@pytest.fixture
-def workdir(plain_cluster, tmp_path) -> Workdir:
-    return Workdir(tmp_path, plain_cluster.environment)
+@pytest.fixture(scope="module")
+def workdir(plain_cluster, tmp_path_factory) -> Workdir:
+    """One folder for all tests here, so that the catalogue is made once."""
+    return Workdir(tmp_path_factory.mktemp("plain"), plain_cluster.environment)
 
 
 def snakemake(workdir: Workdir, *arguments: str):
