@@ -100,7 +100,9 @@ def proposed_gpus_block() -> str:
 def _software() -> Iterator[Finding]:
     yield Finding("clockwatt", OK, f"{clockwatt.__version__} on Python {platform.python_version()}")
     yield Finding(
-        "PyTorch", OK, f"torch {importlib.metadata.version('torch')}, {importlib.metadata.version('torchvision')}"
+        "PyTorch",
+        OK,
+        f"torch {importlib.metadata.version('torch')}, torchvision {importlib.metadata.version('torchvision')}",
     )
 
 

@@ -124,8 +124,8 @@ def print_recommendation(answer: Recommendation, *, rows: int = 20) -> None:
     if answer.regret is not None:
         known = answer.regret
         console.print(
-            f"Of {known['networks']} networks measured whole on {best.gpu} at {known['points']} operating points: such a "
-            f"choice costs {known['mean_regret']:.1%} more {answer.objective} than the best point on average; "
+            f"Of {known['networks']} networks measured whole on {best.gpu} at {known['points']} operating points: such "
+            f"a choice costs {known['mean_regret']:.1%} more {answer.objective} than the best point on average; "
             f"{known['fixed_point']} for all of them costs {known['fixed_mean_regret']:.1%} more."
         )
 

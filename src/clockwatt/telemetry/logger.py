@@ -170,7 +170,7 @@ class LoggerProcess(Logger):
             self._connection.send(question)
             if not self._connection.poll(_ANSWER_TIMEOUT_S):
                 raise LoggerError(
-                    f"the telemetry logger (process {self._process.pid}) has been silent for {_ANSWER_TIMEOUT_S:.0f} s; "
+                    f"the telemetry logger (process {self._process.pid}) is silent for {_ANSWER_TIMEOUT_S:.0f} s; "
                     "the driver may hang: look at `nvidia-smi` and the kernel's log."
                 )
             answer = self._connection.recv()
