@@ -88,7 +88,7 @@ class NetworkRow:
 
 @dataclass(slots=True, kw_only=True)
 class MeasurementRow:
-    """One operation, network or anchor in one pass on one GPU at an operating point: how it was taken, what came out."""
+    """One operation, network or anchor in one pass on one GPU at an operating point: how taken, what came out."""
 
     # what
     kind: str  # operation, network or anchor
