@@ -82,3 +82,15 @@ def test_run_time_grows_with_the_attempt(workdir, caught):
     target = "results/measurements/a30/sm900/calibration.parquet"
     first, second = lines(workdir, caught, {"gres": "gpu:1", "runtime": 30}, target, retries=1)
     assert (first[first.index("-t") + 1], second[second.index("-t") + 1]) == ("30", "60")
+
+
+def test_a_real_gpu_serves_one_job_at_a_time_here_and_all_nodes_on_slurm(workdir, caught):
+    workdir.configure({"gpus": {"real": {"device": "NVIDIA Imaginary", "clocks_mhz": [300, 600]}}})
+    targets = ["--", *(f"results/measurements/real/sm{clock}/1.parquet" for clock in (300, 600))]
+    here = workdir.snakemake("--cores", "4", "--keep-going", *targets).stdout
+    assert here.count("Execute 1 jobs...") == 2, here
+    on_slurm = workdir.snakemake(
+        "--profile", str(REPOSITORY / "profiles/slurm"), "--slurm-init-seconds-before-status-checks", "1",
+        "--retries", "0", *targets,
+    ).stdout  # fmt: skip
+    assert "Execute 2 jobs..." in on_slurm, on_slurm
