@@ -20,7 +20,7 @@ import socket
 import stat
 import subprocess
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -45,11 +45,24 @@ class SlurmCluster:
         Folder for configuration, logs, state and database; short, since it holds a socket.
     accounting : bool
         Whether slurmdbd and its database run.
+    device_numbers : sequence of (int, int), optional
+        Major and minor of the GPUs' device nodes, `/dev/simgpu{minor}`; by default ones that no driver serves.
+    settings : str
+        Further lines of slurm.conf.
     """
 
-    def __init__(self, root: Path, *, accounting: bool = True) -> None:
+    def __init__(
+        self,
+        root: Path,
+        *,
+        accounting: bool = True,
+        device_numbers: Sequence[tuple[int, int]] | None = None,
+        settings: str = "",
+    ) -> None:
         self.root = root
         self.accounting = accounting
+        self._device_numbers = device_numbers
+        self._settings = settings
         self.processes: dict[str, int] = {}
         self.devices: list[Path] = []
         self._children: list[subprocess.Popen[bytes]] = []
@@ -93,9 +106,17 @@ class SlurmCluster:
             self._start_accounting(ports)
         self._run("slurmctld", "slurmctld", "-D", "-c")
         self._wait("slurmctld", lambda: self.command("scontrol", "ping").returncode == 0)
+        self.start_slurmd()
+        self._save()
+
+    def start_slurmd(self) -> None:
+        """Start the node's daemon and wait until the node is idle."""
         self._run("slurmd", "slurmd", "-D")
         self._wait("slurmd", lambda: self.command("sinfo", "-h", "-o", "%T").stdout.strip() == "idle")
-        self._save()
+
+    def stop_slurmd(self) -> None:
+        """Stop the node's daemon, as when the node goes down; its jobs' processes live on."""
+        _terminate(self.processes.pop("slurmd"))
 
     def stop(self) -> None:
         """Stop what was started, last one first, and remove devices and cgroups."""
@@ -150,11 +171,12 @@ class SlurmCluster:
         script.chmod(0o755)
 
     def _make_devices(self) -> None:
-        major = _unused_major()
-        for minor in range(len(GPU_TYPES)):
+        numbers = self._device_numbers or [(_unused_major(), minor) for minor in range(len(GPU_TYPES))]
+        for major, minor in numbers:
             device = Path(f"/dev/simgpu{minor}")
             device.unlink(missing_ok=True)
             os.mknod(device, 0o666 | stat.S_IFCHR, os.makedev(major, minor))
+            device.chmod(0o666)  # whatever the umask: only the cgroup shall hide it
             self.devices.append(device)
 
     def _start_munge(self) -> None:
@@ -219,7 +241,7 @@ class SlurmCluster:
             "SchedulerParameters=batch_sched_delay=0,sched_interval=2\nJobAcctGatherType=jobacct_gather/none\n"
             f"ReturnToService=2\nMinJobAge=300\n{storage}\n"
             f"NodeName={host} CPUs={len(os.sched_getaffinity(0))} RealMemory={memory_mb} Gres={gpus}\n"
-            f"PartitionName=main Nodes={host} Default=YES MaxTime=INFINITE State=UP\n"
+            f"PartitionName=main Nodes={host} Default=YES MaxTime=INFINITE State=UP\n{self._settings}"
         )
         (self.root / "gres.conf").write_text(
             "".join(

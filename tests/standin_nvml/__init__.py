@@ -50,6 +50,8 @@ class Card(ctypes.Structure):
         *((name, ctypes.c_uint64) for name in ("counter_since_us", "throttle_reasons", "memory_used", "memory_total")),
         *((name, ctypes.c_uint32) for name in ("temperature_c", "performance_state", "gpu_percent", "memory_percent")),
         *((name, ctypes.c_uint32) for name in ("pcie_tx_kib_s", "pcie_rx_kib_s", "settings_made")),
+        *((name, ctypes.c_uint32) for name in ("minor", "process", "ignored_sm_mhz", "setting_us", "capped_sm_mhz")),
+        ("device", ctypes.c_char * 64),
     )
 
 

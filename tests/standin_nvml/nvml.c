@@ -1,11 +1,17 @@
 /* A stand-in for NVIDIA's management library, for machines without a GPU.
  *
  * It exports the calls that clockwatt makes, with NVML's signatures, and answers from a file that every process maps: what
- * one process locks another one sees. Which file is said by STANDIN_NVML_STATE. The layout of State is mirrored in
- * __init__.py and must be changed there as well. Clocks settle late, and a lock may be accepted and ignored, as on real cards.
+ * one process locks another one sees. Which file is said by STANDIN_NVML_STATE; where that is not set, as below sudo, it is
+ * the file `state` beside the library. The layout of State is mirrored in __init__.py and must be changed there as well.
+ * Clocks settle late, and a lock may be accepted and ignored, as on real cards. A card with a device node is hidden from
+ * processes whose cgroup does not let them open it.
  */
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <errno.h>
 #include <fcntl.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -16,7 +22,7 @@ enum { SUCCESS, UNINITIALIZED, INVALID_ARGUMENT, NOT_SUPPORTED, NO_PERMISSION, N
        DRIVER_NOT_LOADED = 9, GPU_IS_LOST = 15 };
 enum { CLOCK_GRAPHICS, CLOCK_SM, CLOCK_MEM };
 enum { FIELD_POWER_AVERAGE = 185, FIELD_POWER_INSTANT = 186 };
-enum { VALUE_UNSIGNED_INT = 1 };
+enum { VALUE_UNSIGNED_INT = 1, SW_POWER_CAP = 4 };
 enum { RING_SAMPLES = 119, RING_PERIOD_US = 20000 };
 
 /* bits of Card.missing */
@@ -25,7 +31,7 @@ enum { MISSING_AVERAGE_FIELD = 1, MISSING_INSTANT = 2, MISSING_COUNTER = 4, MISS
 
 typedef struct {
     char name[96], uuid[96];
-    uint32_t hidden, lost, mig_enabled, may_set, persistence, missing;
+    uint32_t hidden, lost, mig_enabled, may_set, persistence, missing; /* may_set 2: root alone */
     uint32_t sm_clocks_mhz[256], sm_clock_count, memory_clocks_mhz[16], memory_clock_count;
     uint32_t free_sm_mhz, free_memory_mhz;       /* what the driver gives by itself */
     uint32_t locked_sm_mhz, locked_memory_mhz;   /* 0: not locked */
@@ -35,6 +41,11 @@ typedef struct {
     uint64_t counter_since_us, throttle_reasons, memory_used, memory_total;
     uint32_t temperature_c, performance_state, gpu_percent, memory_percent, pcie_tx_kib_s, pcie_rx_kib_s;
     uint32_t settings_made;                      /* calls that were meant to change something */
+    uint32_t minor, process;                     /* number of the device node; a process that computes, 0: none */
+    uint32_t ignored_sm_mhz;                     /* this clock alone is accepted and ignored */
+    uint32_t setting_us;                         /* how long each setting takes */
+    uint32_t capped_sm_mhz;                      /* the power limit allows no more than this, 0: all; then it says so */
+    char device[64];                             /* path of the device node, empty: anybody may see the card */
 } Card;
 
 typedef struct {
@@ -46,6 +57,7 @@ typedef struct {
 typedef union { double d; unsigned int ui; unsigned long ul; unsigned long long ull; long long sll; } Value;
 typedef struct { uint32_t field, scope; int64_t time, latency; uint32_t type; int32_t result; Value value; } FieldValue;
 typedef struct { unsigned long long time_us; Value value; } Sample;
+typedef struct { unsigned int pid; unsigned long long memory; unsigned int instances[2]; } ProcessInfo;
 
 static State *state;
 static int users;
@@ -60,6 +72,13 @@ int nvmlInitWithFlags(unsigned int flags) {
     (void)flags;
     if (!state) {
         const char *path = getenv("STANDIN_NVML_STATE");
+        char beside[4096];
+        Dl_info library;
+        if (!path && dladdr((void *)nvmlInitWithFlags, &library)) {
+            const char *slash = strrchr(library.dli_fname, '/');
+            snprintf(beside, sizeof beside, "%.*s/state", slash ? (int)(slash - library.dli_fname) : 0, library.dli_fname);
+            path = beside;
+        }
         int file = path ? open(path, O_RDWR) : -1;
         if (file < 0) return DRIVER_NOT_LOADED;
         void *mapped = mmap(NULL, sizeof(State), PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
@@ -70,6 +89,8 @@ int nvmlInitWithFlags(unsigned int flags) {
     users++;
     return SUCCESS;
 }
+
+int nvmlInit_v2(void) { return nvmlInitWithFlags(0); }
 
 int nvmlShutdown(void) {
     if (users == 0) return UNINITIALIZED;
@@ -106,6 +127,11 @@ int nvmlDeviceGetHandleByIndex_v2(unsigned int index, Card **out) {
     if (!users) return UNINITIALIZED;
     if (index >= state->card_count) return INVALID_ARGUMENT;
     if (state->cards[index].hidden) return NO_PERMISSION;
+    if (state->cards[index].device[0]) {
+        int node = open(state->cards[index].device, O_RDWR | O_NONBLOCK);
+        if (node < 0 && errno == EPERM) return NO_PERMISSION;
+        if (node >= 0) close(node);
+    }
     if (state->cards[index].lost) return GPU_IS_LOST;
     *out = &state->cards[index];
     return SUCCESS;
@@ -118,6 +144,16 @@ int nvmlDeviceGetHandleByUUID(const char *uuid, Card **out) {
 }
 int nvmlDeviceGetName(Card *card, char *out, unsigned int size) { ON(card); return copy(out, size, card->name); }
 int nvmlDeviceGetUUID(Card *card, char *out, unsigned int size) { ON(card); return copy(out, size, card->uuid); }
+int nvmlDeviceGetMinorNumber(Card *card, unsigned int *out) { ON(card); *out = card->minor; return SUCCESS; }
+int nvmlDeviceGetIndex(Card *card, unsigned int *out) { ON(card); *out = (unsigned int)(card - state->cards); return SUCCESS; }
+int nvmlDeviceGetComputeRunningProcesses_v3(Card *card, unsigned int *count, ProcessInfo *out) {
+    ON(card);
+    unsigned int room = *count;
+    *count = card->process != 0;
+    if (room < *count) return INSUFFICIENT_SIZE;
+    if (*count) out[0].pid = card->process;
+    return SUCCESS;
+}
 int nvmlDeviceGetMigMode(Card *card, unsigned int *current, unsigned int *pending) {
     NEEDS(card, MISSING_MIG);
     *current = *pending = card->mig_enabled;
@@ -129,8 +165,8 @@ static uint32_t power_mw(const Card *card) { return card->power_mw + now_us() / 
 
 GIVE(nvmlDeviceGetPowerUsage, unsigned int, power_mw(card))
 GIVE(nvmlDeviceGetEnforcedPowerLimit, unsigned int, card->limit_mw)
+GIVE(nvmlDeviceGetPowerManagementLimit, unsigned int, card->limit_mw)
 GIVE(nvmlDeviceGetPowerManagementDefaultLimit, unsigned int, card->default_limit_mw)
-GIVE(nvmlDeviceGetCurrentClocksEventReasons, unsigned long long, card->throttle_reasons)
 GIVE(nvmlDeviceGetPerformanceState, unsigned int, card->performance_state)
 GIVE(nvmlDeviceGetPersistenceMode, unsigned int, card->persistence)
 
@@ -171,10 +207,14 @@ int nvmlDeviceGetSamples(Card *card, unsigned int type, unsigned long long since
     *count = filled;
     return filled ? SUCCESS : NOT_FOUND;
 }
-static uint32_t sm_clock_mhz(const Card *card) {
-    if (!card->locked_sm_mhz || card->ignores_locks) return card->free_sm_mhz;
+static uint32_t asked_sm_mhz(const Card *card) {
+    int ignored = card->ignores_locks || card->locked_sm_mhz == card->ignored_sm_mhz;
+    if (!card->locked_sm_mhz || ignored) return card->free_sm_mhz;
     return now_us() < card->locked_at_us + card->settle_us ? card->sm_before_lock_mhz : card->locked_sm_mhz;
 }
+static int is_capped(const Card *card) { return card->capped_sm_mhz && asked_sm_mhz(card) > card->capped_sm_mhz; }
+static uint32_t sm_clock_mhz(const Card *card) { return is_capped(card) ? card->capped_sm_mhz : asked_sm_mhz(card); }
+GIVE(nvmlDeviceGetCurrentClocksEventReasons, unsigned long long, card->throttle_reasons | (is_capped(card) ? SW_POWER_CAP : 0))
 int nvmlDeviceGetClockInfo(Card *card, int clock, unsigned int *out) {
     ON(card);
     uint32_t memory_mhz = card->locked_memory_mhz ? card->locked_memory_mhz : card->free_memory_mhz;
@@ -232,7 +272,8 @@ int nvmlDeviceGetPowerManagementLimitConstraints(Card *card, unsigned int *lowes
 }
 
 #define SETS(card, bit) do { __atomic_add_fetch(&(card)->settings_made, 1, __ATOMIC_SEQ_CST); NEEDS(card, bit); \
-                             if (!(card)->may_set) return NO_PERMISSION; } while (0)
+                             if (!(card)->may_set || ((card)->may_set == 2 && geteuid() != 0)) return NO_PERMISSION; \
+                             if ((card)->setting_us) usleep((card)->setting_us); } while (0)
 
 static void lock_sm(Card *card, uint32_t mhz) {
     card->sm_before_lock_mhz = sm_clock_mhz(card);

@@ -1,0 +1,193 @@
+"""A node as an administrator leaves it: Slurm that constrains devices, the helper installed, GPUs of the stand-in NVML.
+
+Nothing of it is mocked but NVML: sudo, users, cgroups and Slurm are the machine's own, and the helper is installed by its
+own script. What lies in /etc, /usr/local/sbin and /run afterwards is taken away again.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+import signal
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from harness import GPU_TYPES, SlurmCluster
+
+from standin_nvml import Card, StandInNvml, build
+
+REPOSITORY = Path(__file__).parents[2]
+HELPER = "/usr/local/sbin/clockwatt-clocks"
+CONFIGURATION = Path("/etc/clockwatt/clocks.ini")
+LEASES = Path("/run/clockwatt")
+USERS = ("cw_alice", "cw_bob")
+DEVICE_NUMBERS = ((1, 5), (1, 7))
+"""Nodes of /dev/zero and /dev/full under other names: a driver serves them, so opening them can succeed."""
+RESTORED = (0, 0, 165_000)
+
+
+class ClocksNode:
+    """A running node with one GPU of each type; `cards[i]` is of `GPU_TYPES[i]`."""
+
+    def __init__(self, cluster: SlurmCluster, nvml: StandInNvml) -> None:
+        self.cluster = cluster
+        self.nvml = nvml
+        self.cards: list[Card] = [nvml.card(index) for index in range(len(GPU_TYPES))]
+        self.reset_cards()
+        self.uuids = [nvml.uuid(index) for index in range(len(GPU_TYPES))]
+
+    def reset_cards(self) -> None:
+        """Idle cards, which root alone may set and whose device nodes the cgroups of jobs hide."""
+        self.nvml.install("NVIDIA A30", "NVIDIA GeForce RTX 2080 Ti")
+        for card, (_, minor) in zip(self.cards, DEVICE_NUMBERS, strict=True):
+            card.may_set, card.minor, card.device = 2, minor, f"/dev/simgpu{minor}".encode()
+
+    def configure(self, text: str | None = None) -> None:
+        """Write the administrator's file; by default everything that the cards support is allowed."""
+        library = self.cluster.root / "nvml" / "libnvidia-ml.so.1"
+        CONFIGURATION.write_text(
+            f"[site]\nslurm_directory = {self.cluster.root}\nlibrary = {library}\ndevice = /dev/simgpu{{minor}}\n"
+            "[gpu]\nsm_clock_mhz = 210-1440\nmemory_clock_mhz = 1215-1215\npower_limit_w = 100-165\n"
+            if text is None
+            else text
+        )
+
+    def settings(self, index: int) -> tuple[int, int, int]:
+        """Locked SM and memory clock in MHz (0: not locked) and power limit in mW."""
+        card = self.cards[index]
+        return card.locked_sm_mhz, card.locked_memory_mhz, card.limit_mw
+
+    def wait_restored(self, timeout_s: float = 5) -> float:
+        """Wait until no card keeps a clock or limit and nobody a lease; seconds that it took."""
+        start = time.monotonic()
+        while any(self.settings(index) != RESTORED for index in range(len(self.cards))) or list(LEASES.glob("*.lease")):
+            if time.monotonic() - start > timeout_s:
+                held = [self.settings(index) for index in range(len(self.cards))]
+                raise AssertionError(f"not restored after {timeout_s} s: {held}, {list(LEASES.glob('*.lease'))}")
+            time.sleep(0.01)
+        return time.monotonic() - start
+
+    def as_user(self, user: str, *command: str) -> list[str]:
+        """Command line that runs a command as a user outside of any job."""
+        environment = {**self.cluster.environment, **self.nvml.environ, "HELPER": HELPER}
+        for index, uuid in enumerate(self.uuids):
+            environment[f"GPU{index}"] = uuid
+        return ["runuser", "-u", user, "--", "env", *(f"{k}={v}" for k, v in environment.items()), *command]
+
+    def job(self, user: str, script: str, *options: str, gpu: int | None = 0) -> list[str]:
+        """Command line that runs a Bash script in a job of a user on the GPU of an index (None: on none)."""
+        gres = () if gpu is None else (f"--gres=gpu:{GPU_TYPES[gpu]}:1",)
+        return self.as_user(user, "srun", "--quiet", "-n1", "--mem=300", *gres, *options, "bash", "-c", script)
+
+    def run(self, user: str, script: str, *options: str, gpu: int | None = 0) -> subprocess.CompletedProcess[str]:
+        """Run a script in a job to its end."""
+        return run(self.job(user, script, *options, gpu=gpu))
+
+    def start(self, user: str, script: str, *options: str, gpu: int | None = 0) -> subprocess.Popen[str]:
+        """Start a job; what it prints comes by its stdout."""
+        return subprocess.Popen(
+            self.job(user, script, *options, gpu=gpu), cwd="/", stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT, text=True,
+        )  # fmt: skip
+
+    @contextlib.contextmanager
+    def holding(self, user: str, script: str, gpu: int = 0) -> Iterator[subprocess.Popen[str]]:
+        """A job that has run a script and lives on; it is cancelled on leaving."""
+        holder = self.start(user, f"{script}; echo held; exec sleep 60", gpu=gpu)
+        assert holder.stdout is not None
+        seen = []
+        for line in holder.stdout:
+            seen.append(line)
+            if line == "held\n":
+                break
+        else:
+            raise AssertionError("".join(seen))
+        try:
+            yield holder
+        finally:
+            self.cancel_all()
+            holder.communicate(timeout=30)
+
+    def cancel_all(self) -> None:
+        """Cancel the jobs of all test users and wait until they have gone."""
+        self.cluster.command("scancel", *(f"--user={user}" for user in USERS[:1]))
+        self.cluster.command("scancel", *(f"--user={user}" for user in USERS[1:]))
+        wait_for(lambda: not self.cluster.command("squeue", "-h").stdout.strip(), 30)
+
+
+@contextlib.contextmanager
+def clocks_node() -> Iterator[ClocksNode]:
+    """Start a node, install the helper and make the users; undone on leaving."""
+    if Path(HELPER).exists() or CONFIGURATION.parent.exists():
+        raise RuntimeError(f"{HELPER} or {CONFIGURATION.parent} exists: this machine is in use, tests would change it")
+    with contextlib.ExitStack() as undo:
+        root = Path(tempfile.mkdtemp(prefix="slurm-", dir="/tmp"))  # a socket's path is short
+        undo.callback(shutil.rmtree, root, ignore_errors=True)
+        root.chmod(0o755)
+        library = root / "nvml"
+        library.mkdir()
+        build(library)
+        nvml = StandInNvml(library / "libnvidia-ml.so.1", library / "state")
+        nvml.state_file.chmod(0o666)  # like the ioctls of a driver: everyone may ask it
+        install()
+        undo.callback(uninstall)
+        for user in USERS:
+            run(["useradd", "--no-create-home", "--groups", "clockwatt", user]).check_returncode()
+            undo.callback(run, ["userdel", user])
+        restore = "/etc/clockwatt/slurm-restore"
+        cluster = undo.enter_context(
+            SlurmCluster(
+                root, accounting=False, device_numbers=DEVICE_NUMBERS,
+                settings=f"Prolog={restore}\nEpilog={restore}\nPrologFlags=Alloc\nKillWait=2\n",
+            )
+        )  # fmt: skip
+        node = ClocksNode(cluster, nvml)
+        undo.callback(node.cancel_all)
+        node.configure()
+        yield node
+
+
+def install() -> None:
+    """Run the administrator's script."""
+    run([str(REPOSITORY / "privileged" / "install.sh")]).check_returncode()
+
+
+def uninstall() -> None:
+    """Run the administrator's script, and take away what it leaves to the administrator."""
+    run([str(REPOSITORY / "privileged" / "install.sh"), "--uninstall"]).check_returncode()
+    shutil.rmtree(CONFIGURATION.parent)
+    run(["groupdel", "clockwatt"])
+
+
+def run(command: list[str], **options: Any) -> subprocess.CompletedProcess[str]:
+    """Run a command to its end, outside of the caller's folder and without its input."""
+    return subprocess.run(
+        command, cwd="/", capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL, **options
+    )
+
+
+def lease_of(uuid: str) -> dict[str, Any]:
+    """The lease of a GPU as it lies in /run."""
+    found: dict[str, Any] = json.loads((LEASES / f"{uuid}.lease").read_text())
+    return found
+
+
+def wait_for(happens: Callable[[], bool], timeout_s: float = 10) -> None:
+    """Wait until something is so."""
+    deadline = time.monotonic() + timeout_s
+    while not happens():
+        if time.monotonic() > deadline:
+            raise AssertionError(f"did not happen within {timeout_s} s")
+        time.sleep(0.02)
+
+
+def kill(pid: int, number: int = signal.SIGKILL) -> None:
+    """Send a signal to a process that may have ended."""
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(pid, number)
