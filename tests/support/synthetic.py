@@ -16,7 +16,7 @@ from clockwatt.records import CalibrationRow, CallRow, MeasurementRow, NetworkRo
 
 HOST_S = {"conv2d": 14e-6, "batch_norm": 12e-6, "relu": 6e-6, "add": 5e-6, "linear": 9e-6, "flatten": 2e-6}
 EFFICIENCY = {"conv2d": 0.55, "batch_norm": 0.7, "relu": 0.85, "add": 0.8, "linear": 0.5}
-PER_MODULE_S, PER_NODE_S, IDLE_W = 3e-6, 4e-6, 35.0
+PER_MODULE_S, IDLE_W = 3e-6, 35.0
 
 
 def campaign(clocks: Any = (900, 1200, 1440), networks: int = 3, **changes: Any) -> config.CampaignConfig:
@@ -221,7 +221,7 @@ class _Bench:
     ) -> MeasurementRow:
         ids = [call.operation_id for call in calls if (call.network_id, call.pass_) == (row.network_id, row.pass_)]
         costs = np.array([self.costs(operations[identity, row.pass_]) for identity in ids])
-        host = costs[:, 1].sum() + PER_MODULE_S * row.module_calls + PER_NODE_S * row.backward_nodes
+        host = costs[:, 1].sum() + PER_MODULE_S * row.module_calls
         time = max(host, costs[:, 0].sum()) * self._noise()
         energy = float(((costs[:, 2] - IDLE_W) * costs[:, 0]).sum()) + IDLE_W * time
         return MeasurementRow(
@@ -234,7 +234,6 @@ class _Bench:
         values = [
             ("power_idle_w", None, IDLE_W), ("host_time_per_call_s", records.INFERENCE, 8e-6),
             ("host_time_per_call_s", records.TRAINING, 16e-6), ("host_time_per_module_s", None, PER_MODULE_S),
-            ("host_time_per_backward_node_s", None, PER_NODE_S),
         ]  # fmt: skip
         about = {name: self.where[name] for name in ("gpu", "point", "gpu_name", "gpu_uuid", "virtual")}
         return [

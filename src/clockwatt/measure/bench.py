@@ -18,6 +18,7 @@ _LOAD_CALLS = 2
 HOST_PER_CALL = "host_time_per_call_s"
 HOST_PER_MODULE = "host_time_per_module_s"
 HOST_PER_BACKWARD_NODE = "host_time_per_backward_node_s"
+HOST_PER_BACKWARD_CALL = "host_time_per_backward_call_s"
 """Quantities of `Bench.host_costs`, as they stand in the calibration."""
 
 
@@ -137,7 +138,7 @@ class Bench(abc.ABC):
 
     @abc.abstractmethod
     def host_costs(self) -> dict[tuple[str, str | None], Estimate | None]:
-        """Host times in s by quantity and subject: per call and pass, per module call, per backward node."""
+        """Host times in s by quantity and subject: per call and pass, module call, backward node and pass."""
 
     @abc.abstractmethod
     def memory_peak_bytes(self) -> int | None:

@@ -22,6 +22,7 @@ from clockwatt.gpu.virtual import VirtualGpu
 from clockwatt.gpu.virtual_model import Mixture, Work
 from clockwatt.measure import anchors
 from clockwatt.measure.bench import (
+    HOST_PER_BACKWARD_CALL,
     HOST_PER_BACKWARD_NODE,
     HOST_PER_CALL,
     HOST_PER_MODULE,
@@ -61,6 +62,7 @@ _FORWARD_OF_DEVICE = 3.0
 """A backward pass takes about twice as long as its forward pass."""
 _HOST_PER_MODULE_S = 3e-6
 _HOST_PER_BACKWARD_NODE_S = 6e-6
+_HOST_PER_BACKWARD_CALL_S = 40e-6
 _HOST_COST_SAMPLES = 20
 
 
@@ -172,7 +174,8 @@ class VirtualBench(Bench):
             return None
         host_s, device_s = self._jittered(workload.host_s), self._jittered(workload.device_s)
         if forward:
-            host_s, device_s = host_s / (1 + _HOST_BACKWARD_SHARE), device_s / _FORWARD_OF_DEVICE
+            host_s = sum(call.host_s for call in workload.model.calls) / (1 + _HOST_BACKWARD_SHARE)
+            device_s /= _FORWARD_OF_DEVICE
         self.gpu.load(None)
         self._logger.advance(calls * host_s)
         self.gpu.load(workload.load)
@@ -210,6 +213,7 @@ class VirtualBench(Bench):
             (HOST_PER_CALL, TRAINING): seen(call_s * (1 + _HOST_BACKWARD_SHARE)),
             (HOST_PER_MODULE, None): seen(_HOST_PER_MODULE_S),
             (HOST_PER_BACKWARD_NODE, None): seen(_HOST_PER_BACKWARD_NODE_S),
+            (HOST_PER_BACKWARD_CALL, None): seen(_HOST_PER_BACKWARD_CALL_S),
         }
 
     def memory_peak_bytes(self) -> int | None:
@@ -221,7 +225,8 @@ class VirtualBench(Bench):
 
     def _operation(self, subject: Subject) -> _Model:
         row = self._operations[subject.subject_id, subject.pass_]
-        return _Model([_call(row, subject.tf32)], 0.0, row.bytes_read + row.bytes_written, _has_backward(row))
+        start_s = _HOST_PER_BACKWARD_CALL_S if _has_backward(row) else 0.0
+        return _Model([_call(row, subject.tf32)], start_s, row.bytes_read + row.bytes_written, _has_backward(row))
 
     def _network(self, subject: Subject) -> _Model:
         calls, peak = [], 0
@@ -232,7 +237,8 @@ class VirtualBench(Bench):
         table = files.read_table(self._catalogue_dir / "networks.parquet", NETWORK_SCHEMA)
         chosen = pc.and_(pc.equal(table["network_id"], subject.subject_id), pc.equal(table["pass"], subject.pass_))
         (network,) = table.filter(chosen).to_pylist()
-        extra_s = _HOST_PER_MODULE_S * network["module_calls"] + _HOST_PER_BACKWARD_NODE_S * network["backward_nodes"]
+        start_s = _HOST_PER_BACKWARD_CALL_S if subject.pass_ == TRAINING else 0.0
+        extra_s = _HOST_PER_MODULE_S * network["module_calls"] + start_s
         return _Model(calls, extra_s, peak + network["parameter_bytes"], has_forward=False)
 
     def _call_ids(self, subject: Subject) -> list[str]:

@@ -27,15 +27,15 @@ class PointCosts:
         Host time to issue one call.
     per_module_s
         Host time that entering a module's forward adds.
-    per_backward_node_s
-        Host time of one node of autograd's graph.
+    per_backward_call_s
+        Host time of starting a backward pass: a measured operation pays it in each call, a network once.
     """
 
     power_idle_w: float | None = None
     per_call_inference_s: float | None = None
     per_call_training_s: float | None = None
     per_module_s: float | None = None
-    per_backward_node_s: float | None = None
+    per_backward_call_s: float | None = None
 
     def per_call_s(self, pass_: str) -> float | None:
         """Host time to issue one call in a pass."""
@@ -60,7 +60,7 @@ _FIELDS = {
     (_PER_CALL, INFERENCE): "per_call_inference_s",
     (_PER_CALL, TRAINING): "per_call_training_s",
     ("host_time_per_module_s", None): "per_module_s",
-    ("host_time_per_backward_node_s", None): "per_backward_node_s",
+    ("host_time_per_backward_call_s", None): "per_backward_call_s",
 }
 
 

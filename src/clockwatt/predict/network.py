@@ -97,11 +97,11 @@ def compose(calls: pd.DataFrame, network: NetworkRow, costs: pd.DataFrame, point
     calls
         Its calls in order, with `operation_id` and `phase`.
     network
-        Its module calls and backward nodes.
+        Its module calls and its pass.
     costs
         Indexed by operation id, with `COST_COLUMNS`; at one operating point, in this pass.
     point
-        Calibrated costs of modules and backward nodes, which calls alone do not show, and idle power.
+        Calibrated costs of modules, which calls alone do not show, and of starting a backward pass, and idle power.
     """
     of_calls = costs.reindex(calls["operation_id"])[COST_COLUMNS].to_numpy(float)
     known = np.isfinite(of_calls[:, :4]).all(axis=1)
@@ -136,8 +136,13 @@ def compose(calls: pd.DataFrame, network: NetworkRow, costs: pd.DataFrame, point
 def _host_times(
     host: NDArray[np.float64], phase: NDArray[np.str_], network: NetworkRow, point: PointCosts
 ) -> NDArray[np.float64]:
-    """Host time of each call, with what modules and autograd's graph add spread evenly over the forward calls."""
-    around_s = (point.per_module_s or 0.0) * network.module_calls
-    around_s += (point.per_backward_node_s or 0.0) * network.backward_nodes
+    """Host time of each call within a network, what modules add spread evenly over the forward calls.
+
+    A measured operation starts a backward pass in each call, a network one for all of them. Calls that take the host
+    less than that start have no backward pass.
+    """
     carriers = np.isin(phase, (FORWARD, LOSS))
-    return host + np.where(carriers, around_s / max(int(carriers.sum()), 1), 0.0)
+    start_s = (point.per_backward_call_s or 0.0) if network.pass_ == TRAINING else 0.0
+    around_s = (point.per_module_s or 0.0) * network.module_calls + start_s
+    within = np.where(carriers & (host > start_s), host - start_s, host)
+    return within + np.where(carriers, around_s / max(int(carriers.sum()), 1), 0.0)
