@@ -22,7 +22,8 @@ from clockwatt.fingerprint import fingerprint
 
 # Jobs run the Python that runs Snakemake, unless conda gives them another one, and the sources of this checkout.
 os.environ.update(PATH=f"{Path(sys.executable).parent}{os.pathsep}{os.getenv('PATH', os.defpath)}")
-shell.prefix(f"set -euo pipefail; export PYTHONPATH={shlex.quote(str(SOURCES))}; ")
+PYTHONPATH = shlex.quote(str(SOURCES)) + "${{PYTHONPATH:+:$PYTHONPATH}}"
+shell.prefix(f"set -euo pipefail; export PYTHONPATH={PYTHONPATH}; ")
 
 
 # A campaign given with --configfile stands for itself: merged into the default one it would measure its GPUs as well.
