@@ -42,6 +42,7 @@ PassName = Annotated[str, typer.Option("--pass", help="inference or training.")]
 Dtype = Annotated[str, typer.Option(help="float32, float16 or bfloat16.")]
 Tf32 = Annotated[bool, typer.Option(help="Whether float32 may use TensorFloat-32.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+ClockMethod = Annotated[str, typer.Option("--method", help="nvml, helper or slurm, as control.method in a campaign.")]
 OneGpu = Annotated[str | None, typer.Option("--gpu", help="UUID, beginning of one, or index.")]
 
 DEFAULT_CONFIG = Path("config/config.yaml")
@@ -265,20 +266,22 @@ def clocks_show() -> None:
 
 @clocks_app.command("lock")
 def clocks_lock(
-    point: Annotated[str, typer.Argument(help="Operating point: sm1440, sm1440-mem5001, pl150 …")], gpu: OneGpu = None
+    point: Annotated[str, typer.Argument(help="Operating point: sm1440, sm1440-mem5001, pl150 …")],
+    gpu: OneGpu = None,
+    method: ClockMethod = "nvml",
 ) -> None:
-    """Lock a GPU at an operating point until it is reset."""
+    """Lock a GPU at an operating point: with nvml until it is reset, with helper or slurm until you press Ctrl-C."""
     from clockwatt.control import manual
 
-    manual.lock(OperatingPoint.parse(point), gpu=gpu)
+    manual.lock(OperatingPoint.parse(point), gpu=gpu, control=_control(method, "nvml", "helper", "slurm"))
 
 
 @clocks_app.command("reset")
-def clocks_reset(gpu: OneGpu = None) -> None:
-    """Give clocks and power limit back to the driver."""
+def clocks_reset(gpu: OneGpu = None, method: ClockMethod = "nvml") -> None:
+    """Give clocks and power limit back to the driver; with helper, put back what this job had set."""
     from clockwatt.control import manual
 
-    manual.reset(gpu=gpu)
+    manual.reset(gpu=gpu, control=_control(method, "nvml", "helper"))
 
 
 def _point(campaign: config.CampaignConfig, label: str, text: str) -> OperatingPoint:
@@ -304,6 +307,12 @@ def _pass(name: str) -> config.Pass:
         if name == known:
             return known
     raise ClockwattError(f"--pass {name}: choose {' or '.join(config.PASSES)}.")
+
+
+def _control(method: str, *known: str) -> config.ControlConfig:
+    if method not in known:
+        raise ClockwattError(f"--method {method}: choose {', '.join(known)}.")
+    return config.ControlConfig.model_validate({"method": method})
 
 
 def _terminate(number: int, _frame: FrameType | None) -> NoReturn:

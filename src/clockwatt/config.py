@@ -6,8 +6,10 @@ import difflib
 import itertools
 import json
 import re
+import shlex
+import string
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Annotated, Any, Literal, NoReturn, Self
 
@@ -69,6 +71,25 @@ class OperatingPoint:
     def is_default(self) -> bool:
         """Whether nothing is asked of the GPU."""
         return self == OperatingPoint()
+
+    @property
+    def settings(self) -> dict[str, int]:
+        """What is asked, by its name."""
+        return {name: value for name in POINT_SETTINGS if (value := getattr(self, name)) is not None}
+
+
+POINT_SETTINGS = tuple(field.name for field in fields(OperatingPoint))
+
+
+def placeholders(template: str) -> set[str]:
+    """Names in braces in a command of the site's own.
+
+    Raises
+    ------
+    ValueError
+        If its braces are not closed.
+    """
+    return {name for _, name, _, _ in string.Formatter().parse(template) if name is not None}
 
 
 def _quantity(unit: str) -> BeforeValidator:
@@ -162,9 +183,24 @@ class SlurmResources(_Model):
 class ControlConfig(_Model):
     """How the operating point is set."""
 
-    method: Literal["nvml", "none"] = Field(
+    method: Literal["nvml", "helper", "command", "slurm", "none"] = Field(
         "nvml",
-        description="nvml sets clocks directly (root, or a machine of one's own); none sets nothing, for `default`",
+        description="nvml sets clocks directly (root, or a machine of one's own); helper asks what an administrator "
+        "installed from `privileged/`, by sudo; command runs the site's own script; slurm uses `srun --gpu-freq` (SM "
+        "and memory clock); none sets nothing, for `default`. `clockwatt doctor` says which of them work",
+    )
+    helper: str = Field("/usr/local/sbin/clockwatt-clocks", description="of method helper: where it is installed")
+    set_command: str | None = Field(
+        None,
+        description="of method command: what sets an operating point, run without a shell. {index} is the GPU's number "
+        "as in nvidia-smi, {uuid} its UUID; {sm_clock_mhz}, {memory_clock_mhz}, {power_limit_w} what is asked for",
+        examples=["sudo /opt/site/nvidia-set-clocks.sh -d {index} -c {sm_clock_mhz}"],
+    )
+    reset_command: str | None = Field(
+        None,
+        description="of method command: what takes it back; without it, set_command must run as long as the operating "
+        "point is wanted, and is terminated to release it",
+        examples=["sudo /opt/site/nvidia-set-clocks.sh -d {index} -r"],
     )
     settle_timeout_s: float = Field(
         10, gt=0, description="how long the SM clock may take to reach its target under load"
@@ -172,6 +208,41 @@ class ControlConfig(_Model):
     on_mismatch: Literal["error", "flag"] = Field(
         "flag", description="whether a clock that is not reached ends the job or flags its rows"
     )
+
+    @field_validator("set_command", "reset_command")
+    @classmethod
+    def _template_is_understood(cls, value: str | None) -> str | None:
+        if value is None:
+            return None
+        try:
+            names = placeholders(value)
+            words = shlex.split(value)
+        except ValueError as error:
+            raise ValueError(f"{value!r} cannot be split into words ({error})") from None
+        unknown = sorted(names - {"index", "uuid", *POINT_SETTINGS})
+        if unknown or not words:
+            raise ValueError(f"{value!r} has no command, or {{{(unknown or [''])[0]}}} that is not known")
+        return value
+
+    @model_validator(mode="after")
+    def _commands_belong_to_their_method(self) -> Self:
+        if (self.method == "command") != (self.set_command is not None):
+            raise ValueError("method: command and set_command belong together")
+        if self.reset_command is not None and self.set_command is None:
+            raise ValueError("reset_command needs set_command beside it")
+        return self
+
+    @property
+    def settable(self) -> frozenset[str]:
+        """Settings of an operating point that the method can set."""
+        match self.method:
+            case "none":
+                return frozenset()
+            case "slurm":
+                return frozenset({"sm_clock_mhz", "memory_clock_mhz"})
+            case "command":
+                return frozenset(placeholders(self.set_command or "")) & frozenset(POINT_SETTINGS)
+        return frozenset(POINT_SETTINGS)
 
 
 class GpuConfig(_Model):
@@ -217,11 +288,20 @@ class GpuConfig(_Model):
 
     @model_validator(mode="after")
     def _settable(self) -> Self:
-        if self.control.method == "none" and not all(point.is_default for point in self.points):
+        method = self.control.method
+        if method == "none" and not all(point.is_default for point in self.points):
             raise ValueError(
                 "control.method none sets nothing: leave clocks_mhz, memory_clocks_mhz and power_limits_w at default, "
                 "or choose method nvml"
             )
+        for point in self.points:
+            beyond = sorted(point.settings.keys() - self.control.settable)
+            if beyond:
+                raise ValueError(
+                    f"control.method {method} as it is configured cannot set {beyond[0]}, but {point} asks it"
+                )
+        if self.virtual_model is not None and method not in ("nvml", "none"):
+            raise ValueError(f"control.method {method} is for real GPUs; a virtual one needs nvml or none")
         return self
 
     @property

@@ -22,6 +22,7 @@ from rich.table import Table
 import clockwatt
 from clockwatt import cluster, propose
 from clockwatt.config import CampaignConfig, GpuConfig, load
+from clockwatt.control.advice import method_advice
 from clockwatt.control.points import check_supported, persistence_warning
 from clockwatt.errors import ClockwattError
 from clockwatt.gpu.installed import InstalledGpu, installed_gpus, lost_gpus
@@ -86,7 +87,7 @@ def run(config_path: Path | None, write_config: Path | None) -> int:
 
 def examine(config_path: Path | None = None) -> list[Finding]:
     """What works here and what does not."""
-    return [*_software(), *_gpus(), *_slurm(), *_campaign(config_path)]
+    return [*_software(), *_gpus(), *_control(), *_slurm(), *_campaign(config_path)]
 
 
 def proposed_gpus_block() -> str:
@@ -178,15 +179,15 @@ def _clocks(gpu: Gpu) -> Iterator[Finding]:
         yield Finding(topic, MISSING, str(error), "measure it at clocks_mhz: default")
         return
     span = f"{len(clocks)} SM clocks from {clocks[0]} to {clocks[-1]} MHz"
-    if os.geteuid() == 0:
-        yield Finding(topic, OK, f"{span}; as root they may be locked (in a container the driver may still refuse)")
-    else:
-        yield Finding(
-            topic, MISSING, f"{span}; only root may lock them", "run as root, or measure at clocks_mhz: default"
-        )
+    yield Finding(topic, OK, span)
     warning = persistence_warning(gpu)
     if warning is not None:
         yield Finding(topic, MISSING, warning)
+
+
+def _control() -> Iterator[Finding]:
+    for advice in method_advice(os.environ):
+        yield Finding("clock control", OK if advice.works else MISSING, f"{advice.method}: {advice.reason}", advice.fix)
 
 
 def _cuda() -> Finding:

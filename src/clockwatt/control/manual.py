@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 import contextlib
+import signal
 from collections.abc import Callable, Iterator
 from typing import TypeVar
 
 from rich.console import Console
 from rich.table import Table
 
-from clockwatt.config import OperatingPoint
+from clockwatt.config import ControlConfig, OperatingPoint
+from clockwatt.control.helper import ask
 from clockwatt.control.methods import ControlError
-from clockwatt.control.points import check_supported, persistence_warning
+from clockwatt.control.points import check_supported, operating_point, persistence_warning
+from clockwatt.control.registry import METHODS
 from clockwatt.gpu.installed import installed_gpus
-from clockwatt.gpu.interface import Gpu, GpuNotFoundError, NotSupportedError, throttle_reason_names
+from clockwatt.gpu.interface import Gpu, GpuError, GpuNotFoundError, NotSupportedError, throttle_reason_names
 from clockwatt.gpu.nvml import NvmlGpu
 from clockwatt.gpu.select import VARIABLE, resolve_visible
 
 T = TypeVar("T")
+NVML = ControlConfig()
 
 
 def show(console: Console | None = None) -> None:
@@ -35,8 +39,10 @@ def show(console: Console | None = None) -> None:
     (console or Console()).print(table)
 
 
-def lock(point: OperatingPoint, *, gpu: str | None = None, console: Console | None = None) -> None:
-    """Set an operating point and leave it set.
+def lock(
+    point: OperatingPoint, *, gpu: str | None = None, control: ControlConfig = NVML, console: Console | None = None
+) -> None:
+    """Set an operating point; leave it set, or hold it until interrupted where the method sets it no longer than that.
 
     Parameters
     ----------
@@ -44,6 +50,8 @@ def lock(point: OperatingPoint, *, gpu: str | None = None, console: Console | No
         What to set; the default point is refused, `reset` is meant for that.
     gpu
         UUID, beginning of one, or index; may be left out on a machine with one GPU.
+    control
+        In which way.
     console
         Where to say what was done.
 
@@ -58,26 +66,34 @@ def lock(point: OperatingPoint, *, gpu: str | None = None, console: Console | No
         )
     console = console or Console()
     with _chosen(gpu) as card:
-        check_supported(card, point)
-        if point.memory_clock_mhz is not None:
-            card.lock_memory_clock(point.memory_clock_mhz)
-        if point.sm_clock_mhz is not None:
-            card.lock_sm_clock(point.sm_clock_mhz)
-        if point.power_limit_w is not None:
-            card.set_power_limit(point.power_limit_w)
-        console.print(f"{card.identity.name} ({card.identity.uuid}): {point}, until `clockwatt clocks reset`")
-        warning = persistence_warning(card)
-        if warning is not None:
-            console.print(f"[yellow]{warning}")
+        method = METHODS[control.method](card, control)
+        about = f"{card.identity.name} ({card.identity.uuid}): {point}"
+        if method.stays_set:
+            check_supported(card, point)
+            try:
+                method.apply(point)
+            except GpuError:
+                method.release()  # the half of it that was set
+                raise
+            console.print(f"{about}, until `clockwatt clocks reset`")
+            _warn(card, console)
+            return
+        with operating_point(card, point, control):
+            console.print(f"{about}, until you press Ctrl-C")
+            _warn(card, console)
+            with contextlib.suppress(KeyboardInterrupt):
+                signal.pause()
 
 
-def reset(*, gpu: str | None = None, console: Console | None = None) -> None:
-    """Give clocks and power limit of a GPU back to the driver.
+def reset(*, gpu: str | None = None, control: ControlConfig = NVML, console: Console | None = None) -> None:
+    """Give clocks and power limit of a GPU back to the driver; through the helper, what this job had set.
 
     Parameters
     ----------
     gpu
         UUID, beginning of one, or index; may be left out on a machine with one GPU.
+    control
+        In which way: nvml or helper.
     console
         Where to say what was done.
 
@@ -87,6 +103,11 @@ def reset(*, gpu: str | None = None, console: Console | None = None) -> None:
         If there is no such GPU, or the user may not set it.
     """
     with _chosen(gpu) as card:
+        if control.method == "helper":
+            was_set = ask(control.helper, "reset", card.identity.uuid)["reset"]
+            done = "put back" if was_set else "nothing of this job's was set"
+            (console or Console()).print(f"{card.identity.name} ({card.identity.uuid}): {done}")
+            return
         card.reset_sm_clock()
         with contextlib.suppress(NotSupportedError):  # a card whose memory clock cannot be locked
             card.reset_memory_clock()
@@ -94,6 +115,12 @@ def reset(*, gpu: str | None = None, console: Console | None = None) -> None:
         (console or Console()).print(
             f"{card.identity.name} ({card.identity.uuid}): clocks and power limit are the driver's again"
         )
+
+
+def _warn(gpu: Gpu, console: Console) -> None:
+    warning = persistence_warning(gpu)
+    if warning is not None:
+        console.print(f"[yellow]{warning}")
 
 
 @contextlib.contextmanager

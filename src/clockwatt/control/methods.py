@@ -5,7 +5,7 @@ from __future__ import annotations
 import abc
 from collections.abc import Callable
 
-from clockwatt.config import OperatingPoint
+from clockwatt.config import ControlConfig, OperatingPoint
 from clockwatt.gpu.interface import Gpu, GpuError, NoPermissionError
 
 
@@ -24,10 +24,18 @@ class Method(abc.ABC):
     ----------
     gpu
         The GPU to set.
+    control
+        The campaign's settings of the method.
     """
 
-    def __init__(self, gpu: Gpu) -> None:
+    def __init__(self, gpu: Gpu, control: ControlConfig) -> None:
         self._gpu = gpu
+        self._control = control
+
+    @property
+    def stays_set(self) -> bool:
+        """Whether what is applied stays when this process ends without a release."""
+        return False
 
     @abc.abstractmethod
     def apply(self, point: OperatingPoint) -> None:
@@ -53,9 +61,14 @@ class Method(abc.ABC):
 class NvmlMethod(Method):
     """Sets clocks directly through NVML, as root or on a virtual GPU."""
 
-    def __init__(self, gpu: Gpu) -> None:
-        super().__init__(gpu)
+    def __init__(self, gpu: Gpu, control: ControlConfig) -> None:
+        super().__init__(gpu, control)
         self._undo: list[tuple[str, Callable[[], None]]] = []
+
+    @property
+    def stays_set(self) -> bool:
+        """See `Method`."""
+        return True
 
     def apply(self, point: OperatingPoint) -> None:
         """See `Method`."""
@@ -75,7 +88,8 @@ class NvmlMethod(Method):
         except NoPermissionError as error:
             raise NoPermissionError(
                 f"{error} control.method nvml sets {point} itself, which only root may do: run as root on a machine "
-                "of your own, or measure the GPU as it is (clocks_mhz, memory_clocks_mhz and power_limits_w: default)."
+                "of your own, choose another method (`clockwatt doctor` says which work here), or measure the GPU as "
+                "it is (clocks_mhz, memory_clocks_mhz and power_limits_w: default)."
             ) from error
 
     def release(self) -> None:
@@ -103,7 +117,3 @@ class NoMethod(Method):
 
     def release(self) -> None:
         """Nothing was set."""
-
-
-METHODS: dict[str, type[Method]] = {"nvml": NvmlMethod, "none": NoMethod}
-"""Values of `control.method` in a config."""

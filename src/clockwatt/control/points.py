@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from clockwatt.config import ControlConfig, OperatingPoint
-from clockwatt.control.methods import METHODS
+from clockwatt.control.registry import METHODS
 from clockwatt.gpu.clocks import check_clock, check_power_limit
 from clockwatt.gpu.interface import Gpu, NotSupportedError
 
@@ -48,7 +48,7 @@ def operating_point(gpu: Gpu, point: OperatingPoint, control: ControlConfig) -> 
         On exit, if the GPU could not be put back; the message says how to.
     """
     check_supported(gpu, point)
-    method = METHODS[control.method](gpu)
+    method = METHODS[control.method](gpu, control)
     try:
         with _signals_wait():
             method.apply(point)

@@ -30,6 +30,22 @@ def installed_gpus() -> list[InstalledGpu]:
     return [gpu for gpu in _listed() if isinstance(gpu, InstalledGpu)]
 
 
+def index_of(uuid: str) -> int:
+    """Number of a GPU as `nvidia-smi` counts, here and now: in a job it may differ from that outside.
+
+    Raises
+    ------
+    GpuNotFoundError
+        If no driver answers, or there is no such GPU.
+    """
+    with typed_errors(uuid):
+        pynvml.nvmlInit()
+        try:
+            return int(pynvml.nvmlDeviceGetIndex(pynvml.nvmlDeviceGetHandleByUUID(uuid)))
+        finally:
+            pynvml.nvmlShutdown()
+
+
 def lost_gpus() -> int:
     """How many GPUs fell off the bus.
 

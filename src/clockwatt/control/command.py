@@ -1,0 +1,76 @@
+"""The site's own script, as a template: one command to set and one to reset, or one that holds while it runs."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import subprocess
+
+from clockwatt.config import OperatingPoint, placeholders
+from clockwatt.control.held import HeldCommand
+from clockwatt.control.methods import ControlError, Method, ReleaseError
+from clockwatt.gpu.installed import index_of
+
+_HELD_AFTER_S = 0.3
+"""A command that is to hold the GPU and has not failed by then is taken to do so; verification tells the truth."""
+
+
+class CommandMethod(Method):
+    """Runs `control.set_command`, and then `control.reset_command` or ends it."""
+
+    _held: HeldCommand | None = None
+    _reset: list[str] | None = None
+
+    @property
+    def stays_set(self) -> bool:
+        """See `Method`."""
+        return self._control.reset_command is not None
+
+    def apply(self, point: OperatingPoint) -> None:
+        """See `Method`."""
+        if point.is_default:
+            return
+        words = self._words(self._control.set_command or "", point)
+        if self._control.reset_command is not None:
+            self._reset = self._words(self._control.reset_command, point)
+            _run(words)
+            return
+        self._held = HeldCommand(words, os.environ)
+        self._held.wait_until_held(_HELD_AFTER_S)
+
+    def release(self) -> None:
+        """See `Method`."""
+        reset, self._reset = self._reset, None
+        held, self._held = self._held, None
+        if held is not None:
+            held.stop()
+        if reset is not None:
+            try:
+                _run(reset)
+            except ControlError as error:
+                raise ReleaseError(f"THE GPU IS NOT AS IT WAS. {error}") from error
+
+    def _words(self, template: str, point: OperatingPoint) -> list[str]:
+        """The template's words, filled in one by one: what a value contains is never split or run by a shell."""
+        uuid = self._gpu.identity.uuid
+        values: dict[str, object] = {"uuid": uuid, **point.settings}
+        wanted = placeholders(template)
+        if "index" in wanted:
+            values["index"] = index_of(uuid)
+        missing = sorted(wanted - values.keys())
+        if missing:
+            raise ControlError(
+                f"control: `{template}` needs {{{missing[0]}}}, which {point} does not say: give every operating point "
+                "one, or measure the others with another GPU label whose command does not ask for it."
+            )
+        return [word.format(**values) for word in shlex.split(template)]
+
+
+def _run(words: list[str]) -> None:
+    try:
+        done = subprocess.run(words, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
+    except OSError as error:
+        raise ControlError(f"control: `{' '.join(words)}` cannot be run ({error.strerror}).") from error
+    if done.returncode != 0:
+        complaint = " ".join((done.stderr or done.stdout).split())[-300:]
+        raise ControlError(f"control: `{' '.join(words)}` ended with {done.returncode}: {complaint or 'no message'}")

@@ -1,0 +1,74 @@
+"""Asking the helper that an administrator installed: by sudo, one verb at a time, answered in a line of JSON."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from typing import Any
+
+from clockwatt.config import OperatingPoint
+from clockwatt.control.methods import ControlError, Method, ReleaseError
+from clockwatt.gpu.interface import GpuError, NoPermissionError, NotSupportedError
+
+VERBS = {"memory_clock_mhz": "lock-memory", "sm_clock_mhz": "lock", "power_limit_w": "power-limit"}
+"""In the order in which they are set: which SM clocks there are depends on the memory clock."""
+
+_ERRORS: dict[int, type[GpuError]] = {3: NoPermissionError, 4: NotSupportedError}
+"""By the helper's exit codes, which its head documents."""
+
+
+class HelperMethod(Method):
+    """Has the helper set the GPU; it puts everything back when this process ends, however it ends."""
+
+    _asked = False
+
+    def apply(self, point: OperatingPoint) -> None:
+        """See `Method`."""
+        for setting, verb in VERBS.items():
+            if (value := point.settings.get(setting)) is not None:
+                self._asked = True
+                ask(self._control.helper, verb, self._gpu.identity.uuid, str(value))
+
+    def release(self) -> None:
+        """See `Method`."""
+        if not self._asked:
+            return
+        self._asked = False
+        try:
+            ask(self._control.helper, "reset", self._gpu.identity.uuid)
+        except GpuError as error:
+            raise ReleaseError(
+                f"THE GPU MAY NOT BE AS IT WAS: {error} The helper puts it back when this process has ended; if not, "
+                f"an administrator does by `{self._control.helper} restore all`."
+            ) from error
+
+
+def ask(helper: str, *words: str) -> dict[str, Any]:
+    """The helper's answer.
+
+    The process that calls this is the one whose end the helper waits for.
+
+    Raises
+    ------
+    NoPermissionError, NotSupportedError, ControlError
+        With the helper's reason, or sudo's.
+    """
+    command = ["sudo", "-n", helper, *words]
+    try:
+        # in a session of its own, so that Ctrl-C does not reach sudo in the middle of a setting
+        done = subprocess.run(
+            command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False, start_new_session=True
+        )
+    except FileNotFoundError:
+        raise ControlError("control.method helper needs sudo, which is not installed here.") from None
+    try:
+        answer: dict[str, Any] = json.loads(done.stdout)
+    except ValueError:
+        complaint = (done.stderr.strip().splitlines() or ["nothing"])[-1]
+        raise ControlError(
+            f"`{' '.join(command)}` says {complaint!r}: the helper is not installed here, or you may not use it. Ask "
+            "the administrator (privileged/README.md), or choose another control.method (`clockwatt doctor`)."
+        ) from None
+    if done.returncode != 0:
+        raise _ERRORS.get(done.returncode, ControlError)(f"control.method helper: {answer['error']}.")
+    return answer
