@@ -41,6 +41,7 @@ _SLEEP_MARGIN = 1.5
 _SLEEP_FLOOR_S = 200e-6
 _SLEEP_TRIAL_CYCLES = 20_000_000
 _ISSUE_GUESS_S = 50e-6
+_QUEUE_TRIES = 4
 _WARM_CALLS = 3
 _BLOCKS_AHEAD = 2
 
@@ -138,9 +139,9 @@ class CudaBench(Bench):
     def queued_block(self, workload: Workload, calls: int, *, forward: bool = False) -> QueuedBlock | None:
         """See `Bench.queued_block`. The technique is that of NVIDIA's nvbench."""
         assert isinstance(workload, CudaWorkload)
-        block = self._queued(workload, calls, forward=forward)
-        # the time to issue a call was a guess, or has grown: the blocking kernel may have been too short
-        return block or self._queued(workload, calls, forward=forward)
+        # the time to issue a call was a guess, or the host was held up: the blocking kernel may have been too short
+        tries = (self._queued(workload, calls, forward=forward) for _ in range(_QUEUE_TRIES))
+        return next((block for block in tries if block), None)
 
     def _queued(self, workload: CudaWorkload, calls: int, *, forward: bool) -> QueuedBlock | None:
         torch.cuda.synchronize()
