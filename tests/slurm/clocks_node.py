@@ -1,7 +1,7 @@
-"""A node as an administrator leaves it: Slurm that constrains devices, the helper installed, GPUs of the stand-in NVML.
+"""A node as an administrator leaves it: Slurm that constrains devices, the helper, GPUs of the stand-in NVML.
 
-Nothing of it is mocked but NVML: sudo, users, cgroups and Slurm are the machine's own, and the helper is installed by its
-own script. What lies in /etc, /usr/local/sbin and /run afterwards is taken away again.
+Nothing of it is mocked but NVML: sudo, users, cgroups and Slurm are the machine's own, and the helper is installed by
+its own script. What lies in /etc, /usr/local/sbin and /run afterwards is taken away again.
 """
 
 from __future__ import annotations
@@ -83,7 +83,8 @@ class ClocksNode:
     def job(self, user: str, script: str, *options: str, gpu: int | None = 0) -> list[str]:
         """Command line that runs a Bash script in a job of a user on the GPU of an index (None: on none)."""
         gres = () if gpu is None else (f"--gres=gpu:{GPU_TYPES[gpu]}:1",)
-        return self.as_user(user, "srun", "--quiet", "-n1", "--mem=300", *gres, *options, "bash", "-c", script)
+        alive = f"{script}\nexit $?"  # or the shell becomes its last command, sudo, and nobody has called it
+        return self.as_user(user, "srun", "--quiet", "-n1", "--mem=300", *gres, *options, "bash", "-c", alive)
 
     def run(self, user: str, script: str, *options: str, gpu: int | None = 0) -> subprocess.CompletedProcess[str]:
         """Run a script in a job to its end."""

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from clocks_node import HELPER, ClocksNode, clocks_node, run
 from harness import SlurmCluster
 
 
@@ -25,3 +26,20 @@ def accounting_cluster() -> Iterator[SlurmCluster]:
 @pytest.fixture(scope="module")
 def plain_cluster() -> Iterator[SlurmCluster]:
     yield from cluster(accounting=False)
+
+
+@pytest.fixture(scope="session")
+def _clocks_node() -> Iterator[ClocksNode]:
+    with clocks_node() as started:
+        yield started
+
+
+@pytest.fixture
+def node(_clocks_node: ClocksNode) -> Iterator[ClocksNode]:
+    """A node with the helper installed and nothing set; whatever a test leaves is cleared away."""
+    _clocks_node.reset_cards()
+    _clocks_node.configure()
+    yield _clocks_node
+    _clocks_node.cancel_all()
+    _clocks_node.reset_cards()
+    run([HELPER, "restore", "all"])

@@ -20,6 +20,7 @@ import socket
 import stat
 import subprocess
 import time
+import zlib
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
@@ -60,6 +61,7 @@ class SlurmCluster:
         settings: str = "",
     ) -> None:
         self.root = root
+        self.node = f"node-{zlib.crc32(str(root).encode()):08x}"  # of its own: Slurm's cgroups are named after it
         self.accounting = accounting
         self._device_numbers = device_numbers
         self._settings = settings
@@ -111,7 +113,7 @@ class SlurmCluster:
 
     def start_slurmd(self) -> None:
         """Start the node's daemon and wait until the node is idle."""
-        self._run("slurmd", "slurmd", "-D")
+        self._run("slurmd", "slurmd", "-D", "-N", self.node)
         self._wait("slurmd", lambda: self.command("sinfo", "-h", "-o", "%T").stdout.strip() == "idle")
 
     def stop_slurmd(self) -> None:
@@ -131,7 +133,7 @@ class SlurmCluster:
         for device in self.devices:
             device.unlink(missing_ok=True)
         self.devices.clear()
-        for group in sorted(CGROUPS.glob("*/slurm*/**/"), key=lambda path: len(path.parts), reverse=True):
+        for group in sorted(CGROUPS.glob(f"*/slurm_{self.node}/**/"), key=lambda path: len(path.parts), reverse=True):
             group.rmdir()
         (self.root / STATE).unlink(missing_ok=True)
 
@@ -240,12 +242,12 @@ class SlurmCluster:
             "SelectType=select/cons_tres\nSelectTypeParameters=CR_Core_Memory\nGresTypes=gpu\n"
             "SchedulerParameters=batch_sched_delay=0,sched_interval=2\nJobAcctGatherType=jobacct_gather/none\n"
             f"ReturnToService=2\nMinJobAge=300\n{storage}\n"
-            f"NodeName={host} CPUs={len(os.sched_getaffinity(0))} RealMemory={memory_mb} Gres={gpus}\n"
-            f"PartitionName=main Nodes={host} Default=YES MaxTime=INFINITE State=UP\n{self._settings}"
+            f"NodeName={self.node} NodeHostname={host} CPUs={len(os.sched_getaffinity(0))} RealMemory={memory_mb} Gres={gpus}\n"
+            f"PartitionName=main Nodes={self.node} Default=YES MaxTime=INFINITE State=UP\n{self._settings}"
         )
         (self.root / "gres.conf").write_text(
             "".join(
-                f"NodeName={host} Name=gpu Type={kind} File={device}\n"
+                f"NodeName={self.node} Name=gpu Type={kind} File={device}\n"
                 for kind, device in zip(GPU_TYPES, self.devices, strict=True)
             )
         )
