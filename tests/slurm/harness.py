@@ -242,7 +242,8 @@ class SlurmCluster:
             "SelectType=select/cons_tres\nSelectTypeParameters=CR_Core_Memory\nGresTypes=gpu\n"
             "SchedulerParameters=batch_sched_delay=0,sched_interval=2\nJobAcctGatherType=jobacct_gather/none\n"
             f"ReturnToService=2\nMinJobAge=300\n{storage}\n"
-            f"NodeName={self.node} NodeHostname={host} CPUs={len(os.sched_getaffinity(0))} RealMemory={memory_mb} Gres={gpus}\n"
+            f"NodeName={self.node} NodeHostname={host} CPUs={len(os.sched_getaffinity(0))} RealMemory={memory_mb}"
+            f" Gres={gpus}\n"
             f"PartitionName=main Nodes={self.node} Default=YES MaxTime=INFINITE State=UP\n{self._settings}"
         )
         (self.root / "gres.conf").write_text(
