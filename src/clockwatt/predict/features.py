@@ -33,6 +33,9 @@ CATALOGUE_COLUMNS = [
 ]
 """Columns of the catalogue that features are made of."""
 
+_NOT_LEARNT_FROM = ["dtype", "flops", "bytes", "tiles", "channels_in", "channels_out"]
+"""What `operation_features` gives for the physics and the groups alone."""
+
 
 @dataclass(frozen=True)
 class Setting:
@@ -77,8 +80,10 @@ def operation_features(operations: pd.DataFrame) -> pd.DataFrame:
     OperationSpecError
         If a spec is no operation.
     """
-    described = [shapes.describe(Operation.from_json(spec)) for spec in operations["spec"]]
-    features = pd.DataFrame(described, index=pd.Index(operations["operation_id"], name="operation_id"))
+    read = [Operation.from_json(spec) for spec in operations["spec"]]
+    index = pd.Index(operations["operation_id"], name="operation_id")
+    features = pd.DataFrame([shapes.describe(operation) for operation in read], index=index)
+    features[["channels_in", "channels_out"]] = [shapes.channels(operation) for operation in read]
     flops = operations["flops"].to_numpy(float)
     traffic = operations["bytes_read"].to_numpy(float) + operations["bytes_written"].to_numpy(float)
     elements_out = np.exp2(features["log_elements_out"].to_numpy(float))
@@ -108,8 +113,9 @@ def features_at(operations: pd.DataFrame, setting: Setting) -> pd.DataFrame:
     Returns
     -------
     pandas.DataFrame
-        Same rows. `roofline_time_s` is the larger of FLOPs over the peak at this clock and bytes over the bandwidth
-        (Williams, Waterman and Patterson, Commun. ACM 52(4), 2009).
+        Same rows. `roofline_time_s` is FLOPs over the peak at this clock plus bytes over the bandwidth: the roofline
+        (Williams, Waterman and Patterson, Commun. ACM 52(4), 2009) without overlap. On real convolutions the sum is
+        the better estimate to learn the ratio to than the larger of both.
     """
     spec = setting.spec
     clock_ratio = setting.sm_clock_mhz / spec.boost_clock_mhz
@@ -118,12 +124,13 @@ def features_at(operations: pd.DataFrame, setting: Setting) -> pd.DataFrame:
     memory_s = operations["bytes"].to_numpy(float) / setting.bandwidth_bytes_s
     physics = pd.DataFrame(
         {
-            ROOFLINE_TIME: np.maximum(compute_s, memory_s),
+            ROOFLINE_TIME: compute_s + memory_s,
             "log_compute_time": np.log2(compute_s + 1e-9),
             "log_memory_time": np.log2(memory_s + 1e-9),
             "compute_bound": np.log2((compute_s + 1e-9) / (memory_s + 1e-9)),
             "log_bytes_over_l2": np.log2((operations["bytes"].to_numpy(float) + 1) / spec.l2_bytes),
             "log_outputs_per_sm": operations["log_elements_out"].to_numpy(float) - np.log2(spec.sm_count),
+            **_waves(operations["tiles"].to_numpy(float) / spec.sm_count),
             "log_peak": np.log2(peak),
             "sm_clock_ratio": clock_ratio,
             "bandwidth_ratio": setting.bandwidth_bytes_s / spec.bandwidth_bytes_s,
@@ -131,7 +138,7 @@ def features_at(operations: pd.DataFrame, setting: Setting) -> pd.DataFrame:
         },
         index=operations.index,
     )
-    return pd.concat([operations.drop(columns=["dtype", "flops", "bytes"]), physics], axis=1)
+    return pd.concat([operations.drop(columns=_NOT_LEARNT_FROM), physics], axis=1)
 
 
 def features_of(rows: pd.DataFrame, operations: pd.DataFrame, spec: GpuSpec) -> pd.DataFrame:
@@ -163,13 +170,18 @@ def channel_groups(operations: pd.DataFrame) -> pd.Series:
 
     What differs only in batch, image size or operating point is nearly a duplicate; in one fold, it cannot flatter.
     """
-    return (
-        operations[OPERATION_CLASS]
-        + "/"
-        + operations["input_1"].astype(int).astype(str)
-        + "/"
-        + operations["output_1"].astype(int).astype(str)
-    )
+    numbers = [operations[name].astype(int).astype(str) for name in ("channels_in", "channels_out")]
+    groups: pd.Series = operations[OPERATION_CLASS].str.cat(numbers, sep="/")
+    return groups
+
+
+def _waves(waves: np.ndarray) -> dict[str, np.ndarray]:
+    """Waves of tiles (one tile to an SM), and how many times longer the rounding up makes them; 0 without tiles."""
+    some = waves > 0
+    return {
+        "log_waves": np.log2(waves, where=some, out=np.zeros_like(waves)),
+        "wave_quantisation": np.divide(np.ceil(waves), waves, where=some, out=np.zeros_like(waves)),
+    }
 
 
 def _peak_flops(operations: pd.DataFrame, setting: Setting) -> np.ndarray:

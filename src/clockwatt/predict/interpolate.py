@@ -2,19 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
 import numpy as np
 import pandas as pd
 
 from clockwatt.config import OperatingPoint
-from clockwatt.predict.clocklaw import (
-    Floats,
-    evaluate_law,
-    fit_law,
-    power_terms,
-    time_terms,
-)
+from clockwatt.predict.clocklaw import ClockLaw, power_terms, time_terms
 from clockwatt.predict.predictors import TARGETS
 
 _FOLLOWING_THE_CLOCK = ("time_device_s", "time_eager_s")
@@ -56,14 +50,10 @@ def interpolate(at_clocks: Mapping[float, pd.DataFrame], clock_mhz: float) -> pd
     clocks = np.array(sorted(at_clocks))
     first = at_clocks[clocks[0]]
     values = {name: np.column_stack([at_clocks[clock][name].to_numpy(float) for clock in clocks]) for name in TARGETS}
-    result = {name: _at(time_terms, clocks, values[name], clock_mhz) for name in _FOLLOWING_THE_CLOCK}
+    result = {name: ClockLaw.fit(time_terms, clocks, values[name]).at(clock_mhz) for name in _FOLLOWING_THE_CLOCK}
     result["time_host_s"] = values["time_host_s"].mean(axis=1)
-    result["power_w"] = _at(power_terms, clocks, values["power_w"], clock_mhz)
+    result["power_w"] = ClockLaw.fit(power_terms, clocks, values["power_w"]).at(clock_mhz)
     dynamic_w = values["energy_dynamic_j"] / values["time_device_s"]
-    result["energy_dynamic_j"] = _at(power_terms, clocks, dynamic_w, clock_mhz) * result["time_device_s"]
+    dynamic_law = ClockLaw.fit(power_terms, clocks, dynamic_w)
+    result["energy_dynamic_j"] = dynamic_law.at(clock_mhz) * result["time_device_s"]
     return pd.DataFrame(result, index=first.index)[list(TARGETS)]
-
-
-def _at(terms: Callable[[Floats], Floats], clocks: Floats, values: Floats, clock_mhz: float) -> Floats:
-    laws = fit_law(terms(clocks), values)
-    return evaluate_law(laws, terms(np.array([clock_mhz])))[:, 0]

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from typing import Any
 
 from clockwatt.operations.operation import Operation, TensorSpec
+from clockwatt.predict.tiles import matrix_product
 
 _CONVOLUTION = ("input", "weight", "bias", "stride", "padding", "dilation", "groups")
 _TRANSPOSED = ("input", "weight", "bias", "stride", "padding", "output_padding", "groups", "dilation")
@@ -27,6 +27,21 @@ POSITIONAL_NAMES: dict[str, tuple[str, ...]] = {
 ATTRIBUTES = ("kernel_size", "stride", "padding", "dilation", "groups", "dim")
 """Attributes that are features. A tuple counts with its first entry; `kernel_size` of a convolution is its weight's."""
 
+_SIZES = ("kernel_size", "stride", "groups")
+
+_MATRIX_NUMBERS = (
+    *("matrix", "tiles", "log_rows", "log_columns", "log_depth", "log_batch", "log_tiles", "log_tile_padding"),
+    *("rows_alignment", "columns_alignment", "depth_alignment"),
+)
+
+LAST_DIMENSION_CLASSES = frozenset(
+    {
+        *("linear", "layer_norm", "rms_norm", "embedding", "softmax", "log_softmax", "scaled_dot_product_attention"),
+        *("mm", "bmm", "matmul", "addmm", "baddbmm", "addbmm"),
+    }
+)
+"""Operation classes whose channels are the last dimension."""
+
 DIMENSIONS = 4
 """Entries of a shape that are features, from the first on; further ones count in the number of elements."""
 
@@ -35,7 +50,8 @@ def describe(operation: Operation) -> dict[str, float]:
     """Numbers that describe one operation.
 
     Each entry of a shape and each attribute is a pair: its value, and whether it applies (1 or 0; the value is then 0),
-    so that "no padding" and "padding does not exist" differ.
+    so that "no padding" and "padding does not exist" differ. Sizes are logarithms to the base of 2: a tree that draws
+    its thresholds at random then tells small sizes apart as well as large ones.
 
     Returns
     -------
@@ -53,17 +69,39 @@ def describe(operation: Operation) -> dict[str, float]:
         "log_elements_in": math.log2(sum(elements) + 1),
         "log_elements_out": math.log2(sum(output.elements for output in outputs) + 1),
         "log_elements_smallest": math.log2(min(elements, default=0) + 1),
+        "log_reduction": math.log2((math.prod(first) + 1) / (math.prod(outputs[0].shape if outputs else ()) + 1)),
+        "log_last": math.log2(first[-1] + 1) if first else 0.0,
+        "log_image": math.log2(math.prod(first[2:]) + 1),
         "channels_last": float(bool(tensors) and _is_channels_last(tensors[0])),
-        "channel_alignment": float(_alignment(first)),
+        "channel_alignment": _alignment(first[1] if len(first) > 1 else next(iter(first), 1)),
         "in_place": float(bool(operation.mutates)),
     }
     for name, shape in (("input", first), ("second", second), ("output", outputs[0].shape if outputs else ())):
         for axis in range(DIMENSIONS):
-            numbers |= _pair(f"{name}_{axis}", shape[axis] if axis < len(shape) else None)
+            numbers |= _pair(f"{name}_{axis}", math.log2(shape[axis] + 1) if axis < len(shape) else None)
     attributes = _attributes(operation)
     for name in ATTRIBUTES:
-        numbers |= _pair(name, attributes.get(name))
-    return numbers
+        value = attributes.get(name)
+        numbers |= _pair(name, math.log2(value + 1) if value is not None and name in _SIZES else value)
+    return numbers | _matrix_numbers(operation)
+
+
+def channels(operation: Operation) -> tuple[int, int]:
+    """Channels of the input and of the output: the last dimension where the operation works on it, else the second."""
+    along_last = operation.operation_class in LAST_DIMENSION_CLASSES
+    shapes = [operation.tensors[0].shape if operation.tensors else (), operation.out[0].shape if operation.out else ()]
+    given, out = (0 if not shape else shape[-1] if along_last or len(shape) < 2 else shape[1] for shape in shapes)
+    return given, out
+
+
+def _matrix_numbers(operation: Operation) -> dict[str, float]:
+    product = matrix_product(operation)
+    if product is None:
+        return dict.fromkeys(_MATRIX_NUMBERS, 0.0)
+    sizes = (product.rows, product.columns, product.depth, product.batch)
+    logarithms = [math.log2(size) for size in (*sizes, product.tiles, product.padding)]
+    alignments = [_alignment(size) for size in sizes[:3]]
+    return dict(zip(_MATRIX_NUMBERS, [1.0, float(product.tiles), *logarithms, *alignments], strict=True))
 
 
 def _pair(name: str, value: float | None) -> dict[str, float]:
@@ -94,7 +132,6 @@ def _is_channels_last(tensor: TensorSpec) -> bool:
     return len(tensor.shape) >= 3 and tensor.shape[1] > 1 and tensor.stride[1] == 1
 
 
-def _alignment(shape: Sequence[int]) -> int:
-    """Largest power of two up to 64 that divides the channels: matrix units work on aligned tiles."""
-    channels = shape[1] if len(shape) > 1 else next(iter(shape), 1)
-    return math.gcd(channels, 64)
+def _alignment(size: int) -> float:
+    """Logarithm of the largest power of two up to 64 that divides a size: matrix units work on aligned tiles."""
+    return math.log2(math.gcd(size, 64)) if size else 0.0

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from clockwatt.config import OperatingPoint
-from clockwatt.predict.clocklaw import evaluate_law, fit_law, power_terms, time_terms
+from clockwatt.predict.clocklaw import ClockLaw, evaluate_law, fit_law, power_terms, time_terms
 from clockwatt.predict.interpolate import interpolate, neighbours
 from clockwatt.predict.predictors import TARGETS
 
@@ -21,9 +21,9 @@ def test_time_law_is_found_again(a, b):
     np.testing.assert_allclose(found, evaluate_law(truth, time_terms(np.array([750.0]))), rtol=1e-6)
 
 
-@given(p0=st.floats(1, 100), c1=st.floats(0, 0.2), c3=st.floats(0, 1e-7))
-def test_power_law_is_found_again(p0, c1, c3):
-    truth = np.array([[p0, c1, c3]])
+@given(p0=st.floats(1, 100), c1=st.floats(0, 0.2), c4=st.floats(0, 1e-10))
+def test_power_law_is_found_again(p0, c1, c4):
+    truth = np.array([[p0, c1, c4]])
     values = evaluate_law(truth, power_terms(CLOCKS))
     found = evaluate_law(fit_law(power_terms(CLOCKS), values), power_terms(np.array([1000.0])))
     np.testing.assert_allclose(found, evaluate_law(truth, power_terms(np.array([1000.0]))), rtol=1e-5)
@@ -46,9 +46,29 @@ def test_too_few_clocks_are_refused():
         fit_law(power_terms(CLOCKS[:2]), np.ones((1, 2)))
 
 
+@given(st.lists(st.floats(0.1, 10), min_size=4, max_size=4))
+def test_measured_clocks_come_back_as_measured(values):
+    for terms in (time_terms, power_terms):
+        law = ClockLaw.fit(terms, CLOCKS, np.array([values]))
+        for clock, value in zip(CLOCKS, values, strict=True):
+            assert law.at(clock)[0] == pytest.approx(value)
+
+
+def test_what_the_law_misses_is_carried_over_between_clocks():
+    # a memory that slows below 1000 MHz: no a/f + b falls that steeply
+    values = np.array([[3.2, 3.0, 1.05, 1.0]])
+    law = ClockLaw.fit(time_terms, CLOCKS, values)
+    plain = evaluate_law(law.coefficients, time_terms(np.array([750.0])))[0, 0]
+    assert abs(plain - 3.1) > 0.5
+    assert law.at(750.0)[0] == pytest.approx(3.1, abs=0.35)
+    assert law.at(400.0)[0] == pytest.approx(
+        evaluate_law(law.coefficients, time_terms(np.array([400.0])))[0, 0] * np.exp(law.log_residuals[0, 0])
+    )
+
+
 def test_costs_between_clocks_follow_the_laws():
     def at(clock):
-        time, dynamic = 1 / clock + 1e-4, 2e-8 * clock**3
+        time, dynamic = 1 / clock + 1e-4, 2e-11 * clock**4
         values = {"time_device_s": time, "time_host_s": 1e-5, "time_eager_s": time}
         values |= {"energy_dynamic_j": dynamic * time, "power_w": 30 + dynamic}
         return pd.DataFrame(values, index=["x"])[list(TARGETS)]

@@ -1,0 +1,72 @@
+"""How well time, power and energy at clocks never measured follow from three that were.
+
+    python benchmarks/dvfs_v100.py
+
+Reads 158 CUDA kernels over the core clocks of a Tesla V100 (Wang and Chu, HKBU; rows labelled 405 MHz, which ran at
+another clock, left out), fits the clock law to 502, 945 and 1380 MHz, and holds it against all other clocks. Then each
+kernel gets the clock of least energy: by the law among all clocks, and among the measured ones alone. Regret is the
+energy there over the least, minus one; beside it stands that of the best single clock for all kernels.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import others
+import pandas as pd
+
+from clockwatt.predict.clocklaw import ClockLaw, Floats, evaluate_law, fit_law, power_terms, time_terms
+
+MEASURED_MHZ = (502, 945, 1380)
+
+
+def main() -> None:
+    """Print errors at the clocks held out, and regrets."""
+    rows = others.read("dvfs-v100.parquet")
+    rows = rows[~rows["label_suspect"]]
+    time_s, power_w = (per_clock(rows, name) for name in ("time_s", "power_w"))
+    clocks = time_s.columns.to_numpy(float)
+    given = np.isin(clocks, MEASURED_MHZ)
+    print(f"{len(time_s)} kernels, {int(given.sum())} clocks measured, {int((~given).sum())} held out")
+    time_law = predicted(time_terms, clocks, given, time_s.to_numpy())
+    power_law = predicted(power_terms, clocks, given, power_w.to_numpy())
+    report("time", time_law[:, ~given], time_s.to_numpy()[:, ~given])
+    report("time, a/f + b alone", plain(time_terms, clocks, given, time_s.to_numpy()), time_s.to_numpy()[:, ~given])
+    report("power", power_law[:, ~given], power_w.to_numpy()[:, ~given])
+    energy_law, energy = time_law * power_law, (time_s * power_w).to_numpy()
+    report("energy", energy_law[:, ~given], energy[:, ~given])
+    regret = energy / energy.min(axis=1, keepdims=True) - 1
+    fixed = regret.mean(axis=0)
+    print(f"regret of the best single clock, {clocks[fixed.argmin()]:.0f} MHz: {fixed.min():.2%}")
+    among_measured = np.where(given, energy_law, np.inf)
+    for name, energies in (("all clocks", energy_law), ("measured clocks", among_measured)):
+        chosen = np.take_along_axis(regret, energies.argmin(axis=1)[:, None], axis=1)
+        print(f"regret of the choice among {name}: mean {chosen.mean():.2%}, worst {chosen.max():.1%}")
+
+
+def per_clock(rows: pd.DataFrame, name: str) -> pd.DataFrame:
+    """One quantity of every kernel at every clock; shape (kernels, clocks)."""
+    kernels = ["suite", "benchmark", "kernel", "arg_no"]
+    return rows.pivot_table(index=kernels, columns="core_mhz", values=name)
+
+
+def predicted(terms: Callable[[Floats], Floats], clocks: Floats, given: np.ndarray, values: Floats) -> Floats:
+    """Values at all clocks by the law through those given; shape (kernels, clocks)."""
+    law = ClockLaw.fit(terms, clocks[given], values[:, given])
+    return np.column_stack([law.at(clock) for clock in clocks])
+
+
+def plain(terms: Callable[[Floats], Floats], clocks: Floats, given: np.ndarray, values: Floats) -> Floats:
+    """The same at the clocks held out, without what the law misses at those given."""
+    return evaluate_law(fit_law(terms(clocks[given]), values[:, given]), terms(clocks[~given]))
+
+
+def report(title: str, found: Floats, measured: Floats) -> None:
+    """Print mean and median error."""
+    errors = np.abs(found / measured - 1)
+    print(f"{title}: mean {errors.mean():.2%}, median {np.median(errors):.2%}, worst {errors.max():.1%}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,203 @@
+"""How well operations never seen are predicted, on measurements that others made on an NVIDIA A30.
+
+    python benchmarks/thesis_a30.py [--trees 100] [--seeds 3]
+
+Reads 929 operations of torchvision networks in both passes, TF32 on and off (C. Nicolai, master thesis, Heidelberg),
+into our operations, and predicts each with its class and channel configuration held out, in 15 folds: by the roofline
+predictor, and by the thesis's own way (a random forest on the time, from class, shapes and attributes) on the same
+folds. Beside it stands what two measurements of one operation differ by, and R² on random folds, as the thesis has it.
+
+Operations whose own repetitions contradict each other are left out and counted: most are stochastic depth, the identity
+in inference, which ran as in training in some of the campaigns (40 µs at 165 W instead of 5 µs at 37 W).
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable
+
+import numpy as np
+import others
+import pandas as pd
+from sklearn.ensemble import RandomForestRegressor
+
+from clockwatt.config import OperatingPoint
+from clockwatt.dataset.external import operation_of
+from clockwatt.gpu.specs import find_spec
+from clockwatt.operations.cost import cost
+from clockwatt.operations.operation import Operation
+from clockwatt.predict.crossval import grouped_folds
+from clockwatt.predict.features import (
+    CATALOGUE_COLUMNS,
+    OPERATION_CLASS,
+    Setting,
+    channel_groups,
+    features_at,
+    operation_features,
+)
+from clockwatt.predict.metrics import metrics
+from clockwatt.predict.predictors import RooflinePredictor
+
+FOLDS = 15
+TARGETS = {"time_eager_s": "time_per_iter_s", "power_w": "power_w"}
+CONTRADICTION = 5
+"""Slowest over fastest repetition from which on an operation has no one time."""
+
+FULL_PRECISION_CLASSES = ("linear",)
+"""The switch for TF32 was cuDNN's alone: these ran in float32 either way."""
+
+Predict = Callable[[pd.DataFrame, pd.DataFrame, pd.DataFrame], pd.DataFrame]
+
+
+def main() -> None:
+    """Print one table for each pass and TF32 setting."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--trees", type=int, default=100)
+    parser.add_argument("--seeds", type=int, default=3, help="folds are drawn anew with each")
+    given = parser.parse_args()
+    rows = others.read("thesis-a30-operations.parquet")
+    print("pass, TF32, predictor, folds, quantity: R², MAPE, median (means over the seeds)")
+    for (pass_, tf32), group in rows.groupby(["mode", "tf32"]):
+        measured = group[group["repeat_time_ratio"] < CONTRADICTION].reset_index(drop=True)
+        print(f"{pass_} {precision(bool(tf32))}: {len(measured)} operations, {len(group) - len(measured)} left out")
+        operations = catalogue(measured, str(pass_))
+        features = operation_features(operations[CATALOGUE_COLUMNS])
+        targets = pd.DataFrame({name: measured[column] for name, column in TARGETS.items()})
+        works = operations["device_work"].to_numpy(bool)
+        learners: dict[str, tuple[pd.DataFrame, Predict]] = {
+            "roofline": (at_default_clock(features, bool(tf32)), roofline(given.trees)),
+            "thesis's": (thesis_encoding(operations), forest(given.trees)),
+        }
+        for kind, groups in (("grouped", channel_groups(features)), ("random", measured.index.to_series().astype(str))):
+            for name, (encoded, predict) in learners.items():
+                runs = [
+                    evaluate(encoded, targets, groups.to_numpy(), works, predict, seed) for seed in range(given.seeds)
+                ]
+                report(f"{pass_} {precision(bool(tf32))} {name} {kind}", targets, runs)
+        floor(measured)
+
+
+def precision(tf32: bool) -> str:
+    """Of convolutions."""
+    return "TF32" if tf32 else "float32"
+
+
+def catalogue(measured: pd.DataFrame, pass_: str) -> pd.DataFrame:
+    """What the catalogue would hold of these operations, in their order."""
+    rows = []
+    for printed, shape in zip(measured["operator"], measured["input_shape"], strict=True):
+        operation = operation_of(printed, [int(size) for size in shape.split("x")], pass_)
+        costs = cost(operation, pass_)
+        rows.append(
+            {
+                "operation_id": operation.operation_id,
+                "operation_class": operation.operation_class,
+                "dtype": operation.dtype,
+                "spec": operation.to_json(),
+                "flops": costs.flops,
+                "bytes_read": costs.bytes_read,
+                "bytes_written": costs.bytes_written,
+                "parameter_bytes": sum(tensor.bytes for tensor in operation.tensors if tensor.parameter),
+                "device_work": costs.device_work,
+            }
+        )
+    return pd.DataFrame(rows)
+
+
+def at_default_clock(features: pd.DataFrame, tf32: bool) -> pd.DataFrame:
+    """Features on the A30 at its default clock; shape (rows, features)."""
+    numbered = features.reset_index(drop=True)
+    full = numbered[OPERATION_CLASS].isin(FULL_PRECISION_CLASSES)
+    spec = find_spec("NVIDIA A30")
+    parts = [
+        features_at(numbered[chosen], Setting(spec, OperatingPoint(), fast))
+        for chosen, fast in ((full, False), (~full, tf32))
+    ]
+    return pd.concat(parts).sort_index()
+
+
+def thesis_encoding(operations: pd.DataFrame) -> pd.DataFrame:
+    """Class, and each size and attribute as a pair of its value and whether it applies; no physics."""
+    encoded = []
+    for text in operations["spec"]:
+        operation = Operation.from_json(text)
+        sizes = [
+            *_padded(operation.tensors[0].shape),
+            *_padded(operation.tensors[1].shape if _weighted(operation) else ()),
+        ]
+        encoded.append([value for size in sizes for value in (size or 0, size is not None)])
+    classes = pd.get_dummies(operations[OPERATION_CLASS], dtype=float)
+    return pd.concat([pd.DataFrame(encoded, dtype=float), _strides(operations), classes], axis=1)
+
+
+def _weighted(operation: Operation) -> bool:
+    return len(operation.tensors) > 1
+
+
+def _padded(shape: tuple[int, ...]) -> list[int | None]:
+    return [*shape, *[None] * (4 - len(shape))]
+
+
+def _strides(operations: pd.DataFrame) -> pd.DataFrame:
+    described = operation_features(operations[CATALOGUE_COLUMNS]).reset_index(drop=True)
+    names = ("kernel_size", "stride", "padding", "dilation", "groups")
+    return described[[column for name in names for column in (name, f"{name}_applies")]]
+
+
+def roofline(trees: int) -> Predict:
+    """Ours, with its default settings."""
+
+    def predict(features: pd.DataFrame, targets: pd.DataFrame, wanted: pd.DataFrame) -> pd.DataFrame:
+        return RooflinePredictor(trees=trees).fit(features, targets).predict(wanted)
+
+    return predict
+
+
+def forest(trees: int) -> Predict:
+    """A random forest on each quantity itself."""
+
+    def predict(features: pd.DataFrame, targets: pd.DataFrame, wanted: pd.DataFrame) -> pd.DataFrame:
+        columns = {
+            name: RandomForestRegressor(trees, random_state=0, n_jobs=-1)
+            .fit(features.to_numpy(float), targets[name])
+            .predict(wanted.to_numpy(float))
+            for name in targets
+        }
+        return pd.DataFrame(columns, index=wanted.index)
+
+    return predict
+
+
+def evaluate(
+    features: pd.DataFrame, targets: pd.DataFrame, groups: np.ndarray, works: np.ndarray, predict: Predict, seed: int
+) -> pd.DataFrame:
+    """Each row predicted from the other folds; those without device work are known by their median there."""
+    fold = grouped_folds(pd.Series(groups), FOLDS, seed)
+    predictions = pd.DataFrame(np.nan, index=targets.index, columns=targets.columns)
+    for number in range(FOLDS):
+        out = fold == number
+        learnt = ~out & works
+        if (out & works).any():
+            predictions.loc[out & works] = predict(features[learnt], targets[learnt], features[out & works])
+        if (out & ~works).any():
+            predictions.loc[out & ~works] = targets[~works & (fold != number)].median().to_numpy()
+    return predictions
+
+
+def report(title: str, targets: pd.DataFrame, runs: list[pd.DataFrame]) -> None:
+    """Print R², MAPE and median error of each quantity."""
+    for name in targets:
+        errors = pd.DataFrame([metrics(targets[name].to_numpy(float), run[name].to_numpy(float)) for run in runs])
+        shown = errors[["r2", "mape", "median_ape"]].mean()
+        print(f"{title:36s} {name:13s} {shown['r2']:.3f}  {shown['mape']:6.1%}  {shown['median_ape']:6.2%}", flush=True)
+
+
+def floor(measured: pd.DataFrame) -> None:
+    """Print what measurements of one operation differ by: no predictor can be better."""
+    for name, column in (("time_eager_s", "repeat_time_ratio"), ("power_w", "repeat_power_ratio")):
+        spread = measured[column] - 1
+        print(f"{'  highest over lowest repetition':36s} {name:13s} median {spread.median():.2%}", flush=True)
+
+
+if __name__ == "__main__":
+    main()
