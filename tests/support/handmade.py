@@ -12,8 +12,10 @@ NETWORK = "toy-8x64-float32"
 def operation(
     size: int, *, function: str = "torch.relu", pass_: str = "inference", flops: int | None = None, work: bool = True
 ):
-    x = TensorSpec.dense((size,))
-    spec = Operation(function, ({"tensor": 0},), {}, (x,), (OutputSpec(x.shape, x.dtype, x.stride),))
+    training = pass_ == "training"
+    x = TensorSpec.dense((size,), grad=training)
+    out = OutputSpec(x.shape, x.dtype, x.stride, grad=training)
+    spec = Operation(function, ({"tensor": 0},), {}, (x,), (out,), grad_out=(x.stride,) if training else ())
     return OperationRow(
         operation_id=spec.operation_id, pass_=pass_, function=function, operation_class=spec.operation_class,
         kind="compute" if work else "view", device_work=work, dtype="float32", spec=spec.to_json(),

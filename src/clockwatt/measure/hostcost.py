@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -13,106 +12,72 @@ from clockwatt.measure.bench import HOST_PER_BACKWARD_CALL, HOST_PER_BACKWARD_NO
 from clockwatt.measure.statistics import Estimate, median_estimate
 from clockwatt.records import INFERENCE, TRAINING
 
-_REPEATS = 30
-_SHORT, _LONG = 20, 120
+_REPEATS, _WARM = 30, 3
+_IN_A_ROW = 4
+_SHORT, _LONG = 2, 60
+_BLOCKS = 20
 _CHANNELS = 8
 
-Chain = Callable[[int], Callable[[], float]]
-"""Gives, for a length, a function that issues a chain of that length and returns the seconds it took."""
-
-
-@dataclass(frozen=True)
-class _Line:
-    """Seconds that a chain takes to issue: `start_s` and `each_s` per link."""
-
-    start_s: Estimate | None
-    each_s: Estimate | None
+Pass = Callable[[], object]
 
 
 def host_costs(device: torch.device) -> dict[tuple[str, str | None], Estimate | None]:
-    """Host times in s, from the time to issue short and long chains of tiny operations.
+    """Host times in s, all of calls that follow each other, as in a network's pass.
 
-    The slope is what a call or a backward node costs; what a chain of backward nodes costs beyond that is the start of
-    a backward pass. A module costs what its call takes beyond that of the function it calls: the mean of four common
-    ones.
+    What a backward node costs is the slope of the time of a backward pass over its length; what a pass costs beyond
+    that is its start. A module costs what a pass of many different ones takes beyond the functions that they call: an
+    operation that is measured alone runs from a warm cache, which in a network it does not.
 
     Parameters
     ----------
     device
-        Where the tiny tensors of the chains live.
+        Where the tiny tensors live.
     """
     x = torch.ones(_CHANNELS, device=device)
     leaf = torch.ones(_CHANNELS, device=device, requires_grad=True)
-
-    def calls(length: int) -> Callable[[], float]:
-        return lambda: _timed(lambda: _chain(x, length), device)
-
-    def backward(length: int) -> Callable[[], float]:
-        def run() -> float:
-            end, gradient = _chain(leaf, length), torch.ones_like(leaf)
-            return _timed(lambda: torch.autograd.grad(end, leaf, gradient), device)
-
-        return run
-
-    def both(length: int) -> Callable[[], float]:
-        gradient = torch.ones_like(leaf)
-        return lambda: _timed(lambda: torch.autograd.grad(_chain(leaf, length), leaf, gradient), device)
-
+    gradient = torch.ones_like(leaf)
     with torch.inference_mode():
-        inference, module_s = _line(calls), _module_cost(device)
-    nodes = _line(backward)
+        call_s = _issued(lambda: _chain(x, _LONG), device, each=_LONG)
+        module_s = _module_cost(device)
+    training_s = _issued(lambda: torch.autograd.grad(_chain(leaf, _LONG), leaf, gradient), device, each=_LONG)
+    short, long = (_issued(_backward(_chain(leaf, length), leaf, gradient), device) for length in (_SHORT, _LONG))
+    node_s = start_s = None
+    if short is not None and long is not None:
+        slope_s = (long.value - short.value) / (_LONG - _SHORT)
+        error_s = float(np.hypot(short.standard_error, long.standard_error)) / (_LONG - _SHORT)
+        node_s = Estimate(slope_s, error_s, long.samples)
+        start_s = Estimate(short.value - _SHORT * slope_s, short.standard_error + _SHORT * error_s, short.samples)
     return {
-        (HOST_PER_CALL, INFERENCE): inference.each_s,
-        (HOST_PER_CALL, TRAINING): _line(both).each_s,
+        (HOST_PER_CALL, INFERENCE): call_s,
+        (HOST_PER_CALL, TRAINING): training_s,
         (HOST_PER_MODULE, None): module_s,
-        (HOST_PER_BACKWARD_NODE, None): nodes.each_s,
-        (HOST_PER_BACKWARD_CALL, None): nodes.start_s,
+        (HOST_PER_BACKWARD_NODE, None): node_s,
+        (HOST_PER_BACKWARD_CALL, None): start_s,
     }
 
 
 def _module_cost(device: torch.device) -> Estimate | None:
-    """Mean over common modules of the time of their call less that of the function they call."""
+    """What entering a module costs: a pass of many less the functions that they call, over the modules entered."""
     functional = torch.nn.functional
     image = torch.ones(1, _CHANNELS, 4, 4, device=device)
-    convolution = torch.nn.Conv2d(_CHANNELS, _CHANNELS, 1, device=device).eval()
-    norm = torch.nn.BatchNorm2d(_CHANNELS, device=device).eval()
-    linear = torch.nn.Linear(_CHANNELS, _CHANNELS, device=device).eval()
-    relu, row = torch.nn.ReLU(), image[:, :, 0, 0]
-    # looked up once: finding a parameter is part of what a module costs
-    kernel, bias = convolution.weight, convolution.bias
+    convolutions = [torch.nn.Conv2d(_CHANNELS, _CHANNELS, 1, device=device) for _ in range(_BLOCKS)]
+    norms = [torch.nn.BatchNorm2d(_CHANNELS, device=device) for _ in range(_BLOCKS)]
+    blocks = (torch.nn.Sequential(*pair, torch.nn.ReLU()) for pair in zip(convolutions, norms, strict=True))
+    network = torch.nn.Sequential(*blocks).eval()
+    kernel, bias, norm = convolutions[0].weight, convolutions[0].bias, norms[0]
     mean, variance, scale, shift = norm.running_mean, norm.running_var, norm.weight, norm.bias
-    weight, offset = linear.weight, linear.bias
-    pairs: list[tuple[Callable[[], torch.Tensor], Callable[[], torch.Tensor]]] = [
-        (
-            lambda: convolution(image),
-            lambda: functional.conv2d(image, kernel, bias),
-        ),
-        (
-            lambda: norm(image),
-            lambda: functional.batch_norm(image, mean, variance, scale, shift),
-        ),
-        (lambda: linear(row), lambda: functional.linear(row, weight, offset)),
-        (lambda: relu(image), lambda: functional.relu(image)),
+    functions: list[Pass] = [
+        lambda: functional.conv2d(image, kernel, bias),
+        lambda: functional.batch_norm(image, mean, variance, scale, shift),
+        lambda: functional.relu(image),
     ]
-    slopes = [
-        (_line(_repeated(module, device)).each_s, _line(_repeated(function, device)).each_s)
-        for module, function in pairs
-    ]
-    costs = [
-        module.value - function.value for module, function in slopes if module is not None and function is not None
-    ]
-    return Estimate(float(np.mean(costs)), float(np.std(costs) / np.sqrt(len(costs))), len(costs)) if costs else None
-
-
-def _repeated(function: Callable[[], torch.Tensor], device: torch.device) -> Chain:
-    def chain(length: int) -> Callable[[], float]:
-        def issue() -> None:
-            for _ in range(length):
-                function()
-
-        return lambda: _timed(issue, device)
-
-    return chain
+    whole = _issued(lambda: network(image), device)
+    alone = [_issued(lambda f=f: [f() for _ in range(_LONG)], device, each=_LONG) for f in functions]  # type: ignore[misc]
+    if whole is None or None in alone:
+        return None
+    modules = sum(1 for _ in network.modules())
+    apart = sum(part.value for part in alone if part is not None) * _BLOCKS
+    return Estimate((whole.value - apart) / modules, whole.standard_error / modules, whole.samples)
 
 
 def _chain(x: torch.Tensor, length: int) -> torch.Tensor:
@@ -121,17 +86,22 @@ def _chain(x: torch.Tensor, length: int) -> torch.Tensor:
     return x
 
 
-def _timed(call: Callable[[], object], device: torch.device) -> float:
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)
-    start = time.perf_counter()
-    call()
-    return time.perf_counter() - start
+def _backward(end: torch.Tensor, leaf: torch.Tensor, gradient: torch.Tensor) -> Pass:
+    """The same backward pass, again and again."""
+    return lambda: torch.autograd.grad(end, leaf, gradient, retain_graph=True)
 
 
-def _line(chain: Chain) -> _Line:
-    short, long = chain(_SHORT), chain(_LONG)
-    short(), long()
-    times = np.array([(short(), long()) for _ in range(_REPEATS)])
-    each = (times[:, 1] - times[:, 0]) / (_LONG - _SHORT)
-    return _Line(median_estimate(times[:, 0] - _SHORT * each), median_estimate(each))
+def _issued(issue: Pass, device: torch.device, each: int = 1) -> Estimate | None:
+    """Time on the host of one of the `each` equal parts of `issue`, which is called back to back."""
+    for _ in range(_WARM):
+        issue()
+    times = []
+    for _ in range(_REPEATS):
+        if device.type == "cuda":
+            torch.cuda.synchronize(device)
+        issue()  # the first one after a wait finds threads asleep
+        start = time.perf_counter()
+        for _ in range(_IN_A_ROW):
+            issue()
+        times.append((time.perf_counter() - start) / (_IN_A_ROW * each))
+    return median_estimate(times)
