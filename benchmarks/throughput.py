@@ -77,7 +77,7 @@ def timed(name: str, arguments: list[str], end: float) -> None:
 def report(given: argparse.Namespace, catalogue: Path) -> None:
     """Print what the store now holds."""
     campaign = config.load(given.config)
-    store = Store(given.results / layout.STORE, given.gpu, OperatingPoint.parse(given.point))
+    store = Store(given.results / layout.STORE, campaign, given.gpu, OperatingPoint.parse(given.point))
     for networks in (False, True):
         wanted = tasks.subjects(campaign, campaign.gpu(given.gpu), Shard(1, 1, networks), catalogue)
         rows = store.rows(tasks.key(subject) for subject in wanted)

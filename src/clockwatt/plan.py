@@ -147,7 +147,7 @@ def _gpu_plan(
     ]
     finished, left_s = 0, 0.0
     for point in gpu.points:
-        done = Store(store_dir, label, point).finished()
+        done = Store(store_dir, config, label, point).finished()
         finished += sum(key in done for key, _ in keyed)
         left_s += sum(seconds for key, seconds in keyed if key not in done)
     jobs_per_point = 1 + config.shards + config.network_shards

@@ -108,6 +108,9 @@ class MeasurementRow:
     duration_s: float | None = None  # all in: build, warm-up, all times, power
     schema_version: int = SCHEMA_VERSION
     measurement_version: int = 0
+    settings_id: str = (
+        ""  # of the device and the settings that decide what is measured: others do not count as finished
+    )
     clockwatt_version: str = ""
     # where
     virtual: bool = False

@@ -42,7 +42,7 @@ def campaign_status(config: CampaignConfig, catalogue_dir: Path, store_dir: Path
             for subject in tasks.subjects(config, gpu, Shard(1, 1, networks), catalogue_dir)
         ]
         for point in gpu.points:
-            finished = Store(store_dir, label, point).finished()
+            finished = Store(store_dir, config, label, point).finished()
             counts = Counter(finished[key] for key in wanted if key in finished)
             result.append(PointStatus(label, point, len(wanted), counts))
     return result

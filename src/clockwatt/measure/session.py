@@ -74,7 +74,7 @@ def measure_shard(
     BenchLostError
         If the GPU cannot be used any more; what was finished is in the store.
     """
-    session = Session(config, label, point, shard, catalogue_dir, Store(store_dir, label, point))
+    session = Session(config, label, point, shard, catalogue_dir, Store(store_dir, config, label, point))
     wanted = tasks.subjects(config, session.gpu_config, shard, catalogue_dir)
     finished = session.store.finished()
     pending = [
@@ -198,7 +198,8 @@ def _base_row(session: Session, bench: Bench, session_id: str) -> MeasurementRow
     return MeasurementRow(
         kind="", subject_id="", pass_="", tf32=False, dtype="",
         gpu=session.label, point=str(session.point), session_id=session_id, shard=str(session.shard),
-        measurement_version=clockwatt.MEASUREMENT_VERSION, clockwatt_version=clockwatt.__version__,
+        measurement_version=clockwatt.MEASUREMENT_VERSION, settings_id=session.store.settings_id,
+        clockwatt_version=clockwatt.__version__,
         virtual=identity.virtual, gpu_name=identity.name, gpu_uuid=identity.uuid,
         driver_version=identity.driver_version,
         host=socket.gethostname(), slurm_job_id=os.environ.get("SLURM_JOB_ID"), cpu_model=_cpu_model(),

@@ -7,6 +7,8 @@ declared file is assembled from it.
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,7 +19,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from clockwatt import MEASUREMENT_VERSION, files, layout, records
-from clockwatt.config import OperatingPoint
+from clockwatt.config import CampaignConfig, OperatingPoint
 from clockwatt.records import ANCHOR, MEASUREMENT_SCHEMA, TELEMETRY_SCHEMA, MeasurementRow
 from clockwatt.segments import SegmentWriter, read_segments
 
@@ -35,18 +37,37 @@ class Key:
     repetition: int
 
 
+def settings_id(config: CampaignConfig, gpu: str) -> str:
+    """Identity of what a measurement depends on beside its key: 16 hexadecimal digits.
+
+    Another device under the same label, other windows or another training step measure something else; how often, when
+    and for how long idle power is read, or how telemetry is cut into files, does not.
+    """
+    gpu_config = config.gpu(gpu)
+    content = {
+        "device": gpu_config.device,
+        "measurement": config.measurement.model_dump(mode="json", exclude={"repetitions", "idle_s"}),
+        "training": config.training.model_dump(mode="json"),
+        "virtual_seed": config.seed if gpu_config.virtual_model is not None else None,
+    }
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:16]
+
+
 class Store:
-    """The finished measurements of one GPU at one operating point.
+    """The finished measurements of one GPU of a campaign at one operating point, with the campaign's settings.
 
     Parameters
     ----------
     folder
         The store's root, `results/store`.
+    config
+        The campaign.
     gpu, point
         Label and operating point.
     """
 
-    def __init__(self, folder: Path, gpu: str, point: OperatingPoint) -> None:
+    def __init__(self, folder: Path, config: CampaignConfig, gpu: str, point: OperatingPoint) -> None:
+        self.settings_id = settings_id(config, gpu)
         self.rows_folder = folder / layout.point_dir(gpu, point) / "rows"
         self.telemetry_folder = folder / layout.point_dir(gpu, point) / "telemetry"
 
@@ -55,9 +76,9 @@ class Store:
         return SegmentWriter(self.rows_folder, MEASUREMENT_SCHEMA, segment_s)
 
     def finished(self) -> dict[Key, str]:
-        """Keys of all finished measurements of the present measurement version, with their status."""
+        """Keys of all finished measurements of the present version and settings, with their status."""
         finished: dict[Key, str] = {}
-        for table in self._read([*KEY_COLUMNS, "status", "measurement_version"]):
+        for table in self._read([*KEY_COLUMNS, "status", "measurement_version", "settings_id"]):
             for row in table.to_pylist():
                 key = Key(row["kind"], row["subject_id"], row["pass"], row["tf32"], row["repetition"])
                 finished[key] = row["status"]
@@ -102,7 +123,8 @@ class Store:
 
     def _read(self, columns: list[str] | None) -> Iterator[pa.Table]:
         for table in read_segments(self.rows_folder, MEASUREMENT_SCHEMA, columns):
-            yield table.filter(pc.equal(table["measurement_version"], MEASUREMENT_VERSION))
+            same_version = pc.equal(table["measurement_version"], MEASUREMENT_VERSION)
+            yield table.filter(pc.and_(same_version, pc.equal(table["settings_id"], self.settings_id)))
 
 
 def _windows(rows: Iterable[MeasurementRow]) -> dict[str, np.ndarray]:

@@ -130,7 +130,33 @@ def test_failures_are_measured_again_when_asked(campaign, catalogue) -> None:
 def test_rows_of_another_measurement_version_do_not_count(campaign, catalogue, monkeypatch) -> None:
     measured(campaign, catalogue)
     monkeypatch.setattr("clockwatt.measure.store.MEASUREMENT_VERSION", 10**6)
-    assert Store(catalogue.parent / "store", "a30", OperatingPoint()).finished() == {}
+    assert Store(catalogue.parent / "store", campaign, "a30", OperatingPoint()).finished() == {}
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"gpus": {"a30": {"device": "virtual:v100", "clocks_mhz": ["default"]}}},
+        {"measurement": {"window_min_s": 0.5}},
+        {"training": {"optimizer": "adam"}},
+        {"seed": 7},
+    ],
+)
+def test_other_settings_are_measured_anew_and_back_again_nothing_is(campaign, catalogue, change) -> None:
+    first, *_ = measured(campaign, catalogue)
+    changed = config.parse(campaign.model_dump(mode="json") | change)
+    other, *_ = measured(changed, catalogue)
+    assert len(other) == len(first)
+    assert not set(other["session_id"]) & set(first["session_id"])
+    again, *_ = measured(campaign, catalogue)
+    assert again.equals(first)
+
+
+def test_settings_that_measure_the_same_measure_nothing_anew(campaign, catalogue) -> None:
+    first, *_ = measured(campaign, catalogue)
+    same = {"telemetry": {"segment_s": 2.0}, "measurement": {"repetitions": 1, "idle_s": 2.0}, "shards": 4}
+    again, *_ = measured(config.parse(campaign.model_dump(mode="json") | same), catalogue)
+    assert again.equals(first)
 
 
 def test_a_missing_catalogue_says_what_to_run(campaign, tmp_path) -> None:
@@ -177,7 +203,7 @@ def test_a_kill_loses_only_what_was_under_way(campaign, catalogue) -> None:
         time.sleep(0.02)
     process.kill()
     process.join()
-    kept = Store(catalogue.parent / "store", "a30", OperatingPoint()).finished()
+    kept = Store(catalogue.parent / "store", campaign, "a30", OperatingPoint()).finished()
     operations_kept = sum(key.kind == "operation" for key in kept)
     assert 0 < operations_kept < 1500
     rows, _, telemetry = measured(campaign, catalogue)
