@@ -63,13 +63,16 @@ class ClocksNode:
         card = self.cards[index]
         return card.locked_sm_mhz, card.locked_memory_mhz, card.limit_mw
 
-    def wait_restored(self, timeout_s: float = 5) -> float:
-        """Wait until no card keeps a clock or limit and nobody a lease; seconds that it took."""
+    def is_restored(self, index: int) -> bool:
+        """Whether a card keeps no clock or limit, and nobody a lease on it."""
+        return self.settings(index) == RESTORED and not (LEASES / f"{self.uuids[index]}.lease").exists()
+
+    def wait_restored(self, index: int = 0, timeout_s: float = 5) -> float:
+        """Wait until a card is restored; seconds that it took."""
         start = time.monotonic()
-        while any(self.settings(index) != RESTORED for index in range(len(self.cards))) or list(LEASES.glob("*.lease")):
+        while not self.is_restored(index):
             if time.monotonic() - start > timeout_s:
-                held = [self.settings(index) for index in range(len(self.cards))]
-                raise AssertionError(f"not restored after {timeout_s} s: {held}, {list(LEASES.glob('*.lease'))}")
+                raise AssertionError(f"not restored after {timeout_s} s: {self.settings(index)}")
             time.sleep(0.01)
         return time.monotonic() - start
 
@@ -115,10 +118,16 @@ class ClocksNode:
             self.cancel_all()
             holder.communicate(timeout=30)
 
+    def run_beside(self, user: str, script: str) -> subprocess.CompletedProcess[str]:
+        """Run a script in a step of its own of the user's running job."""
+        (job,) = self.cluster.command("squeue", "-h", "-o", "%i", f"--user={user}").stdout.split()
+        step = ("srun", "--quiet", "--overlap", f"--jobid={job}", "bash", "-c", f"{script}\nexit $?")
+        return run(self.as_user(user, *step))
+
     def cancel_all(self) -> None:
         """Cancel the jobs of all test users and wait until they have gone."""
-        self.cluster.command("scancel", *(f"--user={user}" for user in USERS[:1]))
-        self.cluster.command("scancel", *(f"--user={user}" for user in USERS[1:]))
+        for user in USERS:
+            self.cluster.command("scancel", f"--user={user}")
         wait_for(lambda: not self.cluster.command("squeue", "-h").stdout.strip(), 30)
 
 

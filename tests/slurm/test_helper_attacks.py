@@ -54,14 +54,14 @@ ATTACKS = [
     Attack("forged SUDO_UID", "SUDO_UID=0 sudo -n $HELPER lock $GPU1 900", NOT_PERMITTED),
     Attack(
         "a library of its own",
-        "printf 'int nvmlInit_v2(){return 0;}' | gcc -xc -shared -o /tmp/cw_evil.so - && "
-        "LD_PRELOAD=/tmp/cw_evil.so LD_LIBRARY_PATH=/tmp sudo -n $HELPER lock $GPU1 900",
+        "cd $(mktemp -d); printf 'int nvmlInit_v2(){return 0;}' | gcc -xc -shared -o libnvidia-ml.so.1 - && "
+        "LD_PRELOAD=$PWD/libnvidia-ml.so.1 LD_LIBRARY_PATH=$PWD sudo -n $HELPER lock $GPU1 900",
         NOT_PERMITTED,
     ),
     Attack(
         "Python's variables",
-        "echo 'import os; os._exit(0)' >/tmp/json.py; cd /tmp; "
-        "PYTHONPATH=/tmp PYTHONSTARTUP=/tmp/json.py PYTHONINSPECT=1 sudo -n $HELPER lock $GPU1 900",
+        "cd $(mktemp -d); echo 'import os; os._exit(0)' >json.py; "
+        "PYTHONPATH=$PWD PYTHONSTARTUP=$PWD/json.py PYTHONINSPECT=1 sudo -n $HELPER lock $GPU1 900",
         NOT_PERMITTED,
     ),
     Attack("another state of the driver", "STANDIN_NVML_STATE=/dev/full sudo -n $HELPER lock $GPU1 900", NOT_PERMITTED),
@@ -78,7 +78,7 @@ ATTACKS = [
     Attack("the administrator's verb", "sudo -n $HELPER restore all", REFUSED_BY_SUDO),
     Attack("the keeper's verb", "sudo -n $HELPER keep $GPU1 3", REFUSED_BY_SUDO),
     Attack("without sudo", "$HELPER lock $GPU1 900", NOT_PERMITTED),
-    Attack("the helper edited", "cp $HELPER /tmp/cw_h && sudo -n /tmp/cw_h lock $GPU1 900", REFUSED_BY_SUDO),
+    Attack("the helper edited", "cp $HELPER $(mktemp -d) && sudo -n $_/clockwatt-clocks lock $GPU1 900", REFUSED_BY_SUDO),
     Attack("a lease of its own", "mkdir -p /run/clockwatt; echo '{}' >/run/clockwatt/$GPU1.lease", 1),
     Attack("removing the lease", "rm -f /run/clockwatt/$GPU1.lease", 1),
     Attack(
@@ -203,18 +203,7 @@ def test_the_next_holder_of_a_gpu_is_not_bound_by_a_lease_that_was_left(node):
         kill(lease["keeper"][0])
         lease["holder"] = [os.getpid(), lease["holder"][1]]
         (LEASES / f"{node.uuids[0]}.lease").write_text(json.dumps(lease))
-        job = next(iter(node.cluster.command("squeue", "-h", "-o", "%i").stdout.split()))
-        said = run(
-            node.as_user(
-                "cw_alice",
-                "srun",
-                "--overlap",
-                f"--jobid={job}",
-                "bash",
-                "-c",
-                "sudo -n $HELPER lock $GPU0 600; exit $?",
-            )
-        )
+        said = node.run_beside("cw_alice", "sudo -n $HELPER lock $GPU0 600")
         assert said.returncode == 0, said.stdout + said.stderr
         wait_for(lambda: node.settings(0)[0] == 0)  # whoever asked has ended, and its keeper put the GPU back
 
