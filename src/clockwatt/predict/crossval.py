@@ -15,6 +15,12 @@ from clockwatt.predict.predictors import CostPredictor
 COVERAGE = 0.9
 """Share of measurements that an interval is to contain."""
 
+ROWS_OF_A_CLASS = 100
+"""Held-out rows from which on an operation class has an interval of its own: five lie beyond each end."""
+
+ANY_CLASS = ""
+"""Stands for all classes together."""
+
 
 @dataclass(frozen=True)
 class CrossValidation:
@@ -132,13 +138,39 @@ def conformal_interval(log_residuals: NDArray[np.float64]) -> Interval:
     return Interval(float(np.exp(ordered[low])), float(np.exp(ordered[high])))
 
 
-def held_out_coverage(log_residuals: NDArray[np.float64], fold: NDArray[np.int64]) -> float | None:
-    """Share of each fold's rows inside the interval that the other folds give; None with fewer than two folds."""
-    inside, counted = 0, 0
+def class_intervals(log_residuals: NDArray[np.float64], classes: NDArray[np.object_]) -> dict[str, Interval]:
+    """Interval of each class with at least `ROWS_OF_A_CLASS` rows, and under `ANY_CLASS` that of all rows.
+
+    Parameters
+    ----------
+    log_residuals, classes
+        Of the same rows; shape (rows,).
+    """
+    found = {ANY_CLASS: conformal_interval(log_residuals)}
+    for name in sorted(set(classes)):
+        own = log_residuals[classes == name]
+        if own.size >= ROWS_OF_A_CLASS:
+            found[str(name)] = conformal_interval(own)
+    return found
+
+
+def held_out_inside(
+    log_residuals: NDArray[np.float64], classes: NDArray[np.object_], fold: NDArray[np.int64]
+) -> NDArray[np.float64]:
+    """Whether each row lies in the interval that the other folds give its class: 1, 0, or nan without other folds.
+
+    Parameters
+    ----------
+    log_residuals, classes, fold
+        Of the same rows; shape (rows,).
+    """
+    inside = np.full(log_residuals.size, np.nan)
     for number in np.unique(fold):
-        others, own = log_residuals[fold != number], log_residuals[fold == number]
-        if others.size:
-            interval = conformal_interval(others)
-            inside += int(np.sum((own >= np.log(interval.lower)) & (own <= np.log(interval.upper))))
-            counted += own.size
-    return inside / counted if counted else None
+        own = np.flatnonzero(fold == number)
+        others = fold != number
+        if others.any():
+            intervals = class_intervals(log_residuals[others], classes[others])
+            bounds = [intervals.get(str(name), intervals[ANY_CLASS]) for name in classes[own]]
+            lower, upper = (np.log([getattr(bound, side) for bound in bounds]) for side in ("lower", "upper"))
+            inside[own] = (log_residuals[own] >= lower) & (log_residuals[own] <= upper)
+    return inside

@@ -170,9 +170,8 @@ def channel_groups(operations: pd.DataFrame) -> pd.Series:
 
     What differs only in batch, image size or operating point is nearly a duplicate; in one fold, it cannot flatter.
     """
-    numbers = [operations[name].astype(int).astype(str) for name in ("channels_in", "channels_out")]
-    groups: pd.Series = operations[OPERATION_CLASS].str.cat(numbers, sep="/")
-    return groups
+    given, out = (operations[name].astype(int).astype(str) for name in ("channels_in", "channels_out"))
+    return operations[OPERATION_CLASS] + "/" + given + "/" + out
 
 
 def _waves(waves: np.ndarray) -> dict[str, np.ndarray]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from contextlib import ExitStack
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -18,20 +17,16 @@ from clockwatt import files
 from clockwatt.config import CampaignConfig, OperatingPoint
 from clockwatt.dataset.schema import OPERATIONS_FILE
 from clockwatt.errors import DataFileError
-from clockwatt.gpu.specs import GpuSpec, find_spec
-from clockwatt.predict.crossval import (
-    CrossValidation,
-    Interval,
-    conformal_interval,
-    cross_validate,
-    held_out_coverage,
-)
-from clockwatt.predict.features import OPERATION_CLASS, channel_groups, features_of, operation_features
-from clockwatt.predict.gpumodel import ANY_CLASS, GpuDescription, GpuModel, PassDescription
+from clockwatt.gpu.specs import find_spec
+from clockwatt.predict.crossval import ANY_CLASS, cross_validate
+from clockwatt.predict.description import GpuDescription, PassDescription
+from clockwatt.predict.evaluate import Held, evaluate
+from clockwatt.predict.features import OPERATION_CLASS
+from clockwatt.predict.gpumodel import GpuModel
 from clockwatt.predict.hostcosts import PointCosts, read_point_costs
-from clockwatt.predict.metrics import metrics, metrics_by
 from clockwatt.predict.modelcard import model_card
 from clockwatt.predict.predictors import PREDICTORS, TARGETS
+from clockwatt.predict.problem import Problem, make_problem
 from clockwatt.predict.samples import Samples, gpus_in, read_samples
 from clockwatt.progress import Advance, progress, say
 
@@ -57,17 +52,6 @@ CROSSVAL_SCHEMA = pa.schema(
     metadata={"kind": "cross-validation"},
 )
 """Each measured operation with the prediction of a predictor that never saw its group."""
-
-
-@dataclass(frozen=True)
-class _Problem:
-    """What is to be learnt for one GPU and pass; every array has one entry per row of `rows`."""
-
-    rows: pd.DataFrame
-    features: pd.DataFrame
-    targets: pd.DataFrame
-    groups: pd.Series
-    usable: np.ndarray
 
 
 def fit(config: CampaignConfig, dataset_dir: Path, output_dir: Path) -> None:
@@ -130,21 +114,28 @@ def _fit_gpu(
         "passes": {},
     }
     for pass_ in config.passes:
-        problem = _problem(samples, pass_, spec)
+        problem = make_problem(samples, pass_, spec)
         if problem is None:
             say(f"fit: {gpu}: nothing to learn from in {pass_}; no predictor of it")
             report["passes"][pass_] = {"rows": 0}
             for name in config.fit.predictors:
                 advance(f"{gpu} {pass_} {name}")
             continue
-        described = PassDescription({}, _workless_host_s(samples, pass_, model.description.points))
+        learnt = sorted(problem.cells["point"].unique(), key=_settings)
+        described = PassDescription({}, learnt, _workless_host_s(samples, pass_, model.description.points))
         of_predictors: dict[str, Any] = {}
-        report["passes"][pass_] = {"rows": int(problem.usable.sum()), "predictors": of_predictors}
+        report["passes"][pass_] = {
+            "rows": int(problem.usable.sum()),
+            "learnt_rows": int(problem.learnt.sum()),
+            "learnt_points": learnt,
+            "predictors": of_predictors,
+        }
         for name in config.fit.predictors:
-            validation, of_predictors[name] = _fit_one(config, name, problem, model, pass_, described)
-            writer.write_table(_crossval_table(gpu, samples.virtual, name, problem, validation))
+            held, of_predictors[name] = _fit_one(config, name, problem, model, pass_, described)
+            writer.write_table(_crossval_table(gpu, samples.virtual, name, problem, held))
             advance(f"{gpu} {pass_} {name}")
         model.description.passes[pass_] = described
+        model.save_domain(pass_, problem.domain)
     model.save_description()
     files.write_text(model_card(model.description, report), folder / MODEL_CARD_FILE)
     return report
@@ -173,60 +164,32 @@ def _settings(point: str) -> tuple[int, int, int]:
     return parsed.sm_clock_mhz or 0, parsed.memory_clock_mhz or 0, parsed.power_limit_w or 0
 
 
-def _problem(samples: Samples, pass_: str, spec: GpuSpec) -> _Problem | None:
-    """Rows of a pass that do something on the device; None where there is nothing to learn from."""
-    rows = samples.rows
-    rows = rows[(rows["pass"] == pass_) & rows["device_work"].astype(bool)].reset_index(drop=True)
-    usable = (rows["excluded"] == "").to_numpy(bool)
-    if not usable.any():
-        return None
-    operations = operation_features(samples.operations[samples.operations["pass"] == pass_])
-    groups = rows["operation_id"].map(channel_groups(operations))
-    return _Problem(rows, features_of(rows, operations, spec), rows[list(TARGETS)].astype(float), groups, usable)
-
-
 def _fit_one(
-    config: CampaignConfig, name: str, problem: _Problem, model: GpuModel, pass_: str, described: PassDescription
-) -> tuple[CrossValidation, dict[str, Any]]:
+    config: CampaignConfig, name: str, problem: Problem, model: GpuModel, pass_: str, described: PassDescription
+) -> tuple[Held, dict[str, Any]]:
     kind = PREDICTORS[name]
     validation = cross_validate(
         lambda: kind(trees=config.fit.trees, seed=config.seed),
         problem.features,
         problem.targets,
         problem.groups,
-        problem.usable,
+        problem.learnt,
         folds=config.fit.folds,
         seed=config.seed,
     )
     predictor = kind(trees=config.fit.trees, seed=config.seed)
-    predictor.fit(problem.features[problem.usable], problem.targets[problem.usable])
+    predictor.fit(problem.features[problem.learnt], problem.targets[problem.learnt])
     model.save_forest(name, pass_, predictor)
-    intervals, report = _evaluate(problem, validation)
-    described.intervals[name] = intervals
+    fold_of = dict(zip(problem.cells["operation_id"], validation.fold, strict=True))
+    held = Held(
+        problem.at_rows(validation.predictions, find_spec(model.description.gpu_name)),
+        problem.rows["operation_id"].map(fold_of).to_numpy(np.int64),
+    )
+    described.intervals[name], report = evaluate(problem, held)
+    report["folds"] = validation.folds
     if validation.folds < config.fit.folds:
         say(f"fit: {model.description.gpu}: {validation.folds} folds in {pass_}, as many as groups")
-    return validation, report
-
-
-def _evaluate(problem: _Problem, validation: CrossValidation) -> tuple[dict[str, Interval], dict[str, Any]]:
-    intervals: dict[str, Interval] = {}
-    report: dict[str, Any] = {"folds": validation.folds, "targets": {}, "classes": {}, "intervals": {}}
-    judged = problem.usable & validation.predictions.notna().all(axis=1).to_numpy(bool)
-    classes = problem.features.loc[judged, OPERATION_CLASS]
-    for target in TARGETS:
-        measured = problem.targets.loc[judged, target].to_numpy(float)
-        predicted = validation.predictions.loc[judged, target].to_numpy(float)
-        report["targets"][target] = metrics(measured, predicted)
-        report["classes"][target] = metrics_by(classes, measured, predicted)
-        if judged.any():
-            residuals = np.log(measured / predicted)
-            interval = intervals[target] = conformal_interval(residuals)
-            report["intervals"][target] = {
-                "lower": interval.lower,
-                "upper": interval.upper,
-                "held_out_coverage": held_out_coverage(residuals, validation.fold[judged]),
-            }
-    return intervals, report
+    return held, report
 
 
 def _workless_host_s(samples: Samples, pass_: str, points: dict[str, PointCosts]) -> dict[str, float]:
@@ -246,18 +209,17 @@ def _workless_host_s(samples: Samples, pass_: str, points: dict[str, PointCosts]
     }
 
 
-def _crossval_table(gpu: str, virtual: bool, name: str, problem: _Problem, validation: CrossValidation) -> pa.Table:
+def _crossval_table(gpu: str, virtual: bool, name: str, problem: Problem, held: Held) -> pa.Table:
     rows = problem.rows
     columns = {
         "gpu": [gpu] * len(rows),
         "virtual": [virtual] * len(rows),
         "predictor": [name] * len(rows),
-        "fold": validation.fold,
+        "fold": held.fold,
         "learnt": problem.usable,
-        "operation_class": problem.features[OPERATION_CLASS],
-        **{key: rows[key] for key in ("pass", "point", "tf32", "operation_id")},
-        **{target: problem.targets[target] for target in TARGETS},
-        **{f"predicted_{target}": validation.predictions[target] for target in TARGETS},
+        **{key: rows[key] for key in ("pass", "point", "tf32", "operation_id", OPERATION_CLASS)},
+        **{target: rows[target] for target in TARGETS},
+        **{f"predicted_{target}": held.predictions[target] for target in TARGETS},
     }
     arrays = [pa.array(columns[field.name], field.type, from_pandas=True) for field in CROSSVAL_SCHEMA]
     return pa.Table.from_arrays(arrays, schema=CROSSVAL_SCHEMA)

@@ -3,102 +3,33 @@
 from __future__ import annotations
 
 import functools
-import json
-from dataclasses import asdict, dataclass, field
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Self
+from typing import Self
 
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
 from clockwatt.config import OperatingPoint
 from clockwatt.errors import ClockwattError, DataFileError
 from clockwatt.files import write_text
-from clockwatt.gpu.specs import find_spec
+from clockwatt.gpu.specs import GpuSpec, find_spec
 from clockwatt.predict.clocklaw import POWER_CLOCKS
-from clockwatt.predict.crossval import Interval
+from clockwatt.predict.crossval import ANY_CLASS, Interval
+from clockwatt.predict.description import GpuDescription, PassDescription
+from clockwatt.predict.domain import Domain
 from clockwatt.predict.features import OPERATION_CLASS, Setting, features_at, operation_features
 from clockwatt.predict.hostcosts import PointCosts
-from clockwatt.predict.interpolate import interpolate, neighbours
+from clockwatt.predict.interpolate import CostLaw, neighbours
 from clockwatt.predict.persist import load_predictor, save_predictor
 from clockwatt.predict.predictors import TARGETS, CostPredictor
 
 DESCRIPTION_FILE = "description.json"
-ANY_CLASS = ""
-"""Stands for all classes among the host times of calls without device work."""
 
 
 class NotPredictableError(ClockwattError):
     """The predictors cannot answer this question."""
-
-
-@dataclass(frozen=True)
-class PassDescription:
-    """What is known of one pass beside the forests.
-
-    Attributes
-    ----------
-    intervals
-        Predictor to target to interval; a target without held-out residuals has none.
-    workless_host_s
-        Operation class to median host time of calls that do nothing on the device; `ANY_CLASS` for all of them.
-    """
-
-    intervals: dict[str, dict[str, Interval]]
-    workless_host_s: dict[str, float]
-
-
-@dataclass(frozen=True)
-class GpuDescription:
-    """What a folder of predictors is about.
-
-    Attributes
-    ----------
-    gpu, gpu_name
-        The campaign's label, and the NVML name.
-    virtual
-        Whether all of it rests on a modelled GPU.
-    predictors
-        Names in order; the first is used for predictions.
-    tf32
-        Settings that were measured.
-    points
-        Operating points that were measured, and their calibrated costs.
-    passes
-        Pass to what is known of it; a pass that could not be fitted is missing.
-    clockwatt_version
-        That fitted it.
-    """
-
-    gpu: str
-    gpu_name: str
-    virtual: bool
-    predictors: list[str]
-    tf32: list[bool]
-    points: dict[str, PointCosts]
-    clockwatt_version: str
-    passes: dict[str, PassDescription] = field(default_factory=dict)
-
-    def to_json(self) -> str:
-        """As text."""
-        return json.dumps(asdict(self), indent=2) + "\n"
-
-    @classmethod
-    def from_json(cls, text: str) -> Self:
-        """From text; ValueError, KeyError, TypeError or AttributeError if it is something else."""
-        content: dict[str, Any] = json.loads(text)
-        passes = {
-            name: PassDescription(
-                intervals={
-                    predictor: {target: Interval(**interval) for target, interval in of_targets.items()}
-                    for predictor, of_targets in entry["intervals"].items()
-                },
-                workless_host_s={str(key): float(value) for key, value in entry["workless_host_s"].items()},
-            )
-            for name, entry in content.pop("passes").items()
-        }
-        points = {point: PointCosts.from_dict(costs) for point, costs in content.pop("points").items()}
-        return cls(**content, points=points, passes=passes)
 
 
 class GpuModel:
@@ -108,6 +39,7 @@ class GpuModel:
         self.folder = folder
         self.description = description
         self._load = functools.cache(load_predictor)
+        self._read_domain = functools.cache(Domain.read)
 
     @classmethod
     def load(cls, folder: Path) -> Self:
@@ -131,6 +63,10 @@ class GpuModel:
     def save_forest(self, predictor_name: str, pass_: str, predictor: CostPredictor) -> None:
         """Write one fitted predictor into the folder."""
         save_predictor(predictor, self._forest_path(predictor_name, pass_))
+
+    def save_domain(self, pass_: str, domain: Domain) -> None:
+        """Write what was learnt from in one pass into the folder."""
+        domain.write(self._domain_path(pass_))
 
     def save_description(self) -> None:
         """Write the description, last: a folder without it is not complete."""
@@ -166,26 +102,60 @@ class GpuModel:
         ConfigError
             If `point` is no operating point.
         """
+        return self.predict_at(operations, pass_, [point], tf32=tf32, predictor=predictor)[point]
+
+    def predict_at(
+        self, operations: pd.DataFrame, pass_: str, points: Sequence[str], *, tf32: bool, predictor: str | None = None
+    ) -> dict[str, pd.DataFrame]:
+        """`predict` at several operating points at once; operating point to predictions."""
         learnt = self._described(pass_)
         name = predictor or self.description.predictors[0]
         works = operations["device_work"].to_numpy(bool)
-        predicted = self._workless(operations[~works], learnt)
-        if works.any():
-            features = operation_features(operations[works])
-            values = self._at_point(self._load(self._forest_path(name, pass_)), features, point, tf32)
-            predicted = pd.concat([predicted, with_interval(values, learnt.intervals.get(name, {}))])
-        return predicted.reindex(operations["operation_id"])
+        workless = self._workless(operations[~works], learnt)
+        if not works.any():
+            return dict.fromkeys(points, workless.reindex(operations["operation_id"]))
+        features = operation_features(operations[works])
+        classes = features[OPERATION_CLASS].to_numpy(object)
+        costs = _CostsAt(self._load(self._forest_path(name, pass_)), self._spec, features, learnt.learnt_points, tf32)
+        predictions = {}
+        for point in points:
+            values = with_interval(costs.at(point), classes, learnt.intervals.get(name, {}))
+            predictions[point] = pd.concat([workless, values]).reindex(operations["operation_id"])
+        return predictions
 
-    def _at_point(self, forest: CostPredictor, operations: pd.DataFrame, point: str, tf32: bool) -> pd.DataFrame:
-        """By the forest at an operating point that was measured, elsewhere by the clock law through its predictions."""
-        spec = find_spec(self.description.gpu_name)
+    def warnings(self, operations: pd.DataFrame, pass_: str, point: str, *, tf32: bool) -> list[str]:
+        """What makes a question one that the measurements do not answer: sentences for the user.
+
+        Raises
+        ------
+        NotPredictableError
+            If this pass was not fitted.
+        DataFileError
+            If the folder lacks what was learnt from.
+        """
+        self._described(pass_)
+        works = operations[operations["device_work"].astype(bool)]
+        said = self._point_warnings(point)
+        if tf32 not in self.description.tf32:
+            said.append(f"Nothing was measured with TF32 {'on' if tf32 else 'off'}.")
+        if len(works):
+            domain = self._read_domain(self._domain_path(pass_))
+            said += domain.warnings(operation_features(works), works.set_index("operation_id"))
+        return said
+
+    def _point_warnings(self, point: str) -> list[str]:
+        if point in self.description.points:
+            return []
         wanted = OperatingPoint.parse(point)
         around = neighbours(wanted, list(self.description.points))
-        if point in self.description.points or len(around) < POWER_CLOCKS:
-            return forest.predict(features_at(operations, Setting(spec, wanted, tf32)))
-        settings = [Setting(spec, OperatingPoint.parse(name), tf32) for name in around]
-        at_clocks = {setting.sm_clock_mhz: forest.predict(features_at(operations, setting)) for setting in settings}
-        return interpolate(at_clocks, Setting(spec, wanted, tf32).sm_clock_mhz)
+        clocks = [OperatingPoint.parse(name).sm_clock_mhz or 0 for name in around]
+        if wanted.sm_clock_mhz is None or len(around) < POWER_CLOCKS:
+            return [
+                f"Nothing was measured at {point}, and no law leads there from {', '.join(self.description.points)}."
+            ]
+        if not min(clocks) <= wanted.sm_clock_mhz <= max(clocks):
+            return [f"{point} lies outside the measured clocks, {min(clocks)} to {max(clocks)} MHz."]
+        return []
 
     def point_costs(self, point: str) -> PointCosts:
         """Calibrated costs at an operating point; at one never measured, those of the nearest SM clock.
@@ -221,18 +191,68 @@ class GpuModel:
         values = pd.DataFrame(0.0, index=pd.Index(operations["operation_id"]), columns=list(TARGETS))
         values["time_host_s"] = values["time_eager_s"] = host
         values["power_w"] = np.nan
-        exact = {name: Interval(1.0, 1.0) for name in TARGETS}
-        return with_interval(values, exact)
+        exact = {name: {ANY_CLASS: Interval(1.0, 1.0)} for name in TARGETS}
+        return with_interval(values, operations[OPERATION_CLASS].to_numpy(object), exact)
+
+    @property
+    def _spec(self) -> GpuSpec:
+        return find_spec(self.description.gpu_name)
+
+    def _domain_path(self, pass_: str) -> Path:
+        return self.folder / f"domain-{pass_}.parquet"
 
     def _forest_path(self, predictor_name: str, pass_: str) -> Path:
         return self.folder / f"{predictor_name}-{pass_}.npz"
 
 
-def with_interval(values: pd.DataFrame, intervals: dict[str, Interval]) -> pd.DataFrame:
-    """Predictions with `lower_…` and `upper_…` columns, missing where there is no interval."""
-    bounds = {
-        f"{side}_{name}": values[name] * (getattr(intervals[name], side) if name in intervals else np.nan)
-        for name in values.columns
-        for side in ("lower", "upper")
-    }
+class _CostsAt:
+    """Costs of the same operations at any operating point: by the forest where it learnt, else by the clock law."""
+
+    def __init__(
+        self, forest: CostPredictor, spec: GpuSpec, operations: pd.DataFrame, learnt_points: list[str], tf32: bool
+    ) -> None:
+        self._forest, self._spec, self._operations = forest, spec, operations
+        self._learnt_points, self._tf32 = learnt_points, tf32
+        self._laws: dict[tuple[str, ...], CostLaw] = {}
+        self._known: dict[str, pd.DataFrame] = {}
+
+    def at(self, point: str) -> pd.DataFrame:
+        wanted = OperatingPoint.parse(point)
+        around = tuple(neighbours(wanted, self._learnt_points))
+        if point in self._learnt_points or len(around) < POWER_CLOCKS or wanted.sm_clock_mhz is None:
+            return self._by_forest(point)
+        if around not in self._laws:
+            self._laws[around] = CostLaw({self._setting(name).sm_clock_mhz: self._by_forest(name) for name in around})
+        return self._laws[around].at(float(wanted.sm_clock_mhz))
+
+    def _by_forest(self, point: str) -> pd.DataFrame:
+        if point not in self._known:
+            self._known[point] = self._forest.predict(features_at(self._operations, self._setting(point)))
+        return self._known[point]
+
+    def _setting(self, point: str) -> Setting:
+        return Setting(self._spec, OperatingPoint.parse(point), self._tf32)
+
+
+def with_interval(
+    values: pd.DataFrame, classes: NDArray[np.object_], intervals: dict[str, dict[str, Interval]]
+) -> pd.DataFrame:
+    """Predictions with `lower_…` and `upper_…` columns, missing where there is no interval.
+
+    Parameters
+    ----------
+    values
+        Shape (operations, targets).
+    classes
+        Their operation classes; shape (operations,).
+    intervals
+        Target to operation class, or `ANY_CLASS`, to interval.
+    """
+    bounds = {}
+    unknown = Interval(np.nan, np.nan)
+    for name in values.columns:
+        of_classes = intervals.get(name, {})
+        chosen = [of_classes.get(str(each), of_classes.get(ANY_CLASS, unknown)) for each in classes]
+        for side in ("lower", "upper"):
+            bounds[f"{side}_{name}"] = values[name] * [getattr(interval, side) for interval in chosen]
     return values.assign(**bounds)

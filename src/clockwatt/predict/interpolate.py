@@ -1,8 +1,8 @@
-"""Costs at an SM clock that was never measured, by the clock law through the predictions at those that were."""
+"""Costs at SM clocks that no predictor learnt, by the clock law through its predictions at those it did."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import pandas as pd
@@ -11,10 +11,14 @@ from clockwatt.config import OperatingPoint
 from clockwatt.predict.clocklaw import ClockLaw, power_terms, time_terms
 from clockwatt.predict.predictors import TARGETS
 
+LEARNT_CLOCKS = 6
+"""Of more clocks than these, so many are learnt from, and the others follow by the law: 40 clocks take a seventh of the
+time, and a forest repeats what it has seen, where the law knows what lies between."""
+
 _FOLLOWING_THE_CLOCK = ("time_device_s", "time_eager_s")
 
 
-def neighbours(point: OperatingPoint, measured: list[str]) -> list[str]:
+def neighbours(point: OperatingPoint, measured: Sequence[str]) -> list[str]:
     """Measured operating points that differ from `point` in nothing but a locked SM clock."""
     parsed = {name: OperatingPoint.parse(name) for name in measured}
     return [
@@ -25,35 +29,52 @@ def neighbours(point: OperatingPoint, measured: list[str]) -> list[str]:
     ]
 
 
-def interpolate(at_clocks: Mapping[float, pd.DataFrame], clock_mhz: float) -> pd.DataFrame:
-    """Costs at another clock.
+def learnt_points(measured: Sequence[str]) -> list[str]:
+    """Points to learn from: all, but of many SM clocks only `LEARNT_CLOCKS`, the lowest and the highest included."""
+    learnt = []
+    for name in measured:
+        point = OperatingPoint.parse(name)
+        row = sorted(neighbours(point, measured), key=lambda other: OperatingPoint.parse(other).sm_clock_mhz or 0)
+        if point.sm_clock_mhz is not None and len(row) > LEARNT_CLOCKS:
+            chosen = np.linspace(0, len(row) - 1, LEARNT_CLOCKS).round().astype(int)
+            if row.index(name) not in chosen:
+                continue
+        learnt.append(name)
+    return learnt
+
+
+class CostLaw:
+    """Costs of operations at any SM clock.
+
+    Device and back-to-back time follow the law of time; power, and the device's dynamic power that dynamic energy is
+    made of, that of power; host time is the mean.
 
     Parameters
     ----------
     at_clocks
         SM clock in MHz to costs with columns `TARGETS`, positive, the same operations in the same order; at least
         `POWER_CLOCKS` clocks.
-    clock_mhz
-        Where they are wanted.
-
-    Returns
-    -------
-    pandas.DataFrame
-        Like those given. Device and back-to-back time follow the law of time; power, and the device's dynamic power
-        that dynamic energy is made of, that of power; host time is the mean.
 
     Raises
     ------
     ValueError
         If there are fewer clocks than the law of power has coefficients.
     """
-    clocks = np.array(sorted(at_clocks))
-    first = at_clocks[clocks[0]]
-    values = {name: np.column_stack([at_clocks[clock][name].to_numpy(float) for clock in clocks]) for name in TARGETS}
-    result = {name: ClockLaw.fit(time_terms, clocks, values[name]).at(clock_mhz) for name in _FOLLOWING_THE_CLOCK}
-    result["time_host_s"] = values["time_host_s"].mean(axis=1)
-    result["power_w"] = ClockLaw.fit(power_terms, clocks, values["power_w"]).at(clock_mhz)
-    dynamic_w = values["energy_dynamic_j"] / values["time_device_s"]
-    dynamic_law = ClockLaw.fit(power_terms, clocks, dynamic_w)
-    result["energy_dynamic_j"] = dynamic_law.at(clock_mhz) * result["time_device_s"]
-    return pd.DataFrame(result, index=first.index)[list(TARGETS)]
+
+    def __init__(self, at_clocks: Mapping[float, pd.DataFrame]) -> None:
+        clocks = np.array(sorted(at_clocks), dtype=float)
+        self._index = at_clocks[clocks[0]].index
+        values = {
+            name: np.column_stack([at_clocks[clock][name].to_numpy(float) for clock in clocks]) for name in TARGETS
+        }
+        self._host_s = values["time_host_s"].mean(axis=1)
+        self._laws = {name: ClockLaw.fit(time_terms, clocks, values[name]) for name in _FOLLOWING_THE_CLOCK}
+        self._laws["power_w"] = ClockLaw.fit(power_terms, clocks, values["power_w"])
+        self._dynamic = ClockLaw.fit(power_terms, clocks, values["energy_dynamic_j"] / values["time_device_s"])
+
+    def at(self, clock_mhz: float) -> pd.DataFrame:
+        """Costs at a clock, in the form of those given."""
+        result = {name: law.at(clock_mhz) for name, law in self._laws.items()}
+        result["time_host_s"] = self._host_s
+        result["energy_dynamic_j"] = self._dynamic.at(clock_mhz) * result["time_device_s"]
+        return pd.DataFrame(result, index=self._index)[list(TARGETS)]

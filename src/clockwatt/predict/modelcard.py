@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from clockwatt.predict.crossval import COVERAGE
-from clockwatt.predict.gpumodel import GpuDescription
+from clockwatt.predict.crossval import COVERAGE, ROWS_OF_A_CLASS
+from clockwatt.predict.description import GpuDescription
 
 _NAMES = {
     "time_device_s": "device time",
@@ -82,8 +82,32 @@ def _pass_section(pass_: str, of_pass: dict[str, Any], excluded: dict[str, int])
         for target, values in of_predictor["targets"].items():
             interval = of_predictor["intervals"].get(target)
             lines.append(f"| {_NAMES[target]} | {_row(values)} | {_interval(interval)} |")
-        lines.append("")
+        lines += ["", *_classes(of_predictor)]
+    lines += [
+        "",
+        f"Learnt at {', '.join(of_pass['learnt_points'])}; costs at other SM clocks follow by the clock law.",
+        "",
+    ]
     return lines
+
+
+def _classes(of_predictor: dict[str, Any]) -> list[str]:
+    """Errors and coverage by class, the worst first."""
+    errors = of_predictor["classes"]["time_device_s"]
+    lines = [
+        "By operation class, the worst first:",
+        "",
+        "| class | rows | device time: MAPE | median | interval covers | energy: MAPE | median | interval covers |",
+        "| --- | --- | --- | --- | --- | --- | --- | --- |",
+    ]
+    for name in sorted(errors, key=lambda key: -(errors[key]["mape"] or 0.0)):
+        cells = [name, str(errors[name]["rows"])]
+        for target in ("time_device_s", "energy_dynamic_j"):
+            values = of_predictor["classes"][target][name]
+            covered = of_predictor["intervals"][target]["classes"][name]["held_out_coverage"]
+            cells += [_percent(values["mape"]), _percent(values["median_ape"]), _percent(covered)]
+        lines.append(f"| {' | '.join(cells)} |")
+    return [*lines, ""]
 
 
 def _row(values: dict[str, Any]) -> str:
@@ -108,6 +132,7 @@ def _limits() -> list[str]:
         "- Operation classes and sizes outside the data: trees do not extrapolate, only the roofline does.",
         "- Clocks outside the measured range.",
         "- Host time: that of the machine that measured.",
-        f"- Intervals are meant to contain {COVERAGE:.0%} of new operations of the kinds measured, not of every class.",
+        f"- Intervals are meant to contain {COVERAGE:.0%} of new operations of the kinds measured.",
+        f"- Classes with fewer than {ROWS_OF_A_CLASS} rows share one interval, too narrow for some of them.",
         "- Errors that operations share (card, sensor, predictor) do not average out in a network.",
     ]

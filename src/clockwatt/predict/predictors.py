@@ -1,4 +1,4 @@
-"""Predictors of the cost of an operation, in the manner of scikit-learn.
+"""Predictors of the cost of an operation, with the interface of scikit-learn, which only fitting imports.
 
 `RooflinePredictor` learns how far an operation is from a physical estimate; `ForestPredictor` learns the cost itself,
 as the thesis that this project goes back to did. All targets are learnt by one forest: they share their causes, and
@@ -13,8 +13,6 @@ from typing import Any, Self
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
-from sklearn.base import BaseEstimator, RegressorMixin
-from sklearn.ensemble import ExtraTreesRegressor, RandomForestRegressor
 
 from clockwatt.predict.features import OPERATION_CLASS, POWER_LIMIT, ROOFLINE_TIME
 from clockwatt.predict.trees import Trees
@@ -31,7 +29,7 @@ ROWS_PER_TREE = 10_000
 _FLOOR_QUANTILE = 0.01
 
 
-class CostPredictor(RegressorMixin, BaseEstimator):  # type: ignore[misc]  # scikit-learn is untyped
+class CostPredictor:
     """What both predictors share: encoding of the features, sampling, and the forest as plain arrays.
 
     Parameters
@@ -64,6 +62,19 @@ class CostPredictor(RegressorMixin, BaseEstimator):  # type: ignore[misc]  # sci
         self.max_features = max_features
         self.seed = seed
         self.jobs = jobs
+
+    def get_params(self, deep: bool = True) -> dict[str, Any]:  # noqa: ARG002  # scikit-learn's signature
+        """Parameters by name."""
+        return {"trees": self.trees, "max_features": self.max_features, "seed": self.seed, "jobs": self.jobs}
+
+    def set_params(self, **parameters: Any) -> Self:
+        """Set parameters by name."""
+        unknown = sorted(set(parameters) - set(self.get_params()))
+        if unknown:
+            raise ValueError(f"no parameter {unknown[0]!r}; there are {', '.join(self.get_params())}")
+        for name, value in parameters.items():
+            setattr(self, name, value)
+        return self
 
     def fit(self, X: pd.DataFrame, y: pd.DataFrame) -> Self:  # noqa: N803  # scikit-learn's name
         """Fit on operations at operating points.
@@ -127,10 +138,10 @@ class CostPredictor(RegressorMixin, BaseEstimator):  # type: ignore[misc]  # sci
 class RooflinePredictor(CostPredictor):
     """Extremely randomised trees (Geurts, Ernst and Wehenkel, Mach. Learn. 63, 2006) on log(cost / physical estimate).
 
-    The estimate of device and eager time is the roofline plus a floor, the time of the shortest operations; of host
-    time the median; of power the power limit; of dynamic energy the power limit over the estimated time. The ratio
-    spans a small range where cost spans six orders of magnitude, and clocks and sizes never seen scale as physics has
-    it.
+    The estimate of device and eager time is the roofline without overlap plus a floor, the time of the shortest
+    operations; of host time the median; of power the power limit; of dynamic energy the power limit over the estimated
+    time. The ratio spans a small range where cost spans six orders of magnitude, and clocks and sizes never seen scale
+    as physics has it.
     """
 
     def _fit_scales(self, features: pd.DataFrame, targets: pd.DataFrame) -> dict[str, float]:
@@ -145,7 +156,9 @@ class RooflinePredictor(CostPredictor):
             scales["energy_dynamic_j"] = float(power.quantile(_FLOOR_QUANTILE))
         return scales
 
-    def _forest(self, rows: int) -> ExtraTreesRegressor:
+    def _forest(self, rows: int) -> Any:
+        from sklearn.ensemble import ExtraTreesRegressor
+
         sampling = self._sampling(rows) if rows > ROWS_PER_TREE else {}
         return ExtraTreesRegressor(
             self.trees, max_features=self.max_features, random_state=self.seed, n_jobs=self._jobs, **sampling
@@ -175,7 +188,9 @@ class ForestPredictor(CostPredictor):
     def _fit_scales(self, features: pd.DataFrame, targets: pd.DataFrame) -> dict[str, float]:  # noqa: ARG002
         return {name: float(targets[name].std(ddof=0)) or 1.0 for name in self.targets_}
 
-    def _forest(self, rows: int) -> RandomForestRegressor:
+    def _forest(self, rows: int) -> Any:
+        from sklearn.ensemble import RandomForestRegressor
+
         return RandomForestRegressor(
             self.trees,
             max_features=self.max_features,

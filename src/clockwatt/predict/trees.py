@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 _LEAF = -1
-_ROWS_AT_ONCE = 4096
+_WALKS_AT_ONCE = 1 << 19  # of a row down a tree; bounds memory
 _KINDS = {
     "roots": "int32",
     "feature": "int16",
@@ -83,27 +83,28 @@ class Trees:
         numpy.ndarray
             Shape (rows, outputs).
         """
-        chunks = [
-            self._predict(matrix[start : start + _ROWS_AT_ONCE]) for start in range(0, len(matrix), _ROWS_AT_ONCE)
-        ]
+        at_once = max(1, _WALKS_AT_ONCE // len(self.roots))
+        chunks = [self._predict(matrix[start : start + at_once]) for start in range(0, len(matrix), at_once)]
         return np.concatenate(chunks) if chunks else np.empty((0, self.value.shape[1]))
 
     def _predict(self, matrix: NDArray[np.float32]) -> NDArray[np.float64]:
         total = np.zeros((len(matrix), self.value.shape[1]))
-        for root in self.roots:
-            total += self.value[self._leaves(root, matrix)]
+        for leaves in self._leaves(matrix):
+            total += self.value[leaves]
         return total / len(self.roots)
 
-    def _leaves(self, root: int, matrix: NDArray[np.float32]) -> NDArray[np.int32]:
-        nodes = np.full(len(matrix), root, dtype=np.int32)
-        rows = np.arange(len(matrix))
-        while rows.size:
-            here = nodes[rows]
+    def _leaves(self, matrix: NDArray[np.float32]) -> NDArray[np.int32]:
+        """Leaf of each row in each tree; shape (trees, rows). All of them walk down together, a level at a time."""
+        nodes = np.repeat(self.roots, len(matrix))
+        row_of = np.tile(np.arange(len(matrix), dtype=np.int32), len(self.roots))
+        walking = np.arange(nodes.size)
+        while walking.size:
+            here = nodes[walking]
             inner = self.feature[here] != _LEAF
-            rows, here = rows[inner], here[inner]
-            goes_left = matrix[rows, self.feature[here]] <= self.threshold[here]
-            nodes[rows] = np.where(goes_left, self.left[here], self.right[here])
-        return nodes
+            walking, here = walking[inner], here[inner]
+            goes_left = matrix[row_of[walking], self.feature[here]] <= self.threshold[here]
+            nodes[walking] = np.where(goes_left, self.left[here], self.right[here])
+        return nodes.reshape(len(self.roots), len(matrix))
 
     def arrays(self) -> dict[str, NDArray[Any]]:
         """The arrays by name."""

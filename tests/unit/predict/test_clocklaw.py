@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from clockwatt.config import OperatingPoint
 from clockwatt.predict.clocklaw import ClockLaw, evaluate_law, fit_law, power_terms, time_terms
-from clockwatt.predict.interpolate import interpolate, neighbours
+from clockwatt.predict.interpolate import LEARNT_CLOCKS, CostLaw, learnt_points, neighbours
 from clockwatt.predict.predictors import TARGETS
 
 CLOCKS = np.array([600.0, 900.0, 1200.0, 1440.0])
@@ -73,7 +73,7 @@ def test_costs_between_clocks_follow_the_laws():
         values |= {"energy_dynamic_j": dynamic * time, "power_w": 30 + dynamic}
         return pd.DataFrame(values, index=["x"])[list(TARGETS)]
 
-    found = interpolate({clock: at(clock) for clock in CLOCKS}, 1000.0)
+    found = CostLaw({clock: at(clock) for clock in CLOCKS}).at(1000.0)
     np.testing.assert_allclose(found.to_numpy(float), at(1000.0).to_numpy(float), rtol=1e-6)
 
 
@@ -81,3 +81,12 @@ def test_neighbours_differ_in_the_clock_alone():
     measured = ["default", "sm900", "sm1200", "sm1200-pl150", "pl150"]
     assert neighbours(OperatingPoint(1000), measured) == ["sm900", "sm1200"]
     assert neighbours(OperatingPoint(1000, None, 150), measured) == ["sm1200-pl150"]
+
+
+def test_of_many_clocks_some_are_learnt_from_and_the_ends_are_among_them():
+    few = [f"sm{clock}" for clock in range(600, 600 + 100 * LEARNT_CLOCKS, 100)]
+    assert learnt_points([*few, "default"]) == [*few, "default"]
+    many = [f"sm{clock}" for clock in range(600, 1600, 25)]
+    learnt = learnt_points(["default", *many, "sm900-pl150"])
+    assert {"default", "sm900-pl150", many[0], many[-1]} <= set(learnt)
+    assert len(learnt) == 2 + LEARNT_CLOCKS

@@ -1,5 +1,6 @@
 import filecmp
 
+import pandas as pd
 import pytest
 
 from clockwatt import files, layout, records
@@ -69,7 +70,8 @@ def test_operations_without_device_work_are_known_and_not_learnt(made, metrics):
 def test_no_group_is_in_two_folds(made):
     rows = files.read_table(made.predictors / "crossval.parquet", CROSSVAL_SCHEMA).to_pandas()
     assert set(rows["fold"]) == {0, 1, 2, 3}
-    assert (rows.groupby(["gpu", "pass", "operation_id"])["fold"].nunique() == 1).all()
+    folds = rows.groupby(["gpu", "pass", "operation_id"])["fold"]
+    assert (folds.min() == folds.max()).all()
     assert rows["virtual"].all()
     assert rows[[f"predicted_{name}" for name in TARGETS]].notna().all(axis=None)
 
@@ -99,13 +101,38 @@ def test_model_card_says_virtual_and_what_was_left_out(made):
     assert "Virtual" in card
     assert "no device work: known, not learnt: 18" in card
     assert "sm900, sm1200, sm1440" in card
+    assert "| conv2d |" in card
+
+
+def test_of_many_clocks_some_are_learnt_from_and_all_are_judged(tmp_path):
+    clocks = list(range(600, 1500, 60))
+    made = synthetic.write_campaign(tmp_path, synthetic.campaign(clocks=clocks, networks=2, passes=["inference"]))
+    build_dataset(made.config, made.measurements, made.catalogue, made.dataset)
+    fit(made.config, made.dataset, made.predictors)
+    report = synthetic.read_json(made.predictors / "metrics.json")["gpus"]["a30"]["passes"]["inference"]
+    learnt = report["learnt_points"]
+    assert learnt[0] == "sm600"
+    assert learnt[-1] == "sm1440"
+    assert len(learnt) == 6
+    rows = files.read_table(made.predictors / "crossval.parquet", CROSSVAL_SCHEMA).to_pandas()
+    rows = rows[(rows["gpu"] == "a30") & (rows["predictor"] == "roofline")]
+    assert set(rows["point"]) == {f"sm{clock}" for clock in clocks}
+    assert report["rows"] == len(rows) == report["learnt_rows"] * len(clocks) // 6
+    error = (rows["predicted_time_device_s"] / rows["time_device_s"] - 1).abs()
+    at_others = ~rows["point"].isin(learnt)
+    assert error[at_others].median() < 1.2 * error[~at_others].median()
+    model = GpuModel.load(made.predictors / "a30")
+    operations = read_samples(made.dataset, "a30").operations
+    predicted = model.predict_at(operations, "inference", ["sm600", "sm660", "sm720"], tf32=True)
+    one = model.predict(operations, "inference", "sm660", tf32=True)
+    pd.testing.assert_frame_equal(one, predicted["sm660"], check_exact=True)
 
 
 def test_same_data_and_seed_give_the_same_bytes(made, tmp_path):
     fit(made.config, made.dataset, tmp_path)
     validate(made.config, made.dataset, made.catalogue, tmp_path, tmp_path / "validation")
     written = sorted(path.relative_to(tmp_path) for path in tmp_path.rglob("*.*") if "validation" not in path.parts)
-    assert len(written) == 2 + 2 * 6
+    assert len(written) == 2 + 2 * 8
     assert filecmp.cmpfiles(tmp_path, made.predictors, map(str, written), shallow=False)[0] == list(map(str, written))
     for name in ("networks.parquet", "validation.json"):
         assert filecmp.cmp(tmp_path / "validation" / name, made.validation / name, shallow=False)

@@ -1,0 +1,87 @@
+"""What a folder of predictors says of itself, as JSON beside them."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass, field
+from typing import Any, Self
+
+from clockwatt.predict.crossval import Interval
+from clockwatt.predict.hostcosts import PointCosts
+
+
+@dataclass(frozen=True)
+class PassDescription:
+    """What is known of one pass beside the forests.
+
+    Attributes
+    ----------
+    intervals
+        Predictor to target to operation class to interval; `ANY_CLASS` for classes that have none of their own. A
+        target without held-out residuals has none.
+    learnt_points
+        Operating points that were learnt from; costs at other clocks follow by the clock law.
+    workless_host_s
+        Operation class to median host time of calls that do nothing on the device; `ANY_CLASS` for all of them.
+    """
+
+    intervals: dict[str, dict[str, dict[str, Interval]]]
+    learnt_points: list[str]
+    workless_host_s: dict[str, float]
+
+
+@dataclass(frozen=True)
+class GpuDescription:
+    """What a folder of predictors is about.
+
+    Attributes
+    ----------
+    gpu, gpu_name
+        The campaign's label, and the NVML name.
+    virtual
+        Whether all of it rests on a modelled GPU.
+    predictors
+        Names in order; the first is used for predictions.
+    tf32
+        Settings that were measured.
+    points
+        Operating points that were measured, and their calibrated costs.
+    passes
+        Pass to what is known of it; a pass that could not be fitted is missing.
+    clockwatt_version
+        That fitted it.
+    """
+
+    gpu: str
+    gpu_name: str
+    virtual: bool
+    predictors: list[str]
+    tf32: list[bool]
+    points: dict[str, PointCosts]
+    clockwatt_version: str
+    passes: dict[str, PassDescription] = field(default_factory=dict)
+
+    def to_json(self) -> str:
+        """As text."""
+        return json.dumps(asdict(self), indent=2) + "\n"
+
+    @classmethod
+    def from_json(cls, text: str) -> Self:
+        """From text; ValueError, KeyError, TypeError or AttributeError if it is something else."""
+        content: dict[str, Any] = json.loads(text)
+        passes = {
+            name: PassDescription(
+                intervals={
+                    predictor: {
+                        target: {name: Interval(**interval) for name, interval in of_classes.items()}
+                        for target, of_classes in of_targets.items()
+                    }
+                    for predictor, of_targets in entry["intervals"].items()
+                },
+                learnt_points=[str(point) for point in entry["learnt_points"]],
+                workless_host_s={str(key): float(value) for key, value in entry["workless_host_s"].items()},
+            )
+            for name, entry in content.pop("passes").items()
+        }
+        points = {point: PointCosts.from_dict(costs) for point, costs in content.pop("points").items()}
+        return cls(**content, points=points, passes=passes)

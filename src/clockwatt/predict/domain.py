@@ -1,0 +1,133 @@
+"""What a predictor has seen, and which questions lie outside it.
+
+Within an operation class, operations are compared by the logarithms of their FLOPs and bytes. One lies outside where it
+is farther from the nearest measured operation than any measured one is from its own nearest, and at least a factor of
+two: there trees repeat what they know at the border.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from clockwatt import files
+from clockwatt.operations.operation import Operation
+from clockwatt.predict.features import OPERATION_CLASS
+
+DOMAIN_SCHEMA = pa.schema(
+    [
+        pa.field("operation_class", pa.string()),
+        pa.field("dtype", pa.string()),
+        pa.field("log_flops", pa.float64()),
+        pa.field("log_bytes", pa.float64()),
+        pa.field("described", pa.string()),  # in words, for messages
+    ],
+    metadata={"kind": "domain"},
+)
+"""One operation that was learnt from."""
+
+_AT_LEAST = 1.0
+"""A factor of two, as a logarithm to the base of 2, is never outside."""
+
+_COORDINATES = ["log_flops", "log_bytes"]
+
+
+@dataclass(frozen=True)
+class Domain:
+    """Operations that were learnt from, with the columns of `DOMAIN_SCHEMA`, sorted."""
+
+    measured: pd.DataFrame
+
+    @classmethod
+    def of(cls, features: pd.DataFrame, operations: pd.DataFrame) -> Domain:
+        """From features of operations that were learnt from, and the catalogue (`operation_id`, `spec`, `dtype`)."""
+        catalogue = operations.set_index("operation_id").loc[features.index]
+        columns = features[[OPERATION_CLASS, *_COORDINATES]].assign(
+            dtype=catalogue["dtype"], described=catalogue["spec"].map(described)
+        )
+        return cls(columns[DOMAIN_SCHEMA.names].sort_values(DOMAIN_SCHEMA.names, ignore_index=True))
+
+    @classmethod
+    def read(cls, path: Path) -> Domain:
+        """Read what `write` wrote.
+
+        Raises
+        ------
+        DataFileError
+            If it is missing, damaged or of another kind.
+        """
+        return cls(files.read_table(path, DOMAIN_SCHEMA).to_pandas())
+
+    def write(self, path: Path) -> None:
+        """Write it as Parquet.
+
+        Raises
+        ------
+        OutputError
+            If it cannot be written.
+        """
+        files.write_table(pa.Table.from_pandas(self.measured, DOMAIN_SCHEMA, preserve_index=False), path)
+
+    def warnings(self, features: pd.DataFrame, operations: pd.DataFrame) -> list[str]:
+        """What to say of operations that lie outside, one sentence for each class.
+
+        Parameters
+        ----------
+        features
+            From `features.operation_features`.
+        operations
+            The same operations' rows of the catalogue, `spec` and `dtype`, with the same index.
+        """
+        said = []
+        dtypes = set(operations["dtype"]) - set(self.measured["dtype"])
+        if dtypes:
+            said.append(f"Nothing was measured in {', '.join(sorted(dtypes))}.")
+        for name, group in features.groupby(OPERATION_CLASS):
+            measured = self.measured[self.measured["operation_class"] == name]
+            if measured.empty:
+                said.append(f"No {name} was measured: {len(group)} of them rest on other operations.")
+                continue
+            distances = _distances(group[_COORDINATES].to_numpy(float), measured[_COORDINATES].to_numpy(float))
+            nearest = distances.min(axis=1)
+            outside = np.flatnonzero(nearest > self._limit(measured))
+            if outside.size:
+                worst = outside[nearest[outside].argmax()]
+                farthest = described(str(operations["spec"].loc[group.index[worst]]))
+                neighbour = measured["described"].iloc[int(distances[worst].argmin())]
+                said.append(
+                    f"{outside.size} of {len(group)} {name} lie outside what was measured; the farthest, {farthest}, "
+                    f"is a factor of {2 ** nearest[worst]:.1f} in FLOPs or bytes from the nearest, {neighbour}."
+                )
+        return said
+
+    @staticmethod
+    def _limit(measured: pd.DataFrame) -> float:
+        """How far a measured operation of the class lies from its nearest neighbour at most."""
+        points = np.unique(measured[_COORDINATES].to_numpy(float), axis=0)
+        if len(points) < 2:
+            return _AT_LEAST
+        nearest = []
+        for start in range(0, len(points), 512):
+            distances = _distances(points[start : start + 512], points)
+            distances[np.arange(len(distances)), start + np.arange(len(distances))] = math.inf
+            nearest.append(distances.min(axis=1).max())
+        return max(_AT_LEAST, float(max(nearest)))
+
+
+def described(spec: str) -> str:
+    """An operation in words: `conv2d 32×3×224×224 · 64×3×7×7`."""
+    operation = Operation.from_json(spec)
+    shapes = ["×".join(map(str, tensor.shape)) or "scalar" for tensor in operation.tensors[:2]]
+    return f"{operation.operation_class} {' · '.join(shapes)}".strip()
+
+
+def _distances(some: NDArray[np.float64], others: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Largest difference in any coordinate; shape (some, others)."""
+    distances: NDArray[np.float64] = np.abs(some[:, None, :] - others[None, :, :]).max(axis=2)
+    return distances

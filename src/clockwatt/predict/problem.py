@@ -1,0 +1,133 @@
+"""What is to be learnt for one GPU and pass, and what its predictions say about every row that was measured.
+
+Of many SM clocks only some are learnt from (see `interpolate.learnt_points`). Predictions there, of every operation
+with its group held out, give those at the other measured clocks by the clock law, so that all rows judge the predictor.
+"""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from clockwatt.config import OperatingPoint
+from clockwatt.gpu.specs import GpuSpec
+from clockwatt.predict.domain import Domain
+from clockwatt.predict.features import OPERATION_CLASS, Setting, channel_groups, features_of, operation_features
+from clockwatt.predict.interpolate import CostLaw, learnt_points, neighbours
+from clockwatt.predict.predictors import TARGETS
+from clockwatt.predict.samples import Samples
+
+_SERIES = ["operation_id", "tf32"]
+
+
+@dataclass(frozen=True)
+class Problem:
+    """Rows of one pass that do something on the device.
+
+    Attributes
+    ----------
+    rows
+        Every measured row: `samples.KEY`, `TARGETS`, `excluded`, and `operation_class`.
+    usable
+        Which of them may be learnt from; shape (rows,).
+    cells
+        Each operation with each TF32 setting at each operating point to learn from, measured there or not:
+        `operation_id`, `point`, `tf32`.
+    features, targets, groups, learnt
+        Of the cells: features, costs (missing where not measured), group for cross-validation, and whether they may be
+        learnt from.
+    domain
+        What was measured, for questions outside it.
+    """
+
+    rows: pd.DataFrame
+    usable: NDArray[np.bool_]
+    cells: pd.DataFrame
+    features: pd.DataFrame
+    targets: pd.DataFrame
+    groups: pd.Series
+    learnt: NDArray[np.bool_]
+    domain: Domain
+
+    def at_rows(self, at_cells: pd.DataFrame, spec: GpuSpec) -> pd.DataFrame:
+        """Predictions for every measured row from those for the cells.
+
+        Parameters
+        ----------
+        at_cells
+            Columns `TARGETS`; shape (cells, targets).
+        spec
+            The GPU.
+
+        Returns
+        -------
+        pandas.DataFrame
+            Columns `TARGETS`, in the order of `rows`.
+        """
+        of_point = {
+            str(point): at_cells.loc[group.index].set_index(pd.MultiIndex.from_frame(group[_SERIES]))
+            for point, group in self.cells.groupby("point")
+        }
+        laws: dict[tuple[str, ...], CostLaw] = {}
+        parts = []
+        for point, group in self.rows.groupby("point"):
+            wanted = pd.MultiIndex.from_frame(group[_SERIES])
+            found = of_point.get(str(point))
+            if found is None:
+                around = tuple(neighbours(OperatingPoint.parse(str(point)), list(of_point)))
+                if around not in laws:
+                    laws[around] = _law({_clock(name, spec): of_point[name] for name in around})
+                found = laws[around].at(_clock(str(point), spec))
+            parts.append(found.reindex(wanted).set_index(group.index))
+        return pd.concat(parts).loc[self.rows.index]
+
+
+def make_problem(samples: Samples, pass_: str, spec: GpuSpec) -> Problem | None:
+    """The problem of one pass; None where there is nothing to learn from."""
+    rows = samples.rows
+    rows = rows[(rows["pass"] == pass_) & rows["device_work"].astype(bool)].reset_index(drop=True)
+    usable = (rows["excluded"] == "").to_numpy(bool)
+    if not usable.any():
+        return None
+    described = samples.operations[samples.operations["pass"] == pass_]
+    operations = operation_features(described)
+    rows[OPERATION_CLASS] = rows["operation_id"].map(operations[OPERATION_CLASS])
+    cells = _cells(rows, usable)
+    return Problem(
+        rows=rows,
+        usable=usable,
+        cells=cells[["operation_id", "point", "tf32"]],
+        features=features_of(cells, operations, spec),
+        targets=cells[list(TARGETS)].astype(float),
+        groups=cells["operation_id"].map(channel_groups(operations)),
+        learnt=cells["usable"].to_numpy(bool),
+        domain=Domain.of(operations.loc[rows.loc[usable, "operation_id"].unique()], described),
+    )
+
+
+def _cells(rows: pd.DataFrame, usable: NDArray[np.bool_]) -> pd.DataFrame:
+    points = sorted(rows["point"].unique())
+    learnt = learnt_points(points)
+    measured = rows.assign(usable=usable)[["operation_id", "point", "tf32", "usable", *TARGETS]]
+    cells = measured[measured["point"].isin(learnt)]
+    if len(learnt) < len(points):
+        elsewhere = measured.loc[~measured["point"].isin(learnt), ["operation_id", "tf32", "point"]]
+        wanted = {point: neighbours(OperatingPoint.parse(point), learnt) for point in elsewhere["point"].unique()}
+        needed = elsewhere.assign(point=elsewhere["point"].map(wanted)).explode("point").drop_duplicates()
+        cells = cells.merge(needed, how="outer", on=["operation_id", "tf32", "point"])
+        cells["usable"] = cells["usable"].eq(True)  # missing where it was not measured
+    return cells.sort_values(["operation_id", "point", "tf32"], ignore_index=True)
+
+
+def _law(at_clocks: dict[float, pd.DataFrame]) -> CostLaw:
+    """Law of the operations that have a prediction at every clock."""
+    known = functools.reduce(pd.Index.intersection, (costs.dropna().index for costs in at_clocks.values()))
+    return CostLaw({clock: costs.loc[known] for clock, costs in at_clocks.items()})
+
+
+def _clock(point: str, spec: GpuSpec) -> float:
+    return Setting(spec, OperatingPoint.parse(point), tf32=False).sm_clock_mhz
