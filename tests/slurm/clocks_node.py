@@ -148,7 +148,7 @@ def clocks_node() -> Iterator[ClocksNode]:
         install()
         undo.callback(uninstall)
         for user in USERS:
-            run(["useradd", "--no-create-home", "--groups", "clockwatt", user]).check_returncode()
+            run(["useradd", "--no-create-home", "--no-user-group", "--gid", "clockwatt", user]).check_returncode()
             undo.callback(run, ["userdel", user])
         restore = "/etc/clockwatt/slurm-restore"
         cluster = undo.enter_context(

@@ -78,7 +78,9 @@ ATTACKS = [
     Attack("the administrator's verb", "sudo -n $HELPER restore all", REFUSED_BY_SUDO),
     Attack("the keeper's verb", "sudo -n $HELPER keep $GPU1 3", REFUSED_BY_SUDO),
     Attack("without sudo", "$HELPER lock $GPU1 900", NOT_PERMITTED),
-    Attack("the helper edited", "cp $HELPER $(mktemp -d) && sudo -n $_/clockwatt-clocks lock $GPU1 900", REFUSED_BY_SUDO),
+    Attack(
+        "the helper edited", "cp $HELPER $(mktemp -d) && sudo -n $_/clockwatt-clocks lock $GPU1 900", REFUSED_BY_SUDO
+    ),
     Attack("a lease of its own", "mkdir -p /run/clockwatt; echo '{}' >/run/clockwatt/$GPU1.lease", 1),
     Attack("removing the lease", "rm -f /run/clockwatt/$GPU1.lease", 1),
     Attack(

@@ -113,30 +113,31 @@ def crash(node):
     kill(lease_of(node.uuids[0])["keeper"][0])
     kill(stepd)
     kill(pid)
-    job.kill()
-    job.communicate()
+    time.sleep(0.2)
     assert node.settings(0) == EVERYTHING
+    return job
 
 
-def come_back(node):
+def come_back(node, job):
     """The node is there again, and Slurm has found out that its job is not."""
+    node.cluster.command("scancel", "--user=cw_alice")
     node.cluster.start_slurmd()
+    job.communicate(timeout=30)
     node.cancel_all()
 
 
 def test_boot_restores_after_the_node_died(node):
-    crash(node)
+    job = crash(node)
     (command,) = re.findall(
         r"^ExecStart=(.*)$", (REPOSITORY / "privileged/clockwatt-restore.service").read_text(), re.MULTILINE
     )
     assert run(command.split()).returncode == 0
     assert node.settings(0) == RESTORED
-    come_back(node)
+    come_back(node, job)
 
 
 def test_prolog_restores_after_the_node_died(node):
-    crash(node)
-    come_back(node)
+    come_back(node, crash(node))
     assert node.run("cw_bob", "true", gpu=1).returncode == 0  # a job on another GPU already
     assert node.settings(0) == RESTORED
 

@@ -64,7 +64,7 @@ class HeldCommand:
             if mark is not None and mark.encode() in self._said:
                 return
             if self._process.poll() is not None:
-                self._hang_up()
+                self._reader.join(_GRACE_S)
                 raise ControlError(f"{self} ended at once, and should have run as long as its clock is wanted.")
             time.sleep(_POLL_S)
         if mark is not None:

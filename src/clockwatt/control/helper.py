@@ -20,20 +20,20 @@ _ERRORS: dict[int, type[GpuError]] = {3: NoPermissionError, 4: NotSupportedError
 class HelperMethod(Method):
     """Has the helper set the GPU; it puts everything back when this process ends, however it ends."""
 
-    _asked = False
+    _has_set = False
 
     def apply(self, point: OperatingPoint) -> None:
         """See `Method`."""
         for setting, verb in VERBS.items():
             if (value := point.settings.get(setting)) is not None:
-                self._asked = True
                 ask(self._control.helper, verb, self._gpu.identity.uuid, str(value))
+                self._has_set = True
 
     def release(self) -> None:
         """See `Method`."""
-        if not self._asked:
+        if not self._has_set:
             return
-        self._asked = False
+        self._has_set = False
         try:
             ask(self._control.helper, "reset", self._gpu.identity.uuid)
         except GpuError as error:

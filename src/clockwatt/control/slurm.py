@@ -74,6 +74,4 @@ def step_command(point: OperatingPoint, environ: Mapping[str, str]) -> list[str]
 def step_environment(environ: Mapping[str, str]) -> dict[str, str]:
     """Environment without what the step that measures was started with: `srun` would take it for its own options."""
     of_job = ("SLURM_JOB_ID", "SLURM_CONF", "SLURM_CLUSTER_NAME")
-    return {
-        name: value for name, value in environ.items() if name in of_job or not name.startswith(("SLURM_", "SRUN_"))
-    }
+    return {name: value for name, value in environ.items() if name in of_job or not name.startswith(("SLURM", "SRUN_"))}

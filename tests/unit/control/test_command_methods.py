@@ -1,0 +1,216 @@
+"""A site's own script, and the helper's answers, as the methods of a campaign use them."""
+
+import json
+import os
+import signal
+import stat
+import subprocess
+import sys
+import time
+
+import pytest
+
+from clockwatt.config import ControlConfig, OperatingPoint, parse
+from clockwatt.control.methods import ControlError, ReleaseError
+from clockwatt.control.points import operating_point
+from clockwatt.control.slurm import step_command, step_environment
+from clockwatt.errors import ConfigError
+from clockwatt.gpu.interface import NoPermissionError, NotSupportedError
+from clockwatt.gpu.virtual import VirtualGpu
+
+POINT = OperatingPoint(sm_clock_mhz=900)
+
+HOLDER = """
+import sys, time
+from clockwatt.config import ControlConfig, OperatingPoint
+from clockwatt.control.points import operating_point
+from clockwatt.gpu.virtual import VirtualGpu
+
+control = ControlConfig(method="command", set_command=sys.argv[1])
+with operating_point(VirtualGpu("a30", seed=0), OperatingPoint(sm_clock_mhz=900), control):
+    print("held", flush=True)
+    time.sleep(60)
+"""
+
+
+def script(path, body):
+    path.write_text(f"#!/bin/bash\n{body}\n")
+    path.chmod(path.stat().st_mode | stat.S_IXUSR)
+    return path
+
+
+@pytest.fixture
+def log(tmp_path):
+    return tmp_path / "log"
+
+
+@pytest.fixture
+def site_script(tmp_path, log):
+    """Writes down how it is called; with `hold` it runs until it is told to end, and writes down how."""
+    return script(
+        tmp_path / "set clocks.sh",
+        f"""
+        log={log}
+        echo "$@" >>$log
+        [ "$1" = hold ] || exit 0
+        for number in TERM INT HUP; do trap "echo $number >>$log; exit 0" $number; done
+        while true; do sleep 0.05; done
+        """,
+    )
+
+
+def wait_for(happens):
+    deadline = time.monotonic() + 10
+    while not happens():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+def test_set_and_reset(site_script, log):
+    gpu = VirtualGpu("a30", seed=0)
+    control = ControlConfig(
+        method="command",
+        set_command=f"'{site_script}' -d {{uuid}} -c {{sm_clock_mhz}}MHz",
+        reset_command=f"'{site_script}' -d {{uuid}} -r",
+    )
+    with operating_point(gpu, POINT, control):
+        assert log.read_text() == f"-d {gpu.identity.uuid} -c 900MHz\n"
+    assert log.read_text().splitlines()[1:] == [f"-d {gpu.identity.uuid} -r"]
+
+
+def test_held_until_released(site_script, log):
+    control = ControlConfig(method="command", set_command=f"'{site_script}' hold {{sm_clock_mhz}}")
+    with operating_point(VirtualGpu("a30", seed=0), POINT, control):
+        assert log.read_text() == "hold 900\n"
+    assert log.read_text() == "hold 900\nTERM\n"
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="to hold it as another user takes root")
+def test_held_by_a_process_that_may_not_be_signalled_ends_by_its_terminal(site_script, log):
+    """As below sudo: who calls may not send a signal, but its terminal may."""
+    code = f"""
+import os
+from clockwatt.control.held import HeldCommand
+held = HeldCommand([{str(site_script)!r}, "hold"], os.environ)
+held.wait_until_held(0.3)
+os.setresuid(65534, 65534, 0)
+held.stop()
+"""
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=30)
+    assert log.read_text().splitlines()[:2] == ["hold", "INT"]
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
+def test_held_command_ends_with_its_holder(site_script, log, number):
+    holder = subprocess.Popen(
+        [sys.executable, "-c", HOLDER, f"'{site_script}' hold {{sm_clock_mhz}}"], stdout=subprocess.PIPE, text=True
+    )
+    assert holder.stdout.readline() == "held\n"
+    holder.send_signal(number)
+    holder.wait()
+    wait_for(lambda: log.read_text().splitlines()[1:] == ["HUP"])
+
+
+def test_a_held_command_that_ends_at_once_is_an_error(tmp_path):
+    failing = script(tmp_path / "failing", "echo 'no such clock'; exit 3")
+    control = ControlConfig(method="command", set_command=f"{failing} {{sm_clock_mhz}}")
+    entering = operating_point(VirtualGpu("a30", seed=0), POINT, control)
+    with pytest.raises(ControlError, match=r"failing 900.*no such clock.*ended at once"), entering:
+        pytest.fail("entered")
+
+
+def test_a_script_that_fails_is_quoted_and_what_it_set_is_reset(tmp_path, log):
+    failing = script(tmp_path / "failing", "echo 'no such clock' >&2; exit 3")
+    control = ControlConfig(
+        method="command", set_command=f"{failing} {{sm_clock_mhz}}", reset_command=f"/bin/sh -c 'echo reset >>{log}'"
+    )
+    entering = operating_point(VirtualGpu("a30", seed=0), POINT, control)
+    with pytest.raises(ControlError, match="ended with 3: no such clock"), entering:
+        pytest.fail("entered")
+    assert log.read_text() == "reset\n"
+
+
+def test_a_reset_that_fails_is_loud():
+    control = ControlConfig(method="command", set_command="true {sm_clock_mhz}", reset_command="false")
+    entering = operating_point(VirtualGpu("a30", seed=0), POINT, control)
+    with pytest.raises(ReleaseError, match="THE GPU IS NOT AS IT WAS"), entering:
+        pass
+
+
+def test_a_command_that_is_not_there_is_named():
+    control = ControlConfig(method="command", set_command="/opt/nowhere {sm_clock_mhz}", reset_command="true")
+    entering = operating_point(VirtualGpu("a30", seed=0), POINT, control)
+    with pytest.raises(ControlError, match="/opt/nowhere 900` cannot be run"), entering:
+        pytest.fail("entered")
+
+
+@pytest.mark.parametrize(
+    ("gpu", "message"),
+    [
+        ({"control": {"method": "command"}}, "method: command and set_command belong together"),
+        ({"control": {"set_command": "x {sm_clock_mhz}"}}, "method: command and set_command belong together"),
+        ({"control": {"method": "command", "set_command": "x {clock}"}}, "{clock} that is not known"),
+        ({"control": {"method": "command", "set_command": "x {sm_clock_mhz"}}, "cannot be split into words"),
+        ({"control": {"method": "command", "set_command": "x"}}, "cannot set sm_clock_mhz, but sm900 asks it"),
+        ({"control": {"method": "slurm"}, "power_limits_w": 120}, "method slurm .* cannot set power_limit_w"),
+        ({"control": {"method": "helper"}, "device": "virtual:a30"}, "is for real GPUs"),
+    ],
+)
+def test_what_a_campaign_may_not_say_of_control(gpu, message):
+    content = {
+        "campaign": "c",
+        "gpus": {"a30": {"device": "NVIDIA A30", "clocks_mhz": [900]} | gpu},
+        "networks": [{"name": "resnet18", "input": [1, 3, 64, 64]}],
+    }
+    with pytest.raises(ConfigError, match=message):
+        parse(content)
+
+
+@pytest.fixture
+def sudo(tmp_path, monkeypatch):
+    """Answers as the helper would, or as sudo would without it."""
+
+    def answers(code, *said):
+        script(tmp_path / "sudo", f"cat <<'END'\n{chr(10).join(said)}\nEND\nexit {code}")
+        monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+
+    return answers
+
+
+@pytest.mark.parametrize(
+    ("code", "error"), [(3, NoPermissionError), (4, NotSupportedError), (5, ControlError), (8, ControlError)]
+)
+def test_what_the_helper_refuses_is_told_with_its_reason(sudo, code, error):
+    sudo(code, json.dumps({"ok": False, "error": "the reason"}))
+    entering = operating_point(VirtualGpu("a30", seed=0), POINT, ControlConfig(method="helper"))
+    with pytest.raises(error, match="the reason"), entering:
+        pytest.fail("entered")
+
+
+def test_where_the_helper_is_not_installed_sudo_is_quoted(sudo):
+    sudo(1, "a password is required")
+    entering = operating_point(VirtualGpu("a30", seed=0), POINT, ControlConfig(method="helper"))
+    with pytest.raises(ControlError, match="not installed here, or you may not use it"), entering:
+        pytest.fail("entered")
+
+
+def test_slurm_holds_a_step_of_its_own_beside_the_one_that_measures():
+    environ = {
+        "SLURM_JOB_ID": "7",
+        "SLURMD_NODENAME": "gpu01",
+        "SLURM_CPU_BIND": "quiet",
+        "SLURM_CONF": "/s",
+        "HOME": "/",
+    }
+    command = step_command(OperatingPoint(sm_clock_mhz=900, memory_clock_mhz=1215), environ)
+    assert command[:4] == ["srun", "--overlap", "--jobid", "7"]
+    assert "--gpu-freq=900,memory=1215" in command
+    assert "--nodelist=gpu01" in command
+    assert step_environment(environ) == {"SLURM_JOB_ID": "7", "SLURM_CONF": "/s", "HOME": "/"}
+
+
+def test_slurm_needs_a_job(monkeypatch):
+    monkeypatch.delenv("SLURM_JOB_ID", raising=False)
+    entering = operating_point(VirtualGpu("a30", seed=0), POINT, ControlConfig(method="slurm"))
+    with pytest.raises(ControlError, match="works inside a Slurm job"), entering:
+        pytest.fail("entered")
