@@ -14,8 +14,26 @@ from typing import Annotated, NoReturn
 import typer
 
 from clockwatt import config
+from clockwatt.cli_questions import predict, recommend
 from clockwatt.config import OperatingPoint
 from clockwatt.errors import ClockwattError
+from clockwatt.options import (
+    DEFAULT_CONFIG,
+    RESULTS,
+    CatalogueDir,
+    ClockMethod,
+    Config,
+    DatasetDir,
+    GpuLabel,
+    MeasurementsDir,
+    OneGpu,
+    Output,
+    OutputDir,
+    Point,
+    PredictorsDir,
+    StoreDir,
+    ValidationDir,
+)
 
 app = typer.Typer(
     name="clockwatt", no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False,
@@ -23,30 +41,6 @@ app = typer.Typer(
 )  # fmt: skip
 clocks_app = typer.Typer(no_args_is_help=True, help="Show, lock or reset the clocks of a GPU by hand.")
 app.add_typer(clocks_app, name="clocks")
-
-Config = Annotated[Path, typer.Option("--config", help="The campaign's YAML file.")]
-GpuLabel = Annotated[str, typer.Option("--gpu", help="Label of a GPU in the campaign.")]
-Point = Annotated[str, typer.Option("--point", help="Operating point: default, sm1440, sm1440-mem5001, pl150 …")]
-CatalogueDir = Annotated[Path, typer.Option(help="Folder that `clockwatt catalogue` wrote.")]
-StoreDir = Annotated[Path, typer.Option(help="Folder of finished measurements.")]
-MeasurementsDir = Annotated[Path, typer.Option(help="Folder with the shards' files.")]
-DatasetDir = Annotated[Path, typer.Option(help="Folder that `clockwatt dataset` wrote.")]
-PredictorsDir = Annotated[Path, typer.Option(help="Folder that `clockwatt fit` wrote.")]
-ValidationDir = Annotated[Path, typer.Option(help="Folder that `clockwatt validate` wrote.")]
-OutputDir = Annotated[Path, typer.Option(help="Folder to write to.")]
-Output = Annotated[Path, typer.Option(help="File to write.")]
-
-NetworkName = Annotated[str, typer.Argument(help="torchvision name or package.module:callable.")]
-InputShape = Annotated[str, typer.Option("--input", help="Shape of the input, batch first: 32,3,224,224.")]
-PassName = Annotated[str, typer.Option("--pass", help="inference or training.")]
-Dtype = Annotated[str, typer.Option(help="float32, float16 or bfloat16.")]
-Tf32 = Annotated[bool, typer.Option(help="Whether float32 may use TensorFloat-32.")]
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
-ClockMethod = Annotated[str, typer.Option("--method", help="nvml, helper or slurm, as control.method in a campaign.")]
-OneGpu = Annotated[str | None, typer.Option("--gpu", help="UUID, beginning of one, or index.")]
-
-DEFAULT_CONFIG = Path("config/config.yaml")
-RESULTS = Path("results")
 
 
 @app.command()
@@ -178,70 +172,8 @@ def figures(
     draw_figures(config.load(config_file), dataset_dir, predictors_dir, validation_dir, output_dir)
 
 
-@app.command()
-def predict(
-    network: NetworkName,
-    input_shape: InputShape,
-    gpu: Annotated[str, typer.Option("--gpu", help="Label of a GPU that predictors were fitted for.")],
-    point: Point = "default",
-    pass_: PassName = "inference",
-    dtype: Dtype = "float32",
-    tf32: Tf32 = True,
-    predictors_dir: PredictorsDir = RESULTS / "predictors",
-    catalogue_dir: CatalogueDir = RESULTS / "catalogue",
-    as_json: AsJson = False,
-) -> None:
-    """Say what a pass of a network costs on a GPU at an operating point, without running it."""
-    from clockwatt import questions
-    from clockwatt.predict.recommend import load_models, predict_network
-
-    models = load_models(predictors_dir)
-    if gpu not in models:
-        raise ClockwattError(f"--gpu {gpu}: {predictors_dir} has predictors for {', '.join(models)}.")
-    traced = questions.traced_network(
-        _network(network, input_shape, dtype), _pass(pass_), config.TrainingConfig(), catalogue_dir
-    )
-    prediction = predict_network(models[gpu], traced, str(OperatingPoint.parse(point)), tf32=tf32)
-    (questions.print_json if as_json else questions.print_prediction)(prediction)
-
-
-@app.command()
-def recommend(
-    network: NetworkName,
-    input_shape: InputShape,
-    objective: Annotated[str, typer.Option(help="Have least of: time, energy or edp (their product).")] = "energy",
-    max_slowdown: Annotated[str | None, typer.Option(help="Against the fastest choice: 10% or 0.1.")] = None,
-    gpu: Annotated[list[str] | None, typer.Option("--gpu", help="Choose among these labels only.")] = None,
-    pass_: PassName = "inference",
-    dtype: Dtype = "float32",
-    tf32: Tf32 = True,
-    predictors_dir: PredictorsDir = RESULTS / "predictors",
-    validation_dir: ValidationDir = RESULTS / "validation",
-    catalogue_dir: CatalogueDir = RESULTS / "catalogue",
-    as_json: AsJson = False,
-) -> None:
-    """Say on which GPU and at which operating point a network takes least time or energy."""
-    from clockwatt import questions
-    from clockwatt.predict import recommend as stage
-
-    if objective not in ("time", "energy", "edp"):
-        raise ClockwattError(f"--objective {objective}: choose time, energy or edp.")
-    models = stage.load_models(predictors_dir)
-    unknown = sorted(set(gpu or []) - set(models))
-    if unknown:
-        raise ClockwattError(f"--gpu {unknown[0]}: {predictors_dir} has predictors for {', '.join(models)}.")
-    traced = questions.traced_network(
-        _network(network, input_shape, dtype), _pass(pass_), config.TrainingConfig(), catalogue_dir
-    )
-    answer = stage.recommend(
-        {label: model for label, model in models.items() if not gpu or label in gpu},
-        traced,
-        objective=objective,
-        max_slowdown=questions.parse_slowdown(max_slowdown) if max_slowdown is not None else float("inf"),
-        tf32=tf32,
-        validation_dir=validation_dir,
-    )
-    (questions.print_json if as_json else questions.print_recommendation)(answer)
+app.command()(predict)
+app.command()(recommend)
 
 
 @app.command(context_settings={"ignore_unknown_options": True})
@@ -293,20 +225,6 @@ def _point(campaign: config.CampaignConfig, label: str, text: str) -> OperatingP
             f"Add it under gpus.{label}.clocks_mhz (or memory_clocks_mhz, power_limits_w)."
         )
     return point
-
-
-def _network(name: str, input_shape: str, dtype: str) -> config.NetworkConfig:
-    from clockwatt.questions import parse_shape
-
-    content = {"name": name, "input": parse_shape(input_shape), "dtype": dtype}
-    return config.parse_network(content, source="command line")
-
-
-def _pass(name: str) -> config.Pass:
-    for known in config.PASSES:
-        if name == known:
-            return known
-    raise ClockwattError(f"--pass {name}: choose {' or '.join(config.PASSES)}.")
 
 
 def _control(method: str, *known: str) -> config.ControlConfig:

@@ -15,8 +15,9 @@ from rich.table import Table
 from clockwatt import files, records
 from clockwatt.config import NetworkConfig, Pass, TrainingConfig
 from clockwatt.errors import ClockwattError
+from clockwatt.predict.ask import NetworkPrediction, TracedNetwork
 from clockwatt.predict.network import Composition
-from clockwatt.predict.recommend import NetworkPrediction, Recommendation, TracedNetwork
+from clockwatt.predict.recommend import Recommendation
 from clockwatt.records import CALL_SCHEMA, NETWORK_SCHEMA, OPERATION_SCHEMA, NetworkRow, column_name
 
 _PREFIXES = ((1.0, ""), (1e-3, "m"), (1e-6, "µ"), (1e-9, "n"))
@@ -40,6 +41,20 @@ def traced_network(network: NetworkConfig, pass_: Pass, training: TrainingConfig
 
     traced = trace_rows(network, pass_, training)
     return TracedNetwork(traced.network, _frame(traced.calls), _frame(traced.operations))
+
+
+def listed_operations(path: Path, pass_: Pass) -> TracedNetwork:
+    """Operations with counts from a file, which takes torch: see `operations.listed`.
+
+    Raises
+    ------
+    DataFileError
+        If the file is missing or a line of it is no operation with a count.
+    """
+    from clockwatt.operations.listed import read_listed
+
+    listed = read_listed(path, pass_)
+    return TracedNetwork(listed.network, _frame(listed.calls), _frame(listed.operations))
 
 
 def parse_slowdown(text: str) -> float:
@@ -101,6 +116,8 @@ def print_prediction(prediction: NetworkPrediction) -> None:
     console.print(table)
     if not prediction.measured_point:
         console.print("Nothing was measured at this operating point: the law of the clock speaks, from other points.")
+    for warning in prediction.warnings:
+        console.print(f"Beware: {warning}")
 
 
 def print_recommendation(answer: Recommendation, *, rows: int = 20) -> None:
@@ -113,15 +130,21 @@ def print_recommendation(answer: Recommendation, *, rows: int = 20) -> None:
     for number, candidate in enumerate(answer.candidates[:rows]):
         expected = candidate.expected
         style = "bold" if number == 0 else None if number < answer.allowed else "dim"
-        table.add_row(candidate.gpu, candidate.point, quantity(expected.time_s, "s"), quantity(expected.energy_j, "J"),
+        point = candidate.point if candidate.measured_point else f"{candidate.point} (not measured)"
+        table.add_row(candidate.gpu, point, quantity(expected.time_s, "s"), quantity(expected.energy_j, "J"),
                       quantity(expected.power_w, "W"), style=style)  # fmt: skip
     console = Console()
     console.print(table)
     if answer.allowed < len(answer.candidates):
         console.print(
-            f"{len(answer.candidates) - answer.allowed} of {len(answer.candidates)} are too slow (dim, last)."
+            f"{len(answer.candidates) - answer.allowed} of {len(answer.candidates)} are beyond the limits (dim, last)."
         )
-    if answer.regret is not None:
+    if answer.regret is None:
+        console.print(
+            f"What such a choice costs over the best one is unknown: no networks measured whole on {best.gpu} at "
+            "several operating points were validated (`clockwatt validate`)."
+        )
+    else:
         known = answer.regret
         console.print(
             f"Of {known['networks']} networks measured whole on {best.gpu} at {known['points']} operating points: such "

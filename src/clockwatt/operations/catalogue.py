@@ -13,7 +13,8 @@ from clockwatt import files
 from clockwatt.config import CampaignConfig, NetworkConfig, Pass, TrainingConfig
 from clockwatt.operations import optimizers
 from clockwatt.operations.cost import cost
-from clockwatt.operations.trace import Trace, TracedCall, trace_network
+from clockwatt.operations.operation import Operation
+from clockwatt.operations.trace import Trace, trace_network
 from clockwatt.progress import progress
 from clockwatt.records import (
     CALL_SCHEMA,
@@ -100,14 +101,19 @@ def trace_rows(network: NetworkConfig, pass_: Pass, training: TrainingConfig) ->
             )
             for position, call in enumerate(trace.calls)
         ],
-        [_operation_row(call, pass_) for call in reversed(unique.values())],
+        [operation_row(call.operation, call.kind, pass_) for call in reversed(unique.values())],
     )
 
 
-def _operation_row(call: TracedCall, pass_: Pass) -> OperationRow:
-    operation = call.operation
+def operation_row(operation: Operation, kind: str, pass_: Pass) -> OperationRow:
+    """An operation's row, with what it costs; a `compute` that turns out random or without work is said to be so.
+
+    Raises
+    ------
+    OperationSpecError
+        If it cannot be built.
+    """
     costs = cost(operation, pass_)
-    kind = call.kind
     if kind == "compute" and costs.random:
         kind = "random"
     elif kind == "compute" and not costs.device_work:

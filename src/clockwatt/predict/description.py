@@ -9,6 +9,8 @@ from typing import Any, Self
 from clockwatt.predict.crossval import Interval
 from clockwatt.predict.hostcosts import PointCosts
 
+DESCRIPTION_FILE = "description.json"
+
 
 @dataclass(frozen=True)
 class PassDescription:

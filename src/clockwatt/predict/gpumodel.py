@@ -17,15 +17,13 @@ from clockwatt.files import write_text
 from clockwatt.gpu.specs import GpuSpec, find_spec
 from clockwatt.predict.clocklaw import POWER_CLOCKS
 from clockwatt.predict.crossval import ANY_CLASS, Interval
-from clockwatt.predict.description import GpuDescription, PassDescription
+from clockwatt.predict.description import DESCRIPTION_FILE, GpuDescription, PassDescription
 from clockwatt.predict.domain import Domain
 from clockwatt.predict.features import OPERATION_CLASS, Setting, features_at, operation_features
 from clockwatt.predict.hostcosts import PointCosts
 from clockwatt.predict.interpolate import CostLaw, neighbours
 from clockwatt.predict.persist import load_predictor, save_predictor
 from clockwatt.predict.predictors import TARGETS, CostPredictor
-
-DESCRIPTION_FILE = "description.json"
 
 
 class NotPredictableError(ClockwattError):
@@ -115,11 +113,11 @@ class GpuModel:
         if not works.any():
             return dict.fromkeys(points, workless.reindex(operations["operation_id"]))
         features = operation_features(operations[works])
-        classes = features[OPERATION_CLASS].to_numpy(object)
+        factors = interval_factors(features[OPERATION_CLASS], learnt.intervals.get(name, {}))
         costs = _CostsAt(self._load(self._forest_path(name, pass_)), self._spec, features, learnt.learnt_points, tf32)
         predictions = {}
         for point in points:
-            values = with_interval(costs.at(point), classes, learnt.intervals.get(name, {}))
+            values = with_interval(costs.at(point), factors)
             predictions[point] = pd.concat([workless, values]).reindex(operations["operation_id"])
         return predictions
 
@@ -192,7 +190,7 @@ class GpuModel:
         values["time_host_s"] = values["time_eager_s"] = host
         values["power_w"] = np.nan
         exact = {name: {ANY_CLASS: Interval(1.0, 1.0)} for name in TARGETS}
-        return with_interval(values, operations[OPERATION_CLASS].to_numpy(object), exact)
+        return with_interval(values, interval_factors(operations[OPERATION_CLASS], exact))
 
     @property
     def _spec(self) -> GpuSpec:
@@ -234,25 +232,32 @@ class _CostsAt:
         return Setting(self._spec, OperatingPoint.parse(point), self._tf32)
 
 
-def with_interval(
-    values: pd.DataFrame, classes: NDArray[np.object_], intervals: dict[str, dict[str, Interval]]
-) -> pd.DataFrame:
-    """Predictions with `lower_…` and `upper_…` columns, missing where there is no interval.
+def interval_factors(classes: pd.Series, intervals: dict[str, dict[str, Interval]]) -> dict[str, NDArray[np.float64]]:
+    """Factors from predictions to the ends of their intervals.
 
     Parameters
     ----------
-    values
-        Shape (operations, targets).
     classes
-        Their operation classes; shape (operations,).
+        Operation classes; shape (operations,).
     intervals
         Target to operation class, or `ANY_CLASS`, to interval.
+
+    Returns
+    -------
+    dict
+        `lower_…` and `upper_…` of each of `TARGETS` to factors, nan where there is no interval; shape (operations,).
     """
-    bounds = {}
     unknown = Interval(np.nan, np.nan)
-    for name in values.columns:
+    factors = {}
+    for name in TARGETS:
         of_classes = intervals.get(name, {})
         chosen = [of_classes.get(str(each), of_classes.get(ANY_CLASS, unknown)) for each in classes]
         for side in ("lower", "upper"):
-            bounds[f"{side}_{name}"] = values[name] * [getattr(interval, side) for interval in chosen]
+            factors[f"{side}_{name}"] = np.array([getattr(interval, side) for interval in chosen])
+    return factors
+
+
+def with_interval(values: pd.DataFrame, factors: dict[str, NDArray[np.float64]]) -> pd.DataFrame:
+    """Predictions with `lower_…` and `upper_…` columns, by `interval_factors` of the same operations."""
+    bounds = {name: values[name.partition("_")[2]].to_numpy(float) * factor for name, factor in factors.items()}
     return values.assign(**bounds)

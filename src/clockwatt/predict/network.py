@@ -89,8 +89,8 @@ def pipeline_ends(issued_s: NDArray[np.float64], device_s: NDArray[np.float64]) 
     return done + idle
 
 
-def compose(calls: pd.DataFrame, network: NetworkRow, costs: pd.DataFrame, point: PointCosts) -> Composition:
-    """Compose one pass of a network.
+class Composer:
+    """Composes one pass of a network from costs at any operating point.
 
     Parameters
     ----------
@@ -98,51 +98,73 @@ def compose(calls: pd.DataFrame, network: NetworkRow, costs: pd.DataFrame, point
         Its calls in order, with `operation_id` and `phase`.
     network
         Its module calls and its pass.
+    operation_ids
+        Operations whose costs will be given, in their order.
+    """
+
+    def __init__(self, calls: pd.DataFrame, network: NetworkRow, operation_ids: pd.Index) -> None:
+        self._network = network
+        self._positions = operation_ids.get_indexer(pd.Index(calls["operation_id"]))
+        phase = calls["phase"].to_numpy(str)
+        self._traced: NDArray[np.bool_] = np.not_equal(phase, ACCUMULATION)
+        self._forward: NDArray[np.bool_] = np.isin(phase, (FORWARD, LOSS))
+
+    def compose(self, costs: NDArray[np.float64], point: PointCosts) -> Composition:
+        """Compose at one operating point.
+
+        Parameters
+        ----------
+        costs
+            `COST_COLUMNS` of the operations; shape (operations, 5).
+        point
+            Calibrated costs of modules, which calls alone do not show, and of starting a backward pass, and idle power.
+        """
+        of_calls = costs[self._positions]
+        of_calls[self._positions < 0] = np.nan
+        known: NDArray[np.bool_] = np.isfinite(of_calls[:, :4]).all(axis=1)
+        device, host, eager, dynamic, energy = np.where(known[:, None], of_calls, 0.0).T
+        per_call_host = self._host_times(host, point)
+        host_s, device_s = float(per_call_host.sum()), float(device.sum())
+        time_s = max(host_s, device_s)
+        latency_s = None
+        if self._network.pass_ != TRAINING and known.size:
+            latency_s = float(pipeline_ends(np.cumsum(per_call_host), device)[-1])
+        dynamic_j = float(dynamic.sum())
+        energy_j = None if point.power_idle_w is None else dynamic_j + point.power_idle_w * time_s
+        return Composition(
+            time_s=time_s,
+            latency_s=latency_s,
+            device_s=device_s,
+            host_s=host_s,
+            energy_dynamic_j=dynamic_j,
+            energy_j=energy_j,
+            power_w=energy_j / time_s if energy_j is not None and time_s > 0 else None,
+            plain_time_s=math.fsum(eager[self._traced]),
+            plain_energy_j=float(np.nansum(energy[self._traced])),
+            calls=known.size,
+            calls_without_cost=int(np.sum(~known)),
+        )
+
+    def _host_times(self, host: NDArray[np.float64], point: PointCosts) -> NDArray[np.float64]:
+        """Host time of each call within a network, what modules add spread evenly over the forward calls.
+
+        A measured operation starts a backward pass in each call, a network one for all of them. Calls that take the
+        host less than that start have no backward pass.
+        """
+        start_s = (point.per_backward_call_s or 0.0) if self._network.pass_ == TRAINING else 0.0
+        around_s = (point.per_module_s or 0.0) * self._network.module_calls + start_s
+        within = np.where(self._forward & (host > start_s), host - start_s, host)
+        return within + np.where(self._forward, around_s / max(int(self._forward.sum()), 1), 0.0)
+
+
+def compose(calls: pd.DataFrame, network: NetworkRow, costs: pd.DataFrame, point: PointCosts) -> Composition:
+    """Compose one pass of a network at one operating point; see `Composer`.
+
+    Parameters
+    ----------
+    calls, network, point
+        See `Composer`.
     costs
         Indexed by operation id, with `COST_COLUMNS`; at one operating point, in this pass.
-    point
-        Calibrated costs of modules, which calls alone do not show, and of starting a backward pass, and idle power.
     """
-    of_calls = costs.reindex(calls["operation_id"])[COST_COLUMNS].to_numpy(float)
-    known = np.isfinite(of_calls[:, :4]).all(axis=1)
-    device, host, eager, dynamic, energy = np.where(known[:, None], of_calls, 0.0).T
-    phase = calls["phase"].to_numpy(str)
-    per_call_host = _host_times(host, phase, network, point)
-    host_s = float(per_call_host.sum())
-    device_s = float(device.sum())
-    time_s = max(host_s, device_s)
-    training = network.pass_ == TRAINING
-    latency_s = None
-    if not training and len(calls):
-        latency_s = float(pipeline_ends(np.cumsum(per_call_host), device)[-1])
-    traced = phase != ACCUMULATION
-    dynamic_j = float(dynamic.sum())
-    energy_j = None if point.power_idle_w is None else dynamic_j + point.power_idle_w * time_s
-    return Composition(
-        time_s=time_s,
-        latency_s=latency_s,
-        device_s=device_s,
-        host_s=host_s,
-        energy_dynamic_j=dynamic_j,
-        energy_j=energy_j,
-        power_w=energy_j / time_s if energy_j is not None and time_s > 0 else None,
-        plain_time_s=math.fsum(eager[traced]),
-        plain_energy_j=float(np.nansum(energy[traced])),
-        calls=len(calls),
-        calls_without_cost=int(np.sum(~known)),
-    )
-
-
-def _host_times(
-    host: NDArray[np.float64], phase: NDArray[np.str_], network: NetworkRow, point: PointCosts
-) -> NDArray[np.float64]:
-    """Host time of each call within a network, what modules add spread evenly over the forward calls.
-
-    A measured operation starts a backward pass in each call, a network one for all of them. Calls that take the host
-    less than that start have no backward pass.
-    """
-    carriers = np.isin(phase, (FORWARD, LOSS))
-    start_s = (point.per_backward_call_s or 0.0) if network.pass_ == TRAINING else 0.0
-    around_s = (point.per_module_s or 0.0) * network.module_calls + start_s
-    within = np.where(carriers & (host > start_s), host - start_s, host)
-    return within + np.where(carriers, around_s / max(int(carriers.sum()), 1), 0.0)
+    return Composer(calls, network, costs.index).compose(costs[COST_COLUMNS].to_numpy(float), point)

@@ -1,77 +1,46 @@
-"""What a network's pass costs at an operating point, and where it costs least."""
+"""Where a network's pass costs least: the GPU and the operating point, with what such a choice may cost."""
 
 from __future__ import annotations
 
 import json
 import math
-from dataclasses import asdict, dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import pandas as pd
+import numpy as np
 
+from clockwatt.config import OperatingPoint
 from clockwatt.errors import DataFileError
+from clockwatt.predict.ask import NetworkPrediction, TracedNetwork, predict_points
 from clockwatt.predict.backtest import objective_of
-from clockwatt.predict.gpumodel import DESCRIPTION_FILE, GpuModel, NotPredictableError
-from clockwatt.predict.network import COST_COLUMNS, Composition, compose
-from clockwatt.predict.predictors import TARGETS
+from clockwatt.predict.clocklaw import POWER_CLOCKS, ClockLaw, power_terms, time_terms
+from clockwatt.predict.gpumodel import GpuModel, NotPredictableError
+from clockwatt.predict.interpolate import neighbours
 from clockwatt.predict.validate import VALIDATION_FILE
-from clockwatt.records import NetworkRow
 
 
 @dataclass(frozen=True)
-class TracedNetwork:
-    """A network in one pass, as the catalogue has it.
+class Limits:
+    """What a choice must keep to.
 
     Attributes
     ----------
-    network
-        Its row of the catalogue.
-    calls
-        Its calls in order, with `operation_id` and `phase`.
-    operations
-        Its unique operations, with `features.CATALOGUE_COLUMNS` and `device_work`.
+    max_slowdown
+        How much slower than the fastest candidate; 0.1 is 10 %.
+    power_cap_w
+        Highest mean power over a pass.
     """
 
-    network: NetworkRow
-    calls: pd.DataFrame
-    operations: pd.DataFrame
+    max_slowdown: float = math.inf
+    power_cap_w: float = math.inf
 
-
-@dataclass(frozen=True)
-class NetworkPrediction:
-    """A predicted pass of a network on one GPU at one operating point.
-
-    Attributes
-    ----------
-    virtual
-        Whether it rests on a modelled GPU.
-    measured_point
-        Whether operations were measured at this operating point; elsewhere the clock law speaks.
-    expected
-        The pass as predicted.
-    lower, upper
-        The same with every operation at the end of its interval, as if all errors had one cause: the widest the
-        intervals allow. None where an operation has no interval.
-    """
-
-    gpu: str
-    gpu_name: str
-    virtual: bool
-    point: str
-    tf32: bool
-    pass_: str
-    network_id: str
-    measured_point: bool
-    expected: Composition
-    lower: Composition | None
-    upper: Composition | None
-
-    def to_dict(self) -> dict[str, Any]:
-        """For JSON; the key of the pass is `pass`."""
-        values = asdict(self)
-        values["pass"] = values.pop("pass_")
-        return values
+    def keeps(self, candidate: NetworkPrediction, fastest_s: float) -> bool:
+        """Whether a candidate keeps to them; one whose power is unknown keeps to no cap."""
+        power_w = math.inf if candidate.expected.power_w is None else candidate.expected.power_w
+        in_time = candidate.expected.time_s <= fastest_s * (1 + self.max_slowdown)
+        return in_time and (math.isinf(self.power_cap_w) or power_w <= self.power_cap_w)
 
 
 @dataclass(frozen=True)
@@ -85,9 +54,9 @@ class Recommendation:
     best
         The choice.
     candidates
-        Every operating point of every GPU, best first; those too slow come last.
+        Every operating point of every GPU, best first; those beyond the limits come last.
     allowed
-        How many of them are within the allowed slowdown of the fastest.
+        How many of them keep to the limits.
     regret
         What such choices have cost on the best GPU, see `backtest.regrets`; None without a validation of it.
     """
@@ -109,65 +78,13 @@ class Recommendation:
         }
 
 
-def load_models(predictors_dir: Path) -> dict[str, GpuModel]:
-    """Every GPU that a folder of predictors knows.
-
-    Raises
-    ------
-    DataFileError
-        If there is none, or one is damaged.
-    """
-    folders = sorted(path.parent for path in predictors_dir.glob(f"*/{DESCRIPTION_FILE}"))
-    if not folders:
-        raise DataFileError(f"{predictors_dir}: holds no predictors. Run `clockwatt fit`, or give another folder.")
-    return {folder.name: GpuModel.load(folder) for folder in folders}
-
-
-def predict_network(model: GpuModel, traced: TracedNetwork, point: str, *, tf32: bool = True) -> NetworkPrediction:
-    """Predict one pass of a network on one GPU at one operating point.
-
-    Raises
-    ------
-    NotPredictableError
-        If this pass was not fitted.
-    ConfigError
-        If `point` is no operating point.
-    """
-    network = traced.network
-    costs = model.predict(traced.operations, network.pass_, point, tf32=tf32)
-    point_costs = model.point_costs(point)
-
-    def composed(prefix: str) -> Composition | None:
-        chosen = costs[[f"{prefix}{name}" for name in TARGETS]].set_axis(list(TARGETS), axis=1)
-        chosen["energy_j"] = chosen["power_w"] * chosen["time_eager_s"]
-        composition = compose(traced.calls, network, chosen[COST_COLUMNS], point_costs)
-        return composition if composition.complete else None
-
-    expected = composed("")
-    if expected is None:
-        raise NotPredictableError(f"{network.network_id}: calls without an operation. Run `clockwatt catalogue` again.")
-    description = model.description
-    return NetworkPrediction(
-        gpu=description.gpu,
-        gpu_name=description.gpu_name,
-        virtual=description.virtual,
-        point=point,
-        tf32=tf32,
-        pass_=network.pass_,
-        network_id=network.network_id,
-        measured_point=point in description.points,
-        expected=expected,
-        lower=composed("lower_"),
-        upper=composed("upper_"),
-    )
-
-
 def recommend(
     models: dict[str, GpuModel],
     traced: TracedNetwork,
     *,
     objective: str = "energy",
-    max_slowdown: float = math.inf,
+    limits: Limits = Limits(),
+    points: Sequence[str] = (),
     tf32: bool = True,
     validation_dir: Path | None = None,
 ) -> Recommendation:
@@ -181,8 +98,11 @@ def recommend(
         The network.
     objective
         `time`, `energy` or `edp` (their product).
-    max_slowdown
-        How much slower than the fastest candidate the choice may be; 0.1 is 10 %.
+    limits
+        What the choice must keep to.
+    points
+        Further operating points, never measured. One of them comes before a measured one only where it promises more
+        than the clock law's own error on this network, see `law_error`.
     tf32
         Whether TF32 may be used.
     validation_dir
@@ -191,7 +111,10 @@ def recommend(
     Raises
     ------
     NotPredictableError
-        If no GPU predicts this pass, the idle power that energy needs is unknown, or virtual and measured GPUs mix.
+        If no GPU predicts this pass, the idle power that energy needs is unknown, nothing keeps to the limits, or
+        virtual and measured GPUs mix.
+    ConfigError
+        If one of `points` is no operating point.
     ValueError
         If there is no such objective.
     """
@@ -199,32 +122,80 @@ def recommend(
         raise NotPredictableError(
             "virtual and measured GPUs cannot be compared: name the GPUs to choose from, all of one kind (--gpu)."
         )
-    candidates = [
-        predict_network(model, traced, point, tf32=tf32)
-        for model in models.values()
-        if traced.network.pass_ in model.description.passes
-        for point in model.description.points
-    ]
-    values = {id(candidate): _value(candidate, objective) for candidate in candidates}
-    if not candidates or not any(math.isfinite(value) for value in values.values()):
+    candidates: list[NetworkPrediction] = []
+    promised: list[float] = []
+    for model in models.values():
+        if traced.network.pass_ in model.description.passes:
+            own = predict_points(model, traced, [*dict.fromkeys([*model.description.points, *points])], tf32=tf32)
+            candidates += own
+            promised += _promised(own, objective)
+    if not any(math.isfinite(value) for value in promised):
         raise NotPredictableError(
             f"no GPU predicts the {objective} of {traced.network.network_id} in {traced.network.pass_}. "
             "Fit predictors for this pass; energy also needs idle power from `clockwatt calibrate`."
         )
-    fastest = min(candidate.expected.time_s for candidate in candidates)
-
-    def too_slow(candidate: NetworkPrediction) -> bool:
-        return candidate.expected.time_s > fastest * (1 + max_slowdown)
-
-    ordered = sorted(candidates, key=lambda candidate: (too_slow(candidate), values[id(candidate)]))
-    best = ordered[0]
+    fastest_s = min(candidate.expected.time_s for candidate in candidates)
+    keeps = [limits.keeps(candidate, fastest_s) for candidate in candidates]
+    if not any(keeps):
+        raise NotPredictableError(f"nothing keeps to the limits: {_closest(candidates)}. Raise --power-cap.")
+    order = sorted(range(len(candidates)), key=lambda number: (not keeps[number], promised[number]))
+    best = candidates[order[0]]
     return Recommendation(
         objective=objective,
         best=best,
-        candidates=ordered,
-        allowed=sum(not too_slow(candidate) for candidate in candidates),
+        candidates=[candidates[number] for number in order],
+        allowed=sum(keeps),
         regret=None if validation_dir is None else _known_regret(validation_dir, best, objective),
     )
+
+
+def law_error(candidates: Sequence[NetworkPrediction], objective: str) -> float:
+    """How far the clock law misses this network where a measured clock is left out: the most, relative.
+
+    Parameters
+    ----------
+    candidates
+        Predictions of one network on one GPU at measured operating points that differ in the SM clock alone.
+    objective
+        What is judged.
+
+    Returns
+    -------
+    float
+        Infinite where leaving one out leaves fewer clocks than the law needs.
+    """
+    ordered = sorted(candidates, key=lambda one: OperatingPoint.parse(one.point).sm_clock_mhz or 0)
+    clocks = np.array([float(OperatingPoint.parse(one.point).sm_clock_mhz or 0) for one in ordered])
+    if len(clocks) <= POWER_CLOCKS:
+        return math.inf
+    times = np.array([[one.expected.time_s for one in ordered]])
+    powers = np.array([[one.expected.power_w or math.nan for one in ordered]])
+    if objective != "time" and not np.isfinite(powers).all():
+        return math.inf
+    worst = 0.0
+    for left_out in range(1, len(clocks) - 1):
+        kept = np.arange(len(clocks)) != left_out
+        time_s = ClockLaw.fit(time_terms, clocks[kept], times[:, kept]).at(clocks[left_out])[0]
+        value, truth = time_s, times[0, left_out]
+        if objective != "time":
+            power_w = ClockLaw.fit(power_terms, clocks[kept], powers[:, kept]).at(clocks[left_out])[0]
+            value = objective_of(objective, time_s, power_w * time_s)
+            truth = objective_of(objective, truth, powers[0, left_out] * truth)
+        worst = max(worst, abs(value / truth - 1))
+    return worst
+
+
+def _promised(candidates: list[NetworkPrediction], objective: str) -> list[float]:
+    """Values of one GPU's candidates; at points never measured as bad as the law may be wrong."""
+    measured = {candidate.point: candidate for candidate in candidates if candidate.measured_point}
+    values = []
+    for candidate in candidates:
+        value = _value(candidate, objective)
+        if not candidate.measured_point:
+            around = neighbours(OperatingPoint.parse(candidate.point), list(measured))
+            value *= 1 + law_error([measured[name] for name in around], objective)
+        values.append(value)
+    return values
 
 
 def _value(candidate: NetworkPrediction, objective: str) -> float:
@@ -232,6 +203,14 @@ def _value(candidate: NetworkPrediction, objective: str) -> float:
     if energy_j is None and objective != "time":
         return math.inf
     return float(objective_of(objective, candidate.expected.time_s, energy_j))
+
+
+def _closest(candidates: list[NetworkPrediction]) -> str:
+    known = [candidate for candidate in candidates if candidate.expected.power_w is not None]
+    if not known:
+        return "no mean power is known, since no idle power was calibrated"
+    least = min(known, key=lambda candidate: candidate.expected.power_w or math.inf)
+    return f"the least mean power is {least.expected.power_w:.0f} W, on {least.gpu} at {least.point}"
 
 
 def _known_regret(validation_dir: Path, best: NetworkPrediction, objective: str) -> dict[str, Any] | None:

@@ -1,15 +1,16 @@
 import dataclasses
-import math
 
+import pandas as pd
 import pytest
 
 from clockwatt import files, records
 from clockwatt.dataset.build import build_dataset
 from clockwatt.errors import DataFileError
+from clockwatt.predict.ask import TracedNetwork, load_models, predict_network, predict_points
 from clockwatt.predict.backtest import objective_of
 from clockwatt.predict.fit import fit
 from clockwatt.predict.gpumodel import GpuModel, NotPredictableError
-from clockwatt.predict.recommend import TracedNetwork, load_models, predict_network, recommend
+from clockwatt.predict.recommend import Limits, law_error, recommend
 from clockwatt.predict.validate import validate
 from clockwatt.records import NetworkRow
 from support import synthetic
@@ -77,12 +78,47 @@ def test_the_best_candidate_is_recommended_with_its_regret(made, models, objecti
 def test_what_is_too_slow_comes_last(made, models):
     network = traced(made)
     fastest = min(one.expected.time_s for one in recommend(models, network, objective="time").candidates)
-    strict = recommend(models, network, objective="energy", max_slowdown=0.0)
+    strict = recommend(models, network, objective="energy", limits=Limits(max_slowdown=0.0))
     assert strict.best.expected.time_s == fastest
     assert 1 <= strict.allowed < len(strict.candidates)
-    free = recommend(models, network, objective="energy", max_slowdown=math.inf)
+    free = recommend(models, network, objective="energy", limits=Limits())
     assert free.allowed == len(free.candidates)
     assert free.best.expected.energy_j <= strict.best.expected.energy_j
+
+
+def test_a_power_cap_is_kept_to_or_refused(made, models):
+    network = traced(made)
+    powers = sorted(one.expected.power_w for one in recommend(models, network).candidates)
+    capped = recommend(models, network, objective="time", limits=Limits(power_cap_w=powers[1]))
+    assert capped.best.expected.power_w <= powers[1]
+    assert capped.allowed == 2
+    with pytest.raises(NotPredictableError, match=f"least mean power is {powers[0]:.0f} W"):
+        recommend(models, network, limits=Limits(power_cap_w=powers[0] / 2))
+
+
+def test_a_clock_never_measured_comes_first_only_where_the_law_is_surer_than_its_promise(made, models):
+    # three clocks leave none to judge the law by, so it is never trusted above what was measured
+    found = recommend({"a30": models["a30"]}, traced(made), objective="time", points=["sm1500", "sm1050"])
+    assert found.best.point == "sm1440"
+    assert {one.point for one in found.candidates[3:]} == {"sm1500", "sm1050"}
+    measured = predict_points(models["a30"], traced(made), ["sm900", "sm1050", "sm1200", "sm1440"])
+    assert law_error(measured[:3], "energy") == float("inf")
+    assert 0 <= law_error(measured, "time") < 0.05
+    assert 0 <= law_error(measured, "energy") < 0.05
+
+
+def test_what_lies_outside_the_measurements_is_said(made, models):
+    network = traced(made)
+    assert predict_network(models["a30"], network, "sm1050").warnings == ()
+    beyond = predict_network(models["a30"], network, "sm1700", tf32=False).warnings
+    assert beyond[0] == "sm1700 lies outside the measured clocks, 900 to 1440 MHz."
+    assert beyond[1] == "Nothing was measured with TF32 off."
+    assert "no law leads there" in predict_network(models["a30"], network, "pl100").warnings[0]
+    large = synthetic.row_of_operation(synthetic.operation_of("conv2d", [8, 900, 64, 64], 900, 3), "inference")
+    columns = network.operations.columns
+    row = {name: getattr(large, {"pass": "pass_"}.get(name, name)) for name in columns}
+    asked = dataclasses.replace(network, operations=pd.concat([network.operations, pd.DataFrame([row])]))
+    assert "conv2d lie outside" in predict_network(models["a30"], asked, "sm900").warnings[0]
 
 
 def test_regret_is_unknown_without_a_validation(made, models, tmp_path):

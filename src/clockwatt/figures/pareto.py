@@ -1,0 +1,68 @@
+"""Time against energy of everything that a recommendation chose from."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+from matplotlib.figure import Figure
+
+from clockwatt.figures import style
+from clockwatt.figures.networks import pareto_front
+from clockwatt.files import written_aside
+from clockwatt.predict.recommend import Recommendation
+
+
+def pareto_figure(answer: Recommendation) -> Figure:
+    """A marker for each candidate, a colour for each GPU; the front in black, the choice ringed.
+
+    Hollow is what lies beyond the limits. Candidates without energy are not shown.
+    """
+    shown = [candidate for candidate in answer.candidates if candidate.expected.energy_j is not None]
+    allowed = {id(candidate) for candidate in answer.candidates[: answer.allowed]}
+    best = answer.best
+    gpus = list(dict.fromkeys(candidate.gpu for candidate in shown))
+    figure, ((axes,),) = style.panels(1, 1, height_in=3.4)
+    time_s = np.array([candidate.expected.time_s for candidate in shown], dtype=float)
+    energy_j = np.array([candidate.expected.energy_j for candidate in shown], dtype=float)
+    for position, candidate in enumerate(shown):
+        number = gpus.index(candidate.gpu) % len(style.COLOURS)
+        colour = style.COLOURS[number]
+        axes.plot(
+            time_s[position], energy_j[position], linestyle="", marker=style.MARKERS[number], color=colour,
+            markerfacecolor=colour if id(candidate) in allowed else "none", zorder=2,
+        )  # fmt: skip
+    front = pareto_front(time_s, energy_j)
+    axes.plot(time_s[front], energy_j[front], color="black", linewidth=0.8, zorder=3)
+    if best.expected.energy_j is not None:
+        axes.plot(
+            best.expected.time_s, best.expected.energy_j, linestyle="", marker="o", markersize=11,
+            markerfacecolor="none", color="black", zorder=4,
+        )  # fmt: skip
+        axes.annotate(
+            f"{best.gpu} {best.point}", (best.expected.time_s, best.expected.energy_j), xytext=(8, 6),
+            textcoords="offset points", fontsize=7,
+        )  # fmt: skip
+    axes.margins(0.12)
+    style.log_axis(axes, "x", "s")
+    style.log_axis(axes, "y", "J")
+    axes.set_xlabel("time per pass, predicted")
+    axes.set_ylabel("energy per pass, predicted")
+    style.legend(figure, gpus, f"{best.network_id}, {best.pass_}: least {answer.objective} ringed, Pareto front black")
+    hidden = len(answer.candidates) - len(shown)
+    style.footer(figure, gpus if best.virtual else [], f"{hidden} candidates without energy." if hidden else "")
+    return figure
+
+
+def draw_pareto(answer: Recommendation, path: Path) -> None:
+    """Write the figure as PNG; equal answers give equal bytes.
+
+    Raises
+    ------
+    OutputError
+        If it cannot be written.
+    """
+    with style.styled():
+        figure = pareto_figure(answer)
+        with written_aside(path) as aside:
+            figure.savefig(aside, format="png", metadata={"Software": None})

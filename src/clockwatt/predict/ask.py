@@ -1,0 +1,154 @@
+"""What a network's pass, or a list of operations, costs on a GPU at an operating point."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from clockwatt.errors import DataFileError
+from clockwatt.predict.description import DESCRIPTION_FILE
+from clockwatt.predict.gpumodel import GpuModel, NotPredictableError
+from clockwatt.predict.network import COST_COLUMNS, Composer, Composition
+from clockwatt.predict.predictors import TARGETS
+from clockwatt.records import NetworkRow
+
+
+@dataclass(frozen=True)
+class TracedNetwork:
+    """A network in one pass, as the catalogue has it.
+
+    Attributes
+    ----------
+    network
+        Its row of the catalogue.
+    calls
+        Its calls in order, with `operation_id` and `phase`.
+    operations
+        Its unique operations, with `features.CATALOGUE_COLUMNS` and `device_work`.
+    """
+
+    network: NetworkRow
+    calls: pd.DataFrame
+    operations: pd.DataFrame
+
+
+@dataclass(frozen=True)
+class NetworkPrediction:
+    """A predicted pass of a network on one GPU at one operating point.
+
+    Attributes
+    ----------
+    virtual
+        Whether it rests on a modelled GPU.
+    measured_point
+        Whether operations were measured at this operating point; elsewhere the clock law speaks.
+    expected
+        The pass as predicted.
+    lower, upper
+        The same with every operation at the end of its interval, as if all errors had one cause: the widest the
+        intervals allow. None where an operation has no interval.
+    warnings
+        Why the answer rests on less than usual: what lies outside the measurements.
+    """
+
+    gpu: str
+    gpu_name: str
+    virtual: bool
+    point: str
+    tf32: bool
+    pass_: str
+    network_id: str
+    measured_point: bool
+    expected: Composition
+    lower: Composition | None
+    upper: Composition | None
+    warnings: tuple[str, ...] = ()
+
+    def to_dict(self) -> dict[str, Any]:
+        """For JSON; the key of the pass is `pass`."""
+        values = asdict(self)
+        values["pass"] = values.pop("pass_")
+        return values
+
+
+def load_models(predictors_dir: Path) -> dict[str, GpuModel]:
+    """Every GPU that a folder of predictors knows.
+
+    Raises
+    ------
+    DataFileError
+        If there is none, or one is damaged.
+    """
+    folders = sorted(path.parent for path in predictors_dir.glob(f"*/{DESCRIPTION_FILE}"))
+    if not folders:
+        raise DataFileError(f"{predictors_dir}: holds no predictors. Run `clockwatt fit`, or give another folder.")
+    return {folder.name: GpuModel.load(folder) for folder in folders}
+
+
+def predict_network(model: GpuModel, traced: TracedNetwork, point: str, *, tf32: bool = True) -> NetworkPrediction:
+    """Predict one pass of a network on one GPU at one operating point, and say what lies outside the measurements.
+
+    Raises
+    ------
+    NotPredictableError
+        If this pass was not fitted.
+    ConfigError
+        If `point` is no operating point.
+    """
+    (prediction,) = predict_points(model, traced, [point], tf32=tf32)
+    warnings = model.warnings(traced.operations, traced.network.pass_, point, tf32=tf32)
+    return replace(prediction, warnings=tuple(warnings))
+
+
+def predict_points(
+    model: GpuModel, traced: TracedNetwork, points: Sequence[str], *, tf32: bool = True
+) -> list[NetworkPrediction]:
+    """Predict one pass of a network on one GPU at several operating points, without warnings.
+
+    Raises
+    ------
+    NotPredictableError, ConfigError
+        See `predict_network`.
+    """
+    network, description = traced.network, model.description
+    costs_at = model.predict_at(traced.operations, network.pass_, points, tf32=tf32)
+    composer = Composer(traced.calls, network, pd.Index(traced.operations["operation_id"]))
+    predictions = []
+    for point, costs in costs_at.items():
+        point_costs = model.point_costs(point)
+        expected, lower, upper = (
+            composer.compose(_cost_columns(costs, prefix), point_costs) for prefix in ("", "lower_", "upper_")
+        )
+        if not expected.complete:
+            raise NotPredictableError(
+                f"{network.network_id}: calls without an operation. Run `clockwatt catalogue` again."
+            )
+        predictions.append(
+            NetworkPrediction(
+                gpu=description.gpu,
+                gpu_name=description.gpu_name,
+                virtual=description.virtual,
+                point=point,
+                tf32=tf32,
+                pass_=network.pass_,
+                network_id=network.network_id,
+                measured_point=point in description.points,
+                expected=expected,
+                lower=lower if lower.complete else None,
+                upper=upper if upper.complete else None,
+            )
+        )
+    return predictions
+
+
+def _cost_columns(costs: pd.DataFrame, prefix: str) -> NDArray[np.float64]:
+    """`COST_COLUMNS` of predictions, expected or at one end of their intervals; shape (operations, 5)."""
+    values = {name: costs[f"{prefix}{name}"].to_numpy(float) for name in TARGETS}
+    values["energy_j"] = values["power_w"] * values["time_eager_s"]
+    return np.column_stack([values[name] for name in COST_COLUMNS])

@@ -1,0 +1,46 @@
+import dataclasses
+
+import pytest
+
+from clockwatt.figures.pareto import draw_pareto, pareto_figure
+from clockwatt.predict.ask import NetworkPrediction
+from clockwatt.predict.network import Composition
+from clockwatt.predict.recommend import Recommendation
+
+
+def candidate(gpu, point, time_s, energy_j):
+    composition = Composition(
+        time_s=time_s, latency_s=None, device_s=time_s, host_s=0.0, energy_dynamic_j=0.0, energy_j=energy_j,
+        power_w=None, plain_time_s=time_s, plain_energy_j=0.0, calls=1, calls_without_cost=0,
+    )  # fmt: skip
+    return NetworkPrediction(
+        gpu=gpu, gpu_name="NVIDIA A30", virtual=True, point=point, tf32=True, pass_="inference", network_id="net",
+        measured_point=True, expected=composition, lower=None, upper=None,
+    )  # fmt: skip
+
+
+@pytest.fixture
+def answer():
+    candidates = [
+        candidate("a30", "sm900", 2e-3, 0.2),
+        candidate("v100", "sm900", 1e-3, 0.4),
+        candidate("a30", "sm1440", 1.5e-3, 0.5),
+        candidate("a30", "sm500", 4e-3, None),
+    ]
+    return Recommendation(objective="energy", best=candidates[0], candidates=candidates, allowed=2, regret=None)
+
+
+def test_front_choice_and_limits_are_drawn(answer):
+    (axes,) = pareto_figure(answer).axes
+    markers = [line for line in axes.lines if line.get_linestyle() == "None" and line.get_markersize() < 10]
+    assert [line.get_markerfacecolor() == "none" for line in markers] == [False, False, True]
+    (front,) = [line for line in axes.lines if line.get_linestyle() == "-"]
+    assert front.get_xdata().tolist() == [1e-3, 2e-3]
+    assert front.get_ydata().tolist() == [0.4, 0.2]
+    assert [text.get_text() for text in axes.texts] == ["a30 sm900"]
+
+
+def test_equal_answers_give_equal_bytes(answer, tmp_path):
+    draw_pareto(answer, tmp_path / "a.png")
+    draw_pareto(dataclasses.replace(answer), tmp_path / "b.png")
+    assert (tmp_path / "a.png").read_bytes() == (tmp_path / "b.png").read_bytes()

@@ -1,0 +1,60 @@
+import json
+
+import pyarrow as pa
+import pytest
+
+from clockwatt import files
+from clockwatt.dataset.external import operation_of
+from clockwatt.errors import DataFileError
+from clockwatt.operations.listed import LISTED_SCHEMA, read_listed
+
+CONV = operation_of("Conv2d(3, 8, kernel_size=(3, 3), stride=(1, 1), bias=False)", [2, 3, 8, 8], "inference")
+RELU = operation_of("ReLU()", [2, 8, 6, 6], "inference")
+
+
+def lines(path, *entries):
+    path.write_text("\n".join(entry if isinstance(entry, str) else json.dumps(entry) for entry in entries))
+    return path
+
+
+def test_json_lines_and_parquet_say_the_same(tmp_path):
+    specs = [json.loads(operation.to_json()) for operation in (CONV, RELU)]
+    given = read_listed(
+        lines(tmp_path / "net.jsonl", {"spec": specs[0], "count": 3}, "", {"spec": specs[1]}), "inference"
+    )
+    table = pa.table({"spec": [CONV.to_json(), RELU.to_json()], "count": [3, None]}, schema=LISTED_SCHEMA)
+    files.write_table(table, tmp_path / "net.parquet")
+    assert read_listed(tmp_path / "net.parquet", "inference") == given
+    assert [call.operation_id for call in given.calls] == [CONV.operation_id] * 3 + [RELU.operation_id]
+    assert [row.operation_class for row in given.operations] == ["conv2d", "relu"]
+    assert given.operations[0].flops == 2 * 2 * 8 * 36 * 27
+    assert (given.network.network_id, given.network.calls) == ("net", 4)
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("nonsense", "net.jsonl:2: no JSON"),
+        ("[]", "net.jsonl:2: write"),
+        ({"spec": "text"}, "net.jsonl:2: write"),
+        ({"spec": {}, "counts": 3}, "net.jsonl:2: write"),
+        ({"spec": {}}, "net.jsonl:2: not an operation"),
+        ({"spec": json.loads(RELU.to_json()), "count": 0}, "net.jsonl:2: count 0"),
+        ({"spec": json.loads(RELU.to_json()), "count": True}, "net.jsonl:2: count True"),
+        ({"spec": json.loads(RELU.to_json()) | {"fn": "torch.load"}}, "net.jsonl:2: function 'torch.load'"),
+    ],
+)
+def test_what_is_no_operation_is_named_by_its_line(tmp_path, line, message):
+    path = lines(tmp_path / "net.jsonl", {"spec": json.loads(CONV.to_json())}, line)
+    with pytest.raises(DataFileError, match=message.replace("[", r"\[")):
+        read_listed(path, "inference")
+
+
+def test_empty_missing_and_foreign_files_are_named(tmp_path):
+    with pytest.raises(DataFileError, match="holds no operation"):
+        read_listed(lines(tmp_path / "empty.jsonl"), "inference")
+    with pytest.raises(DataFileError, match=r"none\.jsonl: cannot be read"):
+        read_listed(tmp_path / "none.jsonl", "inference")
+    (tmp_path / "binary.jsonl").write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(DataFileError, match=r"binary\.jsonl: cannot be read"):
+        read_listed(tmp_path / "binary.jsonl", "inference")
