@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -13,6 +14,7 @@ from numpy.typing import NDArray
 
 from clockwatt.errors import DataFileError
 from clockwatt.predict.description import DESCRIPTION_FILE
+from clockwatt.predict.features import operation_features
 from clockwatt.predict.gpumodel import GpuModel, NotPredictableError
 from clockwatt.predict.network import COST_COLUMNS, Composer, Composition
 from clockwatt.predict.predictors import TARGETS
@@ -36,6 +38,11 @@ class TracedNetwork:
     network: NetworkRow
     calls: pd.DataFrame
     operations: pd.DataFrame
+
+    @functools.cached_property
+    def features(self) -> pd.DataFrame:
+        """Features of the operations with device work; the same on every GPU."""
+        return operation_features(self.operations[self.operations["device_work"].astype(bool)])
 
 
 @dataclass(frozen=True)
@@ -102,7 +109,7 @@ def predict_network(model: GpuModel, traced: TracedNetwork, point: str, *, tf32:
         If `point` is no operating point.
     """
     (prediction,) = predict_points(model, traced, [point], tf32=tf32)
-    warnings = model.warnings(traced.operations, traced.network.pass_, point, tf32=tf32)
+    warnings = model.warnings(traced.operations, traced.features, traced.network.pass_, point, tf32=tf32)
     return replace(prediction, warnings=tuple(warnings))
 
 
@@ -117,7 +124,7 @@ def predict_points(
         See `predict_network`.
     """
     network, description = traced.network, model.description
-    costs_at = model.predict_at(traced.operations, network.pass_, points, tf32=tf32)
+    costs_at = model.predict_at(traced.operations, network.pass_, points, tf32=tf32, features=traced.features)
     composer = Composer(traced.calls, network, pd.Index(traced.operations["operation_id"]))
     predictions = []
     for point, costs in costs_at.items():

@@ -15,11 +15,12 @@ from clockwatt.predict.predictors import CostPredictor
 COVERAGE = 0.9
 """Share of measurements that an interval is to contain."""
 
-ROWS_OF_A_CLASS = 100
-"""Held-out rows from which on an operation class has an interval of its own: five lie beyond each end."""
+GROUPS_OF_A_CLASS = 40
+"""Groups from which on an operation class has an interval of its own: two lie beyond each end. Rows of one group, at
+several clocks, err alike and do not count for more."""
 
 ANY_CLASS = ""
-"""Stands for all classes together."""
+"""Stands for all classes without an entry of their own."""
 
 
 @dataclass(frozen=True)
@@ -138,30 +139,34 @@ def conformal_interval(log_residuals: NDArray[np.float64]) -> Interval:
     return Interval(float(np.exp(ordered[low])), float(np.exp(ordered[high])))
 
 
-def class_intervals(log_residuals: NDArray[np.float64], classes: NDArray[np.object_]) -> dict[str, Interval]:
-    """Interval of each class with at least `ROWS_OF_A_CLASS` rows, and under `ANY_CLASS` that of all rows.
+def class_intervals(
+    log_residuals: NDArray[np.float64], classes: NDArray[np.object_], groups: NDArray[np.object_]
+) -> dict[str, Interval]:
+    """Interval of each class with at least `GROUPS_OF_A_CLASS` groups, and under `ANY_CLASS` that of the other classes.
 
     Parameters
     ----------
-    log_residuals, classes
-        Of the same rows; shape (rows,).
+    log_residuals, classes, groups
+        Of the same rows, at least one; shape (rows,).
     """
-    found = {ANY_CLASS: conformal_interval(log_residuals)}
-    for name in sorted(set(classes)):
-        own = log_residuals[classes == name]
-        if own.size >= ROWS_OF_A_CLASS:
-            found[str(name)] = conformal_interval(own)
-    return found
+    counts = pd.Series(groups).groupby(classes).nunique()
+    own = sorted(str(name) for name in counts.index[counts >= GROUPS_OF_A_CLASS])
+    rest = ~np.isin(classes.astype(str), own)
+    found = {name: conformal_interval(log_residuals[classes == name]) for name in own}
+    return found | {ANY_CLASS: conformal_interval(log_residuals[rest] if rest.any() else log_residuals)}
 
 
 def held_out_inside(
-    log_residuals: NDArray[np.float64], classes: NDArray[np.object_], fold: NDArray[np.int64]
+    log_residuals: NDArray[np.float64],
+    classes: NDArray[np.object_],
+    groups: NDArray[np.object_],
+    fold: NDArray[np.int64],
 ) -> NDArray[np.float64]:
     """Whether each row lies in the interval that the other folds give its class: 1, 0, or nan without other folds.
 
     Parameters
     ----------
-    log_residuals, classes, fold
+    log_residuals, classes, groups, fold
         Of the same rows; shape (rows,).
     """
     inside = np.full(log_residuals.size, np.nan)
@@ -169,7 +174,7 @@ def held_out_inside(
         own = np.flatnonzero(fold == number)
         others = fold != number
         if others.any():
-            intervals = class_intervals(log_residuals[others], classes[others])
+            intervals = class_intervals(log_residuals[others], classes[others], groups[others])
             bounds = [intervals.get(str(name), intervals[ANY_CLASS]) for name in classes[own]]
             lower, upper = (np.log([getattr(bound, side) for bound in bounds]) for side in ("lower", "upper"))
             inside[own] = (log_residuals[own] >= lower) & (log_residuals[own] <= upper)

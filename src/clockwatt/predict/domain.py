@@ -27,6 +27,7 @@ DOMAIN_SCHEMA = pa.schema(
         pa.field("log_flops", pa.float64()),
         pa.field("log_bytes", pa.float64()),
         pa.field("described", pa.string()),  # in words, for messages
+        pa.field("limit", pa.float64()),  # distance from which on an operation of this class lies outside
     ],
     metadata={"kind": "domain"},
 )
@@ -51,6 +52,8 @@ class Domain:
         columns = features[[OPERATION_CLASS, *_COORDINATES]].assign(
             dtype=catalogue["dtype"], described=catalogue["spec"].map(described)
         )
+        limits = {name: _limit(group) for name, group in columns.groupby(OPERATION_CLASS)}
+        columns["limit"] = columns[OPERATION_CLASS].map(limits)
         return cls(columns[DOMAIN_SCHEMA.names].sort_values(DOMAIN_SCHEMA.names, ignore_index=True))
 
     @classmethod
@@ -95,7 +98,7 @@ class Domain:
                 continue
             distances = _distances(group[_COORDINATES].to_numpy(float), measured[_COORDINATES].to_numpy(float))
             nearest = distances.min(axis=1)
-            outside = np.flatnonzero(nearest > self._limit(measured))
+            outside = np.flatnonzero(nearest > measured["limit"].iloc[0])
             if outside.size:
                 worst = outside[nearest[outside].argmax()]
                 farthest = described(str(operations["spec"].loc[group.index[worst]]))
@@ -106,25 +109,25 @@ class Domain:
                 )
         return said
 
-    @staticmethod
-    def _limit(measured: pd.DataFrame) -> float:
-        """How far a measured operation of the class lies from its nearest neighbour at most."""
-        points = np.unique(measured[_COORDINATES].to_numpy(float), axis=0)
-        if len(points) < 2:
-            return _AT_LEAST
-        nearest = []
-        for start in range(0, len(points), 512):
-            distances = _distances(points[start : start + 512], points)
-            distances[np.arange(len(distances)), start + np.arange(len(distances))] = math.inf
-            nearest.append(distances.min(axis=1).max())
-        return max(_AT_LEAST, float(max(nearest)))
-
 
 def described(spec: str) -> str:
     """An operation in words: `conv2d 32×3×224×224 · 64×3×7×7`."""
     operation = Operation.from_json(spec)
     shapes = ["×".join(map(str, tensor.shape)) or "scalar" for tensor in operation.tensors[:2]]
     return f"{operation.operation_class} {' · '.join(shapes)}".strip()
+
+
+def _limit(measured: pd.DataFrame) -> float:
+    """How far a measured operation of the class lies from its nearest neighbour at most."""
+    points = np.unique(measured[_COORDINATES].to_numpy(float), axis=0)
+    if len(points) < 2:
+        return _AT_LEAST
+    nearest = []
+    for start in range(0, len(points), 512):
+        distances = _distances(points[start : start + 512], points)
+        distances[np.arange(len(distances)), start + np.arange(len(distances))] = math.inf
+        nearest.append(distances.min(axis=1).max())
+    return max(_AT_LEAST, float(max(nearest)))
 
 
 def _distances(some: NDArray[np.float64], others: NDArray[np.float64]) -> NDArray[np.float64]:

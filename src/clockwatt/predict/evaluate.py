@@ -46,6 +46,7 @@ def evaluate(problem: Problem, held: Held) -> tuple[dict[str, dict[str, Interval
     report: dict[str, Any] = {"targets": {}, "classes": {}, "intervals": {}}
     judged = problem.usable & held.predictions.notna().all(axis=1).to_numpy(bool)
     classes = problem.rows.loc[judged, OPERATION_CLASS]
+    names, groups = classes.to_numpy(object), problem.rows.loc[judged, "group"].to_numpy(object)
     for target in TARGETS:
         measured = problem.rows.loc[judged, target].to_numpy(float)
         predicted = held.predictions.loc[judged, target].to_numpy(float)
@@ -53,9 +54,8 @@ def evaluate(problem: Problem, held: Held) -> tuple[dict[str, dict[str, Interval
         report["classes"][target] = metrics_by(classes, measured, predicted)
         if judged.any():
             residuals = np.log(measured / predicted)
-            names = classes.to_numpy(object)
-            intervals[target] = class_intervals(residuals, names)
-            inside = pd.Series(held_out_inside(residuals, names, held.fold[judged]))
+            intervals[target] = class_intervals(residuals, names, groups)
+            inside = pd.Series(held_out_inside(residuals, names, groups, held.fold[judged]))
             report["intervals"][target] = {
                 **_described(intervals[target][ANY_CLASS], inside),
                 "classes": {

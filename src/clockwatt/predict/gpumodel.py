@@ -103,16 +103,28 @@ class GpuModel:
         return self.predict_at(operations, pass_, [point], tf32=tf32, predictor=predictor)[point]
 
     def predict_at(
-        self, operations: pd.DataFrame, pass_: str, points: Sequence[str], *, tf32: bool, predictor: str | None = None
+        self,
+        operations: pd.DataFrame,
+        pass_: str,
+        points: Sequence[str],
+        *,
+        tf32: bool,
+        predictor: str | None = None,
+        features: pd.DataFrame | None = None,
     ) -> dict[str, pd.DataFrame]:
-        """`predict` at several operating points at once; operating point to predictions."""
+        """`predict` at several operating points at once; operating point to predictions.
+
+        `features` are those of the operations with device work, from `features.operation_features`, where they are
+        known already.
+        """
         learnt = self._described(pass_)
         name = predictor or self.description.predictors[0]
         works = operations["device_work"].to_numpy(bool)
         workless = self._workless(operations[~works], learnt)
         if not works.any():
             return dict.fromkeys(points, workless.reindex(operations["operation_id"]))
-        features = operation_features(operations[works])
+        if features is None:
+            features = operation_features(operations[works])
         factors = interval_factors(features[OPERATION_CLASS], learnt.intervals.get(name, {}))
         costs = _CostsAt(self._load(self._forest_path(name, pass_)), self._spec, features, learnt.learnt_points, tf32)
         predictions = {}
@@ -121,8 +133,19 @@ class GpuModel:
             predictions[point] = pd.concat([workless, values]).reindex(operations["operation_id"])
         return predictions
 
-    def warnings(self, operations: pd.DataFrame, pass_: str, point: str, *, tf32: bool) -> list[str]:
+    def warnings(
+        self, operations: pd.DataFrame, features: pd.DataFrame, pass_: str, point: str, *, tf32: bool
+    ) -> list[str]:
         """What makes a question one that the measurements do not answer: sentences for the user.
+
+        Parameters
+        ----------
+        operations
+            As in `predict`.
+        features
+            From `features.operation_features`, of those with device work.
+        pass_, point, tf32
+            As in `predict`.
 
         Raises
         ------
@@ -138,7 +161,7 @@ class GpuModel:
             said.append(f"Nothing was measured with TF32 {'on' if tf32 else 'off'}.")
         if len(works):
             domain = self._read_domain(self._domain_path(pass_))
-            said += domain.warnings(operation_features(works), works.set_index("operation_id"))
+            said += domain.warnings(features, works.set_index("operation_id"))
         return said
 
     def _point_warnings(self, point: str) -> list[str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from clockwatt.predict.crossval import COVERAGE, ROWS_OF_A_CLASS
+from clockwatt.predict.crossval import COVERAGE, GROUPS_OF_A_CLASS
 from clockwatt.predict.description import GpuDescription
 
 _NAMES = {
@@ -76,7 +76,7 @@ def _pass_section(pass_: str, of_pass: dict[str, Any], excluded: dict[str, int])
             "",
             f"{of_pass['rows']} rows, {of_predictor['folds']} folds grouped by operation class and channels.",
             "",
-            "| quantity | R² | MAPE | median | 95th percentile | bias | interval | its coverage |",
+            "| quantity | R² | MAPE | median | 95th percentile | bias | interval of rarer classes | intervals cover |",
             "| --- | --- | --- | --- | --- | --- | --- | --- |",
         ]
         for target, values in of_predictor["targets"].items():
@@ -133,6 +133,6 @@ def _limits() -> list[str]:
         "- Clocks outside the measured range.",
         "- Host time: that of the machine that measured.",
         f"- Intervals are meant to contain {COVERAGE:.0%} of new operations of the kinds measured.",
-        f"- Classes with fewer than {ROWS_OF_A_CLASS} rows share one interval, too narrow for some of them.",
+        f"- Classes with fewer than {GROUPS_OF_A_CLASS} groups share one interval, too narrow for some of them.",
         "- Errors that operations share (card, sensor, predictor) do not average out in a network.",
     ]

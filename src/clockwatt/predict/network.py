@@ -121,7 +121,7 @@ class Composer:
         """
         of_calls = costs[self._positions]
         of_calls[self._positions < 0] = np.nan
-        known: NDArray[np.bool_] = np.isfinite(of_calls[:, :4]).all(axis=1)
+        known = np.asarray(np.isfinite(of_calls[:, :4]).all(axis=1))
         device, host, eager, dynamic, energy = np.where(known[:, None], of_calls, 0.0).T
         per_call_host = self._host_times(host, point)
         host_s, device_s = float(per_call_host.sum()), float(device.sum())

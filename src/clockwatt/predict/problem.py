@@ -31,7 +31,7 @@ class Problem:
     Attributes
     ----------
     rows
-        Every measured row: `samples.KEY`, `TARGETS`, `excluded`, and `operation_class`.
+        Every measured row: `samples.KEY`, `TARGETS`, `excluded`, `operation_class`, and `group` for cross-validation.
     usable
         Which of them may be learnt from; shape (rows,).
     cells
@@ -96,6 +96,7 @@ def make_problem(samples: Samples, pass_: str, spec: GpuSpec) -> Problem | None:
     described = samples.operations[samples.operations["pass"] == pass_]
     operations = operation_features(described)
     rows[OPERATION_CLASS] = rows["operation_id"].map(operations[OPERATION_CLASS])
+    rows["group"] = rows["operation_id"].map(channel_groups(operations))
     cells = _cells(rows, usable)
     return Problem(
         rows=rows,

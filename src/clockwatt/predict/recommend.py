@@ -14,11 +14,10 @@ import numpy as np
 from clockwatt.config import OperatingPoint
 from clockwatt.errors import DataFileError
 from clockwatt.predict.ask import NetworkPrediction, TracedNetwork, predict_points
-from clockwatt.predict.backtest import objective_of
+from clockwatt.predict.backtest import VALIDATION_FILE, objective_of
 from clockwatt.predict.clocklaw import POWER_CLOCKS, ClockLaw, power_terms, time_terms
 from clockwatt.predict.gpumodel import GpuModel, NotPredictableError
 from clockwatt.predict.interpolate import neighbours
-from clockwatt.predict.validate import VALIDATION_FILE
 
 
 @dataclass(frozen=True)

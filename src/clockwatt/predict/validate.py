@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 from clockwatt import files, records
 from clockwatt.config import CampaignConfig
 from clockwatt.dataset import schema
-from clockwatt.predict.backtest import regrets
+from clockwatt.predict.backtest import VALIDATION_FILE, regrets
 from clockwatt.predict.fit import CROSSVAL_FILE, CROSSVAL_SCHEMA
 from clockwatt.predict.gpumodel import GpuModel
 from clockwatt.predict.metrics import metrics
@@ -26,7 +26,6 @@ from clockwatt.predict.samples import EXCLUDED_FLAGS, gpus_in, level_cards, read
 from clockwatt.progress import progress
 
 NETWORKS_FILE = "networks.parquet"
-VALIDATION_FILE = "validation.json"
 
 MEASURED = "measured"
 PREDICTED = "predicted"

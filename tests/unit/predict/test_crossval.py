@@ -41,18 +41,22 @@ def test_interval_of_few_residuals_is_their_range():
 def test_coverage_is_judged_on_folds_that_did_not_make_the_interval():
     residuals = np.concatenate([np.linspace(-0.1, 0.1, 50), np.linspace(-5, 5, 50)])
     classes = np.array(["conv2d"] * 100, dtype=object)
-    assert held_out_inside(residuals, classes, np.repeat([0, 1], 50)).mean() == pytest.approx(0.5, abs=0.03)
-    assert np.isnan(held_out_inside(residuals, classes, np.zeros(100, dtype=np.int64))).all()
+    groups = np.arange(100).astype(object)
+    assert held_out_inside(residuals, classes, groups, np.repeat([0, 1], 50)).mean() == pytest.approx(0.5, abs=0.03)
+    assert np.isnan(held_out_inside(residuals, classes, groups, np.zeros(100, dtype=np.int64))).all()
 
 
-def test_a_class_with_enough_rows_has_an_interval_of_its_own():
+def test_a_class_with_enough_groups_has_an_interval_of_its_own():
     rng = np.random.default_rng(0)
     residuals = np.concatenate([0.01 * rng.standard_normal(200), rng.standard_normal(200), [0.0]])
     classes = np.array(["relu"] * 200 + ["conv2d"] * 200 + ["roll"], dtype=object)
-    found = class_intervals(residuals, classes)
+    groups = np.arange(401).astype(object)
+    found = class_intervals(residuals, classes, groups)
     assert set(found) == {ANY_CLASS, "relu", "conv2d"}
-    assert found["relu"].upper < found[ANY_CLASS].upper < found["conv2d"].upper
-    inside = held_out_inside(residuals, classes, rng.integers(0, 10, 401))
+    assert found["relu"].upper < found["conv2d"].upper
+    assert found[ANY_CLASS].lower == found[ANY_CLASS].upper == 1, "the one row of the other classes"
+    assert set(class_intervals(residuals, classes, groups // 10)) == {ANY_CLASS}
+    inside = held_out_inside(residuals, classes, groups, rng.integers(0, 10, 401))
     for name in ("relu", "conv2d"):
         assert inside[classes == name].mean() == pytest.approx(0.9, abs=0.04)
 

@@ -1,0 +1,176 @@
+"""How long predictors take to fit, and how long an answer takes.
+
+    python benchmarks/predict_speed.py [--folder DIR]
+
+Traces 39 torchvision networks, costs their operations in inference at 40 SM clocks of a modelled A100 (100,000 rows),
+fits the default predictor to them with 15 folds in a process of its own, and asks: one network at one operating point,
+once loaded and from a cold shell; and where it costs least, among 8 GPUs (eight copies of the predictor) and 40 clocks.
+A folder that is given is kept, and what lies there already is not made again.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import resource
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import asdict
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+
+from clockwatt import config, files, records
+from clockwatt.dataset import schema
+from clockwatt.gpu.specs import find_spec
+from clockwatt.gpu.virtual_model import CardModel, Work
+from clockwatt.operations.operation import MATRIX_CLASSES
+from clockwatt.predict.ask import load_models, predict_network
+from clockwatt.predict.recommend import recommend
+from clockwatt.questions import traced_network
+
+GPU, GPUS = "a100", 8
+ROWS, CLOCKS = 100_000, 40
+NETWORKS = (
+    *("alexnet", "convnext_tiny", "convnext_base", "densenet121", "densenet169", "efficientnet_b0", "efficientnet_b2"),
+    *("efficientnet_b4", "efficientnet_b5", "efficientnet_v2_s", "googlenet", "inception_v3", "maxvit_t", "mnasnet0_5"),
+    *("mnasnet1_0", "mnasnet1_3", "mobilenet_v2", "mobilenet_v3_large", "mobilenet_v3_small", "regnet_x_1_6gf"),
+    *("regnet_x_400mf", "regnet_y_3_2gf", "regnet_y_400mf", "regnet_y_8gf", "resnet18", "resnet34", "resnet50"),
+    *("resnet101", "resnext50_32x4d", "shufflenet_v2_x0_5", "shufflenet_v2_x1_0", "shufflenet_v2_x2_0", "swin_t"),
+    *("squeezenet1_1", "swin_v2_t", "vgg16", "vgg16_bn", "vit_b_32", "wide_resnet50_2"),
+)
+ASKED = config.parse_network({"name": "resnet50", "input": [32, 3, 224, 224]}, source="benchmark")
+UNKNOWN_INPUT = "16,3,192,192"
+NOISE = 0.01
+HOST_S = 8e-6
+
+
+def main() -> None:
+    """Make what is missing, then time."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--folder", type=Path)
+    given = parser.parse_args()
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = given.folder or Path(temporary)
+        if not (folder / "catalogue" / "networks.parquet").exists():
+            write_campaign(folder)
+            run_clockwatt(folder, "catalogue", "--output-dir", "catalogue")
+        if not (folder / "dataset" / schema.OPERATIONS_FILE).exists():
+            write_dataset(folder)
+        if not (folder / "predictors").exists():
+            start = time.perf_counter()
+            run_clockwatt(folder, "fit", "--dataset-dir", "dataset", "--output-dir", "predictors")
+            peak_gib = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 2**20
+            print(f"fit: {time.perf_counter() - start:.0f} s, at most {peak_gib:.2f} GiB resident (catalogue included)")
+        for number in range(1, GPUS):
+            shutil.copytree(folder / "predictors" / GPU, folder / "predictors" / f"{GPU}-{number}", dirs_exist_ok=True)
+        time_loaded(folder)
+        time_cold(folder)
+
+
+def run_clockwatt(folder: Path, *arguments: str) -> None:
+    """Run a stage as a user would."""
+    command = [sys.executable, "-m", "clockwatt", arguments[0], "--config", "config.yaml", *arguments[1:]]
+    subprocess.run(command, cwd=folder, check=True)
+
+
+def write_campaign(folder: Path) -> None:
+    """Write the campaign whose networks are traced."""
+    spec = find_spec(GPU)
+    clocks = np.linspace(spec.sm_clock_mhz.min, spec.boost_clock_mhz, CLOCKS).round().astype(int).tolist()
+    content = {
+        "campaign": "speed",
+        "gpus": {GPU: {"device": f"virtual:{GPU}", "clocks_mhz": clocks}},
+        "networks": [{"name": name, "input": [32, 3, 224, 224]} for name in NETWORKS],
+        "passes": ["inference"],
+        "fit": {"predictors": ["roofline"]},
+    }
+    files.write_text(json.dumps(content), folder / "config.yaml")
+
+
+def write_dataset(folder: Path) -> None:
+    """Write what a campaign would have measured, one row group for each clock."""
+    spec = find_spec(GPU)
+    card = CardModel(spec, seed=0, card=0)
+    catalogue = files.read_table(folder / "catalogue" / "operations.parquet", records.OPERATION_SCHEMA).to_pylist()
+    works = [row for row in catalogue if row["device_work"]][: ROWS // CLOCKS]
+    print(f"{len(works)} operations with device work at {CLOCKS} clocks: {len(works) * CLOCKS} rows")
+    rng = np.random.default_rng(0)
+    clocks = config.load(folder / "config.yaml").gpus[GPU].clocks_mhz
+    tables = [dataset_rows(card, works, int(clock or 0), rng) for clock in clocks]
+    files.write_table(pa.concat_tables(tables), folder / "dataset" / schema.OPERATIONS_FILE)
+    calibration = pa.Table.from_pylist([], schema=records.CALIBRATION_SCHEMA)
+    files.write_table(calibration, folder / "dataset" / schema.CALIBRATION_FILE)
+
+
+def dataset_rows(card: CardModel, operations: list[dict], clock: int, rng: np.random.Generator) -> pa.Table:
+    """Rows of the dataset at one clock, by the model of the virtual card with noise."""
+    memory_mhz = card.spec.memory_clocks_mhz[-1]
+    idle_w = card.power_w(None, 0.0, clock, memory_mhz)
+    rows = []
+    for row in operations:
+        matrix = row["operation_class"] in MATRIX_CLASSES
+        work = Work(row["flops"], row["bytes_read"] + row["bytes_written"], row["dtype"], tf32=True, matrix=matrix)
+        noise = 1 + NOISE * rng.standard_normal(3)
+        time_s = card.activity(work, clock, memory_mhz).time_s * noise[0]
+        power_w = card.power_w(work, 1.0, clock, memory_mhz) * noise[1]
+        host_s = HOST_S * noise[2]
+        eager_s = max(time_s, host_s)
+        measured = records.MeasurementRow(
+            kind=records.OPERATION, subject_id=row["operation_id"], pass_=records.INFERENCE, gpu=GPU,
+            point=f"sm{clock}", tf32=True, dtype=row["dtype"], virtual=True, gpu_name=f"virtual {card.spec.name}",
+            time_device_s=time_s, time_host_s=host_s, time_eager_s=eager_s, power_w=power_w, power_idle_w=idle_w,
+            energy_j=power_w * eager_s, energy_dynamic_j=(power_w - idle_w) * time_s,
+        )  # fmt: skip
+        columns = {records.column_name(name): value for name, value in asdict(measured).items()}
+        described = {schema.dataset_name(name): row[name] for name in schema.joined_columns(records.OPERATION_SCHEMA)}
+        rows.append(columns | described)
+    return pa.Table.from_pylist(rows, schema=schema.OPERATIONS_SCHEMA)
+
+
+def time_loaded(folder: Path) -> None:
+    """Print how long answers take in one process."""
+    start = time.perf_counter()
+    models = load_models(folder / "predictors")
+    traced = traced_network(ASKED, "inference", config.TrainingConfig(), folder / "catalogue")
+    points = list(models[GPU].description.points)
+    predict_network(models[GPU], traced, points[0])
+    print(f"first answer, reading the predictor and the catalogue included: {time.perf_counter() - start:.2f} s")
+    times = [timed(lambda point=point: predict_network(models[GPU], traced, point)) for point in points]
+    print(f"predict, once loaded: median {statistics.median(times) * 1e3:.0f} ms, most {max(times) * 1e3:.0f} ms")
+    for when in ("first", "again"):
+        print(f"recommend, {GPUS} GPUs x {CLOCKS} clocks, {when}: {timed(lambda: recommend(models, traced)):.2f} s")
+
+
+def timed(call: Callable[[], object]) -> float:
+    """Seconds of a call."""
+    start = time.perf_counter()
+    call()
+    return time.perf_counter() - start
+
+
+def time_cold(folder: Path) -> None:
+    """Print how long answers take from a shell, the median of three."""
+    predict = ["-m", "clockwatt", "predict", ASKED.name, "--gpu", GPU, "--point", "sm1000", "--json"]
+    predict += ["--predictors-dir", "predictors", "--catalogue-dir", "catalogue", "--input"]
+    commands = {
+        "import torch, torchvision": ["-c", "import torch, torchvision"],
+        "predict, network in the catalogue": [*predict, "32,3,224,224"],
+        "predict, network traced anew": [*predict, UNKNOWN_INPUT],
+    }
+    for name, arguments in commands.items():
+        run = [sys.executable, *arguments]
+        times = [
+            timed(lambda run=run: subprocess.run(run, cwd=folder, check=True, capture_output=True)) for _ in range(3)
+        ]
+        print(f"{name}: {statistics.median(times):.1f} s")
+
+
+if __name__ == "__main__":
+    main()
