@@ -16,6 +16,7 @@ sys.path.insert(0, str(SOURCES))
 from clockwatt import config as campaign_config
 from clockwatt import files, layout
 from clockwatt import workflow as campaigns
+from clockwatt.control.points import check_campaign
 from clockwatt.errors import ClockwattError
 from clockwatt.figures.names import FIGURES
 from clockwatt.fingerprint import fingerprint
@@ -50,6 +51,7 @@ wildcard_constraints:
 onstart:
     # once, by the process that holds the lock: jobs read it, dry runs leave it alone
     try:
+        check_campaign(campaign)
         files.write_text(campaign_config.dump(campaign), Path("results/config.yaml"))
     except ClockwattError as error:
         raise WorkflowError(str(error)) from None

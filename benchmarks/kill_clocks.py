@@ -1,10 +1,11 @@
 """Kill jobs at random moments while the helper sets their GPU: 200 runs by default. Needs root and Slurm.
 
-python benchmarks/kill_clocks.py [RUNS]
+python benchmarks/kill_clocks.py [RUNS] [--without-epilog]
 """
 
 from __future__ import annotations
 
+import argparse
 import collections
 import random
 import sys
@@ -16,10 +17,10 @@ from clocks_node import clocks_node  # noqa: E402
 from kill_runs import WAYS, kill_at_random  # noqa: E402
 
 
-def main(runs: int = 200) -> None:
+def main(runs: int, *, slurm_restores: bool) -> None:
     rng = random.Random(0)
     by_way = collections.defaultdict(list)
-    with clocks_node() as node:
+    with clocks_node(slurm_restores=slurm_restores) as node:
         for number in range(runs):
             way = WAYS[number % len(WAYS)]
             by_way[way].append(kill_at_random(node, rng, way))  # an AssertionError where a GPU stays set
@@ -31,4 +32,8 @@ def main(runs: int = 200) -> None:
 
 
 if __name__ == "__main__":
-    main(*map(int, sys.argv[1:]))
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("runs", type=int, nargs="?", default=200)
+    parser.add_argument("--without-epilog", action="store_true")
+    arguments = parser.parse_args()
+    main(arguments.runs, slurm_restores=not arguments.without_epilog)

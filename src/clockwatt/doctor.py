@@ -23,7 +23,7 @@ import clockwatt
 from clockwatt import cluster, propose
 from clockwatt.config import CampaignConfig, GpuConfig, load
 from clockwatt.control.advice import method_advice
-from clockwatt.control.points import check_supported, persistence_warning
+from clockwatt.control.points import check_supported, known_gpu, persistence_warning
 from clockwatt.errors import ClockwattError
 from clockwatt.gpu.installed import InstalledGpu, installed_gpus, lost_gpus
 from clockwatt.gpu.interface import Gpu, GpuError, NotSupportedError
@@ -31,7 +31,6 @@ from clockwatt.gpu.nvml import NvmlGpu
 from clockwatt.gpu.select import VARIABLE, visible_gpus
 from clockwatt.gpu.sensors import update_periods_s
 from clockwatt.gpu.specs import UnknownGpuError, find_spec
-from clockwatt.gpu.virtual import VirtualGpu
 
 POWER_SENSORS = ("power_average", "power_instant", "energy_counter", "power_samples")
 
@@ -236,20 +235,15 @@ def _campaign(path: Path | None) -> Iterator[Finding]:
         yield Finding("config", WRONG, str(error))
         return
     yield Finding("config", OK, f"{path}: {len(campaign.gpus)} GPUs, {len(campaign.networks)} networks")
-    installed = _installed()
     for label, gpu_config in campaign.gpus.items():
-        yield _campaign_gpu(f"gpus.{label}", gpu_config, campaign, installed)
+        yield _campaign_gpu(f"gpus.{label}", gpu_config, campaign)
 
 
-def _campaign_gpu(key: str, gpu_config: GpuConfig, campaign: CampaignConfig, installed: list[InstalledGpu]) -> Finding:
+def _campaign_gpu(key: str, gpu_config: GpuConfig, campaign: CampaignConfig) -> Finding:
     """Whether a configured GPU exists and supports every configured operating point."""
-    here = [found.uuid for found in installed if found.name.casefold() == gpu_config.device.casefold()]
     try:
-        if gpu_config.virtual_model is not None:
-            gpu: Gpu = VirtualGpu(gpu_config.virtual_model, seed=campaign.seed)
-        elif here:
-            gpu = NvmlGpu(here[0])
-        else:
+        gpu = known_gpu(gpu_config, campaign.seed)
+        if gpu is None:
             return Finding(
                 key, MISSING, f"{gpu_config.device} is not on this machine", "it is checked again inside the job"
             )

@@ -132,8 +132,14 @@ class ClocksNode:
 
 
 @contextlib.contextmanager
-def clocks_node() -> Iterator[ClocksNode]:
-    """Start a node, install the helper and make the users; undone on leaving."""
+def clocks_node(*, slurm_restores: bool = True) -> Iterator[ClocksNode]:
+    """Start a node, install the helper and make the users; undone on leaving.
+
+    Parameters
+    ----------
+    slurm_restores
+        Whether prolog and epilog are configured; without them keepers are alone.
+    """
     if Path(HELPER).exists() or CONFIGURATION.parent.exists():
         raise RuntimeError(f"{HELPER} or {CONFIGURATION.parent} exists: this machine is in use, tests would change it")
     with contextlib.ExitStack() as undo:
@@ -151,10 +157,11 @@ def clocks_node() -> Iterator[ClocksNode]:
             run(["useradd", "--no-create-home", "--no-user-group", "--gid", "clockwatt", user]).check_returncode()
             undo.callback(run, ["userdel", user])
         restore = "/etc/clockwatt/slurm-restore"
+        scripts = f"Prolog={restore}\nEpilog={restore}\n" if slurm_restores else ""
         cluster = undo.enter_context(
             SlurmCluster(
                 root, accounting=False, device_numbers=DEVICE_NUMBERS,
-                settings=f"Prolog={restore}\nEpilog={restore}\nPrologFlags=Alloc\nKillWait=2\n",
+                settings=f"{scripts}PrologFlags=Alloc\nKillWait=2\n",
             )
         )  # fmt: skip
         node = ClocksNode(cluster, nvml)

@@ -95,7 +95,7 @@ ATTACKS = [
         REFUSED_BY_SUDO,
     ),
     Attack("no_new_privs", "setpriv --no-new-privs sudo -n $HELPER lock $GPU1 900", REFUSED_BY_SUDO),
-    Attack("closed streams", "sudo -n $HELPER lock $GPU1 900 <&- >&-", NOT_PERMITTED),
+    Attack("a closed stream", "sudo -n $HELPER lock $GPU1 900 >&-", NOT_PERMITTED),
     Attack("a device node of its own", "mknod /tmp/cw_node c 1 7", 1),
 ]
 
@@ -256,3 +256,33 @@ def test_a_stopped_call_of_one_job_does_not_hold_up_another(node):
     assert time.monotonic() - start < 5
     node.cancel_all()
     stopped.communicate(timeout=20)
+
+
+FUZZ = r"""
+exec /usr/bin/python3 -c '
+import collections, json, os, random, string, subprocess
+rng = random.Random(0)
+codes = collections.Counter()
+for _ in range(100):
+    words = [rng.choice(["lock", "lock-memory", "power-limit", "reset", "status"])]
+    for good in (os.environ["GPU1"], "901"):
+        place = rng.randrange(len(good))
+        noise = "".join(rng.choices(string.printable, k=rng.randint(0, 3)))
+        words.append(good[:place] + noise + good[place + rng.randint(0, 2):])
+    words = words[:1] if words[0] == "status" else words[:rng.randint(2, 3)] + rng.choice([[], [], ["more"]])
+    done = subprocess.run(["sudo", "-n", os.environ["HELPER"], *words], capture_output=True, text=True)
+    assert "Traceback" not in done.stdout + done.stderr, done
+    assert json.loads(done.stdout)["ok"] == (done.returncode == 0), done
+    codes[done.returncode] += 1
+print(json.dumps(codes))
+'
+"""
+
+
+def test_fuzzed_arguments_through_sudo(node):
+    said = node.run("cw_alice", FUZZ)
+    assert said.returncode == 0, said.stdout + said.stderr
+    codes = json.loads(said.stdout)
+    assert sum(codes.values()) == 100
+    assert set(codes) <= {"0", "2", "3"}, codes  # done (status), wrong arguments, not permitted
+    assert [node.cards[index].settings_made for index in range(2)] == [0, 0]

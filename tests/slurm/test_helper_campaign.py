@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 import yaml
-from clocks_node import REPOSITORY, RESTORED, ClocksNode
+from clocks_node import HELPER, REPOSITORY, RESTORED, ClocksNode
 
 from clockwatt import config, layout
 
@@ -86,7 +86,7 @@ def test_by_hand_in_a_job(node):
     script = f"{held} & sleep 4; sudo -n $HELPER status; wait"
     done = node.cluster.command(
         "srun", "--quiet", "-n1", "--mem=2000", "--gres=gpu:a30:1", "bash", "-c", script,
-        HELPER="/usr/local/sbin/clockwatt-clocks", **node.nvml.environ,
+        HELPER=HELPER, COLUMNS="200", **node.nvml.environ,
     )  # fmt: skip
     assert "until you press Ctrl-C" in done.stdout, done.stdout + done.stderr
     assert '"settings": {"sm_clock_mhz": 900, "power_limit_w": 120}' in done.stdout

@@ -8,10 +8,13 @@ import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from clockwatt.config import ControlConfig, OperatingPoint
+from clockwatt.config import CampaignConfig, ControlConfig, GpuConfig, OperatingPoint
 from clockwatt.control.registry import METHODS
 from clockwatt.gpu.clocks import check_clock, check_power_limit
-from clockwatt.gpu.interface import Gpu, NotSupportedError
+from clockwatt.gpu.installed import installed_gpus
+from clockwatt.gpu.interface import Gpu, GpuError, NotSupportedError
+from clockwatt.gpu.nvml import NvmlGpu
+from clockwatt.gpu.virtual import VirtualGpu
 
 
 @dataclass(frozen=True)
@@ -73,6 +76,46 @@ def check_supported(gpu: Gpu, point: OperatingPoint) -> None:
         check_clock(name, "SM", point.sm_clock_mhz, gpu.supported_sm_clocks_mhz(point.memory_clock_mhz))
     if point.power_limit_w is not None:
         check_power_limit(name, point.power_limit_w, gpu.power_limit_range_w())
+
+
+def check_campaign(campaign: CampaignConfig) -> None:
+    """Check every operating point of a campaign on those of its GPUs whose clocks are known on this machine.
+
+    Those are virtual GPUs and the cards that are installed here; others are checked inside their jobs.
+
+    Raises
+    ------
+    NotSupportedError, UnknownGpuError
+        Naming the GPU's key, and the nearest clocks that it has.
+    """
+    for label, gpu_config in campaign.gpus.items():
+        gpu = known_gpu(gpu_config, campaign.seed)
+        if gpu is None:
+            continue
+        with contextlib.closing(gpu):
+            for point in gpu_config.points:
+                try:
+                    check_supported(gpu, point)
+                except NotSupportedError as error:
+                    raise NotSupportedError(f"gpus.{label}: {error}") from None
+
+
+def known_gpu(gpu_config: GpuConfig, seed: int) -> Gpu | None:
+    """A GPU of the configured model, if there is one on this machine or it is virtual.
+
+    Raises
+    ------
+    UnknownGpuError
+        If there is no such virtual model.
+    """
+    if gpu_config.virtual_model is not None:
+        return VirtualGpu(gpu_config.virtual_model, seed=seed)
+    try:
+        installed = installed_gpus()
+    except GpuError:  # no driver: a login node
+        return None
+    here = [found.uuid for found in installed if found.name.casefold() == gpu_config.device.casefold()]
+    return NvmlGpu(here[0]) if here else None
 
 
 def persistence_warning(gpu: Gpu) -> str | None:
