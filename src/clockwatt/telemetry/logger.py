@@ -99,6 +99,26 @@ class Logger(abc.ABC):
         """
 
     @abc.abstractmethod
+    def ask(self) -> None:
+        """Ask for the readings without waiting for them; `answer` gives them.
+
+        Raises
+        ------
+        LoggerError
+            If the logger has ended.
+        """
+
+    @abc.abstractmethod
+    def answer(self) -> list[TelemetryRow] | None:
+        """What `ask` asked for: everything read since the last answer, or None if it is not there yet.
+
+        Raises
+        ------
+        LoggerError
+            If the logger has ended.
+        """
+
+    @abc.abstractmethod
     def flush(self) -> None:
         """Have everything that `take` gave in closed segments on return.
 
@@ -129,6 +149,13 @@ class VirtualLogger(Logger):
         """See `Logger.take`."""
         return self._recorder.take()
 
+    def ask(self) -> None:
+        """See `Logger.ask`; in virtual time the answer is there at once."""
+
+    def answer(self) -> list[TelemetryRow] | None:
+        """See `Logger.answer`."""
+        return self._recorder.take()
+
     def flush(self) -> None:
         """See `Logger.flush`."""
         self._recorder.flush()
@@ -139,11 +166,29 @@ class LoggerProcess(Logger):
 
     def __init__(self, connection: Connection, process: multiprocessing.process.BaseProcess) -> None:
         self._connection, self._process = connection, process
+        self._asked = False
+        self._early: list[TelemetryRow] = []  # answers that came before they were taken
 
     def take(self) -> list[TelemetryRow]:
         """See `Logger.take`."""
         rows: list[TelemetryRow] = self._ask("take")
-        return rows
+        early, self._early = self._early, []
+        return early + rows
+
+    def ask(self) -> None:
+        """See `Logger.ask`."""
+        if not self._asked:
+            self._send("take")
+            self._asked = True
+
+    def answer(self) -> list[TelemetryRow] | None:
+        """See `Logger.answer`."""
+        with _ended():
+            if not self._asked or not self._connection.poll():
+                return None
+        self._receive_early()
+        early, self._early = self._early, []
+        return early
 
     def flush(self) -> None:
         """See `Logger.flush`."""
@@ -165,22 +210,42 @@ class LoggerProcess(Logger):
         """
         self._ask("ping")
 
+    def _receive_early(self) -> None:
+        self._early += self._received()
+        self._asked = False
+
     def _ask(self, question: str) -> Any:
-        try:
+        if self._asked:
+            self._receive_early()
+        self._send(question)
+        return self._received()
+
+    def _send(self, question: str) -> None:
+        with _ended():
             self._connection.send(question)
+
+    def _received(self) -> Any:
+        with _ended():
             if not self._connection.poll(_ANSWER_TIMEOUT_S):
                 raise LoggerError(
                     f"the telemetry logger (process {self._process.pid}) is silent for {_ANSWER_TIMEOUT_S:.0f} s; "
                     "the driver may hang: look at `nvidia-smi` and the kernel's log."
                 )
             answer = self._connection.recv()
-        except (EOFError, BrokenPipeError, ConnectionResetError):
-            raise LoggerError(
-                "the telemetry logger has ended; nothing can be measured without it. Its own message stands above."
-            ) from None
         if isinstance(answer, ClockwattError):
             raise LoggerError(f"the telemetry logger stopped: {answer}")
         return answer
+
+
+@contextlib.contextmanager
+def _ended() -> Iterator[None]:
+    """Say it if the logger has ended."""
+    try:
+        yield
+    except (EOFError, BrokenPipeError, ConnectionResetError):
+        raise LoggerError(
+            "the telemetry logger has ended; nothing can be measured without it. Its own message stands above."
+        ) from None
 
 
 @contextlib.contextmanager

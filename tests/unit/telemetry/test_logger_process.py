@@ -29,6 +29,19 @@ def log_for(uuid: str, folder: Path, seconds: float) -> tuple[int, set[int], set
         return len(logger.take()), *cores
 
 
+def answers_without_waiting(uuid: str, folder: Path) -> list[int]:
+    with logger_process(uuid, "s", folder, FREQUENT) as logger:
+        time.sleep(0.5)
+        logger.ask()
+        deadline = time.monotonic() + 10
+        while (first := logger.answer()) is None and time.monotonic() < deadline:
+            time.sleep(0.001)
+        logger.ask()
+        logger.flush()  # a question in between loses nothing
+        times = [row.monotonic_ns for row in (first or []) + logger.take() if row.lane == "fast"]
+        return [times.count(taken) for taken in times]
+
+
 def log_until_killed(uuid: str, folder: Path) -> None:
     with logger_process(uuid, "s", folder, FREQUENT):
         time.sleep(600)
@@ -63,6 +76,12 @@ def test_the_lanes_keep_their_rhythm_on_a_core_of_their_own(nvml, in_worker, tmp
     assert 2 <= (rows["lane"] == "slow").sum() <= 4
     ring = rows.loc[rows["lane"] == "ring", "time_us"]
     assert len(ring) == len(set(ring))
+
+
+def test_readings_can_be_asked_for_without_waiting_and_come_once(nvml, in_worker, tmp_path: Path) -> None:
+    counts = in_worker(answers_without_waiting, nvml.uuid(1), tmp_path)
+    assert len(counts) >= 3
+    assert set(counts) == {1}
 
 
 def test_telemetry_survives_the_death_of_the_measuring_process(nvml, tmp_path: Path) -> None:
