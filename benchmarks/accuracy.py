@@ -16,6 +16,7 @@ import csv
 import random
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 import twelve_operations
@@ -94,7 +95,7 @@ def measure_all(given: argparse.Namespace) -> None:
     campaign = campaign_of(given.device, names)
     write_catalogue(campaign, given.raw / "catalogue")
     subjects = subjects_by_name(campaign, given.raw / "catalogue")
-    done = finished(given.output)
+    done = {(row["operation"], row["way"]) for row in read_rows(given.output)}
     ids = {subject.subject_id for subject in subjects.values()}
     with (
         one_session(campaign, LABEL, given.raw / "catalogue", ids, given.raw) as session,
@@ -152,20 +153,17 @@ def measure_one(session: OneSession, watch: CounterWatch, name: str, subject: Su
     return Row(name, way, gpu, *values, *power, seconds, calls, started_us, bench.now_us(), note)
 
 
-def finished(output: Path) -> set[tuple[str, str]]:
-    """Operations and ways that are in the file."""
-    if not output.exists():
-        return set()
-    rows = pd.read_csv(output)
-    return set(zip(rows["operation"], rows["way"], strict=True))
+def read_rows(output: Path) -> list[dict[str, Any]]:
+    """Rows of an output; none where there is no file yet."""
+    return pd.read_csv(output).to_dict("records") if output.exists() else []
 
 
-def append(output: Path, row: Row) -> None:
-    """Add a row, and the head to a new file."""
+def append(output: Path, row: Any) -> None:
+    """Add a row, a dataclass, and the head to a new file."""
     output.parent.mkdir(parents=True, exist_ok=True)
     new = not output.exists()
     with output.open("a", encoding="utf-8", newline="") as file:
-        writer = csv.DictWriter(file, [column.name for column in fields(Row)])
+        writer = csv.DictWriter(file, [column.name for column in fields(row)])
         if new:
             writer.writeheader()
         writer.writerow(asdict(row))
