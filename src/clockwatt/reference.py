@@ -18,7 +18,7 @@ from pydantic.fields import FieldInfo
 from clockwatt import files
 from clockwatt.config import CampaignConfig, json_schema
 
-BEGIN = "<!-- made by `python -m clockwatt.reference`; change src/clockwatt/config.py instead -->"
+BEGIN = "<!-- made by `python -m clockwatt.reference`; change src/clockwatt/config instead -->"
 END = "<!-- end of what was made -->"
 
 

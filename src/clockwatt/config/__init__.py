@@ -1,0 +1,37 @@
+"""What `config/config.yaml` may say, a module per block. Errors name the key and the fix."""
+
+from clockwatt.config.campaign import PASSES, CampaignConfig, Pass
+from clockwatt.config.control import ControlConfig, placeholders
+from clockwatt.config.fit import FitConfig
+from clockwatt.config.gpus import GpuConfig
+from clockwatt.config.measurement import MeasurementConfig, TelemetryConfig
+from clockwatt.config.model import LABEL_PATTERN
+from clockwatt.config.networks import NetworkConfig, TrainingConfig
+from clockwatt.config.points import DEFAULT_POINT, POINT_PATTERN, POINT_SETTINGS, OperatingPoint
+from clockwatt.config.reading import dump, json_schema, load, parse, parse_network
+from clockwatt.config.slurm import SlurmResources
+
+__all__ = [
+    "DEFAULT_POINT",
+    "LABEL_PATTERN",
+    "PASSES",
+    "POINT_PATTERN",
+    "POINT_SETTINGS",
+    "CampaignConfig",
+    "ControlConfig",
+    "FitConfig",
+    "GpuConfig",
+    "MeasurementConfig",
+    "NetworkConfig",
+    "OperatingPoint",
+    "Pass",
+    "SlurmResources",
+    "TelemetryConfig",
+    "TrainingConfig",
+    "dump",
+    "json_schema",
+    "load",
+    "parse",
+    "parse_network",
+    "placeholders",
+]

@@ -1,0 +1,84 @@
+"""A campaign as a whole."""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, Literal
+
+from pydantic import Field, field_validator
+
+from clockwatt.config.fit import FitConfig
+from clockwatt.config.gpus import GpuConfig
+from clockwatt.config.measurement import MeasurementConfig, TelemetryConfig
+from clockwatt.config.model import LABEL_PATTERN, Model, one_or_more
+from clockwatt.config.networks import NetworkConfig, TrainingConfig
+from clockwatt.errors import ConfigError
+
+Pass = Literal["inference", "training"]
+PASSES: tuple[Pass, ...] = ("inference", "training")
+
+
+class CampaignConfig(Model):
+    """One campaign: what is measured, on what, and how."""
+
+    campaign: str = Field(pattern=LABEL_PATTERN, description="name of the campaign, shown in figures")
+    seed: int = Field(0, ge=0, description="of every shuffle, virtual GPU and predictor")
+    gpus: dict[str, GpuConfig] = Field(min_length=1, description="label of your own, used in paths, to GPU")
+    networks: list[NetworkConfig] = Field(
+        min_length=1, description="networks whose operations are measured, and which are measured whole"
+    )
+    passes: Annotated[list[Pass], one_or_more(Pass)] = Field(
+        ["inference", "training"],
+        min_length=1,
+        description="inference: forward; training: forward, loss, backward and the optimizer's step",
+    )
+    shards: int = Field(
+        1,
+        ge=1,
+        le=100_000,
+        description="jobs that share the operations of a GPU at an operating point; `clockwatt plan` recommends one",
+    )
+    network_shards: int = Field(
+        1, ge=1, le=10_000, description="jobs that share the whole networks of one GPU and operating point"
+    )
+    training: TrainingConfig = Field(TrainingConfig())
+    measurement: MeasurementConfig = Field(MeasurementConfig())
+    telemetry: TelemetryConfig = Field(TelemetryConfig())
+    fit: FitConfig = Field(FitConfig())
+
+    @field_validator("gpus")
+    @classmethod
+    def _labels_fit_in_paths(cls, gpus: dict[str, GpuConfig]) -> dict[str, GpuConfig]:
+        for label in gpus:
+            if not re.fullmatch(LABEL_PATTERN, label):
+                raise ValueError(f"label {label!r} is used in paths: letters, digits, '_' and '.' only")
+        return gpus
+
+    @field_validator("networks")
+    @classmethod
+    def _networks_differ(cls, networks: list[NetworkConfig]) -> list[NetworkConfig]:
+        seen: set[str] = set()
+        for network in networks:
+            if network.network_id in seen:
+                raise ValueError(f"{network.network_id} stands twice: remove one")
+            seen.add(network.network_id)
+        return networks
+
+    @field_validator("passes")
+    @classmethod
+    def _passes_differ(cls, passes: list[Pass]) -> list[Pass]:
+        if len(set(passes)) != len(passes):
+            raise ValueError("a pass stands twice: remove one")
+        return passes
+
+    def gpu(self, label: str) -> GpuConfig:
+        """Look up a GPU by its label.
+
+        Raises
+        ------
+        ConfigError
+            If the campaign has no such GPU.
+        """
+        if label not in self.gpus:
+            raise ConfigError(f"gpus: no GPU is labelled {label!r}; the campaign has {', '.join(self.gpus)}.")
+        return self.gpus[label]

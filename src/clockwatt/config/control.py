@@ -1,0 +1,88 @@
+"""How operating points are set."""
+
+from __future__ import annotations
+
+import shlex
+import string
+from typing import Literal, Self
+
+from pydantic import Field, field_validator, model_validator
+
+from clockwatt.config.model import Model
+from clockwatt.config.points import POINT_SETTINGS
+
+
+def placeholders(template: str) -> set[str]:
+    """Names in braces in a command of the site's own.
+
+    Raises
+    ------
+    ValueError
+        If its braces are not closed.
+    """
+    return {name for _, name, _, _ in string.Formatter().parse(template) if name is not None}
+
+
+class ControlConfig(Model):
+    """How the operating point is set."""
+
+    method: Literal["nvml", "helper", "command", "slurm", "none"] = Field(
+        "nvml",
+        description="nvml sets clocks directly (root, or a machine of one's own); helper asks what an administrator "
+        "installed from `privileged/`, by sudo; command runs the site's own script; slurm uses `srun --gpu-freq` (SM "
+        "and memory clock); none sets nothing, for `default`. `clockwatt doctor` says which of them work",
+    )
+    helper: str = Field("/usr/local/sbin/clockwatt-clocks", description="of method helper: where it is installed")
+    set_command: str | None = Field(
+        None,
+        description="of method command: what sets an operating point, run without a shell. {index} is the GPU's number "
+        "as in nvidia-smi, {uuid} its UUID; {sm_clock_mhz}, {memory_clock_mhz}, {power_limit_w} what is asked for",
+        examples=["sudo /opt/site/nvidia-set-clocks.sh -d {index} -c {sm_clock_mhz}"],
+    )
+    reset_command: str | None = Field(
+        None,
+        description="of method command: what takes it back; without it, set_command must run as long as the operating "
+        "point is wanted, and is terminated to release it",
+        examples=["sudo /opt/site/nvidia-set-clocks.sh -d {index} -r"],
+    )
+    settle_timeout_s: float = Field(
+        10, gt=0, description="how long the SM clock may take to reach its target under load"
+    )
+    on_mismatch: Literal["error", "flag"] = Field(
+        "flag", description="whether a clock that is not reached ends the job or flags its rows"
+    )
+
+    @field_validator("set_command", "reset_command")
+    @classmethod
+    def _template_is_understood(cls, value: str | None) -> str | None:
+        if value is None:
+            return None
+        try:
+            names = placeholders(value)
+            words = shlex.split(value)
+        except ValueError as error:
+            raise ValueError(f"{value!r} cannot be split into words ({error})") from None
+        unknown = sorted(names - {"index", "uuid", *POINT_SETTINGS})
+        if unknown or not words:
+            raise ValueError(f"{value!r} has no command, or {{{(unknown or [''])[0]}}} that is not known")
+        return value
+
+    @model_validator(mode="after")
+    def _commands_belong_to_their_method(self) -> Self:
+        if (self.method == "command") != (self.set_command is not None):
+            raise ValueError("method: command and set_command belong together")
+        if self.reset_command is not None and self.set_command is None:
+            raise ValueError("reset_command needs set_command beside it")
+        return self
+
+    @property
+    def settable(self) -> frozenset[str]:
+        """Settings of an operating point that the method can set."""
+        match self.method:
+            case "none":
+                return frozenset()
+            case "slurm":
+                return frozenset({"sm_clock_mhz", "memory_clock_mhz"})
+            case "command":
+                return frozenset(placeholders(self.set_command or "")) & frozenset(POINT_SETTINGS)
+        return frozenset(POINT_SETTINGS)

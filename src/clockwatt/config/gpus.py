@@ -1,0 +1,105 @@
+"""GPUs of a campaign: their operating points, how these are set, and what Slurm is asked for."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import BeforeValidator, Field, PlainSerializer, field_validator, model_validator
+
+from clockwatt.config.control import ControlConfig
+from clockwatt.config.model import Model, one_or_more
+from clockwatt.config.points import DEFAULT_POINT, OperatingPoint
+from clockwatt.config.slurm import SlurmResources
+
+
+def _quantity(unit: str) -> BeforeValidator:
+    def check(value: Any) -> Any:
+        if value is None or value == DEFAULT_POINT:
+            return None
+        if isinstance(value, bool) or not isinstance(value, int) or value <= 0:
+            raise ValueError(f"{value!r} is not a number of {unit}")
+        return value
+
+    return BeforeValidator(check, json_schema_input_type=Annotated[int, Field(gt=0)] | Literal["default"])
+
+
+def _or_default(value: int | None) -> int | str:
+    return DEFAULT_POINT if value is None else value
+
+
+Megahertz = Annotated[int | None, _quantity("MHz"), PlainSerializer(_or_default, return_type=int | str)]
+Watts = Annotated[int | None, _quantity("W"), PlainSerializer(_or_default, return_type=int | str)]
+
+
+class GpuConfig(Model):
+    """One kind of GPU and the operating points to measure it at."""
+
+    device: str = Field(
+        description="the NVML name of the GPU, checked in the job, or virtual:MODEL",
+        examples=["NVIDIA A30", "virtual:a30"],
+    )
+    clocks_mhz: Annotated[list[Megahertz], one_or_more(Megahertz)] = Field(
+        [None],
+        min_length=1,
+        description="SM clocks to lock, in MHz; `default` leaves the GPU to itself",
+        examples=[[210, 900, 1440]],
+    )
+    memory_clocks_mhz: Annotated[list[Megahertz], one_or_more(Megahertz)] = Field(
+        [None], min_length=1, description="memory clocks to lock, in MHz"
+    )
+    power_limits_w: Annotated[list[Watts], one_or_more(Watts)] = Field(
+        [None], min_length=1, description="power limits, in W"
+    )
+    tf32: Annotated[list[bool], one_or_more(bool)] = Field(
+        [True],
+        min_length=1,
+        description="whether float32 matrix products and convolutions may use TensorFloat-32; both can be measured",
+    )
+    control: ControlConfig = Field(ControlConfig(), description="how the operating point is set")
+    slurm: SlurmResources = Field(SlurmResources(), description="what a job of this GPU asks Slurm for")
+
+    @field_validator("clocks_mhz", "memory_clocks_mhz", "power_limits_w", "tf32")
+    @classmethod
+    def _no_duplicates(cls, values: list[Any]) -> list[Any]:
+        if len(set(values)) != len(values):
+            raise ValueError("a value stands twice: remove one")
+        return values
+
+    @field_validator("device")
+    @classmethod
+    def _device_is_named(cls, value: str) -> str:
+        if not value.strip():
+            raise ValueError("is empty: write the GPU's name as `nvidia-smi -L` shows it, or virtual:a30")
+        return value
+
+    @model_validator(mode="after")
+    def _settable(self) -> Self:
+        method = self.control.method
+        if method == "none" and not all(point.is_default for point in self.points):
+            raise ValueError(
+                "control.method none sets nothing: leave clocks_mhz, memory_clocks_mhz and power_limits_w at default, "
+                "or choose method nvml"
+            )
+        for point in self.points:
+            beyond = sorted(point.settings.keys() - self.control.settable)
+            if beyond:
+                raise ValueError(
+                    f"control.method {method} as it is configured cannot set {beyond[0]}, but {point} asks it"
+                )
+        if self.virtual_model is not None and method not in ("nvml", "none"):
+            raise ValueError(f"control.method {method} is for real GPUs; a virtual one needs nvml or none")
+        return self
+
+    @property
+    def points(self) -> list[OperatingPoint]:
+        """The operating points, in the order in which the config names them."""
+        return [
+            OperatingPoint(*settings)
+            for settings in itertools.product(self.clocks_mhz, self.memory_clocks_mhz, self.power_limits_w)
+        ]
+
+    @property
+    def virtual_model(self) -> str | None:
+        """Model of a virtual GPU, None for a real one."""
+        return self.device.removeprefix("virtual:") if self.device.startswith("virtual:") else None

@@ -1,0 +1,60 @@
+"""How operations are measured and sensors are read."""
+
+from __future__ import annotations
+
+from typing import Literal, Self
+
+from pydantic import Field, model_validator
+
+from clockwatt.config.model import Model
+
+
+class TelemetryConfig(Model):
+    """Periods of the logger's three lanes."""
+
+    fast_period_s: float = Field(0.1, gt=0.01, le=10, description="power, energy counter, clocks, throttle reasons")
+    slow_period_s: float = Field(1.0, gt=0.05, le=60, description="PCIe, temperature, utilisation, host")
+    ring_period_s: float = Field(
+        1.0, gt=0.05, le=2, description="how often the driver's ring of power samples is drained"
+    )
+    segment_s: float = Field(
+        5.0, gt=0.5, le=60, description="a Parquet segment is closed this often; a kill loses at most this much"
+    )
+
+
+class MeasurementConfig(Model):
+    """How an operation is measured."""
+
+    precision: float = Field(
+        0.02, gt=0, lt=1, description="95 % half-width of time and power at which measuring may stop, relative"
+    )
+    warm_up_min_s: float = Field(0.3, ge=0, le=60, description="shortest warm-up by back-to-back calls")
+    warm_up_max_s: float = Field(
+        2.0, ge=0, le=600, description="the warm-up ends here even if time, power and clock still change (flagged)"
+    )
+    window_min_s: float = Field(
+        0.5, gt=0.1, le=600, description="shortest window of back-to-back calls in which power is read"
+    )
+    window_max_s: float = Field(
+        2.0, gt=0.1, le=600, description="longest such window, if the precision is not reached before"
+    )
+    idle_s: float = Field(3.0, gt=0.3, le=600, description="how long idle power is read each time")
+    check_every_s: float = Field(
+        300.0, gt=10, description="idle power and the anchor operations are measured again after so long"
+    )
+    rest_to_c: float | None = Field(
+        None, gt=0, le=120, description="before anything is measured, let the GPU cool down to this temperature"
+    )
+    rest_max_s: float = Field(600.0, gt=0, description="and go on anyway after so long, with a warning")
+    repetitions: int = Field(1, ge=1, le=100, description="times every operation is measured, in fresh shuffled orders")
+    working_set: Literal["parameters_cold", "all_cold", "hot"] = Field(
+        "parameters_cold", description="which tensors are cycled through copies that together exceed the L2 cache"
+    )
+
+    @model_validator(mode="after")
+    def _durations_are_ordered(self) -> Self:
+        if self.window_max_s < self.window_min_s:
+            raise ValueError("window_max_s is below window_min_s")
+        if self.warm_up_max_s < self.warm_up_min_s:
+            raise ValueError("warm_up_max_s is below warm_up_min_s")
+        return self

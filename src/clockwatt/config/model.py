@@ -1,0 +1,22 @@
+"""What the models of all keys have in common."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict
+
+LABEL_PATTERN = r"[A-Za-z0-9][A-Za-z0-9_.]*"
+
+
+class Model(BaseModel):
+    """Keys of one block; others are refused."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, validate_default=True)
+
+
+def one_or_more(item: Any) -> BeforeValidator:
+    """A single value stands for a list of one."""
+    return BeforeValidator(
+        lambda value: value if isinstance(value, list) else [value], json_schema_input_type=item | list[item]
+    )
