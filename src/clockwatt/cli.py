@@ -106,10 +106,14 @@ def measure(
     store_dir: StoreDir,
     output: Output,
     shard: Annotated[str, typer.Option(help="K/N: the K-th of N shards.")] = "1/1",
+    calibration: Annotated[
+        Path | None, typer.Option(help="What `clockwatt calibrate` wrote; without it errors are known less well.")
+    ] = None,
     networks: Annotated[bool, typer.Option("--networks", help="Measure whole networks instead of operations.")] = False,
     retry_failed: Annotated[bool, typer.Option("--retry-failed", help="Measure again what failed.")] = False,
 ) -> None:
     """Measure a shard of the operations, or of the networks, on a GPU at an operating point."""
+    from clockwatt.measure.calibration import read
     from clockwatt.measure.session import measure_shard
     from clockwatt.measure.tasks import Shard
 
@@ -122,6 +126,7 @@ def measure(
         catalogue_dir=catalogue_dir,
         store_dir=store_dir,
         output=output,
+        calibration=read(calibration) if calibration else None,
         retry_failed=retry_failed,
     )
 

@@ -19,7 +19,7 @@ CLOCKS_MHZ = [210, 600, 900, 1200, 1440]
 POWER_LIMITS_W = [100, 130, 165]
 SETTLING_S = 0.3
 QUICK = {
-    "measurement": {"idle_s": 0.31, "warm_up_s": 0, "window_min_s": 0.15, "window_max_s": 0.2},
+    "measurement": {"idle_s": 0.31, "warm_up_min_s": 0, "warm_up_max_s": 0, "window_min_s": 0.15, "window_max_s": 0.2},
     "telemetry": {"fast_period_s": 0.02, "slow_period_s": 0.1, "ring_period_s": 0.1},
 }
 

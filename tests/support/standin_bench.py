@@ -44,6 +44,12 @@ class StandInBench(Bench):
     def take_telemetry(self) -> list[TelemetryRow]:
         return self._logger.take()
 
+    def ask_telemetry(self) -> None:
+        self._logger.ask()
+
+    def telemetry_answer(self) -> list[TelemetryRow] | None:
+        return self._logger.answer()
+
     def flush_telemetry(self) -> None:
         self._logger.flush()
 

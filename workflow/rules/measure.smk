@@ -48,6 +48,7 @@ rule measure:
     """Measure a shard of the operations."""
     input:
         operations=rules.catalogue.output.operations,
+        calibration=rules.calibrate.output.calibration,
     output:
         measurements="results/measurements/{gpu}/{point}/{shard}.parquet",
         telemetry="results/measurements/{gpu}/{point}/telemetry-{shard}.parquet",
@@ -69,6 +70,7 @@ rule measure:
             --shard {wildcards.shard}/{params.shards} \
             --catalogue-dir results/catalogue \
             --store-dir results/store \
+            --calibration {input.calibration} \
             --output {output.measurements} \
             >{log} 2>&1
         """
@@ -78,6 +80,7 @@ rule measure_networks:
     """Measure a shard of the whole networks."""
     input:
         operations=rules.catalogue.output.operations,
+        calibration=rules.calibrate.output.calibration,
         calls=rules.catalogue.output.calls,
         networks=rules.catalogue.output.networks,
     output:
@@ -101,6 +104,7 @@ rule measure_networks:
             --shard {wildcards.shard}/{params.shards} \
             --catalogue-dir results/catalogue \
             --store-dir results/store \
+            --calibration {input.calibration} \
             --output {output.measurements} \
             --networks \
             >{log} 2>&1

@@ -96,6 +96,14 @@ class Bench(abc.ABC):
         """What the logger read since the last call."""
 
     @abc.abstractmethod
+    def ask_telemetry(self) -> None:
+        """Ask for what the logger read since the last call, without waiting."""
+
+    @abc.abstractmethod
+    def telemetry_answer(self) -> list[TelemetryRow] | None:
+        """What was asked for, or None if it has not come yet."""
+
+    @abc.abstractmethod
     def flush_telemetry(self) -> None:
         """Have all telemetry taken so far in closed segments."""
 

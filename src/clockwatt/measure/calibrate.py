@@ -1,7 +1,8 @@
 """Calibration of a GPU at an operating point: what later stages need to know of its sensors and of its host.
 
-Sensor periods, idle power, host costs, time against the number of iterations (the thesis's proportionality study) and
-the transient of power after a load begins. Nothing else measures these.
+Sensor periods and averaging windows, idle power, host costs, time against the number of iterations (the thesis's
+proportionality study), the transient of power after a load begins, power across idle and load, and how much one
+measurement differs from the next. Nothing else measures these.
 """
 
 from __future__ import annotations
@@ -18,26 +19,35 @@ from clockwatt import files, records
 from clockwatt.config import CampaignConfig, OperatingPoint
 from clockwatt.control.points import operating_point
 from clockwatt.gpu.select import open_gpu
-from clockwatt.gpu.sensors import update_periods_s
+from clockwatt.gpu.sensors import sensor_traits
 from clockwatt.measure import anchors
 from clockwatt.measure.bench import Bench, Subject, Workload, under_load
+from clockwatt.measure.calibration import (
+    DEVICE_BOUND,
+    HOST_BOUND,
+    IDLE_POWER,
+    POWER_REPEATABILITY,
+    POWER_TRANSIENT,
+    SENSOR_PERIOD,
+    SENSOR_WINDOW,
+    TIME_AGAINST_ITERATIONS,
+    TIME_REPEATABILITY,
+    Calibration,
+)
+from clockwatt.measure.conditions import Surroundings, is_host_bound
 from clockwatt.measure.open import open_bench
-from clockwatt.measure.procedure import measure_idle
+from clockwatt.measure.procedure import measure, measure_idle
+from clockwatt.measure.repeatability import between_measurements
 from clockwatt.measure.statistics import Estimate, median_estimate
 from clockwatt.progress import progress
-from clockwatt.records import ANCHOR, CALIBRATION_SCHEMA, INFERENCE, CalibrationRow
+from clockwatt.records import ANCHOR, CALIBRATION_SCHEMA, INFERENCE, OK, CalibrationRow, MeasurementRow
 
-_POLL_S = 2.0
 _ITERATIONS = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000)
 _CURVE_REPEATS = 5
 _TRANSIENT_RUNS = 5
+_REPEATABILITY_RUNS = 4
 _REST_S = 1.0
 _LOAD_S = 1.5
-
-IDLE_POWER = "power_idle_w"
-SENSOR_PERIOD = "sensor_period_s"
-TIME_AGAINST_ITERATIONS = "time_per_call_s"
-POWER_TRANSIENT = "power_transient_w"
 
 
 def calibrate(config: CampaignConfig, *, label: str, point: OperatingPoint, catalogue_dir: Path, output: Path) -> None:
@@ -67,14 +77,17 @@ class _Calibration:
         self._label, self._point = label, str(point)
         self._tf32 = config.gpu(label).tf32[0]
         self._rows: list[CalibrationRow] = []
+        self._calibration = Calibration()
+        self._around = Surroundings()
 
     def run(self) -> list[CalibrationRow]:
         steps: list[tuple[str, Callable[[], None]]] = [
+            ("sensors", self._sensors),
             ("idle power", self._idle),
-            ("sensor periods", self._sensor_periods),
             ("host costs", self._host_costs),
             ("time against iterations", self._iterations),
             ("transient", self._transient),
+            ("repeatability", self._repeatability),
         ]
         with progress(f"calibrating {self._label} {self._point}", len(steps)) as advance:
             for name, step in steps:
@@ -82,14 +95,22 @@ class _Calibration:
                 advance(name)
         return self._rows
 
-    def _idle(self) -> None:
-        self._put(IDLE_POWER, measure_idle(self._bench, self._config.measurement.idle_s).power)
+    def _sensors(self) -> None:
+        with self._heaviest() as workload:
+            traits = sensor_traits(
+                self._bench.gpu,
+                now_ns=self._bench.now_ns, now_us=self._bench.now_us,
+                rest=self._bench.idle, load=lambda: under_load(self._bench, workload), seed=self._config.seed,
+            )  # fmt: skip
+        for sensor, found in traits.items():
+            for quantity, value in ((SENSOR_PERIOD, found.period_s), (SENSOR_WINDOW, found.window_s)):
+                self._put(quantity, None if value is None else Estimate(value, 0.0, 1), subject=sensor)
+        self._calibration = Calibration(traits)
 
-    def _sensor_periods(self) -> None:
-        with self._heaviest() as workload, under_load(self._bench, workload) as wait:
-            periods = update_periods_s(self._bench.gpu, now_ns=self._bench.now_ns, wait=wait, duration_s=_POLL_S)
-        for sensor, period_s in periods.items():
-            self._put(SENSOR_PERIOD, None if period_s is None else Estimate(period_s, 0.0, 1), subject=sensor)
+    def _idle(self) -> None:
+        idle = measure_idle(self._bench, self._config.measurement.idle_s, self._calibration)
+        self._around = Surroundings(idle, self._calibration)
+        self._put(IDLE_POWER, idle)
 
     def _host_costs(self) -> None:
         for (quantity, subject), estimate in self._bench.host_costs().items():
@@ -119,6 +140,22 @@ class _Calibration:
                         self._put(
                             POWER_TRANSIENT, Estimate(power, 0.0, 1), subject=f"run{run + 1}-{reading.lane}", x=since_s
                         )
+
+    def _repeatability(self) -> None:
+        """Measure every anchor several times, in turns, each time built anew."""
+        measured: list[MeasurementRow] = []
+        for repetition in range(_REPEATABILITY_RUNS):
+            for anchor in anchors.anchors():
+                row = MeasurementRow(
+                    kind=ANCHOR, subject_id=anchor.operation_id, pass_=INFERENCE, gpu=self._label, point=self._point,
+                    tf32=self._tf32, dtype=anchor.dtype, repetition=repetition,
+                )  # fmt: skip
+                measure(self._bench, self._subject(anchor.operation_id), row, self._config.measurement, self._around)
+                measured.append(row)
+        for quantity, column in ((TIME_REPEATABILITY, "time_eager"), (POWER_REPEATABILITY, "power")):
+            for bound in (HOST_BOUND, DEVICE_BOUND):
+                rows = [row for row in measured if row.status == OK and is_host_bound(row) == (bound == HOST_BOUND)]
+                self._put(quantity, between_measurements(rows, column), subject=bound)
 
     @contextlib.contextmanager
     def _heaviest(self) -> Iterator[Workload]:

@@ -6,24 +6,45 @@ that they agree proves precision, not accuracy.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 
 import numpy as np
 from numpy.typing import NDArray
 
+from clockwatt.gpu.sensors import AVERAGE, COUNTER, INSTANT, RING, SensorTraits
 from clockwatt.measure.statistics import NORMAL_95, Estimate, mean_estimate
 from clockwatt.records import TelemetryRow
 
 DISAGREEMENT = 0.03
 """Relative difference between two estimates that is flagged, where their errors cannot explain it."""
 
-_AVERAGING_WINDOW_NS = 1_000_000_000
-"""The driver's moving average spans 1 s on Ampere and newer (not GA100), less on older ones."""
+_UNKNOWN = SensorTraits(None, None)
+_LONGEST_WINDOW_S = 1.0
+"""What the driver's moving average spans at most, on Ampere and newer; assumed where it was not calibrated."""
+_COUNTER_PERIOD_ERROR = 0.001
+"""Relative standard error of a calibrated update period."""
+_OVERLAPPING_ERROR = 0.005
+"""Least relative error of the moving average, whose readings overlap and so hide their spread."""
 
 Floats = NDArray[np.float64]
 Nanoseconds = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Window:
+    """A stretch of steady load; monotonic ns."""
+
+    steady_ns: int
+    """Since when nothing changed: averages may reach back to here."""
+    start_ns: int
+    end_ns: int
+
+    @property
+    def seconds(self) -> float:
+        """From start to end."""
+        return (self.end_ns - self.start_ns) / 1e9
 
 
 @dataclass(frozen=True)
@@ -73,44 +94,65 @@ def power_readings(rows: Sequence[TelemetryRow]) -> PowerReadings:
     )
 
 
-def counter_power(readings: PowerReadings, start_ns: int, end_ns: int) -> Estimate | None:
+Sensors = Mapping[str, SensorTraits]
+"""Update periods and averaging windows by sensor, from the calibration; what is missing is not known."""
+
+
+def counter_power(readings: PowerReadings, window: Window, sensors: Sensors) -> Estimate | None:
     """Energy counter between its own ticks.
 
-    A tick is seen somewhere between two readings; its time is taken in the middle, with the standard deviation of a
-    uniform distribution, at both ends.
+    A reading that shows a new value comes after a tick, by less than the time since the reading before and by less than
+    the counter's period. Where that is known, the ticks lie a whole number of periods apart, of which two can be meant:
+    the nearest is taken, its error that of having taken the wrong one. Otherwise the errors are those of uniform
+    distributions. None if the counter went backwards, or ticked less than twice.
     """
-    counter = readings.counter.within(start_ns, end_ns)
+    counter = readings.counter.within(window.start_ns, window.end_ns)
+    if counter_wrapped(readings, window):
+        return None
     ticks = np.flatnonzero(np.diff(counter.value) > 0) + 1
     if ticks.size < 2:
         return None
-    seen = (counter.time_ns[ticks] + counter.time_ns[ticks - 1]) / 2e9
-    uncertain = (counter.time_ns[ticks] - counter.time_ns[ticks - 1]) / 1e9 / np.sqrt(12)
-    elapsed_s = float(seen[-1] - seen[0])
+    ends = ticks[[0, -1]]
+    period_s = sensors.get(COUNTER, _UNKNOWN).period_s
+    late_s = np.minimum((counter.time_ns[ends] - counter.time_ns[ends - 1]) / 1e9, period_s or np.inf)
+    first_s, last_s = counter.time_ns[ends] / 1e9 - late_s / 2
+    elapsed_s, error_s = float(last_s - first_s), float(np.hypot(*late_s)) / np.sqrt(12)
+    if period_s and elapsed_s > period_s / 2:
+        off_s = abs(elapsed_s - round(elapsed_s / period_s) * period_s)
+        elapsed_s = round(elapsed_s / period_s) * period_s
+        # one tick more or less was possible, the likelier the farther off
+        error_s = min(error_s, float(np.hypot(np.sqrt(off_s * period_s), _COUNTER_PERIOD_ERROR * elapsed_s)))
     power_w = float(counter.value[ticks[-1]] - counter.value[ticks[0]]) / elapsed_s
-    return Estimate(power_w, power_w * float(np.hypot(uncertain[0], uncertain[-1])) / elapsed_s, int(ticks.size))
+    return Estimate(power_w, power_w * error_s / elapsed_s, int(ticks.size))
 
 
-def instant_power(readings: PowerReadings, start_ns: int, end_ns: int) -> Estimate | None:
+def counter_wrapped(readings: PowerReadings, window: Window) -> bool:
+    """Whether the energy counter went backwards: it wrapped, or the driver was loaded anew."""
+    return bool((np.diff(readings.counter.within(window.steady_ns, window.end_ns).value) < 0).any())
+
+
+def instant_power(readings: PowerReadings, window: Window, sensors: Sensors) -> Estimate | None:
     """Mean of the instantaneous power's updates."""
-    return mean_estimate(readings.instant.within(start_ns, end_ns).updates().value)
+    return mean_estimate(_filled(readings.instant, window, sensors.get(INSTANT, _UNKNOWN), 0.0).updates().value)
 
 
-def average_power(readings: PowerReadings, start_ns: int, end_ns: int) -> Estimate | None:
-    """The driver's moving average, once its averaging window lies inside the load.
+def average_power(readings: PowerReadings, window: Window, sensors: Sensors) -> Estimate | None:
+    """The driver's moving average, once its averaging window lies inside the steady load.
 
     The readings overlap almost wholly, so the error is that of the newest alone: the spread of the single sensor
     updates behind it is not visible, and half the range of the readings, at least 0.5 %, stands for it.
     """
-    average = readings.average.within(start_ns + _AVERAGING_WINDOW_NS, end_ns).updates().value
+    traits = sensors.get(AVERAGE, _UNKNOWN)
+    average = _filled(readings.average, window, traits, _LONGEST_WINDOW_S).updates().value
     if average.size == 0:
         return None
     value = float(average[-1])
-    return Estimate(value, max(float(np.ptp(average)) / 2, 0.005 * abs(value)), int(average.size))
+    return Estimate(value, max(float(np.ptp(average)) / 2, _OVERLAPPING_ERROR * abs(value)), int(average.size))
 
 
-def trapezoid_power(readings: PowerReadings, start_ns: int, end_ns: int) -> Estimate | None:
+def trapezoid_power(readings: PowerReadings, window: Window, sensors: Sensors) -> Estimate | None:
     """Trapezoid rule over the instantaneous power's updates, divided by the time between the first and the last."""
-    updates = readings.instant.within(start_ns, end_ns).updates()
+    updates = _filled(readings.instant, window, sensors.get(INSTANT, _UNKNOWN), 0.0).updates()
     spread = mean_estimate(updates.value)
     if spread is None:
         return None
@@ -118,21 +160,40 @@ def trapezoid_power(readings: PowerReadings, start_ns: int, end_ns: int) -> Esti
     return Estimate(float(np.trapezoid(updates.value, seconds) / seconds[-1]), spread.standard_error, spread.samples)
 
 
-def samples_power(readings: PowerReadings, start_ns: int, end_ns: int) -> Estimate | None:
+def samples_power(readings: PowerReadings, window: Window, sensors: Sensors) -> Estimate | None:
     """Mean of the driver's ring of power samples."""
-    return mean_estimate(readings.samples.within(start_ns, end_ns).value)
+    return mean_estimate(_filled(readings.samples, window, sensors.get(RING, _UNKNOWN), 0.0).value)
 
 
-def thesis_power(readings: PowerReadings, start_ns: int, end_ns: int) -> Estimate | None:
+def thesis_power(readings: PowerReadings, window: Window) -> Estimate | None:
     """Mean of the driver's power readings within three standard deviations of their mean (C. Nicolai's procedure)."""
-    power = readings.average.within(start_ns, end_ns).value
+    power = readings.average.within(window.start_ns, window.end_ns).value
     if power.size < 2:
         return None
     kept = power[np.abs(power - power.mean()) <= 3 * power.std()]
     return mean_estimate(kept)
 
 
-ESTIMATORS: dict[str, Callable[[PowerReadings, int, int], Estimate | None]] = {
+def quickest(readings: PowerReadings, sensors: Sensors) -> tuple[Series, SensorTraits]:
+    """The sensor that shows a change of power first, among those that were read; its updates and traits."""
+    candidates = [
+        (readings.samples, sensors.get(RING, _UNKNOWN)),
+        (readings.instant.updates(), sensors.get(INSTANT, _UNKNOWN)),
+        (readings.average.updates(), sensors.get(AVERAGE, SensorTraits(None, _LONGEST_WINDOW_S))),
+    ]
+    there = [(series, traits) for series, traits in candidates if series.value.size]
+    if not there:
+        return candidates[0]
+    return min(there, key=lambda pair: (pair[1].window_s or 0.0) + (pair[1].period_s or 0.0))
+
+
+def _filled(series: Series, window: Window, traits: SensorTraits, window_s: float) -> Series:
+    """Readings in the window whose averaging window (`window_s` if unknown) lies in the steady load."""
+    reach_s = window_s if traits.window_s is None else traits.window_s
+    return series.within(max(window.start_ns, window.steady_ns + round(reach_s * 1e9)), window.end_ns)
+
+
+ESTIMATORS: dict[str, Callable[[PowerReadings, Window, Sensors], Estimate | None]] = {
     "counter": counter_power,
     "instant": instant_power,
     "average": average_power,
@@ -142,15 +203,31 @@ ESTIMATORS: dict[str, Callable[[PowerReadings, int, int], Estimate | None]] = {
 """Estimators that may be chosen, by name; the thesis's is recorded for comparison only."""
 
 
-def estimate_all(readings: PowerReadings, start_ns: int, end_ns: int) -> dict[str, Estimate]:
+def estimate_all(readings: PowerReadings, window: Window, sensors: Sensors) -> dict[str, Estimate]:
     """Every estimate that the readings in a window allow, by estimator."""
-    estimates = {name: estimator(readings, start_ns, end_ns) for name, estimator in ESTIMATORS.items()}
+    estimates = {name: estimator(readings, window, sensors) for name, estimator in ESTIMATORS.items()}
     return {name: estimate for name, estimate in estimates.items() if estimate is not None}
 
 
 def choose(estimates: dict[str, Estimate]) -> tuple[str, Estimate] | None:
     """The estimate with the smallest standard error by its own account, ties going to the first; None without any."""
     return min(estimates.items(), key=lambda item: item[1].standard_error, default=None)
+
+
+def between_estimators(estimates: dict[str, Estimate]) -> float:
+    """Standard deviation that the estimators show beyond their own errors, in W; 0 where one alone is known.
+
+    The between-study standard deviation of a random-effects model, by the method of moments (DerSimonian & Laird,
+    Controlled Clinical Trials 7, 1986). The trapezoid is left out: it weighs the readings of `instant` anew.
+    """
+    several = [estimate for name, estimate in estimates.items() if name != "trapezoid" and estimate.standard_error > 0]
+    if len(several) < 2:
+        return 0.0
+    values = np.array([estimate.value for estimate in several])
+    weights = np.array([estimate.standard_error for estimate in several]) ** -2.0
+    mean = float(weights @ values / weights.sum())
+    excess = float(weights @ (values - mean) ** 2) - (len(several) - 1)
+    return float(np.sqrt(max(0.0, excess) / (weights.sum() - (weights**2).sum() / weights.sum())))
 
 
 def disagree(estimates: dict[str, Estimate]) -> bool:

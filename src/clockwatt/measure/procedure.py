@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-
-import numpy as np
-
 from clockwatt.config import MeasurementConfig
-from clockwatt.gpu.interface import throttle_reason_names
 from clockwatt.measure import energy
 from clockwatt.measure.bench import Bench, OutOfMemoryError, QueuedBlock, Subject, SubjectFailedError, Workload
+from clockwatt.measure.calibration import TIME_REPEATABILITY, Calibration
+from clockwatt.measure.conditions import Surroundings, is_host_bound, put_conditions, put_power
+from clockwatt.measure.load import run_under_load
 from clockwatt.measure.statistics import Estimate, mean_estimate, median_estimate
-from clockwatt.measure.stopping import PrecisionRule
-from clockwatt.records import FAILED, OUT_OF_MEMORY, MeasurementRow, TelemetryRow
+from clockwatt.records import FAILED, OUT_OF_MEMORY, MeasurementRow
 
 _QUEUED_MAX_CALLS = 64
 """Most calls in a queued block; halved until all fit into the launch queue before the first one runs."""
@@ -21,35 +17,28 @@ _QUEUED_BLOCK_S = 0.01
 _QUEUED_BUDGET_S = 0.2
 _FORWARD_BUDGET_S = 0.08
 _QUEUED_MIN_BLOCKS, _QUEUED_MAX_BLOCKS = 5, 40
-_EAGER_BLOCK_S = 0.02
 _HOST_BLOCK_CALLS = 100
 _HOST_BLOCKS = 20
 _ERROR_LENGTH = 500
-_BUILD_S, _HOST_ONLY_S = 0.15, 0.1
+_BUILD_S, _HOST_ONLY_S, _JUDGING_S = 0.15, 0.1, 0.2
 """Typical, for planning only."""
 
-CLOCK_TOLERANCE = 0.02
-"""Relative deviation of the median SM clock under load from the one asked for that is flagged."""
 
-
-@dataclass(frozen=True)
-class IdlePower:
-    """Power of the GPU with the context alive and the clock locked, before the load."""
-
-    power: Estimate | None
-
-
-def measure_idle(bench: Bench, seconds: float) -> IdlePower:
-    """Let the GPU idle and read its power in the second half, once the load before has left the sensor's window."""
+def measure_idle(bench: Bench, seconds: float, calibration: Calibration) -> Estimate | None:
+    """Let the GPU idle and read its power in W in the second half, once the load before has left the sensors."""
     bench.idle(seconds / 2)
     bench.take_telemetry()
     start_ns = bench.now_ns()
     bench.idle(seconds / 2)
-    chosen = energy.choose(energy.estimate_all(energy.power_readings(bench.take_telemetry()), start_ns, bench.now_ns()))
-    return IdlePower(chosen[1] if chosen else None)
+    readings = energy.power_readings(bench.take_telemetry())
+    window = energy.Window(start_ns, start_ns, bench.now_ns())
+    chosen = energy.choose(energy.estimate_all(readings, window, calibration.sensors))
+    return chosen[1] if chosen else None
 
 
-def measure(bench: Bench, subject: Subject, row: MeasurementRow, config: MeasurementConfig, idle: IdlePower) -> None:
+def measure(
+    bench: Bench, subject: Subject, row: MeasurementRow, config: MeasurementConfig, around: Surroundings
+) -> None:
     """Measure `subject` and fill in `row`; what does not fit or fails ends as a row that says so.
 
     Raises
@@ -65,7 +54,7 @@ def measure(bench: Bench, subject: Subject, row: MeasurementRow, config: Measure
             row.working_set = workload.working_set
             row.working_set_bytes = workload.working_set_bytes
             if subject.device_work:
-                _measure_device_work(bench, workload, row, config, idle)
+                _measure_device_work(bench, workload, row, config, around)
             else:
                 _measure_host_only(bench, workload, row)
             row.memory_peak_bytes = bench.memory_peak_bytes()
@@ -87,7 +76,7 @@ def _measure_host_only(bench: Bench, workload: Workload, row: MeasurementRow) ->
 
 
 def _measure_device_work(
-    bench: Bench, workload: Workload, row: MeasurementRow, config: MeasurementConfig, idle: IdlePower
+    bench: Bench, workload: Workload, row: MeasurementRow, config: MeasurementConfig, around: Surroundings
 ) -> None:
     queued = _queued_blocks(bench, workload)
     if queued:
@@ -100,12 +89,16 @@ def _measure_device_work(
         host, device = (median_estimate([getattr(part, name) for part in parts]) for name in ("host_s", "device_s"))
         row.time_host_forward_s = host.value if host else None
         row.time_device_forward_s = device.value if device else None
-    bench.take_telemetry()
-    start_ns, end_ns = _run_eagerly(bench, workload, row, config)
-    telemetry = bench.take_telemetry()
-    row.window_s = (end_ns - start_ns) / 1e9
-    _put_power(row, energy.power_readings(telemetry), start_ns, end_ns, idle)
-    _put_conditions(row, telemetry, start_ns, end_ns)
+    call_s = max(row.time_host_s, row.time_device_s) if row.time_host_s and row.time_device_s else None
+    run = run_under_load(bench, workload, config, around.calibration.sensors, call_s)
+    row.warm_up_s = (run.window.start_ns - run.begun_ns) / 1e9
+    row.window_s, row.stopped_by = run.window.seconds, run.stopped_by
+    row.blocks, row.iterations = len(run.block_times_s), len(run.block_times_s) * run.calls
+    between = around.calibration.error_between(TIME_REPEATABILITY, host_bound=is_host_bound(row))
+    eager = mean_estimate(run.block_times_s)
+    _put_time(row, "eager", eager.with_error(between * eager.value) if eager else None)
+    put_power(row, run, around)
+    put_conditions(row, run, around)
 
 
 def _queued_blocks(bench: Bench, workload: Workload, *, forward: bool = False) -> list[QueuedBlock]:
@@ -131,107 +124,13 @@ def _queued_blocks(bench: Bench, workload: Workload, *, forward: bool = False) -
     return blocks
 
 
-def _run_eagerly(bench: Bench, workload: Workload, row: MeasurementRow, config: MeasurementConfig) -> tuple[int, int]:
-    """Back-to-back calls: warm up, then time blocks until the rule says stop. Gives the window's ends in ns."""
-    calls = _calls_per_block(bench, workload)
-    rule = PrecisionRule(config.precision, config.window_min_s, config.window_max_s)
-    begun_ns = bench.now_ns()
-    blocks = bench.eager_blocks(workload, calls)
-    for _ in blocks:
-        if (bench.now_ns() - begun_ns) / 1e9 >= config.warm_up_s:
-            break
-    start_ns = bench.now_ns()
-    row.warm_up_s = (start_ns - begun_ns) / 1e9
-    times: list[float] = []
-    for duration_s in blocks:
-        times.append(duration_s / calls)
-        end_ns = bench.now_ns()
-        row.stopped_by = rule.reason((end_ns - start_ns) / 1e9, times)
-        if row.stopped_by and len(times) >= 2:
-            break
-    blocks.close()
-    _put_time(row, "eager", mean_estimate(times))
-    row.blocks, row.iterations = len(times), len(times) * calls
-    return start_ns, end_ns
-
-
-def _calls_per_block(bench: Bench, workload: Workload) -> int:
-    """As many calls as take about 20 ms, from a trial that grows until it can be timed."""
-    calls = 1
-    while True:
-        blocks = bench.eager_blocks(workload, calls)
-        duration_s = min(next(blocks), next(blocks))
-        blocks.close()
-        if duration_s >= _EAGER_BLOCK_S / 4:
-            return max(1, round(calls * _EAGER_BLOCK_S / duration_s))
-        calls *= 8
-
-
 def _put_time(row: MeasurementRow, which: str, estimate: Estimate | None) -> None:
     setattr(row, f"time_{which}_s", estimate.value if estimate else None)
     setattr(row, f"time_{which}_standard_error_s", estimate.standard_error if estimate else None)
-
-
-def _put_power(
-    row: MeasurementRow, readings: energy.PowerReadings, start_ns: int, end_ns: int, idle: IdlePower
-) -> None:
-    estimates = energy.estimate_all(readings, start_ns, end_ns)
-    for name, estimate in estimates.items():
-        setattr(row, f"power_{name}_w", estimate.value)
-        setattr(row, f"power_{name}_standard_error_w", estimate.standard_error)
-    thesis = energy.thesis_power(readings, start_ns, end_ns)
-    row.power_thesis_w = thesis.value if thesis else None
-    if energy.disagree(estimates):
-        row.flags.append("sensors_disagree")
-    if idle.power is not None:
-        row.power_idle_w, row.power_idle_standard_error_w = idle.power.value, idle.power.standard_error
-    chosen = energy.choose(estimates)
-    if chosen is None:
-        row.flags.append("no_power")
-        return
-    row.power_estimator, power = chosen
-    row.power_w, row.power_standard_error_w = power.value, power.standard_error
-    time_s, time_error_s = row.time_eager_s, row.time_eager_standard_error_s
-    if time_s is None or time_error_s is None:
-        return
-    row.energy_j = power.value * time_s
-    row.energy_standard_error_j = float(np.hypot(power.standard_error * time_s, power.value * time_error_s))
-    if idle.power is not None:
-        dynamic_w = power.value - idle.power.value
-        dynamic_error_w = float(np.hypot(power.standard_error, idle.power.standard_error))
-        row.energy_dynamic_j = dynamic_w * time_s
-        row.energy_dynamic_standard_error_j = float(np.hypot(dynamic_error_w * time_s, dynamic_w * time_error_s))
-
-
-def _put_conditions(row: MeasurementRow, telemetry: Sequence[TelemetryRow], start_ns: int, end_ns: int) -> None:
-    """What the GPU really did during the window; flags where it differs from what was asked."""
-    inside = [reading for reading in telemetry if start_ns <= reading.monotonic_ns <= end_ns]
-    clocks = [reading.sm_clock_mhz for reading in inside if reading.sm_clock_mhz is not None]
-    if clocks:
-        row.sm_clock_median_mhz = float(np.median(clocks))
-        row.sm_clock_min_mhz, row.sm_clock_max_mhz = float(min(clocks)), float(max(clocks))
-    memory_clocks = [reading.memory_clock_mhz for reading in inside if reading.memory_clock_mhz is not None]
-    row.memory_clock_median_mhz = float(np.median(memory_clocks)) if memory_clocks else None
-    if _off(row.sm_clock_median_mhz, row.requested_sm_clock_mhz):
-        row.flags.append("clock_off_target")
-    if _off(row.memory_clock_median_mhz, row.requested_memory_clock_mhz):
-        row.flags.append("memory_clock_off_target")
-    row.throttle_reasons = throttle_reason_names(
-        int(np.bitwise_or.reduce([reading.throttle_reasons or 0 for reading in inside], initial=0))
-    )
-    temperatures = [reading.temperature_c for reading in telemetry if reading.temperature_c is not None]
-    if temperatures:
-        row.temperature_start_c, row.temperature_end_c = temperatures[0], temperatures[-1]
-    limits = [reading.power_limit_w for reading in telemetry if reading.power_limit_w is not None]
-    row.power_limit_w = limits[-1] if limits else None
-
-
-def _off(seen_mhz: float | None, asked_mhz: int | None) -> bool:
-    return seen_mhz is not None and asked_mhz is not None and abs(seen_mhz - asked_mhz) > CLOCK_TOLERANCE * asked_mhz
 
 
 def expected_duration_s(config: MeasurementConfig, *, device_work: bool) -> float:
     """About how long one measurement takes, all in, for planning."""
     if not device_work:
         return _HOST_ONLY_S
-    return _BUILD_S + _QUEUED_BUDGET_S + config.warm_up_s + (config.window_min_s + config.window_max_s) / 2
+    return _BUILD_S + _QUEUED_BUDGET_S + config.warm_up_min_s + _JUDGING_S + config.window_min_s

@@ -19,8 +19,11 @@ from clockwatt.control.verify import verify
 from clockwatt.gpu.select import open_gpu
 from clockwatt.measure import anchors, tasks
 from clockwatt.measure.bench import Bench, BenchLostError, Subject, under_load
+from clockwatt.measure.calibration import Calibration
+from clockwatt.measure.conditions import Surroundings
 from clockwatt.measure.open import open_bench
-from clockwatt.measure.procedure import IdlePower, measure, measure_idle
+from clockwatt.measure.procedure import measure, measure_idle
+from clockwatt.measure.rest import rest
 from clockwatt.measure.store import Store
 from clockwatt.measure.tasks import Shard
 from clockwatt.progress import progress, say
@@ -41,6 +44,7 @@ class Session:
     shard: Shard
     catalogue_dir: Path
     store: Store
+    calibration: Calibration
 
     @property
     def gpu_config(self) -> GpuConfig:
@@ -57,11 +61,14 @@ def measure_shard(
     catalogue_dir: Path,
     store_dir: Path,
     output: Path,
+    calibration: Calibration | None = None,
     retry_failed: bool = False,
 ) -> None:
     """Measure what a shard lacks and assemble its file, with its telemetry beside it.
 
-    What is in the store is not measured again; a shard that is finished touches no GPU.
+    What is in the store is not measured again; a shard that is finished touches no GPU. Without a calibration the
+    periods and averaging windows of the sensors are not known: the energy counter and the moving average say less, and
+    errors leave out what one measurement differs from the next.
 
     Raises
     ------
@@ -74,7 +81,8 @@ def measure_shard(
     BenchLostError
         If the GPU cannot be used any more; what was finished is in the store.
     """
-    session = Session(config, label, point, shard, catalogue_dir, Store(store_dir, config, label, point))
+    store = Store(store_dir, config, label, point)
+    session = Session(config, label, point, shard, catalogue_dir, store, calibration or Calibration())
     wanted = tasks.subjects(config, session.gpu_config, shard, catalogue_dir)
     finished = session.store.finished()
     pending = [
@@ -103,20 +111,23 @@ def _measure_pending(session: Session, pending: list[Subject]) -> None:
             session.config, gpu, session_id, session.store.telemetry_folder, session.catalogue_dir, operation_ids
         ) as bench,
         _segments(session, virtual=gpu.identity.virtual) as writer,
-        progress(f"{session.label} {session.point} {session.shard}", len(pending)) as advance,
     ):
         for warning in applied.warnings:
             say(warning)
         if not session.point.is_default:
             verify_point(bench, session.point, session.gpu_config, max(anchors.anchors(), key=lambda row: row.flops))
-        run = _Run(session, bench, writer, _base_row(session, bench, session_id))
-        run.measure_idle()
-        run.measure_anchors(anchor_ids)
-        run.measure_idle()
-        for subject in pending:
-            run.measure(subject)
-            advance(f"{subject.subject_id} {subject.pass_}")
-        run.measure_anchors(anchor_ids)
+        settings = session.config.measurement
+        if settings.rest_to_c is not None:
+            rest(bench, settings.rest_to_c, settings.rest_max_s)
+        run = _Run(session, bench, writer, _base_row(session, bench, session_id), anchor_ids)
+        run.check()
+        with progress(f"{session.label} {session.point} {session.shard}", len(pending)) as advance:
+            for subject in pending:
+                if run.check_is_due:
+                    run.check()
+                run.measure(subject)
+                advance(f"{subject.subject_id} {subject.pass_}")
+        run.measure_anchors()
 
 
 def verify_point(bench: Bench, point: OperatingPoint, gpu_config: GpuConfig, load: OperationRow) -> None:
@@ -148,18 +159,35 @@ def anchor_subject(operation_id: str, tf32: bool) -> Subject:
 class _Run:
     """The subjects of one session, one after another."""
 
-    def __init__(self, session: Session, bench: Bench, writer: SegmentWriter, base: MeasurementRow) -> None:
+    def __init__(
+        self, session: Session, bench: Bench, writer: SegmentWriter, base: MeasurementRow, anchor_ids: list[str]
+    ) -> None:
         self._config = session.config.measurement
         self._tf32 = session.gpu_config.tf32[0]
         self._bench, self._writer, self._base = bench, writer, base
-        self._idle = IdlePower(None)
+        self._anchor_ids = anchor_ids
+        self._around = Surroundings(calibration=session.calibration)
+        self._checked_ns = bench.now_ns()
         self._position = 0
 
-    def measure_idle(self) -> None:
-        self._idle = measure_idle(self._bench, self._config.idle_s)
+    @property
+    def check_is_due(self) -> bool:
+        return (self._bench.now_ns() - self._checked_ns) / 1e9 >= self._config.check_every_s
 
-    def measure_anchors(self, anchor_ids: list[str]) -> None:
-        for anchor_id in anchor_ids:
+    def check(self) -> None:
+        """Measure the anchors, which tell of drift, and idle power, on a card that is as warm as it will be."""
+        if self._around.idle is None:
+            self._measure_idle()
+        self.measure_anchors()
+        self._measure_idle()
+        self._checked_ns = self._bench.now_ns()
+
+    def _measure_idle(self) -> None:
+        idle = measure_idle(self._bench, self._config.idle_s, self._around.calibration)
+        self._around = replace(self._around, idle=idle)
+
+    def measure_anchors(self) -> None:
+        for anchor_id in self._anchor_ids:
             self.measure(anchor_subject(anchor_id, self._tf32))
 
     def measure(self, subject: Subject) -> None:
@@ -171,7 +199,7 @@ class _Run:
         )  # fmt: skip
         self._position += 1
         try:
-            measure(self._bench, subject, row, self._config, self._idle)
+            measure(self._bench, subject, row, self._config, self._around)
         except BenchLostError as error:
             row.status, row.error = FAILED, str(error)
             raise

@@ -1,26 +1,32 @@
-"""When enough has been measured."""
+"""When a load is steady, and when enough of it has been measured."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from clockwatt.measure.statistics import mean_estimate
+import numpy as np
+
+from clockwatt.measure.statistics import Estimate, halves_agree, mean_estimate
 
 PRECISION = "precision"
 MAX_DURATION = "max_duration"
 
+STEADY_WITHIN = 0.01
+"""Relative change from one half of a stretch to the next up to which it counts as steady."""
+
 
 @dataclass(frozen=True)
 class PrecisionRule:
-    """Stop once the mean of block times is precise enough, between a minimum and a maximum duration.
+    """Stop once time and power are both precise enough, between a minimum and a maximum duration.
 
-    Blocks, not single calls, are the samples, so that autocorrelation between calls does not flatter the error.
+    Blocks, not single calls, are the samples of the time, so that autocorrelation between calls does not flatter the
+    error.
 
     Parameters
     ----------
     precision
-        Relative 95 % half-width of the mean at which to stop.
+        Relative 95 % half-width at which to stop.
     min_s, max_s
         Durations in seconds before which measuring never stops and after which it always does.
     """
@@ -29,11 +35,49 @@ class PrecisionRule:
     min_s: float
     max_s: float
 
-    def reason(self, elapsed_s: float, block_times_s: Sequence[float]) -> str | None:
-        """Why to stop now (`precision` or `max_duration`), or None to go on."""
+    def time_is_precise(self, elapsed_s: float, block_times_s: Sequence[float]) -> bool:
+        """Whether the time alone is a reason to stop: only then is it worth asking for the power."""
+        return elapsed_s >= self.min_s and self._precise(mean_estimate(block_times_s))
+
+    def reason(self, elapsed_s: float, block_times_s: Sequence[float], power: Estimate | None) -> str | None:
+        """Why to stop now (`precision` or `max_duration`), or None to go on.
+
+        Parameters
+        ----------
+        elapsed_s
+            Since the window began.
+        block_times_s
+            Seconds per call of each block; shape (blocks,).
+        power
+            Over the window, as far as it is known.
+        """
         if elapsed_s >= self.max_s:
             return MAX_DURATION
-        if elapsed_s < self.min_s:
-            return None
-        estimate = mean_estimate(block_times_s)
-        return PRECISION if estimate is not None and estimate.relative_half_width <= self.precision else None
+        return PRECISION if self.time_is_precise(elapsed_s, block_times_s) and self._precise(power) else None
+
+    def _precise(self, estimate: Estimate | None) -> bool:
+        return estimate is not None and estimate.relative_half_width <= self.precision
+
+
+@dataclass(frozen=True)
+class SteadyRule:
+    """The warm-up ends once time, power and SM clock no longer change, between a minimum and a maximum duration.
+
+    A start-up transient (clocks that ramp up, a power limit that takes hold, a sensor that still averages over the
+    idle time before) then lies in front of what is measured.
+
+    Parameters
+    ----------
+    min_s, max_s
+        Durations in seconds before which a load never counts as steady and after which waiting ends.
+    """
+
+    min_s: float
+    max_s: float
+
+    def steady(self, block_times_s: Sequence[float], powers_w: Sequence[float], sm_clocks_mhz: Sequence[float]) -> bool:
+        """Whether what was seen over the latest stretch has no trend; each of shape (n,), in the order of time."""
+        if len(powers_w) < 2:
+            return False
+        series = [np.asarray(values, dtype=float) for values in (block_times_s, powers_w, sm_clocks_mhz)]
+        return all(halves_agree(values, STEADY_WITHIN) for values in series)

@@ -23,6 +23,8 @@ from clockwatt.config import CampaignConfig, OperatingPoint
 from clockwatt.records import ANCHOR, MEASUREMENT_SCHEMA, TELEMETRY_SCHEMA, MeasurementRow
 from clockwatt.segments import SegmentWriter, read_segments
 
+_NO_PART_OF_A_MEASUREMENT = {"repetitions", "idle_s", "check_every_s", "rest_to_c", "rest_max_s"}
+
 KEY_COLUMNS = ["kind", "subject_id", "pass", "tf32", "repetition"]
 
 
@@ -46,7 +48,7 @@ def settings_id(config: CampaignConfig, gpu: str) -> str:
     gpu_config = config.gpu(gpu)
     content = {
         "device": gpu_config.device,
-        "measurement": config.measurement.model_dump(mode="json", exclude={"repetitions", "idle_s"}),
+        "measurement": config.measurement.model_dump(mode="json", exclude=_NO_PART_OF_A_MEASUREMENT),
         "training": config.training.model_dump(mode="json"),
         "virtual_seed": config.seed if gpu_config.virtual_model is not None else None,
     }

@@ -133,6 +133,14 @@ class VirtualBench(Bench):
         """See `Bench.take_telemetry`."""
         return self._logger.take()
 
+    def ask_telemetry(self) -> None:
+        """See `Bench.ask_telemetry`."""
+        self._logger.ask()
+
+    def telemetry_answer(self) -> list[TelemetryRow] | None:
+        """See `Bench.telemetry_answer`."""
+        return self._logger.answer()
+
     def flush_telemetry(self) -> None:
         """See `Bench.flush_telemetry`."""
         self._logger.flush()

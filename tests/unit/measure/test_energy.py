@@ -5,11 +5,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from clockwatt.gpu.sensors import AVERAGE, COUNTER, INSTANT, RING, SensorTraits
 from clockwatt.measure import energy
-from clockwatt.measure.energy import PowerReadings, Series
+from clockwatt.measure.energy import PowerReadings, Series, Window
 from clockwatt.measure.statistics import Estimate
 
 START_NS, END_NS = 10_000_000_000, 11_200_000_000
+WINDOW = Window(START_NS, START_NS, END_NS)
 NOTHING = Series(np.array([], dtype=np.int64), np.array([]))
 
 
@@ -38,11 +40,12 @@ def sensed(
 @given(
     power_w=st.floats(20, 700), update_ms=st.sampled_from([10.0, 20.0, 100.0]),
     read_ms=st.sampled_from([10.0, 97.0, 100.0, 103.0]), phase=st.floats(0, 1), noise=st.floats(0.001, 0.02),
-    seed=st.integers(0, 2**32 - 1), missing=st.sampled_from([0.0, 0.1]),
+    seed=st.integers(0, 2**32 - 1), missing=st.sampled_from([0.0, 0.1]), calibrated=st.booleans(),
 )  # fmt: skip
 @settings(max_examples=200, deadline=None)
-def test_each_estimate_lies_within_its_stated_error(power_w: float, **sensor: float) -> None:
-    estimates = energy.estimate_all(sensed(power_w, **sensor), START_NS, END_NS)  # type: ignore[arg-type]
+def test_each_estimate_lies_within_its_stated_error(power_w: float, calibrated: bool, **sensor: float) -> None:
+    known = {COUNTER: SensorTraits(sensor["update_ms"] / 1e3, None)} if calibrated else {}
+    estimates = energy.estimate_all(sensed(power_w, **sensor), WINDOW, known)  # type: ignore[arg-type]
     assert {"samples", "instant", "trapezoid"} <= set(estimates)
     for name, estimate in estimates.items():
         # five standard errors and the rounding of the counter: a wrong estimator is off by far more, chance hardly ever
@@ -55,7 +58,7 @@ def test_the_stated_errors_are_not_too_wide() -> None:
         abs(estimate.value - 300) / estimate.standard_error
         for seed in range(200)
         for name, estimate in energy.estimate_all(
-            sensed(300, update_ms=20, read_ms=100, phase=0.3, noise=0.01, seed=seed), START_NS, END_NS
+            sensed(300, update_ms=20, read_ms=100, phase=0.3, noise=0.01, seed=seed), WINDOW, {}
         ).items()
         if name in ("samples", "instant")
     ]
@@ -72,19 +75,70 @@ def test_a_failed_reading_is_not_zero() -> None:
 
 def test_the_average_is_not_used_before_its_window_has_filled() -> None:
     readings = sensed(200, update_ms=100, read_ms=100, phase=0, noise=0.01, seed=0)
-    assert energy.average_power(readings, START_NS, START_NS + 900_000_000) is None
-    assert energy.average_power(readings, START_NS, START_NS + 1_150_000_000) is not None
+    assert energy.average_power(readings, Window(START_NS, START_NS, START_NS + 900_000_000), {}) is None
+    assert energy.average_power(readings, Window(START_NS, START_NS, START_NS + 1_150_000_000), {}) is not None
+
+
+@given(
+    slow_from_ns=st.integers(0, 400_000_000), window_s=st.sampled_from([0.02, 0.1, 0.5, 1.0]), late=st.floats(100, 400)
+)
+def test_readings_that_reach_back_to_before_the_steady_load_are_left_out(
+    slow_from_ns: int, window_s: float, late: float
+) -> None:
+    """A sensor that still averages over another load, as it does after a start."""
+    times = np.arange(START_NS, END_NS, 10_000_000)
+    share = np.minimum((times - START_NS) / (window_s * 1e9), 1)
+    seen = Series(times, 50 + (late - 50) * share)
+    traits = {name: SensorTraits(0.01, window_s) for name in (AVERAGE, INSTANT, RING)}
+    window = Window(START_NS, START_NS + slow_from_ns, END_NS)
+    for name, estimate in energy.estimate_all(PowerReadings(seen, seen, NOTHING, seen), window, traits).items():
+        assert estimate.value == pytest.approx(late, rel=1e-9), name
+
+
+def test_with_its_period_known_the_counter_is_exact_where_readings_keep_step_with_it() -> None:
+    readings = sensed(300, update_ms=100, read_ms=100, phase=0.4, noise=0.001, seed=0)
+    alone = energy.counter_power(readings, WINDOW, {})
+    calibrated = energy.counter_power(readings, WINDOW, {COUNTER: SensorTraits(0.1, 0.1)})
+    assert alone is not None
+    assert calibrated is not None
+    assert calibrated.value == pytest.approx(300, rel=1e-3)
+    assert calibrated.standard_error < 0.05 * alone.standard_error
+
+
+def test_a_counter_that_went_backwards_is_not_used() -> None:
+    readings = sensed(300, update_ms=100, read_ms=100, phase=0.4, noise=0.001, seed=0)
+    middle = readings.counter.time_ns > (START_NS + END_NS) / 2
+    wrapped = Series(readings.counter.time_ns, readings.counter.value - 2000 * middle)
+    again = PowerReadings(readings.instant, readings.average, wrapped, readings.samples)
+    assert energy.counter_wrapped(again, WINDOW)
+    assert not energy.counter_wrapped(readings, WINDOW)
+    assert "counter" not in energy.estimate_all(again, WINDOW, {})
+
+
+def test_what_estimators_differ_by_beyond_their_errors_is_an_error_too() -> None:
+    agreeing = {"counter": Estimate(300, 1, 9), "samples": Estimate(300.5, 1, 50)}
+    differing = {"counter": Estimate(300, 0.1, 9), "samples": Estimate(306, 0.1, 50)}
+    assert energy.between_estimators(agreeing) == 0
+    assert energy.between_estimators(differing) == pytest.approx(6 / np.sqrt(2), rel=0.01)
+    assert energy.between_estimators({"counter": Estimate(300, 1, 9)}) == 0
+
+
+def test_the_quickest_sensor_shows_changes() -> None:
+    readings = sensed(300, update_ms=100, read_ms=100, phase=0.4, noise=0.01, seed=0)
+    assert energy.quickest(readings, {})[0] is readings.samples
+    slow_ring = {RING: SensorTraits(0.02, 1.0), INSTANT: SensorTraits(0.1, 0.025)}
+    assert energy.quickest(readings, slow_ring)[1] == slow_ring[INSTANT]
 
 
 def test_the_counter_needs_two_ticks() -> None:
     still = Series(np.arange(START_NS, END_NS, 10**8), np.full(12, 5.0))
-    assert energy.counter_power(PowerReadings(NOTHING, NOTHING, still, NOTHING), START_NS, END_NS) is None
+    assert energy.counter_power(PowerReadings(NOTHING, NOTHING, still, NOTHING), WINDOW, {}) is None
 
 
 def test_no_readings_give_no_estimates() -> None:
-    assert energy.estimate_all(PowerReadings(NOTHING, NOTHING, NOTHING, NOTHING), START_NS, END_NS) == {}
+    assert energy.estimate_all(PowerReadings(NOTHING, NOTHING, NOTHING, NOTHING), WINDOW, {}) == {}
     assert energy.choose({}) is None
-    assert energy.thesis_power(PowerReadings(NOTHING, NOTHING, NOTHING, NOTHING), START_NS, END_NS) is None
+    assert energy.thesis_power(PowerReadings(NOTHING, NOTHING, NOTHING, NOTHING), WINDOW) is None
 
 
 def test_the_smallest_error_is_chosen() -> None:
@@ -105,7 +159,7 @@ def test_the_thesis_leaves_out_what_is_beyond_three_sigma() -> None:
     value = np.full(100, 50.0)
     value[::2] += 0.5
     value[50] = 500.0
-    estimate = energy.thesis_power(PowerReadings(NOTHING, Series(times, value), NOTHING, NOTHING), START_NS, END_NS)
+    estimate = energy.thesis_power(PowerReadings(NOTHING, Series(times, value), NOTHING, NOTHING), WINDOW)
     assert estimate is not None
     assert estimate.samples == 99
     assert estimate.value == pytest.approx(50.25, abs=0.01)

@@ -6,7 +6,7 @@ from clockwatt.config import CampaignConfig, TelemetryConfig
 from clockwatt.gpu.virtual import VirtualGpu
 from clockwatt.measure import procedure
 from clockwatt.measure.bench import QueuedBlock, Subject, Workload
-from clockwatt.measure.procedure import IdlePower
+from clockwatt.measure.conditions import Surroundings
 from clockwatt.measure.virtual import VirtualBench
 from clockwatt.records import MeasurementRow
 from clockwatt.telemetry.logger import VirtualLogger, virtual_logger
@@ -37,7 +37,7 @@ def measured(tmp_path: Path, campaign: CampaignConfig, elements: int, fits: int)
     )  # fmt: skip
     with virtual_logger(gpu, "s", tmp_path / "telemetry", TelemetryConfig()) as logger:
         bench = RecordingBench(gpu, logger, tmp_path, fits)
-        procedure.measure(bench, subject, result, campaign.measurement, IdlePower(None))
+        procedure.measure(bench, subject, result, campaign.measurement, Surroundings())
     return result, bench.asked
 
 

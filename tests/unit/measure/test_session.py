@@ -137,7 +137,7 @@ def test_rows_of_another_measurement_version_do_not_count(campaign, catalogue, m
     "change",
     [
         {"gpus": {"a30": {"device": "virtual:v100", "clocks_mhz": ["default"]}}},
-        {"measurement": {"window_min_s": 0.5}},
+        {"measurement": {"window_min_s": 0.7}},
         {"training": {"optimizer": "adam"}},
         {"seed": 7},
     ],

@@ -1,0 +1,64 @@
+"""What a calibration says: names of its quantities, and what measuring takes from it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from clockwatt import files
+from clockwatt.gpu.sensors import SensorTraits
+from clockwatt.records import CALIBRATION_SCHEMA
+
+IDLE_POWER = "power_idle_w"
+SENSOR_PERIOD = "sensor_period_s"
+SENSOR_WINDOW = "sensor_window_s"
+TIME_AGAINST_ITERATIONS = "time_per_call_s"
+POWER_TRANSIENT = "power_transient_w"
+POWER_STEP = "power_step_w"
+TIME_REPEATABILITY = "time_repeatability"
+POWER_REPEATABILITY = "power_repeatability"
+
+HOST_BOUND, DEVICE_BOUND = "host_bound", "device_bound"
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """What measuring needs to know of a GPU at an operating point; what is missing is not known.
+
+    Attributes
+    ----------
+    sensors
+        Update period and averaging window of each power sensor.
+    repeatability
+        (quantity, `host_bound` or `device_bound`) to the relative standard deviation between measurements of one and
+        the same operation, beyond what each one's own error explains.
+    """
+
+    sensors: Mapping[str, SensorTraits] = field(default_factory=dict)
+    repeatability: Mapping[tuple[str, str], float] = field(default_factory=dict)
+
+    def error_between(self, quantity: str, *, host_bound: bool) -> float:
+        """Relative standard deviation between measurements; 0 where it is not known."""
+        return self.repeatability.get((quantity, HOST_BOUND if host_bound else DEVICE_BOUND), 0.0)
+
+
+def read(path: Path) -> Calibration:
+    """Read what `clockwatt calibrate` wrote.
+
+    Raises
+    ------
+    DataFileError
+        If the file is missing or damaged.
+    """
+    columns = ["quantity", "subject", "value"]
+    sensors: dict[str, dict[str, float | None]] = {}
+    repeatability: dict[tuple[str, str], float] = {}
+    for row in files.read_table(path, CALIBRATION_SCHEMA, columns).to_pylist():
+        quantity, subject, value = row["quantity"], row["subject"], row["value"]
+        if quantity in (SENSOR_PERIOD, SENSOR_WINDOW):
+            sensors.setdefault(subject, {})[quantity] = value
+        elif quantity in (TIME_REPEATABILITY, POWER_REPEATABILITY) and value is not None:
+            repeatability[quantity, subject] = value
+    traits = {name: SensorTraits(found.get(SENSOR_PERIOD), found.get(SENSOR_WINDOW)) for name, found in sensors.items()}
+    return Calibration(traits, repeatability)

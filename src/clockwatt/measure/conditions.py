@@ -1,0 +1,121 @@
+"""What a run under load says of power, energy and the conditions it was taken under, put into its row."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from clockwatt.gpu.interface import throttle_reason_names
+from clockwatt.measure import energy
+from clockwatt.measure.calibration import POWER_REPEATABILITY, Calibration
+from clockwatt.measure.load import LoadRun, has_trend
+from clockwatt.measure.statistics import Estimate
+from clockwatt.records import MeasurementRow, TelemetryRow
+
+CLOCK_TOLERANCE = 0.02
+"""Relative deviation of the median SM clock under load from the one asked for that is flagged."""
+TREND_ABOVE = 0.02
+"""Relative change of time or power from the first to the second half of a window that is flagged."""
+TEMPERATURE_DRIFT_ABOVE_K = 5.0
+"""Change of temperature from the beginning of the load to its end that is flagged."""
+INTERRUPTED_ABOVE_S = 0.5
+"""How much longer than its neighbours a block of calls takes if the process or the card was stopped meanwhile."""
+
+
+@dataclass(frozen=True)
+class Surroundings:
+    """What is known beforehand where something is measured."""
+
+    idle: Estimate | None = None
+    """Power in W of the GPU with the context alive and the clock locked, without load."""
+    calibration: Calibration = field(default_factory=Calibration)
+
+
+def put_power(row: MeasurementRow, run: LoadRun, around: Surroundings) -> None:
+    """Power by every estimator, the chosen one, and the energy that follows from it and from `row`'s eager time.
+
+    The error of the chosen estimate holds what the readings scatter, what the estimators differ by beyond that, and
+    what one and the same operation differs by from one measurement to the next.
+    """
+    readings = energy.power_readings(run.telemetry)
+    estimates = energy.estimate_all(readings, run.window, around.calibration.sensors)
+    for name, estimate in estimates.items():
+        setattr(row, f"power_{name}_w", estimate.value)
+        setattr(row, f"power_{name}_standard_error_w", estimate.standard_error)
+    thesis = energy.thesis_power(readings, run.window)
+    row.power_thesis_w = thesis.value if thesis else None
+    if energy.disagree(estimates):
+        row.flags.append("sensors_disagree")
+    if energy.counter_wrapped(readings, run.window):
+        row.flags.append("counter_wrapped")
+    if around.idle is not None:
+        row.power_idle_w, row.power_idle_standard_error_w = around.idle.value, around.idle.standard_error
+    chosen = energy.choose(estimates)
+    if chosen is None:
+        row.flags.append("no_power")
+        return
+    row.power_estimator, power = chosen
+    between = around.calibration.error_between(POWER_REPEATABILITY, host_bound=is_host_bound(row))
+    power = power.with_error(energy.between_estimators(estimates)).with_error(between * abs(power.value))
+    row.power_w, row.power_standard_error_w = power.value, power.standard_error
+    _put_energy(row, power, around.idle)
+
+
+def is_host_bound(row: MeasurementRow) -> bool:
+    """Whether the host, not the device, sets the pace of back-to-back calls."""
+    return row.time_host_s is not None and row.time_device_s is not None and row.time_host_s > row.time_device_s
+
+
+def _put_energy(row: MeasurementRow, power: Estimate, idle: Estimate | None) -> None:
+    time_s, time_error_s = row.time_eager_s, row.time_eager_standard_error_s
+    if time_s is None or time_error_s is None:
+        return
+    row.energy_j = power.value * time_s
+    row.energy_standard_error_j = float(np.hypot(power.standard_error * time_s, power.value * time_error_s))
+    if idle is not None:
+        dynamic_w = power.value - idle.value
+        dynamic_error_w = float(np.hypot(power.standard_error, idle.standard_error))
+        row.energy_dynamic_j = dynamic_w * time_s
+        row.energy_dynamic_standard_error_j = float(np.hypot(dynamic_error_w * time_s, dynamic_w * time_error_s))
+
+
+def put_conditions(row: MeasurementRow, run: LoadRun, around: Surroundings) -> None:
+    """What the GPU really did during the window; flags where that is not what was asked for."""
+    inside = [reading for reading in run.telemetry if run.window.start_ns <= reading.monotonic_ns <= run.window.end_ns]
+    clocks = [reading.sm_clock_mhz for reading in inside if reading.sm_clock_mhz is not None]
+    if clocks:
+        row.sm_clock_median_mhz = float(np.median(clocks))
+        row.sm_clock_min_mhz, row.sm_clock_max_mhz = float(min(clocks)), float(max(clocks))
+    memory_clocks = [reading.memory_clock_mhz for reading in inside if reading.memory_clock_mhz is not None]
+    row.memory_clock_median_mhz = float(np.median(memory_clocks)) if memory_clocks else None
+    row.throttle_reasons = throttle_reason_names(
+        int(np.bitwise_or.reduce([reading.throttle_reasons or 0 for reading in inside], initial=0))
+    )
+    limits = [reading.power_limit_w for reading in run.telemetry if reading.power_limit_w is not None]
+    row.power_limit_w = limits[-1] if limits else None
+    applies = {
+        "clock_off_target": _off(row.sm_clock_median_mhz, row.requested_sm_clock_mhz),
+        "memory_clock_off_target": _off(row.memory_clock_median_mhz, row.requested_memory_clock_mhz),
+        "not_stationary": not run.steady or has_trend(run, around.calibration.sensors, TREND_ABOVE),
+        "interrupted": _interrupted(run),
+        "temperature_drift": _put_temperature(row, run.telemetry),
+    }
+    row.flags += [flag for flag, flagged in applies.items() if flagged]
+
+
+def _put_temperature(row: MeasurementRow, telemetry: list[TelemetryRow]) -> bool:
+    temperatures = [reading.temperature_c for reading in telemetry if reading.temperature_c is not None]
+    if not temperatures:
+        return False
+    row.temperature_start_c, row.temperature_end_c = temperatures[0], temperatures[-1]
+    return abs(temperatures[-1] - temperatures[0]) > TEMPERATURE_DRIFT_ABOVE_K
+
+
+def _interrupted(run: LoadRun) -> bool:
+    block_s = np.array(run.block_times_s) * run.calls
+    return bool(block_s.max() > 2 * np.median(block_s) + INTERRUPTED_ABOVE_S)
+
+
+def _off(seen_mhz: float | None, asked_mhz: int | None) -> bool:
+    return seen_mhz is not None and asked_mhz is not None and abs(seen_mhz - asked_mhz) > CLOCK_TOLERANCE * asked_mhz

@@ -1,0 +1,156 @@
+"""Loads on virtual GPUs: warm-up until steady, windows, flags, calibration."""
+
+from pathlib import Path
+
+import pytest
+
+from clockwatt.config import CampaignConfig, MeasurementConfig, OperatingPoint, TelemetryConfig
+from clockwatt.gpu.interface import NotSupportedError
+from clockwatt.gpu.sensors import COUNTER, SensorTraits
+from clockwatt.gpu.virtual import VirtualGpu
+from clockwatt.measure import calibration, conditions
+from clockwatt.measure.bench import under_load
+from clockwatt.measure.calibrate import calibrate
+from clockwatt.measure.calibration import Calibration
+from clockwatt.measure.conditions import Surroundings
+from clockwatt.measure.load import LoadRun, run_under_load
+from clockwatt.measure.repeatability import between_measurements
+from clockwatt.measure.rest import rest
+from clockwatt.measure.virtual import VirtualBench
+from clockwatt.records import MeasurementRow, TelemetryRow
+from clockwatt.telemetry.logger import virtual_logger
+from support.handmade import operation, write_catalogue
+
+QUICK = MeasurementConfig()
+
+
+def row() -> MeasurementRow:
+    return MeasurementRow(
+        kind="operation", subject_id="x", pass_="inference", gpu="g", point="default", tf32=True, dtype="float32"
+    )
+
+
+def loaded(folder: Path, config: MeasurementConfig, model: str = "a30") -> tuple[LoadRun, float]:
+    """A run of a heavy operation after a rest, and the power of the card under that load in W."""
+    from clockwatt.measure.session import anchor_subject
+
+    heavy = operation(10**7, function="torch.nn.functional.linear", flops=10**12)
+    write_catalogue(folder, [heavy])
+    gpu = VirtualGpu(model, seed=0)
+    with virtual_logger(gpu, "s", folder / "telemetry", TelemetryConfig()) as logger:
+        bench = VirtualBench(gpu, logger, 0, folder)
+        with bench.open(anchor_subject(heavy.operation_id, tf32=True)) as workload:
+            bench.idle(3.0)
+            run = run_under_load(bench, workload, config, {}, None)
+            with under_load(bench, workload) as wait:
+                wait(0.2)
+                begun_j = gpu.energy_counter_j()
+                wait(20.0)
+                power_w = (gpu.energy_counter_j() - begun_j) / 20.0
+    return run, power_w
+
+
+@pytest.mark.parametrize("model", ["v100", "rtx2080ti", "a30", "a100-sxm4-40gb", "h200"])
+def test_the_transient_lies_before_the_window(tmp_path: Path, model: str) -> None:
+    run, _ = loaded(tmp_path, QUICK, model)
+    assert run.steady
+    assert QUICK.warm_up_min_s <= (run.window.start_ns - run.begun_ns) / 1e9 < QUICK.warm_up_max_s
+    assert run.begun_ns < run.window.steady_ns <= run.window.start_ns
+    assert QUICK.window_min_s <= run.window.seconds < QUICK.window_min_s + 0.3
+    assert run.stopped_by == "precision"
+
+
+def test_a_warm_up_that_is_cut_short_is_flagged(tmp_path: Path) -> None:
+    run, _ = loaded(tmp_path, MeasurementConfig(warm_up_min_s=0, warm_up_max_s=0.02))
+    assert not run.steady
+    assert run.window.steady_ns == run.window.start_ns  # no average may reach back
+    result = row()
+    conditions.put_conditions(result, run, Surroundings())
+    assert "not_stationary" in result.flags
+
+
+def test_what_cannot_be_precise_ends_at_the_longest_window(tmp_path: Path) -> None:
+    run, _ = loaded(tmp_path, MeasurementConfig(precision=1e-9, window_max_s=0.9))
+    assert run.stopped_by == "max_duration"
+    assert run.window.seconds == pytest.approx(0.9, abs=0.1)
+
+
+def test_an_interruption_and_a_warming_card_are_flagged(tmp_path: Path) -> None:
+    run, _ = loaded(tmp_path, QUICK)
+    undisturbed, disturbed = row(), row()
+    conditions.put_conditions(undisturbed, run, Surroundings())
+    assert undisturbed.flags == []
+    run.block_times_s[3] += 2.0 / run.calls
+    last = run.telemetry[-1]
+    run.telemetry += [
+        TelemetryRow(session_id="s", lane="slow", time_us=last.time_us, monotonic_ns=last.monotonic_ns, temperature_c=c)
+        for c in (40.0, 55.0)
+    ]
+    conditions.put_conditions(disturbed, run, Surroundings())
+    assert {"interrupted", "temperature_drift"} <= set(disturbed.flags)
+
+
+def test_errors_hold_what_one_measurement_differs_from_the_next(tmp_path: Path) -> None:
+    run, power_w = loaded(tmp_path, QUICK)
+    alone, with_history = row(), row()
+    conditions.put_power(alone, run, Surroundings())
+    known = Calibration(repeatability={(calibration.POWER_REPEATABILITY, calibration.DEVICE_BOUND): 0.05})
+    conditions.put_power(with_history, run, Surroundings(calibration=known))
+    assert alone.power_w == pytest.approx(power_w, rel=0.02)
+    assert alone.power_standard_error_w < 0.02 * alone.power_w
+    assert with_history.power_standard_error_w == pytest.approx(0.05 * alone.power_w, rel=0.1)
+
+
+def test_repeatability_is_what_errors_do_not_explain() -> None:
+    def rows(times: list[float], error: float) -> list[MeasurementRow]:
+        measured = []
+        for time_s in times:
+            measured.append(row())
+            measured[-1].time_eager_s, measured[-1].time_eager_standard_error_s = time_s, error * time_s
+        return measured
+
+    unexplained = between_measurements(rows([0.9, 1.0, 1.1], 0.001), "time_eager")
+    explained = between_measurements(rows([0.9, 1.0, 1.1], 0.2), "time_eager")
+    assert unexplained is not None
+    assert unexplained.value == pytest.approx(0.1, rel=0.01)
+    assert explained is not None
+    assert explained.value == 0
+    assert between_measurements(rows([1.0], 0.1), "time_eager") is None
+
+
+def test_a_calibration_says_what_measuring_needs(campaign: CampaignConfig, catalogue: Path, tmp_path: Path) -> None:
+    file = tmp_path / "calibration.parquet"
+    calibrate(campaign, label="a30", point=OperatingPoint.parse("default"), catalogue_dir=catalogue, output=file)
+    read = calibration.read(file)
+    assert read.sensors[COUNTER].period_s == pytest.approx(0.1, rel=1e-3)
+    assert 0 <= read.error_between(calibration.POWER_REPEATABILITY, host_bound=True) < 0.05
+    assert 0 <= read.error_between(calibration.TIME_REPEATABILITY, host_bound=False) < 0.01
+    assert Calibration().error_between(calibration.TIME_REPEATABILITY, host_bound=False) == 0
+    assert isinstance(read.sensors[COUNTER], SensorTraits)
+
+
+def test_a_card_cools_down_before_it_is_measured_but_not_for_ever(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    heavy = operation(10**7, function="torch.nn.functional.linear", flops=10**12)
+    write_catalogue(tmp_path, [heavy])
+    gpu = VirtualGpu("a30", seed=0)
+    with virtual_logger(gpu, "s", tmp_path / "telemetry", TelemetryConfig()) as logger:
+        bench = VirtualBench(gpu, logger, 0, tmp_path)
+        from clockwatt.measure.session import anchor_subject
+
+        with bench.open(anchor_subject(heavy.operation_id, tf32=True)) as workload:
+            run_under_load(bench, workload, MeasurementConfig(window_min_s=60, window_max_s=60), {}, None)
+        hot_c = gpu.temperature_c()
+        assert not rest(bench, 1.0, 2.0)
+        assert "still at" in capsys.readouterr().err
+        target_c = gpu.temperature_c() - 3
+        assert rest(bench, target_c, 600.0)
+        assert gpu.temperature_c() <= target_c < hot_c
+        assert "cooling down" in capsys.readouterr().err
+
+        def blind() -> float:
+            raise NotSupportedError("temperature")
+
+        monkeypatch.setattr(gpu, "temperature_c", blind)
+        assert not rest(bench, 30.0, 10.0)
