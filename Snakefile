@@ -8,7 +8,7 @@ from pathlib import Path
 from snakemake.exceptions import WorkflowError
 from snakemake.utils import min_version
 
-min_version("9.1")
+min_version("9.20")  # priorities that depend on wildcards
 
 SOURCES = Path(workflow.basedir) / "src"
 sys.path.insert(0, str(SOURCES))

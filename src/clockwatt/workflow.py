@@ -6,12 +6,15 @@ the campaign that its result depends on, and nothing else: a longer run time in 
 
 from __future__ import annotations
 
+import hashlib
 from typing import Any
 
 from clockwatt import MEASUREMENT_VERSION
 from clockwatt.config import CampaignConfig, GpuConfig
 
 Settings = dict[str, Any]
+
+_PRIORITIES = 10_000
 
 SLURM_RESOURCES = (
     "slurm_partition",
@@ -52,6 +55,22 @@ def measurement_settings(campaign: CampaignConfig, gpu: str, shard: str | None =
         "measurement_version": MEASUREMENT_VERSION,
         "shard": shard,
     }
+
+
+def measuring_priority(campaign: CampaignConfig, *job: str) -> int:
+    """When a job on a GPU gets its turn among the others: an order that the campaign's seed shuffles.
+
+    Measured in the order of their clocks, operating points would each have a temperature and an hour of their own.
+
+    Parameters
+    ----------
+    campaign
+        The campaign.
+    job
+        What tells the job from others: label, operating point, shard.
+    """
+    digest = hashlib.sha256("/".join([str(campaign.seed), *job]).encode()).digest()
+    return 1 + int.from_bytes(digest[:4]) % _PRIORITIES
 
 
 def dataset_settings(campaign: CampaignConfig) -> Settings:

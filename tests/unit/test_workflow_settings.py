@@ -117,3 +117,14 @@ def test_nodes_and_further_options_become_slurm_extra(slurm, extra):
 def test_an_option_with_a_key_of_its_own_is_refused(option, key):
     with pytest.raises(ConfigError, match=rf"gpus.a30.slurm.extra: .* write {key} beside extra"):
         with_gpu(slurm={"extra": option})
+
+
+def test_the_seed_shuffles_the_order_of_operating_points() -> None:
+    jobs = [("measure", "a30", f"sm{clock}", "1") for clock in range(210, 1440, 15)]
+
+    def order(seed: int) -> list[tuple[str, ...]]:
+        return sorted(jobs, key=lambda job: workflow.measuring_priority(campaign(seed=seed), *job))
+
+    assert order(0) == order(0)
+    assert order(0) != order(1)
+    assert order(0) not in (jobs, jobs[::-1])

@@ -13,6 +13,15 @@ def shard_settings(shards):
     return lambda wildcards: campaigns.measurement_settings(campaign, wildcards.gpu, f"{wildcards.shard}/{shards}")
 
 
+def shuffled(kind):
+    """The turn of a job, in an order of operating points that the seed decides."""
+
+    def priority(wildcards):
+        return campaigns.measuring_priority(campaign, kind, *wildcards)
+
+    return priority
+
+
 def slurm_resource(name):
     """One of the resources that a job on a GPU asks Slurm for."""
     return lambda wildcards, attempt: campaigns.slurm_resources(campaign.gpus[wildcards.gpu], attempt)[name]

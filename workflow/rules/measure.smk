@@ -30,6 +30,7 @@ rule calibrate:
         "../../envs/torch.yaml"
     resources:
         **GPU_RESOURCES,
+    priority: shuffled("calibrate")
     params:
         settings=calibration_settings,
     shell:
@@ -58,6 +59,7 @@ rule measure:
         "../../envs/torch.yaml"
     resources:
         **GPU_RESOURCES,
+    priority: shuffled("measure")
     params:
         settings=shard_settings(campaign.shards),
         shards=campaign.shards,
@@ -92,6 +94,7 @@ rule measure_networks:
         "../../envs/torch.yaml"
     resources:
         **GPU_RESOURCES,
+    priority: shuffled("measure_networks")
     params:
         settings=shard_settings(campaign.network_shards),
         shards=campaign.network_shards,
