@@ -1,6 +1,7 @@
 """Twelve operations, measured three ways in one process: by clockwatt, by the thesis's procedure, by a 20 s reference.
 
-    python benchmarks/accuracy.py measure --device "NVIDIA H200" --output FILE.csv --raw DIR [--part 1/2]
+    python benchmarks/accuracy.py measure --device "NVIDIA H200" --output FILE.csv --raw DIR
+        [--calibration FILE.parquet] [--part 1/2]
     python benchmarks/accuracy.py report FILE.csv ...
 
 The operations are those of `twelve_operations.py`; all three ways call the same callables. Their order is random for
@@ -64,6 +65,7 @@ def main() -> None:
     measuring.add_argument("--device", required=True, help="as in the config: NVIDIA H200, virtual:h200")
     measuring.add_argument("--output", type=Path, required=True)
     measuring.add_argument("--raw", type=Path, required=True)
+    measuring.add_argument("--calibration", type=Path, help="what `clockwatt calibrate` wrote of this GPU")
     measuring.add_argument("--part", default="1/1", help="K/N: every N-th operation from the K-th")
     measuring.add_argument("--seed", type=int, default=0)
     measuring.set_defaults(run=measure_all)
@@ -98,7 +100,7 @@ def measure_all(given: argparse.Namespace) -> None:
     done = {(row["operation"], row["way"]) for row in read_rows(given.output)}
     ids = {subject.subject_id for subject in subjects.values()}
     with (
-        one_session(campaign, LABEL, given.raw / "catalogue", ids, given.raw) as session,
+        one_session(campaign, LABEL, given.raw / "catalogue", ids, given.raw, given.calibration) as session,
         counter_watch(session.bench) as watch,
     ):
         for name, subject in subjects.items():

@@ -1,6 +1,7 @@
 """Whether the stated 95 % intervals hold: short measurements of thirty operations against a long reference of each.
 
     python benchmarks/coverage.py measure --config FILE --gpu LABEL --catalogue-dir DIR --output FILE.csv --raw DIR
+        [--calibration FILE.parquet]
     python benchmarks/coverage.py report FILE.csv ...
 
 Operations with device work are drawn from the campaign's catalogue, evenly over the time that a roofline gives them.
@@ -71,6 +72,7 @@ def main() -> None:
     measuring.add_argument("--catalogue-dir", type=Path, required=True)
     measuring.add_argument("--output", type=Path, required=True)
     measuring.add_argument("--raw", type=Path, required=True)
+    measuring.add_argument("--calibration", type=Path, help="what `clockwatt calibrate` wrote of this GPU")
     measuring.add_argument("--operations", type=int, default=30)
     measuring.add_argument("--seconds", type=float, default=540, help="begin nothing after so many seconds")
     measuring.set_defaults(run=measure_all)
@@ -117,7 +119,7 @@ def measure_all(given: argparse.Namespace) -> None:
     ids = {subject.subject_id for subject, _ in subjects}
     left = 0
     with (
-        one_session(campaign, given.gpu, given.catalogue_dir, ids, given.raw) as session,
+        one_session(campaign, given.gpu, given.catalogue_dir, ids, given.raw, given.calibration) as session,
         counter_watch(session.bench) as watch,
     ):
         for repetition, subject, class_ in todo:

@@ -16,8 +16,10 @@ from pathlib import Path
 from clockwatt.config import CampaignConfig
 from clockwatt.gpu.select import open_gpu
 from clockwatt.measure.bench import Bench, Subject
+from clockwatt.measure.calibration import Calibration, read
+from clockwatt.measure.conditions import Surroundings
 from clockwatt.measure.open import open_bench
-from clockwatt.measure.procedure import IdlePower, measure, measure_idle
+from clockwatt.measure.procedure import measure, measure_idle
 from clockwatt.records import MEASUREMENT_SCHEMA, MeasurementRow
 from clockwatt.segments import SegmentWriter
 
@@ -29,7 +31,7 @@ class OneSession:
     campaign: CampaignConfig
     bench: Bench
     base: MeasurementRow
-    idle: IdlePower
+    around: Surroundings
     rows: SegmentWriter
 
     def measured(self, subject: Subject) -> tuple[MeasurementRow, float]:
@@ -43,7 +45,7 @@ class OneSession:
             kind=subject.kind, subject_id=subject.subject_id, pass_=subject.pass_, tf32=subject.tf32,
             dtype=subject.dtype, repetition=subject.repetition, flags=[], throttle_reasons=[],
         )  # fmt: skip
-        measure(self.bench, subject, row, self.campaign.measurement, self.idle)
+        measure(self.bench, subject, row, self.campaign.measurement, self.around)
         self.bench.flush_telemetry()
         self.rows.add([row])
         return row, self.now_s() - started_s
@@ -55,9 +57,18 @@ class OneSession:
 
 @contextlib.contextmanager
 def one_session(
-    campaign: CampaignConfig, label: str, catalogue_dir: Path, operation_ids: set[str], raw: Path
+    campaign: CampaignConfig,
+    label: str,
+    catalogue_dir: Path,
+    operation_ids: set[str],
+    raw: Path,
+    calibration_file: Path | None,
 ) -> Iterator[OneSession]:
-    """Open the GPU `label` of a campaign, its logger writing to `raw`, and read its idle power."""
+    """Open the GPU `label` of a campaign, its logger writing to `raw`, and read its idle power.
+
+    Without a calibration nothing is known of the sensors, as in `clockwatt measure`.
+    """
+    calibration = read(calibration_file) if calibration_file else Calibration()
     session_id = uuid.uuid4().hex
     gpu_config = campaign.gpu(label)
     with (
@@ -70,8 +81,8 @@ def one_session(
             driver_version=gpu.identity.driver_version, torch_version=bench.versions.torch,
             cuda_version=bench.versions.cuda,
         )  # fmt: skip
-        idle = measure_idle(bench, campaign.measurement.idle_s)
-        yield OneSession(campaign, bench, base, idle, SegmentWriter(raw / "rows", MEASUREMENT_SCHEMA, 0.0))
+        around = Surroundings(measure_idle(bench, campaign.measurement.idle_s, calibration), calibration)
+        yield OneSession(campaign, bench, base, around, SegmentWriter(raw / "rows", MEASUREMENT_SCHEMA, 0.0))
 
 
 class TimeLimit:
