@@ -18,7 +18,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from harness import GPU_TYPES, SlurmCluster
+from harness import SlurmCluster
+from slurm_files import GPU_TYPES
 
 from standin_nvml import Card, StandInNvml, build
 

@@ -26,7 +26,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-GPU_TYPES = ("a30", "rtx2080ti")
+import slurm_files
+from slurm_files import GPU_TYPES
+
 PROGRAMS = ("munged", "slurmctld", "slurmd", "sbatch", "sinfo", "srun")
 ACCOUNTING_PROGRAMS = ("slurmdbd", "mariadbd", "mariadb-install-db", "sacct", "sacctmgr")
 CGROUPS = Path("/sys/fs/cgroup")
@@ -73,7 +75,7 @@ class SlurmCluster:
     def environment(self) -> dict[str, str]:
         """What a client of this Slurm needs beside its own environment."""
         programs = self.root / "bin"
-        return {"SLURM_CONF": str(self._configuration), "PATH": f"{programs}{os.pathsep}{os.environ['PATH']}"}
+        return {"SLURM_CONF": str(slurm_files.path(self.root)), "PATH": f"{programs}{os.pathsep}{os.environ['PATH']}"}
 
     def __enter__(self) -> Self:
         try:
@@ -99,11 +101,13 @@ class SlurmCluster:
         self._check_machine()
         for folder in ("", "bin", "log", "state", "spool", "run"):
             (self.root / folder).mkdir(mode=0o755, parents=True, exist_ok=True)
-        self._write_srun()
+        slurm_files.write_srun(self.root)
         self._make_devices()
         self._start_munge()
         ports = dict(zip(("slurmctld", "slurmd", "slurmdbd", "database"), _free_ports(4), strict=True))
-        self._write_configuration(ports)
+        slurm_files.write(
+            self.root, self.node, ports, self.devices, accounting=self.accounting, settings=self._settings
+        )
         if self.accounting:
             self._start_accounting(ports)
         self._run("slurmctld", "slurmctld", "-D", "-c")
@@ -166,12 +170,6 @@ class SlurmCluster:
         if not (CGROUPS / "devices" / "tasks").exists():
             raise HarnessError(f"{CGROUPS}/devices is not mounted: cgroup v1 with the devices controller is needed")
 
-    def _write_srun(self) -> None:
-        """Snakemake hides SLURM_CONF from the srun inside a job; elsewhere that finds its file in /etc/slurm."""
-        script = self.root / "bin" / "srun"
-        script.write_text(f'#!/bin/sh\nSLURM_CONF={self._configuration} exec {shutil.which("srun")} "$@"\n')
-        script.chmod(0o755)
-
     def _make_devices(self) -> None:
         numbers = self._device_numbers or [(_unused_major(), minor) for minor in range(len(GPU_TYPES))]
         for major, minor in numbers:
@@ -186,11 +184,11 @@ class SlurmCluster:
         key.write_bytes(secrets.token_bytes(128))
         key.chmod(0o400)
         self._run(
-            "munged", "munged", "--foreground", f"--socket={self._munge_socket}", f"--key-file={key}",
+            "munged", "munged", "--foreground", f"--socket={slurm_files.munge_socket(self.root)}", f"--key-file={key}",
             f"--log-file={self.root}/log/munged.log", f"--pid-file={self.root}/run/munged.pid",
             f"--seed-file={self.root}/run/munged.seed",
         )  # fmt: skip
-        self._wait("munged", self._munge_socket.exists)
+        self._wait("munged", slurm_files.munge_socket(self.root).exists)
 
     def _start_accounting(self, ports: Mapping[str, int]) -> None:
         data = self.root / "database"
@@ -211,65 +209,6 @@ class SlurmCluster:
         added = self.command("sacctmgr", "-i", "add", "cluster", "test")
         if added.returncode:
             raise HarnessError(f"sacctmgr add cluster failed:\n{added.stdout}{added.stderr}")
-
-    @property
-    def _configuration(self) -> Path:
-        return self.root / "slurm.conf"
-
-    @property
-    def _munge_socket(self) -> Path:
-        return self.root / "run" / "munge.socket"
-
-    def _write_configuration(self, ports: Mapping[str, int]) -> None:
-        host = socket.gethostname()
-        auth = f"AuthType=auth/munge\nAuthInfo=socket={self._munge_socket}\n"
-        gpus = ",".join(f"gpu:{kind}:1" for kind in GPU_TYPES)
-        memory_mb = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2**20
-        storage = (
-            f"AccountingStorageType=accounting_storage/slurmdbd\nAccountingStorageHost={host}\n"
-            f"AccountingStoragePort={ports['slurmdbd']}\n"
-            f"AccountingStoragePass={self._munge_socket}\nAccountingStoreFlags=job_comment\n"
-            "AccountingStorageTRES=gres/gpu" + "".join(f",gres/gpu:{kind}" for kind in GPU_TYPES)
-            if self.accounting
-            else "AccountingStorageType=accounting_storage/none"
-        )
-        self._configuration.write_text(
-            f"ClusterName=test\nSlurmctldHost={host}\n{auth}"
-            f"SlurmUser=root\nSlurmctldPort={ports['slurmctld']}\nSlurmdPort={ports['slurmd']}\n"
-            f"StateSaveLocation={self.root}/state\nSlurmdSpoolDir={self.root}/spool\n"
-            f"SlurmctldPidFile={self.root}/run/slurmctld.pid\nSlurmdPidFile={self.root}/run/slurmd.pid\n"
-            "ProctrackType=proctrack/cgroup\nTaskPlugin=task/cgroup\nMpiDefault=none\n"
-            "SelectType=select/cons_tres\nSelectTypeParameters=CR_Core_Memory\nGresTypes=gpu\n"
-            "SchedulerParameters=batch_sched_delay=0,sched_interval=2\nJobAcctGatherType=jobacct_gather/none\n"
-            f"ReturnToService=2\nMinJobAge=300\n{storage}\n"
-            f"NodeName={self.node} NodeHostname={host} CPUs={len(os.sched_getaffinity(0))} RealMemory={memory_mb}"
-            f" Gres={gpus}\n"
-            f"PartitionName=main Nodes={self.node} Default=YES MaxTime=INFINITE State=UP\n{self._settings}"
-        )
-        (self.root / "gres.conf").write_text(
-            "".join(
-                f"NodeName={self.node} Name=gpu Type={kind} File={device}\n"
-                for kind, device in zip(GPU_TYPES, self.devices, strict=True)
-            )
-        )
-        (self.root / "cgroup.conf").write_text("CgroupPlugin=cgroup/v1\nConstrainDevices=yes\nConstrainCores=yes\n")
-        if self.accounting:
-            self._write_accounting_configuration(host, auth, ports)
-
-    def _write_accounting_configuration(self, host: str, auth: str, ports: Mapping[str, int]) -> None:
-        password = secrets.token_hex(16)
-        (self.root / "database.sql").write_text(
-            "CREATE DATABASE IF NOT EXISTS slurm;\n"
-            f"CREATE USER IF NOT EXISTS 'slurm'@'localhost' IDENTIFIED BY '{password}';\n"
-            "GRANT ALL ON slurm.* TO 'slurm'@'localhost';\n"
-        )
-        configuration = self.root / "slurmdbd.conf"
-        configuration.touch(mode=0o600)  # slurmdbd refuses a file that others can read
-        configuration.write_text(
-            f"DbdHost={host}\nDbdPort={ports['slurmdbd']}\n{auth}SlurmUser=root\nPidFile={self.root}/run/slurmdbd.pid\n"
-            f"StorageType=accounting_storage/mysql\nStorageHost=127.0.0.1\nStoragePort={ports['database']}\n"
-            f"StorageUser=slurm\nStoragePass={password}\nStorageLoc=slurm\n"
-        )
 
     def _run(self, name: str, *arguments: str) -> None:
         with (self.root / "log" / f"{name}.out").open("w") as log:

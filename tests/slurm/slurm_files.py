@@ -1,0 +1,99 @@
+"""The files that the Slurm of `harness.py` runs from: slurm.conf and its kin, all in one directory."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import shutil
+import socket
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+GPU_TYPES = ("a30", "rtx2080ti")
+"""One GPU of each on the node."""
+
+_NO_STORAGE = "AccountingStorageType=accounting_storage/none"
+
+
+def path(root: Path) -> Path:
+    """Where slurm.conf lies."""
+    return root / "slurm.conf"
+
+
+def munge_socket(root: Path) -> Path:
+    """Where munged listens."""
+    return root / "run" / "munge.socket"
+
+
+def write_srun(root: Path) -> None:
+    """Snakemake hides SLURM_CONF from the srun inside a job; elsewhere that finds its file in /etc/slurm."""
+    script = root / "bin" / "srun"
+    script.write_text(f'#!/bin/sh\nSLURM_CONF={path(root)} exec {shutil.which("srun")} "$@"\n')
+    script.chmod(0o755)
+
+
+def write(
+    root: Path, node: str, ports: Mapping[str, int], devices: Sequence[Path], *, accounting: bool, settings: str
+) -> None:
+    """Write all of them.
+
+    Parameters
+    ----------
+    ports
+        Of slurmctld, slurmd, slurmdbd and its database.
+    devices
+        Device node of each GPU, in the order of `GPU_TYPES`.
+    settings
+        Further lines of slurm.conf.
+    """
+    host = socket.gethostname()
+    auth = f"AuthType=auth/munge\nAuthInfo=socket={munge_socket(root)}\n"
+    gpus = ",".join(f"gpu:{kind}:1" for kind in GPU_TYPES)
+    memory_mb = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2**20
+    path(root).write_text(
+        f"ClusterName=test\nSlurmctldHost={host}\n{auth}"
+        f"SlurmUser=root\nSlurmctldPort={ports['slurmctld']}\nSlurmdPort={ports['slurmd']}\n"
+        f"StateSaveLocation={root}/state\nSlurmdSpoolDir={root}/spool\n"
+        f"SlurmctldPidFile={root}/run/slurmctld.pid\nSlurmdPidFile={root}/run/slurmd.pid\n"
+        "ProctrackType=proctrack/cgroup\nTaskPlugin=task/cgroup\nMpiDefault=none\n"
+        "SelectType=select/cons_tres\nSelectTypeParameters=CR_Core_Memory\nGresTypes=gpu\n"
+        "SchedulerParameters=batch_sched_delay=0,sched_interval=2\nJobAcctGatherType=jobacct_gather/none\n"
+        f"ReturnToService=2\nMinJobAge=300\n{_storage(root, host, ports) if accounting else _NO_STORAGE}\n"
+        f"NodeName={node} NodeHostname={host} CPUs={len(os.sched_getaffinity(0))} RealMemory={memory_mb}"
+        f" Gres={gpus}\n"
+        f"PartitionName=main Nodes={node} Default=YES MaxTime=INFINITE State=UP\n{settings}"
+    )
+    (root / "gres.conf").write_text(
+        "".join(
+            f"NodeName={node} Name=gpu Type={kind} File={device}\n"
+            for kind, device in zip(GPU_TYPES, devices, strict=True)
+        )
+    )
+    (root / "cgroup.conf").write_text("CgroupPlugin=cgroup/v1\nConstrainDevices=yes\nConstrainCores=yes\n")
+    if accounting:
+        _write_accounting(root, host, auth, ports)
+
+
+def _storage(root: Path, host: str, ports: Mapping[str, int]) -> str:
+    return (
+        f"AccountingStorageType=accounting_storage/slurmdbd\nAccountingStorageHost={host}\n"
+        f"AccountingStoragePort={ports['slurmdbd']}\n"
+        f"AccountingStoragePass={munge_socket(root)}\nAccountingStoreFlags=job_comment\n"
+        "AccountingStorageTRES=gres/gpu" + "".join(f",gres/gpu:{kind}" for kind in GPU_TYPES)
+    )
+
+
+def _write_accounting(root: Path, host: str, auth: str, ports: Mapping[str, int]) -> None:
+    password = secrets.token_hex(16)
+    (root / "database.sql").write_text(
+        "CREATE DATABASE IF NOT EXISTS slurm;\n"
+        f"CREATE USER IF NOT EXISTS 'slurm'@'localhost' IDENTIFIED BY '{password}';\n"
+        "GRANT ALL ON slurm.* TO 'slurm'@'localhost';\n"
+    )
+    daemon = root / "slurmdbd.conf"
+    daemon.touch(mode=0o600)  # slurmdbd refuses a file that others can read
+    daemon.write_text(
+        f"DbdHost={host}\nDbdPort={ports['slurmdbd']}\n{auth}SlurmUser=root\nPidFile={root}/run/slurmdbd.pid\n"
+        f"StorageType=accounting_storage/mysql\nStorageHost=127.0.0.1\nStoragePort={ports['database']}\n"
+        f"StorageUser=slurm\nStoragePass={password}\nStorageLoc=slurm\n"
+    )
