@@ -49,7 +49,8 @@ def fused_attention(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> torch.T
 
     The meta device takes the unfused path, whose output has another layout and whose backward pass is another one. On a
     GPU half precision without a mask goes to FlashAttention, whose output is laid out as the query, and the rest to the
-    memory-efficient kernel, whose output lies in memory as (batch, length, heads, width).
+    memory-efficient kernel, whose output lies in memory as (batch, length, heads, width); grouped queries
+    run fused in FlashAttention only.
 
     Parameters
     ----------
@@ -66,10 +67,12 @@ def fused_attention(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> torch.T
     )
     query, key, value, mask = given["query"], given["key"], given["value"], given.get("attn_mask")
     same_rank = query.dim() == key.dim() == value.dim() == 4
-    if not same_rank or not query.is_meta or given.get("enable_gqa") or (mask is not None and mask.requires_grad):
+    flash = query.dtype in _HALVES and mask is None
+    grouped = given.get("enable_gqa", False)
+    if not same_rank or not query.is_meta or (grouped and not flash) or (mask is not None and mask.requires_grad):
         return None
     dropout, causal, scale = given.get("dropout_p", 0.0), given.get("is_causal", False), given.get("scale")
-    if query.dtype in _HALVES and mask is None:
+    if flash:
         outputs = _aten._scaled_dot_product_flash_attention(query, key, value, dropout, causal, False, scale=scale)
     else:
         outputs = _aten._scaled_dot_product_efficient_attention(

@@ -1,0 +1,104 @@
+"""Transformers for language, built from their configurations with the library `transformers`; nothing is downloaded.
+
+Each constructor can be named as a network of a campaign, e.g. `clockwatt.operations.transformer_networks:gpt2`, with
+token ids as input: `input: [8, 256]`, `input_dtype: int64` and `input_below` the size of the vocabulary. The optional
+extra `clockwatt[transformers]` installs the library.
+"""
+
+from __future__ import annotations
+
+import importlib
+from types import ModuleType
+from typing import Any
+
+import torch
+
+_ATTENTION = "unmasked_sdpa"
+
+
+class LanguageModel(torch.nn.Module):
+    """A model of `transformers` as a network from token ids to the scores of the next or masked token.
+
+    Parameters
+    ----------
+    model
+        What `transformers` gives, with a head over the vocabulary.
+    """
+
+    def __init__(self, model: torch.nn.Module) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, token_ids: torch.Tensor) -> torch.Tensor:
+        """Scores of shape (batch, length, vocabulary) for ids of shape (batch, length); no cache is kept."""
+        scores: torch.Tensor = self.model(input_ids=token_ids, **self._options()).logits
+        return scores
+
+    def _options(self) -> dict[str, Any]:
+        return {"use_cache": False} if getattr(self.model.config, "use_cache", False) else {}
+
+
+def bert_base() -> LanguageModel:
+    """BERT-base (Devlin et al., 2019) with the head that predicts masked tokens; ids below 30522.
+
+    12 layers, width 768, 12 heads, feed-forward width 3072, up to 512 positions: `BertConfig` as it comes.
+
+    Raises
+    ------
+    ImportError
+        If `transformers` is not installed.
+    """
+    library = _transformers()
+    return LanguageModel(library.BertForMaskedLM(library.BertConfig(attn_implementation=_ATTENTION)))
+
+
+def gpt2() -> LanguageModel:
+    """GPT-2 small (Radford et al., 2019) with its head over the vocabulary; ids below 50257.
+
+    12 layers, width 768, 12 heads, feed-forward width 3072, up to 1024 positions: `GPT2Config` as it comes.
+
+    Raises
+    ------
+    ImportError
+        If `transformers` is not installed.
+    """
+    library = _transformers()
+    return LanguageModel(library.GPT2LMHeadModel(library.GPT2Config(attn_implementation=_ATTENTION)))
+
+
+def llama() -> LanguageModel:
+    """A decoder in the style of Llama (Touvron et al., 2023) with grouped-query attention; ids below 32000.
+
+    The shape of TinyLlama-1.1B (Zhang et al., 2024): 22 layers, width 2048, 32 heads of queries over 4 of keys and
+    values, feed-forward width 5632, up to 2048 positions, rotary embeddings, SiLU gates and RMS norms. In float32 its
+    attention runs unfused on a GPU: only FlashAttention takes grouped queries, and only in half precision.
+
+    Raises
+    ------
+    ImportError
+        If `transformers` is not installed.
+    """
+    library = _transformers()
+    shape = library.LlamaConfig(
+        vocab_size=32000,
+        hidden_size=2048,
+        intermediate_size=5632,
+        num_hidden_layers=22,
+        num_attention_heads=32,
+        num_key_value_heads=4,
+        max_position_embeddings=2048,
+        attn_implementation=_ATTENTION,
+    )
+    return LanguageModel(library.LlamaForCausalLM(shape))
+
+
+def _transformers() -> ModuleType:
+    try:
+        library = importlib.import_module("transformers")
+        sdpa = importlib.import_module("transformers.integrations.sdpa_attention").sdpa_attention_forward
+    except ImportError as error:
+        raise ImportError(f"{error}: install the extra, `pip install 'clockwatt[transformers]'`") from error
+    # Attention under a name of our own gets no mask. Under `sdpa` the library looks at the values of positions to find
+    # sequences packed into one: a branch on data, which waits for the GPU, and no mask comes of it either.
+    library.AttentionInterface.register(_ATTENTION, sdpa)
+    return library

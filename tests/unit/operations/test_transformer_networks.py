@@ -1,0 +1,65 @@
+import sys
+
+import pytest
+import torch
+
+from clockwatt.config import PASSES, NetworkConfig, TrainingConfig
+from clockwatt.operations.networks import NetworkError, build_network
+from clockwatt.operations.trace import trace_network
+from clockwatt.operations.verify import mismatches
+
+MODULE = "clockwatt.operations.transformer_networks"
+VOCABULARY = {"bert_base": 30522, "gpt2": 50257, "llama": 32000}
+PARAMETERS = {"bert_base": 109_514_298, "gpt2": 124_439_808, "llama": 1_100_048_384}
+ATTENTION = "torch.nn.functional.scaled_dot_product_attention"
+
+
+def network(name: str, dtype: str = "float32", length: int = 8) -> NetworkConfig:
+    return NetworkConfig(
+        name=f"{MODULE}:{name}", input=[2, length], dtype=dtype, input_dtype="int64", input_below=VOCABULARY[name]
+    )
+
+
+@pytest.mark.parametrize("pass_", PASSES)
+@pytest.mark.parametrize("name", VOCABULARY)
+def test_traces_without_branches_on_data(name, pass_):
+    trace = trace_network(network(name), pass_, TrainingConfig())
+    functions = [call.operation.function for call in trace.calls]
+    assert trace.parameters == PARAMETERS[name]
+    assert functions.count(ATTENTION) == (22 if name == "llama" else 12)
+    assert trace.assumed_branches == []
+
+
+def test_decoders_attend_to_the_past_only():
+    for name, causal in (("bert_base", False), ("gpt2", True), ("llama", True)):
+        (spec,) = {
+            call.operation.to_json()
+            for call in trace_network(network(name), "inference", TrainingConfig()).calls
+            if call.operation.function == ATTENTION
+        }
+        assert f'"is_causal":{str(causal).lower()}' in spec.replace(" ", "")
+
+
+@pytest.mark.parametrize("pass_", PASSES)
+def test_grouped_queries_in_half_precision_are_laid_out_as_flash_attention_does(pass_):
+    calls = trace_network(network("llama", "bfloat16"), pass_, TrainingConfig()).calls
+    around = {ATTENTION, "torch.Tensor.transpose", "torch.Tensor.reshape", "torch.Tensor.contiguous"}
+    operations = {call.operation.operation_id: call.operation for call in calls if call.operation.function in around}
+    assert [found for operation in operations.values() for found in mismatches(operation, pass_)] == []
+
+
+@pytest.mark.parametrize("name", ["bert_base", "gpt2"])
+def test_a_training_pass_runs(name):
+    built = build_network(network(name), "cpu", pass_="training", training=TrainingConfig())
+    head = built.module.get_parameter(
+        "model.bert.embeddings.word_embeddings.weight" if name == "bert_base" else "model.transformer.wte.weight"
+    )
+    before = head.detach().clone()
+    built.call()
+    assert not torch.equal(head, before)
+
+
+def test_without_the_library_one_message_says_what_to_install(monkeypatch):
+    monkeypatch.setitem(sys.modules, "transformers", None)
+    with pytest.raises(NetworkError, match=r"clockwatt\[transformers\]"):
+        trace_network(network("gpt2"), "inference", TrainingConfig())
