@@ -20,6 +20,12 @@ class TelemetryConfig(Model):
     segment_s: float = Field(
         5.0, gt=0.5, le=60, description="a Parquet segment is closed this often; a kill loses at most this much"
     )
+    sensor_cpu_share: float = Field(
+        0.02,
+        gt=0,
+        le=1,
+        description="largest share of a core for one sensor of the fast lane; a dearer one is read less often",
+    )
 
 
 class MeasurementConfig(Model):
@@ -36,7 +42,7 @@ class MeasurementConfig(Model):
         0.5, gt=0.1, le=600, description="shortest window of back-to-back calls in which power is read"
     )
     window_max_s: float = Field(
-        2.0, gt=0.1, le=600, description="longest such window, if the precision is not reached before"
+        1.0, gt=0.1, le=600, description="longest such window, if the precision is not reached before"
     )
     idle_s: float = Field(3.0, gt=0.3, le=600, description="how long idle power is read each time")
     check_every_s: float = Field(

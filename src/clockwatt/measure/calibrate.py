@@ -23,8 +23,8 @@ from clockwatt.gpu.sensors import sensor_traits
 from clockwatt.measure import anchors
 from clockwatt.measure.bench import Bench, Subject, Workload, under_load
 from clockwatt.measure.calibration import (
-    DEVICE_BOUND,
-    HOST_BOUND,
+    DEVICE,
+    HOST,
     IDLE_POWER,
     POWER_REPEATABILITY,
     POWER_TRANSIENT,
@@ -40,7 +40,7 @@ from clockwatt.measure.procedure import measure, measure_idle
 from clockwatt.measure.repeatability import between_measurements
 from clockwatt.measure.statistics import Estimate, median_estimate
 from clockwatt.progress import progress
-from clockwatt.records import ANCHOR, CALIBRATION_SCHEMA, INFERENCE, OK, CalibrationRow, MeasurementRow
+from clockwatt.records import ANCHOR, CALIBRATION_SCHEMA, INFERENCE, CalibrationRow, MeasurementRow
 
 _ITERATIONS = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000)
 _CURVE_REPEATS = 5
@@ -152,10 +152,10 @@ class _Calibration:
                 )  # fmt: skip
                 measure(self._bench, self._subject(anchor.operation_id), row, self._config.measurement, self._around)
                 measured.append(row)
-        for quantity, column in ((TIME_REPEATABILITY, "time_eager"), (POWER_REPEATABILITY, "power")):
-            for bound in (HOST_BOUND, DEVICE_BOUND):
-                rows = [row for row in measured if row.status == OK and is_host_bound(row) == (bound == HOST_BOUND)]
-                self._put(quantity, between_measurements(rows, column), subject=bound)
+        for pace in (HOST, DEVICE):
+            paced = [row for row in measured if is_host_bound(row) == (pace == HOST)]
+            self._put(TIME_REPEATABILITY, between_measurements(measured, f"time_{pace}", "s"), subject=pace)
+            self._put(POWER_REPEATABILITY, between_measurements(paced, "power", "w"), subject=pace)
 
     @contextlib.contextmanager
     def _heaviest(self) -> Iterator[Workload]:

@@ -19,7 +19,8 @@ POWER_STEP = "power_step_w"
 TIME_REPEATABILITY = "time_repeatability"
 POWER_REPEATABILITY = "power_repeatability"
 
-HOST_BOUND, DEVICE_BOUND = "host_bound", "device_bound"
+HOST, DEVICE = "host", "device"
+"""What sets the pace of what is measured: subjects of the repeatabilities."""
 
 
 @dataclass(frozen=True)
@@ -31,16 +32,16 @@ class Calibration:
     sensors
         Update period and averaging window of each power sensor.
     repeatability
-        (quantity, `host_bound` or `device_bound`) to the relative standard deviation between measurements of one and
-        the same operation, beyond what each one's own error explains.
+        (quantity, `host` or `device`, whichever sets the pace) to the relative standard deviation between measurements
+        of one and the same operation, beyond what each one's own error explains.
     """
 
     sensors: Mapping[str, SensorTraits] = field(default_factory=dict)
     repeatability: Mapping[tuple[str, str], float] = field(default_factory=dict)
 
-    def error_between(self, quantity: str, *, host_bound: bool) -> float:
-        """Relative standard deviation between measurements; 0 where it is not known."""
-        return self.repeatability.get((quantity, HOST_BOUND if host_bound else DEVICE_BOUND), 0.0)
+    def error_between(self, quantity: str, *, host: bool) -> float:
+        """Relative standard deviation between measurements of what host or device pace; 0 where it is not known."""
+        return self.repeatability.get((quantity, HOST if host else DEVICE), 0.0)
 
 
 def read(path: Path) -> Calibration:

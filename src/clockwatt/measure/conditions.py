@@ -56,7 +56,7 @@ def put_power(row: MeasurementRow, run: LoadRun, around: Surroundings) -> None:
         row.flags.append("no_power")
         return
     row.power_estimator, power = chosen
-    between = around.calibration.error_between(POWER_REPEATABILITY, host_bound=is_host_bound(row))
+    between = around.calibration.error_between(POWER_REPEATABILITY, host=is_host_bound(row))
     power = power.with_error(energy.between_estimators(estimates)).with_error(between * abs(power.value))
     row.power_w, row.power_standard_error_w = power.value, power.standard_error
     _put_energy(row, power, around.idle)

@@ -56,7 +56,7 @@ def measure(
             if subject.device_work:
                 _measure_device_work(bench, workload, row, config, around)
             else:
-                _measure_host_only(bench, workload, row)
+                _measure_host_only(bench, workload, row, around)
             row.memory_peak_bytes = bench.memory_peak_bytes()
     except OutOfMemoryError as error:
         row.status, row.error = OUT_OF_MEMORY, str(error)[:_ERROR_LENGTH]
@@ -66,9 +66,9 @@ def measure(
     row.duration_s = (bench.now_ns() - start_ns) / 1e9
 
 
-def _measure_host_only(bench: Bench, workload: Workload, row: MeasurementRow) -> None:
+def _measure_host_only(bench: Bench, workload: Workload, row: MeasurementRow, around: Surroundings) -> None:
     blocks = [bench.host_block(workload, _HOST_BLOCK_CALLS) for _ in range(_HOST_BLOCKS)]
-    _put_time(row, "host", median_estimate(blocks))
+    _put_time(row, "host", median_estimate(blocks), around, host=True)
     row.time_device_s = row.time_device_standard_error_s = 0.0
     row.time_eager_s, row.time_eager_standard_error_s = row.time_host_s, row.time_host_standard_error_s
     row.energy_dynamic_j = row.energy_dynamic_standard_error_j = 0.0
@@ -80,8 +80,8 @@ def _measure_device_work(
 ) -> None:
     queued = _queued_blocks(bench, workload)
     if queued:
-        _put_time(row, "host", median_estimate([block.host_s for block in queued]))
-        _put_time(row, "device", mean_estimate([block.device_s for block in queued]))
+        _put_time(row, "host", median_estimate([block.host_s for block in queued]), around, host=True)
+        _put_time(row, "device", mean_estimate([block.device_s for block in queued]), around, host=False)
     else:
         row.flags.append("not_queueable")
     if queued and workload.has_forward:
@@ -94,9 +94,7 @@ def _measure_device_work(
     row.warm_up_s = (run.window.start_ns - run.begun_ns) / 1e9
     row.window_s, row.stopped_by = run.window.seconds, run.stopped_by
     row.blocks, row.iterations = len(run.block_times_s), len(run.block_times_s) * run.calls
-    between = around.calibration.error_between(TIME_REPEATABILITY, host_bound=is_host_bound(row))
-    eager = mean_estimate(run.block_times_s)
-    _put_time(row, "eager", eager.with_error(between * eager.value) if eager else None)
+    _put_time(row, "eager", mean_estimate(run.block_times_s), around, host=is_host_bound(row))
     put_power(row, run, around)
     put_conditions(row, run, around)
 
@@ -124,9 +122,13 @@ def _queued_blocks(bench: Bench, workload: Workload, *, forward: bool = False) -
     return blocks
 
 
-def _put_time(row: MeasurementRow, which: str, estimate: Estimate | None) -> None:
-    setattr(row, f"time_{which}_s", estimate.value if estimate else None)
-    setattr(row, f"time_{which}_standard_error_s", estimate.standard_error if estimate else None)
+def _put_time(row: MeasurementRow, which: str, estimate: Estimate | None, around: Surroundings, *, host: bool) -> None:
+    """Put a time that host or device paces into the row; its error holds what one measurement differs from the next."""
+    if estimate is None:
+        return
+    between = around.calibration.error_between(TIME_REPEATABILITY, host=host)
+    setattr(row, f"time_{which}_s", estimate.value)
+    setattr(row, f"time_{which}_standard_error_s", estimate.with_error(between * estimate.value).standard_error)
 
 
 def expected_duration_s(config: MeasurementConfig, *, device_work: bool) -> float:

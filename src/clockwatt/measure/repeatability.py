@@ -11,7 +11,7 @@ from clockwatt.measure.statistics import Estimate
 from clockwatt.records import MeasurementRow
 
 
-def between_measurements(rows: Sequence[MeasurementRow], quantity: str) -> Estimate | None:
+def between_measurements(rows: Sequence[MeasurementRow], quantity: str, unit: str) -> Estimate | None:
     """Relative standard deviation between measurements of the same operation, pooled over operations.
 
     The variance that the rows' own errors explain is taken off, as between groups in a one-way analysis of variance.
@@ -20,15 +20,14 @@ def between_measurements(rows: Sequence[MeasurementRow], quantity: str) -> Estim
     ----------
     rows
         Several of each operation.
-    quantity
-        Column without its unit and error: `time_eager` or `power`.
+    quantity, unit
+        Column without and with its unit: `time_host` and `s`, or `power` and `w`.
 
     Returns
     -------
     Estimate or None
         None if no operation was measured twice. The error is that of a standard deviation of normal samples.
     """
-    unit = "s" if quantity.startswith("time") else "w"
     by_subject: dict[str, list[tuple[float, float]]] = defaultdict(list)
     for row in rows:
         value = getattr(row, f"{quantity}_{unit}")

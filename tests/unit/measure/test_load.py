@@ -94,7 +94,7 @@ def test_errors_hold_what_one_measurement_differs_from_the_next(tmp_path: Path) 
     run, power_w = loaded(tmp_path, QUICK)
     alone, with_history = row(), row()
     conditions.put_power(alone, run, Surroundings())
-    known = Calibration(repeatability={(calibration.POWER_REPEATABILITY, calibration.DEVICE_BOUND): 0.05})
+    known = Calibration(repeatability={(calibration.POWER_REPEATABILITY, calibration.DEVICE): 0.05})
     conditions.put_power(with_history, run, Surroundings(calibration=known))
     assert alone.power_w == pytest.approx(power_w, rel=0.02)
     assert alone.power_standard_error_w < 0.02 * alone.power_w
@@ -109,13 +109,13 @@ def test_repeatability_is_what_errors_do_not_explain() -> None:
             measured[-1].time_eager_s, measured[-1].time_eager_standard_error_s = time_s, error * time_s
         return measured
 
-    unexplained = between_measurements(rows([0.9, 1.0, 1.1], 0.001), "time_eager")
-    explained = between_measurements(rows([0.9, 1.0, 1.1], 0.2), "time_eager")
+    unexplained = between_measurements(rows([0.9, 1.0, 1.1], 0.001), "time_eager", "s")
+    explained = between_measurements(rows([0.9, 1.0, 1.1], 0.2), "time_eager", "s")
     assert unexplained is not None
     assert unexplained.value == pytest.approx(0.1, rel=0.01)
     assert explained is not None
     assert explained.value == 0
-    assert between_measurements(rows([1.0], 0.1), "time_eager") is None
+    assert between_measurements(rows([1.0], 0.1), "time_eager", "s") is None
 
 
 def test_a_calibration_says_what_measuring_needs(campaign: CampaignConfig, catalogue: Path, tmp_path: Path) -> None:
@@ -123,9 +123,9 @@ def test_a_calibration_says_what_measuring_needs(campaign: CampaignConfig, catal
     calibrate(campaign, label="a30", point=OperatingPoint.parse("default"), catalogue_dir=catalogue, output=file)
     read = calibration.read(file)
     assert read.sensors[COUNTER].period_s == pytest.approx(0.1, rel=1e-3)
-    assert 0 <= read.error_between(calibration.POWER_REPEATABILITY, host_bound=True) < 0.05
-    assert 0 <= read.error_between(calibration.TIME_REPEATABILITY, host_bound=False) < 0.01
-    assert Calibration().error_between(calibration.TIME_REPEATABILITY, host_bound=False) == 0
+    assert 0 <= read.error_between(calibration.POWER_REPEATABILITY, host=True) < 0.05
+    assert 0 <= read.error_between(calibration.TIME_REPEATABILITY, host=False) < 0.01
+    assert Calibration().error_between(calibration.TIME_REPEATABILITY, host=False) == 0
     assert isinstance(read.sensors[COUNTER], SensorTraits)
 
 
