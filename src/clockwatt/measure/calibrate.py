@@ -8,6 +8,7 @@ measurement differs from the next. Nothing else measures these.
 from __future__ import annotations
 
 import contextlib
+import random
 import socket
 import tempfile
 import uuid
@@ -142,10 +143,11 @@ class _Calibration:
                         )
 
     def _repeatability(self) -> None:
-        """Measure every anchor several times, in turns, each time built anew."""
+        """Measure every anchor several times, built anew each time, on a card as warm as another one left it."""
+        order = random.Random(f"{self._config.seed}/{self._label}/{self._point}")  # noqa: S311  # not a secret
         measured: list[MeasurementRow] = []
         for repetition in range(_REPEATABILITY_RUNS):
-            for anchor in anchors.anchors():
+            for anchor in order.sample(anchors.anchors(), len(anchors.anchors())):
                 row = MeasurementRow(
                     kind=ANCHOR, subject_id=anchor.operation_id, pass_=INFERENCE, gpu=self._label, point=self._point,
                     tf32=self._tf32, dtype=anchor.dtype, repetition=repetition,
