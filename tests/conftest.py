@@ -9,6 +9,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "slurm: starts a real Slurm; runs with --slurm")
+    config.addinivalue_line("markers", "undisturbed: needs a core of its own, so not beside other tests")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

@@ -63,6 +63,7 @@ def telemetry(folder: Path):
     return [table.to_pandas() for table in read_segments(folder, TELEMETRY_SCHEMA)]
 
 
+@pytest.mark.undisturbed
 def test_the_lanes_keep_their_rhythm_on_a_core_of_their_own(nvml, in_worker, tmp_path: Path) -> None:
     taken, ours, theirs = in_worker(log_for, nvml.uuid(1), tmp_path, 3.0)
     assert taken > 0
