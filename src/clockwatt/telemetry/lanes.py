@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import statistics
+from collections import defaultdict, deque
 from collections.abc import Callable
 from typing import Any, TypeVar
 
@@ -13,6 +15,12 @@ RING, FAST, SLOW = "ring", "fast", "slow"
 
 _FOREIGN_CLOCK_US = 60_000_000
 """A driver time stamp further than this from the host's clock is not on it."""
+
+_SAME_SAMPLE_US = 200
+"""The driver maps its time stamps anew for each drain; the same sample came back up to 11 µs later on an H200."""
+_REMEMBERED_COSTS = 5
+_LONGEST_PAUSE_NS = 400_000_000
+"""However dear a sensor of the fast lane is, a window of one second sees it at least twice."""
 
 T = TypeVar("T")
 
@@ -43,8 +51,41 @@ class Rhythm:
         return True
 
 
+class CpuBudget:
+    """Spreads the readings of a dear sensor, so that it takes no more than its share of a core.
+
+    What a reading costs depends on card and driver (the energy counter of an H200: 3 to 5 ms of CPU, every other sensor
+    of the fast lane less than 0.1 ms), so it is measured as it happens.
+
+    Parameters
+    ----------
+    share
+        Largest share of one core, in (0, 1].
+    """
+
+    def __init__(self, share: float) -> None:
+        self._share = share
+        self._costs_ns: deque[int] = deque(maxlen=_REMEMBERED_COSTS)
+        self._last_ns: int | None = None
+
+    def allows(self, now_ns: int) -> bool:
+        """Whether a reading at `now_ns` keeps to the share, or has been put off for 0.4 s."""
+        if self._last_ns is None:
+            return True
+        pause_ns = statistics.median(self._costs_ns) / self._share if self._costs_ns else 0.0
+        return now_ns - self._last_ns >= min(pause_ns, _LONGEST_PAUSE_NS)
+
+    def spent(self, now_ns: int, cost_ns: int) -> None:
+        """Note a reading that was due at `now_ns` and took `cost_ns` of CPU time."""
+        self._last_ns = now_ns
+        self._costs_ns.append(cost_ns)
+
+
 class LaneReader:
     """Reads a GPU lane by lane into telemetry rows. A sensor that is missing or fails gives None, never 0.
+
+    Sensors of the fast lane that are dear are not read in every tick (see `CpuBudget`), and of the two directions of
+    PCIe traffic, each of which takes 20 ms, every slow reading has one: what was not read is None as well.
 
     Parameters
     ----------
@@ -56,16 +97,30 @@ class LaneReader:
         Gives (µs since the epoch, monotonic ns).
     host
         Host sensors, or None to leave the host out (virtual GPUs have none).
+    cpu_ns
+        CPU time of this thread in ns, which readings are charged by.
+    sensor_cpu_share
+        See `CpuBudget`.
     """
 
     def __init__(
-        self, gpu: Gpu, session_id: str, clock: Callable[[], tuple[int, int]], host: HostSensors | None
+        self,
+        gpu: Gpu,
+        session_id: str,
+        clock: Callable[[], tuple[int, int]],
+        host: HostSensors | None,
+        *,
+        cpu_ns: Callable[[], int],
+        sensor_cpu_share: float,
     ) -> None:
         self._gpu = gpu
         self._session_id = session_id
         self._clock = clock
         self._host = host
+        self._cpu_ns = cpu_ns
+        self._budgets = defaultdict[str, CpuBudget](lambda: CpuBudget(sensor_cpu_share))
         self._missing: set[str] = set()
+        self._slow_readings = 0
         self._ring_since_us = 0
         self.failed_readings = 0
 
@@ -83,13 +138,13 @@ class LaneReader:
         return [row]
 
     def _read_fast(self, row: TelemetryRow) -> None:
-        gpu = self._gpu
-        row.power_instant_w = self._try("power_instant", gpu.power_instant_w)
-        row.energy_counter_j = self._try("energy_counter", gpu.energy_counter_j)
-        row.power_average_w = self._try("power_average", gpu.power_average_w)
-        row.sm_clock_mhz = self._try("sm_clock", gpu.sm_clock_mhz)
-        row.memory_clock_mhz = self._try("memory_clock", gpu.memory_clock_mhz)
-        row.throttle_reasons = self._try("throttle_reasons", gpu.throttle_reasons)
+        gpu, due_ns = self._gpu, row.monotonic_ns
+        row.power_instant_w = self._afford("power_instant", gpu.power_instant_w, due_ns)
+        row.energy_counter_j = self._afford("energy_counter", gpu.energy_counter_j, due_ns)
+        row.power_average_w = self._afford("power_average", gpu.power_average_w, due_ns)
+        row.sm_clock_mhz = self._afford("sm_clock", gpu.sm_clock_mhz, due_ns)
+        row.memory_clock_mhz = self._afford("memory_clock", gpu.memory_clock_mhz, due_ns)
+        row.throttle_reasons = self._afford("throttle_reasons", gpu.throttle_reasons, due_ns)
 
     def _read_slow(self, row: TelemetryRow) -> None:
         gpu = self._gpu
@@ -101,8 +156,11 @@ class LaneReader:
         row.temperature_c = self._try("temperature", gpu.temperature_c)
         row.power_limit_w = self._try("power_limit", gpu.power_limit_w)
         row.memory_used_bytes = self._try("memory_used", gpu.memory_used_bytes)
-        row.pcie_tx_kib_s = self._try("pcie_tx", gpu.pcie_tx_kib_s)
-        row.pcie_rx_kib_s = self._try("pcie_rx", gpu.pcie_rx_kib_s)
+        if self._slow_readings % 2 == 0:
+            row.pcie_tx_kib_s = self._try("pcie_tx", gpu.pcie_tx_kib_s)
+        else:
+            row.pcie_rx_kib_s = self._try("pcie_rx", gpu.pcie_rx_kib_s)
+        self._slow_readings += 1
         if self._host is not None:
             row.host_cpu_utilization_percent = self._host.cpu_utilization_percent()
             row.host_cpu_temperature_c = self._host.cpu_temperature_c()
@@ -113,7 +171,8 @@ class LaneReader:
         if not samples:
             return []
         # the driver hands out overlapping buffers, in which a sample may come twice
-        fresh = {sample.time_us: sample for sample in samples if sample.time_us > self._ring_since_us}
+        known_us = self._ring_since_us + _SAME_SAMPLE_US if self._ring_since_us else 0
+        fresh = {sample.time_us: sample for sample in samples if sample.time_us > known_us}
         if not fresh:
             return []
         self._ring_since_us = max(fresh)
@@ -127,6 +186,15 @@ class LaneReader:
             session_id=self._session_id, lane=RING, time_us=stamp_us,
             monotonic_ns=monotonic_ns - (time_us - stamp_us) * 1000, power_sample_w=sample.power_w,
         )  # fmt: skip
+
+    def _afford(self, sensor: str, read: Callable[[], T], now_ns: int) -> T | None:
+        budget = self._budgets[sensor]
+        if not budget.allows(now_ns):
+            return None
+        before_ns = self._cpu_ns()
+        value = self._try(sensor, read)
+        budget.spent(now_ns, self._cpu_ns() - before_ns)
+        return value
 
     def _try(self, sensor: str, read: Callable[[], T]) -> T | None:
         if sensor in self._missing:

@@ -23,7 +23,7 @@ from clockwatt.errors import ClockwattError
 from clockwatt.gpu.interface import Gpu
 from clockwatt.gpu.nvml import NvmlGpu
 from clockwatt.gpu.virtual import VirtualGpu
-from clockwatt.records import TELEMETRY_SCHEMA, TelemetryRow
+from clockwatt.records import TELEMETRY_SCHEMA, TelemetryRow, table_of
 from clockwatt.segments import SegmentWriter
 from clockwatt.telemetry.host import HostSensors
 from clockwatt.telemetry.lanes import FAST, RING, SLOW, LaneReader, Rhythm
@@ -49,7 +49,9 @@ class Recorder:
     def __init__(self, reader: LaneReader, writer: SegmentWriter, config: TelemetryConfig, start_ns: int) -> None:
         self._reader, self._writer = reader, writer
         periods = {FAST: config.fast_period_s, SLOW: config.slow_period_s, RING: config.ring_period_s}
-        self._rhythms = {lane: Rhythm(round(period * 1e9), start_ns) for lane, period in periods.items()}
+        # half a tick away from the fast lane, whose grid the others then do not disturb
+        starts_ns = dict.fromkeys((SLOW, RING), start_ns + round(config.fast_period_s * 0.5e9)) | {FAST: start_ns}
+        self._rhythms = {lane: Rhythm(round(period * 1e9), starts_ns[lane]) for lane, period in periods.items()}
         self._fresh: list[TelemetryRow] = []
 
     @property
@@ -251,7 +253,10 @@ def _ended() -> Iterator[None]:
 @contextlib.contextmanager
 def virtual_logger(gpu: VirtualGpu, session_id: str, folder: Path, config: TelemetryConfig) -> Iterator[VirtualLogger]:
     """A logger in the virtual GPU's own time, writing segments to `folder`."""
-    reader = LaneReader(gpu, session_id, lambda: (gpu.epoch_us, gpu.monotonic_ns), host=None)
+    reader = LaneReader(
+        gpu, session_id, lambda: (gpu.epoch_us, gpu.monotonic_ns), host=None,
+        cpu_ns=lambda: 0, sensor_cpu_share=config.sensor_cpu_share,
+    )  # fmt: skip
     recorder = Recorder(reader, SegmentWriter(folder, TELEMETRY_SCHEMA, config.segment_s), config, gpu.monotonic_ns)
     try:
         yield VirtualLogger(gpu, recorder)
@@ -311,7 +316,12 @@ def _run(
 
 
 def _serve(connection: Connection, gpu: Gpu, session_id: str, folder: Path, config: TelemetryConfig) -> None:
-    reader = LaneReader(gpu, session_id, lambda: (time.time_ns() // 1000, time.monotonic_ns()), HostSensors())
+    reader = LaneReader(
+        gpu, session_id, lambda: (time.time_ns() // 1000, time.monotonic_ns()), HostSensors(),
+        cpu_ns=time.thread_time_ns, sensor_cpu_share=config.sensor_cpu_share,
+    )  # fmt: skip
+    # Arrow imports pandas with its first table: at the first segment that would cost the lanes a second or two
+    table_of([TelemetryRow(session_id=session_id, lane=FAST, time_us=0, monotonic_ns=0)], TELEMETRY_SCHEMA)
     recorder = Recorder(reader, SegmentWriter(folder, TELEMETRY_SCHEMA, config.segment_s), config, time.monotonic_ns())
     while True:
         wait_s = max(0.0, (recorder.due_ns - time.monotonic_ns()) / 1e9)

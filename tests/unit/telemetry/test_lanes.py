@@ -1,3 +1,4 @@
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -6,11 +7,12 @@ from hypothesis import strategies as st
 
 from clockwatt.config import TelemetryConfig
 from clockwatt.files import read_table
+from clockwatt.gpu.interface import PowerSample
 from clockwatt.gpu.virtual import VirtualGpu
 from clockwatt.records import TELEMETRY_SCHEMA
 from clockwatt.segments import segment_paths
 from clockwatt.telemetry.host import HostSensors
-from clockwatt.telemetry.lanes import FAST, RING, SLOW, LaneReader, Rhythm
+from clockwatt.telemetry.lanes import FAST, RING, SLOW, CpuBudget, LaneReader, Rhythm
 from clockwatt.telemetry.logger import virtual_logger
 
 
@@ -26,7 +28,69 @@ def test_a_rhythm_keeps_its_grid_and_counts_what_it_slept_through(period: int, s
 
 
 def reader(gpu: VirtualGpu) -> LaneReader:
-    return LaneReader(gpu, "s", lambda: (gpu.epoch_us, gpu.monotonic_ns), host=None)
+    return LaneReader(
+        gpu, "s", lambda: (gpu.epoch_us, gpu.monotonic_ns), host=None, cpu_ns=lambda: 0, sensor_cpu_share=0.02
+    )
+
+
+@given(st.integers(10_000, 7_000_000), st.sampled_from([0.01, 0.02, 0.05]))
+def test_a_dear_sensor_keeps_to_its_share_and_is_read_at_least_every_400_ms(cost_ns: int, share: float) -> None:
+    budget, read_at = CpuBudget(share), []
+    for now_ns in range(0, 20 * 10**9, 10**8):
+        if budget.allows(now_ns):
+            budget.spent(now_ns, cost_ns)
+            read_at.append(now_ns)
+    spent = cost_ns * (len(read_at) - 1) / (read_at[-1] - read_at[0])
+    assert spent <= max(share, cost_ns / 4e8) * 1.0001
+    assert max(later - earlier for earlier, later in pairwise(read_at)) <= 4e8
+    if cost_ns <= share * 1e8:
+        assert len(read_at) == 200  # a cheap one is read in every tick
+
+
+class DearCounter(VirtualGpu):
+    """A virtual GPU whose energy counter takes CPU time to read, as that of an H200."""
+
+    cpu_ns = 0
+
+    def energy_counter_j(self) -> float:
+        self.cpu_ns += 4_000_000
+        return super().energy_counter_j()
+
+
+def test_only_the_dear_sensor_is_left_out_of_ticks() -> None:
+    gpu = DearCounter("h100", seed=0)
+    lanes = LaneReader(
+        gpu, "s", lambda: (gpu.epoch_us, gpu.monotonic_ns), host=None, cpu_ns=lambda: gpu.cpu_ns, sensor_cpu_share=0.02
+    )
+    rows = []
+    for _ in range(100):
+        gpu.advance(0.1)
+        rows += lanes.read(FAST)
+    assert all(row.power_instant_w is not None and row.sm_clock_mhz is not None for row in rows)
+    assert sum(row.energy_counter_j is not None for row in rows) == 50  # 4 ms every 0.2 s are 2 %
+
+
+class ShiftedRing(VirtualGpu):
+    """A virtual GPU that maps the ring's time stamps anew for each drain, as the driver does."""
+
+    drains = 0
+
+    def power_samples(self, since_us: int) -> list[PowerSample]:
+        self.drains += 1
+        shift_us = 5 * self.drains
+        return [PowerSample(sample.time_us + shift_us, sample.power_w) for sample in super().power_samples(0)]
+
+
+def test_a_sample_whose_time_stamp_moves_between_drains_is_taken_once() -> None:
+    gpu = ShiftedRing("h100", seed=0)
+    lanes = reader(gpu)
+    stamps = []
+    for _ in range(10):
+        gpu.advance(1.0)
+        stamps += [row.time_us for row in lanes.read(RING)]
+    distances = [later - earlier for earlier, later in pairwise(stamps)]
+    assert min(distances) > 19_000
+    assert max(distances) < 21_000
 
 
 def test_the_ring_gives_each_sample_once() -> None:
