@@ -15,6 +15,15 @@ POWER_CAPPED = "power_capped"
 HARDWARE_THROTTLED = "hardware_throttled"
 
 DESCRIPTIONS: Mapping[str, str] = {
+    "clock_off_target": "the SM clock under load was more than 2 % off the one asked for",
+    "memory_clock_off_target": "the memory clock under load was more than 2 % off the one asked for",
+    "sensors_disagree": "two estimates of power differ by more than 3 % and more than their errors explain",
+    "no_power": "power could not be read during the measurement",
+    "not_stationary": "time or power still changed when measuring began, or by more than 2 % within the window",
+    "temperature_drift": "the card's temperature changed by more than 5 K within the measurement",
+    "interrupted": "the process or the card stood still for half a second or more within the window",
+    "counter_wrapped": "the energy counter went backwards; it was not used",
+    "not_queueable": "the call waits for the device, or is too long for the launch queue: its device time is not known",
     POWER_CAPPED: "slowed by the power limit: what this operation always does at this operating point",
     HARDWARE_THROTTLED: "slowed by temperature or by the board (see throttle_reasons): cannot be repeated at will",
     "no_dynamic_energy": "power under load was not above idle power: no dynamic energy can be learnt from it",
@@ -22,7 +31,7 @@ DESCRIPTIONS: Mapping[str, str] = {
     "card_drift": "the anchors changed by more than 2 % within the session",
     "not_in_catalogue": "the catalogue no longer has what was measured",
 }
-"""What each flag that is derived here means."""
+"""What each flag means: those that measuring gives, and those that are derived here."""
 
 MEASUREMENT_COLUMNS = ["flags", "throttle_reasons", "power_w", "power_idle_w"]
 """Columns of a measurement that are needed here."""
