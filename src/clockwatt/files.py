@@ -99,6 +99,8 @@ def open_parquet(path: Path, schema: pa.Schema) -> pq.ParquetFile:
 def read_table(path: Path, schema: pa.Schema, columns: list[str] | None = None) -> pa.Table:
     """Read a Parquet file of the kind `schema` describes (all of it, or some `columns`).
 
+    A nullable column that the file lacks, because an older version wrote it, is null throughout.
+
     Raises
     ------
     DataFileError
@@ -107,22 +109,27 @@ def read_table(path: Path, schema: pa.Schema, columns: list[str] | None = None) 
     with open_parquet(path, schema) as parquet:
         wanted = schema if columns is None else pa.schema([schema.field(name) for name in columns])
         try:
-            return parquet.read(columns=wanted.names).select(wanted.names).cast(wanted)
+            table = parquet.read(columns=[name for name in wanted.names if name in parquet.schema_arrow.names])
         except (pa.ArrowException, OSError) as error:
             raise DataFileError(
                 f"{path}: damaged ({str(error).splitlines()[0]}). Delete it and run the stage that writes it again."
             ) from error
+    found = {
+        field.name: table[field.name] if field.name in table.column_names else pa.nulls(table.num_rows, field.type)
+        for field in wanted
+    }
+    return pa.table(found).cast(wanted)
 
 
 def check_schema(path: Path, found: pa.Schema, expected: pa.Schema) -> None:
-    """Check that a file's columns include those of `expected`, of the same types.
+    """Check that a file's columns include those of `expected` that are not nullable, and have the same types.
 
     Raises
     ------
     DataFileError
         Naming the columns that are missing or of another type.
     """
-    missing = [name for name in expected.names if name not in found.names]
+    missing = [field.name for field in expected if field.name not in found.names and not field.nullable]
     if missing:
         kind = (expected.metadata or {}).get(b"kind", b"expected").decode()
         raise DataFileError(
@@ -131,7 +138,7 @@ def check_schema(path: Path, found: pa.Schema, expected: pa.Schema) -> None:
             "It is another kind of file, or another version of clockwatt wrote it: give the right file, "
             "or rerun the stage that writes it."
         )
-    for field in expected:
+    for field in (field for field in expected if field.name in found.names):
         actual = found.field(field.name).type
         if actual != field.type:
             raise DataFileError(

@@ -26,6 +26,8 @@ _CALIBRATION_S = 60.0
 _ROW_BYTES = 400
 _TELEMETRY_ROW_BYTES = 12
 _RING_SAMPLES_PER_S = 50
+_Asked = tuple[str, str, list[bool] | None, float]
+"""What is measured: id, pass, TF32 settings (None for all that a GPU has), and how long it takes in s."""
 
 
 @dataclass(frozen=True)
@@ -85,18 +87,27 @@ def make_plan(config: CampaignConfig, catalogue_dir: Path, store_dir: Path) -> P
     DataFileError
         If the catalogue is missing or damaged.
     """
-    columns = ["operation_id", "pass", "device_work"]
+    columns = ["operation_id", "pass", "device_work", "measured_tf32"]
     operations = [
-        (row["operation_id"], row["pass"], expected_duration_s(config.measurement, device_work=row["device_work"]))
+        (
+            row["operation_id"],
+            row["pass"],
+            row["measured_tf32"],
+            expected_duration_s(config.measurement, device_work=row["device_work"]),
+        )
         for row in files.read_table(catalogue_dir / "operations.parquet", OPERATION_SCHEMA, columns).to_pylist()
-        if row["pass"] in config.passes
+        if row["pass"] in config.passes and row["measured_tf32"] != []
     ]
+    columns = ["network_id", "pass", "measured_tf32"]
     networks = [
-        (row["network_id"], row["pass"], expected_duration_s(config.measurement, device_work=True))
-        for row in files.read_table(
-            catalogue_dir / "networks.parquet", NETWORK_SCHEMA, ["network_id", "pass"]
-        ).to_pylist()
-        if row["pass"] in config.passes
+        (
+            row["network_id"],
+            row["pass"],
+            row["measured_tf32"],
+            expected_duration_s(config.measurement, device_work=True),
+        )
+        for row in files.read_table(catalogue_dir / "networks.parquet", NETWORK_SCHEMA, columns).to_pylist()
+        if row["pass"] in config.passes and row["measured_tf32"] != []
     ]
     gpus = [_gpu_plan(config, label, gpu, operations, networks, store_dir) for label, gpu in config.gpus.items()]
     per_setting_s = sum(seconds for *_, seconds in operations) * config.measurement.repetitions
@@ -134,15 +145,16 @@ def _gpu_plan(
     config: CampaignConfig,
     label: str,
     gpu: GpuConfig,
-    operations: Iterable[tuple[str, str, float]],
-    networks: Iterable[tuple[str, str, float]],
+    operations: Iterable[_Asked],
+    networks: Iterable[_Asked],
     store_dir: Path,
 ) -> GpuPlan:
     keyed = [
         (Key(kind, subject_id, pass_, tf32, repetition), seconds)
         for kind, subjects in ((OPERATION, operations), (NETWORK, networks))
-        for subject_id, pass_, seconds in subjects
+        for subject_id, pass_, settings, seconds in subjects
         for tf32 in gpu.tf32
+        if settings is None or tf32 in settings
         for repetition in range(config.measurement.repetitions)
     ]
     finished, left_s = 0, 0.0

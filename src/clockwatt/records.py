@@ -52,6 +52,7 @@ class OperationRow:
     bytes_read: int  # compulsory traffic of the whole pass: each input once
     bytes_written: int  # each output (training: and gradient) once
     parameter_bytes: int  # of the arguments that are parameters of the network
+    measured_tf32: list[bool] | None = None  # TF32 settings it is measured under; null for all that its GPU has
 
 
 @dataclass(slots=True, kw_only=True)
@@ -84,6 +85,7 @@ class NetworkRow:
     parameter_bytes: int
     optimizer: str | None  # canonical JSON of the configured optimizer, null in inference
     assumed_branches: list[str] = field(default_factory=list)  # on data, each `module path: true` or `: false`
+    measured_tf32: list[bool] | None = None  # TF32 settings it is measured under; null for all that its GPU has
 
 
 @dataclass(slots=True, kw_only=True)

@@ -130,3 +130,14 @@ def test_a_folder_that_is_a_file_is_one_message(tmp_path: Path) -> None:
     (tmp_path / "results").write_text("")
     with pytest.raises(OutputError, match="cannot be written"):
         files.write_text("x", tmp_path / "results" / "a.txt")
+
+
+def test_a_nullable_column_that_an_older_version_did_not_write_is_null(tmp_path: Path) -> None:
+    path = tmp_path / "calls.parquet"
+    files.write_table(table_of([ROW], CALL_SCHEMA), path)
+    newer = CALL_SCHEMA.append(pa.field("later", pa.list_(pa.bool_()), nullable=True))
+    assert files.read_table(path, newer)["later"].to_pylist() == [None]
+    assert files.read_table(path, newer, ["later"]).to_pylist() == [{"later": None}]
+    required = CALL_SCHEMA.append(pa.field("later", pa.int64(), nullable=False))
+    with pytest.raises(DataFileError, match="column 'later' missing"):
+        files.read_table(path, required)

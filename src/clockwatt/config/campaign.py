@@ -57,11 +57,12 @@ class CampaignConfig(Model):
     @field_validator("networks")
     @classmethod
     def _networks_differ(cls, networks: list[NetworkConfig]) -> list[NetworkConfig]:
-        seen: set[str] = set()
+        seen: dict[str, set[bool]] = {}
         for network in networks:
-            if network.network_id in seen:
-                raise ValueError(f"{network.network_id} stands twice: remove one")
-            seen.add(network.network_id)
+            settings = seen.setdefault(network.network_id, set())
+            if settings & set(network.tf32):
+                raise ValueError(f"{network.network_id} stands twice: remove one, or give each a tf32 of its own")
+            settings.update(network.tf32)
         return networks
 
     @field_validator("passes")

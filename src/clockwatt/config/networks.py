@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Annotated, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
-from clockwatt.config.model import Model
+from clockwatt.config.model import Model, one_or_more
 
 
 class NetworkConfig(Model):
@@ -33,6 +33,28 @@ class NetworkConfig(Model):
         "refuse",
         description="at a branch on the values of a tensor, tracing refuses the network or takes it as true or false",
     )
+
+    tf32: Annotated[list[bool], one_or_more(bool)] = Field(
+        [False, True],
+        min_length=1,
+        description="of the TF32 settings of a GPU, those under which this network and its operations are measured; a "
+        "network may stand once for each",
+    )
+    sample: float = Field(
+        1.0,
+        ge=0,
+        le=1,
+        description="share of its operations that are measured; which ones depends on each operation alone, so that it "
+        "stays when networks come and go, and what another network needs is measured anyway",
+    )
+    whole: bool = Field(True, description="whether the network is measured whole, too")
+
+    @field_validator("tf32")
+    @classmethod
+    def _settings_differ(cls, values: list[bool]) -> list[bool]:
+        if len(set(values)) != len(values):
+            raise ValueError("a value stands twice: remove one")
+        return values
 
     @model_validator(mode="after")
     def _indices_are_bounded(self) -> Self:

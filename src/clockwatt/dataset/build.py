@@ -85,15 +85,19 @@ def _add_point(
     folder = layout.point_dir(gpu, point)
     paths = [measurements_dir / path for path in layout.measurement_files(config) if path.parent == folder]
     cards = Cards.read(paths)
-    seen: dict[str, set[tuple[str, str]]] = {kind: set() for kind in _OUTPUTS}
+    seen: dict[str, set[tuple[str, str, bool]]] = {kind: set() for kind in _OUTPUTS}
     for path in paths:
         for kind, rows in _by_kind(path, gpu, str(point)):
             table = joined(rows, _OUTPUTS[kind][1], catalogues.get(kind), cards)
             writers[kind].write_table(table)
             quality.add(table)
-            seen[kind].update(zip(rows["subject_id"].to_pylist(), rows["pass"].to_pylist(), strict=True))
+            seen[kind].update(zip(*(rows[name].to_pylist() for name in ("subject_id", "pass", "tf32")), strict=True))
     missing = {
-        kind: {key for key in catalogue.identities - seen[kind] if key[1] in config.passes}
+        kind: {
+            (key, pass_)
+            for key, pass_, tf32 in catalogue.wanted - seen[kind]
+            if pass_ in config.passes and tf32 in config.gpu(gpu).tf32
+        }
         for kind, catalogue in catalogues.items()
     }
     quality.close_point(gpu, str(point), cards.factors, missing)

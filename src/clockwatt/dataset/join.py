@@ -14,6 +14,7 @@ from clockwatt import files, records
 from clockwatt.dataset import anchors, flags, schema
 
 _SEPARATOR = "\n"  # in no identifier
+_ALL_TF32 = (False, True)
 
 
 @dataclass(frozen=True)
@@ -26,13 +27,13 @@ class Catalogue:
         `id` and `pass` of each row as one string.
     columns
         What a measurement gets from it, under the dataset's names.
-    identities
-        Every (id, pass).
+    wanted
+        (id, pass, TF32 setting) of all that is measured, on a GPU that has this setting.
     """
 
     index: pa.Array
     columns: pa.Table
-    identities: frozenset[tuple[str, str]]
+    wanted: frozenset[tuple[str, str, bool]]
 
     @classmethod
     def read(cls, path: Path, expected: pa.Schema, key: str) -> Catalogue:
@@ -48,7 +49,11 @@ class Catalogue:
         return cls(
             index=_identity(table[key], table["pass"]).combine_chunks(),
             columns=table.select(names).rename_columns([schema.dataset_name(name) for name in names]),
-            identities=frozenset(zip(table[key].to_pylist(), table["pass"].to_pylist(), strict=True)),
+            wanted=frozenset(
+                (row[key], row["pass"], tf32)
+                for row in table.select([key, "pass", "measured_tf32"]).to_pylist()
+                for tf32 in (_ALL_TF32 if row["measured_tf32"] is None else row["measured_tf32"])
+            ),
         )
 
     def positions(self, rows: pa.Table) -> pa.ChunkedArray:

@@ -61,9 +61,10 @@ def subjects(config: CampaignConfig, gpu: GpuConfig, shard: Shard, catalogue_dir
     kind = NETWORK if shard.networks else OPERATION
     return [
         Subject(kind, subject_id, pass_, tf32, dtype, repetition, device_work)
-        for subject_id, pass_, dtype, device_work in _catalogued(catalogue_dir, networks=shard.networks)
+        for subject_id, pass_, dtype, device_work, settings in _catalogued(catalogue_dir, networks=shard.networks)
         if shard.holds(subject_id) and pass_ in config.passes
         for tf32 in gpu.tf32
+        if settings is None or tf32 in settings
         for repetition in range(config.measurement.repetitions)
     ]
 
@@ -96,12 +97,12 @@ def specs(catalogue_dir: Path, operation_ids: set[str]) -> dict[str, str]:
     return dict(zip(wanted["operation_id"].to_pylist(), wanted["spec"].to_pylist(), strict=True))
 
 
-def _catalogued(catalogue_dir: Path, *, networks: bool) -> Iterator[tuple[str, str, str, bool]]:
+def _catalogued(catalogue_dir: Path, *, networks: bool) -> Iterator[tuple[str, str, str, bool, list[bool] | None]]:
     if networks:
-        table = files.read_table(catalogue_dir / "networks.parquet", NETWORK_SCHEMA, ["network_id", "pass", "dtype"])
-        for row in table.to_pylist():
-            yield row["network_id"], row["pass"], row["dtype"], True
+        columns = ["network_id", "pass", "dtype", "measured_tf32"]
+        for row in files.read_table(catalogue_dir / "networks.parquet", NETWORK_SCHEMA, columns).to_pylist():
+            yield row["network_id"], row["pass"], row["dtype"], True, row["measured_tf32"]
     else:
-        columns = ["operation_id", "pass", "dtype", "device_work"]
+        columns = ["operation_id", "pass", "dtype", "device_work", "measured_tf32"]
         for row in files.read_table(catalogue_dir / "operations.parquet", OPERATION_SCHEMA, columns).to_pylist():
-            yield row["operation_id"], row["pass"], row["dtype"], row["device_work"]
+            yield row["operation_id"], row["pass"], row["dtype"], row["device_work"], row["measured_tf32"]

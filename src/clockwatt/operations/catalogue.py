@@ -6,6 +6,7 @@ memory.
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -61,18 +62,30 @@ def write_catalogue(config: CampaignConfig, output_dir: Path) -> None:
     operations: dict[tuple[str, str], OperationRow] = {}
     calls: list[CallRow] = []
     networks: list[NetworkRow] = []
-    jobs = [(network, pass_) for network in config.networks for pass_ in config.passes]
-    with progress("catalogue", len(jobs)) as advance:
-        for network, pass_ in jobs:
-            traced = trace_rows(network, pass_, config.training)
-            networks.append(traced.network)
-            calls.extend(traced.calls)
-            for row in traced.operations:
-                operations.setdefault((row.operation_id, row.pass_), row)
-            advance(f"{traced.network.network_id} {traced.network.pass_}")
+    entries: dict[str, list[NetworkConfig]] = {}
+    for network in config.networks:
+        entries.setdefault(network.network_id, []).append(network)
+    with progress("catalogue", len(entries) * len(config.passes)) as advance:
+        for same in entries.values():
+            for pass_ in config.passes:
+                traced = trace_rows(same[0], pass_, config.training)
+                traced.network.measured_tf32 = sorted({tf32 for entry in same if entry.whole for tf32 in entry.tf32})
+                networks.append(traced.network)
+                calls.extend(traced.calls)
+                for row in traced.operations:
+                    known = operations.setdefault((row.operation_id, row.pass_), row)
+                    wanted = {tf32 for entry in same if sampled(row.operation_id, entry.sample) for tf32 in entry.tf32}
+                    known.measured_tf32 = sorted(wanted.union(known.measured_tf32 or ()))
+                advance(f"{traced.network.network_id} {pass_}")
     files.write_table(table_of(operations.values(), OPERATION_SCHEMA), output_dir / OPERATIONS_FILE)
     files.write_table(table_of(calls, CALL_SCHEMA), output_dir / CALLS_FILE)
     files.write_table(table_of(networks, NETWORK_SCHEMA), output_dir / NETWORKS_FILE)
+
+
+def sampled(operation_id: str, share: float) -> bool:
+    """Whether an operation belongs to a sample of this share: its hash, so that larger samples include smaller ones."""
+    digest = hashlib.sha256(f"sample/{operation_id}".encode()).digest()
+    return int.from_bytes(digest[:8]) < share * 2**64
 
 
 def trace_rows(network: NetworkConfig, pass_: Pass, training: TrainingConfig) -> Traced:

@@ -91,3 +91,29 @@ def test_switches_are_set_and_told():
     assert settings["cuda_matmul_fp32_precision"] == settings["cudnn_conv_fp32_precision"] == "tf32"
     assert not settings["mha_fastpath"]
     assert not torch.backends.cudnn.benchmark
+
+
+def test_a_sample_grows_with_its_share_and_leaves_out_nothing_another_network_needs(tmp_path):
+    settings = {}
+    for share in (0.0, 0.3, 0.6):
+        folder = tmp_path / str(share)
+        write_catalogue(campaign(RESNET | {"sample": share}, SQUEEZENET), folder)
+        operations, calls, _ = tables(folder)
+        wanted = {(row["operation_id"], row["pass"]) for _, row in operations.iterrows() if len(row["measured_tf32"])}
+        settings[share] = wanted
+        of_squeezenet = calls[calls["network_id"].str.startswith("squeezenet")]
+        assert set(zip(of_squeezenet["operation_id"], of_squeezenet["pass"], strict=True)) <= wanted
+    assert settings[0.0] < settings[0.3] < settings[0.6]
+
+
+def test_a_network_that_stands_twice_is_traced_once_and_measured_under_each_setting(tmp_path):
+    entries = [
+        RESNET | {"tf32": True},
+        RESNET | {"tf32": False, "sample": 0.3, "whole": False},
+    ]
+    write_catalogue(campaign(*entries), tmp_path)
+    operations, _, networks = tables(tmp_path)
+    counts = operations["measured_tf32"].map(tuple).value_counts()
+    assert set(counts.index) == {(True,), (False, True)}
+    assert 0.1 < counts[(False, True)] / len(operations) < 0.5
+    assert networks["measured_tf32"].map(tuple).tolist() == [(True,), (True,)]
