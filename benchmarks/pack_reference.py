@@ -1,0 +1,168 @@
+"""Turn the results of a campaign into reference data that the project ships.
+
+    python benchmarks/pack_reference.py RESULTS_DIR NAME [--output-dir resources/reference]
+
+Takes `config.yaml`, `catalogue/` and `measurements/`, merges the shards of each GPU and operating point into one file
+each for operations and networks, and leaves out telemetry, names of hosts, Slurm's job ids and what jobs ask Slurm for.
+Of several calibrations of a GPU at an operating point one is kept. What is packed is read by `clockwatt dataset` before
+it replaces what was there; more than 5 MB are refused. Prints what it holds, by kind, pass, status and flag.
+"""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+import sys
+import tempfile
+from collections import Counter
+from pathlib import Path
+
+import pandas as pd
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from clockwatt import config, files, layout, records
+from clockwatt.config import CampaignConfig, SlurmResources
+from clockwatt.dataset.build import build_dataset
+from clockwatt.errors import ClockwattError, DataFileError
+from clockwatt.resources import resource
+
+MAX_BYTES = 5_000_000
+LEFT_OUT = "left out"
+_LEVEL = 22
+
+CATALOGUE = {
+    "operations.parquet": records.OPERATION_SCHEMA,
+    "calls.parquet": records.CALL_SCHEMA,
+    "networks.parquet": records.NETWORK_SCHEMA,
+}
+
+
+def main() -> int:
+    """Pack what the command line names."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("results", type=Path, metavar="RESULTS_DIR")
+    parser.add_argument("name", metavar="NAME")
+    parser.add_argument("--output-dir", type=Path, default=resource("reference"))
+    arguments = parser.parse_args()
+    try:
+        pack(arguments.results, arguments.output_dir / arguments.name)
+    except ClockwattError as error:
+        print(error, file=sys.stderr)
+        return 1
+    return 0
+
+
+def pack(results: Path, target: Path) -> None:
+    """Pack the campaign in `results` into the folder `target`, whole or not at all.
+
+    Raises
+    ------
+    ConfigError, DataFileError
+        If a part of the campaign is missing or damaged, or holds more than may be shipped.
+    """
+    campaign = shipped_config(config.load(results / "config.yaml"))
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=f".{target.name}.", dir=target.parent) as scratch:
+        packed = Path(scratch) / target.name
+        for name, schema in CATALOGUE.items():
+            write(files.read_table(results / layout.CATALOGUE / name, schema), packed / layout.CATALOGUE / name)
+        for label, gpu in campaign.gpus.items():
+            for point in gpu.points:
+                pack_point(results / layout.MEASUREMENTS, packed / layout.MEASUREMENTS, label, str(point))
+        write_config(campaign, target / "config.yaml", packed / "config.yaml")
+        size = sum(path.stat().st_size for path in packed.rglob("*") if path.is_file())
+        if size > MAX_BYTES:
+            raise DataFileError(f"{results}: {size:,} bytes when packed, more than {MAX_BYTES:,}: pack fewer networks.")
+        dataset = Path(scratch) / "dataset"
+        build_dataset(campaign, packed / layout.MEASUREMENTS, packed / layout.CATALOGUE, dataset)
+        describe(dataset)
+        if target.exists():
+            target.replace(Path(scratch) / "replaced")
+        packed.replace(target)
+    print(f"\n{target}: {size:,} bytes")
+
+
+def shipped_config(campaign: CampaignConfig) -> CampaignConfig:
+    """The campaign with one shard of each kind, without references of its own and what it asks of a site's Slurm."""
+    gpus = {label: gpu.model_copy(update={"slurm": SlurmResources()}) for label, gpu in campaign.gpus.items()}
+    return campaign.model_copy(update={"shards": 1, "network_shards": 1, "gpus": gpus})
+
+
+def write_config(campaign: CampaignConfig, present: Path, output: Path) -> None:
+    """Keep the file that is there, for its comments, where it says the same."""
+    if present.exists() and config.load(present) == campaign:
+        shutil.copyfile(present, output)
+    else:
+        files.write_text(config.dump(campaign), output)
+
+
+def pack_point(measurements: Path, output: Path, gpu: str, point: str) -> None:
+    """Merge the files of one GPU at one operating point.
+
+    Raises
+    ------
+    DataFileError
+        If there are no measurements or no calibration.
+    """
+    folder = measurements / layout.point_dir(gpu, point)
+    names = {path.name: path for path in sorted(folder.glob("*.parquet")) if not path.name.startswith("telemetry-")}
+    calibrations = [path for name, path in names.items() if name.startswith("calibration")]
+    networks = [path for name, path in names.items() if name.startswith("networks-")]
+    operations = [path for path in names.values() if path not in (*calibrations, *networks)]
+    for kind, paths in (("operations", operations), ("networks", networks), ("calibration", calibrations)):
+        if not paths:
+            raise DataFileError(f"{folder}: holds no file of {kind}. Run that job of the campaign first.")
+        print(f"{gpu} {point} {kind}: {', '.join(path.name for path in paths)}")
+    own = folder / layout.calibration_file(gpu, point).name
+    kept = own if own in calibrations else calibrations[0]
+    if len(calibrations) > 1:
+        print(f"{gpu} {point}: of the calibrations, {kept.name} is kept")
+    write(merged(operations), output / layout.operations_file(gpu, point, 1))
+    write(merged(networks), output / layout.networks_file(gpu, point, 1))
+    calibration = files.read_table(kept, records.CALIBRATION_SCHEMA)
+    write(without_host(calibration), output / layout.calibration_file(gpu, point))
+
+
+def merged(paths: list[Path]) -> pa.Table:
+    """Rows of several files in the order in which they were measured, without what tells of the site."""
+    rows = pa.concat_tables([files.read_table(path, records.MEASUREMENT_SCHEMA) for path in paths])
+    for host in sorted(set(rows["host"].to_pylist()) - {""}):
+        at = rows.schema.get_field_index("error")
+        rows = rows.set_column(at, rows.schema.field(at), pc.replace_substring(rows["error"], host, LEFT_OUT))
+    at = rows.schema.get_field_index("slurm_job_id")
+    rows = rows.set_column(at, rows.schema.field(at), pa.nulls(rows.num_rows, pa.string()))
+    return without_host(rows).sort_by([("started_us", "ascending"), ("position", "ascending")])
+
+
+def without_host(rows: pa.Table) -> pa.Table:
+    """The rows with their host's name left out."""
+    at = rows.schema.get_field_index("host")
+    return rows.set_column(at, rows.schema.field(at), pa.repeat(LEFT_OUT, rows.num_rows))
+
+
+def write(table: pa.Table, path: Path) -> None:
+    """Write a table as small as Parquet makes it."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    pq.write_table(table, path, compression=files.COMPRESSION, compression_level=_LEVEL, use_dictionary=True)
+
+
+def describe(dataset: Path) -> None:
+    """Print what a dataset made of the packed files holds."""
+    columns = ["kind", "pass", "dtype", "tf32", "status", "gpu_uuid", "session_id", "flags",
+               "measurement_version", "settings_id", "driver_version", "torch_version", "started_us"]  # fmt: skip
+    tables = [pd.read_parquet(path, columns=columns) for path in sorted(dataset.glob("[!c]*.parquet"))]
+    rows = pd.concat(tables)
+    print()
+    print(rows.groupby(["kind", "pass", "dtype", "tf32", "status"]).size().to_string())
+    flags = Counter((kind, flag) for kind, flags in zip(rows["kind"], rows["flags"], strict=True) for flag in flags)
+    print("\nflags:", *(f"  {kind} {flag}: {count}" for (kind, flag), count in sorted(flags.items())), sep="\n")
+    for name in ("gpu_uuid", "session_id", "measurement_version", "settings_id", "driver_version", "torch_version"):
+        print(f"{name}: " + ", ".join(f"{value} ({count})" for value, count in rows[name].value_counts().items()))
+    began, ended = pd.to_datetime([rows["started_us"].min(), rows["started_us"].max()], unit="us", utc=True)
+    print(f"measured: {began:%Y-%m-%d %H:%M} to {ended:%Y-%m-%d %H:%M} UTC")
+
+
+if __name__ == "__main__":
+    sys.exit(main())
