@@ -40,7 +40,7 @@ def run(folder: Path) -> None:
     catalogue = reference / "catalogue"
     dataset, predictors, validation = (folder / name for name in ("dataset", "predictors", "validation"))
     build_dataset(campaign, reference / "measurements", catalogue, dataset)
-    fit(campaign, dataset, predictors)
+    fit(campaign, dataset, catalogue, predictors)
     validate(campaign, dataset, catalogue, predictors, validation)
     draw_figures(campaign, dataset, predictors, validation, folder / "figures")
     report(pd.read_parquet(validation / "networks.parquet"))

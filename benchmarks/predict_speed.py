@@ -65,7 +65,9 @@ def main() -> None:
             write_dataset(folder)
         if not (folder / "predictors").exists():
             start = time.perf_counter()
-            run_clockwatt(folder, "fit", "--dataset-dir", "dataset", "--output-dir", "predictors")
+            run_clockwatt(
+                folder, "fit", "--dataset-dir", "dataset", "--catalogue-dir", "catalogue", "--output-dir", "predictors"
+            )
             peak_gib = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 2**20
             print(f"fit: {time.perf_counter() - start:.0f} s, at most {peak_gib:.2f} GiB resident (catalogue included)")
         for number in range(1, GPUS):

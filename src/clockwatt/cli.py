@@ -142,11 +142,11 @@ def dataset(
 
 
 @app.command()
-def fit(config_file: Config, dataset_dir: DatasetDir, output_dir: OutputDir) -> None:
+def fit(config_file: Config, dataset_dir: DatasetDir, catalogue_dir: CatalogueDir, output_dir: OutputDir) -> None:
     """Fit predictors of time, power and energy, with grouped cross-validation."""
     from clockwatt.predict.fit import fit as stage
 
-    stage(config.load(config_file), dataset_dir, output_dir)
+    stage(config.load(config_file), dataset_dir, catalogue_dir, output_dir)
 
 
 @app.command()

@@ -23,6 +23,15 @@ from clockwatt.records import CALL_SCHEMA, NETWORK_SCHEMA, OPERATION_SCHEMA, Net
 _PREFIXES = ((1.0, ""), (1e-3, "m"), (1e-6, "µ"), (1e-9, "n"))
 
 
+_INTERVALS = {
+    "conformal": "Low to high: 90 %, conformal, from {networks} networks measured whole and left out one by one.",
+    "student_t": "Low to high: 90 % if errors are normal, from only {networks} networks measured whole and left out "
+    "one by one; conformal intervals need 9.",
+    "operations": "Low to high: every operation at the end of its 90 % interval, as if all errors had one cause.",
+    "none": "No interval is known.",
+}
+
+
 def traced_network(network: NetworkConfig, pass_: Pass, training: TrainingConfig, catalogue_dir: Path) -> TracedNetwork:
     """A network's calls in one pass: from the catalogue where it is in it, else traced now, which takes torch.
 
@@ -54,7 +63,7 @@ def listed_operations(path: Path, pass_: Pass) -> TracedNetwork:
     from clockwatt.operations.listed import read_listed
 
     listed = read_listed(path, pass_)
-    return TracedNetwork(listed.network, _frame(listed.calls), _frame(listed.operations))
+    return TracedNetwork(listed.network, _frame(listed.calls), _frame(listed.operations), is_network=False)
 
 
 def parse_slowdown(text: str) -> float:
@@ -102,18 +111,13 @@ def print_prediction(prediction: NetworkPrediction) -> None:
         ("of it: device", "device_s", "s"),
         ("of it: host", "host_s", "s"),
         ("energy", "energy_j", "J"),
+        ("mean power", "power_w", "W"),
     ):
-        ends = sorted(
-            value
-            for end in (prediction.lower, prediction.upper)
-            if end is not None and (value := getattr(end, attribute)) is not None
-        )
-        low, high = (ends[0], ends[-1]) if len(ends) == 2 else (None, None)
+        low, high = prediction.intervals.get(attribute, (None, None))
         table.add_row(name, *(quantity(value, unit) for value in (_of(prediction.expected, attribute), low, high)))
-    # energy and time end at their extremes together: their quotient has no interval of its own
-    table.add_row("mean power", quantity(prediction.expected.power_w, "W"), "", "")
     console = Console()
     console.print(table)
+    console.print(_INTERVALS[prediction.interval_method].format(networks=prediction.interval_networks))
     if not prediction.measured_point:
         console.print("Nothing was measured at this operating point: the law of the clock speaks, from other points.")
     for warning in prediction.warnings:

@@ -19,7 +19,7 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
     reference = resource("reference/h200")
     campaign = config.load(reference / "config.yaml").model_copy(update={"fit": FitConfig(trees=10, folds=5)})
     build_dataset(campaign, reference / "measurements", reference / "catalogue", folder / "dataset")
-    fit(campaign, folder / "dataset", folder / "predictors")
+    fit(campaign, folder / "dataset", reference / "catalogue", folder / "predictors")
     validate(campaign, folder / "dataset", reference / "catalogue", folder / "predictors", folder / "validation")
     return folder
 

@@ -11,6 +11,7 @@ OUTPUTS:
     predictors      results/predictors/{gpu}/               models, and a card in Markdown beside each
     metrics         results/predictors/metrics.json         errors of the cross-validation
     crossval        results/predictors/crossval.parquet     its predictions, one by one
+    left_out        results/predictors/networks-left-out.parquet    the same, each network left out
     networks        results/validation/networks.parquet     composed from operations beside measured whole
     validation      results/validation/validation.json      errors of these compositions
 """
@@ -20,9 +21,11 @@ rule fit:
     """Fit predictors to the dataset and cross-validate them."""
     input:
         dataset=rules.dataset.output,
+        catalogue=rules.catalogue.output,
     output:
         metrics="results/predictors/metrics.json",
         crossval="results/predictors/crossval.parquet",
+        left_out="results/predictors/networks-left-out.parquet",
     log:
         "results/logs/fit.log",
     conda:
@@ -40,6 +43,7 @@ rule fit:
         python -m clockwatt fit \
             --config results/config.yaml \
             --dataset-dir results/dataset \
+            --catalogue-dir results/catalogue \
             --output-dir results/predictors \
             >{log} 2>&1
         """

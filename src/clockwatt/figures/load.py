@@ -16,7 +16,8 @@ from clockwatt.errors import DataFileError
 from clockwatt.gpu.specs import find_spec
 from clockwatt.predict.fit import CROSSVAL_FILE, CROSSVAL_SCHEMA
 from clockwatt.predict.samples import read_gpu_rows
-from clockwatt.predict.validate import NETWORKS_FILE, VALIDATION_SCHEMA
+from clockwatt.predict.validate import NETWORKS_FILE
+from clockwatt.predict.wholes import VALIDATION_SCHEMA
 
 
 @dataclass(frozen=True)

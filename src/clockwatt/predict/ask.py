@@ -16,6 +16,7 @@ from clockwatt.errors import DataFileError
 from clockwatt.predict.description import DESCRIPTION_FILE
 from clockwatt.predict.features import operation_features
 from clockwatt.predict.gpumodel import GpuModel, NotPredictableError
+from clockwatt.predict.grouped import GroupedInterval
 from clockwatt.predict.network import COST_COLUMNS, Composer, Composition
 from clockwatt.predict.predictors import TARGETS
 from clockwatt.records import NetworkRow
@@ -33,11 +34,14 @@ class TracedNetwork:
         Its calls in order, with `operation_id` and `phase`.
     operations
         Its unique operations, with `features.CATALOGUE_COLUMNS` and `device_work`.
+    is_network
+        False for a list of operations, to which what is known of networks does not apply.
     """
 
     network: NetworkRow
     calls: pd.DataFrame
     operations: pd.DataFrame
+    is_network: bool = True
 
     @functools.cached_property
     def features(self) -> pd.DataFrame:
@@ -57,9 +61,12 @@ class NetworkPrediction:
         Whether operations were measured at this operating point; elsewhere the clock law speaks.
     expected
         The pass as predicted.
-    lower, upper
-        The same with every operation at the end of its interval, as if all errors had one cause: the widest the
-        intervals allow. None where an operation has no interval.
+    intervals
+        `time_s`, `energy_j` and `power_w` to their lower and upper ends; what has no interval is missing.
+    interval_method, interval_networks
+        `conformal` or `student_t`, see `grouped.grouped_interval`: from residuals of so many networks that were left
+        out. `operations`: every operation at the end of its interval, as if all errors had one cause, which is the
+        widest the operations' intervals allow. `none`: an operation has no interval.
     warnings
         Why the answer rests on less than usual: what lies outside the measurements.
     """
@@ -73,8 +80,9 @@ class NetworkPrediction:
     network_id: str
     measured_point: bool
     expected: Composition
-    lower: Composition | None
-    upper: Composition | None
+    intervals: dict[str, tuple[float, float]]
+    interval_method: str
+    interval_networks: int
     warnings: tuple[str, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
@@ -126,16 +134,19 @@ def predict_points(
     network, description = traced.network, model.description
     costs_at = model.predict_at(traced.operations, network.pass_, points, tf32=tf32, features=traced.features)
     composer = Composer(traced.calls, network, pd.Index(traced.operations["operation_id"]))
+    described = description.passes[network.pass_]
     predictions = []
     for point, costs in costs_at.items():
         point_costs = model.point_costs(point)
-        expected, lower, upper = (
-            composer.compose(_cost_columns(costs, prefix), point_costs) for prefix in ("", "lower_", "upper_")
-        )
+        expected = composer.compose(_cost_columns(costs), point_costs)
         if not expected.complete:
             raise NotPredictableError(
                 f"{network.network_id}: calls without an operation. Run `clockwatt catalogue` again."
             )
+        intervals, method, networks = _of_networks(expected, described.networks if traced.is_network else {})
+        if not intervals:
+            ends = [composer.compose(_cost_columns(costs, prefix), point_costs) for prefix in ("lower_", "upper_")]
+            intervals, method = _between(*ends)
         predictions.append(
             NetworkPrediction(
                 gpu=description.gpu,
@@ -147,14 +158,38 @@ def predict_points(
                 network_id=network.network_id,
                 measured_point=point in description.points,
                 expected=expected,
-                lower=lower if lower.complete else None,
-                upper=upper if upper.complete else None,
+                intervals=intervals,
+                interval_method=method,
+                interval_networks=networks,
             )
         )
     return predictions
 
 
-def _cost_columns(costs: pd.DataFrame, prefix: str) -> NDArray[np.float64]:
+def _of_networks(
+    expected: Composition, known: dict[str, GroupedInterval]
+) -> tuple[dict[str, tuple[float, float]], str, int]:
+    """Intervals from residuals of networks, how they were made and of how many networks."""
+    found = {}
+    for name, interval in known.items():
+        value = getattr(expected, name)
+        if value is not None:
+            found[name] = (value * interval.lower, value * interval.upper)
+    of_time = known.get("time_s")
+    return found, of_time.method if of_time else "", of_time.groups if of_time else 0
+
+
+def _between(lower: Composition, upper: Composition) -> tuple[dict[str, tuple[float, float]], str]:
+    """Intervals of time and energy; the mean power, their quotient, has none of its own."""
+    if not (lower.complete and upper.complete):
+        return {}, "none"
+    found = {"time_s": (lower.time_s, upper.time_s)}
+    if lower.energy_j is not None and upper.energy_j is not None:
+        found["energy_j"] = (lower.energy_j, upper.energy_j)
+    return found, "operations"
+
+
+def _cost_columns(costs: pd.DataFrame, prefix: str = "") -> NDArray[np.float64]:
     """`COST_COLUMNS` of predictions, expected or at one end of their intervals; shape (operations, 5)."""
     values = {name: costs[f"{prefix}{name}"].to_numpy(float) for name in TARGETS}
     values["energy_j"] = values["power_w"] * values["time_eager_s"]

@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, Self
 
 from clockwatt.predict.crossval import Interval
+from clockwatt.predict.grouped import GroupedInterval
 from clockwatt.predict.hostcosts import PointCosts
 
 DESCRIPTION_FILE = "description.json"
@@ -25,11 +26,15 @@ class PassDescription:
         Operating points that were learnt from; costs at other clocks follow by the clock law.
     workless_host_s
         Operation class to median host time of calls that do nothing on the device; `ANY_CLASS` for all of them.
+    networks
+        `time_s`, `energy_j` and `power_w` of whole networks to their intervals, from networks left out; empty where
+        none was measured whole.
     """
 
     intervals: dict[str, dict[str, dict[str, Interval]]]
     learnt_points: list[str]
     workless_host_s: dict[str, float]
+    networks: dict[str, GroupedInterval] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -82,6 +87,7 @@ class GpuDescription:
                 },
                 learnt_points=[str(point) for point in entry["learnt_points"]],
                 workless_host_s={str(key): float(value) for key, value in entry["workless_host_s"].items()},
+                networks={name: GroupedInterval(**interval) for name, interval in entry["networks"].items()},
             )
             for name, entry in content.pop("passes").items()
         }

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
@@ -11,9 +11,13 @@ from numpy.typing import NDArray
 
 from clockwatt.predict.crossval import ANY_CLASS, Interval, class_intervals, held_out_inside
 from clockwatt.predict.features import OPERATION_CLASS
+from clockwatt.predict.grouped import GroupedInterval, grouped_interval, left_out_inside
 from clockwatt.predict.metrics import metrics, metrics_by
 from clockwatt.predict.predictors import TARGETS
 from clockwatt.predict.problem import Problem
+
+WHOLE_QUANTITIES = ("time_s", "energy_j", "power_w")
+"""What whole networks have an interval of, each from its own residuals."""
 
 
 @dataclass(frozen=True)
@@ -64,6 +68,61 @@ def evaluate(problem: Problem, held: Held) -> tuple[dict[str, dict[str, Interval
                 },
             }
     return intervals, report
+
+
+def network_intervals(rows: pd.DataFrame) -> tuple[dict[str, GroupedInterval], dict[str, Any]]:
+    """Intervals of whole networks from their own residuals, a group being a network with all its inputs and dtypes.
+
+    Parameters
+    ----------
+    rows
+        Complete compositions of one GPU, pass and source, see `wholes.VALIDATION_SCHEMA`.
+
+    Returns
+    -------
+    intervals
+        Each of `WHOLE_QUANTITIES` that is known of any row.
+    report
+        The same, with the share of rows inside the interval that the other networks give.
+    """
+    intervals: dict[str, GroupedInterval] = {}
+    report: dict[str, Any] = {}
+    for name in WHOLE_QUANTITIES:
+        measured, composed = rows[f"measured_{name}"].to_numpy(float), rows[name].to_numpy(float)
+        known = (measured > 0) & (composed > 0)
+        if known.any():
+            residuals = np.log(measured[known] / composed[known])
+            networks = rows.loc[known, "network"].to_numpy(object)
+            inside = left_out_inside(residuals, networks)
+            intervals[name] = grouped_interval(residuals, networks)
+            coverage = None if np.isnan(inside).all() else float(np.nanmean(inside))
+            report[name] = {**asdict(intervals[name]), "left_out_coverage": coverage}
+    return intervals, report
+
+
+def network_errors(rows: pd.DataFrame) -> dict[str, Any]:
+    """Errors of compositions, by the pipeline and as plain sums; those that lack a cost do not count."""
+    complete = rows[rows["calls_without_cost"] == 0]
+    return {
+        name: metrics(complete[f"measured_{quantity}"].to_numpy(float), complete[name].to_numpy(float))
+        for name, quantity in (
+            ("time_s", "time_s"),
+            ("plain_time_s", "time_s"),
+            ("energy_j", "energy_j"),
+            ("plain_energy_j", "energy_j"),
+        )
+    }
+
+
+def judge_left_out(rows: pd.DataFrame) -> dict[str, Any]:
+    """Errors on operations that only the network left out calls; `rows` of `leaveout.LEFT_OUT_SCHEMA`, one pass."""
+    unseen = rows[rows["unseen"].astype(bool) & rows["learnt"].astype(bool)]
+    report: dict[str, Any] = {"networks": sorted(set(rows["network"])), "targets": {}, "classes": {}}
+    for target in TARGETS:
+        measured, predicted = (unseen[name].to_numpy(float) for name in (target, f"predicted_{target}"))
+        report["targets"][target] = metrics(measured, predicted)
+        report["classes"][target] = metrics_by(unseen[OPERATION_CLASS], measured, predicted)
+    return report
 
 
 def _described(interval: Interval, inside: pd.Series) -> dict[str, float | None]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from contextlib import ExitStack
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -20,14 +21,16 @@ from clockwatt.errors import DataFileError
 from clockwatt.gpu.specs import find_spec
 from clockwatt.predict.crossval import ANY_CLASS, cross_validate
 from clockwatt.predict.description import GpuDescription, PassDescription
-from clockwatt.predict.evaluate import Held, evaluate
+from clockwatt.predict.evaluate import Held, evaluate, judge_left_out, network_errors, network_intervals
 from clockwatt.predict.features import OPERATION_CLASS
 from clockwatt.predict.gpumodel import GpuModel
 from clockwatt.predict.hostcosts import PointCosts, read_point_costs
+from clockwatt.predict.leaveout import LEFT_OUT_FILE, LEFT_OUT_SCHEMA, leave_networks_out
 from clockwatt.predict.modelcard import model_card
 from clockwatt.predict.predictors import PREDICTORS, TARGETS
 from clockwatt.predict.problem import Problem, make_problem
 from clockwatt.predict.samples import Samples, gpus_in, read_samples
+from clockwatt.predict.wholes import PREDICTED, Catalogue, compositions, left_out_costs, whole_networks
 from clockwatt.progress import Advance, progress, say
 
 METRICS_FILE = "metrics.json"
@@ -54,18 +57,18 @@ CROSSVAL_SCHEMA = pa.schema(
 """Each measured operation with the prediction of a predictor that never saw its group."""
 
 
-def fit(config: CampaignConfig, dataset_dir: Path, output_dir: Path) -> None:
+def fit(config: CampaignConfig, dataset_dir: Path, catalogue_dir: Path, output_dir: Path) -> None:
     """Fit every predictor of the config for every GPU of the dataset, in each pass.
 
-    Writes `metrics.json`, `crossval.parquet`, and for each GPU a folder with its predictors, `description.json` and
-    `model-card.md`. One GPU is in memory at a time.
+    Writes `metrics.json`, `crossval.parquet`, `networks-left-out.parquet`, and for each GPU a folder with its
+    predictors, `description.json` and `model-card.md`. One GPU is in memory at a time.
 
     Parameters
     ----------
     config
         `fit` says which predictors, folds and trees; `seed` decides the rest.
-    dataset_dir
-        From `clockwatt dataset`.
+    dataset_dir, catalogue_dir
+        From `clockwatt dataset` and `clockwatt catalogue`.
     output_dir
         Where the predictors go.
 
@@ -81,17 +84,30 @@ def fit(config: CampaignConfig, dataset_dir: Path, output_dir: Path) -> None:
     gpus = gpus_in(dataset_dir)
     if not gpus:
         raise DataFileError(f"{dataset_dir / OPERATIONS_FILE}: holds no measurement. Run `clockwatt measure` first.")
+    catalogue = Catalogue.read(catalogue_dir)
     report: dict[str, Any] = {"campaign": config.campaign, "folds_wanted": config.fit.folds, "gpus": {}}
     with ExitStack() as stack:
         aside = stack.enter_context(files.written_aside(output_dir / CROSSVAL_FILE))
         writer = stack.enter_context(pq.ParquetWriter(aside, CROSSVAL_SCHEMA, compression=files.COMPRESSION))
         steps = len(gpus) * len(config.passes) * len(config.fit.predictors)
+        aside = stack.enter_context(files.written_aside(output_dir / LEFT_OUT_FILE))
+        left_out = stack.enter_context(pq.ParquetWriter(aside, LEFT_OUT_SCHEMA, compression=files.COMPRESSION))
         advance = stack.enter_context(progress("fit", steps))
         for gpu in gpus:
             samples = read_samples(dataset_dir, gpu)
             costs = read_point_costs(dataset_dir, gpu)
-            report["gpus"][gpu] = _fit_gpu(config, gpu, samples, costs, output_dir / gpu, writer, advance)
+            wholes = _Wholes(catalogue, whole_networks(dataset_dir, gpu)[0], left_out)
+            report["gpus"][gpu] = _fit_gpu(config, gpu, samples, costs, wholes, output_dir / gpu, writer, advance)
     files.write_text(json.dumps(report, indent=2) + "\n", output_dir / METRICS_FILE)
+
+
+@dataclass(frozen=True)
+class _Wholes:
+    """Networks measured whole on one GPU, and where predictions without each of them go."""
+
+    catalogue: Catalogue
+    rows: pd.DataFrame
+    writer: pq.ParquetWriter
 
 
 def _fit_gpu(
@@ -99,6 +115,7 @@ def _fit_gpu(
     gpu: str,
     samples: Samples,
     costs: dict[str, PointCosts],
+    wholes: _Wholes,
     folder: Path,
     writer: pq.ParquetWriter,
     advance: Advance,
@@ -135,6 +152,7 @@ def _fit_gpu(
             writer.write_table(_crossval_table(gpu, samples.virtual, name, problem, held))
             advance(f"{gpu} {pass_} {name}")
         model.description.passes[pass_] = described
+        report["passes"][pass_]["networks_left_out"] = _leave_out(config, problem, model, pass_, wholes)
         model.save_domain(pass_, problem.domain)
     model.save_description()
     files.write_text(model_card(model.description, report), folder / MODEL_CARD_FILE)
@@ -190,6 +208,32 @@ def _fit_one(
     if validation.folds < config.fit.folds:
         say(f"fit: {model.description.gpu}: {validation.folds} folds in {pass_}, as many as groups")
     return held, report
+
+
+def _leave_out(
+    config: CampaignConfig, problem: Problem, model: GpuModel, pass_: str, wholes: _Wholes
+) -> dict[str, Any] | None:
+    """Leave each network out that was measured whole; its errors are those of networks to come."""
+    names = wholes.catalogue.names(wholes.rows, pass_)
+    kind = PREDICTORS[config.fit.predictors[0]]
+    rows = leave_networks_out(
+        lambda: kind(trees=config.fit.trees, seed=config.seed),
+        problem,
+        find_spec(model.description.gpu_name),
+        wholes.catalogue.called(pass_),
+        names,
+        seed=config.seed,
+    )
+    if rows.empty:
+        return None
+    rows = rows.assign(gpu=model.description.gpu, virtual=model.description.virtual)
+    wholes.writer.write_table(pa.Table.from_pandas(rows, schema=LEFT_OUT_SCHEMA, preserve_index=False))
+    costs = left_out_costs(rows, model, wholes.catalogue.operations)
+    whole = wholes.rows[wholes.rows["pass"] == pass_]
+    composed = compositions(whole, wholes.catalogue, model, PREDICTED, costs)
+    intervals, described = network_intervals(composed[composed["calls_without_cost"] == 0])
+    model.description.passes[pass_].networks.update(intervals)
+    return {**judge_left_out(rows), "compositions": network_errors(composed), "intervals": described}
 
 
 def _workless_host_s(samples: Samples, pass_: str, points: dict[str, PointCosts]) -> dict[str, float]:

@@ -6,6 +6,7 @@ from typing import Any
 
 from clockwatt.predict.crossval import COVERAGE, GROUPS_OF_A_CLASS
 from clockwatt.predict.description import GpuDescription
+from clockwatt.predict.grouped import CONFORMAL, STUDENT_T
 
 _NAMES = {
     "time_device_s": "device time",
@@ -13,6 +14,12 @@ _NAMES = {
     "time_eager_s": "back-to-back time",
     "energy_dynamic_j": "dynamic energy",
     "power_w": "power under load",
+}
+
+
+_METHODS = {
+    CONFORMAL: "conformal",
+    STUDENT_T: "too few networks for a conformal interval: Student's t, if errors are normal",
 }
 
 
@@ -83,12 +90,45 @@ def _pass_section(pass_: str, of_pass: dict[str, Any], excluded: dict[str, int])
             interval = of_predictor["intervals"].get(target)
             lines.append(f"| {_NAMES[target]} | {_row(values)} | {_interval(interval)} |")
         lines += ["", *_classes(of_predictor)]
+    lines += _left_out(of_pass["networks_left_out"])
     lines += [
         "",
         f"Learnt at {', '.join(of_pass['learnt_points'])}; costs at other SM clocks follow by the clock law.",
         "",
     ]
     return lines
+
+
+def _left_out(report: dict[str, Any] | None) -> list[str]:
+    """Errors on networks left out one by one, on their own operations and as a whole."""
+    if report is None:
+        return ["### Networks left out", "", "None: no network was measured whole beside others.", ""]
+    lines = [
+        "### Networks left out",
+        "",
+        (
+            f"{', '.join(report['networks'])}: each predicted by a predictor that never saw an operation that only "
+            "this network calls. Errors on these operations; operations that others call too were learnt from."
+        ),
+        "",
+    ]
+    for target in ("time_device_s", "energy_dynamic_j"):
+        heading = f"| class | rows | {_NAMES[target]}: R² | MAPE | median | 95th percentile | bias |"
+        lines += [heading, "| --- | --- | --- | --- | --- | --- | --- |"]
+        rows = {"all": report["targets"][target], **report["classes"][target]}
+        lines += [f"| {name} | {values['rows']} | {_row(values)} |" for name, values in rows.items()]
+        lines.append("")
+    lines += ["| whole networks | rows | R² | MAPE | median | 95th percentile | bias |"]
+    lines += ["| --- | --- | --- | --- | --- | --- | --- |"]
+    lines += [f"| {name} | {values['rows']} | {_row(values)} |" for name, values in report["compositions"].items()]
+    lines.append("")
+    for name, interval in report["intervals"].items():
+        lines.append(
+            f"- {name} of a whole network: ×{interval['lower']:.2f} … ×{interval['upper']:.2f} "
+            f"({_METHODS[interval['method']]}, {interval['groups']} networks; of networks left out in turn it contains "
+            f"{_percent(interval['left_out_coverage'])})"
+        )
+    return [*lines, ""]
 
 
 def _classes(of_predictor: dict[str, Any]) -> list[str]:

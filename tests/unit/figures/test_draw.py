@@ -20,7 +20,7 @@ from support import synthetic
 def drawn(folder, settings):
     made = synthetic.write_campaign(folder, settings)
     build_dataset(made.config, made.measurements, made.catalogue, made.dataset)
-    fit(made.config, made.dataset, made.predictors)
+    fit(made.config, made.dataset, made.catalogue, made.predictors)
     validate(made.config, made.dataset, made.catalogue, made.predictors, made.validation)
     draw_figures(made.config, made.dataset, made.predictors, made.validation, made.figures)
     return made

@@ -15,7 +15,7 @@ def candidate(gpu, point, time_s, energy_j):
     )  # fmt: skip
     return NetworkPrediction(
         gpu=gpu, gpu_name="NVIDIA A30", virtual=True, point=point, tf32=True, pass_="inference", network_id="net",
-        measured_point=True, expected=composition, lower=None, upper=None,
+        measured_point=True, expected=composition, intervals={}, interval_method="none", interval_networks=0,
     )  # fmt: skip
 
 

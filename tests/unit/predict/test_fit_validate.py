@@ -10,7 +10,8 @@ from clockwatt.predict.fit import CROSSVAL_SCHEMA, fit
 from clockwatt.predict.gpumodel import GpuModel
 from clockwatt.predict.predictors import TARGETS
 from clockwatt.predict.samples import read_samples
-from clockwatt.predict.validate import VALIDATION_SCHEMA, validate
+from clockwatt.predict.validate import validate
+from clockwatt.predict.wholes import VALIDATION_SCHEMA
 from clockwatt.records import MeasurementRow
 from support import synthetic
 
@@ -19,7 +20,7 @@ from support import synthetic
 def made(tmp_path_factory):
     made = synthetic.write_campaign(tmp_path_factory.mktemp("campaign"), synthetic.campaign())
     build_dataset(made.config, made.measurements, made.catalogue, made.dataset)
-    fit(made.config, made.dataset, made.predictors)
+    fit(made.config, made.dataset, made.catalogue, made.predictors)
     validate(made.config, made.dataset, made.catalogue, made.predictors, made.validation)
     return made
 
@@ -108,7 +109,7 @@ def test_of_many_clocks_some_are_learnt_from_and_all_are_judged(tmp_path):
     clocks = list(range(600, 1500, 60))
     made = synthetic.write_campaign(tmp_path, synthetic.campaign(clocks=clocks, networks=2, passes=["inference"]))
     build_dataset(made.config, made.measurements, made.catalogue, made.dataset)
-    fit(made.config, made.dataset, made.predictors)
+    fit(made.config, made.dataset, made.catalogue, made.predictors)
     report = synthetic.read_json(made.predictors / "metrics.json")["gpus"]["a30"]["passes"]["inference"]
     learnt = report["learnt_points"]
     assert learnt[0] == "sm600"
@@ -129,10 +130,10 @@ def test_of_many_clocks_some_are_learnt_from_and_all_are_judged(tmp_path):
 
 
 def test_same_data_and_seed_give_the_same_bytes(made, tmp_path):
-    fit(made.config, made.dataset, tmp_path)
+    fit(made.config, made.dataset, made.catalogue, tmp_path)
     validate(made.config, made.dataset, made.catalogue, tmp_path, tmp_path / "validation")
     written = sorted(path.relative_to(tmp_path) for path in tmp_path.rglob("*.*") if "validation" not in path.parts)
-    assert len(written) == 2 + 2 * 8
+    assert len(written) == 3 + 2 * 8
     assert filecmp.cmpfiles(tmp_path, made.predictors, map(str, written), shallow=False)[0] == list(map(str, written))
     for name in ("networks.parquet", "validation.json"):
         assert filecmp.cmp(tmp_path / "validation" / name, made.validation / name, shallow=False)
@@ -148,7 +149,7 @@ def test_exclusions_are_counted_and_their_networks_still_composed(tmp_path):
         operations[6].power_w = None
 
     made = rebuilt(tmp_path, edit)
-    fit(made.config, made.dataset, made.predictors)
+    fit(made.config, made.dataset, made.catalogue, made.predictors)
     validate(made.config, made.dataset, made.catalogue, made.predictors, made.validation)
     left_out = synthetic.read_json(made.predictors / "metrics.json")["gpus"]["a30"]["not_learnt_from"]
     assert left_out == {
@@ -169,7 +170,7 @@ def test_virtual_and_measured_rows_never_mix(tmp_path):
 
     made = rebuilt(tmp_path, edit)
     with pytest.raises(DataFileError, match="never mixed"):
-        fit(made.config, made.dataset, made.predictors)
+        fit(made.config, made.dataset, made.catalogue, made.predictors)
 
 
 def test_repetitions_are_merged_and_cards_levelled(tmp_path):
@@ -197,11 +198,11 @@ def test_a_pass_without_usable_rows_is_said_and_skipped(tmp_path, capsys):
                 row.status = records.FAILED
 
     made = rebuilt(tmp_path, edit, passes=["inference", "training"])
-    fit(made.config, made.dataset, made.predictors)
+    fit(made.config, made.dataset, made.catalogue, made.predictors)
     assert "a30: nothing to learn from in training" in capsys.readouterr().err
     assert list(GpuModel.load(made.predictors / "a30").description.passes) == ["inference"]
 
 
 def test_missing_dataset_is_named(made, tmp_path):
     with pytest.raises(DataFileError, match=r"operations\.parquet: no such file"):
-        fit(made.config, tmp_path, tmp_path / "out")
+        fit(made.config, tmp_path, made.catalogue, tmp_path / "out")

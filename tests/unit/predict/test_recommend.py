@@ -20,7 +20,7 @@ from support import synthetic
 def made(tmp_path_factory):
     made = synthetic.write_campaign(tmp_path_factory.mktemp("campaign"), synthetic.campaign())
     build_dataset(made.config, made.measurements, made.catalogue, made.dataset)
-    fit(made.config, made.dataset, made.predictors)
+    fit(made.config, made.dataset, made.catalogue, made.predictors)
     validate(made.config, made.dataset, made.catalogue, made.predictors, made.validation)
     return made
 
@@ -50,8 +50,10 @@ def test_a_network_is_predicted_with_an_interval_around_what_was_measured(made, 
     assert prediction.virtual
     assert prediction.measured_point
     assert prediction.expected.time_s == pytest.approx(measured["time_eager_s"], rel=0.08)
-    assert prediction.lower.time_s < measured["time_eager_s"] < prediction.upper.time_s
-    assert prediction.lower.energy_j < measured["energy_j"] < prediction.upper.energy_j
+    for name, value in (("time_s", "time_eager_s"), ("energy_j", "energy_j"), ("power_w", "power_w")):
+        low, high = prediction.intervals[name]
+        assert low < measured[value] < high
+    assert (prediction.interval_method, prediction.interval_networks) == ("student_t", 3)
     assert prediction.to_dict()["pass"] == pass_
 
 

@@ -1,0 +1,207 @@
+"""Networks measured whole, and the same networks composed from costs of their operations."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import pandas as pd
+import pyarrow as pa
+
+from clockwatt import files, records
+from clockwatt.dataset import schema
+from clockwatt.predict.gpumodel import GpuModel
+from clockwatt.predict.network import COST_COLUMNS, compose
+from clockwatt.predict.predictors import TARGETS
+from clockwatt.predict.samples import EXCLUDED_FLAGS, level_cards, read_gpu_rows
+
+MEASURED = "measured"
+PREDICTED = "predicted"
+
+VALIDATION_SCHEMA = pa.schema(
+    [
+        pa.field("gpu", pa.string()),
+        pa.field("gpu_name", pa.string()),
+        pa.field("virtual", pa.bool_()),
+        pa.field("point", pa.string()),
+        pa.field("tf32", pa.bool_()),
+        pa.field("network_id", pa.string()),
+        pa.field("network", pa.string()),
+        pa.field("pass", pa.string()),
+        pa.field("source", pa.string()),  # of the operations' costs: measured, or predicted with the network left out
+        pa.field("measured_time_s", pa.float64()),
+        pa.field("measured_energy_j", pa.float64()),
+        pa.field("measured_power_w", pa.float64()),
+        pa.field("time_s", pa.float64()),
+        pa.field("latency_s", pa.float64()),
+        pa.field("device_s", pa.float64()),
+        pa.field("host_s", pa.float64()),
+        pa.field("energy_dynamic_j", pa.float64()),
+        pa.field("energy_j", pa.float64()),
+        pa.field("power_w", pa.float64()),
+        pa.field("plain_time_s", pa.float64()),
+        pa.field("plain_energy_j", pa.float64()),
+        pa.field("calls", pa.int64()),
+        pa.field("calls_without_cost", pa.int64()),
+    ],
+    metadata={"kind": "validation"},
+)
+"""One whole network against one composition; see `network.Composition`."""
+
+_NETWORK_COLUMNS = [
+    "subject_id",
+    "pass",
+    "point",
+    "tf32",
+    "status",
+    "flags",
+    "anchor_time_factor",
+    "anchor_power_factor",
+    "time_device_s",
+    "time_eager_s",
+    "power_w",
+    "energy_j",
+    "energy_dynamic_j",
+]
+_KEY = ["pass", "point", "tf32"]
+
+
+@dataclass(frozen=True)
+class Catalogue:
+    """What networks call, by network id and pass."""
+
+    networks: dict[tuple[str, str], records.NetworkRow]
+    calls: dict[tuple[str, str], pd.DataFrame]
+    operations: pd.DataFrame
+
+    @classmethod
+    def read(cls, folder: Path) -> Catalogue:
+        """Read a folder; DataFileError if a file is missing or damaged."""
+        networks = files.read_table(folder / "networks.parquet", records.NETWORK_SCHEMA).to_pylist()
+        columns = ["network_id", "pass", "position", "phase", "operation_id"]
+        calls = files.read_table(folder / "calls.parquet", records.CALL_SCHEMA, columns).to_pandas()
+        return cls(
+            networks={(row["network_id"], row["pass"]): records.row_of(records.NetworkRow, row) for row in networks},
+            calls={
+                (str(key[0]), str(key[1])): group.sort_values("position")
+                for key, group in calls.groupby(["network_id", "pass"])
+            },
+            operations=files.read_table(folder / "operations.parquet", records.OPERATION_SCHEMA).to_pandas(),
+        )
+
+    def called(self, pass_: str) -> dict[str, frozenset[str]]:
+        """Name of every network to the operations that it calls in a pass, at all its inputs and dtypes."""
+        found: dict[str, frozenset[str]] = {}
+        for key, network in self.networks.items():
+            if key[1] == pass_ and key in self.calls:
+                ids = frozenset(self.calls[key]["operation_id"])
+                found[network.network] = found.get(network.network, frozenset()) | ids
+        return found
+
+    def names(self, whole: pd.DataFrame, pass_: str) -> list[str]:
+        """Names of the networks that were measured whole in a pass, sorted."""
+        ids = whole.loc[whole["pass"] == pass_, "subject_id"]
+        keys = {(str(identity), pass_) for identity in ids} & set(self.calls)
+        return sorted({self.networks[key].network for key in keys})
+
+
+Costs = Callable[[str, str, str, bool], pd.DataFrame]
+"""Name of a network, pass, operating point and TF32 to costs: `COST_COLUMNS` indexed by operation id."""
+
+
+def whole_networks(dataset_dir: Path, gpu: str) -> tuple[pd.DataFrame, int]:
+    """Medians over repetitions of networks measured whole, and how many rows were left out."""
+    rows = read_gpu_rows(dataset_dir / schema.NETWORKS_FILE, schema.NETWORKS_SCHEMA, gpu, _NETWORK_COLUMNS).to_pandas()
+    level_cards(rows)
+    flagged = rows["flags"].map(lambda flags: not set(EXCLUDED_FLAGS).isdisjoint(() if flags is None else flags))
+    kept = rows[(rows["status"] == records.OK) & ~flagged.astype(bool) & rows["time_eager_s"].notna()]
+    whole = kept.groupby(["subject_id", *_KEY])[["time_eager_s", "power_w", "energy_j"]].median().reset_index()
+    return whole, len(rows) - len(kept)
+
+
+def compositions(whole: pd.DataFrame, catalogue: Catalogue, model: GpuModel, source: str, costs: Costs) -> pd.DataFrame:
+    """Compose every network that was measured whole.
+
+    Parameters
+    ----------
+    whole
+        From `whole_networks`. Networks that are not in the catalogue, flagged so in the dataset, are passed over.
+    catalogue
+        What they call.
+    model
+        Of the GPU: its calibration.
+    source, costs
+        Where the costs of operations come from; one of `MEASURED` and `PREDICTED`.
+
+    Returns
+    -------
+    pandas.DataFrame
+        Columns of `VALIDATION_SCHEMA`.
+    """
+    rows = []
+    for measured in whole.to_dict("records"):
+        key = (str(measured["subject_id"]), str(measured["pass"]))
+        if key not in catalogue.calls:
+            continue
+        network, point, tf32 = catalogue.networks[key], str(measured["point"]), bool(measured["tf32"])
+        of_operations = costs(network.network, key[1], point, tf32)
+        composition = compose(catalogue.calls[key], network, of_operations, model.point_costs(point))
+        rows.append(
+            {
+                "gpu": model.description.gpu,
+                "gpu_name": model.description.gpu_name,
+                "virtual": model.description.virtual,
+                "point": point,
+                "tf32": tf32,
+                "network_id": key[0],
+                "network": network.network,
+                "pass": key[1],
+                "source": source,
+                "measured_time_s": measured["time_eager_s"],
+                "measured_energy_j": measured["energy_j"],
+                "measured_power_w": measured["power_w"],
+                **composition.to_dict(),
+            }
+        )
+    return pd.DataFrame(rows, columns=VALIDATION_SCHEMA.names)
+
+
+def measured_costs(rows: pd.DataFrame) -> Costs:
+    """Costs of operations as measured; `rows` of `samples.Samples`."""
+    indexed = {
+        (str(pass_), str(point), bool(tf32)): group.set_index("operation_id")
+        for (pass_, point, tf32), group in rows.groupby(_KEY)
+    }
+    none = rows.iloc[:0].set_index("operation_id")
+    return lambda _name, pass_, point, tf32: indexed.get((pass_, point, tf32), none)
+
+
+def left_out_costs(rows: pd.DataFrame, model: GpuModel, operations: pd.DataFrame) -> Costs:
+    """Costs of operations as predicted with the network left out; known ones for those without device work.
+
+    Parameters
+    ----------
+    rows
+        Of `leaveout.LEFT_OUT_SCHEMA`, one GPU.
+    model
+        Of that GPU.
+    operations
+        Of the catalogue.
+    """
+    predicted = {target: f"predicted_{target}" for target in TARGETS}
+    indexed = {
+        (str(name), str(pass_), str(point), bool(tf32)): group.set_index("operation_id")[[*predicted.values()]]
+        for (name, pass_, point, tf32), group in rows.groupby(["network", *_KEY])
+    }
+    none = pd.DataFrame(columns=[*predicted.values()], dtype=float)
+
+    def costs(name: str, pass_: str, point: str, tf32: bool) -> pd.DataFrame:
+        learnt = indexed.get((name, pass_, point, tf32), none).set_axis([*TARGETS], axis=1)
+        if pass_ in model.description.passes:
+            workless = operations[(operations["pass"] == pass_) & ~operations["device_work"]]
+            known = model.predict(workless, pass_, point, tf32=tf32)[list(TARGETS)]
+            learnt = pd.concat([part for part in (learnt, known) if len(part)] or [learnt])
+        return learnt.assign(energy_j=learnt["power_w"] * learnt["time_eager_s"])[COST_COLUMNS]
+
+    return costs

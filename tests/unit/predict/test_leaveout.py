@@ -1,0 +1,68 @@
+"""What a predictor that leaves a network out has seen of it."""
+
+from typing import ClassVar
+
+import pandas as pd
+import pytest
+
+from clockwatt.dataset.build import build_dataset
+from clockwatt.gpu.specs import find_spec
+from clockwatt.predict.leaveout import LEFT_OUT_SCHEMA, leave_networks_out
+from clockwatt.predict.predictors import TARGETS, RooflinePredictor
+from clockwatt.predict.problem import make_problem
+from clockwatt.predict.samples import read_samples
+from clockwatt.predict.wholes import Catalogue, whole_networks
+from support import synthetic
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    made = synthetic.write_campaign(tmp_path_factory.mktemp("campaign"), synthetic.campaign(clocks=[900]))
+    build_dataset(made.config, made.measurements, made.catalogue, made.dataset)
+    return made
+
+
+class Recorder(RooflinePredictor):
+    """Remembers what it was fitted on."""
+
+    fitted_on: ClassVar[list[list[float]]] = []
+
+    def fit(self, X, y):  # noqa: N803
+        Recorder.fitted_on.append(y["time_device_s"].tolist())
+        return super().fit(X, y)
+
+
+def test_operations_of_one_network_alone_are_never_learnt_from(made):
+    Recorder.fitted_on.clear()
+    catalogue = Catalogue.read(made.catalogue)
+    problem = make_problem(read_samples(made.dataset, "a30"), "inference", find_spec("a30"))
+    called = catalogue.called("inference")
+    names = catalogue.names(whole_networks(made.dataset, "a30")[0], "inference")
+    assert names == ["net16", "net24", "net32"]
+    rows = leave_networks_out(lambda: Recorder(trees=3), problem, find_spec("a30"), called, names, seed=0)
+    times = problem.cells.assign(time=problem.targets["time_device_s"]).set_index("operation_id")["time"]
+    assert len(Recorder.fitted_on) == 3
+    left_out = set()
+    for fitted in Recorder.fitted_on:
+        missing = set(times.index[~times.isin(fitted)])
+        (name,) = [one for one in names if missing == called[one] & set(times.index) - others(called, one)]
+        left_out.add(name)
+        own = rows[rows["network"] == name]
+        assert set(own.loc[own["unseen"], "operation_id"]) == missing
+        assert set(own["operation_id"]) == called[name] & set(times.index), "shared operations are predicted too"
+    assert left_out == set(names)
+    assert rows[[f"predicted_{target}" for target in TARGETS]].notna().all(axis=None)
+
+
+def others(called, name):
+    return frozenset().union(*(ids for other, ids in called.items() if other != name))
+
+
+def test_one_network_alone_leaves_nothing_to_learn_from(made):
+    catalogue = Catalogue.read(made.catalogue)
+    problem = make_problem(read_samples(made.dataset, "a30"), "inference", find_spec("a30"))
+    called = {"all": frozenset().union(*catalogue.called("inference").values())}
+    rows = leave_networks_out(lambda: Recorder(trees=3), problem, find_spec("a30"), called, ["all"], seed=0)
+    assert rows.empty
+    assert isinstance(rows, pd.DataFrame)
+    assert set(rows.columns) <= set(LEFT_OUT_SCHEMA.names)
