@@ -1,8 +1,10 @@
 """How well networks composed from their operations agree with the same networks measured whole, on shipped H200 data.
 
-    python benchmarks/composition.py [--output-dir DIR]
+    python benchmarks/composition.py [--reference DIR] [--output-dir DIR] [--splits N]
 
-Runs the stages `dataset`, `fit`, `validate` and `figures` on `resources/reference/h200`; needs no GPU.
+Runs the stages `dataset`, `fit` and `validate` on `resources/reference/h200`, or on any folder laid out like it (one
+`config.yaml`, `catalogue/`, `measurements/`); needs no GPU. Prints errors by pass, batch and way of composing, errors
+on operations of networks left out, and what share of held-out groups conformal intervals contain, over several splits.
 """
 
 from __future__ import annotations
@@ -13,50 +15,109 @@ from pathlib import Path
 
 import pandas as pd
 
-from clockwatt import config
+from clockwatt import config, files, records
 from clockwatt.dataset.build import build_dataset
-from clockwatt.figures.draw import draw_figures
+from clockwatt.gpu.specs import find_spec
+from clockwatt.predict.crossval import cross_validate
+from clockwatt.predict.evaluate import Held, evaluate, judge_left_out
 from clockwatt.predict.fit import fit
+from clockwatt.predict.leaveout import LEFT_OUT_FILE
+from clockwatt.predict.predictors import PREDICTORS
+from clockwatt.predict.problem import make_problem
+from clockwatt.predict.samples import gpus_in, read_samples
 from clockwatt.predict.validate import validate
 from clockwatt.resources import resource
+
+JUDGED = ("time_device_s", "energy_dynamic_j")
 
 
 def main() -> None:
     """Run the stages and print the errors."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--reference", type=Path, default=resource("reference/h200"))
     parser.add_argument("--output-dir", type=Path)
-    output_dir: Path | None = parser.parse_args().output_dir
-    if output_dir is not None:
-        run(output_dir)
-        return
-    with tempfile.TemporaryDirectory() as folder:
-        run(Path(folder))
+    parser.add_argument("--splits", type=int, default=5)
+    given = parser.parse_args()
+    with tempfile.TemporaryDirectory() as temporary:
+        run(given.reference, given.output_dir or Path(temporary), given.splits)
 
 
-def run(folder: Path) -> None:
-    """Run the stages in `folder`."""
-    reference = resource("reference/h200")
+def run(reference: Path, folder: Path, splits: int) -> None:
+    """Run the stages in `folder` and print what came out."""
     campaign = config.load(reference / "config.yaml")
     catalogue = reference / "catalogue"
     dataset, predictors, validation = (folder / name for name in ("dataset", "predictors", "validation"))
     build_dataset(campaign, reference / "measurements", catalogue, dataset)
     fit(campaign, dataset, catalogue, predictors)
     validate(campaign, dataset, catalogue, predictors, validation)
-    draw_figures(campaign, dataset, predictors, validation, folder / "figures")
-    report(pd.read_parquet(validation / "networks.parquet"))
+    rows = pd.read_parquet(validation / "networks.parquet")
+    networks = files.read_table(catalogue / "networks.parquet", records.NETWORK_SCHEMA).to_pandas()
+    batch_of = {row.network_id: row.input_shape[0] for row in networks.itertuples()}
+    report(rows.assign(batch=rows["network_id"].map(batch_of)))
+    report_left_out(pd.read_parquet(predictors / LEFT_OUT_FILE))
+    report_coverage(campaign, dataset, splits)
 
 
 def report(rows: pd.DataFrame) -> None:
-    """Print the errors of every composition."""
-    print(f"{'network':20} {'pass':10} {'operations':10} {'time':>8} {'energy':>8} {'plain sum':>10}")
-    for row in rows.sort_values(["source", "pass", "network"]).itertuples():
-        errors = (
-            row.time_s / row.measured_time_s - 1,
-            row.energy_j / row.measured_energy_j - 1,
-            row.plain_time_s / row.measured_time_s - 1,
-        )
-        time, energy, plain = (f"{error:+.1%}" for error in errors)
-        print(f"{row.network:20} {rows.loc[row.Index, 'pass']:10} {row.source:10} {time:>8} {energy:>8} {plain:>10}")
+    """Print every composition, then median and worst errors by source, pass and batch."""
+    incomplete = rows[rows["calls_without_cost"] > 0]
+    rows = rows.drop(incomplete.index)
+    errors = rows.assign(
+        time=rows["time_s"] / rows["measured_time_s"] - 1,
+        energy=rows["energy_j"] / rows["measured_energy_j"] - 1,
+        plain=rows["plain_time_s"] / rows["measured_time_s"] - 1,
+    ).sort_values(["source", "pass", "network_id", "point", "tf32"])
+    shown = ["network_id", "pass", "tf32", "source", "time", "energy", "plain"]
+    print(errors[shown].to_string(index=False, float_format="{:+.1%}".format))
+    print(
+        f"\n{len(incomplete)} compositions lack the cost of an operation and do not count: median / worst of the others"
+    )
+    for (source, pass_), group in errors.groupby(["source", "pass"]):
+        for batch, own in [*group.groupby("batch"), ("all", group)]:
+            absolute = own[["time", "energy", "plain"]].abs()
+            told = [
+                f"{name} {100 * values.median():.1f} / {100 * values.max():.1f} %" for name, values in absolute.items()
+            ]
+            print(f"{source:10} {pass_:10} batch {batch!s:4} ({len(own):3}): {', '.join(told)}")
+
+
+def report_left_out(rows: pd.DataFrame) -> None:
+    """Print errors on the operations that only the network left out calls, by class."""
+    for pass_, own in rows.groupby("pass"):
+        judged = judge_left_out(own)
+        for target in JUDGED:
+            print(f"\n{pass_}, networks left out, {target}")
+            table = pd.DataFrame({"all": judged["targets"][target], **judged["classes"][target]}).T
+            print(table.to_string(float_format="{:.3f}".format))
+
+
+def report_coverage(campaign: config.CampaignConfig, dataset: Path, splits: int) -> None:
+    """Print the share of held-out groups inside the intervals that other folds give, over splits into folds."""
+    kind = PREDICTORS[campaign.fit.predictors[0]]
+    for gpu in gpus_in(dataset):
+        samples = read_samples(dataset, gpu)
+        spec = find_spec(samples.gpu_name)
+        found = []
+        for pass_ in campaign.passes:
+            problem = make_problem(samples, pass_, spec)
+            for seed in range(splits if problem is not None else 0):
+                validation = cross_validate(
+                    lambda seed=seed: kind(trees=campaign.fit.trees, seed=seed), problem.features, problem.targets,
+                    problem.groups, problem.learnt, folds=campaign.fit.folds, seed=seed,
+                )  # fmt: skip
+                fold_of = dict(zip(problem.cells["operation_id"], validation.fold, strict=True))
+                folds = problem.rows["operation_id"].map(fold_of).to_numpy()
+                intervals = evaluate(problem, Held(problem.at_rows(validation.predictions, spec), folds))[1][
+                    "intervals"
+                ]
+                for target in JUDGED:
+                    found.append((pass_, target, "pooled", intervals[target]["held_out_coverage"]))
+                    of_classes = intervals[target]["classes"].items()
+                    found += [(pass_, target, name, one["held_out_coverage"]) for name, one in of_classes]
+        table = pd.DataFrame(found, columns=["pass", "quantity", "class", "covered"])
+        print(f"\n{gpu}: share of held-out groups inside 90 % intervals, mean over {splits} splits")
+        means = table.pivot_table(index="class", columns=["pass", "quantity"], values="covered")
+        print(means.to_string(float_format="{:.1%}".format))
 
 
 if __name__ == "__main__":
