@@ -29,7 +29,7 @@ def network_clock(axes: Axes, rows: pd.DataFrame, column: str, networks: Sequenc
     axes
         To draw on.
     rows
-        Compositions from predicted operations of one GPU and pass, with `clock_mhz`; see `validate.VALIDATION_SCHEMA`.
+        Compositions from predicted operations of one GPU and pass, with `clock_mhz`; see `wholes.VALIDATION_SCHEMA`.
     column
         A key of `PER_PASS`. The least measured energy of each network is ringed.
     networks

@@ -39,7 +39,7 @@ def regrets(rows: pd.DataFrame) -> list[dict[str, Any]]:
     ----------
     rows
         One GPU's compositions from predicted operations, with the measured values beside them, see
-        `validate.VALIDATION_SCHEMA`. Networks that lack one of the operating points do not count.
+        `wholes.VALIDATION_SCHEMA`. Networks that lack one of the operating points do not count.
 
     Returns
     -------

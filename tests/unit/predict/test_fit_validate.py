@@ -1,4 +1,8 @@
 import filecmp
+import os
+import subprocess
+import sys
+from pathlib import Path
 
 import pandas as pd
 import pytest
@@ -137,6 +141,25 @@ def test_same_data_and_seed_give_the_same_bytes(made, tmp_path):
     assert filecmp.cmpfiles(tmp_path, made.predictors, map(str, written), shallow=False)[0] == list(map(str, written))
     for name in ("networks.parquet", "validation.json"):
         assert filecmp.cmp(tmp_path / "validation" / name, made.validation / name, shallow=False)
+
+
+_FIT = """
+import sys
+from pathlib import Path
+from clockwatt.predict.fit import fit
+from support import synthetic
+fit(synthetic.campaign(), Path(sys.argv[1]), Path(sys.argv[2]), Path(sys.argv[3]))
+"""
+
+
+def test_processes_that_hash_differently_write_the_same_bytes(made, tmp_path):
+    for seed in ("1", "2"):
+        arguments = [sys.executable, "-c", _FIT, made.dataset, made.catalogue, tmp_path / seed]
+        environment = os.environ | {"PYTHONHASHSEED": seed, "PYTHONPATH": str(Path(synthetic.__file__).parents[1])}
+        subprocess.run(list(map(str, arguments)), env=environment, check=True)
+    written = sorted(str(path.relative_to(tmp_path / "1")) for path in (tmp_path / "1").rglob("*.*"))
+    assert "networks-left-out.parquet" in written
+    assert filecmp.cmpfiles(tmp_path / "1", tmp_path / "2", written, shallow=False)[0] == written
 
 
 def test_exclusions_are_counted_and_their_networks_still_composed(tmp_path):
