@@ -26,11 +26,11 @@ rule calibrate:
         calibration="results/measurements/{gpu}/{point}/calibration.parquet",
     log:
         "results/logs/measurements/{gpu}/{point}/calibration.log",
+    priority: shuffled("calibrate")
     conda:
         "../../envs/torch.yaml"
     resources:
         **GPU_RESOURCES,
-    priority: shuffled("calibrate")
     params:
         settings=calibration_settings,
     shell:
@@ -55,11 +55,11 @@ rule measure:
         telemetry="results/measurements/{gpu}/{point}/telemetry-{shard}.parquet",
     log:
         "results/logs/measurements/{gpu}/{point}/{shard}.log",
+    priority: shuffled("measure")
     conda:
         "../../envs/torch.yaml"
     resources:
         **GPU_RESOURCES,
-    priority: shuffled("measure")
     params:
         settings=shard_settings(campaign.shards),
         shards=campaign.shards,
@@ -90,11 +90,11 @@ rule measure_networks:
         telemetry="results/measurements/{gpu}/{point}/telemetry-networks-{shard}.parquet",
     log:
         "results/logs/measurements/{gpu}/{point}/networks-{shard}.log",
+    priority: shuffled("measure_networks")
     conda:
         "../../envs/torch.yaml"
     resources:
         **GPU_RESOURCES,
-    priority: shuffled("measure_networks")
     params:
         settings=shard_settings(campaign.network_shards),
         shards=campaign.network_shards,
