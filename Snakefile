@@ -17,6 +17,7 @@ from clockwatt import config as campaign_config
 from clockwatt import files, layout
 from clockwatt import workflow as campaigns
 from clockwatt.control.points import check_campaign
+from clockwatt.dataset.shipped import CATALOGUE_FILES, references
 from clockwatt.errors import ClockwattError
 from clockwatt.figures.names import FIGURES
 from clockwatt.fingerprint import fingerprint
@@ -35,6 +36,7 @@ if not workflow.overwrite_configfiles:
 
 try:
     campaign = campaign_config.parse(config, source=", ".join(str(path) for path in workflow.configfiles))
+    reference_files = [path for source in references(campaign) for path in source.files()]
 except ClockwattError as error:
     raise WorkflowError(str(error)) from None
 

@@ -87,7 +87,7 @@ def pack(results: Path, target: Path) -> None:
 def shipped_config(campaign: CampaignConfig) -> CampaignConfig:
     """The campaign with one shard of each kind, without references of its own and what it asks of a site's Slurm."""
     gpus = {label: gpu.model_copy(update={"slurm": SlurmResources()}) for label, gpu in campaign.gpus.items()}
-    return campaign.model_copy(update={"shards": 1, "network_shards": 1, "gpus": gpus})
+    return campaign.model_copy(update={"shards": 1, "network_shards": 1, "gpus": gpus, "reference": []})
 
 
 def write_config(campaign: CampaignConfig, present: Path, output: Path) -> None:

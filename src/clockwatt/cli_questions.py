@@ -42,7 +42,7 @@ def predict(
     dtype: Dtype = "float32",
     tf32: Tf32 = True,
     predictors_dir: PredictorsDir = RESULTS / "predictors",
-    catalogue_dir: CatalogueDir = RESULTS / "catalogue",
+    catalogue_dir: CatalogueDir = RESULTS / "dataset" / "catalogue",
     as_json: AsJson = False,
 ) -> None:
     """Say what a pass of a network, or listed operations, cost on a GPU at an operating point, without running it."""
@@ -64,14 +64,16 @@ def recommend(
     objective: Annotated[str, typer.Option(help="Have least of: time, energy or edp (their product).")] = "energy",
     max_slowdown: Annotated[str | None, typer.Option(help="Against the fastest choice: 10% or 0.1.")] = None,
     power_cap: Annotated[float | None, typer.Option(min=1, help="Highest mean power over a pass, in W.")] = None,
-    gpu: Annotated[list[str] | None, typer.Option("--gpu", help="Choose among these labels only.")] = None,
+    gpu: Annotated[
+        list[str] | None, typer.Option("--gpu", help="Choose among these; else among the measured ones.")
+    ] = None,
     point: Annotated[list[str] | None, typer.Option(help="Consider this point too, though never measured.")] = None,
     pass_: PassName = "inference",
     dtype: Dtype = "float32",
     tf32: Tf32 = True,
     predictors_dir: PredictorsDir = RESULTS / "predictors",
     validation_dir: ValidationDir = RESULTS / "validation",
-    catalogue_dir: CatalogueDir = RESULTS / "catalogue",
+    catalogue_dir: CatalogueDir = RESULTS / "dataset" / "catalogue",
     pareto: Annotated[Path | None, typer.Option(help="Draw time against energy of all candidates as PNG.")] = None,
     as_json: AsJson = False,
 ) -> None:
@@ -91,8 +93,9 @@ def recommend(
         max_slowdown=questions.parse_slowdown(max_slowdown) if max_slowdown is not None else float("inf"),
         power_cap_w=power_cap if power_cap is not None else float("inf"),
     )
+    measured = [label for label, model in models.items() if not model.description.virtual]
     answer = stage.recommend(
-        {label: model for label, model in models.items() if not gpu or label in gpu},
+        {label: models[label] for label in gpu or measured or models},
         traced,
         objective=objective,
         limits=limits,

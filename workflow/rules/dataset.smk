@@ -6,7 +6,9 @@ REQUIRED INPUTS:
     measurements    results/measurements/{gpu}/{point}/{shard}.parquet and networks-{shard}.parquet
     calibrations    results/measurements/{gpu}/{point}/calibration.parquet
     operations      results/catalogue/operations.parquet
+    calls           results/catalogue/calls.parquet
     networks        results/catalogue/networks.parquet
+    references      resources/reference/{name}/         measured data that the project ships, where the campaign names any
 
 OUTPUTS:
 
@@ -14,6 +16,7 @@ OUTPUTS:
     networks        results/dataset/networks.parquet
     anchors         results/dataset/anchors.parquet     anchor operations: how cards and hours differ
     calibration     results/dataset/calibration.parquet
+    catalogue       results/dataset/catalogue/*.parquet operations, calls and networks of all these rows
     quality         results/dataset/quality.json        how many rows, how many of them doubtful, and why
 """
 
@@ -24,12 +27,15 @@ rule dataset:
         measurements=[f"results/measurements/{path}" for path in layout.measurement_files(campaign)],
         calibrations=[f"results/measurements/{path}" for path in layout.calibration_files(campaign)],
         operations=rules.catalogue.output.operations,
+        calls=rules.catalogue.output.calls,
         networks=rules.catalogue.output.networks,
+        references=reference_files,
     output:
         operations="results/dataset/operations.parquet",
         networks="results/dataset/networks.parquet",
         anchors="results/dataset/anchors.parquet",
         calibration="results/dataset/calibration.parquet",
+        catalogue=[f"results/dataset/catalogue/{name}" for name in CATALOGUE_FILES],
         quality="results/dataset/quality.json",
     log:
         "results/logs/dataset.log",

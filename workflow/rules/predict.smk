@@ -3,8 +3,7 @@ Predictors of time and energy, and how well whole networks come out of them.
 
 REQUIRED INPUTS:
 
-    dataset     results/dataset/*
-    catalogue   results/catalogue/*.parquet
+    dataset     results/dataset/*, and the catalogue in it
 
 OUTPUTS:
 
@@ -21,7 +20,6 @@ rule fit:
     """Fit predictors to the dataset and cross-validate them."""
     input:
         dataset=rules.dataset.output,
-        catalogue=rules.catalogue.output,
     output:
         metrics="results/predictors/metrics.json",
         crossval="results/predictors/crossval.parquet",
@@ -43,7 +41,7 @@ rule fit:
         python -m clockwatt fit \
             --config results/config.yaml \
             --dataset-dir results/dataset \
-            --catalogue-dir results/catalogue \
+            --catalogue-dir results/dataset/catalogue \
             --output-dir results/predictors \
             >{log} 2>&1
         """
@@ -53,7 +51,6 @@ rule validate:
     """Compose whole networks from their operations and hold them against the measured ones."""
     input:
         dataset=rules.dataset.output,
-        catalogue=rules.catalogue.output,
         predictors=rules.fit.output,
     output:
         networks="results/validation/networks.parquet",
@@ -73,7 +70,7 @@ rule validate:
         python -m clockwatt validate \
             --config results/config.yaml \
             --dataset-dir results/dataset \
-            --catalogue-dir results/catalogue \
+            --catalogue-dir results/dataset/catalogue \
             --predictors-dir results/predictors \
             --output-dir results/validation \
             >{log} 2>&1

@@ -13,6 +13,7 @@ from clockwatt.config.measurement import MeasurementConfig, TelemetryConfig
 from clockwatt.config.model import LABEL_PATTERN, Model, one_or_more
 from clockwatt.config.networks import NetworkConfig, TrainingConfig
 from clockwatt.errors import ConfigError
+from clockwatt.resources import resource
 
 Pass = Literal["inference", "training"]
 PASSES: tuple[Pass, ...] = ("inference", "training")
@@ -40,6 +41,12 @@ class CampaignConfig(Model):
     )
     network_shards: int = Field(
         1, ge=1, le=10_000, description="jobs that share the whole networks of one GPU and operating point"
+    )
+    reference: Annotated[list[str], one_or_more(str)] = Field(
+        [],
+        description="measured data that the project ships, joined with the campaign's own; where a label and an "
+        "operating point are in both, only the campaign's own are taken",
+        examples=[["h200"]],
     )
     training: TrainingConfig = Field(TrainingConfig())
     measurement: MeasurementConfig = Field(MeasurementConfig())
@@ -71,6 +78,17 @@ class CampaignConfig(Model):
         if len(set(passes)) != len(passes):
             raise ValueError("a pass stands twice: remove one")
         return passes
+
+    @field_validator("reference")
+    @classmethod
+    def _references_are_shipped(cls, names: list[str]) -> list[str]:
+        shipped = sorted(path.parent.name for path in resource("reference").glob("*/config.yaml"))
+        for name in names:
+            if name not in shipped:
+                raise ValueError(f"no data called {name!r} is shipped; choose among {', '.join(shipped)}, or write []")
+        if len(set(names)) != len(names):
+            raise ValueError("a name stands twice: remove one")
+        return names
 
     def gpu(self, label: str) -> GpuConfig:
         """Look up a GPU by its label.

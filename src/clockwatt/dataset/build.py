@@ -14,8 +14,10 @@ import pyarrow.parquet as pq
 from clockwatt import files, layout, records
 from clockwatt.config import CampaignConfig, OperatingPoint
 from clockwatt.dataset import schema
+from clockwatt.dataset.catalogues import NetworkKey, join_catalogues, without_networks
 from clockwatt.dataset.join import Cards, Catalogue, joined
 from clockwatt.dataset.quality import QualityReport
+from clockwatt.dataset.shipped import Source, references
 from clockwatt.errors import DataFileError
 from clockwatt.progress import progress, say
 
@@ -25,12 +27,16 @@ _OUTPUTS = {
     records.ANCHOR: (schema.ANCHORS_FILE, schema.ANCHORS_SCHEMA),
 }
 
+_Part = tuple[Source, str, OperatingPoint]
+_UNLIKE = "networks that the campaign has with other calls or another optimizer"
+
 
 def build_dataset(config: CampaignConfig, measurements_dir: Path, catalogue_dir: Path, output_dir: Path) -> None:
-    """Join every measurement of a campaign with the catalogue, flag it, and count it.
+    """Join every measurement of a campaign, and the reference data it names, with the catalogue; flag it and count it.
 
-    Writes `operations.parquet`, `networks.parquet`, `anchors.parquet`, `calibration.parquet` and `quality.json`. Every
-    row that was measured is in one of them. Files are streamed, one row group each, so memory does not grow with the
+    Writes `operations.parquet`, `networks.parquet`, `anchors.parquet`, `calibration.parquet` and `quality.json`, and in
+    `catalogue/` what all of these rows measured. Every row that the campaign measured is in one of them; of reference
+    data, `quality.json` counts what is not. Files are streamed, one row group each, so memory does not grow with the
     campaign.
 
     Parameters
@@ -40,31 +46,30 @@ def build_dataset(config: CampaignConfig, measurements_dir: Path, catalogue_dir:
     measurements_dir
         Folder with `{gpu}/{point}/…`, see `clockwatt.layout`.
     catalogue_dir
-        Folder with `operations.parquet` and `networks.parquet`.
+        Folder with `operations.parquet`, `calls.parquet` and `networks.parquet`.
     output_dir
         Where the dataset goes.
 
     Raises
     ------
+    ConfigError
+        If a label of the campaign stands for another device in the reference data.
     DataFileError
         If a file of the campaign is missing, damaged, of another kind or of another GPU or operating point.
     OutputError
         If the dataset cannot be written; what was there stays.
     """
-    catalogues = {
-        records.OPERATION: Catalogue.read(
-            catalogue_dir / "operations.parquet", records.OPERATION_SCHEMA, "operation_id"
-        ),
-        records.NETWORK: Catalogue.read(catalogue_dir / "networks.parquet", records.NETWORK_SCHEMA, "network_id"),
-    }
+    sources = [Source(config, measurements_dir, catalogue_dir), *references(config)]
     quality = QualityReport(config.campaign)
-    points = [(label, point) for label, gpu in config.gpus.items() for point in gpu.points]
-    with ExitStack() as stack, progress("dataset", len(points)) as advance:
+    parts = _parts(sources, quality)
+    unlike = dict(zip(sources, join_catalogues(sources, output_dir / layout.CATALOGUE), strict=True))
+    catalogues = {source: _catalogues(source) for source in sources}
+    with ExitStack() as stack, progress("dataset", len(parts)) as advance:
         writers = {kind: _open(stack, output_dir / name, columns) for kind, (name, columns) in _OUTPUTS.items()}
-        for gpu, point in points:
-            _add_point(config, measurements_dir, gpu, point, catalogues, writers, quality)
+        for source, gpu, point in parts:
+            _add_point(source, gpu, point, catalogues[source], unlike[source], writers, quality)
             advance(f"{gpu} {point}")
-    _join_calibration(config, measurements_dir, output_dir / schema.CALIBRATION_FILE)
+    _join_calibration(parts, output_dir / schema.CALIBRATION_FILE)
     report = quality.report()
     files.write_text(json.dumps(report, indent=2) + "\n", output_dir / schema.QUALITY_FILE)
     say(
@@ -73,34 +78,62 @@ def build_dataset(config: CampaignConfig, measurements_dir: Path, catalogue_dir:
     )
 
 
+def _parts(sources: list[Source], quality: QualityReport) -> list[_Part]:
+    """Every GPU and operating point once, from the first source that has it."""
+    parts: dict[tuple[str, str], _Part] = {}
+    for source in sources:
+        if source.reference is not None:
+            quality.add_reference(source.reference)
+        for gpu, point in source.points():
+            if (gpu, str(point)) not in parts:
+                parts[gpu, str(point)] = (source, gpu, point)
+            elif source.reference is not None:
+                paths = source.measurement_files(gpu, point)
+                rows = sum(files.read_table(path, records.MEASUREMENT_SCHEMA, ["kind"]).num_rows for path in paths)
+                quality.leave_out(source.reference, f"{gpu} {point}: measured by the campaign itself", rows)
+    return list(parts.values())
+
+
 def _add_point(
-    config: CampaignConfig,
-    measurements_dir: Path,
+    source: Source,
     gpu: str,
     point: OperatingPoint,
     catalogues: dict[str, Catalogue],
+    unlike: frozenset[NetworkKey],
     writers: dict[str, pq.ParquetWriter],
     quality: QualityReport,
 ) -> None:
-    folder = layout.point_dir(gpu, point)
-    paths = [measurements_dir / path for path in layout.measurement_files(config) if path.parent == folder]
+    paths = source.measurement_files(gpu, point)
     cards = Cards.read(paths)
     seen: dict[str, set[tuple[str, str, bool]]] = {kind: set() for kind in _OUTPUTS}
     for path in paths:
         for kind, rows in _by_kind(path, gpu, str(point)):
+            seen[kind].update(zip(*(rows[name].to_pylist() for name in ("subject_id", "pass", "tf32")), strict=True))
+            if kind == records.NETWORK and source.reference is not None:
+                kept = without_networks(rows, unlike)
+                quality.leave_out(source.reference, _UNLIKE, rows.num_rows - kept.num_rows)
+                rows = kept
             table = joined(rows, _OUTPUTS[kind][1], catalogues.get(kind), cards)
             writers[kind].write_table(table)
             quality.add(table)
-            seen[kind].update(zip(*(rows[name].to_pylist() for name in ("subject_id", "pass", "tf32")), strict=True))
+    settings = source.config
     missing = {
         kind: {
             (key, pass_)
             for key, pass_, tf32 in catalogue.wanted - seen[kind]
-            if pass_ in config.passes and tf32 in config.gpu(gpu).tf32
+            if pass_ in settings.passes and tf32 in settings.gpu(gpu).tf32
         }
         for kind, catalogue in catalogues.items()
     }
-    quality.close_point(gpu, str(point), cards.factors, missing)
+    quality.close_point(gpu, str(point), cards.factors, missing, source.reference)
+
+
+def _catalogues(source: Source) -> dict[str, Catalogue]:
+    folder = source.catalogue
+    return {
+        records.OPERATION: Catalogue.read(folder / "operations.parquet", records.OPERATION_SCHEMA, "operation_id"),
+        records.NETWORK: Catalogue.read(folder / "networks.parquet", records.NETWORK_SCHEMA, "network_id"),
+    }
 
 
 def _by_kind(path: Path, gpu: str, point: str) -> Iterator[tuple[str, pa.Table]]:
@@ -123,8 +156,9 @@ def _open(stack: ExitStack, path: Path, columns: pa.Schema) -> pq.ParquetWriter:
     return stack.enter_context(pq.ParquetWriter(aside, columns, compression=files.COMPRESSION))
 
 
-def _join_calibration(config: CampaignConfig, measurements_dir: Path, output: Path) -> None:
+def _join_calibration(parts: list[_Part], output: Path) -> None:
     with ExitStack() as stack:
         writer = _open(stack, output, records.CALIBRATION_SCHEMA)
-        for path in layout.calibration_files(config):
-            writer.write_table(files.read_table(measurements_dir / path, records.CALIBRATION_SCHEMA))
+        for source, gpu, point in parts:
+            path = source.measurements / layout.calibration_file(gpu, point)
+            writer.write_table(files.read_table(path, records.CALIBRATION_SCHEMA))

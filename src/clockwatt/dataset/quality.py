@@ -51,6 +51,7 @@ class QualityReport:
         self._points: list[dict[str, Any]] = []
         self._counts = _Counts()
         self._failures: list[dict[str, Any]] = []
+        self._references: dict[str, dict[str, int]] = {}
 
     def add(self, table: pa.Table) -> None:
         """Count the rows of one file of the current GPU and operating point."""
@@ -60,8 +61,23 @@ class QualityReport:
         columns = ["kind", "subject_id", "pass", "tf32", "status", "error"]
         self._failures += table.select(columns).filter(pa.array(failed, pa.bool_())).to_pylist()
 
+    def add_reference(self, name: str) -> None:
+        """Tell that reference data was joined."""
+        self._references[name] = {}
+
+    def leave_out(self, reference: str, reason: str, rows: int) -> None:
+        """Count rows of reference data that are not in the dataset."""
+        if rows:
+            left_out = self._references[reference]
+            left_out[reason] = left_out.get(reason, 0) + rows
+
     def close_point(
-        self, gpu: str, point: str, factors: pd.DataFrame, missing: Mapping[str, Iterable[tuple[str, str]]]
+        self,
+        gpu: str,
+        point: str,
+        factors: pd.DataFrame,
+        missing: Mapping[str, Iterable[tuple[str, str]]],
+        reference: str | None = None,
     ) -> None:
         """Finish a GPU and operating point.
 
@@ -73,12 +89,15 @@ class QualityReport:
             Of its cards, from `anchors.card_factors`.
         missing
             Kind to what the campaign asks for and no row tells of, as (id, pass).
+        reference
+            Name of the reference data that the rows are from, None for the campaign's own.
         """
         absent = {kind: sorted(keys) for kind, keys in missing.items()}
         self._points.append(
             {
                 "gpu": gpu,
                 "point": point,
+                "reference": reference,
                 **self._counts.report(),
                 **{
                     f"missing_{kind}s": {
@@ -101,6 +120,7 @@ class QualityReport:
         return {
             "campaign": self._campaign,
             **self._all.report(),
+            "references": {name: {"rows_left_out": counts} for name, counts in self._references.items()},
             "flag_descriptions": dict(flags.DESCRIPTIONS),
             "points": self._points,
         }
