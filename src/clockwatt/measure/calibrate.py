@@ -17,7 +17,7 @@ from pathlib import Path
 
 import clockwatt
 from clockwatt import files, records
-from clockwatt.config import CampaignConfig, OperatingPoint
+from clockwatt.config import CampaignConfig, MeasurementConfig, OperatingPoint
 from clockwatt.control.points import operating_point
 from clockwatt.gpu.select import open_gpu
 from clockwatt.gpu.sensors import sensor_traits
@@ -27,6 +27,7 @@ from clockwatt.measure.calibration import (
     DEVICE,
     HOST,
     IDLE_POWER,
+    POWER_LIMIT,
     POWER_REPEATABILITY,
     POWER_TRANSIENT,
     SENSOR_PERIOD,
@@ -35,18 +36,19 @@ from clockwatt.measure.calibration import (
     TIME_REPEATABILITY,
     Calibration,
 )
-from clockwatt.measure.conditions import Surroundings, is_host_bound
+from clockwatt.measure.conditions import Surroundings, pace_of
 from clockwatt.measure.open import open_bench
 from clockwatt.measure.procedure import measure, measure_idle
-from clockwatt.measure.repeatability import between_measurements
+from clockwatt.measure.repeatability import deviation_from
 from clockwatt.measure.statistics import Estimate, median_estimate
 from clockwatt.progress import progress
-from clockwatt.records import ANCHOR, CALIBRATION_SCHEMA, INFERENCE, CalibrationRow, MeasurementRow
+from clockwatt.records import ANCHOR, CALIBRATION_SCHEMA, INFERENCE, CalibrationRow, MeasurementRow, OperationRow
 
 _ITERATIONS = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000)
 _CURVE_REPEATS = 5
 _TRANSIENT_RUNS = 5
 _REPEATABILITY_RUNS = 4
+_SUSTAINED_S = 4.0
 _REST_S = 1.0
 _LOAD_S = 1.5
 
@@ -143,21 +145,34 @@ class _Calibration:
                         )
 
     def _repeatability(self) -> None:
-        """Measure every anchor several times, built anew each time, on a card as warm as another one left it."""
+        """Measure every anchor several times, built anew each time, on a card as warm as another one left it.
+
+        One time of each lasts longer: what is short stands for what is sustained.
+        """
+        usual = self._config.measurement
+        long = usual.model_copy(update={"window_min_s": _SUSTAINED_S, "window_max_s": _SUSTAINED_S})
         order = random.Random(f"{self._config.seed}/{self._label}/{self._point}")  # noqa: S311  # not a secret
-        measured: list[MeasurementRow] = []
-        for repetition in range(_REPEATABILITY_RUNS):
+        short: list[MeasurementRow] = []
+        sustained: dict[str, MeasurementRow] = {}
+        for run in range(_REPEATABILITY_RUNS + 1):
             for anchor in order.sample(anchors.anchors(), len(anchors.anchors())):
-                row = MeasurementRow(
-                    kind=ANCHOR, subject_id=anchor.operation_id, pass_=INFERENCE, gpu=self._label, point=self._point,
-                    tf32=self._tf32, dtype=anchor.dtype, repetition=repetition,
-                )  # fmt: skip
-                measure(self._bench, self._subject(anchor.operation_id), row, self._config.measurement, self._around)
-                measured.append(row)
-        for pace in (HOST, DEVICE):
-            paced = [row for row in measured if is_host_bound(row) == (pace == HOST)]
-            self._put(TIME_REPEATABILITY, between_measurements(measured, f"time_{pace}", "s"), subject=pace)
-            self._put(POWER_REPEATABILITY, between_measurements(paced, "power", "w"), subject=pace)
+                row = self._measured(anchor, long if run == _REPEATABILITY_RUNS // 2 else usual)
+                if run == _REPEATABILITY_RUNS // 2:
+                    sustained[anchor.operation_id] = row
+                else:
+                    short.append(row)
+        for pace in (HOST, DEVICE, POWER_LIMIT):
+            rows = [row for row in short if pace_of(row) == pace]
+            self._put(TIME_REPEATABILITY, deviation_from(sustained, rows, "time_eager", "s"), subject=pace)
+            self._put(POWER_REPEATABILITY, deviation_from(sustained, rows, "power", "w"), subject=pace)
+
+    def _measured(self, anchor: OperationRow, settings: MeasurementConfig) -> MeasurementRow:
+        row = MeasurementRow(
+            kind=ANCHOR, subject_id=anchor.operation_id, pass_=INFERENCE, gpu=self._label, point=self._point,
+            tf32=self._tf32, dtype=anchor.dtype,
+        )  # fmt: skip
+        measure(self._bench, self._subject(anchor.operation_id), row, settings, self._around)
+        return row
 
     @contextlib.contextmanager
     def _heaviest(self) -> Iterator[Workload]:

@@ -19,8 +19,8 @@ POWER_STEP = "power_step_w"
 TIME_REPEATABILITY = "time_repeatability"
 POWER_REPEATABILITY = "power_repeatability"
 
-HOST, DEVICE = "host", "device"
-"""What sets the pace of what is measured: subjects of the repeatabilities."""
+HOST, DEVICE, POWER_LIMIT = "host", "device", "power_limit"
+"""What sets the pace of back-to-back calls: subjects of the repeatabilities."""
 
 
 @dataclass(frozen=True)
@@ -32,16 +32,16 @@ class Calibration:
     sensors
         Update period and averaging window of each power sensor.
     repeatability
-        (quantity, `host` or `device`, whichever sets the pace) to the relative standard deviation between measurements
-        of one and the same operation, beyond what each one's own error explains.
+        (quantity, what sets the pace) to the relative deviation (root mean square) of measurements from a sustained
+        one of the same operation, beyond what their own errors explain.
     """
 
     sensors: Mapping[str, SensorTraits] = field(default_factory=dict)
     repeatability: Mapping[tuple[str, str], float] = field(default_factory=dict)
 
-    def error_between(self, quantity: str, *, host: bool) -> float:
-        """Relative standard deviation between measurements of what host or device pace; 0 where it is not known."""
-        return self.repeatability.get((quantity, HOST if host else DEVICE), 0.0)
+    def error_between(self, quantity: str, pace: str) -> float:
+        """Relative standard error that a measurement has beyond its own; 0 where it is not known."""
+        return self.repeatability.get((quantity, pace), 0.0)
 
 
 def read(path: Path) -> Calibration:

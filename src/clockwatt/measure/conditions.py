@@ -8,7 +8,7 @@ import numpy as np
 
 from clockwatt.gpu.interface import throttle_reason_names
 from clockwatt.measure import energy
-from clockwatt.measure.calibration import POWER_REPEATABILITY, Calibration
+from clockwatt.measure.calibration import DEVICE, HOST, POWER_LIMIT, POWER_REPEATABILITY, Calibration
 from clockwatt.measure.load import LoadRun, has_trend
 from clockwatt.measure.statistics import Estimate
 from clockwatt.records import MeasurementRow, TelemetryRow
@@ -19,6 +19,7 @@ TREND_ABOVE = 0.02
 """Relative change of time or power from the first to the second half of a window that is flagged."""
 TEMPERATURE_DRIFT_ABOVE_K = 5.0
 """Change of temperature from the beginning of the load to its end that is flagged."""
+_LIMITED = "sw_power_cap"
 INTERRUPTED_ABOVE_S = 0.5
 """How much longer than its neighbours a block of calls takes if the process or the card was stopped meanwhile."""
 
@@ -36,7 +37,7 @@ def put_power(row: MeasurementRow, run: LoadRun, around: Surroundings) -> None:
     """Power by every estimator, the chosen one, and the energy that follows from it and from `row`'s eager time.
 
     The error of the chosen estimate holds what the readings scatter, what the estimators differ by beyond that, and
-    what one and the same operation differs by from one measurement to the next.
+    what a short measurement differs by from a sustained one. `put_conditions` comes first.
     """
     readings = energy.power_readings(run.telemetry)
     estimates = energy.estimate_all(readings, run.window, around.calibration.sensors)
@@ -56,15 +57,18 @@ def put_power(row: MeasurementRow, run: LoadRun, around: Surroundings) -> None:
         row.flags.append("no_power")
         return
     row.power_estimator, power = chosen
-    between = around.calibration.error_between(POWER_REPEATABILITY, host=is_host_bound(row))
+    between = around.calibration.error_between(POWER_REPEATABILITY, pace_of(row))
     power = power.with_error(energy.between_estimators(estimates)).with_error(between * abs(power.value))
     row.power_w, row.power_standard_error_w = power.value, power.standard_error
     _put_energy(row, power, around.idle)
 
 
-def is_host_bound(row: MeasurementRow) -> bool:
-    """Whether the host, not the device, sets the pace of back-to-back calls."""
-    return row.time_host_s is not None and row.time_device_s is not None and row.time_host_s > row.time_device_s
+def pace_of(row: MeasurementRow) -> str:
+    """What set the pace of back-to-back calls: `host`, `device`, or the device at its `power_limit`."""
+    if _LIMITED in row.throttle_reasons:
+        return POWER_LIMIT
+    queued = row.time_host_s is not None and row.time_device_s is not None
+    return HOST if queued and (row.time_host_s or 0.0) > (row.time_device_s or 0.0) else DEVICE
 
 
 def _put_energy(row: MeasurementRow, power: Estimate, idle: Estimate | None) -> None:
@@ -97,7 +101,8 @@ def put_conditions(row: MeasurementRow, run: LoadRun, around: Surroundings) -> N
     applies = {
         "clock_off_target": _off(row.sm_clock_median_mhz, row.requested_sm_clock_mhz),
         "memory_clock_off_target": _off(row.memory_clock_median_mhz, row.requested_memory_clock_mhz),
-        "not_stationary": not run.steady or has_trend(run, around.calibration.sensors, TREND_ABOVE),
+        "not_stationary": _LIMITED not in row.throttle_reasons
+        and (not run.steady or has_trend(run, around.calibration.sensors, TREND_ABOVE)),
         "interrupted": _interrupted(run),
         "temperature_drift": _put_temperature(row, run.telemetry),
     }

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from clockwatt.config import MeasurementConfig
+from clockwatt.gpu.interface import SW_POWER_CAP
 from clockwatt.gpu.sensors import SensorTraits
 from clockwatt.measure import energy
 from clockwatt.measure.bench import Bench, Workload
@@ -137,7 +138,8 @@ def _warm_up(
         if readings.came(wanted=elapsed_s >= rule.min_s) and elapsed_s >= rule.min_s:
             since_ns, powers, clocks = _latest_stretch(run, now_ns, sensors)
             recent = [time_s for time_s, end_ns in zip(times_s, ends_ns, strict=True) if end_ns >= since_ns]
-            run.steady = since_ns > run.begun_ns and rule.steady(recent, powers, clocks)
+            limited = is_power_limited(run.telemetry)
+            run.steady = since_ns > run.begun_ns and (limited or rule.steady(recent, powers, clocks))
             if run.steady:
                 break
     judged_ns = bench.now_ns()
@@ -183,16 +185,24 @@ def _measure(
 ) -> None:
     rule = PrecisionRule(config.precision, config.window_min_s, config.window_max_s)
     window, power = run.window, None
+    limited = is_power_limited(run.telemetry)
     for duration_s in blocks:
         run.block_times_s.append(duration_s / run.calls)
         window = energy.Window(run.window.steady_ns, run.window.start_ns, bench.now_ns())
-        if readings.came(wanted=rule.time_is_precise(window.seconds, run.block_times_s)):
+        wanted = not limited and rule.time_is_precise(window.seconds, run.block_times_s)
+        if readings.came(wanted=wanted):
+            limited = is_power_limited(run.telemetry)
             power = chosen_power(run.telemetry, window, sensors)
-        reason = rule.reason(window.seconds, run.block_times_s, power)
+        reason = rule.reason(window.seconds, run.block_times_s, power, power_limited=limited)
         if reason and len(run.block_times_s) >= _FEWEST_BLOCKS:
             run.stopped_by = reason
             break
     run.window = window
+
+
+def is_power_limited(telemetry: list[TelemetryRow]) -> bool:
+    """Whether the power limit has set the clock at any time since the load began."""
+    return any((row.throttle_reasons or 0) & SW_POWER_CAP for row in telemetry)
 
 
 def chosen_power(

@@ -5,8 +5,8 @@ from __future__ import annotations
 from clockwatt.config import MeasurementConfig
 from clockwatt.measure import energy
 from clockwatt.measure.bench import Bench, OutOfMemoryError, QueuedBlock, Subject, SubjectFailedError, Workload
-from clockwatt.measure.calibration import TIME_REPEATABILITY, Calibration
-from clockwatt.measure.conditions import Surroundings, is_host_bound, put_conditions, put_power
+from clockwatt.measure.calibration import DEVICE, HOST, TIME_REPEATABILITY, Calibration
+from clockwatt.measure.conditions import Surroundings, pace_of, put_conditions, put_power
 from clockwatt.measure.load import run_under_load
 from clockwatt.measure.statistics import Estimate, mean_estimate, median_estimate
 from clockwatt.records import FAILED, OUT_OF_MEMORY, MeasurementRow
@@ -68,7 +68,7 @@ def measure(
 
 def _measure_host_only(bench: Bench, workload: Workload, row: MeasurementRow, around: Surroundings) -> None:
     blocks = [bench.host_block(workload, _HOST_BLOCK_CALLS) for _ in range(_HOST_BLOCKS)]
-    _put_time(row, "host", median_estimate(blocks), around, host=True)
+    _put_time(row, "host", median_estimate(blocks), around, HOST)
     row.time_device_s = row.time_device_standard_error_s = 0.0
     row.time_eager_s, row.time_eager_standard_error_s = row.time_host_s, row.time_host_standard_error_s
     row.energy_dynamic_j = row.energy_dynamic_standard_error_j = 0.0
@@ -80,8 +80,8 @@ def _measure_device_work(
 ) -> None:
     queued = _queued_blocks(bench, workload)
     if queued:
-        _put_time(row, "host", median_estimate([block.host_s for block in queued]), around, host=True)
-        _put_time(row, "device", mean_estimate([block.device_s for block in queued]), around, host=False)
+        _put_time(row, "host", median_estimate([block.host_s for block in queued]), around, HOST)
+        _put_time(row, "device", mean_estimate([block.device_s for block in queued]), around, DEVICE)
     else:
         row.flags.append("not_queueable")
     if queued and workload.has_forward:
@@ -94,9 +94,9 @@ def _measure_device_work(
     row.warm_up_s = (run.window.start_ns - run.begun_ns) / 1e9
     row.window_s, row.stopped_by = run.window.seconds, run.stopped_by
     row.blocks, row.iterations = len(run.block_times_s), len(run.block_times_s) * run.calls
-    _put_time(row, "eager", mean_estimate(run.block_times_s), around, host=is_host_bound(row))
-    put_power(row, run, around)
     put_conditions(row, run, around)
+    _put_time(row, "eager", mean_estimate(run.block_times_s), around, pace_of(row))
+    put_power(row, run, around)
 
 
 def _queued_blocks(bench: Bench, workload: Workload, *, forward: bool = False) -> list[QueuedBlock]:
@@ -122,11 +122,11 @@ def _queued_blocks(bench: Bench, workload: Workload, *, forward: bool = False) -
     return blocks
 
 
-def _put_time(row: MeasurementRow, which: str, estimate: Estimate | None, around: Surroundings, *, host: bool) -> None:
-    """Put a time that host or device paces into the row; its error holds what one measurement differs from the next."""
+def _put_time(row: MeasurementRow, which: str, estimate: Estimate | None, around: Surroundings, pace: str) -> None:
+    """Put a time that `pace` sets into the row; its error holds what short measurements differ from sustained ones."""
     if estimate is None:
         return
-    between = around.calibration.error_between(TIME_REPEATABILITY, host=host)
+    between = around.calibration.error_between(TIME_REPEATABILITY, pace)
     setattr(row, f"time_{which}_s", estimate.value)
     setattr(row, f"time_{which}_standard_error_s", estimate.with_error(between * estimate.value).standard_error)
 

@@ -1,9 +1,9 @@
-"""How much measurements of one and the same operation differ beyond their own errors."""
+"""How far short measurements are from a sustained one of the same operation, beyond their own errors."""
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
@@ -11,37 +11,45 @@ from clockwatt.measure.statistics import Estimate
 from clockwatt.records import MeasurementRow
 
 
-def between_measurements(rows: Sequence[MeasurementRow], quantity: str, unit: str) -> Estimate | None:
-    """Relative standard deviation between measurements of the same operation, pooled over operations.
+def deviation_from(
+    sustained: Mapping[str, MeasurementRow], short: Sequence[MeasurementRow], quantity: str, unit: str
+) -> Estimate | None:
+    """Relative deviation of short measurements from sustained ones (root mean square), pooled over operations.
 
-    The variance that the rows' own errors explain is taken off, as between groups in a one-way analysis of variance.
+    For each operation the variance that the measurements' own errors explain is taken off, as between groups in a
+    one-way analysis of variance; where they explain more than there is, none is left.
 
     Parameters
     ----------
-    rows
-        Several of each operation.
+    sustained
+        One measurement of each operation, by subject.
+    short
+        Several of each.
     quantity, unit
-        Column without and with its unit: `time_host` and `s`, or `power` and `w`.
+        Column without and with its unit: `time_eager` and `s`, or `power` and `w`.
 
     Returns
     -------
     Estimate or None
-        None if no operation was measured twice. The error is that of a standard deviation of normal samples.
+        None if nothing can be compared. The error is that of a standard deviation of normal samples.
     """
-    by_subject: dict[str, list[tuple[float, float]]] = defaultdict(list)
-    for row in rows:
-        value = getattr(row, f"{quantity}_{unit}")
-        error = getattr(row, f"{quantity}_standard_error_{unit}")
-        if value is not None and error is not None:
-            by_subject[row.subject_id].append((value, error / value))
-    squares, explained, freedom = 0.0, [], 0
-    for measured in by_subject.values():
-        values = np.array([value for value, _ in measured])
-        relative = values / values.mean() - 1
-        squares += float(relative @ relative)
-        freedom += values.size - 1
-        explained += [error**2 for _, error in measured]
-    if freedom == 0:
+
+    def value_and_error(row: MeasurementRow) -> tuple[float | None, float | None]:
+        return getattr(row, f"{quantity}_{unit}"), getattr(row, f"{quantity}_standard_error_{unit}")
+
+    squares: dict[str, list[float]] = defaultdict(list)
+    for row in short:
+        if row.subject_id not in sustained:
+            continue
+        value, error = value_and_error(row)
+        reference, reference_error = value_and_error(sustained[row.subject_id])
+        if value is not None and error is not None and reference and reference_error is not None:
+            squares[row.subject_id].append(
+                (value / reference - 1) ** 2 - (error / reference) ** 2 - (reference_error / reference) ** 2
+            )
+    if not squares:
         return None
-    deviation = float(np.sqrt(max(0.0, squares / freedom - float(np.mean(explained)))))
-    return Estimate(deviation, deviation / float(np.sqrt(2 * freedom)), freedom + len(by_subject))
+    variances = [max(0.0, float(np.mean(of_one))) for of_one in squares.values()]
+    number = sum(len(of_one) for of_one in squares.values())
+    deviation = float(np.sqrt(np.mean(variances)))
+    return Estimate(deviation, deviation / float(np.sqrt(2 * number)), number)

@@ -11,6 +11,10 @@ from clockwatt.measure.statistics import Estimate, halves_agree, mean_estimate
 
 PRECISION = "precision"
 MAX_DURATION = "max_duration"
+LIMITER_PERIOD = "limiter_period"
+
+LIMITER_PERIOD_S = 1.0
+"""The driver holds the mean power over about 1 s at the limit; within it power swings by 20 % (seen on an H200)."""
 
 STEADY_WITHIN = 0.01
 """Relative change from one half of a stretch to the next up to which it counts as steady."""
@@ -39,8 +43,10 @@ class PrecisionRule:
         """Whether the time alone is a reason to stop: only then is it worth asking for the power."""
         return elapsed_s >= self.min_s and self._precise(mean_estimate(block_times_s))
 
-    def reason(self, elapsed_s: float, block_times_s: Sequence[float], power: Estimate | None) -> str | None:
-        """Why to stop now (`precision` or `max_duration`), or None to go on.
+    def reason(
+        self, elapsed_s: float, block_times_s: Sequence[float], power: Estimate | None, *, power_limited: bool = False
+    ) -> str | None:
+        """Why to stop now (`precision`, `limiter_period` or `max_duration`), or None to go on.
 
         Parameters
         ----------
@@ -50,7 +56,11 @@ class PrecisionRule:
             Seconds per call of each block; shape (blocks,).
         power
             Over the window, as far as it is known.
+        power_limited
+            Whether the power limit sets the clock, which then swings: only whole periods say what it is on average.
         """
+        if power_limited:
+            return LIMITER_PERIOD if elapsed_s >= min(LIMITER_PERIOD_S, self.max_s) else None
         if elapsed_s >= self.max_s:
             return MAX_DURATION
         return PRECISION if self.time_is_precise(elapsed_s, block_times_s) and self._precise(power) else None

@@ -13,8 +13,8 @@ from clockwatt.measure.bench import under_load
 from clockwatt.measure.calibrate import calibrate
 from clockwatt.measure.calibration import Calibration
 from clockwatt.measure.conditions import Surroundings
-from clockwatt.measure.load import LoadRun, run_under_load
-from clockwatt.measure.repeatability import between_measurements
+from clockwatt.measure.load import LoadRun, is_power_limited, run_under_load
+from clockwatt.measure.repeatability import deviation_from
 from clockwatt.measure.rest import rest
 from clockwatt.measure.virtual import VirtualBench
 from clockwatt.records import MeasurementRow, TelemetryRow
@@ -30,11 +30,13 @@ def row() -> MeasurementRow:
     )
 
 
-def loaded(folder: Path, config: MeasurementConfig, model: str = "a30") -> tuple[LoadRun, float]:
-    """A run of a heavy operation after a rest, and the power of the card under that load in W."""
+def loaded(
+    folder: Path, config: MeasurementConfig, model: str = "a30", *, at_limit: bool = False
+) -> tuple[LoadRun, float]:
+    """A run of an operation after a rest, and the power of the card under that load in W."""
     from clockwatt.measure.session import anchor_subject
 
-    heavy = operation(10**7, function="torch.nn.functional.linear", flops=10**12)
+    heavy = operation(10**7, function="torch.nn.functional.linear", flops=10**11) if at_limit else operation(10**7)
     write_catalogue(folder, [heavy])
     gpu = VirtualGpu(model, seed=0)
     with virtual_logger(gpu, "s", folder / "telemetry", TelemetryConfig()) as logger:
@@ -67,6 +69,18 @@ def test_a_warm_up_that_is_cut_short_is_flagged(tmp_path: Path) -> None:
     result = row()
     conditions.put_conditions(result, run, Surroundings())
     assert "not_stationary" in result.flags
+
+
+def test_at_the_power_limit_whole_periods_of_the_limiter_are_measured(tmp_path: Path) -> None:
+    run, _ = loaded(tmp_path, QUICK, "rtx2080ti", at_limit=True)
+    assert is_power_limited(run.telemetry)
+    assert run.steady
+    assert run.stopped_by == "limiter_period"
+    assert run.window.seconds == pytest.approx(1.0, abs=0.05)
+    result = row()
+    conditions.put_conditions(result, run, Surroundings())
+    assert conditions.pace_of(result) == calibration.POWER_LIMIT
+    assert result.flags == []
 
 
 def test_what_cannot_be_precise_ends_at_the_longest_window(tmp_path: Path) -> None:
@@ -102,20 +116,19 @@ def test_errors_hold_what_one_measurement_differs_from_the_next(tmp_path: Path) 
 
 
 def test_repeatability_is_what_errors_do_not_explain() -> None:
-    def rows(times: list[float], error: float) -> list[MeasurementRow]:
-        measured = []
-        for time_s in times:
-            measured.append(row())
-            measured[-1].time_eager_s, measured[-1].time_eager_standard_error_s = time_s, error * time_s
+    def timed(time_s: float, error: float) -> MeasurementRow:
+        measured = row()
+        measured.time_eager_s, measured.time_eager_standard_error_s = time_s, error * time_s
         return measured
 
-    unexplained = between_measurements(rows([0.9, 1.0, 1.1], 0.001), "time_eager", "s")
-    explained = between_measurements(rows([0.9, 1.0, 1.1], 0.2), "time_eager", "s")
+    sustained = {"x": timed(1.0, 0.001)}
+    unexplained = deviation_from(sustained, [timed(time_s, 0.001) for time_s in (1.1, 1.1, 0.9)], "time_eager", "s")
+    explained = deviation_from(sustained, [timed(time_s, 0.2) for time_s in (1.1, 1.1, 0.9)], "time_eager", "s")
     assert unexplained is not None
     assert unexplained.value == pytest.approx(0.1, rel=0.01)
     assert explained is not None
     assert explained.value == 0
-    assert between_measurements(rows([1.0], 0.1), "time_eager", "s") is None
+    assert deviation_from({}, [timed(1.0, 0.1)], "time_eager", "s") is None
 
 
 def test_a_calibration_says_what_measuring_needs(campaign: CampaignConfig, catalogue: Path, tmp_path: Path) -> None:
@@ -123,9 +136,9 @@ def test_a_calibration_says_what_measuring_needs(campaign: CampaignConfig, catal
     calibrate(campaign, label="a30", point=OperatingPoint.parse("default"), catalogue_dir=catalogue, output=file)
     read = calibration.read(file)
     assert read.sensors[COUNTER].period_s == pytest.approx(0.1, rel=1e-3)
-    assert 0 <= read.error_between(calibration.POWER_REPEATABILITY, host=True) < 0.05
-    assert 0 <= read.error_between(calibration.TIME_REPEATABILITY, host=False) < 0.01
-    assert Calibration().error_between(calibration.TIME_REPEATABILITY, host=False) == 0
+    assert 0 <= read.error_between(calibration.POWER_REPEATABILITY, calibration.HOST) < 0.05
+    assert 0 <= read.error_between(calibration.TIME_REPEATABILITY, calibration.DEVICE) < 0.01
+    assert Calibration().error_between(calibration.TIME_REPEATABILITY, calibration.DEVICE) == 0
     assert isinstance(read.sensors[COUNTER], SensorTraits)
 
 
