@@ -67,6 +67,9 @@ def main() -> None:
     measuring.add_argument("--raw", type=Path, required=True)
     measuring.add_argument("--calibration", type=Path, help="what `clockwatt calibrate` wrote of this GPU")
     measuring.add_argument("--part", default="1/1", help="K/N: every N-th operation from the K-th")
+    measuring.add_argument(
+        "--ways", nargs="+", choices=WAYS, default=WAYS, help="only these, so that a run can be split"
+    )
     measuring.add_argument("--seed", type=int, default=0)
     measuring.set_defaults(run=measure_all)
     reporting = modes.add_parser("report")
@@ -105,7 +108,7 @@ def measure_all(given: argparse.Namespace) -> None:
     ):
         for name, subject in subjects.items():
             for way in random.Random(f"{given.seed}/{name}").sample(WAYS, len(WAYS)):
-                if (name, way) not in done:
+                if way in given.ways and (name, way) not in done:
                     row = measure_one(session, watch, name, subject, way, given.raw)
                     append(given.output, row)
                     print(f"{name} {way}: {row.time_s} s, {row.power_w} W, took {row.seconds:.2f} s", flush=True)
