@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils.flop_counter import FlopCounterMode, conv_flop_count
+from torch.utils.flop_counter import FlopCounterMode, conv_flop_count, sdpa_backward_flop_count, sdpa_flop_count
 
 from clockwatt.operations import optimizers
 from clockwatt.operations.build import build
@@ -152,9 +152,7 @@ def cost(operation: Operation, pass_: str) -> Cost:
     if operation.is_optimizer:
         return _optimizer_cost(operation)
     backward = pass_ == TRAINING and operation.has_backward
-    counter = FlopCounterMode(
-        display=False, custom_mapping={torch.ops.aten.convolution_backward: _convolution_backward_flops}
-    )
+    counter = FlopCounterMode(display=False, custom_mapping=_OWN_COUNTS)
     work, work_back = _DeviceWork(), _DeviceWork()
     with torch.inference_mode(mode=False), torch.set_grad_enabled(backward), MetaLayouts(), MetaAttention():
         built = build(operation, "meta", pass_=pass_)
@@ -191,6 +189,32 @@ def _convolution_backward_flops(
     """
     each: int = conv_flop_count(x_shape, w_shape, grad_shape, transposed=transposed)
     return each * (output_mask[0] + output_mask[1])
+
+
+def _attention_flops(query_shape: Any, key_shape: Any, value_shape: Any, *_: Any, **__: Any) -> int:
+    """FLOPs of fused attention; PyTorch 2.11 counts no grouped queries, whose keys and values serve several heads."""
+    counted: int = sdpa_flop_count(query_shape, *_served(query_shape, key_shape, value_shape))
+    return counted
+
+
+def _attention_backward_flops(
+    grad_shape: Any, query_shape: Any, key_shape: Any, value_shape: Any, *_: Any, **__: Any
+) -> int:
+    """FLOPs of the backward pass of fused attention; see `_attention_flops`."""
+    counted: int = sdpa_backward_flop_count(grad_shape, query_shape, *_served(query_shape, key_shape, value_shape))
+    return counted
+
+
+def _served(query_shape: Any, *shapes: Any) -> list[tuple[int, ...]]:
+    """Shapes (batch, heads, length, width) with as many heads as the queries have."""
+    return [(shape[0], query_shape[1], *shape[2:]) for shape in shapes]
+
+
+_OWN_COUNTS = {
+    torch.ops.aten.convolution_backward: _convolution_backward_flops,
+    torch.ops.aten._scaled_dot_product_flash_attention: _attention_flops,
+    torch.ops.aten._scaled_dot_product_flash_attention_backward: _attention_backward_flops,
+}
 
 
 class _DeviceWork(TorchDispatchMode):
