@@ -39,6 +39,12 @@ class _Results:
         return [gpu for gpu in self.gpus if gpu.label in labels]
 
     @property
+    def still(self) -> list[str]:
+        """GPUs without a curve along operating points, where others have one."""
+        points = self.compositions.groupby("gpu")["point"].nunique()
+        return sorted(str(gpu) for gpu in points.index[points == 1]) if (points > 1).any() else []
+
+    @property
     def virtual(self) -> list[str]:
         return [gpu.label for gpu in self.gpus if gpu.virtual]
 
@@ -130,9 +136,10 @@ def _error_by_class(results: _Results) -> Figure:
 
 def _network_clock(results: _Results) -> Figure:
     rows = _at_default_settings(results.compositions)
-    rows = rows[rows["source"] == "predicted"]
+    rows = rows[(rows["source"] == "predicted") & ~rows["gpu"].isin(results.still)]
+    shown = [gpu for gpu in results.shown if gpu.label not in results.still]
     names = style.spread(_by_time(rows), NETWORKS_AT_MOST)
-    combinations = [(gpu, pass_) for gpu in results.shown for pass_ in results.config.passes]
+    combinations = [(gpu, pass_) for gpu in shown for pass_ in results.config.passes]
     figure, grid = style.panels(len(combinations), len(networks.PER_PASS), height_in=1.55, share_x=False)
     for row, (gpu, pass_) in zip(grid, combinations, strict=True):
         own = rows[(rows["gpu"] == gpu.label) & (rows["pass"] == pass_)]
@@ -148,15 +155,17 @@ def _network_clock(results: _Results) -> Figure:
     style.legend(figure, names, "network")
     note = "Solid: measured whole; dashed: composed from predictions; ring: least measured energy.\n"
     note += results.note(len(names), rows["network_id"].nunique(), "networks")
-    note += results.note(len(results.shown), len(results.gpus), "GPUs")
+    note += results.note(len(shown), len(results.gpus), "GPUs") + _without_curve(results.still)
     style.footer(figure, results.virtual, note.strip())
     return figure
 
 
 def _energy_time(results: _Results) -> Figure:
     rows = results.compositions[results.compositions["source"] == "predicted"]
+    rows = rows[~rows["gpu"].isin(results.still)]
     names = style.spread(_by_time(rows), SMALL_MULTIPLES)
-    labels = style.spread([gpu.label for gpu in results.gpus], len(style.COLOURS))
+    moving = [gpu.label for gpu in results.gpus if gpu.label not in results.still]
+    labels = style.spread(moving, len(style.COLOURS))
     rows = rows[rows["gpu"].isin(labels)]
     figure, grid = style.panels(len(results.config.passes), max(len(names), 1), height_in=2.0)
     for row, pass_ in zip(grid, results.config.passes, strict=True):
@@ -170,7 +179,7 @@ def _energy_time(results: _Results) -> Figure:
     titles = [style.gpu_title(gpu.label, virtual=gpu.virtual) for gpu in results.gpus if gpu.label in labels]
     style.legend(figure, titles, "GPU")
     note = "Measured whole networks, a marker per operating point; black: no other is faster and takes less energy.\n"
-    note += results.note(len(names), rows["network_id"].nunique(), "networks")
+    note += results.note(len(names), rows["network_id"].nunique(), "networks") + _without_curve(results.still)
     style.footer(figure, results.virtual, note.strip())
     return figure
 
@@ -237,6 +246,10 @@ def _at_default_settings(rows: pd.DataFrame) -> pd.DataFrame:
     """Operating points that differ in nothing but the SM clock, so that a curve against it is one."""
     alike = rows["point"].str.fullmatch(r"default|sm\d+")
     return rows[alike] if alike.any() else rows
+
+
+def _without_curve(gpus: Sequence[str]) -> str:
+    return f"Measured at one operating point and not shown: {', '.join(gpus)}." if gpus else ""
 
 
 def _by_time(rows: pd.DataFrame) -> list[str]:
