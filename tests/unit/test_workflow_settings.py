@@ -79,6 +79,7 @@ def test_catalogue_does_not_depend_on_gpus():
 def test_dataset_depends_on_points_but_not_on_slurm():
     before = workflow.dataset_settings(campaign())
     assert workflow.dataset_settings(with_gpu(clocks_mhz=[300])) != before
+    assert workflow.dataset_settings(campaign(reference=["h200"])) != before
     assert workflow.dataset_settings(with_gpu(slurm={"mem_mb": 1000})) == before
 
 

@@ -1,0 +1,111 @@
+"""A campaign's own rows beside those of the H200 that are shipped."""
+
+import json
+
+import pandas as pd
+import pytest
+from typer.testing import CliRunner
+
+from clockwatt import config, layout
+from clockwatt.cli import app
+from clockwatt.dataset.build import build_dataset
+from clockwatt.dataset.shipped import references
+from clockwatt.errors import ConfigError
+from clockwatt.predict.ask import load_models
+from clockwatt.predict.fit import fit
+from clockwatt.resources import resource
+from support import synthetic
+
+SHIPPED = resource("reference/h200")
+ROWS = ("operations.parquet", "networks.parquet", "anchors.parquet")
+RESNET18 = {"name": "resnet18", "input": [32, 3, 224, 224]}
+
+
+def joined(folder, network=None, **changes):
+    settings = synthetic.campaign(clocks=[900], networks=1, reference=["h200"], **changes)
+    if network is not None:
+        settings = settings.model_copy(update={"networks": [config.parse_network(network, source="test")]})
+    made = synthetic.write_campaign(folder, settings)
+    build_dataset(settings, made.measurements, made.catalogue, made.dataset)
+    rows = {name: pd.read_parquet(made.dataset / name) for name in ROWS}
+    return made, rows, synthetic.read_json(made.dataset / "quality.json")
+
+
+def shipped_rows():
+    shipped = config.load(SHIPPED / "config.yaml")
+    return pd.concat(pd.read_parquet(SHIPPED / "measurements" / path) for path in layout.measurement_files(shipped))
+
+
+def test_all_rows_of_both_are_there_and_know_what_they_measured(tmp_path):
+    made, rows, quality = joined(tmp_path)
+    everything = pd.concat(rows.values())
+    reference = everything[everything["gpu"] == "h200"]
+    assert len(reference) == len(shipped_rows())
+    assert not reference["virtual"].any()
+    assert everything.loc[everything["gpu"] != "h200", "virtual"].all()
+    assert rows["operations.parquet"]["spec"].notna().all()
+    assert quality["references"] == {"h200": {"rows_left_out": {}}}
+    assert {(point["gpu"], point["reference"]) for point in quality["points"]} == {
+        ("a30", None), ("v100", None), ("h200", "h200"),
+    }  # fmt: skip
+    calibration = pd.read_parquet(made.dataset / "calibration.parquet")
+    assert set(calibration["gpu"]) == {"a30", "v100", "h200"}
+
+
+def test_the_catalogue_of_the_dataset_has_every_network_of_both_with_all_its_calls(tmp_path):
+    made, rows, _ = joined(tmp_path)
+    networks, calls, operations = (
+        pd.read_parquet(made.dataset / "catalogue" / f"{name}.parquet") for name in ("networks", "calls", "operations")
+    )
+    key = ["network_id", "pass"]
+    assert not networks.duplicated(key).any()
+    assert not operations.duplicated(["operation_id", "pass"]).any()
+    assert dict(calls.groupby(key).size()) == networks.set_index(key)["calls"].to_dict()
+    assert set(rows["networks.parquet"]["subject_id"]) <= set(networks["network_id"])
+    assert set(calls["operation_id"]) <= set(operations["operation_id"])
+
+
+def test_own_rows_of_the_same_label_and_operating_point_win(tmp_path):
+    gpus = {"h200": {"device": "NVIDIA H200", "control": {"method": "none"}}}
+    made, rows, quality = joined(tmp_path, gpus=gpus)
+    own = sum(len(pd.read_parquet(made.measurements / path)) for path in layout.measurement_files(made.config))
+    assert sum(map(len, rows.values())) == quality["rows"] == own
+    left_out = quality["references"]["h200"]["rows_left_out"]
+    assert left_out == {"h200 default: measured by the campaign itself": len(shipped_rows())}
+
+
+def test_rows_of_a_network_that_the_campaign_has_otherwise_are_left_out_and_counted(tmp_path):
+    made, rows, quality = joined(tmp_path, network=RESNET18)
+    shipped = shipped_rows()
+    unlike = shipped["subject_id"] == "resnet18-32x3x224x224-float32"
+    assert list(quality["references"]["h200"]["rows_left_out"].values()) == [unlike.sum()]
+    measured = rows["networks.parquet"]
+    assert set(measured.loc[measured["subject_id"] == "resnet18-32x3x224x224-float32", "gpu"]) == {"a30", "v100"}
+    calls = pd.read_parquet(made.dataset / "catalogue" / "calls.parquet")
+    own = pd.read_parquet(made.catalogue / "calls.parquet")
+    assert (calls["network_id"] == "resnet18-32x3x224x224-float32").sum() == len(own)
+
+
+def test_a_label_that_stands_for_another_device_in_the_reference_is_refused():
+    settings = synthetic.campaign(gpus={"h200": {"device": "virtual:h200"}}, reference=["h200"])
+    with pytest.raises(ConfigError, match=r"gpus\.h200: is virtual:h200 here and NVIDIA H200 in the reference"):
+        references(settings)
+
+
+def test_every_file_of_a_reference_is_there():
+    (source,) = references(synthetic.campaign(reference="h200"))
+    assert [path for path in source.files() if not path.is_file()] == []
+
+
+def test_a_recommendation_is_among_measured_gpus_and_says_so(tmp_path):
+    made, _, _ = joined(tmp_path, passes=["inference"], fit={"trees": 5, "folds": 2, "predictors": ["roofline"]})
+    fit(made.config, made.dataset, made.dataset / "catalogue", made.predictors)
+    virtual = {label: model.description.virtual for label, model in load_models(made.predictors).items()}
+    assert virtual == {"a30": True, "v100": True, "h200": False}
+    folders = ["--predictors-dir", str(made.predictors), "--catalogue-dir", str(made.dataset / "catalogue")]
+    asked = ["recommend", "resnet18", "--input", "32,3,224,224", "--json", *folders]
+    answer = json.loads(CliRunner().invoke(app, asked).stdout)
+    assert {candidate["gpu"] for candidate in answer["candidates"]} == {"h200"}
+    assert answer["best"]["virtual"] is False
+    answer = json.loads(CliRunner().invoke(app, [*asked, "--gpu", "a30"]).stdout)
+    assert {candidate["virtual"] for candidate in answer["candidates"]} == {True}
