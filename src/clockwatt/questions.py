@@ -9,8 +9,6 @@ from typing import Any
 
 import pandas as pd
 import pyarrow.compute as pc
-from rich.console import Console
-from rich.table import Table
 
 from clockwatt import files, records
 from clockwatt.config import NetworkConfig, Pass, TrainingConfig
@@ -102,6 +100,9 @@ def parse_shape(text: str) -> list[int]:
 
 def print_prediction(prediction: NetworkPrediction) -> None:
     """One line per quantity, with its interval."""
+    from rich.console import Console  # here, because JSON needs none of it
+    from rich.table import Table
+
     kind = "VIRTUAL, a modelled GPU" if prediction.virtual else prediction.gpu_name
     table = Table(title=f"{prediction.network_id}, {prediction.pass_}, {prediction.gpu} ({kind}) at {prediction.point}")
     for heading in ("", "expected", "low", "high"):
@@ -126,6 +127,9 @@ def print_prediction(prediction: NetworkPrediction) -> None:
 
 def print_recommendation(answer: Recommendation, *, rows: int = 20) -> None:
     """The candidates, best first, and what is known of the regret of such choices."""
+    from rich.console import Console
+    from rich.table import Table
+
     best = answer.best
     virtual = " (VIRTUAL: modelled GPUs)" if best.virtual else ""
     table = Table(title=f"{best.network_id}, {best.pass_}: least {answer.objective}{virtual}")
