@@ -98,6 +98,7 @@ class CardModel:
         self.spec = spec
         self._seed = f"{spec.name}/{seed}"
         self._at_highest_clocks = functools.lru_cache(maxsize=1024)(self._bounds)
+        self._highest_clock_mhz = functools.lru_cache(maxsize=1024)(self._clock_within_limit)  # asked at each change
         self.supported_sm_clocks_mhz: Sequence[int] = spec.supported_sm_clocks_mhz
         self.time_factor = 1 + 0.01 * self._normal("time", card)
         self.power_factor = 1 + 0.03 * self._normal("power", card)
@@ -159,6 +160,9 @@ class CardModel:
         """
         if work is None:
             return asked_sm_clock_mhz
+        return self._highest_clock_mhz(work, asked_sm_clock_mhz, memory_clock_mhz, limit_w)
+
+    def _clock_within_limit(self, work: Load, asked_sm_clock_mhz: int, memory_clock_mhz: int, limit_w: float) -> int:
         allowed_w = limit_w * (1 - self.leakage_w_per_k * self.thermal_resistance_k_per_w)
         candidates = self.supported_sm_clocks_mhz[: bisect.bisect(self.supported_sm_clocks_mhz, asked_sm_clock_mhz)]
         first_above = bisect.bisect_right(
