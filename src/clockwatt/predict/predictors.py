@@ -88,7 +88,7 @@ class CostPredictor:
         """
         self.targets_ = list(y.columns)
         numeric = X.drop(columns=[OPERATION_CLASS])
-        self.columns_ = [name for name in numeric.columns if numeric[name].min() < numeric[name].max()]
+        self.columns_ = list(numeric.columns[(numeric.min() < numeric.max()).to_numpy()])
         self.classes_ = sorted(X[OPERATION_CLASS].unique())
         self.scales_ = self._fit_scales(X, y)
         forest = self._forest(len(X))
