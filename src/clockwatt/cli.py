@@ -5,6 +5,7 @@ Stages are imported where they are called: `clockwatt plan` must not wait for to
 
 from __future__ import annotations
 
+import os
 import signal
 import sys
 from pathlib import Path
@@ -14,7 +15,7 @@ from typing import Annotated, NoReturn
 import typer
 
 from clockwatt import config
-from clockwatt.cli_questions import predict, recommend
+from clockwatt.cli_questions import Answered, predict, recommend
 from clockwatt.config import OperatingPoint
 from clockwatt.errors import ClockwattError
 from clockwatt.options import (
@@ -248,6 +249,8 @@ def main() -> NoReturn:
     signal.signal(signal.SIGTERM, _terminate)
     try:
         app(prog_name="clockwatt")
+    except Answered:
+        os._exit(0)
     except ClockwattError as error:
         print(f"clockwatt: {error}", file=sys.stderr)
         sys.exit(1)

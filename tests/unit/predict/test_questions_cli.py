@@ -1,0 +1,210 @@
+"""`clockwatt predict` and `clockwatt recommend` as they are typed: answers, files and messages."""
+
+import gc
+import json
+import struct
+import subprocess
+import sys
+
+import pytest
+
+from clockwatt import cli
+from clockwatt.dataset.build import build_dataset
+from clockwatt.errors import ClockwattError
+from clockwatt.predict.fit import fit
+from clockwatt.predict.validate import validate
+from support import synthetic
+
+NETWORK = ["net24", "--input", "8,3,64,64"]
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    made = synthetic.write_campaign(tmp_path_factory.mktemp("campaign"), synthetic.campaign())
+    build_dataset(made.config, made.measurements, made.catalogue, made.dataset)
+    fit(made.config, made.dataset, made.catalogue, made.predictors)
+    validate(made.config, made.dataset, made.catalogue, made.predictors, made.validation)
+    return made
+
+
+@pytest.fixture
+def ask(made, capsys):
+    """Run a command; give its exit code, what it printed, and what is wrong."""
+
+    def run(command, *options):
+        folders = ["--predictors-dir", made.predictors, "--catalogue-dir", made.catalogue]
+        if command == "recommend":
+            folders += ["--validation-dir", made.validation]
+        with pytest.raises((SystemExit, ClockwattError)) as ended:
+            cli.app([command, *map(str, [*options, *folders])], prog_name="clockwatt")
+        assert gc.isenabled()
+        if isinstance(ended.value, ClockwattError):
+            return 1, capsys.readouterr().out, str(ended.value)
+        return ended.value.code, *capsys.readouterr()
+
+    return run
+
+
+@pytest.fixture
+def answer(ask):
+    """The answer to a question, read from JSON."""
+
+    def run(*options):
+        code, printed, said = ask(*options, "--json")
+        assert (code, said) == (0, "")
+        return json.loads(printed)
+
+    return run
+
+
+@pytest.fixture
+def listed(tmp_path):
+    """The calls of net24 in inference, its convolutions and the rest, as a file of operations."""
+    conv = synthetic.operation_of("conv2d", [8, 24, 64, 64], 24, 1)
+    relu = synthetic.operation_of("relu", [8, 24, 64, 64])
+    path = tmp_path / "listed.jsonl"
+    lines = [{"spec": json.loads(conv.to_json()), "count": 3}, {"spec": json.loads(relu.to_json())}]
+    path.write_text("\n".join(map(json.dumps, lines)))
+    return path
+
+
+def test_a_prediction_is_printed_and_given_as_json(ask, answer):
+    code, printed, said = ask("predict", *NETWORK, "--gpu", "a30", "--point", "sm1200")
+    assert (code, said) == (0, "")
+    assert "VIRTUAL" in printed
+    assert "left out" in printed
+    found = answer("predict", *NETWORK, "--gpu", "a30", "--point", "sm1200")
+    low, high = found["intervals"]["energy_j"]
+    assert low < found["expected"]["energy_j"] < high
+    assert (found["point"], found["pass"], found["virtual"]) == ("sm1200", "inference", True)
+
+
+def test_a_point_never_measured_is_said_to_be_so(ask, answer):
+    assert not answer("predict", *NETWORK, "--gpu", "a30", "--point", "sm1050")["measured_point"]
+    printed = ask("predict", *NETWORK, "--gpu", "a30", "--point", "sm1050")[1]
+    assert "Nothing was measured at this operating point" in printed
+
+
+def test_listed_operations_cost_what_their_counts_say(answer, listed):
+    three = answer("predict", "--operations", listed, "--gpu", "a30", "--point", "sm900")
+    assert three["network_id"] == "listed"
+    assert three["expected"]["calls"] == 4
+    assert three["interval_method"] == "operations"
+    listed.write_text(listed.read_text().replace('"count": 3', '"count": 6'))
+    six = answer("predict", "--operations", listed, "--gpu", "a30", "--point", "sm900")
+    single = (six["expected"]["device_s"] - three["expected"]["device_s"]) / 3
+    assert three["expected"]["device_s"] > 3 * single > 0
+    best = answer("recommend", "--operations", listed, "--objective", "time")["best"]
+    assert best["network_id"] == "listed"
+
+
+def test_a_power_cap_is_kept_to(answer):
+    free = answer("recommend", *NETWORK, "--objective", "time")
+    powers = sorted(one["expected"]["power_w"] for one in free["candidates"])
+    capped = answer("recommend", *NETWORK, "--objective", "time", "--power-cap", powers[1] + 0.01)
+    assert capped["best"]["expected"]["power_w"] <= powers[1]
+    assert capped["allowed"] == 2
+    assert len(capped["candidates"]) == len(powers)
+
+
+def test_a_slowdown_and_a_gpu_are_kept_to_and_points_are_added(answer):
+    found = answer("recommend", *NETWORK, "--gpu", "a30", "--point", "sm1050", "--max-slowdown", "5%")
+    assert {one["gpu"] for one in found["candidates"]} == {"a30"}
+    assert "sm1050" in {one["point"] for one in found["candidates"]}
+    fastest = min(one["expected"]["time_s"] for one in found["candidates"])
+    assert found["best"]["expected"]["time_s"] <= 1.05 * fastest
+    assert found["regret"]["objective"] == "energy"
+
+
+def test_the_table_names_what_is_beyond_the_limits(ask):
+    printed = ask("recommend", *NETWORK, "--max-slowdown", "0")[1]
+    assert "beyond the limits" in printed
+    assert "modelled GPUs" in printed
+
+
+def test_the_pareto_front_is_drawn(ask, tmp_path):
+    paths = [tmp_path / "figures" / name for name in ("a.png", "b.png")]
+    for path in paths:
+        assert ask("recommend", *NETWORK, "--pareto", path)[0] == 0
+    content = paths[0].read_bytes()
+    assert content.startswith(b"\x89PNG")
+    assert min(struct.unpack(">II", content[16:24])) > 300
+    assert content == paths[1].read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (["predict", *NETWORK, "--gpu", "h100"], ["--gpu h100", "a30, v100"]),
+        (["predict", *NETWORK, "--gpu", "a30", "--point", "fast"], ["'fast' is no operating point"]),
+        (["predict", *NETWORK, "--gpu", "a30", "--pass", "backward"], ["--pass backward", "inference or training"]),
+        (["predict", "--gpu", "a30"], ["give a network and its --input", "--operations FILE"]),
+        (["predict", "net24", "--gpu", "a30"], ["give a network and its --input"]),
+        (["predict", "net24", "--input", "8,x", "--gpu", "a30"], ["--input '8,x'", "32,3,224,224"]),
+        (["predict", *NETWORK, "--operations", "some.jsonl", "--gpu", "a30"], ["--operations stands in place"]),
+        (["predict", "--operations", "none.jsonl", "--gpu", "a30"], ["none.jsonl: cannot be read"]),
+        (["recommend", *NETWORK, "--objective", "money"], ["--objective money", "time, energy or edp"]),
+        (["recommend", *NETWORK, "--max-slowdown", "-3%"], ["--max-slowdown '-3%'", "write 10% or 0.1"]),
+        (["recommend", *NETWORK, "--gpu", "h100"], ["--gpu h100", "a30, v100"]),
+        (["recommend", *NETWORK, "--point", "sm"], ["'sm' is no operating point"]),
+        (["recommend", *NETWORK, "--power-cap", "1"], ["the least mean power is", "W, on"]),
+    ],
+)
+def test_a_bad_question_is_one_message(ask, options, words):
+    code, printed, said = ask(*options)
+    assert (code, printed) == (1, "")
+    assert "\n" not in said
+    for word in words:
+        assert word in said
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ('{"spec": {}}', ["listed.jsonl:1:"]),
+        ('{"count": 2}', ["listed.jsonl:1: write"]),
+        ("conv2d", ["listed.jsonl:1: no JSON"]),
+        ("", ["listed.jsonl: holds no operation"]),
+    ],
+)
+def test_a_bad_list_of_operations_names_its_line(ask, tmp_path, line, words):
+    (tmp_path / "listed.jsonl").write_text(line)
+    code, _, said = ask("predict", "--operations", tmp_path / "listed.jsonl", "--gpu", "a30")
+    assert code == 1
+    for word in words:
+        assert word in said
+
+
+def test_a_front_that_cannot_be_drawn_is_one_message(ask, tmp_path):
+    (tmp_path / "file").write_text("no folder")
+    code, printed, said = ask("recommend", *NETWORK, "--pareto", tmp_path / "file" / "front.png")
+    assert (code, printed) == (1, "")
+    assert "front.png" in said
+
+
+_IMPORTED = """
+import os, sys
+from clockwatt import cli
+def end(code):
+    print(sorted({"torch", "sklearn", "scipy", "matplotlib", "xgboost"} & set(sys.modules)), file=sys.stderr)
+    leave(code)
+leave, os._exit = os._exit, end
+cli.main()
+"""
+
+
+@pytest.mark.parametrize("command", [["predict", "--gpu", "a30", "--point", "sm900"], ["recommend"]])
+def test_a_network_of_the_catalogue_is_answered_for_without_heavy_libraries(made, command):
+    folders = ["--predictors-dir", made.predictors, "--catalogue-dir", made.catalogue, "--json"]
+    arguments = [sys.executable, "-c", _IMPORTED, *command, *NETWORK, *map(str, folders)]
+    done = subprocess.run(arguments, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "[]\n")
+    assert json.loads(done.stdout)
+
+
+def test_an_answer_with_torch_ends_without_a_word_beside_it(made, listed):
+    arguments = ["predict", "--operations", listed, "--gpu", "a30", "--predictors-dir", made.predictors, "--json"]
+    command = [sys.executable, "-m", "clockwatt", *map(str, arguments)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert json.loads(done.stdout)["point"] == "default"
