@@ -2,9 +2,10 @@
 
     python benchmarks/predict_speed.py [--folder DIR]
 
-Traces 39 torchvision networks, costs their operations in inference at 40 SM clocks of a modelled A100 (100,000 rows),
-fits the default predictor to them with 15 folds in a process of its own, and asks: one network at one operating point,
-once loaded and from a cold shell; and where it costs least, among 8 GPUs (eight copies of the predictor) and 40 clocks.
+Traces 39 torchvision networks, costs their operations in inference at 40 SM clocks of a modelled A100 (100,000 rows)
+and the networks whole, fits the default predictor to them with 15 folds and each network left out in a process of its
+own, and asks: one network at one operating point, once loaded and from a cold shell; and where it costs least, among
+8 GPUs (eight copies of the predictor) and 40 clocks.
 A folder that is given is kept, and what lies there already is not made again.
 """
 
@@ -61,7 +62,7 @@ def main() -> None:
         if not (folder / "catalogue" / "networks.parquet").exists():
             write_campaign(folder)
             run_clockwatt(folder, "catalogue", "--output-dir", "catalogue")
-        if not (folder / "dataset" / schema.OPERATIONS_FILE).exists():
+        if not (folder / "dataset" / schema.NETWORKS_FILE).exists():
             write_dataset(folder)
         if not (folder / "predictors").exists():
             start = time.perf_counter()
@@ -105,13 +106,15 @@ def write_dataset(folder: Path) -> None:
     print(f"{len(works)} operations with device work at {CLOCKS} clocks: {len(works) * CLOCKS} rows")
     rng = np.random.default_rng(0)
     clocks = config.load(folder / "config.yaml").gpus[GPU].clocks_mhz
-    tables = [dataset_rows(card, works, int(clock or 0), rng) for clock in clocks]
+    tables = [operation_rows(card, works, int(clock or 0), rng) for clock in clocks]
+    whole = [network_rows(folder / "catalogue", table, rng) for table in tables]
     files.write_table(pa.concat_tables(tables), folder / "dataset" / schema.OPERATIONS_FILE)
     calibration = pa.Table.from_pylist([], schema=records.CALIBRATION_SCHEMA)
     files.write_table(calibration, folder / "dataset" / schema.CALIBRATION_FILE)
+    files.write_table(pa.concat_tables(whole), folder / "dataset" / schema.NETWORKS_FILE)
 
 
-def dataset_rows(card: CardModel, operations: list[dict], clock: int, rng: np.random.Generator) -> pa.Table:
+def operation_rows(card: CardModel, operations: list[dict], clock: int, rng: np.random.Generator) -> pa.Table:
     """Rows of the dataset at one clock, by the model of the virtual card with noise."""
     memory_mhz = card.spec.memory_clocks_mhz[-1]
     idle_w = card.power_w(None, 0.0, clock, memory_mhz)
@@ -134,6 +137,29 @@ def dataset_rows(card: CardModel, operations: list[dict], clock: int, rng: np.ra
         described = {schema.dataset_name(name): row[name] for name in schema.joined_columns(records.OPERATION_SCHEMA)}
         rows.append(columns | described)
     return pa.Table.from_pylist(rows, schema=schema.OPERATIONS_SCHEMA)
+
+
+def network_rows(catalogue: Path, operations: pa.Table, rng: np.random.Generator) -> pa.Table:
+    """The networks measured whole where `operations` were: what the device and the host need for their calls."""
+    networks = files.read_table(catalogue / "networks.parquet", records.NETWORK_SCHEMA).to_pylist()
+    calls = files.read_table(catalogue / "calls.parquet", records.CALL_SCHEMA).to_pandas()
+    costs = operations.to_pandas().set_index("subject_id")
+    of_calls = costs[["time_device_s", "energy_dynamic_j"]].reindex(calls["operation_id"])
+    sums = of_calls.groupby(calls["network_id"].to_numpy()).sum()
+    at = operations.slice(0, 1).to_pylist()[0]
+    where = {name: at[name] for name in ("gpu", "point", "tf32", "dtype", "virtual", "gpu_name", "power_idle_w")}
+    rows = []
+    for network in networks:
+        device_s, dynamic_j = sums.loc[network["network_id"]]
+        time_s = max(device_s, HOST_S * network["calls"]) * (1 + NOISE * rng.standard_normal())
+        energy_j = dynamic_j + where["power_idle_w"] * time_s
+        measured = records.MeasurementRow(
+            kind=records.NETWORK, subject_id=network["network_id"], pass_=network["pass"], **where,
+            time_eager_s=time_s, power_w=energy_j / time_s, energy_j=energy_j, energy_dynamic_j=dynamic_j,
+        )  # fmt: skip
+        columns = {records.column_name(name): value for name, value in asdict(measured).items()}
+        rows.append(columns | {name: network[name] for name in schema.joined_columns(records.NETWORK_SCHEMA)})
+    return pa.Table.from_pylist(rows, schema=schema.NETWORKS_SCHEMA)
 
 
 def time_loaded(folder: Path) -> None:

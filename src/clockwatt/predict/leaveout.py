@@ -11,13 +11,14 @@ import pyarrow as pa
 from clockwatt.gpu.specs import GpuSpec
 from clockwatt.predict.crossval import grouped_folds
 from clockwatt.predict.features import OPERATION_CLASS
-from clockwatt.predict.predictors import TARGETS, CostPredictor
+from clockwatt.predict.predictors import ROWS_PER_TREE, TARGETS, CostPredictor
 from clockwatt.predict.problem import Problem
 
 LEFT_OUT_FILE = "networks-left-out.parquet"
 
-FOLDS_AT_MOST = 20
-"""More networks than this are left out several at a time, which bounds the time of a fit."""
+FOLDS_AT_MOST, FOLDS_OF_LARGE_DATA = 20, 10
+"""More networks than this are left out several at a time, which bounds the time of a fit. Data are large from
+`predictors.ROWS_PER_TREE` rows on."""
 
 LEFT_OUT_SCHEMA = pa.schema(
     [
@@ -65,7 +66,8 @@ def leave_networks_out(
     called
         Name of every network of the catalogue to the operations it calls in this pass.
     names
-        Those to leave out, one after another; more than `FOLDS_AT_MOST` are dealt out to so many folds.
+        Those to leave out, one after another; more than `FOLDS_AT_MOST`, or `FOLDS_OF_LARGE_DATA`, are dealt out to so
+        many folds.
     seed
         Of that deal.
 
@@ -76,7 +78,8 @@ def leave_networks_out(
         Empty where a single network leaves nothing to learn from.
     """
     parts = []
-    fold_of = grouped_folds(pd.Series(names, dtype=object), FOLDS_AT_MOST, seed)
+    folds = FOLDS_OF_LARGE_DATA if problem.learnt.sum() > ROWS_PER_TREE else FOLDS_AT_MOST
+    fold_of = grouped_folds(pd.Series(names, dtype=object), folds, seed)
     for number in np.unique(fold_of):
         left_out = {name for name, fold in zip(names, fold_of, strict=True) if fold == number}
         others = frozenset().union(*(ids for name, ids in called.items() if name not in left_out))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -196,11 +197,15 @@ def left_out_costs(rows: pd.DataFrame, model: GpuModel, operations: pd.DataFrame
     }
     none = pd.DataFrame(columns=[*predicted.values()], dtype=float)
 
+    @functools.cache
+    def workless(pass_: str, point: str, tf32: bool) -> pd.DataFrame:
+        asked = operations[(operations["pass"] == pass_) & ~operations["device_work"]]
+        return model.predict(asked, pass_, point, tf32=tf32)[list(TARGETS)]
+
     def costs(name: str, pass_: str, point: str, tf32: bool) -> pd.DataFrame:
         learnt = indexed.get((name, pass_, point, tf32), none).set_axis([*TARGETS], axis=1)
         if pass_ in model.description.passes:
-            workless = operations[(operations["pass"] == pass_) & ~operations["device_work"]]
-            known = model.predict(workless, pass_, point, tf32=tf32)[list(TARGETS)]
+            known = workless(pass_, point, tf32)
             learnt = pd.concat([part for part in (learnt, known) if len(part)] or [learnt])
         return learnt.assign(energy_j=learnt["power_w"] * learnt["time_eager_s"])[COST_COLUMNS]
 
