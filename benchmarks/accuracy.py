@@ -178,37 +178,39 @@ def report(rows: pd.DataFrame) -> None:
     """Print the comparison as Markdown."""
     table = rows.pivot_table(index="operation", columns="way", values=["time_s", "power_w", "seconds"], aggfunc="last")
     table = table.dropna(subset=[("time_s", REFERENCE)]).sort_values(("time_s", REFERENCE))
+    ways = [way for way in (CLOCKWATT, THESIS) if ("time_s", way) in table]
     errors = {
         (way, what): table[column, way] / table[column, REFERENCE] - 1
-        for way in (CLOCKWATT, THESIS)
+        for way in ways
         for what, column in (("time", "time_s"), ("power", "power_w"))
     }
     gpus = ", ".join(sorted(set(rows["gpu"])))
     print(f"{gpus}: {len(table)} operations, errors against a {REFERENCE_S:.0f} s reference\n")
-    print("| operation | reference | | clockwatt: time | power | took | thesis: time | power | took |")
-    print("| --- " * 9 + "|")
+    print("| operation | reference | | " + " | ".join(f"{way}: time | power | took" for way in ways) + " |")
+    print("| --- " * (3 + 3 * len(ways)) + "|")
     for name, row in table.iterrows():
         cells = [f"{row['time_s', REFERENCE] * 1e6:.2f} µs", f"{row['power_w', REFERENCE]:.1f} W"]
-        for way in (CLOCKWATT, THESIS):
+        for way in ways:
             cells += [f"{errors[way, what][name]:+.2%}" for what in ("time", "power")] + [
                 f"{row['seconds', way]:.2f} s"
             ]
         print(f"| {name} | {' | '.join(cells)} |")
-    print("\n| | clockwatt | thesis | target |\n| --- | --- | --- | --- |")
+    print(f"\n| | {' | '.join(ways)} | target |")
+    print("| --- " * (2 + len(ways)) + "|")
+
+    def line(name: str, cells: list[str], target: str = "") -> None:
+        print(f"| {name} | {' | '.join(cells)} | {target} |")
+
     for what, (median, worst) in TARGETS.items():
-        sizes = {way: errors[way, what].abs() for way in (CLOCKWATT, THESIS)}
-        print(
-            f"| {what}, median error | {' | '.join(f'{size.median():.2%}' for size in sizes.values())} | {median:.1%} |"
-        )
-        print(f"| {what}, worst error | {' | '.join(f'{size.max():.2%}' for size in sizes.values())} | {worst:.1%} |")
-        print(f"| {what}, median bias | {' | '.join(f'{errors[way, what].median():+.2%}' for way in sizes)} | |")
-    seconds = {way: table["seconds", way] for way in (CLOCKWATT, THESIS)}
-    print(f"| seconds, median | {' | '.join(f'{taken.median():.2f}' for taken in seconds.values())} | |")
-    print(
-        f"| seconds, most | {' | '.join(f'{taken.max():.2f}' for taken in seconds.values())} | {SECONDS_TARGET:.0f} |"
-    )
-    ratio = seconds[THESIS].sum() / seconds[CLOCKWATT].sum()
-    print(f"\nGPU time of the thesis's procedure over clockwatt's: {ratio:.1f}")
+        sizes = [errors[way, what].abs() for way in ways]
+        line(f"{what}, median error", [f"{size.median():.2%}" for size in sizes], f"{median:.1%}")
+        line(f"{what}, worst error", [f"{size.max():.2%}" for size in sizes], f"{worst:.1%}")
+        line(f"{what}, median bias", [f"{errors[way, what].median():+.2%}" for way in ways])
+    seconds = [table["seconds", way] for way in ways]
+    line("seconds, median", [f"{taken.median():.2f}" for taken in seconds])
+    line("seconds, most", [f"{taken.max():.2f}" for taken in seconds], f"{SECONDS_TARGET:.0f}")
+    if len(ways) > 1:
+        print(f"\nGPU time of the thesis's procedure over clockwatt's: {seconds[1].sum() / seconds[0].sum():.1f}")
     for row in rows[rows["note"].str.contains("cut|failed|out_of_memory")].itertuples():
         print(f"- {row.operation}, {row.way}: {row.note}")
 
