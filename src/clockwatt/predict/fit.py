@@ -27,7 +27,7 @@ from clockwatt.predict.gpumodel import GpuModel
 from clockwatt.predict.hostcosts import PointCosts, read_point_costs
 from clockwatt.predict.leaveout import LEFT_OUT_FILE, LEFT_OUT_SCHEMA, leave_networks_out
 from clockwatt.predict.modelcard import model_card
-from clockwatt.predict.predictors import PREDICTORS, TARGETS
+from clockwatt.predict.predictors import PREDICTORS, TARGETS, check_installed
 from clockwatt.predict.problem import Problem, make_problem
 from clockwatt.predict.samples import Samples, gpus_in, read_samples
 from clockwatt.predict.wholes import PREDICTED, Catalogue, compositions, left_out_costs, whole_networks
@@ -76,11 +76,14 @@ def fit(config: CampaignConfig, dataset_dir: Path, catalogue_dir: Path, output_d
     ------
     DataFileError
         If the dataset is missing, damaged, or mixes virtual and measured rows under one label.
+    MissingLibraryError
+        If a predictor needs a library that is not installed.
     UnknownGpuError
         If no specifications of a GPU are shipped.
     OutputError
         If something cannot be written.
     """
+    check_installed(config.fit.predictors)
     gpus = gpus_in(dataset_dir)
     if not gpus:
         raise DataFileError(f"{dataset_dir / OPERATIONS_FILE}: holds no measurement. Run `clockwatt measure` first.")

@@ -6,7 +6,8 @@ threaded sum does not give.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import json
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 
@@ -68,6 +69,47 @@ class Trees:
             left=np.where(leaf, 0, np.concatenate([tree.children_left for tree in trees]) + shift).astype(np.int32),
             right=np.where(leaf, 0, np.concatenate([tree.children_right for tree in trees]) + shift).astype(np.int32),
             value=np.concatenate([tree.value[:, :, 0] for tree in trees]).astype(np.float32),
+        )
+
+    @classmethod
+    def from_boosters(cls, boosters: Sequence[Any], centre: NDArray[np.float64]) -> Trees:
+        """Take the trees out of one fitted XGBoost model for each output, out of the JSON that it stores itself as.
+
+        Parameters
+        ----------
+        boosters
+            `xgboost.Booster` of each output, fitted with a base score of 0 on single-precision features.
+        centre
+            What each booster's sum is added to; shape (outputs,).
+        """
+        outputs = [
+            (column, tree)
+            for column, booster in enumerate(boosters)
+            for tree in json.loads(booster.save_raw("json"))["learner"]["gradient_booster"]["model"]["trees"]
+        ]
+        sizes = [len(tree["left_children"]) for _, tree in outputs]
+        roots = np.cumsum([0, *sizes[:-1]])
+        shift = np.repeat(roots, sizes)
+        left, right, feature, condition = (
+            np.concatenate([np.asarray(tree[name], dtype=kind) for _, tree in outputs])
+            for name, kind in (
+                ("left_children", np.int64), ("right_children", np.int64), ("split_indices", np.int64),
+                ("split_conditions", np.float32),
+            )
+        )  # fmt: skip
+        leaf = left < 0
+        value = np.tile(centre, (len(leaf), 1))
+        column = np.repeat([column for column, _ in outputs], sizes)
+        # a leaf holds its condition's place; the mean over all trees is to be the sum over an output's own
+        value[np.flatnonzero(leaf), column[leaf]] += condition[leaf].astype(float) * len(outputs)
+        return cls(
+            roots=roots.astype(np.int32),
+            feature=np.where(leaf, _LEAF, feature).astype(np.int16),
+            # XGBoost goes left below a threshold, we up to it
+            threshold=np.where(leaf, np.float32(0), np.nextafter(condition, np.float32(-np.inf))),
+            left=np.where(leaf, 0, left + shift).astype(np.int32),
+            right=np.where(leaf, 0, right + shift).astype(np.int32),
+            value=value.astype(np.float32),
         )
 
     def predict(self, matrix: NDArray[np.float32]) -> NDArray[np.float64]:

@@ -12,7 +12,7 @@ from clockwatt.dataset.build import build_dataset
 from clockwatt.errors import DataFileError
 from clockwatt.predict.fit import CROSSVAL_SCHEMA, fit
 from clockwatt.predict.gpumodel import GpuModel
-from clockwatt.predict.predictors import TARGETS
+from clockwatt.predict.predictors import TARGETS, MissingLibraryError
 from clockwatt.predict.samples import read_samples
 from clockwatt.predict.validate import validate
 from clockwatt.predict.wholes import VALIDATION_SCHEMA
@@ -224,6 +224,32 @@ def test_a_pass_without_usable_rows_is_said_and_skipped(tmp_path, capsys):
     fit(made.config, made.dataset, made.catalogue, made.predictors)
     assert "a30: nothing to learn from in training" in capsys.readouterr().err
     assert list(GpuModel.load(made.predictors / "a30").description.passes) == ["inference"]
+
+
+def test_boosting_is_fitted_beside_the_others_and_may_answer(tmp_path):
+    made = synthetic.write_campaign(
+        tmp_path,
+        synthetic.campaign(clocks=[900], passes=["inference"], fit={"predictors": ["xgboost", "forest"], "folds": 4}),
+    )
+    build_dataset(made.config, made.measurements, made.catalogue, made.dataset)
+    fit(made.config, made.dataset, made.catalogue, made.predictors)
+    of_pass = synthetic.read_json(made.predictors / "metrics.json")["gpus"]["a30"]["passes"]["inference"]
+    boosted, forest = (of_pass["predictors"][name]["targets"]["time_device_s"] for name in ("xgboost", "forest"))
+    assert boosted["mape"] < forest["mape"] / 2
+    assert boosted["mape"] < 0.15
+    rows = read_samples(made.dataset, "a30")
+    costs = GpuModel.load(made.predictors / "a30").predict(rows.operations, "inference", "sm900", tf32=True)
+    measured = rows.rows.set_index("operation_id")["time_device_s"]
+    works = measured[measured > 0].index
+    assert (costs.loc[works, "time_device_s"] / measured[works] - 1).abs().median() < 0.05
+
+
+def test_a_library_that_is_missing_is_named_with_the_way_to_get_it(made, tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "xgboost", None)
+    asked = synthetic.campaign(fit={"predictors": ["roofline", "xgboost"]})
+    with pytest.raises(MissingLibraryError, match=r"fit\.predictors: xgboost .*pip install 'clockwatt\[xgboost\]'"):
+        fit(asked, made.dataset, made.catalogue, tmp_path / "out")
+    assert not (tmp_path / "out").exists()
 
 
 def test_missing_dataset_is_named(made, tmp_path):

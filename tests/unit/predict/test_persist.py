@@ -1,6 +1,7 @@
 import io
 import json
 import pickle
+import sys
 import zipfile
 from pathlib import Path
 
@@ -54,6 +55,13 @@ def test_predictor_comes_back_with_the_same_bytes_of_predictions(predictor, tmp_
     assert (tmp_path / "a.npz").read_bytes() == (tmp_path / "b.npz").read_bytes()
     again = load_predictor(tmp_path / "a.npz").predict(data()[0])
     pd.testing.assert_frame_equal(again, predictor.predict(data()[0]), check_exact=True)
+
+
+def test_no_library_of_fitting_is_needed_to_predict(predictor, tmp_path, monkeypatch):
+    save_predictor(predictor, tmp_path / "a.npz")
+    for library in ("sklearn", "xgboost"):
+        monkeypatch.setitem(sys.modules, library, None)
+    assert np.isfinite(load_predictor(tmp_path / "a.npz").predict(data()[0])).all(axis=None)
 
 
 def test_pickled_object_in_the_file_is_refused_and_not_run(predictor, tmp_path):
