@@ -7,6 +7,7 @@ import pytest
 
 from clockwatt.dataset.build import build_dataset
 from clockwatt.gpu.specs import find_spec
+from clockwatt.predict import leaveout
 from clockwatt.predict.leaveout import LEFT_OUT_SCHEMA, leave_networks_out
 from clockwatt.predict.predictors import TARGETS, RooflinePredictor
 from clockwatt.predict.problem import make_problem
@@ -52,6 +53,22 @@ def test_operations_of_one_network_alone_are_never_learnt_from(made):
         assert set(own["operation_id"]) == called[name] & set(times.index), "shared operations are predicted too"
     assert left_out == set(names)
     assert rows[[f"predicted_{target}" for target in TARGETS]].notna().all(axis=None)
+
+
+def test_of_large_data_several_networks_are_left_out_at_a_time(made, monkeypatch):
+    Recorder.fitted_on.clear()
+    monkeypatch.setattr(leaveout, "ROWS_PER_TREE", 10)
+    monkeypatch.setattr(leaveout, "FOLDS_OF_LARGE_DATA", 2)
+    called = Catalogue.read(made.catalogue).called("inference")
+    problem = make_problem(read_samples(made.dataset, "a30"), "inference", find_spec("a30"))
+    rows = leave_networks_out(lambda: Recorder(trees=3), problem, find_spec("a30"), called, list(called), seed=0)
+    assert len(Recorder.fitted_on) == 2
+    assert set(rows["network"]) == set(called)
+    times = problem.cells.assign(time=problem.targets["time_device_s"]).set_index("operation_id")["time"]
+    missing = [frozenset(times.index[~times.isin(fitted)]) for fitted in Recorder.fitted_on]
+    for name in called:
+        own = called[name] & set(times.index) - others(called, name)
+        assert any(own <= of_fold for of_fold in missing)
 
 
 def others(called, name):
