@@ -7,6 +7,7 @@ two: there trees repeat what they know at the border.
 
 from __future__ import annotations
 
+import functools
 import math
 from dataclasses import dataclass
 from pathlib import Path
@@ -88,12 +89,12 @@ class Domain:
             The same operations' rows of the catalogue, `spec` and `dtype`, with the same index.
         """
         said = []
-        dtypes = set(operations["dtype"]) - set(self.measured["dtype"])
+        dtypes = set(operations["dtype"]) - self._dtypes
         if dtypes:
             said.append(f"Nothing was measured in {', '.join(sorted(dtypes))}.")
         for name, group in features.groupby(OPERATION_CLASS):
-            measured = self.measured[self.measured["operation_class"] == name]
-            if measured.empty:
+            measured = self._of_class.get(str(name))
+            if measured is None:
                 said.append(f"No {name} was measured: {len(group)} of them rest on other operations.")
                 continue
             distances = _distances(group[_COORDINATES].to_numpy(float), measured[_COORDINATES].to_numpy(float))
@@ -108,6 +109,14 @@ class Domain:
                     f"is a factor of {2 ** nearest[worst]:.1f} in FLOPs or bytes from the nearest, {neighbour}."
                 )
         return said
+
+    @functools.cached_property
+    def _dtypes(self) -> set[str]:
+        return set(self.measured["dtype"])
+
+    @functools.cached_property
+    def _of_class(self) -> dict[str, pd.DataFrame]:
+        return {str(name): group for name, group in self.measured.groupby("operation_class")}
 
 
 def described(spec: str) -> str:
