@@ -28,7 +28,7 @@ from clockwatt.predict.hostcosts import PointCosts, read_point_costs
 from clockwatt.predict.leaveout import LEFT_OUT_FILE, LEFT_OUT_SCHEMA, leave_networks_out
 from clockwatt.predict.modelcard import model_card
 from clockwatt.predict.predictors import PREDICTORS, TARGETS, check_installed
-from clockwatt.predict.problem import Problem, make_problem
+from clockwatt.predict.problem import Problem, make_problem, with_unmeasured
 from clockwatt.predict.samples import Samples, gpus_in, read_samples
 from clockwatt.predict.wholes import PREDICTED, Catalogue, compositions, left_out_costs, whole_networks
 from clockwatt.progress import Advance, progress, say
@@ -219,10 +219,12 @@ def _leave_out(
     """Leave each network out that was measured whole; its errors are those of networks to come."""
     names = wholes.catalogue.names(wholes.rows, pass_)
     kind = PREDICTORS[config.fit.predictors[0]]
+    operations, spec = wholes.catalogue.operations, find_spec(model.description.gpu_name)
+    called = wholes.catalogue.called_by(wholes.rows, pass_)
     rows = leave_networks_out(
         lambda: kind(trees=config.fit.trees, seed=config.seed),
-        problem,
-        find_spec(model.description.gpu_name),
+        with_unmeasured(problem, called, operations[operations["pass"] == pass_], spec),
+        spec,
         wholes.catalogue.called(pass_),
         names,
         seed=config.seed,
@@ -231,7 +233,7 @@ def _leave_out(
         return None
     rows = rows.assign(gpu=model.description.gpu, virtual=model.description.virtual)
     wholes.writer.write_table(pa.Table.from_pandas(rows, schema=LEFT_OUT_SCHEMA, preserve_index=False))
-    costs = left_out_costs(rows, model, wholes.catalogue.operations)
+    costs = left_out_costs(rows, model, operations)
     whole = wholes.rows[wholes.rows["pass"] == pass_]
     composed = compositions(whole, wholes.catalogue, model, PREDICTED, costs)
     intervals, described = network_intervals(composed[composed["calls_without_cost"] == 0])

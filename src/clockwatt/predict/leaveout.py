@@ -37,7 +37,7 @@ LEFT_OUT_SCHEMA = pa.schema(
     ],
     metadata={"kind": "networks left out"},
 )
-"""Each measured operation of each network left out, with its prediction."""
+"""Each operation of each network left out, measured or not, with its prediction."""
 
 
 def leave_networks_out(
@@ -60,7 +60,7 @@ def leave_networks_out(
     make
         Gives a fresh predictor.
     problem
-        What was measured in one pass.
+        What was measured in one pass, and what is to be predicted beside it (`problem.with_unmeasured`).
     spec
         The GPU.
     called

@@ -7,7 +7,7 @@ with its group held out, give those at the other measured clocks by the clock la
 from __future__ import annotations
 
 import functools
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pandas as pd
@@ -22,6 +22,7 @@ from clockwatt.predict.predictors import TARGETS
 from clockwatt.predict.samples import Samples
 
 _SERIES = ["operation_id", "tf32"]
+_CELL = ["operation_id", "point", "tf32"]
 
 
 @dataclass(frozen=True)
@@ -101,12 +102,55 @@ def make_problem(samples: Samples, pass_: str, spec: GpuSpec) -> Problem | None:
     return Problem(
         rows=rows,
         usable=usable,
-        cells=cells[["operation_id", "point", "tf32"]],
+        cells=cells[_CELL],
         features=features_of(cells, operations, spec),
         targets=cells[list(TARGETS)].astype(float),
         groups=cells["operation_id"].map(channel_groups(operations)),
         learnt=cells["usable"].to_numpy(bool),
         domain=Domain.of(operations.loc[rows.loc[usable, "operation_id"].unique()], described),
+    )
+
+
+def with_unmeasured(problem: Problem, wanted: pd.DataFrame, described: pd.DataFrame, spec: GpuSpec) -> Problem:
+    """The problem with rows and cells for what was not measured, so that it is predicted: nothing is learnt from it.
+
+    Parameters
+    ----------
+    problem
+        What was measured in one pass.
+    wanted
+        `operation_id`, `point` and `tf32` of what is to be predicted, measured or not.
+    described
+        Operations of the catalogue in this pass.
+    spec
+        The GPU.
+    """
+    works = described.set_index("operation_id")["device_work"].astype(bool)
+    measured = pd.MultiIndex.from_frame(problem.rows[_CELL])
+    lacking = wanted[_CELL].drop_duplicates()
+    lacking = lacking[lacking["operation_id"].map(works).eq(True) & ~pd.MultiIndex.from_frame(lacking).isin(measured)]
+    if lacking.empty:
+        return problem
+    known = set(problem.rows["operation_id"]) | set(lacking["operation_id"])
+    operations = operation_features(described[described["operation_id"].isin(known)])
+    ids = lacking["operation_id"]
+    lacking = lacking.assign(
+        **dict.fromkeys(TARGETS, np.nan),
+        **{"pass": problem.rows["pass"].iloc[0], "excluded": "not measured"},
+        **{OPERATION_CLASS: ids.map(operations[OPERATION_CLASS]), "group": ids.map(channel_groups(operations))},
+    )
+    rows = pd.concat([problem.rows, lacking], ignore_index=True)
+    usable = np.concatenate([problem.usable, np.zeros(len(lacking), dtype=bool)])
+    cells = _cells(rows, usable)
+    return replace(
+        problem,
+        rows=rows,
+        usable=usable,
+        cells=cells[_CELL],
+        features=features_of(cells, operations, spec),
+        targets=cells[list(TARGETS)].astype(float),
+        groups=cells["operation_id"].map(channel_groups(operations)),
+        learnt=cells["usable"].to_numpy(bool),
     )
 
 

@@ -100,6 +100,18 @@ class Catalogue:
                 found[network.network] = found.get(network.network, frozenset()) | ids
         return found
 
+    def called_by(self, whole: pd.DataFrame, pass_: str) -> pd.DataFrame:
+        """What the networks that were measured whole call in a pass: `operation_id`, `point` and `tf32`, each once."""
+        parts = [
+            pd.DataFrame({"operation_id": self.calls[key]["operation_id"].unique(), "point": point, "tf32": tf32})
+            for identity, point, tf32 in whole.loc[whole["pass"] == pass_, ["subject_id", "point", "tf32"]].itertuples(
+                index=False
+            )
+            if (key := (str(identity), pass_)) in self.calls
+        ]
+        columns = ["operation_id", "point", "tf32"]
+        return pd.concat(parts, ignore_index=True).drop_duplicates() if parts else pd.DataFrame(columns=columns)
+
     def names(self, whole: pd.DataFrame, pass_: str) -> list[str]:
         """Names of the networks that were measured whole in a pass, sorted."""
         ids = whole.loc[whole["pass"] == pass_, "subject_id"]

@@ -1,5 +1,6 @@
 """What a predictor that leaves a network out has seen of it."""
 
+from dataclasses import replace
 from typing import ClassVar
 
 import pandas as pd
@@ -10,7 +11,7 @@ from clockwatt.gpu.specs import find_spec
 from clockwatt.predict import leaveout
 from clockwatt.predict.leaveout import LEFT_OUT_SCHEMA, leave_networks_out
 from clockwatt.predict.predictors import TARGETS, RooflinePredictor
-from clockwatt.predict.problem import make_problem
+from clockwatt.predict.problem import make_problem, with_unmeasured
 from clockwatt.predict.samples import read_samples
 from clockwatt.predict.wholes import Catalogue, whole_networks
 from support import synthetic
@@ -69,6 +70,32 @@ def test_of_large_data_several_networks_are_left_out_at_a_time(made, monkeypatch
     for name in called:
         own = called[name] & set(times.index) - others(called, name)
         assert any(own <= of_fold for of_fold in missing)
+
+
+def test_what_was_not_measured_is_predicted_but_not_learnt_from(made):
+    catalogue, spec = Catalogue.read(made.catalogue), find_spec("a30")
+    whole = whole_networks(made.dataset, "a30")[0]
+    samples = read_samples(made.dataset, "a30")
+    complete = make_problem(samples, "inference", spec)
+    gone = sorted(complete.rows["operation_id"].unique())[::3]
+    few = replace(samples, rows=samples.rows[~samples.rows["operation_id"].isin(gone)])
+    problem = make_problem(few, "inference", spec)
+    described = catalogue.operations[catalogue.operations["pass"] == "inference"]
+    wanted = catalogue.called_by(whole, "inference")
+    extended = with_unmeasured(problem, wanted, described, spec)
+    added = extended.rows.iloc[len(problem.rows) :]
+    assert set(added["operation_id"]) == set(gone) & set(wanted["operation_id"])
+    assert not extended.usable[len(problem.rows) :].any()
+    assert extended.learnt.sum() == problem.learnt.sum()
+    names = catalogue.names(whole, "inference")
+    called = catalogue.called("inference")
+    rows = leave_networks_out(lambda: RooflinePredictor(trees=3), extended, spec, called, names, seed=0)
+    unmeasured = rows[rows["operation_id"].isin(gone)]
+    assert len(unmeasured)
+    assert unmeasured["predicted_time_device_s"].notna().all()
+    assert unmeasured["time_device_s"].isna().all()
+    assert not unmeasured["learnt"].any()
+    assert with_unmeasured(complete, wanted, described, spec) is complete
 
 
 def others(called, name):
