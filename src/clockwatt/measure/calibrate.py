@@ -129,16 +129,17 @@ class _Calibration:
                     )
 
     def _transient(self) -> None:
+        """Power from idle to load, several times: `x` is the time since the load began, below 0 before it."""
         with self._heaviest() as workload:
             for run in range(_TRANSIENT_RUNS):
-                self._bench.idle(_REST_S)
                 self._bench.take_telemetry()
+                self._bench.idle(_REST_S)
                 start_ns = self._bench.now_ns()
                 with under_load(self._bench, workload) as wait:
                     wait(_LOAD_S)
                 for reading in self._bench.take_telemetry():
                     power = reading.power_sample_w if reading.power_sample_w is not None else reading.power_instant_w
-                    if power is not None and reading.monotonic_ns >= start_ns:
+                    if power is not None:
                         since_s = (reading.monotonic_ns - start_ns) / 1e9
                         self._put(
                             POWER_TRANSIENT, Estimate(power, 0.0, 1), subject=f"run{run + 1}-{reading.lane}", x=since_s

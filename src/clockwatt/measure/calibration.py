@@ -15,7 +15,6 @@ SENSOR_PERIOD = "sensor_period_s"
 SENSOR_WINDOW = "sensor_window_s"
 TIME_AGAINST_ITERATIONS = "time_per_call_s"
 POWER_TRANSIENT = "power_transient_w"
-POWER_STEP = "power_step_w"
 TIME_REPEATABILITY = "time_repeatability"
 POWER_REPEATABILITY = "power_repeatability"
 
