@@ -23,7 +23,7 @@ STAND_INS = {
 
 @pytest.fixture
 def caught(workdir: Workdir, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The file that collects sbatch lines; a catalogue is pretended to be there already."""
+    """The file that collects sbatch lines; catalogue and calibration are pretended to be there already."""
     programs = tmp_path_factory.mktemp("programs")
     for name, script in STAND_INS.items():
         program = programs / name
@@ -31,8 +31,9 @@ def caught(workdir: Workdir, tmp_path_factory: pytest.TempPathFactory) -> Path:
         program.chmod(0o755)
     caught = workdir.path / "caught"
     workdir.environment = {"PATH": f"{programs}{os.pathsep}{os.environ['PATH']}", "CAUGHT": str(caught)}
-    for name in ("operations", "calls", "networks"):
-        path = workdir.path / f"results/catalogue/{name}.parquet"
+    catalogue = [f"catalogue/{name}.parquet" for name in ("operations", "calls", "networks")]
+    for name in (*catalogue, "measurements/a30/sm900/calibration.parquet"):
+        path = workdir.path / "results" / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.touch()
     return caught
