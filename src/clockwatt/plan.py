@@ -22,7 +22,7 @@ JOB_START_S = 30.0
 """Queueing apart, what a job costs before it measures: Slurm, Snakemake, importing torch, opening the GPU."""
 JOB_TARGET_S = 3600.0
 """A shard that takes about an hour wastes little on its start and loses little to a time limit."""
-_CALIBRATION_S = 60.0
+_CALIBRATION_S = 75.0
 _ROW_BYTES = 400
 _TELEMETRY_ROW_BYTES = 12
 _RING_SAMPLES_PER_S = 50

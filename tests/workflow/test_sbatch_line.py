@@ -80,7 +80,7 @@ def test_number_and_model(workdir, caught):
 
 
 def test_run_time_grows_with_the_attempt(workdir, caught):
-    target = "results/measurements/a30/sm900/calibration.parquet"
+    target = "results/measurements/a30/sm900/networks-1.parquet"
     first, second = lines(workdir, caught, {"gres": "gpu:1", "runtime": 30}, target, retries=1)
     assert (first[first.index("-t") + 1], second[second.index("-t") + 1]) == ("30", "60")
 

@@ -20,7 +20,6 @@ from clockwatt.records import TelemetryRow
 DISAGREEMENT = 0.03
 """Relative difference between two estimates that is flagged, where their errors cannot explain it."""
 
-_UNKNOWN = SensorTraits(None, None)
 _LONGEST_WINDOW_S = 1.0
 """What the driver's moving average spans at most, on Ampere and newer; assumed where it was not calibrated."""
 _COUNTER_PERIOD_ERROR = 0.001
@@ -113,7 +112,7 @@ def counter_power(readings: PowerReadings, window: Window, sensors: Sensors) -> 
     if ticks.size < 2:
         return None
     ends = ticks[[0, -1]]
-    period_s = sensors.get(COUNTER, _UNKNOWN).period_s
+    period_s = _traits(sensors, COUNTER).period_s
     late_s = np.minimum((counter.time_ns[ends] - counter.time_ns[ends - 1]) / 1e9, period_s or np.inf)
     first_s, last_s = counter.time_ns[ends] / 1e9 - late_s / 2
     elapsed_s, error_s = float(last_s - first_s), float(np.hypot(*late_s)) / np.sqrt(12)
@@ -133,7 +132,7 @@ def counter_wrapped(readings: PowerReadings, window: Window) -> bool:
 
 def instant_power(readings: PowerReadings, window: Window, sensors: Sensors) -> Estimate | None:
     """Mean of the instantaneous power's updates."""
-    return mean_estimate(_filled(readings.instant, window, sensors.get(INSTANT, _UNKNOWN), 0.0).updates().value)
+    return mean_estimate(_filled(readings.instant, window, _traits(sensors, INSTANT)).updates().value)
 
 
 def average_power(readings: PowerReadings, window: Window, sensors: Sensors) -> Estimate | None:
@@ -142,8 +141,7 @@ def average_power(readings: PowerReadings, window: Window, sensors: Sensors) -> 
     The readings overlap almost wholly, so the error is that of the newest alone: the spread of the single sensor
     updates behind it is not visible, and half the range of the readings, at least 0.5 %, stands for it.
     """
-    traits = sensors.get(AVERAGE, _UNKNOWN)
-    average = _filled(readings.average, window, traits, _LONGEST_WINDOW_S).updates().value
+    average = _filled(readings.average, window, _traits(sensors, AVERAGE)).updates().value
     if average.size == 0:
         return None
     value = float(average[-1])
@@ -152,7 +150,7 @@ def average_power(readings: PowerReadings, window: Window, sensors: Sensors) -> 
 
 def trapezoid_power(readings: PowerReadings, window: Window, sensors: Sensors) -> Estimate | None:
     """Trapezoid rule over the instantaneous power's updates, divided by the time between the first and the last."""
-    updates = _filled(readings.instant, window, sensors.get(INSTANT, _UNKNOWN), 0.0).updates()
+    updates = _filled(readings.instant, window, _traits(sensors, INSTANT)).updates()
     spread = mean_estimate(updates.value)
     if spread is None:
         return None
@@ -162,7 +160,7 @@ def trapezoid_power(readings: PowerReadings, window: Window, sensors: Sensors) -
 
 def samples_power(readings: PowerReadings, window: Window, sensors: Sensors) -> Estimate | None:
     """Mean of the driver's ring of power samples."""
-    return mean_estimate(_filled(readings.samples, window, sensors.get(RING, _UNKNOWN), 0.0).value)
+    return mean_estimate(_filled(readings.samples, window, _traits(sensors, RING)).value)
 
 
 def thesis_power(readings: PowerReadings, window: Window) -> Estimate | None:
@@ -177,9 +175,9 @@ def thesis_power(readings: PowerReadings, window: Window) -> Estimate | None:
 def quickest(readings: PowerReadings, sensors: Sensors) -> tuple[Series, SensorTraits]:
     """The sensor that shows a change of power first, among those that were read; its updates and traits."""
     candidates = [
-        (readings.samples, sensors.get(RING, _UNKNOWN)),
-        (readings.instant.updates(), sensors.get(INSTANT, _UNKNOWN)),
-        (readings.average.updates(), sensors.get(AVERAGE, SensorTraits(None, _LONGEST_WINDOW_S))),
+        (readings.samples, _traits(sensors, RING)),
+        (readings.instant.updates(), _traits(sensors, INSTANT)),
+        (readings.average.updates(), _traits(sensors, AVERAGE)),
     ]
     there = [(series, traits) for series, traits in candidates if series.value.size]
     if not there:
@@ -187,10 +185,18 @@ def quickest(readings: PowerReadings, sensors: Sensors) -> tuple[Series, SensorT
     return min(there, key=lambda pair: (pair[1].window_s or 0.0) + (pair[1].period_s or 0.0))
 
 
-def _filled(series: Series, window: Window, traits: SensorTraits, window_s: float) -> Series:
-    """Readings in the window whose averaging window (`window_s` if unknown) lies in the steady load."""
-    reach_s = window_s if traits.window_s is None else traits.window_s
-    return series.within(max(window.start_ns, window.steady_ns + round(reach_s * 1e9)), window.end_ns)
+def _traits(sensors: Sensors, name: str) -> SensorTraits:
+    """What is known of a sensor. A window that is not known is taken for the period, the average's for the longest."""
+    known = sensors.get(name, SensorTraits(None, None))
+    if known.window_s is not None:
+        return known
+    return SensorTraits(known.period_s, _LONGEST_WINDOW_S if name == AVERAGE else known.period_s)
+
+
+def _filled(series: Series, window: Window, traits: SensorTraits) -> Series:
+    """Readings in the window whose averaging window lies in the steady load."""
+    reach_ns = round((traits.window_s or 0.0) * 1e9)
+    return series.within(max(window.start_ns, window.steady_ns + reach_ns), window.end_ns)
 
 
 ESTIMATORS: dict[str, Callable[[PowerReadings, Window, Sensors], Estimate | None]] = {

@@ -18,14 +18,13 @@ from clockwatt.gpu.sensors import SensorTraits
 from clockwatt.measure import energy
 from clockwatt.measure.bench import Bench, Workload
 from clockwatt.measure.statistics import Estimate, halves_agree
-from clockwatt.measure.stopping import MAX_DURATION, PrecisionRule, SteadyRule
+from clockwatt.measure.stopping import FEWEST_READINGS, MAX_DURATION, PrecisionRule, SteadyRule
 from clockwatt.records import TelemetryRow
 
 _BLOCK_S = 0.02
 _ASK_EVERY_S = 0.1
 _STRETCH_S = 0.2
 """What has to be steady: so much time, and so many readings of the sensor that is looked at."""
-_STRETCH_READINGS = 4
 _FEWEST_BLOCKS = 2
 _SETTLE_S = 0.06
 """What is issued while the warm-up is judged may wait for that; it is over after the blocks that were under way."""
@@ -133,15 +132,16 @@ def _warm_up(
         elapsed_s = (now_ns - run.begun_ns) / 1e9
         ends_ns.append(now_ns)
         times_s.append(duration_s)
-        if elapsed_s >= rule.max_s:
-            break
-        if readings.came(wanted=elapsed_s >= rule.min_s) and elapsed_s >= rule.min_s:
+        # a call can take longer than the warm-up: the answer should be there when the next one ends
+        if readings.came(wanted=elapsed_s + duration_s >= rule.min_s) and elapsed_s >= rule.min_s:
             since_ns, powers, clocks = _latest_stretch(run, now_ns, sensors)
             recent = [time_s for time_s, end_ns in zip(times_s, ends_ns, strict=True) if end_ns >= since_ns]
             limited = is_power_limited(run.telemetry)
             run.steady = since_ns > run.begun_ns and (limited or rule.steady(recent, powers, clocks))
             if run.steady:
                 break
+        if elapsed_s >= rule.max_s:
+            break
     judged_ns = bench.now_ns()
     while (bench.now_ns() - judged_ns) / 1e9 < _SETTLE_S:
         next(blocks)
@@ -159,17 +159,16 @@ def _latest_stretch(
     """
     power, traits = energy.quickest(energy.power_readings(run.telemetry), sensors)
     period_s = traits.period_s or 0.0
-    stretch_ns = round(max(_STRETCH_S, _STRETCH_READINGS * period_s) * 1e9)
+    stretch_ns = round(max(_STRETCH_S, FEWEST_READINGS * period_s) * 1e9)
     delay_ns = round((traits.window_s or period_s) * 1e9)
     since_ns = max(now_ns - stretch_ns, run.begun_ns + delay_ns)
     if power.time_ns.size:
-        # a sensor's answer is as old as its last reading
-        since_ns = min(since_ns, int(power.time_ns[-1]) - stretch_ns)
-    clocks = [
-        float(row.sm_clock_mhz)
-        for row in run.telemetry
-        if row.sm_clock_mhz is not None and since_ns <= row.monotonic_ns <= now_ns
-    ]
+        # a sensor's answer is as old as its last reading, and its period may not be known
+        enough = power.time_ns[-FEWEST_READINGS:]
+        since_ns = min(since_ns, int(power.time_ns[-1]) - stretch_ns, int(enough[0]))
+    read = [(row.monotonic_ns, float(row.sm_clock_mhz)) for row in run.telemetry if row.sm_clock_mhz is not None]
+    # the clock is read less often than the stretch is long: the latest few readings, if they are of this load
+    clocks = [mhz for time_ns, mhz in read[-FEWEST_READINGS:] if time_ns > run.begun_ns]
     if since_ns < run.begun_ns + delay_ns:
         return run.begun_ns, [], clocks
     return since_ns, list(power.within(since_ns, now_ns).value), clocks
@@ -189,7 +188,8 @@ def _measure(
     for duration_s in blocks:
         run.block_times_s.append(duration_s / run.calls)
         window = energy.Window(run.window.steady_ns, run.window.start_ns, bench.now_ns())
-        wanted = not limited and rule.time_is_precise(window.seconds, run.block_times_s)
+        unknown = not run.steady and power is None and window.seconds >= rule.min_s
+        wanted = not limited and (unknown or rule.time_is_precise(window.seconds, run.block_times_s))
         if readings.came(wanted=wanted):
             limited = is_power_limited(run.telemetry)
             power = chosen_power(run.telemetry, window, sensors)

@@ -20,6 +20,10 @@ STEADY_WITHIN = 0.01
 """Relative change from one half of a stretch to the next up to which it counts as steady."""
 
 
+FEWEST_READINGS = 4
+"""Of power, below which nothing is said about it."""
+
+
 @dataclass(frozen=True)
 class PrecisionRule:
     """Stop once time and power are both precise enough, between a minimum and a maximum duration.
@@ -60,7 +64,9 @@ class PrecisionRule:
             Whether the power limit sets the clock, which then swings: only whole periods say what it is on average.
         """
         if power_limited:
-            return LIMITER_PERIOD if elapsed_s >= min(LIMITER_PERIOD_S, self.max_s) else None
+            if elapsed_s < max(self.min_s, min(LIMITER_PERIOD_S, self.max_s)):
+                return None
+            return LIMITER_PERIOD if elapsed_s >= LIMITER_PERIOD_S else MAX_DURATION
         if elapsed_s >= self.max_s:
             return MAX_DURATION
         return PRECISION if self.time_is_precise(elapsed_s, block_times_s) and self._precise(power) else None
@@ -87,7 +93,7 @@ class SteadyRule:
 
     def steady(self, block_times_s: Sequence[float], powers_w: Sequence[float], sm_clocks_mhz: Sequence[float]) -> bool:
         """Whether what was seen over the latest stretch has no trend; each of shape (n,), in the order of time."""
-        if len(powers_w) < 2:
+        if len(powers_w) < FEWEST_READINGS:
             return False
         series = [np.asarray(values, dtype=float) for values in (block_times_s, powers_w, sm_clocks_mhz)]
         return all(halves_agree(values, STEADY_WITHIN) for values in series)

@@ -29,6 +29,7 @@ from clockwatt.telemetry.host import HostSensors
 from clockwatt.telemetry.lanes import FAST, RING, SLOW, LaneReader, Rhythm
 
 _ANSWER_TIMEOUT_S = 30.0
+_END_TIMEOUT_S = 5.0
 
 
 class LoggerError(ClockwattError):
@@ -213,8 +214,8 @@ class LoggerProcess(Logger):
         self._ask("ping")
 
     def _receive_early(self) -> None:
+        self._asked = False  # first: interrupted in between, nobody waits for an answer that came
         self._early += self._received()
-        self._asked = False
 
     def _ask(self, question: str) -> Any:
         if self._asked:
@@ -291,10 +292,13 @@ def logger_process(uuid: str, session_id: str, folder: Path, config: TelemetryCo
         logger.wait_until_running()
         yield logger
     finally:
+        os.sched_setaffinity(0, allowed)
         with contextlib.suppress(LoggerError):
             logger.stop()
         ours.close()
-        os.sched_setaffinity(0, allowed)
+        process.join(_END_TIMEOUT_S)
+        if process.is_alive():  # stuck in the driver; it would be waited for for ever
+            process.kill()
 
 
 def _run(
@@ -330,15 +334,25 @@ def _serve(connection: Connection, gpu: Gpu, session_id: str, folder: Path, conf
         except (EOFError, ConnectionResetError):  # the measuring process died
             recorder.close()
             return
-        match question:
-            case "take":
-                connection.send(recorder.take())
-            case "ping":
-                connection.send("running")
-            case "flush":
-                recorder.flush()
-                connection.send("flushed")
-            case "stop":
-                connection.send(recorder.close())
-                return
+        try:
+            answer = _answer(recorder, question) if question else None
+        except ClockwattError as error:  # it is being waited for
+            connection.send(error)
+            return
+        if answer is not None:
+            connection.send(answer)
+        if question == "stop":
+            return
         recorder.tick(time.monotonic_ns())
+
+
+def _answer(recorder: Recorder, question: str) -> Any:
+    """What the measuring process asked for; anything but None."""
+    match question:
+        case "take":
+            return recorder.take()
+        case "flush":
+            recorder.flush()
+        case "stop":
+            return recorder.close()
+    return "done"

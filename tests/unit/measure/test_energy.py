@@ -126,6 +126,8 @@ def test_what_estimators_differ_by_beyond_their_errors_is_an_error_too() -> None
 def test_the_quickest_sensor_shows_changes() -> None:
     readings = sensed(300, update_ms=100, read_ms=100, phase=0.4, noise=0.01, seed=0)
     assert energy.quickest(readings, {})[0] is readings.samples
+    known = {INSTANT: SensorTraits(0.1, 0.1), AVERAGE: SensorTraits(0.1, None), RING: SensorTraits(0.02, 2.0)}
+    assert energy.quickest(readings, known)[1] == known[INSTANT]  # an average of unknown length is a long one
     slow_ring = {RING: SensorTraits(0.02, 1.0), INSTANT: SensorTraits(0.1, 0.025)}
     assert energy.quickest(readings, slow_ring)[1] == slow_ring[INSTANT]
 

@@ -4,7 +4,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from clockwatt.measure.statistics import NORMAL_95, Estimate, halves_agree, mean_estimate, median_estimate
-from clockwatt.measure.stopping import MAX_DURATION, PRECISION, PrecisionRule, SteadyRule
+from clockwatt.measure.stopping import LIMITER_PERIOD, MAX_DURATION, PRECISION, PrecisionRule, SteadyRule
 
 
 def autoregressive(correlation: float, size: int, rng: np.random.Generator) -> np.ndarray:
@@ -69,6 +69,17 @@ def test_measuring_stops_when_time_and_power_are_precise_but_not_before_the_mini
     assert rule.reason(0.9, noisy, PRECISE) is None
     assert rule.reason(0.9, [1.0], PRECISE) is None
     assert rule.reason(1.2, noisy, VAGUE) == MAX_DURATION
+
+
+def test_at_the_power_limit_whole_periods_count_and_the_minimum_still_holds() -> None:
+    def reason(rule: PrecisionRule, elapsed_s: float) -> str | None:
+        return rule.reason(elapsed_s, [1.0, 1.001] * 10, PRECISE, power_limited=True)
+
+    assert reason(PrecisionRule(0.02, 0.5, 1.0), 0.9) is None
+    assert reason(PrecisionRule(0.02, 0.5, 1.0), 1.0) == LIMITER_PERIOD
+    assert reason(PrecisionRule(0.02, 4.0, 4.0), 1.5) is None
+    assert reason(PrecisionRule(0.02, 4.0, 4.0), 4.0) == LIMITER_PERIOD
+    assert reason(PrecisionRule(0.02, 0.1, 0.2), 0.2) == MAX_DURATION
 
 
 @given(

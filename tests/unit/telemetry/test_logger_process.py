@@ -85,6 +85,24 @@ def test_readings_can_be_asked_for_without_waiting_and_come_once(nvml, in_worker
     assert set(counts) == {1}
 
 
+def say_why_it_cannot_write(uuid: str, folder: Path) -> tuple[str, float]:
+    with logger_process(uuid, "s", folder, FREQUENT) as logger:
+        folder.write_text("a file where the folder should be")
+        begun = time.monotonic()
+        try:
+            logger.flush()
+        except LoggerError as error:
+            return str(error), time.monotonic() - begun
+    return "", 0.0
+
+
+def test_a_logger_that_cannot_write_says_so_at_once(nvml, in_worker, tmp_path: Path) -> None:
+    message, seconds = in_worker(say_why_it_cannot_write, nvml.uuid(1), tmp_path / "telemetry")
+    assert "telemetry" in message
+    assert "silent" not in message
+    assert seconds < 10
+
+
 def test_telemetry_survives_the_death_of_the_measuring_process(nvml, tmp_path: Path) -> None:
     context = multiprocessing.get_context("spawn")
     os.environ.update(nvml.environ)
