@@ -48,7 +48,8 @@ _ITERATIONS = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000)
 _CURVE_REPEATS = 5
 _TRANSIENT_RUNS = 5
 _REPEATABILITY_RUNS = 4
-_SUSTAINED_S = 4.0
+_SUSTAINED_WINDOWS = 8
+"""How many of the shortest windows a sustained measurement lasts: 4 s by default."""
 _REST_S = 1.0
 _LOAD_S = 1.5
 
@@ -151,7 +152,8 @@ class _Calibration:
         One time of each lasts longer: what is short stands for what is sustained.
         """
         usual = self._config.measurement
-        long = usual.model_copy(update={"window_min_s": _SUSTAINED_S, "window_max_s": _SUSTAINED_S})
+        sustained_s = max(_SUSTAINED_WINDOWS * usual.window_min_s, usual.window_max_s)
+        long = usual.model_copy(update={"window_min_s": sustained_s, "window_max_s": sustained_s})
         order = random.Random(f"{self._config.seed}/{self._label}/{self._point}")  # noqa: S311  # not a secret
         short: list[MeasurementRow] = []
         sustained: dict[str, MeasurementRow] = {}
