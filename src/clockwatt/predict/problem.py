@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -98,15 +99,10 @@ def make_problem(samples: Samples, pass_: str, spec: GpuSpec) -> Problem | None:
     operations = operation_features(described)
     rows[OPERATION_CLASS] = rows["operation_id"].map(operations[OPERATION_CLASS])
     rows["group"] = rows["operation_id"].map(channel_groups(operations))
-    cells = _cells(rows, usable)
     return Problem(
         rows=rows,
         usable=usable,
-        cells=cells[_CELL],
-        features=features_of(cells, operations, spec),
-        targets=cells[list(TARGETS)].astype(float),
-        groups=cells["operation_id"].map(channel_groups(operations)),
-        learnt=cells["usable"].to_numpy(bool),
+        **_of_cells(rows, usable, operations, spec),
         domain=Domain.of(operations.loc[rows.loc[usable, "operation_id"].unique()], described),
     )
 
@@ -141,17 +137,24 @@ def with_unmeasured(problem: Problem, wanted: pd.DataFrame, described: pd.DataFr
     )
     rows = pd.concat([problem.rows, lacking], ignore_index=True)
     usable = np.concatenate([problem.usable, np.zeros(len(lacking), dtype=bool)])
-    cells = _cells(rows, usable)
     return replace(
         problem,
         rows=rows,
         usable=usable,
-        cells=cells[_CELL],
-        features=features_of(cells, operations, spec),
-        targets=cells[list(TARGETS)].astype(float),
-        groups=cells["operation_id"].map(channel_groups(operations)),
-        learnt=cells["usable"].to_numpy(bool),
+        **_of_cells(rows, usable, operations, spec),
     )
+
+
+def _of_cells(rows: pd.DataFrame, usable: NDArray[np.bool_], operations: pd.DataFrame, spec: GpuSpec) -> dict[str, Any]:
+    """The fields of a problem that describe its cells; `operations` from `features.operation_features`."""
+    cells = _cells(rows, usable)
+    return {
+        "cells": cells[_CELL],
+        "features": features_of(cells, operations, spec),
+        "targets": cells[list(TARGETS)].astype(float),
+        "groups": cells["operation_id"].map(channel_groups(operations)),
+        "learnt": cells["usable"].to_numpy(bool),
+    }
 
 
 def _cells(rows: pd.DataFrame, usable: NDArray[np.bool_]) -> pd.DataFrame:

@@ -21,15 +21,6 @@ from support import synthetic
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory):
-    made = synthetic.write_campaign(tmp_path_factory.mktemp("campaign"), synthetic.campaign())
-    build_dataset(made.config, made.measurements, made.catalogue, made.dataset)
-    fit(made.config, made.dataset, made.catalogue, made.predictors)
-    validate(made.config, made.dataset, made.catalogue, made.predictors, made.validation)
-    return made
-
-
-@pytest.fixture(scope="module")
 def metrics(made):
     return synthetic.read_json(made.predictors / "metrics.json")["gpus"]
 

@@ -9,22 +9,10 @@ import sys
 import pytest
 
 from clockwatt import cli
-from clockwatt.dataset.build import build_dataset
 from clockwatt.errors import ClockwattError
-from clockwatt.predict.fit import fit
-from clockwatt.predict.validate import validate
 from support import synthetic
 
 NETWORK = ["net24", "--input", "8,3,64,64"]
-
-
-@pytest.fixture(scope="module")
-def made(tmp_path_factory):
-    made = synthetic.write_campaign(tmp_path_factory.mktemp("campaign"), synthetic.campaign())
-    build_dataset(made.config, made.measurements, made.catalogue, made.dataset)
-    fit(made.config, made.dataset, made.catalogue, made.predictors)
-    validate(made.config, made.dataset, made.catalogue, made.predictors, made.validation)
-    return made
 
 
 @pytest.fixture

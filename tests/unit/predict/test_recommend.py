@@ -4,25 +4,13 @@ import pandas as pd
 import pytest
 
 from clockwatt import files, records
-from clockwatt.dataset.build import build_dataset
 from clockwatt.errors import DataFileError
 from clockwatt.predict.ask import TracedNetwork, load_models, predict_network, predict_points
 from clockwatt.predict.backtest import objective_of
-from clockwatt.predict.fit import fit
 from clockwatt.predict.gpumodel import GpuModel, NotPredictableError
 from clockwatt.predict.recommend import Limits, law_error, recommend
-from clockwatt.predict.validate import validate
 from clockwatt.records import NetworkRow
 from support import synthetic
-
-
-@pytest.fixture(scope="module")
-def made(tmp_path_factory):
-    made = synthetic.write_campaign(tmp_path_factory.mktemp("campaign"), synthetic.campaign())
-    build_dataset(made.config, made.measurements, made.catalogue, made.dataset)
-    fit(made.config, made.dataset, made.catalogue, made.predictors)
-    validate(made.config, made.dataset, made.catalogue, made.predictors, made.validation)
-    return made
 
 
 @pytest.fixture(scope="module")
