@@ -40,6 +40,13 @@ class GpuIdentity:
     virtual: bool
 
 
+FOREIGN_CLOCK_US = 60_000_000
+"""A driver time stamp further than this from the host's clock is not on it."""
+
+SAME_SAMPLE_US = 200
+"""The driver maps its time stamps anew for each drain; the same sample came back up to 11 µs later on an H200."""
+
+
 @dataclass(frozen=True)
 class PowerSample:
     """One sample of the driver's power ring."""

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from clockwatt.gpu.interface import Gpu, NotSupportedError, PowerSample
+from clockwatt.gpu.interface import FOREIGN_CLOCK_US, SAME_SAMPLE_US, Gpu, NotSupportedError, PowerSample
 from clockwatt.gpu.windows import Steps, averaging_window_s
 
 AVERAGE, INSTANT, COUNTER, RING = "power_average", "power_instant", "energy_counter", "power_samples"
@@ -22,9 +22,6 @@ AVERAGE, INSTANT, COUNTER, RING = "power_average", "power_instant", "energy_coun
 FEWEST_CHANGES = 4
 _SHORTEST_PULSE_S, _LONGEST_PULSE_S = 0.03, 0.3
 _DRAIN_S = 1.0  # the ring holds 119 samples of 20 ms
-_SAME_SAMPLE_US = 200
-"""The driver maps its time stamps anew for each drain; the same sample came back up to 11 µs later on an H200."""
-_FOREIGN_CLOCK_US = 60_000_000
 
 Load = Callable[[], AbstractContextManager[Callable[[float], None]]]
 """Gives a context in which a load runs; what it yields lets so many seconds pass while the load runs on."""
@@ -172,7 +169,7 @@ class _Poll:
         if self._has_ring:
             newest_us = self._samples[-1].time_us if self._samples else 0
             now_us = self._now_us()
-            if abs(now_us - newest_us) > _FOREIGN_CLOCK_US:
+            if abs(now_us - newest_us) > FOREIGN_CLOCK_US:
                 now_us = newest_us
             now_s = self.now_s()
             traces[RING] = _Trace(
@@ -184,7 +181,7 @@ class _Poll:
     def _drain(self) -> None:
         self._drain_s = self.now_s()
         if self._has_ring:
-            newest_us = self._samples[-1].time_us + _SAME_SAMPLE_US if self._samples else 0
+            newest_us = self._samples[-1].time_us + SAME_SAMPLE_US if self._samples else 0
             self._samples += self._gpu.power_samples(newest_us)
 
 

@@ -7,17 +7,20 @@ from collections import defaultdict, deque
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from clockwatt.gpu.interface import Gpu, GpuError, NotSupportedError, PowerSample, Utilization
+from clockwatt.gpu.interface import (
+    FOREIGN_CLOCK_US,
+    SAME_SAMPLE_US,
+    Gpu,
+    GpuError,
+    NotSupportedError,
+    PowerSample,
+    Utilization,
+)
 from clockwatt.records import TelemetryRow
 from clockwatt.telemetry.host import HostSensors
 
 RING, FAST, SLOW = "ring", "fast", "slow"
 
-_FOREIGN_CLOCK_US = 60_000_000
-"""A driver time stamp further than this from the host's clock is not on it."""
-
-_SAME_SAMPLE_US = 200
-"""The driver maps its time stamps anew for each drain; the same sample came back up to 11 µs later on an H200."""
 _REMEMBERED_COSTS = 5
 _LONGEST_PAUSE_NS = 400_000_000
 """However dear a sensor of the fast lane is, a window of one second sees it at least twice."""
@@ -171,13 +174,13 @@ class LaneReader:
         if not samples:
             return []
         # the driver hands out overlapping buffers, in which a sample may come twice
-        known_us = self._ring_since_us + _SAME_SAMPLE_US if self._ring_since_us else 0
+        known_us = self._ring_since_us + SAME_SAMPLE_US if self._ring_since_us else 0
         fresh = {sample.time_us: sample for sample in samples if sample.time_us > known_us}
         if not fresh:
             return []
         self._ring_since_us = max(fresh)
         time_us, monotonic_ns = self._clock()
-        offset_us = 0 if abs(time_us - self._ring_since_us) < _FOREIGN_CLOCK_US else time_us - self._ring_since_us
+        offset_us = 0 if abs(time_us - self._ring_since_us) < FOREIGN_CLOCK_US else time_us - self._ring_since_us
         return [self._ring_row(fresh[stamp], offset_us, time_us, monotonic_ns) for stamp in sorted(fresh)]
 
     def _ring_row(self, sample: PowerSample, offset_us: int, time_us: int, monotonic_ns: int) -> TelemetryRow:
