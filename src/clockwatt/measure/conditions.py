@@ -20,6 +20,8 @@ TREND_ABOVE = 0.02
 TEMPERATURE_DRIFT_ABOVE_K = 5.0
 """Change of temperature from the beginning of the load to its end that is flagged."""
 _LIMITED = "sw_power_cap"
+_NEAR_LIMIT = 0.95
+"""Share of the power limit above which a load that has not met it yet may meet it if it lasts."""
 INTERRUPTED_ABOVE_S = 0.5
 """How much longer than its neighbours a block of calls takes if the process or the card was stopped meanwhile."""
 
@@ -34,10 +36,10 @@ class Surroundings:
 
 
 def put_power(row: MeasurementRow, run: LoadRun, around: Surroundings) -> None:
-    """Power by every estimator, the chosen one, and the energy that follows from it and from `row`'s eager time.
+    """Power by every estimator, and the chosen one; `put_conditions` comes first.
 
     The error of the chosen estimate holds what the readings scatter, what the estimators differ by beyond that, and
-    what a short measurement differs by from a sustained one. `put_conditions` comes first.
+    what a short measurement differs by from a sustained one.
     """
     readings = energy.power_readings(run.telemetry)
     estimates = energy.estimate_all(readings, run.window, around.calibration.sensors)
@@ -57,24 +59,29 @@ def put_power(row: MeasurementRow, run: LoadRun, around: Surroundings) -> None:
         row.flags.append("no_power")
         return
     row.power_estimator, power = chosen
+    row.power_w = power.value
     between = around.calibration.error_between(POWER_REPEATABILITY, pace_of(row))
     power = power.with_error(energy.between_estimators(estimates)).with_error(between * abs(power.value))
-    row.power_w, row.power_standard_error_w = power.value, power.standard_error
-    _put_energy(row, power, around.idle)
+    row.power_standard_error_w = power.standard_error
 
 
 def pace_of(row: MeasurementRow) -> str:
-    """What set the pace of back-to-back calls: `host`, `device`, or the device at its `power_limit`."""
-    if _LIMITED in row.throttle_reasons:
+    """What set the pace of back-to-back calls: `host`, `device`, or the device at its `power_limit` or close to it.
+
+    `put_conditions` and `put_power` come first.
+    """
+    if _LIMITED in row.throttle_reasons or (row.power_w or 0.0) > _NEAR_LIMIT * (row.power_limit_w or np.inf):
         return POWER_LIMIT
     queued = row.time_host_s is not None and row.time_device_s is not None
     return HOST if queued and (row.time_host_s or 0.0) > (row.time_device_s or 0.0) else DEVICE
 
 
-def _put_energy(row: MeasurementRow, power: Estimate, idle: Estimate | None) -> None:
+def put_energy(row: MeasurementRow, around: Surroundings) -> None:
+    """Energy per call, from the row's power and eager time."""
     time_s, time_error_s = row.time_eager_s, row.time_eager_standard_error_s
-    if time_s is None or time_error_s is None:
+    if time_s is None or time_error_s is None or row.power_w is None or row.power_standard_error_w is None:
         return
+    power, idle = Estimate(row.power_w, row.power_standard_error_w, 1), around.idle
     row.energy_j = power.value * time_s
     row.energy_standard_error_j = float(np.hypot(power.standard_error * time_s, power.value * time_error_s))
     if idle is not None:

@@ -6,7 +6,7 @@ from clockwatt.config import MeasurementConfig
 from clockwatt.measure import energy
 from clockwatt.measure.bench import Bench, OutOfMemoryError, QueuedBlock, Subject, SubjectFailedError, Workload
 from clockwatt.measure.calibration import DEVICE, HOST, TIME_REPEATABILITY, Calibration
-from clockwatt.measure.conditions import Surroundings, pace_of, put_conditions, put_power
+from clockwatt.measure.conditions import Surroundings, pace_of, put_conditions, put_energy, put_power
 from clockwatt.measure.load import run_under_load
 from clockwatt.measure.statistics import Estimate, mean_estimate, median_estimate
 from clockwatt.records import FAILED, OUT_OF_MEMORY, MeasurementRow
@@ -95,8 +95,9 @@ def _measure_device_work(
     row.window_s, row.stopped_by = run.window.seconds, run.stopped_by
     row.blocks, row.iterations = len(run.block_times_s), len(run.block_times_s) * run.calls
     put_conditions(row, run, around)
-    _put_time(row, "eager", mean_estimate(run.block_times_s), around, pace_of(row))
     put_power(row, run, around)
+    _put_time(row, "eager", mean_estimate(run.block_times_s), around, pace_of(row))
+    put_energy(row, around)
 
 
 def _queued_blocks(bench: Bench, workload: Workload, *, forward: bool = False) -> list[QueuedBlock]:
