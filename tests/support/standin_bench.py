@@ -9,10 +9,9 @@ from pathlib import Path
 
 from clockwatt.config import CampaignConfig
 from clockwatt.gpu.interface import Gpu
-from clockwatt.measure.bench import Bench, QueuedBlock, Subject, Versions, Workload
+from clockwatt.measure.bench import Bench, HostClockBench, QueuedBlock, Subject, Versions, Workload
 from clockwatt.measure.statistics import Estimate
-from clockwatt.records import TelemetryRow
-from clockwatt.telemetry.logger import Logger, logger_process
+from clockwatt.telemetry.logger import logger_process
 
 _CALL_S = 1e-4
 
@@ -26,32 +25,10 @@ class SleepingWorkload(Workload):
     has_forward = False
 
 
-class StandInBench(Bench):
+class StandInBench(HostClockBench):
     """The GPU's sensors are read for real; what runs on it sleeps."""
 
     versions = Versions(None, None, None)
-
-    def __init__(self, gpu: Gpu, logger: Logger) -> None:
-        self.gpu = gpu
-        self._logger = logger
-
-    def now_ns(self) -> int:
-        return time.monotonic_ns()
-
-    def now_us(self) -> int:
-        return time.time_ns() // 1000
-
-    def take_telemetry(self) -> list[TelemetryRow]:
-        return self._logger.take()
-
-    def ask_telemetry(self) -> None:
-        self._logger.ask()
-
-    def telemetry_answer(self) -> list[TelemetryRow] | None:
-        return self._logger.answer()
-
-    def flush_telemetry(self) -> None:
-        self._logger.flush()
 
     def idle(self, seconds: float) -> None:
         time.sleep(seconds)

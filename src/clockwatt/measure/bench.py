@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import abc
 import contextlib
+import time
 from collections.abc import Callable, Generator, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -12,6 +13,7 @@ from clockwatt.errors import ClockwattError
 from clockwatt.gpu.interface import Gpu
 from clockwatt.measure.statistics import Estimate
 from clockwatt.records import TelemetryRow
+from clockwatt.telemetry.logger import Logger
 
 _LOAD_CALLS = 2
 
@@ -83,6 +85,10 @@ class Bench(abc.ABC):
     gpu: Gpu
     versions: Versions
 
+    def __init__(self, gpu: Gpu, logger: Logger) -> None:
+        self.gpu = gpu
+        self._logger = logger
+
     @abc.abstractmethod
     def now_ns(self) -> int:
         """Monotonic time in ns, on the clock of the telemetry."""
@@ -91,21 +97,21 @@ class Bench(abc.ABC):
     def now_us(self) -> int:
         """µs since the epoch, on the clock of the telemetry."""
 
-    @abc.abstractmethod
     def take_telemetry(self) -> list[TelemetryRow]:
         """What the logger read since the last call."""
+        return self._logger.take()
 
-    @abc.abstractmethod
     def ask_telemetry(self) -> None:
         """Ask for what the logger read since the last call, without waiting."""
+        self._logger.ask()
 
-    @abc.abstractmethod
     def telemetry_answer(self) -> list[TelemetryRow] | None:
         """What was asked for, or None if it has not come yet."""
+        return self._logger.answer()
 
-    @abc.abstractmethod
     def flush_telemetry(self) -> None:
         """Have all telemetry taken so far in closed segments."""
+        self._logger.flush()
 
     @abc.abstractmethod
     def idle(self, seconds: float) -> None:
@@ -151,6 +157,18 @@ class Bench(abc.ABC):
     @abc.abstractmethod
     def memory_peak_bytes(self) -> int | None:
         """Most device memory in use since `open`."""
+
+
+class HostClockBench(Bench):
+    """A bench whose time is that of the host, as is that of a logger in a process of its own."""
+
+    def now_ns(self) -> int:
+        """See `Bench.now_ns`."""
+        return time.monotonic_ns()
+
+    def now_us(self) -> int:
+        """See `Bench.now_us`."""
+        return time.time_ns() // 1000
 
 
 @contextlib.contextmanager

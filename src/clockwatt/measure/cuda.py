@@ -16,8 +16,8 @@ import torch
 from clockwatt.config import CampaignConfig, MeasurementConfig
 from clockwatt.gpu.interface import Gpu
 from clockwatt.measure.bench import (
-    Bench,
     BenchLostError,
+    HostClockBench,
     OutOfMemoryError,
     QueuedBlock,
     Subject,
@@ -31,7 +31,7 @@ from clockwatt.operations import numerics
 from clockwatt.operations.build import BuiltOperation, build
 from clockwatt.operations.networks import BuiltNetwork, NetworkError, build_network
 from clockwatt.operations.operation import Operation
-from clockwatt.records import NETWORK, TRAINING, TelemetryRow
+from clockwatt.records import NETWORK, TRAINING
 from clockwatt.telemetry.logger import Logger
 
 _MAX_INSTANCES = 64
@@ -70,7 +70,7 @@ class CudaWorkload(Workload):
             next(turn)()
 
 
-class CudaBench(Bench):
+class CudaBench(HostClockBench):
     """The current CUDA device.
 
     Parameters
@@ -84,8 +84,7 @@ class CudaBench(Bench):
     """
 
     def __init__(self, gpu: Gpu, logger: Logger, specs: Mapping[str, str], campaign: CampaignConfig) -> None:
-        self.gpu = gpu
-        self._logger = logger
+        super().__init__(gpu, logger)
         self._specs = specs
         self._campaign = campaign
         self._networks = {network.network_id: network for network in campaign.networks}
@@ -96,30 +95,6 @@ class CudaBench(Bench):
         _start_autograd(self._device)
         cudnn = torch.backends.cudnn.version()
         self.versions = Versions(torch.__version__, torch.version.cuda, str(cudnn) if cudnn else None)
-
-    def now_ns(self) -> int:
-        """See `Bench.now_ns`."""
-        return time.monotonic_ns()
-
-    def now_us(self) -> int:
-        """See `Bench.now_us`."""
-        return time.time_ns() // 1000
-
-    def take_telemetry(self) -> list[TelemetryRow]:
-        """See `Bench.take_telemetry`."""
-        return self._logger.take()
-
-    def ask_telemetry(self) -> None:
-        """See `Bench.ask_telemetry`."""
-        self._logger.ask()
-
-    def telemetry_answer(self) -> list[TelemetryRow] | None:
-        """See `Bench.telemetry_answer`."""
-        return self._logger.answer()
-
-    def flush_telemetry(self) -> None:
-        """See `Bench.flush_telemetry`."""
-        self._logger.flush()
 
     def idle(self, seconds: float) -> None:
         """See `Bench.idle`."""

@@ -45,7 +45,6 @@ from clockwatt.records import (
     OPTIMIZER,
     TRAINING,
     OperationRow,
-    TelemetryRow,
 )
 from clockwatt.telemetry.logger import VirtualLogger
 
@@ -111,10 +110,11 @@ class VirtualBench(Bench):
     """
 
     versions = Versions(torch=None, cuda=None, cudnn=None)
+    gpu: VirtualGpu
+    _logger: VirtualLogger
 
     def __init__(self, gpu: VirtualGpu, logger: VirtualLogger, seed: int, catalogue_dir: Path) -> None:
-        self.gpu: VirtualGpu = gpu
-        self._logger = logger
+        super().__init__(gpu, logger)
         self._seed = seed
         self._catalogue_dir = catalogue_dir
         self._operations = _read_operations(catalogue_dir)
@@ -128,22 +128,6 @@ class VirtualBench(Bench):
     def now_us(self) -> int:
         """See `Bench.now_us`."""
         return self.gpu.epoch_us
-
-    def take_telemetry(self) -> list[TelemetryRow]:
-        """See `Bench.take_telemetry`."""
-        return self._logger.take()
-
-    def ask_telemetry(self) -> None:
-        """See `Bench.ask_telemetry`."""
-        self._logger.ask()
-
-    def telemetry_answer(self) -> list[TelemetryRow] | None:
-        """See `Bench.telemetry_answer`."""
-        return self._logger.answer()
-
-    def flush_telemetry(self) -> None:
-        """See `Bench.flush_telemetry`."""
-        self._logger.flush()
 
     def idle(self, seconds: float) -> None:
         """See `Bench.idle`."""
