@@ -31,7 +31,8 @@ from clockwatt.gpu.select import visible_gpus
 from clockwatt.gpu.virtual import VirtualGpu
 from clockwatt.records import TelemetryRow
 from clockwatt.telemetry.lanes import FAST, RING
-from clockwatt.telemetry.logger import logger_process, virtual_logger
+from clockwatt.telemetry.logger import virtual_logger
+from clockwatt.telemetry.process import logger_process
 
 BLOCK_S = 0.3
 SETTLING_S = 0.05

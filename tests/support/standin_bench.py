@@ -11,7 +11,7 @@ from clockwatt.config import CampaignConfig
 from clockwatt.gpu.interface import Gpu
 from clockwatt.measure.bench import Bench, HostClockBench, QueuedBlock, Subject, Versions, Workload
 from clockwatt.measure.statistics import Estimate
-from clockwatt.telemetry.logger import logger_process
+from clockwatt.telemetry.process import logger_process
 
 _CALL_S = 1e-4
 

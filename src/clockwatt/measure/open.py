@@ -14,7 +14,8 @@ from clockwatt.gpu.virtual import VirtualGpu
 from clockwatt.measure import anchors, tasks
 from clockwatt.measure.bench import Bench
 from clockwatt.measure.virtual import VirtualBench
-from clockwatt.telemetry.logger import logger_process, virtual_logger
+from clockwatt.telemetry.logger import virtual_logger
+from clockwatt.telemetry.process import logger_process
 
 
 @contextlib.contextmanager

@@ -1,4 +1,4 @@
-"""The background logger: a process of its own that reads sensors in three lanes and writes closed segments.
+"""What the measuring process sees of the background logger, and the logger of a virtual GPU.
 
 Nothing in the measuring process reads NVML while anything is timed: a reading takes milliseconds, gives the load a
 rhythm of its own, and readings then alias with it. The measuring process asks for the readings between operations.
@@ -8,84 +8,20 @@ from __future__ import annotations
 
 import abc
 import contextlib
-import multiprocessing
-import os
-import signal
-import time
 from collections.abc import Iterator
-from dataclasses import dataclass
-from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Any
 
 from clockwatt.config import TelemetryConfig
 from clockwatt.errors import ClockwattError
-from clockwatt.gpu.interface import Gpu
-from clockwatt.gpu.nvml import NvmlGpu
 from clockwatt.gpu.virtual import VirtualGpu
-from clockwatt.records import TELEMETRY_SCHEMA, TelemetryRow, table_of
+from clockwatt.records import TELEMETRY_SCHEMA, TelemetryRow
 from clockwatt.segments import SegmentWriter
-from clockwatt.telemetry.host import HostSensors
-from clockwatt.telemetry.lanes import FAST, RING, SLOW, LaneReader, Rhythm
-
-_ANSWER_TIMEOUT_S = 30.0
-_END_TIMEOUT_S = 5.0
+from clockwatt.telemetry.lanes import LaneReader
+from clockwatt.telemetry.recorder import Recorder
 
 
 class LoggerError(ClockwattError):
     """The background logger ended or does not answer."""
-
-
-@dataclass(frozen=True)
-class LoggerReport:
-    """How well a logger kept its rhythm."""
-
-    dropped_ticks: int
-    failed_readings: int
-
-
-class Recorder:
-    """Reads whatever lane is due, keeps the rows for `take` and writes them to segments."""
-
-    def __init__(self, reader: LaneReader, writer: SegmentWriter, config: TelemetryConfig, start_ns: int) -> None:
-        self._reader, self._writer = reader, writer
-        periods = {FAST: config.fast_period_s, SLOW: config.slow_period_s, RING: config.ring_period_s}
-        # half a tick away from the fast lane, whose grid the others then do not disturb
-        starts_ns = dict.fromkeys((SLOW, RING), start_ns + round(config.fast_period_s * 0.5e9)) | {FAST: start_ns}
-        self._rhythms = {lane: Rhythm(round(period * 1e9), starts_ns[lane]) for lane, period in periods.items()}
-        self._fresh: list[TelemetryRow] = []
-
-    @property
-    def due_ns(self) -> int:
-        """When the next lane is due, on the monotonic clock of `start_ns`."""
-        return min(rhythm.due_ns for rhythm in self._rhythms.values())
-
-    def tick(self, now_ns: int) -> None:
-        """Read every lane that is due."""
-        for lane, rhythm in self._rhythms.items():
-            if rhythm.tick(now_ns):
-                self._read(lane)
-
-    def take(self) -> list[TelemetryRow]:
-        """Everything read since the last call, the ring drained up to now."""
-        self._read(RING)
-        taken, self._fresh = self._fresh, []
-        return taken
-
-    def flush(self) -> None:
-        """Close the open segment."""
-        self._writer.flush()
-
-    def close(self) -> LoggerReport:
-        """Drain, close the open segment, merge all segments into one."""
-        self._read(RING)
-        self._writer.merge()
-        return LoggerReport(sum(rhythm.dropped for rhythm in self._rhythms.values()), self._reader.failed_readings)
-
-    def _read(self, lane: str) -> None:
-        rows = self._reader.read(lane)
-        self._fresh.extend(rows)
-        self._writer.add(rows)
 
 
 class Logger(abc.ABC):
@@ -164,93 +100,6 @@ class VirtualLogger(Logger):
         self._recorder.flush()
 
 
-class LoggerProcess(Logger):
-    """The logger of a real GPU: a process on another core, with a driver handle of its own."""
-
-    def __init__(self, connection: Connection, process: multiprocessing.process.BaseProcess) -> None:
-        self._connection, self._process = connection, process
-        self._asked = False
-        self._early: list[TelemetryRow] = []  # answers that came before they were taken
-
-    def take(self) -> list[TelemetryRow]:
-        """See `Logger.take`."""
-        rows: list[TelemetryRow] = self._ask("take")
-        early, self._early = self._early, []
-        return early + rows
-
-    def ask(self) -> None:
-        """See `Logger.ask`."""
-        if not self._asked:
-            self._send("take")
-            self._asked = True
-
-    def answer(self) -> list[TelemetryRow] | None:
-        """See `Logger.answer`."""
-        with _ended():
-            if not self._asked or not self._connection.poll():
-                return None
-        self._receive_early()
-        early, self._early = self._early, []
-        return early
-
-    def flush(self) -> None:
-        """See `Logger.flush`."""
-        self._ask("flush")
-
-    def stop(self) -> LoggerReport:
-        """End the process after it has closed its segments."""
-        report: LoggerReport = self._ask("stop")
-        self._process.join(_ANSWER_TIMEOUT_S)
-        return report
-
-    def wait_until_running(self) -> None:
-        """Return once the process has opened the GPU.
-
-        Raises
-        ------
-        LoggerError
-            If it could not.
-        """
-        self._ask("ping")
-
-    def _receive_early(self) -> None:
-        self._asked = False  # first: interrupted in between, nobody waits for an answer that came
-        self._early += self._received()
-
-    def _ask(self, question: str) -> Any:
-        if self._asked:
-            self._receive_early()
-        self._send(question)
-        return self._received()
-
-    def _send(self, question: str) -> None:
-        with _ended():
-            self._connection.send(question)
-
-    def _received(self) -> Any:
-        with _ended():
-            if not self._connection.poll(_ANSWER_TIMEOUT_S):
-                raise LoggerError(
-                    f"the telemetry logger (process {self._process.pid}) is silent for {_ANSWER_TIMEOUT_S:.0f} s; "
-                    "the driver may hang: look at `nvidia-smi` and the kernel's log."
-                )
-            answer = self._connection.recv()
-        if isinstance(answer, ClockwattError):
-            raise LoggerError(f"the telemetry logger stopped: {answer}")
-        return answer
-
-
-@contextlib.contextmanager
-def _ended() -> Iterator[None]:
-    """Say it if the logger has ended."""
-    try:
-        yield
-    except (EOFError, BrokenPipeError, ConnectionResetError):
-        raise LoggerError(
-            "the telemetry logger has ended; nothing can be measured without it. Its own message stands above."
-        ) from None
-
-
 @contextlib.contextmanager
 def virtual_logger(gpu: VirtualGpu, session_id: str, folder: Path, config: TelemetryConfig) -> Iterator[VirtualLogger]:
     """A logger in the virtual GPU's own time, writing segments to `folder`."""
@@ -263,96 +112,3 @@ def virtual_logger(gpu: VirtualGpu, session_id: str, folder: Path, config: Telem
         yield VirtualLogger(gpu, recorder)
     finally:
         recorder.close()
-
-
-@contextlib.contextmanager
-def logger_process(uuid: str, session_id: str, folder: Path, config: TelemetryConfig) -> Iterator[LoggerProcess]:
-    """A logger for the GPU `uuid` in a process of its own, writing segments to `folder`.
-
-    It gets a core to itself, which the calling process leaves to it, if there are at least two. It outlives an
-    exception of the caller long enough to close its files, and ends by itself when the caller dies.
-
-    Raises
-    ------
-    LoggerError
-        If it cannot open the GPU.
-    """
-    allowed = sorted(os.sched_getaffinity(0))
-    own_core = allowed[-1] if len(allowed) > 1 else None
-    # spawned, not forked: a fork of a process that holds a CUDA context is undefined
-    context = multiprocessing.get_context("spawn")
-    ours, theirs = context.Pipe()
-    process = context.Process(target=_run, args=(theirs, uuid, session_id, folder, config, own_core), daemon=True)
-    process.start()
-    theirs.close()
-    logger = LoggerProcess(ours, process)
-    if own_core is not None:
-        os.sched_setaffinity(0, set(allowed) - {own_core})
-    try:
-        logger.wait_until_running()
-        yield logger
-    finally:
-        os.sched_setaffinity(0, allowed)
-        with contextlib.suppress(LoggerError):
-            logger.stop()
-        ours.close()
-        process.join(_END_TIMEOUT_S)
-        if process.is_alive():  # stuck in the driver; it would be waited for for ever
-            process.kill()
-
-
-def _run(
-    connection: Connection, uuid: str, session_id: str, folder: Path, config: TelemetryConfig, core: int | None
-) -> None:
-    """Body of the logger's process."""
-    # a Ctrl-C reaches the whole process group; the measuring process decides when telemetry ends
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    if core is not None:
-        os.sched_setaffinity(0, {core})
-    try:
-        with contextlib.closing(NvmlGpu(uuid)) as gpu:
-            _serve(connection, gpu, session_id, folder, config)
-    except ClockwattError as error:
-        with contextlib.suppress(BrokenPipeError, EOFError, ConnectionResetError):
-            connection.recv()
-            connection.send(error)
-
-
-def _serve(connection: Connection, gpu: Gpu, session_id: str, folder: Path, config: TelemetryConfig) -> None:
-    reader = LaneReader(
-        gpu, session_id, lambda: (time.time_ns() // 1000, time.monotonic_ns()), HostSensors(),
-        cpu_ns=time.thread_time_ns, sensor_cpu_share=config.sensor_cpu_share,
-    )  # fmt: skip
-    # Arrow imports pandas with its first table: at the first segment that would cost the lanes a second or two
-    table_of([TelemetryRow(session_id=session_id, lane=FAST, time_us=0, monotonic_ns=0)], TELEMETRY_SCHEMA)
-    recorder = Recorder(reader, SegmentWriter(folder, TELEMETRY_SCHEMA, config.segment_s), config, time.monotonic_ns())
-    while True:
-        wait_s = max(0.0, (recorder.due_ns - time.monotonic_ns()) / 1e9)
-        try:
-            question = connection.recv() if connection.poll(wait_s) else None
-        except (EOFError, ConnectionResetError):  # the measuring process died
-            recorder.close()
-            return
-        try:
-            answer = _answer(recorder, question) if question else None
-        except ClockwattError as error:  # it is being waited for
-            connection.send(error)
-            return
-        if answer is not None:
-            connection.send(answer)
-        if question == "stop":
-            return
-        recorder.tick(time.monotonic_ns())
-
-
-def _answer(recorder: Recorder, question: str) -> Any:
-    """What the measuring process asked for; anything but None."""
-    match question:
-        case "take":
-            return recorder.take()
-        case "flush":
-            recorder.flush()
-        case "stop":
-            return recorder.close()
-    return "done"

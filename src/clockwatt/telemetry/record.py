@@ -10,7 +10,7 @@ from pathlib import Path
 
 from clockwatt.config import TelemetryConfig
 from clockwatt.errors import ClockwattError
-from clockwatt.telemetry.logger import logger_process
+from clockwatt.telemetry.process import logger_process
 
 
 def record(command: list[str], gpu_uuids: list[str], output_dir: Path) -> int:

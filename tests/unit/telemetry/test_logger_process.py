@@ -15,7 +15,8 @@ from clockwatt.files import read_table
 from clockwatt.gpu.interface import GpuNotFoundError
 from clockwatt.records import TELEMETRY_SCHEMA
 from clockwatt.segments import read_segments, segment_paths
-from clockwatt.telemetry.logger import LoggerError, logger_process
+from clockwatt.telemetry.logger import LoggerError
+from clockwatt.telemetry.process import logger_process
 
 FREQUENT = TelemetryConfig(segment_s=1.0)
 

@@ -1,0 +1,207 @@
+"""The logger of a real GPU: a process on another core, which closes its files whatever becomes of its caller."""
+
+from __future__ import annotations
+
+import contextlib
+import multiprocessing
+import os
+import signal
+import time
+from collections.abc import Iterator
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+from clockwatt.config import TelemetryConfig
+from clockwatt.errors import ClockwattError
+from clockwatt.gpu.interface import Gpu
+from clockwatt.gpu.nvml import NvmlGpu
+from clockwatt.records import TELEMETRY_SCHEMA, TelemetryRow, table_of
+from clockwatt.segments import SegmentWriter
+from clockwatt.telemetry.host import HostSensors
+from clockwatt.telemetry.lanes import FAST, LaneReader
+from clockwatt.telemetry.logger import Logger, LoggerError
+from clockwatt.telemetry.recorder import LoggerReport, Recorder
+
+_ANSWER_TIMEOUT_S = 30.0
+_END_TIMEOUT_S = 5.0
+
+
+class LoggerProcess(Logger):
+    """The logger of a real GPU: a process on another core, with a driver handle of its own."""
+
+    def __init__(self, connection: Connection, process: multiprocessing.process.BaseProcess) -> None:
+        self._connection, self._process = connection, process
+        self._asked = False
+        self._early: list[TelemetryRow] = []  # answers that came before they were taken
+
+    def take(self) -> list[TelemetryRow]:
+        """See `Logger.take`."""
+        rows: list[TelemetryRow] = self._ask("take")
+        early, self._early = self._early, []
+        return early + rows
+
+    def ask(self) -> None:
+        """See `Logger.ask`."""
+        if not self._asked:
+            self._send("take")
+            self._asked = True
+
+    def answer(self) -> list[TelemetryRow] | None:
+        """See `Logger.answer`."""
+        with _ended():
+            if not self._asked or not self._connection.poll():
+                return None
+        self._receive_early()
+        early, self._early = self._early, []
+        return early
+
+    def flush(self) -> None:
+        """See `Logger.flush`."""
+        self._ask("flush")
+
+    def stop(self) -> LoggerReport:
+        """End the process after it has closed its segments."""
+        report: LoggerReport = self._ask("stop")
+        self._process.join(_ANSWER_TIMEOUT_S)
+        return report
+
+    def wait_until_running(self) -> None:
+        """Return once the process has opened the GPU.
+
+        Raises
+        ------
+        LoggerError
+            If it could not.
+        """
+        self._ask("ping")
+
+    def _receive_early(self) -> None:
+        self._asked = False  # first: interrupted in between, nobody waits for an answer that came
+        self._early += self._received()
+
+    def _ask(self, question: str) -> Any:
+        if self._asked:
+            self._receive_early()
+        self._send(question)
+        return self._received()
+
+    def _send(self, question: str) -> None:
+        with _ended():
+            self._connection.send(question)
+
+    def _received(self) -> Any:
+        with _ended():
+            if not self._connection.poll(_ANSWER_TIMEOUT_S):
+                raise LoggerError(
+                    f"the telemetry logger (process {self._process.pid}) is silent for {_ANSWER_TIMEOUT_S:.0f} s; "
+                    "the driver may hang: look at `nvidia-smi` and the kernel's log."
+                )
+            answer = self._connection.recv()
+        if isinstance(answer, ClockwattError):
+            raise LoggerError(f"the telemetry logger stopped: {answer}")
+        return answer
+
+
+@contextlib.contextmanager
+def _ended() -> Iterator[None]:
+    """Say it if the logger has ended."""
+    try:
+        yield
+    except (EOFError, BrokenPipeError, ConnectionResetError):
+        raise LoggerError(
+            "the telemetry logger has ended; nothing can be measured without it. Its own message stands above."
+        ) from None
+
+
+@contextlib.contextmanager
+def logger_process(uuid: str, session_id: str, folder: Path, config: TelemetryConfig) -> Iterator[LoggerProcess]:
+    """A logger for the GPU `uuid` in a process of its own, writing segments to `folder`.
+
+    It gets a core to itself, which the calling process leaves to it, if there are at least two. It outlives an
+    exception of the caller long enough to close its files, and ends by itself when the caller dies.
+
+    Raises
+    ------
+    LoggerError
+        If it cannot open the GPU.
+    """
+    allowed = sorted(os.sched_getaffinity(0))
+    own_core = allowed[-1] if len(allowed) > 1 else None
+    # spawned, not forked: a fork of a process that holds a CUDA context is undefined
+    context = multiprocessing.get_context("spawn")
+    ours, theirs = context.Pipe()
+    process = context.Process(target=_run, args=(theirs, uuid, session_id, folder, config, own_core), daemon=True)
+    process.start()
+    theirs.close()
+    logger = LoggerProcess(ours, process)
+    if own_core is not None:
+        os.sched_setaffinity(0, set(allowed) - {own_core})
+    try:
+        logger.wait_until_running()
+        yield logger
+    finally:
+        os.sched_setaffinity(0, allowed)
+        with contextlib.suppress(LoggerError):
+            logger.stop()
+        ours.close()
+        process.join(_END_TIMEOUT_S)
+        if process.is_alive():  # stuck in the driver; it would be waited for for ever
+            process.kill()
+
+
+def _run(
+    connection: Connection, uuid: str, session_id: str, folder: Path, config: TelemetryConfig, core: int | None
+) -> None:
+    """Body of the logger's process."""
+    # a Ctrl-C reaches the whole process group; the measuring process decides when telemetry ends
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    if core is not None:
+        os.sched_setaffinity(0, {core})
+    try:
+        with contextlib.closing(NvmlGpu(uuid)) as gpu:
+            _serve(connection, gpu, session_id, folder, config)
+    except ClockwattError as error:
+        with contextlib.suppress(BrokenPipeError, EOFError, ConnectionResetError):
+            connection.recv()
+            connection.send(error)
+
+
+def _serve(connection: Connection, gpu: Gpu, session_id: str, folder: Path, config: TelemetryConfig) -> None:
+    reader = LaneReader(
+        gpu, session_id, lambda: (time.time_ns() // 1000, time.monotonic_ns()), HostSensors(),
+        cpu_ns=time.thread_time_ns, sensor_cpu_share=config.sensor_cpu_share,
+    )  # fmt: skip
+    # Arrow imports pandas with its first table: at the first segment that would cost the lanes a second or two
+    table_of([TelemetryRow(session_id=session_id, lane=FAST, time_us=0, monotonic_ns=0)], TELEMETRY_SCHEMA)
+    recorder = Recorder(reader, SegmentWriter(folder, TELEMETRY_SCHEMA, config.segment_s), config, time.monotonic_ns())
+    while True:
+        wait_s = max(0.0, (recorder.due_ns - time.monotonic_ns()) / 1e9)
+        try:
+            question = connection.recv() if connection.poll(wait_s) else None
+        except (EOFError, ConnectionResetError):  # the measuring process died
+            recorder.close()
+            return
+        try:
+            answer = _answer(recorder, question) if question else None
+        except ClockwattError as error:  # it is being waited for
+            connection.send(error)
+            return
+        if answer is not None:
+            connection.send(answer)
+        if question == "stop":
+            return
+        recorder.tick(time.monotonic_ns())
+
+
+def _answer(recorder: Recorder, question: str) -> Any:
+    """What the measuring process asked for; anything but None."""
+    match question:
+        case "take":
+            return recorder.take()
+        case "flush":
+            recorder.flush()
+        case "stop":
+            return recorder.close()
+    return "done"

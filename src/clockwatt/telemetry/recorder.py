@@ -1,0 +1,62 @@
+"""What is read of a GPU when, in three lanes, and how it gets into closed segments."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from clockwatt.config import TelemetryConfig
+from clockwatt.records import TelemetryRow
+from clockwatt.segments import SegmentWriter
+from clockwatt.telemetry.lanes import FAST, RING, SLOW, LaneReader, Rhythm
+
+
+@dataclass(frozen=True)
+class LoggerReport:
+    """How well a logger kept its rhythm."""
+
+    dropped_ticks: int
+    failed_readings: int
+
+
+class Recorder:
+    """Reads whatever lane is due, keeps the rows for `take` and writes them to segments."""
+
+    def __init__(self, reader: LaneReader, writer: SegmentWriter, config: TelemetryConfig, start_ns: int) -> None:
+        self._reader, self._writer = reader, writer
+        periods = {FAST: config.fast_period_s, SLOW: config.slow_period_s, RING: config.ring_period_s}
+        # half a tick away from the fast lane, whose grid the others then do not disturb
+        starts_ns = dict.fromkeys((SLOW, RING), start_ns + round(config.fast_period_s * 0.5e9)) | {FAST: start_ns}
+        self._rhythms = {lane: Rhythm(round(period * 1e9), starts_ns[lane]) for lane, period in periods.items()}
+        self._fresh: list[TelemetryRow] = []
+
+    @property
+    def due_ns(self) -> int:
+        """When the next lane is due, on the monotonic clock of `start_ns`."""
+        return min(rhythm.due_ns for rhythm in self._rhythms.values())
+
+    def tick(self, now_ns: int) -> None:
+        """Read every lane that is due."""
+        for lane, rhythm in self._rhythms.items():
+            if rhythm.tick(now_ns):
+                self._read(lane)
+
+    def take(self) -> list[TelemetryRow]:
+        """Everything read since the last call, the ring drained up to now."""
+        self._read(RING)
+        taken, self._fresh = self._fresh, []
+        return taken
+
+    def flush(self) -> None:
+        """Close the open segment."""
+        self._writer.flush()
+
+    def close(self) -> LoggerReport:
+        """Drain, close the open segment, merge all segments into one."""
+        self._read(RING)
+        self._writer.merge()
+        return LoggerReport(sum(rhythm.dropped for rhythm in self._rhythms.values()), self._reader.failed_readings)
+
+    def _read(self, lane: str) -> None:
+        rows = self._reader.read(lane)
+        self._fresh.extend(rows)
+        self._writer.add(rows)
