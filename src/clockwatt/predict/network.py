@@ -37,7 +37,8 @@ class Composition:
     device_s, host_s
         What the device and the host need.
     energy_dynamic_j, energy_j
-        Sum over calls, and with idle power over `time_s` (None where idle power is not known).
+        Sum over calls, and with idle power over `time_s` (None where idle power is not known). Both are None, and so is
+        `plain_energy_j`, where no energy is predicted: on a GPU that was never measured.
     power_w
         Mean over the pass.
     plain_time_s, plain_energy_j
@@ -51,11 +52,11 @@ class Composition:
     latency_s: float | None
     device_s: float
     host_s: float
-    energy_dynamic_j: float
+    energy_dynamic_j: float | None
     energy_j: float | None
     power_w: float | None
     plain_time_s: float
-    plain_energy_j: float
+    plain_energy_j: float | None
     calls: int
     calls_without_cost: int
 
