@@ -15,8 +15,6 @@ import json
 import os
 import secrets
 import shutil
-import signal
-import socket
 import stat
 import subprocess
 import time
@@ -27,6 +25,7 @@ from types import TracebackType
 from typing import Self
 
 import slurm_files
+from machine import alive, answers, free_ports, terminate, unused_major
 from slurm_files import GPU_TYPES
 
 PROGRAMS = ("munged", "slurmctld", "slurmd", "sbatch", "sinfo", "srun")
@@ -104,7 +103,7 @@ class SlurmCluster:
         slurm_files.write_srun(self.root)
         self._make_devices()
         self._start_munge()
-        ports = dict(zip(("slurmctld", "slurmd", "slurmdbd", "database"), _free_ports(4), strict=True))
+        ports = dict(zip(("slurmctld", "slurmd", "slurmdbd", "database"), free_ports(4), strict=True))
         slurm_files.write(
             self.root, self.node, ports, self.devices, accounting=self.accounting, settings=self._settings
         )
@@ -122,14 +121,14 @@ class SlurmCluster:
 
     def stop_slurmd(self) -> None:
         """Stop the node's daemon, as when the node goes down; its jobs' processes live on."""
-        _terminate(self.processes.pop("slurmd"))
+        terminate(self.processes.pop("slurmd"))
 
     def stop(self) -> None:
         """Stop what was started, last one first, and remove devices and cgroups."""
         if "slurmctld" in self.processes:
             self.command("scancel", "--user=root")
         for pid in reversed(list(self.processes.values())):
-            _terminate(pid)
+            terminate(pid)
         self.processes.clear()
         for child in self._children:
             child.wait()
@@ -171,7 +170,7 @@ class SlurmCluster:
             raise HarnessError(f"{CGROUPS}/devices is not mounted: cgroup v1 with the devices controller is needed")
 
     def _make_devices(self) -> None:
-        numbers = self._device_numbers or [(_unused_major(), minor) for minor in range(len(GPU_TYPES))]
+        numbers = self._device_numbers or [(unused_major(), minor) for minor in range(len(GPU_TYPES))]
         for major, minor in numbers:
             device = Path(f"/dev/simgpu{minor}")
             device.unlink(missing_ok=True)
@@ -203,7 +202,7 @@ class SlurmCluster:
             "--bind-address=127.0.0.1", f"--socket={self.root}/run/mariadb.sock",
             f"--pid-file={self.root}/run/mariadb.pid", f"--init-file={self.root}/database.sql",
         )  # fmt: skip
-        self._wait("mariadbd", lambda: _answers("127.0.0.1", ports["database"]))
+        self._wait("mariadbd", lambda: answers("127.0.0.1", ports["database"]))
         self._run("slurmdbd", "slurmdbd", "-D")
         self._wait("slurmdbd", lambda: self.command("sacctmgr", "-n", "list", "cluster").returncode == 0)
         added = self.command("sacctmgr", "-i", "add", "cluster", "test")
@@ -222,7 +221,7 @@ class SlurmCluster:
     def _wait(self, name: str, ready: Callable[[], bool], timeout_s: float = 60) -> None:
         deadline = time.monotonic() + timeout_s
         while not ready():
-            if time.monotonic() > deadline or not _alive(self.processes[name]):
+            if time.monotonic() > deadline or not alive(self.processes[name]):
                 log = (self.root / "log" / f"{name}.out").read_text(errors="replace")
                 raise HarnessError(f"{name} did not come up:\n{log[-3000:]}")
             time.sleep(0.1)
@@ -234,50 +233,6 @@ class SlurmCluster:
             "devices": [str(path) for path in self.devices],
         }
         (self.root / STATE).write_text(json.dumps(state), encoding="utf-8")
-
-
-def _free_ports(count: int) -> list[int]:
-    sockets = [socket.create_server(("", 0)) for _ in range(count)]
-    ports = [listening.getsockname()[1] for listening in sockets]
-    for listening in sockets:
-        listening.close()
-    return ports
-
-
-def _unused_major() -> int:
-    """A major number of the range for local use that no character driver holds."""
-    held = {
-        line.split()[0] for line in Path("/proc/devices").read_text().split("Block devices")[0].splitlines()[1:] if line
-    }
-    return next(major for major in range(240, 255) if str(major) not in held)
-
-
-def _answers(host: str, port: int) -> bool:
-    try:
-        socket.create_connection((host, port), timeout=1).close()
-    except OSError:
-        return False
-    return True
-
-
-def _alive(pid: int) -> bool:
-    try:
-        status = Path(f"/proc/{pid}/stat").read_text()
-    except FileNotFoundError:
-        return False
-    return status.rpartition(")")[2].split()[0] != "Z"
-
-
-def _terminate(pid: int, timeout_s: float = 20) -> None:
-    if not _alive(pid):
-        return
-    os.kill(pid, signal.SIGTERM)
-    deadline = time.monotonic() + timeout_s
-    while _alive(pid):
-        if time.monotonic() > deadline:
-            os.kill(pid, signal.SIGKILL)
-            return
-        time.sleep(0.05)
 
 
 def main() -> None:

@@ -1,0 +1,57 @@
+"""What a test's Slurm takes of the machine: ports, a major number for device nodes, processes."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import time
+from pathlib import Path
+
+
+def free_ports(count: int) -> list[int]:
+    """TCP ports that nobody listens on."""
+    sockets = [socket.create_server(("", 0)) for _ in range(count)]
+    ports = [listening.getsockname()[1] for listening in sockets]
+    for listening in sockets:
+        listening.close()
+    return ports
+
+
+def unused_major() -> int:
+    """A major number of the range for local use that no character driver holds."""
+    held = {
+        line.split()[0] for line in Path("/proc/devices").read_text().split("Block devices")[0].splitlines()[1:] if line
+    }
+    return next(major for major in range(240, 255) if str(major) not in held)
+
+
+def answers(host: str, port: int) -> bool:
+    """Whether somebody listens on a TCP port."""
+    try:
+        socket.create_connection((host, port), timeout=1).close()
+    except OSError:
+        return False
+    return True
+
+
+def alive(pid: int) -> bool:
+    """Whether a process runs; one that has ended and was not waited for does not."""
+    try:
+        status = Path(f"/proc/{pid}/stat").read_text()
+    except FileNotFoundError:
+        return False
+    return status.rpartition(")")[2].split()[0] != "Z"
+
+
+def terminate(pid: int, timeout_s: float = 20) -> None:
+    """End a process, by force if it does not end by itself."""
+    if not alive(pid):
+        return
+    os.kill(pid, signal.SIGTERM)
+    deadline = time.monotonic() + timeout_s
+    while alive(pid):
+        if time.monotonic() > deadline:
+            os.kill(pid, signal.SIGKILL)
+            return
+        time.sleep(0.05)
