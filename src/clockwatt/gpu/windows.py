@@ -36,8 +36,8 @@ class Steps:
         Shortest window in s that can be told from steps that are means themselves; shorter ones count as this.
     """
 
-    times_s: Sequence[float]
-    values: Sequence[float]
+    times_s: Sequence[float] | Floats
+    values: Sequence[float] | Floats
     finest_s: float = 0.0
 
 
@@ -48,7 +48,9 @@ class _Fit:
     delay_s: float
 
 
-def averaging_window_s(times_s: Sequence[float], values: Sequence[float], powers: Sequence[Steps]) -> float | None:
+def averaging_window_s(
+    times_s: Sequence[Sequence[float] | Floats], values: Sequence[float] | Floats, powers: Sequence[Steps]
+) -> float | None:
     """Length in s of the window over which a sensor's readings are the mean of the power.
 
     A reading at t is taken for a + b times the mean power over the window that ends at t minus a delay of -20 to 60 ms;
@@ -57,12 +59,12 @@ def averaging_window_s(times_s: Sequence[float], values: Sequence[float], powers
     Parameters
     ----------
     times_s
-        When each new value was seen, in s, shape (n,).
+        When the sensor got each value, in s: one or more accounts, each of shape (n,).
     values
         The values, shape (n,).
     powers
-        What the power did, on the same clock, as seen in different ways; the one that explains the readings best
-        counts.
+        What the power did, on the same clock, as seen in different ways. Of these and of the accounts of time those
+        count under which the readings are explained best.
 
     Returns
     -------
@@ -70,17 +72,19 @@ def averaging_window_s(times_s: Sequence[float], values: Sequence[float], powers
         None if there are too few readings, if no window explains 90 % of their variance, or if windows of very
         different lengths explain them about equally well.
     """
-    seen_s, seen = np.asarray(times_s, dtype=float), np.asarray(values, dtype=float)
+    seen = np.asarray(values, dtype=float)
     if len(seen) < _FEWEST_READINGS or np.ptp(seen) == 0:
         return None
-    means = [_Mean(power) for power in powers if len(power.times_s)]
-    tried = [
-        [_fit(seen_s, seen, mean, window_s, _DELAYS_S) for window_s in mean.resolved(_WINDOWS_S)] for mean in means
-    ]
-    told = [(_best(fits), mean) for fits, mean in zip(tried, means, strict=True) if _is_told(fits, len(seen))]
+    told: list[tuple[_Fit, Floats, _Mean]] = []
+    for account in times_s:
+        seen_s = np.asarray(account, dtype=float)
+        for mean in (_Mean(power) for power in powers if len(power.times_s)):
+            fits = [_fit(seen_s, seen, mean, window_s, _DELAYS_S) for window_s in mean.resolved(_WINDOWS_S)]
+            if _is_told(fits, len(seen)):
+                told.append((_best(fits), seen_s, mean))
     if not told:
         return None
-    fit, mean = min(told, key=lambda pair: pair[0].residual)
+    fit, seen_s, mean = min(told, key=lambda one: one[0].residual)
     window_factor, delay_step_s = _WINDOWS_S[1] / _WINDOWS_S[0], _DELAYS_S[1] - _DELAYS_S[0]
     windows_s = mean.resolved(fit.window_s * np.geomspace(1 / window_factor, window_factor, _FINER))
     delays_s = fit.delay_s + delay_step_s * np.linspace(-1, 1, _FINER)

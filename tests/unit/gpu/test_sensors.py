@@ -6,11 +6,14 @@ import time
 import numpy as np
 import pytest
 
+from clockwatt.gpu.interface import GpuError
+from clockwatt.gpu.polling import MOST_FAILURES
 from clockwatt.gpu.sensors import AVERAGE, COUNTER, INSTANT, RING, SensorTraits, sensor_traits
 from clockwatt.gpu.virtual import VirtualGpu
 from clockwatt.gpu.virtual_model import Work
 from clockwatt.gpu.virtual_sensors import RING_PERIOD_NS, SENSOR_SUITES
 from clockwatt.gpu.windows import Steps, averaging_window_s
+from support.limited_gpu import RING_S, TICK_S, LimitedGpu
 
 CONVOLUTION = Work(flops=7_400_000_000, bytes_moved=51_500_000, dtype="float32", tf32=True, matrix=True)
 
@@ -57,18 +60,48 @@ def test_windows_of_every_architecture_are_told_to_a_tenth_of_a_period(model, se
         assert traits[RING].window_s is None
 
 
+def limited_traits(seed: int, **settings) -> dict[str, SensorTraits]:
+    gpu = LimitedGpu(seed, **settings)
+    return sensor_traits(
+        gpu, now_ns=lambda: round(gpu.now_s * 1e9), now_us=lambda: round(gpu.now_s * 1e6), rest=gpu.advance,
+        load=gpu.load, seed=seed,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("settings", [{}, {"heavy": True}, {"heavy": True, "block_s": 0.011, "counter_s": 0.012}])
+@pytest.mark.parametrize("seed", [0, 1, 2])
+def test_sensors_are_told_though_readings_take_long_stamps_are_late_and_the_limiter_swings(seed, settings):
+    traits = limited_traits(seed, **settings)
+    assert traits[AVERAGE].window_s == pytest.approx(1.0, abs=0.02)
+    assert traits[INSTANT].window_s == pytest.approx(0.025, abs=0.012)
+    assert traits[COUNTER].period_s == pytest.approx(TICK_S, rel=0.002)
+    assert traits[COUNTER].window_s == pytest.approx(TICK_S, rel=0.06)
+    assert traits[RING].period_s == pytest.approx(RING_S, rel=0.001)
+    assert traits[RING].window_s == pytest.approx(RING_S, abs=0.01)  # power itself takes 6 ms to follow the load
+
+
+def test_a_few_readings_that_fail_are_done_without():
+    traits = limited_traits(0, fails=range(1, MOST_FAILURES + 1))
+    assert traits[INSTANT].window_s == pytest.approx(0.025, abs=0.012)
+
+
+def test_a_sensor_that_keeps_failing_is_named():
+    with pytest.raises(GpuError, match=rf"power_instant failed {MOST_FAILURES + 1} times .* Timeout"):
+        limited_traits(0, fails=range(100, 200))
+
+
 def test_a_load_that_changes_nothing_tells_no_window():
     steps = Steps(np.arange(0.0, 7.0, 0.3), np.tile([0.0, 1.0], 12)[:24])
     times_s = np.arange(0.0, 7.0, 0.1)
-    assert averaging_window_s(times_s, np.full(len(times_s), 80.0), [steps]) is None
+    assert averaging_window_s([times_s], np.full(len(times_s), 80.0), [steps]) is None
     noise = np.random.default_rng(0).normal(80.0, 1.0, len(times_s))
-    assert averaging_window_s(times_s, noise, [steps]) is None
+    assert averaging_window_s([times_s], noise, [steps]) is None
 
 
 def test_too_few_readings_or_nothing_to_compare_with_tell_no_window():
     steps = Steps([0.0, 1.0, 2.0], [0.0, 1.0, 0.0])
-    assert averaging_window_s([0.5, 1.5], [1.0, 2.0], [steps]) is None
-    assert averaging_window_s(np.arange(0.0, 3.0, 0.1), np.arange(30.0), []) is None
+    assert averaging_window_s([[0.5, 1.5]], [1.0, 2.0], [steps]) is None
+    assert averaging_window_s([np.arange(0.0, 3.0, 0.1)], np.arange(30.0), []) is None
 
 
 @pytest.mark.parametrize("window_s", [0.03, 0.1, 0.4, 1.0])
@@ -83,7 +116,7 @@ def test_a_window_is_found_under_noise_and_delay(window_s):
     ends = np.round((ticks_s - 0.012) / 0.001).astype(int)
     means = (total[ends] - total[ends - round(window_s / 0.001)]) / window_s
     seen = means * (1 + rng.normal(0, 0.005, len(means)))
-    found = averaging_window_s(ticks_s + rng.uniform(0, 0.004, len(ticks_s)), seen, [Steps(edges_s, on)])
+    found = averaging_window_s([ticks_s + rng.uniform(0, 0.004, len(ticks_s))], seen, [Steps(edges_s, on)])
     assert found == pytest.approx(window_s, rel=0.1)
 
 
