@@ -1,9 +1,15 @@
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from hypothesis import settings
 
+from clockwatt.dataset.build import build_dataset
+from clockwatt.predict.fit import fit
+from clockwatt.predict.validate import validate
 from standin_nvml import StandInNvml, Worker, build
+from support import synthetic
+from support.shared import made_once
 
 settings.register_profile("clockwatt", deadline=None)  # machines that run the tests are shared
 settings.load_profile("clockwatt")
@@ -28,3 +34,16 @@ def nvml(_standin_nvml: StandInNvml) -> StandInNvml:
     """A stand-in NVML with three cards: two A30 and an RTX 2080 Ti."""
     _standin_nvml.install("NVIDIA A30", "NVIDIA A30", "NVIDIA GeForce RTX 2080 Ti")
     return _standin_nvml
+
+
+@pytest.fixture(scope="session")
+def made(tmp_path_factory: pytest.TempPathFactory) -> synthetic.Campaign:
+    """The synthetic campaign after every stage of analysis; not to be changed."""
+
+    def analyse(folder: Path) -> None:
+        made = synthetic.write_campaign(folder, synthetic.campaign())
+        build_dataset(made.config, made.measurements, made.catalogue, made.dataset)
+        fit(made.config, made.dataset, made.catalogue, made.predictors)
+        validate(made.config, made.dataset, made.catalogue, made.predictors, made.validation)
+
+    return synthetic.Campaign(synthetic.campaign(), made_once(tmp_path_factory, "synthetic", analyse))

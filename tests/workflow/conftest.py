@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from support.shared import made_once
 from support.workdir import Workdir
 
 
@@ -19,10 +20,13 @@ def workdir(tmp_path: Path) -> Workdir:
 @pytest.fixture(scope="session")
 def finished_campaign(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder in which the small campaign ran through to its figures."""
-    created = Workdir(tmp_path_factory.mktemp("finished"))
-    created.configure()
-    created.run()
-    return created.path
+
+    def run(folder: Path) -> None:
+        created = Workdir(folder)
+        created.configure()
+        created.run()
+
+    return made_once(tmp_path_factory, "finished", run)
 
 
 @pytest.fixture

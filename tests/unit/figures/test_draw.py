@@ -17,40 +17,34 @@ from clockwatt.predict.validate import validate
 from support import synthetic
 
 
-def drawn(folder, settings):
-    made = synthetic.write_campaign(folder, settings)
-    build_dataset(made.config, made.measurements, made.catalogue, made.dataset)
-    fit(made.config, made.dataset, made.catalogue, made.predictors)
-    validate(made.config, made.dataset, made.catalogue, made.predictors, made.validation)
-    draw_figures(made.config, made.dataset, made.predictors, made.validation, made.figures)
-    return made
+def drawn(made, folder):
+    draw_figures(made.config, made.dataset, made.predictors, made.validation, folder)
+    return folder
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory):
-    return drawn(tmp_path_factory.mktemp("campaign"), synthetic.campaign())
+def figures(made, tmp_path_factory):
+    return drawn(made, tmp_path_factory.mktemp("figures"))
 
 
-def test_every_figure_is_drawn_in_every_format_and_nothing_else(made):
-    assert {path.name for path in made.figures.iterdir()} == {
-        f"{name}.{ending}" for name in FIGURES for ending in FORMATS
-    }
+def test_every_figure_is_drawn_in_every_format_and_nothing_else(figures):
+    assert {path.name for path in figures.iterdir()} == {f"{name}.{ending}" for name in FIGURES for ending in FORMATS}
     for name in FIGURES:
-        pixels = imread(made.figures / f"{name}.png")
+        pixels = imread(figures / f"{name}.png")
         assert pixels.shape[1] == pytest.approx(style.WIDTH_IN * 200, abs=1)
         assert (pixels[..., :3].min(axis=2) < 0.5).mean() > 0.002, "nothing but paper"
 
 
-def test_figures_of_virtual_gpus_say_so(made):
+def test_figures_of_virtual_gpus_say_so(figures):
     for name in FIGURES:
-        pixels = imread(made.figures / f"{name}.png")[..., :3]
+        pixels = imread(figures / f"{name}.png")[..., :3]
         red = (pixels[..., 0] > 0.6) & (pixels[..., 1] < 0.2) & (pixels[..., 2] < 0.3)
         assert red[-80:].sum() > 300, name
 
 
-def test_same_data_give_the_same_bytes(made, tmp_path):
-    draw_figures(made.config, made.dataset, made.predictors, made.validation, tmp_path)
-    for path in made.figures.iterdir():
+def test_same_data_give_the_same_bytes(made, figures, tmp_path):
+    drawn(made, tmp_path)
+    for path in figures.iterdir():
         assert (tmp_path / path.name).read_bytes() == path.read_bytes(), path.name
 
 
@@ -59,7 +53,11 @@ def test_one_clock_one_network_one_pass_one_predictor(tmp_path):
         clocks=["default"], networks=1, passes=["inference"], fit={"predictors": ["roofline"], "folds": 3, "trees": 3},
         gpus={"a30": {"device": "virtual:a30"}},
     )  # fmt: skip
-    assert len(list(drawn(tmp_path, settings).figures.iterdir())) == len(FIGURES) * len(FORMATS)
+    made = synthetic.write_campaign(tmp_path, settings)
+    build_dataset(made.config, made.measurements, made.catalogue, made.dataset)
+    fit(made.config, made.dataset, made.catalogue, made.predictors)
+    validate(made.config, made.dataset, made.catalogue, made.predictors, made.validation)
+    assert len(list(drawn(made, made.figures).iterdir())) == len(FIGURES) * len(FORMATS)
 
 
 @given(low=st.floats(1e-9, 1e3), span=st.floats(1.2, 1e9), at_most=st.integers(3, 6))
