@@ -16,14 +16,9 @@ from numpy.typing import NDArray
 
 _LEAF = -1
 _WALKS_AT_ONCE = 1 << 19  # of a row down a tree; bounds memory
-_KINDS = {
-    "roots": "int32",
-    "feature": "int16",
-    "threshold": "float32",
-    "left": "int32",
-    "right": "int32",
-    "value": "float32",
-}
+_KINDS = {"roots": "int32", "feature": "int16", "threshold": "float32", "right": "int32", "value": "float32"}
+
+Ints = NDArray[np.intp]
 
 
 class MalformedTreesError(ValueError):
@@ -32,7 +27,9 @@ class MalformedTreesError(ValueError):
 
 @dataclass(frozen=True)
 class Trees:
-    """All trees' nodes, one after another.
+    """All trees' nodes, one tree after another; each node is followed by those on its left, then those on its right.
+
+    So the left child of a node is the next one: it needs no array, and is mostly in the cache when it is asked for.
 
     Attributes
     ----------
@@ -42,16 +39,15 @@ class Trees:
         Feature that a node splits on, -1 in a leaf; shape (nodes,).
     threshold
         Rows with a value up to this go left; shape (nodes,).
-    left, right
-        Children, each after its parent; shape (nodes,).
+    right
+        Right child of a node, of a leaf its row of `value`; shape (nodes,).
     value
-        Prediction of a leaf; shape (nodes, outputs).
+        Predictions of the leaves; shape (leaves, outputs).
     """
 
     roots: NDArray[np.int32]
     feature: NDArray[np.int16]
     threshold: NDArray[np.float32]
-    left: NDArray[np.int32]
     right: NDArray[np.int32]
     value: NDArray[np.float32]
 
@@ -59,16 +55,13 @@ class Trees:
     def from_forest(cls, forest: Any) -> Trees:
         """Take the trees out of a fitted scikit-learn forest of regressors."""
         trees = [estimator.tree_ for estimator in forest.estimators_]
-        roots = np.cumsum([0, *(tree.node_count for tree in trees[:-1])])
-        leaf = np.concatenate([tree.children_left < 0 for tree in trees])
-        shift = np.repeat(roots, [tree.node_count for tree in trees])
-        return cls(
-            roots=roots.astype(np.int32),
-            feature=np.where(leaf, _LEAF, np.concatenate([tree.feature for tree in trees])).astype(np.int16),
-            threshold=_rounded_down(np.where(leaf, 0.0, np.concatenate([tree.threshold for tree in trees]))),
-            left=np.where(leaf, 0, np.concatenate([tree.children_left for tree in trees]) + shift).astype(np.int32),
-            right=np.where(leaf, 0, np.concatenate([tree.children_right for tree in trees]) + shift).astype(np.int32),
-            value=np.concatenate([tree.value[:, :, 0] for tree in trees]).astype(np.float32),
+        return cls._from_nodes(
+            [tree.node_count for tree in trees],
+            feature=np.concatenate([tree.feature for tree in trees]),
+            threshold=_rounded_down(np.concatenate([tree.threshold for tree in trees])),
+            left=np.concatenate([tree.children_left for tree in trees]),
+            right=np.concatenate([tree.children_right for tree in trees]),
+            value=np.concatenate([tree.value[:, :, 0] for tree in trees]),
         )
 
     @classmethod
@@ -88,8 +81,6 @@ class Trees:
             for tree in json.loads(booster.save_raw("json"))["learner"]["gradient_booster"]["model"]["trees"]
         ]
         sizes = [len(tree["left_children"]) for _, tree in outputs]
-        roots = np.cumsum([0, *sizes[:-1]])
-        shift = np.repeat(roots, sizes)
         left, right, feature, condition = (
             np.concatenate([np.asarray(tree[name], dtype=kind) for _, tree in outputs])
             for name, kind in (
@@ -102,14 +93,34 @@ class Trees:
         column = np.repeat([column for column, _ in outputs], sizes)
         # a leaf holds its condition's place; the mean over all trees is to be the sum over an output's own
         value[np.flatnonzero(leaf), column[leaf]] += condition[leaf].astype(float) * len(outputs)
+        # XGBoost goes left below a threshold, we up to it
+        below = np.nextafter(condition, np.float32(-np.inf))
+        return cls._from_nodes(sizes, feature=feature, threshold=below, left=left, right=right, value=value)
+
+    @classmethod
+    def _from_nodes(
+        cls, sizes: Sequence[int], *, feature: Ints, threshold: NDArray[np.float32], left: Ints, right: Ints,
+        value: NDArray[np.float64],
+    ) -> Trees:  # fmt: skip
+        """From nodes of trees of such sizes; children, negative in leaves, are numbered within each tree."""
+        roots = np.cumsum([0, *sizes[:-1]])
+        shift = np.repeat(roots, sizes)
+        order, leaf = np.arange(len(left)), left < 0
+        left, right = left + shift, right + shift
+        if np.any(left[~leaf] != order[~leaf] + 1):
+            order, roots = _preorder(roots, left, right, leaf)
+        place = np.empty(len(left), dtype=np.intp)
+        place[order] = np.arange(len(order))
+        leaf = leaf[order]
+        leads_to = np.empty(len(order), dtype=np.intp)
+        leads_to[~leaf] = place[right[order[~leaf]]]
+        leads_to[leaf] = np.arange(leaf.sum())
         return cls(
             roots=roots.astype(np.int32),
-            feature=np.where(leaf, _LEAF, feature).astype(np.int16),
-            # XGBoost goes left below a threshold, we up to it
-            threshold=np.where(leaf, np.float32(0), np.nextafter(condition, np.float32(-np.inf))),
-            left=np.where(leaf, 0, left + shift).astype(np.int32),
-            right=np.where(leaf, 0, right + shift).astype(np.int32),
-            value=value.astype(np.float32),
+            feature=np.where(leaf, _LEAF, feature[order]).astype(np.int16),
+            threshold=np.where(leaf, np.float32(0), threshold[order]),
+            right=leads_to.astype(np.int32),
+            value=value[order[leaf]].astype(np.float32),
         )
 
     def predict(self, matrix: NDArray[np.float32]) -> NDArray[np.float64]:
@@ -136,17 +147,23 @@ class Trees:
         return total / len(self.roots)
 
     def _leaves(self, matrix: NDArray[np.float32]) -> NDArray[np.int32]:
-        """Leaf of each row in each tree; shape (trees, rows). All of them walk down together, a level at a time."""
-        nodes = np.repeat(self.roots, len(matrix))
-        row_of = np.tile(np.arange(len(matrix), dtype=np.int32), len(self.roots))
-        walking = np.arange(nodes.size)
+        """Row of `value` of each row in each tree; shape (trees, rows). All walk down together, a level at a time."""
+        rows, width = matrix.shape
+        numbers = matrix.ravel()
+        reached = np.empty(len(self.roots) * rows, dtype=np.int32)
+        walking = np.arange(reached.size)
+        here = np.repeat(self.roots, rows).astype(np.intp)
+        start = np.tile(np.arange(rows) * width, len(self.roots))
         while walking.size:
-            here = nodes[walking]
-            inner = self.feature[here] != _LEAF
-            walking, here = walking[inner], here[inner]
-            goes_left = matrix[row_of[walking], self.feature[here]] <= self.threshold[here]
-            nodes[walking] = np.where(goes_left, self.left[here], self.right[here])
-        return nodes.reshape(len(self.roots), len(matrix))
+            feature, right = self.feature[here], self.right[here]
+            inner = feature != _LEAF
+            if not inner.all():
+                reached[walking[~inner]] = right[~inner]
+                walking, here, start = walking[inner], here[inner], start[inner]
+                feature, right = feature[inner], right[inner]
+            goes_left = numbers[start + feature] <= self.threshold[here]
+            here = np.where(goes_left, here + 1, right)
+        return reached.reshape(len(self.roots), rows)
 
     def arrays(self) -> dict[str, NDArray[Any]]:
         """The arrays by name."""
@@ -172,18 +189,43 @@ class Trees:
 
     def _check(self, features: int) -> None:
         nodes = len(self.feature)
-        flat = (self.feature, self.threshold, self.left, self.right)
-        if any(array.shape != (nodes,) for array in flat) or self.value.ndim != 2 or len(self.value) != nodes:
+        flat = (self.feature, self.threshold, self.right)
+        if any(array.shape != (nodes,) for array in flat) or self.value.ndim != 2:
             raise MalformedTreesError("the arrays of nodes differ in shape")
         if self.roots.ndim != 1 or not self.roots.size or np.any((self.roots < 0) | (self.roots >= nodes)):
             raise MalformedTreesError("there is no tree, or a root lies outside the forest")
         if np.any((self.feature < _LEAF) | (self.feature >= features)):
             raise MalformedTreesError("a node splits on a feature that does not exist")
-        parents = np.flatnonzero(self.feature != _LEAF)
-        for children in (self.left[parents], self.right[parents]):
-            # a child comes after its parent, so every walk ends
-            if np.any((children <= parents) | (children >= nodes)):
-                raise MalformedTreesError("a node leads outside the forest or backwards")
+        leaf = self.feature == _LEAF
+        rows = self.right[leaf]
+        if np.any((rows < 0) | (rows >= len(self.value))):
+            raise MalformedTreesError("a leaf has no prediction")
+        parents = np.flatnonzero(~leaf)
+        children = self.right[parents]
+        # a child comes after its parent, and the last node is a leaf, so every walk ends
+        if not leaf[-1] or np.any((children <= parents) | (children >= nodes)):
+            raise MalformedTreesError("a node leads outside the forest or backwards")
+
+
+def _preorder(roots: Ints, left: Ints, right: Ints, leaf: NDArray[np.bool_]) -> tuple[Ints, Ints]:
+    """Nodes in the order of `Trees`, without those that no root leads to, and where the roots are then."""
+    levels = [roots]
+    while (inner := levels[-1][~leaf[levels[-1]]]).size:
+        levels.append(np.concatenate([left[inner], right[inner]]))
+    parents = [level[~leaf[level]] for level in levels]
+    below = np.ones(len(left), dtype=np.intp)
+    for inner in reversed(parents):
+        below[inner] += below[left[inner]] + below[right[inner]]
+    placed_roots = np.cumsum([0, *below[roots[:-1]]])
+    place = np.empty(len(left), dtype=np.intp)
+    place[roots] = placed_roots
+    for inner in parents:
+        place[left[inner]] = place[inner] + 1
+        place[right[inner]] = place[inner] + 1 + below[left[inner]]
+    reached = np.concatenate(levels)
+    order = np.empty(len(reached), dtype=np.intp)
+    order[place[reached]] = reached
+    return order, placed_roots
 
 
 def _rounded_down(thresholds: NDArray[np.float64]) -> NDArray[np.float32]:

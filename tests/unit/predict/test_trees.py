@@ -39,6 +39,15 @@ def test_predicts_what_xgboost_predicts():
     np.testing.assert_array_equal(again.predict(features), predicted)
 
 
+def test_a_prediction_does_not_depend_on_what_is_predicted_with_it(fitted):
+    _, trees, features = fitted
+    together = trees.predict(np.tile(features, (700, 1)))
+    for start in (0, 120 * 699):
+        np.testing.assert_array_equal(together[start : start + 120], trees.predict(features))
+    alone = np.vstack([trees.predict(features[[row]]) for row in range(len(features))])
+    np.testing.assert_array_equal(alone, trees.predict(features))
+
+
 def test_no_rows_no_predictions(fitted):
     assert fitted[1].predict(np.empty((0, 4), np.float32)).shape == (0, 2)
 
@@ -53,7 +62,7 @@ def test_arrays_come_back(fitted):
 def test_tampered_arrays_are_refused_or_terminate(fitted, data):
     _, trees, features = fitted
     arrays = {name: array.copy() for name, array in trees.arrays().items()}
-    name = data.draw(st.sampled_from(["roots", "feature", "left", "right"]))
+    name = data.draw(st.sampled_from(["roots", "feature", "right"]))
     position = data.draw(st.integers(0, len(arrays[name]) - 1))
     arrays[name][position] = data.draw(st.integers(-(2**15), 2**15 - 1))
     try:
@@ -65,8 +74,9 @@ def test_tampered_arrays_are_refused_or_terminate(fitted, data):
 
 @pytest.mark.parametrize("damage", [
     lambda arrays: arrays.pop("value"),
-    lambda arrays: arrays.update(left=arrays["left"].astype(np.int64)),
-    lambda arrays: arrays.update(left=arrays["left"][:-1]),
+    lambda arrays: arrays.update(right=arrays["right"].astype(np.int64)),
+    lambda arrays: arrays.update(right=arrays["right"][:-1]),
+    lambda arrays: arrays.update(value=arrays["value"][:-1]),
     lambda arrays: arrays.update(roots=arrays["roots"][:0]),
 ])  # fmt: skip
 def test_malformed_arrays_are_refused(fitted, damage):
