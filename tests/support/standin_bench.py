@@ -9,7 +9,7 @@ from pathlib import Path
 
 from clockwatt.config import CampaignConfig
 from clockwatt.gpu.interface import Gpu
-from clockwatt.measure.bench import Bench, HostClockBench, QueuedBlock, Subject, Versions, Workload
+from clockwatt.measure.bench import BLOCKS_AHEAD, Bench, HostClockBench, QueuedBlock, Subject, Versions, Workload
 from clockwatt.measure.statistics import Estimate
 from clockwatt.telemetry.process import logger_process
 
@@ -43,7 +43,7 @@ class StandInBench(HostClockBench):
     def queued_block(self, workload: Workload, calls: int, *, forward: bool = False) -> QueuedBlock | None:
         return QueuedBlock(_CALL_S, _CALL_S)
 
-    def eager_blocks(self, workload: Workload, calls: int) -> Generator[float]:
+    def eager_blocks(self, workload: Workload, calls: int, *, ahead: int = BLOCKS_AHEAD) -> Generator[float]:
         while True:
             begun = time.monotonic()
             time.sleep(calls * _CALL_S)

@@ -16,6 +16,7 @@ from clockwatt.records import TelemetryRow
 from clockwatt.telemetry.logger import Logger
 
 _LOAD_CALLS = 2
+BLOCKS_AHEAD = 2
 
 HOST_PER_CALL = "host_time_per_call_s"
 HOST_PER_MODULE = "host_time_per_module_s"
@@ -139,11 +140,11 @@ class Bench(abc.ABC):
         """
 
     @abc.abstractmethod
-    def eager_blocks(self, workload: Workload, calls: int) -> Generator[float]:
+    def eager_blocks(self, workload: Workload, calls: int, *, ahead: int = BLOCKS_AHEAD) -> Generator[float]:
         """Run back to back without end; yields the duration in seconds of each block of `calls` calls.
 
-        The next blocks are issued before one is waited for, so the device never idles between blocks. Close the
-        iterator to stop.
+        The next `ahead` blocks are issued before one is waited for, so the device never idles between blocks. Close the
+        iterator to stop; what was issued still runs.
         """
 
     @abc.abstractmethod
@@ -172,9 +173,14 @@ class HostClockBench(Bench):
 
 
 @contextlib.contextmanager
-def under_load(bench: Bench, workload: Workload) -> Iterator[Callable[[float], None]]:
-    """Keep a workload running; yields a function that lets so many seconds pass. Nothing is timed meanwhile."""
-    with contextlib.closing(bench.eager_blocks(workload, _LOAD_CALLS)) as blocks:
+def under_load(
+    bench: Bench, workload: Workload, *, calls: int = _LOAD_CALLS, ahead: int = BLOCKS_AHEAD
+) -> Iterator[Callable[[float], None]]:
+    """Keep a workload running; yields a function that lets so many seconds pass. Nothing is timed meanwhile.
+
+    What is done between two waits must not take longer than `ahead` blocks of `calls` calls, or the device idles.
+    """
+    with contextlib.closing(bench.eager_blocks(workload, calls, ahead=ahead)) as blocks:
 
         def wait(seconds: float) -> None:
             end_ns = bench.now_ns() + round(seconds * 1e9)

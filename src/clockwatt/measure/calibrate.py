@@ -12,7 +12,8 @@ import random
 import socket
 import tempfile
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 import clockwatt
@@ -37,6 +38,7 @@ from clockwatt.measure.calibration import (
     Calibration,
 )
 from clockwatt.measure.conditions import Surroundings, pace_of
+from clockwatt.measure.load import calls_per_block
 from clockwatt.measure.open import open_bench
 from clockwatt.measure.procedure import measure, measure_idle
 from clockwatt.measure.repeatability import deviation_from
@@ -46,6 +48,8 @@ from clockwatt.records import ANCHOR, CALIBRATION_SCHEMA, INFERENCE, Calibration
 
 _ITERATIONS = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000)
 _CURVE_REPEATS = 5
+_PULSE_BLOCKS = 10
+"""Blocks of 2 ms that are issued ahead while sensors are polled: one reading of a counter took up to 18 ms."""
 _TRANSIENT_RUNS = 5
 _REPEATABILITY_RUNS = 4
 _SUSTAINED_WINDOWS = 8
@@ -100,11 +104,14 @@ class _Calibration:
         return self._rows
 
     def _sensors(self) -> None:
-        with self._heaviest() as workload:
+        """Periods and windows, from a load that stays below the power limit, whose limiter would make it swing."""
+        with self._open(max(anchors.anchors(), key=lambda row: row.bytes_read + row.bytes_written)) as workload:
+            calls = max(1, calls_per_block(self._bench, workload) // _PULSE_BLOCKS)
             traits = sensor_traits(
                 self._bench.gpu,
-                now_ns=self._bench.now_ns, now_us=self._bench.now_us,
-                rest=self._bench.idle, load=lambda: under_load(self._bench, workload), seed=self._config.seed,
+                now_ns=self._bench.now_ns, now_us=self._bench.now_us, rest=self._bench.idle,
+                load=lambda: under_load(self._bench, workload, calls=calls, ahead=_PULSE_BLOCKS),
+                seed=self._config.seed,
             )  # fmt: skip
         for sensor, found in traits.items():
             for quantity, value in ((SENSOR_PERIOD, found.period_s), (SENSOR_WINDOW, found.window_s)):
@@ -122,7 +129,7 @@ class _Calibration:
 
     def _iterations(self) -> None:
         for anchor in anchors.anchors():
-            with self._bench.open(self._subject(anchor.operation_id)) as workload:
+            with self._open(anchor) as workload:
                 for iterations in _ITERATIONS:
                     times = [self._bench.timed_run(workload, iterations) / iterations for _ in range(_CURVE_REPEATS)]
                     self._put(
@@ -131,7 +138,7 @@ class _Calibration:
 
     def _transient(self) -> None:
         """Power from idle to load, several times: `x` is the time since the load began, below 0 before it."""
-        with self._heaviest() as workload:
+        with self._open(max(anchors.anchors(), key=lambda row: row.flops)) as workload:
             for run in range(_TRANSIENT_RUNS):
                 self._bench.take_telemetry()
                 self._bench.idle(_REST_S)
@@ -177,12 +184,8 @@ class _Calibration:
         measure(self._bench, self._subject(anchor.operation_id), row, settings, self._around)
         return row
 
-    @contextlib.contextmanager
-    def _heaviest(self) -> Iterator[Workload]:
-        with self._bench.open(
-            self._subject(max(anchors.anchors(), key=lambda row: row.flops).operation_id)
-        ) as workload:
-            yield workload
+    def _open(self, anchor: OperationRow) -> AbstractContextManager[Workload]:
+        return self._bench.open(self._subject(anchor.operation_id))
 
     def _subject(self, anchor_id: str) -> Subject:
         return Subject(ANCHOR, anchor_id, INFERENCE, self._tf32, "float32", 0, device_work=True)

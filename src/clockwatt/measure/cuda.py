@@ -16,6 +16,7 @@ import torch
 from clockwatt.config import CampaignConfig, MeasurementConfig
 from clockwatt.gpu.interface import Gpu
 from clockwatt.measure.bench import (
+    BLOCKS_AHEAD,
     BenchLostError,
     HostClockBench,
     OutOfMemoryError,
@@ -46,7 +47,6 @@ _QUEUE_TRIES = 4
 _WARM_CALLS = 3
 _LEADING_CALLS = 2
 """Calls queued in front of the timed ones: the first ones after a wait find threads asleep and caches cold."""
-_BLOCKS_AHEAD = 2
 
 
 Call = Callable[[], Any]
@@ -151,7 +151,7 @@ class CudaBench(HostClockBench):
             return None
         return QueuedBlock(host_s=issued_s / calls, device_s=first.elapsed_time(last) / 1e3 / calls)
 
-    def eager_blocks(self, workload: Workload, calls: int) -> Generator[float]:
+    def eager_blocks(self, workload: Workload, calls: int, *, ahead: int = BLOCKS_AHEAD) -> Generator[float]:
         """See `Bench.eager_blocks`."""
         assert isinstance(workload, CudaWorkload)
 
@@ -163,7 +163,7 @@ class CudaBench(HostClockBench):
 
         before = torch.cuda.Event(enable_timing=True)
         before.record()
-        under_way = deque(issue() for _ in range(_BLOCKS_AHEAD))
+        under_way = deque(issue() for _ in range(ahead))
         try:
             while True:
                 under_way.append(issue())

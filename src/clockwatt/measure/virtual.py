@@ -22,6 +22,7 @@ from clockwatt.gpu.virtual import VirtualGpu
 from clockwatt.gpu.virtual_model import Mixture, Work
 from clockwatt.measure import anchors
 from clockwatt.measure.bench import (
+    BLOCKS_AHEAD,
     HOST_PER_BACKWARD_CALL,
     HOST_PER_BACKWARD_NODE,
     HOST_PER_CALL,
@@ -174,7 +175,13 @@ class VirtualBench(Bench):
         self._logger.advance(calls * device_s)
         return QueuedBlock(host_s, device_s)
 
-    def eager_blocks(self, workload: Workload, calls: int) -> Generator[float]:
+    def eager_blocks(
+        self,
+        workload: Workload,
+        calls: int,
+        *,
+        ahead: int = BLOCKS_AHEAD,  # noqa: ARG002  # a modelled device is never kept waiting
+    ) -> Generator[float]:
         """See `Bench.eager_blocks`. Without an end to the passes, the slower of host and device sets the pace."""
         assert isinstance(workload, VirtualWorkload)
         slower_s = max(workload.host_s, workload.device_s)
