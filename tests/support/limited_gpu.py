@@ -28,7 +28,7 @@ class LimitedGpu:
         Which readings of the instantaneous sensor fail, by number.
     """
 
-    def __init__(self, seed, *, heavy=False, window_s=0.025, block_s=0.002, ahead_s=0.03, counter_s=0.004, fails=()):
+    def __init__(self, seed, *, heavy=False, window_s=0.025, block_s=0.002, ahead_s=0.02, counter_s=0.004, fails=()):
         self.now_s = 0.0
         self._random = np.random.default_rng(seed)
         self._heavy, self._window_s, self._block_s, self._counter_s = heavy, window_s, block_s, counter_s

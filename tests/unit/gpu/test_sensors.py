@@ -68,7 +68,9 @@ def limited_traits(seed: int, **settings) -> dict[str, SensorTraits]:
     )  # fmt: skip
 
 
-@pytest.mark.parametrize("settings", [{}, {"heavy": True}, {"heavy": True, "block_s": 0.011, "counter_s": 0.012}])
+@pytest.mark.parametrize(
+    "settings", [{}, {"heavy": True}, {"heavy": True, "block_s": 0.011, "ahead_s": 0.11, "counter_s": 0.012}]
+)
 @pytest.mark.parametrize("seed", [0, 1, 2])
 def test_sensors_are_told_though_readings_take_long_stamps_are_late_and_the_limiter_swings(seed, settings):
     traits = limited_traits(seed, **settings)
@@ -78,6 +80,13 @@ def test_sensors_are_told_though_readings_take_long_stamps_are_late_and_the_limi
     assert traits[COUNTER].window_s == pytest.approx(TICK_S, rel=0.06)
     assert traits[RING].period_s == pytest.approx(RING_S, rel=0.001)
     assert traits[RING].window_s == pytest.approx(RING_S, abs=0.01)  # power itself takes 6 ms to follow the load
+
+
+@pytest.mark.parametrize("seed", [0, 1, 2])
+def test_of_a_load_that_stutters_with_the_readings_nothing_wrong_is_told(seed):
+    traits = limited_traits(seed, block_s=0.0002, ahead_s=0.0004)
+    assert traits[RING].window_s is None
+    assert traits[COUNTER].window_s == pytest.approx(TICK_S, rel=0.06)  # the ring tells
 
 
 def test_a_few_readings_that_fail_are_done_without():
