@@ -33,7 +33,7 @@ from clockwatt.options import (
 )
 
 if TYPE_CHECKING:
-    from clockwatt.predict.ask import TracedNetwork
+    from clockwatt.predict.ask import NetworkPrediction, TracedNetwork
 
 
 class Answered(SystemExit):
@@ -62,7 +62,12 @@ def _answers_once(command: Callable[..., None]) -> Callable[..., None]:
 
 @_answers_once
 def predict(
-    gpu: Annotated[str, typer.Option("--gpu", help="Label of a GPU that predictors were fitted for.")],
+    gpu: Annotated[
+        str,
+        typer.Option(
+            "--gpu", help="Label of a GPU that predictors were fitted for; or, with `fit.unseen_gpu`, any GPU's name."
+        ),
+    ],
     network: NetworkName = None,
     input_shape: InputShape = None,
     operations: Operations = None,
@@ -79,10 +84,15 @@ def predict(
     from clockwatt.predict.ask import load_models, predict_network
 
     models = load_models(predictors_dir)
-    if gpu not in models:
-        raise ClockwattError(f"--gpu {gpu}: {predictors_dir} has predictors for {', '.join(models)}.")
+    answer: Callable[..., NetworkPrediction]
+    if gpu in models:
+        answer = functools.partial(predict_network, models[gpu])
+    else:
+        from clockwatt.predict.unseenask import load_unseen, predict_unseen
+
+        answer = functools.partial(predict_unseen, *load_unseen(predictors_dir, gpu, list(models)))
     traced = _asked(network, input_shape, operations, dtype, _pass(pass_), catalogue_dir)
-    prediction = predict_network(models[gpu], traced, str(OperatingPoint.parse(point)), tf32=tf32)
+    prediction = answer(traced, str(OperatingPoint.parse(point)), tf32=tf32)
     (questions.print_json if as_json else questions.print_prediction)(prediction)
 
 

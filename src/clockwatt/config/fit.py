@@ -21,3 +21,9 @@ class FitConfig(Model):
     )
     folds: int = Field(15, ge=2, le=100, description="of the grouped cross-validation")
     trees: int = Field(100, ge=1, le=5000, description="per forest; of xgboost, per target")
+    unseen_gpu: bool = Field(
+        False,
+        description="also fit a predictor of time, and of time alone, for GPUs that were never measured, from their "
+        "specifications; takes three GPU models, measured ones or virtual ones, which are never mixed; its error is "
+        "that of GPU models left out in turn",
+    )

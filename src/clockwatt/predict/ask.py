@@ -66,7 +66,10 @@ class NetworkPrediction:
     interval_method, interval_networks
         `conformal` or `student_t`, see `grouped.grouped_interval`: from residuals of so many networks that were left
         out. `operations`: every operation at the end of its interval, as if all errors had one cause, which is the
-        widest the operations' intervals allow. `none`: an operation has no interval.
+        widest the operations' intervals allow. `none`: an operation has no interval. Of a GPU that was never measured
+        `conformal_gpus`, `worst_gpu` and `operations_gpus`, from residuals on `interval_gpus` GPU models left out.
+    measured_gpu
+        False for a GPU that was never measured, see `unseenask`.
     warnings
         Why the answer rests on less than usual: what lies outside the measurements.
     """
@@ -84,6 +87,8 @@ class NetworkPrediction:
     interval_method: str
     interval_networks: int
     warnings: tuple[str, ...] = ()
+    measured_gpu: bool = True
+    interval_gpus: int = 0
 
     def to_dict(self) -> dict[str, Any]:
         """For JSON; the key of the pass is `pass`."""

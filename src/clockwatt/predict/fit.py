@@ -19,7 +19,7 @@ from clockwatt.config import CampaignConfig, OperatingPoint
 from clockwatt.dataset.schema import OPERATIONS_FILE
 from clockwatt.errors import DataFileError
 from clockwatt.gpu.specs import find_spec
-from clockwatt.predict.crossval import ANY_CLASS, cross_validate
+from clockwatt.predict.crossval import cross_validate
 from clockwatt.predict.description import GpuDescription, PassDescription
 from clockwatt.predict.evaluate import Held, evaluate, judge_left_out, network_errors, network_intervals
 from clockwatt.predict.features import OPERATION_CLASS
@@ -28,8 +28,9 @@ from clockwatt.predict.hostcosts import PointCosts, read_point_costs
 from clockwatt.predict.leaveout import LEFT_OUT_FILE, LEFT_OUT_SCHEMA, leave_networks_out
 from clockwatt.predict.modelcard import model_card
 from clockwatt.predict.predictors import PREDICTORS, TARGETS, check_installed
-from clockwatt.predict.problem import Problem, make_problem, with_unmeasured
+from clockwatt.predict.problem import Problem, make_problem, with_unmeasured, workless_host_s
 from clockwatt.predict.samples import Samples, gpus_in, read_samples
+from clockwatt.predict.unseenfit import fit_unseen
 from clockwatt.predict.wholes import PREDICTED, Catalogue, compositions, left_out_costs, whole_networks
 from clockwatt.progress import Advance, progress, say
 
@@ -61,7 +62,8 @@ def fit(config: CampaignConfig, dataset_dir: Path, catalogue_dir: Path, output_d
     """Fit every predictor of the config for every GPU of the dataset, in each pass.
 
     Writes `metrics.json`, `crossval.parquet`, `networks-left-out.parquet`, and for each GPU a folder with its
-    predictors, `description.json` and `model-card.md`. One GPU is in memory at a time.
+    predictors, `description.json` and `model-card.md`. One GPU is in memory at a time. With `fit.unseen_gpu` also
+    predictors of time for GPUs never measured, see `unseenfit`, which takes all GPUs at once.
 
     Parameters
     ----------
@@ -101,7 +103,10 @@ def fit(config: CampaignConfig, dataset_dir: Path, catalogue_dir: Path, output_d
             costs = read_point_costs(dataset_dir, gpu)
             wholes = _Wholes(catalogue, whole_networks(dataset_dir, gpu)[0], left_out)
             report["gpus"][gpu] = _fit_gpu(config, gpu, samples, costs, wholes, output_dir / gpu, writer, advance)
-    files.write_text(json.dumps(report, indent=2) + "\n", output_dir / METRICS_FILE)
+    unseen = fit_unseen(config, dataset_dir, catalogue, output_dir)
+    files.write_text(
+        json.dumps(report | ({"unseen_gpu": unseen} if unseen else {}), indent=2) + "\n", output_dir / METRICS_FILE
+    )
 
 
 @dataclass(frozen=True)
@@ -142,7 +147,7 @@ def _fit_gpu(
                 advance(f"{gpu} {pass_} {name}")
             continue
         learnt = sorted(problem.cells["point"].unique(), key=_settings)
-        described = PassDescription({}, learnt, _workless_host_s(samples, pass_, model.description.points))
+        described = PassDescription({}, learnt, workless_host_s(samples, pass_, model.description.points))
         of_predictors: dict[str, Any] = {}
         report["passes"][pass_] = {
             "rows": int(problem.usable.sum()),
@@ -239,23 +244,6 @@ def _leave_out(
     intervals, described = network_intervals(composed[composed["calls_without_cost"] == 0])
     model.description.passes[pass_].networks.update(intervals)
     return {**judge_left_out(rows), "compositions": network_errors(composed), "intervals": described}
-
-
-def _workless_host_s(samples: Samples, pass_: str, points: dict[str, PointCosts]) -> dict[str, float]:
-    """Median host time of calls that do nothing on the device, by class and over all; the calibration's without any."""
-    rows = samples.rows
-    rows = rows[(rows["pass"] == pass_) & ~rows["device_work"].astype(bool) & rows["time_host_s"].notna()]
-    if rows.empty:
-        of_calls = [costs.per_call_s(pass_) for costs in points.values()]
-        calibrated = [cost for cost in of_calls if cost is not None]
-        return {ANY_CLASS: float(np.median(calibrated))} if calibrated else {}
-    operations = samples.operations[samples.operations["pass"] == pass_].set_index("operation_id")
-    classes = rows["operation_id"].map(operations[OPERATION_CLASS])
-    medians = rows["time_host_s"].astype(float).groupby(classes).median()
-    return {
-        ANY_CLASS: float(rows["time_host_s"].median()),
-        **{str(key): float(value) for key, value in medians.items()},
-    }
 
 
 def _crossval_table(gpu: str, virtual: bool, name: str, problem: Problem, held: Held) -> pa.Table:

@@ -88,7 +88,7 @@ def _pass_section(pass_: str, of_pass: dict[str, Any], excluded: dict[str, int])
         ]
         for target, values in of_predictor["targets"].items():
             interval = of_predictor["intervals"].get(target)
-            lines.append(f"| {_NAMES[target]} | {_row(values)} | {_interval(interval)} |")
+            lines.append(f"| {_NAMES[target]} | {error_cells(values)} | {_interval(interval)} |")
         lines += ["", *_classes(of_predictor)]
     lines += _left_out(of_pass["networks_left_out"])
     lines += [
@@ -116,17 +116,19 @@ def _left_out(report: dict[str, Any] | None) -> list[str]:
         heading = f"| class | rows | {_NAMES[target]}: R² | MAPE | median | 95th percentile | bias |"
         lines += [heading, "| --- | --- | --- | --- | --- | --- | --- |"]
         rows = {"all": report["targets"][target], **report["classes"][target]}
-        lines += [f"| {name} | {values['rows']} | {_row(values)} |" for name, values in rows.items()]
+        lines += [f"| {name} | {values['rows']} | {error_cells(values)} |" for name, values in rows.items()]
         lines.append("")
     lines += ["| whole networks | rows | R² | MAPE | median | 95th percentile | bias |"]
     lines += ["| --- | --- | --- | --- | --- | --- | --- |"]
-    lines += [f"| {name} | {values['rows']} | {_row(values)} |" for name, values in report["compositions"].items()]
+    lines += [
+        f"| {name} | {values['rows']} | {error_cells(values)} |" for name, values in report["compositions"].items()
+    ]
     lines.append("")
     for name, interval in report["intervals"].items():
         lines.append(
             f"- {name} of a whole network: ×{interval['lower']:.2f} … ×{interval['upper']:.2f} "
             f"({_METHODS[interval['method']]}, {interval['groups']} networks; of networks left out in turn it contains "
-            f"{_percent(interval['left_out_coverage'])})"
+            f"{percent(interval['left_out_coverage'])})"
         )
     return [*lines, ""]
 
@@ -145,23 +147,25 @@ def _classes(of_predictor: dict[str, Any]) -> list[str]:
         for target in ("time_device_s", "energy_dynamic_j"):
             values = of_predictor["classes"][target][name]
             covered = of_predictor["intervals"][target]["classes"][name]["held_out_coverage"]
-            cells += [_percent(values["mape"]), _percent(values["median_ape"]), _percent(covered)]
+            cells += [percent(values["mape"]), percent(values["median_ape"]), percent(covered)]
         lines.append(f"| {' | '.join(cells)} |")
     return [*lines, ""]
 
 
-def _row(values: dict[str, Any]) -> str:
+def error_cells(values: dict[str, Any]) -> str:
+    """Cells of a table: R², MAPE, median, 95th percentile and bias of `metrics.metrics`."""
     r2 = "–" if values["r2"] is None else f"{values['r2']:.3f}"
-    return " | ".join([r2, *(_percent(values[name]) for name in ("mape", "median_ape", "p95_ape", "bias"))])
+    return " | ".join([r2, *(percent(values[name]) for name in ("mape", "median_ape", "p95_ape", "bias"))])
 
 
 def _interval(interval: dict[str, Any] | None) -> str:
     if interval is None:
         return "– | –"
-    return f"×{interval['lower']:.2f} … ×{interval['upper']:.2f} | {_percent(interval['held_out_coverage'])}"
+    return f"×{interval['lower']:.2f} … ×{interval['upper']:.2f} | {percent(interval['held_out_coverage'])}"
 
 
-def _percent(value: float | None) -> str:
+def percent(value: float | None) -> str:
+    """A share in percent; a dash where it is unknown."""
     return "–" if value is None else f"{100 * value:.1f} %"
 
 

@@ -16,8 +16,10 @@ from numpy.typing import NDArray
 
 from clockwatt.config import OperatingPoint
 from clockwatt.gpu.specs import GpuSpec
+from clockwatt.predict.crossval import ANY_CLASS
 from clockwatt.predict.domain import Domain
 from clockwatt.predict.features import OPERATION_CLASS, Setting, channel_groups, features_of, operation_features
+from clockwatt.predict.hostcosts import PointCosts
 from clockwatt.predict.interpolate import CostLaw, learnt_points, neighbours
 from clockwatt.predict.predictors import TARGETS
 from clockwatt.predict.samples import Samples
@@ -143,6 +145,26 @@ def with_unmeasured(problem: Problem, wanted: pd.DataFrame, described: pd.DataFr
         usable=usable,
         **_of_cells(rows, usable, operations, spec),
     )
+
+
+def workless_host_s(samples: Samples, pass_: str, points: dict[str, PointCosts]) -> dict[str, float]:
+    """Median host time of calls that do nothing on the device, by class and under `ANY_CLASS` over all.
+
+    Where none was measured, the calibrated time of any call at the operating points, and empty without a calibration.
+    """
+    rows = samples.rows
+    rows = rows[(rows["pass"] == pass_) & ~rows["device_work"].astype(bool) & rows["time_host_s"].notna()]
+    if rows.empty:
+        of_calls = [costs.per_call_s(pass_) for costs in points.values()]
+        calibrated = [cost for cost in of_calls if cost is not None]
+        return {ANY_CLASS: float(np.median(calibrated))} if calibrated else {}
+    operations = samples.operations[samples.operations["pass"] == pass_].set_index("operation_id")
+    classes = rows["operation_id"].map(operations[OPERATION_CLASS])
+    medians = rows["time_host_s"].astype(float).groupby(classes).median()
+    return {
+        ANY_CLASS: float(rows["time_host_s"].median()),
+        **{str(key): float(value) for key, value in medians.items()},
+    }
 
 
 def _of_cells(rows: pd.DataFrame, usable: NDArray[np.bool_], operations: pd.DataFrame, spec: GpuSpec) -> dict[str, Any]:
