@@ -65,7 +65,7 @@ def sensor_traits(
     Parameters
     ----------
     gpu
-        What is polled. A reading can take milliseconds, so periods are known to about the time of a round of readings.
+        What is polled.
     now_ns
         Monotonic clock in ns: `time.monotonic_ns`, or that of a virtual GPU.
     now_us
@@ -73,7 +73,8 @@ def sensor_traits(
     rest
         Lets so many seconds pass without load.
     load
-        See `Load`; the heavier, the better the windows are known.
+        See `Load`. It should draw much power but not meet the power limit, whose limiter would make it swing, and go on
+        while a sensor is read, which can take 20 ms.
     duration_s
         How long to switch and poll.
     poll_s
@@ -85,6 +86,11 @@ def sensor_traits(
     -------
     dict
         Sensor (`AVERAGE`, `INSTANT`, `COUNTER`, `RING`) to traits. Missing sensors are left out.
+
+    Raises
+    ------
+    GpuError
+        As in `Poll`: if a sensor keeps failing.
     """
     poll = Poll(gpu, now_ns, now_us)
     lengths = np.random.default_rng(seed)

@@ -69,7 +69,7 @@ def limited_traits(seed: int, **settings) -> dict[str, SensorTraits]:
 
 
 @pytest.mark.parametrize(
-    "settings", [{}, {"heavy": True}, {"heavy": True, "block_s": 0.011, "ahead_s": 0.11, "counter_s": 0.012}]
+    "settings", [{}, {"heavy": True}, {"heavy": True, "block_s": 0.005, "ahead_s": 0.05, "counter_s": 0.006}]
 )
 @pytest.mark.parametrize("seed", [0, 1, 2])
 def test_sensors_are_told_though_readings_take_long_stamps_are_late_and_the_limiter_swings(seed, settings):
