@@ -44,6 +44,8 @@ _SLEEP_FLOOR_S = 200e-6
 _SLEEP_TRIAL_CYCLES = 20_000_000
 _ISSUE_GUESS_S = 50e-6
 _QUEUE_TRIES = 4
+_LONGEST_ISSUE_S = 0.25
+"""What takes longer to issue fills the launch queue or waits for the device: no wait in front of it is long enough."""
 _WARM_CALLS = 3
 _LEADING_CALLS = 2
 """Calls queued in front of the timed ones: the first ones after a wait find threads asleep and caches cold."""
@@ -127,8 +129,12 @@ class CudaBench(HostClockBench):
         """See `Bench.queued_block`. The technique is that of NVIDIA's nvbench."""
         assert isinstance(workload, CudaWorkload)
         # the time to issue a call was a guess, or the host was held up: the blocking kernel may have been too short
-        tries = (self._queued(workload, calls, forward=forward) for _ in range(_QUEUE_TRIES))
-        return next((block for block in tries if block), None)
+        for _ in range(_QUEUE_TRIES):
+            if calls == 1 and workload.issue_s[forward] > _LONGEST_ISSUE_S:
+                break
+            if block := self._queued(workload, calls, forward=forward):
+                return block
+        return None
 
     def _queued(self, workload: CudaWorkload, calls: int, *, forward: bool) -> QueuedBlock | None:
         torch.cuda.synchronize()
