@@ -19,7 +19,8 @@ from clockwatt.predict.gpumodel import NotPredictableError
 from clockwatt.predict.grouped import CONFORMAL, WORST_GROUP, GroupedInterval
 from clockwatt.predict.network import Composer, Composition
 from clockwatt.predict.predictors import TIMES
-from clockwatt.predict.unseen import UNSEEN_FILE, UnseenModel, bound_by, cost_columns, unseen_dir, without_energy
+from clockwatt.predict.unseen import UnseenModel, bound_by, cost_columns, unseen_dir, without_energy
+from clockwatt.predict.unseendescription import UNSEEN_FILE
 
 _METHODS = {CONFORMAL: "conformal_gpus", WORST_GROUP: "worst_gpu"}
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from clockwatt.predict.grouped import CONFORMAL, WORST_GROUP
 from clockwatt.predict.modelcard import error_cells, percent
-from clockwatt.predict.unseen import UnseenDescription
+from clockwatt.predict.unseendescription import UnseenDescription
 
 _HEADING = "rows | R² | MAPE | median | 95th percentile | bias |"
 

@@ -24,8 +24,9 @@ from clockwatt.predict.metrics import metrics, metrics_by
 from clockwatt.predict.pool import LEFT_OUT_SCHEMA, Card, leave_models_out, models_of, read_card, time_predictor
 from clockwatt.predict.predictors import TIMES
 from clockwatt.predict.samples import gpus_in
-from clockwatt.predict.unseen import DEVICE, HOST, OPERATIONS, UnseenDescription, UnseenModel, UnseenPass, unseen_dir
+from clockwatt.predict.unseen import UnseenModel, unseen_dir
 from clockwatt.predict.unseencard import unseen_card
+from clockwatt.predict.unseendescription import DEVICE, HOST, OPERATIONS, UnseenDescription, UnseenPass
 from clockwatt.predict.wholes import Catalogue
 from clockwatt.progress import progress, say
 
