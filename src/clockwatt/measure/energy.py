@@ -209,6 +209,25 @@ ESTIMATORS: dict[str, Callable[[PowerReadings, Window, Sensors], Estimate | None
 """Estimators that may be chosen, by name; the thesis's is recorded for comparison only."""
 
 
+def shortest_window_s(sensors: Sensors, read_every_s: float) -> dict[str, float]:
+    """Shortest window in s, by sensor, that is sure to tell the power, however long the load took to be steady.
+
+    Values have to be read in it that reach back no further than its start: one of the moving average, else two.
+
+    Parameters
+    ----------
+    read_every_s
+        How often the logger reads the sensors.
+    """
+    needed_s = {}
+    for name in sensors:
+        traits = _traits(sensors, name)
+        update_s = (traits.period_s or 0.0) + (0.0 if name == RING else read_every_s)
+        reach_s = 0.0 if name == COUNTER else traits.window_s or 0.0
+        needed_s[name] = reach_s + (1 if name == AVERAGE else 2) * update_s
+    return needed_s
+
+
 def estimate_all(readings: PowerReadings, window: Window, sensors: Sensors) -> dict[str, Estimate]:
     """Every estimate that the readings in a window allow, by estimator."""
     estimates = {name: estimator(readings, window, sensors) for name, estimator in ESTIMATORS.items()}

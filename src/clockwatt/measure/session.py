@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import platform
 import socket
@@ -17,7 +18,7 @@ from clockwatt.config import CampaignConfig, GpuConfig, OperatingPoint
 from clockwatt.control.points import operating_point
 from clockwatt.control.verify import verify
 from clockwatt.gpu.select import open_gpu
-from clockwatt.measure import anchors, tasks
+from clockwatt.measure import anchors, energy, tasks
 from clockwatt.measure.bench import Bench, BenchLostError, Subject, under_load
 from clockwatt.measure.calibration import Calibration
 from clockwatt.measure.conditions import Surroundings
@@ -92,10 +93,28 @@ def measure_shard(
     ]
     say(f"{label} at {point}, shard {shard}: {len(wanted) - len(pending)} of {len(wanted)} already in the store")
     if pending:
+        if warning := _power_warning(session):
+            say(warning)
         _measure_pending(session, tasks.shuffled(pending, config, label, point))
     rows = session.store.rows(tasks.key(subject) for subject in wanted)
     session.store.write_telemetry(rows, layout.telemetry_file(output))
     files.write_table(records.table_of(rows, MEASUREMENT_SCHEMA), output)
+
+
+def _power_warning(session: Session) -> str | None:
+    """What to say if no sensor of the calibration tells the power within the campaign's longest window."""
+    sensors = session.calibration.sensors
+    needed_s = energy.shortest_window_s(sensors, session.config.telemetry.fast_period_s)
+    longest_s = session.config.measurement.window_max_s
+    if not needed_s or min(needed_s.values()) <= longest_s:
+        return None
+    sensor = min(needed_s, key=lambda name: needed_s[name])
+    enough_s = math.ceil(10 * needed_s[sensor]) / 10
+    return (
+        f"{session.label}: its quickest power sensor, {sensor}, needs a window of {needed_s[sensor]:.2f} s: within "
+        f"measurement.window_max_s = {longest_s:g} s power may be missing. Set measurement.window_max_s to "
+        f"{enough_s:g} or more."
+    )
 
 
 def _measure_pending(session: Session, pending: list[Subject]) -> None:

@@ -1,5 +1,7 @@
 """The estimators on synthetic sensors whose truth is known."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -93,6 +95,29 @@ def test_readings_that_reach_back_to_before_the_steady_load_are_left_out(
     window = Window(START_NS, START_NS + slow_from_ns, END_NS)
     for name, estimate in energy.estimate_all(PowerReadings(seen, seen, NOTHING, seen), window, traits).items():
         assert estimate.value == pytest.approx(late, rel=1e-9), name
+
+
+@given(
+    name=st.sampled_from([AVERAGE, INSTANT, COUNTER, RING]), period_s=st.sampled_from([0.02, 0.1]),
+    window_s=st.sampled_from([0.02, 0.1, 1.0]), phase=st.floats(0, 1), late=st.floats(0, 1), share=st.floats(0.3, 2.0),
+)  # fmt: skip
+def test_the_shortest_window_is_enough_for_its_sensor_and_hardly_more_than_needed(
+    name: str, period_s: float, window_s: float, phase: float, late: float, share: float
+) -> None:
+    known = {name: SensorTraits(period_s, window_s)}
+    read_s = period_s if name == RING else 0.1
+    needed_s = energy.shortest_window_s(known, read_every_s=0.0 if name == RING else read_s)[name]
+    reads_s = (late + np.arange(200)) * read_s
+    ticks = np.floor(reads_s / period_s + phase)
+    seen = Series(START_NS + np.round(reads_s * 1e9).astype(np.int64), 100 + 30 * ticks + (name != COUNTER) * ticks % 2)
+    fields = {"power_average": "average", "power_instant": "instant", "energy_counter": "counter"}
+    readings = replace(PowerReadings(*4 * [NOTHING]), **{fields.get(name, "samples"): seen})
+    window = Window(START_NS, START_NS, START_NS + round(share * needed_s * 1e9))
+    told = energy.estimate_all(readings, window, known)
+    if share > 1.001:
+        assert told
+    if share * needed_s < (0 if name == COUNTER else window_s):
+        assert not told
 
 
 def test_with_its_period_known_the_counter_is_exact_where_readings_keep_step_with_it() -> None:

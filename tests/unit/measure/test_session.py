@@ -10,9 +10,11 @@ import pytest
 from clockwatt import config, files
 from clockwatt.config import CampaignConfig, OperatingPoint
 from clockwatt.errors import ClockwattError, DataFileError
+from clockwatt.gpu.sensors import AVERAGE, RING, SensorTraits
 from clockwatt.gpu.specs import find_spec
 from clockwatt.layout import telemetry_file
 from clockwatt.measure.anchors import anchors
+from clockwatt.measure.calibration import Calibration
 from clockwatt.measure.session import measure_shard
 from clockwatt.measure.store import Store
 from clockwatt.measure.tasks import Shard
@@ -23,7 +25,7 @@ from support.handmade import operation, write_catalogue
 ALL = Shard(1, 1, networks=False)
 
 
-def measured(campaign: CampaignConfig, catalogue: Path, *, shard: Shard = ALL, point: str = "default", **options: bool):
+def measured(campaign: CampaignConfig, catalogue: Path, *, shard: Shard = ALL, point: str = "default", **options):
     folder = catalogue.parent
     output = folder / "measurements" / point / f"{shard}".replace("/", "-of-")
     measure_shard(
@@ -68,6 +70,28 @@ def test_what_a_row_says_is_plausible(campaign, catalogue) -> None:
     assert len(views) == 2
     assert (views["energy_dynamic_j"] == 0).all()
     assert (views["time_host_s"] > 0).all()
+
+
+@pytest.mark.parametrize(
+    ("sensors", "window_max_s", "said"),
+    [
+        ({AVERAGE: SensorTraits(0.1, 1.0)}, 0.8, "Set measurement.window_max_s to 1.2 or more"),
+        ({AVERAGE: SensorTraits(0.1, 1.0)}, 1.2, None),
+        ({AVERAGE: SensorTraits(0.1, 1.0), RING: SensorTraits(0.02, 0.02)}, 0.8, None),
+        ({}, 0.8, None),
+    ],
+)
+def test_sensors_too_slow_for_the_longest_window_are_named_at_the_start(
+    campaign, catalogue, capsys, sensors, window_max_s, said
+) -> None:
+    settings = campaign.measurement.model_copy(update={"window_max_s": window_max_s})
+    short = campaign.model_copy(update={"measurement": settings})
+    measured(short, catalogue, calibration=Calibration(sensors))
+    printed = capsys.readouterr().err
+    assert printed.count("needs a window") == (said is not None)
+    if said:
+        assert "a30: its quickest power sensor, power_average, needs a window of 1.20 s" in printed
+        assert said in printed
 
 
 def test_a_locked_clock_is_what_runs(campaign, catalogue) -> None:
