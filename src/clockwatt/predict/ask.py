@@ -48,6 +48,11 @@ class TracedNetwork:
         """Features of the operations with device work; the same on every GPU."""
         return operation_features(self.operations[self.operations["device_work"].astype(bool)])
 
+    @functools.cached_property
+    def composer(self) -> Composer:
+        """Composes the pass from costs of `operations`, in their order."""
+        return Composer(self.calls, self.network, pd.Index(self.operations["operation_id"]))
+
 
 @dataclass(frozen=True)
 class NetworkPrediction:
@@ -138,7 +143,7 @@ def predict_points(
     """
     network, description = traced.network, model.description
     costs_at = model.predict_at(traced.operations, network.pass_, points, tf32=tf32, features=traced.features)
-    composer = Composer(traced.calls, network, pd.Index(traced.operations["operation_id"]))
+    composer = traced.composer
     described = description.passes[network.pass_]
     predictions = []
     for point, costs in costs_at.items():
@@ -196,6 +201,7 @@ def _between(lower: Composition, upper: Composition) -> tuple[dict[str, tuple[fl
 
 def _cost_columns(costs: pd.DataFrame, prefix: str = "") -> NDArray[np.float64]:
     """`COST_COLUMNS` of predictions, expected or at one end of their intervals; shape (operations, 5)."""
-    values = {name: costs[f"{prefix}{name}"].to_numpy(float) for name in TARGETS}
+    columns = costs[[f"{prefix}{name}" for name in TARGETS]].to_numpy(float)
+    values = dict(zip(TARGETS, columns.T, strict=True))
     values["energy_j"] = values["power_w"] * values["time_eager_s"]
     return np.column_stack([values[name] for name in COST_COLUMNS])

@@ -101,45 +101,30 @@ def operation_features(operations: pd.DataFrame) -> pd.DataFrame:
     return features
 
 
-def features_at(operations: pd.DataFrame, setting: Setting) -> pd.DataFrame:
-    """Features of operations in a setting: those of the operation, and the physics of the GPU at the operating point.
+def features_at(operations: pd.DataFrame, *settings: Setting) -> pd.DataFrame:
+    """Features of operations in settings: those of the operation, and the physics of the GPU at the operating point.
 
     Parameters
     ----------
     operations
         From `operation_features`; shape (operations, …).
-    setting
-        Where they run.
+    settings
+        Where they run, at least one.
 
     Returns
     -------
     pandas.DataFrame
-        Same rows. `roofline_time_s` is FLOPs over the peak at this clock plus bytes over the bandwidth: the roofline
-        (Williams, Waterman and Patterson, Commun. ACM 52(4), 2009) without overlap. On real convolutions the sum is
-        the better estimate to learn the ratio to than the larger of both.
+        The same rows for each setting, one setting after another. `roofline_time_s` is FLOPs over the peak at this
+        clock plus bytes over the bandwidth: the roofline (Williams, Waterman and Patterson, Commun. ACM 52(4), 2009)
+        without overlap. On real convolutions the sum is the better estimate to learn the ratio to than the larger of
+        both.
     """
-    spec = setting.spec
-    clock_ratio = setting.sm_clock_mhz / spec.boost_clock_mhz
-    peak = _peak_flops(operations, setting) * clock_ratio
-    compute_s = operations["flops"].to_numpy(float) / peak
-    memory_s = operations["bytes"].to_numpy(float) / setting.bandwidth_bytes_s
-    physics = pd.DataFrame(
-        {
-            ROOFLINE_TIME: compute_s + memory_s,
-            "log_compute_time": np.log2(compute_s + 1e-9),
-            "log_memory_time": np.log2(memory_s + 1e-9),
-            "compute_bound": np.log2((compute_s + 1e-9) / (memory_s + 1e-9)),
-            "log_bytes_over_l2": np.log2((operations["bytes"].to_numpy(float) + 1) / spec.l2_bytes),
-            "log_outputs_per_sm": operations["log_elements_out"].to_numpy(float) - np.log2(spec.sm_count),
-            **_waves(operations["tiles"].to_numpy(float) / spec.sm_count),
-            "log_peak": np.log2(peak),
-            "sm_clock_ratio": clock_ratio,
-            "bandwidth_ratio": setting.bandwidth_bytes_s / spec.bandwidth_bytes_s,
-            POWER_LIMIT: setting.power_limit_w,
-        },
-        index=operations.index,
-    )
-    return pd.concat([operations.drop(columns=_NOT_LEARNT_FROM), physics], axis=1)
+    given = operations.drop(columns=_NOT_LEARNT_FROM)
+    if len(settings) > 1:
+        given = given.take(np.tile(np.arange(len(given)), len(settings)))
+    physics = [_physics(operations, setting) for setting in settings]
+    columns = {name: np.concatenate([each[name] for each in physics]) for name in physics[0]}
+    return pd.concat([given, pd.DataFrame(columns, index=given.index)], axis=1)
 
 
 def features_of(rows: pd.DataFrame, operations: pd.DataFrame, spec: GpuSpec) -> pd.DataFrame:
@@ -190,6 +175,29 @@ def channel_groups(operations: pd.DataFrame) -> pd.Series:
     return operations[OPERATION_CLASS] + "/" + given + "/" + out
 
 
+def _physics(operations: pd.DataFrame, setting: Setting) -> dict[str, np.ndarray]:
+    """What `features_at` adds at one setting; each of shape (operations,)."""
+    spec = setting.spec
+    clock_ratio = setting.sm_clock_mhz / spec.boost_clock_mhz
+    peak = _peak_flops(operations, setting) * clock_ratio
+    traffic = operations["bytes"].to_numpy(float)
+    compute_s = operations["flops"].to_numpy(float) / peak
+    memory_s = traffic / setting.bandwidth_bytes_s
+    return {
+        ROOFLINE_TIME: compute_s + memory_s,
+        "log_compute_time": np.log2(compute_s + 1e-9),
+        "log_memory_time": np.log2(memory_s + 1e-9),
+        "compute_bound": np.log2((compute_s + 1e-9) / (memory_s + 1e-9)),
+        "log_bytes_over_l2": np.log2((traffic + 1) / spec.l2_bytes),
+        "log_outputs_per_sm": operations["log_elements_out"].to_numpy(float) - np.log2(spec.sm_count),
+        **_waves(operations["tiles"].to_numpy(float) / spec.sm_count),
+        "log_peak": np.log2(peak),
+        "sm_clock_ratio": np.full(len(operations), clock_ratio),
+        "bandwidth_ratio": np.full(len(operations), setting.bandwidth_bytes_s / spec.bandwidth_bytes_s),
+        POWER_LIMIT: np.full(len(operations), setting.power_limit_w),
+    }
+
+
 def _waves(waves: np.ndarray) -> dict[str, np.ndarray]:
     """Waves of tiles (one tile to an SM), and how many times longer the rounding up makes them; 0 without tiles."""
     some = waves > 0
@@ -200,10 +208,13 @@ def _waves(waves: np.ndarray) -> dict[str, np.ndarray]:
 
 
 def _peak_flops(operations: pd.DataFrame, setting: Setting) -> np.ndarray:
-    kinds = operations[OPERATION_CLASS].isin(MATRIX_CLASSES)
-    peaks = {
-        (dtype, matrix): setting.spec.peak_flops(dtype, tf32=setting.tf32, matrix=matrix)
-        for dtype in operations["dtype"].unique()
-        for matrix in (False, True)
-    }
-    return np.array([peaks[key] for key in zip(operations["dtype"], kinds, strict=True)], dtype=float)
+    matrix = operations[OPERATION_CLASS].isin(MATRIX_CLASSES).to_numpy(bool)
+    dtypes = operations["dtype"].to_numpy(object)
+    peaks = np.empty(len(operations))
+    for dtype in set(dtypes):
+        of_vectors, of_matrices = (
+            setting.spec.peak_flops(dtype, tf32=setting.tf32, matrix=kind) for kind in (False, True)
+        )
+        own = dtypes == dtype
+        peaks[own] = np.where(matrix[own], of_matrices, of_vectors)
+    return peaks

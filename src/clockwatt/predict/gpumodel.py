@@ -25,6 +25,8 @@ from clockwatt.predict.interpolate import CostLaw, neighbours
 from clockwatt.predict.persist import load_predictor, save_predictor
 from clockwatt.predict.predictors import TARGETS, CostPredictor
 
+Floats = NDArray[np.float64]
+
 
 class NotPredictableError(ClockwattError):
     """The predictors cannot answer this question."""
@@ -120,17 +122,23 @@ class GpuModel:
         learnt = self._described(pass_)
         name = predictor or self.description.predictors[0]
         works = operations["device_work"].to_numpy(bool)
-        workless = self._workless(operations[~works], learnt)
-        if not works.any():
-            return dict.fromkeys(points, workless.reindex(operations["operation_id"]))
-        if features is None:
-            features = operation_features(operations[works])
-        factors = interval_factors(features[OPERATION_CLASS], learnt.intervals.get(name, {}))
-        costs = _CostsAt(self._load(self._forest_path(name, pass_)), self._spec, features, learnt.learnt_points, tf32)
+        classes = operations[OPERATION_CLASS].to_numpy(object)
+        factors = interval_factors(classes, learnt.intervals.get(name, {}))
+        factors[~works] = 1.0
+        costs = np.empty((len(operations), len(TARGETS)))
+        costs[~works] = _workless(classes[~works], learnt)
+        at_points: dict[str, Floats] = {}
+        if works.any():
+            if features is None:
+                features = operation_features(operations[works])
+            forest = self._load(self._forest_path(name, pass_))
+            at_points = _CostsAt(forest, self._spec, features, learnt.learnt_points, tf32).points(points)
+        ids = pd.Index(operations["operation_id"])
         predictions = {}
         for point in points:
-            values = with_interval(costs.at(point), factors)
-            predictions[point] = pd.concat([workless, values]).reindex(operations["operation_id"])
+            if works.any():
+                costs[works] = at_points[point]
+            predictions[point] = with_interval(costs, factors, ids)
         return predictions
 
     def warnings(
@@ -205,16 +213,6 @@ class GpuModel:
             )
         return passes[pass_]
 
-    def _workless(self, operations: pd.DataFrame, learnt: PassDescription) -> pd.DataFrame:
-        """Calls without device work cost host time alone."""
-        known = learnt.workless_host_s
-        host = operations[OPERATION_CLASS].map(known).fillna(known.get(ANY_CLASS, 0.0)).to_numpy(float)
-        values = pd.DataFrame(0.0, index=pd.Index(operations["operation_id"]), columns=list(TARGETS))
-        values["time_host_s"] = values["time_eager_s"] = host
-        values["power_w"] = np.nan
-        exact = {name: {ANY_CLASS: Interval(1.0, 1.0)} for name in TARGETS}
-        return with_interval(values, interval_factors(operations[OPERATION_CLASS], exact))
-
     @property
     def _spec(self) -> GpuSpec:
         return find_spec(self.description.gpu_name)
@@ -234,28 +232,42 @@ class _CostsAt:
     ) -> None:
         self._forest, self._spec, self._operations = forest, spec, operations
         self._learnt_points, self._tf32 = learnt_points, tf32
-        self._laws: dict[tuple[str, ...], CostLaw] = {}
-        self._known: dict[str, pd.DataFrame] = {}
 
-    def at(self, point: str) -> pd.DataFrame:
+    def points(self, points: Sequence[str]) -> dict[str, Floats]:
+        """Operating point to costs; shape (operations, targets). The forest is asked once, for all of them."""
+        around = {point: self._lawful(point) for point in points}
+        asked = dict.fromkeys(name for point in points for name in around[point] or (point,))
+        known = self._by_forest([*asked])
+        laws = {
+            names: CostLaw({self._setting(name).sm_clock_mhz: known[name] for name in names})
+            for names in dict.fromkeys(around.values())
+            if names
+        }
+        found = {}
+        for point in points:
+            names = around[point]
+            costs = laws[names].at(self._setting(point).sm_clock_mhz) if names else known[point]
+            found[point] = costs[list(TARGETS)].to_numpy(float)
+        return found
+
+    def _lawful(self, point: str) -> tuple[str, ...]:
+        """Learnt points that the clock law leads from to this one; empty where the forest is to answer itself."""
         wanted = OperatingPoint.parse(point)
         around = tuple(neighbours(wanted, self._learnt_points))
         if point in self._learnt_points or len(around) < POWER_CLOCKS or wanted.sm_clock_mhz is None:
-            return self._by_forest(point)
-        if around not in self._laws:
-            self._laws[around] = CostLaw({self._setting(name).sm_clock_mhz: self._by_forest(name) for name in around})
-        return self._laws[around].at(float(wanted.sm_clock_mhz))
+            return ()
+        return around
 
-    def _by_forest(self, point: str) -> pd.DataFrame:
-        if point not in self._known:
-            self._known[point] = self._forest.predict(features_at(self._operations, self._setting(point)))
-        return self._known[point]
+    def _by_forest(self, points: Sequence[str]) -> dict[str, pd.DataFrame]:
+        costs = self._forest.predict(features_at(self._operations, *(self._setting(point) for point in points)))
+        each = len(self._operations)
+        return {point: costs.iloc[number * each : (number + 1) * each] for number, point in enumerate(points)}
 
     def _setting(self, point: str) -> Setting:
         return Setting(self._spec, OperatingPoint.parse(point), self._tf32)
 
 
-def interval_factors(classes: pd.Series, intervals: dict[str, dict[str, Interval]]) -> dict[str, NDArray[np.float64]]:
+def interval_factors(classes: NDArray[np.object_], intervals: dict[str, dict[str, Interval]]) -> Floats:
     """Factors from predictions to the ends of their intervals.
 
     Parameters
@@ -267,20 +279,33 @@ def interval_factors(classes: pd.Series, intervals: dict[str, dict[str, Interval
 
     Returns
     -------
-    dict
-        `lower_…` and `upper_…` of each of `TARGETS` to factors, nan where there is no interval; shape (operations,).
+    numpy.ndarray
+        Lower and upper factor of each of `TARGETS`, nan where there is no interval; shape (operations, targets, 2).
     """
     unknown = Interval(np.nan, np.nan)
-    factors = {}
-    for name in TARGETS:
-        of_classes = intervals.get(name, {})
-        chosen = [of_classes.get(str(each), of_classes.get(ANY_CLASS, unknown)) for each in classes]
-        for side in ("lower", "upper"):
-            factors[f"{side}_{name}"] = np.array([getattr(interval, side) for interval in chosen])
-    return factors
+    names, member = np.unique(classes.astype(str), return_inverse=True)
+    factors = np.empty((len(names), len(TARGETS), 2))
+    for column, target in enumerate(TARGETS):
+        of_classes = intervals.get(target, {})
+        chosen = [of_classes.get(name, of_classes.get(ANY_CLASS, unknown)) for name in names.tolist()]
+        factors[:, column] = [(interval.lower, interval.upper) for interval in chosen]
+    return factors[member]
 
 
-def with_interval(values: pd.DataFrame, factors: dict[str, NDArray[np.float64]]) -> pd.DataFrame:
-    """Predictions with `lower_…` and `upper_…` columns, by `interval_factors` of the same operations."""
-    bounds = {name: values[name.partition("_")[2]].to_numpy(float) * factor for name, factor in factors.items()}
-    return values.assign(**bounds)
+def with_interval(costs: Floats, factors: Floats, ids: pd.Index) -> pd.DataFrame:
+    """Predictions, shape (operations, targets), and the ends of their intervals by `interval_factors`, as a frame."""
+    ends = (costs[:, :, None] * factors).reshape(len(costs), -1)
+    bounds = [f"{side}_{name}" for name in TARGETS for side in ("lower", "upper")]
+    return pd.DataFrame(np.hstack([costs, ends]), index=ids, columns=[*TARGETS, *bounds])
+
+
+def _workless(classes: NDArray[np.object_], learnt: PassDescription) -> Floats:
+    """Calls without device work cost host time alone; shape (operations, targets)."""
+    known = learnt.workless_host_s
+    of_any = known.get(ANY_CLASS, 0.0)
+    values = {name: np.zeros(len(classes)) for name in TARGETS}
+    values["time_host_s"] = values["time_eager_s"] = np.array(
+        [known.get(name, of_any) for name in classes], dtype=float
+    )
+    values["power_w"] = np.full(len(classes), np.nan)
+    return np.column_stack([values[name] for name in TARGETS])

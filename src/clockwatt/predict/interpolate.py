@@ -77,4 +77,5 @@ class CostLaw:
         result = {name: law.at(clock_mhz) for name, law in self._laws.items()}
         result["time_host_s"] = self._host_s
         result["energy_dynamic_j"] = self._dynamic.at(clock_mhz) * result["time_device_s"]
-        return pd.DataFrame(result, index=self._index)[list(TARGETS)]
+        values = np.column_stack([result[name] for name in TARGETS])
+        return pd.DataFrame(values, index=self._index, columns=list(TARGETS))
