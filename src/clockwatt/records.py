@@ -151,6 +151,8 @@ class MeasurementRow:
     time_host_standard_error_s: float | None = None
     time_device_s: float | None = None  # queued behind a blocking kernel
     time_device_standard_error_s: float | None = None
+    time_host_in_pass_s: float | None = None  # training: to issue a call among others that share its backward pass
+    time_host_in_pass_standard_error_s: float | None = None
     time_host_forward_s: float | None = None  # training: the forward call alone, which records for the backward one
     time_device_forward_s: float | None = None
     time_eager_s: float | None = None  # back-to-back calls

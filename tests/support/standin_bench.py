@@ -43,6 +43,9 @@ class StandInBench(HostClockBench):
     def queued_block(self, workload: Workload, calls: int, *, forward: bool = False) -> QueuedBlock | None:
         return QueuedBlock(_CALL_S, _CALL_S)
 
+    def pass_block(self, workload: Workload, calls: int) -> float | None:
+        return None
+
     def eager_blocks(self, workload: Workload, calls: int, *, ahead: int = BLOCKS_AHEAD) -> Generator[float]:
         while True:
             begun = time.monotonic()

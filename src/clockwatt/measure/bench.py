@@ -20,6 +20,7 @@ BLOCKS_AHEAD = 2
 
 HOST_PER_CALL = "host_time_per_call_s"
 HOST_PER_MODULE = "host_time_per_module_s"
+HOST_ADDED_PER_CALL = "host_time_added_per_call_s"
 HOST_PER_BACKWARD_NODE = "host_time_per_backward_node_s"
 HOST_PER_BACKWARD_CALL = "host_time_per_backward_call_s"
 """Quantities of `Bench.host_costs`, as they stand in the calibration."""
@@ -140,6 +141,13 @@ class Bench(abc.ABC):
         """
 
     @abc.abstractmethod
+    def pass_block(self, workload: Workload, calls: int) -> float | None:
+        """Seconds to issue a training pass of `calls` calls: forward each, then one backward pass through all.
+
+        None if it does not fit into memory or the queue. Needs a workload with a forward part.
+        """
+
+    @abc.abstractmethod
     def eager_blocks(self, workload: Workload, calls: int, *, ahead: int = BLOCKS_AHEAD) -> Generator[float]:
         """Run back to back without end; yields the duration in seconds of each block of `calls` calls.
 
@@ -153,7 +161,10 @@ class Bench(abc.ABC):
 
     @abc.abstractmethod
     def host_costs(self) -> dict[tuple[str, str | None], Estimate | None]:
-        """Host times in s by quantity and subject: per call and pass, module call, backward node and pass."""
+        """Host times in s by quantity and subject.
+
+        Per call, and what calls and modules of a network add, by pass; per backward node and backward pass.
+        """
 
     @abc.abstractmethod
     def memory_peak_bytes(self) -> int | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import gc
 import itertools
 import time
@@ -27,9 +28,10 @@ from clockwatt.measure.bench import (
     Workload,
 )
 from clockwatt.measure.hostcost import host_costs
+from clockwatt.measure.procedure import host_time_in_pass, queued_host_time
 from clockwatt.measure.statistics import Estimate
 from clockwatt.operations import numerics
-from clockwatt.operations.build import BuiltOperation, build
+from clockwatt.operations.build import BuiltOperation, build, sharing_a_backward_pass
 from clockwatt.operations.networks import BuiltNetwork, NetworkError, build_network
 from clockwatt.operations.operation import Operation
 from clockwatt.records import NETWORK, TRAINING
@@ -57,13 +59,22 @@ Call = Callable[[], Any]
 class CudaWorkload(Workload):
     """Copies of a built subject that are called in turn; `forwards` are their forward parts where these stand alone."""
 
-    def __init__(self, calls: list[Call], forwards: list[Call], working_set: str, working_set_bytes: int) -> None:
+    def __init__(
+        self,
+        calls: list[Call],
+        forwards: list[Call],
+        working_set: str,
+        working_set_bytes: int,
+        make_pass: Callable[[int], Call] | None = None,
+    ) -> None:
         self.instances = len(calls)
         self.working_set = working_set
         self.working_set_bytes = working_set_bytes
         self.has_forward = bool(forwards)
         self._turns = {False: itertools.cycle(calls), True: itertools.cycle(forwards)}
         self.issue_s = {False: _ISSUE_GUESS_S, True: _ISSUE_GUESS_S}
+        self.pass_of = functools.cache(make_pass) if make_pass else None
+        self.pass_bytes: int | None = None
 
     def issue(self, calls: int, *, forward: bool = False) -> None:
         """Issue `calls` calls; results are dropped at once, so that the allocator reuses their memory."""
@@ -137,25 +148,49 @@ class CudaBench(HostClockBench):
         return None
 
     def _queued(self, workload: CudaWorkload, calls: int, *, forward: bool) -> QueuedBlock | None:
+        leading = min(_LEADING_CALLS, calls - 1)
+        issued_s, device_s = self._behind_blocking_kernel(
+            functools.partial(workload.issue, leading, forward=forward),
+            functools.partial(workload.issue, calls, forward=forward),
+            (leading + calls) * workload.issue_s[forward],
+        )
+        # once the launch queue is full, issuing waits for the blocking kernel: that says nothing of the next block
+        if device_s is not None or calls == 1:
+            workload.issue_s[forward] = issued_s / calls
+        return None if device_s is None else QueuedBlock(host_s=issued_s / calls, device_s=device_s / calls)
+
+    def pass_block(self, workload: Workload, calls: int) -> float | None:
+        """See `Bench.pass_block`."""
+        assert isinstance(workload, CudaWorkload)
+        assert workload.pass_of is not None
+        if workload.pass_bytes is None:
+            workload.pass_bytes = _bytes_of(workload.pass_of(1))
+        if calls > 1 and calls * workload.pass_bytes > _MEMORY_SHARE * _free_bytes():
+            return None
+        guess_s = (1 + calls) * workload.issue_s[False]
+        for _ in range(_QUEUE_TRIES):
+            issued_s, device_s = self._behind_blocking_kernel(workload.pass_of(1), workload.pass_of(calls), guess_s)
+            if device_s is not None:
+                return issued_s
+        return None
+
+    def _behind_blocking_kernel(self, leading: Call, timed: Call, guess_s: float) -> tuple[float, float | None]:
+        """Host and device time of `timed` when both are issued behind a blocking kernel that outlasts `guess_s`.
+
+        No device time if the kernel ended before all was issued.
+        """
         torch.cuda.synchronize()
         first, last = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
-        leading = min(_LEADING_CALLS, calls - 1)
-        wait_s = _SLEEP_FLOOR_S + _SLEEP_MARGIN * (leading + calls) * workload.issue_s[forward]
-        torch.cuda._sleep(int(wait_s * self._cycles_per_s))
-        workload.issue(leading, forward=forward)
+        torch.cuda._sleep(int((_SLEEP_FLOOR_S + _SLEEP_MARGIN * guess_s) * self._cycles_per_s))
+        leading()
         first.record()
         start = time.perf_counter()
-        workload.issue(calls, forward=forward)
+        timed()
         issued_s = time.perf_counter() - start
         last.record()
         all_were_queued = not first.query()
         last.synchronize()
-        # once the launch queue is full, issuing waits for the blocking kernel: that says nothing of the next block
-        if all_were_queued or calls == 1:
-            workload.issue_s[forward] = issued_s / calls
-        if not all_were_queued:
-            return None
-        return QueuedBlock(host_s=issued_s / calls, device_s=first.elapsed_time(last) / 1e3 / calls)
+        return issued_s, first.elapsed_time(last) / 1e3 if all_were_queued else None
 
     def eager_blocks(self, workload: Workload, calls: int, *, ahead: int = BLOCKS_AHEAD) -> Generator[float]:
         """See `Bench.eager_blocks`."""
@@ -191,7 +226,18 @@ class CudaBench(HostClockBench):
 
     def host_costs(self) -> dict[tuple[str, str | None], Estimate | None]:
         """See `Bench.host_costs`."""
-        return host_costs(self._device)
+        return host_costs(self._device, self._host_time)
+
+    def _host_time(self, operation: Operation, pass_: str) -> float | None:
+        """Host time in s of a call of an operation among others of a pass."""
+        with torch.inference_mode(pass_ != TRAINING):
+            built = build(operation, self._device, pass_=pass_)
+            backward = bool(built.gradients)
+            make_pass = functools.partial(sharing_a_backward_pass, built) if backward else None
+            workload = CudaWorkload([built.call], [], "hot", 0, make_pass)
+            workload.issue(_WARM_CALLS)
+            estimate = host_time_in_pass(self, workload, None) if backward else queued_host_time(self, workload)
+        return estimate.value if estimate else None
 
     def memory_peak_bytes(self) -> int | None:
         """See `Bench.memory_peak_bytes`."""
@@ -214,7 +260,8 @@ class CudaBench(HostClockBench):
         chosen = self._settings.working_set if wanted > 1 else "hot"
         with_backward = subject.pass_ == TRAINING and operation.has_backward
         forwards = [copy.forward for copy in copies] if with_backward else []
-        return CudaWorkload([copy.call for copy in copies], forwards, chosen, bytes_each * wanted)
+        make_pass = functools.partial(sharing_a_backward_pass, first) if with_backward else None
+        return CudaWorkload([copy.call for copy in copies], forwards, chosen, bytes_each * wanted, make_pass)
 
     def _copies(self, first: BuiltOperation) -> tuple[int, int]:
         """How many copies exceed the cache, and the bytes of each that are not shared.
@@ -240,6 +287,20 @@ class CudaBench(HostClockBench):
             end.record()
             end.synchronize()
         return _SLEEP_TRIAL_CYCLES / (float(start.elapsed_time(end)) / 1e3)
+
+
+def _bytes_of(call: Call) -> int:
+    """Memory that a call takes beyond what is there before and after it."""
+    torch.cuda.reset_peak_memory_stats()
+    before = torch.cuda.memory_allocated()
+    call()
+    return int(torch.cuda.max_memory_allocated()) - before
+
+
+def _free_bytes() -> int:
+    """Device memory that can still be allocated, what the allocator keeps for reuse included."""
+    free, _ = torch.cuda.mem_get_info()
+    return int(free + torch.cuda.memory_reserved() - torch.cuda.memory_allocated())
 
 
 def _start_autograd(device: torch.device) -> None:

@@ -3,42 +3,61 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import numpy as np
 import torch
+import torchvision
+from scipy.optimize import nnls
 
-from clockwatt.measure.bench import HOST_PER_BACKWARD_CALL, HOST_PER_BACKWARD_NODE, HOST_PER_CALL, HOST_PER_MODULE
+from clockwatt.config import NetworkConfig, Pass, TrainingConfig
+from clockwatt.measure.bench import (
+    HOST_ADDED_PER_CALL,
+    HOST_PER_BACKWARD_CALL,
+    HOST_PER_BACKWARD_NODE,
+    HOST_PER_CALL,
+    HOST_PER_MODULE,
+)
 from clockwatt.measure.statistics import Estimate, median_estimate
-from clockwatt.records import INFERENCE, TRAINING
+from clockwatt.operations.catalogue import trace_rows
+from clockwatt.operations.networks import build_network
+from clockwatt.operations.operation import Operation
+from clockwatt.records import FORWARD, INFERENCE, LOSS, TRAINING
 
 _REPEATS, _WARM = 30, 3
 _IN_A_ROW = 4
 _SHORT, _LONG = 2, 60
-_BLOCKS = 20
-_CHANNELS = 8
+_ELEMENTS = 8
 
-Pass = Callable[[], object]
+_NETWORKS = [
+    NetworkConfig(name=name, input=[1, 3, 64, 64])
+    for name in ("mobilenet_v3_small", "shufflenet_v2_x0_5", f"{__name__}:small_transformer")
+]
+"""Many modules to a call, many calls to a module, and both: too small to keep any device busy."""
+
+Issue = Callable[[], object]
+HostTime = Callable[[Operation, str], float | None]
+Costs = dict[tuple[str, str | None], Estimate | None]
 
 
-def host_costs(device: torch.device) -> dict[tuple[str, str | None], Estimate | None]:
-    """Host times in s, all of calls that follow each other, as in a network's pass.
+def host_costs(device: torch.device, host_time_s: HostTime) -> Costs:
+    """Host times in s of calls that follow each other, as in a network's pass, and of what a network adds to them.
 
     What a backward node costs is the slope of the time of a backward pass over its length; what a pass costs beyond
-    that is its start. A module costs what a pass of many different ones takes beyond the functions that they call: an
-    operation that is measured alone runs from a warm cache, which in a network it does not.
+    that is its start.
 
     Parameters
     ----------
     device
         Where the tiny tensors live.
+    host_time_s
+        Host time of an operation's call among others of a pass, as it is measured; None where it cannot be.
     """
-    x = torch.ones(_CHANNELS, device=device)
-    leaf = torch.ones(_CHANNELS, device=device, requires_grad=True)
+    x = torch.ones(_ELEMENTS, device=device)
+    leaf = torch.ones(_ELEMENTS, device=device, requires_grad=True)
     gradient = torch.ones_like(leaf)
     with torch.inference_mode():
         call_s = _issued(lambda: _chain(x, _LONG), device, each=_LONG)
-        module_s = _module_cost(device)
     training_s = _issued(lambda: torch.autograd.grad(_chain(leaf, _LONG), leaf, gradient), device, each=_LONG)
     short, long = (_issued(_backward(_chain(leaf, length), leaf, gradient), device) for length in (_SHORT, _LONG))
     node_s = start_s = None
@@ -47,37 +66,69 @@ def host_costs(device: torch.device) -> dict[tuple[str, str | None], Estimate | 
         error_s = float(np.hypot(short.standard_error, long.standard_error)) / (_LONG - _SHORT)
         node_s = Estimate(slope_s, error_s, long.samples)
         start_s = Estimate(short.value - _SHORT * slope_s, short.standard_error + _SHORT * error_s, short.samples)
-    return {
+    costs: Costs = {
         (HOST_PER_CALL, INFERENCE): call_s,
         (HOST_PER_CALL, TRAINING): training_s,
-        (HOST_PER_MODULE, None): module_s,
         (HOST_PER_BACKWARD_NODE, None): node_s,
         (HOST_PER_BACKWARD_CALL, None): start_s,
     }
+    passes: list[tuple[Pass, float]] = [("inference", 0.0), ("training", start_s.value if start_s else 0.0)]
+    for pass_, once_s in passes:
+        module_s, added_s = _network_costs(device, pass_, host_time_s, once_s)
+        costs[HOST_PER_MODULE, pass_], costs[HOST_ADDED_PER_CALL, pass_] = module_s, added_s
+    return costs
 
 
-def _module_cost(device: torch.device) -> Estimate | None:
-    """What entering a module costs: a pass of many less the functions that they call, over the modules entered."""
-    functional = torch.nn.functional
-    image = torch.ones(1, _CHANNELS, 4, 4, device=device)
-    convolutions = [torch.nn.Conv2d(_CHANNELS, _CHANNELS, 1, device=device) for _ in range(_BLOCKS)]
-    norms = [torch.nn.BatchNorm2d(_CHANNELS, device=device) for _ in range(_BLOCKS)]
-    blocks = (torch.nn.Sequential(*pair, torch.nn.ReLU()) for pair in zip(convolutions, norms, strict=True))
-    network = torch.nn.Sequential(*blocks).eval()
-    kernel, bias, norm = convolutions[0].weight, convolutions[0].bias, norms[0]
-    mean, variance, scale, shift = norm.running_mean, norm.running_var, norm.weight, norm.bias
-    functions: list[Pass] = [
-        lambda: functional.conv2d(image, kernel, bias),
-        lambda: functional.batch_norm(image, mean, variance, scale, shift),
-        lambda: functional.relu(image),
-    ]
-    whole = _issued(lambda: network(image), device)
-    alone = [_issued(lambda f=f: [f() for _ in range(_LONG)], device, each=_LONG) for f in functions]  # type: ignore[misc]
-    if whole is None or None in alone:
-        return None
-    modules = sum(1 for _ in network.modules())
-    apart = sum(part.value for part in alone if part is not None) * _BLOCKS
-    return Estimate((whole.value - apart) / modules, whole.standard_error / modules, whole.samples)
+def small_transformer() -> torch.nn.Module:
+    """A vision transformer of usual depth and negligible width."""
+    network: torch.nn.Module = torchvision.models.VisionTransformer(
+        image_size=64, patch_size=32, num_layers=12, num_heads=2, hidden_dim=16, mlp_dim=32
+    )
+    return network
+
+
+def _network_costs(
+    device: torch.device, pass_: Pass, host_time_s: HostTime, once_s: float
+) -> tuple[Estimate | None, Estimate | None]:
+    """What entering a module costs, and what a call takes longer in a network than in a loop of its own.
+
+    A call that is measured alone runs from warm caches, which in a network it does not, and modules call it through
+    layers of Python. Least squares of what passes of whole networks take beyond the sum of their calls, relative to the
+    pass, neither cost below zero; errors from what is left.
+    """
+    parts = [part for network in _NETWORKS for part in _beyond_calls(network, device, pass_, host_time_s)]
+    if len(parts) <= 2:  # two costs are sought
+        return None, None
+    modules, calls, pass_s, beyond_s = np.array(parts).T
+    counts = np.column_stack([modules, calls]) / pass_s[:, None]
+    found, _ = nnls(counts, (beyond_s - once_s) / pass_s)
+    left = (beyond_s - once_s) / pass_s - counts @ found
+    variance = float(left @ left) / (len(parts) - 2)
+    errors = np.sqrt(np.diag(np.linalg.inv(counts.T @ counts)) * variance)
+    module_s, added_s = (
+        Estimate(float(cost), float(error), len(parts)) for cost, error in zip(found, errors, strict=True)
+    )
+    return module_s, added_s
+
+
+def _beyond_calls(
+    network: NetworkConfig, device: torch.device, pass_: Pass, host_time_s: HostTime
+) -> Iterator[tuple[float, float, float, float]]:
+    """A network's module calls, forward calls, host time of a pass, and what of that is not its calls'.
+
+    Nothing if the time of a call is not known.
+    """
+    training = TrainingConfig()
+    traced = trace_rows(network, pass_, training)
+    alone = {row.operation_id: host_time_s(Operation.from_json(row.spec), pass_) for row in traced.operations}
+    times = [alone[call.operation_id] for call in traced.calls]
+    known = [seconds for seconds in times if seconds is not None]
+    with torch.inference_mode(pass_ != TRAINING):
+        built = build_network(network, device, pass_=pass_, training=training)
+        whole = _issued(built.call, device)
+    if whole is not None and len(known) == len(times):
+        forward = sum(call.phase in (FORWARD, LOSS) for call in traced.calls)
+        yield traced.network.module_calls, forward, whole.value, whole.value - sum(known)
 
 
 def _chain(x: torch.Tensor, length: int) -> torch.Tensor:
@@ -86,12 +137,12 @@ def _chain(x: torch.Tensor, length: int) -> torch.Tensor:
     return x
 
 
-def _backward(end: torch.Tensor, leaf: torch.Tensor, gradient: torch.Tensor) -> Pass:
+def _backward(end: torch.Tensor, leaf: torch.Tensor, gradient: torch.Tensor) -> Issue:
     """The same backward pass, again and again."""
     return lambda: torch.autograd.grad(end, leaf, gradient, retain_graph=True)
 
 
-def _issued(issue: Pass, device: torch.device, each: int = 1) -> Estimate | None:
+def _issued(issue: Issue, device: torch.device, each: int = 1) -> Estimate | None:
     """Time on the host of one of the `each` equal parts of `issue`, which is called back to back."""
     for _ in range(_WARM):
         issue()

@@ -17,6 +17,11 @@ _QUEUED_BLOCK_S = 0.01
 _QUEUED_BUDGET_S = 0.2
 _FORWARD_BUDGET_S = 0.08
 _QUEUED_MIN_BLOCKS, _QUEUED_MAX_BLOCKS = 5, 40
+_PASS_CALLS = 8
+"""Calls that share a backward pass; fewer where they take long or do not fit into memory."""
+_PASS_S = 0.01
+_PASS_BUDGET_S = 0.08
+_PASS_MIN_BLOCKS, _PASS_MAX_BLOCKS = 3, 12
 _HOST_BLOCK_CALLS = 100
 _HOST_BLOCKS = 20
 _ERROR_LENGTH = 500
@@ -58,6 +63,8 @@ def measure(
             else:
                 _measure_host_only(bench, workload, row, around)
             row.memory_peak_bytes = bench.memory_peak_bytes()
+            if workload.has_forward:
+                _put_time(row, "host_in_pass", host_time_in_pass(bench, workload, row.time_eager_s), around, HOST)
     except OutOfMemoryError as error:
         row.status, row.error = OUT_OF_MEMORY, str(error)[:_ERROR_LENGTH]
     except SubjectFailedError as error:
@@ -121,6 +128,38 @@ def _queued_blocks(bench: Bench, workload: Workload, *, forward: bool = False) -
         else:
             return []
     return blocks
+
+
+def host_time_in_pass(bench: Bench, workload: Workload, call_s: float | None) -> Estimate | None:
+    """Host time in s of a training call among others of a pass: what more of them take, over how many more.
+
+    A call measured alone starts a backward pass of its own, which in a network it does not.
+
+    Parameters
+    ----------
+    call_s
+        About how long a call takes back to back.
+    """
+    calls = max(2, min(_PASS_CALLS, round(_PASS_S / call_s))) if call_s else _PASS_CALLS
+    while calls > 1 and bench.pass_block(workload, calls) is None:
+        calls //= 2
+    if calls < 2:
+        return None
+    slopes: list[float] = []
+    begun_ns = bench.now_ns()
+    while len(slopes) < _PASS_MIN_BLOCKS or (
+        len(slopes) < _PASS_MAX_BLOCKS and (bench.now_ns() - begun_ns) / 1e9 < _PASS_BUDGET_S
+    ):
+        several, one = bench.pass_block(workload, calls), bench.pass_block(workload, 1)
+        if several is None or one is None:
+            return None
+        slopes.append((several - one) / (calls - 1))
+    return median_estimate(slopes)
+
+
+def queued_host_time(bench: Bench, workload: Workload) -> Estimate | None:
+    """Host time in s of a call among others, in blocks behind a blocking kernel; None if it cannot be queued."""
+    return median_estimate([block.host_s for block in _queued_blocks(bench, workload)])
 
 
 def _put_time(row: MeasurementRow, which: str, estimate: Estimate | None, around: Surroundings, pace: str) -> None:

@@ -23,6 +23,7 @@ from clockwatt.gpu.virtual_model import Mixture, Work
 from clockwatt.measure import anchors
 from clockwatt.measure.bench import (
     BLOCKS_AHEAD,
+    HOST_ADDED_PER_CALL,
     HOST_PER_BACKWARD_CALL,
     HOST_PER_BACKWARD_NODE,
     HOST_PER_CALL,
@@ -61,6 +62,7 @@ _HOST_NO_DEVICE_S = 2e-6
 _FORWARD_OF_DEVICE = 3.0
 """A backward pass takes about twice as long as its forward pass."""
 _HOST_PER_MODULE_S = 3e-6
+_HOST_ADDED_PER_CALL_S = 1.5e-6
 _HOST_PER_BACKWARD_NODE_S = 6e-6
 _HOST_PER_BACKWARD_CALL_S = 40e-6
 _HOST_COST_SAMPLES = 20
@@ -175,6 +177,15 @@ class VirtualBench(Bench):
         self._logger.advance(calls * device_s)
         return QueuedBlock(host_s, device_s)
 
+    def pass_block(self, workload: Workload, calls: int) -> float | None:
+        """See `Bench.pass_block`."""
+        assert isinstance(workload, VirtualWorkload)
+        start_s = workload.model.host_extra_s
+        seconds = self._jittered(start_s + calls * (workload.host_s - start_s))
+        self.gpu.load(None)
+        self._logger.advance(seconds)
+        return seconds
+
     def eager_blocks(
         self,
         workload: Workload,
@@ -210,7 +221,14 @@ class VirtualBench(Bench):
         return {
             (HOST_PER_CALL, INFERENCE): seen(call_s),
             (HOST_PER_CALL, TRAINING): seen(call_s * (1 + _HOST_BACKWARD_SHARE)),
-            (HOST_PER_MODULE, None): seen(_HOST_PER_MODULE_S),
+            **{
+                (quantity, pass_): seen(cost_s)
+                for quantity, cost_s in (
+                    (HOST_PER_MODULE, _HOST_PER_MODULE_S),
+                    (HOST_ADDED_PER_CALL, _HOST_ADDED_PER_CALL_S),
+                )
+                for pass_ in (INFERENCE, TRAINING)
+            },
             (HOST_PER_BACKWARD_NODE, None): seen(_HOST_PER_BACKWARD_NODE_S),
             (HOST_PER_BACKWARD_CALL, None): seen(_HOST_PER_BACKWARD_CALL_S),
         }
@@ -228,16 +246,17 @@ class VirtualBench(Bench):
         return _Model([_call(row, subject.tf32)], start_s, row.bytes_read + row.bytes_written, _has_backward(row))
 
     def _network(self, subject: Subject) -> _Model:
-        calls, peak = [], 0
+        calls, forward_calls, peak = [], 0, 0
         for operation_id in self._call_ids(subject):
             row = self._operations[operation_id, subject.pass_]
             calls.append(_call(row, subject.tf32))
+            forward_calls += row.kind not in (ACCUMULATION, OPTIMIZER)
             peak = max(peak, row.bytes_read + row.bytes_written)
         table = files.read_table(self._catalogue_dir / "networks.parquet", NETWORK_SCHEMA)
         chosen = pc.and_(pc.equal(table["network_id"], subject.subject_id), pc.equal(table["pass"], subject.pass_))
         (network,) = table.filter(chosen).to_pylist()
         start_s = _HOST_PER_BACKWARD_CALL_S if subject.pass_ == TRAINING else 0.0
-        extra_s = _HOST_PER_MODULE_S * network["module_calls"] + start_s
+        extra_s = _HOST_PER_MODULE_S * network["module_calls"] + _HOST_ADDED_PER_CALL_S * forward_calls + start_s
         return _Model(calls, extra_s, peak + network["parameter_bytes"], has_forward=False)
 
     def _call_ids(self, subject: Subject) -> list[str]:

@@ -52,6 +52,8 @@ class BuiltNetwork:
         The network, with the weights that its constructor gives.
     parameter_bytes
         Bytes of its parameters and buffers.
+    optimizer
+        In training, with steps of no length.
     call
         One pass: forward in inference (under the caller's `torch.inference_mode`); in training forward, loss, backward
         with fresh gradients, and the optimizer's step.
@@ -69,16 +71,17 @@ class BuiltNetwork:
         self._loss = Loss(network, device, seed)
         self.call: Callable[[], Any] = self._infer
         if pass_ == TRAINING:
-            self._optimizer = optimizers.make(training, self.module.parameters())
+            self.optimizer = optimizers.make(training, self.module.parameters())
+            optimizers.hold_still(self.optimizer)
             self.call = self._train
 
     def _infer(self) -> Any:
         return self.module(self._input)
 
     def _train(self) -> None:
-        self._optimizer.zero_grad(set_to_none=True)
+        self.optimizer.zero_grad(set_to_none=True)
         self._loss(self.module(self._input)).backward()
-        self._optimizer.step()
+        self.optimizer.step()
 
 
 def build_network(

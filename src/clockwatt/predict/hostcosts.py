@@ -25,21 +25,35 @@ class PointCosts:
         Idle power, context alive, clock locked.
     per_call_inference_s, per_call_training_s
         Host time to issue one call.
-    per_module_s
+    per_module_inference_s, per_module_training_s
         Host time that entering a module's forward adds.
+    added_per_call_inference_s, added_per_call_training_s
+        Host time that a forward call takes longer in a network, where many different ones follow each other, than in a
+        loop of its own.
     per_backward_call_s
-        Host time of starting a backward pass: a measured operation pays it in each call, a network once.
+        Host time of starting a backward pass: a network pays it once.
     """
 
     power_idle_w: float | None = None
     per_call_inference_s: float | None = None
     per_call_training_s: float | None = None
-    per_module_s: float | None = None
+    per_module_inference_s: float | None = None
+    per_module_training_s: float | None = None
+    added_per_call_inference_s: float | None = None
+    added_per_call_training_s: float | None = None
     per_backward_call_s: float | None = None
 
     def per_call_s(self, pass_: str) -> float | None:
         """Host time to issue one call in a pass."""
         return self.per_call_training_s if pass_ == TRAINING else self.per_call_inference_s
+
+    def per_module_s(self, pass_: str) -> float:
+        """Host time that entering a module adds in a pass; 0 where it is not known."""
+        return (self.per_module_training_s if pass_ == TRAINING else self.per_module_inference_s) or 0.0
+
+    def added_per_call_s(self, pass_: str) -> float:
+        """Host time that a network adds to a forward call in a pass; 0 where it is not known."""
+        return (self.added_per_call_training_s if pass_ == TRAINING else self.added_per_call_inference_s) or 0.0
 
     def or_idle_power(self, power_idle_w: float | None) -> Self:
         """The same, with this idle power where the calibration has none."""
@@ -59,7 +73,10 @@ _FIELDS = {
     ("power_idle_w", None): "power_idle_w",
     (_PER_CALL, INFERENCE): "per_call_inference_s",
     (_PER_CALL, TRAINING): "per_call_training_s",
-    ("host_time_per_module_s", None): "per_module_s",
+    ("host_time_per_module_s", INFERENCE): "per_module_inference_s",
+    ("host_time_per_module_s", TRAINING): "per_module_training_s",
+    ("host_time_added_per_call_s", INFERENCE): "added_per_call_inference_s",
+    ("host_time_added_per_call_s", TRAINING): "added_per_call_training_s",
     ("host_time_per_backward_call_s", None): "per_backward_call_s",
 }
 
@@ -77,8 +94,7 @@ def read_point_costs(dataset_dir: Path, gpu: str) -> dict[str, PointCosts]:
     values: dict[str, dict[str, float]] = {}
     for row in table.filter(pc.equal(table["gpu"], gpu)).to_pylist():
         of_point = values.setdefault(row["point"], {})
-        subject = row["subject"] if row["quantity"] == _PER_CALL else None
-        name = _FIELDS.get((row["quantity"], subject))
+        name = _FIELDS.get((row["quantity"], row["subject"]))
         if name is not None and row["value"] is not None:
             of_point[name] = row["value"]
     return {point: PointCosts(**of_point) for point, of_point in values.items()}

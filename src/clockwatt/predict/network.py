@@ -147,15 +147,14 @@ class Composer:
         )
 
     def _host_times(self, host: NDArray[np.float64], point: PointCosts) -> NDArray[np.float64]:
-        """Host time of each call within a network, what modules add spread evenly over the forward calls.
+        """Host time of each call within a network.
 
-        A measured operation starts a backward pass in each call, a network one for all of them. Calls that take the
-        host less than that start have no backward pass.
+        What modules add, and the start of the backward pass, is spread evenly over the forward calls.
         """
         start_s = (point.per_backward_call_s or 0.0) if self._network.pass_ == TRAINING else 0.0
-        around_s = (point.per_module_s or 0.0) * self._network.module_calls + start_s
-        within = np.where(self._forward & (host > start_s), host - start_s, host)
-        return within + np.where(self._forward, around_s / max(int(self._forward.sum()), 1), 0.0)
+        around_s = point.per_module_s(self._network.pass_) * self._network.module_calls + start_s
+        added_s = point.added_per_call_s(self._network.pass_) + around_s / max(int(self._forward.sum()), 1)
+        return host + np.where(self._forward, added_s, 0.0)
 
 
 def compose(calls: pd.DataFrame, network: NetworkRow, costs: pd.DataFrame, point: PointCosts) -> Composition:

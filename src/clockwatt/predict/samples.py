@@ -41,6 +41,7 @@ _COLUMNS = [
     "anchor_power_factor",
     "power_idle_w",
     "energy_j",
+    "time_host_in_pass_s",
     *_OPERATION,
     *TARGETS,
 ]
@@ -58,7 +59,7 @@ class Samples:
         Whether the GPU is modelled; never mixed with measured rows.
     rows
         One row per `KEY`, sorted by it, with `TARGETS`, `energy_j`, `device_work`, `power_idle_w` and `excluded`: the
-        reason why the row is not learnt from, or empty.
+        reason why the row is not learnt from, or empty. The host time is that of a call among others of its pass.
     operations
         Every operation once per pass, with `CATALOGUE_COLUMNS`, `pass` and `device_work`.
     measurements
@@ -111,6 +112,8 @@ def read_samples(dataset_dir: Path, gpu: str) -> Samples:
             "config.yaml and measure again."
         )
     rows = table.to_pandas().rename(columns={"subject_id": "operation_id"})
+    # in a network many calls share one backward pass, which an operation alone starts anew in each call
+    rows["time_host_s"] = rows["time_host_in_pass_s"].fillna(rows["time_host_s"])
     rows["excluded"] = _reasons(rows)
     level_cards(rows)
     described = rows[rows["spec"].notna()]

@@ -1,0 +1,48 @@
+"""Calls that share a backward pass, and parameters as networks have them."""
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from clockwatt.operations.build import build, sharing_a_backward_pass  # noqa: E402
+from clockwatt.operations.operation import Operation  # noqa: E402
+from clockwatt.operations.tensor_spec import TensorSpec  # noqa: E402
+
+
+def linear(pass_: str) -> Operation:
+    grad = pass_ == "training"
+    tensors = (
+        TensorSpec((5, 3, 4), "float32", (4, 20, 1), grad=grad),
+        TensorSpec((6, 4), "float32", (4, 1), parameter=True, grad=grad),
+    )
+    return Operation(
+        "torch.nn.functional.linear",
+        args=({"tensor": 0}, {"tensor": 1}),
+        tensors=tensors,
+        out=(TensorSpec((5, 3, 6), "float32", (18, 6, 1)),),
+        grad_out=((18, 6, 1),) if grad else (),
+    )
+
+
+def test_calls_that_share_a_backward_pass_give_each_the_gradients_of_a_call_alone():
+    built = build(linear("training"), "cpu", pass_="training")
+    alone = built.call()
+    shared = sharing_a_backward_pass(built, 3)()
+    assert len(shared) == 3 * len(alone)
+    for number, gradient in enumerate(shared):
+        torch.testing.assert_close(gradient, alone[number % len(alone)])
+
+
+def test_calls_that_share_a_backward_pass_have_leaves_of_their_own_on_the_same_memory():
+    built = build(linear("training"), "cpu", pass_="training")
+    copy = built.with_leaves_of_its_own()
+    assert all(mine is not its for mine, its in zip(built.leaves, copy.leaves, strict=True))
+    assert [leaf.data_ptr() for leaf in copy.leaves] == [leaf.data_ptr() for leaf in built.leaves]
+
+
+def test_parameters_require_gradients_in_inference_too_and_inputs_do_not():
+    with torch.inference_mode():
+        built = build(linear("inference"), "cpu", pass_="inference")
+        result = built.call()
+    assert [tensor.requires_grad for tensor in built.tensors] == [False, True]
+    assert not result.requires_grad
