@@ -100,20 +100,23 @@ class Domain:
         dtypes = set(operations["dtype"]) - self._dtypes
         if dtypes:
             said.append(f"Nothing was measured in {', '.join(sorted(dtypes))}.")
-        for name, group in features.groupby(OPERATION_CLASS):
-            measured = self._of_class.get(str(name))
+        classes = features[OPERATION_CLASS].to_numpy(object)
+        points = features[_COORDINATES].to_numpy(float)
+        for name in sorted(set(classes)):
+            own = np.flatnonzero(classes == name)
+            measured = self._of_class.get(name)
             if measured is None:
-                said.append(f"No {name} was measured: {len(group)} of them rest on other operations.")
+                said.append(f"No {name} was measured: {own.size} of them rest on other operations.")
                 continue
-            distances = _distances(group[_COORDINATES].to_numpy(float), measured[_COORDINATES].to_numpy(float))
+            distances = _distances(points[own], measured.points)
             nearest = distances.min(axis=1)
-            outside = np.flatnonzero(nearest > measured["limit"].iloc[0])
+            outside = np.flatnonzero(nearest > measured.limit)
             if outside.size:
                 worst = outside[nearest[outside].argmax()]
-                farthest = described(str(operations["spec"].loc[group.index[worst]]))
-                neighbour = measured["described"].iloc[int(distances[worst].argmin())]
+                farthest = described(str(operations["spec"].loc[features.index[own[worst]]]))
+                neighbour = measured.described[int(distances[worst].argmin())]
                 said.append(
-                    f"{outside.size} of {len(group)} {name} lie outside what was measured; the farthest, {farthest}, "
+                    f"{outside.size} of {own.size} {name} lie outside what was measured; the farthest, {farthest}, "
                     f"is a factor of {2 ** nearest[worst]:.1f} in FLOPs or bytes from the nearest, {neighbour}."
                 )
         return said
@@ -123,8 +126,22 @@ class Domain:
         return set(self.measured["dtype"])
 
     @functools.cached_property
-    def _of_class(self) -> dict[str, pd.DataFrame]:
-        return {str(name): group for name, group in self.measured.groupby("operation_class")}
+    def _of_class(self) -> dict[str, _MeasuredClass]:
+        return {
+            str(name): _MeasuredClass(
+                group[_COORDINATES].to_numpy(float), float(group["limit"].iloc[0]), group["described"].tolist()
+            )
+            for name, group in self.measured.groupby("operation_class")
+        }
+
+
+@dataclass(frozen=True)
+class _MeasuredClass:
+    """Operations of one class: coordinates of shape (operations, 2), from where on one lies outside, and in words."""
+
+    points: NDArray[np.float64]
+    limit: float
+    described: list[str]
 
 
 def described(spec: str) -> str:

@@ -122,7 +122,9 @@ def features_at(operations: pd.DataFrame, *settings: Setting) -> pd.DataFrame:
     given = operations.drop(columns=_NOT_LEARNT_FROM)
     if len(settings) > 1:
         given = given.take(np.tile(np.arange(len(given)), len(settings)))
-    physics = [_physics(operations, setting) for setting in settings]
+    numbers = {name: operations[name].to_numpy(float) for name in ("flops", "bytes", "log_elements_out", "tiles")}
+    kinds = _kinds(operations)
+    physics = [_physics(numbers, kinds, setting) for setting in settings]
     columns = {name: np.concatenate([each[name] for each in physics]) for name in physics[0]}
     return pd.concat([given, pd.DataFrame(columns, index=given.index)], axis=1)
 
@@ -175,26 +177,38 @@ def channel_groups(operations: pd.DataFrame) -> pd.Series:
     return operations[OPERATION_CLASS] + "/" + given + "/" + out
 
 
-def _physics(operations: pd.DataFrame, setting: Setting) -> dict[str, np.ndarray]:
+def _kinds(operations: pd.DataFrame) -> dict[tuple[str, bool], np.ndarray]:
+    """Which operations are of each dtype, and whether they are matrix products: what a peak depends on."""
+    matrix = operations[OPERATION_CLASS].isin(MATRIX_CLASSES).to_numpy(bool)
+    dtypes = operations["dtype"].to_numpy(object)
+    return {(dtype, kind): (dtypes == dtype) & (matrix == kind) for dtype in set(dtypes) for kind in (False, True)}
+
+
+def _physics(
+    operations: dict[str, np.ndarray], kinds: dict[tuple[str, bool], np.ndarray], setting: Setting
+) -> dict[str, np.ndarray]:
     """What `features_at` adds at one setting; each of shape (operations,)."""
     spec = setting.spec
     clock_ratio = setting.sm_clock_mhz / spec.boost_clock_mhz
-    peak = _peak_flops(operations, setting) * clock_ratio
-    traffic = operations["bytes"].to_numpy(float)
-    compute_s = operations["flops"].to_numpy(float) / peak
-    memory_s = traffic / setting.bandwidth_bytes_s
+    count = len(operations["flops"])
+    peak = np.empty(count)
+    for (dtype, matrix), own in kinds.items():
+        peak[own] = spec.peak_flops(dtype, tf32=setting.tf32, matrix=matrix)
+    peak *= clock_ratio
+    compute_s = operations["flops"] / peak
+    memory_s = operations["bytes"] / setting.bandwidth_bytes_s
     return {
         ROOFLINE_TIME: compute_s + memory_s,
         "log_compute_time": np.log2(compute_s + 1e-9),
         "log_memory_time": np.log2(memory_s + 1e-9),
         "compute_bound": np.log2((compute_s + 1e-9) / (memory_s + 1e-9)),
-        "log_bytes_over_l2": np.log2((traffic + 1) / spec.l2_bytes),
-        "log_outputs_per_sm": operations["log_elements_out"].to_numpy(float) - np.log2(spec.sm_count),
-        **_waves(operations["tiles"].to_numpy(float) / spec.sm_count),
+        "log_bytes_over_l2": np.log2((operations["bytes"] + 1) / spec.l2_bytes),
+        "log_outputs_per_sm": operations["log_elements_out"] - np.log2(spec.sm_count),
+        **_waves(operations["tiles"] / spec.sm_count),
         "log_peak": np.log2(peak),
-        "sm_clock_ratio": np.full(len(operations), clock_ratio),
-        "bandwidth_ratio": np.full(len(operations), setting.bandwidth_bytes_s / spec.bandwidth_bytes_s),
-        POWER_LIMIT: np.full(len(operations), setting.power_limit_w),
+        "sm_clock_ratio": np.full(count, clock_ratio),
+        "bandwidth_ratio": np.full(count, setting.bandwidth_bytes_s / spec.bandwidth_bytes_s),
+        POWER_LIMIT: np.full(count, setting.power_limit_w),
     }
 
 
@@ -205,16 +219,3 @@ def _waves(waves: np.ndarray) -> dict[str, np.ndarray]:
         "log_waves": np.log2(waves, where=some, out=np.zeros_like(waves)),
         "wave_quantisation": np.divide(np.ceil(waves), waves, where=some, out=np.zeros_like(waves)),
     }
-
-
-def _peak_flops(operations: pd.DataFrame, setting: Setting) -> np.ndarray:
-    matrix = operations[OPERATION_CLASS].isin(MATRIX_CLASSES).to_numpy(bool)
-    dtypes = operations["dtype"].to_numpy(object)
-    peaks = np.empty(len(operations))
-    for dtype in set(dtypes):
-        of_vectors, of_matrices = (
-            setting.spec.peak_flops(dtype, tf32=setting.tf32, matrix=kind) for kind in (False, True)
-        )
-        own = dtypes == dtype
-        peaks[own] = np.where(matrix[own], of_matrices, of_vectors)
-    return peaks

@@ -163,7 +163,7 @@ class GpuModel:
             If the folder lacks what was learnt from.
         """
         self._described(pass_)
-        works = operations[operations["device_work"].astype(bool)]
+        works = operations.loc[operations["device_work"].to_numpy(bool), ["operation_id", "spec", "dtype"]]
         said = self._point_warnings(point)
         if tf32 not in self.description.tf32:
             said.append(f"Nothing was measured with TF32 {'on' if tf32 else 'off'}.")

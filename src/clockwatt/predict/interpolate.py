@@ -64,18 +64,20 @@ class CostLaw:
     def __init__(self, at_clocks: Mapping[float, pd.DataFrame]) -> None:
         clocks = np.array(sorted(at_clocks), dtype=float)
         self._index = at_clocks[clocks[0]].index
-        values = {
-            name: np.column_stack([at_clocks[clock][name].to_numpy(float) for clock in clocks]) for name in TARGETS
-        }
+        costs = np.stack([at_clocks[clock][list(TARGETS)].to_numpy(float) for clock in clocks], axis=1)
+        values = dict(zip(TARGETS, np.moveaxis(costs, 2, 0), strict=True))
         self._host_s = values["time_host_s"].mean(axis=1)
-        self._laws = {name: ClockLaw.fit(time_terms, clocks, values[name]) for name in _FOLLOWING_THE_CLOCK}
-        self._laws["power_w"] = ClockLaw.fit(power_terms, clocks, values["power_w"])
-        self._dynamic = ClockLaw.fit(power_terms, clocks, values["energy_dynamic_j"] / values["time_device_s"])
+        # all laws of one kind at once: most of a fit's time goes into calls
+        times = [values[name] for name in _FOLLOWING_THE_CLOCK]
+        self._times = ClockLaw.fit(time_terms, clocks, np.concatenate(times))
+        powers = [values["power_w"], values["energy_dynamic_j"] / values["time_device_s"]]
+        self._powers = ClockLaw.fit(power_terms, clocks, np.concatenate(powers))
 
     def at(self, clock_mhz: float) -> pd.DataFrame:
         """Costs at a clock, in the form of those given."""
-        result = {name: law.at(clock_mhz) for name, law in self._laws.items()}
+        result = dict(zip(_FOLLOWING_THE_CLOCK, np.split(self._times.at(clock_mhz), 2), strict=True))
+        result["power_w"], dynamic_w = np.split(self._powers.at(clock_mhz), 2)
         result["time_host_s"] = self._host_s
-        result["energy_dynamic_j"] = self._dynamic.at(clock_mhz) * result["time_device_s"]
+        result["energy_dynamic_j"] = dynamic_w * result["time_device_s"]
         values = np.column_stack([result[name] for name in TARGETS])
         return pd.DataFrame(values, index=self._index, columns=list(TARGETS))

@@ -155,13 +155,14 @@ class Trees:
         here = np.repeat(self.roots, rows).astype(np.intp)
         start = np.tile(np.arange(rows) * width, len(self.roots))
         while walking.size:
-            feature, right = self.feature[here], self.right[here]
-            inner = feature != _LEAF
-            if not inner.all():
-                reached[walking[~inner]] = right[~inner]
-                walking, here, start = walking[inner], here[inner], start[inner]
-                feature, right = feature[inner], right[inner]
-            goes_left = numbers[start + feature] <= self.threshold[here]
+            feature, right = self.feature.take(here), self.right.take(here)
+            leaf = feature == _LEAF
+            if leaf.any():
+                ended, going = np.flatnonzero(leaf), np.flatnonzero(~leaf)
+                reached[walking.take(ended)] = right.take(ended)
+                walking, here, start = walking.take(going), here.take(going), start.take(going)
+                feature, right = feature.take(going), right.take(going)
+            goes_left = numbers.take(start + feature) <= self.threshold.take(here)
             here = np.where(goes_left, here + 1, right)
         return reached.reshape(len(self.roots), rows)
 
