@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ import numpy as np
 
 from clockwatt import config, files, layout, records
 from clockwatt.gpu.specs import find_spec
+from clockwatt.measure.anchors import anchors
 from clockwatt.operations.operation import MATRIX_CLASSES, Operation, OutputSpec, TensorSpec, contiguous_stride
 from clockwatt.records import CalibrationRow, CallRow, MeasurementRow, NetworkRow, OperationRow
 
@@ -247,7 +249,24 @@ class _Bench:
                 value=value,
             )
             for quantity, subject, value in values
-        ]
+        ] + [CalibrationRow(**about, host="here", measured_us=0, measurement_version=1, **row) for row in self.curves()]
+
+    def curves(self) -> Iterator[dict[str, Any]]:
+        """Time against iterations and power from idle to load."""
+        for anchor in anchors():
+            for calls in (1, 10, 100, 1000):
+                time_s = 5e-5 + 1e-5 / calls
+                yield {
+                    "quantity": "time_per_call_s", "subject": anchor.operation_id, "x": calls, "value": time_s,
+                    "standard_error": 1e-7,
+                }  # fmt: skip
+        for run in (1, 2):
+            for lane, step_s in (("ring", 0.02), ("fast", 0.1)):
+                for since_s in np.arange(-0.9, 1.5, step_s) + 0.005 * run:
+                    yield {
+                        "quantity": "power_transient_w", "subject": f"run{run}-{lane}", "x": float(since_s),
+                        "value": 250.0 if since_s > 0 else IDLE_W,
+                    }  # fmt: skip
 
 
 def read_json(path: Path) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,8 +13,9 @@ from matplotlib.figure import Figure
 
 from clockwatt.config import CampaignConfig
 from clockwatt.dataset.schema import QUALITY_FILE
-from clockwatt.figures import load, networks, predictions, quality, style
+from clockwatt.figures import calibration, load, networks, predictions, quality, style
 from clockwatt.figures.names import FIGURES
+from clockwatt.measure.calibration import POWER_TRANSIENT, TIME_AGAINST_ITERATIONS
 from clockwatt.progress import progress
 
 GPUS_AT_MOST = 4
@@ -201,6 +203,39 @@ def _composed_vs_measured(results: _Results) -> Figure:
     return figure
 
 
+def _time_against_iterations(results: _Results) -> Figure:
+    rows = load.calibrated(results.dataset, TIME_AGAINST_ITERATIONS)
+    names = calibration.operation_names(list(rows["subject"].unique()))
+    draw = functools.partial(calibration.time_against_iterations, operations=list(names))
+    figure = _per_gpu(results, rows, draw, "calls back to back", "time per call,\nrelative to most calls")
+    style.legend(figure, list(names.values()), "anchor operation, shape of its input")
+    note = "A run waits for the GPU once, at its end. Bars: 95 % intervals of the median of several runs. "
+    style.footer(figure, results.virtual, note + results.note(len(results.shown), len(results.gpus), "GPUs"))
+    return figure
+
+
+def _power_transient(results: _Results) -> Figure:
+    rows = load.calibrated(results.dataset, POWER_TRANSIENT)
+    figure = _per_gpu(results, rows, calibration.power_transient, "time since the load began (s)", "board power")
+    style.legend(figure, list(calibration.SENSORS.values()), "sensor")
+    note = "Several runs of the heaviest anchor operation after a rest; a sensor shows the mean over its own window. "
+    style.footer(figure, results.virtual, note + results.note(len(results.shown), len(results.gpus), "GPUs"))
+    return figure
+
+
+def _per_gpu(results: _Results, rows: pd.DataFrame, draw: Callable[..., Axes], x: str, y: str) -> Figure:
+    """A panel per GPU of calibration rows, with the operating point that they are of."""
+    figure, (panels,) = style.panels(1, len(results.shown), height_in=2.2)
+    for axes, gpu in zip(panels, results.shown, strict=True):
+        own = rows[rows["gpu"] == gpu.label]
+        point = own["point"].iloc[0] if len(own) else "not calibrated"
+        axes.set(title=f"{style.gpu_title(gpu.label, virtual=gpu.virtual)}\n{point}", xlabel=x)
+        if len(own):
+            draw(axes, own)
+    panels[0].set_ylabel(y)
+    return figure
+
+
 def _quality(results: _Results) -> Figure:
     statuses, flags = quality.per_gpu(load.quality(results.dataset, QUALITY_FILE))
     virtual = set(results.virtual)
@@ -228,6 +263,8 @@ _DRAWN: dict[str, Callable[[_Results], Figure]] = {
     "network_clock": _network_clock,
     "energy_time_pareto": _energy_time,
     "composed_vs_measured": _composed_vs_measured,
+    "time_against_iterations": _time_against_iterations,
+    "power_transient": _power_transient,
     "quality": _quality,
 }
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,12 +13,14 @@ import pyarrow.compute as pc
 
 from clockwatt import files
 from clockwatt.config import OperatingPoint
+from clockwatt.dataset.schema import CALIBRATION_FILE
 from clockwatt.errors import DataFileError
 from clockwatt.gpu.specs import find_spec
 from clockwatt.predict.fit import CROSSVAL_FILE, CROSSVAL_SCHEMA
 from clockwatt.predict.samples import read_gpu_rows
 from clockwatt.predict.validate import NETWORKS_FILE
 from clockwatt.predict.wholes import VALIDATION_SCHEMA
+from clockwatt.records import CALIBRATION_SCHEMA
 
 
 @dataclass(frozen=True)
@@ -71,6 +74,24 @@ def compositions(validation_dir: Path) -> pd.DataFrame:
     }
     keys = zip(rows["gpu_name"], rows["point"], strict=True)
     return rows.assign(clock_mhz=[float(clocks[key]) for key in keys])
+
+
+def calibrated(dataset_dir: Path, quantity: str) -> pd.DataFrame:
+    """Calibration rows of one quantity that have a value, of each GPU at its highest SM clock (`default` before all).
+
+    Raises
+    ------
+    DataFileError
+        If the dataset has no calibration, or it is damaged.
+    """
+    columns = ["gpu", "virtual", "point", "quantity", "subject", "x", "value", "standard_error"]
+    table = files.read_table(dataset_dir / CALIBRATION_FILE, CALIBRATION_SCHEMA, columns)
+    wanted = (pc.field("quantity") == quantity) & pc.field("value").is_valid()
+    rows: pd.DataFrame = table.filter(wanted).to_pandas()
+    clocks = {point: OperatingPoint.parse(point).sm_clock_mhz or math.inf for point in rows["point"].unique()}
+    clock = rows["point"].map(clocks)
+    first = rows.assign(clock=clock).sort_values(["clock", "point"]).groupby("gpu")["point"].last()
+    return rows[rows["point"] == rows["gpu"].map(first)]
 
 
 def quality(dataset_dir: Path, name: str) -> dict[str, Any]:

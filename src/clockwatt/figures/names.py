@@ -10,6 +10,8 @@ FIGURES = (
     "network_clock",
     "energy_time_pareto",
     "composed_vs_measured",
+    "time_against_iterations",
+    "power_transient",
     "quality",
 )
 """File names without their ending, in the order in which a reader wants them."""
