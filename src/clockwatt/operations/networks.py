@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-import torchvision
 from torch.nn.modules.module import (
     register_module_buffer_registration_hook,
     register_module_parameter_registration_hook,
@@ -222,6 +221,8 @@ def _total(losses: list[torch.Tensor]) -> torch.Tensor:
 def _constructor(name: str) -> Callable[[], Any]:
     if ":" in name:
         return _imported(name)
+    import torchvision  # which takes longer than torch itself: only where one of its networks is asked for
+
     known = torchvision.models.list_models(module=torchvision.models)
     if name not in known:
         close = difflib.get_close_matches(name, known, n=3)
