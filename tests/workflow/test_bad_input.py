@@ -75,9 +75,9 @@ def test_clock_that_the_gpu_does_not_support(workdir):
     assert "rule measure:" not in output  # before anything runs or is submitted
 
 
-def test_no_gpu_of_that_name(workdir):
-    workdir.configure(with_gpu(device="NVIDIA Imaginary 9000"))
-    output = fails(workdir, MEASUREMENTS)
+def test_no_gpu_of_that_name(finished):
+    finished.configure(with_gpu(device="NVIDIA Imaginary 9000"))
+    output = fails(finished, MEASUREMENTS)
     assert "clockwatt: " in output
     assert "NVIDIA" in output
     assert "device" in output
