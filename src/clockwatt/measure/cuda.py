@@ -28,10 +28,10 @@ from clockwatt.measure.bench import (
     Workload,
 )
 from clockwatt.measure.hostcost import host_costs
-from clockwatt.measure.procedure import host_time_in_pass, queued_host_time
-from clockwatt.measure.statistics import Estimate
+from clockwatt.measure.procedure import host_time_in_pass
+from clockwatt.measure.statistics import Estimate, median_estimate
 from clockwatt.operations import numerics
-from clockwatt.operations.build import BuiltOperation, build, sharing_a_backward_pass
+from clockwatt.operations.build import BuiltOperation, SharedBackward, build
 from clockwatt.operations.networks import BuiltNetwork, NetworkError, build_network
 from clockwatt.operations.operation import Operation
 from clockwatt.records import NETWORK, TRAINING
@@ -49,6 +49,8 @@ _QUEUE_TRIES = 4
 _LONGEST_ISSUE_S = 0.25
 """What takes longer to issue fills the launch queue or waits for the device: no wait in front of it is long enough."""
 _WARM_CALLS = 3
+_HOST_CALLS, _HOST_BLOCKS = 16, 5
+"""Blocks that tell the host time of a call for the calibration."""
 _LEADING_CALLS = 2
 """Calls queued in front of the timed ones: the first ones after a wait find threads asleep and caches cold."""
 
@@ -172,6 +174,7 @@ class CudaBench(HostClockBench):
             issued_s, device_s = self._behind_blocking_kernel(workload.pass_of(1), workload.pass_of(calls), guess_s)
             if device_s is not None:
                 return issued_s
+            guess_s = max(guess_s, issued_s * (1 + calls) / calls)
         return None
 
     def _behind_blocking_kernel(self, leading: Call, timed: Call, guess_s: float) -> tuple[float, float | None]:
@@ -233,10 +236,14 @@ class CudaBench(HostClockBench):
         with torch.inference_mode(pass_ != TRAINING):
             built = build(operation, self._device, pass_=pass_)
             backward = bool(built.gradients)
-            make_pass = functools.partial(sharing_a_backward_pass, built) if backward else None
+            make_pass = functools.partial(SharedBackward, built) if backward else None
             workload = CudaWorkload([built.call], [], "hot", 0, make_pass)
             workload.issue(_WARM_CALLS)
-            estimate = host_time_in_pass(self, workload, None) if backward else queued_host_time(self, workload)
+            if backward:
+                estimate = host_time_in_pass(self, workload, None, budget_s=0.0)
+            else:
+                blocks = [self.queued_block(workload, _HOST_CALLS) for _ in range(_HOST_BLOCKS)]
+                estimate = median_estimate([block.host_s for block in blocks if block])
         return estimate.value if estimate else None
 
     def memory_peak_bytes(self) -> int | None:
@@ -260,7 +267,7 @@ class CudaBench(HostClockBench):
         chosen = self._settings.working_set if wanted > 1 else "hot"
         with_backward = subject.pass_ == TRAINING and operation.has_backward
         forwards = [copy.forward for copy in copies] if with_backward else []
-        make_pass = functools.partial(sharing_a_backward_pass, first) if with_backward else None
+        make_pass = functools.partial(SharedBackward, first) if with_backward else None
         return CudaWorkload([copy.call for copy in copies], forwards, chosen, bytes_each * wanted, make_pass)
 
     def _copies(self, first: BuiltOperation) -> tuple[int, int]:

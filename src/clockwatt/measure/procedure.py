@@ -130,7 +130,9 @@ def _queued_blocks(bench: Bench, workload: Workload, *, forward: bool = False) -
     return blocks
 
 
-def host_time_in_pass(bench: Bench, workload: Workload, call_s: float | None) -> Estimate | None:
+def host_time_in_pass(
+    bench: Bench, workload: Workload, call_s: float | None, budget_s: float = _PASS_BUDGET_S
+) -> Estimate | None:
     """Host time in s of a training call among others of a pass: what more of them take, over how many more.
 
     A call measured alone starts a backward pass of its own, which in a network it does not.
@@ -139,6 +141,8 @@ def host_time_in_pass(bench: Bench, workload: Workload, call_s: float | None) ->
     ----------
     call_s
         About how long a call takes back to back.
+    budget_s
+        Time in s after which the least number of blocks is enough.
     """
     calls = max(2, min(_PASS_CALLS, round(_PASS_S / call_s))) if call_s else _PASS_CALLS
     while calls > 1 and bench.pass_block(workload, calls) is None:
@@ -148,18 +152,13 @@ def host_time_in_pass(bench: Bench, workload: Workload, call_s: float | None) ->
     slopes: list[float] = []
     begun_ns = bench.now_ns()
     while len(slopes) < _PASS_MIN_BLOCKS or (
-        len(slopes) < _PASS_MAX_BLOCKS and (bench.now_ns() - begun_ns) / 1e9 < _PASS_BUDGET_S
+        len(slopes) < _PASS_MAX_BLOCKS and (bench.now_ns() - begun_ns) / 1e9 < budget_s
     ):
         several, one = bench.pass_block(workload, calls), bench.pass_block(workload, 1)
         if several is None or one is None:
             return None
         slopes.append((several - one) / (calls - 1))
     return median_estimate(slopes)
-
-
-def queued_host_time(bench: Bench, workload: Workload) -> Estimate | None:
-    """Host time in s of a call among others, in blocks behind a blocking kernel; None if it cannot be queued."""
-    return median_estimate([block.host_s for block in _queued_blocks(bench, workload)])
 
 
 def _put_time(row: MeasurementRow, which: str, estimate: Estimate | None, around: Surroundings, pace: str) -> None:

@@ -229,7 +229,7 @@ def _forward_and_backward(forward: Callable[[], Any], backward: Callable[[Any], 
     return backward(forward())
 
 
-def sharing_a_backward_pass(built: BuiltOperation, calls: int) -> Callable[[], Any]:
+class SharedBackward:
     """A pass of several calls of an operation: forward each, then one backward pass through all, as in a network.
 
     Parameters
@@ -238,24 +238,47 @@ def sharing_a_backward_pass(built: BuiltOperation, calls: int) -> Callable[[], A
         In training, with a backward pass.
     calls
         How many; each has leaves of its own, on the same memory.
-    """
-    copies = [built.with_leaves_of_its_own() for _ in range(calls)]
-    leaves = [leaf for copy in copies for leaf in copy.leaves]
-    gradients = [gradient for copy in copies for gradient in copy.gradients]
-    arriving = [number for number, stride in enumerate(built.operation.grad_out) if stride is not None]
 
-    def call() -> Any:
+    Attributes
+    ----------
+    leaves
+        Those of all calls, in order; a pass leaves its gradients there, fresh ones each time.
+    """
+
+    def __init__(self, built: BuiltOperation, calls: int) -> None:
+        copies = [built.with_leaves_of_its_own() for _ in range(calls)]
+        self.leaves = [leaf for copy in copies for leaf in copy.leaves]
+        self._forwards = [copy.forward for copy in copies]
+        self._gradients = [gradient for copy in copies for gradient in copy.gradients]
+        self._arriving = [number for number, stride in enumerate(built.operation.grad_out) if stride is not None]
+        self._start = torch.ones((), device=built.device)
+
+    def __call__(self) -> None:
+        """Run one pass."""
+        for leaf in self.leaves:
+            leaf.grad = None
         outputs: list[torch.Tensor] = []
-        for copy in copies:
-            given = copy.forward()
+        for forward in self._forwards:
+            given = forward()
             if isinstance(given, torch.Tensor):
                 outputs.append(given)
             else:
                 tensors = list(tensors_in(given))
-                outputs.extend(tensors[number] for number in arriving)
-        return torch.autograd.grad(outputs, leaves, gradients, allow_unused=True)
+                outputs.extend(tensors[number] for number in self._arriving)
+        _Loss.apply(self._start, self._gradients, *outputs).backward(self._start)
 
-    return call
+
+class _Loss(torch.autograd.Function):
+    """Something scalar of several tensors, with gradients that are given: one root for one backward pass."""
+
+    @staticmethod
+    def forward(ctx: Any, value: torch.Tensor, gradients: list[torch.Tensor], *outputs: torch.Tensor) -> torch.Tensor:  # noqa: ARG004  # as autograd calls it
+        ctx.gradients = gradients
+        return value.view_as(value)
+
+    @staticmethod
+    def backward(ctx: Any, *_: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
+        return None, None, *ctx.gradients
 
 
 def _no_gradients(outputs: Any) -> tuple[torch.Tensor | None, ...]:  # noqa: ARG001  # as every backward

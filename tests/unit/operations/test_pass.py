@@ -4,7 +4,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from clockwatt.operations.build import build, sharing_a_backward_pass  # noqa: E402
+from clockwatt.operations.build import SharedBackward, build  # noqa: E402
 from clockwatt.operations.operation import Operation  # noqa: E402
 from clockwatt.operations.tensor_spec import TensorSpec  # noqa: E402
 
@@ -27,10 +27,12 @@ def linear(pass_: str) -> Operation:
 def test_calls_that_share_a_backward_pass_give_each_the_gradients_of_a_call_alone():
     built = build(linear("training"), "cpu", pass_="training")
     alone = built.call()
-    shared = sharing_a_backward_pass(built, 3)()
-    assert len(shared) == 3 * len(alone)
-    for number, gradient in enumerate(shared):
-        torch.testing.assert_close(gradient, alone[number % len(alone)])
+    shared = SharedBackward(built, 3)
+    for _ in range(2):
+        shared()
+        assert len(shared.leaves) == 3 * len(alone)
+        for number, leaf in enumerate(shared.leaves):
+            torch.testing.assert_close(leaf.grad, alone[number % len(alone)])
 
 
 def test_calls_that_share_a_backward_pass_have_leaves_of_their_own_on_the_same_memory():
