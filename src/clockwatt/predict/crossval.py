@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -140,7 +141,7 @@ def conformal_interval(log_residuals: NDArray[np.float64]) -> Interval:
 
 
 def class_intervals(
-    log_residuals: NDArray[np.float64], classes: NDArray[np.object_], groups: NDArray[np.object_]
+    log_residuals: NDArray[np.float64], classes: NDArray[np.object_], groups: NDArray[Any]
 ) -> dict[str, Interval]:
     """Interval of each class with at least `GROUPS_OF_A_CLASS` groups, and under `ANY_CLASS` that of the other classes.
 
@@ -170,11 +171,12 @@ def held_out_inside(
         Of the same rows; shape (rows,).
     """
     inside = np.full(log_residuals.size, np.nan)
+    numbers = pd.factorize(groups)[0]  # counted many times faster than names
     for number in np.unique(fold):
         own = np.flatnonzero(fold == number)
         others = fold != number
         if others.any():
-            intervals = class_intervals(log_residuals[others], classes[others], groups[others])
+            intervals = class_intervals(log_residuals[others], classes[others], numbers[others])
             bounds = [intervals.get(str(name), intervals[ANY_CLASS]) for name in classes[own]]
             lower, upper = (np.log([getattr(bound, side) for bound in bounds]) for side in ("lower", "upper"))
             inside[own] = (log_residuals[own] >= lower) & (log_residuals[own] <= upper)

@@ -202,23 +202,26 @@ def left_out_costs(rows: pd.DataFrame, model: GpuModel, operations: pd.DataFrame
     operations
         Of the catalogue.
     """
-    predicted = {target: f"predicted_{target}" for target in TARGETS}
+    predicted = rows.set_index("operation_id")[[f"predicted_{target}" for target in TARGETS]]
+    keys = [rows[name].to_numpy() for name in ("network", *_KEY)]
     indexed = {
-        (str(name), str(pass_), str(point), bool(tf32)): group.set_index("operation_id")[[*predicted.values()]]
-        for (name, pass_, point, tf32), group in rows.groupby(["network", *_KEY])
+        (str(name), str(pass_), str(point), bool(tf32)): group
+        for (name, pass_, point, tf32), group in _cost_columns(predicted.set_axis([*TARGETS], axis=1)).groupby(keys)
     }
-    none = pd.DataFrame(columns=[*predicted.values()], dtype=float)
+    none = pd.DataFrame(columns=COST_COLUMNS, dtype=float)
 
     @functools.cache
     def workless(pass_: str, point: str, tf32: bool) -> pd.DataFrame:
         asked = operations[(operations["pass"] == pass_) & ~operations["device_work"]]
-        return model.predict(asked, pass_, point, tf32=tf32)[list(TARGETS)]
+        return _cost_columns(model.predict(asked, pass_, point, tf32=tf32))
 
     def costs(name: str, pass_: str, point: str, tf32: bool) -> pd.DataFrame:
-        learnt = indexed.get((name, pass_, point, tf32), none).set_axis([*TARGETS], axis=1)
-        if pass_ in model.description.passes:
-            known = workless(pass_, point, tf32)
-            learnt = pd.concat([part for part in (learnt, known) if len(part)] or [learnt])
-        return learnt.assign(energy_j=learnt["power_w"] * learnt["time_eager_s"])[COST_COLUMNS]
+        learnt = indexed.get((name, pass_, point, tf32), none)
+        known = workless(pass_, point, tf32) if pass_ in model.description.passes else none
+        return pd.concat([part for part in (learnt, known) if len(part)] or [none])
 
     return costs
+
+
+def _cost_columns(predicted: pd.DataFrame) -> pd.DataFrame:
+    return predicted.assign(energy_j=predicted["power_w"] * predicted["time_eager_s"])[COST_COLUMNS]
