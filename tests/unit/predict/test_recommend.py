@@ -53,6 +53,17 @@ def test_a_clock_between_the_measured_ones_lies_between_them(made, models):
     assert low.expected.energy_dynamic_j < between.expected.energy_dynamic_j < high.expected.energy_dynamic_j
 
 
+def test_points_asked_together_are_answered_as_alone_to_the_bit(made, models):
+    points, network = ["sm1200", "sm1050", "sm900", "sm1300", "pl100"], traced(made)
+    together = predict_points(models["a30"], network, points)
+    assert [one.point for one in together] == points
+    assert together == [predict_points(models["a30"], network, [point])[0] for point in points]
+    frames = models["a30"].predict_at(network.operations, "inference", points, tf32=True)
+    for point in points:
+        alone = models["a30"].predict(network.operations, "inference", point, tf32=True)
+        pd.testing.assert_frame_equal(frames[point], alone, check_exact=True)
+
+
 @pytest.mark.parametrize("objective", ["time", "energy", "edp"])
 def test_the_best_candidate_is_recommended_with_its_regret(made, models, objective):
     found = recommend(models, traced(made), objective=objective, validation_dir=made.validation)
