@@ -235,7 +235,8 @@ class _Bench:
     def calibration(self) -> list[CalibrationRow]:
         values = [
             ("power_idle_w", None, IDLE_W), ("host_time_per_call_s", records.INFERENCE, 8e-6),
-            ("host_time_per_call_s", records.TRAINING, 16e-6), ("host_time_per_module_s", None, PER_MODULE_S),
+            ("host_time_per_call_s", records.TRAINING, 16e-6),
+            *(("host_time_per_module_s", pass_, PER_MODULE_S) for pass_ in (records.INFERENCE, records.TRAINING)),
         ]  # fmt: skip
         about = {name: self.where[name] for name in ("gpu", "point", "gpu_name", "gpu_uuid", "virtual")}
         return [
