@@ -183,6 +183,8 @@ def _operations(card: Card, pass_: str, predictor: TimePredictor) -> pd.DataFram
 def _networks(card: Card, pass_: str, predictor: TimePredictor, catalogue: Catalogue) -> pd.DataFrame:
     ids = card.whole["subject_id"].map(lambda identity: (identity, pass_) in catalogue.calls).astype(bool)
     whole = card.whole[ids & (card.whole["pass"] == pass_)]
+    if whole.empty:
+        return pd.DataFrame(columns=NETWORK_COLUMNS)
     called = set(catalogue.called_by(whole, pass_)["operation_id"])
     operations = catalogue.operations
     operations = operations[(operations["pass"] == pass_) & operations["operation_id"].isin(called)]

@@ -12,6 +12,7 @@ import pandas as pd
 import pytest
 
 from clockwatt import cli, files, layout, records
+from clockwatt.dataset import schema
 from clockwatt.dataset.build import build_dataset
 from clockwatt.errors import ClockwattError
 from clockwatt.predict.domain import DOMAIN_SCHEMA, Domain
@@ -197,6 +198,17 @@ def test_a_pass_that_nobody_measured_and_a_damaged_file_are_one_message(pooled, 
     path.write_text("{}")
     said = ask(*NETWORK, "--gpu", "virtual:h100", predictors=predictors)
     assert "unseen.json: not a description of a predictor" in said
+
+
+def test_without_networks_measured_whole_operations_give_the_interval(pooled, ask, tmp_path):
+    for name in ("dataset", "predictors"):
+        shutil.copytree(pooled.root / name, tmp_path / name)
+    files.write_table(schema.NETWORKS_SCHEMA.empty_table(), tmp_path / "dataset" / schema.NETWORKS_FILE)
+    fit_unseen(pooled.config, tmp_path / "dataset", Catalogue.read(pooled.catalogue), tmp_path / "predictors")
+    found = json.loads(ask(*NETWORK, "--gpu", "virtual:h100", "--json", predictors=tmp_path / "predictors"))
+    assert (found["interval_method"], found["interval_gpus"]) == ("operations_gpus", 4)
+    card = (unseen_dir(tmp_path / "predictors", virtual=True) / "model-card.md").read_text()
+    assert "No network was measured whole." in card
 
 
 def test_recommendations_are_among_what_was_measured(pooled, capsys):
