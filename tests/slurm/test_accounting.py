@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pyarrow.parquet as pq
@@ -33,15 +34,30 @@ GRES = {"a30": "gres/gpu:a30=1", "turing": "gres/gpu:rtx2080ti=1"}
 
 
 @pytest.fixture(scope="module")
-def on_slurm(accounting_cluster, tmp_path_factory) -> Workdir:
-    """The campaign's folder after it ran on Slurm."""
-    workdir = Workdir(tmp_path_factory.mktemp("slurm"), accounting_cluster.environment)
-    workdir.configure(CAMPAIGN)
-    workdir.run(
-        "--profile", str(REPOSITORY / "profiles/slurm"), "--slurm-init-seconds-before-status-checks", "2",
-        "--set-resources", "catalogue:cpus_per_task=1", "fit:cpus_per_task=1",
-    )  # fmt: skip
-    return workdir
+def runs(accounting_cluster, tmp_path_factory) -> tuple[Workdir, Workdir]:
+    """The campaign's folders after it ran on Slurm and without Slurm, both at once: the former waits a lot."""
+    local = Workdir(tmp_path_factory.mktemp("local"))
+    on_slurm = Workdir(tmp_path_factory.mktemp("slurm"), accounting_cluster.environment)
+    with ThreadPoolExecutor() as beside:
+        local.configure(CAMPAIGN)
+        run = beside.submit(local.run)
+        on_slurm.configure(CAMPAIGN)
+        on_slurm.run(
+            "--profile", str(REPOSITORY / "profiles/slurm"), "--slurm-init-seconds-before-status-checks", "2",
+            "--set-resources", "catalogue:cpus_per_task=1", "fit:cpus_per_task=1",
+        )  # fmt: skip
+        run.result()
+    return on_slurm, local
+
+
+@pytest.fixture(scope="module")
+def on_slurm(runs) -> Workdir:
+    return runs[0]
+
+
+@pytest.fixture(scope="module")
+def local(runs) -> Workdir:
+    return runs[1]
 
 
 @pytest.fixture(scope="module")
@@ -80,10 +96,7 @@ def test_rows_name_the_job_that_measured_them(on_slurm, jobs):
         assert rows["slurm_job_id"].unique().to_pylist() == [job["JobIDRaw"]]
 
 
-def test_results_are_of_the_same_kind_as_those_of_a_local_run(on_slurm, tmp_path):
-    local = Workdir(tmp_path)
-    local.configure(CAMPAIGN)
-    local.run()
+def test_results_are_of_the_same_kind_as_those_of_a_local_run(on_slurm, local):
     assert result_files(on_slurm) == result_files(local)
     assert on_slurm.measured() == local.measured()
     for name in ("operations", "networks"):
