@@ -90,7 +90,7 @@ def predict(
     else:
         from clockwatt.predict.unseenask import load_unseen, predict_unseen
 
-        answer = functools.partial(predict_unseen, *load_unseen(predictors_dir, gpu, list(models)))
+        answer = functools.partial(predict_unseen, *load_unseen(predictors_dir, gpu, models))
     traced = _asked(network, input_shape, operations, dtype, _pass(pass_), catalogue_dir)
     prediction = answer(traced, str(OperatingPoint.parse(point)), tf32=tf32)
     (questions.print_json if as_json else questions.print_prediction)(prediction)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
@@ -15,7 +16,7 @@ from clockwatt.gpu.specs import VIRTUAL_PREFIX, GpuSpec, UnknownGpuError, find_s
 from clockwatt.predict.ask import NetworkPrediction, TracedNetwork
 from clockwatt.predict.crossval import ANY_CLASS
 from clockwatt.predict.features import OPERATION_CLASS, Setting
-from clockwatt.predict.gpumodel import NotPredictableError
+from clockwatt.predict.gpumodel import GpuModel, NotPredictableError
 from clockwatt.predict.grouped import CONFORMAL, WORST_GROUP, GroupedInterval
 from clockwatt.predict.network import Composer, Composition
 from clockwatt.predict.predictors import TIMES
@@ -25,7 +26,7 @@ from clockwatt.predict.unseendescription import UNSEEN_FILE
 _METHODS = {CONFORMAL: "conformal_gpus", WORST_GROUP: "worst_gpu"}
 
 
-def load_unseen(predictors_dir: Path, gpu: str, labels: list[str]) -> tuple[UnseenModel, GpuSpec]:
+def load_unseen(predictors_dir: Path, gpu: str, models: Mapping[str, GpuModel]) -> tuple[UnseenModel, GpuSpec]:
     """The predictor for a GPU that is no label, and the GPU's specifications.
 
     Parameters
@@ -34,8 +35,8 @@ def load_unseen(predictors_dir: Path, gpu: str, labels: list[str]) -> tuple[Unse
         From `clockwatt fit`.
     gpu
         A name that `gpu.specs.find_spec` knows; after `virtual:` it is asked of virtual GPUs.
-    labels
-        Those that were measured, to be named.
+    models
+        Those that were measured, by their labels.
 
     Raises
     ------
@@ -44,26 +45,23 @@ def load_unseen(predictors_dir: Path, gpu: str, labels: list[str]) -> tuple[Unse
     DataFileError
         If that predictor is damaged.
     """
-    measured = f"{predictors_dir} has predictors for {', '.join(labels)}"
+    measured = f"{predictors_dir} has predictors for {', '.join(models)}"
     try:
         spec = find_spec(gpu)
     except UnknownGpuError as error:
         raise NotPredictableError(f"--gpu {gpu}: {measured}. A GPU that was never measured: {error}") from None
     virtual = gpu.strip().lower().startswith(VIRTUAL_PREFIX)
-    folder = unseen_dir(predictors_dir, virtual=virtual)
-    if not (folder / UNSEEN_FILE).exists():
-        kind = "virtual" if virtual else "measured"
-        other = unseen_dir(predictors_dir, virtual=not virtual)
+    for label, known in models.items():
+        if known.description.virtual == virtual and find_spec(known.description.gpu_name) == spec:
+            raise NotPredictableError(f"--gpu {gpu}: was measured. Ask for it by its label: --gpu {label}.")
+    if not (unseen_dir(predictors_dir, virtual=virtual) / UNSEEN_FILE).exists():
         fix = "Set `fit.unseen_gpu: true` in config.yaml, with three GPU models or more, and run `clockwatt fit` again."
-        if (other / UNSEEN_FILE).exists():
+        if (unseen_dir(predictors_dir, virtual=not virtual) / UNSEEN_FILE).exists():
             name = spec.nvml_name if virtual else f"{VIRTUAL_PREFIX}:{gpu}"
             fix += f" One from {'measured' if virtual else 'virtual'} GPUs is there: --gpu '{name}'."
+        kind = "virtual" if virtual else "measured"
         raise NotPredictableError(f"--gpu {gpu}: {measured}, and none from {kind} GPUs for one never measured. {fix}")
-    model = UnseenModel.load(folder)
-    known = [label for label, name in model.description.gpus.items() if find_spec(name) == spec]
-    if known:
-        raise NotPredictableError(f"--gpu {gpu}: was measured. Ask for it by its label: --gpu {known[0]}.")
-    return model, spec
+    return UnseenModel.load(unseen_dir(predictors_dir, virtual=virtual)), spec
 
 
 def predict_unseen(
@@ -109,7 +107,7 @@ def predict_unseen(
         ends = (lower.time_s, upper.time_s)
         method, models = "operations_gpus", known.intervals[TIMES[0]][ANY_CLASS].groups
     return NetworkPrediction(
-        gpu=spec.nvml_name,
+        gpu=spec.name,
         gpu_name=spec.nvml_name,
         virtual=description.virtual,
         point=point,

@@ -186,6 +186,15 @@ def test_what_cannot_be_answered_is_one_message(ask, options, words):
         assert word in said
 
 
+def test_a_gpu_that_was_measured_is_named_by_its_label_even_without_the_predictor(pooled, ask, tmp_path):
+    shutil.copytree(pooled.predictors / "l40s", tmp_path / "mine")
+    assert "was measured. Ask for it by its label: --gpu mine." in ask(
+        *NETWORK, "--gpu", "virtual:L40S", predictors=tmp_path
+    )
+    assert "fit.unseen_gpu: true" in ask(*NETWORK, "--gpu", "virtual:h100", predictors=tmp_path)
+    assert "none from measured GPUs" in ask(*NETWORK, "--gpu", "NVIDIA L40S", predictors=tmp_path)
+
+
 def test_a_pass_that_nobody_measured_and_a_damaged_file_are_one_message(pooled, ask, tmp_path):
     predictors = tmp_path / "predictors"
     shutil.copytree(pooled.predictors, predictors)
@@ -271,7 +280,7 @@ def test_a_network_of_the_catalogue_is_answered_for_without_heavy_libraries(pool
     ]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "[]\n")
-    assert json.loads(done.stdout)["gpu"] == "NVIDIA H100 80GB HBM3"
+    assert json.loads(done.stdout)["gpu_name"] == "NVIDIA H100 80GB HBM3"
 
 
 def test_hosts_are_taken_in_the_middle_and_idle_power_not_at_all():
