@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from pathlib import Path
 from typing import Any
 
 import pyarrow.parquet as pq
@@ -12,11 +13,14 @@ import yaml
 from clocks_node import HELPER, REPOSITORY, RESTORED, ClocksNode
 
 from clockwatt import config, layout
+from clockwatt.config import OperatingPoint
 
 pytestmark = pytest.mark.slurm
 
 CLOCKS_MHZ = [210, 600, 900, 1200, 1440]
 POWER_LIMITS_W = [100, 130, 165]
+CROSS = [*((mhz, 130) for mhz in CLOCKS_MHZ), *((900, watts) for watts in (100, 165))]
+"""Every clock at one limit and every limit at one clock: the helper sets each by itself."""
 SETTLING_S = 0.3
 QUICK = {
     "measurement": {"idle_s": 0.31, "warm_up_min_s": 0, "warm_up_max_s": 0, "window_min_s": 0.15, "window_max_s": 0.2},
@@ -24,8 +28,10 @@ QUICK = {
 }
 
 
-def measured(node: ClocksNode, folder: Any, gpu: dict[str, Any]) -> tuple[list[dict[str, Any]], dict[str, Any]]:
-    """Rows of all points, and how long setting them took.
+def measured(
+    node: ClocksNode, folder: Path, gpu: dict[str, Any], points: list[OperatingPoint] | None = None
+) -> tuple[list[dict[str, Any]], dict[str, Any]]:
+    """Rows of some points (by default of all), and how long setting them took.
 
     The job is root's: the environment that the tests run in may be closed to other users. It still sets nothing itself.
     """
@@ -38,27 +44,30 @@ def measured(node: ClocksNode, folder: Any, gpu: dict[str, Any]) -> tuple[list[d
     path = folder / "config.yaml"
     path.write_text(yaml.safe_dump(content | QUICK))
     script = str(REPOSITORY / "tests/support/standin_campaign.py")
+    points = points or config.load(path).gpus["a30"].points
     done = node.cluster.command(
         "srun", "--quiet", "-n1", "--mem=2000", "--gres=gpu:a30:1", sys.executable, script, str(path), str(folder),
-        **node.nvml.environ,
+        *map(str, points), **node.nvml.environ,
     )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr
     rows = []
-    for point in config.load(path).gpus["a30"].points:
+    for point in points:
         rows += pq.read_table(folder / layout.operations_file("a30", point, 1)).to_pylist()
     return rows, json.loads((folder / "times.json").read_text())
 
 
 def test_what_was_asked_is_what_ran(node, tmp_path):
     node.cards[0].settle_us = round(SETTLING_S * 1e6)
-    rows, times = measured(node, tmp_path, {"clocks_mhz": CLOCKS_MHZ, "power_limits_w": POWER_LIMITS_W})
+    grid = {"clocks_mhz": CLOCKS_MHZ, "power_limits_w": POWER_LIMITS_W}
+    points = [OperatingPoint(sm_clock_mhz=mhz, power_limit_w=watts) for mhz, watts in CROSS]
+    rows, times = measured(node, tmp_path, grid, points)
     seen = {
         (row["requested_sm_clock_mhz"], row["requested_power_limit_w"]): (
             row["sm_clock_min_mhz"], row["sm_clock_max_mhz"], row["power_limit_w"],
         )
         for row in rows
     }  # fmt: skip
-    assert seen == {(mhz, watts): (mhz, mhz, watts) for mhz in CLOCKS_MHZ for watts in POWER_LIMITS_W}
+    assert seen == {(mhz, watts): (mhz, mhz, watts) for mhz, watts in CROSS}
     assert not any("clock_off_target" in row["flags"] for row in rows)
     assert all(row["slurm_job_id"] is not None for row in rows)
     assert node.settings(0) == RESTORED

@@ -1,8 +1,8 @@
-"""Measures every operating point of a campaign on the stand-in NVML, as the jobs of the workflow would, in one process.
+"""Measures operating points of a campaign on the stand-in NVML, as the jobs of the workflow would, in one process.
 
-    python standin_campaign.py CONFIG FOLDER
+    python standin_campaign.py CONFIG FOLDER POINT...
 
-Prints, for every point, how long setting it and taking it back took.
+Writes, for every point, how long setting it and taking it back took.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from unittest import mock
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from clockwatt import config, layout
+from clockwatt.config import OperatingPoint
 from clockwatt.control.points import operating_point
 from clockwatt.control.verify import verify
 from clockwatt.measure import anchors, session
@@ -29,13 +30,13 @@ from support.standin_bench import open_standin_bench
 LABEL = "a30"
 
 
-def main(config_file: Path, folder: Path) -> None:
-    """Measure all points; times in s go to `times.json`."""
+def main(config_file: Path, folder: Path, points: list[str]) -> None:
+    """Measure the points; times in s go to `times.json`."""
     campaign = config.load(config_file)
     write_catalogue(folder / "catalogue", [operation(256)])
     times: dict[str, dict[str, float]] = {}
     only_one = anchors.anchors()[:1]
-    for point in campaign.gpu(LABEL).points:
+    for point in map(OperatingPoint.parse, points):
         took = times[str(point)] = {}
         with (
             mock.patch.object(session, "open_bench", open_standin_bench),
@@ -75,4 +76,4 @@ def _timed_call(function: Any, took: dict[str, float]) -> Any:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), Path(sys.argv[2]))
+    main(Path(sys.argv[1]), Path(sys.argv[2]), sys.argv[3:])
