@@ -216,7 +216,7 @@ def median(times: list[Taken]) -> Taken:
 
 
 def time_cold(folder: Path) -> None:
-    """Print how long answers take from a shell, the median of five, asked in turns."""
+    """Print how long answers take from a shell, the median of three, asked in turns."""
     predict = ["-m", "clockwatt", "predict", ASKED.name, "--gpu", GPU, "--point", "sm1000", "--json"]
     predict += ["--predictors-dir", "predictors", "--catalogue-dir", "catalogue", "--input"]
     commands = {
@@ -225,7 +225,7 @@ def time_cold(folder: Path) -> None:
         "predict, network traced anew": [*predict, UNKNOWN_INPUT],
     }
     times: dict[str, list[Taken]] = {name: [] for name in commands}
-    for _ in range(5):
+    for _ in range(3):
         for name, arguments in commands.items():
             run = [sys.executable, *arguments]
             times[name].append(timed(lambda run=run: subprocess.run(run, cwd=folder, check=True, capture_output=True)))
