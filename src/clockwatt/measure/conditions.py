@@ -8,7 +8,14 @@ import numpy as np
 
 from clockwatt.gpu.interface import throttle_reason_names
 from clockwatt.measure import energy
-from clockwatt.measure.calibration import DEVICE, HOST, POWER_LIMIT, POWER_REPEATABILITY, Calibration
+from clockwatt.measure.calibration import (
+    DEVICE,
+    HOST,
+    POWER_LIMIT,
+    POWER_REPEATABILITY,
+    TIME_REPEATABILITY,
+    Calibration,
+)
 from clockwatt.measure.load import LoadRun, has_trend
 from clockwatt.measure.statistics import Estimate
 from clockwatt.records import MeasurementRow, TelemetryRow
@@ -60,9 +67,21 @@ def put_power(row: MeasurementRow, run: LoadRun, around: Surroundings) -> None:
         return
     row.power_estimator, power = chosen
     row.power_w = power.value
-    between = around.calibration.error_between(POWER_REPEATABILITY, pace_of(row))
-    power = power.with_error(energy.between_estimators(estimates)).with_error(between * abs(power.value))
+    power = power.with_error(energy.between_estimators(estimates)).with_error(_between_measurements_w(row, around))
     row.power_standard_error_w = power.standard_error
+
+
+def _between_measurements_w(row: MeasurementRow, around: Surroundings) -> float:
+    """What the power of a short measurement differs by from a sustained one.
+
+    The energy of a call above idle stays when the host's pace changes, so power changes with the pace.
+    """
+    pace, power_w = pace_of(row), abs(row.power_w or 0.0)
+    error_w = around.calibration.error_between(POWER_REPEATABILITY, pace) * power_w
+    if pace != HOST:
+        return error_w
+    dynamic_w = max(0.0, power_w - (row.power_idle_w or 0.0))
+    return float(np.hypot(error_w, around.calibration.error_between(TIME_REPEATABILITY, pace) * dynamic_w))
 
 
 def pace_of(row: MeasurementRow) -> str:

@@ -6,18 +6,21 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 
 import numpy as np
+from scipy.special import stdtrit
 
-from clockwatt.measure.statistics import Estimate
+from clockwatt.measure.statistics import NORMAL_95, Estimate
 from clockwatt.records import MeasurementRow
 
 
 def deviation_from(
     sustained: Mapping[str, MeasurementRow], short: Sequence[MeasurementRow], quantity: str, unit: str
 ) -> Estimate | None:
-    """Relative deviation of short measurements from sustained ones (root mean square), pooled over operations.
+    """Relative deviation of short measurements from sustained ones, pooled over operations, as a standard error.
 
-    For each operation the variance that the measurements' own errors explain is taken off, as between groups in a
-    one-way analysis of variance; where they explain more than there is, none is left.
+    Root mean square, of which for each operation the variance that the measurements' own errors explain is taken off,
+    as between groups in a one-way analysis of variance; where they explain more than there is, none is left. Deviations
+    of one operation share its sustained measurement, so operations are what is sampled: with few of them the deviation
+    is widened as Student's t distribution with as many degrees of freedom is wider than a normal one.
 
     Parameters
     ----------
@@ -52,4 +55,5 @@ def deviation_from(
     variances = [max(0.0, float(np.mean(of_one))) for of_one in squares.values()]
     number = sum(len(of_one) for of_one in squares.values())
     deviation = float(np.sqrt(np.mean(variances)))
-    return Estimate(deviation, deviation / float(np.sqrt(2 * number)), number)
+    wider = float(stdtrit(len(variances), 0.975)) / NORMAL_95
+    return Estimate(wider * deviation, wider * deviation / float(np.sqrt(2 * number)), number)

@@ -63,18 +63,18 @@ def test_energy_is_dynamic_energy_and_idle_power_over_the_time():
     assert composed.power_w == pytest.approx(40)
 
 
-def test_modules_cost_host_time():
-    composed = compose(calls("0"), network(modules=3), costs((0.5, 1.0)), PointCosts(per_module_s=0.1))
-    assert composed.host_s == pytest.approx(1.0 + 0.3)
+def test_modules_and_the_mix_of_calls_cost_host_time_in_their_pass_alone():
+    point = PointCosts(per_module_inference_s=0.1, added_per_call_inference_s=0.01, per_module_training_s=9.0)
+    composed = compose(calls("0", "0"), network(modules=3), costs((0.5, 1.0)), point)
+    assert composed.host_s == pytest.approx(2 * 1.0 + 3 * 0.1 + 2 * 0.01)
     assert composed.time_s == composed.host_s
 
 
-def test_a_network_starts_one_backward_pass_where_each_measured_operation_starts_its_own():
+def test_a_network_starts_one_backward_pass():
     point = PointCosts(per_backward_call_s=0.4)
     sequence = pd.concat([calls("0", "0", "1"), calls("0", phase=OPTIMIZER)])
     composed = compose(sequence, network(TRAINING), costs((0.5, 1.0), (0.0, 0.1)), point)
-    without_start = 2 * (1.0 - 0.4) + 0.1  # the second operation takes less than a start: it has no backward pass
-    assert composed.host_s == pytest.approx(without_start + 1.0 + 0.4)
+    assert composed.host_s == pytest.approx(3 * 1.0 + 0.1 + 0.4)
     assert composed.latency_s is None
     inference = compose(sequence, network(), costs((0.5, 1.0), (0.0, 0.1)), point)
     assert inference.host_s == pytest.approx(3 * 1.0 + 0.1)
