@@ -43,7 +43,7 @@ def runs(accounting_cluster, tmp_path_factory) -> tuple[Workdir, Workdir]:
         run = beside.submit(local.run)
         on_slurm.configure(CAMPAIGN)
         on_slurm.run(
-            "--profile", str(REPOSITORY / "profiles/slurm"), "--slurm-init-seconds-before-status-checks", "2",
+            "--profile", str(REPOSITORY / "profiles/slurm"), "--slurm-init-seconds-before-status-checks", "10",
             "--set-resources", "catalogue:cpus_per_task=1", "fit:cpus_per_task=1",
         )  # fmt: skip
         run.result()

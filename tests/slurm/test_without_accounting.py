@@ -25,7 +25,7 @@ def workdir(plain_cluster, tmp_path_factory) -> Workdir:
 def snakemake(workdir: Workdir, *arguments: str):
     return workdir.snakemake(
         "--profile", str(REPOSITORY / "profiles/slurm"), "--slurm-status-command", "squeue", "--retries", "0",
-        "--slurm-init-seconds-before-status-checks", "2", "--set-resources", "catalogue:cpus_per_task=1",
+        "--slurm-init-seconds-before-status-checks", "10", "--set-resources", "catalogue:cpus_per_task=1",
         "--", *arguments,
     )  # fmt: skip
 
