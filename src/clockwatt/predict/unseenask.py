@@ -55,11 +55,11 @@ def load_unseen(predictors_dir: Path, gpu: str, models: Mapping[str, GpuModel]) 
         if known.description.virtual == virtual and find_spec(known.description.gpu_name) == spec:
             raise NotPredictableError(f"--gpu {gpu}: was measured. Ask for it by its label: --gpu {label}.")
     if not (unseen_dir(predictors_dir, virtual=virtual) / UNSEEN_FILE).exists():
-        fix = "Set `fit.unseen_gpu: true` in config.yaml, with three GPU models or more, and run `clockwatt fit` again."
+        kind = "virtual" if virtual else "measured"
+        fix = f"It takes `fit.unseen_gpu: true` in config.yaml, three {kind} GPU models, and `clockwatt fit` again."
         if (unseen_dir(predictors_dir, virtual=not virtual) / UNSEEN_FILE).exists():
             name = spec.nvml_name if virtual else f"{VIRTUAL_PREFIX}:{gpu}"
             fix += f" One from {'measured' if virtual else 'virtual'} GPUs is there: --gpu '{name}'."
-        kind = "virtual" if virtual else "measured"
         raise NotPredictableError(f"--gpu {gpu}: {measured}, and none from {kind} GPUs for one never measured. {fix}")
     return UnseenModel.load(unseen_dir(predictors_dir, virtual=virtual)), spec
 

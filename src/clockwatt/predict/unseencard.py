@@ -57,7 +57,7 @@ def _pass_section(pass_: str, of_pass: dict[str, Any]) -> list[str]:
     for bound, judged in of_pass["networks"].items():
         lines += [f"Time of whole networks that the {bound} bounds, or of all where few GPU models have such ones:", ""]
         lines += [*_table("left out", {"all": judged["all"], **judged["models"]}), _interval(judged["interval"]), ""]
-    return lines if of_pass["networks"] else [*lines, "No network was measured whole.", ""]
+    return lines if of_pass["networks"] else [*lines, "Too few GPU models had networks measured whole.", ""]
 
 
 def _table(subject: str, errors: Mapping[str, dict[str, Any]]) -> list[str]:

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 import clockwatt
 from clockwatt import files
 from clockwatt.config import CampaignConfig
+from clockwatt.errors import OutputError
 from clockwatt.predict.crossval import ANY_CLASS
 from clockwatt.predict.domain import Domain
 from clockwatt.predict.features import OPERATION_CLASS
@@ -68,10 +69,11 @@ def fit_unseen(config: CampaignConfig, dataset_dir: Path, catalogue: Catalogue, 
     """
     folders = {kind: unseen_dir(output_dir, virtual=kind == "virtual") for kind in ("measured", "virtual")}
     for folder in folders.values():
-        shutil.rmtree(folder, ignore_errors=True)
+        _remove(folder)
     if not config.fit.unseen_gpu:
         return {}
-    cards = [read_card(dataset_dir, gpu, config.passes) for gpu in gpus_in(dataset_dir)]
+    read = (read_card(dataset_dir, gpu, config.passes) for gpu in gpus_in(dataset_dir))
+    cards = [card for card in read if card.problems]
     report = {}
     for kind, folder in folders.items():
         own = [card for card in cards if card.virtual == (kind == "virtual")]
@@ -80,10 +82,22 @@ def fit_unseen(config: CampaignConfig, dataset_dir: Path, catalogue: Catalogue, 
     if not report:
         named = ", ".join(f"{card.gpu} ({'virtual ' if card.virtual else ''}{card.spec.name})" for card in cards)
         say(
-            f"fit: fit.unseen_gpu takes {MODELS_AT_LEAST} GPU models, all measured or all virtual; there are {named}. "
-            "So there is no predictor for GPUs never measured: measure more, or set the key to false in config.yaml."
+            f"fit: fit.unseen_gpu takes {MODELS_AT_LEAST} GPU models to learn from, all measured or all virtual; there "
+            f"are {named or 'none'}. So there is no predictor for GPUs never measured: measure more, or set the key to "
+            "false in config.yaml."
         )
     return report
+
+
+def _remove(folder: Path) -> None:
+    """Remove a folder that an earlier fit may have left, lest its answers be taken for those of this fit."""
+    try:
+        if folder.exists():
+            shutil.rmtree(folder)
+    except OSError as error:
+        raise OutputError(
+            f"{folder}: cannot be removed ({error}). Remove it, then run `clockwatt fit` again."
+        ) from error
 
 
 def _fit_kind(config: CampaignConfig, cards: Sequence[Card], catalogue: Catalogue, folder: Path) -> dict[str, Any]:
@@ -137,8 +151,9 @@ def _fit_pass(
         host=predictor.host,
         intervals=intervals,
         networks={
-            bound: GroupedInterval(**{key: judged["interval"][key] for key in ("lower", "upper", "method", "groups")})
-            for bound, judged in report["networks"].items()
+            bound: worst_group_interval(_residuals(judged), judged["model"].to_numpy(object))
+            for bound in report["networks"]
+            for judged in [_judged_networks(whole, bound)]
         },
         errors={
             OPERATIONS: report["targets"]["time_device_s"],
@@ -176,7 +191,7 @@ def _report(rows: pd.DataFrame, whole: pd.DataFrame) -> dict[str, Any]:
         report["classes"][name] = metrics_by(rows[OPERATION_CLASS], measured, predicted)
         report["intervals"][name] = _interval(rows, name)
     report["networks"] = {}
-    for bound in (DEVICE, HOST) if len(whole) else ():
+    for bound in (DEVICE, HOST) if whole["model"].nunique() >= MODELS_AT_LEAST else ():
         judged = _judged_networks(whole, bound)
         measured, composed = (judged[column].to_numpy(float) for column in ("measured_time_s", "time_s"))
         report["networks"][bound] = {

@@ -9,6 +9,8 @@ import sys
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 
 from clockwatt import cli, files, layout, records
@@ -209,15 +211,18 @@ def test_a_pass_that_nobody_measured_and_a_damaged_file_are_one_message(pooled, 
     assert "unseen.json: not a description of a predictor" in said
 
 
-def test_without_networks_measured_whole_operations_give_the_interval(pooled, ask, tmp_path):
+@pytest.mark.parametrize("kept", [[], ["v100", "l40s"]])
+def test_with_too_few_networks_measured_whole_operations_give_the_interval(pooled, ask, tmp_path, kept):
     for name in ("dataset", "predictors"):
         shutil.copytree(pooled.root / name, tmp_path / name)
-    files.write_table(schema.NETWORKS_SCHEMA.empty_table(), tmp_path / "dataset" / schema.NETWORKS_FILE)
+    path = tmp_path / "dataset" / schema.NETWORKS_FILE
+    whole = files.read_table(path, schema.NETWORKS_SCHEMA)
+    files.write_table(whole.filter(pc.is_in(whole["gpu"], pa.array(kept, pa.string()))), path)
     fit_unseen(pooled.config, tmp_path / "dataset", Catalogue.read(pooled.catalogue), tmp_path / "predictors")
     found = json.loads(ask(*NETWORK, "--gpu", "virtual:h100", "--json", predictors=tmp_path / "predictors"))
     assert (found["interval_method"], found["interval_gpus"]) == ("operations_gpus", 4)
     card = (unseen_dir(tmp_path / "predictors", virtual=True) / "model-card.md").read_text()
-    assert "No network was measured whole." in card
+    assert "Too few GPU models had networks measured whole." in card
 
 
 def test_recommendations_are_among_what_was_measured(pooled, capsys):
@@ -257,6 +262,20 @@ def test_where_it_is_not_wanted_or_not_possible_nothing_is_left_of_it(tmp_path, 
         said = [line for line in capsys.readouterr().err.splitlines() if "unseen_gpu" in line]
         assert len(said) == wanted
         assert all("a100 (virtual A100), l40s (virtual L40S), other (virtual A100)" in line for line in said)
+
+
+def test_gpus_without_a_row_to_learn_from_do_not_count(pooled, tmp_path, capsys):
+    shutil.copytree(pooled.dataset, tmp_path / "dataset")
+    path = tmp_path / "dataset" / schema.OPERATIONS_FILE
+    rows = files.read_table(path, schema.OPERATIONS_SCHEMA)
+    failed = pc.is_in(rows["gpu"], pa.array(["v100", "l40s"]))
+    status = pc.if_else(failed, "error", rows["status"])
+    files.write_table(rows.set_column(rows.column_names.index("status"), "status", status), path)
+    assert fit_unseen(pooled.config, tmp_path / "dataset", Catalogue.read(pooled.catalogue), tmp_path) == {}
+    assert (
+        "there are a100 (virtual A100), other (virtual A100), rtx2080ti (virtual RTX 2080 Ti)."
+        in capsys.readouterr().err
+    )
 
 
 def test_a_network_of_the_catalogue_is_answered_for_without_heavy_libraries(pooled):
