@@ -15,8 +15,8 @@ from clockwatt.measure.calibration import Calibration
 from clockwatt.measure.conditions import Surroundings
 from clockwatt.measure.load import LoadRun, is_power_limited, run_under_load
 from clockwatt.measure.repeatability import deviation_from
-from clockwatt.measure.statistics import Estimate
 from clockwatt.measure.rest import rest
+from clockwatt.measure.statistics import Estimate
 from clockwatt.measure.virtual import VirtualBench
 from clockwatt.records import MeasurementRow, TelemetryRow
 from clockwatt.telemetry.logger import virtual_logger
