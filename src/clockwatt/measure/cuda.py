@@ -242,6 +242,7 @@ class CudaBench(HostClockBench):
             if backward:
                 estimate = host_time_in_pass(self, workload, None, budget_s=0.0)
             else:
+                self.queued_block(workload, 1)  # tells how long issuing takes
                 blocks = [self.queued_block(workload, _HOST_CALLS) for _ in range(_HOST_BLOCKS)]
                 estimate = median_estimate([block.host_s for block in blocks if block])
         return estimate.value if estimate else None

@@ -125,19 +125,23 @@ def build(
             tensor.requires_grad_(spec.grad)
         gradients = shared.gradients if shared else _gradients(operation, device, generator)
     else:
-        _require_gradients(operation, tensors)
+        tensors = _as_parameters(operation, tensors)
     return BuiltOperation(operation, device, pass_, tensors, gradients)
 
 
-def _require_gradients(operation: Operation, tensors: list[torch.Tensor]) -> None:
-    """Have parameters require gradients in inference too, as those of networks do.
+def _as_parameters(operation: Operation, tensors: list[torch.Tensor]) -> list[torch.Tensor]:
+    """The tensors of an inference pass, those that are a network's parameters made what they are there.
 
-    Nothing is recorded, but PyTorch looks at it: a matrix product whose weight requires one folds the batch of a
-    strided input into a single product, and takes a quarter of the time. The statistics of a normalisation do not.
+    PyTorch looks at that though nothing is recorded: a matrix product with a `Parameter` folds the batch of a strided
+    input into a single product, which takes a quarter of the time. The statistics of a normalisation are buffers.
     """
-    if operation.operation_class != "batch_norm":
-        for tensor, spec in zip(tensors, operation.tensors, strict=True):
-            tensor.requires_grad_(spec.parameter and tensor.is_floating_point())
+    if operation.operation_class == "batch_norm":
+        return tensors
+    with torch.inference_mode(mode=False):
+        return [
+            torch.nn.Parameter(tensor) if spec.parameter and tensor.is_floating_point() else tensor
+            for tensor, spec in zip(tensors, operation.tensors, strict=True)
+        ]
 
 
 def _tensors(
@@ -157,13 +161,14 @@ def _tensors(
             tensors.append(shared[number])
             continue
         storage = None if spec.storage is None else storages.get(spec.storage)
-        if storage is None:
-            elements = spec.extent if spec.storage is None else extents[spec.storage]
-            storage = torch.empty(elements, dtype=dtype_of(spec.dtype), device=device)
-            values.fill(storage, spec, role=values.role(operation, number), generator=generator)
-            if spec.storage is not None:
-                storages[spec.storage] = storage
-        tensors.append(storage.as_strided(spec.shape, spec.stride, spec.offset))
+        with torch.inference_mode(mode=torch.is_inference_mode_enabled() and not spec.parameter):
+            if storage is None:
+                elements = spec.extent if spec.storage is None else extents[spec.storage]
+                storage = torch.empty(elements, dtype=dtype_of(spec.dtype), device=device)
+                values.fill(storage, spec, role=values.role(operation, number), generator=generator)
+                if spec.storage is not None:
+                    storages[spec.storage] = storage
+            tensors.append(storage.as_strided(spec.shape, spec.stride, spec.offset))
     return tensors
 
 

@@ -47,4 +47,20 @@ def test_parameters_require_gradients_in_inference_too_and_inputs_do_not():
         built = build(linear("inference"), "cpu", pass_="inference")
         result = built.call()
     assert [tensor.requires_grad for tensor in built.tensors] == [False, True]
+    assert [tensor.is_inference() for tensor in built.tensors] == [True, False]
     assert not result.requires_grad
+
+
+def test_a_strided_matrix_product_takes_the_path_that_it_takes_in_a_network():
+    weight = torch.nn.Parameter(torch.ones(6, 4))
+    with torch.inference_mode():
+        built = build(linear("inference"), "cpu", pass_="inference")
+        strided = torch.ones(3, 5, 4).transpose(0, 1)
+        assert kernels(built.call) == kernels(lambda: torch.nn.functional.linear(strided, weight))
+        assert kernels(built.call) != kernels(lambda: torch.nn.functional.linear(strided, weight.detach().clone()))
+
+
+def kernels(call) -> list[str]:
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profile:
+        call()
+    return [event.name for event in profile.events() if event.name in ("aten::mm", "aten::bmm")]
