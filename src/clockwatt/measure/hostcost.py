@@ -19,7 +19,7 @@ from clockwatt.measure.bench import (
     HOST_PER_MODULE,
 )
 from clockwatt.measure.statistics import Estimate, median_estimate
-from clockwatt.operations.catalogue import trace_rows
+from clockwatt.operations.catalogue import Traced, trace_rows
 from clockwatt.operations.networks import build_network
 from clockwatt.operations.operation import Operation
 from clockwatt.records import FORWARD, INFERENCE, LOSS, TRAINING
@@ -34,6 +34,9 @@ _NETWORKS = [
     for name in ("mobilenet_v3_small", "shufflenet_v2_x0_5", f"{__name__}:small_transformer")
 ]
 """Many modules to a call, many calls to a module, and both: too small to keep any device busy."""
+
+_ROUNDS = 2
+"""Far enough apart that what disturbs the host for a second shows."""
 
 Issue = Callable[[], object]
 HostTime = Callable[[Operation, str], float | None]
@@ -96,7 +99,13 @@ def _network_costs(
     layers of Python. Least squares of what passes of whole networks take beyond the sum of their calls, relative to the
     pass, neither cost below zero; errors from what is left.
     """
-    parts = [part for network in _NETWORKS for part in _beyond_calls(network, device, pass_, host_time_s)]
+    traced = {network.name: trace_rows(network, pass_, TrainingConfig()) for network in _NETWORKS}
+    parts = [
+        part
+        for _ in range(_ROUNDS)
+        for network in _NETWORKS
+        for part in _beyond_calls(network, traced[network.name], device, pass_, host_time_s)
+    ]
     if len(parts) <= 2:  # two costs are sought
         return None, None
     modules, calls, pass_s, beyond_s = np.array(parts).T
@@ -112,19 +121,17 @@ def _network_costs(
 
 
 def _beyond_calls(
-    network: NetworkConfig, device: torch.device, pass_: Pass, host_time_s: HostTime
+    network: NetworkConfig, traced: Traced, device: torch.device, pass_: Pass, host_time_s: HostTime
 ) -> Iterator[tuple[float, float, float, float]]:
     """A network's module calls, forward calls, host time of a pass, and what of that is not its calls'.
 
     Nothing if the time of a call is not known.
     """
-    training = TrainingConfig()
-    traced = trace_rows(network, pass_, training)
     alone = {row.operation_id: host_time_s(Operation.from_json(row.spec), pass_) for row in traced.operations}
     times = [alone[call.operation_id] for call in traced.calls]
     known = [seconds for seconds in times if seconds is not None]
     with torch.inference_mode(pass_ != TRAINING):
-        built = build_network(network, device, pass_=pass_, training=training)
+        built = build_network(network, device, pass_=pass_, training=TrainingConfig())
         whole = _issued(built.call, device)
     if whole is not None and len(known) == len(times):
         forward = sum(call.phase in (FORWARD, LOSS) for call in traced.calls)
