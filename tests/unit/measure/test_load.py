@@ -148,7 +148,8 @@ def test_a_calibration_says_what_measuring_needs(campaign: CampaignConfig, catal
     calibrate(campaign, label="a30", point=OperatingPoint.parse("default"), catalogue_dir=catalogue, output=file)
     read = calibration.read(file)
     assert read.sensors[COUNTER].period_s == pytest.approx(0.1, rel=1e-3)
-    assert 0 <= read.error_between(calibration.POWER_REPEATABILITY, calibration.HOST) < 0.05
+    # a single anchor is paced by the host there, which Student's t widens by 6.5
+    assert 0 <= read.error_between(calibration.POWER_REPEATABILITY, calibration.HOST) < 0.15
     assert 0 <= read.error_between(calibration.TIME_REPEATABILITY, calibration.DEVICE) < 0.01
     assert Calibration().error_between(calibration.TIME_REPEATABILITY, calibration.DEVICE) == 0
     assert isinstance(read.sensors[COUNTER], SensorTraits)
