@@ -27,7 +27,7 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_every_row_is_measured_and_ok(results: Path) -> None:
     rows = pd.read_parquet(results / "dataset" / "operations.parquet")
     operations = rows[rows["kind"] == "operation"]
-    assert len(operations) >= 1347
+    assert len(operations) >= 2372
     assert not rows["virtual"].any()
     assert (rows["status"] == "ok").all()
     assert (rows["gpu_name"] == "NVIDIA H200").all()
@@ -41,13 +41,16 @@ def test_every_row_is_measured_and_ok(results: Path) -> None:
 def test_networks_are_the_sum_of_what_they_call(results: Path) -> None:
     composed = pd.read_parquet(results / "validation" / "networks.parquet")
     measured = composed[(composed["source"] == "measured") & (composed["calls_without_cost"] == 0)]
-    assert len(measured) >= 6
+    assert len(measured) >= 29
     time_error = measured["time_s"] / measured["measured_time_s"] - 1
     energy_error = measured["energy_j"] / measured["measured_energy_j"] - 1
-    # 12 % (where the host is the bottleneck) and 5 % were seen; the plain sum of back-to-back times is up to 74 % off
-    assert time_error.abs().max() < 0.15
-    assert energy_error.abs().max() < 0.07
-    assert time_error.abs().median() < 0.02
+    # 16 % (where the host is the bottleneck) and 19 % were seen; the plain sum of back-to-back times is up to 84 % off
+    assert time_error.abs().max() < 0.18
+    assert energy_error.abs().max() < 0.21
+    assert time_error.abs().median() < 0.03
+    training = measured["pass"] == "training"
+    assert time_error[training].abs().median() < 0.015
+    assert time_error[training].abs().max() < 0.09
 
 
 def test_networks_left_out_are_composed_from_predictions_alone(results: Path) -> None:
@@ -57,5 +60,5 @@ def test_networks_left_out_are_composed_from_predictions_alone(results: Path) ->
     assert (predicted["calls_without_cost"] == 0).all()
     error = (predicted["time_s"] / predicted["measured_time_s"] - 1).abs()
     plain = (predicted["plain_time_s"] / predicted["measured_time_s"] - 1).abs()
-    assert error.median() < 0.2  # 13 % was seen
+    assert error.median() < 0.15  # 11 % was seen
     assert error[predicted["pass"] == "training"].median() < plain[predicted["pass"] == "training"].median()

@@ -1,4 +1,5 @@
 import pytest
+import torch
 
 from clockwatt.dataset.external import UnknownModuleError, operation_of
 from clockwatt.operations.build import build

@@ -1,7 +1,6 @@
 import sys
 
 import pytest
-import torch
 
 from clockwatt.config import PASSES, NetworkConfig, TrainingConfig
 from clockwatt.operations.networks import NetworkError, build_network
