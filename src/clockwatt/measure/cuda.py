@@ -5,12 +5,10 @@ from __future__ import annotations
 import contextlib
 import functools
 import gc
-import itertools
 import time
 import warnings
 from collections import deque
-from collections.abc import Callable, Generator, Iterator, Mapping
-from typing import Any
+from collections.abc import Generator, Iterator, Mapping
 
 import torch
 
@@ -27,6 +25,7 @@ from clockwatt.measure.bench import (
     Versions,
     Workload,
 )
+from clockwatt.measure.cuda_workload import MEMORY_SHARE, Call, CudaWorkload
 from clockwatt.measure.hostcost import host_costs
 from clockwatt.measure.procedure import host_time_in_pass
 from clockwatt.measure.statistics import Estimate, median_estimate
@@ -38,13 +37,10 @@ from clockwatt.records import NETWORK, TRAINING
 from clockwatt.telemetry.logger import Logger
 
 _MAX_INSTANCES = 64
-_MEMORY_SHARE = 0.5
-"""Copies may take this share of the memory that is free."""
 _CACHE_MARGIN = 1.25
 _SLEEP_MARGIN = 1.5
 _SLEEP_FLOOR_S = 200e-6
 _SLEEP_TRIAL_CYCLES = 20_000_000
-_ISSUE_GUESS_S = 50e-6
 _QUEUE_TRIES = 4
 _LONGEST_ISSUE_S = 0.25
 """What takes longer to issue fills the launch queue or waits for the device: no wait in front of it is long enough."""
@@ -53,36 +49,6 @@ _HOST_CALLS, _HOST_BLOCKS = 16, 5
 """Blocks that tell the host time of a call for the calibration."""
 _LEADING_CALLS = 2
 """Calls queued in front of the timed ones: the first ones after a wait find threads asleep and caches cold."""
-
-
-Call = Callable[[], Any]
-
-
-class CudaWorkload(Workload):
-    """Copies of a built subject that are called in turn; `forwards` are their forward parts where these stand alone."""
-
-    def __init__(
-        self,
-        calls: list[Call],
-        forwards: list[Call],
-        working_set: str,
-        working_set_bytes: int,
-        make_pass: Callable[[int], Call] | None = None,
-    ) -> None:
-        self.instances = len(calls)
-        self.working_set = working_set
-        self.working_set_bytes = working_set_bytes
-        self.has_forward = bool(forwards)
-        self._turns = {False: itertools.cycle(calls), True: itertools.cycle(forwards)}
-        self.issue_s = {False: _ISSUE_GUESS_S, True: _ISSUE_GUESS_S}
-        self.pass_of = functools.cache(make_pass) if make_pass else None
-        self.pass_bytes: int | None = None
-
-    def issue(self, calls: int, *, forward: bool = False) -> None:
-        """Issue `calls` calls; results are dropped at once, so that the allocator reuses their memory."""
-        turn = self._turns[forward]
-        for _ in range(calls):
-            next(turn)()
 
 
 class CudaBench(HostClockBench):
@@ -122,7 +88,7 @@ class CudaBench(HostClockBench):
         gc.collect()
         numerics.apply(tf32=subject.tf32)
         torch.manual_seed(self._campaign.seed)
-        if torch.cuda.memory_reserved() > _MEMORY_SHARE * torch.cuda.get_device_properties(self._device).total_memory:
+        if torch.cuda.memory_reserved() > MEMORY_SHARE * torch.cuda.get_device_properties(self._device).total_memory:
             torch.cuda.empty_cache()
         torch.cuda.reset_peak_memory_stats()
         with _errors(subject), torch.inference_mode(subject.pass_ != TRAINING):
@@ -165,9 +131,7 @@ class CudaBench(HostClockBench):
         """See `Bench.pass_block`."""
         assert isinstance(workload, CudaWorkload)
         assert workload.pass_of is not None
-        if workload.pass_bytes is None:
-            workload.pass_bytes = _bytes_of(workload.pass_of(1))
-        if calls > 1 and calls * workload.pass_bytes > _MEMORY_SHARE * _free_bytes():
+        if not workload.has_room_for_pass(calls):
             return None
         guess_s = (1 + calls) * workload.issue_s[False]
         for _ in range(_QUEUE_TRIES):
@@ -282,7 +246,7 @@ class CudaBench(HostClockBench):
             return 1, bytes_each
         wanted = -(-int(_CACHE_MARGIN * self._cache_bytes) // bytes_each)
         free, _ = torch.cuda.mem_get_info()
-        if wanted > _MAX_INSTANCES or wanted * bytes_each > _MEMORY_SHARE * free:
+        if wanted > _MAX_INSTANCES or wanted * bytes_each > MEMORY_SHARE * free:
             return 1, bytes_each
         return wanted, bytes_each
 
@@ -295,20 +259,6 @@ class CudaBench(HostClockBench):
             end.record()
             end.synchronize()
         return _SLEEP_TRIAL_CYCLES / (float(start.elapsed_time(end)) / 1e3)
-
-
-def _bytes_of(call: Call) -> int:
-    """Memory that a call takes beyond what is there before and after it."""
-    torch.cuda.reset_peak_memory_stats()
-    before = torch.cuda.memory_allocated()
-    call()
-    return int(torch.cuda.max_memory_allocated()) - before
-
-
-def _free_bytes() -> int:
-    """Device memory that can still be allocated, what the allocator keeps for reuse included."""
-    free, _ = torch.cuda.mem_get_info()
-    return int(free + torch.cuda.memory_reserved() - torch.cuda.memory_allocated())
 
 
 def _start_autograd(device: torch.device) -> None:
