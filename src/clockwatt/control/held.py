@@ -103,8 +103,10 @@ class HeldCommand:
 
     def _read(self) -> None:
         """Keep the terminal from filling up; remember the last words."""
+        poll = select.poll()  # where select.select() refuses a process with a thousand open files
+        poll.register(self._terminal, select.POLLIN)
         while not self._hung_up.is_set():
-            if select.select([self._terminal], [], [], _POLL_S)[0]:
+            if poll.poll(1000 * _POLL_S):
                 try:
                     self._said = (self._said + os.read(self._terminal, 4096))[-_REMEMBERED_BYTES:]
                 except OSError as error:
