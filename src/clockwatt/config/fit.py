@@ -12,11 +12,12 @@ from clockwatt.config.model import Model
 class FitConfig(Model):
     """Which predictors are fitted and how they are validated."""
 
-    predictors: list[Literal["roofline", "forest", "xgboost"]] = Field(
+    predictors: list[Literal["roofline", "forest", "xgboost", "baseline"]] = Field(
         ["roofline", "forest"],
         min_length=1,
         description="roofline: ExtraTrees on the ratio to a roofline; forest: the thesis's random forest; "
         "xgboost: boosting on the same ratio, needs `pip install 'clockwatt[xgboost]'`; "
+        "baseline: one ratio for each operation class, to compare with; "
         "the first is used for predictions",
     )
     folds: int = Field(15, ge=2, le=100, description="of the grouped cross-validation")

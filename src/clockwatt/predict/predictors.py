@@ -220,6 +220,22 @@ class ForestPredictor(CostPredictor):
         return np.broadcast_to(scales, (len(features), len(scales)))
 
 
+class BaselinePredictor(RooflinePredictor):
+    """The physical estimate times one factor for each class and target: what the others have to beat.
+
+    The factor is the geometric mean of measured over estimated; a class that was not learnt from has that of one that was.
+    """
+
+    def _grow(self, matrix: NDArray[np.float32], learnt: Floats) -> Trees:
+        from sklearn.ensemble import RandomForestRegressor
+
+        classes_only = matrix.copy()
+        classes_only[:, : len(self.columns_)] = 0
+        one_tree = RandomForestRegressor(1, bootstrap=False, random_state=self.seed, n_jobs=1)
+        one_tree.fit(classes_only, learnt[:, 0] if learnt.shape[1] == 1 else learnt)
+        return Trees.from_forest(one_tree)
+
+
 class XgboostPredictor(RooflinePredictor):
     """Gradient boosting by XGBoost (Chen and Guestrin, KDD 2016) on log(cost / physical estimate).
 
@@ -251,6 +267,7 @@ PREDICTORS: dict[str, type[CostPredictor]] = {
     "roofline": RooflinePredictor,
     "forest": ForestPredictor,
     "xgboost": XgboostPredictor,
+    "baseline": BaselinePredictor,
 }
 """Predictors by their name in a configuration."""
 
