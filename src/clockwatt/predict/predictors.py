@@ -223,7 +223,7 @@ class ForestPredictor(CostPredictor):
 class BaselinePredictor(RooflinePredictor):
     """The physical estimate times one factor for each class and target: what the others have to beat.
 
-    The factor is the geometric mean of measured over estimated; a class that was not learnt from has that of one that was.
+    The factor is the geometric mean of measured over estimated; a class never learnt from has that of one that was.
     """
 
     def _grow(self, matrix: NDArray[np.float32], learnt: Floats) -> Trees:

@@ -1,0 +1,64 @@
+"""Every predictor on shipped H200 data, with related operations held out together.
+
+    python benchmarks/predictors.py [--reference DIR] [--predictors NAME ...]
+
+Builds the dataset of a folder laid out like `resources/reference/h200`; needs no GPU. Prints errors of time and dynamic
+energy of each predictor by pass, and what fitting it once takes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import tempfile
+import time
+from pathlib import Path
+
+from clockwatt import config
+from clockwatt.dataset.build import build_dataset
+from clockwatt.gpu.specs import find_spec
+from clockwatt.predict.crossval import cross_validate
+from clockwatt.predict.predictors import PREDICTORS, check_installed
+from clockwatt.predict.problem import Problem, make_problem
+from clockwatt.predict.samples import gpus_in, read_samples
+from clockwatt.resources import resource
+
+JUDGED = ("time_device_s", "time_host_s", "energy_dynamic_j")
+
+
+def main() -> None:
+    """Cross-validate the predictors and print a line for each."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--reference", type=Path, default=resource("reference/h200"))
+    parser.add_argument("--predictors", nargs="+", choices=list(PREDICTORS), default=list(PREDICTORS))
+    given = parser.parse_args()
+    check_installed(given.predictors)
+    campaign = config.load(given.reference / "config.yaml")
+    print("| GPU | pass | predictor | device time: mean / median | host time | dynamic energy | fit |")
+    print("| --- | --- | --- | --- | --- | --- | --- |")
+    with tempfile.TemporaryDirectory() as temporary:
+        dataset = Path(temporary)
+        build_dataset(campaign, given.reference / "measurements", given.reference / "catalogue", dataset)
+        for gpu in gpus_in(dataset):
+            samples = read_samples(dataset, gpu)
+            for pass_ in campaign.passes:
+                problem = make_problem(samples, pass_, find_spec(samples.gpu_name))
+                if problem is not None:
+                    for name in given.predictors:
+                        print(f"| {gpu} | {pass_} | {name} | {judged(name, problem, campaign.fit)} |", flush=True)
+
+
+def judged(name: str, problem: Problem, fit: config.FitConfig) -> str:
+    """Errors of one predictor, as cells of a table."""
+    began_s = time.perf_counter()
+    validation = cross_validate(
+        lambda: PREDICTORS[name](trees=fit.trees, seed=0), problem.features, problem.targets, problem.groups,
+        problem.learnt, folds=fit.folds, seed=0,
+    )  # fmt: skip
+    fit_s = (time.perf_counter() - began_s) / validation.folds
+    errors = (validation.predictions[problem.learnt] / problem.targets[problem.learnt] - 1).abs()
+    cells = [f"{errors[target].mean():.1%} / {errors[target].median():.1%}" for target in JUDGED]
+    return " | ".join([*cells, f"{fit_s:.1f} s"])
+
+
+if __name__ == "__main__":
+    main()
