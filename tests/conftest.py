@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import signal
+
 import pytest
 
 
@@ -8,6 +10,10 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    # under nohup, or in the background of a script, they are ignored, and by every process that a test starts
+    for number, handler in ((signal.SIGHUP, signal.SIG_DFL), (signal.SIGINT, signal.default_int_handler)):
+        if signal.getsignal(number) == signal.SIG_IGN:
+            signal.signal(number, handler)
     config.addinivalue_line("markers", "slurm: starts a real Slurm; runs with --slurm")
     config.addinivalue_line("markers", "undisturbed: needs a core of its own, so not beside other tests")
 
