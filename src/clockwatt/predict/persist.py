@@ -38,7 +38,7 @@ def save_predictor(predictor: CostPredictor, path: Path) -> None:
     }
     text = np.frombuffer(json.dumps(description, sort_keys=True).encode(), dtype=np.uint8)
     buffer = io.BytesIO()
-    # not compressed: that takes a fifth off the size, and every answer four times as long to load
+    # not compressed: that takes a third off the size, and every answer four times as long to load
     np.savez(buffer, allow_pickle=False, **{_DESCRIPTION: text, **predictor.trees_.arrays()})
     with written_aside(path) as aside:
         aside.write_bytes(buffer.getvalue())
