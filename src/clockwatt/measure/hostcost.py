@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 import torch
-import torchvision
 from scipy.optimize import nnls
 
 from clockwatt.config import NetworkConfig, Pass, TrainingConfig
@@ -84,6 +83,8 @@ def host_costs(device: torch.device, host_time_s: HostTime) -> Costs:
 
 def small_transformer() -> torch.nn.Module:
     """A vision transformer of usual depth and negligible width."""
+    import torchvision  # only to calibrate: it takes longer to import than torch
+
     network: torch.nn.Module = torchvision.models.VisionTransformer(
         image_size=64, patch_size=32, num_layers=12, num_heads=2, hidden_dim=16, mlp_dim=32
     )
