@@ -27,7 +27,7 @@ from clockwatt.measure.bench import (
 )
 from clockwatt.measure.cuda_workload import MEMORY_SHARE, Call, CudaWorkload
 from clockwatt.measure.hostcost import host_costs
-from clockwatt.measure.procedure import host_time_in_pass
+from clockwatt.measure.procedure import host_time_in_pass, queued_blocks
 from clockwatt.measure.statistics import Estimate, median_estimate
 from clockwatt.operations import numerics
 from clockwatt.operations.build import BuiltOperation, SharedBackward, build
@@ -45,8 +45,6 @@ _QUEUE_TRIES = 4
 _LONGEST_ISSUE_S = 0.25
 """What takes longer to issue fills the launch queue or waits for the device: no wait in front of it is long enough."""
 _WARM_CALLS = 3
-_HOST_CALLS, _HOST_BLOCKS = 16, 5
-"""Blocks that tell the host time of a call for the calibration."""
 _LEADING_CALLS = 2
 """Calls queued in front of the timed ones: the first ones after a wait find threads asleep and caches cold."""
 
@@ -206,9 +204,8 @@ class CudaBench(HostClockBench):
             if backward:
                 estimate = host_time_in_pass(self, workload, None, budget_s=0.0)
             else:
-                self.queued_block(workload, 1)  # tells how long issuing takes
-                blocks = [self.queued_block(workload, _HOST_CALLS) for _ in range(_HOST_BLOCKS)]
-                estimate = median_estimate([block.host_s for block in blocks if block])
+                blocks = queued_blocks(self, workload, budget_s=0.0)
+                estimate = median_estimate([block.host_s for block in blocks])
         return estimate.value if estimate else None
 
     def memory_peak_bytes(self) -> int | None:

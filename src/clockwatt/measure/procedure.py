@@ -85,14 +85,14 @@ def _measure_host_only(bench: Bench, workload: Workload, row: MeasurementRow, ar
 def _measure_device_work(
     bench: Bench, workload: Workload, row: MeasurementRow, config: MeasurementConfig, around: Surroundings
 ) -> None:
-    queued = _queued_blocks(bench, workload)
+    queued = queued_blocks(bench, workload)
     if queued:
         _put_time(row, "host", median_estimate([block.host_s for block in queued]), around, HOST)
         _put_time(row, "device", mean_estimate([block.device_s for block in queued]), around, DEVICE)
     else:
         row.flags.append("not_queueable")
     if queued and workload.has_forward:
-        parts = _queued_blocks(bench, workload, forward=True)
+        parts = queued_blocks(bench, workload, forward=True, budget_s=_FORWARD_BUDGET_S)
         host, device = (median_estimate([getattr(part, name) for part in parts]) for name in ("host_s", "device_s"))
         row.time_host_forward_s = host.value if host else None
         row.time_device_forward_s = device.value if device else None
@@ -107,14 +107,15 @@ def _measure_device_work(
     put_energy(row, around)
 
 
-def _queued_blocks(bench: Bench, workload: Workload, *, forward: bool = False) -> list[QueuedBlock]:
-    """Queued blocks until their budget is spent; none if even a single call cannot be queued."""
+def queued_blocks(
+    bench: Bench, workload: Workload, *, forward: bool = False, budget_s: float = _QUEUED_BUDGET_S
+) -> list[QueuedBlock]:
+    """Queued blocks until their budget in s is spent, at least a few; none if even a single call cannot be queued."""
     trial = bench.queued_block(workload, 1, forward=forward)
     if trial is None:
         return []
     # a long call needs no long block, and a short block has a short wait before it
     calls = max(1, min(_QUEUED_MAX_CALLS, round(_QUEUED_BLOCK_S / max(trial.host_s, trial.device_s))))
-    budget_s = _FORWARD_BUDGET_S if forward else _QUEUED_BUDGET_S
     blocks: list[QueuedBlock] = []
     begun_ns = bench.now_ns()
     while len(blocks) < _QUEUED_MIN_BLOCKS or (

@@ -221,14 +221,10 @@ class VirtualBench(Bench):
         return {
             (HOST_PER_CALL, INFERENCE): seen(call_s),
             (HOST_PER_CALL, TRAINING): seen(call_s * (1 + _HOST_BACKWARD_SHARE)),
-            **{
-                (quantity, pass_): seen(cost_s)
-                for quantity, cost_s in (
-                    (HOST_PER_MODULE, _HOST_PER_MODULE_S),
-                    (HOST_ADDED_PER_CALL, _HOST_ADDED_PER_CALL_S),
-                )
-                for pass_ in (INFERENCE, TRAINING)
-            },
+            (HOST_PER_MODULE, INFERENCE): seen(_HOST_PER_MODULE_S),
+            (HOST_PER_MODULE, TRAINING): seen(_HOST_PER_MODULE_S),
+            (HOST_ADDED_PER_CALL, INFERENCE): seen(_HOST_ADDED_PER_CALL_S),
+            (HOST_ADDED_PER_CALL, TRAINING): seen(_HOST_ADDED_PER_CALL_S),
             (HOST_PER_BACKWARD_NODE, None): seen(_HOST_PER_BACKWARD_NODE_S),
             (HOST_PER_BACKWARD_CALL, None): seen(_HOST_PER_BACKWARD_CALL_S),
         }

@@ -31,6 +31,8 @@ class BuiltOperation:
         The gradients that arrive at its outputs; empty where it has no backward pass.
     leaves
         Those of `tensors` that require a gradient.
+    arriving
+        Numbers of the outputs that `gradients` arrive at.
     parameter_bytes
         Bytes of the tensors that are parameters or buffers of a network.
     tensor_bytes
@@ -57,6 +59,7 @@ class BuiltOperation:
         self.tensors = tensors
         self.gradients = gradients
         self.leaves = [tensor for tensor, spec in zip(tensors, operation.tensors, strict=True) if spec.grad]
+        self.arriving = [number for number, stride in enumerate(operation.grad_out) if stride is not None]
         given = sum(spec.bytes for spec in operation.tensors)
         self.parameter_bytes = sum(spec.bytes for spec in operation.tensors if spec.parameter)
         self.tensor_bytes = given + sum(gradient.numel() * gradient.element_size() for gradient in gradients)
@@ -218,8 +221,7 @@ def _aliases(built: BuiltOperation) -> Iterator[tuple[int, Callable[[], torch.Te
 
 
 def _backward(built: BuiltOperation) -> Callable[[Any], tuple[torch.Tensor | None, ...]]:
-    leaves, gradients = built.leaves, built.gradients
-    arriving = [number for number, stride in enumerate(built.operation.grad_out) if stride is not None]
+    leaves, gradients, arriving = built.leaves, built.gradients, built.arriving
 
     def backward(outputs: Any) -> tuple[torch.Tensor | None, ...]:
         if isinstance(outputs, torch.Tensor):
@@ -255,7 +257,7 @@ class SharedBackward:
         self.leaves = [leaf for copy in copies for leaf in copy.leaves]
         self._forwards = [copy.forward for copy in copies]
         self._gradients = [gradient for copy in copies for gradient in copy.gradients]
-        self._arriving = [number for number, stride in enumerate(built.operation.grad_out) if stride is not None]
+        self._arriving = built.arriving
         self._start = torch.ones((), device=built.device)
 
     def __call__(self) -> None:
