@@ -183,6 +183,8 @@ class MeasurementRow:
     energy_standard_error_j: float | None = None
     energy_dynamic_j: float | None = None  # per call: (power_w − power_idle_w) · time_eager_s
     energy_dynamic_standard_error_j: float | None = None
+    energy_dynamic_paced_j: float | None = None  # the same with pauses, where back to back the power limit slows calls
+    energy_dynamic_paced_standard_error_j: float | None = None
 
 
 @dataclass(slots=True, kw_only=True)

@@ -55,7 +55,7 @@ class StandInBench(HostClockBench):
     def timed_run(self, workload: Workload, calls: int) -> float:
         return calls * _CALL_S
 
-    def host_costs(self) -> dict[tuple[str, str | None], Estimate | None]:
+    def call_costs(self) -> dict[tuple[str, str | None], Estimate | None]:
         return {}
 
     def memory_peak_bytes(self) -> int | None:

@@ -23,7 +23,8 @@ HOST_PER_MODULE = "host_time_per_module_s"
 HOST_ADDED_PER_CALL = "host_time_added_per_call_s"
 HOST_PER_BACKWARD_NODE = "host_time_per_backward_node_s"
 HOST_PER_BACKWARD_CALL = "host_time_per_backward_call_s"
-"""Quantities of `Bench.host_costs`, as they stand in the calibration."""
+DEVICE_ADDED_PER_CALL = "device_time_added_per_call_s"
+"""Quantities of `Bench.call_costs`, as they stand in the calibration."""
 
 
 class OutOfMemoryError(ClockwattError):
@@ -160,10 +161,11 @@ class Bench(abc.ABC):
         """Seconds that `calls` back-to-back calls take on an idle GPU, all in."""
 
     @abc.abstractmethod
-    def host_costs(self) -> dict[tuple[str, str | None], Estimate | None]:
-        """Host times in s by quantity and subject.
+    def call_costs(self) -> dict[tuple[str, str | None], Estimate | None]:
+        """Times in s by quantity and subject that the costs of single calls do not show.
 
-        Per call, and what calls and modules of a network add, by pass; per backward node and backward pass.
+        On the host per call, and what calls and modules of a network add, by pass; per backward node and backward pass.
+        On the device what a network adds to a call, by pass.
         """
 
     @abc.abstractmethod

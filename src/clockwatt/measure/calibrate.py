@@ -92,7 +92,7 @@ class _Calibration:
         steps: list[tuple[str, Callable[[], None]]] = [
             ("sensors", self._sensors),
             ("idle power", self._idle),
-            ("host costs", self._host_costs),
+            ("costs of calls", self._call_costs),
             ("time against iterations", self._iterations),
             ("transient", self._transient),
             ("repeatability", self._repeatability),
@@ -123,8 +123,8 @@ class _Calibration:
         self._around = Surroundings(idle, self._calibration)
         self._put(IDLE_POWER, idle)
 
-    def _host_costs(self) -> None:
-        for (quantity, subject), estimate in self._bench.host_costs().items():
+    def _call_costs(self) -> None:
+        for (quantity, subject), estimate in self._bench.call_costs().items():
             self._put(quantity, estimate, subject=subject)
 
     def _iterations(self) -> None:

@@ -25,14 +25,15 @@ from clockwatt.measure.bench import (
     Versions,
     Workload,
 )
+from clockwatt.measure.callcost import CallTimes, call_costs
 from clockwatt.measure.cuda_workload import MEMORY_SHARE, Call, CudaWorkload
-from clockwatt.measure.hostcost import host_costs
 from clockwatt.measure.procedure import host_time_in_pass, queued_blocks
 from clockwatt.measure.statistics import Estimate, median_estimate
 from clockwatt.operations import numerics
-from clockwatt.operations.build import BuiltOperation, SharedBackward, build
+from clockwatt.operations.build import BuiltOperation, build
 from clockwatt.operations.networks import BuiltNetwork, NetworkError, build_network
 from clockwatt.operations.operation import Operation
+from clockwatt.operations.shared_backward import SharedBackward
 from clockwatt.records import NETWORK, TRAINING
 from clockwatt.telemetry.logger import Logger
 
@@ -146,14 +147,16 @@ class CudaBench(HostClockBench):
         """
         torch.cuda.synchronize()
         first, last = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+        released = torch.cuda.Event()
         torch.cuda._sleep(int((_SLEEP_FLOOR_S + _SLEEP_MARGIN * guess_s) * self._cycles_per_s))
+        released.record()
         leading()
         first.record()
         start = time.perf_counter()
         timed()
         issued_s = time.perf_counter() - start
         last.record()
-        all_were_queued = not first.query()
+        all_were_queued = not released.query()
         last.synchronize()
         return issued_s, first.elapsed_time(last) / 1e3 if all_were_queued else None
 
@@ -189,24 +192,31 @@ class CudaBench(HostClockBench):
         torch.cuda.synchronize()
         return time.perf_counter() - start
 
-    def host_costs(self) -> dict[tuple[str, str | None], Estimate | None]:
-        """See `Bench.host_costs`."""
-        return host_costs(self._device, self._host_time)
+    def call_costs(self) -> dict[tuple[str, str | None], Estimate | None]:
+        """See `Bench.call_costs`."""
+        return call_costs(self._device, self._call_times, self._device_time)
 
-    def _host_time(self, operation: Operation, pass_: str) -> float | None:
-        """Host time in s of a call of an operation among others of a pass."""
+    def _call_times(self, operation: Operation, pass_: str) -> CallTimes | None:
+        """Times of a call of an operation among others of a pass."""
         with torch.inference_mode(pass_ != TRAINING):
             built = build(operation, self._device, pass_=pass_)
             backward = bool(built.gradients)
             make_pass = functools.partial(SharedBackward, built) if backward else None
             workload = CudaWorkload([built.call], [], "hot", 0, make_pass)
             workload.issue(_WARM_CALLS)
+            blocks = queued_blocks(self, workload, budget_s=0.0)
+            host = median_estimate([block.host_s for block in blocks])
+            device = median_estimate([block.device_s for block in blocks])
             if backward:
-                estimate = host_time_in_pass(self, workload, None, budget_s=0.0)
-            else:
-                blocks = queued_blocks(self, workload, budget_s=0.0)
-                estimate = median_estimate([block.host_s for block in blocks])
-        return estimate.value if estimate else None
+                host = host_time_in_pass(self, workload, None, budget_s=0.0)
+        return CallTimes(host.value, device.value if device else None) if host else None
+
+    def _device_time(self, network: Call) -> float | None:
+        """Device time in s of a network's pass."""
+        workload = CudaWorkload([network], [], "hot", 0)
+        workload.issue(_WARM_CALLS)
+        device = median_estimate([block.device_s for block in queued_blocks(self, workload, budget_s=0.0)])
+        return device.value if device else None
 
     def memory_peak_bytes(self) -> int | None:
         """See `Bench.memory_peak_bytes`."""

@@ -5,11 +5,12 @@ from __future__ import annotations
 from clockwatt.config import MeasurementConfig
 from clockwatt.measure import energy
 from clockwatt.measure.bench import Bench, OutOfMemoryError, QueuedBlock, Subject, SubjectFailedError, Workload
-from clockwatt.measure.calibration import DEVICE, HOST, TIME_REPEATABILITY, Calibration
+from clockwatt.measure.calibration import DEVICE, HOST, POWER_LIMIT, TIME_REPEATABILITY, Calibration
 from clockwatt.measure.conditions import Surroundings, pace_of, put_conditions, put_energy, put_power
 from clockwatt.measure.load import run_under_load
+from clockwatt.measure.paced import energy_with_pauses
 from clockwatt.measure.statistics import Estimate, mean_estimate, median_estimate
-from clockwatt.records import FAILED, OUT_OF_MEMORY, MeasurementRow
+from clockwatt.records import FAILED, NETWORK, OUT_OF_MEMORY, MeasurementRow
 
 _QUEUED_MAX_CALLS = 64
 """Most calls in a queued block; halved until all fit into the launch queue before the first one runs."""
@@ -105,6 +106,10 @@ def _measure_device_work(
     put_power(row, run, around)
     _put_time(row, "eager", mean_estimate(run.block_times_s), around, pace_of(row))
     put_energy(row, around)
+    if call_s is not None and row.kind != NETWORK and pace_of(row) == POWER_LIMIT:
+        paced = energy_with_pauses(bench, workload, call_s, around)
+        row.energy_dynamic_paced_j = paced.value if paced else None
+        row.energy_dynamic_paced_standard_error_j = paced.standard_error if paced else None
 
 
 def queued_blocks(

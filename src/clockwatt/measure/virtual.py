@@ -23,6 +23,7 @@ from clockwatt.gpu.virtual_model import Mixture, Work
 from clockwatt.measure import anchors
 from clockwatt.measure.bench import (
     BLOCKS_AHEAD,
+    DEVICE_ADDED_PER_CALL,
     HOST_ADDED_PER_CALL,
     HOST_PER_BACKWARD_CALL,
     HOST_PER_BACKWARD_NODE,
@@ -65,7 +66,8 @@ _HOST_PER_MODULE_S = 3e-6
 _HOST_ADDED_PER_CALL_S = 1.5e-6
 _HOST_PER_BACKWARD_NODE_S = 6e-6
 _HOST_PER_BACKWARD_CALL_S = 40e-6
-_HOST_COST_SAMPLES = 20
+_DEVICE_ADDED_PER_CALL_S = 0.4e-6
+_COST_SAMPLES = 20
 
 
 @dataclass(frozen=True)
@@ -82,6 +84,7 @@ class _Model:
 
     calls: Sequence[VirtualCall]
     host_extra_s: float
+    device_extra_s: float
     memory_bytes: int
     has_forward: bool
 
@@ -96,7 +99,7 @@ class VirtualWorkload(Workload):
         self.host_s = sum(call.host_s for call in model.calls) + model.host_extra_s
         counts = Counter(call.work for call in model.calls if call.work is not None)
         self.load = Mixture(tuple(counts.items())) if counts else None
-        self.device_s = gpu.device_time_s(self.load) if self.load else 0.0
+        self.device_s = (gpu.device_time_s(self.load) if self.load else 0.0) + model.device_extra_s
 
 
 class VirtualBench(Bench):
@@ -209,13 +212,17 @@ class VirtualBench(Bench):
         """See `Bench.timed_run`. The first call has to reach the device before anything runs."""
         assert isinstance(workload, VirtualWorkload)
         slower_s = max(workload.host_s, workload.device_s)
-        return self._jittered(min(workload.host_s, workload.device_s) + calls * slower_s)
+        seconds = self._jittered(min(workload.host_s, workload.device_s) + calls * slower_s)
+        self.gpu.load(workload.load, workload.device_s / slower_s)
+        self._logger.advance(seconds)
+        self.gpu.load(None)
+        return seconds
 
-    def host_costs(self) -> dict[tuple[str, str | None], Estimate | None]:
-        """See `Bench.host_costs`: the model's constants, seen through its jitter."""
+    def call_costs(self) -> dict[tuple[str, str | None], Estimate | None]:
+        """See `Bench.call_costs`: the model's constants, seen through its jitter."""
 
         def seen(cost_s: float) -> Estimate | None:
-            return median_estimate([self._jittered(cost_s) for _ in range(_HOST_COST_SAMPLES)])
+            return median_estimate([self._jittered(cost_s) for _ in range(_COST_SAMPLES)])
 
         call_s = _HOST_FORWARD_S + _HOST_SPREAD_S / 2
         return {
@@ -227,6 +234,8 @@ class VirtualBench(Bench):
             (HOST_ADDED_PER_CALL, TRAINING): seen(_HOST_ADDED_PER_CALL_S),
             (HOST_PER_BACKWARD_NODE, None): seen(_HOST_PER_BACKWARD_NODE_S),
             (HOST_PER_BACKWARD_CALL, None): seen(_HOST_PER_BACKWARD_CALL_S),
+            (DEVICE_ADDED_PER_CALL, INFERENCE): seen(_DEVICE_ADDED_PER_CALL_S),
+            (DEVICE_ADDED_PER_CALL, TRAINING): seen(_DEVICE_ADDED_PER_CALL_S),
         }
 
     def memory_peak_bytes(self) -> int | None:
@@ -239,7 +248,7 @@ class VirtualBench(Bench):
     def _operation(self, subject: Subject) -> _Model:
         row = self._operations[subject.subject_id, subject.pass_]
         start_s = _HOST_PER_BACKWARD_CALL_S if _has_backward(row) else 0.0
-        return _Model([_call(row, subject.tf32)], start_s, row.bytes_read + row.bytes_written, _has_backward(row))
+        return _Model([_call(row, subject.tf32)], start_s, 0.0, row.bytes_read + row.bytes_written, _has_backward(row))
 
     def _network(self, subject: Subject) -> _Model:
         calls, forward_calls, peak = [], 0, 0
@@ -253,7 +262,8 @@ class VirtualBench(Bench):
         (network,) = table.filter(chosen).to_pylist()
         start_s = _HOST_PER_BACKWARD_CALL_S if subject.pass_ == TRAINING else 0.0
         extra_s = _HOST_PER_MODULE_S * network["module_calls"] + _HOST_ADDED_PER_CALL_S * forward_calls + start_s
-        return _Model(calls, extra_s, peak + network["parameter_bytes"], has_forward=False)
+        device_s = _DEVICE_ADDED_PER_CALL_S * sum(call.work is not None for call in calls)
+        return _Model(calls, extra_s, device_s, peak + network["parameter_bytes"], has_forward=False)
 
     def _call_ids(self, subject: Subject) -> list[str]:
         columns = ["network_id", "pass", "position", "operation_id"]

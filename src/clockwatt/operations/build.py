@@ -75,12 +75,8 @@ class BuiltOperation:
             self.backward = _backward(self)
             self.call = functools.partial(_forward_and_backward, self.forward, self.backward)
 
-    def with_leaves_of_its_own(self) -> BuiltOperation:
-        """The same operation on the same memory, which autograd tells from this one."""
-        tensors = [
-            tensor.detach().requires_grad_() if spec.grad else tensor
-            for tensor, spec in zip(self.tensors, self.operation.tensors, strict=True)
-        ]
+    def on(self, tensors: list[torch.Tensor]) -> BuiltOperation:
+        """The same operation on other tensors, with the same gradients arriving."""
         return BuiltOperation(self.operation, self.device, self.pass_, tensors, self.gradients)
 
 
@@ -234,58 +230,6 @@ def _backward(built: BuiltOperation) -> Callable[[Any], tuple[torch.Tensor | Non
 
 def _forward_and_backward(forward: Callable[[], Any], backward: Callable[[Any], Any]) -> Any:
     return backward(forward())
-
-
-class SharedBackward:
-    """A pass of several calls of an operation: forward each, then one backward pass through all, as in a network.
-
-    Parameters
-    ----------
-    built
-        In training, with a backward pass.
-    calls
-        How many; each has leaves of its own, on the same memory.
-
-    Attributes
-    ----------
-    leaves
-        Those of all calls, in order; a pass leaves its gradients there, fresh ones each time.
-    """
-
-    def __init__(self, built: BuiltOperation, calls: int) -> None:
-        copies = [built.with_leaves_of_its_own() for _ in range(calls)]
-        self.leaves = [leaf for copy in copies for leaf in copy.leaves]
-        self._forwards = [copy.forward for copy in copies]
-        self._gradients = [gradient for copy in copies for gradient in copy.gradients]
-        self._arriving = built.arriving
-        self._start = torch.ones((), device=built.device)
-
-    def __call__(self) -> None:
-        """Run one pass."""
-        for leaf in self.leaves:
-            leaf.grad = None
-        outputs: list[torch.Tensor] = []
-        for forward in self._forwards:
-            given = forward()
-            if isinstance(given, torch.Tensor):
-                outputs.append(given)
-            else:
-                tensors = list(tensors_in(given))
-                outputs.extend(tensors[number] for number in self._arriving)
-        _Loss.apply(self._start, self._gradients, *outputs).backward(self._start)
-
-
-class _Loss(torch.autograd.Function):
-    """Something scalar of several tensors, with gradients that are given: one root for one backward pass."""
-
-    @staticmethod
-    def forward(ctx: Any, value: torch.Tensor, gradients: list[torch.Tensor], *outputs: torch.Tensor) -> torch.Tensor:  # noqa: ARG004  # as autograd calls it
-        ctx.gradients = gradients
-        return value.view_as(value)
-
-    @staticmethod
-    def backward(ctx: Any, *_: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
-        return None, None, *ctx.gradients
 
 
 def _no_gradients(outputs: Any) -> tuple[torch.Tensor | None, ...]:  # noqa: ARG001  # as every backward

@@ -36,6 +36,8 @@ FAULTS = (
     ValueError,
 )
 """What a network's own code may raise while it is imported, built or run."""
+_USUAL_WEIGHT = 0.02
+"""Standard deviation of weights as transformers begin with."""
 
 
 class NetworkError(ClockwattError):
@@ -48,7 +50,7 @@ class BuiltNetwork:
     Attributes
     ----------
     module
-        The network, with the weights that its constructor gives.
+        The network, with the weights that its constructor gives, but none of zeros alone.
     parameter_bytes
         Bytes of its parameters and buffers.
     optimizer
@@ -63,6 +65,7 @@ class BuiltNetwork:
     ) -> None:
         with device:
             self.module = construct(network, training=pass_ == TRAINING).to(device)
+        _fill_zero_weights(self.module)
         self.parameter_bytes = sum(
             t.numel() * t.element_size() for t in (*self.module.parameters(), *self.module.buffers())
         )
@@ -97,6 +100,18 @@ def build_network(
     """
     with torch.inference_mode(mode=False):
         return BuiltNetwork(network, torch.device(device), pass_, training, seed)
+
+
+def _fill_zero_weights(module: torch.nn.Module) -> None:
+    """Give weights that are all zero random values, as the first step of training would.
+
+    Some constructors begin with a last layer of zeros: then every gradient behind it is zero, and a GPU draws a quarter
+    less power for them.
+    """
+    with torch.no_grad():
+        for parameter in module.parameters():
+            if parameter.dim() > 1 and not parameter.any():
+                parameter.normal_(std=_USUAL_WEIGHT)
 
 
 def construct(network: NetworkConfig, *, training: bool) -> torch.nn.Module:

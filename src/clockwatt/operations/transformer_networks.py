@@ -52,6 +52,27 @@ def bert_base() -> LanguageModel:
     return LanguageModel(library.BertForMaskedLM(library.BertConfig(attn_implementation=_ATTENTION)))
 
 
+def bert_large() -> LanguageModel:
+    """BERT-large (Devlin et al., 2019) with the head that predicts masked tokens; ids below 30522.
+
+    24 layers, width 1024, 16 heads, feed-forward width 4096, up to 512 positions.
+
+    Raises
+    ------
+    ImportError
+        If `transformers` is not installed.
+    """
+    library = _transformers()
+    shape = library.BertConfig(
+        hidden_size=1024,
+        intermediate_size=4096,
+        num_hidden_layers=24,
+        num_attention_heads=16,
+        attn_implementation=_ATTENTION,
+    )
+    return LanguageModel(library.BertForMaskedLM(shape))
+
+
 def gpt2() -> LanguageModel:
     """GPT-2 small (Radford et al., 2019) with its head over the vocabulary; ids below 50257.
 
@@ -64,6 +85,21 @@ def gpt2() -> LanguageModel:
     """
     library = _transformers()
     return LanguageModel(library.GPT2LMHeadModel(library.GPT2Config(attn_implementation=_ATTENTION)))
+
+
+def gpt2_medium() -> LanguageModel:
+    """GPT-2 medium (Radford et al., 2019) with its head over the vocabulary; ids below 50257.
+
+    24 layers, width 1024, 16 heads, feed-forward width 4096, up to 1024 positions.
+
+    Raises
+    ------
+    ImportError
+        If `transformers` is not installed.
+    """
+    library = _transformers()
+    shape = library.GPT2Config(n_embd=1024, n_layer=24, n_head=16, attn_implementation=_ATTENTION)
+    return LanguageModel(library.GPT2LMHeadModel(shape))
 
 
 def llama() -> LanguageModel:
@@ -87,6 +123,31 @@ def llama() -> LanguageModel:
         num_attention_heads=32,
         num_key_value_heads=4,
         max_position_embeddings=2048,
+        attn_implementation=_ATTENTION,
+    )
+    return LanguageModel(library.LlamaForCausalLM(shape))
+
+
+def llama3_1b() -> LanguageModel:
+    """A decoder of the shape of Llama 3.2 1B (Grattafiori et al., 2024), with a head of its own; ids below 128256.
+
+    16 layers, width 2048, 32 heads of queries over 8 of keys and values, feed-forward width 8192; otherwise as `llama`.
+
+    Raises
+    ------
+    ImportError
+        If `transformers` is not installed.
+    """
+    library = _transformers()
+    shape = library.LlamaConfig(
+        vocab_size=128256,
+        hidden_size=2048,
+        intermediate_size=8192,
+        num_hidden_layers=16,
+        num_attention_heads=32,
+        num_key_value_heads=8,
+        max_position_embeddings=131072,
+        rope_parameters={"rope_type": "default", "rope_theta": 500000.0},
         attn_implementation=_ATTENTION,
     )
     return LanguageModel(library.LlamaForCausalLM(shape))

@@ -4,8 +4,9 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from clockwatt.operations.build import SharedBackward, build  # noqa: E402
+from clockwatt.operations.build import build  # noqa: E402
 from clockwatt.operations.operation import Operation  # noqa: E402
+from clockwatt.operations.shared_backward import SharedBackward  # noqa: E402
 from clockwatt.operations.tensor_spec import TensorSpec  # noqa: E402
 
 
@@ -26,20 +27,32 @@ def linear(pass_: str) -> Operation:
 
 def test_calls_that_share_a_backward_pass_give_each_the_gradients_of_a_call_alone():
     built = build(linear("training"), "cpu", pass_="training")
-    alone = built.call()
+    of_input, of_weight = built.call()
     shared = SharedBackward(built, 3)
-    for _ in range(2):
+    arrived = []
+    for activation in shared.activations:
+        activation.register_hook(arrived.append)
+    for passes in (1, 2):
         shared()
-        assert len(shared.leaves) == 3 * len(alone)
-        for number, leaf in enumerate(shared.leaves):
-            torch.testing.assert_close(leaf.grad, alone[number % len(alone)])
+        assert len(shared.parameters) == 3
+        for parameter in shared.parameters:
+            torch.testing.assert_close(parameter.grad, of_weight)
+        assert len(arrived) == 3 * passes
+        for gradient in arrived:
+            torch.testing.assert_close(gradient, of_input)
 
 
-def test_calls_that_share_a_backward_pass_have_leaves_of_their_own_on_the_same_memory():
+def test_calls_that_share_a_backward_pass_use_the_same_memory():
     built = build(linear("training"), "cpu", pass_="training")
-    copy = built.with_leaves_of_its_own()
-    assert all(mine is not its for mine, its in zip(built.leaves, copy.leaves, strict=True))
-    assert [leaf.data_ptr() for leaf in copy.leaves] == [leaf.data_ptr() for leaf in built.leaves]
+    shared = SharedBackward(built, 2)
+    assert {tensor.data_ptr() for tensor in shared.activations} == {built.tensors[0].data_ptr()}
+    assert {tensor.data_ptr() for tensor in shared.parameters} == {built.tensors[1].data_ptr()}
+
+
+def test_only_gradients_of_parameters_are_kept_as_in_a_network():
+    shared = SharedBackward(build(linear("training"), "cpu", pass_="training"), 3)
+    kept = "torch::autograd::AccumulateGrad"
+    assert kernels(shared, kept) == [kept] * 3
 
 
 def test_parameters_require_gradients_in_inference_too_and_inputs_do_not():
@@ -60,7 +73,8 @@ def test_a_strided_matrix_product_takes_the_path_that_it_takes_in_a_network():
         assert kernels(built.call) != kernels(lambda: torch.nn.functional.linear(strided, weight.detach().clone()))
 
 
-def kernels(call) -> list[str]:
+def kernels(call, *names: str) -> list[str]:
+    wanted = names or ("aten::mm", "aten::bmm")
     with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profile:
         call()
-    return [event.name for event in profile.events() if event.name in ("aten::mm", "aten::bmm")]
+    return [event.name for event in profile.events() if event.name in wanted]

@@ -8,8 +8,14 @@ from clockwatt.operations.trace import trace_network
 from clockwatt.operations.verify import mismatches
 
 MODULE = "clockwatt.operations.transformer_networks"
-VOCABULARY = {"bert_base": 30522, "gpt2": 50257, "llama": 32000}
-PARAMETERS = {"bert_base": 109_514_298, "gpt2": 124_439_808, "llama": 1_100_048_384}
+VOCABULARY = {
+    "bert_base": 30522, "bert_large": 30522, "gpt2": 50257, "gpt2_medium": 50257, "llama": 32000, "llama3_1b": 128256,
+}  # fmt: skip
+PARAMETERS = {
+    "bert_base": 109_514_298, "bert_large": 335_174_458, "gpt2": 124_439_808, "gpt2_medium": 354_823_168,
+    "llama": 1_100_048_384, "llama3_1b": 1_498_482_688,
+}  # fmt: skip
+LAYERS = {"bert_base": 12, "bert_large": 24, "gpt2": 12, "gpt2_medium": 24, "llama": 22, "llama3_1b": 16}
 ATTENTION = "torch.nn.functional.scaled_dot_product_attention"
 
 
@@ -25,7 +31,7 @@ def test_traces_without_branches_on_data(name, pass_):
     trace = trace_network(network(name), pass_, TrainingConfig())
     functions = [call.operation.function for call in trace.calls]
     assert trace.parameters == PARAMETERS[name]
-    assert functions.count(ATTENTION) == (22 if name == "llama" else 12)
+    assert functions.count(ATTENTION) == LAYERS[name]
     assert trace.assumed_branches == []
 
 

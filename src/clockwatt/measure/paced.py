@@ -1,0 +1,61 @@
+"""Energy of calls that the power limit slows, as they would need it without: the same calls with pauses between.
+
+Back to back they run at a lowered clock, where a call needs less energy and more time. In a network, other calls let
+the card recover meanwhile: there they run at the clock asked for, unless the whole network is at the limit.
+"""
+
+from __future__ import annotations
+
+from clockwatt.measure import energy
+from clockwatt.measure.bench import Bench, Workload
+from clockwatt.measure.calibration import DEVICE, POWER_REPEATABILITY
+from clockwatt.measure.conditions import Surroundings
+from clockwatt.measure.statistics import Estimate
+
+_BURST_S = 0.005
+_PAUSES = (1.0, 3.0, 9.0)
+"""Length of a pause over that of a burst: longer ones where the limit still acts, as it does when it is set low."""
+_WINDOW_S = 1.0
+_SLOWED_ABOVE = 1.05
+"""Time of a call in a burst over that of one alone beyond which the limit acts; waiting for a burst takes 2 %."""
+
+
+def energy_with_pauses(bench: Bench, workload: Workload, call_s: float, around: Surroundings) -> Estimate | None:
+    """Energy of a call in J above idle power where pauses keep the card below its power limit.
+
+    None if idle power is not known, no power can be read, or the limit acts even with the longest pauses.
+
+    Parameters
+    ----------
+    call_s
+        What a call takes where the power limit does not act.
+    """
+    if around.idle is None:
+        return None
+    calls = max(1, round(_BURST_S / call_s))
+    for pause in _PAUSES:
+        bench.take_telemetry()
+        bursts_s: list[float] = []
+        start_ns = bench.now_ns()
+        while (bench.now_ns() - start_ns) / 1e9 < _WINDOW_S:
+            bursts_s.append(bench.timed_run(workload, calls))
+            bench.idle(pause * calls * call_s)
+        window = energy.Window(start_ns, start_ns, bench.now_ns())
+        if sum(bursts_s) <= _SLOWED_ABOVE * len(bursts_s) * calls * call_s:
+            return _above_idle(bench, window, around, around.idle, len(bursts_s) * calls)
+    return None
+
+
+def _above_idle(
+    bench: Bench, window: energy.Window, around: Surroundings, idle: Estimate, calls: int
+) -> Estimate | None:
+    readings = energy.power_readings(bench.take_telemetry())
+    estimates = energy.estimate_all(readings, window, around.calibration.sensors)
+    chosen = energy.choose(estimates)
+    if chosen is None:
+        return None
+    power = chosen[1].with_error(energy.between_estimators(estimates))
+    power = power.with_error(around.calibration.error_between(POWER_REPEATABILITY, DEVICE) * power.value)
+    per_call_s = window.seconds / calls
+    above = Estimate(power.value - idle.value, power.standard_error, power.samples).with_error(idle.standard_error)
+    return Estimate(above.value * per_call_s, above.standard_error * per_call_s, above.samples)
