@@ -30,43 +30,55 @@ _IN_A_ROW = 4
 _SHORT, _LONG = 2, 60
 _ELEMENTS = 8
 
-_NETWORKS = [
+_FOR_HOST = [
     NetworkConfig(name=name, input=[1, 3, 64, 64])
     for name in ("mobilenet_v3_small", "shufflenet_v2_x0_5", f"{__name__}:small_transformer")
 ]
 """Many modules to a call, many calls to a module, and both: too small to keep any device busy."""
 
+_FOR_DEVICE = [
+    NetworkConfig(name=name, input=[32, 3, 224, 224])
+    for name in ("mobilenet_v3_small", "resnet34", f"{__name__}:tiny_transformer")
+]
+"""Of usual size: how long a kernel waits for what others have left in the caches depends on it."""
+
 _ROUNDS = 2
 """Far enough apart that what disturbs the host for a second shows."""
 
-
-@dataclass(frozen=True)
-class CallTimes:
-    """Times in s of an operation's call among others of a pass; `device_s` is None where it cannot be queued."""
-
-    host_s: float
-    device_s: float | None
+Issue = Callable[[], object]
 
 
 @dataclass(frozen=True)
-class _Whole:
-    """A pass of a network, and what of its times in s is not that of its calls."""
+class CallTimer:
+    """Measures the times in s of what a call or a pass consists of; None where it cannot.
+
+    Attributes
+    ----------
+    host_s, device_s
+        Of an operation's call among others of a pass.
+    pass_device_s
+        Device time of a network's pass.
+    """
+
+    host_s: Callable[[Operation, Pass], float | None]
+    device_s: Callable[[Operation, Pass], float | None]
+    pass_device_s: Callable[[Issue], float | None]
+
+
+@dataclass(frozen=True)
+class _HostPass:
+    """A pass of a network on the host, and what of its time in s is not that of its calls."""
 
     modules: int
     forward_calls: int
-    device_calls: int
     host_s: float
-    host_beyond_s: float
-    device_beyond_s: float | None
+    beyond_s: float
 
 
-Issue = Callable[[], object]
-Alone = Callable[[Operation, str], CallTimes | None]
-DeviceTime = Callable[[Issue], float | None]
 Costs = dict[tuple[str, str | None], Estimate | None]
 
 
-def call_costs(device: torch.device, alone: Alone, device_time_s: DeviceTime) -> Costs:
+def call_costs(device: torch.device, timer: CallTimer) -> Costs:
     """Times in s of calls that follow each other, as in a network's pass, and of what a network adds to them.
 
     What a backward node costs is the slope of the time of a backward pass over its length; what a pass costs beyond
@@ -76,10 +88,8 @@ def call_costs(device: torch.device, alone: Alone, device_time_s: DeviceTime) ->
     ----------
     device
         Where the tiny tensors live.
-    alone
-        Times of an operation's call among others of a pass, as they are measured; None where they cannot be.
-    device_time_s
-        Device time of a network's pass; None where it cannot be measured.
+    timer
+        Measures single operations and passes.
     """
     x = torch.ones(_ELEMENTS, device=device)
     leaf = torch.ones(_ELEMENTS, device=device, requires_grad=True)
@@ -102,11 +112,13 @@ def call_costs(device: torch.device, alone: Alone, device_time_s: DeviceTime) ->
     }
     passes: list[tuple[Pass, float]] = [("inference", 0.0), ("training", start_s.value if start_s else 0.0)]
     for pass_, once_s in passes:
-        traced = [(network, trace_rows(network, pass_, TrainingConfig())) for network in _NETWORKS]
-        found = [_whole(network, rows, device, pass_, alone, device_time_s) for network, rows in traced * _ROUNDS]
-        wholes = [whole for whole in found if whole is not None]
-        costs[HOST_PER_MODULE, pass_], costs[HOST_ADDED_PER_CALL, pass_] = _host_added(wholes, once_s)
-        costs[DEVICE_ADDED_PER_CALL, pass_] = _device_added(wholes)
+        found = [
+            _host_pass(network, rows, device, pass_, timer) for network, rows in _traced(_FOR_HOST, pass_) * _ROUNDS
+        ]
+        known = [one for one in found if one is not None]
+        costs[HOST_PER_MODULE, pass_], costs[HOST_ADDED_PER_CALL, pass_] = _host_added(known, once_s)
+        added = [_device_added(network, rows, device, pass_, timer) for network, rows in _traced(_FOR_DEVICE, pass_)]
+        costs[DEVICE_ADDED_PER_CALL, pass_] = mean_estimate([one for one in added if one is not None])
     return costs
 
 
@@ -120,60 +132,70 @@ def small_transformer() -> torch.nn.Module:
     return network
 
 
-def _host_added(wholes: list[_Whole], once_s: float) -> tuple[Estimate | None, Estimate | None]:
+def tiny_transformer() -> torch.nn.Module:
+    """ViT-Ti/16 (Touvron et al., 2021)."""
+    import torchvision
+
+    network: torch.nn.Module = torchvision.models.VisionTransformer(
+        image_size=224, patch_size=16, num_layers=12, num_heads=3, hidden_dim=192, mlp_dim=768
+    )
+    return network
+
+
+def _traced(networks: list[NetworkConfig], pass_: Pass) -> list[tuple[NetworkConfig, Traced]]:
+    return [(network, trace_rows(network, pass_, TrainingConfig())) for network in networks]
+
+
+def _host_added(passes: list[_HostPass], once_s: float) -> tuple[Estimate | None, Estimate | None]:
     """What entering a module costs, and what a call takes longer in a network than in a loop of its own.
 
     A call that is measured alone runs from warm caches, which in a network it does not, and modules call it through
     layers of Python. Least squares of what passes of whole networks take beyond the sum of their calls and `once_s`,
     relative to the pass, neither cost below zero; errors from what is left.
     """
-    if len(wholes) <= 2:  # two costs are sought
+    if len(passes) <= 2:  # two costs are sought
         return None, None
-    pass_s = np.array([whole.host_s for whole in wholes])
-    counts = np.array([[whole.modules, whole.forward_calls] for whole in wholes]) / pass_s[:, None]
-    beyond = (np.array([whole.host_beyond_s for whole in wholes]) - once_s) / pass_s
+    pass_s = np.array([one.host_s for one in passes])
+    counts = np.array([[one.modules, one.forward_calls] for one in passes]) / pass_s[:, None]
+    beyond = (np.array([one.beyond_s for one in passes]) - once_s) / pass_s
     found, _ = nnls(counts, beyond)
     left = beyond - counts @ found
-    variance = float(left @ left) / (len(wholes) - 2)
+    variance = float(left @ left) / (len(passes) - 2)
     errors = np.sqrt(np.diag(np.linalg.inv(counts.T @ counts)) * variance)
     module_s, added_s = (
-        Estimate(float(cost), float(error), len(wholes)) for cost, error in zip(found, errors, strict=True)
+        Estimate(float(cost), float(error), len(passes)) for cost, error in zip(found, errors, strict=True)
     )
     return module_s, added_s
 
 
-def _device_added(wholes: list[_Whole]) -> Estimate | None:
-    """What a call takes longer on the device between others than after itself: every kernel follows a different one."""
-    found = [whole.device_beyond_s / whole.device_calls for whole in wholes if whole.device_beyond_s is not None]
-    added = mean_estimate(found)
-    return Estimate(max(0.0, added.value), added.standard_error, added.samples) if added else None
-
-
-def _whole(
-    network: NetworkConfig, traced: Traced, device: torch.device, pass_: Pass, alone: Alone, device_time_s: DeviceTime
-) -> _Whole | None:
-    """A network's pass beside its calls measured alone; None if the time of one is not known."""
-    times = {row.operation_id: alone(Operation.from_json(row.spec), pass_) for row in traced.operations}
-    of_calls = [known for call in traced.calls if (known := times[call.operation_id]) is not None]
+def _host_pass(
+    network: NetworkConfig, traced: Traced, device: torch.device, pass_: Pass, timer: CallTimer
+) -> _HostPass | None:
+    """A network's pass on the host beside its calls alone; None if the time of one is not known."""
+    alone = {row.operation_id: timer.host_s(Operation.from_json(row.spec), pass_) for row in traced.operations}
+    times = [seconds for call in traced.calls if (seconds := alone[call.operation_id]) is not None]
     with torch.inference_mode(pass_ != TRAINING):
-        built = build_network(network, device, pass_=pass_, training=TrainingConfig())
-        host = _issued(built.call, device)
-        device_s = device_time_s(built.call)
-    if host is None or len(of_calls) < len(traced.calls):
+        whole = _issued(build_network(network, device, pass_=pass_, training=TrainingConfig()).call, device)
+    if whole is None or len(times) < len(traced.calls):
         return None
-    works = {row.operation_id for row in traced.operations if row.device_work}
-    working_s = [
-        known.device_s for call, known in zip(traced.calls, of_calls, strict=True) if call.operation_id in works
-    ]
-    known_s = [seconds for seconds in working_s if seconds is not None]
-    return _Whole(
-        modules=traced.network.module_calls,
-        forward_calls=sum(call.phase in (FORWARD, LOSS) for call in traced.calls),
-        device_calls=len(working_s),
-        host_s=host.value,
-        host_beyond_s=host.value - sum(known.host_s for known in of_calls),
-        device_beyond_s=device_s - sum(known_s) if device_s is not None and len(known_s) == len(working_s) else None,
-    )
+    forward = sum(call.phase in (FORWARD, LOSS) for call in traced.calls)
+    return _HostPass(traced.network.module_calls, forward, whole.value, whole.value - sum(times))
+
+
+def _device_added(
+    network: NetworkConfig, traced: Traced, device: torch.device, pass_: Pass, timer: CallTimer
+) -> float | None:
+    """What a call takes longer on the device among others than after itself; None if the time of one is not known.
+
+    Every kernel follows a different one, and finds other data in the caches.
+    """
+    works = [row for row in traced.operations if row.device_work]
+    alone = {row.operation_id: timer.device_s(Operation.from_json(row.spec), pass_) for row in works}
+    calls = [call for call in traced.calls if call.operation_id in alone]
+    times = [seconds for call in calls if (seconds := alone[call.operation_id]) is not None]
+    with torch.inference_mode(pass_ != TRAINING):
+        whole_s = timer.pass_device_s(build_network(network, device, pass_=pass_, training=TrainingConfig()).call)
+    return (whole_s - sum(times)) / len(calls) if whole_s is not None and len(times) == len(calls) else None
 
 
 def _chain(x: torch.Tensor, length: int) -> torch.Tensor:

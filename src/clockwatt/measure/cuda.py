@@ -12,7 +12,7 @@ from collections.abc import Generator, Iterator, Mapping
 
 import torch
 
-from clockwatt.config import CampaignConfig, MeasurementConfig
+from clockwatt.config import CampaignConfig, MeasurementConfig, Pass
 from clockwatt.gpu.interface import Gpu
 from clockwatt.measure.bench import (
     BLOCKS_AHEAD,
@@ -25,7 +25,7 @@ from clockwatt.measure.bench import (
     Versions,
     Workload,
 )
-from clockwatt.measure.callcost import CallTimes, call_costs
+from clockwatt.measure.callcost import CallTimer, call_costs
 from clockwatt.measure.cuda_workload import MEMORY_SHARE, Call, CudaWorkload
 from clockwatt.measure.procedure import host_time_in_pass, queued_blocks
 from clockwatt.measure.statistics import Estimate, median_estimate
@@ -194,27 +194,30 @@ class CudaBench(HostClockBench):
 
     def call_costs(self) -> dict[tuple[str, str | None], Estimate | None]:
         """See `Bench.call_costs`."""
-        return call_costs(self._device, self._call_times, self._device_time)
+        return call_costs(self._device, CallTimer(self._host_time, self._device_time, self._pass_device_time))
 
-    def _call_times(self, operation: Operation, pass_: str) -> CallTimes | None:
-        """Times of a call of an operation among others of a pass."""
+    def _host_time(self, operation: Operation, pass_: Pass) -> float | None:
+        """Host time in s of a call of an operation among others of a pass."""
         with torch.inference_mode(pass_ != TRAINING):
-            built = build(operation, self._device, pass_=pass_)
-            backward = bool(built.gradients)
-            make_pass = functools.partial(SharedBackward, built) if backward else None
-            workload = CudaWorkload([built.call], [], "hot", 0, make_pass)
+            workload = self._of_operation(operation, pass_)
             workload.issue(_WARM_CALLS)
-            blocks = queued_blocks(self, workload, budget_s=0.0)
-            host = median_estimate([block.host_s for block in blocks])
-            device = median_estimate([block.device_s for block in blocks])
-            if backward:
-                host = host_time_in_pass(self, workload, None, budget_s=0.0)
-        return CallTimes(host.value, device.value if device else None) if host else None
+            if workload.has_forward:
+                estimate = host_time_in_pass(self, workload, None, budget_s=0.0)
+            else:
+                estimate = median_estimate([block.host_s for block in queued_blocks(self, workload, budget_s=0.0)])
+        return estimate.value if estimate else None
 
-    def _device_time(self, network: Call) -> float | None:
+    def _device_time(self, operation: Operation, pass_: Pass) -> float | None:
+        """Device time in s of a call of an operation."""
+        with torch.inference_mode(pass_ != TRAINING):
+            return self._queued_time(self._of_operation(operation, pass_))
+
+    def _pass_device_time(self, call: Call) -> float | None:
         """Device time in s of a network's pass."""
-        workload = CudaWorkload([network], [], "hot", 0)
-        workload.issue(_WARM_CALLS)
+        return self._queued_time(CudaWorkload([call], [], "hot", 0))
+
+    def _queued_time(self, workload: CudaWorkload) -> float | None:
+        workload.issue(max(_WARM_CALLS, workload.instances))
         device = median_estimate([block.device_s for block in queued_blocks(self, workload, budget_s=0.0)])
         return device.value if device else None
 
@@ -228,16 +231,16 @@ class CudaBench(HostClockBench):
                 self._networks[subject.subject_id], self._device, pass_=subject.pass_, training=self._campaign.training
             )
             return CudaWorkload([network.call], [], "hot", network.parameter_bytes)
-        operation = Operation.from_json(self._specs[subject.subject_id])
-        first = build(operation, self._device, pass_=subject.pass_)
+        return self._of_operation(Operation.from_json(self._specs[subject.subject_id]), subject.pass_)
+
+    def _of_operation(self, operation: Operation, pass_: str) -> CudaWorkload:
+        first = build(operation, self._device, pass_=pass_)
         copies = [first]
         share = first if self._settings.working_set == "parameters_cold" else None
         wanted, bytes_each = self._copies(first)
-        copies.extend(
-            build(operation, self._device, pass_=subject.pass_, share_inputs_with=share) for _ in range(wanted - 1)
-        )
+        copies.extend(build(operation, self._device, pass_=pass_, share_inputs_with=share) for _ in range(wanted - 1))
         chosen = self._settings.working_set if wanted > 1 else "hot"
-        with_backward = subject.pass_ == TRAINING and operation.has_backward
+        with_backward = pass_ == TRAINING and operation.has_backward
         forwards = [copy.forward for copy in copies] if with_backward else []
         make_pass = functools.partial(SharedBackward, first) if with_backward else None
         return CudaWorkload([copy.call for copy in copies], forwards, chosen, bytes_each * wanted, make_pass)
