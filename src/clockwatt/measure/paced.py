@@ -13,7 +13,7 @@ from clockwatt.measure.conditions import Surroundings
 from clockwatt.measure.statistics import Estimate
 
 _BURST_S = 0.005
-_PAUSES = (1.0, 3.0, 9.0)
+_PAUSES = (0.5, 2.0, 8.0)
 """Length of a pause over that of a burst: longer ones where the limit still acts, as it does when it is set low."""
 _WINDOW_S = 1.0
 _SLOWED_ABOVE = 1.05
