@@ -1,8 +1,9 @@
-"""What the anchor operations say about cards and hours.
+"""What the anchor operations say about cards, hosts and hours.
 
 Cards of one model differ by several percent, and Slurm deals them out at random. The same few operations are therefore
 measured at the start and the end of every session: their times on one card, relative to the median card at the same
-operating point, are that card's factor; their change from start to end is the session's drift.
+operating point, are that card's factor; their change from start to end is the session's drift. Hosts differ by more,
+and by the hour, so what their calls cost a host, relative to the median session, is a factor of the session.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ ANCHOR_COLUMNS = [
     "session_id",
     "started_us",
     "time_device_s",
+    "time_host_s",
     "power_w",
 ]
 """Columns of a measurement that are needed here."""
@@ -49,6 +51,25 @@ def card_factors(anchors: pd.DataFrame) -> pd.DataFrame:
         per_card = per_card.pivot_table(index=_KEY, columns="gpu_uuid", values=column)
         factors[name] = per_card.div(per_card.median(axis=1), axis=0).median(axis=0)
     return pd.DataFrame(factors)
+
+
+def host_factors(anchors: pd.DataFrame) -> pd.Series:
+    """Factor of the host in each session: what its calls cost.
+
+    Parameters
+    ----------
+    anchors
+        Anchor rows of one GPU label at one operating point, with `ANCHOR_COLUMNS`.
+
+    Returns
+    -------
+    pandas.Series
+        Indexed by session: median over anchors of this session's median host time over the median session's. Missing
+        where a session has no anchor that another has too.
+    """
+    per_session = anchors.groupby(["session_id", *_KEY])["time_host_s"].median().reset_index()
+    per_session = per_session.pivot_table(index=_KEY, columns="session_id", values="time_host_s")
+    return per_session.div(per_session.median(axis=1), axis=0).median(axis=0)
 
 
 def session_drifts(anchors: pd.DataFrame) -> pd.DataFrame:

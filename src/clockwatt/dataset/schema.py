@@ -36,6 +36,7 @@ _CARD_COLUMNS = [
         "anchor_time_factor", pa.float64()
     ),  # time of this card's anchors over the median card's, same GPU and point
     pa.field("anchor_power_factor", pa.float64()),  # likewise, power
+    pa.field("anchor_host_factor", pa.float64()),  # host time of this session's anchors over the median session's
     pa.field(
         "drift_time_per_hour", pa.float64()
     ),  # relative change of the anchors' time in this row's session, per hour

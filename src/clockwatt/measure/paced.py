@@ -16,8 +16,9 @@ _BURST_S = 0.005
 _PAUSES = (0.5, 2.0, 8.0)
 """Length of a pause over that of a burst: longer ones where the limit still acts, as it does when it is set low."""
 _WINDOW_S = 1.0
+_TRIALS = 5
 _SLOWED_ABOVE = 1.05
-"""Time of a call in a burst over that of one alone beyond which the limit acts; waiting for a burst takes 2 %."""
+"""Time of a call in a burst over that of one alone beyond which the limit acts."""
 
 
 def energy_with_pauses(bench: Bench, workload: Workload, call_s: float, around: Surroundings) -> Estimate | None:
@@ -33,6 +34,8 @@ def energy_with_pauses(bench: Bench, workload: Workload, call_s: float, around: 
     if around.idle is None:
         return None
     calls = max(1, round(_BURST_S / call_s))
+    # a burst begins with a call that the device waits for, and ends with a wait
+    around_s = max(0.0, min(bench.timed_run(workload, 1) for _ in range(_TRIALS)) - call_s)
     for pause in _PAUSES:
         bench.take_telemetry()
         bursts_s: list[float] = []
@@ -41,7 +44,7 @@ def energy_with_pauses(bench: Bench, workload: Workload, call_s: float, around: 
             bursts_s.append(bench.timed_run(workload, calls))
             bench.idle(pause * calls * call_s)
         window = energy.Window(start_ns, start_ns, bench.now_ns())
-        if sum(bursts_s) <= _SLOWED_ABOVE * len(bursts_s) * calls * call_s:
+        if sum(bursts_s) <= len(bursts_s) * (around_s + _SLOWED_ABOVE * calls * call_s):
             return _above_idle(bench, window, around, around.idle, len(bursts_s) * calls)
     return None
 

@@ -15,16 +15,16 @@ import pyarrow.parquet as pq
 
 import clockwatt
 from clockwatt import files
-from clockwatt.config import CampaignConfig, OperatingPoint
+from clockwatt.config import CampaignConfig
 from clockwatt.dataset.schema import OPERATIONS_FILE
 from clockwatt.errors import DataFileError
 from clockwatt.gpu.specs import find_spec
+from clockwatt.predict.added import AddedCosts
 from clockwatt.predict.crossval import cross_validate
 from clockwatt.predict.description import GpuDescription, PassDescription
 from clockwatt.predict.evaluate import Held, evaluate, judge_left_out, network_errors, network_intervals
 from clockwatt.predict.features import OPERATION_CLASS
 from clockwatt.predict.gpumodel import GpuModel
-from clockwatt.predict.hostcosts import PointCosts, read_point_costs
 from clockwatt.predict.leaveout import LEFT_OUT_FILE, LEFT_OUT_SCHEMA, leave_networks_out
 from clockwatt.predict.modelcard import model_card
 from clockwatt.predict.predictors import PREDICTORS, TARGETS, check_installed
@@ -100,9 +100,9 @@ def fit(config: CampaignConfig, dataset_dir: Path, catalogue_dir: Path, output_d
         advance = stack.enter_context(progress("fit", steps))
         for gpu in gpus:
             samples = read_samples(dataset_dir, gpu)
-            costs = read_point_costs(dataset_dir, gpu)
-            wholes = _Wholes(catalogue, whole_networks(dataset_dir, gpu)[0], left_out)
-            report["gpus"][gpu] = _fit_gpu(config, gpu, samples, costs, wholes, output_dir / gpu, writer, advance)
+            whole, _ = whole_networks(dataset_dir, gpu)
+            wholes = _Wholes(catalogue, whole, AddedCosts.read(dataset_dir, gpu, samples, whole, catalogue), left_out)
+            report["gpus"][gpu] = _fit_gpu(config, gpu, samples, wholes, output_dir / gpu, writer, advance)
     unseen = fit_unseen(config, dataset_dir, catalogue, output_dir)
     files.write_text(
         json.dumps(report | ({"unseen_gpu": unseen} if unseen else {}), indent=2) + "\n", output_dir / METRICS_FILE
@@ -115,6 +115,7 @@ class _Wholes:
 
     catalogue: Catalogue
     rows: pd.DataFrame
+    added: AddedCosts
     writer: pq.ParquetWriter
 
 
@@ -122,14 +123,13 @@ def _fit_gpu(
     config: CampaignConfig,
     gpu: str,
     samples: Samples,
-    costs: dict[str, PointCosts],
     wholes: _Wholes,
     folder: Path,
     writer: pq.ParquetWriter,
     advance: Advance,
 ) -> dict[str, Any]:
     spec = find_spec(samples.gpu_name)
-    model = GpuModel(folder, _description(config, gpu, samples, costs))
+    model = GpuModel(folder, _description(config, gpu, samples, wholes.added))
     report: dict[str, Any] = {
         "gpu_name": samples.gpu_name,
         "virtual": samples.virtual,
@@ -146,7 +146,8 @@ def _fit_gpu(
             for name in config.fit.predictors:
                 advance(f"{gpu} {pass_} {name}")
             continue
-        learnt = sorted(problem.cells["point"].unique(), key=_settings)
+        measured = set(problem.cells["point"])
+        learnt = [point for point in model.description.points if point in measured]
         described = PassDescription({}, learnt, workless_host_s(samples, pass_, model.description.points))
         of_predictors: dict[str, Any] = {}
         report["passes"][pass_] = {
@@ -167,27 +168,16 @@ def _fit_gpu(
     return report
 
 
-def _description(config: CampaignConfig, gpu: str, samples: Samples, costs: dict[str, PointCosts]) -> GpuDescription:
-    idle = samples.rows.groupby("point")["power_idle_w"].median()
-    points = {
-        str(point): costs.get(str(point), PointCosts()).or_idle_power(None if pd.isna(power) else float(power))
-        for point, power in sorted(idle.items(), key=lambda item: _settings(str(item[0])))
-    }
+def _description(config: CampaignConfig, gpu: str, samples: Samples, added: AddedCosts) -> GpuDescription:
     return GpuDescription(
         gpu=gpu,
         gpu_name=samples.gpu_name,
         virtual=samples.virtual,
         predictors=list(config.fit.predictors),
         tf32=sorted({bool(value) for value in samples.rows["tf32"]}),
-        points=points,
+        points={point: added.at(point) for point in added.calibrated},
         clockwatt_version=clockwatt.__version__,
     )
-
-
-def _settings(point: str) -> tuple[int, int, int]:
-    """Operating points by their settings, the default first."""
-    parsed = OperatingPoint.parse(point)
-    return parsed.sm_clock_mhz or 0, parsed.memory_clock_mhz or 0, parsed.power_limit_w or 0
 
 
 def _fit_one(
@@ -240,7 +230,7 @@ def _leave_out(
     wholes.writer.write_table(pa.Table.from_pandas(rows, schema=LEFT_OUT_SCHEMA, preserve_index=False))
     costs = left_out_costs(rows, model, operations)
     whole = wholes.rows[wholes.rows["pass"] == pass_]
-    composed = compositions(whole, wholes.catalogue, model, PREDICTED, costs)
+    composed = compositions(whole, wholes.catalogue, model.description, wholes.added.without, PREDICTED, costs)
     intervals, described = network_intervals(composed[composed["calls_without_cost"] == 0])
     model.description.passes[pass_].networks.update(intervals)
     return {**judge_left_out(rows), "compositions": network_errors(composed), "intervals": described}

@@ -1,8 +1,8 @@
-"""What a machine's calibration says about the host and about idle power, at each operating point."""
+"""What a machine's calibration says about calls and about idle power, at each operating point."""
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any, Self
 
@@ -32,6 +32,10 @@ class PointCosts:
         loop of its own.
     per_backward_call_s
         Host time of starting a backward pass: a network pays it once.
+    device_per_call_inference_s, device_per_call_training_s
+        Device time that a call with device work takes longer in a network than after itself.
+    power_limit_w
+        What the operating point asks for, or the GPU model's default.
     """
 
     power_idle_w: float | None = None
@@ -42,6 +46,9 @@ class PointCosts:
     added_per_call_inference_s: float | None = None
     added_per_call_training_s: float | None = None
     per_backward_call_s: float | None = None
+    device_per_call_inference_s: float | None = None
+    device_per_call_training_s: float | None = None
+    power_limit_w: float | None = None
 
     def per_call_s(self, pass_: str) -> float | None:
         """Host time to issue one call in a pass."""
@@ -55,9 +62,19 @@ class PointCosts:
         """Host time that a network adds to a forward call in a pass; 0 where it is not known."""
         return (self.added_per_call_training_s if pass_ == TRAINING else self.added_per_call_inference_s) or 0.0
 
+    def device_per_call_s(self, pass_: str) -> float:
+        """Device time that a network adds to a call with device work in a pass; 0 where it is not known."""
+        return (self.device_per_call_training_s if pass_ == TRAINING else self.device_per_call_inference_s) or 0.0
+
     def or_idle_power(self, power_idle_w: float | None) -> Self:
         """The same, with this idle power where the calibration has none."""
         return self if self.power_idle_w is not None else replace(self, power_idle_w=power_idle_w)
+
+    def on_host(self, factor: float) -> Self:
+        """The same on a host whose calls cost `factor` times as much."""
+        on_host = [entry.name for entry in fields(self) if entry.name.startswith(("per_", "added_"))]
+        known = {name: value for name in on_host if (value := getattr(self, name)) is not None}
+        return replace(self, **{name: factor * value for name, value in known.items()})
 
     def to_dict(self) -> dict[str, float | None]:
         """For JSON."""
@@ -78,6 +95,8 @@ _FIELDS = {
     ("host_time_added_per_call_s", INFERENCE): "added_per_call_inference_s",
     ("host_time_added_per_call_s", TRAINING): "added_per_call_training_s",
     ("host_time_per_backward_call_s", None): "per_backward_call_s",
+    ("device_time_added_per_call_s", INFERENCE): "device_per_call_inference_s",
+    ("device_time_added_per_call_s", TRAINING): "device_per_call_training_s",
 }
 
 

@@ -3,7 +3,8 @@
 The host issues calls one after another, the device executes them in order: each starts when it has been issued and the
 one before it has ended, Lindley's recursion for a queue with one server (Proc. Cambridge Phil. Soc. 48, 1952). In
 passes that follow each other without synchronisation the host runs ahead as far as it can, so the time of a pass tends
-to the larger of what the host and what the device need for one.
+to the larger of what the host and what the device need for one. Where that would take more power than the limit allows,
+the device slows down until it does not.
 """
 
 from __future__ import annotations
@@ -30,12 +31,12 @@ class Composition:
     Attributes
     ----------
     time_s
-        Of one pass among many that follow each other, the larger of `device_s` and `host_s`.
+        Of one pass among many that follow each other: the larger of `device_s` and `host_s`; at the power limit more.
     latency_s
         Of a single inference pass, from the first call issued to the last one ended; None in training, where the order
         of the backward kernels is not that of the calls.
     device_s, host_s
-        What the device and the host need.
+        What the device, not slowed by the power limit, and the host need.
     energy_dynamic_j, energy_j
         Sum over calls, and with idle power over `time_s` (None where idle power is not known). Both are None, and so is
         `plain_energy_j`, where no energy is predicted: on a GPU that was never measured.
@@ -118,19 +119,20 @@ class Composer:
         costs
             `COST_COLUMNS` of the operations; shape (operations, 5).
         point
-            Calibrated costs of modules, which calls alone do not show, and of starting a backward pass, and idle power.
+            Calibrated costs that calls alone do not show: of modules, of starting a backward pass, of one kernel after
+            another; idle power and the power limit.
         """
         of_calls = costs[self._positions]
         of_calls[self._positions < 0] = np.nan
         known = np.asarray(np.isfinite(of_calls[:, :4]).all(axis=1))
         device, host, eager, dynamic, energy = np.where(known[:, None], of_calls, 0.0).T
         per_call_host = self._host_times(host, point)
+        device = device + np.where(device > 0, point.device_per_call_s(self._network.pass_), 0.0)
         host_s, device_s = float(per_call_host.sum()), float(device.sum())
-        time_s = max(host_s, device_s)
+        time_s, dynamic_j = _under_limit(device, eager, dynamic, host_s, point)
         latency_s = None
         if self._network.pass_ != TRAINING and known.size:
             latency_s = float(pipeline_ends(np.cumsum(per_call_host), device)[-1])
-        dynamic_j = float(dynamic.sum())
         energy_j = None if point.power_idle_w is None else dynamic_j + point.power_idle_w * time_s
         return Composition(
             time_s=time_s,
@@ -155,6 +157,35 @@ class Composer:
         around_s = point.per_module_s(self._network.pass_) * self._network.module_calls + start_s
         added_s = point.added_per_call_s(self._network.pass_) + around_s / max(int(self._forward.sum()), 1)
         return host + np.where(self._forward, added_s, 0.0)
+
+
+def _under_limit(
+    device: NDArray[np.float64],
+    eager: NDArray[np.float64],
+    dynamic: NDArray[np.float64],
+    host_s: float,
+    point: PointCosts,
+) -> tuple[float, float]:
+    """Time and dynamic energy of a pass whose calls cost so much each where the power limit does not act.
+
+    Calls that alone meet the limit take longer back to back, and less energy: just what the limit allows for that time.
+    Below it on average, a pass slows none of them. Above, it slows them as far as brings the mean down to the limit,
+    and if all of that is not enough the pass takes the longer.
+    """
+    device_s, dynamic_j = float(device.sum()), float(dynamic.sum())
+    time_s = max(host_s, device_s)
+    if point.power_limit_w is None or point.power_idle_w is None:
+        return time_s, dynamic_j
+    above_w = point.power_limit_w - point.power_idle_w
+    if above_w <= 0 or dynamic_j <= above_w * time_s:
+        return time_s, dynamic_j
+    slowed = np.maximum(np.minimum(eager, dynamic / above_w), device)
+    longer_s = float((slowed - device).sum())
+    less_j = float(np.maximum(dynamic - above_w * slowed, 0.0).sum())
+    to_come_down_j, possible_j = dynamic_j - above_w * device_s, less_j + above_w * longer_s
+    share = min(1.0, to_come_down_j / possible_j) if possible_j > 0 else 0.0
+    dynamic_j -= share * less_j
+    return max(host_s, device_s + share * longer_s, dynamic_j / above_w), dynamic_j
 
 
 def compose(calls: pd.DataFrame, network: NetworkRow, costs: pd.DataFrame, point: PointCosts) -> Composition:

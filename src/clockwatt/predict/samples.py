@@ -23,6 +23,9 @@ KEY = ["operation_id", "pass", "point", "tf32"]
 EXCLUDED_FLAGS = (flags.HARDWARE_THROTTLED, "interrupted")
 """Rows with one of these are not learnt from: what they say cannot be repeated."""
 
+PACED_ERROR_BELOW = 0.1
+"""Relative standard error of an energy with pauses beyond which the one without says more."""
+
 OFF_TARGET = "clock_off_target"
 """Not learnt from either, unless the power limit explains it: then it is what happens at this operating point."""
 
@@ -39,9 +42,12 @@ _COLUMNS = [
     "device_work",
     "anchor_time_factor",
     "anchor_power_factor",
+    "anchor_host_factor",
     "power_idle_w",
     "energy_j",
     "time_host_in_pass_s",
+    "energy_dynamic_paced_j",
+    "energy_dynamic_paced_standard_error_j",
     *_OPERATION,
     *TARGETS,
 ]
@@ -59,7 +65,8 @@ class Samples:
         Whether the GPU is modelled; never mixed with measured rows.
     rows
         One row per `KEY`, sorted by it, with `TARGETS`, `energy_j`, `device_work`, `power_idle_w` and `excluded`: the
-        reason why the row is not learnt from, or empty. The host time is that of a call among others of its pass.
+        reason why the row is not learnt from, or empty. The host time is that of a call among others of its pass; the
+        dynamic energy, like the device time, is that of a call which the power limit does not slow.
     operations
         Every operation once per pass, with `CATALOGUE_COLUMNS`, `pass` and `device_work`.
     measurements
@@ -94,8 +101,8 @@ def gpus_in(dataset_dir: Path) -> list[str]:
 def read_samples(dataset_dir: Path, gpu: str) -> Samples:
     """Read the operations of one GPU out of a dataset.
 
-    Times are divided by the card's anchor factor in time, power by that in power, dynamic energy by both, so that all
-    rows speak of the median card.
+    Times are divided by the card's anchor factor in time, power by that in power, dynamic energy by both, host times by
+    the host's in the session, so that all rows speak of the median card in the median host.
 
     Raises
     ------
@@ -114,8 +121,12 @@ def read_samples(dataset_dir: Path, gpu: str) -> Samples:
     rows = table.to_pandas().rename(columns={"subject_id": "operation_id"})
     # in a network many calls share one backward pass, which an operation alone starts anew in each call
     rows["time_host_s"] = rows["time_host_in_pass_s"].fillna(rows["time_host_s"])
+    paced_j = rows["energy_dynamic_paced_j"]
+    told = rows["energy_dynamic_paced_standard_error_j"] <= PACED_ERROR_BELOW * paced_j
+    rows["energy_dynamic_j"] = paced_j.where(told, rows["energy_dynamic_j"])
     rows["excluded"] = _reasons(rows)
     level_cards(rows)
+    rows["time_host_s"] = rows["time_host_s"].astype(float) / rows["anchor_host_factor"].fillna(1.0)
     described = rows[rows["spec"].notna()]
     operations = described.drop_duplicates(["operation_id", "pass"])[
         ["operation_id", "pass", "device_work", *_OPERATION]

@@ -13,6 +13,7 @@ import pyarrow.parquet as pq
 
 from clockwatt import files
 from clockwatt.config import CampaignConfig
+from clockwatt.predict.added import AddedCosts
 from clockwatt.predict.backtest import VALIDATION_FILE, regrets
 from clockwatt.predict.evaluate import network_errors, network_intervals
 from clockwatt.predict.gpumodel import GpuModel
@@ -67,15 +68,19 @@ def validate(
         advance = stack.enter_context(progress("validate", len(gpus)))
         for gpu in gpus:
             whole, excluded = whole_networks(dataset_dir, gpu)
-            model = GpuModel.load(predictors_dir / gpu)
+            samples, model = read_samples(dataset_dir, gpu), GpuModel.load(predictors_dir / gpu)
+            added = AddedCosts.read(dataset_dir, gpu, samples, whole, catalogue)
             left_out = read_gpu_rows(
                 predictors_dir / LEFT_OUT_FILE, LEFT_OUT_SCHEMA, gpu, LEFT_OUT_SCHEMA.names
             ).to_pandas()
             sources = {
-                MEASURED: measured_costs(read_samples(dataset_dir, gpu).rows),
+                MEASURED: measured_costs(samples.rows),
                 PREDICTED: left_out_costs(left_out, model, catalogue.operations),
             }
-            parts = [compositions(whole, catalogue, model, source, costs) for source, costs in sources.items()]
+            parts = [
+                compositions(whole, catalogue, model.description, added.without, source, costs)
+                for source, costs in sources.items()
+            ]
             table = pa.Table.from_pandas(pd.concat(parts), schema=VALIDATION_SCHEMA, preserve_index=False)
             writer.write_table(table)
             report["gpus"][gpu] = _report(table.to_pandas(), excluded)

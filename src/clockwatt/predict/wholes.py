@@ -12,7 +12,9 @@ import pyarrow as pa
 
 from clockwatt import files, records
 from clockwatt.dataset import schema
+from clockwatt.predict.description import GpuDescription
 from clockwatt.predict.gpumodel import GpuModel
+from clockwatt.predict.hostcosts import PointCosts
 from clockwatt.predict.network import COST_COLUMNS, compose
 from clockwatt.predict.predictors import TARGETS
 from clockwatt.predict.samples import EXCLUDED_FLAGS, level_cards, read_gpu_rows
@@ -59,6 +61,8 @@ _NETWORK_COLUMNS = [
     "flags",
     "anchor_time_factor",
     "anchor_power_factor",
+    "anchor_host_factor",
+    "time_host_s",
     "time_device_s",
     "time_eager_s",
     "power_w",
@@ -122,19 +126,34 @@ class Catalogue:
 Costs = Callable[[str, str, str, bool], pd.DataFrame]
 """Name of a network, pass, operating point and TF32 to costs: `COST_COLUMNS` indexed by operation id."""
 
+AddedFor = Callable[[str, str], PointCosts]
+"""Name of a network and operating point to what networks add to the costs of their calls."""
+
 
 def whole_networks(dataset_dir: Path, gpu: str) -> tuple[pd.DataFrame, int]:
-    """Medians over repetitions of networks measured whole, and how many rows were left out."""
+    """Medians over repetitions of networks measured whole, and how many rows were left out.
+
+    `host_factor` is that of the host in the session: cards can be levelled, what a host delays cannot.
+    """
     rows = read_gpu_rows(dataset_dir / schema.NETWORKS_FILE, schema.NETWORKS_SCHEMA, gpu, _NETWORK_COLUMNS).to_pandas()
     level_cards(rows)
     flagged = rows["flags"].map(lambda flags: not set(EXCLUDED_FLAGS).isdisjoint(() if flags is None else flags))
     kept = rows[(rows["status"] == records.OK) & ~flagged.astype(bool) & rows["time_eager_s"].notna()]
-    whole = kept.groupby(["subject_id", *_KEY])[["time_eager_s", "power_w", "energy_j"]].median().reset_index()
+    kept = kept.assign(host_factor=kept["anchor_host_factor"].fillna(1.0))
+    medians = ["time_eager_s", "time_host_s", "time_device_s", "power_w", "energy_j", "host_factor"]
+    whole = kept.groupby(["subject_id", *_KEY])[medians].median().reset_index()
     return whole, len(rows) - len(kept)
 
 
-def compositions(whole: pd.DataFrame, catalogue: Catalogue, model: GpuModel, source: str, costs: Costs) -> pd.DataFrame:
-    """Compose every network that was measured whole.
+def compositions(
+    whole: pd.DataFrame,
+    catalogue: Catalogue,
+    description: GpuDescription,
+    added: AddedFor,
+    source: str,
+    costs: Costs,
+) -> pd.DataFrame:
+    """Compose every network that was measured whole, on the host on which it was measured.
 
     Parameters
     ----------
@@ -142,8 +161,10 @@ def compositions(whole: pd.DataFrame, catalogue: Catalogue, model: GpuModel, sou
         From `whole_networks`. Networks that are not in the catalogue, flagged so in the dataset, are passed over.
     catalogue
         What they call.
-    model
-        Of the GPU: its calibration.
+    description
+        Of the GPU.
+    added
+        What networks add to their calls.
     source, costs
         Where the costs of operations come from; one of `MEASURED` and `PREDICTED`.
 
@@ -158,13 +179,15 @@ def compositions(whole: pd.DataFrame, catalogue: Catalogue, model: GpuModel, sou
         if key not in catalogue.calls:
             continue
         network, point, tf32 = catalogue.networks[key], str(measured["point"]), bool(measured["tf32"])
-        of_operations = costs(network.network, key[1], point, tf32)
-        composition = compose(catalogue.calls[key], network, of_operations, model.point_costs(point))
+        of_operations, factor = costs(network.network, key[1], point, tf32), float(measured["host_factor"])
+        of_operations = of_operations.assign(time_host_s=factor * of_operations["time_host_s"])
+        point_costs = added(network.network, point).on_host(factor)
+        composition = compose(catalogue.calls[key], network, of_operations, point_costs)
         rows.append(
             {
-                "gpu": model.description.gpu,
-                "gpu_name": model.description.gpu_name,
-                "virtual": model.description.virtual,
+                "gpu": description.gpu,
+                "gpu_name": description.gpu_name,
+                "virtual": description.virtual,
                 "point": point,
                 "tf32": tf32,
                 "network_id": key[0],

@@ -1,0 +1,177 @@
+"""What networks add to the costs of their calls: told by networks measured whole if there are enough, else calibrated.
+
+The calibration has a few networks of its own; those of a campaign say the same of its own networks, on its own hosts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from scipy.optimize import nnls
+
+from clockwatt.config import OperatingPoint
+from clockwatt.gpu.specs import find_spec
+from clockwatt.predict.features import Setting
+from clockwatt.predict.hostcosts import PointCosts, read_point_costs
+from clockwatt.predict.network import COST_COLUMNS
+from clockwatt.predict.samples import Samples
+from clockwatt.predict.wholes import Catalogue, Costs, measured_costs
+from clockwatt.records import FORWARD, INFERENCE, LOSS, TRAINING
+
+FEWEST_NETWORKS = 6
+"""Networks, others than the one asked for, that are needed to tell; two costs are sought on the host."""
+_HOST_ABOVE = 1.1
+"""Back to back a pass takes at least its host time: one that claims so much more waited for the device meanwhile."""
+
+_COLUMNS = ["network", "pass", "point", "modules", "forward_calls", "device_calls", "host_s", "host_beyond_s", "gap_s"]
+_Found = tuple[float | None, float | None, float | None]
+
+
+@dataclass(frozen=True)
+class AddedCosts:
+    """Costs that calls alone do not show, at each operating point of a GPU.
+
+    Attributes
+    ----------
+    calibrated
+        From the calibration, by operating point.
+    beyond
+        What passes of whole networks take beyond their calls; from `beyond_calls`.
+    """
+
+    calibrated: Mapping[str, PointCosts]
+    beyond: pd.DataFrame
+
+    @classmethod
+    def read(
+        cls, dataset_dir: Path, gpu: str, samples: Samples, whole: pd.DataFrame, catalogue: Catalogue
+    ) -> AddedCosts:
+        """Those of one GPU of a dataset.
+
+        Parameters
+        ----------
+        samples, whole, catalogue
+            From `samples.read_samples` and `wholes.whole_networks` of this GPU, and what the networks call.
+
+        Raises
+        ------
+        DataFileError
+            If the dataset has no calibration or it is damaged.
+        """
+        calibrated = _calibrated(samples, read_point_costs(dataset_dir, gpu))
+        return cls(calibrated, beyond_calls(whole, catalogue, measured_costs(samples.rows)))
+
+    def without(self, network: str, point: str) -> PointCosts:
+        """Costs at an operating point, of which this network has told nothing."""
+        return self.at(point, self.beyond[self.beyond["network"] != network])
+
+    def at(self, point: str, beyond: pd.DataFrame | None = None) -> PointCosts:
+        """Costs at an operating point, told by `beyond`, or by all networks."""
+        told_by = self.beyond if beyond is None else beyond
+        costs = self.calibrated[point]
+        (module_s, call_s, gap_s) = self._told(told_by, INFERENCE, point)
+        (training_module_s, training_call_s, training_gap_s) = self._told(told_by, TRAINING, point)
+        found = {
+            "per_module_inference_s": module_s,
+            "added_per_call_inference_s": call_s,
+            "device_per_call_inference_s": gap_s,
+            "per_module_training_s": training_module_s,
+            "added_per_call_training_s": training_call_s,
+            "device_per_call_training_s": training_gap_s,
+        }
+        return replace(costs, **{name: value for name, value in found.items() if value is not None})
+
+    def _told(self, beyond: pd.DataFrame, pass_: str, point: str) -> _Found:
+        own = beyond[(beyond["pass"] == pass_) & (beyond["point"] == point)]
+        host = own[own["host_beyond_s"].notna()]
+        module_s = call_s = gap_s = None
+        if host["network"].nunique() >= FEWEST_NETWORKS:
+            once_s = (self.calibrated[point].per_backward_call_s or 0.0) if pass_ == TRAINING else 0.0
+            module_s, call_s = _host_added(host, once_s)
+        gaps = own.groupby("network")["gap_s"].median().dropna()
+        if len(gaps) >= FEWEST_NETWORKS:
+            gap_s = max(0.0, float(gaps.median()))
+        return module_s, call_s, gap_s
+
+
+def _calibrated(samples: Samples, costs: Mapping[str, PointCosts]) -> dict[str, PointCosts]:
+    """What the calibration says at every operating point that was measured, the default first."""
+    spec = find_spec(samples.gpu_name)
+    points = {}
+    for point, power in sorted(samples.rows.groupby("point")["power_idle_w"].median().items(), key=_settings):
+        known = costs.get(str(point), PointCosts()).or_idle_power(None if pd.isna(power) else float(power))
+        limit_w = Setting(spec, OperatingPoint.parse(str(point)), tf32=False).power_limit_w
+        points[str(point)] = replace(known, power_limit_w=limit_w)
+    return points
+
+
+def _settings(item: tuple[Hashable, float]) -> tuple[int, int, int]:
+    """Operating points by their settings, the default first."""
+    parsed = OperatingPoint.parse(str(item[0]))
+    return parsed.sm_clock_mhz or 0, parsed.memory_clock_mhz or 0, parsed.power_limit_w or 0
+
+
+def _host_added(own: pd.DataFrame, once_s: float) -> tuple[float, float]:
+    """Host time per module and per call: least squares relative to the pass, neither below zero."""
+    pass_s = own["host_s"].to_numpy(float)
+    counts = own[["modules", "forward_calls"]].to_numpy(float) / pass_s[:, None]
+    found, _ = nnls(counts, (own["host_beyond_s"].to_numpy(float) - once_s) / pass_s)
+    return float(found[0]), float(found[1])
+
+
+def beyond_calls(whole: pd.DataFrame, catalogue: Catalogue, costs: Costs) -> pd.DataFrame:
+    """What passes of networks take beyond the sum of their calls, on the median host.
+
+    Parameters
+    ----------
+    whole
+        From `wholes.whole_networks`.
+    catalogue
+        What they call.
+    costs
+        As measured; networks with a call whose cost is not known are passed over.
+
+    Returns
+    -------
+    pandas.DataFrame
+        `network`, `pass`, `point`, `modules`, `forward_calls`, `device_calls`; `host_s` of the pass, `host_beyond_s`
+        of it that is not its calls', and `gap_s`, likewise of the device for one call; missing where it is not known.
+    """
+    rows = []
+    for measured in whole.to_dict("records"):
+        key = (str(measured["subject_id"]), str(measured["pass"]))
+        if key not in catalogue.calls:
+            continue
+        network, calls = catalogue.networks[key], catalogue.calls[key]
+        known = costs(network.network, key[1], str(measured["point"]), bool(measured["tf32"]))
+        of_calls = known[COST_COLUMNS].reindex(calls["operation_id"])
+        device_s, host_s = of_calls["time_device_s"].to_numpy(float), of_calls["time_host_s"].to_numpy(float)
+        if not np.isfinite(device_s).all() or not np.isfinite(host_s).all():
+            continue
+        pass_host_s = _host_time(measured)
+        device_calls = int((device_s > 0).sum())
+        rows.append(
+            {
+                "network": network.network,
+                "pass": key[1],
+                "point": str(measured["point"]),
+                "modules": network.module_calls,
+                "forward_calls": int(calls["phase"].isin((FORWARD, LOSS)).sum()),
+                "device_calls": device_calls,
+                "host_s": pass_host_s,
+                "host_beyond_s": pass_host_s - float(host_s.sum()),
+                "gap_s": (float(measured["time_device_s"]) - float(device_s.sum())) / max(device_calls, 1),
+            }
+        )
+    return pd.DataFrame(rows, columns=_COLUMNS)
+
+
+def _host_time(measured: Mapping[Hashable, Any]) -> float:
+    """Host time of a pass on the median host; nan where it is not known."""
+    host_s, eager_s = float(measured["time_host_s"]), float(measured["time_eager_s"])
+    return (host_s if host_s <= _HOST_ABOVE * eager_s else np.nan) / float(measured["host_factor"])
