@@ -163,6 +163,7 @@ def _fit_gpu(
         model.description.passes[pass_] = described
         report["passes"][pass_]["networks_left_out"] = _leave_out(config, problem, model, pass_, wholes)
         model.save_domain(pass_, problem.domain)
+        model.save_measured(pass_, samples.rows)
     model.save_description()
     files.write_text(model_card(model.description, report), folder / MODEL_CARD_FILE)
     return report

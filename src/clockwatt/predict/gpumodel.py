@@ -15,17 +15,22 @@ from clockwatt.config import OperatingPoint
 from clockwatt.errors import ClockwattError, DataFileError
 from clockwatt.files import write_text
 from clockwatt.gpu.specs import GpuSpec, find_spec
+from clockwatt.predict.atpoints import CostsAt
 from clockwatt.predict.clocklaw import POWER_CLOCKS
 from clockwatt.predict.crossval import ANY_CLASS, Interval
 from clockwatt.predict.description import DESCRIPTION_FILE, GpuDescription, PassDescription
 from clockwatt.predict.domain import Domain
-from clockwatt.predict.features import OPERATION_CLASS, Setting, features_at, operation_features
+from clockwatt.predict.features import OPERATION_CLASS, operation_features
 from clockwatt.predict.hostcosts import PointCosts
-from clockwatt.predict.interpolate import CostLaw, neighbours
+from clockwatt.predict.interpolate import neighbours
+from clockwatt.predict.measured import MeasuredCosts, write_measured
 from clockwatt.predict.persist import load_predictor, save_predictor
 from clockwatt.predict.predictors import TARGETS, CostPredictor
 
 Floats = NDArray[np.float64]
+
+MEASURED = "measured"
+"""Column of predictions: whether an operation was measured, and looked up."""
 
 
 class NotPredictableError(ClockwattError):
@@ -40,6 +45,7 @@ class GpuModel:
         self.description = description
         self._load = functools.cache(load_predictor)
         self._read_domain = functools.cache(Domain.read)
+        self._read_measured = functools.cache(MeasuredCosts.read)
 
     @classmethod
     def load(cls, folder: Path) -> Self:
@@ -68,12 +74,23 @@ class GpuModel:
         """Write what was learnt from in one pass into the folder."""
         domain.write(self._domain_path(pass_))
 
+    def save_measured(self, pass_: str, rows: pd.DataFrame) -> None:
+        """Write what was measured in one pass into the folder; `rows` of `samples.Samples`."""
+        write_measured(rows[rows["pass"] == pass_], self._measured_path(pass_))
+
     def save_description(self) -> None:
         """Write the description, last: a folder without it is not complete."""
         write_text(self.description.to_json(), self.folder / DESCRIPTION_FILE)
 
     def predict(
-        self, operations: pd.DataFrame, pass_: str, point: str, *, tf32: bool, predictor: str | None = None
+        self,
+        operations: pd.DataFrame,
+        pass_: str,
+        point: str,
+        *,
+        tf32: bool,
+        predictor: str | None = None,
+        look_up: bool = True,
     ) -> pd.DataFrame:
         """Predict operations at one operating point.
 
@@ -89,11 +106,14 @@ class GpuModel:
             Whether TF32 may be used.
         predictor
             Name; None for the first.
+        look_up
+            Whether what was measured is taken from there.
 
         Returns
         -------
         pandas.DataFrame
-            Indexed by operation id: `TARGETS`, and `lower_…` and `upper_…` of each, missing where no interval is known.
+            Indexed by operation id: `TARGETS`, and `lower_…` and `upper_…` of each, missing where no interval is known;
+            `MEASURED`, whether it was measured at this operating point.
 
         Raises
         ------
@@ -102,7 +122,7 @@ class GpuModel:
         ConfigError
             If `point` is no operating point.
         """
-        return self.predict_at(operations, pass_, [point], tf32=tf32, predictor=predictor)[point]
+        return self.predict_at(operations, pass_, [point], tf32=tf32, predictor=predictor, look_up=look_up)[point]
 
     def predict_at(
         self,
@@ -112,6 +132,7 @@ class GpuModel:
         *,
         tf32: bool,
         predictor: str | None = None,
+        look_up: bool = True,
         features: pd.DataFrame | None = None,
     ) -> dict[str, pd.DataFrame]:
         """`predict` at several operating points at once; operating point to predictions.
@@ -127,18 +148,27 @@ class GpuModel:
         factors[~works] = 1.0
         costs = np.empty((len(operations), len(TARGETS)))
         costs[~works] = _workless(classes[~works], learnt)
+        measured = self._read_measured(self._measured_path(pass_)) if look_up else None
         at_points: dict[str, Floats] = {}
         if works.any():
             if features is None:
                 features = operation_features(operations[works])
             forest = self._load(self._forest_path(name, pass_))
-            at_points = _CostsAt(forest, self._spec, features, learnt.learnt_points, tf32).points(points)
+            at_points = CostsAt(
+                forest, self._spec, features, learnt.learnt_points, tf32=tf32, measured=measured
+            ).points(points)
         ids = pd.Index(operations["operation_id"])
         predictions = {}
         for point in points:
             if works.any():
                 costs[works] = at_points[point]
-            predictions[point] = with_interval(costs, factors, ids)
+            if measured is None:
+                predictions[point] = with_interval(costs, factors, ids).assign(**{MEASURED: False})
+                continue
+            found = measured.look_up(ids, point, tf32=tf32)
+            at_point, factors_there = costs.copy(), factors.copy()
+            at_point[found.known], factors_there[found.known] = found.costs, found.factors
+            predictions[point] = with_interval(at_point, factors_there, ids).assign(**{MEASURED: found.known})
         return predictions
 
     def warnings(
@@ -217,54 +247,14 @@ class GpuModel:
     def _spec(self) -> GpuSpec:
         return find_spec(self.description.gpu_name)
 
+    def _measured_path(self, pass_: str) -> Path:
+        return self.folder / f"measured-{pass_}.parquet"
+
     def _domain_path(self, pass_: str) -> Path:
         return self.folder / f"domain-{pass_}.parquet"
 
     def _forest_path(self, predictor_name: str, pass_: str) -> Path:
         return self.folder / f"{predictor_name}-{pass_}.npz"
-
-
-class _CostsAt:
-    """Costs of the same operations at any operating point: by the forest where it learnt, else by the clock law."""
-
-    def __init__(
-        self, forest: CostPredictor, spec: GpuSpec, operations: pd.DataFrame, learnt_points: list[str], tf32: bool
-    ) -> None:
-        self._forest, self._spec, self._operations = forest, spec, operations
-        self._learnt_points, self._tf32 = learnt_points, tf32
-
-    def points(self, points: Sequence[str]) -> dict[str, Floats]:
-        """Operating point to costs; shape (operations, targets). The forest is asked once, for all of them."""
-        around = {point: self._lawful(point) for point in points}
-        asked = dict.fromkeys(name for point in points for name in around[point] or (point,))
-        known = self._by_forest([*asked])
-        laws = {
-            names: CostLaw({self._setting(name).sm_clock_mhz: known[name] for name in names})
-            for names in dict.fromkeys(around.values())
-            if names
-        }
-        found = {}
-        for point in points:
-            names = around[point]
-            costs = laws[names].at(self._setting(point).sm_clock_mhz) if names else known[point]
-            found[point] = costs[list(TARGETS)].to_numpy(float)
-        return found
-
-    def _lawful(self, point: str) -> tuple[str, ...]:
-        """Learnt points that the clock law leads from to this one; empty where the forest is to answer itself."""
-        wanted = OperatingPoint.parse(point)
-        around = tuple(neighbours(wanted, self._learnt_points))
-        if point in self._learnt_points or len(around) < POWER_CLOCKS or wanted.sm_clock_mhz is None:
-            return ()
-        return around
-
-    def _by_forest(self, points: Sequence[str]) -> dict[str, pd.DataFrame]:
-        costs = self._forest.predict(features_at(self._operations, *(self._setting(point) for point in points)))
-        each = len(self._operations)
-        return {point: costs.iloc[number * each : (number + 1) * each] for number, point in enumerate(points)}
-
-    def _setting(self, point: str) -> Setting:
-        return Setting(self._spec, OperatingPoint.parse(point), self._tf32)
 
 
 def interval_factors(classes: NDArray[np.object_], intervals: dict[str, dict[str, Interval]]) -> Floats:

@@ -52,8 +52,8 @@ def leave_networks_out(
     """Predict every operation of each network with a predictor fitted without that network.
 
     A network is left out with all its inputs and dtypes. An operation that only it calls is not learnt from; one that
-    another network calls too stays among the data, as it would had this network never been measured, and is predicted
-    all the same, not looked up. Operations that no network calls stay too.
+    another network calls too stays among the data, as it would had this network never been measured; it is predicted
+    all the same here, though who asks for a network finds it looked up. Operations that no network calls stay too.
 
     Parameters
     ----------

@@ -23,11 +23,26 @@ KEY = ["operation_id", "pass", "point", "tf32"]
 EXCLUDED_FLAGS = (flags.HARDWARE_THROTTLED, "interrupted")
 """Rows with one of these are not learnt from: what they say cannot be repeated."""
 
+WITHOUT_WORK = "no device work: known, not learnt"
+"""Why calls that cost host time alone are not learnt from."""
+
 PACED_ERROR_BELOW = 0.1
 """Relative standard error of an energy with pauses beyond which the one without says more."""
 
 OFF_TARGET = "clock_off_target"
 """Not learnt from either, unless the power limit explains it: then it is what happens at this operating point."""
+
+
+def error_of(target: str) -> str:
+    """Column of the standard error of a target relative to it."""
+    return f"error_{target}"
+
+
+def _standard_error_of(target: str) -> str:
+    """Column of a measurement's standard error, in the unit of the target."""
+    quantity, _, unit = target.rpartition("_")
+    return f"{quantity}_standard_error_{unit}"
+
 
 _OPERATION = [name for name in CATALOGUE_COLUMNS if name != "operation_id"]
 _COLUMNS = [
@@ -46,10 +61,12 @@ _COLUMNS = [
     "power_idle_w",
     "energy_j",
     "time_host_in_pass_s",
+    "time_host_in_pass_standard_error_s",
     "energy_dynamic_paced_j",
     "energy_dynamic_paced_standard_error_j",
     *_OPERATION,
     *TARGETS,
+    *(_standard_error_of(target) for target in TARGETS),
 ]
 
 
@@ -64,7 +81,8 @@ class Samples:
     virtual
         Whether the GPU is modelled; never mixed with measured rows.
     rows
-        One row per `KEY`, sorted by it, with `TARGETS`, `energy_j`, `device_work`, `power_idle_w` and `excluded`: the
+        One row per `KEY`, sorted by it, with `TARGETS`, `error_of` each, `energy_j`, `device_work`, `power_idle_w` and
+        `excluded`: the
         reason why the row is not learnt from, or empty. The host time is that of a call among others of its pass; the
         dynamic energy, like the device time, is that of a call which the power limit does not slow.
     operations
@@ -120,10 +138,11 @@ def read_samples(dataset_dir: Path, gpu: str) -> Samples:
         )
     rows = table.to_pandas().rename(columns={"subject_id": "operation_id"})
     # in a network many calls share one backward pass, which an operation alone starts anew in each call
-    rows["time_host_s"] = rows["time_host_in_pass_s"].fillna(rows["time_host_s"])
-    paced_j = rows["energy_dynamic_paced_j"]
-    told = rows["energy_dynamic_paced_standard_error_j"] <= PACED_ERROR_BELOW * paced_j
-    rows["energy_dynamic_j"] = paced_j.where(told, rows["energy_dynamic_j"])
+    _take(rows, "time_host_s", "time_host_in_pass_s", rows["time_host_in_pass_s"].notna())
+    paced_error = rows["energy_dynamic_paced_standard_error_j"] / rows["energy_dynamic_paced_j"]
+    _take(rows, "energy_dynamic_j", "energy_dynamic_paced_j", paced_error <= PACED_ERROR_BELOW)
+    for target in TARGETS:
+        rows[error_of(target)] = rows[_standard_error_of(target)].astype(float) / rows[target].astype(float)
     rows["excluded"] = _reasons(rows)
     level_cards(rows)
     rows["time_host_s"] = rows["time_host_s"].astype(float) / rows["anchor_host_factor"].fillna(1.0)
@@ -159,6 +178,12 @@ def read_gpu_rows(path: Path, expected: pa.Schema, gpu: str, columns: list[str])
     return pa.concat_tables(tables).cast(wanted) if tables else wanted.empty_table()
 
 
+def _take(rows: pd.DataFrame, target: str, other: str, where: pd.Series) -> None:
+    """Put another column and its error in place of a target where `where` holds, in place."""
+    for column, taken in ((target, other), (_standard_error_of(target), _standard_error_of(other))):
+        rows[column] = rows[taken].astype(float).where(where, rows[column].astype(float))
+
+
 def _reasons(rows: pd.DataFrame) -> list[str]:
     targets = rows[list(TARGETS)].astype(float)
     finite = targets.notna().all(axis=1)
@@ -176,7 +201,7 @@ def _reason(status: str, flagged: set[str], device_work: bool, complete: bool, p
     if status != OK:
         return f"status {status}"
     if not device_work:
-        return "no device work: known, not learnt"
+        return WITHOUT_WORK
     for flag in EXCLUDED_FLAGS:
         if flag in flagged:
             return f"flag {flag}"
@@ -203,7 +228,7 @@ def _merge_repetitions(rows: pd.DataFrame) -> pd.DataFrame:
     learnt = rows["excluded"] == ""
     has_learnt = learnt.groupby([rows[name] for name in KEY]).transform("any")
     kept = rows[learnt | ~has_learnt]
-    numbers = [*TARGETS, "energy_j", "power_idle_w"]
+    numbers = [*TARGETS, *(error_of(target) for target in TARGETS), "energy_j", "power_idle_w"]
     grouped = kept.groupby(KEY, sort=True)
     merged = grouped[numbers].median()
     merged[["excluded", "device_work"]] = grouped[["excluded", "device_work"]].first()

@@ -214,7 +214,7 @@ def measured_costs(rows: pd.DataFrame) -> Costs:
 
 
 def left_out_costs(rows: pd.DataFrame, model: GpuModel, operations: pd.DataFrame) -> Costs:
-    """Costs of operations as predicted with the network left out; known ones for those without device work.
+    """Costs of operations with the network left out: predicted, but for those that another network has too.
 
     Parameters
     ----------
@@ -225,18 +225,20 @@ def left_out_costs(rows: pd.DataFrame, model: GpuModel, operations: pd.DataFrame
     operations
         Of the catalogue.
     """
-    predicted = rows.set_index("operation_id")[[f"predicted_{target}" for target in TARGETS]]
+    looked_up = rows["learnt"] & ~rows["unseen"]
+    values = {target: rows[f"predicted_{target}"].where(~looked_up, rows[target]).to_numpy() for target in TARGETS}
+    predicted = pd.DataFrame(values, index=rows["operation_id"])
     keys = [rows[name].to_numpy() for name in ("network", *_KEY)]
     indexed = {
         (str(name), str(pass_), str(point), bool(tf32)): group
-        for (name, pass_, point, tf32), group in _cost_columns(predicted.set_axis([*TARGETS], axis=1)).groupby(keys)
+        for (name, pass_, point, tf32), group in _cost_columns(predicted).groupby(keys)
     }
     none = pd.DataFrame(columns=COST_COLUMNS, dtype=float)
 
     @functools.cache
     def workless(pass_: str, point: str, tf32: bool) -> pd.DataFrame:
         asked = operations[(operations["pass"] == pass_) & ~operations["device_work"]]
-        return _cost_columns(model.predict(asked, pass_, point, tf32=tf32))
+        return _cost_columns(model.predict(asked, pass_, point, tf32=tf32, look_up=False))
 
     def costs(name: str, pass_: str, point: str, tf32: bool) -> pd.DataFrame:
         learnt = indexed.get((name, pass_, point, tf32), none)
