@@ -12,6 +12,11 @@ from pathlib import Path
 GPU_TYPES = ("a30", "rtx2080ti")
 """One GPU of each on the node."""
 
+_SCHEDULING = (
+    "batch_sched_delay=0", "sched_interval=2",
+    # or a job that waits for one GPU holds up those that wait for the other
+    "bf_interval=2", "bf_min_prio_reserve=4294967295",
+)  # fmt: skip
 _NO_STORAGE = "AccountingStorageType=accounting_storage/none"
 
 
@@ -57,7 +62,7 @@ def write(
         f"SlurmctldPidFile={root}/run/slurmctld.pid\nSlurmdPidFile={root}/run/slurmd.pid\n"
         "ProctrackType=proctrack/cgroup\nTaskPlugin=task/cgroup\nMpiDefault=none\n"
         "SelectType=select/cons_tres\nSelectTypeParameters=CR_Core_Memory\nGresTypes=gpu\n"
-        "SchedulerParameters=batch_sched_delay=0,sched_interval=2\nJobAcctGatherType=jobacct_gather/none\n"
+        f"SchedulerParameters={','.join(_SCHEDULING)}\nJobAcctGatherType=jobacct_gather/none\n"
         f"ReturnToService=2\nMinJobAge=300\n{_storage(root, host, ports) if accounting else _NO_STORAGE}\n"
         f"NodeName={node} NodeHostname={host} CPUs={len(os.sched_getaffinity(0))} RealMemory={memory_mb}"
         f" Gres={gpus}\n"

@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
-from support.workdir import KEY, REPOSITORY, Workdir
+from support.workdir import KEY, ON_SLURM, Workdir
 
 pytestmark = pytest.mark.slurm
 
@@ -42,10 +42,7 @@ def runs(accounting_cluster, tmp_path_factory) -> tuple[Workdir, Workdir]:
         local.configure(CAMPAIGN)
         run = beside.submit(local.run)
         on_slurm.configure(CAMPAIGN)
-        on_slurm.run(
-            "--profile", str(REPOSITORY / "profiles/slurm"), "--slurm-init-seconds-before-status-checks", "10",
-            "--set-resources", "catalogue:cpus_per_task=1", "fit:cpus_per_task=1",
-        )  # fmt: skip
+        on_slurm.run(*ON_SLURM, "--set-resources", "catalogue:cpus_per_task=1", "fit:cpus_per_task=1")
         run.result()
     return on_slurm, local
 

@@ -152,7 +152,8 @@ def test_an_attack_is_refused_and_changes_nothing(outcomes, attack):
 @pytest.mark.parametrize("limit", ["-t 0", "-v 20000", "-f 0", "-n 3", "-u 1", "-s 16"])
 def test_limits_of_the_caller_do_not_cut_a_setting_in_half(node, limit):
     """Either nothing is set, or all of it and a lease and a keeper with it."""
-    said = node.run("cw_alice", f"ulimit {limit}; sudo -n $HELPER lock $GPU0 900; code=$?; sleep 0.2; exit $code")
+    limited = f"(ulimit {limit}; exec sudo -n $HELPER lock $GPU0 900)"  # exec: a shell that may not fork calls nothing
+    said = node.run("cw_alice", f"{limited}; code=$?; sleep 0.2; exit $code")
     assert "Traceback (most recent call last)" not in said.stdout
     node.wait_restored()
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from support.workdir import REPOSITORY, SMALL, Workdir
+from support.workdir import ON_SLURM, SMALL, Workdir
 
 pytestmark = pytest.mark.slurm
 
@@ -24,9 +24,8 @@ def workdir(plain_cluster, tmp_path_factory) -> Workdir:
 
 def snakemake(workdir: Workdir, *arguments: str):
     return workdir.snakemake(
-        "--profile", str(REPOSITORY / "profiles/slurm"), "--slurm-status-command", "squeue", "--retries", "0",
-        "--slurm-init-seconds-before-status-checks", "10", "--set-resources", "catalogue:cpus_per_task=1",
-        "--", *arguments,
+        *ON_SLURM, "--slurm-status-command", "squeue", "--retries", "0",
+        "--set-resources", "catalogue:cpus_per_task=1", "--", *arguments,
     )  # fmt: skip
 
 
