@@ -73,6 +73,10 @@ def describe(operation: Operation) -> dict[str, float]:
         "log_last": math.log2(first[-1] + 1) if first else 0.0,
         "log_image": math.log2(math.prod(first[2:]) + 1),
         "channels_last": float(bool(tensors) and _is_channels_last(tensors[0])),
+        "row_major": float(bool(tensors) and _is_row_major(tensors[0])),
+        "rows_apart": float(bool(tensors) and bool(tensors[0].stride) and tensors[0].stride[-1] != 1),
+        "image_alignment": _alignment(math.prod(first[2:])),
+        "last_alignment": _alignment(first[-1] if first else 0),
         "channel_alignment": _alignment(first[1] if len(first) > 1 else next(iter(first), 1)),
         "in_place": float(bool(operation.mutates)),
     }
@@ -130,6 +134,15 @@ def _first_number(value: Any) -> float | None:
 
 def _is_channels_last(tensor: TensorSpec) -> bool:
     return len(tensor.shape) >= 3 and tensor.shape[1] > 1 and tensor.stride[1] == 1
+
+
+def _is_row_major(tensor: TensorSpec) -> bool:
+    expected = 1
+    for size, stride in zip(reversed(tensor.shape), reversed(tensor.stride), strict=True):
+        if size > 1 and stride != expected:
+            return False
+        expected *= size
+    return True
 
 
 def _alignment(size: int) -> float:
