@@ -127,8 +127,14 @@ def print_prediction(prediction: NetworkPrediction) -> None:
         )
     console = Console()
     console.print(table)
+    if prediction.measured_calls:
+        known, calls = prediction.measured_calls, prediction.expected.calls
+        console.print(f"Of {calls} calls, {known} are of operations measured there, and looked up.")
     networks, gpus = prediction.interval_networks, prediction.interval_gpus
-    console.print(_INTERVALS[prediction.interval_method].format(networks=networks, gpus=gpus, next=gpus + 1))
+    told = _INTERVALS[prediction.interval_method]
+    if prediction.measured_calls == prediction.expected.calls:
+        told = told.replace("measured whole and", "measured whole, composed from their measured operations, and")
+    console.print(told.format(networks=networks, gpus=gpus, next=gpus + 1))
     if prediction.measured_gpu and not prediction.measured_point:
         console.print("Nothing was measured at this operating point: the law of the clock speaks, from other points.")
     for warning in prediction.warnings:

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from clockwatt.errors import DataFileError
 from clockwatt.predict.description import DESCRIPTION_FILE
 from clockwatt.predict.features import operation_features
-from clockwatt.predict.gpumodel import GpuModel, NotPredictableError
+from clockwatt.predict.gpumodel import MEASURED, GpuModel, NotPredictableError
 from clockwatt.predict.grouped import GroupedInterval
 from clockwatt.predict.network import COST_COLUMNS, Composer, Composition
 from clockwatt.predict.predictors import TARGETS
@@ -73,6 +73,9 @@ class NetworkPrediction:
         out. `operations`: every operation at the end of its interval, as if all errors had one cause, which is the
         widest the operations' intervals allow. `none`: an operation has no interval. Of a GPU that was never measured
         `conformal_gpus`, `worst_gpu` and `operations_gpus`, from residuals on `interval_gpus` GPU models left out.
+    measured_calls
+        How many of the calls are of operations that were measured at this operating point: these are looked up. Where
+        all are, the interval is that of networks composed so.
     measured_gpu
         False for a GPU that was never measured, see `unseenask`.
     warnings
@@ -92,6 +95,7 @@ class NetworkPrediction:
     interval_method: str
     interval_networks: int
     warnings: tuple[str, ...] = ()
+    measured_calls: int = 0
     measured_gpu: bool = True
     interval_gpus: int = 0
 
@@ -153,7 +157,9 @@ def predict_points(
             raise NotPredictableError(
                 f"{network.network_id}: calls without an operation. Run `clockwatt catalogue` again."
             )
-        intervals, method, networks = _of_networks(expected, described.networks if traced.is_network else {})
+        measured_calls = int(costs[MEASURED].reindex(traced.calls["operation_id"]).sum())
+        known = described.networks_measured if measured_calls == expected.calls else described.networks
+        intervals, method, networks = _of_networks(expected, (known or described.networks) if traced.is_network else {})
         if not intervals:
             ends = [composer.compose(_cost_columns(costs, prefix), point_costs) for prefix in ("lower_", "upper_")]
             intervals, method = _between(*ends)
@@ -171,6 +177,7 @@ def predict_points(
                 intervals=intervals,
                 interval_method=method,
                 interval_networks=networks,
+                measured_calls=measured_calls,
             )
         )
     return predictions

@@ -26,15 +26,16 @@ class PassDescription:
         Operating points that were learnt from; costs at other clocks follow by the clock law.
     workless_host_s
         Operation class to median host time of calls that do nothing on the device; `ANY_CLASS` for all of them.
-    networks
-        `time_s`, `energy_j` and `power_w` of whole networks to their intervals, from networks left out; empty where
-        none was measured whole.
+    networks, networks_measured
+        `time_s`, `energy_j` and `power_w` of whole networks to their intervals: from networks left out, and from those
+        of which every operation was measured; empty where none was measured whole.
     """
 
     intervals: dict[str, dict[str, dict[str, Interval]]]
     learnt_points: list[str]
     workless_host_s: dict[str, float]
     networks: dict[str, GroupedInterval] = field(default_factory=dict)
+    networks_measured: dict[str, GroupedInterval] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -87,9 +88,14 @@ class GpuDescription:
                 },
                 learnt_points=[str(point) for point in entry["learnt_points"]],
                 workless_host_s={str(key): float(value) for key, value in entry["workless_host_s"].items()},
-                networks={name: GroupedInterval(**interval) for name, interval in entry["networks"].items()},
+                networks=_grouped(entry["networks"]),
+                networks_measured=_grouped(entry["networks_measured"]),
             )
             for name, entry in content.pop("passes").items()
         }
         points = {point: PointCosts.from_dict(costs) for point, costs in content.pop("points").items()}
         return cls(**content, points=points, passes=passes)
+
+
+def _grouped(intervals: dict[str, dict[str, Any]]) -> dict[str, GroupedInterval]:
+    return {name: GroupedInterval(**interval) for name, interval in intervals.items()}

@@ -31,7 +31,15 @@ from clockwatt.predict.predictors import PREDICTORS, TARGETS, check_installed
 from clockwatt.predict.problem import Problem, make_problem, with_unmeasured, workless_host_s
 from clockwatt.predict.samples import Samples, gpus_in, read_samples
 from clockwatt.predict.unseenfit import fit_unseen
-from clockwatt.predict.wholes import PREDICTED, Catalogue, compositions, left_out_costs, whole_networks
+from clockwatt.predict.wholes import (
+    MEASURED,
+    PREDICTED,
+    Catalogue,
+    compositions,
+    left_out_costs,
+    measured_costs,
+    whole_networks,
+)
 from clockwatt.progress import Advance, progress, say
 
 METRICS_FILE = "metrics.json"
@@ -162,6 +170,7 @@ def _fit_gpu(
             advance(f"{gpu} {pass_} {name}")
         model.description.passes[pass_] = described
         report["passes"][pass_]["networks_left_out"] = _leave_out(config, problem, model, pass_, wholes)
+        report["passes"][pass_]["networks_measured"] = _of_measured(samples, model, pass_, wholes)
         model.save_domain(pass_, problem.domain)
         model.save_measured(pass_, samples.rows)
     model.save_description()
@@ -235,6 +244,19 @@ def _leave_out(
     intervals, described = network_intervals(composed[composed["calls_without_cost"] == 0])
     model.description.passes[pass_].networks.update(intervals)
     return {**judge_left_out(rows), "compositions": network_errors(composed), "intervals": described}
+
+
+def _of_measured(samples: Samples, model: GpuModel, pass_: str, wholes: _Wholes) -> dict[str, Any] | None:
+    """Compose each network of which every operation was measured; its errors are those of others like it."""
+    whole = wholes.rows[wholes.rows["pass"] == pass_]
+    costs = measured_costs(samples.rows)
+    composed = compositions(whole, wholes.catalogue, model.description, wholes.added.without, MEASURED, costs)
+    complete = composed[composed["calls_without_cost"] == 0]
+    if complete.empty:
+        return None
+    intervals, described = network_intervals(complete)
+    model.description.passes[pass_].networks_measured.update(intervals)
+    return {"compositions": network_errors(complete), "intervals": described}
 
 
 def _crossval_table(gpu: str, virtual: bool, name: str, problem: Problem, held: Held) -> pa.Table:

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from clockwatt import files
 from clockwatt.predict.predictors import TARGETS
-from clockwatt.predict.samples import WITHOUT_WORK, error_of
+from clockwatt.predict.samples import NOT_ABOVE_IDLE, WITHOUT_WORK, error_of
 
 MEASURED_SCHEMA = pa.schema(
     [
@@ -26,6 +26,7 @@ MEASURED_SCHEMA = pa.schema(
 )
 """Costs of an operation in one pass, and their standard errors relative to them."""
 
+KNOWN_NOT_LEARNT = (WITHOUT_WORK, NOT_ABOVE_IDLE)
 _NORMAL_90 = 1.645
 _UNKNOWN_ERROR = 0.05
 """Relative standard error where a measurement has none."""
@@ -79,14 +80,14 @@ class MeasuredCosts:
 
 
 def write_measured(rows: pd.DataFrame, path: Path) -> None:
-    """Write what may be learnt from, and calls without device work, of one pass; `rows` of `samples.Samples`.
+    """Write what may be learnt from, and what is known but not learnt, of one pass; `rows` of `samples.Samples`.
 
     Raises
     ------
     OutputError
         If it cannot be written.
     """
-    kept = rows[rows["excluded"].isin(("", WITHOUT_WORK)) & rows["time_host_s"].notna()].sort_values(
+    kept = rows[rows["excluded"].isin(("", *KNOWN_NOT_LEARNT)) & rows["time_host_s"].notna()].sort_values(
         ["operation_id", "point", "tf32"]
     )
     files.write_table(pa.Table.from_pandas(kept, MEASURED_SCHEMA, preserve_index=False), path)

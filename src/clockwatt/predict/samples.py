@@ -26,6 +26,9 @@ EXCLUDED_FLAGS = (flags.HARDWARE_THROTTLED, "interrupted")
 WITHOUT_WORK = "no device work: known, not learnt"
 """Why calls that cost host time alone are not learnt from."""
 
+NOT_ABOVE_IDLE = "dynamic energy not above zero"
+"""Why calls that need no more power than idling are not learnt from: what is learnt is a ratio."""
+
 PACED_ERROR_BELOW = 0.1
 """Relative standard error of an energy with pauses beyond which the one without says more."""
 
@@ -209,7 +212,7 @@ def _reason(status: str, flagged: set[str], device_work: bool, complete: bool, p
         return f"flag {OFF_TARGET}"
     if not complete:
         return "a time or the power could not be measured"
-    return "" if positive else "dynamic energy not above zero"
+    return "" if positive else NOT_ABOVE_IDLE
 
 
 def level_cards(rows: pd.DataFrame) -> None:
