@@ -43,7 +43,7 @@ def card_factors(anchors: pd.DataFrame) -> pd.DataFrame:
     -------
     pandas.DataFrame
         Indexed by card UUID; `time` and `power`: median over anchors of this card's median over the median card's.
-        1 where there is one card; missing where a card has no anchor that another has too.
+        1 where there is one card, or no other has its anchors; missing where none of its anchors has a value.
     """
     factors = {}
     for name, column in QUANTITIES.items():
@@ -64,8 +64,8 @@ def host_factors(anchors: pd.DataFrame) -> pd.Series:
     Returns
     -------
     pandas.Series
-        Indexed by session: median over anchors of this session's median host time over the median session's. Missing
-        where a session has no anchor that another has too.
+        Indexed by session: median over anchors of this session's median host time over the median session's; 1 where no
+        other session has its anchors, missing where none of them has a host time.
     """
     per_session = anchors.groupby(["session_id", *_KEY])["time_host_s"].median().reset_index()
     per_session = per_session.pivot_table(index=_KEY, columns="session_id", values="time_host_s")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -20,7 +20,7 @@ from clockwatt.measure.bench import (
     HOST_PER_MODULE,
 )
 from clockwatt.measure.statistics import Estimate, mean_estimate, median_estimate
-from clockwatt.operations.catalogue import Traced, trace_rows
+from clockwatt.operations.catalogue import trace_rows
 from clockwatt.operations.networks import build_network
 from clockwatt.operations.operation import Operation
 from clockwatt.records import FORWARD, INFERENCE, LOSS, TRAINING
@@ -30,20 +30,11 @@ _IN_A_ROW = 4
 _SHORT, _LONG = 2, 60
 _ELEMENTS = 8
 
-_FOR_HOST = [
-    NetworkConfig(name=name, input=[1, 3, 64, 64])
-    for name in ("mobilenet_v3_small", "shufflenet_v2_x0_5", f"{__name__}:small_transformer")
-]
-"""Many modules to a call, many calls to a module, and both: too small to keep any device busy."""
-
-_FOR_DEVICE = [
+_NETWORKS = [
     NetworkConfig(name=name, input=[32, 3, 224, 224])
-    for name in ("mobilenet_v3_small", "resnet34", f"{__name__}:tiny_transformer")
+    for name in ("mobilenet_v3_small", "resnet34", "squeezenet1_0", f"{__name__}:tiny_transformer")
 ]
-"""Of usual size: how long a kernel waits for what others have left in the caches depends on it."""
-
-_ROUNDS = 2
-"""Far enough apart that what disturbs the host for a second shows."""
+"""Many modules to a call, and few. Of usual size: in small ones memory is found sooner, and caches hold more."""
 
 Issue = Callable[[], object]
 
@@ -56,23 +47,25 @@ class CallTimer:
     ----------
     host_s, device_s
         Of an operation's call among others of a pass.
-    pass_device_s
-        Device time of a network's pass.
+    pass_s
+        Of a network's pass, on the host and on the device.
     """
 
     host_s: Callable[[Operation, Pass], float | None]
     device_s: Callable[[Operation, Pass], float | None]
-    pass_device_s: Callable[[Issue], float | None]
+    pass_s: Callable[[Issue], tuple[float, float] | None]
 
 
 @dataclass(frozen=True)
-class _HostPass:
-    """A pass of a network on the host, and what of its time in s is not that of its calls."""
+class _WholePass:
+    """A pass of a network, and what of its times in s is not its calls'; None where one of those is not known."""
 
     modules: int
     forward_calls: int
+    device_calls: int
     host_s: float
-    beyond_s: float
+    host_beyond_s: float | None
+    device_beyond_s: float | None
 
 
 Costs = dict[tuple[str, str | None], Estimate | None]
@@ -112,29 +105,16 @@ def call_costs(device: torch.device, timer: CallTimer) -> Costs:
     }
     passes: list[tuple[Pass, float]] = [("inference", 0.0), ("training", start_s.value if start_s else 0.0)]
     for pass_, once_s in passes:
-        found = [
-            _host_pass(network, rows, device, pass_, timer) for network, rows in _traced(_FOR_HOST, pass_) * _ROUNDS
-        ]
+        found = [_pass_of(network, device, pass_, timer) for network in _NETWORKS]
         known = [one for one in found if one is not None]
         costs[HOST_PER_MODULE, pass_], costs[HOST_ADDED_PER_CALL, pass_] = _host_added(known, once_s)
-        added = [_device_added(network, rows, device, pass_, timer) for network, rows in _traced(_FOR_DEVICE, pass_)]
-        costs[DEVICE_ADDED_PER_CALL, pass_] = mean_estimate([one for one in added if one is not None])
+        costs[DEVICE_ADDED_PER_CALL, pass_] = _device_added(known)
     return costs
-
-
-def small_transformer() -> torch.nn.Module:
-    """A vision transformer of usual depth and negligible width."""
-    import torchvision  # only to calibrate: it takes longer to import than torch
-
-    network: torch.nn.Module = torchvision.models.VisionTransformer(
-        image_size=64, patch_size=32, num_layers=12, num_heads=2, hidden_dim=16, mlp_dim=32
-    )
-    return network
 
 
 def tiny_transformer() -> torch.nn.Module:
     """ViT-Ti/16 (Touvron et al., 2021)."""
-    import torchvision
+    import torchvision  # only to calibrate: it takes longer to import than torch
 
     network: torch.nn.Module = torchvision.models.VisionTransformer(
         image_size=224, patch_size=16, num_layers=12, num_heads=3, hidden_dim=192, mlp_dim=768
@@ -142,60 +122,65 @@ def tiny_transformer() -> torch.nn.Module:
     return network
 
 
-def _traced(networks: list[NetworkConfig], pass_: Pass) -> list[tuple[NetworkConfig, Traced]]:
-    return [(network, trace_rows(network, pass_, TrainingConfig())) for network in networks]
+def _pass_of(network: NetworkConfig, device: torch.device, pass_: Pass, timer: CallTimer) -> _WholePass | None:
+    """A network's pass beside its calls alone; None if it cannot be timed."""
+    traced = trace_rows(network, pass_, TrainingConfig())
+    operations = {row.operation_id: Operation.from_json(row.spec) for row in traced.operations}
+    works = {row.operation_id for row in traced.operations if row.device_work}
+    with torch.inference_mode(pass_ != TRAINING):
+        whole = timer.pass_s(build_network(network, device, pass_=pass_, training=TrainingConfig()).call)
+    if whole is None:
+        return None
+    host_s, device_s = whole
+    calls = [call.operation_id for call in traced.calls]
+    device_calls = [name for name in calls if name in works]
+    on_host = {name: timer.host_s(operation, pass_) for name, operation in operations.items()}
+    on_device = {name: timer.device_s(operations[name], pass_) for name in works}
+    return _WholePass(
+        modules=traced.network.module_calls,
+        forward_calls=sum(call.phase in (FORWARD, LOSS) for call in traced.calls),
+        device_calls=len(device_calls),
+        host_s=host_s,
+        host_beyond_s=_beyond(host_s, calls, on_host),
+        device_beyond_s=_beyond(device_s, device_calls, on_device),
+    )
 
 
-def _host_added(passes: list[_HostPass], once_s: float) -> tuple[Estimate | None, Estimate | None]:
+def _beyond(whole_s: float, calls: list[str], alone_s: Mapping[str, float | None]) -> float | None:
+    """What a pass takes beyond its calls alone; None if the time of one is not known."""
+    times = [seconds for name in calls if (seconds := alone_s[name]) is not None]
+    return whole_s - sum(times) if len(times) == len(calls) else None
+
+
+def _host_added(passes: list[_WholePass], once_s: float) -> tuple[Estimate | None, Estimate | None]:
     """What entering a module costs, and what a call takes longer in a network than in a loop of its own.
 
     A call that is measured alone runs from warm caches, which in a network it does not, and modules call it through
     layers of Python. Least squares of what passes of whole networks take beyond the sum of their calls and `once_s`,
     relative to the pass, neither cost below zero; errors from what is left.
     """
-    if len(passes) <= 2:  # two costs are sought
+    known = [(one, one.host_beyond_s - once_s) for one in passes if one.host_beyond_s is not None]
+    if len(known) <= 2:  # two costs are sought
         return None, None
-    pass_s = np.array([one.host_s for one in passes])
-    counts = np.array([[one.modules, one.forward_calls] for one in passes]) / pass_s[:, None]
-    beyond = (np.array([one.beyond_s for one in passes]) - once_s) / pass_s
+    pass_s = np.array([one.host_s for one, _ in known])
+    counts = np.array([[one.modules, one.forward_calls] for one, _ in known]) / pass_s[:, None]
+    beyond = np.array([beyond_s for _, beyond_s in known]) / pass_s
     found, _ = nnls(counts, beyond)
     left = beyond - counts @ found
-    variance = float(left @ left) / (len(passes) - 2)
+    variance = float(left @ left) / (len(known) - 2)
     errors = np.sqrt(np.diag(np.linalg.inv(counts.T @ counts)) * variance)
     module_s, added_s = (
-        Estimate(float(cost), float(error), len(passes)) for cost, error in zip(found, errors, strict=True)
+        Estimate(float(cost), float(error), len(known)) for cost, error in zip(found, errors, strict=True)
     )
     return module_s, added_s
 
 
-def _host_pass(
-    network: NetworkConfig, traced: Traced, device: torch.device, pass_: Pass, timer: CallTimer
-) -> _HostPass | None:
-    """A network's pass on the host beside its calls alone; None if the time of one is not known."""
-    alone = {row.operation_id: timer.host_s(Operation.from_json(row.spec), pass_) for row in traced.operations}
-    times = [seconds for call in traced.calls if (seconds := alone[call.operation_id]) is not None]
-    with torch.inference_mode(pass_ != TRAINING):
-        whole = _issued(build_network(network, device, pass_=pass_, training=TrainingConfig()).call, device)
-    if whole is None or len(times) < len(traced.calls):
-        return None
-    forward = sum(call.phase in (FORWARD, LOSS) for call in traced.calls)
-    return _HostPass(traced.network.module_calls, forward, whole.value, whole.value - sum(times))
-
-
-def _device_added(
-    network: NetworkConfig, traced: Traced, device: torch.device, pass_: Pass, timer: CallTimer
-) -> float | None:
-    """What a call takes longer on the device among others than after itself; None if the time of one is not known.
+def _device_added(passes: list[_WholePass]) -> Estimate | None:
+    """What a call takes longer on the device among others than after itself.
 
     Every kernel follows a different one, and finds other data in the caches.
     """
-    works = [row for row in traced.operations if row.device_work]
-    alone = {row.operation_id: timer.device_s(Operation.from_json(row.spec), pass_) for row in works}
-    calls = [call for call in traced.calls if call.operation_id in alone]
-    times = [seconds for call in calls if (seconds := alone[call.operation_id]) is not None]
-    with torch.inference_mode(pass_ != TRAINING):
-        whole_s = timer.pass_device_s(build_network(network, device, pass_=pass_, training=TrainingConfig()).call)
-    return (whole_s - sum(times)) / len(calls) if whole_s is not None and len(times) == len(calls) else None
+    return mean_estimate([one.device_beyond_s / one.device_calls for one in passes if one.device_beyond_s is not None])
 
 
 def _chain(x: torch.Tensor, length: int) -> torch.Tensor:

@@ -194,7 +194,7 @@ class CudaBench(HostClockBench):
 
     def call_costs(self) -> dict[tuple[str, str | None], Estimate | None]:
         """See `Bench.call_costs`."""
-        return call_costs(self._device, CallTimer(self._host_time, self._device_time, self._pass_device_time))
+        return call_costs(self._device, CallTimer(self._host_time, self._device_time, self._pass_times))
 
     def _host_time(self, operation: Operation, pass_: Pass) -> float | None:
         """Host time in s of a call of an operation among others of a pass."""
@@ -210,16 +210,19 @@ class CudaBench(HostClockBench):
     def _device_time(self, operation: Operation, pass_: Pass) -> float | None:
         """Device time in s of a call of an operation."""
         with torch.inference_mode(pass_ != TRAINING):
-            return self._queued_time(self._of_operation(operation, pass_))
+            times = self._queued_times(self._of_operation(operation, pass_))
+        return times[1] if times else None
 
-    def _pass_device_time(self, call: Call) -> float | None:
-        """Device time in s of a network's pass."""
-        return self._queued_time(CudaWorkload([call], [], "hot", 0))
+    def _pass_times(self, call: Call) -> tuple[float, float] | None:
+        """Host and device time in s of a network's pass."""
+        return self._queued_times(CudaWorkload([call], [], "hot", 0))
 
-    def _queued_time(self, workload: CudaWorkload) -> float | None:
+    def _queued_times(self, workload: CudaWorkload) -> tuple[float, float] | None:
         workload.issue(max(_WARM_CALLS, workload.instances))
-        device = median_estimate([block.device_s for block in queued_blocks(self, workload, budget_s=0.0)])
-        return device.value if device else None
+        blocks = queued_blocks(self, workload, budget_s=0.0)
+        host = median_estimate([block.host_s for block in blocks])
+        device = median_estimate([block.device_s for block in blocks])
+        return (host.value, device.value) if host and device else None
 
     def memory_peak_bytes(self) -> int | None:
         """See `Bench.memory_peak_bytes`."""

@@ -13,10 +13,17 @@ from clockwatt.measure.conditions import Surroundings
 from clockwatt.measure.statistics import Estimate
 
 _BURST_S = 0.005
-_PAUSES = (0.5, 2.0, 8.0)
-"""Length of a pause over that of a burst: longer ones where the limit still acts, as it does when it is set low."""
+_PAUSES = (0.5, 2.0)
+"""Length of a pause over that of a burst: a longer one where the limit still acts, as it does when it is set low.
+
+In still longer ones a card that the bursts have warmed leaks more than they need.
+"""
 _WINDOW_S = 1.0
+_GLIMPSES = ("instant", "trapezoid")
+"""Estimates from a sensor that sees a part of the time alone, which may be that of the bursts, or of the pauses."""
 _TRIALS = 5
+_AROUND_AT_MOST_S = 5e-4
+"""What begins and ends a burst; what a call alone takes beyond that is the limit's doing."""
 _SLOWED_ABOVE = 1.05
 """Time of a call in a burst over that of one alone beyond which the limit acts."""
 
@@ -34,8 +41,7 @@ def energy_with_pauses(bench: Bench, workload: Workload, call_s: float, around: 
     if around.idle is None:
         return None
     calls = max(1, round(_BURST_S / call_s))
-    # a burst begins with a call that the device waits for, and ends with a wait
-    around_s = max(0.0, min(bench.timed_run(workload, 1) for _ in range(_TRIALS)) - call_s)
+    around_s = _around(bench, workload, call_s)
     for pause in _PAUSES:
         bench.take_telemetry()
         bursts_s: list[float] = []
@@ -49,11 +55,21 @@ def energy_with_pauses(bench: Bench, workload: Workload, call_s: float, around: 
     return None
 
 
+def _around(bench: Bench, workload: Workload, call_s: float) -> float:
+    """Time in s that a burst takes beyond its calls: the device waits for the first one, the host for the last."""
+    alone_s = []
+    for _ in range(_TRIALS):
+        bench.idle(_PAUSES[-1] * call_s)
+        alone_s.append(bench.timed_run(workload, 1))
+    return min(max(0.0, min(alone_s) - call_s), _AROUND_AT_MOST_S)
+
+
 def _above_idle(
     bench: Bench, window: energy.Window, around: Surroundings, idle: Estimate, calls: int
 ) -> Estimate | None:
     readings = energy.power_readings(bench.take_telemetry())
     estimates = energy.estimate_all(readings, window, around.calibration.sensors)
+    estimates = {name: estimate for name, estimate in estimates.items() if name not in _GLIMPSES}
     chosen = energy.choose(estimates)
     if chosen is None:
         return None

@@ -182,8 +182,10 @@ def _under_limit(
     slowed = np.maximum(np.minimum(eager, dynamic / above_w), device)
     longer_s = float((slowed - device).sum())
     less_j = float(np.maximum(dynamic - above_w * slowed, 0.0).sum())
-    to_come_down_j, possible_j = dynamic_j - above_w * device_s, less_j + above_w * longer_s
-    share = min(1.0, to_come_down_j / possible_j) if possible_j > 0 else 0.0
+    possible_j = less_j + above_w * longer_s
+    share = min(1.0, (dynamic_j - above_w * device_s) / possible_j) if possible_j > 0 else 0.0
+    if less_j > 0:  # while the host is waited for, calls need not save more than brings the mean down
+        share = min(share, (dynamic_j - above_w * host_s) / less_j)
     dynamic_j -= share * less_j
     return max(host_s, device_s + share * longer_s, dynamic_j / above_w), dynamic_j
 

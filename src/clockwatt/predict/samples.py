@@ -142,8 +142,9 @@ def read_samples(dataset_dir: Path, gpu: str) -> Samples:
     rows = table.to_pandas().rename(columns={"subject_id": "operation_id"})
     # in a network many calls share one backward pass, which an operation alone starts anew in each call
     _take(rows, "time_host_s", "time_host_in_pass_s", rows["time_host_in_pass_s"].notna())
-    paced_error = rows["energy_dynamic_paced_standard_error_j"] / rows["energy_dynamic_paced_j"]
-    _take(rows, "energy_dynamic_j", "energy_dynamic_paced_j", paced_error <= PACED_ERROR_BELOW)
+    paced_j, paced_error_j = rows["energy_dynamic_paced_j"], rows["energy_dynamic_paced_standard_error_j"]
+    told = (paced_j > 0) & (paced_error_j <= PACED_ERROR_BELOW * paced_j)
+    _take(rows, "energy_dynamic_j", "energy_dynamic_paced_j", told)
     for target in TARGETS:
         rows[error_of(target)] = rows[_standard_error_of(target)].astype(float) / rows[target].astype(float)
     rows["excluded"] = _reasons(rows)

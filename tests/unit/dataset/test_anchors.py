@@ -1,15 +1,16 @@
 import pandas as pd
 import pytest
 
-from clockwatt.dataset.anchors import card_factors, session_drifts
+from clockwatt.dataset.anchors import card_factors, host_factors, session_drifts
 
 HOUR_US = 3_600_000_000
 
 
-def anchor(uuid, subject="a", time=1.0, power=100.0, session="s", started=0):
+def anchor(uuid, subject="a", time=1.0, power=100.0, session="s", started=0, host=1e-5):
     return {
         "kind": "anchor", "subject_id": subject, "pass": "inference", "tf32": True, "gpu_uuid": uuid,
         "session_id": session, "started_us": started, "time_device_s": time, "power_w": power,
+        "time_host_s": host,
     }  # fmt: skip
 
 
@@ -49,3 +50,35 @@ def test_no_anchors_no_factors():
     none = pd.DataFrame([anchor("x")]).iloc[:0]
     assert card_factors(none).empty
     assert session_drifts(none).empty
+    assert host_factors(none).empty
+
+
+def test_one_session_has_host_factor_one():
+    factors = host_factors(pd.DataFrame([anchor("x"), anchor("x", host=3e-5), anchor("x", "b", host=9e-5)]))
+    assert factors.to_dict() == {"s": 1.0}
+
+
+def test_host_factor_is_relative_to_the_median_session_whatever_the_card():
+    rows = [anchor("x", subject, session=session, host=host * base) for subject, base in (("a", 1e-5), ("b", 4e-5))
+            for session, host in (("night", 0.9), ("noon", 1.0), ("busy", 1.5))]  # fmt: skip
+    rows[0]["gpu_uuid"] = "y"
+    assert host_factors(pd.DataFrame(rows)).to_dict() == pytest.approx({"night": 0.9, "noon": 1.0, "busy": 1.5})
+
+
+def test_one_odd_anchor_does_not_make_a_host_odd():
+    rows = [anchor("x", subject, session=session) for subject in "abc" for session in ("1", "2", "3")]
+    rows[0]["time_host_s"] = 1.0
+    assert host_factors(pd.DataFrame(rows)).to_dict() == {"1": 1.0, "2": 1.0, "3": 1.0}
+
+
+def test_anchors_are_compared_with_themselves_alone():
+    rows = [anchor("x", session="1"), anchor("x", session="2", host=1.2e-5)]
+    without_tf32 = [row | {"tf32": False, "time_host_s": 10 * row["time_host_s"]} for row in rows]
+    others = [anchor("x", "b", session="1", host=5e-5), anchor("x", "b", session="2", host=6e-5)]
+    factors = host_factors(pd.DataFrame([*rows, *without_tf32, *others]))
+    assert factors.to_dict() == pytest.approx({"1": 1 / 1.1, "2": 1.2 / 1.1})
+
+
+def test_a_host_whose_anchors_were_not_timed_has_no_factor():
+    rows = [anchor("x", session="1"), anchor("x", session="2"), anchor("x", session="failed", host=None)]
+    assert host_factors(pd.DataFrame(rows)).to_dict() == {"1": 1.0, "2": 1.0}

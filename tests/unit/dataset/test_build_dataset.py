@@ -111,6 +111,44 @@ def test_a_card_that_differs_is_flagged(made):
     assert other["anchor_time_factor"].to_numpy() == pytest.approx(1.2 / 1.1, rel=1e-3)
 
 
+def test_every_row_knows_the_host_of_its_session(made):
+    path = layout.operations_file("a30", "sm900", 1)
+
+    def edit(rows):
+        second = [
+            records.row_of(MeasurementRow, {**{k: getattr(row, k) for k in row.__slots__}, "pass": row.pass_})
+            for row in rows
+        ]
+        for row in second:
+            row.session_id, row.repetition = "busy", 1
+            if row.kind == records.ANCHOR:
+                row.time_host_s *= 1.5
+        return rows + second
+
+    change(made, path, edit)
+    operations, _ = build(made)
+    networks = files.read_table(made.dataset / "networks.parquet", schema.NETWORKS_SCHEMA).to_pandas()
+    at_point = operations[(operations["gpu"] == "a30") & (operations["point"] == "sm900")]
+    factors = at_point.groupby("session_id")["anchor_host_factor"].unique().map(list).to_dict()
+    assert factors == {"a30-sm900": pytest.approx([0.8], rel=0.02), "busy": pytest.approx([1.2], rel=0.02)}
+    elsewhere = operations.drop(at_point.index)
+    assert len(elsewhere)
+    assert (elsewhere["anchor_host_factor"] == 1).all()
+    assert (at_point["anchor_time_factor"] == 1).all(), "the card is the same"
+    of_networks = networks.groupby(["gpu", "point"])["anchor_host_factor"].first()
+    assert of_networks["a30", "sm900"] == factors["a30-sm900"][0]
+    assert of_networks["a30", "sm1200"] == 1
+
+
+def test_without_anchors_hosts_are_not_known(made):
+    path = layout.operations_file("a30", "sm900", 1)
+    change(made, path, lambda rows: [row for row in rows if row.kind == records.OPERATION])
+    operations, _ = build(made)
+    at_point = (operations["gpu"] == "a30") & (operations["point"] == "sm900")
+    assert operations.loc[at_point, "anchor_host_factor"].isna().all()
+    assert operations.loc[~at_point, "anchor_host_factor"].notna().all()
+
+
 @pytest.mark.parametrize("content", [b"", b"PAR1 not really", None])
 def test_damaged_or_missing_measurements_are_named(made, content):
     path = made.measurements / layout.operations_file("a30", "sm1200", 1)
