@@ -91,7 +91,7 @@ def catalogue(config_file: Config, output_dir: OutputDir) -> None:
 
 @app.command()
 def calibrate(config_file: Config, gpu: GpuLabel, point: Point, catalogue_dir: CatalogueDir, output: Output) -> None:
-    """Calibrate a GPU at an operating point: sensors, idle power, host costs."""
+    """Calibrate a GPU at an operating point: sensors, idle power, what networks add to their calls."""
     from clockwatt.measure import calibrate as stage
 
     campaign = config.load(config_file)

@@ -18,7 +18,7 @@ OUTPUTS:
 
 
 rule calibrate:
-    """Find out what sensors, idle power and host costs are like, once per GPU and operating point."""
+    """Find out what sensors, idle power and costs of calls are like, once per GPU and operating point."""
     input:
         # any catalogue will do: a network more does not calibrate anew (by name: ancient() marks the object it is given)
         operations=ancient("results/catalogue/operations.parquet"),

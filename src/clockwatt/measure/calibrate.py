@@ -1,6 +1,6 @@
 """Calibration of a GPU at an operating point: what later stages need to know of its sensors and of its host.
 
-Sensor periods and averaging windows, idle power, host costs, time against the number of iterations (the thesis's
+Sensor periods and averaging windows, idle power, costs of calls, time against the number of iterations (the thesis's
 proportionality study), the transient of power after a load begins, power across idle and load, and how much one
 measurement differs from the next. Nothing else measures these.
 """
