@@ -114,6 +114,12 @@ def read_table(path: Path, schema: pa.Schema, columns: list[str] | None = None) 
             raise DataFileError(
                 f"{path}: damaged ({str(error).splitlines()[0]}). Delete it and run the stage that writes it again."
             ) from error
+    return with_columns(table, schema, wanted.names)
+
+
+def with_columns(table: pa.Table, schema: pa.Schema, columns: list[str]) -> pa.Table:
+    """The table with these columns of `schema`, in this order; those that it lacks are null throughout."""
+    wanted = pa.schema([schema.field(name) for name in columns])
     found = {
         field.name: table[field.name] if field.name in table.column_names else pa.nulls(table.num_rows, field.type)
         for field in wanted

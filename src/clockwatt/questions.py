@@ -25,6 +25,9 @@ _INTERVALS = {
     "conformal": "Low to high: 90 %, conformal, from {networks} networks measured whole and left out one by one.",
     "student_t": "Low to high: 90 % if errors are normal, from only {networks} networks measured whole and left out "
     "one by one; conformal intervals need 9.",
+    "conformal_of_measured": "Low to high: 90 %, conformal, from {networks} networks whose operations were measured.",
+    "student_t_of_measured": "Low to high: 90 % if errors are normal, from only {networks} networks whose operations "
+    "were measured; conformal intervals need 9.",
     "operations": "Low to high: every operation at the end of its 90 % interval, as if all errors had one cause.",
     "none": "No interval is known.",
     "conformal_gpus": "Low to high: 90 %, conformal, from whole networks on {gpus} GPU models left out one by one.",
@@ -131,10 +134,7 @@ def print_prediction(prediction: NetworkPrediction) -> None:
         known, calls = prediction.measured_calls, prediction.expected.calls
         console.print(f"Of {calls} calls, {known} are of operations measured there, and looked up.")
     networks, gpus = prediction.interval_networks, prediction.interval_gpus
-    told = _INTERVALS[prediction.interval_method]
-    if prediction.measured_calls == prediction.expected.calls:
-        told = told.replace("measured whole and", "measured whole, composed from their measured operations, and")
-    console.print(told.format(networks=networks, gpus=gpus, next=gpus + 1))
+    console.print(_INTERVALS[prediction.interval_method].format(networks=networks, gpus=gpus, next=gpus + 1))
     if prediction.measured_gpu and not prediction.measured_point:
         console.print("Nothing was measured at this operating point: the law of the clock speaks, from other points.")
     for warning in prediction.warnings:

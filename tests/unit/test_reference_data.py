@@ -44,13 +44,14 @@ def test_networks_are_the_sum_of_what_they_call(results: Path) -> None:
     assert len(measured) >= 29
     time_error = measured["time_s"] / measured["measured_time_s"] - 1
     energy_error = measured["energy_j"] / measured["measured_energy_j"] - 1
-    # 16 % (where the host is the bottleneck) and 19 % were seen; the plain sum of back-to-back times is up to 84 % off
-    assert time_error.abs().max() < 0.18
-    assert energy_error.abs().max() < 0.21
-    assert time_error.abs().median() < 0.03
+    # 13 and 10 % were seen, the worst of time in one network; the plain sum of back-to-back times is up to 90 % off
+    assert time_error.abs().max() < 0.15
+    assert energy_error.abs().max() < 0.12
+    assert time_error.abs().median() < 0.015
+    assert energy_error.abs().median() < 0.03
     training = measured["pass"] == "training"
-    assert time_error[training].abs().median() < 0.015
-    assert time_error[training].abs().max() < 0.09
+    assert time_error[training].abs().median() < 0.02
+    assert time_error[training].abs().max() < 0.11
 
 
 def test_networks_left_out_are_composed_from_predictions_alone(results: Path) -> None:
@@ -60,5 +61,5 @@ def test_networks_left_out_are_composed_from_predictions_alone(results: Path) ->
     assert (predicted["calls_without_cost"] == 0).all()
     error = (predicted["time_s"] / predicted["measured_time_s"] - 1).abs()
     plain = (predicted["plain_time_s"] / predicted["measured_time_s"] - 1).abs()
-    assert error.median() < 0.15  # 11 % was seen
+    assert error.median() < 0.08  # 6 % was seen
     assert error[predicted["pass"] == "training"].median() < plain[predicted["pass"] == "training"].median()

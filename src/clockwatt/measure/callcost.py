@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -105,7 +106,7 @@ def call_costs(device: torch.device, timer: CallTimer) -> Costs:
     }
     passes: list[tuple[Pass, float]] = [("inference", 0.0), ("training", start_s.value if start_s else 0.0)]
     for pass_, once_s in passes:
-        found = [_pass_of(network, device, pass_, timer) for network in _NETWORKS]
+        found = [_pass_or_none(network, device, pass_, timer) for network in _NETWORKS]
         known = [one for one in found if one is not None]
         costs[HOST_PER_MODULE, pass_], costs[HOST_ADDED_PER_CALL, pass_] = _host_added(known, once_s)
         costs[DEVICE_ADDED_PER_CALL, pass_] = _device_added(known)
@@ -120,6 +121,18 @@ def tiny_transformer() -> torch.nn.Module:
         image_size=224, patch_size=16, num_layers=12, num_heads=3, hidden_dim=192, mlp_dim=768
     )
     return network
+
+
+def _pass_or_none(network: NetworkConfig, device: torch.device, pass_: Pass, timer: CallTimer) -> _WholePass | None:
+    """`_pass_of`, and nothing kept of it; None too where the device has too little memory."""
+    try:
+        return _pass_of(network, device, pass_, timer)
+    except torch.OutOfMemoryError:
+        return None
+    finally:
+        gc.collect()
+        if device.type == "cuda":
+            torch.cuda.empty_cache()
 
 
 def _pass_of(network: NetworkConfig, device: torch.device, pass_: Pass, timer: CallTimer) -> _WholePass | None:

@@ -6,6 +6,7 @@ the card recover meanwhile: there they run at the clock asked for, unless the wh
 
 from __future__ import annotations
 
+from clockwatt.gpu.sensors import AVERAGE, COUNTER, RING
 from clockwatt.measure import energy
 from clockwatt.measure.bench import Bench, Workload
 from clockwatt.measure.calibration import DEVICE, POWER_REPEATABILITY
@@ -19,8 +20,8 @@ _PAUSES = (0.5, 2.0)
 In still longer ones a card that the bursts have warmed leaks more than they need.
 """
 _WINDOW_S = 1.0
-_GLIMPSES = ("instant", "trapezoid")
-"""Estimates from a sensor that sees a part of the time alone, which may be that of the bursts, or of the pauses."""
+_SENSORS = {"counter": COUNTER, "average": AVERAGE, "samples": RING}
+"""Estimates that may see all of the time, and their sensors; others see that of the bursts, or of the pauses."""
 _TRIALS = 5
 _AROUND_AT_MOST_S = 5e-4
 """What begins and ends a burst; what a call alone takes beyond that is the limit's doing."""
@@ -64,12 +65,22 @@ def _around(bench: Bench, workload: Workload, call_s: float) -> float:
     return min(max(0.0, min(alone_s) - call_s), _AROUND_AT_MOST_S)
 
 
+def _sees_all(estimate: str, sensors: energy.Sensors) -> bool:
+    """Whether the averaging windows of an estimate's sensor leave no gap, as far as is known."""
+    if estimate not in _SENSORS:
+        return False
+    traits = sensors.get(_SENSORS[estimate])
+    if traits is None or traits.window_s is None or traits.period_s is None:
+        return True
+    return _SENSORS[estimate] == COUNTER or traits.window_s >= traits.period_s
+
+
 def _above_idle(
     bench: Bench, window: energy.Window, around: Surroundings, idle: Estimate, calls: int
 ) -> Estimate | None:
     readings = energy.power_readings(bench.take_telemetry())
     estimates = energy.estimate_all(readings, window, around.calibration.sensors)
-    estimates = {name: estimate for name, estimate in estimates.items() if name not in _GLIMPSES}
+    estimates = {name: estimate for name, estimate in estimates.items() if _sees_all(name, around.calibration.sensors)}
     chosen = energy.choose(estimates)
     if chosen is None:
         return None

@@ -10,7 +10,7 @@ from clockwatt.measure.conditions import Surroundings, pace_of, put_conditions, 
 from clockwatt.measure.load import run_under_load
 from clockwatt.measure.paced import energy_with_pauses
 from clockwatt.measure.statistics import Estimate, mean_estimate, median_estimate
-from clockwatt.records import FAILED, NETWORK, OUT_OF_MEMORY, MeasurementRow
+from clockwatt.records import FAILED, OPERATION, OUT_OF_MEMORY, MeasurementRow
 
 _QUEUED_MAX_CALLS = 64
 """Most calls in a queued block; halved until all fit into the launch queue before the first one runs."""
@@ -26,7 +26,7 @@ _PASS_MIN_BLOCKS, _PASS_MAX_BLOCKS = 3, 12
 _HOST_BLOCK_CALLS = 100
 _HOST_BLOCKS = 20
 _ERROR_LENGTH = 500
-_BUILD_S, _HOST_ONLY_S, _JUDGING_S = 0.15, 0.1, 0.2
+_BUILD_S, _HOST_ONLY_S, _JUDGING_S, _PAUSES_S = 0.15, 0.1, 0.2, 0.1
 """Typical, for planning only."""
 
 
@@ -106,7 +106,7 @@ def _measure_device_work(
     put_power(row, run, around)
     _put_time(row, "eager", mean_estimate(run.block_times_s), around, pace_of(row))
     put_energy(row, around)
-    if call_s is not None and row.kind != NETWORK and pace_of(row) == POWER_LIMIT:
+    if call_s is not None and row.kind == OPERATION and pace_of(row) == POWER_LIMIT:
         paced = energy_with_pauses(bench, workload, call_s, around)
         row.energy_dynamic_paced_j = paced.value if paced else None
         row.energy_dynamic_paced_standard_error_j = paced.standard_error if paced else None
@@ -180,4 +180,4 @@ def expected_duration_s(config: MeasurementConfig, *, device_work: bool) -> floa
     """About how long one measurement takes, all in, for planning."""
     if not device_work:
         return _HOST_ONLY_S
-    return _BUILD_S + _QUEUED_BUDGET_S + config.warm_up_min_s + _JUDGING_S + config.window_min_s
+    return _BUILD_S + _QUEUED_BUDGET_S + config.warm_up_min_s + _JUDGING_S + config.window_min_s + _PAUSES_S

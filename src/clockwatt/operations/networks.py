@@ -50,7 +50,7 @@ class BuiltNetwork:
     Attributes
     ----------
     module
-        The network, with the weights that its constructor gives, but none of zeros alone.
+        The network, with the weights that its constructor gives, but no matrix of zeros alone.
     parameter_bytes
         Bytes of its parameters and buffers.
     optimizer
@@ -110,7 +110,8 @@ def _fill_zero_weights(module: torch.nn.Module) -> None:
     """
     with torch.no_grad():
         for parameter in module.parameters():
-            if parameter.dim() > 1 and not parameter.any():
+            ordinary = parameter.is_floating_point() and parameter.element_size() > 1
+            if ordinary and parameter.dim() > 1 and not parameter.any():
                 parameter.normal_(std=_USUAL_WEIGHT)
 
 

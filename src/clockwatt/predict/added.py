@@ -6,7 +6,7 @@ The calibration has a few networks of its own; those of a campaign say the same 
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -46,6 +46,7 @@ class AddedCosts:
 
     calibrated: Mapping[str, PointCosts]
     beyond: pd.DataFrame
+    _without: dict[tuple[str, str], PointCosts] = field(default_factory=dict, repr=False, compare=False)
 
     @classmethod
     def read(
@@ -63,12 +64,15 @@ class AddedCosts:
         DataFileError
             If the dataset has no calibration or it is damaged.
         """
-        calibrated = _calibrated(samples, read_point_costs(dataset_dir, gpu))
+        calibrated = _calibrated(samples, whole, read_point_costs(dataset_dir, gpu))
         return cls(calibrated, beyond_calls(whole, catalogue, measured_costs(samples.rows)))
 
     def without(self, network: str, point: str) -> PointCosts:
         """Costs at an operating point, of which this network has told nothing."""
-        return self.at(point, self.beyond[self.beyond["network"] != network])
+        key = network, point
+        if key not in self._without:
+            self._without[key] = self.at(point, self.beyond[self.beyond["network"] != network])
+        return self._without[key]
 
     def at(self, point: str, beyond: pd.DataFrame | None = None) -> PointCosts:
         """Costs at an operating point, told by `beyond`, or by all networks."""
@@ -99,20 +103,27 @@ class AddedCosts:
         return module_s, call_s, gap_s
 
 
-def _calibrated(samples: Samples, costs: Mapping[str, PointCosts]) -> dict[str, PointCosts]:
-    """What the calibration says at every operating point that was measured, the default first."""
-    spec = find_spec(samples.gpu_name)
+def _calibrated(samples: Samples, whole: pd.DataFrame, costs: Mapping[str, PointCosts]) -> dict[str, PointCosts]:
+    """What the calibration says at every operating point that something was measured at, the default first.
+
+    The power limit is the one that was seen, which an administrator may have set; else what the point asks for.
+    """
+    spec, medians = (
+        find_spec(samples.gpu_name),
+        samples.rows.groupby("point")[["power_idle_w", "power_limit_w"]].median(),
+    )
     points = {}
-    for point, power in sorted(samples.rows.groupby("point")["power_idle_w"].median().items(), key=_settings):
-        known = costs.get(str(point), PointCosts()).or_idle_power(None if pd.isna(power) else float(power))
-        limit_w = Setting(spec, OperatingPoint.parse(str(point)), tf32=False).power_limit_w
-        points[str(point)] = replace(known, power_limit_w=limit_w)
+    for point in sorted({*medians.index, *whole["point"]}, key=_settings):
+        seen = medians.loc[point].dropna() if point in medians.index else pd.Series(dtype=float)
+        asked_w = Setting(spec, OperatingPoint.parse(point), tf32=False).power_limit_w
+        known = costs.get(point, PointCosts()).or_idle_power(seen.get("power_idle_w"))
+        points[point] = replace(known, power_limit_w=float(seen.get("power_limit_w", asked_w)))
     return points
 
 
-def _settings(item: tuple[Hashable, float]) -> tuple[int, int, int]:
+def _settings(point: str) -> tuple[int, int, int]:
     """Operating points by their settings, the default first."""
-    parsed = OperatingPoint.parse(str(item[0]))
+    parsed = OperatingPoint.parse(point)
     return parsed.sm_clock_mhz or 0, parsed.memory_clock_mhz or 0, parsed.power_limit_w or 0
 
 

@@ -21,6 +21,9 @@ from clockwatt.predict.network import COST_COLUMNS, Composer, Composition
 from clockwatt.predict.predictors import TARGETS
 from clockwatt.records import NetworkRow
 
+OF_MEASURED = "_of_measured"
+"""End of the name of an interval's method."""
+
 
 @dataclass(frozen=True)
 class TracedNetwork:
@@ -70,9 +73,10 @@ class NetworkPrediction:
         `time_s`, `energy_j` and `power_w` to their lower and upper ends; what has no interval is missing.
     interval_method, interval_networks
         `conformal` or `student_t`, see `grouped.grouped_interval`: from residuals of so many networks that were left
-        out. `operations`: every operation at the end of its interval, as if all errors had one cause, which is the
-        widest the operations' intervals allow. `none`: an operation has no interval. Of a GPU that was never measured
-        `conformal_gpus`, `worst_gpu` and `operations_gpus`, from residuals on `interval_gpus` GPU models left out.
+        out; with `OF_MEASURED` at the end, of networks composed from measured operations. `operations`: every operation
+        at the end of its interval, as if all errors had one cause, which is the widest the operations' intervals allow.
+        `none`: an operation has no interval. Of a GPU that was never measured `conformal_gpus`, `worst_gpu` and
+        `operations_gpus`, from residuals on `interval_gpus` GPU models left out.
     measured_calls
         How many of the calls are of operations that were measured at this operating point: these are looked up. Where
         all are, the interval is that of networks composed so.
@@ -158,8 +162,11 @@ def predict_points(
                 f"{network.network_id}: calls without an operation. Run `clockwatt catalogue` again."
             )
         measured_calls = int(costs[MEASURED].reindex(traced.calls["operation_id"]).sum())
-        known = described.networks_measured if measured_calls == expected.calls else described.networks
-        intervals, method, networks = _of_networks(expected, (known or described.networks) if traced.is_network else {})
+        of_measured = described.networks_measured if measured_calls == expected.calls else {}
+        known = (of_measured or described.networks) if traced.is_network else {}
+        intervals, method, networks = _of_networks(expected, known)
+        if known and known is of_measured:
+            method = f"{method}{OF_MEASURED}"
         if not intervals:
             ends = [composer.compose(_cost_columns(costs, prefix), point_costs) for prefix in ("lower_", "upper_")]
             intervals, method = _between(*ends)

@@ -84,7 +84,8 @@ class CostsAt:
             found[point] = costs.iloc[number * each : (number + 1) * each].copy()
             if self._measured is not None:
                 known = self._measured.look_up(self._operations.index, point, tf32=self._tf32)
-                found[point].loc[known.known, list(TARGETS)] = known.costs
+                lawful = (known.costs > 0).all(axis=1)  # the law is one of ratios
+                found[point].iloc[np.flatnonzero(known.known)[lawful]] = known.costs[lawful]
         return found
 
     def _setting(self, point: str) -> Setting:

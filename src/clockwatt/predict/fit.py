@@ -185,7 +185,7 @@ def _description(config: CampaignConfig, gpu: str, samples: Samples, added: Adde
         virtual=samples.virtual,
         predictors=list(config.fit.predictors),
         tf32=sorted({bool(value) for value in samples.rows["tf32"]}),
-        points={point: added.at(point) for point in added.calibrated},
+        points={point: added.at(point) for point in added.calibrated if point in set(samples.rows["point"])},
         clockwatt_version=clockwatt.__version__,
     )
 

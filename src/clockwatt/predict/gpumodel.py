@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Self
 
@@ -20,7 +21,7 @@ from clockwatt.predict.clocklaw import POWER_CLOCKS
 from clockwatt.predict.crossval import ANY_CLASS, Interval
 from clockwatt.predict.description import DESCRIPTION_FILE, GpuDescription, PassDescription
 from clockwatt.predict.domain import Domain
-from clockwatt.predict.features import OPERATION_CLASS, operation_features
+from clockwatt.predict.features import OPERATION_CLASS, Setting, operation_features
 from clockwatt.predict.hostcosts import PointCosts
 from clockwatt.predict.interpolate import neighbours
 from clockwatt.predict.measured import MeasuredCosts, write_measured
@@ -219,6 +220,8 @@ class GpuModel:
     def point_costs(self, point: str) -> PointCosts:
         """Calibrated costs at an operating point; at one never measured, those of the nearest SM clock.
 
+        The nearest is one with the same power limit, if there is any.
+
         Raises
         ------
         NotPredictableError
@@ -230,9 +233,18 @@ class GpuModel:
         if not measured:
             raise NotPredictableError(f"{self.folder}: no calibrated operating point. Run `clockwatt fit` again.")
         boost = find_spec(self.description.gpu_name).boost_clock_mhz
-        wanted = OperatingPoint.parse(point).sm_clock_mhz or boost
-        nearest = min(measured, key=lambda name: abs((OperatingPoint.parse(name).sm_clock_mhz or boost) - wanted))
-        return measured[nearest]
+        wanted = OperatingPoint.parse(point)
+
+        def distance(name: str) -> tuple[bool, int]:
+            other = OperatingPoint.parse(name)
+            clocks = (other.sm_clock_mhz or boost) - (wanted.sm_clock_mhz or boost)
+            return other.power_limit_w != wanted.power_limit_w, abs(clocks)
+
+        nearest = min(measured, key=distance)
+        if OperatingPoint.parse(nearest).power_limit_w == wanted.power_limit_w:
+            return measured[nearest]
+        limit_w = Setting(self._spec, wanted, tf32=False).power_limit_w
+        return replace(measured[nearest], power_limit_w=limit_w)
 
     def _described(self, pass_: str) -> PassDescription:
         passes = self.description.passes

@@ -64,7 +64,8 @@ class PointCosts:
 
     def device_per_call_s(self, pass_: str) -> float:
         """Device time that a network adds to a call with device work in a pass; 0 where it is not known."""
-        return (self.device_per_call_training_s if pass_ == TRAINING else self.device_per_call_inference_s) or 0.0
+        known_s = self.device_per_call_training_s if pass_ == TRAINING else self.device_per_call_inference_s
+        return max(0.0, known_s or 0.0)
 
     def or_idle_power(self, power_idle_w: float | None) -> Self:
         """The same, with this idle power where the calibration has none."""

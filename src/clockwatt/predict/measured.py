@@ -43,7 +43,8 @@ class LookedUp:
     costs
         Those that are known, shape (known, targets).
     factors
-        From costs to the lower and upper end of their 90 % interval; shape (known, targets, 2).
+        From costs to the lower and upper end of their 90 % interval, by their own standard errors: it holds for the
+        card and the hour. Shape (known, targets, 2).
     """
 
     known: NDArray[np.bool_]
@@ -74,8 +75,8 @@ class MeasuredCosts:
         at = rows.index.get_indexer(operation_ids)
         found = rows.iloc[at[at >= 0]]
         costs = found[list(TARGETS)].to_numpy(float)
-        errors = found[[error_of(target) for target in TARGETS]].fillna(_UNKNOWN_ERROR).to_numpy(float)
-        width = _NORMAL_90 * errors
+        errors = found[[error_of(target) for target in TARGETS]].to_numpy(float)
+        width = _NORMAL_90 * np.where(np.isfinite(errors), np.abs(errors), _UNKNOWN_ERROR)
         return LookedUp(at >= 0, costs, np.stack([np.maximum(1 - width, 0.0), 1 + width], axis=2))
 
 

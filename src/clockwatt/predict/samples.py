@@ -62,6 +62,7 @@ _COLUMNS = [
     "anchor_power_factor",
     "anchor_host_factor",
     "power_idle_w",
+    "power_limit_w",
     "energy_j",
     "time_host_in_pass_s",
     "time_host_in_pass_standard_error_s",
@@ -84,10 +85,10 @@ class Samples:
     virtual
         Whether the GPU is modelled; never mixed with measured rows.
     rows
-        One row per `KEY`, sorted by it, with `TARGETS`, `error_of` each, `energy_j`, `device_work`, `power_idle_w` and
-        `excluded`: the
-        reason why the row is not learnt from, or empty. The host time is that of a call among others of its pass; the
-        dynamic energy, like the device time, is that of a call which the power limit does not slow.
+        One row per `KEY`, sorted by it, with `TARGETS`, `error_of` each, `energy_j`, `device_work`, `power_idle_w`,
+        `power_limit_w` and `excluded`: the reason why the row is not learnt from, or empty. The host time is that of a
+        call among others of its pass; the dynamic energy, like the device time, is that of a call which the power limit
+        does not slow.
     operations
         Every operation once per pass, with `CATALOGUE_COLUMNS`, `pass` and `device_work`.
     measurements
@@ -171,15 +172,18 @@ def read_gpu_rows(path: Path, expected: pa.Schema, gpu: str, columns: list[str])
     DataFileError
         If the file is missing, damaged or of another kind.
     """
-    wanted = pa.schema([expected.field(name) for name in columns])
     tables = []
     with files.open_parquet(path, expected) as parquet:
         for group in range(parquet.num_row_groups):
             labels = parquet.read_row_group(group, columns=["gpu"])["gpu"]
             mask = pc.equal(labels, gpu)
             if pc.any(mask).as_py():
-                tables.append(parquet.read_row_group(group, columns=columns).select(columns).filter(mask))
-    return pa.concat_tables(tables).cast(wanted) if tables else wanted.empty_table()
+                there = [name for name in columns if name in parquet.schema_arrow.names]
+                tables.append(
+                    files.with_columns(parquet.read_row_group(group, columns=there), expected, columns).filter(mask)
+                )
+    wanted = pa.schema([expected.field(name) for name in columns])
+    return pa.concat_tables(tables) if tables else wanted.empty_table()
 
 
 def _take(rows: pd.DataFrame, target: str, other: str, where: pd.Series) -> None:
@@ -232,7 +236,7 @@ def _merge_repetitions(rows: pd.DataFrame) -> pd.DataFrame:
     learnt = rows["excluded"] == ""
     has_learnt = learnt.groupby([rows[name] for name in KEY]).transform("any")
     kept = rows[learnt | ~has_learnt]
-    numbers = [*TARGETS, *(error_of(target) for target in TARGETS), "energy_j", "power_idle_w"]
+    numbers = [*TARGETS, *(error_of(target) for target in TARGETS), "energy_j", "power_idle_w", "power_limit_w"]
     grouped = kept.groupby(KEY, sort=True)
     merged = grouped[numbers].median()
     merged[["excluded", "device_work"]] = grouped[["excluded", "device_work"]].first()

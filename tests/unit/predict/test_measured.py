@@ -25,11 +25,10 @@ EXCLUDED, CERTAIN = 0, 1
 """Operations of the first file that one may not learn from, and whose standard errors are known: 2 % of all costs."""
 
 
-@pytest.fixture(scope="module")
-def made(tmp_path_factory):
-    """A fitted campaign with one excluded operation, and one whose errors are known."""
+def fitted(folder, edit):
+    """A fitted campaign whose operations of the first file were changed by `edit`."""
     made = synthetic.write_campaign(
-        tmp_path_factory.mktemp("measured"),
+        folder,
         synthetic.campaign(
             clocks=CLOCKS, networks=2, passes=["inference"], fit={"predictors": ["roofline"], "folds": 2, "trees": 4}
         ),
@@ -37,15 +36,25 @@ def made(tmp_path_factory):
     path = layout.operations_file("a30", "sm900", 1)
     table = files.read_table(made.measurements / path, records.MEASUREMENT_SCHEMA)
     rows = [records.row_of(MeasurementRow, values) for values in table.to_pylist()]
-    operations = [row for row in rows if row.kind == records.OPERATION]
-    operations[EXCLUDED].flags = ["interrupted"]
-    for target in TARGETS:
-        quantity, _, unit = target.rpartition("_")
-        setattr(operations[CERTAIN], f"{quantity}_standard_error_{unit}", 0.02 * getattr(operations[CERTAIN], target))
+    edit([row for row in rows if row.kind == records.OPERATION])
     synthetic.write_rows(made, rows, path)
     build_dataset(made.config, made.measurements, made.catalogue, made.dataset)
     fit(made.config, made.dataset, made.catalogue, made.predictors)
     return made
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    """A fitted campaign with one excluded operation, and one whose errors are known."""
+
+    def edit(operations):
+        operations[EXCLUDED].flags = ["interrupted"]
+        certain = operations[CERTAIN]
+        for target in TARGETS:
+            quantity, _, unit = target.rpartition("_")
+            setattr(certain, f"{quantity}_standard_error_{unit}", 0.02 * getattr(certain, target))
+
+    return fitted(tmp_path_factory.mktemp("measured"), edit)
 
 
 @pytest.fixture(scope="module")
@@ -220,3 +229,27 @@ def test_an_interval_never_reaches_below_zero_and_one_of_unknown_error_is_of_usu
 def test_a_folder_without_what_was_measured_is_named(tmp_path):
     with pytest.raises(DataFileError, match=r"measured\.parquet: no such file"):
         MeasuredCosts.read(tmp_path / "measured.parquet")
+
+
+def test_what_drew_less_than_idle_power_is_looked_up_and_no_law_goes_through_it(tmp_path):
+    at_rest = []
+
+    def edit(operations):
+        row = next(row for row in operations if row.power_w is not None)
+        row.energy_dynamic_j = -1e-5
+        at_rest.append(row.subject_id)
+
+    made = fitted(tmp_path, edit)
+    model, operations = GpuModel.load(made.predictors / "a30"), read_samples(made.dataset, "a30").operations
+    found = model.predict(operations, "inference", "sm900", tf32=True).loc[at_rest[0]]
+    assert found[MEASURED]
+    assert found["energy_dynamic_j"] == pytest.approx(-1e-5)
+    for clock_mhz in (950, 1050, 1300):
+        costs = model.predict(operations, "inference", f"sm{clock_mhz}", tf32=True)[list(TARGETS[:-1])]
+        assert np.isfinite(costs.to_numpy()).all()
+
+
+def test_the_power_limit_is_that_of_the_point_asked_for(model):
+    limit_w = find_spec(model.description.gpu_name).power_w.default
+    assert model.point_costs("sm1050").power_limit_w == limit_w
+    assert model.point_costs("sm1050-pl120").power_limit_w == 120

@@ -60,7 +60,7 @@ def test_a_prediction_is_printed_and_given_as_json(ask, answer):
     code, printed, said = ask("predict", *NETWORK, "--gpu", "a30", "--point", "sm1200")
     assert (code, said) == (0, "")
     assert "VIRTUAL" in printed
-    assert "left out" in printed
+    assert "whose operations" in printed
     found = answer("predict", *NETWORK, "--gpu", "a30", "--point", "sm1200")
     low, high = found["intervals"]["energy_j"]
     assert low < found["expected"]["energy_j"] < high

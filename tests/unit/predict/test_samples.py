@@ -1,5 +1,6 @@
 """Measured costs as predictors see them: on the median host, and as a call costs that the power limit does not slow."""
 
+import pyarrow.parquet as pq
 import pytest
 
 from clockwatt import files, layout, records
@@ -170,3 +171,16 @@ def test_the_error_of_a_host_time_is_that_of_a_call_among_others_of_its_pass(tmp
     row = next(row for row in working(rows) if row.pass_ == records.TRAINING)
     assert samples.loc[key(row), "time_host_s"] == pytest.approx(1e-5)
     assert samples.loc[key(row), error_of("time_host_s")] == pytest.approx(0.02)
+
+
+def test_a_dataset_without_columns_that_came_later_is_read(tmp_path):
+    made = synthetic.write_campaign(
+        tmp_path, synthetic.campaign(clocks=[900], networks=2, passes=["inference", "training"])
+    )
+    build_dataset(made.config, made.measurements, made.catalogue, made.dataset)
+    path = made.dataset / "operations.parquet"
+    table = pq.read_table(path)
+    later = ["anchor_host_factor", "energy_dynamic_paced_j", "energy_dynamic_paced_standard_error_j"]
+    pq.write_table(table.drop_columns(later), path)
+    rows = read_samples(made.dataset, "a30").rows
+    assert rows["time_host_s"].notna().all()
