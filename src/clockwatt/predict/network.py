@@ -127,7 +127,7 @@ class Composer:
         known = np.asarray(np.isfinite(of_calls[:, :4]).all(axis=1))
         device, host, eager, dynamic, energy = np.where(known[:, None], of_calls, 0.0).T
         per_call_host = self._host_times(host, point)
-        device = device + np.where(device > 0, point.device_per_call_s(self._network.pass_), 0.0)
+        device, dynamic = _with_gaps(device, dynamic, point.device_per_call_s(self._network.pass_))
         host_s, device_s = float(per_call_host.sum()), float(device.sum())
         time_s, dynamic_j = _under_limit(device, eager, dynamic, host_s, point)
         latency_s = None
@@ -157,6 +157,18 @@ class Composer:
         around_s = point.per_module_s(self._network.pass_) * self._network.module_calls + start_s
         added_s = point.added_per_call_s(self._network.pass_) + around_s / max(int(self._forward.sum()), 1)
         return host + np.where(self._forward, added_s, 0.0)
+
+
+def _with_gaps(
+    device: NDArray[np.float64], dynamic: NDArray[np.float64], gap_s: float
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Device time and dynamic energy of calls with what passing from one to the next takes.
+
+    Meanwhile the device draws what it draws on average.
+    """
+    with_gaps = device + np.where(device > 0, gap_s, 0.0)
+    busy_s = float(device.sum())
+    return with_gaps, dynamic * (float(with_gaps.sum()) / busy_s if busy_s > 0 else 1.0)
 
 
 def _under_limit(

@@ -92,3 +92,11 @@ def test_a_call_without_cost_is_counted():
     assert composed.calls_without_cost == 1
     assert not composed.complete
     assert composed.energy_j is None
+
+
+def test_passing_from_call_to_call_takes_time_at_the_mean_power():
+    given = calls("0", "0", "1"), network(), costs((2.0, 1.0), (0.0, 0.5))
+    without = compose(*given, PointCosts(power_idle_w=30.0))
+    composed = compose(*given, PointCosts(power_idle_w=30.0, device_per_call_inference_s=0.5))
+    assert composed.device_s == without.device_s + 2 * 0.5
+    assert composed.power_w == pytest.approx(without.power_w)
