@@ -20,7 +20,7 @@ from clockwatt.predict.features import Setting
 from clockwatt.predict.hostcosts import PointCosts, read_point_costs
 from clockwatt.predict.network import COST_COLUMNS
 from clockwatt.predict.samples import Samples
-from clockwatt.predict.wholes import Catalogue, Costs, measured_costs
+from clockwatt.predict.wholes import Catalogue, Costs
 from clockwatt.records import FORWARD, INFERENCE, LOSS, TRAINING
 
 FEWEST_NETWORKS = 6
@@ -50,7 +50,7 @@ class AddedCosts:
 
     @classmethod
     def read(
-        cls, dataset_dir: Path, gpu: str, samples: Samples, whole: pd.DataFrame, catalogue: Catalogue
+        cls, dataset_dir: Path, gpu: str, samples: Samples, whole: pd.DataFrame, catalogue: Catalogue, costs: Costs
     ) -> AddedCosts:
         """Those of one GPU of a dataset.
 
@@ -58,6 +58,8 @@ class AddedCosts:
         ----------
         samples, whole, catalogue
             From `samples.read_samples` and `wholes.whole_networks` of this GPU, and what the networks call.
+        costs
+            As measured, from `wholes.measured_costs`.
 
         Raises
         ------
@@ -65,7 +67,7 @@ class AddedCosts:
             If the dataset has no calibration or it is damaged.
         """
         calibrated = _calibrated(samples, whole, read_point_costs(dataset_dir, gpu))
-        return cls(calibrated, beyond_calls(whole, catalogue, measured_costs(samples.rows)))
+        return cls(calibrated, beyond_calls(whole, catalogue, costs))
 
     def without(self, network: str, point: str) -> PointCosts:
         """Costs at an operating point, of which this network has told nothing."""
@@ -108,10 +110,8 @@ def _calibrated(samples: Samples, whole: pd.DataFrame, costs: Mapping[str, Point
 
     The power limit is the one that was seen, which an administrator may have set; else what the point asks for.
     """
-    spec, medians = (
-        find_spec(samples.gpu_name),
-        samples.rows.groupby("point")[["power_idle_w", "power_limit_w"]].median(),
-    )
+    spec = find_spec(samples.gpu_name)
+    medians = samples.rows.groupby("point")[["power_idle_w", "power_limit_w"]].median()
     points = {}
     for point in sorted({*medians.index, *whole["point"]}, key=_settings):
         seen = medians.loc[point].dropna() if point in medians.index else pd.Series(dtype=float)

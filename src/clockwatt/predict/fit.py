@@ -35,6 +35,7 @@ from clockwatt.predict.wholes import (
     MEASURED,
     PREDICTED,
     Catalogue,
+    Costs,
     compositions,
     left_out_costs,
     measured_costs,
@@ -109,7 +110,9 @@ def fit(config: CampaignConfig, dataset_dir: Path, catalogue_dir: Path, output_d
         for gpu in gpus:
             samples = read_samples(dataset_dir, gpu)
             whole, _ = whole_networks(dataset_dir, gpu)
-            wholes = _Wholes(catalogue, whole, AddedCosts.read(dataset_dir, gpu, samples, whole, catalogue), left_out)
+            measured = measured_costs(samples.rows)
+            added = AddedCosts.read(dataset_dir, gpu, samples, whole, catalogue, measured)
+            wholes = _Wholes(catalogue, whole, measured, added, left_out)
             report["gpus"][gpu] = _fit_gpu(config, gpu, samples, wholes, output_dir / gpu, writer, advance)
     unseen = fit_unseen(config, dataset_dir, catalogue, output_dir)
     files.write_text(
@@ -123,6 +126,7 @@ class _Wholes:
 
     catalogue: Catalogue
     rows: pd.DataFrame
+    measured: Costs
     added: AddedCosts
     writer: pq.ParquetWriter
 
@@ -170,7 +174,7 @@ def _fit_gpu(
             advance(f"{gpu} {pass_} {name}")
         model.description.passes[pass_] = described
         report["passes"][pass_]["networks_left_out"] = _leave_out(config, problem, model, pass_, wholes)
-        report["passes"][pass_]["networks_measured"] = _of_measured(samples, model, pass_, wholes)
+        report["passes"][pass_]["networks_measured"] = _of_measured(model, pass_, wholes)
         model.save_domain(pass_, problem.domain)
         model.save_measured(pass_, samples.rows)
     model.save_description()
@@ -179,13 +183,14 @@ def _fit_gpu(
 
 
 def _description(config: CampaignConfig, gpu: str, samples: Samples, added: AddedCosts) -> GpuDescription:
+    measured = set(samples.rows["point"])
     return GpuDescription(
         gpu=gpu,
         gpu_name=samples.gpu_name,
         virtual=samples.virtual,
         predictors=list(config.fit.predictors),
         tf32=sorted({bool(value) for value in samples.rows["tf32"]}),
-        points={point: added.at(point) for point in added.calibrated if point in set(samples.rows["point"])},
+        points={point: added.at(point) for point in added.calibrated if point in measured},
         clockwatt_version=clockwatt.__version__,
     )
 
@@ -246,11 +251,10 @@ def _leave_out(
     return {**judge_left_out(rows), "compositions": network_errors(composed), "intervals": described}
 
 
-def _of_measured(samples: Samples, model: GpuModel, pass_: str, wholes: _Wholes) -> dict[str, Any] | None:
+def _of_measured(model: GpuModel, pass_: str, wholes: _Wholes) -> dict[str, Any] | None:
     """Compose each network of which every operation was measured; its errors are those of others like it."""
     whole = wholes.rows[wholes.rows["pass"] == pass_]
-    costs = measured_costs(samples.rows)
-    composed = compositions(whole, wholes.catalogue, model.description, wholes.added.without, MEASURED, costs)
+    composed = compositions(whole, wholes.catalogue, model.description, wholes.added.without, MEASURED, wholes.measured)
     complete = composed[composed["calls_without_cost"] == 0]
     if complete.empty:
         return None

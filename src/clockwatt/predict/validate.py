@@ -69,12 +69,13 @@ def validate(
         for gpu in gpus:
             whole, excluded = whole_networks(dataset_dir, gpu)
             samples, model = read_samples(dataset_dir, gpu), GpuModel.load(predictors_dir / gpu)
-            added = AddedCosts.read(dataset_dir, gpu, samples, whole, catalogue)
+            measured = measured_costs(samples.rows)
+            added = AddedCosts.read(dataset_dir, gpu, samples, whole, catalogue, measured)
             left_out = read_gpu_rows(
                 predictors_dir / LEFT_OUT_FILE, LEFT_OUT_SCHEMA, gpu, LEFT_OUT_SCHEMA.names
             ).to_pandas()
             sources = {
-                MEASURED: measured_costs(samples.rows),
+                MEASURED: measured,
                 PREDICTED: left_out_costs(left_out, model, catalogue.operations),
             }
             parts = [

@@ -10,7 +10,7 @@ from clockwatt.predict.added import FEWEST_NETWORKS, AddedCosts, beyond_calls
 from clockwatt.predict.hostcosts import PointCosts
 from clockwatt.predict.network import COST_COLUMNS
 from clockwatt.predict.samples import read_samples
-from clockwatt.predict.wholes import Catalogue, whole_networks
+from clockwatt.predict.wholes import Catalogue, measured_costs, whole_networks
 from clockwatt.records import ACCUMULATION, FORWARD, INFERENCE, LOSS, OPTIMIZER, TRAINING, NetworkRow
 from support import synthetic
 
@@ -173,7 +173,8 @@ def test_costs_of_a_dataset_have_the_idle_power_and_the_limit_of_every_operating
     )
     build_dataset(made.config, made.measurements, made.catalogue, made.dataset)
     samples, (whole, _) = read_samples(made.dataset, "a30"), whole_networks(made.dataset, "a30")
-    added = AddedCosts.read(made.dataset, "a30", samples, whole, Catalogue.read(made.catalogue))
+    catalogue, costs = Catalogue.read(made.catalogue), measured_costs(samples.rows)
+    added = AddedCosts.read(made.dataset, "a30", samples, whole, catalogue, costs)
     assert list(added.calibrated) == ["default", "sm900"]
     for point in added.calibrated:
         costs = added.at(point)
