@@ -10,6 +10,7 @@ on operations of networks left out, and what share of held-out groups conformal 
 from __future__ import annotations
 
 import argparse
+import json
 import tempfile
 from pathlib import Path
 
@@ -18,6 +19,7 @@ import pandas as pd
 from clockwatt import config, files, records
 from clockwatt.dataset.build import build_dataset
 from clockwatt.gpu.specs import find_spec
+from clockwatt.predict.backtest import VALIDATION_FILE
 from clockwatt.predict.crossval import cross_validate
 from clockwatt.predict.evaluate import Held, evaluate, judge_left_out
 from clockwatt.predict.fit import fit
@@ -54,6 +56,8 @@ def run(reference: Path, folder: Path, splits: int) -> None:
     networks = files.read_table(catalogue / "networks.parquet", records.NETWORK_SCHEMA).to_pandas()
     batch_of = {row.network_id: row.input_shape[0] for row in networks.itertuples()}
     report(rows.assign(batch=rows["network_id"].map(batch_of)))
+    for gpu, judged in json.loads((validation / VALIDATION_FILE).read_text(encoding="utf-8"))["gpus"].items():
+        print(f"{gpu}: {judged['whole_network_rows_left_out']} rows of whole networks can be held against nothing")
     report_left_out(pd.read_parquet(predictors / LEFT_OUT_FILE))
     report_coverage(campaign, dataset, splits)
 

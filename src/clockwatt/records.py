@@ -86,6 +86,7 @@ class NetworkRow:
     optimizer: str | None  # canonical JSON of the configured optimizer, null in inference
     assumed_branches: list[str] = field(default_factory=list)  # on data, each `module path: true` or `: false`
     measured_tf32: list[bool] | None = None  # TF32 settings it is measured under; null for all that its GPU has
+    grouped_convolutions: int | None = None  # calls of convolutions of several groups, those of one channel each aside
 
 
 @dataclass(slots=True, kw_only=True)

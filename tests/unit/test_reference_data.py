@@ -27,13 +27,13 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_every_row_is_measured_and_ok(results: Path) -> None:
     rows = pd.read_parquet(results / "dataset" / "operations.parquet")
     operations = rows[rows["kind"] == "operation"]
-    assert len(operations) >= 2372
+    assert len(operations) >= 4551
     assert not rows["virtual"].any()
     assert (rows["status"] == "ok").all()
     assert (rows["gpu_name"] == "NVIDIA H200").all()
     networks = pd.read_parquet(results / "dataset" / "networks.parquet")
-    assert len(networks) >= 78
-    assert networks["network"].nunique() >= 17
+    assert len(networks) >= 142
+    assert networks["network"].nunique() >= 45
     assert {"float32", "bfloat16"} <= set(operations["dtype"])
     assert set(operations["tf32"]) == {True, False}
 
@@ -41,25 +41,25 @@ def test_every_row_is_measured_and_ok(results: Path) -> None:
 def test_networks_are_the_sum_of_what_they_call(results: Path) -> None:
     composed = pd.read_parquet(results / "validation" / "networks.parquet")
     measured = composed[(composed["source"] == "measured") & (composed["calls_without_cost"] == 0)]
-    assert len(measured) >= 29
+    assert len(measured) >= 59
     time_error = measured["time_s"] / measured["measured_time_s"] - 1
     energy_error = measured["energy_j"] / measured["measured_energy_j"] - 1
-    # 13 and 10 % were seen, the worst of time in one network; the plain sum of back-to-back times is up to 90 % off
-    assert time_error.abs().max() < 0.15
-    assert energy_error.abs().max() < 0.12
+    # 11 and 7 % were seen, the worst of time in one network; the plain sum of back-to-back times is up to 144 % off
+    assert time_error.abs().max() < 0.13
+    assert energy_error.abs().max() < 0.09
     assert time_error.abs().median() < 0.015
     assert energy_error.abs().median() < 0.03
     training = measured["pass"] == "training"
     assert time_error[training].abs().median() < 0.02
-    assert time_error[training].abs().max() < 0.11
+    assert time_error[training].abs().max() < 0.06
 
 
 def test_networks_left_out_are_composed_from_predictions_alone(results: Path) -> None:
     composed = pd.read_parquet(results / "validation" / "networks.parquet")
     predicted = composed[composed["source"] == "predicted"]
-    assert len(predicted) >= 78
+    assert len(predicted) >= 111
     assert (predicted["calls_without_cost"] == 0).all()
     error = (predicted["time_s"] / predicted["measured_time_s"] - 1).abs()
     plain = (predicted["plain_time_s"] / predicted["measured_time_s"] - 1).abs()
-    assert error.median() < 0.08  # 6 % was seen
+    assert error.median() < 0.05  # 3 % was seen
     assert error[predicted["pass"] == "training"].median() < plain[predicted["pass"] == "training"].median()

@@ -8,6 +8,7 @@ and by the hour, so what their calls cost a host, relative to the median session
 
 from __future__ import annotations
 
+import numpy as np
 import pandas as pd
 
 ANCHOR_COLUMNS = [
@@ -29,6 +30,7 @@ QUANTITIES = {"time": "time_device_s", "power": "power_w"}
 """What is compared, and the column it stands in."""
 
 _HOUR_US = 3.6e9
+_MAD_TO_DEVIATION = 1.4826  # of normally distributed values
 
 
 def card_factors(anchors: pd.DataFrame) -> pd.DataFrame:
@@ -70,6 +72,28 @@ def host_factors(anchors: pd.DataFrame) -> pd.Series:
     per_session = anchors.groupby(["session_id", *_KEY])["time_host_s"].median().reset_index()
     per_session = per_session.pivot_table(index=_KEY, columns="session_id", values="time_host_s")
     return per_session.div(per_session.median(axis=1), axis=0).median(axis=0)
+
+
+def host_spreads(anchors: pd.DataFrame) -> pd.Series:
+    """How much the host's speed varied within each session.
+
+    Parameters
+    ----------
+    anchors
+        As for `host_factors`.
+
+    Returns
+    -------
+    pandas.Series
+        Indexed by session: standard deviation of the log of host time over the session's measurements of anchors, each
+        relative to the anchor's median, told from their median absolute deviation: one that was held up by chance does
+        not count. 0 where there is one; missing where none has a host time.
+    """
+    host_s, session = anchors["time_host_s"].astype(float), anchors["session_id"]
+    typical_s = host_s.groupby([anchors[name] for name in _KEY]).transform("median")
+    relative = pd.Series(np.log(host_s / typical_s), index=anchors.index)
+    off = (relative - relative.groupby(session).transform("median")).abs()
+    return _MAD_TO_DEVIATION * off.groupby(session).median()
 
 
 def session_drifts(anchors: pd.DataFrame) -> pd.DataFrame:

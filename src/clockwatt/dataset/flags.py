@@ -11,8 +11,13 @@ from numpy.typing import NDArray
 CARD_CHANGE_ABOVE = 0.02
 """Deviation of a card from the median card, and change of the anchors within a session, that is flagged."""
 
+HOST_SPREAD_ABOVE = 0.1
+"""Standard deviation of the anchors' host times within a session that is flagged: steady hosts have 2 to 9 %, hosts
+shared with others 11 to 31 %."""
+
 POWER_CAPPED = "power_capped"
 HARDWARE_THROTTLED = "hardware_throttled"
+HOST_UNSTEADY = "host_unsteady"
 
 DESCRIPTIONS: Mapping[str, str] = {
     "clock_off_target": "the SM clock under load was more than 2 % off the one asked for",
@@ -29,6 +34,7 @@ DESCRIPTIONS: Mapping[str, str] = {
     "no_dynamic_energy": "power under load was not above idle power: no dynamic energy can be learnt from it",
     "card_differs": "this card's anchors are more than 2 % off the median card",
     "card_drift": "the anchors changed by more than 2 % within the session",
+    HOST_UNSTEADY: "the host's speed varied by more than 10 % within the session: what it paces cannot be repeated",
     "not_in_catalogue": "the catalogue no longer has what was measured",
 }
 """What each flag means: those that measuring gives, and those that are derived here."""
@@ -47,7 +53,7 @@ def derived_flags(rows: pd.DataFrame) -> dict[str, NDArray[np.bool_]]:
     ----------
     rows
         `MEASUREMENT_COLUMNS`, and beside them `anchor_time_factor`, `anchor_power_factor`, `session_time_change`,
-        `session_power_change` and `in_catalogue`.
+        `session_power_change`, `session_host_spread` and `in_catalogue`.
 
     Returns
     -------
@@ -64,6 +70,7 @@ def derived_flags(rows: pd.DataFrame) -> dict[str, NDArray[np.bool_]]:
         "no_dynamic_energy": (above_idle <= 0).to_numpy(bool),
         "card_differs": ((factors - 1).abs() > CARD_CHANGE_ABOVE).any(axis=1).to_numpy(bool),
         "card_drift": (changes.abs() > CARD_CHANGE_ABOVE).any(axis=1).to_numpy(bool),
+        HOST_UNSTEADY: (rows["session_host_spread"].astype(float) > HOST_SPREAD_ABOVE).to_numpy(bool),
         "not_in_catalogue": ~rows["in_catalogue"].to_numpy(bool),
     }
 

@@ -71,6 +71,7 @@ class Cards:
 
     factors: pd.DataFrame
     hosts: pd.Series
+    host_spreads: pd.Series
     drifts: pd.DataFrame
 
     @classmethod
@@ -89,13 +90,21 @@ class Cards:
             for path in paths
         ]
         rows = pa.concat_tables(tables).to_pandas()
-        return cls(anchors.card_factors(rows), anchors.host_factors(rows), anchors.session_drifts(rows))
+        return cls(
+            anchors.card_factors(rows),
+            anchors.host_factors(rows),
+            anchors.host_spreads(rows),
+            anchors.session_drifts(rows),
+        )
 
     def columns(self, rows: pa.Table) -> pd.DataFrame:
         """Factors of the card and host, and drifts of the session, of each row."""
         cards = pd.Series(rows["gpu_uuid"].to_pylist(), dtype=object)
         sessions = pd.Series(rows["session_id"].to_pylist(), dtype=object)
-        values: dict[str, pd.Series] = {"anchor_host_factor": sessions.map(self.hosts)}
+        values: dict[str, pd.Series] = {
+            "anchor_host_factor": sessions.map(self.hosts),
+            "session_host_spread": sessions.map(self.host_spreads),
+        }
         for quantity in anchors.QUANTITIES:
             values[f"anchor_{quantity}_factor"] = cards.map(self.factors[quantity])
             values[f"drift_{quantity}_per_hour"] = sessions.map(self.drifts[f"{quantity}_per_hour"])

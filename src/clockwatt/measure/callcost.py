@@ -9,7 +9,6 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
-from scipy.optimize import nnls
 
 from clockwatt.config import NetworkConfig, Pass, TrainingConfig
 from clockwatt.measure.bench import (
@@ -21,6 +20,7 @@ from clockwatt.measure.bench import (
     HOST_PER_MODULE,
 )
 from clockwatt.measure.statistics import Estimate, mean_estimate, median_estimate
+from clockwatt.modulecosts import COSTS, module_and_call_costs
 from clockwatt.operations.catalogue import trace_rows
 from clockwatt.operations.networks import build_network
 from clockwatt.operations.operation import Operation
@@ -169,19 +169,13 @@ def _host_added(passes: list[_WholePass], once_s: float) -> tuple[Estimate | Non
     """What entering a module costs, and what a call takes longer in a network than in a loop of its own.
 
     A call that is measured alone runs from warm caches, which in a network it does not, and modules call it through
-    layers of Python. Least squares of what passes of whole networks take beyond the sum of their calls and `once_s`,
-    relative to the pass, neither cost below zero; errors from what is left.
+    layers of Python. Told by what passes of whole networks take beyond the sum of their calls and `once_s`.
     """
     known = [(one, one.host_beyond_s - once_s) for one in passes if one.host_beyond_s is not None]
-    if len(known) <= 2:  # two costs are sought
+    if len(known) <= COSTS:
         return None, None
-    pass_s = np.array([one.host_s for one, _ in known])
-    counts = np.array([[one.modules, one.forward_calls] for one, _ in known]) / pass_s[:, None]
-    beyond = np.array([beyond_s for _, beyond_s in known]) / pass_s
-    found, _ = nnls(counts, beyond)
-    left = beyond - counts @ found
-    variance = float(left @ left) / (len(known) - 2)
-    errors = np.sqrt(np.diag(np.linalg.inv(counts.T @ counts)) * variance)
+    of_passes = [(one.host_s, one.modules, one.forward_calls, beyond_s) for one, beyond_s in known]
+    found, errors = module_and_call_costs(*np.array(of_passes, dtype=float).T)
     module_s, added_s = (
         Estimate(float(cost), float(error), len(known)) for cost, error in zip(found, errors, strict=True)
     )

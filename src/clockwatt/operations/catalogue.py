@@ -162,4 +162,5 @@ def _network_row(network: NetworkConfig, pass_: Pass, training: TrainingConfig, 
         parameter_bytes=trace.parameter_bytes,
         optimizer=optimizers.described(training) if pass_ == TRAINING else None,
         assumed_branches=trace.assumed_branches,
+        grouped_convolutions=sum(call.operation.is_grouped_convolution for call in trace.calls),
     )

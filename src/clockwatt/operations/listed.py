@@ -43,6 +43,7 @@ def read_listed(path: Path, pass_: Pass) -> Traced:
     """
     rows: dict[str, OperationRow] = {}
     calls: list[CallRow] = []
+    grouped = 0
     for line, spec, count in _lines(path):
         if isinstance(count, bool) or not isinstance(count, int) or not 1 <= count <= COUNT_AT_MOST:
             raise DataFileError(f"{path}:{line}: count {count!r} is not a whole number from 1 to {COUNT_AT_MOST}.")
@@ -55,6 +56,7 @@ def read_listed(path: Path, pass_: Pass) -> Traced:
             raise DataFileError(f"{path}:{line}: {error}") from None
         phase = OPTIMIZER if operation.is_optimizer else FORWARD
         first = len(calls)
+        grouped += count * operation.is_grouped_convolution
         calls += [
             CallRow(
                 network_id=path.stem, pass_=pass_, position=first + number, phase=phase,
@@ -64,7 +66,7 @@ def read_listed(path: Path, pass_: Pass) -> Traced:
         ]  # fmt: skip
     if not calls:
         raise DataFileError(f"{path}: holds no operation. Write a line of JSON for each, with spec and count.")
-    return Traced(_network(path.stem, pass_, len(calls), rows), calls, list(rows.values()))
+    return Traced(_network(path.stem, pass_, len(calls), grouped, rows), calls, list(rows.values()))
 
 
 def _lines(path: Path) -> Iterator[tuple[int, str, object]]:
@@ -91,7 +93,7 @@ def _lines(path: Path) -> Iterator[tuple[int, str, object]]:
         yield number, json.dumps(entry["spec"]), entry.get("count", 1)
 
 
-def _network(name: str, pass_: Pass, calls: int, rows: dict[str, OperationRow]) -> NetworkRow:
+def _network(name: str, pass_: Pass, calls: int, grouped: int, rows: dict[str, OperationRow]) -> NetworkRow:
     parameter_bytes = sum(row.parameter_bytes for row in rows.values())
     return NetworkRow(
         network_id=name,
@@ -105,4 +107,5 @@ def _network(name: str, pass_: Pass, calls: int, rows: dict[str, OperationRow]) 
         parameters=0,
         parameter_bytes=parameter_bytes,
         optimizer=None,
+        grouped_convolutions=grouped,
     )

@@ -41,9 +41,11 @@ __all__ = [
     "contiguous_stride",
 ]
 
+_CONVOLUTIONS = frozenset(f"conv{n}d" for n in (1, 2, 3))
+
 MATRIX_CLASSES = frozenset(
     {
-        *(f"conv{n}d" for n in (1, 2, 3)),
+        *_CONVOLUTIONS,
         *(f"conv_transpose{n}d" for n in (1, 2, 3)),
         *("addbmm", "addmm", "baddbmm", "bilinear", "bmm", "chain_matmul", "einsum", "linear", "matmul", "mm"),
         "scaled_dot_product_attention",
@@ -96,6 +98,18 @@ class Operation:
     def is_optimizer(self) -> bool:
         """Whether this is one step of an optimizer."""
         return self.function.startswith(OPTIMIZER_PREFIX)
+
+    @property
+    def is_grouped_convolution(self) -> bool:
+        """Whether this is a convolution in several groups of several channels each."""
+        named = dict(zip(("input", "weight"), self.args, strict=False)) | self.kwargs
+        encoded = [named.get(name) for name in ("input", "weight")]
+        tensors = [self.tensors[arg["tensor"]] for arg in encoded if isinstance(arg, dict) and "tensor" in arg]
+        if self.operation_class not in _CONVOLUTIONS or len(tensors) < 2 or len(tensors[1].shape) < 3:
+            return False
+        given, weight = tensors
+        channels = given.shape[1 - len(weight.shape)] if len(given.shape) >= len(weight.shape) - 1 else 0
+        return 1 < weight.shape[1] < channels
 
     @property
     def has_backward(self) -> bool:

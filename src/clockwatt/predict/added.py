@@ -12,23 +12,28 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from scipy.optimize import nnls
 
 from clockwatt.config import OperatingPoint
 from clockwatt.gpu.specs import find_spec
+from clockwatt.modulecosts import module_and_call_costs
 from clockwatt.predict.features import Setting
-from clockwatt.predict.hostcosts import PointCosts, read_point_costs
 from clockwatt.predict.network import COST_COLUMNS
+from clockwatt.predict.pointcosts import PointCosts, read_point_costs
 from clockwatt.predict.samples import Samples
 from clockwatt.predict.wholes import Catalogue, Costs
 from clockwatt.records import FORWARD, INFERENCE, LOSS, TRAINING
 
 FEWEST_NETWORKS = 6
 """Networks, others than the one asked for, that are needed to tell; two costs are sought on the host."""
+FEWEST_GROUPED = 3
+"""Networks with grouped convolutions that are needed to tell what these alone have: several times their spread."""
 _HOST_ABOVE = 1.1
 """Back to back a pass takes at least its host time: one that claims so much more waited for the device meanwhile."""
 
-_COLUMNS = ["network", "pass", "point", "modules", "forward_calls", "device_calls", "host_s", "host_beyond_s", "gap_s"]
+_COLUMNS = [
+    *("network", "pass", "point", "modules", "forward_calls", "device_calls", "grouped"),
+    *("host_s", "host_beyond_s", "gap_s"),
+]
 _Found = tuple[float | None, float | None, float | None]
 
 
@@ -89,20 +94,30 @@ class AddedCosts:
             "per_module_training_s": training_module_s,
             "added_per_call_training_s": training_call_s,
             "device_per_call_training_s": training_gap_s,
+            "device_per_call_grouped_s": self._gap(told_by, TRAINING, point, grouped=True),
         }
         return replace(costs, **{name: value for name, value in found.items() if value is not None})
 
     def _told(self, beyond: pd.DataFrame, pass_: str, point: str) -> _Found:
         own = beyond[(beyond["pass"] == pass_) & (beyond["point"] == point)]
         host = own[own["host_beyond_s"].notna()]
-        module_s = call_s = gap_s = None
+        module_s = call_s = None
         if host["network"].nunique() >= FEWEST_NETWORKS:
             once_s = (self.calibrated[point].per_backward_call_s or 0.0) if pass_ == TRAINING else 0.0
-            module_s, call_s = _host_added(host, once_s)
+            of_passes = [host[name].to_numpy(float) for name in ("host_s", "modules", "forward_calls", "host_beyond_s")]
+            of_passes[-1] = of_passes[-1] - once_s
+            module_s, call_s = map(float, module_and_call_costs(*of_passes)[0])
+        return module_s, call_s, self._gap(beyond, pass_, point, grouped=False)
+
+    @staticmethod
+    def _gap(beyond: pd.DataFrame, pass_: str, point: str, *, grouped: bool) -> float | None:
+        """What networks add to the device time of a call; in training those with grouped convolutions by themselves."""
+        own = beyond[(beyond["pass"] == pass_) & (beyond["point"] == point)]
+        if pass_ == TRAINING:
+            own = own[own["grouped"] == grouped]
         gaps = own.groupby("network")["gap_s"].median().dropna()
-        if len(gaps) >= FEWEST_NETWORKS:
-            gap_s = max(0.0, float(gaps.median()))
-        return module_s, call_s, gap_s
+        fewest = FEWEST_GROUPED if grouped else FEWEST_NETWORKS
+        return max(0.0, float(gaps.median())) if len(gaps) >= fewest else None
 
 
 def _calibrated(samples: Samples, whole: pd.DataFrame, costs: Mapping[str, PointCosts]) -> dict[str, PointCosts]:
@@ -127,14 +142,6 @@ def _settings(point: str) -> tuple[int, int, int]:
     return parsed.sm_clock_mhz or 0, parsed.memory_clock_mhz or 0, parsed.power_limit_w or 0
 
 
-def _host_added(own: pd.DataFrame, once_s: float) -> tuple[float, float]:
-    """Host time per module and per call: least squares relative to the pass, neither below zero."""
-    pass_s = own["host_s"].to_numpy(float)
-    counts = own[["modules", "forward_calls"]].to_numpy(float) / pass_s[:, None]
-    found, _ = nnls(counts, (own["host_beyond_s"].to_numpy(float) - once_s) / pass_s)
-    return float(found[0]), float(found[1])
-
-
 def beyond_calls(whole: pd.DataFrame, catalogue: Catalogue, costs: Costs) -> pd.DataFrame:
     """What passes of networks take beyond the sum of their calls, on the median host.
 
@@ -150,8 +157,9 @@ def beyond_calls(whole: pd.DataFrame, catalogue: Catalogue, costs: Costs) -> pd.
     Returns
     -------
     pandas.DataFrame
-        `network`, `pass`, `point`, `modules`, `forward_calls`, `device_calls`; `host_s` of the pass, `host_beyond_s`
-        of it that is not its calls', and `gap_s`, likewise of the device for one call; missing where it is not known.
+        `network`, `pass`, `point`, `modules`, `forward_calls`, `device_calls`; `grouped`, whether it has grouped
+        convolutions; `host_s` of the pass, `host_beyond_s` of it that is not its calls', and `gap_s`, likewise of the
+        device for one call; missing where it is not known.
     """
     rows = []
     for measured in whole.to_dict("records"):
@@ -174,6 +182,7 @@ def beyond_calls(whole: pd.DataFrame, catalogue: Catalogue, costs: Costs) -> pd.
                 "modules": network.module_calls,
                 "forward_calls": int(calls["phase"].isin((FORWARD, LOSS)).sum()),
                 "device_calls": device_calls,
+                "grouped": bool(network.grouped_convolutions),
                 "host_s": pass_host_s,
                 "host_beyond_s": pass_host_s - float(host_s.sum()),
                 "gap_s": (float(measured["time_device_s"]) - float(device_s.sum())) / max(device_calls, 1),
@@ -185,4 +194,5 @@ def beyond_calls(whole: pd.DataFrame, catalogue: Catalogue, costs: Costs) -> pd.
 def _host_time(measured: Mapping[Hashable, Any]) -> float:
     """Host time of a pass on the median host; nan where it is not known."""
     host_s, eager_s = float(measured["time_host_s"]), float(measured["time_eager_s"])
-    return (host_s if host_s <= _HOST_ABOVE * eager_s else np.nan) / float(measured["host_factor"])
+    believed = bool(measured["host_steady"]) and host_s <= _HOST_ABOVE * eager_s
+    return (host_s if believed else np.nan) / float(measured["host_factor"])

@@ -8,7 +8,7 @@ from typing import Any, Self
 
 from clockwatt.predict.crossval import Interval
 from clockwatt.predict.grouped import GroupedInterval
-from clockwatt.predict.hostcosts import PointCosts
+from clockwatt.predict.pointcosts import PointCosts
 
 DESCRIPTION_FILE = "description.json"
 

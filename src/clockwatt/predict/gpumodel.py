@@ -22,10 +22,10 @@ from clockwatt.predict.crossval import ANY_CLASS, Interval
 from clockwatt.predict.description import DESCRIPTION_FILE, GpuDescription, PassDescription
 from clockwatt.predict.domain import Domain
 from clockwatt.predict.features import OPERATION_CLASS, Setting, operation_features
-from clockwatt.predict.hostcosts import PointCosts
 from clockwatt.predict.interpolate import neighbours
 from clockwatt.predict.measured import MeasuredCosts, write_measured
 from clockwatt.predict.persist import load_predictor, save_predictor
+from clockwatt.predict.pointcosts import PointCosts
 from clockwatt.predict.predictors import TARGETS, CostPredictor
 
 Floats = NDArray[np.float64]

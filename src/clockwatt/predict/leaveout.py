@@ -9,7 +9,6 @@ import pandas as pd
 import pyarrow as pa
 
 from clockwatt.gpu.specs import GpuSpec
-from clockwatt.predict.crossval import grouped_folds
 from clockwatt.predict.features import OPERATION_CLASS
 from clockwatt.predict.predictors import ROWS_PER_TREE, TARGETS, CostPredictor
 from clockwatt.predict.problem import Problem
@@ -17,8 +16,8 @@ from clockwatt.predict.problem import Problem
 LEFT_OUT_FILE = "networks-left-out.parquet"
 
 FOLDS_AT_MOST, FOLDS_OF_LARGE_DATA = 20, 10
-"""More networks than this are left out several at a time, which bounds the time of a fit. Data are large from
-`predictors.ROWS_PER_TREE` rows on."""
+"""More networks than this are left out several at a time, which bounds the time of a fit; then those that share fewest
+operations. Data are large from `predictors.ROWS_PER_TREE` rows on."""
 
 LEFT_OUT_SCHEMA = pa.schema(
     [
@@ -67,7 +66,7 @@ def leave_networks_out(
         Name of every network of the catalogue to the operations it calls in this pass.
     names
         Those to leave out, one after another; more than `FOLDS_AT_MOST`, or `FOLDS_OF_LARGE_DATA`, are dealt out to so
-        many folds.
+        many folds: an operation that two networks of a fold have alone would be missed by both.
     seed
         Of that deal.
 
@@ -79,9 +78,7 @@ def leave_networks_out(
     """
     parts = []
     folds = FOLDS_OF_LARGE_DATA if problem.learnt.sum() > ROWS_PER_TREE else FOLDS_AT_MOST
-    fold_of = grouped_folds(pd.Series(names, dtype=object), folds, seed)
-    for number in np.unique(fold_of):
-        left_out = {name for name, fold in zip(names, fold_of, strict=True) if fold == number}
+    for left_out in _dealt(names, called, folds, seed):
         others = frozenset().union(*(ids for name, ids in called.items() if name not in left_out))
         only_here = frozenset().union(*(called[name] for name in left_out)) - others
         predictions = _predictions(make, problem, spec, only_here, frozenset().union(*(called[n] for n in left_out)))
@@ -89,6 +86,20 @@ def leave_networks_out(
             parts += [_of_network(problem, predictions, name, called[name], only_here) for name in sorted(left_out)]
     columns = [name for name in LEFT_OUT_SCHEMA.names if name not in ("gpu", "virtual")]
     return pd.concat(parts, ignore_index=True)[columns] if parts else pd.DataFrame(columns=columns)
+
+
+def _dealt(names: list[str], called: Mapping[str, frozenset[str]], folds: int, seed: int) -> list[set[str]]:
+    """Networks in as many folds, each in the one with which it shares fewest operations, the emptiest of those."""
+    dealt: list[set[str]] = [set() for _ in range(min(folds, len(names)))]
+    held: list[set[str]] = [set() for _ in dealt]
+    at_most = -(-len(names) // len(dealt)) if dealt else 0
+    for position in np.random.default_rng(seed).permutation(len(names)):
+        name = names[position]
+        open_ = [number for number, fold in enumerate(dealt) if len(fold) < at_most]
+        chosen = min(open_, key=lambda number: (len(held[number] & called[name]), len(dealt[number])))
+        dealt[chosen].add(name)
+        held[chosen] |= called[name]
+    return dealt
 
 
 def _predictions(

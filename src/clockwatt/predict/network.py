@@ -17,7 +17,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from clockwatt.predict.hostcosts import PointCosts
+from clockwatt.predict.pointcosts import PointCosts
 from clockwatt.records import ACCUMULATION, FORWARD, LOSS, TRAINING, NetworkRow
 
 COST_COLUMNS = ["time_device_s", "time_host_s", "time_eager_s", "energy_dynamic_j", "energy_j"]
@@ -127,7 +127,9 @@ class Composer:
         known = np.asarray(np.isfinite(of_calls[:, :4]).all(axis=1))
         device, host, eager, dynamic, energy = np.where(known[:, None], of_calls, 0.0).T
         per_call_host = self._host_times(host, point)
-        device, dynamic = _with_gaps(device, dynamic, point.device_per_call_s(self._network.pass_))
+        grouped = bool(self._network.grouped_convolutions)
+        gap_s = point.device_per_call_s(self._network.pass_, grouped=grouped)
+        device, dynamic = _with_gaps(device, dynamic, gap_s)
         host_s, device_s = float(per_call_host.sum()), float(device.sum())
         time_s, dynamic_j = _under_limit(device, eager, dynamic, host_s, point)
         latency_s = None

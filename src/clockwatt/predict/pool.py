@@ -16,8 +16,8 @@ import pyarrow as pa
 from clockwatt.config import OperatingPoint
 from clockwatt.gpu.specs import GpuSpec, find_spec
 from clockwatt.predict.features import OPERATION_CLASS, Setting, operation_features
-from clockwatt.predict.hostcosts import PointCosts, read_point_costs
 from clockwatt.predict.network import compose
+from clockwatt.predict.pointcosts import PointCosts, read_point_costs
 from clockwatt.predict.predictors import TIMES, RooflinePredictor
 from clockwatt.predict.problem import Problem, make_problem, workless_host_s
 from clockwatt.predict.samples import read_samples
@@ -182,7 +182,7 @@ def _operations(card: Card, pass_: str, predictor: TimePredictor) -> pd.DataFram
 
 def _networks(card: Card, pass_: str, predictor: TimePredictor, catalogue: Catalogue) -> pd.DataFrame:
     ids = card.whole["subject_id"].map(lambda identity: (identity, pass_) in catalogue.calls).astype(bool)
-    whole = card.whole[ids & (card.whole["pass"] == pass_)]
+    whole = card.whole[ids & card.whole["repeatable"] & (card.whole["pass"] == pass_)]
     if whole.empty:
         return pd.DataFrame(columns=NETWORK_COLUMNS)
     called = set(catalogue.called_by(whole, pass_)["operation_id"])

@@ -19,8 +19,8 @@ from clockwatt.gpu.specs import GpuSpec
 from clockwatt.predict.crossval import ANY_CLASS
 from clockwatt.predict.domain import Domain
 from clockwatt.predict.features import OPERATION_CLASS, Setting, channel_groups, features_of, operation_features
-from clockwatt.predict.hostcosts import PointCosts
 from clockwatt.predict.interpolate import CostLaw, learnt_points, neighbours
+from clockwatt.predict.pointcosts import PointCosts
 from clockwatt.predict.predictors import TARGETS
 from clockwatt.predict.samples import Samples
 

@@ -15,6 +15,7 @@ from clockwatt.dataset import flags, schema
 from clockwatt.errors import DataFileError
 from clockwatt.predict.features import CATALOGUE_COLUMNS
 from clockwatt.predict.predictors import TARGETS
+from clockwatt.predict.unlimited import without_limit
 from clockwatt.records import OK
 
 KEY = ["operation_id", "pass", "point", "tf32"]
@@ -28,9 +29,6 @@ WITHOUT_WORK = "no device work: known, not learnt"
 
 NOT_ABOVE_IDLE = "dynamic energy not above zero"
 """Why calls that need no more power than idling are not learnt from: what is learnt is a ratio."""
-
-PACED_ERROR_BELOW = 0.1
-"""Relative standard error of an energy with pauses beyond which the one without says more."""
 
 OFF_TARGET = "clock_off_target"
 """Not learnt from either, unless the power limit explains it: then it is what happens at this operating point."""
@@ -66,6 +64,7 @@ _COLUMNS = [
     "energy_j",
     "time_host_in_pass_s",
     "time_host_in_pass_standard_error_s",
+    "sm_clock_median_mhz",
     "energy_dynamic_paced_j",
     "energy_dynamic_paced_standard_error_j",
     *_OPERATION,
@@ -143,9 +142,8 @@ def read_samples(dataset_dir: Path, gpu: str) -> Samples:
     rows = table.to_pandas().rename(columns={"subject_id": "operation_id"})
     # in a network many calls share one backward pass, which an operation alone starts anew in each call
     _take(rows, "time_host_s", "time_host_in_pass_s", rows["time_host_in_pass_s"].notna())
-    paced_j, paced_error_j = rows["energy_dynamic_paced_j"], rows["energy_dynamic_paced_standard_error_j"]
-    told = (paced_j > 0) & (paced_error_j <= PACED_ERROR_BELOW * paced_j)
-    _take(rows, "energy_dynamic_j", "energy_dynamic_paced_j", told)
+    unlimited = without_limit(rows)
+    rows[list(unlimited.columns)] = unlimited
     for target in TARGETS:
         rows[error_of(target)] = rows[_standard_error_of(target)].astype(float) / rows[target].astype(float)
     rows["excluded"] = _reasons(rows)

@@ -20,9 +20,9 @@ from clockwatt.gpu.specs import GpuSpec, find_spec
 from clockwatt.predict.crossval import ANY_CLASS
 from clockwatt.predict.domain import Domain
 from clockwatt.predict.features import OPERATION_CLASS, Setting, card_features, features_at
-from clockwatt.predict.hostcosts import PointCosts
 from clockwatt.predict.network import COST_COLUMNS, Composition
 from clockwatt.predict.persist import load_predictor, save_predictor
+from clockwatt.predict.pointcosts import PointCosts
 from clockwatt.predict.predictors import TIMES, CostPredictor
 from clockwatt.predict.unseendescription import DEVICE, HOST, OPERATIONS, UNSEEN_FILE, UnseenDescription
 

@@ -8,7 +8,7 @@ from typing import Any, Self
 
 from clockwatt.gpu.specs import find_spec
 from clockwatt.predict.grouped import GroupedInterval
-from clockwatt.predict.hostcosts import PointCosts
+from clockwatt.predict.pointcosts import PointCosts
 
 UNSEEN_FILE = "unseen.json"
 

@@ -12,10 +12,11 @@ import pyarrow as pa
 
 from clockwatt import files, records
 from clockwatt.dataset import schema
+from clockwatt.dataset.flags import HOST_UNSTEADY
 from clockwatt.predict.description import GpuDescription
 from clockwatt.predict.gpumodel import GpuModel
-from clockwatt.predict.hostcosts import PointCosts
 from clockwatt.predict.network import COST_COLUMNS, compose
+from clockwatt.predict.pointcosts import PointCosts
 from clockwatt.predict.predictors import TARGETS
 from clockwatt.predict.samples import EXCLUDED_FLAGS, level_cards, read_gpu_rows
 
@@ -70,6 +71,8 @@ _NETWORK_COLUMNS = [
     "energy_dynamic_j",
 ]
 _KEY = ["pass", "point", "tf32"]
+_PACED_BY_DEVICE = 1.05
+"""Time of a pass back to back over its device time up to which the device paces it."""
 
 
 @dataclass(frozen=True)
@@ -131,18 +134,35 @@ AddedFor = Callable[[str, str], PointCosts]
 
 
 def whole_networks(dataset_dir: Path, gpu: str) -> tuple[pd.DataFrame, int]:
-    """Medians over repetitions of networks measured whole, and how many rows were left out.
+    """Medians over repetitions of networks measured whole, and how many rows no composition can be held against.
 
-    `host_factor` is that of the host in the session: cards can be levelled, what a host delays cannot.
+    `host_factor` is that of the host in the session: cards can be levelled, what a host delays cannot. `host_steady` is
+    whether one can be told at all, since the host's speed did not vary within the session. If it did, a pass that the
+    host paces is not `repeatable`: at another minute it takes another time. Its device time still counts. Of
+    repetitions, those on steady hosts count; without any, those that the device paced; else all of them.
     """
     rows = read_gpu_rows(dataset_dir / schema.NETWORKS_FILE, schema.NETWORKS_SCHEMA, gpu, _NETWORK_COLUMNS).to_pandas()
     level_cards(rows)
-    flagged = rows["flags"].map(lambda flags: not set(EXCLUDED_FLAGS).isdisjoint(() if flags is None else flags))
-    kept = rows[(rows["status"] == records.OK) & ~flagged.astype(bool) & rows["time_eager_s"].notna()]
-    kept = kept.assign(host_factor=kept["anchor_host_factor"].fillna(1.0))
+    flagged = _flagged(rows, EXCLUDED_FLAGS)
+    steady = ~_flagged(rows, (HOST_UNSTEADY,))
+    device_s, eager_s = rows["time_device_s"].astype(float), rows["time_eager_s"].astype(float)
+    rows = rows.assign(
+        host_factor=rows["anchor_host_factor"].fillna(1.0),
+        host_steady=steady,
+        repeatable=steady | (eager_s <= _PACED_BY_DEVICE * device_s),
+    )
+    usable = rows[(rows["status"] == records.OK) & ~flagged & eager_s.notna()]
+    worth = usable["host_steady"].astype(int) + usable["repeatable"].astype(int)
+    kept = usable[worth == worth.groupby([usable[name] for name in ("subject_id", *_KEY)]).transform("max")]
+    grouped = kept.groupby(["subject_id", *_KEY])
     medians = ["time_eager_s", "time_host_s", "time_device_s", "power_w", "energy_j", "host_factor"]
-    whole = kept.groupby(["subject_id", *_KEY])[medians].median().reset_index()
-    return whole, len(rows) - len(kept)
+    whole = grouped[medians].median().join(grouped[["host_steady", "repeatable"]].all())
+    return whole.reset_index(), len(rows) - int(kept["repeatable"].sum())
+
+
+def _flagged(rows: pd.DataFrame, flags: tuple[str, ...]) -> pd.Series:
+    """Which rows have one of these flags."""
+    return rows["flags"].map(lambda own: not set(flags).isdisjoint(() if own is None else own)).astype(bool)
 
 
 def compositions(
@@ -153,7 +173,10 @@ def compositions(
     source: str,
     costs: Costs,
 ) -> pd.DataFrame:
-    """Compose every network that was measured whole, on the host on which it was measured.
+    """Compose every network that was measured whole, repeatably, on the host on which it was measured.
+
+    Where the speed of that host is not known, since it varied, only passes are left with which it kept up: they are
+    composed for a host that does.
 
     Parameters
     ----------
@@ -174,12 +197,13 @@ def compositions(
         Columns of `VALIDATION_SCHEMA`.
     """
     rows = []
-    for measured in whole.to_dict("records"):
+    for measured in whole[whole["repeatable"]].to_dict("records"):
         key = (str(measured["subject_id"]), str(measured["pass"]))
         if key not in catalogue.calls:
             continue
         network, point, tf32 = catalogue.networks[key], str(measured["point"]), bool(measured["tf32"])
-        of_operations, factor = costs(network.network, key[1], point, tf32), float(measured["host_factor"])
+        of_operations = costs(network.network, key[1], point, tf32)
+        factor = float(measured["host_factor"]) if measured["host_steady"] else 0.0
         of_operations = of_operations.assign(time_host_s=factor * of_operations["time_host_s"])
         point_costs = added(network.network, point).on_host(factor)
         composition = compose(catalogue.calls[key], network, of_operations, point_costs)

@@ -1,7 +1,8 @@
+import numpy as np
 import pandas as pd
 import pytest
 
-from clockwatt.dataset.anchors import card_factors, host_factors, session_drifts
+from clockwatt.dataset.anchors import card_factors, host_factors, host_spreads, session_drifts
 
 HOUR_US = 3_600_000_000
 
@@ -51,6 +52,7 @@ def test_no_anchors_no_factors():
     assert card_factors(none).empty
     assert session_drifts(none).empty
     assert host_factors(none).empty
+    assert host_spreads(none).empty
 
 
 def test_one_session_has_host_factor_one():
@@ -82,3 +84,43 @@ def test_anchors_are_compared_with_themselves_alone():
 def test_a_host_whose_anchors_were_not_timed_has_no_factor():
     rows = [anchor("x", session="1"), anchor("x", session="2"), anchor("x", session="failed", host=None)]
     assert host_factors(pd.DataFrame(rows)).to_dict() == {"1": 1.0, "2": 1.0}
+
+
+def host_times(**sessions):
+    """Anchors of different size, each measured once in each session at these multiples of their usual host time."""
+    sizes = {name: 1e-5 * 3**number for number, name in enumerate("abcde")}
+    return pd.DataFrame([
+        anchor("x", subject, session=session, host=size * factor)
+        for session, factors in sessions.items() for (subject, size), factor in zip(sizes.items(), factors, strict=True)
+    ])  # fmt: skip
+
+
+def test_a_host_that_is_always_as_slow_is_steady():
+    spreads = host_spreads(host_times(night=[0.8] * 5, noon=[1.0] * 5, busy=[1.7] * 5))
+    assert spreads.to_dict() == pytest.approx({"night": 0.0, "noon": 0.0, "busy": 0.0})
+
+
+def test_a_host_whose_speed_varies_does_so_in_its_session_alone():
+    varying = 1.3 * np.exp([-0.3, -0.1, 0.0, 0.1, 0.3])
+    spreads = host_spreads(host_times(first=[1.0] * 5, second=[1.0] * 5, shared=varying))
+    assert spreads.to_dict() == pytest.approx({"first": 0.0, "second": 0.0, "shared": 1.4826 * 0.1})
+
+
+def test_the_spread_of_a_host_is_the_standard_deviation_of_its_times():
+    deviation = 0.17
+    factors = np.exp(deviation * np.random.default_rng(0).standard_normal((2000, 2)))
+    rows = [anchor("x", subject, host=size * factor) for pair in factors
+            for subject, size, factor in zip("ab", (1e-5, 7e-5), pair, strict=True)]  # fmt: skip
+    assert host_spreads(pd.DataFrame(rows))["s"] == pytest.approx(deviation, rel=0.05)
+
+
+def test_an_anchor_held_up_by_chance_does_not_make_a_host_unsteady():
+    spreads = host_spreads(host_times(first=[1.0] * 5, second=[1.0] * 5, held_up=[1.0, 1.0, 50.0, 1.0, 1.0]))
+    assert spreads.to_dict() == pytest.approx({"first": 0.0, "second": 0.0, "held_up": 0.0})
+
+
+def test_one_anchor_tells_no_spread_and_one_that_was_not_timed_tells_nothing():
+    rows = [anchor("x", session="1"), anchor("x", session="2", host=3e-5), anchor("x", session="failed", host=None)]
+    spreads = host_spreads(pd.DataFrame(rows))
+    assert spreads[["1", "2"]].to_dict() == {"1": 0.0, "2": 0.0}
+    assert np.isnan(spreads["failed"])

@@ -1,9 +1,11 @@
+import pandas as pd
 import pyarrow.parquet as pq
 import pytest
 
 from clockwatt import files, layout, records
 from clockwatt.dataset import schema
 from clockwatt.dataset.build import build_dataset
+from clockwatt.dataset.flags import HOST_SPREAD_ABOVE, HOST_UNSTEADY, derived_flags
 from clockwatt.errors import DataFileError
 from clockwatt.records import MeasurementRow
 from support import synthetic
@@ -140,12 +142,44 @@ def test_every_row_knows_the_host_of_its_session(made):
     assert of_networks["a30", "sm1200"] == 1
 
 
+@pytest.mark.parametrize(("varies", "flagged"), [(1.1, False), (1.4, True)])
+def test_a_session_whose_host_varies_is_flagged_in_operations_and_networks(made, varies, flagged):
+    path = layout.operations_file("a30", "sm900", 1)
+
+    def edit(rows):
+        for row in rows:
+            if row.kind == records.ANCHOR and row.started_us > 0:
+                row.time_host_s *= varies
+        return rows
+
+    change(made, path, edit)
+    operations, quality = build(made)
+    networks = files.read_table(made.dataset / "networks.parquet", schema.NETWORKS_SCHEMA).to_pandas()
+    for rows in (operations, networks):
+        unsteady = rows["flags"].map(lambda flags: HOST_UNSTEADY in flags)
+        assert (unsteady == (flagged & (rows["gpu"] == "a30") & (rows["point"] == "sm900"))).all()
+    counted = {(point["gpu"], point["point"]) for point in quality["points"] if HOST_UNSTEADY in point["by_flag"]}
+    assert counted == ({("a30", "sm900")} if flagged else set())
+
+
+def test_a_host_is_unsteady_above_the_threshold_and_where_the_spread_is_known():
+    spreads = [None, 0.0, HOST_SPREAD_ABOVE, HOST_SPREAD_ABOVE + 1e-9]
+    rows = pd.DataFrame({
+        "flags": None, "throttle_reasons": None, "power_w": 100.0, "power_idle_w": 50.0, "anchor_time_factor": 1.0,
+        "anchor_power_factor": 1.0, "session_time_change": 0.0, "session_power_change": 0.0,
+        "session_host_spread": spreads, "in_catalogue": True,
+    })  # fmt: skip
+    found = {flag: applies.tolist() for flag, applies in derived_flags(rows).items() if applies.any()}
+    assert found == {HOST_UNSTEADY: [False, False, False, True]}
+
+
 def test_without_anchors_hosts_are_not_known(made):
     path = layout.operations_file("a30", "sm900", 1)
     change(made, path, lambda rows: [row for row in rows if row.kind == records.OPERATION])
     operations, _ = build(made)
     at_point = (operations["gpu"] == "a30") & (operations["point"] == "sm900")
     assert operations.loc[at_point, "anchor_host_factor"].isna().all()
+    assert not operations["flags"].map(lambda flags: HOST_UNSTEADY in flags).any()
     assert operations.loc[~at_point, "anchor_host_factor"].notna().all()
 
 

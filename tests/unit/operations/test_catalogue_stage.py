@@ -1,4 +1,5 @@
 import json
+import sys
 
 import pytest
 import torch
@@ -117,3 +118,33 @@ def test_a_network_that_stands_twice_is_traced_once_and_measured_under_each_sett
     assert set(counts.index) == {(True,), (False, True)}
     assert 0.1 < counts[(False, True)] / len(operations) < 0.5
     assert networks["measured_tf32"].map(tuple).tolist() == [(True,), (True,)]
+
+
+GROUPED = """
+from torch import nn
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first, self.twice = nn.Conv2d(3, 8, 3), nn.Conv2d(8, 8, 1, groups=2)
+        self.depthwise, self.last = nn.Conv2d(8, 8, 3, groups=8), nn.Conv2d(8, 16, 3, groups=4)
+        self.head = nn.Linear(16, 10)
+
+    def forward(self, x):
+        x = self.last(self.depthwise(self.twice(self.twice(self.first(x)))))
+        return self.head(x.mean((2, 3)))
+"""
+
+
+def test_grouped_convolutions_are_counted_by_their_calls_in_each_pass(tmp_path, monkeypatch):
+    (tmp_path / "own_grouped.py").write_text(GROUPED)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", sys.path.copy())
+    write_catalogue(campaign({"name": "own_grouped:Net", "input": [2, 3, 16, 16]}), tmp_path / "out")
+    _, _, networks = tables(tmp_path / "out")
+    assert dict(zip(networks["pass"], networks["grouped_convolutions"], strict=True)) == {"inference": 3, "training": 3}
+
+
+def test_networks_without_grouped_convolutions_say_so(catalogue):
+    _, _, networks = tables(catalogue)
+    assert (networks["grouped_convolutions"] == 0).all()

@@ -31,6 +31,19 @@ def test_json_lines_and_parquet_say_the_same(tmp_path):
     assert (given.network.network_id, given.network.calls) == ("net", 4)
 
 
+@pytest.mark.parametrize("pass_", ["inference", "training"])
+def test_grouped_convolutions_of_a_file_are_known(tmp_path, pass_):
+    convolutions = [
+        operation_of(f"Conv2d(8, 8, kernel_size=(3, 3), stride=(1, 1), groups={groups})", [2, 8, 6, 6], pass_)
+        for groups in (1, 2, 4, 8)
+    ]
+    entries = [{"spec": json.loads(operation.to_json())} for operation in convolutions]
+    entries[1]["count"] = 3
+    assert read_listed(lines(tmp_path / "net.jsonl", *entries), pass_).network.grouped_convolutions == 4
+    plain = lines(tmp_path / "plain.jsonl", entries[0], entries[3])
+    assert read_listed(plain, pass_).network.grouped_convolutions == 0
+
+
 @pytest.mark.parametrize(
     ("line", "message"),
     [

@@ -1,6 +1,7 @@
 import json
 import subprocess
 import sys
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -197,3 +198,57 @@ def test_elements_counts_an_expanded_dimension_once():
 def test_reading_specs_needs_no_torch():
     code = "import sys, clockwatt.operations.operation; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def convolution(function, given, weight, **changes):
+    tensors = TensorSpec.dense(given), TensorSpec.dense(weight, parameter=True)
+    out = OutputSpec.from_dict(TensorSpec.dense((1,)).to_dict(), "out")
+    values = {"args": ({"tensor": 0}, {"tensor": 1}), "kwargs": {}, "tensors": tensors, "out": (out,)}
+    return Operation(function, **(values | changes))
+
+
+@pytest.mark.parametrize(
+    ("function", "given", "weight", "grouped"),
+    [
+        ("torch.nn.functional.conv2d", (2, 8, 9, 9), (16, 4, 3, 3), True),
+        ("torch.nn.functional.conv2d", (2, 8, 9, 9), (16, 2, 1, 1), True),
+        ("torch.nn.functional.conv2d", (2, 8, 9, 9), (16, 8, 3, 3), False),
+        ("torch.nn.functional.conv2d", (2, 8, 9, 9), (8, 1, 3, 3), False),
+        ("torch.nn.functional.conv2d", (2, 1, 9, 9), (8, 1, 3, 3), False),
+        ("torch.nn.functional.conv2d", (8, 9, 9), (16, 4, 3, 3), True),
+        ("torch.nn.functional.conv2d", (8, 9, 9), (16, 8, 3, 3), False),
+        ("torch.nn.functional.conv1d", (2, 8, 9), (16, 4, 3), True),
+        ("torch.nn.functional.conv1d", (2, 8, 9), (16, 8, 3), False),
+        ("torch.nn.functional.conv3d", (2, 8, 5, 5, 5), (16, 4, 3, 3, 3), True),
+        ("torch.nn.functional.conv3d", (2, 8, 5, 5, 5), (16, 8, 3, 3, 3), False),
+        ("torch.conv2d", (2, 8, 9, 9), (16, 4, 3, 3), True),
+        ("torch.nn.functional.conv_transpose2d", (2, 8, 9, 9), (8, 4, 3, 3), False),
+        ("torch.matmul", (2, 8, 9, 9), (2, 4, 9, 3), False),
+        ("torch.nn.functional.conv2d", (), (), False),
+    ],
+)
+def test_a_grouped_convolution_has_several_groups_of_several_channels(function, given, weight, grouped):
+    assert convolution(function, given, weight).is_grouped_convolution is grouped
+
+
+def test_the_weight_of_a_grouped_convolution_is_its_second_argument_wherever_it_stands():
+    shapes = TensorSpec.dense((16, 4, 3, 3)), TensorSpec.dense((16,)), TensorSpec.dense((2, 8, 9, 9))
+    args = ({"tensor": 2}, {"tensor": 0}, {"tensor": 1}, 1, 0, 1, 2)
+    assert convolution("torch.nn.functional.conv2d", (), (), tensors=shapes, args=args).is_grouped_convolution
+
+
+def test_the_weight_of_a_grouped_convolution_may_be_given_by_name():
+    spec = convolution("torch.nn.functional.conv2d", (2, 8, 9, 9), (16, 4, 3, 3), args=({"tensor": 0},))
+    assert not spec.is_grouped_convolution
+    assert replace(spec, kwargs={"weight": {"tensor": 1}, "groups": 2}).is_grouped_convolution
+
+
+@pytest.mark.parametrize("args", [(), ({"tensor": 0},), (1, 2)])
+def test_a_convolution_that_lacks_a_tensor_is_not_grouped(args):
+    spec = convolution("torch.nn.functional.conv2d", (2, 8, 9, 9), (16, 4, 3, 3), args=args)
+    assert not spec.is_grouped_convolution
+
+
+@given(operations())
+def test_of_any_operation_it_can_be_asked_whether_it_is_a_grouped_convolution(operation):
+    assert operation.is_grouped_convolution in (False, True)

@@ -6,9 +6,9 @@ import pytest
 
 from clockwatt.dataset.build import build_dataset
 from clockwatt.gpu.specs import find_spec
-from clockwatt.predict.added import FEWEST_NETWORKS, AddedCosts, beyond_calls
-from clockwatt.predict.hostcosts import PointCosts
+from clockwatt.predict.added import FEWEST_GROUPED, FEWEST_NETWORKS, AddedCosts, beyond_calls
 from clockwatt.predict.network import COST_COLUMNS
+from clockwatt.predict.pointcosts import PointCosts
 from clockwatt.predict.samples import read_samples
 from clockwatt.predict.wholes import Catalogue, measured_costs, whole_networks
 from clockwatt.records import ACCUMULATION, FORWARD, INFERENCE, LOSS, OPTIMIZER, TRAINING, NetworkRow
@@ -16,6 +16,7 @@ from support import synthetic
 
 POINT = "sm900"
 MODULE_S, CALL_S, GAP_S, START_S = 3e-6, 1.5e-6, 0.4e-6, 40e-6
+GROUPED_S = 2.5e-6
 CALIBRATED = PointCosts(
     per_module_inference_s=1.0, per_module_training_s=2.0, added_per_call_inference_s=3.0,
     added_per_call_training_s=4.0, device_per_call_inference_s=5.0, device_per_call_training_s=6.0,
@@ -35,7 +36,18 @@ class Networks:
         self.catalogue = Catalogue({}, {}, pd.DataFrame())
         self.whole = []
 
-    def add(self, name, pass_=INFERENCE, times=1, modules=10, host_factor=1.0, point=POINT, **changes):
+    def add(
+        self,
+        name,
+        pass_=INFERENCE,
+        times=1,
+        modules=10,
+        host_factor=1.0,
+        point=POINT,
+        grouped=0,
+        gap_s=GAP_S,
+        **changes,
+    ):
         """One whose pass is its calls, and what modules, forward calls and device calls add."""
         start_s, phases = 0.0, {"conv": FORWARD, "relu": FORWARD, "view": FORWARD}
         calls = [(name, phase) for name, phase in phases.items() for _ in range(times)]
@@ -46,20 +58,27 @@ class Networks:
         of_calls = OPERATIONS.loc[frame["operation_id"]]
         forward, works = frame["phase"].isin([FORWARD, LOSS]).sum(), (of_calls["time_device_s"] > 0).sum()
         host_s = host_factor * (of_calls["time_host_s"].sum() + MODULE_S * modules + CALL_S * forward + start_s)
-        device_s = of_calls["time_device_s"].sum() + GAP_S * works
+        device_s = of_calls["time_device_s"].sum() + gap_s * works
         self.catalogue.calls[name, pass_] = frame
         self.catalogue.networks[name, pass_] = NetworkRow(
             network_id=name, network=name, input_shape=[1], dtype="float32", pass_=pass_, calls=len(frame),
             module_calls=modules, backward_nodes=0, parameters=0, parameter_bytes=0, optimizer=None,
+            grouped_convolutions=grouped,
         )  # fmt: skip
         self.whole.append({
             "subject_id": name, "pass": pass_, "point": point, "tf32": True, "time_host_s": host_s,
-            "time_device_s": device_s, "time_eager_s": max(host_s, device_s), "host_factor": host_factor, **changes,
+            "time_device_s": device_s, "time_eager_s": max(host_s, device_s), "host_factor": host_factor,
+            "host_steady": True, "repeatable": True, **changes,
         })  # fmt: skip
 
     def several(self, count, pass_=INFERENCE):
         for number in range(count):
             self.add(f"net{number}", pass_, times=1 + number, modules=30 - 5 * (number % 4))
+        return self
+
+    def several_grouped(self, count, pass_=TRAINING):
+        for number in range(count):
+            self.add(f"grouped{number}", pass_, times=2 + number, modules=7 + 6 * number, grouped=3, gap_s=GROUPED_S)
         return self
 
     def beyond(self):
@@ -139,6 +158,63 @@ def test_networks_whose_host_time_is_not_believed_still_tell_of_the_device():
     assert told(networks.costs()) == pytest.approx((1.0, 3.0, GAP_S))
 
 
+@pytest.mark.parametrize("repeatable", [False, True])
+def test_an_unsteady_host_tells_nothing_of_hosts_and_still_of_the_device(repeatable):
+    networks = Networks().several(FEWEST_NETWORKS - 1)
+    networks.add("unsteady", host_steady=False, repeatable=repeatable)
+    row = networks.beyond().set_index("network").loc["unsteady"]
+    assert np.isnan(row["host_s"])
+    assert np.isnan(row["host_beyond_s"])
+    assert row["gap_s"] == pytest.approx(GAP_S)
+    assert told(networks.costs()) == pytest.approx((1.0, 3.0, GAP_S))
+    networks.add("steady", times=9, modules=4)
+    assert told(networks.costs()) == pytest.approx((MODULE_S, CALL_S, GAP_S))
+
+
+@pytest.mark.parametrize(("calls", "grouped"), [(4, True), (0, False), (None, False)])
+def test_networks_with_grouped_convolutions_are_told_apart(calls, grouped):
+    networks = Networks()
+    networks.add("net", TRAINING, grouped=calls)
+    assert networks.beyond()["grouped"].tolist() == [grouped]
+
+
+def test_networks_with_grouped_convolutions_tell_of_training_by_themselves():
+    costs = Networks().several(FEWEST_NETWORKS, TRAINING).several_grouped(FEWEST_GROUPED).costs()
+    assert costs.device_per_call_training_s == pytest.approx(GAP_S)
+    assert costs.device_per_call_grouped_s == pytest.approx(GROUPED_S)
+    assert (costs.per_module_training_s, costs.added_per_call_training_s) == pytest.approx((MODULE_S, CALL_S))
+    assert told(costs) == told(CALIBRATED)
+
+
+def test_fewer_networks_with_grouped_convolutions_tell_nothing_of_their_own():
+    networks = Networks().several(FEWEST_NETWORKS, TRAINING).several_grouped(FEWEST_GROUPED - 1)
+    assert networks.costs().device_per_call_grouped_s is None
+    assert networks.costs().device_per_call_training_s == pytest.approx(GAP_S), "nor of the others"
+    networks.several_grouped(FEWEST_GROUPED)
+    assert networks.costs("grouped0").device_per_call_grouped_s is None
+    assert networks.costs("net0").device_per_call_grouped_s == pytest.approx(GROUPED_S)
+
+
+def test_networks_with_grouped_convolutions_do_not_make_up_for_too_few_others_on_the_device():
+    networks = Networks().several(FEWEST_NETWORKS - 1, TRAINING).several_grouped(FEWEST_NETWORKS)
+    costs = networks.costs()
+    assert costs.device_per_call_training_s == CALIBRATED.device_per_call_training_s
+    assert costs.device_per_call_grouped_s == pytest.approx(GROUPED_S)
+    assert (costs.per_module_training_s, costs.added_per_call_training_s) == pytest.approx((MODULE_S, CALL_S))
+
+
+def test_in_inference_grouped_convolutions_are_like_all_others():
+    networks = Networks().several(1).several_grouped(FEWEST_NETWORKS - 1, INFERENCE)
+    assert told(networks.costs()) == pytest.approx((MODULE_S, CALL_S, GROUPED_S))
+    assert networks.costs().device_per_call_grouped_s is None
+
+
+def test_grouped_convolutions_at_another_operating_point_tell_nothing_of_this_one():
+    networks = Networks().several_grouped(FEWEST_GROUPED)
+    networks.whole[0]["point"] = "sm1200"
+    assert networks.costs().device_per_call_grouped_s is None
+
+
 def test_a_network_with_an_unknown_call_is_passed_over():
     networks = Networks().several(FEWEST_NETWORKS)
     networks.add("strange", time_host_s=9.0, time_device_s=9.0, time_eager_s=9.0)
@@ -162,9 +238,11 @@ def test_networks_on_slow_hosts_tell_of_the_median_host():
 
 def test_no_cost_is_below_zero():
     networks = Networks().several(FEWEST_NETWORKS)
+    networks.several_grouped(FEWEST_GROUPED)
     for row in networks.whole:
         row["time_host_s"], row["time_device_s"] = row["time_host_s"] / 9, row["time_device_s"] / 9
     assert told(networks.costs()) == (0.0, 0.0, 0.0)
+    assert networks.costs().device_per_call_grouped_s == 0.0
 
 
 def test_costs_of_a_dataset_have_the_idle_power_and_the_limit_of_every_operating_point(tmp_path):

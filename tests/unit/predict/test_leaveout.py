@@ -9,7 +9,7 @@ import pytest
 from clockwatt.dataset.build import build_dataset
 from clockwatt.gpu.specs import find_spec
 from clockwatt.predict import leaveout
-from clockwatt.predict.leaveout import LEFT_OUT_SCHEMA, leave_networks_out
+from clockwatt.predict.leaveout import FOLDS_AT_MOST, LEFT_OUT_SCHEMA, leave_networks_out
 from clockwatt.predict.predictors import TARGETS, RooflinePredictor
 from clockwatt.predict.problem import make_problem, with_unmeasured
 from clockwatt.predict.samples import read_samples
@@ -70,6 +70,72 @@ def test_of_large_data_several_networks_are_left_out_at_a_time(made, monkeypatch
     for name in called:
         own = called[name] & set(times.index) - others(called, name)
         assert any(own <= of_fold for of_fold in missing)
+
+
+class Counter:
+    """Says the same of everything; remembers how many rows it was fitted on."""
+
+    fitted_on: ClassVar[list[int]] = []
+
+    def fit(self, X, y):  # noqa: N803
+        Counter.fitted_on.append(len(y))
+        return self
+
+    def predict(self, X):  # noqa: N803
+        return pd.DataFrame(1.0, index=X.index, columns=list(TARGETS))
+
+
+def dealt(made, monkeypatch, called, folds, seed=0):
+    """What of made-up networks was unseen, left out in so many folds; rows missing in each fold, and their order."""
+    monkeypatch.setattr(leaveout, "FOLDS_AT_MOST", folds)
+    Counter.fitted_on.clear()
+    problem = make_problem(read_samples(made.dataset, "a30"), "inference", find_spec("a30"))
+    operations = sorted(problem.cells.loc[problem.learnt, "operation_id"].unique())
+    named = {name: frozenset(operations[number] for number in numbers) for name, numbers in called.items()}
+    rows = leave_networks_out(Counter, problem, find_spec("a30"), named, list(named), seed=seed)
+    rows = rows[rows["learnt"]]
+    unseen = {name: {operations.index(one) for one in own.loc[own["unseen"], "operation_id"]}
+              for name, own in rows.groupby("network")}  # fmt: skip
+    missing = sorted(int(problem.learnt.sum()) - fitted for fitted in Counter.fitted_on)
+    return unseen, missing, rows["network"].unique().tolist()
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_networks_that_share_operations_are_not_left_out_together(made, monkeypatch, seed):
+    called = {"a": {0, 1, 2}, "b": {3, 4, 5}, "c": {6, 7, 8}, "like a": {0, 1}, "like b": {3, 4}, "like c": {6, 7}}
+    unseen, missing, _ = dealt(made, monkeypatch, called, folds=2, seed=seed)
+    assert unseen == {"a": {2}, "b": {5}, "c": {8}, "like a": set(), "like b": set(), "like c": set()}
+    assert sum(missing) == 3
+
+
+@pytest.mark.parametrize(("networks", "sizes"), [(2, [1, 1]), (3, [1, 1, 1]), (4, [1, 1, 2]), (8, [2, 3, 3])])
+@pytest.mark.parametrize("shared", [False, True])
+def test_folds_are_as_even_as_can_be_and_none_is_empty(made, monkeypatch, networks, sizes, shared):
+    called = {f"net{number}": {number} | ({20} if shared else set()) for number in range(networks)}
+    unseen, missing, _ = dealt(made, monkeypatch, called, folds=3)
+    assert missing == sizes
+    assert unseen == {f"net{number}": {number} for number in range(networks)}
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_no_fold_is_larger_for_the_networks_that_share_nothing_with_it(made, monkeypatch, seed):
+    called = {"all": {0, 1, 2, 3, 4, 15}} | {f"net{number}": {number, 10 + number} for number in range(5)}
+    _, missing, _ = dealt(made, monkeypatch, called, folds=2, seed=seed)
+    # three networks in either: of those beside the one that shares with all, what they share is missed as well
+    assert missing == [3, 1 + 2 * 2]
+
+
+def test_the_deal_is_that_of_the_seed(made, monkeypatch):
+    called = {f"net{number}": {number, number // 2 + 10, 20} for number in range(9)}
+    first, again, other = (dealt(made, monkeypatch, called, folds=4, seed=seed)[2] for seed in (0, 0, 1))
+    assert first == again
+    assert first != other
+    assert set(first) == set(other) == set(called)
+
+
+def test_no_more_networks_than_folds_are_left_out_one_by_one(made, monkeypatch):
+    called = {f"net{number}": {number, 20, 21} for number in range(FOLDS_AT_MOST)}
+    assert dealt(made, monkeypatch, called, folds=FOLDS_AT_MOST)[1] == [1] * FOLDS_AT_MOST
 
 
 def test_what_was_not_measured_is_predicted_but_not_learnt_from(made):

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clockwatt.predict.hostcosts import PointCosts
 from clockwatt.predict.network import compose
+from clockwatt.predict.pointcosts import PointCosts
 from clockwatt.records import FORWARD, INFERENCE, TRAINING, NetworkRow
 
 IDLE_W, LIMIT_W = 50.0, 150.0
@@ -18,7 +18,7 @@ CALL = st.tuples(TIME, TIME, st.floats(1, 5), st.floats(0, 5))
 """Device and host time, what it takes longer back to back, its dynamic power over what the limit allows."""
 
 
-def composed(calls, point=LIMITED, pass_=INFERENCE, host_s=()):
+def composed(calls, point=LIMITED, pass_=INFERENCE, host_s=(), grouped=None):
     """A pass of calls of (device time, time back to back, dynamic energy), on a host that `host_s` slows."""
     device, eager, dynamic = np.array(calls, dtype=float).T
     host = np.array([*host_s, *np.zeros(len(calls) - len(host_s))])
@@ -29,7 +29,7 @@ def composed(calls, point=LIMITED, pass_=INFERENCE, host_s=()):
     )  # fmt: skip
     network = NetworkRow(
         network_id="n", network="n", input_shape=[1], dtype="float32", pass_=pass_, calls=1, module_calls=0,
-        backward_nodes=0, parameters=0, parameter_bytes=0, optimizer=None,
+        backward_nodes=0, parameters=0, parameter_bytes=0, optimizer=None, grouped_convolutions=grouped,
     )  # fmt: skip
     return compose(pd.DataFrame({"operation_id": costs.index, "phase": FORWARD}), network, costs, point)
 
@@ -148,6 +148,17 @@ def test_a_network_adds_device_time_to_calls_with_device_work_alone(pass_, gap_s
         assert with_gaps.latency_s == pytest.approx(2.0 + 2 * gap_s)
 
 
+@pytest.mark.parametrize(
+    ("pass_", "grouped", "gap_s"),
+    [(INFERENCE, 2, 0.25), (TRAINING, 2, 0.75), (TRAINING, 0, 0.5), (TRAINING, None, 0.5)],
+    ids=["inference", "training", "without grouped convolutions", "from an older catalogue"],
+)
+def test_networks_with_grouped_convolutions_add_device_time_of_their_own_in_training(pass_, grouped, gap_s):
+    point = PointCosts(device_per_call_inference_s=0.25, device_per_call_training_s=0.5, device_per_call_grouped_s=0.75)
+    calls = [LIGHT, (0.0, 1.0, 0.0), LIGHT]
+    assert composed(calls, point, pass_, grouped=grouped).device_s == pytest.approx(2.0 + 2 * gap_s)
+
+
 def test_device_time_between_calls_lowers_the_power_of_a_pass():
     gaps = PointCosts(power_idle_w=IDLE_W, power_limit_w=LIMIT_W, device_per_call_inference_s=1.0)
     spread = composed([HEAVY], gaps)
@@ -160,7 +171,10 @@ HOST_COSTS = [
     "per_call_inference_s", "per_call_training_s", "per_module_inference_s", "per_module_training_s",
     "added_per_call_inference_s", "added_per_call_training_s", "per_backward_call_s",
 ]  # fmt: skip
-OTHER_COSTS = ["power_idle_w", "power_limit_w", "device_per_call_inference_s", "device_per_call_training_s"]
+OTHER_COSTS = [
+    "power_idle_w", "power_limit_w", "device_per_call_inference_s", "device_per_call_training_s",
+    "device_per_call_grouped_s",
+]  # fmt: skip
 
 
 def test_a_slower_host_pays_more_for_what_the_host_does_alone():
@@ -184,3 +198,19 @@ def test_every_pass_has_costs_of_its_own(pass_, expected):
     assert (point.per_module_s(pass_), point.added_per_call_s(pass_), point.device_per_call_s(pass_)) == expected
     unknown = PointCosts()
     assert [unknown.per_module_s(pass_), unknown.added_per_call_s(pass_), unknown.device_per_call_s(pass_)] == [0] * 3
+
+
+@pytest.mark.parametrize(("grouped_s", "expected_s"), [(9.0, 9.0), (0.0, 0.0), (-1.0, 0.0), (None, 6.0)])
+def test_what_grouped_convolutions_add_is_that_of_training_where_it_is_not_known(grouped_s, expected_s):
+    point = PointCosts(
+        device_per_call_inference_s=3.0, device_per_call_training_s=6.0, device_per_call_grouped_s=grouped_s
+    )
+    assert point.device_per_call_s(TRAINING, grouped=True) == expected_s
+    assert point.device_per_call_s(TRAINING) == point.device_per_call_s(TRAINING, grouped=False) == 6.0
+    assert point.device_per_call_s(INFERENCE, grouped=True) == 3.0
+
+
+def test_costs_written_before_grouped_convolutions_had_their_own_are_read():
+    written = PointCosts(device_per_call_training_s=6.0).to_dict()
+    del written["device_per_call_grouped_s"]
+    assert PointCosts.from_dict(written) == PointCosts(device_per_call_training_s=6.0)

@@ -6,7 +6,8 @@ import pytest
 from clockwatt import files, layout, records
 from clockwatt.dataset.build import build_dataset
 from clockwatt.predict.predictors import TARGETS
-from clockwatt.predict.samples import PACED_ERROR_BELOW, error_of, read_samples
+from clockwatt.predict.samples import error_of, read_samples
+from clockwatt.predict.unlimited import FEWEST, PACED_ERROR_BELOW
 from clockwatt.records import MeasurementRow
 from support import synthetic
 
@@ -92,6 +93,28 @@ def test_energy_with_pauses_is_levelled_as_all_energies_of_its_card_are(tmp_path
     samples, rows = measured(tmp_path, edit)
     levelled = [4.0 / factor for factor in (1 / 1.1, 1.2 / 1.1)]
     assert samples.loc[key(working(rows)[0]), "energy_dynamic_j"] == pytest.approx(sum(levelled) / 2)
+
+
+def test_energy_that_the_limit_lowered_is_told_from_the_clock_where_it_was_not_measured_with_pauses(tmp_path):
+    ratio, told = 1.25, FEWEST
+
+    def edit(rows):
+        slowed = [row for row in working(rows) if row.pass_ == records.INFERENCE][: told + 2]
+        for row in slowed:
+            row.sm_clock_median_mhz *= 0.9
+            row.throttle_reasons = ["sw_power_cap"]
+            row.energy_dynamic_standard_error_j = 0.01 * row.energy_dynamic_j
+        for row in slowed[:told]:
+            row.energy_dynamic_paced_j = ratio * row.energy_dynamic_j
+            row.energy_dynamic_paced_standard_error_j = 0.0
+        slowed[-1].throttle_reasons = []
+
+    samples, rows = measured(tmp_path, edit)
+    *_, capped, free = [row for row in rows if row.kind == records.OPERATION and row.sm_clock_median_mhz == 810.0]
+    assert samples.loc[key(capped), "energy_dynamic_j"] == pytest.approx(ratio * capped.energy_dynamic_j)
+    assert samples.loc[key(capped), error_of("energy_dynamic_j")] == pytest.approx(0.01)
+    assert samples.loc[key(free), "energy_dynamic_j"] == free.energy_dynamic_j
+    assert samples.loc[key(capped), "energy_j"] == capped.energy_j, "what it took is not changed"
 
 
 def row_again(row, **changes):
@@ -181,6 +204,6 @@ def test_a_dataset_without_columns_that_came_later_is_read(tmp_path):
     path = made.dataset / "operations.parquet"
     table = pq.read_table(path)
     later = ["anchor_host_factor", "energy_dynamic_paced_j", "energy_dynamic_paced_standard_error_j"]
-    pq.write_table(table.drop_columns(later), path)
+    pq.write_table(table.drop_columns([*later, "sm_clock_median_mhz"]), path)
     rows = read_samples(made.dataset, "a30").rows
     assert rows["time_host_s"].notna().all()

@@ -19,7 +19,7 @@ from clockwatt.dataset.build import build_dataset
 from clockwatt.errors import ClockwattError
 from clockwatt.predict.domain import DOMAIN_SCHEMA, Domain
 from clockwatt.predict.fit import fit
-from clockwatt.predict.hostcosts import PointCosts
+from clockwatt.predict.pointcosts import PointCosts
 from clockwatt.predict.pool import LEFT_OUT_SCHEMA, leave_models_out, read_card
 from clockwatt.predict.predictors import TIMES
 from clockwatt.predict.unseen import UnseenModel, median_host, unseen_dir

@@ -34,6 +34,9 @@ class PointCosts:
         Host time of starting a backward pass: a network pays it once.
     device_per_call_inference_s, device_per_call_training_s
         Device time that a call with device work takes longer in a network than after itself.
+    device_per_call_grouped_s
+        The same in training of networks with grouped convolutions. cuDNN computes some of their gradients on several
+        streams at once; while such work waits in the queue, a device starts all other kernels later too.
     power_limit_w
         What the operating point asks for, or the GPU model's default.
     """
@@ -48,6 +51,7 @@ class PointCosts:
     per_backward_call_s: float | None = None
     device_per_call_inference_s: float | None = None
     device_per_call_training_s: float | None = None
+    device_per_call_grouped_s: float | None = None
     power_limit_w: float | None = None
 
     def per_call_s(self, pass_: str) -> float | None:
@@ -62,9 +66,14 @@ class PointCosts:
         """Host time that a network adds to a forward call in a pass; 0 where it is not known."""
         return (self.added_per_call_training_s if pass_ == TRAINING else self.added_per_call_inference_s) or 0.0
 
-    def device_per_call_s(self, pass_: str) -> float:
-        """Device time that a network adds to a call with device work in a pass; 0 where it is not known."""
+    def device_per_call_s(self, pass_: str, *, grouped: bool = False) -> float:
+        """Device time that a network adds to a call with device work in a pass; 0 where it is not known.
+
+        `grouped` is whether the network has grouped convolutions.
+        """
         known_s = self.device_per_call_training_s if pass_ == TRAINING else self.device_per_call_inference_s
+        if grouped and pass_ == TRAINING and self.device_per_call_grouped_s is not None:
+            known_s = self.device_per_call_grouped_s
         return max(0.0, known_s or 0.0)
 
     def or_idle_power(self, power_idle_w: float | None) -> Self:

@@ -1,0 +1,45 @@
+"""What modules and calls cost the host in a network, told by what whole passes take beyond their calls alone.
+
+A calibration tells it of networks of its own, predictors tell it of those that a campaign measured.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.optimize import nnls
+
+COSTS = 2
+"""Costs that are sought: passes that are no more than that tell no error."""
+
+
+def module_and_call_costs(
+    pass_s: NDArray[np.float64],
+    modules: NDArray[np.float64],
+    calls: NDArray[np.float64],
+    beyond_s: NDArray[np.float64],
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Host time that a module adds to a pass, and a call.
+
+    Parameters
+    ----------
+    pass_s
+        Host time of each pass in s; shape (passes,).
+    modules, calls
+        How many modules are entered and calls issued in it; shape (passes,).
+    beyond_s
+        What of `pass_s` is not its calls' alone; shape (passes,).
+
+    Returns
+    -------
+    tuple of numpy.ndarray
+        The two costs in s, and their standard errors by what is left (nan without more passes than costs); shape (2,).
+        Least squares relative to the pass, neither cost below zero.
+    """
+    counts = np.column_stack([modules, calls]) / pass_s[:, None]
+    relative = beyond_s / pass_s
+    found, _ = nnls(counts, relative)
+    left = relative - counts @ found
+    spare = len(pass_s) - COSTS
+    variance = float(left @ left) / spare if spare > 0 else np.nan
+    return found, np.sqrt(np.diag(np.linalg.pinv(counts.T @ counts)) * variance)
