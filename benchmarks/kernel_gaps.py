@@ -3,9 +3,9 @@
     python benchmarks/kernel_gaps.py [NETWORK ...] [--input 32,3,224,224]
 
 Needs a GPU, and only reads. A pass of each torchvision network, and each of its operations alone, are queued behind a
-blocking kernel while PyTorch's profiler records kernels: so none of them waits for the host. Prints kernels, their
-time, the median gap between one's end and the next one's start, the streams they ran on, and the kernels whose time
-differs most.
+blocking kernel while PyTorch's profiler records kernels: so none of them waits for the host, but for what is beyond
+the thousand that a queue holds. Prints kernels, their time, the median gap between the end of all before and the next
+one's start, the streams they ran on, and the kernels whose time differs most.
 """
 
 from __future__ import annotations
@@ -110,7 +110,7 @@ def blocks(
     made = 0
     with profile(activities=[ProfilerActivity.CUDA]) as profiler:
         for call, times in calls:
-            torch.cuda._sleep(_MARK_CYCLES)  # what comes until the next blocking kernel is warm-up
+            torch.cuda._sleep(_MARK_CYCLES)
             for _ in range(_WARM):
                 call()
             torch.cuda.synchronize()
@@ -118,10 +118,11 @@ def blocks(
             for _ in range(times):
                 call()
             torch.cuda.synchronize()
+            torch.cuda._sleep(_MARK_CYCLES)
             made += 1
     found = list(_split(_recorded(profiler)))
-    assert len(found) == 2 * made, f"{len(found)} blocking kernels in place of {2 * made}"
-    return found[1::2]
+    assert len(found) == 3 * made, f"{len(found)} blocking kernels in place of {3 * made}"
+    return found[1::3]  # after warm-up and before what builds the next call
 
 
 def _recorded(profiler: profile) -> list[Kernel]:
@@ -133,7 +134,7 @@ def _recorded(profiler: profile) -> list[Kernel]:
     for event in sorted((event for event in events if event.get("cat") in _ON_DEVICE), key=lambda event: event["ts"]):
         gap_us = 0.0 if end_us is None else event["ts"] - end_us
         kernels.append(Kernel(event["name"], event["dur"], gap_us, event["args"]["stream"]))
-        end_us = event["ts"] + event["dur"]
+        end_us = max(end_us or 0.0, event["ts"] + event["dur"])
     return kernels
 
 

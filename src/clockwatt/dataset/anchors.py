@@ -75,7 +75,9 @@ def host_factors(anchors: pd.DataFrame) -> pd.Series:
 
 
 def host_spreads(anchors: pd.DataFrame) -> pd.Series:
-    """How much the host's speed varied within each session.
+    """How much the anchors of each session disagree about the host's speed, because it varied.
+
+    Hosts of different kinds disagree a little too: what one anchor costs relative to another is the median session's.
 
     Parameters
     ----------

@@ -12,8 +12,8 @@ CARD_CHANGE_ABOVE = 0.02
 """Deviation of a card from the median card, and change of the anchors within a session, that is flagged."""
 
 HOST_SPREAD_ABOVE = 0.1
-"""Standard deviation of the anchors' host times within a session that is flagged: steady hosts have 2 to 9 %, hosts
-shared with others 11 to 31 %."""
+"""Standard deviation of the anchors' host times within a session that is flagged: steady hosts were seen to have up to
+8 %, one that varied 11 to 30 %."""
 
 POWER_CAPPED = "power_capped"
 HARDWARE_THROTTLED = "hardware_throttled"
@@ -34,7 +34,7 @@ DESCRIPTIONS: Mapping[str, str] = {
     "no_dynamic_energy": "power under load was not above idle power: no dynamic energy can be learnt from it",
     "card_differs": "this card's anchors are more than 2 % off the median card",
     "card_drift": "the anchors changed by more than 2 % within the session",
-    HOST_UNSTEADY: "the host's speed varied by more than 10 % within the session: what it paces cannot be repeated",
+    HOST_UNSTEADY: "anchors disagree about the host's speed by more than 10 %: what it paces cannot be repeated",
     "not_in_catalogue": "the catalogue no longer has what was measured",
 }
 """What each flag means: those that measuring gives, and those that are derived here."""

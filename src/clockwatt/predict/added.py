@@ -26,7 +26,7 @@ from clockwatt.records import FORWARD, INFERENCE, LOSS, TRAINING
 FEWEST_NETWORKS = 6
 """Networks, others than the one asked for, that are needed to tell; two costs are sought on the host."""
 FEWEST_GROUPED = 3
-"""Networks with grouped convolutions that are needed to tell what these alone have: several times their spread."""
+"""Networks with grouped convolutions that are needed to tell of others; few networks have any, and theirs stand out."""
 _HOST_ABOVE = 1.1
 """Back to back a pass takes at least its host time: one that claims so much more waited for the device meanwhile."""
 

@@ -142,7 +142,7 @@ def read_samples(dataset_dir: Path, gpu: str) -> Samples:
     rows = table.to_pandas().rename(columns={"subject_id": "operation_id"})
     # in a network many calls share one backward pass, which an operation alone starts anew in each call
     _take(rows, "time_host_s", "time_host_in_pass_s", rows["time_host_in_pass_s"].notna())
-    unlimited = without_limit(rows)
+    unlimited = without_limit(rows, (rows["status"] == OK) & ~flagged(rows, EXCLUDED_FLAGS))
     rows[list(unlimited.columns)] = unlimited
     for target in TARGETS:
         rows[error_of(target)] = rows[_standard_error_of(target)].astype(float) / rows[target].astype(float)
@@ -229,11 +229,15 @@ def level_cards(rows: pd.DataFrame) -> None:
         rows[name] = rows[name].astype(float) / (time_factor * power_factor)
 
 
+def flagged(rows: pd.DataFrame, names: tuple[str, ...]) -> pd.Series:
+    """Which rows have one of these flags."""
+    return rows["flags"].map(lambda own: not set(names).isdisjoint(() if own is None else own)).astype(bool)
+
+
 def _merge_repetitions(rows: pd.DataFrame) -> pd.DataFrame:
-    """Median over repetitions that may be learnt from, or over all of them where there is none."""
-    learnt = rows["excluded"] == ""
-    has_learnt = learnt.groupby([rows[name] for name in KEY]).transform("any")
-    kept = rows[learnt | ~has_learnt]
+    """Median over the repetitions worth most: those that may be learnt from, of these those on steady hosts."""
+    worth = 2 * (rows["excluded"] == "").astype(int) + (~flagged(rows, (flags.HOST_UNSTEADY,))).astype(int)
+    kept = rows[worth == worth.groupby([rows[name] for name in KEY]).transform("max")]
     numbers = [*TARGETS, *(error_of(target) for target in TARGETS), "energy_j", "power_idle_w", "power_limit_w"]
     grouped = kept.groupby(KEY, sort=True)
     merged = grouped[numbers].median()

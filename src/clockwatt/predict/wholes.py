@@ -18,7 +18,7 @@ from clockwatt.predict.gpumodel import GpuModel
 from clockwatt.predict.network import COST_COLUMNS, compose
 from clockwatt.predict.pointcosts import PointCosts
 from clockwatt.predict.predictors import TARGETS
-from clockwatt.predict.samples import EXCLUDED_FLAGS, level_cards, read_gpu_rows
+from clockwatt.predict.samples import EXCLUDED_FLAGS, flagged, level_cards, read_gpu_rows
 
 MEASURED = "measured"
 PREDICTED = "predicted"
@@ -67,12 +67,15 @@ _NETWORK_COLUMNS = [
     "time_device_s",
     "time_eager_s",
     "power_w",
+    "power_limit_w",
     "energy_j",
     "energy_dynamic_j",
 ]
 _KEY = ["pass", "point", "tf32"]
 _PACED_BY_DEVICE = 1.05
 """Time of a pass back to back over its device time up to which the device paces it."""
+_AT_LIMIT = 0.95
+"""Share of the power limit from which on the device paces a pass, slower than it would be without."""
 
 
 @dataclass(frozen=True)
@@ -137,32 +140,27 @@ def whole_networks(dataset_dir: Path, gpu: str) -> tuple[pd.DataFrame, int]:
     """Medians over repetitions of networks measured whole, and how many rows no composition can be held against.
 
     `host_factor` is that of the host in the session: cards can be levelled, what a host delays cannot. `host_steady` is
-    whether one can be told at all, since the host's speed did not vary within the session. If it did, a pass that the
-    host paces is not `repeatable`: at another minute it takes another time. Its device time still counts. Of
-    repetitions, those on steady hosts count; without any, those that the device paced; else all of them.
+    whether one can be told at all, since the host's speed did not vary within the session. If it did, a pass is
+    `repeatable` only if the device is known to pace it: at another minute the host takes another time. Device times
+    count in any case. Of repetitions, those on steady hosts count; without any, those that the device paced; else all.
     """
     rows = read_gpu_rows(dataset_dir / schema.NETWORKS_FILE, schema.NETWORKS_SCHEMA, gpu, _NETWORK_COLUMNS).to_pandas()
+    at_limit = rows["power_w"].astype(float) >= _AT_LIMIT * rows["power_limit_w"].astype(float)
     level_cards(rows)
-    flagged = _flagged(rows, EXCLUDED_FLAGS)
-    steady = ~_flagged(rows, (HOST_UNSTEADY,))
+    steady = ~flagged(rows, (HOST_UNSTEADY,))
     device_s, eager_s = rows["time_device_s"].astype(float), rows["time_eager_s"].astype(float)
     rows = rows.assign(
         host_factor=rows["anchor_host_factor"].fillna(1.0),
         host_steady=steady,
-        repeatable=steady | (eager_s <= _PACED_BY_DEVICE * device_s),
+        repeatable=steady | (eager_s <= _PACED_BY_DEVICE * device_s) | at_limit,
     )
-    usable = rows[(rows["status"] == records.OK) & ~flagged & eager_s.notna()]
+    usable = rows[(rows["status"] == records.OK) & ~flagged(rows, EXCLUDED_FLAGS) & eager_s.notna()]
     worth = usable["host_steady"].astype(int) + usable["repeatable"].astype(int)
     kept = usable[worth == worth.groupby([usable[name] for name in ("subject_id", *_KEY)]).transform("max")]
     grouped = kept.groupby(["subject_id", *_KEY])
     medians = ["time_eager_s", "time_host_s", "time_device_s", "power_w", "energy_j", "host_factor"]
     whole = grouped[medians].median().join(grouped[["host_steady", "repeatable"]].all())
     return whole.reset_index(), len(rows) - int(kept["repeatable"].sum())
-
-
-def _flagged(rows: pd.DataFrame, flags: tuple[str, ...]) -> pd.Series:
-    """Which rows have one of these flags."""
-    return rows["flags"].map(lambda own: not set(flags).isdisjoint(() if own is None else own)).astype(bool)
 
 
 def compositions(

@@ -148,6 +148,20 @@ def test_host_times_are_those_of_the_median_host(tmp_path):
         assert samples.loc[key(row), "time_eager_s"] == pytest.approx(row.time_eager_s)
 
 
+def test_of_repetitions_those_on_steady_hosts_count(tmp_path):
+    def edit(rows):
+        again = [row_again(row, session_id="varying", repetition=1) for row in rows]
+        for number, row in enumerate(again):
+            row.time_host_s *= 4.0 if number % 2 else 1.0
+            row.time_device_s = None if row.time_device_s is None else 9.0 * row.time_device_s
+        return rows + again
+
+    samples, rows = measured(tmp_path, edit)
+    for row in working(rows):
+        if row.session_id != "varying":
+            assert samples.loc[key(row), "time_device_s"] == pytest.approx(row.time_device_s, rel=0.2)
+
+
 def test_hosts_are_levelled_one_by_one(tmp_path):
     def edit(rows):
         here = [row for row in rows if row.kind == records.ANCHOR or row is not working(rows)[0]]

@@ -23,7 +23,8 @@ def row(relative=1.0, ratio=None, energy_j=2.0, top_mhz=TOP_MHZ, **changes):
     """A call at a share of the highest clock; measured with pauses too where a ratio is given."""
     paced_j = None if ratio is None else ratio * energy_j
     return {
-        "pass": INFERENCE, "point": "default", "flags": [POWER_CAPPED], "sm_clock_median_mhz": relative * top_mhz,
+        "operation_id": f"operation at {relative}", "pass": INFERENCE, "point": "default", "flags": [POWER_CAPPED],
+        "sm_clock_median_mhz": relative * top_mhz,
         "energy_dynamic_j": energy_j, "energy_dynamic_standard_error_j": 0.01 * energy_j,
         "energy_dynamic_paced_j": paced_j,
         "energy_dynamic_paced_standard_error_j": None if paced_j is None else 0.02 * abs(paced_j), **changes,
@@ -39,9 +40,13 @@ LOWERED = [0.70, 0.74, 0.78, 0.82, 0.86, 0.90, 0.94, 0.98]
 assert len(LOWERED) == FEWEST
 
 
+def told(rows, believed=True):
+    return without_limit(rows[COLUMNS], pd.Series(believed, index=rows.index))
+
+
 def last(*rows):
     """What is said of the last row."""
-    return without_limit(pd.DataFrame(list(rows))[COLUMNS]).iloc[-1]
+    return told(pd.DataFrame(list(rows))).iloc[-1]
 
 
 def as_measured(found, given=None):
@@ -78,7 +83,7 @@ def test_beyond_the_clocks_measured_both_ways_the_nearest_tells(relative, neares
 
 @pytest.mark.parametrize(
     "given",
-    [row(0.8, flags=[]), row(0.8, flags=None), row(0.99), row(1.0), row(sm_clock_median_mhz=None)],
+    [row(0.8, flags=[]), row(0.8, flags=None), row(0.996), row(1.0), row(sm_clock_median_mhz=None)],
     ids=["no limit acted", "no flags", "clock hardly lowered", "full clock", "clock not known"],
 )
 def test_energy_of_calls_that_the_limit_did_not_slow_stays_as_measured(given):
@@ -95,6 +100,17 @@ def test_too_few_calls_measured_both_ways_tell_nothing():
     at_full_clock = [row(1.0, ratio=1.0) for _ in range(FEWEST)]
     assert as_measured(last(*at_full_clock, *both_ways(LOWERED[1:]), row(0.8)))
     assert not as_measured(last(*at_full_clock, *both_ways(LOWERED), row(0.8)))
+
+
+def test_repetitions_of_too_few_operations_tell_nothing():
+    assert as_measured(last(row(), *both_ways(LOWERED[1:]), *both_ways(LOWERED[1:]), row(0.8)))
+
+
+def test_what_is_not_believed_tells_nothing_but_may_be_told():
+    rows = pd.DataFrame([row(), *both_ways(LOWERED), row(0.9, ratio=9.0), row(1.5), row(0.82)])
+    found = told(rows, [True] * (len(LOWERED) + 1) + [False] * 3).iloc[-1]
+    assert found[VALUE] == pytest.approx(2.0 * law(0.82))
+    assert told(rows)[VALUE].iloc[-1] != pytest.approx(2.0 * law(0.82)), "a higher clock and a ratio beyond the law"
 
 
 @pytest.mark.parametrize("changes", [{"pass": TRAINING}, {"point": "pl300"}])
@@ -139,20 +155,24 @@ def test_calls_that_scatter_about_the_law_leave_doubt_in_what_it_tells():
 
 def test_rows_keep_their_index():
     rows = pd.DataFrame([row(), *both_ways(LOWERED), row(0.82)], index=range(100, 0, -10))
-    found = without_limit(rows)
+    found = told(rows)
     assert found.index.tolist() == rows.index.tolist()
     assert found.loc[10, VALUE] == pytest.approx(2.0 * law(0.82))
 
 
 def test_no_rows_are_no_trouble():
-    assert without_limit(pd.DataFrame([row()]).iloc[:0]).empty
+    assert told(pd.DataFrame([row()]).iloc[:0]).empty
 
 
-@given(st.lists(st.tuples(st.floats(0.3, 0.98), st.floats(0.8, 2.0)), min_size=FEWEST, max_size=20))
+@given(
+    st.lists(
+        st.tuples(st.floats(0.3, 0.98), st.floats(0.8, 2.0)), min_size=FEWEST, max_size=20, unique_by=lambda one: one[0]
+    )
+)
 def test_whatever_was_measured_less_is_told_at_a_higher_clock_and_nothing_beyond_what_was_seen(drawn):
     asked = [row(relative) for relative in np.linspace(0.2, 0.98, 30)]
     given_rows = [row(), *(row(relative, ratio) for relative, ratio in drawn)]
-    told = without_limit(pd.DataFrame([*given_rows, *asked]))[VALUE].to_numpy()[-len(asked) :] / 2.0
-    assert (np.diff(told) <= 1e-9).all()
+    ratios = told(pd.DataFrame([*given_rows, *asked]))[VALUE].to_numpy()[-len(asked) :] / 2.0
+    assert (np.diff(ratios) <= 1e-9).all()
     seen = [ratio for _, ratio in drawn]
-    assert min(seen) * (1 - 1e-9) <= told.min() <= told.max() <= max(seen) * (1 + 1e-9)
+    assert min(seen) * (1 - 1e-9) <= ratios.min() <= ratios.max() <= max(seen) * (1 + 1e-9)

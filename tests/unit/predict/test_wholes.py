@@ -63,6 +63,13 @@ def test_what_an_unsteady_host_paces_cannot_be_repeated(whole, device_s, repeata
     assert left_out == (0 if repeatable else 1)
 
 
+@pytest.mark.parametrize(("power_w", "repeatable"), [(290.0, True), (280.0, False)])
+def test_a_pass_at_the_power_limit_is_paced_by_the_device(whole, power_w, repeatable):
+    slowed = {"time_eager_s": 1.2, "time_device_s": 1.0, "power_w": power_w, "power_limit_w": 300.0}
+    found, _ = whole((1, {"flags": UNSTEADY} | slowed))
+    assert found["repeatable"].iloc[1] == repeatable
+
+
 def test_what_cannot_be_repeated_still_tells_its_device_time(whole):
     found, _ = whole((1, {"flags": UNSTEADY, "time_eager_s": 5.0, "time_device_s": 2.0}))
     assert found["time_device_s"].iloc[1] == 2.0
