@@ -15,7 +15,7 @@ import json
 import statistics
 import tempfile
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -103,9 +103,7 @@ def compare(network: NetworkConfig, pass_: Pass) -> None:
         print(f"  {differences[name]:+8.1f} µs  {name[:100]}")
 
 
-def blocks(
-    calls: Iterator[tuple[Callable[[], object], int]] | list[tuple[Callable[[], object], int]],
-) -> list[list[Kernel]]:
+def blocks(calls: Iterable[tuple[Callable[[], object], int]]) -> list[list[Kernel]]:
     """Kernels of each call, made so many times behind a blocking kernel."""
     made = 0
     with profile(activities=[ProfilerActivity.CUDA]) as profiler:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -79,6 +80,24 @@ def write_campaign(root: Path, settings: config.CampaignConfig, seed: int = 0) -
 def write_rows(made: Campaign, rows: list[MeasurementRow], path: Path) -> None:
     """Write measurements to a file of the campaign."""
     files.write_table(records.table_of(rows, records.MEASUREMENT_SCHEMA), made.measurements / path)
+
+
+def change(made: Campaign, path: Path, edit: Callable[[list[MeasurementRow]], list[MeasurementRow] | None]) -> None:
+    """Rewrite a file of measurements with what `edit` gives of its rows, or has done to them."""
+    table = files.read_table(made.measurements / path, records.MEASUREMENT_SCHEMA)
+    rows = [records.row_of(MeasurementRow, values) for values in table.to_pylist()]
+    edited = edit(rows)
+    write_rows(made, rows if edited is None else edited, path)
+
+
+def change_operations(made: Campaign, path: Path, edit: Callable[[list[MeasurementRow]], None]) -> None:
+    """Rewrite a file of measurements with `edit` done to its operations."""
+    change(made, path, lambda rows: edit([row for row in rows if row.kind == records.OPERATION]))
+
+
+def again(row: MeasurementRow, **changes: Any) -> MeasurementRow:
+    """The same row, measured elsewhere."""
+    return dataclasses.replace(row, **changes)
 
 
 def _tensor(shape: list[int], **flags: bool) -> TensorSpec:

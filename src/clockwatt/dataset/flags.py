@@ -46,6 +46,11 @@ _CAPPED_BY = {"sw_power_cap"}
 _SLOWED_BY = {"hw_slowdown", "sw_thermal_slowdown", "hw_thermal_slowdown", "hw_power_brake_slowdown", "sync_boost"}
 
 
+def flagged(rows: pd.DataFrame, *names: str) -> pd.Series:
+    """Which rows have one of these flags; boolean, with the index of `rows`."""
+    return rows["flags"].map(lambda own: not set(names).isdisjoint(() if own is None else own)).astype(bool)
+
+
 def derived_flags(rows: pd.DataFrame) -> dict[str, NDArray[np.bool_]]:
     """Which rows get which derived flag.
 

@@ -34,7 +34,6 @@ _COLUMNS = [
     *("network", "pass", "point", "modules", "forward_calls", "device_calls", "grouped"),
     *("host_s", "host_beyond_s", "gap_s"),
 ]
-_Found = tuple[float | None, float | None, float | None]
 
 
 @dataclass(frozen=True)
@@ -85,39 +84,39 @@ class AddedCosts:
         """Costs at an operating point, told by `beyond`, or by all networks."""
         told_by = self.beyond if beyond is None else beyond
         costs = self.calibrated[point]
-        (module_s, call_s, gap_s) = self._told(told_by, INFERENCE, point)
-        (training_module_s, training_call_s, training_gap_s) = self._told(told_by, TRAINING, point)
+        here = told_by[told_by["point"] == point]
+        inference, training = (here[here["pass"] == pass_] for pass_ in (INFERENCE, TRAINING))
+        grouped = training["grouped"].astype(bool)
+        module_s, call_s = _host_added(inference, 0.0)
+        training_module_s, training_call_s = _host_added(training, costs.per_backward_call_s or 0.0)
         found = {
             "per_module_inference_s": module_s,
             "added_per_call_inference_s": call_s,
-            "device_per_call_inference_s": gap_s,
+            "device_per_call_inference_s": _gap(inference, FEWEST_NETWORKS),
             "per_module_training_s": training_module_s,
             "added_per_call_training_s": training_call_s,
-            "device_per_call_training_s": training_gap_s,
-            "device_per_call_grouped_s": self._gap(told_by, TRAINING, point, grouped=True),
+            "device_per_call_training_s": _gap(training[~grouped], FEWEST_NETWORKS),
+            "device_per_call_grouped_s": _gap(training[grouped], FEWEST_GROUPED),
         }
         return replace(costs, **{name: value for name, value in found.items() if value is not None})
 
-    def _told(self, beyond: pd.DataFrame, pass_: str, point: str) -> _Found:
-        own = beyond[(beyond["pass"] == pass_) & (beyond["point"] == point)]
-        host = own[own["host_beyond_s"].notna()]
-        module_s = call_s = None
-        if host["network"].nunique() >= FEWEST_NETWORKS:
-            once_s = (self.calibrated[point].per_backward_call_s or 0.0) if pass_ == TRAINING else 0.0
-            of_passes = [host[name].to_numpy(float) for name in ("host_s", "modules", "forward_calls", "host_beyond_s")]
-            of_passes[-1] = of_passes[-1] - once_s
-            module_s, call_s = map(float, module_and_call_costs(*of_passes)[0])
-        return module_s, call_s, self._gap(beyond, pass_, point, grouped=False)
 
-    @staticmethod
-    def _gap(beyond: pd.DataFrame, pass_: str, point: str, *, grouped: bool) -> float | None:
-        """What networks add to the device time of a call; in training those with grouped convolutions by themselves."""
-        own = beyond[(beyond["pass"] == pass_) & (beyond["point"] == point)]
-        if pass_ == TRAINING:
-            own = own[own["grouped"] == grouped]
-        gaps = own.groupby("network")["gap_s"].median().dropna()
-        fewest = FEWEST_GROUPED if grouped else FEWEST_NETWORKS
-        return max(0.0, float(gaps.median())) if len(gaps) >= fewest else None
+def _host_added(own: pd.DataFrame, once_s: float) -> tuple[float | None, float | None]:
+    """Host time per module and per call; None where too few networks tell. A pass costs `once_s` beside."""
+    host = own[own["host_beyond_s"].notna()]
+    if host["network"].nunique() < FEWEST_NETWORKS:
+        return None, None
+    pass_s, modules, calls, beyond_s = (
+        host[name].to_numpy(float) for name in ("host_s", "modules", "forward_calls", "host_beyond_s")
+    )
+    (module_s, call_s), _ = module_and_call_costs(pass_s, modules, calls, beyond_s - once_s)
+    return float(module_s), float(call_s)
+
+
+def _gap(own: pd.DataFrame, fewest: int) -> float | None:
+    """Device time that networks add to a call; None where fewer than `fewest` tell."""
+    gaps = own.groupby("network")["gap_s"].median().dropna()
+    return max(0.0, float(gaps.median())) if len(gaps) >= fewest else None
 
 
 def _calibrated(samples: Samples, whole: pd.DataFrame, costs: Mapping[str, PointCosts]) -> dict[str, PointCosts]:

@@ -1,4 +1,4 @@
-"""What a machine's calibration says about calls and about idle power, at each operating point."""
+"""What an operating point costs beside the calls themselves: on the host, on the device, idle power, power limit."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _PER_CALL = "host_time_per_call_s"
 
 @dataclass(frozen=True)
 class PointCosts:
-    """Calibrated costs at one operating point; None where the calibration lacks them.
+    """Costs at one operating point, calibrated or told by whole networks; None where they are not known.
 
     Attributes
     ----------
@@ -38,7 +38,7 @@ class PointCosts:
         The same in training of networks with grouped convolutions. cuDNN computes some of their gradients on several
         streams at once; while such work waits in the queue, a device starts all other kernels later too.
     power_limit_w
-        What the operating point asks for, or the GPU model's default.
+        As seen when measuring; else what the operating point asks for, or the GPU model's default.
     """
 
     power_idle_w: float | None = None

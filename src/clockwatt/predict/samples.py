@@ -142,7 +142,7 @@ def read_samples(dataset_dir: Path, gpu: str) -> Samples:
     rows = table.to_pandas().rename(columns={"subject_id": "operation_id"})
     # in a network many calls share one backward pass, which an operation alone starts anew in each call
     _take(rows, "time_host_s", "time_host_in_pass_s", rows["time_host_in_pass_s"].notna())
-    unlimited = without_limit(rows, (rows["status"] == OK) & ~flagged(rows, EXCLUDED_FLAGS))
+    unlimited = without_limit(rows, (rows["status"] == OK) & ~flags.flagged(rows, *EXCLUDED_FLAGS))
     rows[list(unlimited.columns)] = unlimited
     for target in TARGETS:
         rows[error_of(target)] = rows[_standard_error_of(target)].astype(float) / rows[target].astype(float)
@@ -229,15 +229,15 @@ def level_cards(rows: pd.DataFrame) -> None:
         rows[name] = rows[name].astype(float) / (time_factor * power_factor)
 
 
-def flagged(rows: pd.DataFrame, names: tuple[str, ...]) -> pd.Series:
-    """Which rows have one of these flags."""
-    return rows["flags"].map(lambda own: not set(names).isdisjoint(() if own is None else own)).astype(bool)
+def worth_most(rows: pd.DataFrame, worth: pd.Series, key: list[str]) -> pd.DataFrame:
+    """Of the rows with the same `key`, those of the highest `worth`."""
+    return rows[worth == worth.groupby([rows[name] for name in key]).transform("max")]
 
 
 def _merge_repetitions(rows: pd.DataFrame) -> pd.DataFrame:
     """Median over the repetitions worth most: those that may be learnt from, of these those on steady hosts."""
-    worth = 2 * (rows["excluded"] == "").astype(int) + (~flagged(rows, (flags.HOST_UNSTEADY,))).astype(int)
-    kept = rows[worth == worth.groupby([rows[name] for name in KEY]).transform("max")]
+    worth = 2 * (rows["excluded"] == "").astype(int) + (~flags.flagged(rows, flags.HOST_UNSTEADY)).astype(int)
+    kept = worth_most(rows, worth, KEY)
     numbers = [*TARGETS, *(error_of(target) for target in TARGETS), "energy_j", "power_idle_w", "power_limit_w"]
     grouped = kept.groupby(KEY, sort=True)
     merged = grouped[numbers].median()

@@ -11,19 +11,15 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 
-from clockwatt.dataset.flags import POWER_CAPPED
+from clockwatt.dataset.flags import POWER_CAPPED, flagged
 
-COLUMNS = [
-    "operation_id",
-    "pass",
-    "point",
-    "flags",
-    "sm_clock_median_mhz",
+_ENERGIES = [
     "energy_dynamic_j",
     "energy_dynamic_standard_error_j",
     "energy_dynamic_paced_j",
     "energy_dynamic_paced_standard_error_j",
 ]
+COLUMNS = ["operation_id", "pass", "point", "flags", "sm_clock_median_mhz", *_ENERGIES]
 """Columns of measurements that are needed here."""
 
 PACED_ERROR_BELOW = 0.1
@@ -49,10 +45,9 @@ def without_limit(rows: pd.DataFrame, believed: pd.Series) -> pd.DataFrame:
         With the index of `rows`: `energy_dynamic_j` and `energy_dynamic_standard_error_j`, with pauses where that was
         measured, told from the clock where it was not but the limit acted, otherwise as measured.
     """
-    energy_j, error_j = (rows[name].astype(float) for name in COLUMNS[-4:-2])
-    paced_j, paced_error_j = (rows[name].astype(float) for name in COLUMNS[-2:])
+    energy_j, error_j, paced_j, paced_error_j = (rows[name].astype(float) for name in _ENERGIES)
     measured = (paced_j > 0) & (paced_error_j <= PACED_ERROR_BELOW * paced_j)
-    capped = rows["flags"].map(lambda own: POWER_CAPPED in (() if own is None else own)).astype(bool)
+    capped = flagged(rows, POWER_CAPPED)
     clock_mhz = rows["sm_clock_median_mhz"].astype(float)
     relative = clock_mhz / clock_mhz.where(believed).groupby(rows["point"]).transform("max")
     ratio, ratio_error = _told_by_clock(rows, relative, (paced_j / energy_j).where(measured & believed))

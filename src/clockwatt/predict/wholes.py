@@ -12,13 +12,13 @@ import pyarrow as pa
 
 from clockwatt import files, records
 from clockwatt.dataset import schema
-from clockwatt.dataset.flags import HOST_UNSTEADY
+from clockwatt.dataset.flags import HOST_UNSTEADY, flagged
 from clockwatt.predict.description import GpuDescription
 from clockwatt.predict.gpumodel import GpuModel
 from clockwatt.predict.network import COST_COLUMNS, compose
 from clockwatt.predict.pointcosts import PointCosts
 from clockwatt.predict.predictors import TARGETS
-from clockwatt.predict.samples import EXCLUDED_FLAGS, flagged, level_cards, read_gpu_rows
+from clockwatt.predict.samples import EXCLUDED_FLAGS, level_cards, read_gpu_rows, worth_most
 
 MEASURED = "measured"
 PREDICTED = "predicted"
@@ -147,17 +147,18 @@ def whole_networks(dataset_dir: Path, gpu: str) -> tuple[pd.DataFrame, int]:
     rows = read_gpu_rows(dataset_dir / schema.NETWORKS_FILE, schema.NETWORKS_SCHEMA, gpu, _NETWORK_COLUMNS).to_pandas()
     at_limit = rows["power_w"].astype(float) >= _AT_LIMIT * rows["power_limit_w"].astype(float)
     level_cards(rows)
-    steady = ~flagged(rows, (HOST_UNSTEADY,))
+    steady = ~flagged(rows, HOST_UNSTEADY)
     device_s, eager_s = rows["time_device_s"].astype(float), rows["time_eager_s"].astype(float)
     rows = rows.assign(
         host_factor=rows["anchor_host_factor"].fillna(1.0),
         host_steady=steady,
         repeatable=steady | (eager_s <= _PACED_BY_DEVICE * device_s) | at_limit,
     )
-    usable = rows[(rows["status"] == records.OK) & ~flagged(rows, EXCLUDED_FLAGS) & eager_s.notna()]
+    usable = rows[(rows["status"] == records.OK) & ~flagged(rows, *EXCLUDED_FLAGS) & eager_s.notna()]
     worth = usable["host_steady"].astype(int) + usable["repeatable"].astype(int)
-    kept = usable[worth == worth.groupby([usable[name] for name in ("subject_id", *_KEY)]).transform("max")]
-    grouped = kept.groupby(["subject_id", *_KEY])
+    key = ["subject_id", *_KEY]
+    kept = worth_most(usable, worth, key)
+    grouped = kept.groupby(key)
     medians = ["time_eager_s", "time_host_s", "time_device_s", "power_w", "energy_j", "host_factor"]
     whole = grouped[medians].median().join(grouped[["host_steady", "repeatable"]].all())
     return whole.reset_index(), len(rows) - int(kept["repeatable"].sum())

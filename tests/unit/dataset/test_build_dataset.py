@@ -7,7 +7,6 @@ from clockwatt.dataset import schema
 from clockwatt.dataset.build import build_dataset
 from clockwatt.dataset.flags import HOST_SPREAD_ABOVE, HOST_UNSTEADY, derived_flags
 from clockwatt.errors import DataFileError
-from clockwatt.records import MeasurementRow
 from support import synthetic
 
 
@@ -22,13 +21,6 @@ def build(made):
         files.read_table(made.dataset / "operations.parquet", schema.OPERATIONS_SCHEMA).to_pandas(),
         synthetic.read_json(made.dataset / "quality.json"),
     )
-
-
-def change(made, path, edit):
-    """Rewrite a file of measurements with `edit` done to its rows."""
-    table = files.read_table(made.measurements / path, records.MEASUREMENT_SCHEMA)
-    rows = [records.row_of(MeasurementRow, values | {"pass_": values["pass"]}) for values in table.to_pylist()]
-    synthetic.write_rows(made, edit(rows), path)
 
 
 def test_every_row_is_in_the_dataset_and_knows_its_operation(made):
@@ -64,7 +56,7 @@ def test_what_failed_what_is_missing_and_what_has_left_the_catalogue_is_counted(
         operations[1].subject_id = "gone"
         return operations[:-1]
 
-    change(made, path, edit)
+    synthetic.change(made, path, edit)
     operations, quality = build(made)
     (point,) = [point for point in quality["points"] if (point["gpu"], point["point"]) == ("a30", "sm900")]
     assert point["by_status"]["out_of_memory"] == 1
@@ -84,7 +76,7 @@ def test_own_flags_are_kept_beside_derived_ones(made):
         row.flags, row.throttle_reasons = ["not_stationary"], ["sw_power_cap", "hw_thermal_slowdown"]
         return rows
 
-    change(made, path, edit)
+    synthetic.change(made, path, edit)
     operations, _ = build(made)
     flagged = [list(flags) for flags in operations["flags"] if len(flags)]
     assert flagged == [["hardware_throttled", "not_stationary", "power_capped"]]
@@ -94,16 +86,12 @@ def test_a_card_that_differs_is_flagged(made):
     path = layout.operations_file("a30", "sm900", 1)
 
     def edit(rows):
-        second = [
-            records.row_of(MeasurementRow, {**{k: getattr(row, k) for k in row.__slots__}, "pass": row.pass_})
-            for row in rows
-        ]
+        second = [synthetic.again(row, gpu_uuid="GPU-other", session_id="other", repetition=1) for row in rows]
         for row in second:
-            row.gpu_uuid, row.session_id, row.repetition = "GPU-other", "other", 1
             row.time_device_s *= 1.2
         return rows + second
 
-    change(made, path, edit)
+    synthetic.change(made, path, edit)
     operations, quality = build(made)
     (point,) = [point for point in quality["points"] if (point["gpu"], point["point"]) == ("a30", "sm900")]
     factors = {uuid: card["time"] for uuid, card in point["cards"].items()}
@@ -117,17 +105,13 @@ def test_every_row_knows_the_host_of_its_session(made):
     path = layout.operations_file("a30", "sm900", 1)
 
     def edit(rows):
-        second = [
-            records.row_of(MeasurementRow, {**{k: getattr(row, k) for k in row.__slots__}, "pass": row.pass_})
-            for row in rows
-        ]
+        second = [synthetic.again(row, session_id="busy", repetition=1) for row in rows]
         for row in second:
-            row.session_id, row.repetition = "busy", 1
             if row.kind == records.ANCHOR:
                 row.time_host_s *= 1.5
         return rows + second
 
-    change(made, path, edit)
+    synthetic.change(made, path, edit)
     operations, _ = build(made)
     networks = files.read_table(made.dataset / "networks.parquet", schema.NETWORKS_SCHEMA).to_pandas()
     at_point = operations[(operations["gpu"] == "a30") & (operations["point"] == "sm900")]
@@ -152,7 +136,7 @@ def test_a_session_whose_host_varies_is_flagged_in_operations_and_networks(made,
                 row.time_host_s *= varies
         return rows
 
-    change(made, path, edit)
+    synthetic.change(made, path, edit)
     operations, quality = build(made)
     networks = files.read_table(made.dataset / "networks.parquet", schema.NETWORKS_SCHEMA).to_pandas()
     for rows in (operations, networks):
@@ -175,7 +159,7 @@ def test_a_host_is_unsteady_above_the_threshold_and_where_the_spread_is_known():
 
 def test_without_anchors_hosts_are_not_known(made):
     path = layout.operations_file("a30", "sm900", 1)
-    change(made, path, lambda rows: [row for row in rows if row.kind == records.OPERATION])
+    synthetic.change(made, path, lambda rows: [row for row in rows if row.kind == records.OPERATION])
     operations, _ = build(made)
     at_point = (operations["gpu"] == "a30") & (operations["point"] == "sm900")
     assert operations.loc[at_point, "anchor_host_factor"].isna().all()

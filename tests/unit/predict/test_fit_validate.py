@@ -28,11 +28,7 @@ def metrics(made):
 def rebuilt(tmp_path, edit, **changes):
     """A campaign whose first file of operations was changed by `edit`, as a dataset."""
     made = synthetic.write_campaign(tmp_path, synthetic.campaign(clocks=[900], networks=2, **changes))
-    path = layout.operations_file("a30", "sm900", 1)
-    table = files.read_table(made.measurements / path, records.MEASUREMENT_SCHEMA)
-    rows = [records.row_of(MeasurementRow, values) for values in table.to_pylist()]
-    edit([row for row in rows if row.kind == records.OPERATION])
-    synthetic.write_rows(made, rows, path)
+    synthetic.change_operations(made, layout.operations_file("a30", "sm900", 1), edit)
     build_dataset(made.config, made.measurements, made.catalogue, made.dataset)
     return made
 

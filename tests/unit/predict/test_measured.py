@@ -16,7 +16,6 @@ from clockwatt.predict.interpolate import CostLaw
 from clockwatt.predict.measured import MeasuredCosts, write_measured
 from clockwatt.predict.predictors import TARGETS
 from clockwatt.predict.samples import WITHOUT_WORK, error_of, read_samples
-from clockwatt.records import MeasurementRow
 from support import synthetic
 
 NORMAL_90, UNKNOWN_ERROR = 1.645, 0.05
@@ -33,11 +32,7 @@ def fitted(folder, edit):
             clocks=CLOCKS, networks=2, passes=["inference"], fit={"predictors": ["roofline"], "folds": 2, "trees": 4}
         ),
     )
-    path = layout.operations_file("a30", "sm900", 1)
-    table = files.read_table(made.measurements / path, records.MEASUREMENT_SCHEMA)
-    rows = [records.row_of(MeasurementRow, values) for values in table.to_pylist()]
-    edit([row for row in rows if row.kind == records.OPERATION])
-    synthetic.write_rows(made, rows, path)
+    synthetic.change_operations(made, layout.operations_file("a30", "sm900", 1), edit)
     build_dataset(made.config, made.measurements, made.catalogue, made.dataset)
     fit(made.config, made.dataset, made.catalogue, made.predictors)
     return made

@@ -83,7 +83,7 @@ def test_energy_with_pauses_changes_no_other_cost_and_no_other_row(tmp_path):
 
 def test_energy_with_pauses_is_levelled_as_all_energies_of_its_card_are(tmp_path):
     def edit(rows):
-        other = [row_again(row, gpu_uuid="GPU-slow", session_id="slow", repetition=1) for row in rows]
+        other = [synthetic.again(row, gpu_uuid="GPU-slow", session_id="slow", repetition=1) for row in rows]
         for row in other:
             row.time_device_s *= 1.2
         for row in (working(rows)[0], working(other)[0]):
@@ -117,20 +117,12 @@ def test_energy_that_the_limit_lowered_is_told_from_the_clock_where_it_was_not_m
     assert samples.loc[key(capped), "energy_j"] == capped.energy_j, "what it took is not changed"
 
 
-def row_again(row, **changes):
-    """The same row, measured elsewhere."""
-    again = records.row_of(MeasurementRow, {**{name: getattr(row, name) for name in row.__slots__}, "pass": row.pass_})
-    for name, value in changes.items():
-        setattr(again, name, value)
-    return again
-
-
 def test_host_times_are_those_of_the_median_host(tmp_path):
     def edit(rows):
         for row in working(rows):
             if row.pass_ == records.TRAINING:
                 row.time_host_in_pass_s = 0.5 * row.time_host_s
-        slow = [row_again(row, session_id="slow", repetition=1) for row in rows]
+        slow = [synthetic.again(row, session_id="slow", repetition=1) for row in rows]
         for row in slow:
             row.time_host_s *= 1.5
             if row.time_host_in_pass_s is not None:
@@ -150,7 +142,7 @@ def test_host_times_are_those_of_the_median_host(tmp_path):
 
 def test_of_repetitions_those_on_steady_hosts_count(tmp_path):
     def edit(rows):
-        again = [row_again(row, session_id="varying", repetition=1) for row in rows]
+        again = [synthetic.again(row, session_id="varying", repetition=1) for row in rows]
         for number, row in enumerate(again):
             row.time_host_s *= 4.0 if number % 2 else 1.0
             row.time_device_s = None if row.time_device_s is None else 9.0 * row.time_device_s
@@ -165,8 +157,8 @@ def test_of_repetitions_those_on_steady_hosts_count(tmp_path):
 def test_hosts_are_levelled_one_by_one(tmp_path):
     def edit(rows):
         here = [row for row in rows if row.kind == records.ANCHOR or row is not working(rows)[0]]
-        there = [row_again(row, session_id="slow") for row in rows if row.kind == records.ANCHOR]
-        moved = row_again(working(rows)[0], session_id="slow")
+        there = [synthetic.again(row, session_id="slow") for row in rows if row.kind == records.ANCHOR]
+        moved = synthetic.again(working(rows)[0], session_id="slow")
         for row in (*there, moved):
             row.time_host_s *= 1.5
         return [*here, *there, moved]
