@@ -27,9 +27,9 @@ import psutil
 from scipy import stats
 
 from clockwatt.config import TelemetryConfig
-from clockwatt.gpu.select import visible_gpus
-from clockwatt.gpu.virtual import VirtualGpu
-from clockwatt.records import TelemetryRow
+from clockwatt.gpu.registry import visible_gpus
+from clockwatt.gpu.virtual.card import VirtualGpu
+from clockwatt.schema.records import TelemetryRow
 from clockwatt.telemetry.lanes import FAST, RING
 from clockwatt.telemetry.logger import virtual_logger
 from clockwatt.telemetry.process import logger_process

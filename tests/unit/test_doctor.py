@@ -4,10 +4,11 @@ import pytest
 import yaml
 
 import standin_nvml
-from clockwatt import cluster, config, doctor, propose
-from clockwatt.cluster import GpuPartition, JobStatus, parse_gres
+from clockwatt import config
 from clockwatt.errors import OutputError
-from clockwatt.gpu.installed import InstalledGpu
+from clockwatt.gpu.nvidia.installed import InstalledGpu
+from clockwatt.workflow import cluster, doctor, propose
+from clockwatt.workflow.cluster import GpuPartition, JobStatus, parse_gres
 
 
 def lines(findings, topic):

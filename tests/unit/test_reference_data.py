@@ -8,9 +8,9 @@ import pytest
 from clockwatt import config
 from clockwatt.config import FitConfig
 from clockwatt.dataset.build import build_dataset
+from clockwatt.io.resources import resource
 from clockwatt.predict.fit import fit
 from clockwatt.predict.validate import validate
-from clockwatt.resources import resource
 
 
 @pytest.fixture(scope="module")

@@ -9,7 +9,7 @@ import subprocess
 from clockwatt.config import OperatingPoint, placeholders
 from clockwatt.control.held import HeldCommand
 from clockwatt.control.methods import ControlError, Method, ReleaseError
-from clockwatt.gpu.installed import index_of
+from clockwatt.gpu.nvidia.installed import index_of
 
 _HELD_AFTER_S = 0.3
 """A command that is to hold the GPU and has not failed by then is taken to do so; verification tells the truth."""

@@ -15,10 +15,10 @@ from clockwatt.control.helper import ask
 from clockwatt.control.methods import ControlError
 from clockwatt.control.points import check_supported, operating_point, persistence_warning
 from clockwatt.control.registry import METHODS
-from clockwatt.gpu.installed import installed_gpus
 from clockwatt.gpu.interface import Gpu, GpuError, GpuNotFoundError, NotSupportedError, throttle_reason_names
-from clockwatt.gpu.nvml import NvmlGpu
-from clockwatt.gpu.select import VARIABLE, resolve_visible
+from clockwatt.gpu.nvidia.installed import installed_gpus
+from clockwatt.gpu.nvidia.nvml import NvmlGpu
+from clockwatt.gpu.registry import VARIABLE, resolve_visible
 
 T = TypeVar("T")
 NVML = ControlConfig()

@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from clockwatt.config import CampaignConfig, ControlConfig, GpuConfig, OperatingPoint
 from clockwatt.control.registry import METHODS
 from clockwatt.gpu.clocks import check_clock, check_power_limit
-from clockwatt.gpu.installed import installed_gpus
 from clockwatt.gpu.interface import Gpu, GpuError, NotSupportedError
-from clockwatt.gpu.nvml import NvmlGpu
-from clockwatt.gpu.virtual import VirtualGpu
+from clockwatt.gpu.nvidia.installed import installed_gpus
+from clockwatt.gpu.nvidia.nvml import NvmlGpu
+from clockwatt.gpu.virtual.card import VirtualGpu
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ import yaml
 from pydantic import BaseModel, ConfigDict
 
 from clockwatt.gpu.interface import GpuError
-from clockwatt.resources import resource
+from clockwatt.io.resources import resource
 
 Architecture = Literal["volta", "turing", "ga100", "ampere", "ada", "hopper"]
 

@@ -14,11 +14,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 import clockwatt
-from clockwatt import files
 from clockwatt.config import CampaignConfig
-from clockwatt.dataset.schema import OPERATIONS_FILE
 from clockwatt.errors import DataFileError
 from clockwatt.gpu.specs import find_spec
+from clockwatt.io import files
+from clockwatt.io.progress import Advance, progress, say
 from clockwatt.predict.added import AddedCosts
 from clockwatt.predict.crossval import cross_validate
 from clockwatt.predict.description import GpuDescription, PassDescription
@@ -41,7 +41,7 @@ from clockwatt.predict.wholes import (
     measured_costs,
     whole_networks,
 )
-from clockwatt.progress import Advance, progress, say
+from clockwatt.schema.tables import OPERATIONS_FILE
 
 METRICS_FILE = "metrics.json"
 CROSSVAL_FILE = "crossval.parquet"

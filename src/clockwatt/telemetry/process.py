@@ -15,9 +15,9 @@ from typing import Any
 from clockwatt.config import TelemetryConfig
 from clockwatt.errors import ClockwattError
 from clockwatt.gpu.interface import Gpu
-from clockwatt.gpu.nvml import NvmlGpu
-from clockwatt.records import TELEMETRY_SCHEMA, TelemetryRow, table_of
-from clockwatt.segments import SegmentWriter
+from clockwatt.gpu.nvidia.nvml import NvmlGpu
+from clockwatt.io.segments import SegmentWriter
+from clockwatt.schema.records import TELEMETRY_SCHEMA, TelemetryRow, table_of
 from clockwatt.telemetry.host import HostSensors
 from clockwatt.telemetry.lanes import FAST, LaneReader
 from clockwatt.telemetry.logger import Logger, LoggerError

@@ -16,7 +16,7 @@ from clockwatt.control.points import operating_point
 from clockwatt.control.slurm import step_command, step_environment
 from clockwatt.errors import ConfigError
 from clockwatt.gpu.interface import NoPermissionError, NotSupportedError
-from clockwatt.gpu.virtual import VirtualGpu
+from clockwatt.gpu.virtual.card import VirtualGpu
 
 POINT = OperatingPoint(sm_clock_mhz=900)
 

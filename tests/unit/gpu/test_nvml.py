@@ -6,7 +6,6 @@ import time
 import pytest
 
 import standin_nvml
-from clockwatt.gpu.installed import installed_gpus, lost_gpus
 from clockwatt.gpu.interface import (
     GpuLostError,
     GpuNotFoundError,
@@ -14,8 +13,9 @@ from clockwatt.gpu.interface import (
     NotSupportedError,
     throttle_reason_names,
 )
-from clockwatt.gpu.nvml import NvmlGpu
-from clockwatt.gpu.sensors import update_periods_s
+from clockwatt.gpu.nvidia.installed import installed_gpus, lost_gpus
+from clockwatt.gpu.nvidia.nvml import NvmlGpu
+from clockwatt.gpu.sensing.sensors import update_periods_s
 
 
 def call(uuid, method, *arguments):

@@ -2,9 +2,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clockwatt.gpu.installed import InstalledGpu
 from clockwatt.gpu.interface import GpuNotFoundError, NotSupportedError
-from clockwatt.gpu.select import open_gpu, resolve_visible, visible_gpus
+from clockwatt.gpu.nvidia.installed import InstalledGpu
+from clockwatt.gpu.registry import open_gpu, resolve_visible, visible_gpus
 from clockwatt.gpu.specs import UnknownGpuError
 
 A30S = [InstalledGpu(f"GPU-{digit}{digit}bead00-1111-2222-3333-44445555666{digit}", "NVIDIA A30") for digit in "0123"]

@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from clockwatt import cli
+from clockwatt.cli import main
 from clockwatt.errors import ClockwattError
 from support import synthetic
 
@@ -24,7 +24,7 @@ def ask(made, capsys):
         if command == "recommend":
             folders += ["--validation-dir", made.validation]
         with pytest.raises((SystemExit, ClockwattError)) as ended:
-            cli.app([command, *map(str, [*options, *folders])], prog_name="clockwatt")
+            main.app([command, *map(str, [*options, *folders])], prog_name="clockwatt")
         assert gc.isenabled()
         if isinstance(ended.value, ClockwattError):
             return 1, capsys.readouterr().out, str(ended.value)

@@ -11,10 +11,10 @@ import psutil
 import pytest
 
 from clockwatt.config import TelemetryConfig
-from clockwatt.files import read_table
 from clockwatt.gpu.interface import GpuNotFoundError
-from clockwatt.records import TELEMETRY_SCHEMA
-from clockwatt.segments import read_segments, segment_paths
+from clockwatt.io.files import read_table
+from clockwatt.io.segments import read_segments, segment_paths
+from clockwatt.schema.records import TELEMETRY_SCHEMA
 from clockwatt.telemetry.logger import LoggerError
 from clockwatt.telemetry.process import logger_process
 
