@@ -32,7 +32,7 @@ from clockwatt.predict.samples import gpus_in, read_samples
 from clockwatt.predict.validate import validate
 from clockwatt.schema import records
 
-JUDGED = ("time_device_s", "energy_dynamic_j")
+JUDGED = ("time_device_corrected_s", "energy_dynamic_corrected_j")
 
 
 def main() -> None:

@@ -22,7 +22,7 @@ from clockwatt.predict.predictors import PREDICTORS, check_installed
 from clockwatt.predict.problem import Problem, make_problem
 from clockwatt.predict.samples import gpus_in, read_samples
 
-JUDGED = ("time_device_s", "time_host_s", "energy_dynamic_j")
+JUDGED = ("time_device_corrected_s", "time_host_corrected_s", "energy_dynamic_corrected_j")
 
 
 def main() -> None:

@@ -16,6 +16,7 @@ from clockwatt.figures import calibration, load, networks, predictions, quality,
 from clockwatt.figures.names import FIGURES
 from clockwatt.io.progress import progress
 from clockwatt.measure.calibrate.calibration import POWER_TRANSIENT, TIME_AGAINST_ITERATIONS
+from clockwatt.schema.costs import BY_CORRECTED
 from clockwatt.schema.tables import QUALITY_FILE
 
 GPUS_AT_MOST = 4
@@ -86,7 +87,7 @@ def draw_figures(
 
 def _predicted_vs_measured(quantity: predictions.Quantity) -> Callable[[_Results], Figure]:
     def draw(results: _Results) -> Figure:
-        columns = [quantity.column, f"predicted_{quantity.column}"]
+        columns = [quantity.column, BY_CORRECTED[quantity.column].predicted]
         predictor = results.config.fit.predictors[0]
         rows = pd.concat(load.held_out(results.predictors, gpu, columns).assign(gpu=gpu.label) for gpu in results.shown)
         rows = rows[rows["predictor"] == predictor]
@@ -112,7 +113,7 @@ def _predicted_vs_measured(quantity: predictions.Quantity) -> Callable[[_Results
 
 def _error_by_class(results: _Results) -> Figure:
     quantity = predictions.TIME
-    columns = [quantity.column, f"predicted_{quantity.column}"]
+    columns = [quantity.column, BY_CORRECTED[quantity.column].predicted]
     frames = {gpu.label: load.held_out(results.predictors, gpu, columns) for gpu in results.shown}
     counts = pd.concat(frames.values())["operation_class"].value_counts()
     ordered = sorted(counts.index, key=lambda name: (-counts[name], name))

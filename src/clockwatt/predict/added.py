@@ -168,7 +168,10 @@ def beyond_calls(whole: pd.DataFrame, catalogue: Catalogue, costs: Costs) -> pd.
         network, calls = catalogue.networks[key], catalogue.calls[key]
         known = costs(network.network, key[1], str(measured["point"]), bool(measured["tf32"]))
         of_calls = known[COST_COLUMNS].reindex(calls["operation_id"])
-        device_s, host_s = of_calls["time_device_s"].to_numpy(float), of_calls["time_host_s"].to_numpy(float)
+        device_s, host_s = (
+            of_calls["time_device_corrected_s"].to_numpy(float),
+            of_calls["time_host_corrected_s"].to_numpy(float),
+        )
         if not np.isfinite(device_s).all() or not np.isfinite(host_s).all():
             continue
         pass_host_s = _host_time(measured)
@@ -184,7 +187,7 @@ def beyond_calls(whole: pd.DataFrame, catalogue: Catalogue, costs: Costs) -> pd.
                 "grouped": bool(network.grouped_convolutions),
                 "host_s": pass_host_s,
                 "host_beyond_s": pass_host_s - float(host_s.sum()),
-                "gap_s": (float(measured["time_device_s"]) - float(device_s.sum())) / max(device_calls, 1),
+                "gap_s": (float(measured["time_device_corrected_s"]) - float(device_s.sum())) / max(device_calls, 1),
             }
         )
     return pd.DataFrame(rows, columns=_COLUMNS)
@@ -192,6 +195,6 @@ def beyond_calls(whole: pd.DataFrame, catalogue: Catalogue, costs: Costs) -> pd.
 
 def _host_time(measured: Mapping[Hashable, Any]) -> float:
     """Host time of a pass on the median host; nan where it is not known."""
-    host_s, eager_s = float(measured["time_host_s"]), float(measured["time_eager_s"])
-    believed = bool(measured["host_steady"]) and host_s <= _HOST_ABOVE * eager_s
-    return (host_s if believed else np.nan) / float(measured["host_factor"])
+    host_s, eager_s = float(measured["time_host_corrected_s"]), float(measured["time_eager_corrected_s"])
+    believed = bool(measured["host_steady"]) and host_s * float(measured["host_factor"]) <= _HOST_ABOVE * eager_s
+    return host_s if believed else np.nan

@@ -19,6 +19,7 @@ from clockwatt.predict.gpumodel import MEASURED, GpuModel, NotPredictableError
 from clockwatt.predict.grouped import GroupedInterval
 from clockwatt.predict.network import COST_COLUMNS, Composer, Composition
 from clockwatt.predict.predictors import TARGETS
+from clockwatt.schema.costs import LOWER, UPPER
 from clockwatt.schema.records import NetworkRow
 
 OF_MEASURED = "_of_measured"
@@ -168,7 +169,7 @@ def predict_points(
         if known and known is of_measured:
             method = f"{method}{OF_MEASURED}"
         if not intervals:
-            ends = [composer.compose(_cost_columns(costs, prefix), point_costs) for prefix in ("lower_", "upper_")]
+            ends = [composer.compose(_cost_columns(costs, names), point_costs) for names in (LOWER, UPPER)]
             intervals, method = _between(*ends)
         predictions.append(
             NetworkPrediction(
@@ -213,9 +214,9 @@ def _between(lower: Composition, upper: Composition) -> tuple[dict[str, tuple[fl
     return found, "operations"
 
 
-def _cost_columns(costs: pd.DataFrame, prefix: str = "") -> NDArray[np.float64]:
+def _cost_columns(costs: pd.DataFrame, names: Sequence[str] = TARGETS) -> NDArray[np.float64]:
     """`COST_COLUMNS` of predictions, expected or at one end of their intervals; shape (operations, 5)."""
-    columns = costs[[f"{prefix}{name}" for name in TARGETS]].to_numpy(float)
+    columns = costs[list(names)].to_numpy(float)
     values = dict(zip(TARGETS, columns.T, strict=True))
-    values["energy_j"] = values["power_w"] * values["time_eager_s"]
+    values["energy_corrected_j"] = values["power_corrected_w"] * values["time_eager_corrected_s"]
     return np.column_stack([values[name] for name in COST_COLUMNS])

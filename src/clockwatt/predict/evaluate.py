@@ -15,6 +15,7 @@ from clockwatt.predict.grouped import GroupedInterval, grouped_interval, left_ou
 from clockwatt.predict.metrics import metrics, metrics_by
 from clockwatt.predict.predictors import TARGETS
 from clockwatt.predict.problem import Problem
+from clockwatt.schema.costs import BY_CORRECTED
 
 WHOLE_QUANTITIES = ("time_s", "energy_j", "power_w")
 """What whole networks have an interval of, each from its own residuals."""
@@ -119,7 +120,7 @@ def judge_left_out(rows: pd.DataFrame) -> dict[str, Any]:
     unseen = rows[rows["unseen"].astype(bool) & rows["learnt"].astype(bool)]
     report: dict[str, Any] = {"networks": sorted(set(rows["network"])), "targets": {}, "classes": {}}
     for target in TARGETS:
-        measured, predicted = (unseen[name].to_numpy(float) for name in (target, f"predicted_{target}"))
+        measured, predicted = (unseen[name].to_numpy(float) for name in (target, BY_CORRECTED[target].predicted))
         report["targets"][target] = metrics(measured, predicted)
         report["classes"][target] = metrics_by(unseen[OPERATION_CLASS], measured, predicted)
     return report

@@ -41,6 +41,7 @@ from clockwatt.predict.wholes import (
     measured_costs,
     whole_networks,
 )
+from clockwatt.schema.costs import BY_CORRECTED
 from clockwatt.schema.tables import OPERATIONS_FILE
 
 METRICS_FILE = "metrics.json"
@@ -60,7 +61,7 @@ CROSSVAL_SCHEMA = pa.schema(
         pa.field("fold", pa.int64()),
         pa.field("learnt", pa.bool_()),  # False: predicted, but excluded from fitting and from the metrics
         *(pa.field(name, pa.float64()) for name in TARGETS),
-        *(pa.field(f"predicted_{name}", pa.float64()) for name in TARGETS),
+        *(pa.field(BY_CORRECTED[name].predicted, pa.float64()) for name in TARGETS),
     ],
     metadata={"kind": "cross-validation"},
 )
@@ -273,7 +274,7 @@ def _crossval_table(gpu: str, virtual: bool, name: str, problem: Problem, held: 
         "learnt": problem.usable,
         **{key: rows[key] for key in ("pass", "point", "tf32", "operation_id", OPERATION_CLASS)},
         **{target: rows[target] for target in TARGETS},
-        **{f"predicted_{target}": held.predictions[target] for target in TARGETS},
+        **{BY_CORRECTED[target].predicted: held.predictions[target] for target in TARGETS},
     }
     arrays = [pa.array(columns[field.name], field.type, from_pandas=True) for field in CROSSVAL_SCHEMA]
     return pa.Table.from_arrays(arrays, schema=CROSSVAL_SCHEMA)

@@ -27,6 +27,7 @@ from clockwatt.predict.measured import MeasuredCosts, write_measured
 from clockwatt.predict.persist import load_predictor, save_predictor
 from clockwatt.predict.pointcosts import PointCosts
 from clockwatt.predict.predictors import TARGETS, CostPredictor
+from clockwatt.schema.costs import COSTS
 
 Floats = NDArray[np.float64]
 
@@ -297,7 +298,7 @@ def interval_factors(classes: NDArray[np.object_], intervals: dict[str, dict[str
 def with_interval(costs: Floats, factors: Floats, ids: pd.Index) -> pd.DataFrame:
     """Predictions, shape (operations, targets), and the ends of their intervals by `interval_factors`, as a frame."""
     ends = (costs[:, :, None] * factors).reshape(len(costs), -1)
-    bounds = [f"{side}_{name}" for name in TARGETS for side in ("lower", "upper")]
+    bounds = [end for cost in COSTS for end in (cost.lower, cost.upper)]
     return pd.DataFrame(np.hstack([costs, ends]), index=ids, columns=[*TARGETS, *bounds])
 
 
@@ -306,8 +307,8 @@ def _workless(classes: NDArray[np.object_], learnt: PassDescription) -> Floats:
     known = learnt.workless_host_s
     of_any = known.get(ANY_CLASS, 0.0)
     values = {name: np.zeros(len(classes)) for name in TARGETS}
-    values["time_host_s"] = values["time_eager_s"] = np.array(
+    values["time_host_corrected_s"] = values["time_eager_corrected_s"] = np.array(
         [known.get(name, of_any) for name in classes], dtype=float
     )
-    values["power_w"] = np.full(len(classes), np.nan)
+    values["power_corrected_w"] = np.full(len(classes), np.nan)
     return np.column_stack([values[name] for name in TARGETS])

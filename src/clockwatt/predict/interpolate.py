@@ -15,7 +15,7 @@ LEARNT_CLOCKS = 6
 """Of more clocks than these, so many are learnt from, and the others follow by the law: 40 clocks take a seventh of the
 time, and a forest repeats what it has seen, where the law knows what lies between."""
 
-_FOLLOWING_THE_CLOCK = ("time_device_s", "time_eager_s")
+_FOLLOWING_THE_CLOCK = ("time_device_corrected_s", "time_eager_corrected_s")
 
 
 def neighbours(point: OperatingPoint, measured: Sequence[str]) -> list[str]:
@@ -66,18 +66,18 @@ class CostLaw:
         self._index = at_clocks[clocks[0]].index
         costs = np.stack([at_clocks[clock][list(TARGETS)].to_numpy(float) for clock in clocks], axis=1)
         values = dict(zip(TARGETS, np.moveaxis(costs, 2, 0), strict=True))
-        self._host_s = values["time_host_s"].mean(axis=1)
+        self._host_s = values["time_host_corrected_s"].mean(axis=1)
         # all laws of one kind at once: most of a fit's time goes into calls
         times = [values[name] for name in _FOLLOWING_THE_CLOCK]
         self._times = ClockLaw.fit(time_terms, clocks, np.concatenate(times))
-        powers = [values["power_w"], values["energy_dynamic_j"] / values["time_device_s"]]
+        powers = [values["power_corrected_w"], values["energy_dynamic_corrected_j"] / values["time_device_corrected_s"]]
         self._powers = ClockLaw.fit(power_terms, clocks, np.concatenate(powers))
 
     def at(self, clock_mhz: float) -> pd.DataFrame:
         """Costs at a clock, in the form of those given."""
         result = dict(zip(_FOLLOWING_THE_CLOCK, np.split(self._times.at(clock_mhz), 2), strict=True))
-        result["power_w"], dynamic_w = np.split(self._powers.at(clock_mhz), 2)
-        result["time_host_s"] = self._host_s
-        result["energy_dynamic_j"] = dynamic_w * result["time_device_s"]
+        result["power_corrected_w"], dynamic_w = np.split(self._powers.at(clock_mhz), 2)
+        result["time_host_corrected_s"] = self._host_s
+        result["energy_dynamic_corrected_j"] = dynamic_w * result["time_device_corrected_s"]
         values = np.column_stack([result[name] for name in TARGETS])
         return pd.DataFrame(values, index=self._index, columns=list(TARGETS))

@@ -12,6 +12,7 @@ from clockwatt.gpu.specs import GpuSpec
 from clockwatt.predict.features import OPERATION_CLASS
 from clockwatt.predict.predictors import ROWS_PER_TREE, TARGETS, CostPredictor
 from clockwatt.predict.problem import Problem
+from clockwatt.schema.costs import BY_CORRECTED
 
 LEFT_OUT_FILE = "networks-left-out.parquet"
 
@@ -32,7 +33,7 @@ LEFT_OUT_SCHEMA = pa.schema(
         pa.field("unseen", pa.bool_()),  # False: another network calls it too, so its measurement was learnt from
         pa.field("learnt", pa.bool_()),  # False: excluded from fitting and from the metrics
         *(pa.field(name, pa.float64()) for name in TARGETS),
-        *(pa.field(f"predicted_{name}", pa.float64()) for name in TARGETS),
+        *(pa.field(BY_CORRECTED[name].predicted, pa.float64()) for name in TARGETS),
     ],
     metadata={"kind": "networks left out"},
 )
@@ -126,5 +127,5 @@ def _of_network(
         network=name,
         unseen=rows["operation_id"].isin(unseen),
         learnt=problem.usable[own],
-        **{f"predicted_{target}": predictions.loc[own, target] for target in TARGETS},
+        **{BY_CORRECTED[target].predicted: predictions.loc[own, target] for target in TARGETS},
     )

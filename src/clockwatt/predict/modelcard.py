@@ -9,11 +9,11 @@ from clockwatt.predict.description import GpuDescription
 from clockwatt.predict.grouped import CONFORMAL, STUDENT_T
 
 _NAMES = {
-    "time_device_s": "device time",
-    "time_host_s": "host time",
-    "time_eager_s": "back-to-back time",
-    "energy_dynamic_j": "dynamic energy",
-    "power_w": "power under load",
+    "time_device_corrected_s": "device time",
+    "time_host_corrected_s": "host time",
+    "time_eager_corrected_s": "back-to-back time",
+    "energy_dynamic_corrected_j": "dynamic energy",
+    "power_corrected_w": "power under load",
 }
 
 
@@ -113,7 +113,7 @@ def _left_out(report: dict[str, Any] | None) -> list[str]:
         ),
         "",
     ]
-    for target in ("time_device_s", "energy_dynamic_j"):
+    for target in ("time_device_corrected_s", "energy_dynamic_corrected_j"):
         heading = f"| class | rows | {_NAMES[target]}: R² | MAPE | median | 95th percentile | bias |"
         lines += [heading, "| --- | --- | --- | --- | --- | --- | --- |"]
         rows = {"all": report["targets"][target], **report["classes"][target]}
@@ -148,7 +148,7 @@ def _whole(report: dict[str, Any]) -> list[str]:
 
 def _classes(of_predictor: dict[str, Any]) -> list[str]:
     """Errors and coverage by class, the worst first."""
-    errors = of_predictor["classes"]["time_device_s"]
+    errors = of_predictor["classes"]["time_device_corrected_s"]
     lines = [
         "By operation class, the worst first:",
         "",
@@ -157,7 +157,7 @@ def _classes(of_predictor: dict[str, Any]) -> list[str]:
     ]
     for name in sorted(errors, key=lambda key: -(errors[key]["mape"] or 0.0)):
         cells = [name, str(errors[name]["rows"])]
-        for target in ("time_device_s", "energy_dynamic_j"):
+        for target in ("time_device_corrected_s", "energy_dynamic_corrected_j"):
             values = of_predictor["classes"][target][name]
             covered = of_predictor["intervals"][target]["classes"][name]["held_out_coverage"]
             cells += [percent(values["mape"]), percent(values["median_ape"]), percent(covered)]

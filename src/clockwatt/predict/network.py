@@ -20,8 +20,14 @@ from numpy.typing import NDArray
 from clockwatt.predict.pointcosts import PointCosts
 from clockwatt.schema.records import ACCUMULATION, FORWARD, LOSS, TRAINING, NetworkRow
 
-COST_COLUMNS = ["time_device_s", "time_host_s", "time_eager_s", "energy_dynamic_j", "energy_j"]
-"""Costs of an operation per call; `energy_j`, with idle power, is needed for the plain sum only."""
+COST_COLUMNS = [
+    "time_device_corrected_s",
+    "time_host_corrected_s",
+    "time_eager_corrected_s",
+    "energy_dynamic_corrected_j",
+    "energy_corrected_j",
+]
+"""Costs of an operation per call; `energy_corrected_j`, with idle power, is needed for the plain sum only."""
 
 
 @dataclass(frozen=True)

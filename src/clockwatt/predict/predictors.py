@@ -20,11 +20,12 @@ from numpy.typing import NDArray
 from clockwatt.errors import ClockwattError
 from clockwatt.predict.features import OPERATION_CLASS, POWER_LIMIT, ROOFLINE_TIME
 from clockwatt.predict.trees import Trees
+from clockwatt.schema.costs import CORRECTED
 
 Floats = NDArray[np.float64]
 
-TIMES = ("time_device_s", "time_host_s", "time_eager_s")
-TARGETS = (*TIMES, "energy_dynamic_j", "power_w")
+TIMES = ("time_device_corrected_s", "time_host_corrected_s", "time_eager_corrected_s")
+TARGETS = CORRECTED
 """What is predicted for an operation; per call."""
 
 ROWS_PER_TREE = 10_000
@@ -163,13 +164,13 @@ class RooflinePredictor(CostPredictor):
     def _fit_scales(self, features: pd.DataFrame, targets: pd.DataFrame) -> dict[str, float]:
         scales = {}
         for name in self.targets_:
-            if name == "time_host_s":
+            if name == "time_host_corrected_s":
                 scales[name] = float(targets[name].median())
             elif name in TIMES:
                 scales[name] = float(targets[name].quantile(_FLOOR_QUANTILE))
-        if "energy_dynamic_j" in self.targets_:
-            power = targets["energy_dynamic_j"] / features[POWER_LIMIT].to_numpy()
-            scales["energy_dynamic_j"] = float(power.quantile(_FLOOR_QUANTILE))
+        if "energy_dynamic_corrected_j" in self.targets_:
+            power = targets["energy_dynamic_corrected_j"] / features[POWER_LIMIT].to_numpy()
+            scales["energy_dynamic_corrected_j"] = float(power.quantile(_FLOOR_QUANTILE))
         return scales
 
     def _forest(self, rows: int) -> Any:
@@ -184,9 +185,9 @@ class RooflinePredictor(CostPredictor):
         roofline_s = features[ROOFLINE_TIME].to_numpy(float)
         limit_w = features[POWER_LIMIT].to_numpy(float)
         estimates = {
-            "time_host_s": np.full(len(features), self.scales_.get("time_host_s", 1.0)),
-            "power_w": limit_w,
-            "energy_dynamic_j": limit_w * (roofline_s + self.scales_.get("energy_dynamic_j", 0.0)),
+            "time_host_corrected_s": np.full(len(features), self.scales_.get("time_host_corrected_s", 1.0)),
+            "power_corrected_w": limit_w,
+            "energy_dynamic_corrected_j": limit_w * (roofline_s + self.scales_.get("energy_dynamic_corrected_j", 0.0)),
         }
         columns = [estimates[name] if name in estimates else roofline_s + self.scales_[name] for name in self.targets_]
         return np.column_stack(columns)

@@ -153,16 +153,16 @@ def workless_host_s(samples: Samples, pass_: str, points: dict[str, PointCosts])
     Where none was measured, the calibrated time of any call at the operating points, and empty without a calibration.
     """
     rows = samples.rows
-    rows = rows[(rows["pass"] == pass_) & ~rows["device_work"].astype(bool) & rows["time_host_s"].notna()]
+    rows = rows[(rows["pass"] == pass_) & ~rows["device_work"].astype(bool) & rows["time_host_corrected_s"].notna()]
     if rows.empty:
         of_calls = [costs.per_call_s(pass_) for costs in points.values()]
         calibrated = [cost for cost in of_calls if cost is not None]
         return {ANY_CLASS: float(np.median(calibrated))} if calibrated else {}
     operations = samples.operations[samples.operations["pass"] == pass_].set_index("operation_id")
     classes = rows["operation_id"].map(operations[OPERATION_CLASS])
-    medians = rows["time_host_s"].astype(float).groupby(classes).median()
+    medians = rows["time_host_corrected_s"].astype(float).groupby(classes).median()
     return {
-        ANY_CLASS: float(rows["time_host_s"].median()),
+        ANY_CLASS: float(rows["time_host_corrected_s"].median()),
         **{str(key): float(value) for key, value in medians.items()},
     }
 

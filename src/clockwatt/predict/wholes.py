@@ -16,9 +16,10 @@ from clockwatt.predict.gpumodel import GpuModel
 from clockwatt.predict.network import COST_COLUMNS, compose
 from clockwatt.predict.pointcosts import PointCosts
 from clockwatt.predict.predictors import TARGETS
-from clockwatt.predict.samples import EXCLUDED_FLAGS, level_cards, read_gpu_rows, worth_most
+from clockwatt.predict.samples import read_gpu_rows, worth_most
 from clockwatt.schema import records, tables
-from clockwatt.schema.flags import HOST_UNSTEADY, flagged
+from clockwatt.schema.costs import BY_CORRECTED, ENERGY_CORRECTED
+from clockwatt.schema.flags import NEVER_LEARNT_FROM, Flag, flagged
 
 MEASURED = "measured"
 PREDICTED = "predicted"
@@ -53,6 +54,13 @@ VALIDATION_SCHEMA = pa.schema(
 )
 """One whole network against one composition; see `network.Composition`."""
 
+_COSTS = [
+    "time_eager_corrected_s",
+    "time_host_corrected_s",
+    "time_device_corrected_s",
+    "power_corrected_w",
+    ENERGY_CORRECTED,
+]
 _NETWORK_COLUMNS = [
     "subject_id",
     "pass",
@@ -60,16 +68,10 @@ _NETWORK_COLUMNS = [
     "tf32",
     "status",
     "flags",
-    "anchor_time_factor",
-    "anchor_power_factor",
     "anchor_host_factor",
-    "time_host_s",
-    "time_device_s",
-    "time_eager_s",
     "power_w",
     "power_limit_w",
-    "energy_j",
-    "energy_dynamic_j",
+    *_COSTS,
 ]
 _KEY = ["pass", "point", "tf32"]
 _PACED_BY_DEVICE = 1.05
@@ -139,28 +141,26 @@ AddedFor = Callable[[str, str], PointCosts]
 def whole_networks(dataset_dir: Path, gpu: str) -> tuple[pd.DataFrame, int]:
     """Medians over repetitions of networks measured whole, and how many rows no composition can be held against.
 
-    `host_factor` is that of the host in the session: cards can be levelled, what a host delays cannot. `host_steady` is
-    whether one can be told at all, since the host's speed did not vary within the session. If it did, a pass is
-    `repeatable` only if the device is known to pace it: at another minute the host takes another time. Device times
-    count in any case. Of repetitions, those on steady hosts count; without any, those that the device paced; else all.
+    `host_factor` is that of the host in the session: what a host delays cannot be levelled. `host_steady` is whether
+    one can be told at all, since the host's speed did not vary within the session. If it did, a pass is `repeatable`
+    only if the device is known to pace it: at another minute the host takes another time. Device times count in any
+    case. Of repetitions, those on steady hosts count; without any, those that the device paced; else all.
     """
     rows = read_gpu_rows(dataset_dir / tables.NETWORKS_FILE, tables.NETWORKS_SCHEMA, gpu, _NETWORK_COLUMNS).to_pandas()
     at_limit = rows["power_w"].astype(float) >= _AT_LIMIT * rows["power_limit_w"].astype(float)
-    level_cards(rows)
-    steady = ~flagged(rows, HOST_UNSTEADY)
-    device_s, eager_s = rows["time_device_s"].astype(float), rows["time_eager_s"].astype(float)
+    steady = ~flagged(rows, Flag.HOST_UNSTEADY)
+    device_s, eager_s = (rows[name].astype(float) for name in ("time_device_corrected_s", "time_eager_corrected_s"))
     rows = rows.assign(
         host_factor=rows["anchor_host_factor"].fillna(1.0),
         host_steady=steady,
         repeatable=steady | (eager_s <= _PACED_BY_DEVICE * device_s) | at_limit,
     )
-    usable = rows[(rows["status"] == records.OK) & ~flagged(rows, *EXCLUDED_FLAGS) & eager_s.notna()]
+    usable = rows[(rows["status"] == records.OK) & ~flagged(rows, *NEVER_LEARNT_FROM) & eager_s.notna()]
     worth = usable["host_steady"].astype(int) + usable["repeatable"].astype(int)
     key = ["subject_id", *_KEY]
     kept = worth_most(usable, worth, key)
     grouped = kept.groupby(key)
-    medians = ["time_eager_s", "time_host_s", "time_device_s", "power_w", "energy_j", "host_factor"]
-    whole = grouped[medians].median().join(grouped[["host_steady", "repeatable"]].all())
+    whole = grouped[[*_COSTS, "host_factor"]].median().join(grouped[["host_steady", "repeatable"]].all())
     return whole.reset_index(), len(rows) - int(kept["repeatable"].sum())
 
 
@@ -203,7 +203,7 @@ def compositions(
         network, point, tf32 = catalogue.networks[key], str(measured["point"]), bool(measured["tf32"])
         of_operations = costs(network.network, key[1], point, tf32)
         factor = float(measured["host_factor"]) if measured["host_steady"] else 0.0
-        of_operations = of_operations.assign(time_host_s=factor * of_operations["time_host_s"])
+        of_operations = of_operations.assign(time_host_corrected_s=factor * of_operations["time_host_corrected_s"])
         point_costs = added(network.network, point).on_host(factor)
         composition = compose(catalogue.calls[key], network, of_operations, point_costs)
         rows.append(
@@ -217,9 +217,9 @@ def compositions(
                 "network": network.network,
                 "pass": key[1],
                 "source": source,
-                "measured_time_s": measured["time_eager_s"],
-                "measured_energy_j": measured["energy_j"],
-                "measured_power_w": measured["power_w"],
+                "measured_time_s": measured["time_eager_corrected_s"],
+                "measured_energy_j": measured[ENERGY_CORRECTED],
+                "measured_power_w": measured["power_corrected_w"],
                 **composition.to_dict(),
             }
         )
@@ -249,7 +249,9 @@ def left_out_costs(rows: pd.DataFrame, model: GpuModel, operations: pd.DataFrame
         Of the catalogue.
     """
     looked_up = rows["learnt"] & ~rows["unseen"]
-    values = {target: rows[f"predicted_{target}"].where(~looked_up, rows[target]).to_numpy() for target in TARGETS}
+    values = {
+        target: rows[BY_CORRECTED[target].predicted].where(~looked_up, rows[target]).to_numpy() for target in TARGETS
+    }
     predicted = pd.DataFrame(values, index=rows["operation_id"])
     keys = [rows[name].to_numpy() for name in ("network", *_KEY)]
     indexed = {
@@ -272,4 +274,6 @@ def left_out_costs(rows: pd.DataFrame, model: GpuModel, operations: pd.DataFrame
 
 
 def _cost_columns(predicted: pd.DataFrame) -> pd.DataFrame:
-    return predicted.assign(energy_j=predicted["power_w"] * predicted["time_eager_s"])[COST_COLUMNS]
+    return predicted.assign(energy_corrected_j=predicted["power_corrected_w"] * predicted["time_eager_corrected_s"])[
+        COST_COLUMNS
+    ]

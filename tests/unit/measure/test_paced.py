@@ -180,13 +180,13 @@ def test_only_what_the_limit_slows_is_measured_with_pauses(tmp_path, campaign):
         surroundings = around(bench)
         hot = measured(bench, subject_of(HOT), campaign, surroundings)
         assert pace_of(hot) == POWER_LIMIT
-        assert hot.energy_dynamic_paced_j == pytest.approx(hot.energy_dynamic_j, rel=0.1)
-        assert hot.energy_dynamic_paced_standard_error_j > 0
+        assert hot.energy_dynamic_unthrottled_j == pytest.approx(hot.energy_dynamic_j, rel=0.1)
+        assert hot.energy_dynamic_unthrottled_standard_error_j > 0
         cool = measured(bench, subject_of(SHORT), campaign, surroundings)
         assert pace_of(cool) != POWER_LIMIT
         assert cool.energy_dynamic_j is not None
-        assert cool.energy_dynamic_paced_j is None
-        assert cool.energy_dynamic_paced_standard_error_j is None
+        assert cool.energy_dynamic_unthrottled_j is None
+        assert cool.energy_dynamic_unthrottled_standard_error_j is None
 
 
 def test_networks_are_not_measured_with_pauses(tmp_path, campaign):
@@ -195,7 +195,7 @@ def test_networks_are_not_measured_with_pauses(tmp_path, campaign):
         row = measured(bench, subject, campaign, around(bench))
         assert pace_of(row) == POWER_LIMIT
         assert row.energy_dynamic_j is not None
-        assert row.energy_dynamic_paced_j is None
+        assert row.energy_dynamic_unthrottled_j is None
 
 
 def test_what_cannot_be_measured_with_pauses_is_left_out_of_the_row(tmp_path, campaign):
@@ -204,5 +204,5 @@ def test_what_cannot_be_measured_with_pauses_is_left_out_of_the_row(tmp_path, ca
         bench.slower, bench.enough = 1.2, 100.0
         row = measured(bench, subject_of(HOT), campaign, surroundings)
         assert pace_of(row) == POWER_LIMIT
-        assert row.energy_dynamic_paced_j is None
-        assert row.energy_dynamic_paced_standard_error_j is None
+        assert row.energy_dynamic_unthrottled_j is None
+        assert row.energy_dynamic_unthrottled_standard_error_j is None

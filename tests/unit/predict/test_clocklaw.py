@@ -69,8 +69,8 @@ def test_what_the_law_misses_is_carried_over_between_clocks():
 def test_costs_between_clocks_follow_the_laws():
     def at(clock):
         time, dynamic = 1 / clock + 1e-4, 2e-11 * clock**4
-        values = {"time_device_s": time, "time_host_s": 1e-5, "time_eager_s": time}
-        values |= {"energy_dynamic_j": dynamic * time, "power_w": 30 + dynamic}
+        values = {"time_device_corrected_s": time, "time_host_corrected_s": 1e-5, "time_eager_corrected_s": time}
+        values |= {"energy_dynamic_corrected_j": dynamic * time, "power_corrected_w": 30 + dynamic}
         return pd.DataFrame(values, index=["x"])[list(TARGETS)]
 
     found = CostLaw({clock: at(clock) for clock in CLOCKS}).at(1000.0)

@@ -5,6 +5,7 @@ import pandas as pd
 import pytest
 
 from clockwatt.dataset.build import build_dataset
+from clockwatt.dataset.corrections import WITHOUT_WORK
 from clockwatt.errors import DataFileError
 from clockwatt.gpu.specs import find_spec
 from clockwatt.io import files
@@ -15,7 +16,7 @@ from clockwatt.predict.gpumodel import MEASURED, GpuModel
 from clockwatt.predict.interpolate import CostLaw
 from clockwatt.predict.measured import MeasuredCosts, write_measured
 from clockwatt.predict.predictors import TARGETS
-from clockwatt.predict.samples import WITHOUT_WORK, error_of, read_samples
+from clockwatt.predict.samples import error_of, read_samples
 from clockwatt.schema import layout, records
 from support import synthetic
 
@@ -114,7 +115,7 @@ def test_a_measured_cost_has_the_interval_of_its_own_error(model, samples, ids):
 def test_all_is_predicted_where_that_is_asked_for(model, samples, point):
     predicted = model.predict(samples.operations, "inference", point, tf32=True, look_up=False)
     assert not predicted[MEASURED].any()
-    widths = predicted["upper_time_device_s"] / predicted["time_device_s"]
+    widths = predicted["upper_time_device_corrected_s"] / predicted["time_device_corrected_s"]
     assert not np.isclose(widths, 1 + NORMAL_90 * UNKNOWN_ERROR).any(), "intervals are those of predictions"
 
 
@@ -130,7 +131,7 @@ def test_at_a_clock_never_measured_nothing_is_measured_and_the_law_leads_through
     asked = works[works["operation_id"] != ids[EXCLUDED]]
     through = model.predict(asked, "inference", BETWEEN, tf32=True)
     assert not through[MEASURED].any()
-    law = CostLaw({clock: at(samples, f"sm{clock}").loc[asked["operation_id"]].astype({"power_w": float})
+    law = CostLaw({clock: at(samples, f"sm{clock}").loc[asked["operation_id"]].astype({"power_corrected_w": float})
                    for clock in CLOCKS})  # fmt: skip
     pd.testing.assert_frame_equal(through[list(TARGETS)], law.at(1050), check_names=False)
 
@@ -160,9 +161,9 @@ def test_operations_without_device_work_are_looked_up_too(model, samples):
     views = samples.operations[~samples.operations["device_work"].astype(bool)]
     answered = model.predict(views, "inference", "sm1200", tf32=True)
     assert answered[MEASURED].all()
-    measured = at(samples, "sm1200").loc[views["operation_id"], "time_host_s"].astype(float)
-    assert answered["time_host_s"].tolist() == measured.tolist()
-    assert (answered["time_device_s"] == 0).all()
+    measured = at(samples, "sm1200").loc[views["operation_id"], "time_host_corrected_s"].astype(float)
+    assert answered["time_host_corrected_s"].tolist() == measured.tolist()
+    assert (answered["time_device_corrected_s"] == 0).all()
 
 
 def test_an_operation_never_measured_is_predicted_beside_those_that_were(model, samples):
@@ -216,8 +217,8 @@ def test_what_may_not_be_learnt_from_is_not_kept_and_calls_without_device_work_a
 
 
 def test_an_interval_never_reaches_below_zero_and_one_of_unknown_error_is_of_usual_width(tmp_path):
-    rows = rows_of(operation_id=["vague", "unknown"], error_time_device_s=[2.0, np.nan])
-    factors = looked_up(tmp_path, rows, ["vague", "unknown"]).factors[:, TARGETS.index("time_device_s")]
+    rows = rows_of(operation_id=["vague", "unknown"], time_device_relative_error=[2.0, np.nan])
+    factors = looked_up(tmp_path, rows, ["vague", "unknown"]).factors[:, TARGETS.index("time_device_corrected_s")]
     assert factors[0].tolist() == pytest.approx([0.0, 1 + NORMAL_90 * 2])
     assert factors[1].tolist() == pytest.approx([1 - NORMAL_90 * UNKNOWN_ERROR, 1 + NORMAL_90 * UNKNOWN_ERROR])
 
@@ -239,7 +240,7 @@ def test_what_drew_less_than_idle_power_is_looked_up_and_no_law_goes_through_it(
     model, operations = GpuModel.load(made.predictors / "a30"), read_samples(made.dataset, "a30").operations
     found = model.predict(operations, "inference", "sm900", tf32=True).loc[at_rest[0]]
     assert found[MEASURED]
-    assert found["energy_dynamic_j"] == pytest.approx(-1e-5)
+    assert found["energy_dynamic_corrected_j"] == pytest.approx(-1e-5)
     for clock_mhz in (950, 1050, 1300):
         costs = model.predict(operations, "inference", f"sm{clock_mhz}", tf32=True)[list(TARGETS[:-1])]
         assert np.isfinite(costs.to_numpy()).all()

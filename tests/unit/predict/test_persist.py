@@ -89,7 +89,7 @@ def test_pickle_in_place_of_the_file_is_refused_and_not_run(tmp_path):
 
 @pytest.mark.parametrize("change", [
     {"format": 99}, {"predictor": "os"}, {"parameters": {"command": "true"}}, {"targets_": ["price"]},
-    {"columns_": "log_flops"}, {"columns_": []}, {"scales_": {"power_w": "1"}},
+    {"columns_": "log_flops"}, {"columns_": []}, {"scales_": {"power_corrected_w": "1"}},
 ])  # fmt: skip
 def test_tampered_description_is_refused(predictor, tmp_path, change):
     path = tmp_path / "a.npz"

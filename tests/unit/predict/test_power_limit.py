@@ -23,8 +23,9 @@ def composed(calls, point=LIMITED, pass_=INFERENCE, host_s=(), grouped=None):
     device, eager, dynamic = np.array(calls, dtype=float).T
     host = np.array([*host_s, *np.zeros(len(calls) - len(host_s))])
     costs = pd.DataFrame(
-        {"time_device_s": device, "time_host_s": host, "time_eager_s": eager, "energy_dynamic_j": dynamic,
-         "energy_j": dynamic + IDLE_W * eager},
+        {"time_device_corrected_s": device, "time_host_corrected_s": host,
+         "time_eager_corrected_s": eager, "energy_dynamic_corrected_j": dynamic,
+         "energy_corrected_j": dynamic + IDLE_W * eager},
         index=[str(number) for number in range(len(calls))],
     )  # fmt: skip
     network = NetworkRow(

@@ -13,13 +13,21 @@ from clockwatt.predict.network import COST_COLUMNS
 from clockwatt.predict.pointcosts import PointCosts
 from clockwatt.predict.wholes import MEASURED, Catalogue, compositions, whole_networks
 from clockwatt.schema import records, tables
-from clockwatt.schema.flags import HOST_UNSTEADY
+from clockwatt.schema.flags import Flag
 from clockwatt.schema.records import FORWARD, INFERENCE, NetworkRow
 from support import synthetic
 
-UNSTEADY = [HOST_UNSTEADY]
+UNSTEADY = [Flag.HOST_UNSTEADY]
 DESCRIPTION = GpuDescription("a30", "A30", True, [], [True], {}, "0")
-MEDIANS = {"time_eager_s": 1.0, "time_host_s": 0.2, "time_device_s": 1.0, "power_w": 100.0, "energy_j": 100.0}
+EAGER, HOST, DEVICE = "time_eager_corrected_s", "time_host_corrected_s", "time_device_corrected_s"
+POWER, ENERGY = "power_corrected_w", "energy_corrected_j"
+MEDIANS = {
+    EAGER: 1.0,
+    HOST: 0.2,
+    DEVICE: 1.0,
+    POWER: 100.0,
+    ENERGY: 100.0,
+}
 
 
 @pytest.fixture(scope="module")
@@ -36,7 +44,7 @@ def whole(made, tmp_path):
 
     def read(*changes, again=()):
         rows = pq.read_table(made.dataset / tables.NETWORKS_FILE, schema=tables.NETWORKS_SCHEMA).to_pylist()
-        rows = [row | {"time_device_s": row["time_eager_s"]} for row in rows if row["gpu"] == "a30"]
+        rows = [row | {DEVICE: row[EAGER]} for row in rows if row["gpu"] == "a30"]
         rows += [rows[number] | {"repetition": 1} | changed for number, changed in again]
         rows = [row | dict(changes).get(number, {}) for number, row in enumerate(rows)]
         files.write_table(pa.Table.from_pylist(rows, schema=tables.NETWORKS_SCHEMA), tmp_path / tables.NETWORKS_FILE)
@@ -47,7 +55,7 @@ def whole(made, tmp_path):
 
 
 def test_all_networks_of_steady_hosts_are_repeatable_whoever_paces_them(whole):
-    found, left_out = whole((0, {"time_device_s": None}), (1, {"time_device_s": 1.0, "time_eager_s": 9.0}))
+    found, left_out = whole((0, {DEVICE: None}), (1, {DEVICE: 1.0, EAGER: 9.0}))
     assert found["host_steady"].tolist() == found["repeatable"].tolist() == [True] * 3
     assert left_out == 0
 
@@ -57,7 +65,7 @@ def test_all_networks_of_steady_hosts_are_repeatable_whoever_paces_them(whole):
     [(1.0, True), (1.1, True), (0.96, True), (0.94, False), (0.3, False), (None, False)],
 )
 def test_what_an_unsteady_host_paces_cannot_be_repeated(whole, device_s, repeatable):
-    found, left_out = whole((1, {"flags": UNSTEADY, "time_eager_s": 1.0, "time_device_s": device_s}))
+    found, left_out = whole((1, {"flags": UNSTEADY, EAGER: 1.0, DEVICE: device_s}))
     assert found["host_steady"].tolist() == [True, False, True]
     assert found["repeatable"].tolist() == [True, repeatable, True]
     assert left_out == (0 if repeatable else 1)
@@ -65,40 +73,40 @@ def test_what_an_unsteady_host_paces_cannot_be_repeated(whole, device_s, repeata
 
 @pytest.mark.parametrize(("power_w", "repeatable"), [(290.0, True), (280.0, False)])
 def test_a_pass_at_the_power_limit_is_paced_by_the_device(whole, power_w, repeatable):
-    slowed = {"time_eager_s": 1.2, "time_device_s": 1.0, "power_w": power_w, "power_limit_w": 300.0}
+    slowed = {EAGER: 1.2, DEVICE: 1.0, "power_w": power_w, "power_limit_w": 300.0}
     found, _ = whole((1, {"flags": UNSTEADY} | slowed))
     assert found["repeatable"].iloc[1] == repeatable
 
 
 def test_what_cannot_be_repeated_still_tells_its_device_time(whole):
-    found, _ = whole((1, {"flags": UNSTEADY, "time_eager_s": 5.0, "time_device_s": 2.0}))
-    assert found["time_device_s"].iloc[1] == 2.0
+    found, _ = whole((1, {"flags": UNSTEADY, EAGER: 5.0, DEVICE: 2.0}))
+    assert found[DEVICE].iloc[1] == 2.0
 
 
 def test_of_repetitions_those_on_steady_hosts_count(whole):
     alone, _ = whole()
-    found, left_out = whole(again=[(0, {"flags": UNSTEADY, "time_eager_s": 9.0, "time_device_s": 9.0})])
+    found, left_out = whole(again=[(0, {"flags": UNSTEADY, EAGER: 9.0, DEVICE: 9.0})])
     assert found["host_steady"].all()
     assert found["repeatable"].all()
-    assert found["time_eager_s"].tolist() == alone["time_eager_s"].tolist()
+    assert found[EAGER].tolist() == alone[EAGER].tolist()
     assert left_out == 1
 
 
 def test_without_a_steady_host_those_that_the_device_paced_count(whole):
-    paced, waiting = ({"flags": UNSTEADY, "time_eager_s": 4.0, "time_device_s": device_s} for device_s in (4.0, 1.0))
+    paced, waiting = ({"flags": UNSTEADY, EAGER: 4.0, DEVICE: device_s} for device_s in (4.0, 1.0))
     found, left_out = whole((0, waiting), again=[(0, paced), (0, waiting)])
     assert found[["host_steady", "repeatable"]].iloc[0].tolist() == [False, True]
-    assert found["time_device_s"].iloc[0] == 4.0
+    assert found[DEVICE].iloc[0] == 4.0
     assert left_out == 2
 
 
 def test_rows_that_no_composition_can_be_held_against_are_counted(whole):
     _, left_out = whole(
-        (0, {"flags": UNSTEADY, "time_device_s": 1e-9}),
+        (0, {"flags": UNSTEADY, DEVICE: 1e-9}),
         again=[
             (1, {"flags": ["interrupted"]}),
-            (1, {"flags": ["hardware_throttled", HOST_UNSTEADY], "time_device_s": 1e-9}),
-            (2, {"status": records.FAILED, "time_eager_s": None}),
+            (1, {"flags": ["hardware_throttled", Flag.HOST_UNSTEADY], DEVICE: 1e-9}),
+            (2, {"status": records.FAILED, EAGER: None}),
             (2, {}),
             (2, {"flags": ["card_differs"]}),
         ],
@@ -106,16 +114,15 @@ def test_rows_that_no_composition_can_be_held_against_are_counted(whole):
     assert left_out == 4
 
 
-def test_cards_are_levelled_before_it_is_asked_who_paces(whole):
-    slow = {"anchor_time_factor": 1.2, "time_eager_s": 1.2, "time_device_s": 1.2}
+def test_it_is_levelled_cards_that_say_who_paces(whole):
+    slow = {"time_device_s": 1.0, "time_eager_s": 9.0, EAGER: 1.0, DEVICE: 1.0}
     found, _ = whole((1, {"flags": UNSTEADY} | slow))
     assert found["repeatable"].iloc[1]
-    assert found[["time_eager_s", "time_device_s"]].iloc[1].tolist() == pytest.approx([1.0, 1.0])
 
 
 OPERATIONS = pd.DataFrame(
-    {"time_device_s": [0.2, 0.1], "time_host_s": [0.3, 0.4], "time_eager_s": [0.3, 0.4],
-     "energy_dynamic_j": [1.0, 1.0], "energy_j": [2.0, 2.0]},
+    {DEVICE: [0.2, 0.1], HOST: [0.3, 0.4], EAGER: [0.3, 0.4],
+     "energy_dynamic_corrected_j": [1.0, 1.0], ENERGY: [2.0, 2.0]},
     index=["conv", "relu"],
 )[COST_COLUMNS]  # fmt: skip
 POINT = PointCosts(

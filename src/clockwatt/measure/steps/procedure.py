@@ -115,8 +115,8 @@ def _measure_device_work(
     put_energy(row, around)
     if call_s is not None and row.kind == OPERATION and pace_of(row) == POWER_LIMIT:
         paced = energy_with_pauses(bench, workload, call_s, around)
-        row.energy_dynamic_paced_j = paced.value if paced else None
-        row.energy_dynamic_paced_standard_error_j = paced.standard_error if paced else None
+        row.energy_dynamic_unthrottled_j = paced.value if paced else None
+        row.energy_dynamic_unthrottled_standard_error_j = paced.standard_error if paced else None
 
 
 def queued_blocks(

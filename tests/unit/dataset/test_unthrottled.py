@@ -6,12 +6,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clockwatt.predict.unlimited import COLUMNS, FEWEST, PACED_ERROR_BELOW, without_limit
-from clockwatt.schema.flags import POWER_CAPPED
+from clockwatt.dataset.unthrottled import COLUMNS, ERROR_BELOW, FEWEST, UnthrottledEnergy, telling
+from clockwatt.schema.flags import Flag
 from clockwatt.schema.records import INFERENCE, TRAINING
 
 TOP_MHZ = 2000.0
-VALUE, ERROR = "energy_dynamic_j", "energy_dynamic_standard_error_j"
+MEASURED_J, MEASURED_ERROR_J = "energy_dynamic_j", "energy_dynamic_standard_error_j"
+VALUE, ERROR = "energy_j", "standard_error_j"
 
 
 def law(relative):
@@ -23,11 +24,11 @@ def row(relative=1.0, ratio=None, energy_j=2.0, top_mhz=TOP_MHZ, **changes):
     """A call at a share of the highest clock; measured with pauses too where a ratio is given."""
     paced_j = None if ratio is None else ratio * energy_j
     return {
-        "operation_id": f"operation at {relative}", "pass": INFERENCE, "point": "default", "flags": [POWER_CAPPED],
+        "subject_id": f"operation at {relative}", "pass": INFERENCE, "point": "default", "flags": [Flag.POWER_CAPPED],
         "sm_clock_median_mhz": relative * top_mhz,
         "energy_dynamic_j": energy_j, "energy_dynamic_standard_error_j": 0.01 * energy_j,
-        "energy_dynamic_paced_j": paced_j,
-        "energy_dynamic_paced_standard_error_j": None if paced_j is None else 0.02 * abs(paced_j), **changes,
+        "energy_dynamic_unthrottled_j": paced_j,
+        "energy_dynamic_unthrottled_standard_error_j": None if paced_j is None else 0.02 * abs(paced_j), **changes,
     }  # fmt: skip
 
 
@@ -41,7 +42,9 @@ assert len(LOWERED) == FEWEST
 
 
 def told(rows, believed=True):
-    return without_limit(rows[COLUMNS], pd.Series(believed, index=rows.index))
+    parts = [rows.iloc[:3], rows.iloc[3:]]  # as they come in batches
+    believed = pd.Series(believed, index=rows.index)
+    return UnthrottledEnergy.learn([telling(part, believed[part.index]) for part in parts]).of(rows[COLUMNS])
 
 
 def last(*rows):
@@ -51,7 +54,7 @@ def last(*rows):
 
 def as_measured(found, given=None):
     given = given or row()
-    return (found[VALUE], found[ERROR]) == (given[VALUE], given[ERROR])
+    return (found[VALUE], found[ERROR]) == (given[MEASURED_J], given[MEASURED_ERROR_J])
 
 
 def test_energy_with_pauses_is_what_counts():
@@ -92,7 +95,7 @@ def test_energy_of_calls_that_the_limit_did_not_slow_stays_as_measured(given):
 
 @pytest.mark.parametrize("energy_j", [0.0, -2.0, None])
 def test_energy_that_is_not_above_zero_stays_as_measured(energy_j):
-    found = last(row(), *both_ways(LOWERED), row(0.8, **{VALUE: energy_j}))[VALUE]
+    found = last(row(), *both_ways(LOWERED), row(0.8, **{MEASURED_J: energy_j}))[VALUE]
     assert np.isnan(found) if energy_j is None else found == energy_j
 
 
@@ -135,18 +138,18 @@ def test_the_highest_clock_of_a_point_is_that_of_all_its_passes():
 
 @pytest.mark.parametrize(
     ("paced_j", "error_j"),
-    [(9.0, PACED_ERROR_BELOW * 9.0 * 1.01), (9.0, None), (-1.0, 0.01), (0.0, 0.0)],
+    [(9.0, ERROR_BELOW * 9.0 * 1.01), (9.0, None), (-1.0, 0.01), (0.0, 0.0)],
     ids=["vague", "of unknown error", "below idling", "as idling"],
 )
 def test_energy_with_pauses_that_is_not_believed_is_told_by_the_clock_and_tells_nothing(paced_j, error_j):
-    paced = {"energy_dynamic_paced_j": paced_j, "energy_dynamic_paced_standard_error_j": error_j}
+    paced = {"energy_dynamic_unthrottled_j": paced_j, "energy_dynamic_unthrottled_standard_error_j": error_j}
     assert last(row(), *both_ways(LOWERED), row(0.82, **paced))[VALUE] == pytest.approx(2.0 * law(0.82))
     assert as_measured(last(row(), *both_ways(LOWERED[1:]), row(0.7, **paced), row(0.8)))
 
 
 def test_calls_that_scatter_about_the_law_leave_doubt_in_what_it_tells():
     scatter = 0.06
-    rows = [one | {"energy_dynamic_paced_j": one["energy_dynamic_paced_j"] * np.exp(sign * scatter)}
+    rows = [one | {"energy_dynamic_unthrottled_j": one["energy_dynamic_unthrottled_j"] * np.exp(sign * scatter)}
             for one in both_ways(LOWERED) for sign in (-1, 1)]  # fmt: skip
     found = last(row(), *rows, row(0.82))
     assert found[VALUE] == pytest.approx(2.0 * law(0.82), rel=0.02)
