@@ -75,13 +75,10 @@ class NetworkPrediction:
         `conformal` or `student_t`, see `grouped.grouped_interval`: from residuals of so many networks that were left
         out; with `OF_MEASURED` at the end, of networks composed from measured operations. `operations`: every operation
         at the end of its interval, as if all errors had one cause, which is the widest the operations' intervals allow.
-        `none`: an operation has no interval. Of a GPU that was never measured `conformal_gpus`, `worst_gpu` and
-        `operations_gpus`, from residuals on `interval_gpus` GPU models left out.
+        `none`: an operation has no interval.
     measured_calls
         How many of the calls are of operations that were measured at this operating point: these are looked up. Where
         all are, the interval is that of networks composed so.
-    measured_gpu
-        False for a GPU that was never measured, see `unseenask`.
     warnings
         Why the answer rests on less than usual: what lies outside the measurements.
     """
@@ -100,8 +97,6 @@ class NetworkPrediction:
     interval_networks: int
     warnings: tuple[str, ...] = ()
     measured_calls: int = 0
-    measured_gpu: bool = True
-    interval_gpus: int = 0
 
     def to_dict(self) -> dict[str, Any]:
         """For JSON; the key of the pass is `pass`."""

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -57,13 +56,6 @@ class Domain:
         limits = {name: _limit(group) for name, group in columns.groupby(OPERATION_CLASS)}
         columns["limit"] = columns[OPERATION_CLASS].map(limits)
         return cls(columns[DOMAIN_SCHEMA.names].sort_values(DOMAIN_SCHEMA.names, ignore_index=True))
-
-    @classmethod
-    def union(cls, domains: Sequence[Domain]) -> Domain:
-        """What was learnt from on several GPUs; of each class's limits the widest."""
-        measured = pd.concat([domain.measured for domain in domains], ignore_index=True)
-        measured["limit"] = measured.groupby(OPERATION_CLASS)["limit"].transform("max")
-        return cls(measured.drop_duplicates().sort_values(DOMAIN_SCHEMA.names, ignore_index=True))
 
     @classmethod
     def read(cls, path: Path) -> Domain:

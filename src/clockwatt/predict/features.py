@@ -7,7 +7,6 @@ point is joined to it.
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -151,21 +150,6 @@ def features_of(rows: pd.DataFrame, operations: pd.DataFrame, spec: GpuSpec) -> 
         setting = Setting(spec, OperatingPoint.parse(str(point)), bool(tf32))
         parts.append(features_at(operations.loc[group["operation_id"]], setting).set_index(group.index))
     return pd.concat(parts).loc[rows.index]
-
-
-def card_features(spec: GpuSpec) -> dict[str, float]:
-    """What tells GPU models apart: sizes, rates and their ratios, as logarithms to the base of 2."""
-    return {
-        "log_sm_count": math.log2(spec.sm_count),
-        "log_l2_bytes": math.log2(spec.l2_bytes),
-        "log_l2_bytes_per_sm": math.log2(spec.l2_bytes / spec.sm_count),
-        "log_bandwidth": math.log2(spec.bandwidth_bytes_s),
-        "log_bandwidth_per_sm": math.log2(spec.bandwidth_bytes_s / spec.sm_count),
-        "log_boost_clock": math.log2(spec.boost_clock_mhz),
-        "log_vector_balance": math.log2(spec.fp32_flops / spec.bandwidth_bytes_s),
-        "log_matrix_balance": math.log2(spec.fp16_flops / spec.bandwidth_bytes_s),
-        "log_tf32_gain": math.log2(spec.tf32_flops / spec.fp32_flops),
-    }
 
 
 def channel_groups(operations: pd.DataFrame) -> pd.Series:

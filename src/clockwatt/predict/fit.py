@@ -30,7 +30,6 @@ from clockwatt.predict.modelcard import model_card
 from clockwatt.predict.predictors import PREDICTORS, TARGETS, check_installed
 from clockwatt.predict.problem import Problem, make_problem, with_unmeasured, workless_host_s
 from clockwatt.predict.samples import Samples, gpus_in, read_samples
-from clockwatt.predict.unseenfit import fit_unseen
 from clockwatt.predict.wholes import (
     MEASURED,
     PREDICTED,
@@ -71,8 +70,7 @@ def fit(config: CampaignConfig, dataset_dir: Path, catalogue_dir: Path, output_d
     """Fit every predictor of the config for every GPU of the dataset, in each pass.
 
     Writes `metrics.json`, `crossval.parquet`, `networks-left-out.parquet`, and for each GPU a folder with its
-    predictors, `description.json` and `model-card.md`. One GPU is in memory at a time. With `fit.unseen_gpu` also
-    predictors of time for GPUs never measured, see `unseenfit`, which takes all GPUs at once.
+    predictors, `description.json` and `model-card.md`. One GPU is in memory at a time.
 
     Parameters
     ----------
@@ -114,10 +112,7 @@ def fit(config: CampaignConfig, dataset_dir: Path, catalogue_dir: Path, output_d
             added = AddedCosts.read(dataset_dir, gpu, samples, whole, catalogue, measured)
             wholes = _Wholes(catalogue, whole, measured, added, left_out)
             report["gpus"][gpu] = _fit_gpu(config, gpu, samples, wholes, output_dir / gpu, writer, advance)
-    unseen = fit_unseen(config, dataset_dir, catalogue, output_dir)
-    files.write_text(
-        json.dumps(report | ({"unseen_gpu": unseen} if unseen else {}), indent=2) + "\n", output_dir / METRICS_FILE
-    )
+    files.write_text(json.dumps(report, indent=2) + "\n", output_dir / METRICS_FILE)
 
 
 @dataclass(frozen=True)

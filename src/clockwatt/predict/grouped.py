@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -12,7 +11,6 @@ from clockwatt.predict.crossval import COVERAGE
 
 CONFORMAL = "conformal"
 STUDENT_T = "student_t"
-WORST_GROUP = "worst_group"
 
 
 @dataclass(frozen=True)
@@ -24,7 +22,7 @@ class GroupedInterval:
     lower, upper
         The factors; `lower` is 1 / `upper`.
     method
-        `conformal`, or `student_t` or `worst_group` where the groups are too few for it.
+        `conformal`, or `student_t` where the groups are too few for it.
     groups
         How many there were.
     """
@@ -64,47 +62,19 @@ def grouped_interval(log_residuals: NDArray[np.float64], groups: NDArray[np.obje
     return _symmetric(max(half_width, float(errors.max())), STUDENT_T, len(sizes))
 
 
-def worst_group_interval(log_residuals: NDArray[np.float64], groups: NDArray[np.object_]) -> GroupedInterval:
-    """Interval for the rows of a new group where groups are few and each has many rows, such as GPU models.
-
-    As `grouped_interval` from 9 groups on. With fewer it is the widest of the intervals that hold 90 % of the rows of
-    one group each: of n groups and a new one like them, the new one has the widest with probability 1 / (n + 1), and in
-    all other cases at least 90 % of its rows lie inside (Dunn, Wasserman and Ramdas, "Distribution-free prediction sets
-    for two-layer hierarchical models", J. Am. Stat. Assoc. 118, 2023).
-
-    Parameters
-    ----------
-    log_residuals, groups
-        See `grouped_interval`.
-    """
-    errors = np.abs(log_residuals)
-    _, member, sizes = np.unique(groups.astype(str), return_inverse=True, return_counts=True)
-    half_width = _conformal(errors, member, sizes)
-    if half_width is not None:
-        return _symmetric(half_width, CONFORMAL, len(sizes))
-    of_groups = [np.quantile(errors[member == number], COVERAGE, method="higher") for number in range(len(sizes))]
-    return _symmetric(float(max(of_groups)), WORST_GROUP, len(sizes))
-
-
-def left_out_inside(
-    log_residuals: NDArray[np.float64],
-    groups: NDArray[np.object_],
-    interval_of: Callable[[NDArray[np.float64], NDArray[np.object_]], GroupedInterval] = grouped_interval,
-) -> NDArray[np.float64]:
+def left_out_inside(log_residuals: NDArray[np.float64], groups: NDArray[np.object_]) -> NDArray[np.float64]:
     """Whether each row lies in the interval that the other groups give: 1, 0, or nan where there is no other group.
 
     Parameters
     ----------
     log_residuals, groups
         See `grouped_interval`; shape (rows,).
-    interval_of
-        How the interval is made.
     """
     inside = np.full(log_residuals.size, np.nan)
     for group in sorted({str(name) for name in groups}):
         own = groups.astype(str) == group
         if not own.all():
-            interval = interval_of(log_residuals[~own], groups[~own])
+            interval = grouped_interval(log_residuals[~own], groups[~own])
             inside[own] = np.abs(log_residuals[own]) <= np.log(interval.upper) + 1e-12
     return inside
 

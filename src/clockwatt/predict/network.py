@@ -38,8 +38,7 @@ class Composition:
     device_s, host_s
         What the device, not slowed by the power limit, and the host need.
     energy_dynamic_j, energy_j
-        Sum over calls, and with idle power over `time_s` (None where idle power is not known). Both are None, and so is
-        `plain_energy_j`, where no energy is predicted: on a GPU that was never measured.
+        Sum over calls, and with idle power over `time_s` (None where idle power is not known)..
     power_w
         Mean over the pass.
     plain_time_s, plain_energy_j
@@ -53,11 +52,11 @@ class Composition:
     latency_s: float | None
     device_s: float
     host_s: float
-    energy_dynamic_j: float | None
+    energy_dynamic_j: float
     energy_j: float | None
     power_w: float | None
     plain_time_s: float
-    plain_energy_j: float | None
+    plain_energy_j: float
     calls: int
     calls_without_cost: int
 

@@ -4,10 +4,8 @@ import pytest
 from clockwatt.predict.grouped import (
     CONFORMAL,
     STUDENT_T,
-    WORST_GROUP,
     grouped_interval,
     left_out_inside,
-    worst_group_interval,
 )
 
 
@@ -52,22 +50,3 @@ def test_a_group_is_judged_by_the_others():
     groups = np.array(["a", "b", "c", "d"], dtype=object)
     assert left_out_inside(residuals, groups).tolist() == [1, 1, 1, 0]
     assert np.isnan(left_out_inside(residuals[:1], groups[:1])).all()
-
-
-@pytest.mark.parametrize("count", [2, 3, 8])
-def test_a_new_group_is_held_unless_it_is_worse_than_all(count):
-    """At least 90 % of its rows lie inside in all but 1 of n + 1 cases, however unlike the groups are."""
-    rng, held = np.random.default_rng(2), []
-    for _ in range(1200):
-        residuals, groups = groups_of(count + 1, 40, rng)
-        interval = worst_group_interval(residuals[40:], groups[40:])
-        held.append(np.mean(np.abs(residuals[:40]) <= np.log(interval.upper) + 1e-12) >= 0.9)
-        assert (interval.method, interval.groups) == (WORST_GROUP, count)
-    assert count / (count + 1) - 0.04 <= np.mean(held) <= count / (count + 1) + 0.06
-
-
-def test_many_groups_of_many_rows_give_the_conformal_interval():
-    residuals, groups = groups_of(12, 30, np.random.default_rng(3))
-    assert worst_group_interval(residuals, groups) == grouped_interval(residuals, groups)
-    inside = left_out_inside(residuals, groups, worst_group_interval)
-    assert set(inside) <= {0.0, 1.0}

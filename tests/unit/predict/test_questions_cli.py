@@ -172,12 +172,12 @@ def test_a_front_that_cannot_be_drawn_is_one_message(ask, tmp_path):
 
 _IMPORTED = """
 import os, sys
-from clockwatt import cli
+from clockwatt.cli import main
 def end(code):
     print(sorted({"torch", "sklearn", "scipy", "matplotlib", "xgboost"} & set(sys.modules)), file=sys.stderr)
     leave(code)
 leave, os._exit = os._exit, end
-cli.main()
+main.main()
 """
 
 
