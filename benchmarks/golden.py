@@ -104,7 +104,7 @@ def main() -> int:
             results = again(given.results, Path(temporary), given.config, refit=given.refit)
         asked = {} if given.no_questions else questions()
         found = {
-            "accuracy": accuracy(results),
+            "accuracy": accuracy(results / "predictors", results / "validation"),
             "compositions": compositions(results),
             "answers": {name: answer(options, results, given.results) for name, options in asked.items()},
         }
@@ -171,7 +171,7 @@ def flat(value: Any, path: str = "") -> Iterable[tuple[str, Any]]:
         yield path, value
 
 
-def accuracy(results: Path) -> dict[str, dict[str, float]]:
+def accuracy(predictors: Path, validation: Path) -> dict[str, dict[str, float]]:
     """Rows, median, mean, 90th percentile and worst of |predicted / measured − 1|, by GPU, pass, source and target."""
     found: dict[str, dict[str, float]] = {}
 
@@ -190,11 +190,11 @@ def accuracy(results: Path) -> dict[str, dict[str, float]]:
                     }
 
     of_operations = {target: (target, f"predicted_{target}") for target in OPERATION_TARGETS}
-    rows = pd.read_parquet(results / "predictors" / "crossval.parquet")
+    rows = pd.read_parquet(predictors / "crossval.parquet")
     judge(rows[(rows["predictor"] == PREDICTOR) & rows["learnt"]], "operations", of_operations)
-    rows = pd.read_parquet(results / "predictors" / "networks-left-out.parquet")
+    rows = pd.read_parquet(predictors / "networks-left-out.parquet")
     judge(rows[rows["unseen"] & rows["learnt"]], "operations of networks left out", of_operations)
-    rows = pd.read_parquet(results / "validation" / "networks.parquet")
+    rows = pd.read_parquet(validation / "networks.parquet")
     of_networks = {target: (f"measured_{target}", target) for target in NETWORK_TARGETS}
     for source, own in rows[rows["calls_without_cost"] == 0].groupby("source"):
         judge(own, f"networks from {source} operations", of_networks)
