@@ -34,13 +34,13 @@ from clockwatt import config
 from clockwatt.config import FitConfig
 from clockwatt.dataset.build import build_dataset
 from clockwatt.gpu.specs import find_spec
+from clockwatt.io.resources import resource
 from clockwatt.predict import added, leaveout, samples, unlimited
 from clockwatt.predict.fit import fit
 from clockwatt.predict.predictors import PREDICTORS, RooflinePredictor
 from clockwatt.predict.problem import make_problem
 from clockwatt.predict.trees import Trees
 from clockwatt.predict.validate import validate
-from clockwatt.resources import resource
 
 TODAY = "all, 25 trees"
 ROOFLINE = "roofline"

@@ -10,7 +10,7 @@ from clockwatt.cli.options import CatalogueDir, Config, GpuLabel, Output, Point,
 @app.command()
 def calibrate(config_file: Config, gpu: GpuLabel, point: Point, catalogue_dir: CatalogueDir, output: Output) -> None:
     """Calibrate a GPU at an operating point: sensors, idle power, what networks add to their calls."""
-    from clockwatt.measure.calibrate.run import run as stage
+    from clockwatt.measure.calibrate import run as stage
 
     campaign = config.load(config_file)
     stage.calibrate(

@@ -16,6 +16,6 @@ def doctor(
     write_config: Annotated[Path | None, typer.Option(help="Write a proposed `gpus:` block to this file.")] = None,
 ) -> None:
     """Say what this machine can do: GPUs, sensors, clock permission, Slurm, the campaign."""
-    from clockwatt.workflow.settings import doctor as stage
+    from clockwatt.workflow import doctor as stage
 
     raise typer.Exit(stage.run(config_file, write_config))

@@ -14,7 +14,7 @@ def plan(
     store_dir: StoreDir = RESULTS / "store",
 ) -> None:
     """Say what a campaign will cost: jobs, GPU-hours, files, bytes. Traces the networks first if that was not done."""
-    from clockwatt.workflow.settings import plan as stage
+    from clockwatt.workflow import plan as stage
 
     campaign = config.load(config_file)
     with stage.catalogue_for(campaign, catalogue_dir) as catalogue:

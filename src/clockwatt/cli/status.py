@@ -14,6 +14,6 @@ def status(
     store_dir: StoreDir = RESULTS / "store",
 ) -> None:
     """Say how far a campaign is."""
-    from clockwatt.workflow.settings import status as stage
+    from clockwatt.workflow import status as stage
 
     stage.show_status(stage.campaign_status(config.load(config_file), catalogue_dir, store_dir))

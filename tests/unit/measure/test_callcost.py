@@ -5,8 +5,15 @@ import torch
 from torch import nn
 
 from clockwatt.config import NetworkConfig, TrainingConfig
-from clockwatt.measure.bench.interface import (DEVICE_ADDED_PER_CALL, HOST_ADDED_PER_CALL, HOST_PER_BACKWARD_CALL, HOST_PER_BACKWARD_NODE, HOST_PER_CALL, HOST_PER_MODULE)
-from clockwatt.measure.calibrate.run import call_costs as module
+from clockwatt.measure.bench.interface import (
+    DEVICE_ADDED_PER_CALL,
+    HOST_ADDED_PER_CALL,
+    HOST_PER_BACKWARD_CALL,
+    HOST_PER_BACKWARD_NODE,
+    HOST_PER_CALL,
+    HOST_PER_MODULE,
+)
+from clockwatt.measure.calibrate import call_costs as module
 from clockwatt.measure.calibrate.call_costs import CallTimer, call_costs
 from clockwatt.operations.catalogue import trace_rows
 from clockwatt.schema.records import FORWARD, LOSS

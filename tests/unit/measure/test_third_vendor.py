@@ -8,7 +8,7 @@ from clockwatt.gpu import registry
 from clockwatt.gpu.interface import InstalledGpu, Vendor
 from clockwatt.gpu.virtual.card import VirtualGpu
 from clockwatt.io import files
-from clockwatt.measure.bench.interface import registry as benches
+from clockwatt.measure.bench import registry as benches
 from clockwatt.measure.bench.virtual import VirtualBench
 from clockwatt.measure.session import measure_shard
 from clockwatt.measure.tasks import Shard
