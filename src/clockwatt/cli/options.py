@@ -7,6 +7,9 @@ from typing import Annotated
 
 import typer
 
+from clockwatt.config import CampaignConfig, OperatingPoint
+from clockwatt.errors import ClockwattError
+
 Config = Annotated[Path, typer.Option("--config", help="The campaign's YAML file.")]
 GpuLabel = Annotated[str, typer.Option("--gpu", help="Label of a GPU in the campaign.")]
 Point = Annotated[str, typer.Option("--point", help="Operating point: default, sm1440, sm1440-mem5001, pl150 …")]
@@ -33,3 +36,21 @@ OneGpu = Annotated[str | None, typer.Option("--gpu", help="UUID, beginning of on
 
 DEFAULT_CONFIG = Path("config/config.yaml")
 RESULTS = Path("results")
+
+
+def point_of(campaign: CampaignConfig, label: str, text: str) -> OperatingPoint:
+    """Operating point that `--point` names, of one of a campaign's GPUs.
+
+    Raises
+    ------
+    ClockwattError
+        If the campaign has no such GPU, or the GPU no such point.
+    """
+    point = OperatingPoint.parse(text)
+    known = campaign.gpu(label).points
+    if point not in known:
+        raise ClockwattError(
+            f"--point {text}: gpus.{label} has no such operating point; it has {', '.join(map(str, known))}. "
+            f"Add it under gpus.{label}.clocks_mhz (or memory_clocks_mhz, power_limits_w)."
+        )
+    return point
