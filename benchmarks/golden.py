@@ -31,6 +31,9 @@ SAME = 1e-9
 WORSE = 0.1
 """Share of itself by which a median or a 90th percentile may grow."""
 
+NO_MORE_SAID = ("measured_gpu", "interval_gpus")
+"""Told answers about GPUs never measured from others, when there were any."""
+
 PREDICTOR = "roofline"
 OPERATION_TARGETS = ("time_device_s", "time_host_s", "time_eager_s", "energy_dynamic_j", "power_w")
 NETWORK_TARGETS = ("time_s", "energy_j", "power_w")
@@ -226,8 +229,10 @@ def worse(frozen: Mapping[str, Mapping[str, float]], found: Mapping[str, Mapping
 
 
 def different(was: Mapping[str, Any], is_now: Mapping[str, Any] | None) -> Iterable[tuple[str, str]]:
-    """Places at which values differ, with both."""
+    """Places at which values differ, with both; what answers say no more is passed over."""
     for path, value in was.items():
+        if path.rpartition(".")[2] in NO_MORE_SAID:
+            continue
         now = (is_now or {}).get(path)
         numbers = isinstance(value, int | float) and isinstance(now, int | float)
         if not (np.isclose(now, value, rtol=SAME, atol=0) if numbers else now == value):

@@ -34,7 +34,7 @@ from clockwatt.config import OperatingPoint
 from clockwatt.errors import ClockwattError
 
 if TYPE_CHECKING:
-    from clockwatt.predict.ask import TracedNetwork
+    from clockwatt.predict.answer import TracedNetwork
 
 
 def _answers_once(command: Callable[..., None]) -> Callable[..., None]:
@@ -74,7 +74,7 @@ def predict(
 ) -> None:
     """Say what a pass of a network, or listed operations, cost on a GPU at an operating point, without running it."""
     from clockwatt.predict import questions
-    from clockwatt.predict.ask import load_models, predict_network
+    from clockwatt.predict.answer import load_models, predict_network
 
     models = load_models(predictors_dir)
     _check_fitted([gpu], models, predictors_dir)
@@ -108,7 +108,7 @@ def recommend(
     """Say on which GPU and at which operating point a network takes least time or energy."""
     from clockwatt.predict import questions
     from clockwatt.predict import recommend as stage
-    from clockwatt.predict.ask import load_models
+    from clockwatt.predict.answer import load_models
 
     if objective not in ("time", "energy", "edp"):
         raise ClockwattError(f"--objective {objective}: choose time, energy or edp.")

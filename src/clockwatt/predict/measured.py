@@ -12,7 +12,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from clockwatt.io import files
-from clockwatt.predict.predictors import TARGETS
+from clockwatt.predict.models.predictors import TARGETS
 from clockwatt.predict.samples import NOT_ABOVE_IDLE, WITHOUT_WORK, error_of
 
 MEASURED_SCHEMA = pa.schema(

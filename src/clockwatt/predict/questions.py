@@ -13,8 +13,8 @@ import pyarrow.compute as pc
 from clockwatt.config import NetworkConfig, Pass, TrainingConfig
 from clockwatt.errors import ClockwattError
 from clockwatt.io import files
-from clockwatt.predict.ask import NetworkPrediction, TracedNetwork
-from clockwatt.predict.network import Composition
+from clockwatt.predict.answer import NetworkPrediction, TracedNetwork
+from clockwatt.predict.composition.pipeline import Composition
 from clockwatt.predict.recommend import Recommendation
 from clockwatt.schema import records
 from clockwatt.schema.records import CALL_SCHEMA, NETWORK_SCHEMA, OPERATION_SCHEMA, NetworkRow, column_name

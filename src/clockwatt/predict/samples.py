@@ -12,8 +12,8 @@ import pyarrow.compute as pc
 
 from clockwatt.errors import DataFileError
 from clockwatt.io import files
-from clockwatt.predict.features import CATALOGUE_COLUMNS
-from clockwatt.predict.predictors import TARGETS
+from clockwatt.predict.features.operations import CATALOGUE_COLUMNS
+from clockwatt.predict.models.predictors import TARGETS
 from clockwatt.predict.unlimited import without_limit
 from clockwatt.schema import flags, tables
 from clockwatt.schema.records import OK

@@ -5,7 +5,7 @@ import pytest
 
 from clockwatt.dataset.build import build_dataset
 from clockwatt.io import files
-from clockwatt.predict.predictors import TARGETS
+from clockwatt.predict.models.predictors import TARGETS
 from clockwatt.predict.samples import error_of, read_samples
 from clockwatt.predict.unlimited import FEWEST, PACED_ERROR_BELOW
 from clockwatt.schema import layout, records
