@@ -41,6 +41,13 @@ try:
 except ClockwattError as error:
     raise WorkflowError(str(error)) from None
 
+RESULTS = campaign.results_dir
+
+
+def at(path):
+    """Where a file of the campaign lies; wildcards in its path stay wildcards."""
+    return f"{RESULTS}/{path}"
+
 
 report: "workflow/report/campaign.rst"
 
@@ -55,7 +62,7 @@ onstart:
     # once, by the process that holds the lock: jobs read it, dry runs leave it alone
     try:
         check_campaign(campaign)
-        files.write_text(campaign_config.dump(campaign), Path("results/config.yaml"))
+        files.write_text(campaign_config.dump(campaign), Path(at("config.yaml")))
     except ClockwattError as error:
         raise WorkflowError(str(error)) from None
 
@@ -70,6 +77,8 @@ include: "workflow/rules/figures.smk"
 
 localrules:
     all,
+    measure_all,
+    fit_all,
 
 
 rule all:
@@ -78,3 +87,17 @@ rule all:
     input:
         rules.figures.output,
         rules.validate.output,
+
+
+rule measure_all:
+    """Everything that needs a GPU, and nothing of what is made from it."""
+    input:
+        measurements=[at(f"measurements/{path}") for path in campaign.measurement_files()],
+        calibrations=[at(f"measurements/{path}") for path in campaign.calibration_files()],
+
+
+rule fit_all:
+    """Predictors, and how well whole networks come out of them; no figures."""
+    input:
+        predictors=rules.fit.output,
+        validation=rules.validate.output,

@@ -16,11 +16,13 @@ OUTPUTS:
 rule catalogue:
     """Trace every network in every pass."""
     output:
-        operations="results/catalogue/operations.parquet",
-        calls="results/catalogue/calls.parquet",
-        networks="results/catalogue/networks.parquet",
+        operations=at("catalogue/operations.parquet"),
+        calls=at("catalogue/calls.parquet"),
+        networks=at("catalogue/networks.parquet"),
     log:
-        "results/logs/catalogue.log",
+        at("logs/catalogue.log"),
+    benchmark:
+        at("benchmarks/catalogue.tsv")
     conda:
         "../../envs/torch.yaml"
     threads: 2
@@ -33,7 +35,7 @@ rule catalogue:
     shell:
         """
         python -m clockwatt catalogue \
-            --config results/config.yaml \
-            --output-dir results/catalogue \
-            >{log} 2>&1
+            --config {RESULTS:q}/config.yaml \
+            --output-dir {RESULTS:q}/catalogue \
+            >{log:q} 2>&1
         """

@@ -22,16 +22,18 @@ rule figures:
     output:
         png=[
             report(
-                f"results/figures/{name}.png",
+                f"{RESULTS}/figures/{name}.png",
                 caption=f"../report/{name}.rst",
                 category="Figures",
                 labels={"figure": name.replace("_", " ")},
             )
             for name in FIGURES
         ],
-        pdf=expand("results/figures/{name}.pdf", name=FIGURES),
+        pdf=expand(at("figures/{name}.pdf"), name=FIGURES),
     log:
-        "results/logs/figures.log",
+        at("logs/figures.log"),
+    benchmark:
+        at("benchmarks/figures.tsv")
     conda:
         "../../envs/analysis.yaml"
     resources:
@@ -43,10 +45,10 @@ rule figures:
     shell:
         """
         python -m clockwatt figures \
-            --config results/config.yaml \
-            --dataset-dir results/dataset \
-            --predictors-dir results/predictors \
-            --validation-dir results/validation \
-            --output-dir results/figures \
-            >{log} 2>&1
+            --config {RESULTS:q}/config.yaml \
+            --dataset-dir {RESULTS:q}/dataset \
+            --predictors-dir {RESULTS:q}/predictors \
+            --validation-dir {RESULTS:q}/validation \
+            --output-dir {RESULTS:q}/figures \
+            >{log:q} 2>&1
         """

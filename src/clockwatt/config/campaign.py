@@ -50,6 +50,12 @@ class CampaignConfig(Model):
         "operating point are in both, only the campaign's own are taken",
         examples=[["h200"]],
     )
+    results_dir: str = Field(
+        "results",
+        pattern=r"^[^{}\s]+$",
+        description="folder for all that the campaign gives, relative to where Snakemake runs; two campaigns with a "
+        "folder each stand side by side",
+    )
     training: TrainingConfig = Field(TrainingConfig())
     measurement: MeasurementConfig = Field(MeasurementConfig())
     telemetry: TelemetryConfig = Field(TelemetryConfig())
