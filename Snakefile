@@ -44,11 +44,6 @@ except ClockwattError as error:
 RESULTS = campaign.results_dir
 
 
-def at(path):
-    """Where a file of the campaign lies; wildcards in its path stay wildcards."""
-    return f"{RESULTS}/{path}"
-
-
 report: "workflow/report/campaign.rst"
 
 

@@ -31,11 +31,12 @@ rule catalogue:
         runtime=lambda wildcards, attempt: 30 * attempt,
         cpus_per_task=2,
     params:
+        results=results_dir,
         settings=campaigns.catalogue_settings(campaign),
     shell:
         """
         python -m clockwatt catalogue \
-            --config {RESULTS:q}/config.yaml \
-            --output-dir {RESULTS:q}/catalogue \
+            --config {params.results:q}/config.yaml \
+            --output-dir {params.results:q}/catalogue \
             >{log:q} 2>&1
         """

@@ -47,14 +47,15 @@ rule dataset:
         mem_mb=lambda wildcards, attempt: 4000 * attempt,
         runtime=lambda wildcards, attempt: 60 * attempt,
     params:
+        results=results_dir,
         settings=campaigns.dataset_settings(campaign),
         code=fingerprint("dataset"),
     shell:
         """
         python -m clockwatt dataset \
-            --config {RESULTS:q}/config.yaml \
-            --measurements-dir {RESULTS:q}/measurements \
-            --catalogue-dir {RESULTS:q}/catalogue \
-            --output-dir {RESULTS:q}/dataset \
+            --config {params.results:q}/config.yaml \
+            --measurements-dir {params.results:q}/measurements \
+            --catalogue-dir {params.results:q}/catalogue \
+            --output-dir {params.results:q}/dataset \
             >{log:q} 2>&1
         """

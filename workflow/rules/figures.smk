@@ -40,15 +40,16 @@ rule figures:
         mem_mb=lambda wildcards, attempt: 4000 * attempt,
         runtime=lambda wildcards, attempt: 60 * attempt,
     params:
+        results=results_dir,
         settings=campaigns.figures_settings(campaign),
         code=fingerprint("figures", resources=("gpus.yaml",)),
     shell:
         """
         python -m clockwatt figures \
-            --config {RESULTS:q}/config.yaml \
-            --dataset-dir {RESULTS:q}/dataset \
-            --predictors-dir {RESULTS:q}/predictors \
-            --validation-dir {RESULTS:q}/validation \
-            --output-dir {RESULTS:q}/figures \
+            --config {params.results:q}/config.yaml \
+            --dataset-dir {params.results:q}/dataset \
+            --predictors-dir {params.results:q}/predictors \
+            --validation-dir {params.results:q}/validation \
+            --output-dir {params.results:q}/figures \
             >{log:q} 2>&1
         """

@@ -34,14 +34,15 @@ rule calibrate:
     resources:
         **GPU_RESOURCES,
     params:
+        results=results_dir,
         settings=calibration_settings,
     shell:
         """
         python -m clockwatt calibrate \
-            --config {RESULTS:q}/config.yaml \
+            --config {params.results:q}/config.yaml \
             --gpu {wildcards.gpu:q} \
             --point {wildcards.point:q} \
-            --catalogue-dir {RESULTS:q}/catalogue \
+            --catalogue-dir {params.results:q}/catalogue \
             --output {output.calibration:q} \
             >{log:q} 2>&1
         """
@@ -65,17 +66,18 @@ rule measure:
     resources:
         **GPU_RESOURCES,
     params:
+        results=results_dir,
         settings=shard_settings(campaign.shards),
         shards=campaign.shards,
     shell:
         """
         python -m clockwatt measure \
-            --config {RESULTS:q}/config.yaml \
+            --config {params.results:q}/config.yaml \
             --gpu {wildcards.gpu:q} \
             --point {wildcards.point:q} \
             --shard {wildcards.shard:q}/{params.shards:q} \
-            --catalogue-dir {RESULTS:q}/catalogue \
-            --store-dir {RESULTS:q}/store \
+            --catalogue-dir {params.results:q}/catalogue \
+            --store-dir {params.results:q}/store \
             --calibration {input.calibration:q} \
             --output {output.measurements:q} \
             >{log:q} 2>&1
@@ -102,17 +104,18 @@ rule measure_networks:
     resources:
         **GPU_RESOURCES,
     params:
+        results=results_dir,
         settings=shard_settings(campaign.network_shards),
         shards=campaign.network_shards,
     shell:
         """
         python -m clockwatt measure \
-            --config {RESULTS:q}/config.yaml \
+            --config {params.results:q}/config.yaml \
             --gpu {wildcards.gpu:q} \
             --point {wildcards.point:q} \
             --shard {wildcards.shard:q}/{params.shards:q} \
-            --catalogue-dir {RESULTS:q}/catalogue \
-            --store-dir {RESULTS:q}/store \
+            --catalogue-dir {params.results:q}/catalogue \
+            --store-dir {params.results:q}/store \
             --calibration {input.calibration:q} \
             --output {output.measurements:q} \
             --networks \

@@ -37,15 +37,16 @@ rule fit:
         runtime=lambda wildcards, attempt: 120 * attempt,
         cpus_per_task=4,
     params:
+        results=results_dir,
         settings=campaigns.fit_settings(campaign),
         code=fingerprint("predict", resources=("gpus.yaml",)),
     shell:
         """
         python -m clockwatt fit \
-            --config {RESULTS:q}/config.yaml \
-            --dataset-dir {RESULTS:q}/dataset \
-            --catalogue-dir {RESULTS:q}/dataset/catalogue \
-            --output-dir {RESULTS:q}/predictors \
+            --config {params.results:q}/config.yaml \
+            --dataset-dir {params.results:q}/dataset \
+            --catalogue-dir {params.results:q}/dataset/catalogue \
+            --output-dir {params.results:q}/predictors \
             >{log:q} 2>&1
         """
 
@@ -68,15 +69,16 @@ rule validate:
         mem_mb=lambda wildcards, attempt: 4000 * attempt,
         runtime=lambda wildcards, attempt: 60 * attempt,
     params:
+        results=results_dir,
         settings=campaigns.fit_settings(campaign),
         code=fingerprint("predict", resources=("gpus.yaml",)),
     shell:
         """
         python -m clockwatt validate \
-            --config {RESULTS:q}/config.yaml \
-            --dataset-dir {RESULTS:q}/dataset \
-            --catalogue-dir {RESULTS:q}/dataset/catalogue \
-            --predictors-dir {RESULTS:q}/predictors \
-            --output-dir {RESULTS:q}/validation \
+            --config {params.results:q}/config.yaml \
+            --dataset-dir {params.results:q}/dataset \
+            --catalogue-dir {params.results:q}/dataset/catalogue \
+            --predictors-dir {params.results:q}/predictors \
+            --output-dir {params.results:q}/validation \
             >{log:q} 2>&1
         """
