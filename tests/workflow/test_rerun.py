@@ -11,7 +11,6 @@ import pyarrow.parquet as pq
 
 from support.workdir import MEASURED_ALL, SMALL, jobs_of
 
-
 METRICS = "results/predictors/metrics.json"
 
 
