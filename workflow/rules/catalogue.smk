@@ -23,11 +23,9 @@ rule catalogue:
         "results/logs/catalogue.log",
     conda:
         "../../envs/torch.yaml"
-    threads: 2
     resources:
         mem_mb=4000,
         runtime=lambda wildcards, attempt: 30 * attempt,
-        cpus_per_task=2,
     params:
         settings=campaigns.catalogue_settings(campaign),
     shell:

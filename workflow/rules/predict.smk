@@ -33,7 +33,6 @@ rule fit:
     resources:
         mem_mb=lambda wildcards, attempt: 4000 * attempt,
         runtime=lambda wildcards, attempt: 120 * attempt,
-        cpus_per_task=4,
     params:
         settings=campaigns.fit_settings(campaign),
         code=fingerprint("predict", resources=("gpus.yaml",)),
