@@ -60,13 +60,14 @@ def plan(
     config_file: Config = DEFAULT_CONFIG,
     catalogue_dir: CatalogueDir = RESULTS / "catalogue",
     store_dir: StoreDir = RESULTS / "store",
+    measurements_dir: MeasurementsDir = RESULTS / "measurements",
 ) -> None:
     """Say what a campaign will cost: jobs, GPU-hours, files, bytes. Traces the networks first if that was not done."""
     from clockwatt import plan as stage
 
     campaign = config.load(config_file)
     with stage.catalogue_for(campaign, catalogue_dir) as catalogue:
-        stage.show_plan(stage.make_plan(campaign, catalogue, store_dir))
+        stage.show_plan(stage.make_plan(campaign, catalogue, store_dir, measurements_dir))
 
 
 @app.command()
@@ -75,10 +76,13 @@ def status(
     catalogue_dir: CatalogueDir = RESULTS / "catalogue",
     store_dir: StoreDir = RESULTS / "store",
 ) -> None:
-    """Say how far a campaign is."""
+    """Say how far a campaign is. Traces the networks first where the catalogue is not of the campaign's."""
     from clockwatt import status as stage
+    from clockwatt.plan import catalogue_for
 
-    stage.show_status(stage.campaign_status(config.load(config_file), catalogue_dir, store_dir))
+    campaign = config.load(config_file)
+    with catalogue_for(campaign, catalogue_dir) as catalogue:
+        stage.show_status(stage.campaign_status(campaign, catalogue, store_dir))
 
 
 @app.command()

@@ -9,10 +9,6 @@ from clockwatt.config import CampaignConfig, OperatingPoint
 CATALOGUE = Path("catalogue")
 STORE = Path("store")
 MEASUREMENTS = Path("measurements")
-DATASET = Path("dataset")
-PREDICTORS = Path("predictors")
-VALIDATION = Path("validation")
-FIGURES = Path("figures")
 
 
 def point_dir(gpu: str, point: OperatingPoint | str) -> Path:
@@ -43,13 +39,19 @@ def calibration_file(gpu: str, point: OperatingPoint | str) -> Path:
 def measurement_files(config: CampaignConfig) -> list[Path]:
     """Every file of measurements that a campaign gives, below the measurements folder."""
     return [
-        path
-        for label, gpu in config.gpus.items()
-        for point in gpu.points
-        for path in (
-            *(operations_file(label, point, shard) for shard in range(1, config.shards + 1)),
-            *(networks_file(label, point, shard) for shard in range(1, config.network_shards + 1)),
-        )
+        path for label, gpu in config.gpus.items() for point in gpu.points for path in _measured(config, label, point)
+    ]
+
+
+def point_files(config: CampaignConfig, gpu: str, point: OperatingPoint) -> list[Path]:
+    """Files of measurements, and the calibration, of one GPU at one operating point, below the measurements folder."""
+    return [*_measured(config, gpu, point), calibration_file(gpu, point)]
+
+
+def _measured(config: CampaignConfig, gpu: str, point: OperatingPoint) -> list[Path]:
+    return [
+        *(operations_file(gpu, point, shard) for shard in range(1, config.shards + 1)),
+        *(networks_file(gpu, point, shard) for shard in range(1, config.network_shards + 1)),
     ]
 
 

@@ -8,7 +8,7 @@ import os
 def usable_threads() -> int:
     """As many as `OMP_NUM_THREADS` says, which BLAS, OpenMP and Arrow obey too; at most one for each usable core.
 
-    Snakemake sets the variable to the threads of the rule. Without it, or where it is no number, it is all usable cores.
+    Snakemake sets the variable to the threads of the rule. Without it, or where it is no number, all usable cores.
     """
     cores = len(os.sched_getaffinity(0))
     outermost = os.environ.get("OMP_NUM_THREADS", "").split(",")[0].strip()

@@ -29,7 +29,6 @@ rule dataset:
         operations=rules.catalogue.output.operations,
         calls=rules.catalogue.output.calls,
         networks=rules.catalogue.output.networks,
-        references=reference_files,
     output:
         operations="results/dataset/operations.parquet",
         networks="results/dataset/networks.parquet",
@@ -46,6 +45,7 @@ rule dataset:
         runtime=lambda wildcards, attempt: 60 * attempt,
     params:
         settings=campaigns.dataset_settings(campaign),
+        references=reference_digests,
         code=fingerprint("dataset"),
     shell:
         """

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, field_validator
 
@@ -89,6 +89,10 @@ class CampaignConfig(Model):
         if len(set(names)) != len(names):
             raise ValueError("a name stands twice: remove one")
         return names
+
+    def catalogue_settings(self) -> dict[str, Any]:
+        """What the catalogue depends on, for JSON."""
+        return self.model_dump(mode="json", include={"networks", "passes", "training"})
 
     def gpu(self, label: str) -> GpuConfig:
         """Look up a GPU by its label.
