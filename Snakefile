@@ -37,7 +37,8 @@ if not workflow.overwrite_configfiles:
 
 try:
     campaign = campaign_config.parse(config, source=", ".join(str(path) for path in workflow.configfiles))
-    reference_files = [path for source in references(campaign) for path in source.files()]
+    # by what they hold: as inputs they would count by path and time, and a copy of the checkout would make all anew
+    reference_digests = {source.reference: source.digest() for source in references(campaign)}
 except ClockwattError as error:
     raise WorkflowError(str(error)) from None
 

@@ -25,11 +25,9 @@ rule catalogue:
         at("benchmarks/catalogue.tsv")
     conda:
         "../../envs/torch.yaml"
-    threads: 2
     resources:
         mem_mb=4000,
         runtime=lambda wildcards, attempt: 30 * attempt,
-        cpus_per_task=2,
     params:
         results=results_dir,
         settings=campaigns.catalogue_settings(campaign),

@@ -29,7 +29,6 @@ rule dataset:
         operations=rules.catalogue.output.operations,
         calls=rules.catalogue.output.calls,
         networks=rules.catalogue.output.networks,
-        references=reference_files,
     output:
         operations=at("dataset/operations.parquet"),
         networks=at("dataset/networks.parquet"),
@@ -49,6 +48,7 @@ rule dataset:
     params:
         results=results_dir,
         settings=campaigns.dataset_settings(campaign),
+        references=reference_digests,
         code=fingerprint("dataset"),
     shell:
         """

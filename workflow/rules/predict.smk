@@ -35,7 +35,6 @@ rule fit:
     resources:
         mem_mb=lambda wildcards, attempt: 4000 * attempt,
         runtime=lambda wildcards, attempt: 120 * attempt,
-        cpus_per_task=4,
     params:
         results=results_dir,
         settings=campaigns.fit_settings(campaign),

@@ -18,6 +18,9 @@ StoreDir = Annotated[Path, typer.Option(help="Folder of finished measurements.")
 CatalogueOfCampaign = Annotated[
     Path | None, typer.Option("--catalogue-dir", help="Folder that `clockwatt catalogue` wrote; else the campaign's.")
 ]
+MeasurementsOfCampaign = Annotated[
+    Path | None, typer.Option("--measurements-dir", help="Folder with the shards' files; else the campaign's.")
+]
 StoreOfCampaign = Annotated[
     Path | None, typer.Option("--store-dir", help="Folder of finished measurements; else the campaign's.")
 ]

@@ -16,10 +16,11 @@ def status(
     catalogue_dir: CatalogueOfCampaign = None,
     store_dir: StoreOfCampaign = None,
 ) -> None:
-    """Say how far a campaign is."""
+    """Say how far a campaign is. Traces the networks first where the catalogue is not of the campaign's."""
     from clockwatt.workflow import status as stage
+    from clockwatt.workflow.plan import catalogue_for
 
     campaign = config.load(config_file)
     results = Path(campaign.results_dir)
-    catalogue_dir, store_dir = catalogue_dir or results / layout.CATALOGUE, store_dir or results / layout.STORE
-    stage.show_status(stage.campaign_status(campaign, catalogue_dir, store_dir))
+    with catalogue_for(campaign, catalogue_dir or results / layout.CATALOGUE) as catalogue:
+        stage.show_status(stage.campaign_status(campaign, catalogue, store_dir or results / layout.STORE))
