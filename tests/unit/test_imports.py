@@ -13,7 +13,7 @@ import clockwatt
 ROOT = Path(clockwatt.__file__).parent
 
 FLOORS = [
-    {"schema", "errors"},
+    {"schema", "errors", "threads"},
     {"io", "config"},
     {"gpu"},
     {"telemetry", "control", "operations"},
