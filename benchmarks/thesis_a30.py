@@ -135,7 +135,7 @@ def _padded(shape: tuple[int, ...]) -> list[int | None]:
 def _strides(operations: pd.DataFrame) -> pd.DataFrame:
     described = operation_features(operations[CATALOGUE_COLUMNS]).reset_index(drop=True)
     names = ("kernel_size", "stride", "padding", "dilation", "groups")
-    return described[[column for name in names for column in (name, f"{name}_applies")]]
+    return described[list(names)]
 
 
 def roofline(trees: int) -> Predict:

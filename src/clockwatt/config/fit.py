@@ -21,7 +21,7 @@ class FitConfig(Model):
         "the first is used for predictions",
     )
     folds: int = Field(15, ge=2, le=100, description="of the grouped cross-validation")
-    trees: int = Field(100, ge=1, le=5000, description="per forest; of xgboost, per target")
+    trees: int = Field(50, ge=1, le=5000, description="per forest; of xgboost, per target")
 
     @model_validator(mode="before")
     @classmethod

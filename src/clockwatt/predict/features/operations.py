@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 
 from clockwatt.operations.spec.operation import Operation, TensorSpec
-from clockwatt.predict.features.tiles import matrix_product
+from clockwatt.predict.features.matrix import matrix_product
 
 OPERATION_CLASS = "operation_class"
 
@@ -28,7 +28,7 @@ CATALOGUE_COLUMNS = [
 ]
 """Columns of the catalogue that features are made of."""
 
-NOT_LEARNT_FROM = ["dtype", "flops", "bytes", "tiles", "channels_in", "channels_out"]
+NOT_LEARNT_FROM = ["dtype", "flops", "bytes", "channels_in", "channels_out"]
 """What `operation_features` gives for the physics and the groups alone."""
 
 
@@ -54,7 +54,7 @@ ATTRIBUTES = ("kernel_size", "stride", "padding", "dilation", "groups", "dim")
 _SIZES = ("kernel_size", "stride", "groups")
 
 _MATRIX_NUMBERS = (
-    *("matrix", "tiles", "log_rows", "log_columns", "log_depth", "log_batch", "log_tiles", "log_tile_padding"),
+    *("matrix", "log_rows", "log_columns", "log_depth", "log_batch"),
     *("rows_alignment", "columns_alignment", "depth_alignment"),
 )
 
@@ -120,9 +120,9 @@ def channel_groups(operations: pd.DataFrame) -> pd.Series:
 def describe(operation: Operation) -> dict[str, float]:
     """Numbers that describe one operation.
 
-    Each entry of a shape and each attribute is a pair: its value, and whether it applies (1 or 0; the value is then 0),
-    so that "no padding" and "padding does not exist" differ. Sizes are logarithms to the base of 2: a tree that draws
-    its thresholds at random then tells small sizes apart as well as large ones.
+    Entries of a shape and attributes that an operation does not have are 0; its class tells which they are. Sizes are
+    logarithms to the base of 2: a tree that draws its thresholds at random then tells small sizes apart as well as
+    large ones.
 
     Returns
     -------
@@ -153,11 +153,11 @@ def describe(operation: Operation) -> dict[str, float]:
     }
     for name, shape in (("input", first), ("second", second), ("output", outputs[0].shape if outputs else ())):
         for axis in range(DIMENSIONS):
-            numbers |= _pair(f"{name}_{axis}", math.log2(shape[axis] + 1) if axis < len(shape) else None)
+            numbers[f"{name}_{axis}"] = math.log2(shape[axis] + 1) if axis < len(shape) else 0.0
     attributes = _attributes(operation)
     for name in ATTRIBUTES:
-        value = attributes.get(name)
-        numbers |= _pair(name, math.log2(value + 1) if value is not None and name in _SIZES else value)
+        value = attributes.get(name, 0.0)
+        numbers[name] = math.log2(value + 1) if name in _SIZES else value
     return numbers | _matrix_numbers(operation)
 
 
@@ -174,13 +174,9 @@ def _matrix_numbers(operation: Operation) -> dict[str, float]:
     if product is None:
         return dict.fromkeys(_MATRIX_NUMBERS, 0.0)
     sizes = (product.rows, product.columns, product.depth, product.batch)
-    logarithms = [math.log2(size) for size in (*sizes, product.tiles, product.padding)]
+    logarithms = [math.log2(size) for size in sizes]
     alignments = [_alignment(size) for size in sizes[:3]]
-    return dict(zip(_MATRIX_NUMBERS, [1.0, float(product.tiles), *logarithms, *alignments], strict=True))
-
-
-def _pair(name: str, value: float | None) -> dict[str, float]:
-    return {name: float(value or 0), f"{name}_applies": float(value is not None)}
+    return dict(zip(_MATRIX_NUMBERS, [1.0, *logarithms, *alignments], strict=True))
 
 
 def _attributes(operation: Operation) -> dict[str, float]:

@@ -66,7 +66,7 @@ def features_at(operations: pd.DataFrame, *settings: Setting) -> pd.DataFrame:
     given = operations.drop(columns=NOT_LEARNT_FROM)
     if len(settings) > 1:
         given = given.take(np.tile(np.arange(len(given)), len(settings)))
-    numbers = {name: operations[name].to_numpy(float) for name in ("flops", "bytes", "log_elements_out", "tiles")}
+    numbers = {name: operations[name].to_numpy(float) for name in ("flops", "bytes", "log_elements_out")}
     kinds = _kinds(operations)
     physics = [_physics(numbers, kinds, setting) for setting in settings]
     columns = {name: np.concatenate([each[name] for each in physics]) for name in physics[0]}
@@ -124,18 +124,8 @@ def _physics(
         "compute_bound": np.log2((compute_s + 1e-9) / (memory_s + 1e-9)),
         "log_bytes_over_l2": np.log2((operations["bytes"] + 1) / spec.l2_bytes),
         "log_outputs_per_sm": operations["log_elements_out"] - np.log2(spec.sm_count),
-        **_waves(operations["tiles"] / spec.sm_count),
         "log_peak": np.log2(peak),
         "sm_clock_ratio": np.full(count, clock_ratio),
         "bandwidth_ratio": np.full(count, setting.bandwidth_bytes_s / spec.bandwidth_bytes_s),
         POWER_LIMIT: np.full(count, setting.power_limit_w),
-    }
-
-
-def _waves(waves: np.ndarray) -> dict[str, np.ndarray]:
-    """Waves of tiles (one tile to an SM), and how many times longer the rounding up makes them; 0 without tiles."""
-    some = waves > 0
-    return {
-        "log_waves": np.log2(waves, where=some, out=np.zeros_like(waves)),
-        "wave_quantisation": np.divide(np.ceil(waves), waves, where=some, out=np.zeros_like(waves)),
     }

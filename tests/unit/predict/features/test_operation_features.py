@@ -1,27 +1,26 @@
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from clockwatt.dataset.imported import operation_of
 from clockwatt.operations.spec.operation import Operation, OutputSpec, TensorSpec
+from clockwatt.predict.features.matrix import MatrixProduct, matrix_product
 from clockwatt.predict.features.operations import channels, describe
-from clockwatt.predict.features.tiles import TILE, MatrixProduct, matrix_product
 from support import synthetic
 
 
-def test_shapes_and_attributes_are_pairs():
+def test_shapes_and_attributes_are_numbers():
     numbers = describe(synthetic.operation_of("conv2d", [8, 16, 32, 32], 24, 3))
     sizes = [2 ** numbers[name] - 1 for name in ("input_1", "output_1", "kernel_size")]
     assert sizes == pytest.approx([16, 24, 3])
     assert numbers["padding"] == 1
-    assert numbers["groups_applies"] == numbers["second_3_applies"] == 1
+    assert numbers["groups"] == 1  # log2 of 1 + 1
+    assert 2 ** numbers["second_3"] - 1 == pytest.approx(3)
     assert numbers["log_elements_out"] == pytest.approx(17.585, abs=1e-3)
     assert numbers["channel_alignment"] == 4  # 2⁴ divides 16
 
 
-def test_what_does_not_exist_does_not_apply():
+def test_what_an_operation_does_not_have_is_zero():
     numbers = describe(synthetic.operation_of("relu", [8, 16, 32, 32]))
-    assert numbers["padding"] == numbers["padding_applies"] == numbers["second_0_applies"] == 0
+    assert numbers["padding"] == numbers["kernel_size"] == numbers["second_0"] == numbers["log_rows"] == 0
 
 
 def test_every_operation_has_the_same_features():
@@ -73,10 +72,3 @@ def test_products_of_batches_and_attention():
     tensors = (TensorSpec.dense([2, 3, 50, 64]), TensorSpec.dense([2, 3, 60, 64]))
     attention = Operation("torch.nn.functional.scaled_dot_product_attention", (), {}, tensors, out)
     assert matrix_product(attention) == MatrixProduct(50, 60, 64, 6)
-
-
-@given(*[st.integers(1, 4096)] * 3, st.integers(1, 8))
-def test_tiles_cover_the_output(rows, columns, depth, batch):
-    product = MatrixProduct(rows, columns, depth, batch)
-    assert product.tiles * TILE**2 >= rows * columns * batch
-    assert product.padding >= 1

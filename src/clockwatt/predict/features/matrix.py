@@ -1,8 +1,7 @@
-"""The matrix product inside an operation, and how it fills a GPU that works in tiles and waves of tiles.
+"""The matrix product inside an operation.
 
 A convolution is counted as the implicit matrix product that it is (Chetlur et al., cuDNN, arXiv:1410.0759): output
-pixels by output channels by window. A last wave that is hardly filled costs as much as a full one, and so does a padded
-tile.
+pixels by output channels by window.
 """
 
 from __future__ import annotations
@@ -11,9 +10,6 @@ import math
 from dataclasses import dataclass
 
 from clockwatt.operations.spec.operation import Operation
-
-TILE = 128
-"""Rows and columns of a tile, as the libraries' large kernels have it."""
 
 _FACTORS = {
     **dict.fromkeys(("mm", "bmm", "matmul"), (0, 1)),
@@ -30,16 +26,6 @@ class MatrixProduct:
     columns: int
     depth: int
     batch: int = 1
-
-    @property
-    def tiles(self) -> int:
-        """Tiles of the output."""
-        return math.ceil(self.rows / TILE) * math.ceil(self.columns / TILE) * self.batch
-
-    @property
-    def padding(self) -> float:
-        """Elements of the tiles over elements of the output, at least 1."""
-        return self.tiles * TILE * TILE / (self.rows * self.columns * self.batch)
 
 
 def matrix_product(operation: Operation) -> MatrixProduct | None:
