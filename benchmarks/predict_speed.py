@@ -33,8 +33,8 @@ from clockwatt.gpu.specs import find_spec
 from clockwatt.gpu.virtual.model import CardModel, Work
 from clockwatt.io import files
 from clockwatt.operations.spec.operation import MATRIX_CLASSES
-from clockwatt.predict.ask import TracedNetwork, load_models, predict_network
-from clockwatt.predict.gpumodel import GpuModel
+from clockwatt.predict.answer import TracedNetwork, load_models, predict_network
+from clockwatt.predict.gpu_predictor import GpuPredictor
 from clockwatt.predict.questions import traced_network
 from clockwatt.predict.recommend import recommend
 from clockwatt.schema import records, tables
@@ -168,7 +168,7 @@ def time_loaded(folder: Path) -> None:
     """Print how long answers take in one process."""
     training = config.TrainingConfig()
 
-    def first_answer() -> tuple[dict[str, GpuModel], TracedNetwork]:
+    def first_answer() -> tuple[dict[str, GpuPredictor], TracedNetwork]:
         models = load_models(folder / "predictors")
         traced = traced_network(ASKED, "inference", training, folder / "catalogue")
         predict_network(models[GPU], traced, next(iter(models[GPU].description.points)))

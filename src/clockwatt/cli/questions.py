@@ -8,13 +8,14 @@ from __future__ import annotations
 import functools
 import gc
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from clockwatt import config
+from clockwatt.cli.app import Answered, app
 from clockwatt.cli.options import (
     RESULTS,
     AsJson,
@@ -33,11 +34,7 @@ from clockwatt.config import OperatingPoint
 from clockwatt.errors import ClockwattError
 
 if TYPE_CHECKING:
-    from clockwatt.predict.ask import NetworkPrediction, TracedNetwork
-
-
-class Answered(SystemExit):
-    """All is said and every file closed: the process may end at once, without freeing a thousand modules first."""
+    from clockwatt.predict.answer import TracedNetwork
 
 
 def _answers_once(command: Callable[..., None]) -> Callable[..., None]:
@@ -60,14 +57,10 @@ def _answers_once(command: Callable[..., None]) -> Callable[..., None]:
     return run
 
 
+@app.command()
 @_answers_once
 def predict(
-    gpu: Annotated[
-        str,
-        typer.Option(
-            "--gpu", help="Label of a GPU that predictors were fitted for; or, with `fit.unseen_gpu`, any GPU's name."
-        ),
-    ],
+    gpu: Annotated[str, typer.Option("--gpu", help="Label of a GPU that predictors were fitted for.")],
     network: NetworkName = None,
     input_shape: InputShape = None,
     operations: Operations = None,
@@ -81,21 +74,16 @@ def predict(
 ) -> None:
     """Say what a pass of a network, or listed operations, cost on a GPU at an operating point, without running it."""
     from clockwatt.predict import questions
-    from clockwatt.predict.ask import load_models, predict_network
+    from clockwatt.predict.answer import load_models, predict_network
 
     models = load_models(predictors_dir)
-    answer: Callable[..., NetworkPrediction]
-    if gpu in models:
-        answer = functools.partial(predict_network, models[gpu])
-    else:
-        from clockwatt.predict.unseenask import load_unseen, predict_unseen
-
-        answer = functools.partial(predict_unseen, *load_unseen(predictors_dir, gpu, models))
+    _check_fitted([gpu], models, predictors_dir)
     traced = _asked(network, input_shape, operations, dtype, _pass(pass_), catalogue_dir)
-    prediction = answer(traced, str(OperatingPoint.parse(point)), tf32=tf32)
+    prediction = predict_network(models[gpu], traced, str(OperatingPoint.parse(point)), tf32=tf32)
     (questions.print_json if as_json else questions.print_prediction)(prediction)
 
 
+@app.command()
 @_answers_once
 def recommend(
     network: NetworkName = None,
@@ -120,14 +108,12 @@ def recommend(
     """Say on which GPU and at which operating point a network takes least time or energy."""
     from clockwatt.predict import questions
     from clockwatt.predict import recommend as stage
-    from clockwatt.predict.ask import load_models
+    from clockwatt.predict.answer import load_models
 
     if objective not in ("time", "energy", "edp"):
         raise ClockwattError(f"--objective {objective}: choose time, energy or edp.")
     models = load_models(predictors_dir)
-    unknown = sorted(set(gpu or []) - set(models))
-    if unknown:
-        raise ClockwattError(f"--gpu {unknown[0]}: {predictors_dir} has predictors for {', '.join(models)}.")
+    _check_fitted(gpu or [], models, predictors_dir)
     traced = _asked(network, input_shape, operations, dtype, _pass(pass_), catalogue_dir)
     limits = stage.Limits(
         max_slowdown=questions.parse_slowdown(max_slowdown) if max_slowdown is not None else float("inf"),
@@ -148,6 +134,13 @@ def recommend(
 
         draw_pareto(answer, pareto)
     (questions.print_json if as_json else questions.print_recommendation)(answer)
+
+
+def _check_fitted(labels: Iterable[str], models: Iterable[str], predictors_dir: Path) -> None:
+    """Refuse the label of a GPU that no predictors were fitted for."""
+    unknown = sorted(set(labels) - set(models))
+    if unknown:
+        raise ClockwattError(f"--gpu {unknown[0]}: {predictors_dir} has predictors for {', '.join(models)}.")
 
 
 def _asked(

@@ -12,7 +12,7 @@ from matplotlib.axes import Axes
 from matplotlib.colors import LinearSegmentedColormap, LogNorm
 
 from clockwatt.figures import style
-from clockwatt.predict.metrics import metrics
+from clockwatt.predict.evaluation.metrics import metrics
 from clockwatt.schema.costs import BY_CORRECTED
 
 POINTS_AT_MOST = 3000

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from clockwatt.dataset.corrections import NOT_ABOVE_IDLE, WITHOUT_WORK
 from clockwatt.io import files
-from clockwatt.predict.predictors import TARGETS
+from clockwatt.predict.models.predictors import TARGETS
 from clockwatt.predict.samples import error_of
 
 MEASURED_SCHEMA = pa.schema(
@@ -21,7 +21,7 @@ MEASURED_SCHEMA = pa.schema(
         pa.field("operation_id", pa.string(), nullable=False),
         pa.field("point", pa.string()),
         pa.field("tf32", pa.bool_()),
-        # none may be null throughout: a file that lacks a column is another version's
+        # a file that lacks it is another version's
         *(pa.field(target, pa.float64(), nullable=target != "time_host_corrected_s") for target in TARGETS),
         *(pa.field(error_of(target), pa.float64()) for target in TARGETS),
     ],

@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 
 from clockwatt.errors import DataFileError
 from clockwatt.io import files
-from clockwatt.predict.features import CATALOGUE_COLUMNS
+from clockwatt.predict.features.operations import CATALOGUE_COLUMNS
 from clockwatt.schema import layout, tables
 from clockwatt.schema.costs import BY_CORRECTED, COSTS, ENERGY_CORRECTED, EXCLUDED
 from clockwatt.schema.flags import Flag, flagged

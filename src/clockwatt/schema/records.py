@@ -26,6 +26,9 @@ FORMER_NAMES = {
 READABLE_SINCE = {"dataset operation": 2, "dataset network": 2, "dataset anchor": 2}
 """First version of each kind of rows that is still read; 1 for all others."""
 
+SETTINGS_KEY = b"catalogue_settings"
+"""In the metadata of a catalogue's networks: JSON of the `CampaignConfig.catalogue_settings` they were traced from."""
+
 INFERENCE = "inference"
 TRAINING = "training"
 

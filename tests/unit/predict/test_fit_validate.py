@@ -10,12 +10,12 @@ import pytest
 from clockwatt.dataset.build import build_dataset
 from clockwatt.errors import DataFileError
 from clockwatt.io import files
+from clockwatt.predict.composition.comparison import VALIDATION_SCHEMA
 from clockwatt.predict.fit import CROSSVAL_SCHEMA, fit
-from clockwatt.predict.gpumodel import GpuModel
-from clockwatt.predict.predictors import TARGETS, MissingLibraryError
+from clockwatt.predict.gpu_predictor import GpuPredictor
+from clockwatt.predict.models.predictors import TARGETS, MissingLibraryError
 from clockwatt.predict.samples import read_samples
 from clockwatt.predict.validate import validate
-from clockwatt.predict.wholes import VALIDATION_SCHEMA
 from clockwatt.schema import layout, records
 from clockwatt.schema.records import MeasurementRow
 from support import synthetic
@@ -52,7 +52,7 @@ def test_intervals_cover_held_out_groups(metrics):
 
 def test_operations_without_device_work_are_known_and_not_learnt(made, metrics):
     assert metrics["a30"]["not_learnt_from"] == {"no device work: known, not learnt": 18}
-    model = GpuModel.load(made.predictors / "a30")
+    model = GpuPredictor.load(made.predictors / "a30")
     operations = read_samples(made.dataset, "a30").operations
     views = operations[(operations["pass"] == "inference") & ~operations["device_work"].astype(bool)]
     costs = model.predict(views, "inference", "sm900", tf32=True)
@@ -114,11 +114,11 @@ def test_of_many_clocks_some_are_learnt_from_and_all_are_judged(tmp_path):
     error = (rows["predicted_time_device_corrected_s"] / rows["time_device_corrected_s"] - 1).abs()
     at_others = ~rows["point"].isin(learnt)
     assert error[at_others].median() < 1.2 * error[~at_others].median()
-    model = GpuModel.load(made.predictors / "a30")
+    model = GpuPredictor.load(made.predictors / "a30")
     operations = read_samples(made.dataset, "a30").operations
-    predicted = model.predict_at(operations, "inference", ["sm600", "sm660", "sm720"], tf32=True)
+    predicted = model.costs(operations, "inference", tf32=True).at(["sm600", "sm660", "sm720"])
     one = model.predict(operations, "inference", "sm660", tf32=True)
-    pd.testing.assert_frame_equal(one, predicted["sm660"], check_exact=True)
+    pd.testing.assert_frame_equal(one, predicted["sm660"].frame(one.index), check_exact=True)
 
 
 _ANALYSE = """
@@ -206,7 +206,7 @@ def test_a_pass_without_usable_rows_is_said_and_skipped(tmp_path, capsys):
     made = rebuilt(tmp_path, edit, passes=["inference", "training"])
     fit(made.config, made.dataset, made.catalogue, made.predictors)
     assert "a30: nothing to learn from in training" in capsys.readouterr().err
-    assert list(GpuModel.load(made.predictors / "a30").description.passes) == ["inference"]
+    assert list(GpuPredictor.load(made.predictors / "a30").description.passes) == ["inference"]
 
 
 def test_boosting_is_fitted_beside_the_others_and_may_answer(tmp_path):
@@ -217,13 +217,12 @@ def test_boosting_is_fitted_beside_the_others_and_may_answer(tmp_path):
     build_dataset(made.config, made.measurements, made.catalogue, made.dataset)
     fit(made.config, made.dataset, made.catalogue, made.predictors)
     of_pass = synthetic.read_json(made.predictors / "metrics.json")["gpus"]["a30"]["passes"]["inference"]
-    boosted, forest = (
-        of_pass["predictors"][name]["targets"]["time_device_corrected_s"] for name in ("xgboost", "forest")
-    )
+    predictors = of_pass["predictors"]
+    boosted, forest = (predictors[name]["targets"]["time_device_corrected_s"] for name in ("xgboost", "forest"))
     assert boosted["mape"] < forest["mape"] / 2
     assert boosted["mape"] < 0.15
     rows = read_samples(made.dataset, "a30")
-    costs = GpuModel.load(made.predictors / "a30").predict(
+    costs = GpuPredictor.load(made.predictors / "a30").predict(
         rows.operations, "inference", "sm900", tf32=True, look_up=False
     )
     measured = rows.rows.set_index("operation_id")["time_device_corrected_s"]
