@@ -69,13 +69,18 @@ def write_catalogue(config: CampaignConfig, output_dir: Path) -> None:
         for same in entries.values():
             for pass_ in config.passes:
                 traced = trace_rows(same[0], pass_, config.training)
-                traced.network.measured_tf32 = sorted({tf32 for entry in same if entry.whole for tf32 in entry.tf32})
+                whole = [entry for entry in same if entry.whole]
+                traced.network.measured_tf32 = sorted({tf32 for entry in whole for tf32 in entry.tf32})
+                traced.network.measured_quantities = list(config.quantities_of(whole))
                 networks.append(traced.network)
                 calls.extend(traced.calls)
                 for row in traced.operations:
                     known = operations.setdefault((row.operation_id, row.pass_), row)
-                    wanted = {tf32 for entry in same if sampled(row.operation_id, entry.sample) for tf32 in entry.tf32}
+                    wanting = [entry for entry in same if sampled(row.operation_id, entry.sample)]
+                    wanted = {tf32 for entry in wanting for tf32 in entry.tf32}
                     known.measured_tf32 = sorted(wanted.union(known.measured_tf32 or ()))
+                    quantities = {*config.quantities_of(wanting), *(known.measured_quantities or ())}
+                    known.measured_quantities = sorted(quantities, reverse=True)  # time first
                 advance(f"{traced.network.network_id} {pass_}")
     files.write_table(table_of(operations.values(), OPERATION_SCHEMA), output_dir / OPERATIONS_FILE)
     files.write_table(table_of(calls, CALL_SCHEMA), output_dir / CALLS_FILE)

@@ -65,8 +65,6 @@ def test_what_a_row_says_is_plausible(campaign, catalogue) -> None:
     capped = ok[ok["sm_clock_median_mhz"] < spec.boost_clock_mhz]
     assert len(capped)
     assert capped["throttle_reasons"].map(list).map(lambda reasons: "sw_power_cap" in reasons).all()
-    training = ok[ok["pass"] == "training"]
-    assert (training["time_host_forward_s"] < training["time_host_s"]).all()
     views = rows[rows["time_device_s"] == 0]
     assert len(views) == 2
     assert (views["energy_dynamic_j"] == 0).all()
