@@ -17,7 +17,7 @@ from clockwatt.config import CampaignConfig
 from clockwatt.gpu.registry import open_gpu
 from clockwatt.io.segments import SegmentWriter
 from clockwatt.measure.bench.interface import Bench, Subject
-from clockwatt.measure.bench.open import open_bench
+from clockwatt.measure.bench.registry import open_bench
 from clockwatt.measure.calibrate.calibration import Calibration, read
 from clockwatt.measure.steps.conditions import Surroundings
 from clockwatt.measure.steps.procedure import measure, measure_idle

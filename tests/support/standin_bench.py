@@ -78,6 +78,6 @@ class StandInBench(HostClockBench):
 def open_standin_bench(
     config: CampaignConfig, gpu: Gpu, session_id: str, telemetry_dir: Path, catalogue_dir: Path, operation_ids: set[str]
 ) -> Iterator[Bench]:
-    """As `clockwatt.measure.bench.open.open_bench`."""
-    with logger_process(gpu.identity.uuid, session_id, telemetry_dir, config.telemetry) as logger:
+    """As `clockwatt.measure.bench.registry.open_bench`."""
+    with logger_process(gpu.installed, session_id, telemetry_dir, config.telemetry) as logger:
         yield StandInBench(gpu, logger)

@@ -7,11 +7,23 @@ from typing import Annotated
 
 import typer
 
+from clockwatt.config import CampaignConfig, OperatingPoint
+from clockwatt.errors import ClockwattError
+
 Config = Annotated[Path, typer.Option("--config", help="The campaign's YAML file.")]
 GpuLabel = Annotated[str, typer.Option("--gpu", help="Label of a GPU in the campaign.")]
 Point = Annotated[str, typer.Option("--point", help="Operating point: default, sm1440, sm1440-mem5001, pl150 …")]
 CatalogueDir = Annotated[Path, typer.Option(help="Folder that `clockwatt catalogue` wrote.")]
 StoreDir = Annotated[Path, typer.Option(help="Folder of finished measurements.")]
+CatalogueOfCampaign = Annotated[
+    Path | None, typer.Option("--catalogue-dir", help="Folder that `clockwatt catalogue` wrote; else the campaign's.")
+]
+MeasurementsOfCampaign = Annotated[
+    Path | None, typer.Option("--measurements-dir", help="Folder with the shards' files; else the campaign's.")
+]
+StoreOfCampaign = Annotated[
+    Path | None, typer.Option("--store-dir", help="Folder of finished measurements; else the campaign's.")
+]
 MeasurementsDir = Annotated[Path, typer.Option(help="Folder with the shards' files.")]
 DatasetDir = Annotated[Path, typer.Option(help="Folder that `clockwatt dataset` wrote.")]
 PredictorsDir = Annotated[Path, typer.Option(help="Folder that `clockwatt fit` wrote.")]
@@ -33,3 +45,21 @@ OneGpu = Annotated[str | None, typer.Option("--gpu", help="UUID, beginning of on
 
 DEFAULT_CONFIG = Path("config/config.yaml")
 RESULTS = Path("results")
+
+
+def point_of(campaign: CampaignConfig, label: str, text: str) -> OperatingPoint:
+    """Operating point that `--point` names, of one of a campaign's GPUs.
+
+    Raises
+    ------
+    ClockwattError
+        If the campaign has no such GPU, or the GPU no such point.
+    """
+    point = OperatingPoint.parse(text)
+    known = campaign.gpu(label).points
+    if point not in known:
+        raise ClockwattError(
+            f"--point {text}: gpus.{label} has no such operating point; it has {', '.join(map(str, known))}. "
+            f"Add it under gpus.{label}.clocks_mhz (or memory_clocks_mhz, power_limits_w)."
+        )
+    return point

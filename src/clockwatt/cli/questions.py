@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from clockwatt import config
+from clockwatt.cli.app import Answered, app
 from clockwatt.cli.options import (
     RESULTS,
     AsJson,
@@ -34,10 +35,6 @@ from clockwatt.errors import ClockwattError
 
 if TYPE_CHECKING:
     from clockwatt.predict.ask import NetworkPrediction, TracedNetwork
-
-
-class Answered(SystemExit):
-    """All is said and every file closed: the process may end at once, without freeing a thousand modules first."""
 
 
 def _answers_once(command: Callable[..., None]) -> Callable[..., None]:
@@ -60,6 +57,7 @@ def _answers_once(command: Callable[..., None]) -> Callable[..., None]:
     return run
 
 
+@app.command()
 @_answers_once
 def predict(
     gpu: Annotated[
@@ -96,6 +94,7 @@ def predict(
     (questions.print_json if as_json else questions.print_prediction)(prediction)
 
 
+@app.command()
 @_answers_once
 def recommend(
     network: NetworkName = None,

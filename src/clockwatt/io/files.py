@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import pyarrow as pa
@@ -14,6 +15,7 @@ import pyarrow.parquet as pq
 from clockwatt.errors import DataFileError, OutputError
 
 COMPRESSION = "zstd"
+_ASIDE = ".part"
 
 
 @contextlib.contextmanager
@@ -28,7 +30,7 @@ def written_aside(path: Path) -> Iterator[Path]:
     aside: Path | None = None
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        handle, name = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".part", dir=path.parent)
+        handle, name = tempfile.mkstemp(prefix=f".{path.name}.", suffix=_ASIDE, dir=path.parent)
         os.close(handle)
         aside = Path(name)
         yield aside
@@ -45,6 +47,68 @@ def written_aside(path: Path) -> Iterator[Path]:
     finally:
         if aside is not None:
             aside.unlink(missing_ok=True)
+
+
+@contextlib.contextmanager
+def folder_written_aside(path: Path) -> Iterator[Path]:
+    """Yield an empty folder beside `path`; on success it takes the place of `path`, on any error it is removed.
+
+    Raises
+    ------
+    OutputError
+        If it cannot be made, or cannot take the place of `path`, which then keeps what it held before.
+    """
+    aside: Path | None = None
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        aside = Path(tempfile.mkdtemp(prefix=f".{path.name}.", suffix=_ASIDE, dir=path.parent))
+        yield aside
+        aside.chmod(0o777 & ~_umask())
+        _replace_folder(aside, path)
+    except OSError as error:
+        raise OutputError(
+            f"{path}: cannot be replaced ({os.strerror(error.errno) if error.errno else error}). "
+            "Free some space or make the folder writable, then run the same command again; nothing is half-written."
+        ) from error
+    finally:
+        if aside is not None:
+            shutil.rmtree(aside, ignore_errors=True)
+
+
+def _replace_folder(new: Path, path: Path) -> None:
+    """Rename `new` to `path`, and remove the folder that was there."""
+    if not path.exists():
+        new.replace(path)
+        return
+    # a folder that is not empty cannot be renamed over
+    old = new.with_name(f"{new.name.removesuffix(_ASIDE)}.replaced{_ASIDE}")
+    path.replace(old)
+    try:
+        new.replace(path)
+    except OSError:
+        old.replace(path)
+        raise
+    shutil.rmtree(old, ignore_errors=True)
+
+
+def remove_folders(folders: Iterable[Path]) -> None:
+    """Remove folders with all that they hold.
+
+    Raises
+    ------
+    OutputError
+        If one cannot be removed.
+    """
+    for folder in folders:
+        try:
+            shutil.rmtree(folder)
+        except OSError as error:
+            raise OutputError(f"{folder}: cannot be removed ({error}). Remove it by hand, it is not used.") from error
+
+
+def left_aside(folder: Path) -> list[Path]:
+    """Folders in `folder` that a process which was killed was writing aside."""
+    return [path for path in folder.glob(f".*{_ASIDE}") if path.is_dir()]
 
 
 def write_table(table: pa.Table, path: Path) -> None:

@@ -23,7 +23,7 @@ from clockwatt.io.progress import progress, say
 from clockwatt.io.segments import SegmentWriter
 from clockwatt.measure import anchors, tasks
 from clockwatt.measure.bench.interface import Bench, BenchLostError, Subject, under_load
-from clockwatt.measure.bench.open import open_bench
+from clockwatt.measure.bench.registry import open_bench
 from clockwatt.measure.calibrate.calibration import Calibration
 from clockwatt.measure.steps import energy
 from clockwatt.measure.steps.conditions import Surroundings

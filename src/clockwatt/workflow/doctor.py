@@ -24,10 +24,8 @@ from clockwatt.config import CampaignConfig, GpuConfig, load
 from clockwatt.control.advice import method_advice
 from clockwatt.control.points import check_supported, known_gpu, persistence_warning
 from clockwatt.errors import ClockwattError
-from clockwatt.gpu.interface import Gpu, GpuError, NotSupportedError
-from clockwatt.gpu.nvidia.installed import InstalledGpu, installed_gpus, lost_gpus
-from clockwatt.gpu.nvidia.nvml import NvmlGpu
-from clockwatt.gpu.registry import VARIABLE, visible_gpus
+from clockwatt.gpu.interface import Gpu, GpuError, InstalledGpu, NotSupportedError
+from clockwatt.gpu.registry import installed_gpus, lost_gpus, open_installed, visible_gpus
 from clockwatt.gpu.sensing.sensors import update_periods_s
 from clockwatt.gpu.specs import UnknownGpuError, find_spec
 from clockwatt.workflow import cluster, propose
@@ -129,7 +127,7 @@ def _gpus() -> Iterator[Finding]:
     polled: set[str] = set()
     for found in installed:
         try:
-            with contextlib.closing(NvmlGpu(found.uuid)) as gpu:
+            with contextlib.closing(open_installed(found)) as gpu:
                 yield from _gpu(gpu)
                 if found.name not in polled:  # cards of one model have the same sensors
                     yield from _sensors(gpu)
@@ -142,9 +140,9 @@ def _gpus() -> Iterator[Finding]:
     except GpuError as error:
         yield Finding("CUDA", MISSING, str(error))
         return
-    chosen = os.environ.get(VARIABLE, "not set")
+    chosen = os.environ.get("CUDA_VISIBLE_DEVICES", "not set")
     state = OK if visible else MISSING
-    yield Finding("visible", state, f"{len(visible)} of {len(installed)} GPUs ({VARIABLE} is {chosen!r})")
+    yield Finding("visible", state, f"{len(visible)} of {len(installed)} GPUs (CUDA_VISIBLE_DEVICES is {chosen!r})")
     yield _cuda()
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import yaml
 
 from clockwatt.errors import OutputError
-from clockwatt.gpu.nvidia.installed import InstalledGpu
+from clockwatt.gpu.interface import InstalledGpu
 from clockwatt.gpu.specs import UnknownGpuError, find_spec
 from clockwatt.io import files
 from clockwatt.workflow.cluster import GpuPartition

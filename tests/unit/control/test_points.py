@@ -23,7 +23,7 @@ HOLD = """
 import contextlib, signal, sys, time
 from clockwatt.config import ControlConfig, OperatingPoint
 from clockwatt.control.points import operating_point
-from clockwatt.gpu.nvml import NvmlGpu
+from clockwatt.gpu.nvidia.nvml import NvmlGpu
 
 def stop(number, frame):
     raise SystemExit(128 + number)

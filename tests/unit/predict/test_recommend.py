@@ -150,6 +150,7 @@ def test_folder_without_predictors_is_named(tmp_path):
 
 @pytest.mark.parametrize("content", ["", "[]", "{}", '{"gpu": "a30"}'])
 def test_damaged_description_is_named(tmp_path, content):
+    (tmp_path / "metrics.json").write_text('{"gpus": {"a30": {}}}')
     (tmp_path / "a30").mkdir()
     (tmp_path / "a30" / "description.json").write_text(content)
     with pytest.raises(DataFileError, match=r"description\.json"):

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
-from clockwatt.cli import main
+from clockwatt.cli.main import app
 from clockwatt.dataset.build import build_dataset
 from clockwatt.errors import ClockwattError
 from clockwatt.io import files
@@ -61,7 +61,7 @@ def ask(pooled, capsys):
     def run(*options, predictors=pooled.predictors):
         folders = ["--predictors-dir", predictors, "--catalogue-dir", pooled.catalogue]
         with pytest.raises((SystemExit, ClockwattError)) as ended:
-            main.app(["predict", *map(str, [*options, *folders])], prog_name="clockwatt")
+            app(["predict", *map(str, [*options, *folders])], prog_name="clockwatt")
         if isinstance(ended.value, ClockwattError):
             return str(ended.value)
         assert ended.value.code == 0
@@ -229,7 +229,7 @@ def test_with_too_few_networks_measured_whole_operations_give_the_interval(poole
 def test_recommendations_are_among_what_was_measured(pooled, capsys):
     folders = ["--predictors-dir", pooled.predictors, "--catalogue-dir", pooled.catalogue]
     with pytest.raises(SystemExit):
-        main.app(["recommend", *NETWORK, "--json", *map(str, folders)], prog_name="clockwatt")
+        app(["recommend", *NETWORK, "--json", *map(str, folders)], prog_name="clockwatt")
     answer = json.loads(capsys.readouterr().out)
     assert {one["gpu"] for one in answer["candidates"]} == {*MODELS, "other"}
 
@@ -281,8 +281,8 @@ def test_gpus_without_a_row_to_learn_from_do_not_count(pooled, tmp_path, capsys)
 
 def test_a_network_of_the_catalogue_is_answered_for_without_heavy_libraries(pooled):
     program = (
-        "import sys; from clockwatt import cli; sys.argv[0] = 'clockwatt'; code = 1\n"
-        "try: cli.app()\n"
+        "import sys; from clockwatt.cli.main import app; sys.argv[0] = 'clockwatt'; code = 1\n"
+        "try: app()\n"
         "except SystemExit as ended: code = ended.code\n"
         "print(sorted({'torch', 'sklearn', 'scipy', 'matplotlib'} & set(sys.modules)), file=sys.stderr); sys.exit(code)"
     )

@@ -2,19 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import pynvml
 
+from clockwatt.gpu.interface import InstalledGpu
 from clockwatt.gpu.nvidia.nvml_errors import typed_errors
-
-
-@dataclass(frozen=True)
-class InstalledGpu:
-    """A GPU that NVML lists and this process may open."""
-
-    uuid: str
-    name: str
 
 
 def installed_gpus() -> list[InstalledGpu]:
@@ -28,22 +19,6 @@ def installed_gpus() -> list[InstalledGpu]:
         If no driver answers.
     """
     return [gpu for gpu in _listed() if isinstance(gpu, InstalledGpu)]
-
-
-def index_of(uuid: str) -> int:
-    """Number of a GPU as `nvidia-smi` counts, here and now: in a job it may differ from that outside.
-
-    Raises
-    ------
-    GpuNotFoundError
-        If no driver answers, or there is no such GPU.
-    """
-    with typed_errors(uuid):
-        pynvml.nvmlInit()
-        try:
-            return int(pynvml.nvmlDeviceGetIndex(pynvml.nvmlDeviceGetHandleByUUID(uuid)))
-        finally:
-            pynvml.nvmlShutdown()
 
 
 def lost_gpus() -> int:
@@ -70,6 +45,6 @@ def _listed() -> list[InstalledGpu | pynvml.NVMLError]:
 def _opened(index: int) -> InstalledGpu | pynvml.NVMLError:
     try:
         handle = pynvml.nvmlDeviceGetHandleByIndex(index)
-        return InstalledGpu(pynvml.nvmlDeviceGetUUID(handle), pynvml.nvmlDeviceGetName(handle))
+        return InstalledGpu("nvidia", pynvml.nvmlDeviceGetUUID(handle), pynvml.nvmlDeviceGetName(handle))
     except (pynvml.NVMLError_NoPermission, pynvml.NVMLError_GpuIsLost) as error:
         return error

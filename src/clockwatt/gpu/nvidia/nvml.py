@@ -29,7 +29,7 @@ class NvmlGpu(Gpu):
     Parameters
     ----------
     uuid
-        As `nvidia-smi -L` shows it. Use `gpu.select` to find it.
+        As `nvidia-smi -L` shows it. Use `gpu.registry` to find it.
 
     Raises
     ------
@@ -38,6 +38,8 @@ class NvmlGpu(Gpu):
     NotSupportedError
         If the card is split into MIG instances.
     """
+
+    vendor = "nvidia"
 
     def __init__(self, uuid: str) -> None:
         with typed_errors("NVML"):
@@ -63,6 +65,11 @@ class NvmlGpu(Gpu):
     def identity(self) -> GpuIdentity:
         """See `Gpu`."""
         return self._identity
+
+    def index(self) -> int:
+        """See `Gpu`; as `nvidia-smi` counts."""
+        with typed_errors(self._identity.uuid):
+            return int(pynvml.nvmlDeviceGetIndex(self._handle))
 
     # sensors
     def power_average_w(self) -> float:

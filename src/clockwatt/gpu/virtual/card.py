@@ -57,6 +57,8 @@ class VirtualGpu(Gpu):
         If there is no such model.
     """
 
+    vendor = "virtual"
+
     def __init__(self, model: str, *, seed: int, card: int = 0, permitted: bool = True) -> None:
         self.spec = find_spec(model)
         self._model = CardModel(self.spec, seed=seed, card=card)
@@ -124,6 +126,10 @@ class VirtualGpu(Gpu):
         return GpuIdentity(
             f"virtual {self.spec.name}", self._uuid, f"virtual {clockwatt.__version__}", None, virtual=True
         )
+
+    def index(self) -> int:
+        """See `Gpu`; nobody counts virtual GPUs."""
+        raise NotSupportedError(f"{self._uuid}: a virtual GPU has no index.")
 
     def power_average_w(self) -> float:
         """See `Gpu`; over 1 s on the architectures where the real driver averages."""

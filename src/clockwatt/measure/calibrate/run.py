@@ -25,7 +25,7 @@ from clockwatt.io import files
 from clockwatt.io.progress import progress
 from clockwatt.measure import anchors
 from clockwatt.measure.bench.interface import Bench, Subject, Workload, under_load
-from clockwatt.measure.bench.open import open_bench
+from clockwatt.measure.bench.registry import open_bench
 from clockwatt.measure.calibrate.calibration import (
     DEVICE,
     HOST,
