@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 
-from pydantic import Field, field_validator
+from pydantic import Field, field_validator, model_validator
 
+from clockwatt.config.design import DesignConfig
 from clockwatt.config.fit import FitConfig
 from clockwatt.config.gpus import GpuConfig
 from clockwatt.config.measurement import MeasurementConfig, TelemetryConfig
@@ -26,8 +27,9 @@ class CampaignConfig(Model):
     seed: int = Field(0, ge=0, description="of every shuffle, virtual GPU and predictor")
     gpus: dict[str, GpuConfig] = Field(min_length=1, description="label of your own, used in paths, to GPU")
     networks: list[NetworkConfig] = Field(
-        min_length=1, description="networks whose operations are measured, and which are measured whole"
+        [], description="networks whose operations are measured, and which are measured whole; needed without `design`"
     )
+    design: DesignConfig | None = Field(None, description="operations drawn by design, beside those of networks")
     passes: Annotated[list[Pass], one_or_more(Pass)] = Field(
         ["inference", "training"],
         min_length=1,
@@ -89,6 +91,12 @@ class CampaignConfig(Model):
         if len(set(names)) != len(names):
             raise ValueError("a name stands twice: remove one")
         return names
+
+    @model_validator(mode="after")
+    def _something_is_measured(self) -> Self:
+        if not self.networks and self.design is None:
+            raise ValueError("networks: is missing; see config/README.md")
+        return self
 
     def gpu(self, label: str) -> GpuConfig:
         """Look up a GPU by its label.

@@ -15,8 +15,9 @@ import pyarrow as pa
 from clockwatt import files
 from clockwatt.config import Pass
 from clockwatt.errors import DataFileError
-from clockwatt.operations.catalogue import Traced, operation_row
+from clockwatt.operations.catalogue import Traced
 from clockwatt.operations.operation import Operation, OperationSpecError
+from clockwatt.operations.rows import operation_row
 from clockwatt.records import FORWARD, OPTIMIZER, TRAINING, CallRow, NetworkRow, OperationRow
 
 LISTED_SCHEMA = pa.schema(
