@@ -14,13 +14,14 @@ SOURCES = Path(workflow.basedir) / "src"
 sys.path.insert(0, str(SOURCES))
 
 from clockwatt import config as campaign_config
-from clockwatt import files, layout
-from clockwatt import workflow as campaigns
+from clockwatt.io import files
+from clockwatt.schema import layout
+from clockwatt.workflow import settings as campaigns
 from clockwatt.control.points import check_campaign
-from clockwatt.dataset.shipped import CATALOGUE_FILES, references
+from clockwatt.dataset.reference import CATALOGUE_FILES, references
 from clockwatt.errors import ClockwattError
 from clockwatt.figures.names import FIGURES
-from clockwatt.fingerprint import fingerprint
+from clockwatt.workflow.fingerprint import fingerprint
 
 # Jobs run the Python that runs Snakemake, unless conda gives them another one, and the sources of this checkout.
 os.environ.update(PATH=f"{Path(sys.executable).parent}{os.pathsep}{os.getenv('PATH', os.defpath)}")

@@ -17,8 +17,8 @@ import torch
 
 from clockwatt.config import PASSES, DesignConfig
 from clockwatt.operations.design.draw import drawn_operations
-from clockwatt.operations.operation import Operation
-from clockwatt.operations.verify import mismatches
+from clockwatt.operations.spec.operation import Operation
+from clockwatt.operations.build.verify import mismatches
 
 
 def check(design: DesignConfig) -> bool:

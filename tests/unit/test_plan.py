@@ -8,8 +8,8 @@ from clockwatt import config
 from clockwatt.config import CampaignConfig, OperatingPoint
 from clockwatt.measure.session import measure_shard
 from clockwatt.measure.tasks import Shard
-from clockwatt.plan import catalogue_for, make_plan, show_plan
-from clockwatt.status import campaign_status, show_status
+from clockwatt.workflow.plan import catalogue_for, make_plan, show_plan
+from clockwatt.workflow.status import campaign_status, show_status
 from support.handmade import operation, write_catalogue
 
 

@@ -11,6 +11,12 @@ import pyarrow.parquet as pq
 
 from support.workdir import MEASURED_ALL, SMALL, jobs_of
 
+METRICS = "results/predictors/metrics.json"
+
+
+def contents(folder):
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
 
 def nothing_measured_twice(workdir) -> None:
     twice = {key: times for key, times in workdir.measured().items() if times > 1}
@@ -76,6 +82,17 @@ def test_other_shards_measure_nothing(finished):
     ]
     assert all(subjects)
     assert not subjects[0] & subjects[1] | subjects[0] & subjects[2] | subjects[1] & subjects[2]
+
+
+def test_a_refit_that_fails_leaves_the_old_predictors_with_their_metrics(finished):
+    predictors, dataset = finished.path / "results/predictors", finished.path / "results/dataset/operations.parquet"
+    before, whole = contents(predictors), dataset.read_bytes()
+    dataset.write_bytes(b"damaged")
+    assert "operations.parquet: not a readable Parquet file" in finished.fails(METRICS)
+    assert contents(predictors) == before
+    dataset.write_bytes(whole)
+    assert jobs_of(finished.run(METRICS), "fit") == 1
+    assert contents(predictors) == before
 
 
 def test_a_killed_run_keeps_what_was_finished(workdir):

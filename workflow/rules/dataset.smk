@@ -24,8 +24,8 @@ OUTPUTS:
 rule dataset:
     """Join and check the measurements."""
     input:
-        measurements=[f"results/measurements/{path}" for path in layout.measurement_files(campaign)],
-        calibrations=[f"results/measurements/{path}" for path in layout.calibration_files(campaign)],
+        measurements=[f"results/measurements/{path}" for path in campaign.measurement_files()],
+        calibrations=[f"results/measurements/{path}" for path in campaign.calibration_files()],
         operations=rules.catalogue.output.operations,
         calls=rules.catalogue.output.calls,
         networks=rules.catalogue.output.networks,

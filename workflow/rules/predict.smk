@@ -8,7 +8,7 @@ REQUIRED INPUTS:
 OUTPUTS:
 
     predictors      results/predictors/{gpu}/               models, and a card in Markdown beside each
-    metrics         results/predictors/metrics.json         errors of the cross-validation
+    metrics         results/predictors/metrics.json         of which GPUs they are, and errors of the cross-validation
     crossval        results/predictors/crossval.parquet     its predictions, one by one
     left_out        results/predictors/networks-left-out.parquet    the same, each network left out
     networks        results/validation/networks.parquet     composed from operations beside measured whole
@@ -21,9 +21,10 @@ rule fit:
     input:
         dataset=rules.dataset.output,
     output:
-        metrics="results/predictors/metrics.json",
-        crossval="results/predictors/crossval.parquet",
-        left_out="results/predictors/networks-left-out.parquet",
+        # update: a fit that fails leaves these as they were, beside the predictors that they are about
+        metrics=update("results/predictors/metrics.json"),
+        crossval=update("results/predictors/crossval.parquet"),
+        left_out=update("results/predictors/networks-left-out.parquet"),
     log:
         "results/logs/fit.log",
     conda:

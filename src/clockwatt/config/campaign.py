@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 from typing import Annotated, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
@@ -14,7 +15,8 @@ from clockwatt.config.measurement import MeasurementConfig, TelemetryConfig
 from clockwatt.config.model import LABEL_PATTERN, Model, one_or_more
 from clockwatt.config.networks import NetworkConfig, TrainingConfig
 from clockwatt.errors import ConfigError
-from clockwatt.resources import resource
+from clockwatt.io.resources import resource
+from clockwatt.schema import layout
 
 Pass = Literal["inference", "training"]
 PASSES: tuple[Pass, ...] = ("inference", "training")
@@ -109,3 +111,19 @@ class CampaignConfig(Model):
         if label not in self.gpus:
             raise ConfigError(f"gpus: no GPU is labelled {label!r}; the campaign has {', '.join(self.gpus)}.")
         return self.gpus[label]
+
+    def measurement_files(self) -> list[Path]:
+        """Every file of measurements that the campaign gives, below the measurements folder."""
+        return [
+            path
+            for label, gpu in self.gpus.items()
+            for point in gpu.points
+            for path in (
+                *(layout.operations_file(label, point, shard) for shard in range(1, self.shards + 1)),
+                *(layout.networks_file(label, point, shard) for shard in range(1, self.network_shards + 1)),
+            )
+        ]
+
+    def calibration_files(self) -> list[Path]:
+        """Every calibration that the campaign gives, below the measurements folder."""
+        return [layout.calibration_file(label, point) for label, gpu in self.gpus.items() for point in gpu.points]

@@ -11,14 +11,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from clockwatt import files
 from clockwatt.config import CampaignConfig, DesignConfig, NetworkConfig, Pass, TrainingConfig
+from clockwatt.io import files
+from clockwatt.io.progress import progress
 from clockwatt.operations import optimizers
 from clockwatt.operations.design.rounds import designed_operations
 from clockwatt.operations.rows import operation_row
-from clockwatt.operations.trace import Trace, trace_network
-from clockwatt.progress import progress
-from clockwatt.records import (
+from clockwatt.operations.trace.trace import Trace, trace_network
+from clockwatt.schema.records import (
     CALL_SCHEMA,
     NETWORK_SCHEMA,
     OPERATION_SCHEMA,

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from clockwatt.config import Pass
 from clockwatt.operations.cost import cost
-from clockwatt.operations.operation import Operation
-from clockwatt.records import OperationRow
+from clockwatt.operations.spec.operation import Operation
+from clockwatt.schema.records import OperationRow
 
 
 def operation_row(operation: Operation, kind: str, pass_: Pass) -> OperationRow:

@@ -10,10 +10,10 @@ import torch
 from torch import nn
 
 from clockwatt.config import NetworkConfig
-from clockwatt.operations.encode import dtype_of, tensors_in
-from clockwatt.operations.meta import MetaLayouts
-from clockwatt.operations.trace import TracedCall, traced_call
-from clockwatt.operations.tracer import Tracer
+from clockwatt.operations.spec.encode import dtype_of, tensors_in
+from clockwatt.operations.trace.meta import MetaLayouts
+from clockwatt.operations.trace.trace import TracedCall, traced_call
+from clockwatt.operations.trace.tracer import Tracer
 
 _META = torch.device("meta")
 _FORMATS = {4: torch.channels_last, 5: torch.channels_last_3d}

@@ -11,7 +11,7 @@ from torch import nn
 
 from clockwatt.operations.design.block import Block, Calls, Input
 from clockwatt.operations.design.sizes import Sizes
-from clockwatt.operations.encode import dtype_of
+from clockwatt.operations.spec.encode import dtype_of
 
 MOST_FLOPS = 2e12
 """Of one convolution, before it is traced; the bound in time decides afterwards."""

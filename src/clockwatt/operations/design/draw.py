@@ -14,9 +14,9 @@ from clockwatt.operations.design import convolutions, memory, recurrent, tokens
 from clockwatt.operations.design.block import Block, trace_block
 from clockwatt.operations.design.sizes import Sizes
 from clockwatt.operations.networks import FAULTS, NetworkError
-from clockwatt.operations.operation import MATRIX_CLASSES, Operation
+from clockwatt.operations.spec.operation import MATRIX_CLASSES, Operation
 from clockwatt.operations.rows import operation_row
-from clockwatt.records import OPTIMIZER, TRAINING, OperationRow
+from clockwatt.schema.records import OPTIMIZER, TRAINING, OperationRow
 
 DESIGN = "design"
 """Source of an operation that no network of the campaign calls."""

@@ -14,7 +14,7 @@ from clockwatt.operations.design import convolutions
 from clockwatt.operations.design.block import Block, Calls, Input
 from clockwatt.operations.design.convolutions import dtype, layout
 from clockwatt.operations.design.sizes import LARGEST_TENSOR, Sizes
-from clockwatt.operations.encode import dtype_of
+from clockwatt.operations.spec.encode import dtype_of
 
 
 def _input(sizes: Sizes, shape: tuple[int, ...], chosen: str, *, grad: float = 0.9) -> Input:

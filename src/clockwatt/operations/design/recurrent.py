@@ -10,9 +10,9 @@ from clockwatt.operations import optimizers
 from clockwatt.operations.design.block import Block, Input
 from clockwatt.operations.design.convolutions import dtype
 from clockwatt.operations.design.sizes import Sizes
-from clockwatt.operations.encode import dtype_of
-from clockwatt.operations.operation import Operation
-from clockwatt.operations.tensor_spec import TensorSpec
+from clockwatt.operations.spec.encode import dtype_of
+from clockwatt.operations.spec.operation import Operation
+from clockwatt.operations.spec.tensor_spec import TensorSpec
 
 _MOST_STEPS = 512
 """Steps × layers × directions: without data a recurrent layer is unrolled, which takes 0.1 ms a step."""

@@ -14,12 +14,12 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from clockwatt import files
+from clockwatt.io import files
 from clockwatt.config import DesignConfig, DesignRound, Pass
 from clockwatt.errors import DataFileError
 from clockwatt.operations.design.draw import DESIGN, drawn_operations
-from clockwatt.operations.operation import Operation, OperationSpecError
-from clockwatt.records import OPERATION_SCHEMA, OperationRow, row_of
+from clockwatt.operations.spec.operation import Operation, OperationSpecError
+from clockwatt.schema.records import OPERATION_SCHEMA, OperationRow, row_of
 
 CANDIDATES_SCHEMA = pa.schema(
     [

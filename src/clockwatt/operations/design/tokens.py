@@ -13,7 +13,7 @@ from torch.nn import functional
 from clockwatt.operations.design.block import Block, Calls, Input
 from clockwatt.operations.design.convolutions import activation, dtype, groups_of, layout
 from clockwatt.operations.design.sizes import LARGEST_TENSOR, Sizes
-from clockwatt.operations.encode import dtype_of
+from clockwatt.operations.spec.encode import dtype_of
 
 _VOCABULARIES = (100, 1000, 8000, 21841, 30522, 32000, 50257, 65024, 128256, 151936)
 _HEAD_WIDTHS = (8, 16, 24, 32, 40, 48, 64, 72, 80, 88, 96, 112, 128, 160, 192, 256)
