@@ -16,9 +16,9 @@ import time
 import torch
 
 from clockwatt.config import PASSES, DesignConfig
+from clockwatt.operations.build.verify import mismatches
 from clockwatt.operations.design.draw import drawn_operations
 from clockwatt.operations.spec.operation import Operation
-from clockwatt.operations.build.verify import mismatches
 
 
 def check(design: DesignConfig) -> bool:

@@ -95,6 +95,9 @@ def _add_designed(
         for row in designed_operations(design, passes):
             known = operations.setdefault((row.operation_id, row.pass_), row)
             known.measured_tf32 = sorted({*(known.measured_tf32 or ()), *(row.measured_tf32 or ())})
+            if known.measured_quantities is not None:  # null: what the campaign asks for, which is all there is
+                wanted = {*known.measured_quantities, *(row.measured_quantities or ())}
+                known.measured_quantities = sorted(wanted, reverse=True)  # time first
             advance(row.block or "")
 
 

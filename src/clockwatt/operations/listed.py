@@ -16,8 +16,8 @@ from clockwatt.config import Pass
 from clockwatt.errors import DataFileError
 from clockwatt.io import files
 from clockwatt.operations.catalogue import Traced
-from clockwatt.operations.spec.operation import Operation, OperationSpecError
 from clockwatt.operations.rows import operation_row
+from clockwatt.operations.spec.operation import Operation, OperationSpecError
 from clockwatt.schema.records import FORWARD, OPTIMIZER, TRAINING, CallRow, NetworkRow, OperationRow
 
 LISTED_SCHEMA = pa.schema(

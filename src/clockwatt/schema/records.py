@@ -53,9 +53,9 @@ class OperationRow:
     bytes_written: int  # each output (training: and gradient) once
     parameter_bytes: int  # of the arguments that are parameters of the network
     measured_tf32: list[bool] | None = None  # TF32 settings it is measured under; null for all that its GPU has
+    measured_quantities: list[str] | None = None  # time, energy; null for what the campaign asks for
     source: str | None = None  # network where one of the campaign calls it, or design
     block: str | None = None  # of a designed operation: the block it was drawn in, `FAMILY-SEED-NUMBER`
-    quantities: list[str] | None = None  # what is measured of it; null for what the campaign says
 
 
 @dataclass(slots=True, kw_only=True)

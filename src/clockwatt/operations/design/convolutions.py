@@ -104,7 +104,9 @@ def transposed(sizes: Sizes) -> Block:
 
 
 def _convolution(sizes: Sizes, dimensions: int, kind: str = "dense", *, upwards: bool = False) -> Block:
-    shape, settings = sizes.until(lambda: _drawn(sizes, dimensions, kind, upwards), lambda drawn: _fits(*drawn, upwards))
+    shape, settings = sizes.until(
+        lambda: _drawn(sizes, dimensions, kind, upwards), lambda drawn: _fits(*drawn, upwards)
+    )
     settings = {name: value for name, value in settings.items() if name != "channels_in"}
     chosen = dtype(sizes)
     with torch.device("meta"):

@@ -14,8 +14,8 @@ from clockwatt.operations.design import convolutions, memory, recurrent, tokens
 from clockwatt.operations.design.block import Block, trace_block
 from clockwatt.operations.design.sizes import Sizes
 from clockwatt.operations.networks import FAULTS, NetworkError
-from clockwatt.operations.spec.operation import MATRIX_CLASSES, Operation
 from clockwatt.operations.rows import operation_row
+from clockwatt.operations.spec.operation import MATRIX_CLASSES, Operation
 from clockwatt.schema.records import OPTIMIZER, TRAINING, OperationRow
 
 DESIGN = "design"
@@ -142,7 +142,7 @@ def _block_rows(design: DesignConfig, number: int, passes: Sequence[Pass], bound
         ]
     rows = []
     for row in found:
-        row.source, row.block, row.quantities = DESIGN, label, list(design.quantities)
+        row.source, row.block, row.measured_quantities = DESIGN, label, list(design.quantities)
         row.measured_tf32 = _tf32_settings(sizes, row)
         if bounds.exceeded(row):
             return []

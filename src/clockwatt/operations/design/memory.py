@@ -47,7 +47,9 @@ def pool(sizes: Sizes) -> Block:
         target = 1 if sizes.chance(0.5) else sizes.one_of((2, 3, 6, 7, 14, sizes.integer(1, 32)))
         module = getattr(nn, name)(min(target, *shape[2:]))
     else:
-        side = sizes.until(lambda: sizes.one_of((2, 3, 5, 7, 8, 13), (45, 35, 8, 6, 4, 2)), lambda k: k <= min(shape[2:]))
+        side = sizes.until(
+            lambda: sizes.one_of((2, 3, 5, 7, 8, 13), (45, 35, 8, 6, 4, 2)), lambda k: k <= min(shape[2:])
+        )
         side = min(side, *shape[2:])
         stride = sizes.one_of((1, 2, side))
         padding = side // 2 if sizes.chance(0.5) else 0

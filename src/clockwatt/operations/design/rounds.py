@@ -14,9 +14,9 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from clockwatt.io import files
 from clockwatt.config import DesignConfig, DesignRound, Pass
 from clockwatt.errors import DataFileError
+from clockwatt.io import files
 from clockwatt.operations.design.draw import DESIGN, drawn_operations
 from clockwatt.operations.spec.operation import Operation, OperationSpecError
 from clockwatt.schema.records import OPERATION_SCHEMA, OperationRow, row_of
@@ -141,7 +141,7 @@ def read_candidates(path: Path) -> list[Candidate]:
 
 
 def _with_origin(row: OperationRow, design: DesignConfig, entry: DesignRound) -> OperationRow:
-    row.source, row.quantities = DESIGN, list(design.quantities)
+    row.source, row.measured_quantities = DESIGN, list(design.quantities)
     row.block = row.block or f"{Path(entry.candidates).stem}-{row.operation_id}"
     row.measured_tf32 = row.measured_tf32 or [True]
     return row

@@ -102,7 +102,9 @@ class Sizes:
 
     def picture(self, dimensions: int, *, largest: int = LARGEST_TENSOR) -> tuple[int, ...]:
         """Batch, channels and one to three sizes of an activation with no more than `largest` elements."""
-        return self.until(lambda: self._picture(dimensions), lambda shape: SMALLEST_TENSOR <= math.prod(shape) <= largest)
+        return self.until(
+            lambda: self._picture(dimensions), lambda shape: SMALLEST_TENSOR <= math.prod(shape) <= largest
+        )
 
     def _picture(self, dimensions: int) -> tuple[int, ...]:
         if dimensions == 1:

@@ -26,7 +26,9 @@ def linear(sizes: Sizes) -> Block:
     chosen = dtype(sizes)
     with torch.device("meta"):
         layer = nn.Linear(shape[-1], out, bias=sizes.chance(0.7), dtype=dtype_of(chosen))
-    parts: list[nn.Module] = [layer] if not sizes.chance(0.35) else [layer, activation(sizes).to("meta", dtype_of(chosen))]
+    parts: list[nn.Module] = (
+        [layer] if not sizes.chance(0.35) else [layer, activation(sizes).to("meta", dtype_of(chosen))]
+    )
     entry = Input(shape, chosen, grad=sizes.chance(0.9))
     if len(shape) == 3 and sizes.chance(0.1):  # features laid out first, as after a convolution
         turned = Input((shape[0], shape[2], shape[1]), chosen, entry.grad)
