@@ -47,7 +47,7 @@ QUOTAS: dict[str, tuple[float, Callable[[Sizes], Block]]] = {
     "reduction": (3.5, memory.reduction),
     "picked": (1.5, memory.picked),
 }
-"""Share of each family in the blocks of the first round, and what draws a block of it: most where predictions failed."""
+"""Share of each family in the blocks of the first round, and what draws a block: most where predictions failed."""
 
 _OPTIMIZER_SHARE = 0.012
 _RECURRENT = frozenset({"lstm", "gru"})

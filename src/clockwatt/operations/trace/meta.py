@@ -115,8 +115,9 @@ def fused_recurrent(
         for _ in range(2 if given["bidirectional"] else 1):
             from_input, from_state = next(weights), next(weights)
             biases = [next(weights) for _ in range(2)] if given["has_biases"] else []
-            before = torch.empty(*layer.shape[:2], from_state.shape[1], dtype=layer.dtype, device=layer.device)
-            gates = layer @ from_input.T + before.requires_grad_(layer.requires_grad) @ from_state.T
+            # hangs on the weights, so that the gradient that goes back through the steps is computed too
+            before = from_state[0, 0].expand(*layer.shape[:2], from_state.shape[1])
+            gates = layer @ from_input.T + before @ from_state.T
             sides.append(sum(biases, gates)[..., : from_state.shape[1]])
             last.append(sides[-1][-1])
         layer = torch.cat(sides, -1)
