@@ -15,6 +15,15 @@ GpuLabel = Annotated[str, typer.Option("--gpu", help="Label of a GPU in the camp
 Point = Annotated[str, typer.Option("--point", help="Operating point: default, sm1440, sm1440-mem5001, pl150 …")]
 CatalogueDir = Annotated[Path, typer.Option(help="Folder that `clockwatt catalogue` wrote.")]
 StoreDir = Annotated[Path, typer.Option(help="Folder of finished measurements.")]
+CatalogueOfCampaign = Annotated[
+    Path | None, typer.Option("--catalogue-dir", help="Folder that `clockwatt catalogue` wrote; else the campaign's.")
+]
+MeasurementsOfCampaign = Annotated[
+    Path | None, typer.Option("--measurements-dir", help="Folder with the shards' files; else the campaign's.")
+]
+StoreOfCampaign = Annotated[
+    Path | None, typer.Option("--store-dir", help="Folder of finished measurements; else the campaign's.")
+]
 MeasurementsDir = Annotated[Path, typer.Option(help="Folder with the shards' files.")]
 DatasetDir = Annotated[Path, typer.Option(help="Folder that `clockwatt dataset` wrote.")]
 PredictorsDir = Annotated[Path, typer.Option(help="Folder that `clockwatt fit` wrote.")]

@@ -6,12 +6,13 @@ A reference lies below `resources/reference/` as a campaign's results do: `confi
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import dataclass
 from pathlib import Path
 
 from clockwatt import config
 from clockwatt.config import CampaignConfig, OperatingPoint
-from clockwatt.errors import ConfigError
+from clockwatt.errors import ConfigError, DataFileError
 from clockwatt.io.resources import resource
 from clockwatt.schema import layout
 
@@ -41,6 +42,24 @@ class Source:
         """Every file that a dataset is made from."""
         own = [*self.config.measurement_files(), *self.config.calibration_files()]
         return [*(self.measurements / path for path in own), *(self.catalogue / name for name in CATALOGUE_FILES)]
+
+    def digest(self) -> str:
+        """Hash of the config and of what these files hold: the same wherever they lie, whenever they were written.
+
+        Raises
+        ------
+        DataFileError
+            If one cannot be read.
+        """
+        digest = hashlib.sha256(self.config.model_dump_json().encode())
+        for path in self.files():
+            try:
+                digest.update(hashlib.sha256(path.read_bytes()).digest())
+            except OSError as error:
+                raise DataFileError(
+                    f"{path}: cannot be read ({error.strerror}). Get the project's files anew."
+                ) from None
+        return digest.hexdigest()[:16]
 
     def points(self) -> list[tuple[str, OperatingPoint]]:
         """Every GPU's label with each of its operating points."""

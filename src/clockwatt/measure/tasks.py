@@ -47,7 +47,12 @@ class Shard:
 
     def holds(self, subject_id: str) -> bool:
         """Whether a subject belongs to this shard: its hash modulo the number of shards."""
-        return int.from_bytes(hashlib.sha256(subject_id.encode()).digest()[:8]) % self.of == self.number - 1
+        return shard_number(subject_id, self.of) == self.number
+
+
+def shard_number(subject_id: str, of: int) -> int:
+    """Which of so many shards holds a subject: its hash modulo their number, counted from 1."""
+    return 1 + int.from_bytes(hashlib.sha256(subject_id.encode()).digest()[:8]) % of
 
 
 def subjects(config: CampaignConfig, gpu: GpuConfig, shard: Shard, catalogue_dir: Path) -> list[Subject]:

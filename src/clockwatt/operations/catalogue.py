@@ -7,6 +7,7 @@ memory.
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,6 +23,7 @@ from clockwatt.schema.records import (
     CALL_SCHEMA,
     NETWORK_SCHEMA,
     OPERATION_SCHEMA,
+    SETTINGS_KEY,
     TRAINING,
     CallRow,
     NetworkRow,
@@ -84,7 +86,11 @@ def write_catalogue(config: CampaignConfig, output_dir: Path) -> None:
         _add_designed(config.design, config.passes, operations)
     files.write_table(table_of(operations.values(), OPERATION_SCHEMA), output_dir / OPERATIONS_FILE)
     files.write_table(table_of(calls, CALL_SCHEMA), output_dir / CALLS_FILE)
-    files.write_table(table_of(networks, NETWORK_SCHEMA), output_dir / NETWORKS_FILE)
+    table = table_of(networks, NETWORK_SCHEMA)
+    settings = {SETTINGS_KEY: json.dumps(config.catalogue_settings(), sort_keys=True).encode()}
+    files.write_table(
+        table.replace_schema_metadata((table.schema.metadata or {}) | settings), output_dir / NETWORKS_FILE
+    )
 
 
 def _add_designed(

@@ -7,10 +7,6 @@ from pathlib import Path
 CATALOGUE = Path("catalogue")
 STORE = Path("store")
 MEASUREMENTS = Path("measurements")
-DATASET = Path("dataset")
-PREDICTORS = Path("predictors")
-VALIDATION = Path("validation")
-FIGURES = Path("figures")
 
 
 def point_dir(gpu: str, point: object) -> Path:

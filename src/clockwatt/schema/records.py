@@ -17,6 +17,9 @@ import pyarrow as pa
 SCHEMA_VERSION = 1
 """Version of the columns below; recorded in every file's metadata and in every measurement."""
 
+SETTINGS_KEY = b"catalogue_settings"
+"""In the metadata of a catalogue's networks: JSON of the `CampaignConfig.catalogue_settings` they were traced from."""
+
 INFERENCE = "inference"
 TRAINING = "training"
 

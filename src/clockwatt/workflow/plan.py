@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import tempfile
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -11,12 +12,15 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from clockwatt.config import CampaignConfig, GpuConfig
+from clockwatt.config import CampaignConfig, GpuConfig, OperatingPoint
 from clockwatt.io import files
+from clockwatt.io.progress import say
 from clockwatt.measure.anchors import anchors
 from clockwatt.measure.steps.procedure import expected_duration_s
 from clockwatt.measure.store import Key, Store
-from clockwatt.schema.records import NETWORK, NETWORK_SCHEMA, OPERATION, OPERATION_SCHEMA
+from clockwatt.measure.tasks import shard_number
+from clockwatt.schema import layout
+from clockwatt.schema.records import NETWORK, NETWORK_SCHEMA, OPERATION, OPERATION_SCHEMA, SETTINGS_KEY
 
 JOB_START_S = 30.0
 """Queueing apart, what a job costs before it measures: Slurm, Snakemake, importing torch, opening the GPU."""
@@ -32,7 +36,15 @@ _Asked = tuple[str, str, list[bool] | None, float]
 
 @dataclass(frozen=True)
 class GpuPlan:
-    """What one GPU of a campaign will cost."""
+    """What one GPU of a campaign will cost.
+
+    Attributes
+    ----------
+    jobs, gpu_hours
+        What is left to do; nothing once the campaign is finished.
+    measurements, files, bytes
+        Of the whole campaign; `finished` of the measurements are in the store.
+    """
 
     label: str
     points: int
@@ -57,7 +69,7 @@ class Plan:
 
 @contextlib.contextmanager
 def catalogue_for(config: CampaignConfig, catalogue_dir: Path) -> Iterator[Path]:
-    """The folder of a catalogue that holds the campaign's networks: the one given, or a temporary one, traced now.
+    """The folder of the campaign's catalogue: the one given, or where that is of another campaign one traced now.
 
     Raises
     ------
@@ -66,12 +78,12 @@ def catalogue_for(config: CampaignConfig, catalogue_dir: Path) -> Iterator[Path]
     TraceError
         If a network cannot be traced.
     """
-    if (catalogue_dir / "networks.parquet").exists():
-        table = files.read_table(catalogue_dir / "networks.parquet", NETWORK_SCHEMA, ["network_id", "pass"])
-        traced = {(row["network_id"], row["pass"]) for row in table.to_pylist()}
-        if traced >= {(network.network_id, pass_) for network in config.networks for pass_ in config.passes}:
+    networks_file = catalogue_dir / "networks.parquet"
+    if networks_file.exists():
+        if _is_of(config, networks_file):
             yield catalogue_dir
             return
+        say(f"{catalogue_dir} is not of this campaign's networks: they are traced now, to be counted")
     from clockwatt.operations.catalogue import write_catalogue
 
     with tempfile.TemporaryDirectory() as folder:
@@ -79,8 +91,22 @@ def catalogue_for(config: CampaignConfig, catalogue_dir: Path) -> Iterator[Path]
         yield Path(folder)
 
 
-def make_plan(config: CampaignConfig, catalogue_dir: Path, store_dir: Path) -> Plan:
+def _is_of(config: CampaignConfig, networks_file: Path) -> bool:
+    """Whether a catalogue is what tracing the campaign would give."""
+    with files.open_parquet(networks_file, NETWORK_SCHEMA) as parquet:
+        settings = (parquet.schema_arrow.metadata or {}).get(SETTINGS_KEY)
+    if settings is not None:
+        return bool(json.loads(settings) == config.catalogue_settings())
+    # an older version wrote it: at least the networks are the same
+    table = files.read_table(networks_file, NETWORK_SCHEMA, ["network_id", "pass"])
+    traced = {(row["network_id"], row["pass"]) for row in table.to_pylist() if row["pass"] in config.passes}
+    return traced == {(network.network_id, pass_) for network in config.networks for pass_ in config.passes}
+
+
+def make_plan(config: CampaignConfig, catalogue_dir: Path, store_dir: Path, measurements_dir: Path) -> Plan:
     """Count a campaign's jobs, GPU-hours, files and bytes; what the store holds costs nothing.
+
+    A job is left where its file is not in `measurements_dir`, or something in it is not in the store.
 
     Raises
     ------
@@ -109,7 +135,10 @@ def make_plan(config: CampaignConfig, catalogue_dir: Path, store_dir: Path) -> P
         for row in files.read_table(catalogue_dir / "networks.parquet", NETWORK_SCHEMA, columns).to_pylist()
         if row["pass"] in config.passes and row["measured_tf32"] != []
     ]
-    gpus = [_gpu_plan(config, label, gpu, operations, networks, store_dir) for label, gpu in config.gpus.items()]
+    gpus = [
+        _gpu_plan(config, label, gpu, operations, networks, store_dir, measurements_dir)
+        for label, gpu in config.gpus.items()
+    ]
     per_setting_s = sum(seconds for *_, seconds in operations) * config.measurement.repetitions
     per_point_s = max(len(gpu.tf32) for gpu in config.gpus.values()) * per_setting_s
     return Plan(len(operations), len(networks), gpus, config.shards, max(1, round(per_point_s / JOB_TARGET_S)))
@@ -119,14 +148,14 @@ def show_plan(plan: Plan) -> None:
     """Print a plan as a table, with advice on the number of shards."""
     table = Table(title=f"{plan.operations} operations and {plan.networks} networks (each pass counted)")
     table.add_column("GPU")
-    for heading in ("points", "jobs", "rows", "finished", "GPU-hours", "files", "size"):
+    for heading in ("points", "rows", "finished", "jobs left", "GPU-hours left", "files in all", "size in all"):
         table.add_column(heading, justify="right")
     for gpu in plan.gpus:
-        table.add_row(gpu.label, *map(str, (gpu.points, gpu.jobs, gpu.measurements, gpu.finished)),
+        table.add_row(gpu.label, *map(str, (gpu.points, gpu.measurements, gpu.finished, gpu.jobs)),
                       f"{gpu.gpu_hours:.1f}", str(gpu.files), _size(gpu.bytes))  # fmt: skip
     if len(plan.gpus) > 1:
         total = [
-            sum(getattr(gpu, name) for gpu in plan.gpus) for name in ("points", "jobs", "measurements", "finished")
+            sum(getattr(gpu, name) for gpu in plan.gpus) for name in ("points", "measurements", "finished", "jobs")
         ]
         table.add_row("all", *map(str, total), f"{sum(gpu.gpu_hours for gpu in plan.gpus):.1f}",
                       str(sum(gpu.files for gpu in plan.gpus)), _size(sum(gpu.bytes for gpu in plan.gpus)),
@@ -148,6 +177,7 @@ def _gpu_plan(
     operations: Iterable[_Asked],
     networks: Iterable[_Asked],
     store_dir: Path,
+    measurements_dir: Path,
 ) -> GpuPlan:
     keyed = [
         (Key(kind, subject_id, pass_, tf32, repetition), seconds)
@@ -157,24 +187,32 @@ def _gpu_plan(
         if settings is None or tf32 in settings
         for repetition in range(config.measurement.repetitions)
     ]
-    finished, left_s = 0, 0.0
+    anchors_s = 2 * len(anchors()) * expected_duration_s(config.measurement, device_work=True)
+    finished, jobs, left_s = 0, 0, 0.0
     for point in gpu.points:
         done = Store(store_dir, config, label, point).finished()
-        finished += sum(key in done for key, _ in keyed)
-        left_s += sum(seconds for key, seconds in keyed if key not in done)
-    jobs_per_point = 1 + config.shards + config.network_shards
-    jobs = len(gpu.points) * jobs_per_point
-    anchors_s = 2 * len(anchors()) * expected_duration_s(config.measurement, device_work=True)
-    overhead_s = len(gpu.points) * ((jobs_per_point - 1) * (JOB_START_S + anchors_s) + JOB_START_S + _CALIBRATION_S)
+        left = [(key, seconds) for key, seconds in keyed if key not in done]
+        finished += len(keyed) - len(left)
+        measuring = {_file(config, label, point, key) for key, _ in left}
+        missing = {path for path in config.point_files(label, point) if not (measurements_dir / path).exists()}
+        calibrates = layout.calibration_file(label, point) in missing
+        jobs += len(measuring | missing)
+        left_s += sum(seconds for _, seconds in left) + len(measuring) * anchors_s
+        left_s += len(measuring | missing) * JOB_START_S + calibrates * _CALIBRATION_S
     readings_per_s = 1 / config.telemetry.fast_period_s + 1 / config.telemetry.slow_period_s + _RING_SAMPLES_PER_S
     measurements = len(keyed) * len(gpu.points)
     total_s = len(gpu.points) * sum(seconds for _, seconds in keyed)
     # every row stands in the store and in the assembled file
     size = 2 * (measurements * _ROW_BYTES + total_s * readings_per_s * _TELEMETRY_ROW_BYTES)
     count = len(gpu.points) * (1 + 2 * 2 * (config.shards + config.network_shards))
-    return GpuPlan(
-        label, len(gpu.points), jobs, measurements, finished, (left_s + overhead_s) / 3600, count, round(size)
-    )
+    return GpuPlan(label, len(gpu.points), jobs, measurements, finished, left_s / 3600, count, round(size))
+
+
+def _file(config: CampaignConfig, label: str, point: OperatingPoint, key: Key) -> Path:
+    """The file that the job writes which measures something."""
+    if key.kind == NETWORK:
+        return layout.networks_file(label, point, shard_number(key.subject_id, config.network_shards))
+    return layout.operations_file(label, point, shard_number(key.subject_id, config.shards))
 
 
 def _size(count: float) -> str:

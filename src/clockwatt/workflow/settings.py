@@ -34,7 +34,7 @@ SLURM_RESOURCES = (
 
 def catalogue_settings(campaign: CampaignConfig) -> Settings:
     """What the catalogue depends on."""
-    return campaign.model_dump(mode="json", include={"networks", "design", "passes", "training"})
+    return campaign.catalogue_settings()
 
 
 def measurement_settings(campaign: CampaignConfig, gpu: str, shard: str | None = None) -> Settings:

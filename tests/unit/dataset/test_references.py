@@ -1,6 +1,8 @@
 """A campaign's own rows beside those of the H200 that are shipped."""
 
+import dataclasses
 import json
+import shutil
 
 import pandas as pd
 import pytest
@@ -10,7 +12,7 @@ from clockwatt import config
 from clockwatt.cli.main import app
 from clockwatt.dataset.build import build_dataset
 from clockwatt.dataset.reference import references
-from clockwatt.errors import ConfigError
+from clockwatt.errors import ConfigError, DataFileError
 from clockwatt.io.resources import resource
 from clockwatt.predict.ask import load_models
 from clockwatt.predict.fit import fit
@@ -109,3 +111,33 @@ def test_a_recommendation_is_among_measured_gpus_and_says_so(tmp_path):
     assert answer["best"]["virtual"] is False
     answer = json.loads(CliRunner().invoke(app, [*asked, "--gpu", "a30"]).stdout)
     assert {candidate["virtual"] for candidate in answer["candidates"]} == {True}
+
+
+@pytest.fixture
+def shipped_again(tmp_path):
+    """A copy of the shipped reference, as `references` gives it, written at another time."""
+    (source,) = references(synthetic.campaign(reference=["h200"]))
+    copy = tmp_path / "h200"
+    shutil.copytree(SHIPPED, copy, copy_function=shutil.copy)
+    again = dataclasses.replace(source, measurements=copy / "measurements", catalogue=copy / "catalogue")
+    return source, again
+
+
+def test_a_copy_of_the_reference_data_has_the_same_digest(shipped_again):
+    source, again = shipped_again
+    assert again.digest() == source.digest()
+
+
+def test_other_reference_data_have_another_digest(shipped_again):
+    source, again = shipped_again
+    changed = again.files()[0]
+    changed.chmod(0o644)
+    changed.write_bytes(changed.read_bytes()[:-1] + b"x")
+    assert again.digest() != source.digest()
+
+
+def test_reference_data_that_cannot_be_read_are_named(shipped_again):
+    _, again = shipped_again
+    again.files()[-1].unlink()
+    with pytest.raises(DataFileError, match=r"networks\.parquet: cannot be read"):
+        again.digest()

@@ -120,6 +120,19 @@ def test_the_shortest_window_is_enough_for_its_sensor_and_hardly_more_than_neede
         assert not told
 
 
+@pytest.mark.parametrize("period_s", [0.02, 0.05, 0.1, 0.13])
+def test_the_shortest_window_of_a_counter_holds_two_ticks_wherever_it_starts(period_s: float) -> None:
+    known = {COUNTER: SensorTraits(period_s, None)}
+    needed_ns = round(energy.shortest_window_s(known, read_every_s=0.1)[COUNTER] * 1e9)
+    reads_ns = START_NS + np.arange(20) * 100_000_000
+    for late_ns in range(1_000_000, 100_000_000, 7_000_000):  # from the start of the window to the first reading
+        for phase in np.linspace(0, 0.99, 12):
+            counted = Series(reads_ns, 30.0 * np.floor((reads_ns - START_NS) / 1e9 / period_s + phase))
+            started_ns = START_NS + 100_000_000 - late_ns
+            window = Window(started_ns, started_ns, started_ns + needed_ns)
+            assert energy.counter_power(PowerReadings(NOTHING, NOTHING, counted, NOTHING), window, known) is not None
+
+
 def test_with_its_period_known_the_counter_is_exact_where_readings_keep_step_with_it() -> None:
     readings = sensed(300, update_ms=100, read_ms=100, phase=0.4, noise=0.001, seed=0)
     alone = energy.counter_power(readings, WINDOW, {})

@@ -212,7 +212,8 @@ ESTIMATORS: dict[str, Callable[[PowerReadings, Window, Sensors], Estimate | None
 def shortest_window_s(sensors: Sensors, read_every_s: float) -> dict[str, float]:
     """Shortest window in s, by sensor, that is sure to tell the power, however long the load took to be steady.
 
-    Values have to be read in it that reach back no further than its start: one of the moving average, else two.
+    Values have to be read in it that reach back no further than its start: one of the moving average, else two. The
+    counter has to be read once, and again after each of two ticks: several between two readings count once.
 
     Parameters
     ----------
@@ -222,9 +223,12 @@ def shortest_window_s(sensors: Sensors, read_every_s: float) -> dict[str, float]
     needed_s = {}
     for name in sensors:
         traits = _traits(sensors, name)
-        update_s = (traits.period_s or 0.0) + (0.0 if name == RING else read_every_s)
-        reach_s = 0.0 if name == COUNTER else traits.window_s or 0.0
-        needed_s[name] = reach_s + (1 if name == AVERAGE else 2) * update_s
+        period_s, reach_s = traits.period_s or 0.0, traits.window_s or 0.0
+        update_s = period_s + (0.0 if name == RING else read_every_s)
+        if name == COUNTER:
+            needed_s[name] = 2 * read_every_s + max(2 * period_s, read_every_s)
+        else:
+            needed_s[name] = reach_s + (1 if name == AVERAGE else 2) * update_s
     return needed_s
 
 
