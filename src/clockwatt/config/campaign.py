@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import Field, field_validator
+from pydantic import Field, field_validator, model_validator
 
+from clockwatt.config.design import DesignConfig
 from clockwatt.config.fit import FitConfig
 from clockwatt.config.gpus import GpuConfig
 from clockwatt.config.measurement import MeasurementConfig, Quantities, Quantity, TelemetryConfig
@@ -30,8 +31,9 @@ class CampaignConfig(Model):
     seed: int = Field(0, ge=0, description="of every shuffle, virtual GPU and predictor")
     gpus: dict[str, GpuConfig] = Field(min_length=1, description="label of your own, used in paths, to GPU")
     networks: list[NetworkConfig] = Field(
-        min_length=1, description="networks whose operations are measured, and which are measured whole"
+        [], description="networks whose operations are measured, and which are measured whole; needed without `design`"
     )
+    design: DesignConfig | None = Field(None, description="operations drawn by design, beside those of networks")
     passes: Annotated[list[Pass], one_or_more(Pass)] = Field(
         ["inference", "training"],
         min_length=1,
@@ -110,9 +112,16 @@ class CampaignConfig(Model):
         wanted = {quantity for network in networks for quantity in network.quantities or self.quantities}
         return [quantity for quantity in QUANTITIES if quantity in wanted]
 
+    @model_validator(mode="after")
+    def _something_is_measured(self) -> Self:
+        if not self.networks and self.design is None:
+            raise ValueError("networks: is missing; see config/README.md")
+        return self
+
     def catalogue_settings(self) -> dict[str, Any]:
         """What the catalogue depends on, for JSON."""
-        return self.model_dump(mode="json", include={"networks", "passes", "training", "quantities"})
+        design = {"design"} if self.design else set()  # so that a campaign without one is what it was before
+        return self.model_dump(mode="json", include={"networks", "passes", "training", "quantities"} | design)
 
     def gpu(self, label: str) -> GpuConfig:
         """Look up a GPU by its label.

@@ -61,6 +61,8 @@ class OperationRow:
     parameter_bytes: int  # of the arguments that are parameters of the network
     measured_tf32: list[bool] | None = None  # TF32 settings it is measured under; null for all that its GPU has
     measured_quantities: list[str] | None = None  # time, energy; null for what the campaign asks for
+    source: str | None = None  # network where one of the campaign calls it, or design
+    block: str | None = None  # of a designed operation: the block it was drawn in, `FAMILY-SEED-NUMBER`
 
 
 @dataclass(slots=True, kw_only=True)

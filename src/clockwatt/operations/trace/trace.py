@@ -84,7 +84,7 @@ def trace_network(network: NetworkConfig, pass_: str, training: TrainingConfig) 
     with MetaLayouts(), torch.set_grad_enabled(learns), _module_paths(tracer):
         outputs = _run(tracer, module, x)
         nodes = _backward(tracer, loss, outputs) if learns else []
-        calls = [_call(entry) for entry in tracer.recorded]
+        calls = [traced_call(entry) for entry in tracer.recorded]
         if learns:
             calls += [call for entry in tracer.graph.accumulations(nodes) for call in _accumulation(tracer, entry)]
             calls.append(_optimizer_step(tracer, module, training))
@@ -135,7 +135,8 @@ def _backward(tracer: Tracer, loss: Loss, outputs: object) -> list[object]:
     return nodes
 
 
-def _call(entry: Recorded) -> TracedCall:
+def traced_call(entry: Recorded) -> TracedCall:
+    """A call as it was recorded, once the backward pass has run."""
     operation = replace(entry.operation, grad_out=tuple(entry.grad_out))
     return TracedCall(
         operation if operation.has_backward else entry.operation,
