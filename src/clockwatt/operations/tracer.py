@@ -16,7 +16,7 @@ from clockwatt.operations import functions
 from clockwatt.operations.encode import NotEncodableError, tensors_in
 from clockwatt.operations.gradients import GradientGraph
 from clockwatt.operations.intercepted import InterceptedCall, storage_of
-from clockwatt.operations.meta import fused_attention
+from clockwatt.operations.meta import fused
 from clockwatt.operations.networks import FAULTS, NetworkError, told
 from clockwatt.operations.operation import Operation
 
@@ -139,12 +139,9 @@ class Tracer(TorchFunctionMode):
         return result
 
     def _run(self, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        if func is torch.nn.functional.scaled_dot_product_attention:
-            fused = fused_attention(args, kwargs)
-            if fused is not None:
-                return fused
         try:
-            return func(*args, **kwargs)
+            given = fused(func, args, kwargs)
+            return func(*args, **kwargs) if given is None else given
         except NetworkError:
             raise
         except FAULTS as error:
