@@ -152,7 +152,7 @@ def _network_row(network: NetworkConfig, pass_: Pass, training: TrainingConfig, 
     return NetworkRow(
         network_id=network.network_id,
         network=network.name,
-        input_shape=network.input,
+        input_shape=network.first_input.shape,
         dtype=network.dtype,
         pass_=pass_,
         calls=len(trace.calls),
