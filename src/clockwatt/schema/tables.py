@@ -20,7 +20,7 @@ CALIBRATION_FILE = "calibration.parquet"
 QUALITY_FILE = "quality.json"
 
 _CATALOGUE_NAMES = {"kind": "operation_kind"}  # a measurement's own `kind` says operation, network or anchor
-_ONLY_IN_CATALOGUE = {"operation_id", "network_id", "measured_tf32", "spec"}
+_ONLY_IN_CATALOGUE = {"operation_id", "network_id", "measured_tf32", "measured_quantities", "spec"}
 
 
 @dataclass(frozen=True)
