@@ -7,7 +7,7 @@ of its own; those of a campaign say the same of its own networks, on its own hos
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Self
 
@@ -23,9 +23,8 @@ from clockwatt.predict.composition.networks import Catalogue, CostsOfNetwork
 from clockwatt.predict.features.points import Setting
 from clockwatt.predict.samples import Samples
 from clockwatt.schema import tables
+from clockwatt.schema.quantities import CalibrationQuantity
 from clockwatt.schema.records import CALIBRATION_SCHEMA, FORWARD, INFERENCE, LOSS, TRAINING
-
-_PER_CALL = "host_time_per_call_s"
 
 FEWEST_NETWORKS = 6
 """Networks, others than the one predicted, that are needed; two costs are estimated on the host."""
@@ -107,8 +106,7 @@ class Overheads:
 
     def on_host(self, factor: float) -> Self:
         """The same on a host whose calls cost `factor` times as much."""
-        on_host = [entry.name for entry in fields(self) if entry.name.startswith(("per_", "added_"))]
-        known = {name: value for name in on_host if (value := getattr(self, name)) is not None}
+        known = {name: value for name in _OF_HOST if (value := getattr(self, name)) is not None}
         return replace(self, **{name: factor * value for name, value in known.items()})
 
     def to_dict(self) -> dict[str, float | None]:
@@ -119,6 +117,13 @@ class Overheads:
     def from_dict(cls, values: dict[str, Any]) -> Self:
         """From JSON."""
         return cls(**{name: None if value is None else float(value) for name, value in values.items()})
+
+
+_OF_HOST = (
+    *("per_call_inference_s", "per_call_training_s", "per_module_inference_s", "per_module_training_s"),
+    *("added_per_call_inference_s", "added_per_call_training_s", "per_backward_call_s"),
+)
+"""Overheads that are host time."""
 
 
 @dataclass(frozen=True)
@@ -292,16 +297,16 @@ def _host_time(measured: Mapping[Hashable, Any]) -> float:
 
 
 _FIELDS = {
-    ("power_idle_w", None): "power_idle_w",
-    (_PER_CALL, INFERENCE): "per_call_inference_s",
-    (_PER_CALL, TRAINING): "per_call_training_s",
-    ("host_time_per_module_s", INFERENCE): "per_module_inference_s",
-    ("host_time_per_module_s", TRAINING): "per_module_training_s",
-    ("host_time_added_per_call_s", INFERENCE): "added_per_call_inference_s",
-    ("host_time_added_per_call_s", TRAINING): "added_per_call_training_s",
-    ("host_time_per_backward_call_s", None): "per_backward_call_s",
-    ("device_time_added_per_call_s", INFERENCE): "device_per_call_inference_s",
-    ("device_time_added_per_call_s", TRAINING): "device_per_call_training_s",
+    (CalibrationQuantity.IDLE_POWER, None): "power_idle_w",
+    (CalibrationQuantity.HOST_PER_CALL, INFERENCE): "per_call_inference_s",
+    (CalibrationQuantity.HOST_PER_CALL, TRAINING): "per_call_training_s",
+    (CalibrationQuantity.HOST_PER_MODULE, INFERENCE): "per_module_inference_s",
+    (CalibrationQuantity.HOST_PER_MODULE, TRAINING): "per_module_training_s",
+    (CalibrationQuantity.HOST_ADDED_PER_CALL, INFERENCE): "added_per_call_inference_s",
+    (CalibrationQuantity.HOST_ADDED_PER_CALL, TRAINING): "added_per_call_training_s",
+    (CalibrationQuantity.HOST_PER_BACKWARD_CALL, None): "per_backward_call_s",
+    (CalibrationQuantity.DEVICE_ADDED_PER_CALL, INFERENCE): "device_per_call_inference_s",
+    (CalibrationQuantity.DEVICE_ADDED_PER_CALL, TRAINING): "device_per_call_training_s",
 }
 
 
