@@ -138,7 +138,9 @@ def test_networks_at_another_operating_point_tell_nothing_of_this_one():
 
 def test_a_network_has_no_say_in_its_own_costs():
     networks = Networks().several(FEWEST_NETWORKS)
-    networks.add("odd", modules=90_000, time_host_s=9e-3, time_device_s=9e-3, time_eager_s=9e-3)
+    networks.add(
+        "odd", modules=90_000, time_host_corrected_s=9e-3, time_device_corrected_s=9e-3, time_eager_corrected_s=9e-3
+    )
     assert told(networks.costs("odd")) == pytest.approx((MODULE_S, CALL_S, GAP_S))
     assert networks.costs().per_module_inference_s < MODULE_S / 3, "with it the costs are absurd"
     assert networks.costs("net0") != networks.costs()
@@ -150,18 +152,18 @@ def test_without_one_of_just_enough_networks_the_calibration_speaks():
 
 def test_a_host_time_far_above_the_time_of_the_pass_waited_for_the_device_and_is_not_believed():
     networks = Networks().several(FEWEST_NETWORKS)
-    networks.add("waited", time_host_s=1.11e-3, time_eager_s=1e-3)
+    networks.add("waited", time_host_corrected_s=1.11e-3, time_eager_corrected_s=1e-3)
     overhead_s = networks.seen().set_index("network")["host_overhead_s"]
     assert np.isnan(overhead_s["waited"])
     assert overhead_s.drop("waited").notna().all()
     assert told(networks.costs()) == pytest.approx((MODULE_S, CALL_S, GAP_S))
-    networks.add("believed", time_host_s=1.09e-3, time_eager_s=1e-3)
+    networks.add("believed", time_host_corrected_s=1.09e-3, time_eager_corrected_s=1e-3)
     assert networks.seen().set_index("network")["host_overhead_s"].notna()["believed"]
 
 
 def test_networks_whose_host_time_is_not_believed_still_tell_of_the_device():
     networks = Networks().several(FEWEST_NETWORKS - 1)
-    networks.add("waited", time_host_s=1.0, time_eager_s=0.5)
+    networks.add("waited", time_host_corrected_s=1.0, time_eager_corrected_s=0.5)
     assert told(networks.costs()) == pytest.approx((1.0, 3.0, GAP_S))
 
 
@@ -224,7 +226,7 @@ def test_grouped_convolutions_at_another_operating_point_tell_nothing_of_this_on
 
 def test_a_network_with_an_unknown_call_is_passed_over():
     networks = Networks().several(FEWEST_NETWORKS)
-    networks.add("strange", time_host_s=9.0, time_device_s=9.0, time_eager_s=9.0)
+    networks.add("strange", time_host_corrected_s=9.0, time_device_corrected_s=9.0, time_eager_corrected_s=9.0)
     networks.catalogue.calls["strange", INFERENCE].loc[0, "operation_id"] = "unknown"
     assert "strange" not in set(networks.seen()["network"])
     assert told(networks.costs()) == pytest.approx((MODULE_S, CALL_S, GAP_S))

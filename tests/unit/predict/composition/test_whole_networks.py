@@ -171,7 +171,7 @@ def test_what_is_not_known_of_an_unknown_host_is_null_beside_what_is_known_of_ot
 
 
 def test_a_call_of_unknown_cost_is_counted_on_an_unknown_host_too():
-    unknown = OPERATIONS.assign(time_host_s=[0.3, np.nan])
+    unknown = OPERATIONS.assign(time_host_corrected_s=[0.3, np.nan])
     assert composed({"host_steady": False}, costs=unknown)["calls_without_cost"].tolist() == [1]
 
 

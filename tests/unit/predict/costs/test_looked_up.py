@@ -216,7 +216,7 @@ def test_what_may_not_be_learnt_from_is_not_kept_and_calls_without_device_work_a
     rows = rows_of(
         operation_id=["learnt", "view", "flagged", "failed", "untimed"],
         excluded=["", WITHOUT_WORK, "flag interrupted", "status failed", WITHOUT_WORK],
-        time_host_s=[1.0, 1.0, 1.0, 1.0, np.nan],
+        time_host_corrected_s=[1.0, 1.0, 1.0, 1.0, np.nan],
     )
     found = looked_up(tmp_path, rows, rows["operation_id"])
     assert found.known.tolist() == [True, True, False, False, False]
