@@ -128,6 +128,15 @@ UPPER = tuple(cost.upper for cost in COSTS)
 BY_CORRECTED: Mapping[str, Cost] = {cost.corrected: cost for cost in COSTS}
 """Costs by their column in the dataset."""
 
+MEASURED_WHOLE: Mapping[str, str] = {
+    "time_s": "measured_time_s",
+    "energy_j": "measured_energy_j",
+    "power_w": "measured_power_w",
+}
+"""What a network's pass is composed to, and what it was measured to take."""
+PLAIN_SUM: Mapping[str, str] = {"time_s": "plain_time_s", "energy_j": "plain_energy_j"}
+"""The same, and the plain sum over its calls."""
+
 TIME_HOST_FROM = "time_host_corrected_from"
 ENERGY_DYNAMIC_FROM = "energy_dynamic_corrected_from"
 ENERGY_CORRECTED = "energy_corrected_j"

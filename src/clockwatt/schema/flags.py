@@ -20,6 +20,7 @@ class LearntFrom(StrEnum):
 
     YES = "yes"
     NO = "no"
+    INCOMPLETE = "no: a cost is not known"
     IF_POWER_CAPPED = "only with `power_capped`"
     IF_UNTHROTTLED = "only where its energy was measured unthrottled too"
 
@@ -64,7 +65,12 @@ class Flag(StrEnum):
         "two estimates of power differ by more than 3 % and more than their errors explain",
         RaisedBy.MEASURE,
     )
-    NO_POWER = ("no_power", "power could not be read during the measurement", RaisedBy.MEASURE)
+    NO_POWER = (
+        "no_power",
+        "power could not be read during the measurement",
+        RaisedBy.MEASURE,
+        LearntFrom.INCOMPLETE,
+    )
     NOT_STATIONARY = (
         "not_stationary",
         "time or power still changed when measuring began, or by more than 2 % within the window",
@@ -90,6 +96,7 @@ class Flag(StrEnum):
         "not_queueable",
         "the call waits for the device, or is too long for the launch queue: its device time is not known",
         RaisedBy.MEASURE,
+        LearntFrom.INCOMPLETE,
     )
     POWER_CAPPED = (
         "power_capped",

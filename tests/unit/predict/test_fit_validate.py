@@ -13,10 +13,11 @@ from clockwatt.io import files
 from clockwatt.predict.composition.comparison import VALIDATION_SCHEMA
 from clockwatt.predict.fit import CROSSVAL_SCHEMA, fit
 from clockwatt.predict.gpu_predictor import GpuPredictor
-from clockwatt.predict.models.predictors import TARGETS, MissingLibraryError
+from clockwatt.predict.models.predictors import MissingLibraryError
 from clockwatt.predict.samples import read_samples
 from clockwatt.predict.validate import validate
 from clockwatt.schema import layout, records
+from clockwatt.schema.costs import COSTS
 from clockwatt.schema.records import MeasurementRow
 from support import synthetic
 
@@ -66,7 +67,7 @@ def test_no_group_is_in_two_folds(made):
     folds = rows.groupby(["gpu", "pass", "operation_id"])["fold"]
     assert (folds.min() == folds.max()).all()
     assert rows["virtual"].all()
-    assert rows[[f"predicted_{name}" for name in TARGETS]].notna().all(axis=None)
+    assert rows[[cost.predicted for cost in COSTS]].notna().all(axis=None)
 
 
 def test_networks_composed_by_the_pipeline_are_right_and_by_the_plain_sum_are_not(made):
@@ -126,6 +127,7 @@ import sys
 from pathlib import Path
 from clockwatt.predict.fit import fit
 from clockwatt.predict.validate import validate
+from clockwatt.schema.costs import COSTS
 from support import synthetic
 dataset, catalogue, predictors, validation = map(Path, sys.argv[1:])
 fit(synthetic.campaign(), dataset, catalogue, predictors)

@@ -21,7 +21,7 @@ from clockwatt.predict.evaluation.metrics import metrics, metrics_by
 from clockwatt.predict.features.operations import OPERATION_CLASS
 from clockwatt.predict.models.predictors import TARGETS
 from clockwatt.predict.models.training_data import TrainingData
-from clockwatt.schema.costs import BY_CORRECTED
+from clockwatt.schema.costs import BY_CORRECTED, MEASURED_WHOLE
 
 WHOLE_QUANTITIES = ("time_s", "energy_j", "power_w")
 """What whole networks have an interval of, each from its own residuals."""
@@ -98,7 +98,7 @@ def network_intervals(rows: pd.DataFrame) -> tuple[dict[str, Interval], dict[str
     intervals: dict[str, Interval] = {}
     report: dict[str, Any] = {}
     for name in WHOLE_QUANTITIES:
-        measured, composed = rows[f"measured_{name}"].to_numpy(float), rows[name].to_numpy(float)
+        measured, composed = rows[MEASURED_WHOLE[name]].to_numpy(float), rows[name].to_numpy(float)
         known = (measured > 0) & (composed > 0)
         if known.any():
             residuals = np.log(measured[known] / composed[known])
@@ -115,7 +115,7 @@ def network_errors(rows: pd.DataFrame) -> dict[str, Any]:
     """Errors of compositions, by the pipeline and as plain sums; those that lack a cost do not count."""
     complete = rows[rows["calls_without_cost"] == 0]
     return {
-        name: metrics(complete[f"measured_{quantity}"].to_numpy(float), complete[name].to_numpy(float))
+        name: metrics(complete[MEASURED_WHOLE[quantity]].to_numpy(float), complete[name].to_numpy(float))
         for name, quantity in (
             ("time_s", "time_s"),
             ("plain_time_s", "time_s"),

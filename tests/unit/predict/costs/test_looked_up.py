@@ -20,6 +20,7 @@ from clockwatt.predict.models.clock_law import CostLaw
 from clockwatt.predict.models.predictors import TARGETS
 from clockwatt.predict.samples import error_of, read_samples
 from clockwatt.schema import layout, records
+from clockwatt.schema.costs import COSTS
 from support import synthetic
 
 NORMAL_90, UNKNOWN_ERROR = 1.645, 0.05
@@ -49,9 +50,9 @@ def made(tmp_path_factory):
     def edit(operations):
         operations[EXCLUDED].flags = ["interrupted"]
         certain = operations[CERTAIN]
-        for target in TARGETS:
-            quantity, _, unit = target.rpartition("_")
-            setattr(certain, f"{quantity}_standard_error_{unit}", 0.02 * getattr(certain, target))
+        for cost in COSTS:
+            value, _ = cost.measured.of(certain)
+            cost.measured.put(certain, value, 0.02 * value)
 
     return fitted(tmp_path_factory.mktemp("measured"), edit)
 

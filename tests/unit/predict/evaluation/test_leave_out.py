@@ -17,6 +17,7 @@ from clockwatt.predict.evaluation.leave_out import FOLDS_AT_MOST, LEFT_OUT_SCHEM
 from clockwatt.predict.models.predictors import TARGETS, RooflinePredictor
 from clockwatt.predict.models.training_data import training_data, with_unmeasured
 from clockwatt.predict.samples import read_samples
+from clockwatt.schema.costs import COSTS
 from support import synthetic
 
 
@@ -56,7 +57,7 @@ def test_operations_of_one_network_alone_are_never_learnt_from(made):
         assert set(own.loc[own["unseen"], "operation_id"]) == missing
         assert set(own["operation_id"]) == called[name] & set(times.index), "shared operations are predicted too"
     assert left_out == set(names)
-    assert rows[[f"predicted_{target}" for target in TARGETS]].notna().all(axis=None)
+    assert rows[[cost.predicted for cost in COSTS]].notna().all(axis=None)
 
 
 def test_of_large_data_several_networks_are_left_out_at_a_time(made, monkeypatch):
