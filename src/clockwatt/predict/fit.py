@@ -22,7 +22,7 @@ from clockwatt.io import files
 from clockwatt.io.progress import Advance, progress, say
 from clockwatt.predict.composition.comparison import MEASURED, PREDICTED, compositions
 from clockwatt.predict.composition.networks import Catalogue, CostsOfNetwork, whole_networks
-from clockwatt.predict.composition.overheads import OverheadEstimates
+from clockwatt.predict.composition.overhead_estimates import OverheadEstimates
 from clockwatt.predict.costs.learnt import workless_host_s
 from clockwatt.predict.costs.of_networks import left_out_costs, measured_costs
 from clockwatt.predict.description import DESCRIPTION_FILE, METRICS_FILE, GpuDescription, PassDescription

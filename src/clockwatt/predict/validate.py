@@ -16,7 +16,7 @@ from clockwatt.io import files
 from clockwatt.io.progress import progress
 from clockwatt.predict.composition.comparison import MEASURED, PREDICTED, VALIDATION_SCHEMA, compositions
 from clockwatt.predict.composition.networks import Catalogue, whole_networks
-from clockwatt.predict.composition.overheads import OverheadEstimates
+from clockwatt.predict.composition.overhead_estimates import OverheadEstimates
 from clockwatt.predict.costs.of_networks import left_out_costs, measured_costs
 from clockwatt.predict.evaluation.judgement import network_errors, network_intervals
 from clockwatt.predict.evaluation.leave_out import LEFT_OUT_FILE, LEFT_OUT_SCHEMA

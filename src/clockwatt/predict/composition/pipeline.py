@@ -97,7 +97,7 @@ def pipeline_ends(issued_s: NDArray[np.float64], device_s: NDArray[np.float64]) 
 
 
 class Composer:
-    """Composes one pass of a network from costs at any operating overheads.
+    """Composes one pass of a network from costs at any operating point.
 
     Parameters
     ----------
@@ -122,7 +122,7 @@ class Composer:
         self._forward: NDArray[np.bool_] = np.isin(phase, (FORWARD, LOSS))
 
     def compose(self, costs: NDArray[np.float64], overheads: Overheads) -> Composition:
-        """Compose at one operating overheads.
+        """Compose at one operating point.
 
         Parameters
         ----------
@@ -138,7 +138,7 @@ class Composer:
         device, host, eager, dynamic, energy = np.where(known[:, None], of_calls, 0.0).T
         per_call_host = self._host_times(host, overheads)
         grouped = bool(self._network.grouped_convolutions)
-        gap_s = overheads.device_per_call_s(self._network.pass_, grouped=grouped)
+        gap_s = overheads.of(self._network.pass_).gap_of(grouped=grouped)
         device, dynamic = _with_gaps(device, dynamic, gap_s)
         host_s, device_s = float(per_call_host.sum()), float(device.sum())
         time_s, dynamic_j = _under_limit(device, eager, dynamic, host_s, overheads)
@@ -165,10 +165,10 @@ class Composer:
 
         What modules add, and the start of the backward pass, is spread evenly over the forward calls.
         """
-        start_s = (overheads.per_backward_call_s or 0.0) if self._network.pass_ == TRAINING else 0.0
-        around_s = overheads.per_module_s(self._network.pass_) * self._network.module_calls + start_s
-        added_s = overheads.added_per_call_s(self._network.pass_) + around_s / max(int(self._forward.sum()), 1)
-        return host + np.where(self._forward, added_s, 0.0)
+        known = overheads.of(self._network.pass_).host
+        around_s = (known.module_s or 0.0) * self._network.module_calls + (known.backward_start_s or 0.0)
+        per_call_s = (known.forward_call_s or 0.0) + around_s / max(int(self._forward.sum()), 1)
+        return host + np.where(self._forward, per_call_s, 0.0)
 
 
 def _with_gaps(

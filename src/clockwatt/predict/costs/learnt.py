@@ -140,7 +140,7 @@ def workless_host_s(samples: Samples, pass_: str, overheads: Mapping[str, Overhe
     rows = samples.rows
     rows = rows[(rows["pass"] == pass_) & ~rows["device_work"].astype(bool) & rows["time_host_corrected_s"].notna()]
     if rows.empty:
-        of_calls = [costs.per_call_s(pass_) for costs in overheads.values()]
+        of_calls = [costs.of(pass_).host.call_s for costs in overheads.values()]
         calibrated = [cost for cost in of_calls if cost is not None]
         return {ANY_CLASS: float(np.median(calibrated))} if calibrated else {}
     operations = samples.operations[samples.operations["pass"] == pass_].set_index("operation_id")

@@ -7,13 +7,13 @@ import pytest
 from clockwatt.dataset.build import build_dataset
 from clockwatt.gpu.specs import find_spec
 from clockwatt.predict.composition.networks import Catalogue, whole_networks
-from clockwatt.predict.composition.overheads import (
+from clockwatt.predict.composition.overhead_estimates import (
     FEWEST_GROUPED,
     FEWEST_NETWORKS,
     OverheadEstimates,
-    Overheads,
     seen_overheads,
 )
+from clockwatt.predict.composition.overheads import HostOverheads, Overheads, PassOverheads
 from clockwatt.predict.composition.pipeline import COST_COLUMNS
 from clockwatt.predict.costs.of_networks import measured_costs
 from clockwatt.predict.samples import read_samples
@@ -24,10 +24,10 @@ POINT = "sm900"
 MODULE_S, CALL_S, GAP_S, START_S = 3e-6, 1.5e-6, 0.4e-6, 40e-6
 GROUPED_S = 2.5e-6
 CALIBRATED = Overheads(
-    per_module_inference_s=1.0, per_module_training_s=2.0, added_per_call_inference_s=3.0,
-    added_per_call_training_s=4.0, device_per_call_inference_s=5.0, device_per_call_training_s=6.0,
-    per_backward_call_s=START_S, power_idle_w=7.0,
-)  # fmt: skip
+    inference=PassOverheads(HostOverheads(module_s=1.0, forward_call_s=3.0), gap_s=5.0),
+    training=PassOverheads(HostOverheads(module_s=2.0, forward_call_s=4.0, backward_start_s=START_S), gap_s=6.0),
+    power_idle_w=7.0,
+)
 OPERATIONS = pd.DataFrame(
     {"time_device_corrected_s": [20e-6, 5e-6, 0.0],
      "time_host_corrected_s": [10e-6, 6e-6, 2e-6], "time_eager_corrected_s": [20e-6, 6e-6, 2e-6],
@@ -97,7 +97,8 @@ class Networks:
 
 
 def told(costs, pass_=INFERENCE):
-    return costs.per_module_s(pass_), costs.added_per_call_s(pass_), costs.device_per_call_s(pass_)
+    own = costs.of(pass_)
+    return own.host.module_s, own.host.forward_call_s, own.gap_of(grouped=False)
 
 
 def test_what_a_pass_takes_beyond_its_calls():
@@ -116,7 +117,7 @@ def test_enough_networks_tell_what_they_add(pass_):
     assert told(costs, pass_) == pytest.approx((MODULE_S, CALL_S, GAP_S))
     other = INFERENCE if pass_ == TRAINING else TRAINING
     assert told(costs, other) == told(CALIBRATED, other)
-    assert (costs.per_backward_call_s, costs.power_idle_w) == (START_S, 7.0)
+    assert (costs.training.host.backward_start_s, costs.power_idle_w) == (START_S, 7.0)
 
 
 def test_fewer_networks_tell_nothing():
@@ -142,7 +143,7 @@ def test_a_network_has_no_say_in_its_own_costs():
         "odd", modules=90_000, time_host_corrected_s=9e-3, time_device_corrected_s=9e-3, time_eager_corrected_s=9e-3
     )
     assert told(networks.costs("odd")) == pytest.approx((MODULE_S, CALL_S, GAP_S))
-    assert networks.costs().per_module_inference_s < MODULE_S / 3, "with it the costs are absurd"
+    assert networks.costs().inference.host.module_s < MODULE_S / 3, "with it the costs are absurd"
     assert networks.costs("net0") != networks.costs()
 
 
@@ -189,39 +190,39 @@ def test_networks_with_grouped_convolutions_are_told_apart(calls, grouped):
 
 def test_networks_with_grouped_convolutions_tell_of_training_by_themselves():
     costs = Networks().several(FEWEST_NETWORKS, TRAINING).several_grouped(FEWEST_GROUPED).costs()
-    assert costs.device_per_call_training_s == pytest.approx(GAP_S)
-    assert costs.device_per_call_grouped_s == pytest.approx(GROUPED_S)
-    assert (costs.per_module_training_s, costs.added_per_call_training_s) == pytest.approx((MODULE_S, CALL_S))
+    assert costs.training.gap_s == pytest.approx(GAP_S)
+    assert costs.training.grouped_gap_s == pytest.approx(GROUPED_S)
+    assert (costs.training.host.module_s, costs.training.host.forward_call_s) == pytest.approx((MODULE_S, CALL_S))
     assert told(costs) == told(CALIBRATED)
 
 
 def test_fewer_networks_with_grouped_convolutions_tell_nothing_of_their_own():
     networks = Networks().several(FEWEST_NETWORKS, TRAINING).several_grouped(FEWEST_GROUPED - 1)
-    assert networks.costs().device_per_call_grouped_s is None
-    assert networks.costs().device_per_call_training_s == pytest.approx(GAP_S), "nor of the others"
+    assert networks.costs().training.grouped_gap_s is None
+    assert networks.costs().training.gap_s == pytest.approx(GAP_S), "nor of the others"
     networks.several_grouped(FEWEST_GROUPED)
-    assert networks.costs("grouped0").device_per_call_grouped_s is None
-    assert networks.costs("net0").device_per_call_grouped_s == pytest.approx(GROUPED_S)
+    assert networks.costs("grouped0").training.grouped_gap_s is None
+    assert networks.costs("net0").training.grouped_gap_s == pytest.approx(GROUPED_S)
 
 
 def test_networks_with_grouped_convolutions_do_not_make_up_for_too_few_others_on_the_device():
     networks = Networks().several(FEWEST_NETWORKS - 1, TRAINING).several_grouped(FEWEST_NETWORKS)
     costs = networks.costs()
-    assert costs.device_per_call_training_s == CALIBRATED.device_per_call_training_s
-    assert costs.device_per_call_grouped_s == pytest.approx(GROUPED_S)
-    assert (costs.per_module_training_s, costs.added_per_call_training_s) == pytest.approx((MODULE_S, CALL_S))
+    assert costs.training.gap_s == CALIBRATED.training.gap_s
+    assert costs.training.grouped_gap_s == pytest.approx(GROUPED_S)
+    assert (costs.training.host.module_s, costs.training.host.forward_call_s) == pytest.approx((MODULE_S, CALL_S))
 
 
 def test_in_inference_grouped_convolutions_are_like_all_others():
     networks = Networks().several(1).several_grouped(FEWEST_NETWORKS - 1, INFERENCE)
     assert told(networks.costs()) == pytest.approx((MODULE_S, CALL_S, GROUPED_S))
-    assert networks.costs().device_per_call_grouped_s is None
+    assert networks.costs().training.grouped_gap_s is None
 
 
 def test_grouped_convolutions_at_another_operating_point_tell_nothing_of_this_one():
     networks = Networks().several_grouped(FEWEST_GROUPED)
     networks.whole[0]["point"] = "sm1200"
-    assert networks.costs().device_per_call_grouped_s is None
+    assert networks.costs().training.grouped_gap_s is None
 
 
 def test_a_network_with_an_unknown_call_is_passed_over():
@@ -252,7 +253,7 @@ def test_no_cost_is_below_zero():
         for name in ("time_host_corrected_s", "time_device_corrected_s"):
             row[name] /= 9
     assert told(networks.costs()) == (0.0, 0.0, 0.0)
-    assert networks.costs().device_per_call_grouped_s == 0.0
+    assert networks.costs().training.grouped_gap_s == 0.0
 
 
 def test_costs_of_a_dataset_have_the_idle_power_and_the_limit_of_every_operating_point(tmp_path):
@@ -268,6 +269,6 @@ def test_costs_of_a_dataset_have_the_idle_power_and_the_limit_of_every_operating
         costs = estimates.at(point)
         assert costs.power_limit_w == find_spec("a30").power_w.default
         assert costs.power_idle_w == synthetic.IDLE_W
-        assert costs.per_module_inference_s == synthetic.PER_MODULE_S
+        assert costs.inference.host.module_s == synthetic.PER_MODULE_S
     assert len(estimates.seen) == 4
     assert estimates.seen["host_s"].isna().all(), "these networks have no host time"

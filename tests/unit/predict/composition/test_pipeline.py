@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clockwatt.predict.composition.overheads import Overheads
+from clockwatt.predict.composition.overheads import HostOverheads, Overheads, PassOverheads
 from clockwatt.predict.composition.pipeline import compose, pipeline_ends
 from clockwatt.schema.records import ACCUMULATION, FORWARD, INFERENCE, OPTIMIZER, TRAINING, NetworkRow
 
@@ -65,14 +65,16 @@ def test_energy_is_dynamic_energy_and_idle_power_over_the_time():
 
 
 def test_modules_and_the_mix_of_calls_cost_host_time_in_their_pass_alone():
-    point = Overheads(per_module_inference_s=0.1, added_per_call_inference_s=0.01, per_module_training_s=9.0)
+    point = Overheads(
+        PassOverheads(HostOverheads(module_s=0.1, forward_call_s=0.01)), PassOverheads(HostOverheads(module_s=9.0))
+    )
     composed = compose(calls("0", "0"), network(modules=3), costs((0.5, 1.0)), point)
     assert composed.host_s == pytest.approx(2 * 1.0 + 3 * 0.1 + 2 * 0.01)
     assert composed.time_s == composed.host_s
 
 
 def test_a_network_starts_one_backward_pass():
-    point = Overheads(per_backward_call_s=0.4)
+    point = Overheads(training=PassOverheads(HostOverheads(backward_start_s=0.4)))
     sequence = pd.concat([calls("0", "0", "1"), calls("0", phase=OPTIMIZER)])
     composed = compose(sequence, network(TRAINING), costs((0.5, 1.0), (0.0, 0.1)), point)
     assert composed.host_s == pytest.approx(3 * 1.0 + 0.1 + 0.4)
@@ -98,6 +100,6 @@ def test_a_call_without_cost_is_counted():
 def test_passing_from_call_to_call_takes_time_at_the_mean_power():
     given = calls("0", "0", "1"), network(), costs((2.0, 1.0), (0.0, 0.5))
     without = compose(*given, Overheads(power_idle_w=30.0))
-    composed = compose(*given, Overheads(power_idle_w=30.0, device_per_call_inference_s=0.5))
+    composed = compose(*given, Overheads(PassOverheads(gap_s=0.5), power_idle_w=30.0))
     assert composed.device_s == without.device_s + 2 * 0.5
     assert composed.power_w == pytest.approx(without.power_w)

@@ -1,12 +1,15 @@
 """Passes that would take more power than the limit allows, and what a network adds to calls on the device."""
 
+import json
+from dataclasses import asdict
+
 import numpy as np
 import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clockwatt.predict.composition.overheads import Overheads
+from clockwatt.predict.composition.overheads import HostOverheads, Overheads, PassOverheads
 from clockwatt.predict.composition.pipeline import compose
 from clockwatt.schema.records import FORWARD, INFERENCE, TRAINING, NetworkRow
 
@@ -140,7 +143,7 @@ def test_a_pass_at_the_limit_takes_between_the_sums_of_unslowed_and_of_slowed_ti
 
 @pytest.mark.parametrize(("pass_", "gap_s"), [(INFERENCE, 0.25), (TRAINING, 0.5)])
 def test_a_network_adds_device_time_to_calls_with_device_work_alone(pass_, gap_s):
-    point = Overheads(device_per_call_inference_s=0.25, device_per_call_training_s=0.5)
+    point = Overheads(PassOverheads(gap_s=0.25), PassOverheads(gap_s=0.5))
     calls = [LIGHT, (0.0, 1.0, 0.0), LIGHT]
     with_gaps = composed(calls, point, pass_)
     assert with_gaps.device_s == with_gaps.time_s == pytest.approx(2.0 + 2 * gap_s)
@@ -155,35 +158,32 @@ def test_a_network_adds_device_time_to_calls_with_device_work_alone(pass_, gap_s
     ids=["inference", "training", "without grouped convolutions", "from an older catalogue"],
 )
 def test_networks_with_grouped_convolutions_add_device_time_of_their_own_in_training(pass_, grouped, gap_s):
-    point = Overheads(device_per_call_inference_s=0.25, device_per_call_training_s=0.5, device_per_call_grouped_s=0.75)
+    point = Overheads(PassOverheads(gap_s=0.25), PassOverheads(gap_s=0.5, grouped_gap_s=0.75))
     calls = [LIGHT, (0.0, 1.0, 0.0), LIGHT]
     assert composed(calls, point, pass_, grouped=grouped).device_s == pytest.approx(2.0 + 2 * gap_s)
 
 
 def test_device_time_between_calls_lowers_the_power_of_a_pass():
-    gaps = Overheads(power_idle_w=IDLE_W, power_limit_w=LIMIT_W, device_per_call_inference_s=1.0)
+    gaps = Overheads(PassOverheads(gap_s=1.0), power_idle_w=IDLE_W, power_limit_w=LIMIT_W)
     spread = composed([HEAVY], gaps)
     assert spread.time_s == 2.0
     assert spread.power_w == pytest.approx(LIMIT_W)
     assert spread.energy_dynamic_j == 200.0
 
 
-HOST_COSTS = [
-    "per_call_inference_s", "per_call_training_s", "per_module_inference_s", "per_module_training_s",
-    "added_per_call_inference_s", "added_per_call_training_s", "per_backward_call_s",
-]  # fmt: skip
-OTHER_COSTS = [
-    "power_idle_w", "power_limit_w", "device_per_call_inference_s", "device_per_call_training_s",
-    "device_per_call_grouped_s",
-]  # fmt: skip
-
-
 def test_a_slower_host_pays_more_for_what_the_host_does_alone():
-    values = {name: float(number) for number, name in enumerate([*HOST_COSTS, *OTHER_COSTS], start=1)}
-    assert set(values) == set(Overheads().to_dict()), "every cost is one of the host's or not"
-    slower = Overheads(**values).on_host(1.5).to_dict()
-    assert {name: slower[name] for name in HOST_COSTS} == {name: 1.5 * values[name] for name in HOST_COSTS}
-    assert {name: slower[name] for name in OTHER_COSTS} == {name: values[name] for name in OTHER_COSTS}
+    known = Overheads(
+        PassOverheads(HostOverheads(1.0, 2.0, 3.0), 4.0),
+        PassOverheads(HostOverheads(5.0, 6.0, 7.0, 8.0), 9.0, 10.0),
+        power_idle_w=11.0,
+        power_limit_w=12.0,
+    )
+    assert known.on_host(1.5) == Overheads(
+        PassOverheads(HostOverheads(1.5, 3.0, 4.5), 4.0),
+        PassOverheads(HostOverheads(7.5, 9.0, 10.5, 12.0), 9.0, 10.0),
+        power_idle_w=11.0,
+        power_limit_w=12.0,
+    )
 
 
 def test_what_is_not_known_of_a_host_is_not_known_of_a_slower_one():
@@ -192,26 +192,25 @@ def test_what_is_not_known_of_a_host_is_not_known_of_a_slower_one():
 
 @pytest.mark.parametrize(("pass_", "expected"), [(INFERENCE, (1.0, 2.0, 3.0)), (TRAINING, (4.0, 5.0, 6.0))])
 def test_every_pass_has_costs_of_its_own(pass_, expected):
-    point = Overheads(
-        per_module_inference_s=1.0, added_per_call_inference_s=2.0, device_per_call_inference_s=3.0,
-        per_module_training_s=4.0, added_per_call_training_s=5.0, device_per_call_training_s=6.0,
-    )  # fmt: skip
-    assert (point.per_module_s(pass_), point.added_per_call_s(pass_), point.device_per_call_s(pass_)) == expected
-    unknown = Overheads()
-    assert [unknown.per_module_s(pass_), unknown.added_per_call_s(pass_), unknown.device_per_call_s(pass_)] == [0] * 3
+    known = Overheads(
+        PassOverheads(HostOverheads(module_s=1.0, forward_call_s=2.0), 3.0),
+        PassOverheads(HostOverheads(module_s=4.0, forward_call_s=5.0), 6.0),
+    ).of(pass_)
+    assert (known.host.module_s, known.host.forward_call_s, known.gap_of(grouped=False)) == expected
+    assert Overheads().of(pass_).gap_of(grouped=False) == 0
+    assert composed([LIGHT], Overheads(), pass_, host_s=[0.5]).host_s == 0.5, "what is not known adds nothing"
 
 
 @pytest.mark.parametrize(("grouped_s", "expected_s"), [(9.0, 9.0), (0.0, 0.0), (-1.0, 0.0), (None, 6.0)])
 def test_what_grouped_convolutions_add_is_that_of_training_where_it_is_not_known(grouped_s, expected_s):
-    point = Overheads(
-        device_per_call_inference_s=3.0, device_per_call_training_s=6.0, device_per_call_grouped_s=grouped_s
+    known = Overheads(PassOverheads(gap_s=3.0), PassOverheads(gap_s=6.0, grouped_gap_s=grouped_s))
+    assert known.training.gap_of(grouped=True) == expected_s
+    assert known.training.gap_of(grouped=False) == 6.0
+    assert known.inference.gap_of(grouped=True) == 3.0
+
+
+def test_overheads_are_stored_as_they_are():
+    known = Overheads(
+        PassOverheads(HostOverheads(1.0, None, 3.0)), PassOverheads(HostOverheads(5.0), 9.0, 10.0), power_limit_w=12.0
     )
-    assert point.device_per_call_s(TRAINING, grouped=True) == expected_s
-    assert point.device_per_call_s(TRAINING) == point.device_per_call_s(TRAINING, grouped=False) == 6.0
-    assert point.device_per_call_s(INFERENCE, grouped=True) == 3.0
-
-
-def test_costs_written_before_grouped_convolutions_had_their_own_are_read():
-    written = Overheads(device_per_call_training_s=6.0).to_dict()
-    del written["device_per_call_grouped_s"]
-    assert Overheads.from_dict(written) == Overheads(device_per_call_training_s=6.0)
+    assert Overheads.from_dict(json.loads(json.dumps(asdict(known)))) == known

@@ -10,7 +10,7 @@ from clockwatt.dataset.build import build_dataset
 from clockwatt.io import files
 from clockwatt.predict.composition.comparison import MEASURED, VALIDATION_SCHEMA, compositions
 from clockwatt.predict.composition.networks import Catalogue, whole_networks
-from clockwatt.predict.composition.overheads import Overheads
+from clockwatt.predict.composition.overheads import HostOverheads, Overheads, PassOverheads
 from clockwatt.predict.composition.pipeline import COST_COLUMNS
 from clockwatt.schema import records, tables
 from clockwatt.schema.flags import Flag
@@ -118,9 +118,7 @@ OPERATIONS = pd.DataFrame(
      "energy_dynamic_corrected_j": [1.0, 1.0], ENERGY: [2.0, 2.0]},
     index=["conv", "relu"],
 )[COST_COLUMNS]  # fmt: skip
-POINT = Overheads(
-    power_idle_w=10.0, per_module_inference_s=0.5, added_per_call_inference_s=0.05, device_per_call_inference_s=0.01
-)
+POINT = Overheads(PassOverheads(HostOverheads(module_s=0.5, forward_call_s=0.05), gap_s=0.01), power_idle_w=10.0)
 DEVICE_S, HOST_S = 0.2 + 0.1 + 2 * 0.01, 0.3 + 0.4 + 0.5 + 2 * 0.05
 
 
