@@ -48,7 +48,7 @@ def walked(rows):
 
 
 def of_dataset(made, row):
-    table = files.read_table(made.dataset / tables.OPERATIONS_FILE, tables.OPERATIONS_SCHEMA).to_pylist()
+    table = files.read_table(made.dataset / layout.OPERATIONS_FILE, tables.OPERATIONS_SCHEMA).to_pylist()
     key = ("subject_id", "pass", "point", "gpu", "session_id")
     wanted = (row.subject_id, row.pass_, row.point, row.gpu, row.session_id)
     (found,) = [one for one in table if tuple(one[name] for name in key) == wanted]
@@ -82,7 +82,7 @@ def test_the_dataset_has_what_the_catalogue_says_and_the_spec_stands_there_alone
     found = of_dataset(made, row)
     for name in tables.joined_columns(records.OPERATION_SCHEMA):
         assert found[tables.dataset_name(name)] == described[name], name
-    assert "spec" not in pq.read_schema(made.dataset / tables.OPERATIONS_FILE).names
+    assert "spec" not in pq.read_schema(made.dataset / layout.OPERATIONS_FILE).names
     operations = read_samples(made.dataset, "a30").operations.set_index(["operation_id", "pass"])
     assert operations.loc[(row.subject_id, row.pass_), "spec"] == described["spec"]
 
@@ -120,7 +120,7 @@ def test_predictors_see_and_look_up_the_columns_of_the_dataset_under_their_names
 
 
 def test_what_is_not_known_is_null(made):
-    table = files.read_table(made.dataset / tables.OPERATIONS_FILE, tables.OPERATIONS_SCHEMA).to_pylist()
+    table = files.read_table(made.dataset / layout.OPERATIONS_FILE, tables.OPERATIONS_SCHEMA).to_pylist()
     views = [row for row in table if not row["device_work"]]
     assert views
     for row in views:

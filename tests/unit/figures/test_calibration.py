@@ -8,9 +8,9 @@ from clockwatt.figures import calibration, load
 from clockwatt.figures.draw import draw_figures
 from clockwatt.io import files
 from clockwatt.measure.anchors import anchors
+from clockwatt.schema import layout
 from clockwatt.schema.quantities import CalibrationQuantity
 from clockwatt.schema.records import CALIBRATION_SCHEMA
-from clockwatt.schema.tables import CALIBRATION_FILE
 
 
 @pytest.fixture
@@ -51,10 +51,12 @@ def test_operations_are_named_by_function_and_shape_and_unknown_ones_by_id():
 
 
 def test_a_dataset_without_these_calibrations_has_its_figures_all_the_same(made, tmp_path):
-    table = files.read_table(made.dataset / CALIBRATION_FILE, CALIBRATION_SCHEMA)
+    table = files.read_table(made.dataset / layout.CALIBRATION_FILE, CALIBRATION_SCHEMA)
     for path in made.dataset.iterdir():
         (tmp_path / path.name).symlink_to(path)
-    (tmp_path / CALIBRATION_FILE).unlink()
-    files.write_table(table.filter([value is None for value in table["x"].to_pylist()]), tmp_path / CALIBRATION_FILE)
+    (tmp_path / layout.CALIBRATION_FILE).unlink()
+    files.write_table(
+        table.filter([value is None for value in table["x"].to_pylist()]), tmp_path / layout.CALIBRATION_FILE
+    )
     draw_figures(made.config, tmp_path, made.predictors, made.validation, tmp_path / "figures")
     assert (tmp_path / "figures" / "power_transient.png").stat().st_size > 0

@@ -10,7 +10,7 @@ import pandas as pd
 
 from clockwatt.io import files
 from clockwatt.predict.samples import read_gpu_rows, worth_most
-from clockwatt.schema import records, tables
+from clockwatt.schema import layout, records, tables
 from clockwatt.schema.costs import ENERGY_CORRECTED
 from clockwatt.schema.flags import NEVER_LEARNT_FROM, Flag, flagged
 
@@ -40,16 +40,16 @@ class Catalogue:
     @classmethod
     def read(cls, folder: Path) -> Catalogue:
         """Read a folder; DataFileError if a file is missing or damaged."""
-        networks = files.read_table(folder / "networks.parquet", records.NETWORK_SCHEMA).to_pylist()
+        networks = files.read_table(folder / layout.NETWORKS_FILE, records.NETWORK_SCHEMA).to_pylist()
         columns = ["network_id", "pass", "position", "phase", "operation_id"]
-        calls = files.read_table(folder / "calls.parquet", records.CALL_SCHEMA, columns).to_pandas()
+        calls = files.read_table(folder / layout.CALLS_FILE, records.CALL_SCHEMA, columns).to_pandas()
         return cls(
             networks={(row["network_id"], row["pass"]): records.row_of(records.NetworkRow, row) for row in networks},
             calls={
                 (str(key[0]), str(key[1])): group.sort_values("position")
                 for key, group in calls.groupby(["network_id", "pass"])
             },
-            operations=files.read_table(folder / "operations.parquet", records.OPERATION_SCHEMA).to_pandas(),
+            operations=files.read_table(folder / layout.OPERATIONS_FILE, records.OPERATION_SCHEMA).to_pandas(),
         )
 
     def called(self, pass_: str) -> dict[str, frozenset[str]]:
@@ -92,7 +92,7 @@ def whole_networks(dataset_dir: Path, gpu: str) -> tuple[pd.DataFrame, int]:
     only if the device is known to pace it: at another minute the host takes another time. Device times count in any
     case. Of repetitions, those on steady hosts count; without any, those that the device paced; else all.
     """
-    rows = read_gpu_rows(dataset_dir / tables.NETWORKS_FILE, tables.NETWORKS_SCHEMA, gpu, _NETWORK_COLUMNS).to_pandas()
+    rows = read_gpu_rows(dataset_dir / layout.NETWORKS_FILE, tables.NETWORKS_SCHEMA, gpu, _NETWORK_COLUMNS).to_pandas()
     at_limit = rows["power_w"].astype(float) >= _AT_LIMIT * rows["power_limit_w"].astype(float)
     steady = ~flagged(rows, Flag.HOST_UNSTEADY)
     device_s, eager_s = (rows[name].astype(float) for name in ("time_device_corrected_s", "time_eager_corrected_s"))
