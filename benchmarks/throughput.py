@@ -19,12 +19,13 @@ from pathlib import Path
 
 import numpy as np
 
-from clockwatt import config, layout
+from clockwatt import config
 from clockwatt.config import OperatingPoint
 from clockwatt.measure import tasks
 from clockwatt.measure.store import Store
 from clockwatt.measure.tasks import Shard
-from clockwatt.records import MeasurementRow
+from clockwatt.schema import layout
+from clockwatt.schema.records import MeasurementRow
 
 
 def main() -> None:

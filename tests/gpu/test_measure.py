@@ -6,13 +6,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from clockwatt import config, files
+from clockwatt import config
 from clockwatt.config import OperatingPoint
 from clockwatt.gpu.specs import find_spec
-from clockwatt.layout import telemetry_file
+from clockwatt.io import files
 from clockwatt.measure.session import measure_shard
 from clockwatt.measure.tasks import Shard
-from clockwatt.records import MEASUREMENT_SCHEMA, TELEMETRY_SCHEMA
+from clockwatt.schema.layout import telemetry_file
+from clockwatt.schema.records import MEASUREMENT_SCHEMA, TELEMETRY_SCHEMA
 from support.handmade import operation, write_catalogue
 
 SMALL, LARGE, HUGE = 256, 2**27, 2**40

@@ -9,7 +9,15 @@ from pathlib import Path
 
 from clockwatt.config import CampaignConfig
 from clockwatt.gpu.interface import Gpu
-from clockwatt.measure.bench import BLOCKS_AHEAD, Bench, HostClockBench, QueuedBlock, Subject, Versions, Workload
+from clockwatt.measure.bench.interface import (
+    BLOCKS_AHEAD,
+    Bench,
+    HostClockBench,
+    QueuedBlock,
+    Subject,
+    Versions,
+    Workload,
+)
 from clockwatt.measure.statistics import Estimate
 from clockwatt.telemetry.process import logger_process
 
@@ -66,6 +74,6 @@ class StandInBench(HostClockBench):
 def open_standin_bench(
     config: CampaignConfig, gpu: Gpu, session_id: str, telemetry_dir: Path, catalogue_dir: Path, operation_ids: set[str]
 ) -> Iterator[Bench]:
-    """As `clockwatt.measure.open.open_bench`."""
-    with logger_process(gpu.identity.uuid, session_id, telemetry_dir, config.telemetry) as logger:
+    """As `clockwatt.measure.bench.registry.open_bench`."""
+    with logger_process(gpu.installed, session_id, telemetry_dir, config.telemetry) as logger:
         yield StandInBench(gpu, logger)

@@ -5,13 +5,15 @@ from pathlib import Path
 
 import pytest
 
-from clockwatt import cli, config, layout
+from clockwatt import config
+from clockwatt.cli.main import app
 from clockwatt.config import CampaignConfig, OperatingPoint
 from clockwatt.measure.session import measure_shard
 from clockwatt.measure.tasks import Shard
 from clockwatt.operations.catalogue import write_catalogue as write_catalogue_of
-from clockwatt.plan import Plan, catalogue_for, make_plan, show_plan
-from clockwatt.status import campaign_status, show_status
+from clockwatt.schema import layout
+from clockwatt.workflow.plan import Plan, catalogue_for, make_plan, show_plan
+from clockwatt.workflow.status import campaign_status, show_status
 from support.handmade import operation, write_catalogue
 
 
@@ -154,7 +156,7 @@ def test_status_as_it_is_typed_knows_networks_that_were_added(tmp_path: Path, ca
     (tmp_path / "config.yaml").write_text(json.dumps(content | added))
     options = ["--config", tmp_path / "config.yaml", "--catalogue-dir", tmp_path, "--store-dir", tmp_path / "store"]
     with pytest.raises(SystemExit):
-        cli.app(["status", *map(str, options)], prog_name="clockwatt")
+        app(["status", *map(str, options)], prog_name="clockwatt")
     shown = capsys.readouterr()
     assert "not of this campaign's networks" in shown.err
     with catalogue_for(config.parse(content | added), tmp_path) as used:

@@ -22,11 +22,13 @@ rule fit:
         dataset=rules.dataset.output,
     output:
         # update: a fit that fails leaves these as they were, beside the predictors that they are about
-        metrics=update("results/predictors/metrics.json"),
-        crossval=update("results/predictors/crossval.parquet"),
-        left_out=update("results/predictors/networks-left-out.parquet"),
+        metrics=update(at("predictors/metrics.json")),
+        crossval=update(at("predictors/crossval.parquet")),
+        left_out=update(at("predictors/networks-left-out.parquet")),
     log:
-        "results/logs/fit.log",
+        at("logs/fit.log"),
+    benchmark:
+        at("benchmarks/fit.tsv")
     conda:
         "../../envs/analysis.yaml"
     threads: 4
@@ -34,16 +36,17 @@ rule fit:
         mem_mb=lambda wildcards, attempt: 4000 * attempt,
         runtime=lambda wildcards, attempt: 120 * attempt,
     params:
+        results=results_dir,
         settings=campaigns.fit_settings(campaign),
         code=fingerprint("predict", resources=("gpus.yaml",)),
     shell:
         """
         python -m clockwatt fit \
-            --config results/config.yaml \
-            --dataset-dir results/dataset \
-            --catalogue-dir results/dataset/catalogue \
-            --output-dir results/predictors \
-            >{log} 2>&1
+            --config {params.results:q}/config.yaml \
+            --dataset-dir {params.results:q}/dataset \
+            --catalogue-dir {params.results:q}/dataset/catalogue \
+            --output-dir {params.results:q}/predictors \
+            >{log:q} 2>&1
         """
 
 
@@ -53,25 +56,28 @@ rule validate:
         dataset=rules.dataset.output,
         predictors=rules.fit.output,
     output:
-        networks="results/validation/networks.parquet",
-        validation="results/validation/validation.json",
+        networks=at("validation/networks.parquet"),
+        validation=at("validation/validation.json"),
     log:
-        "results/logs/validate.log",
+        at("logs/validate.log"),
+    benchmark:
+        at("benchmarks/validate.tsv")
     conda:
         "../../envs/analysis.yaml"
     resources:
         mem_mb=lambda wildcards, attempt: 4000 * attempt,
         runtime=lambda wildcards, attempt: 60 * attempt,
     params:
+        results=results_dir,
         settings=campaigns.fit_settings(campaign),
         code=fingerprint("predict", resources=("gpus.yaml",)),
     shell:
         """
         python -m clockwatt validate \
-            --config results/config.yaml \
-            --dataset-dir results/dataset \
-            --catalogue-dir results/dataset/catalogue \
-            --predictors-dir results/predictors \
-            --output-dir results/validation \
-            >{log} 2>&1
+            --config {params.results:q}/config.yaml \
+            --dataset-dir {params.results:q}/dataset \
+            --catalogue-dir {params.results:q}/dataset/catalogue \
+            --predictors-dir {params.results:q}/predictors \
+            --output-dir {params.results:q}/validation \
+            >{log:q} 2>&1
         """

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, field_validator
@@ -12,8 +13,10 @@ from clockwatt.config.gpus import GpuConfig
 from clockwatt.config.measurement import MeasurementConfig, TelemetryConfig
 from clockwatt.config.model import LABEL_PATTERN, Model, one_or_more
 from clockwatt.config.networks import NetworkConfig, TrainingConfig
+from clockwatt.config.points import OperatingPoint
 from clockwatt.errors import ConfigError
-from clockwatt.resources import resource
+from clockwatt.io.resources import resource
+from clockwatt.schema import layout
 
 Pass = Literal["inference", "training"]
 PASSES: tuple[Pass, ...] = ("inference", "training")
@@ -47,6 +50,12 @@ class CampaignConfig(Model):
         description="measured data that the project ships, joined with the campaign's own; where a label and an "
         "operating point are in both, only the campaign's own are taken",
         examples=[["h200"]],
+    )
+    results_dir: str = Field(
+        "results",
+        pattern=r"^[^{}\s]+$",
+        description="folder for all that the campaign gives, relative to where Snakemake runs; two campaigns with a "
+        "folder each stand side by side",
     )
     training: TrainingConfig = Field(TrainingConfig())
     measurement: MeasurementConfig = Field(MeasurementConfig())
@@ -105,3 +114,23 @@ class CampaignConfig(Model):
         if label not in self.gpus:
             raise ConfigError(f"gpus: no GPU is labelled {label!r}; the campaign has {', '.join(self.gpus)}.")
         return self.gpus[label]
+
+    def measurement_files(self) -> list[Path]:
+        """Every file of measurements that the campaign gives, below the measurements folder."""
+        return [
+            path for label, gpu in self.gpus.items() for point in gpu.points for path in self._measured(label, point)
+        ]
+
+    def point_files(self, gpu: str, point: OperatingPoint) -> list[Path]:
+        """Files of measurements, and the calibration, of one GPU at one point, below the measurements folder."""
+        return [*self._measured(gpu, point), layout.calibration_file(gpu, point)]
+
+    def _measured(self, gpu: str, point: OperatingPoint) -> list[Path]:
+        return [
+            *(layout.operations_file(gpu, point, shard) for shard in range(1, self.shards + 1)),
+            *(layout.networks_file(gpu, point, shard) for shard in range(1, self.network_shards + 1)),
+        ]
+
+    def calibration_files(self) -> list[Path]:
+        """Every calibration that the campaign gives, below the measurements folder."""
+        return [layout.calibration_file(label, point) for label, gpu in self.gpus.items() for point in gpu.points]

@@ -8,9 +8,9 @@ from pathlib import Path
 import pandas as pd
 import pyarrow as pa
 
-from clockwatt import files
-from clockwatt.dataset.shipped import Source
-from clockwatt.records import CALL_SCHEMA, NETWORK_SCHEMA, OPERATION_SCHEMA
+from clockwatt.dataset.reference import Source
+from clockwatt.io import files
+from clockwatt.schema.records import CALL_SCHEMA, NETWORK_SCHEMA, OPERATION_SCHEMA
 
 NetworkKey = tuple[str, str]
 """Network id and pass."""

@@ -13,23 +13,34 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import clockwatt
-from clockwatt import files, layout, records
 from clockwatt.config import CampaignConfig, GpuConfig, OperatingPoint
 from clockwatt.control.points import operating_point
 from clockwatt.control.verify import verify
-from clockwatt.gpu.select import open_gpu
-from clockwatt.measure import anchors, energy, tasks
-from clockwatt.measure.bench import Bench, BenchLostError, Subject, under_load
-from clockwatt.measure.calibration import Calibration
-from clockwatt.measure.conditions import Surroundings
-from clockwatt.measure.open import open_bench
-from clockwatt.measure.procedure import measure, measure_idle
-from clockwatt.measure.rest import rest
+from clockwatt.gpu.registry import open_gpu
+from clockwatt.io import files
+from clockwatt.io.progress import progress, say
+from clockwatt.io.segments import SegmentWriter
+from clockwatt.measure import anchors, tasks
+from clockwatt.measure.bench.interface import Bench, BenchLostError, Subject, under_load
+from clockwatt.measure.bench.registry import open_bench
+from clockwatt.measure.calibrate.calibration import Calibration
+from clockwatt.measure.steps import energy
+from clockwatt.measure.steps.conditions import Surroundings
+from clockwatt.measure.steps.procedure import measure, measure_idle
+from clockwatt.measure.steps.rest import rest
 from clockwatt.measure.store import Store
 from clockwatt.measure.tasks import Shard
-from clockwatt.progress import progress, say
-from clockwatt.records import ANCHOR, FAILED, INFERENCE, MEASUREMENT_SCHEMA, OK, OPERATION, MeasurementRow, OperationRow
-from clockwatt.segments import SegmentWriter
+from clockwatt.schema import layout, records
+from clockwatt.schema.records import (
+    ANCHOR,
+    FAILED,
+    INFERENCE,
+    MEASUREMENT_SCHEMA,
+    OK,
+    OPERATION,
+    MeasurementRow,
+    OperationRow,
+)
 
 _VIRTUAL_SEGMENT_S = 2.0
 """A virtual measurement takes milliseconds: closing a file after each would take longer than measuring."""

@@ -18,10 +18,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from clockwatt import MEASUREMENT_VERSION, files, layout, records
+from clockwatt import MEASUREMENT_VERSION
 from clockwatt.config import CampaignConfig, OperatingPoint
-from clockwatt.records import ANCHOR, MEASUREMENT_SCHEMA, TELEMETRY_SCHEMA, MeasurementRow
-from clockwatt.segments import SegmentWriter, read_segments
+from clockwatt.io import files
+from clockwatt.io.segments import SegmentWriter, read_segments
+from clockwatt.schema import layout, records
+from clockwatt.schema.records import ANCHOR, MEASUREMENT_SCHEMA, TELEMETRY_SCHEMA, MeasurementRow
 
 _NO_PART_OF_A_MEASUREMENT = {"repetitions", "idle_s", "check_every_s", "rest_to_c", "rest_max_s"}
 

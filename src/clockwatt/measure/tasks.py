@@ -12,12 +12,12 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from clockwatt import files
 from clockwatt.config import CampaignConfig, GpuConfig, OperatingPoint
 from clockwatt.errors import ConfigError
-from clockwatt.measure.bench import Subject
+from clockwatt.io import files
+from clockwatt.measure.bench.interface import Subject
 from clockwatt.measure.store import Key
-from clockwatt.records import NETWORK, NETWORK_SCHEMA, OPERATION, OPERATION_SCHEMA
+from clockwatt.schema.records import NETWORK, NETWORK_SCHEMA, OPERATION, OPERATION_SCHEMA
 
 
 @dataclass(frozen=True)

@@ -11,14 +11,14 @@ import json
 from dataclasses import dataclass
 from pathlib import Path
 
-from clockwatt import files
 from clockwatt.config import CampaignConfig, NetworkConfig, Pass, TrainingConfig
+from clockwatt.io import files
+from clockwatt.io.progress import progress
 from clockwatt.operations import optimizers
 from clockwatt.operations.cost import cost
-from clockwatt.operations.operation import Operation
-from clockwatt.operations.trace import Trace, trace_network
-from clockwatt.progress import progress
-from clockwatt.records import (
+from clockwatt.operations.spec.operation import Operation
+from clockwatt.operations.trace.trace import Trace, trace_network
+from clockwatt.schema.records import (
     CALL_SCHEMA,
     NETWORK_SCHEMA,
     OPERATION_SCHEMA,

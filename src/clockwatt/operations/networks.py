@@ -21,8 +21,8 @@ from torch.nn.modules.module import (
 from clockwatt.config import NetworkConfig, TrainingConfig
 from clockwatt.errors import ClockwattError
 from clockwatt.operations import optimizers
-from clockwatt.operations.encode import dtype_of
-from clockwatt.records import TRAINING
+from clockwatt.operations.spec.encode import dtype_of
+from clockwatt.schema.records import TRAINING
 
 FAULTS = (
     ArithmeticError,

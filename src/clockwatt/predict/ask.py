@@ -18,7 +18,7 @@ from clockwatt.predict.gpumodel import MEASURED, GpuModel, NotPredictableError
 from clockwatt.predict.grouped import GroupedInterval
 from clockwatt.predict.network import COST_COLUMNS, Composer, Composition
 from clockwatt.predict.predictors import TARGETS
-from clockwatt.records import NetworkRow
+from clockwatt.schema.records import NetworkRow
 
 OF_MEASURED = "_of_measured"
 """End of the name of an interval's method."""

@@ -15,11 +15,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 import clockwatt
-from clockwatt import files
 from clockwatt.config import CampaignConfig
-from clockwatt.dataset.schema import OPERATIONS_FILE
 from clockwatt.errors import DataFileError
 from clockwatt.gpu.specs import find_spec
+from clockwatt.io import files
+from clockwatt.io.progress import Advance, progress, say
 from clockwatt.predict.added import AddedCosts
 from clockwatt.predict.crossval import cross_validate
 from clockwatt.predict.description import DESCRIPTION_FILE, METRICS_FILE, GpuDescription, PassDescription
@@ -42,7 +42,7 @@ from clockwatt.predict.wholes import (
     measured_costs,
     whole_networks,
 )
-from clockwatt.progress import Advance, progress, say
+from clockwatt.schema.tables import OPERATIONS_FILE
 
 CROSSVAL_FILE = "crossval.parquet"
 MODEL_CARD_FILE = "model-card.md"

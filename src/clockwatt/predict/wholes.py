@@ -10,15 +10,15 @@ from pathlib import Path
 import pandas as pd
 import pyarrow as pa
 
-from clockwatt import files, records
-from clockwatt.dataset import schema
-from clockwatt.dataset.flags import HOST_UNSTEADY, flagged
+from clockwatt.io import files
 from clockwatt.predict.description import GpuDescription
 from clockwatt.predict.gpumodel import GpuModel
 from clockwatt.predict.network import COST_COLUMNS, compose
 from clockwatt.predict.pointcosts import PointCosts
 from clockwatt.predict.predictors import TARGETS
 from clockwatt.predict.samples import EXCLUDED_FLAGS, level_cards, read_gpu_rows, worth_most
+from clockwatt.schema import records, tables
+from clockwatt.schema.flags import HOST_UNSTEADY, flagged
 
 MEASURED = "measured"
 PREDICTED = "predicted"
@@ -144,7 +144,7 @@ def whole_networks(dataset_dir: Path, gpu: str) -> tuple[pd.DataFrame, int]:
     `repeatable` only if the device is known to pace it: at another minute the host takes another time. Device times
     count in any case. Of repetitions, those on steady hosts count; without any, those that the device paced; else all.
     """
-    rows = read_gpu_rows(dataset_dir / schema.NETWORKS_FILE, schema.NETWORKS_SCHEMA, gpu, _NETWORK_COLUMNS).to_pandas()
+    rows = read_gpu_rows(dataset_dir / tables.NETWORKS_FILE, tables.NETWORKS_SCHEMA, gpu, _NETWORK_COLUMNS).to_pandas()
     at_limit = rows["power_w"].astype(float) >= _AT_LIMIT * rows["power_limit_w"].astype(float)
     level_cards(rows)
     steady = ~flagged(rows, HOST_UNSTEADY)

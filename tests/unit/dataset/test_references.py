@@ -8,14 +8,14 @@ import pandas as pd
 import pytest
 from typer.testing import CliRunner
 
-from clockwatt import config, layout
-from clockwatt.cli import app
+from clockwatt import config
+from clockwatt.cli.main import app
 from clockwatt.dataset.build import build_dataset
-from clockwatt.dataset.shipped import references
+from clockwatt.dataset.reference import references
 from clockwatt.errors import ConfigError, DataFileError
+from clockwatt.io.resources import resource
 from clockwatt.predict.ask import load_models
 from clockwatt.predict.fit import fit
-from clockwatt.resources import resource
 from support import synthetic
 
 SHIPPED = resource("reference/h200")
@@ -35,7 +35,7 @@ def joined(folder, network=None, **changes):
 
 def shipped_rows():
     shipped = config.load(SHIPPED / "config.yaml")
-    return pd.concat(pd.read_parquet(SHIPPED / "measurements" / path) for path in layout.measurement_files(shipped))
+    return pd.concat(pd.read_parquet(SHIPPED / "measurements" / path) for path in shipped.measurement_files())
 
 
 def test_all_rows_of_both_are_there_and_know_what_they_measured(tmp_path):
@@ -70,7 +70,7 @@ def test_the_catalogue_of_the_dataset_has_every_network_of_both_with_all_its_cal
 def test_own_rows_of_the_same_label_and_operating_point_win(tmp_path):
     gpus = {"h200": {"device": "NVIDIA H200", "control": {"method": "none"}}}
     made, rows, quality = joined(tmp_path, gpus=gpus)
-    own = sum(len(pd.read_parquet(made.measurements / path)) for path in layout.measurement_files(made.config))
+    own = sum(len(pd.read_parquet(made.measurements / path)) for path in made.config.measurement_files())
     assert sum(map(len, rows.values())) == quality["rows"] == own
     left_out = quality["references"]["h200"]["rows_left_out"]
     assert left_out == {"h200 default: measured by the campaign itself": len(shipped_rows())}

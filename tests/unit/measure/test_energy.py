@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from clockwatt.gpu.sensors import AVERAGE, COUNTER, INSTANT, RING, SensorTraits
-from clockwatt.measure import energy
-from clockwatt.measure.energy import PowerReadings, Series, Window
+from clockwatt.gpu.sensing.sensors import AVERAGE, COUNTER, INSTANT, RING, SensorTraits
 from clockwatt.measure.statistics import Estimate
+from clockwatt.measure.steps import energy
+from clockwatt.measure.steps.energy import PowerReadings, Series, Window
 
 START_NS, END_NS = 10_000_000_000, 11_200_000_000
 WINDOW = Window(START_NS, START_NS, END_NS)

@@ -3,12 +3,12 @@
 from pathlib import Path
 
 from clockwatt.config import CampaignConfig, TelemetryConfig
-from clockwatt.gpu.virtual import VirtualGpu
-from clockwatt.measure import procedure
-from clockwatt.measure.bench import QueuedBlock, Subject, Workload
-from clockwatt.measure.conditions import Surroundings
-from clockwatt.measure.virtual import VirtualBench
-from clockwatt.records import MeasurementRow
+from clockwatt.gpu.virtual.card import VirtualGpu
+from clockwatt.measure.bench.interface import QueuedBlock, Subject, Workload
+from clockwatt.measure.bench.virtual import VirtualBench
+from clockwatt.measure.steps import procedure
+from clockwatt.measure.steps.conditions import Surroundings
+from clockwatt.schema.records import MeasurementRow
 from clockwatt.telemetry.logger import VirtualLogger, virtual_logger
 from support.handmade import operation, write_catalogue
 

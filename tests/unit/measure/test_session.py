@@ -7,19 +7,20 @@ from pathlib import Path
 
 import pytest
 
-from clockwatt import config, files
+from clockwatt import config
 from clockwatt.config import CampaignConfig, OperatingPoint
 from clockwatt.errors import ClockwattError, DataFileError
-from clockwatt.gpu.sensors import AVERAGE, RING, SensorTraits
+from clockwatt.gpu.sensing.sensors import AVERAGE, RING, SensorTraits
 from clockwatt.gpu.specs import find_spec
-from clockwatt.layout import telemetry_file
+from clockwatt.io import files
+from clockwatt.io.segments import segment_paths
 from clockwatt.measure.anchors import anchors
-from clockwatt.measure.calibration import Calibration
+from clockwatt.measure.calibrate.calibration import Calibration
 from clockwatt.measure.session import measure_shard
 from clockwatt.measure.store import Store
 from clockwatt.measure.tasks import Shard
-from clockwatt.records import MEASUREMENT_SCHEMA, TELEMETRY_SCHEMA
-from clockwatt.segments import segment_paths
+from clockwatt.schema.layout import telemetry_file
+from clockwatt.schema.records import MEASUREMENT_SCHEMA, TELEMETRY_SCHEMA
 from support.handmade import operation, write_catalogue
 
 ALL = Shard(1, 1, networks=False)

@@ -5,7 +5,14 @@ import torch
 import torchvision
 
 from clockwatt.config import NetworkConfig, TrainingConfig
-from clockwatt.operations.networks import Loss, NetworkError, build_network, construct, example_input, without_memory
+from clockwatt.operations.networks import (
+    Loss,
+    NetworkError,
+    build_network,
+    construct,
+    example_input,
+    without_memory,
+)
 
 CPU = torch.device("cpu")
 

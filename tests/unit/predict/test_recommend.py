@@ -3,13 +3,14 @@ import dataclasses
 import pandas as pd
 import pytest
 
-from clockwatt import files, records
 from clockwatt.errors import DataFileError
+from clockwatt.io import files
 from clockwatt.predict.ask import TracedNetwork, load_models, predict_network, predict_points
 from clockwatt.predict.backtest import objective_of
 from clockwatt.predict.gpumodel import GpuModel, NotPredictableError
 from clockwatt.predict.recommend import Limits, law_error, recommend
-from clockwatt.records import NetworkRow
+from clockwatt.schema import records
+from clockwatt.schema.records import NetworkRow
 from support import synthetic
 
 

@@ -4,11 +4,12 @@ import shutil
 
 import pytest
 
-from clockwatt import files, layout
 from clockwatt.dataset.build import build_dataset
 from clockwatt.errors import DataFileError, OutputError
+from clockwatt.io import files
 from clockwatt.predict.ask import load_models
 from clockwatt.predict.fit import fit
+from clockwatt.schema import layout
 from support import synthetic
 
 SMALL = {"clocks": [900], "networks": 2, "passes": ["inference"]}

@@ -6,15 +6,15 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from clockwatt import files, records
-from clockwatt.dataset import schema
 from clockwatt.dataset.build import build_dataset
-from clockwatt.dataset.flags import HOST_UNSTEADY
+from clockwatt.io import files
 from clockwatt.predict.description import GpuDescription
 from clockwatt.predict.network import COST_COLUMNS
 from clockwatt.predict.pointcosts import PointCosts
 from clockwatt.predict.wholes import MEASURED, VALIDATION_SCHEMA, Catalogue, compositions, whole_networks
-from clockwatt.records import FORWARD, INFERENCE, NetworkRow
+from clockwatt.schema import records, tables
+from clockwatt.schema.flags import HOST_UNSTEADY
+from clockwatt.schema.records import FORWARD, INFERENCE, NetworkRow
 from support import synthetic
 
 UNSTEADY = [HOST_UNSTEADY]
@@ -35,11 +35,11 @@ def whole(made, tmp_path):
     """Networks of a dataset of which some rows were changed, by row; others take as long on the device as in all."""
 
     def read(*changes, again=()):
-        rows = pq.read_table(made.dataset / schema.NETWORKS_FILE, schema=schema.NETWORKS_SCHEMA).to_pylist()
+        rows = pq.read_table(made.dataset / tables.NETWORKS_FILE, schema=tables.NETWORKS_SCHEMA).to_pylist()
         rows = [row | {"time_device_s": row["time_eager_s"]} for row in rows if row["gpu"] == "a30"]
         rows += [rows[number] | {"repetition": 1} | changed for number, changed in again]
         rows = [row | dict(changes).get(number, {}) for number, row in enumerate(rows)]
-        files.write_table(pa.Table.from_pylist(rows, schema=schema.NETWORKS_SCHEMA), tmp_path / schema.NETWORKS_FILE)
+        files.write_table(pa.Table.from_pylist(rows, schema=tables.NETWORKS_SCHEMA), tmp_path / tables.NETWORKS_FILE)
         found, left_out = whole_networks(tmp_path, "a30")
         return found.set_index("subject_id").loc[[row["subject_id"] for row in rows[:3]]], left_out
 
