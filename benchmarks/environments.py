@@ -12,6 +12,7 @@ import argparse
 import json
 import os
 import re
+import shlex
 import subprocess
 import sys
 import time
@@ -56,7 +57,7 @@ def make(environment: Path, folder: Path) -> Path:
     return python
 
 
-def commands(campaign: Path) -> list[tuple[str, str]]:
+def commands(campaign: Path) -> list[tuple[str, list[str]]]:
     """The commands of a campaign's jobs in an order in which they can run, with the file of each's environment."""
     printed = subprocess.run(
         [
@@ -69,25 +70,27 @@ def commands(campaign: Path) -> list[tuple[str, str]]:
     environments = {}
     for path in (REPOSITORY / "workflow/rules").glob("*.smk"):
         for rule in re.split(r"^rule ", path.read_text(), flags=re.MULTILINE)[1:]:
-            environments[rule.partition(":")[0]] = Path(re.search(r'conda:\s+"(.+?)"', rule)[1]).name
+            environment = re.search(r'conda:\s+"(.+?)"', rule)
+            if environment:
+                environments[rule.partition(":")[0]] = Path(environment[1]).name
     found = []
     for job in re.split(r"^(?:local)?rule ", printed, flags=re.MULTILINE)[1:]:
         command = re.search(r"python -m clockwatt (.+?)\s*>", job, flags=re.DOTALL)
         if command:
-            found.append((environments[job.partition(":")[0]], " ".join(command[1].replace("\\\n", " ").split())))
+            found.append((environments[job.partition(":")[0]], shlex.split(command[1].replace("\\\n", " "))))
     return found
 
 
-def run_in(python: Path, environment: str, command: str, campaign: Path) -> None:
+def run_in(python: Path, environment: str, command: list[str], campaign: Path) -> None:
     """Run one command with the sources of this checkout; its end and how long it took go to standard output."""
     began = time.monotonic()
     done = subprocess.run(
-        [python, "-m", "clockwatt", *command.split()], cwd=campaign, text=True, check=False,
+        [python, "-m", "clockwatt", *command], cwd=campaign, text=True, check=False,
         env=os.environ | {"PYTHONPATH": str(REPOSITORY / "src")}, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
     )  # fmt: skip
     if done.returncode:
-        sys.exit(f"{environment}: clockwatt {command}\n{done.stdout}")
-    print(f"{environment}: clockwatt {command.split()[0]} in {time.monotonic() - began:.0f} s", flush=True)
+        sys.exit(f"{environment}: clockwatt {shlex.join(command)}\n{done.stdout}")
+    print(f"{environment}: clockwatt {command[0]} in {time.monotonic() - began:.0f} s", flush=True)
 
 
 if __name__ == "__main__":

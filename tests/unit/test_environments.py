@@ -16,7 +16,7 @@ import typer
 import yaml
 
 import clockwatt
-from clockwatt import cli
+from clockwatt.cli.main import app
 
 PACKAGE = Path(clockwatt.__file__).parent
 REPOSITORY = PACKAGE.parents[1]
@@ -85,7 +85,7 @@ def needed(modules: set[str], *, at_once: bool) -> set[str]:
 
 def libraries_of(command: str) -> set[str]:
     """Libraries that a command imports: with the command line, and whatever its stage may call."""
-    callback = typer.main.get_command(cli.app).commands[command].callback
+    callback = typer.main.get_command(app).commands[command].callback
     stage = set(imported(textwrap.dedent(inspect.getsource(inspect.unwrap(callback)))))
     return needed({"clockwatt.__main__"}, at_once=True) | needed(stage, at_once=False)
 

@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from clockwatt import config, layout
+from clockwatt import config
+from clockwatt.schema import layout
 from support.workdir import METRICS, REPOSITORY, SMALL, Workdir
 
 CATALOGUE = ("operations", "calls", "networks")
@@ -91,8 +92,8 @@ def test_number_and_model(workdir, caught):
 @pytest.mark.parametrize(("options", "cores"), [((), 2), (("--set-threads", "fit=1"), 1)])
 def test_fitting_asks_for_the_cores_that_it_will_use(workdir, caught, options, cores):
     campaign = config.parse(SMALL)
-    measured = layout.measurement_files(campaign)
-    paths = [*layout.calibration_files(campaign), *map(layout.telemetry_file, measured), *measured]
+    measured = campaign.measurement_files()
+    paths = [*campaign.calibration_files(), *map(layout.telemetry_file, measured), *measured]
     tables = ("operations", "networks", "anchors", "calibration")
     dataset = [f"{name}.parquet" for name in (*tables, *(f"catalogue/{name}" for name in CATALOGUE))]
     for name in [
