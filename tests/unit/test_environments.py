@@ -103,9 +103,19 @@ def test_an_environment_has_nothing_that_none_of_its_stages_imports():
     for command, environment in stages().items():
         of_environments.setdefault(environment, set()).update(libraries_of(command))
     for environment, libraries in of_environments.items():
-        # named in a campaign, not in the sources: networks of Hugging Face
-        wanted = {CONDA_NAMES.get(name, name) for name in libraries} | {"python", "transformers"}
+        wanted = {CONDA_NAMES.get(name, name) for name in libraries} | {"python"} | extras()
         assert set(packages(environment)) <= wanted
+
+
+def extras() -> set[str]:
+    """What an installation may leave out, since campaigns name it, not the sources."""
+    project = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["project"]
+    named = {re.match(r"[\w-]+", entry)[0] for extra in project["optional-dependencies"].values() for entry in extra}
+    return {CONDA_NAMES.get(name, name) for name in named}
+
+
+def test_a_campaign_may_name_in_an_environment_whatever_it_may_name_elsewhere():
+    assert extras() <= {name for environment in stages().values() for name in packages(environment)}
 
 
 def test_environments_allow_the_versions_that_the_project_does():

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import Field, field_validator
+from pydantic import Field, field_validator, model_validator
 
+from clockwatt.config.design import DesignConfig
 from clockwatt.config.fit import FitConfig
 from clockwatt.config.gpus import GpuConfig
-from clockwatt.config.measurement import MeasurementConfig, TelemetryConfig
+from clockwatt.config.measurement import MeasurementConfig, Quantities, Quantity, TelemetryConfig
 from clockwatt.config.model import LABEL_PATTERN, Model, one_or_more
 from clockwatt.config.networks import NetworkConfig, TrainingConfig
 from clockwatt.config.points import OperatingPoint
@@ -20,6 +21,7 @@ from clockwatt.schema import layout
 
 Pass = Literal["inference", "training"]
 PASSES: tuple[Pass, ...] = ("inference", "training")
+QUANTITIES: tuple[Quantity, ...] = ("time", "energy")
 
 
 class CampaignConfig(Model):
@@ -29,12 +31,18 @@ class CampaignConfig(Model):
     seed: int = Field(0, ge=0, description="of every shuffle, virtual GPU and predictor")
     gpus: dict[str, GpuConfig] = Field(min_length=1, description="label of your own, used in paths, to GPU")
     networks: list[NetworkConfig] = Field(
-        min_length=1, description="networks whose operations are measured, and which are measured whole"
+        [], description="networks whose operations are measured, and which are measured whole; needed without `design`"
     )
+    design: DesignConfig | None = Field(None, description="operations drawn by design, beside those of networks")
     passes: Annotated[list[Pass], one_or_more(Pass)] = Field(
         ["inference", "training"],
         min_length=1,
         description="inference: forward; training: forward, loss, backward and the optimizer's step",
+    )
+    quantities: Quantities = Field(
+        ["time", "energy"],
+        description="what is measured: `[time]` alone is many times as quick as `[time, energy]`; a network may say "
+        "otherwise for itself and its operations",
     )
     shards: int = Field(
         1,
@@ -99,9 +107,21 @@ class CampaignConfig(Model):
             raise ValueError("a name stands twice: remove one")
         return names
 
+    def quantities_of(self, networks: list[NetworkConfig]) -> list[Quantity]:
+        """What is measured of something that these networks want measured: all that one of them asks for."""
+        wanted = {quantity for network in networks for quantity in network.quantities or self.quantities}
+        return [quantity for quantity in QUANTITIES if quantity in wanted]
+
+    @model_validator(mode="after")
+    def _something_is_measured(self) -> Self:
+        if not self.networks and self.design is None:
+            raise ValueError("networks: is missing; see config/README.md")
+        return self
+
     def catalogue_settings(self) -> dict[str, Any]:
         """What the catalogue depends on, for JSON."""
-        return self.model_dump(mode="json", include={"networks", "passes", "training"})
+        design = {"design"} if self.design else set()  # so that a campaign without one is what it was before
+        return self.model_dump(mode="json", include={"networks", "passes", "training", "quantities"} | design)
 
     def gpu(self, label: str) -> GpuConfig:
         """Look up a GPU by its label.

@@ -15,7 +15,8 @@ import pyarrow as pa
 from clockwatt.config import Pass
 from clockwatt.errors import DataFileError
 from clockwatt.io import files
-from clockwatt.operations.catalogue import Traced, operation_row
+from clockwatt.operations.catalogue import Traced
+from clockwatt.operations.rows import operation_row
 from clockwatt.operations.spec.operation import Operation, OperationSpecError
 from clockwatt.schema.records import FORWARD, OPTIMIZER, TRAINING, CallRow, NetworkRow, OperationRow
 

@@ -22,7 +22,9 @@ def dataset_name(catalogue_column: str) -> str:
 
 def joined_columns(catalogue: pa.Schema) -> list[str]:
     """Columns of a catalogue table that a measurement does not have itself and therefore gets from it."""
-    own = {*MEASUREMENT_SCHEMA.names, "operation_id", "network_id", "measured_tf32"} - set(_CATALOGUE_NAMES)
+    own = {*MEASUREMENT_SCHEMA.names, "operation_id", "network_id", "measured_tf32", "measured_quantities"} - set(
+        _CATALOGUE_NAMES
+    )
     return [name for name in catalogue.names if name not in own]
 
 

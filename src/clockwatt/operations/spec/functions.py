@@ -79,6 +79,7 @@ _BEYOND_TENSORS = frozenset(
             "rename",
             "rename_",
         ),
+        *("dsmm", "hsmm", "spmm"),  # other names of mm
         *("record_stream", "storage_type", "sparse_resize_", "sparse_resize_and_clear_", "resize_as_sparse_"),
     }
 )

@@ -10,6 +10,8 @@ from torch._prims_common import suggest_memory_format
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from clockwatt.operations.trace.recurrent import fused_recurrent
+
 _aten = torch.ops.aten
 _HALVES = (torch.float16, torch.bfloat16)
 _CHANNELS_LAST = (torch.channels_last, torch.channels_last_3d)
@@ -82,8 +84,15 @@ def fused_attention(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> torch.T
     return output
 
 
-class MetaAttention(TorchFunctionMode):
-    """Lets scaled_dot_product_attention on meta take the fused path; see `fused_attention`."""
+def fused(func: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any | None:
+    """What a GPU's fused kernel gives on meta in place of many calls, or None where `func` has none."""
+    if func is torch.nn.functional.scaled_dot_product_attention:
+        return fused_attention(args, kwargs)
+    return fused_recurrent(func, args, kwargs)
+
+
+class MetaFused(TorchFunctionMode):
+    """Lets attention and recurrent layers on meta take the path that they take on a GPU; see `fused`."""
 
     def __torch_function__(
         self,
@@ -94,8 +103,5 @@ class MetaAttention(TorchFunctionMode):
     ) -> Any:
         """Run `func`, or its fused stand-in."""
         kwargs = kwargs or {}
-        if func is torch.nn.functional.scaled_dot_product_attention:
-            fused = fused_attention(args, kwargs)
-            if fused is not None:
-                return fused
-        return func(*args, **kwargs)
+        given = fused(func, args, kwargs)
+        return func(*args, **kwargs) if given is None else given

@@ -18,7 +18,7 @@ from clockwatt.operations.spec.encode import NotEncodableError, tensors_in
 from clockwatt.operations.spec.operation import Operation
 from clockwatt.operations.trace.gradients import GradientGraph
 from clockwatt.operations.trace.intercepted import InterceptedCall, storage_of
-from clockwatt.operations.trace.meta import fused_attention
+from clockwatt.operations.trace.meta import fused
 
 FORWARD = "forward"
 LOSS = "loss"
@@ -139,12 +139,9 @@ class Tracer(TorchFunctionMode):
         return result
 
     def _run(self, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        if func is torch.nn.functional.scaled_dot_product_attention:
-            fused = fused_attention(args, kwargs)
-            if fused is not None:
-                return fused
         try:
-            return func(*args, **kwargs)
+            given = fused(func, args, kwargs)
+            return func(*args, **kwargs) if given is None else given
         except NetworkError:
             raise
         except FAULTS as error:
