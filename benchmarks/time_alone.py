@@ -27,7 +27,6 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from clockwatt.measure.bench.open import open_bench
 
 from clockwatt import config
 from clockwatt.config import CampaignConfig

@@ -7,6 +7,7 @@ for time alone and for the calibration.
 from __future__ import annotations
 
 import contextlib
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -21,8 +22,6 @@ _MAX_CALLS = 64
 """Most calls in a queued block; halved until all fit into the launch queue before the first one runs."""
 _PASS_CALLS = 8
 """Calls that share a backward pass; fewer where they take long or do not fit into memory."""
-_LONGEST_IN_PASS_S = 0.02
-"""A call that the device works on for longer paces every pass that it is in: what it costs the host is never seen."""
 _CUT_BLOCKS = 3
 _HOST_CALLS = 100
 _EAGER_BLOCK_S = 0.02
@@ -42,12 +41,15 @@ class BlocksRule:
         Time after which the fewest are enough.
     block_s
         About how long the calls of a block take: a short block has a short wait before it.
+    longest_call_s
+        Calls that take longer are left out.
     """
 
     fewest: int
     most: int
     budget_s: float
     block_s: float
+    longest_call_s: float = math.inf
 
     def enough(self, taken: int, elapsed_s: float, *times: tuple[Callable[[], Estimate | None], float]) -> bool:
         """Whether `taken` blocks are enough; `times` give estimates, each with the relative error that it may have.
@@ -75,7 +77,10 @@ class TimeRules:
 
 
 FULL = TimeRules(BlocksRule(5, 40, 0.2, 0.01), BlocksRule(3, 12, 0.08, 0.01), BlocksRule(10, 20, 0.1, 0.0))
-TIME_ALONE = TimeRules(BlocksRule(3, 40, 0.012, 0.002), BlocksRule(2, 6, 0.006, 0.003), BlocksRule(5, 20, 0.01, 0.0))
+# a call of over 20 ms paces every pass that it is in: what it costs the host among others is never seen
+TIME_ALONE = TimeRules(
+    BlocksRule(3, 40, 0.012, 0.002), BlocksRule(2, 6, 0.006, 0.003, 0.02), BlocksRule(5, 20, 0.01, 0.0)
+)
 LEAST = TimeRules(BlocksRule(5, 5, 0.0, 0.01), BlocksRule(3, 3, 0.0, 0.01), BlocksRule(5, 5, 0.0, 0.0))
 
 
@@ -154,7 +159,7 @@ def host_time_in_pass(bench: Bench, workload: Workload, call_s: float | None, ru
     rule
         When there are enough pairs of passes.
     """
-    if call_s is not None and call_s > _LONGEST_IN_PASS_S:
+    if call_s is not None and call_s > rule.longest_call_s:
         return None
     begun_ns = bench.now_ns()
     calls = max(2, min(_PASS_CALLS, round(rule.block_s / call_s))) if call_s else _PASS_CALLS
