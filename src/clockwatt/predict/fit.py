@@ -21,7 +21,7 @@ from clockwatt.errors import DataFileError
 from clockwatt.gpu.specs import find_spec
 from clockwatt.predict.added import AddedCosts
 from clockwatt.predict.crossval import cross_validate
-from clockwatt.predict.description import GpuDescription, PassDescription
+from clockwatt.predict.description import TRAINING_FILE, GpuDescription, PassDescription
 from clockwatt.predict.evaluate import Held, evaluate, judge_left_out, network_errors, network_intervals
 from clockwatt.predict.features import OPERATION_CLASS
 from clockwatt.predict.gpumodel import GpuModel
@@ -70,9 +70,9 @@ CROSSVAL_SCHEMA = pa.schema(
 def fit(config: CampaignConfig, dataset_dir: Path, catalogue_dir: Path, output_dir: Path) -> None:
     """Fit every predictor of the config for every GPU of the dataset, in each pass.
 
-    Writes `metrics.json`, `crossval.parquet`, `networks-left-out.parquet`, and for each GPU a folder with its
-    predictors, `description.json` and `model-card.md`. One GPU is in memory at a time. With `fit.unseen_gpu` also
-    predictors of time for GPUs never measured, see `unseenfit`, which takes all GPUs at once.
+    Writes `metrics.json`, `training.json`, `crossval.parquet`, `networks-left-out.parquet`, and for each GPU a folder
+    with its predictors, `description.json` and `model-card.md`. One GPU is in memory at a time. With `fit.unseen_gpu`
+    also predictors of time for GPUs never measured, see `unseenfit`, which takes all GPUs at once.
 
     Parameters
     ----------
@@ -114,6 +114,7 @@ def fit(config: CampaignConfig, dataset_dir: Path, catalogue_dir: Path, output_d
             added = AddedCosts.read(dataset_dir, gpu, samples, whole, catalogue, measured)
             wholes = _Wholes(catalogue, whole, measured, added, left_out)
             report["gpus"][gpu] = _fit_gpu(config, gpu, samples, wholes, output_dir / gpu, writer, advance)
+    files.write_text(config.training.model_dump_json(indent=2) + "\n", output_dir / TRAINING_FILE)
     unseen = fit_unseen(config, dataset_dir, catalogue, output_dir)
     files.write_text(
         json.dumps(report | ({"unseen_gpu": unseen} if unseen else {}), indent=2) + "\n", output_dir / METRICS_FILE
