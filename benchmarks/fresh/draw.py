@@ -23,12 +23,13 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from clockwatt import files, records
 from clockwatt.config import NetworkConfig, TrainingConfig
 from clockwatt.errors import ClockwattError
 from clockwatt.gpu.specs import GpuSpec, find_spec
+from clockwatt.io import files
+from clockwatt.io.resources import resource
 from clockwatt.operations.catalogue import Traced, trace_rows
-from clockwatt.resources import resource
+from clockwatt.schema import records
 
 sys.path.insert(
     0, str(Path(__file__).parents[2])
@@ -135,7 +136,8 @@ def draw_one(kind: str, index: int, known: pd.DataFrame) -> tuple[dict[str, Any]
                 break
             else:
                 entry = {"kind": kind, "index": index, "pass": pass_, "tf32": tf32, "estimate_s": round(seconds, 6),
-                         "estimate_bytes": int(needed), "network": network.model_dump(mode="json", exclude_defaults=True)}  # fmt: skip
+                         "estimate_bytes": int(needed),
+                         "network": network.model_dump(mode="json", exclude_defaults=True)}  # fmt: skip
                 return entry, traced
     return None
 
@@ -187,7 +189,9 @@ def pack_traces(cache: Path, passes: list[dict[str, Any]]) -> None:
         unique = {tuple(row[key] for key in keys): row for row in rows}
         path = CATALOGUE / f"{name}.parquet"
         path.parent.mkdir(exist_ok=True)
-        pq.write_table(pa.Table.from_pylist(list(unique.values()), schema), path, compression="zstd", compression_level=22)
+        pq.write_table(
+            pa.Table.from_pylist(list(unique.values()), schema), path, compression="zstd", compression_level=22
+        )
 
 
 def main() -> int:

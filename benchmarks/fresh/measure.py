@@ -10,8 +10,8 @@ locked: the card runs as it comes.
 Device time is that of passes queued behind a blocking kernel. Where the launch queue is too short for a pass, or the
 pass waits for the device, `--profile` adds the time of its kernels as the profiler sees them, and the same of every
 fifth of the others, from which scoring learns the gaps between kernels. It runs in a process of its own, later, since
-a profiler that was on once may slow every launch after it. Host time is that of issuing a pass while nothing blocked: queued, or with the device idle at the end, which shows that the
-host was the slower one (`host_method`).
+a profiler that was on once may slow every launch after it. Host time is that of issuing a pass while nothing blocked:
+queued, or with the device idle at the end, which shows that the host was the slower one (`host_method`).
 """
 
 from __future__ import annotations
@@ -71,7 +71,8 @@ def campaign_of(passes: list[dict[str, Any]], device: str, window_s: float) -> A
     measurement = {"warm_up_min_s": 0.2, "warm_up_max_s": 0.4, "window_min_s": window_s, "window_max_s": window_s,
                    "idle_s": _IDLE_S}  # fmt: skip
     return config.parse({
-        "campaign": "fresh", "gpus": {"fresh": {"device": device, "tf32": [True, False], "control": {"method": "none"}}},
+        "campaign": "fresh",
+        "gpus": {"fresh": {"device": device, "tf32": [True, False], "control": {"method": "none"}}},
         "networks": list(networks.values()), "measurement": measurement,
     })  # fmt: skip
 
@@ -98,8 +99,8 @@ def make_bench(gpu: Any, logger: Any, specs: dict[str, str], campaign: Any, prob
     """The project's bench for CUDA, which also runs every network that it opens on an idle device."""
     import torch
 
-    from clockwatt.measure.cuda import CudaBench
-    from clockwatt.records import NETWORK
+    from clockwatt.measure.bench.cuda import CudaBench
+    from clockwatt.schema.records import NETWORK
 
     class FreshBench(CudaBench):
         """Also runs every network that it opens alone."""
@@ -211,8 +212,8 @@ class Output:
         """Write one more row."""
         import pyarrow as pa
 
-        from clockwatt import files
-        from clockwatt.records import MEASUREMENT_SCHEMA, table_of
+        from clockwatt.io import files
+        from clockwatt.schema.records import MEASUREMENT_SCHEMA, table_of
 
         table = table_of([row], MEASUREMENT_SCHEMA)
         for name, kind in EXTRA.items():
@@ -246,8 +247,7 @@ EXTRA = _extra()
 
 def session(arguments: argparse.Namespace, ends_at: float) -> int:
     """Measure what is missing of a part of a day's passes; 3 if the GPU was lost, to go on in a new process."""
-    from clockwatt.gpu.nvml import NvmlGpu
-    from clockwatt.gpu.select import visible_gpus
+    from clockwatt.gpu.registry import open_installed, visible_gpus
 
     part, parts = arguments.part
     cores = sorted(os.sched_getaffinity(0))
@@ -255,7 +255,7 @@ def session(arguments: argparse.Namespace, ends_at: float) -> int:
         os.sched_setaffinity(0, set(cores[part - 1 :: parts]))
     cards = visible_gpus()
     card = cards[(part - 1) % len(cards)]
-    os.environ["CUDA_VISIBLE_DEVICES"] = card
+    os.environ["CUDA_VISIBLE_DEVICES"] = card.uuid
     from clockwatt.config import NetworkConfig, TelemetryConfig
     from clockwatt.telemetry.process import logger_process
 
@@ -279,7 +279,7 @@ def session(arguments: argparse.Namespace, ends_at: float) -> int:
     session_id = uuid.uuid4().hex
     with (
         tempfile.TemporaryDirectory() as telemetry,  # what matters of it is in the rows
-        contextlib.closing(NvmlGpu(card)) as gpu,
+        contextlib.closing(open_installed(card)) as gpu,
         logger_process(card, session_id, Path(telemetry), TelemetryConfig()) as logger,
     ):
         campaign = campaign_of(passes, gpu.identity.name, arguments.window)
@@ -293,9 +293,10 @@ class Run:
     def __init__(
         self, gpu: Any, logger: Any, campaign: Any, session_id: str, output: Output, arguments: argparse.Namespace
     ) -> None:
-        from clockwatt.measure import anchors, calibration
-        from clockwatt.measure.conditions import Surroundings
-        from clockwatt.records import MeasurementRow
+        from clockwatt.measure import anchors
+        from clockwatt.measure.calibrate import calibration
+        from clockwatt.measure.steps.conditions import Surroundings
+        from clockwatt.schema.records import MeasurementRow
 
         self._anchors = anchors.anchors()
         self._probe = Probe()
@@ -317,15 +318,15 @@ class Run:
 
     def all(self, wanted: list[tuple[dict[str, Any], Any]], ends_at: float) -> int:
         """Measure until all is measured or the time is over."""
-        from clockwatt.measure.bench import BenchLostError
+        from clockwatt.measure.bench.interface import BenchLostError
 
         gc.collect()
         gc.freeze()
         gc.disable()
         try:
             self._check()
-            checked, began, done, longest = time.monotonic(), time.monotonic(), 0, 2.0
-            for entry, network in wanted:
+            checked, began, longest = time.monotonic(), time.monotonic(), 2.0
+            for done, (entry, network) in enumerate(wanted, 1):
                 if time.monotonic() + longest + _LAST_S > ends_at:
                     break
                 if time.monotonic() - checked > _CHECK_EVERY_S:
@@ -333,7 +334,6 @@ class Run:
                     checked = time.monotonic()
                 started = time.monotonic()
                 row = self._network(entry, network)
-                done += 1
                 took = time.monotonic() - started
                 longest = max(took, 0.9 * longest)
                 print(f"{done}/{len(wanted)} {time.monotonic() - began:6.1f} s ({took:.1f}) {told(row)}", flush=True)
@@ -347,9 +347,9 @@ class Run:
         """Profile until all is profiled or the time is over."""
         import torch
 
-        from clockwatt.measure.bench import BenchLostError, OutOfMemoryError, Subject, SubjectFailedError
+        from clockwatt.measure.bench.interface import BenchLostError, OutOfMemoryError, Subject, SubjectFailedError
         from clockwatt.operations.networks import FAULTS
-        from clockwatt.records import FAILED
+        from clockwatt.schema.records import FAILED
 
         for number, (entry, network) in enumerate(wanted, 1):
             if time.monotonic() + 4.0 > ends_at:
@@ -367,8 +367,9 @@ class Run:
             except (*FAULTS, OutOfMemoryError, SubjectFailedError) as error:
                 row.status, row.error = FAILED, f"{type(error).__name__}: {error}"[:500]
             self._output.add(row, {
-                "kernels": profile.kernels, "kernels_s": profile.kernels_s, "kernel_names": profile.names, "day": self._day,
-                "device_method": "profiler", "network_kind": entry["kind"], "versions": self._versions,
+                "kernels": profile.kernels, "kernels_s": profile.kernels_s, "kernel_names": profile.names,
+                "day": self._day, "device_method": "profiler", "network_kind": entry["kind"],
+                "versions": self._versions,
             })  # fmt: skip
             print(f"{number}/{len(wanted)} {network.network_id} {entry['pass']}: {profile.kernels} kernels, "
                   f"{profile.kernels_s} s {row.error or ''}", flush=True)  # fmt: skip
@@ -376,8 +377,8 @@ class Run:
 
     def _check(self) -> None:
         """Idle power and the anchors."""
-        from clockwatt.measure.procedure import measure, measure_idle
         from clockwatt.measure.session import anchor_subject
+        from clockwatt.measure.steps.procedure import measure, measure_idle
 
         self._around = replace(self._around, idle=measure_idle(self._bench, _IDLE_S, self._around.calibration))
         for anchor in self._anchors:
@@ -387,10 +388,10 @@ class Run:
             self._output.add(row, {"day": self._day, "versions": self._versions, "network_name": anchor.function})
 
     def _network(self, entry: dict[str, Any], network: Any) -> Any:
-        from clockwatt.measure.bench import BenchLostError, Subject
-        from clockwatt.measure.procedure import measure
+        from clockwatt.measure.bench.interface import BenchLostError, Subject
+        from clockwatt.measure.steps.procedure import measure
         from clockwatt.operations.networks import FAULTS
-        from clockwatt.records import FAILED, NETWORK
+        from clockwatt.schema.records import FAILED, NETWORK
 
         subject = Subject(NETWORK, network.network_id, entry["pass"], entry["tf32"], network.dtype, 0, device_work=True)
         row = self._row(subject)
@@ -404,7 +405,8 @@ class Run:
             row.status, row.error = FAILED, f"{type(error).__name__}: {error}"[:500]
         finally:
             more = extra_columns(row, self._probe.profile) | {
-                "network_kind": entry["kind"], "network_name": network.name, "day": self._day, "days": json.dumps(entry["days"]),
+                "network_kind": entry["kind"], "network_name": network.name, "day": self._day,
+                "days": json.dumps(entry["days"]),
                 "versions": self._versions, "network": json.dumps(entry["network"]), "estimate_s": entry["estimate_s"],
             }  # fmt: skip
             self._output.add(row, more)
@@ -484,8 +486,9 @@ def main() -> int:
     code = session(arguments, ends_at)
     if code == 3 and time.monotonic() + 3 * _LAST_S < ends_at:
         left = ends_at - time.monotonic()
-        again = [sys.executable, str(HERE / "measure.py"), "--day", str(arguments.day), "--output", str(arguments.output), "--window",
-                 str(arguments.window), "--part", "/".join(map(str, arguments.part)), "--calibration", str(arguments.calibration)]  # fmt: skip
+        again = [sys.executable, str(HERE / "measure.py"), "--day", str(arguments.day),
+                 "--output", str(arguments.output), "--window", str(arguments.window), "--part", "/".join(map(str, arguments.part)),
+                 "--calibration", str(arguments.calibration)]  # fmt: skip
         os.environ.pop("CUDA_VISIBLE_DEVICES", None)
         os.execv(
             sys.executable,

@@ -25,10 +25,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from scipy.stats import beta
 
-from clockwatt import files, records
+from clockwatt.io import files
 from clockwatt.predict.ask import TracedNetwork, load_models, predict_network
 from clockwatt.predict.gpumodel import GpuModel
-from clockwatt.records import NetworkRow
+from clockwatt.schema import records
+from clockwatt.schema.records import NetworkRow
 
 HERE = Path(__file__).parent
 KEY = ["subject_id", "pass", "tf32"]
@@ -108,7 +109,8 @@ def compare(rows: pd.DataFrame, model: GpuModel, catalogue: Catalogue) -> pd.Dat
         stated = answer.expected
         entry: dict[str, Any] = {
             "network_id": row.subject_id, "kind": row.network_kind, "pass": pass_, "dtype": row.dtype, "tf32": row.tf32,
-            "day": row.day, "batch": traced.network.input_shape[0], "calls": stated.calls, "known": answer.measured_calls,
+            "day": row.day, "batch": traced.network.input_shape[0], "calls": stated.calls,
+            "known": answer.measured_calls,
             "seen_device_s": row.device_s, "seen_time_s": row.time_eager_s, "seen_energy_j": row.energy_j,
             "seen_host_s": row.time_host_s, "method": row.device_method, "host_s": stated.host_s,
         }  # fmt: skip
@@ -132,9 +134,10 @@ def compare(rows: pd.DataFrame, model: GpuModel, catalogue: Catalogue) -> pd.Dat
 
 
 _KERNELS = {
-    "convolution": ("conv", "fprop", "dgrad", "wgrad", "winograd", "implicit", "cudnn_infer", "nchwToNhwc", "nhwcToNchw", "im2col", "col2im"),
+    "convolution": ("conv", "fprop", "dgrad", "wgrad", "winograd", "implicit", "cudnn_infer", "nchwToNhwc",
+                    "nhwcToNchw", "im2col", "col2im"),
     "attention": ("flash", "fmha", "attention"), "matrix product": ("gemm", "gemv", "nvjet", "splitK", "cublas"),
-    "normalisation": ("batch_norm", "bn_", "layer_norm", "LayerNorm", "GroupNorm", "RowwiseMoments", "rms_norm", "norm"),
+    "normalisation": ("batch_norm", "bn_", "layer_norm", "LayerNorm", "GroupNorm", "RowwiseMoments", "norm"),
     "recurrent": ("RNN", "LSTM", "GRU", "persist"), "softmax": ("softmax", "SoftMax"), "pool": ("pool",),
     "optimizer": ("multi_tensor",), "upsampling": ("upsample", "interp"), "reduction": ("reduce",),
     "index": ("index", "embedding", "gather", "scatter"), "copy": ("copy", "Memcpy", "CatArray", "Memset", "fill"),
@@ -144,7 +147,8 @@ _KERNELS = {
 
 _CLASSES = {
     "convolution": ("conv",), "attention": ("scaled_dot_product",), "recurrent": ("lstm", "gru"), "pool": ("pool",),
-    "matrix product": ("linear", "matmul", "bmm", "addmm", "einsum"), "normalisation": ("norm",), "softmax": ("softmax", "cross_entropy"),
+    "matrix product": ("linear", "matmul", "bmm", "addmm", "einsum"), "normalisation": ("norm",),
+    "softmax": ("softmax", "cross_entropy"),
     "optimizer": ("SGD", "Adam"), "upsampling": ("interpolate", "upsample"), "reduction": ("mean", "sum"),
     "index": ("embedding", "getitem", "setitem", "index", "gather"),
     "copy": ("cat", "clone", "contiguous", "to", "copy", "reshape", "pad", "roll", "stack"),
@@ -215,8 +219,8 @@ def tables(compared: pd.DataFrame) -> dict[str, pd.DataFrame]:
         compared["batch"], [edge - 0.5 for edge in BATCHES], labels=[f"from {edge}" for edge in BATCHES[:-1]]
     )
     dtype = compared["dtype"] + np.where(compared["tf32"] & (compared["dtype"] == "float32"), " TF32", "")
-    by = {"all": pd.Series("all", index=compared.index), "pass": compared["pass"], "day": compared["day"], "dtype": dtype,
-          "batch": batch, "kind": compared["kind"]}  # fmt: skip
+    by = {"all": pd.Series("all", index=compared.index), "pass": compared["pass"], "day": compared["day"],
+          "dtype": dtype, "batch": batch, "kind": compared["kind"]}  # fmt: skip
     return {
         name: pd.DataFrame({str(value): errors_of(part) for value, part in compared.groupby(keys, observed=True)}).T
         for name, keys in by.items()
@@ -238,9 +242,8 @@ def report(compared: pd.DataFrame) -> str:
         for row in named.itertuples(index=False):
             pass_ = row[named.columns.get_loc("pass")]
             tf32 = " TF32" if row.tf32 and row.dtype == "float32" else ""
-            lines.append(
-                f"- {row.network_id}{tf32}, {pass_}, day {row.day}: {row.device:+.0%} of {row.seen_device_s * 1e3:.2f} ms: {row.cause}"
-            )
+            off = f"{row.device:+.0%} of {row.seen_device_s * 1e3:.2f} ms"
+            lines.append(f"- {row.network_id}{tf32}, {pass_}, day {row.day}: {off}: {row.cause}")
     return "\n".join(lines)
 
 

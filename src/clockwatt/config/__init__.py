@@ -2,6 +2,7 @@
 
 from clockwatt.config.campaign import PASSES, CampaignConfig, Pass
 from clockwatt.config.control import ControlConfig, placeholders
+from clockwatt.config.design import DesignConfig, DesignRound
 from clockwatt.config.fit import FitConfig
 from clockwatt.config.gpus import GpuConfig
 from clockwatt.config.measurement import MeasurementConfig, TelemetryConfig
@@ -19,6 +20,8 @@ __all__ = [
     "POINT_SETTINGS",
     "CampaignConfig",
     "ControlConfig",
+    "DesignConfig",
+    "DesignRound",
     "FitConfig",
     "GpuConfig",
     "InputConfig",

@@ -6,6 +6,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
+from clockwatt.config.measurement import Quantities
 from clockwatt.config.model import Model, one_or_more
 
 Shape = Annotated[list[Annotated[int, Field(gt=0)]], Field(min_length=1)]
@@ -84,6 +85,10 @@ class NetworkConfig(Model):
         "stays when networks come and go, and what another network needs is measured anyway",
     )
     whole: bool = Field(True, description="whether the network is measured whole, too")
+    quantities: Quantities | None = Field(
+        None,
+        description="what is measured of it and its operations: `[time]` or `[time, energy]`; null: the campaign's",
+    )
 
     @field_validator("tf32")
     @classmethod

@@ -13,6 +13,7 @@ from pydantic import ValidationError
 
 from clockwatt.config.campaign import CampaignConfig
 from clockwatt.config.control import ControlConfig
+from clockwatt.config.design import DesignConfig, DesignRound
 from clockwatt.config.fit import FitConfig
 from clockwatt.config.gpus import GpuConfig
 from clockwatt.config.measurement import MeasurementConfig, TelemetryConfig
@@ -116,6 +117,7 @@ def _known_keys(location: tuple[int | str, ...]) -> list[str]:
         "gpus": GpuConfig, "control": ControlConfig, "slurm": SlurmResources, "networks": NetworkConfig,
         "inputs": InputConfig,
         "training": TrainingConfig, "measurement": MeasurementConfig, "telemetry": TelemetryConfig, "fit": FitConfig,
+        "design": DesignConfig, "rounds": DesignRound,
     }  # fmt: skip
     models = [walk[part] for part in location if isinstance(part, str) and part in walk]
     return list((models[-1] if models else CampaignConfig).model_fields)

@@ -16,12 +16,13 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import FlopCounterMode, conv_flop_count, sdpa_backward_flop_count, sdpa_flop_count
 
-from clockwatt.operations import optimizers, recurrent
-from clockwatt.operations.build import build
-from clockwatt.operations.meta import MetaFused, MetaLayouts
-from clockwatt.operations.operation import MATRIX_CLASSES, Operation
-from clockwatt.operations.tensor_spec import StridedSpec
-from clockwatt.records import TRAINING
+from clockwatt.operations import optimizers
+from clockwatt.operations.build.build import build
+from clockwatt.operations.spec.operation import MATRIX_CLASSES, Operation
+from clockwatt.operations.spec.tensor_spec import StridedSpec
+from clockwatt.operations.trace import recurrent
+from clockwatt.operations.trace.meta import MetaFused, MetaLayouts
+from clockwatt.schema.records import TRAINING
 
 FLOP_COUNTER = "flop_counter"
 FORMULA = "formula"

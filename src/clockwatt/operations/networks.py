@@ -17,8 +17,8 @@ from torch.nn.modules.module import (
 from clockwatt.config import InputConfig, NetworkConfig, TrainingConfig
 from clockwatt.operations import optimizers
 from clockwatt.operations.constructors import FAULTS, NetworkError, constructor_of, told
-from clockwatt.operations.encode import dtype_of
-from clockwatt.records import TRAINING
+from clockwatt.operations.spec.encode import dtype_of
+from clockwatt.schema.records import TRAINING
 
 __all__ = ["FAULTS", "BuiltNetwork", "Loss", "NetworkError", "build_network", "construct", "example_inputs", "told"]
 
