@@ -487,7 +487,8 @@ def main() -> int:
     if code == 3 and time.monotonic() + 3 * _LAST_S < ends_at:
         left = ends_at - time.monotonic()
         again = [sys.executable, str(HERE / "measure.py"), "--day", str(arguments.day),
-                 "--output", str(arguments.output), "--window", str(arguments.window), "--part", "/".join(map(str, arguments.part)),
+                 "--output", str(arguments.output), "--window", str(arguments.window),
+                 "--part", "/".join(map(str, arguments.part)),
                  "--calibration", str(arguments.calibration)]  # fmt: skip
         os.environ.pop("CUDA_VISIBLE_DEVICES", None)
         os.execv(
