@@ -13,7 +13,9 @@ from clockwatt.errors import ClockwattError
 Config = Annotated[Path, typer.Option("--config", help="The campaign's YAML file.")]
 GpuLabel = Annotated[str, typer.Option("--gpu", help="Label of a GPU in the campaign.")]
 Point = Annotated[str, typer.Option("--point", help="Operating point: default, sm1440, sm1440-mem5001, pl150 …")]
-CatalogueDir = Annotated[Path, typer.Option(help="Folder that `clockwatt catalogue` wrote.")]
+CatalogueDir = Annotated[
+    Path, typer.Option(help="Folder of a catalogue, as `clockwatt catalogue` and `clockwatt dataset` write it.")
+]
 StoreDir = Annotated[Path, typer.Option(help="Folder of finished measurements.")]
 CatalogueOfCampaign = Annotated[
     Path | None, typer.Option("--catalogue-dir", help="Folder that `clockwatt catalogue` wrote; else the campaign's.")
