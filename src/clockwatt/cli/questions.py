@@ -19,9 +19,13 @@ from clockwatt.cli.app import Answered, app
 from clockwatt.cli.options import (
     RESULTS,
     AsJson,
+    AssumeBranch,
+    CacheLength,
     CatalogueDir,
     Dtype,
-    InputShape,
+    InputBelow,
+    InputDtype,
+    Inputs,
     NetworkName,
     Operations,
     PassName,
@@ -35,6 +39,7 @@ from clockwatt.errors import ClockwattError
 
 if TYPE_CHECKING:
     from clockwatt.predict.ask import NetworkPrediction, TracedNetwork
+    from clockwatt.predict.asked import Asked
 
 
 def _answers_once(command: Callable[..., None]) -> Callable[..., None]:
@@ -67,11 +72,15 @@ def predict(
         ),
     ],
     network: NetworkName = None,
-    input_shape: InputShape = None,
+    inputs: Inputs = None,
     operations: Operations = None,
     point: Point = "default",
     pass_: PassName = "inference",
     dtype: Dtype = "float32",
+    input_dtype: InputDtype = None,
+    input_below: InputBelow = None,
+    assume_branch: AssumeBranch = None,
+    cache_length: CacheLength = None,
     tf32: Tf32 = True,
     predictors_dir: PredictorsDir = RESULTS / "predictors",
     catalogue_dir: CatalogueDir = RESULTS / "dataset" / "catalogue",
@@ -89,7 +98,10 @@ def predict(
         from clockwatt.predict.unseenask import load_unseen, predict_unseen
 
         answer = functools.partial(predict_unseen, *load_unseen(predictors_dir, gpu, models))
-    traced = _asked(network, input_shape, operations, dtype, _pass(pass_), catalogue_dir)
+    asked = questions.Asked(network, inputs, dtype, input_dtype, input_below, assume_branch, cache_length)
+    traced = _traced(asked, operations, _pass(pass_), catalogue_dir, predictors_dir)
+    if gpu in models:
+        questions.check_fits(traced, [models[gpu].description.gpu_name])
     prediction = answer(traced, str(OperatingPoint.parse(point)), tf32=tf32)
     (questions.print_json if as_json else questions.print_prediction)(prediction)
 
@@ -98,7 +110,7 @@ def predict(
 @_answers_once
 def recommend(
     network: NetworkName = None,
-    input_shape: InputShape = None,
+    inputs: Inputs = None,
     operations: Operations = None,
     objective: Annotated[str, typer.Option(help="Have least of: time, energy or edp (their product).")] = "energy",
     max_slowdown: Annotated[str | None, typer.Option(help="Against the fastest choice: 10% or 0.1.")] = None,
@@ -109,6 +121,10 @@ def recommend(
     point: Annotated[list[str] | None, typer.Option(help="Consider this point too, though never measured.")] = None,
     pass_: PassName = "inference",
     dtype: Dtype = "float32",
+    input_dtype: InputDtype = None,
+    input_below: InputBelow = None,
+    assume_branch: AssumeBranch = None,
+    cache_length: CacheLength = None,
     tf32: Tf32 = True,
     predictors_dir: PredictorsDir = RESULTS / "predictors",
     validation_dir: ValidationDir = RESULTS / "validation",
@@ -127,14 +143,17 @@ def recommend(
     unknown = sorted(set(gpu or []) - set(models))
     if unknown:
         raise ClockwattError(f"--gpu {unknown[0]}: {predictors_dir} has predictors for {', '.join(models)}.")
-    traced = _asked(network, input_shape, operations, dtype, _pass(pass_), catalogue_dir)
+    asked = questions.Asked(network, inputs, dtype, input_dtype, input_below, assume_branch, cache_length)
+    traced = _traced(asked, operations, _pass(pass_), catalogue_dir, predictors_dir)
+    measured = [label for label, model in models.items() if not model.description.virtual]
+    chosen = {label: models[label] for label in gpu or measured or models}
+    fitting = questions.check_fits(traced, [model.description.gpu_name for model in chosen.values()])
     limits = stage.Limits(
         max_slowdown=questions.parse_slowdown(max_slowdown) if max_slowdown is not None else float("inf"),
         power_cap_w=power_cap if power_cap is not None else float("inf"),
     )
-    measured = [label for label, model in models.items() if not model.description.virtual]
     answer = stage.recommend(
-        {label: models[label] for label in gpu or measured or models},
+        {label: model for label, model in chosen.items() if model.description.gpu_name in fitting},
         traced,
         objective=objective,
         limits=limits,
@@ -149,32 +168,18 @@ def recommend(
     (questions.print_json if as_json else questions.print_recommendation)(answer)
 
 
-def _asked(
-    name: str | None,
-    input_shape: str | None,
-    operations: Path | None,
-    dtype: str,
-    pass_: config.Pass,
-    catalogue_dir: Path,
+def _traced(
+    asked: Asked, operations: Path | None, pass_: config.Pass, catalogue_dir: Path, predictors_dir: Path
 ) -> TracedNetwork:
     """What a question is about: a network with its input, or operations from a file."""
     from clockwatt.predict import questions
 
     if operations is not None:
-        if name is not None or input_shape is not None:
+        if asked.name is not None or asked.inputs:
             raise ClockwattError("--operations stands in place of a network and its --input: give one or the other.")
         return questions.listed_operations(operations, pass_)
-    if name is None or input_shape is None:
-        raise ClockwattError("give a network and its --input (resnet50 --input 32,3,224,224), or --operations FILE.")
-    network = _network(name, input_shape, dtype)
-    return questions.traced_network(network, pass_, config.TrainingConfig(), catalogue_dir)
-
-
-def _network(name: str, input_shape: str, dtype: str) -> config.NetworkConfig:
-    from clockwatt.predict.questions import parse_shape
-
-    content = {"name": name, "input": parse_shape(input_shape), "dtype": dtype}
-    return config.parse_network(content, source="command line")
+    network = asked.network(catalogue_dir)
+    return questions.traced_network(network, pass_, questions.training_of(predictors_dir), catalogue_dir)
 
 
 def _pass(name: str) -> config.Pass:

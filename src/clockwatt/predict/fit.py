@@ -22,7 +22,13 @@ from clockwatt.io import files
 from clockwatt.io.progress import Advance, progress, say
 from clockwatt.predict.added import AddedCosts
 from clockwatt.predict.crossval import cross_validate
-from clockwatt.predict.description import DESCRIPTION_FILE, METRICS_FILE, GpuDescription, PassDescription
+from clockwatt.predict.description import (
+    DESCRIPTION_FILE,
+    METRICS_FILE,
+    TRAINING_FILE,
+    GpuDescription,
+    PassDescription,
+)
 from clockwatt.predict.evaluate import Held, evaluate, judge_left_out, network_errors, network_intervals
 from clockwatt.predict.features import OPERATION_CLASS
 from clockwatt.predict.gpumodel import GpuModel
@@ -70,10 +76,10 @@ CROSSVAL_SCHEMA = pa.schema(
 def fit(config: CampaignConfig, dataset_dir: Path, catalogue_dir: Path, output_dir: Path) -> None:
     """Fit every predictor of the config for every GPU of the dataset, in each pass.
 
-    Writes `metrics.json`, `crossval.parquet`, `networks-left-out.parquet`, and for each GPU a folder with its
-    predictors, `description.json` and `model-card.md`. One GPU is in memory at a time. All of it is written aside and
-    put in place at the end, so a fit that fails leaves the predictors and metrics of the one before; folders of GPUs
-    that are no longer in the dataset are removed. With `fit.unseen_gpu` also predictors of time for GPUs never
+    Writes `metrics.json`, `training.json`, `crossval.parquet`, `networks-left-out.parquet`, and for each GPU a folder
+    with its predictors, `description.json` and `model-card.md`. One GPU is in memory at a time. All of it is written
+    aside and put in place at the end, so a fit that fails leaves the predictors and metrics of the one before; folders
+    of GPUs that are no longer in the dataset are removed. With `fit.unseen_gpu` also predictors of time for GPUs never
     measured, see `unseenfit`, which takes all GPUs at once.
 
     Parameters
@@ -104,9 +110,9 @@ def fit(config: CampaignConfig, dataset_dir: Path, catalogue_dir: Path, output_d
     report: dict[str, Any] = {"campaign": config.campaign, "folds_wanted": config.fit.folds, "gpus": {}}
     with ExitStack() as in_place:
         # put in place in reverse order: the list of GPUs last, when all that it lists is there
-        metrics, crossval, left_out = (
+        metrics, training, crossval, left_out = (
             in_place.enter_context(files.written_aside(output_dir / name))
-            for name in (METRICS_FILE, CROSSVAL_FILE, LEFT_OUT_FILE)
+            for name in (METRICS_FILE, TRAINING_FILE, CROSSVAL_FILE, LEFT_OUT_FILE)
         )
         with (
             pq.ParquetWriter(crossval, CROSSVAL_SCHEMA, compression=files.COMPRESSION) as writer,
@@ -123,6 +129,7 @@ def fit(config: CampaignConfig, dataset_dir: Path, catalogue_dir: Path, output_d
                 report["gpus"][gpu] = _fit_gpu(config, gpu, samples, wholes, folder, writer, advance)
         unseen = fit_unseen(config, dataset_dir, catalogue, output_dir)
         report |= {"unseen_gpu": unseen} if unseen else {}
+        training.write_text(config.training.model_dump_json(indent=2) + "\n", encoding="utf-8")
         metrics.write_text(json.dumps(report, indent=2) + "\n", encoding="utf-8")
     files.remove_folders(_of_others(output_dir, gpus))
 
