@@ -261,7 +261,8 @@ def reduction(sizes: Sizes) -> Block:
     """Sums, means, variances, extremes and norms."""
     shape, chosen = sizes.activation(), dtype(sizes)
     rank = len(shape)
-    dims = sizes.one_of([(-1,), (0,), tuple(range(2, rank)) or (1,), (1,), tuple(range(rank))])
+    kinds_of_dims: list[tuple[int, ...]] = [(-1,), (0,), tuple(range(2, rank)) or (1,), (1,), tuple(range(rank))]
+    dims = sizes.one_of(kinds_of_dims)
     keep = sizes.chance(0.4)
     kinds: list[tuple[Callable[[torch.Tensor], Any], int]] = [
         (lambda x: x.mean(dims, keepdim=keep), 30),
