@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, ValidationInfo, field_validator
 
 from clockwatt.config.design import DesignConfig
 from clockwatt.config.fit import FitConfig
@@ -29,10 +29,10 @@ class CampaignConfig(Model):
     campaign: str = Field(pattern=LABEL_PATTERN, description="name of the campaign, shown in figures")
     seed: int = Field(0, ge=0, description="of every shuffle, virtual GPU and predictor")
     gpus: dict[str, GpuConfig] = Field(min_length=1, description="label of your own, used in paths, to GPU")
+    design: DesignConfig | None = Field(None, description="operations drawn by design, beside those of networks")
     networks: list[NetworkConfig] = Field(
         [], description="networks whose operations are measured, and which are measured whole; needed without `design`"
     )
-    design: DesignConfig | None = Field(None, description="operations drawn by design, beside those of networks")
     passes: Annotated[list[Pass], one_or_more(Pass)] = Field(
         ["inference", "training"],
         min_length=1,
@@ -74,6 +74,13 @@ class CampaignConfig(Model):
 
     @field_validator("networks")
     @classmethod
+    def _something_is_measured(cls, networks: list[NetworkConfig], info: ValidationInfo) -> list[NetworkConfig]:
+        if not networks and info.data.get("design", "wrong, and told as such") is None:
+            raise ValueError("is missing, and so is design: one of them is needed; see config/README.md")
+        return networks
+
+    @field_validator("networks")
+    @classmethod
     def _networks_differ(cls, networks: list[NetworkConfig]) -> list[NetworkConfig]:
         seen: dict[str, set[bool]] = {}
         for network in networks:
@@ -100,12 +107,6 @@ class CampaignConfig(Model):
         if len(set(names)) != len(names):
             raise ValueError("a name stands twice: remove one")
         return names
-
-    @model_validator(mode="after")
-    def _something_is_measured(self) -> Self:
-        if not self.networks and self.design is None:
-            raise ValueError("networks: is missing; see config/README.md")
-        return self
 
     def catalogue_settings(self) -> dict[str, Any]:
         """What the catalogue depends on, for JSON."""

@@ -180,7 +180,7 @@ def test_a_catalogue_holds_networks_and_designed_operations(tmp_path):
 
 def test_a_campaign_needs_networks_or_a_design():
     content = {"campaign": "test", "gpus": {"a30": {"device": "virtual:a30"}}}
-    with pytest.raises(ConfigError, match=r"networks: is missing"):
+    with pytest.raises(ConfigError, match="networks: is missing, and so is design"):
         config.parse(content)
     assert config.parse(content | {"design": {"operations": 5}}).networks == []
 
