@@ -30,7 +30,8 @@ class SleepingWorkload(Workload):
     instances = 1
     working_set = "hot"
     working_set_bytes = 0
-    has_forward = False
+    has_backward = False
+    has_modules = False
 
 
 class StandInBench(HostClockBench):
@@ -48,7 +49,10 @@ class StandInBench(HostClockBench):
     def host_block(self, workload: Workload, calls: int) -> float:
         return _CALL_S
 
-    def queued_block(self, workload: Workload, calls: int, *, forward: bool = False) -> QueuedBlock | None:
+    def queued_block(self, workload: Workload, calls: int) -> QueuedBlock | None:
+        return QueuedBlock(_CALL_S, _CALL_S)
+
+    def cut_block(self, workload: Workload) -> QueuedBlock | None:
         return QueuedBlock(_CALL_S, _CALL_S)
 
     def pass_block(self, workload: Workload, calls: int) -> float | None:

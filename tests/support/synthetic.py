@@ -169,7 +169,8 @@ def _catalogue(
                 ))  # fmt: skip
             training = pass_ == records.TRAINING
             networks.append(NetworkRow(
-                network_id=network.network_id, network=network.name, input_shape=network.input, dtype="float32",
+                network_id=network.network_id, network=network.name,
+                input_shape=network.first_input.shape, dtype="float32",
                 pass_=pass_, calls=len(sequence), module_calls=len(sequence), backward_nodes=30 if training else 0,
                 parameters=1, parameter_bytes=4, optimizer=None,
             ))  # fmt: skip

@@ -26,6 +26,9 @@ def measure(
     ] = None,
     networks: Annotated[bool, typer.Option("--networks", help="Measure whole networks instead of operations.")] = False,
     retry_failed: Annotated[bool, typer.Option("--retry-failed", help="Measure again what failed.")] = False,
+    stop_after: Annotated[
+        float | None, typer.Option(help="Seconds after which nothing more is begun; the same command goes on.")
+    ] = None,
 ) -> None:
     """Measure a shard of the operations, or of the networks, on a GPU at an operating point."""
     from clockwatt.measure.calibrate.calibration import read
@@ -43,4 +46,5 @@ def measure(
         output=output,
         calibration=read(calibration) if calibration else None,
         retry_failed=retry_failed,
+        stop_after_s=stop_after,
     )

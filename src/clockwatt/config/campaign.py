@@ -11,7 +11,7 @@ from pydantic import Field, ValidationInfo, field_validator
 from clockwatt.config.design import DesignConfig
 from clockwatt.config.fit import FitConfig
 from clockwatt.config.gpus import GpuConfig
-from clockwatt.config.measurement import MeasurementConfig, TelemetryConfig
+from clockwatt.config.measurement import MeasurementConfig, Quantities, Quantity, TelemetryConfig
 from clockwatt.config.model import LABEL_PATTERN, Model, one_or_more
 from clockwatt.config.networks import NetworkConfig, TrainingConfig
 from clockwatt.config.points import OperatingPoint
@@ -21,6 +21,7 @@ from clockwatt.schema import layout
 
 Pass = Literal["inference", "training"]
 PASSES: tuple[Pass, ...] = ("inference", "training")
+QUANTITIES: tuple[Quantity, ...] = ("time", "energy")
 
 
 class CampaignConfig(Model):
@@ -37,6 +38,11 @@ class CampaignConfig(Model):
         ["inference", "training"],
         min_length=1,
         description="inference: forward; training: forward, loss, backward and the optimizer's step",
+    )
+    quantities: Quantities = Field(
+        ["time", "energy"],
+        description="what is measured: `[time]` alone is many times as quick as `[time, energy]`; a network may say "
+        "otherwise for itself and its operations",
     )
     shards: int = Field(
         1,
@@ -108,10 +114,15 @@ class CampaignConfig(Model):
             raise ValueError("a name stands twice: remove one")
         return names
 
+    def quantities_of(self, networks: list[NetworkConfig]) -> list[Quantity]:
+        """What is measured of something that these networks want measured: all that one of them asks for."""
+        wanted = {quantity for network in networks for quantity in network.quantities or self.quantities}
+        return [quantity for quantity in QUANTITIES if quantity in wanted]
+
     def catalogue_settings(self) -> dict[str, Any]:
         """What the catalogue depends on, for JSON."""
         design = {"design"} if self.design else set()  # so that a campaign without one is what it was before
-        return self.model_dump(mode="json", include={"networks", "passes", "training"} | design)
+        return self.model_dump(mode="json", include={"networks", "passes", "training", "quantities"} | design)
 
     def gpu(self, label: str) -> GpuConfig:
         """Look up a GPU by its label.

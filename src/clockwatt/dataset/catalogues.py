@@ -16,6 +16,7 @@ NetworkKey = tuple[str, str]
 """Network id and pass."""
 
 _OPERATION_KEY = ["operation_id", "pass"]
+_HOW_IT_IS_MEASURED = {"measured_tf32", "measured_quantities"}
 _NETWORK_KEY = ["network_id", "pass"]
 
 
@@ -63,7 +64,7 @@ def without_networks(rows: pa.Table, networks: frozenset[NetworkKey]) -> pa.Tabl
 
 def _described(row: dict[str, object]) -> str:
     """All that decides what a pass of the network does."""
-    return repr({name: value for name, value in row.items() if name != "measured_tf32"})
+    return repr({name: value for name, value in row.items() if name not in _HOW_IT_IS_MEASURED})
 
 
 def _of_networks(rows: pa.Table, networks: set[NetworkKey]) -> pa.Table:

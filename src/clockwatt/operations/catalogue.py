@@ -73,14 +73,19 @@ def write_catalogue(config: CampaignConfig, output_dir: Path) -> None:
         for same in entries.values():
             for pass_ in config.passes:
                 traced = trace_rows(same[0], pass_, config.training)
-                traced.network.measured_tf32 = sorted({tf32 for entry in same if entry.whole for tf32 in entry.tf32})
+                whole = [entry for entry in same if entry.whole]
+                traced.network.measured_tf32 = sorted({tf32 for entry in whole for tf32 in entry.tf32})
+                traced.network.measured_quantities = list(config.quantities_of(whole))
                 networks.append(traced.network)
                 calls.extend(traced.calls)
                 for row in traced.operations:
                     known = operations.setdefault((row.operation_id, row.pass_), row)
                     known.source = SOURCE_NETWORK
-                    wanted = {tf32 for entry in same if sampled(row.operation_id, entry.sample) for tf32 in entry.tf32}
+                    wanting = [entry for entry in same if sampled(row.operation_id, entry.sample)]
+                    wanted = {tf32 for entry in wanting for tf32 in entry.tf32}
                     known.measured_tf32 = sorted(wanted.union(known.measured_tf32 or ()))
+                    quantities = {*config.quantities_of(wanting), *(known.measured_quantities or ())}
+                    known.measured_quantities = sorted(quantities, reverse=True)  # time first
                 advance(f"{traced.network.network_id} {pass_}")
     if config.design is not None:
         _add_designed(config.design, config.passes, operations)
@@ -147,7 +152,7 @@ def _network_row(network: NetworkConfig, pass_: Pass, training: TrainingConfig, 
     return NetworkRow(
         network_id=network.network_id,
         network=network.name,
-        input_shape=network.input,
+        input_shape=network.first_input.shape,
         dtype=network.dtype,
         pass_=pass_,
         calls=len(trace.calls),

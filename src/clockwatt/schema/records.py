@@ -33,6 +33,10 @@ OPERATION = "operation"
 NETWORK = "network"
 ANCHOR = "anchor"
 
+TIME = "time"
+ENERGY = "energy"
+"""Quantities: what is measured of a subject."""
+
 OK = "ok"
 OUT_OF_MEMORY = "out_of_memory"
 FAILED = "failed"
@@ -93,6 +97,7 @@ class NetworkRow:
     optimizer: str | None  # canonical JSON of the configured optimizer, null in inference
     assumed_branches: list[str] = field(default_factory=list)  # on data, each `module path: true` or `: false`
     measured_tf32: list[bool] | None = None  # TF32 settings it is measured under; null for all that its GPU has
+    measured_quantities: list[str] | None = None  # time, energy; null for what the campaign asks for
     grouped_convolutions: int | None = None  # calls of convolutions of several groups, those of one channel each aside
 
 
@@ -145,6 +150,7 @@ class MeasurementRow:
     throttle_reasons: list[str] = field(default_factory=list)
     temperature_start_c: float | None = None
     temperature_end_c: float | None = None
+    quantities: list[str] | None = None  # measured: time, energy; null in older rows, which have both
     # how it ended
     status: str = OK  # ok, out_of_memory or failed
     error: str | None = None
@@ -158,11 +164,10 @@ class MeasurementRow:
     time_host_s: float | None = None  # to issue the call
     time_host_standard_error_s: float | None = None
     time_device_s: float | None = None  # queued behind a blocking kernel
+    time_device_method: str | None = None  # queued: at once; segments: in parts that the launch queue holds
     time_device_standard_error_s: float | None = None
     time_host_in_pass_s: float | None = None  # training: to issue a call among others that share its backward pass
     time_host_in_pass_standard_error_s: float | None = None
-    time_host_forward_s: float | None = None  # training: the forward call alone, which records for the backward one
-    time_device_forward_s: float | None = None
     time_eager_s: float | None = None  # back-to-back calls
     time_eager_standard_error_s: float | None = None
     warm_up_s: float | None = None

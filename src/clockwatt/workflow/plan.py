@@ -20,7 +20,7 @@ from clockwatt.measure.steps.procedure import expected_duration_s
 from clockwatt.measure.store import Key, Store
 from clockwatt.measure.tasks import shard_number
 from clockwatt.schema import layout
-from clockwatt.schema.records import NETWORK, NETWORK_SCHEMA, OPERATION, OPERATION_SCHEMA, SETTINGS_KEY
+from clockwatt.schema.records import ENERGY, NETWORK, NETWORK_SCHEMA, OPERATION, OPERATION_SCHEMA, SETTINGS_KEY
 
 JOB_START_S = 30.0
 """Queueing apart, what a job costs before it measures: Slurm, Snakemake, importing torch, opening the GPU."""
@@ -30,8 +30,8 @@ _CALIBRATION_S = 75.0
 _ROW_BYTES = 400
 _TELEMETRY_ROW_BYTES = 12
 _RING_SAMPLES_PER_S = 50
-_Asked = tuple[str, str, list[bool] | None, float]
-"""What is measured: id, pass, TF32 settings (None for all that a GPU has), and how long it takes in s."""
+_Asked = tuple[str, str, list[bool] | None, bool, float]
+"""What is measured: id, pass, TF32 settings (None: all of a GPU), whether energy too, and how long it takes in s."""
 
 
 @dataclass(frozen=True)
@@ -113,23 +113,25 @@ def make_plan(config: CampaignConfig, catalogue_dir: Path, store_dir: Path, meas
     DataFileError
         If the catalogue is missing or damaged.
     """
-    columns = ["operation_id", "pass", "device_work", "measured_tf32"]
+    columns = ["operation_id", "pass", "device_work", "measured_tf32", "measured_quantities"]
     operations = [
         (
             row["operation_id"],
             row["pass"],
             row["measured_tf32"],
-            expected_duration_s(config.measurement, device_work=row["device_work"]),
+            energy := _with_energy(config, row["measured_quantities"]),
+            expected_duration_s(config.measurement, device_work=row["device_work"], energy=energy),
         )
         for row in files.read_table(catalogue_dir / "operations.parquet", OPERATION_SCHEMA, columns).to_pylist()
         if row["pass"] in config.passes and row["measured_tf32"] != []
     ]
-    columns = ["network_id", "pass", "measured_tf32"]
+    columns = ["network_id", "pass", "measured_tf32", "measured_quantities"]
     networks = [
         (
             row["network_id"],
             row["pass"],
             row["measured_tf32"],
+            _with_energy(config, row["measured_quantities"]),
             expected_duration_s(config.measurement, device_work=True),
         )
         for row in files.read_table(catalogue_dir / "networks.parquet", NETWORK_SCHEMA, columns).to_pylist()
@@ -142,6 +144,10 @@ def make_plan(config: CampaignConfig, catalogue_dir: Path, store_dir: Path, meas
     per_setting_s = sum(seconds for *_, seconds in operations) * config.measurement.repetitions
     per_point_s = max(len(gpu.tf32) for gpu in config.gpus.values()) * per_setting_s
     return Plan(len(operations), len(networks), gpus, config.shards, max(1, round(per_point_s / JOB_TARGET_S)))
+
+
+def _with_energy(config: CampaignConfig, quantities: list[str] | None) -> bool:
+    return ENERGY in (config.quantities if quantities is None else quantities)
 
 
 def show_plan(plan: Plan) -> None:
@@ -180,9 +186,9 @@ def _gpu_plan(
     measurements_dir: Path,
 ) -> GpuPlan:
     keyed = [
-        (Key(kind, subject_id, pass_, tf32, repetition), seconds)
+        (Key(kind, subject_id, pass_, tf32, repetition), energy, seconds)
         for kind, subjects in ((OPERATION, operations), (NETWORK, networks))
-        for subject_id, pass_, settings, seconds in subjects
+        for subject_id, pass_, settings, energy, seconds in subjects
         for tf32 in gpu.tf32
         if settings is None or tf32 in settings
         for repetition in range(config.measurement.repetitions)
@@ -191,7 +197,11 @@ def _gpu_plan(
     finished, jobs, left_s = 0, 0, 0.0
     for point in gpu.points:
         done = Store(store_dir, config, label, point).finished()
-        left = [(key, seconds) for key, seconds in keyed if key not in done]
+        left = [
+            (key, seconds)
+            for key, energy, seconds in keyed
+            if key not in done or not done[key].is_enough(energy=energy)
+        ]
         finished += len(keyed) - len(left)
         measuring = {_file(config, label, point, key) for key, _ in left}
         missing = {path for path in config.point_files(label, point) if not (measurements_dir / path).exists()}
@@ -201,7 +211,7 @@ def _gpu_plan(
         left_s += len(measuring | missing) * JOB_START_S + calibrates * _CALIBRATION_S
     readings_per_s = 1 / config.telemetry.fast_period_s + 1 / config.telemetry.slow_period_s + _RING_SAMPLES_PER_S
     measurements = len(keyed) * len(gpu.points)
-    total_s = len(gpu.points) * sum(seconds for _, seconds in keyed)
+    total_s = len(gpu.points) * sum(seconds for *_, seconds in keyed)
     # every row stands in the store and in the assembled file
     size = 2 * (measurements * _ROW_BYTES + total_s * readings_per_s * _TELEMETRY_ROW_BYTES)
     count = len(gpu.points) * (1 + 2 * 2 * (config.shards + config.network_shards))

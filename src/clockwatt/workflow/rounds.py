@@ -11,7 +11,7 @@ from rich.table import Table
 from clockwatt.config import CampaignConfig
 from clockwatt.io import files
 from clockwatt.measure.steps.procedure import expected_duration_s
-from clockwatt.schema.records import OPERATION_SCHEMA
+from clockwatt.schema.records import ENERGY, OPERATION_SCHEMA
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ def round_costs(config: CampaignConfig, catalogue_dir: Path) -> list[RoundCost]:
     DataFileError
         If the catalogue is missing or damaged.
     """
-    columns = ["pass", "device_work", "measured_tf32", "design_round"]
+    columns = ["pass", "device_work", "measured_tf32", "measured_quantities", "design_round"]
     table = files.read_table(catalogue_dir / "operations.parquet", OPERATION_SCHEMA, columns).to_pylist()
     drawn = [row for row in table if row["design_round"] is not None and row["pass"] in config.passes]
     costs = []
@@ -41,7 +41,11 @@ def round_costs(config: CampaignConfig, catalogue_dir: Path) -> list[RoundCost]:
         of_round = [row for row in drawn if row["design_round"] == number]
         for label, gpu in config.gpus.items():
             durations_s = [
-                expected_duration_s(config.measurement, device_work=row["device_work"])
+                expected_duration_s(
+                    config.measurement,
+                    device_work=row["device_work"],
+                    energy=ENERGY in (row["measured_quantities"] or config.quantities),
+                )
                 for row in of_round
                 for tf32 in gpu.tf32
                 if row["measured_tf32"] is None or tf32 in row["measured_tf32"]

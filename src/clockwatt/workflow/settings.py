@@ -76,7 +76,9 @@ def measuring_priority(campaign: CampaignConfig, *job: str) -> int:
 def dataset_settings(campaign: CampaignConfig) -> Settings:
     """What the dataset depends on beside the measurements themselves: what they should be complete for."""
     return {
-        **campaign.model_dump(mode="json", include={"campaign", "networks", "passes", "measurement", "reference"}),
+        **campaign.model_dump(
+            mode="json", include={"campaign", "networks", "passes", "measurement", "quantities", "reference"}
+        ),
         "gpus": {
             label: gpu.model_dump(mode="json", exclude={"slurm", "control"}) for label, gpu in campaign.gpus.items()
         },

@@ -37,13 +37,17 @@ def campaign_status(config: CampaignConfig, catalogue_dir: Path, store_dir: Path
     result = []
     for label, gpu in config.gpus.items():
         wanted = [
-            tasks.key(subject)
+            (tasks.key(subject), subject.energy)
             for networks in (False, True)
             for subject in tasks.subjects(config, gpu, Shard(1, 1, networks), catalogue_dir)
         ]
         for point in gpu.points:
             finished = Store(store_dir, config, label, point).finished()
-            counts = Counter(finished[key] for key in wanted if key in finished)
+            counts = Counter(
+                finished[key].status
+                for key, energy in wanted
+                if key in finished and finished[key].is_enough(energy=energy)
+            )
             result.append(PointStatus(label, point, len(wanted), counts))
     return result
 

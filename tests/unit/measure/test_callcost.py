@@ -9,7 +9,6 @@ from clockwatt.measure.bench.interface import (
     DEVICE_ADDED_PER_CALL,
     HOST_ADDED_PER_CALL,
     HOST_PER_BACKWARD_CALL,
-    HOST_PER_BACKWARD_NODE,
     HOST_PER_CALL,
     HOST_PER_MODULE,
 )
@@ -110,7 +109,7 @@ def test_every_quantity_of_both_passes_comes_out(costs):
     of_a_pass = (HOST_PER_CALL, HOST_PER_MODULE, HOST_ADDED_PER_CALL, DEVICE_ADDED_PER_CALL)
     assert set(costs) == {
         *((quantity, pass_) for quantity in of_a_pass for pass_ in PASSES),
-        (HOST_PER_BACKWARD_NODE, None), (HOST_PER_BACKWARD_CALL, None),
+        (HOST_PER_BACKWARD_CALL, None),
     }  # fmt: skip
     assert all(estimate is not None for estimate in costs.values())
     assert all(costs[HOST_PER_CALL, pass_].value > 0 for pass_ in PASSES)

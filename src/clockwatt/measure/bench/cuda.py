@@ -14,6 +14,8 @@ import torch
 
 from clockwatt.config import CampaignConfig, MeasurementConfig, Pass
 from clockwatt.gpu.interface import Gpu
+from clockwatt.measure.bench import cut
+from clockwatt.measure.bench.blocking import BlockingKernel, Parts
 from clockwatt.measure.bench.cuda_workload import MEMORY_SHARE, Call, CudaWorkload
 from clockwatt.measure.bench.interface import (
     BLOCKS_AHEAD,
@@ -27,8 +29,8 @@ from clockwatt.measure.bench.interface import (
     Workload,
 )
 from clockwatt.measure.calibrate.call_costs import CallTimer, call_costs
-from clockwatt.measure.statistics import Estimate, median_estimate
-from clockwatt.measure.steps.procedure import host_time_in_pass, queued_blocks
+from clockwatt.measure.statistics import Estimate
+from clockwatt.measure.steps.times import LEAST, host_time_in_pass, queued_times
 from clockwatt.operations import numerics
 from clockwatt.operations.build.build import BuiltOperation, build
 from clockwatt.operations.build.shared_backward import SharedBackward
@@ -39,13 +41,13 @@ from clockwatt.telemetry.logger import Logger
 
 _MAX_INSTANCES = 64
 _CACHE_MARGIN = 1.25
-_SLEEP_MARGIN = 1.5
-_SLEEP_FLOOR_S = 200e-6
-_SLEEP_TRIAL_CYCLES = 20_000_000
 _QUEUE_TRIES = 4
 _LONGEST_ISSUE_S = 0.25
 """What takes longer to issue fills the launch queue or waits for the device: no wait in front of it is long enough."""
 _WARM_CALLS = 3
+_LONG_CALL_S = 5e-3
+"""An operation that takes so long is warm after its second call."""
+_SLOW_COLLECTION_S = 3e-3
 _LEADING_CALLS = 2
 """Calls queued in front of the timed ones: the first ones after a wait find threads asleep and caches cold."""
 
@@ -70,8 +72,9 @@ class CudaBench(HostClockBench):
         self._networks = {network.network_id: network for network in campaign.networks}
         self._settings: MeasurementConfig = campaign.measurement
         self._device = torch.device("cuda", torch.cuda.current_device())
-        self._cache_bytes = int(torch.cuda.get_device_properties(self._device).L2_cache_size)
-        self._cycles_per_s = self._blocking_kernel_rate()
+        properties = torch.cuda.get_device_properties(self._device)
+        self._cache_bytes, self._memory_bytes = int(properties.L2_cache_size), int(properties.total_memory)
+        self._blocking = BlockingKernel()
         _start_autograd(self._device)
         cudnn = torch.backends.cudnn.version()
         self.versions = Versions(torch.__version__, torch.version.cuda, str(cudnn) if cudnn else None)
@@ -84,16 +87,15 @@ class CudaBench(HostClockBench):
     @contextlib.contextmanager
     def open(self, subject: Subject) -> Iterator[Workload]:
         """See `Bench.open`."""
-        gc.collect()
+        _collect_garbage()
         numerics.apply(tf32=subject.tf32)
         torch.manual_seed(self._campaign.seed)
-        if torch.cuda.memory_reserved() > MEMORY_SHARE * torch.cuda.get_device_properties(self._device).total_memory:
+        if torch.cuda.memory_reserved() > MEMORY_SHARE * self._memory_bytes:
             torch.cuda.empty_cache()
         torch.cuda.reset_peak_memory_stats()
         with _errors(subject), torch.inference_mode(subject.pass_ != TRAINING):
             workload = self._build(subject)
-            workload.issue(max(_WARM_CALLS, workload.instances))
-            torch.cuda.synchronize()
+            _warm_up(workload)
             yield workload
 
     def host_block(self, workload: Workload, calls: int) -> float:
@@ -103,28 +105,49 @@ class CudaBench(HostClockBench):
         workload.issue(calls)
         return (time.perf_counter() - start) / calls
 
-    def queued_block(self, workload: Workload, calls: int, *, forward: bool = False) -> QueuedBlock | None:
-        """See `Bench.queued_block`. The technique is that of NVIDIA's nvbench."""
+    def queued_block(self, workload: Workload, calls: int) -> QueuedBlock | None:
+        """See `Bench.queued_block`."""
         assert isinstance(workload, CudaWorkload)
         # the time to issue a call was a guess, or the host was held up: the blocking kernel may have been too short
         for _ in range(_QUEUE_TRIES):
-            if calls == 1 and workload.issue_s[forward] > _LONGEST_ISSUE_S:
+            if calls == 1 and workload.issue_s > _LONGEST_ISSUE_S:
                 break
-            if block := self._queued(workload, calls, forward=forward):
+            if block := self._queued(workload, calls):
                 return block
         return None
 
-    def _queued(self, workload: CudaWorkload, calls: int, *, forward: bool) -> QueuedBlock | None:
+    def _queued(self, workload: CudaWorkload, calls: int) -> QueuedBlock | None:
         leading = min(_LEADING_CALLS, calls - 1)
-        issued_s, device_s = self._behind_blocking_kernel(
-            functools.partial(workload.issue, leading, forward=forward),
-            functools.partial(workload.issue, calls, forward=forward),
-            (leading + calls) * workload.issue_s[forward],
+        issued_s, device_s = self._blocking.times(
+            functools.partial(workload.issue, leading),
+            functools.partial(workload.issue, calls),
+            (leading + calls) * workload.issue_s,
         )
         # once the launch queue is full, issuing waits for the blocking kernel: that says nothing of the next block
         if device_s is not None or calls == 1:
-            workload.issue_s[forward] = issued_s / calls
+            workload.issue_s = issued_s / calls
         return None if device_s is None else QueuedBlock(host_s=issued_s / calls, device_s=device_s / calls)
+
+    def cut_block(self, workload: Workload) -> QueuedBlock | None:
+        """See `Bench.cut_block`. What the cutting breaks costs this block alone."""
+        assert isinstance(workload, CudaWorkload)
+        issue = functools.partial(workload.issue, 1)
+        try:
+            if workload.cuts is None:
+                workload.cuts = cut.find_cuts(issue, torch.cuda.synchronize)
+            guess_s = workload.cuts.longest_s
+            for _ in range(_QUEUE_TRIES):
+                parts = Parts(self._blocking, guess_s)
+                with cut.cut_at(workload.cuts, parts.cut):
+                    parts.begin()
+                    issue()
+                    parts.end()
+                if parts.all_were_queued:
+                    return QueuedBlock(parts.host_s, parts.device_s)
+                guess_s *= 2
+        except RuntimeError:
+            torch.cuda.synchronize()  # raises if the context is lost
+        return None
 
     def pass_block(self, workload: Workload, calls: int) -> float | None:
         """See `Bench.pass_block`."""
@@ -132,33 +155,13 @@ class CudaBench(HostClockBench):
         assert workload.pass_of is not None
         if not workload.has_room_for_pass(calls):
             return None
-        guess_s = (1 + calls) * workload.issue_s[False]
+        guess_s = (1 + calls) * workload.issue_s
         for _ in range(_QUEUE_TRIES):
-            issued_s, device_s = self._behind_blocking_kernel(workload.pass_of(1), workload.pass_of(calls), guess_s)
+            issued_s, device_s = self._blocking.times(workload.pass_of(1), workload.pass_of(calls), guess_s)
             if device_s is not None:
                 return issued_s
             guess_s = max(guess_s, issued_s * (1 + calls) / calls)
         return None
-
-    def _behind_blocking_kernel(self, leading: Call, timed: Call, guess_s: float) -> tuple[float, float | None]:
-        """Host and device time of `timed` when both are issued behind a blocking kernel that outlasts `guess_s`.
-
-        No device time if the kernel ended before all was issued.
-        """
-        torch.cuda.synchronize()
-        first, last = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
-        released = torch.cuda.Event()
-        torch.cuda._sleep(int((_SLEEP_FLOOR_S + _SLEEP_MARGIN * guess_s) * self._cycles_per_s))
-        released.record()
-        leading()
-        first.record()
-        start = time.perf_counter()
-        timed()
-        issued_s = time.perf_counter() - start
-        last.record()
-        all_were_queued = not released.query()
-        last.synchronize()
-        return issued_s, first.elapsed_time(last) / 1e3 if all_were_queued else None
 
     def eager_blocks(self, workload: Workload, calls: int, *, ahead: int = BLOCKS_AHEAD) -> Generator[float]:
         """See `Bench.eager_blocks`."""
@@ -201,11 +204,11 @@ class CudaBench(HostClockBench):
         with torch.inference_mode(pass_ != TRAINING):
             workload = self._of_operation(operation, pass_)
             workload.issue(_WARM_CALLS)
-            if workload.has_forward:
-                estimate = host_time_in_pass(self, workload, None, budget_s=0.0)
-            else:
-                estimate = median_estimate([block.host_s for block in queued_blocks(self, workload, budget_s=0.0)])
-        return estimate.value if estimate else None
+            if workload.has_backward:
+                estimate = host_time_in_pass(self, workload, None, LEAST.in_pass)
+                return estimate.value if estimate else None
+            times = self._queued_times(workload)
+        return times[0] if times else None
 
     def _device_time(self, operation: Operation, pass_: Pass) -> float | None:
         """Device time in s of a call of an operation."""
@@ -215,14 +218,12 @@ class CudaBench(HostClockBench):
 
     def _pass_times(self, call: Call) -> tuple[float, float] | None:
         """Host and device time in s of a network's pass."""
-        return self._queued_times(CudaWorkload([call], [], "hot", 0))
+        return self._queued_times(CudaWorkload([call], "hot", 0))
 
     def _queued_times(self, workload: CudaWorkload) -> tuple[float, float] | None:
         workload.issue(max(_WARM_CALLS, workload.instances))
-        blocks = queued_blocks(self, workload, budget_s=0.0)
-        host = median_estimate([block.host_s for block in blocks])
-        device = median_estimate([block.device_s for block in blocks])
-        return (host.value, device.value) if host and device else None
+        times = queued_times(self, workload, LEAST.queued)
+        return (times.host.value, times.device.value) if times and times.host and times.device else None
 
     def memory_peak_bytes(self) -> int | None:
         """See `Bench.memory_peak_bytes`."""
@@ -233,7 +234,7 @@ class CudaBench(HostClockBench):
             network: BuiltNetwork = build_network(
                 self._networks[subject.subject_id], self._device, pass_=subject.pass_, training=self._campaign.training
             )
-            return CudaWorkload([network.call], [], "hot", network.parameter_bytes)
+            return CudaWorkload([network.call], "hot", network.parameter_bytes, has_modules=True)
         return self._of_operation(Operation.from_json(self._specs[subject.subject_id]), subject.pass_)
 
     def _of_operation(self, operation: Operation, pass_: str) -> CudaWorkload:
@@ -244,9 +245,8 @@ class CudaBench(HostClockBench):
         copies.extend(build(operation, self._device, pass_=pass_, share_inputs_with=share) for _ in range(wanted - 1))
         chosen = self._settings.working_set if wanted > 1 else "hot"
         with_backward = pass_ == TRAINING and operation.has_backward
-        forwards = [copy.forward for copy in copies] if with_backward else []
         make_pass = functools.partial(SharedBackward, first) if with_backward else None
-        return CudaWorkload([copy.call for copy in copies], forwards, chosen, bytes_each * wanted, make_pass)
+        return CudaWorkload([copy.call for copy in copies], chosen, bytes_each * wanted, make_pass)
 
     def _copies(self, first: BuiltOperation) -> tuple[int, int]:
         """How many copies exceed the cache, and the bytes of each that are not shared.
@@ -258,20 +258,32 @@ class CudaBench(HostClockBench):
         if cold == "hot" or bytes_each == 0:
             return 1, bytes_each
         wanted = -(-int(_CACHE_MARGIN * self._cache_bytes) // bytes_each)
-        free, _ = torch.cuda.mem_get_info()
-        if wanted > _MAX_INSTANCES or wanted * bytes_each > MEMORY_SHARE * free:
+        if wanted > _MAX_INSTANCES or wanted * bytes_each > MEMORY_SHARE * torch.cuda.mem_get_info()[0]:
             return 1, bytes_each
         return wanted, bytes_each
 
-    def _blocking_kernel_rate(self) -> float:
-        """Cycles that the blocking kernel spins per second, at the present clock."""
-        start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
-        for _ in range(2):  # the first run loads the kernel
-            start.record()
-            torch.cuda._sleep(_SLEEP_TRIAL_CYCLES)
-            end.record()
-            end.synchronize()
-        return _SLEEP_TRIAL_CYCLES / (float(start.elapsed_time(end)) / 1e3)
+
+def _collect_garbage() -> None:
+    """Give back what cycles still hold. What is left after a slow collection is there to stay and not looked at again.
+
+    Modules that are imported late and what they hold would be looked through before every subject, for 0.1 s.
+    """
+    start = time.perf_counter()
+    gc.collect()
+    if time.perf_counter() - start > _SLOW_COLLECTION_S:
+        gc.freeze()
+
+
+def _warm_up(workload: CudaWorkload) -> None:
+    """Call until kernels are loaded, algorithms chosen and memory is found."""
+    workload.issue(1)
+    torch.cuda.synchronize()
+    start = time.perf_counter()
+    workload.issue(1)
+    torch.cuda.synchronize()
+    if workload.has_modules or time.perf_counter() - start < _LONG_CALL_S:
+        workload.issue(max(_WARM_CALLS, workload.instances) - 2)
+        torch.cuda.synchronize()
 
 
 def _start_autograd(device: torch.device) -> None:

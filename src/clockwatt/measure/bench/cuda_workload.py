@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 
+from clockwatt.measure.bench.cut import Cuts
 from clockwatt.measure.bench.interface import Workload
 
 MEMORY_SHARE = 0.5
@@ -19,28 +20,30 @@ Call = Callable[[], Any]
 
 
 class CudaWorkload(Workload):
-    """Copies of a built subject that are called in turn; `forwards` are their forward parts where these stand alone."""
+    """Copies of a built subject, called in turn; `make_pass` makes a pass of several calls where they can share one."""
 
     def __init__(
         self,
         calls: list[Call],
-        forwards: list[Call],
         working_set: str,
         working_set_bytes: int,
         make_pass: Callable[[int], Call] | None = None,
+        *,
+        has_modules: bool = False,
     ) -> None:
         self.instances = len(calls)
         self.working_set = working_set
         self.working_set_bytes = working_set_bytes
-        self.has_forward = bool(forwards)
-        self._turns = {False: itertools.cycle(calls), True: itertools.cycle(forwards)}
-        self.issue_s = {False: _ISSUE_GUESS_S, True: _ISSUE_GUESS_S}
+        self.has_backward, self.has_modules = make_pass is not None, has_modules
+        self._turn = itertools.cycle(calls)
+        self.issue_s = _ISSUE_GUESS_S
+        self.cuts: Cuts | None = None
         self.pass_of = functools.cache(make_pass) if make_pass else None
         self._pass_bytes: int | None = None
 
-    def issue(self, calls: int, *, forward: bool = False) -> None:
+    def issue(self, calls: int) -> None:
         """Issue `calls` calls; results are dropped at once, so that the allocator reuses their memory."""
-        turn = self._turns[forward]
+        turn = self._turn
         for _ in range(calls):
             next(turn)()
 

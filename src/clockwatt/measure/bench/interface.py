@@ -7,7 +7,7 @@ import contextlib
 import time
 from collections.abc import Callable, Generator, Iterator
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from clockwatt.errors import ClockwattError
 from clockwatt.gpu.interface import Gpu
@@ -21,7 +21,6 @@ BLOCKS_AHEAD = 2
 HOST_PER_CALL = "host_time_per_call_s"
 HOST_PER_MODULE = "host_time_per_module_s"
 HOST_ADDED_PER_CALL = "host_time_added_per_call_s"
-HOST_PER_BACKWARD_NODE = "host_time_per_backward_node_s"
 HOST_PER_BACKWARD_CALL = "host_time_per_backward_call_s"
 DEVICE_ADDED_PER_CALL = "device_time_added_per_call_s"
 """Quantities of `Bench.call_costs`, as they stand in the calibration."""
@@ -50,11 +49,12 @@ class Subject:
     dtype: str
     repetition: int
     device_work: bool  # False: only the time on the host is measured
+    energy: bool = field(default=True, repr=False)  # False: time alone, no power; makes no other subject of it
 
 
 @dataclass(frozen=True)
 class QueuedBlock:
-    """Calls queued behind a blocking kernel: seconds per call to issue them and to execute them."""
+    """Calls queued behind blocking kernels: seconds per call to issue them and to execute them."""
 
     host_s: float
     device_s: float
@@ -78,8 +78,10 @@ class Workload(abc.ABC):
     """`parameters_cold`, `all_cold` or `hot`: which tensors the copies do not share."""
     working_set_bytes: int
     """Memory that one cycle through the copies touches."""
-    has_forward: bool
-    """Whether the forward part of a call can be issued by itself."""
+    has_backward: bool
+    """Whether several calls can share a backward pass, as those of a network do."""
+    has_modules: bool
+    """Whether it is a network, whose pass can be cut where a module ends."""
 
 
 class Bench(abc.ABC):
@@ -135,17 +137,24 @@ class Bench(abc.ABC):
         """Seconds per call to issue `calls` calls that give the device nothing to do."""
 
     @abc.abstractmethod
-    def queued_block(self, workload: Workload, calls: int, *, forward: bool = False) -> QueuedBlock | None:
-        """Queue `calls` calls (or only their forward part) behind a blocking kernel and time them.
+    def queued_block(self, workload: Workload, calls: int) -> QueuedBlock | None:
+        """Queue `calls` calls behind a blocking kernel and time them.
 
         None if the first one ran before all were issued: the queue is too short, or the call waits for the device.
+        """
+
+    @abc.abstractmethod
+    def cut_block(self, workload: Workload) -> QueuedBlock | None:
+        """Time one pass of a network, cut into parts that are each queued behind a blocking kernel of their own.
+
+        None if a part still does not fit into the queue, or waits for the device. Needs a workload with modules.
         """
 
     @abc.abstractmethod
     def pass_block(self, workload: Workload, calls: int) -> float | None:
         """Seconds to issue a training pass of `calls` calls: forward each, then one backward pass through all.
 
-        None if it does not fit into memory or the queue. Needs a workload with a forward part.
+        None if it does not fit into memory or the queue. Needs a workload with a backward pass.
         """
 
     @abc.abstractmethod
@@ -164,8 +173,8 @@ class Bench(abc.ABC):
     def call_costs(self) -> dict[tuple[str, str | None], Estimate | None]:
         """Times in s by quantity and subject that the costs of single calls do not show.
 
-        On the host per call, and what calls and modules of a network add, by pass; per backward node and backward pass.
-        On the device what a network adds to a call, by pass.
+        On the host per call, and what calls and modules of a network add, by pass; per backward pass. On the device
+        what a network adds to a call, by pass.
         """
 
     @abc.abstractmethod

@@ -1,7 +1,7 @@
 """The bench of a virtual GPU: the same procedure, in the GPU's own time, without torch.
 
 The host is modelled too: every call costs it a time that depends on the operation's class and pass. A network's pass is
-the host issuing its calls and the device executing them, whichever is slower, with costs per module and backward node
+the host issuing its calls and the device executing them, whichever is slower, with costs per module and backward pass
 that the predictors have to find from the calibration.
 """
 
@@ -26,7 +26,6 @@ from clockwatt.measure.bench.interface import (
     DEVICE_ADDED_PER_CALL,
     HOST_ADDED_PER_CALL,
     HOST_PER_BACKWARD_CALL,
-    HOST_PER_BACKWARD_NODE,
     HOST_PER_CALL,
     HOST_PER_MODULE,
     Bench,
@@ -60,11 +59,8 @@ _HOST_FORWARD_S = 5e-6
 _HOST_SPREAD_S = 8e-6
 _HOST_BACKWARD_SHARE = 1.2
 _HOST_NO_DEVICE_S = 2e-6
-_FORWARD_OF_DEVICE = 3.0
-"""A backward pass takes about twice as long as its forward pass."""
 _HOST_PER_MODULE_S = 3e-6
 _HOST_ADDED_PER_CALL_S = 1.5e-6
-_HOST_PER_BACKWARD_NODE_S = 6e-6
 _HOST_PER_BACKWARD_CALL_S = 40e-6
 _DEVICE_ADDED_PER_CALL_S = 0.4e-6
 _COST_SAMPLES = 20
@@ -86,7 +82,8 @@ class _Model:
     host_extra_s: float
     device_extra_s: float
     memory_bytes: int
-    has_forward: bool
+    has_backward: bool
+    has_modules: bool
 
 
 class VirtualWorkload(Workload):
@@ -95,7 +92,7 @@ class VirtualWorkload(Workload):
     def __init__(self, model: _Model, gpu: VirtualGpu) -> None:
         self.instances, self.working_set, self.working_set_bytes = 1, "hot", model.memory_bytes
         self.model = model
-        self.has_forward = model.has_forward
+        self.has_backward, self.has_modules = model.has_backward, model.has_modules
         self.host_s = sum(call.host_s for call in model.calls) + model.host_extra_s
         counts = Counter(call.work for call in model.calls if call.work is not None)
         self.load = Mixture(tuple(counts.items())) if counts else None
@@ -165,15 +162,20 @@ class VirtualBench(Bench):
         self._logger.advance(calls * workload.host_s)
         return self._jittered(workload.host_s)
 
-    def queued_block(self, workload: Workload, calls: int, *, forward: bool = False) -> QueuedBlock | None:
+    def queued_block(self, workload: Workload, calls: int) -> QueuedBlock | None:
         """See `Bench.queued_block`."""
         assert isinstance(workload, VirtualWorkload)
         if calls * len(workload.model.calls) > _QUEUE_CALLS:
             return None
+        return self._queued(workload, calls)
+
+    def cut_block(self, workload: Workload) -> QueuedBlock | None:
+        """See `Bench.cut_block`: a pass of any length can be cut."""
+        assert isinstance(workload, VirtualWorkload)
+        return self._queued(workload, 1)
+
+    def _queued(self, workload: VirtualWorkload, calls: int) -> QueuedBlock:
         host_s, device_s = self._jittered(workload.host_s), self._jittered(workload.device_s)
-        if forward:
-            host_s = sum(call.host_s for call in workload.model.calls) / (1 + _HOST_BACKWARD_SHARE)
-            device_s /= _FORWARD_OF_DEVICE
         self.gpu.load(None)
         self._logger.advance(calls * host_s)
         self.gpu.load(workload.load)
@@ -232,7 +234,6 @@ class VirtualBench(Bench):
             (HOST_PER_MODULE, TRAINING): seen(_HOST_PER_MODULE_S),
             (HOST_ADDED_PER_CALL, INFERENCE): seen(_HOST_ADDED_PER_CALL_S),
             (HOST_ADDED_PER_CALL, TRAINING): seen(_HOST_ADDED_PER_CALL_S),
-            (HOST_PER_BACKWARD_NODE, None): seen(_HOST_PER_BACKWARD_NODE_S),
             (HOST_PER_BACKWARD_CALL, None): seen(_HOST_PER_BACKWARD_CALL_S),
             (DEVICE_ADDED_PER_CALL, INFERENCE): seen(_DEVICE_ADDED_PER_CALL_S),
             (DEVICE_ADDED_PER_CALL, TRAINING): seen(_DEVICE_ADDED_PER_CALL_S),
@@ -248,7 +249,10 @@ class VirtualBench(Bench):
     def _operation(self, subject: Subject) -> _Model:
         row = self._operations[subject.subject_id, subject.pass_]
         start_s = _HOST_PER_BACKWARD_CALL_S if _has_backward(row) else 0.0
-        return _Model([_call(row, subject.tf32)], start_s, 0.0, row.bytes_read + row.bytes_written, _has_backward(row))
+        return _Model(
+            [_call(row, subject.tf32)], start_s, 0.0, row.bytes_read + row.bytes_written,
+            has_backward=_has_backward(row), has_modules=False,
+        )  # fmt: skip
 
     def _network(self, subject: Subject) -> _Model:
         calls, forward_calls, peak = [], 0, 0
@@ -263,7 +267,8 @@ class VirtualBench(Bench):
         start_s = _HOST_PER_BACKWARD_CALL_S if subject.pass_ == TRAINING else 0.0
         extra_s = _HOST_PER_MODULE_S * network["module_calls"] + _HOST_ADDED_PER_CALL_S * forward_calls + start_s
         device_s = _DEVICE_ADDED_PER_CALL_S * sum(call.work is not None for call in calls)
-        return _Model(calls, extra_s, device_s, peak + network["parameter_bytes"], has_forward=False)
+        memory_bytes = peak + network["parameter_bytes"]
+        return _Model(calls, extra_s, device_s, memory_bytes, has_backward=False, has_modules=True)
 
     def _call_ids(self, subject: Subject) -> list[str]:
         columns = ["network_id", "pass", "position", "operation_id"]

@@ -15,7 +15,6 @@ from clockwatt.measure.bench.interface import (
     DEVICE_ADDED_PER_CALL,
     HOST_ADDED_PER_CALL,
     HOST_PER_BACKWARD_CALL,
-    HOST_PER_BACKWARD_NODE,
     HOST_PER_CALL,
     HOST_PER_MODULE,
 )
@@ -75,8 +74,7 @@ Costs = dict[tuple[str, str | None], Estimate | None]
 def call_costs(device: torch.device, timer: CallTimer) -> Costs:
     """Times in s of calls that follow each other, as in a network's pass, and of what a network adds to them.
 
-    What a backward node costs is the slope of the time of a backward pass over its length; what a pass costs beyond
-    that is its start.
+    The start of a backward pass is what it takes beyond its nodes, whose cost is the slope of its time over its length.
 
     Parameters
     ----------
@@ -92,16 +90,14 @@ def call_costs(device: torch.device, timer: CallTimer) -> Costs:
         call_s = _issued(lambda: _chain(x, _LONG), device, each=_LONG)
     training_s = _issued(lambda: torch.autograd.grad(_chain(leaf, _LONG), leaf, gradient), device, each=_LONG)
     short, long = (_issued(_backward(_chain(leaf, length), leaf, gradient), device) for length in (_SHORT, _LONG))
-    node_s = start_s = None
+    start_s = None
     if short is not None and long is not None:
         slope_s = (long.value - short.value) / (_LONG - _SHORT)
         error_s = float(np.hypot(short.standard_error, long.standard_error)) / (_LONG - _SHORT)
-        node_s = Estimate(slope_s, error_s, long.samples)
         start_s = Estimate(short.value - _SHORT * slope_s, short.standard_error + _SHORT * error_s, short.samples)
     costs: Costs = {
         (HOST_PER_CALL, INFERENCE): call_s,
         (HOST_PER_CALL, TRAINING): training_s,
-        (HOST_PER_BACKWARD_NODE, None): node_s,
         (HOST_PER_BACKWARD_CALL, None): start_s,
     }
     passes: list[tuple[Pass, float]] = [("inference", 0.0), ("training", start_s.value if start_s else 0.0)]

@@ -6,35 +6,34 @@ from clockwatt.config import MeasurementConfig
 from clockwatt.measure.bench.interface import (
     Bench,
     OutOfMemoryError,
-    QueuedBlock,
     Subject,
     SubjectFailedError,
     Workload,
 )
 from clockwatt.measure.calibrate.calibration import DEVICE, HOST, POWER_LIMIT, TIME_REPEATABILITY, Calibration
-from clockwatt.measure.statistics import Estimate, mean_estimate, median_estimate
+from clockwatt.measure.statistics import Estimate, mean_estimate
 from clockwatt.measure.steps import energy
 from clockwatt.measure.steps.conditions import Surroundings, pace_of, put_conditions, put_energy, put_power
 from clockwatt.measure.steps.load import run_under_load
+from clockwatt.measure.steps.times import (
+    FULL,
+    TIME_ALONE,
+    BlocksRule,
+    QueuedTimes,
+    TimeRules,
+    eager_time,
+    host_only_time,
+    host_time_in_pass,
+    queued_times,
+)
 from clockwatt.measure.steps.unthrottled import energy_with_pauses
-from clockwatt.schema.records import FAILED, OPERATION, OUT_OF_MEMORY, MeasurementRow
+from clockwatt.schema.records import ENERGY, FAILED, OPERATION, OUT_OF_MEMORY, TIME, MeasurementRow
 
-_QUEUED_MAX_CALLS = 64
-"""Most calls in a queued block; halved until all fit into the launch queue before the first one runs."""
-_QUEUED_BLOCK_S = 0.01
-_QUEUED_BUDGET_S = 0.2
-_FORWARD_BUDGET_S = 0.08
-_QUEUED_MIN_BLOCKS, _QUEUED_MAX_BLOCKS = 5, 40
-_PASS_CALLS = 8
-"""Calls that share a backward pass; fewer where they take long or do not fit into memory."""
-_PASS_S = 0.01
-_PASS_BUDGET_S = 0.08
-_PASS_MIN_BLOCKS, _PASS_MAX_BLOCKS = 3, 12
-_HOST_BLOCK_CALLS = 100
-_HOST_BLOCKS = 20
 _ERROR_LENGTH = 500
-_BUILD_S, _HOST_ONLY_S, _JUDGING_S, _PAUSES_S = 0.15, 0.1, 0.2, 0.1
+_TIMES_S, _HOST_ONLY_S, _JUDGING_S, _PAUSES_S, _TIME_ALONE_S = 0.1, 0.05, 0.2, 0.1, 0.04
 """Typical, for planning only."""
+_EAGER = BlocksRule(fewest=5, most=100, budget_s=0.5, block_s=0.02)
+"""Blocks of a network back to back where time alone is measured."""
 
 
 def measure_idle(bench: Bench, seconds: float, calibration: Calibration) -> Estimate | None:
@@ -60,19 +59,25 @@ def measure(
         If the GPU can no longer be used. The row is filled in as failed first.
     """
     row.started_us = bench.now_us()
+    row.quantities = [TIME, ENERGY] if subject.energy else [TIME]
+    rules = FULL if subject.energy else TIME_ALONE
     start_ns = bench.now_ns()
     try:
         with bench.open(subject) as workload:
             row.instances = workload.instances
             row.working_set = workload.working_set
             row.working_set_bytes = workload.working_set_bytes
-            if subject.device_work:
+            if not subject.device_work:
+                _measure_host_only(bench, workload, row, rules, around)
+            elif subject.energy:
                 _measure_device_work(bench, workload, row, config, around)
             else:
-                _measure_host_only(bench, workload, row, around)
+                _measure_time_alone(bench, workload, row, config, around)
             row.memory_peak_bytes = bench.memory_peak_bytes()
-            if workload.has_forward:
-                _put_time(row, "host_in_pass", host_time_in_pass(bench, workload, row.time_eager_s), around, HOST)
+            if workload.has_backward:
+                call_s = row.time_eager_s or _slower_s(row)
+                in_pass = host_time_in_pass(bench, workload, call_s, rules.in_pass)
+                _put_time(row, "host_in_pass", in_pass, around, HOST)
     except OutOfMemoryError as error:
         row.status, row.error = OUT_OF_MEMORY, str(error)[:_ERROR_LENGTH]
     except SubjectFailedError as error:
@@ -81,30 +86,48 @@ def measure(
     row.duration_s = (bench.now_ns() - start_ns) / 1e9
 
 
-def _measure_host_only(bench: Bench, workload: Workload, row: MeasurementRow, around: Surroundings) -> None:
-    blocks = [bench.host_block(workload, _HOST_BLOCK_CALLS) for _ in range(_HOST_BLOCKS)]
-    _put_time(row, "host", median_estimate(blocks), around, HOST)
+def _measure_host_only(
+    bench: Bench, workload: Workload, row: MeasurementRow, rules: TimeRules, around: Surroundings
+) -> None:
+    host, row.iterations = host_only_time(bench, workload, rules.host_only)
+    row.blocks = host.samples if host else None
+    _put_time(row, "host", host, around, HOST)
     row.time_device_s = row.time_device_standard_error_s = 0.0
     row.time_eager_s, row.time_eager_standard_error_s = row.time_host_s, row.time_host_standard_error_s
-    row.energy_dynamic_j = row.energy_dynamic_standard_error_j = 0.0
-    row.iterations, row.blocks = _HOST_BLOCK_CALLS * _HOST_BLOCKS, _HOST_BLOCKS
+    if ENERGY in (row.quantities or ()):
+        row.energy_dynamic_j = row.energy_dynamic_standard_error_j = 0.0
+
+
+def _measure_time_alone(
+    bench: Bench, workload: Workload, row: MeasurementRow, config: MeasurementConfig, around: Surroundings
+) -> None:
+    """Host and device time; of a network back-to-back time too, which of an operation would take as long again."""
+    _put_queued(row, queued_times(bench, workload, TIME_ALONE.queued), around)
+    if workload.has_modules:
+        eager = eager_time(bench, workload, _slower_s(row), config.warm_up_min_s, _EAGER)
+        _put_time(row, "eager", eager, around, pace_of(row))
+        row.blocks = eager.samples if eager else None
+
+
+def _put_queued(row: MeasurementRow, queued: QueuedTimes | None, around: Surroundings) -> None:
+    if queued is None:
+        row.flags.append("not_queueable")
+        return
+    _put_time(row, "host", queued.host, around, HOST)
+    _put_time(row, "device", queued.device, around, DEVICE)
+    row.time_device_method = queued.method
+
+
+def _slower_s(row: MeasurementRow) -> float | None:
+    """What a call takes back to back where nothing slows it; None if host or device time is not known."""
+    return max(row.time_host_s, row.time_device_s) if row.time_host_s and row.time_device_s else None
 
 
 def _measure_device_work(
     bench: Bench, workload: Workload, row: MeasurementRow, config: MeasurementConfig, around: Surroundings
 ) -> None:
-    queued = queued_blocks(bench, workload)
-    if queued:
-        _put_time(row, "host", median_estimate([block.host_s for block in queued]), around, HOST)
-        _put_time(row, "device", mean_estimate([block.device_s for block in queued]), around, DEVICE)
-    else:
-        row.flags.append("not_queueable")
-    if queued and workload.has_forward:
-        parts = queued_blocks(bench, workload, forward=True, budget_s=_FORWARD_BUDGET_S)
-        host, device = (median_estimate([getattr(part, name) for part in parts]) for name in ("host_s", "device_s"))
-        row.time_host_forward_s = host.value if host else None
-        row.time_device_forward_s = device.value if device else None
-    call_s = max(row.time_host_s, row.time_device_s) if row.time_host_s and row.time_device_s else None
+    _put_queued(row, queued_times(bench, workload, FULL.queued), around)
+    call_s = _slower_s(row)
     run = run_under_load(bench, workload, config, around.calibration.sensors, call_s)
     row.warm_up_s = (run.window.start_ns - run.begun_ns) / 1e9
     row.window_s, row.stopped_by = run.window.seconds, run.stopped_by
@@ -119,61 +142,6 @@ def _measure_device_work(
         row.energy_dynamic_paced_standard_error_j = paced.standard_error if paced else None
 
 
-def queued_blocks(
-    bench: Bench, workload: Workload, *, forward: bool = False, budget_s: float = _QUEUED_BUDGET_S
-) -> list[QueuedBlock]:
-    """Queued blocks until their budget in s is spent, at least a few; none if even a single call cannot be queued."""
-    trial = bench.queued_block(workload, 1, forward=forward)
-    if trial is None:
-        return []
-    # a long call needs no long block, and a short block has a short wait before it
-    calls = max(1, min(_QUEUED_MAX_CALLS, round(_QUEUED_BLOCK_S / max(trial.host_s, trial.device_s))))
-    blocks: list[QueuedBlock] = []
-    begun_ns = bench.now_ns()
-    while len(blocks) < _QUEUED_MIN_BLOCKS or (
-        len(blocks) < _QUEUED_MAX_BLOCKS and (bench.now_ns() - begun_ns) / 1e9 < budget_s
-    ):
-        block = bench.queued_block(workload, calls, forward=forward)
-        if block is not None:
-            blocks.append(block)
-        elif calls > 1:
-            calls //= 2
-        else:
-            return []
-    return blocks
-
-
-def host_time_in_pass(
-    bench: Bench, workload: Workload, call_s: float | None, budget_s: float = _PASS_BUDGET_S
-) -> Estimate | None:
-    """Host time in s of a training call among others of a pass: what more of them take, over how many more.
-
-    A call measured alone starts a backward pass of its own, which in a network it does not.
-
-    Parameters
-    ----------
-    call_s
-        About how long a call takes back to back.
-    budget_s
-        Time in s after which the least number of blocks is enough.
-    """
-    calls = max(2, min(_PASS_CALLS, round(_PASS_S / call_s))) if call_s else _PASS_CALLS
-    while calls > 1 and bench.pass_block(workload, calls) is None:
-        calls //= 2
-    if calls < 2:
-        return None
-    slopes: list[float] = []
-    begun_ns = bench.now_ns()
-    while len(slopes) < _PASS_MIN_BLOCKS or (
-        len(slopes) < _PASS_MAX_BLOCKS and (bench.now_ns() - begun_ns) / 1e9 < budget_s
-    ):
-        several, one = bench.pass_block(workload, calls), bench.pass_block(workload, 1)
-        if several is None or one is None:
-            return None
-        slopes.append((several - one) / (calls - 1))
-    return median_estimate(slopes)
-
-
 def _put_time(row: MeasurementRow, which: str, estimate: Estimate | None, around: Surroundings, pace: str) -> None:
     """Put a time that `pace` sets into the row; its error holds what short measurements differ from sustained ones."""
     if estimate is None:
@@ -183,8 +151,10 @@ def _put_time(row: MeasurementRow, which: str, estimate: Estimate | None, around
     setattr(row, f"time_{which}_standard_error_s", estimate.with_error(between * estimate.value).standard_error)
 
 
-def expected_duration_s(config: MeasurementConfig, *, device_work: bool) -> float:
+def expected_duration_s(config: MeasurementConfig, *, device_work: bool, energy: bool = True) -> float:
     """About how long one measurement takes, all in, for planning."""
+    if not energy:
+        return _TIME_ALONE_S
     if not device_work:
         return _HOST_ONLY_S
-    return _BUILD_S + _QUEUED_BUDGET_S + config.warm_up_min_s + _JUDGING_S + config.window_min_s + _PAUSES_S
+    return _TIMES_S + config.warm_up_min_s + _JUDGING_S + config.window_min_s + _PAUSES_S

@@ -9,6 +9,10 @@ from typing import Any
 
 import torch
 
+from clockwatt.operations.trace.recurrent import Recurrent
+
+_OWN: Any = Recurrent._backward_cls  # type: ignore[attr-defined]  # the node that stands for a fused kernel's backward pass
+
 Edge = tuple[Any, int]
 """A node of the graph and which of its inputs a gradient goes to."""
 
@@ -57,7 +61,11 @@ class GradientGraph:
     def custom_functions(self) -> list[tuple[int, str]]:
         """Calls behind which a `torch.autograd.Function` stands, with its name: its backward pass cannot be seen."""
         custom = torch.autograd.function.BackwardCFunction
-        return [(call, type(node).__name__) for node, call in self._owner.items() if isinstance(node, custom)]
+        return [
+            (call, type(node).__name__)
+            for node, call in self._owner.items()
+            if isinstance(node, custom) and not isinstance(node, _OWN)
+        ]
 
     def reachable(self, loss: torch.Tensor) -> list[Any]:
         """Every node of the backward pass of `loss`, from the loss on."""

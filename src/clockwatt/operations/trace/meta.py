@@ -10,6 +10,8 @@ from torch._prims_common import suggest_memory_format
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from clockwatt.operations.trace.recurrent import fused_recurrent
+
 _aten = torch.ops.aten
 _HALVES = (torch.float16, torch.bfloat16)
 _CHANNELS_LAST = (torch.channels_last, torch.channels_last_3d)
@@ -82,61 +84,15 @@ def fused_attention(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> torch.T
     return output
 
 
-def fused_recurrent(
-    func: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]
-) -> tuple[torch.Tensor, ...] | None:
-    """What a recurrent layer gives on meta when cuDNN runs it, or None for packed sequences.
-
-    Without data PyTorch unrolls it step by step, tens of thousands of calls. This is the same work in two products for
-    each layer and direction, of all steps at once: the same outputs, FLOPs and gradients.
-
-    Parameters
-    ----------
-    func
-        `torch.lstm` or `torch.gru`.
-    args, kwargs
-        Of the call.
-
-    Returns
-    -------
-    tuple of torch.Tensor or None
-        Outputs, shape (steps, batch, directions · width) or batch first, and the last states, on meta.
-    """
-    names = ("input", "hx", "params", "has_biases", "num_layers", "dropout", "train", "bidirectional", "batch_first")
-    given = dict(zip(names, args, strict=False)) | dict(kwargs)
-    if len(given) < len(names) or not isinstance(given["params"], list | tuple) or not given["input"].is_meta:
-        return None
-    layer, weights = given["input"], iter(given["params"])
-    if given["batch_first"]:
-        layer = layer.transpose(0, 1)
-    last = []
-    for _ in range(given["num_layers"]):
-        sides = []
-        for _ in range(2 if given["bidirectional"] else 1):
-            from_input, from_state = next(weights), next(weights)
-            biases = [next(weights) for _ in range(2)] if given["has_biases"] else []
-            # hangs on the weights, so that the gradient that goes back through the steps is computed too
-            before = from_state[0, 0].expand(*layer.shape[:2], from_state.shape[1])
-            gates = layer @ from_input.T + before @ from_state.T
-            sides.append(sum(biases, gates)[..., : from_state.shape[1]])
-            last.append(sides[-1][-1])
-        layer = torch.cat(sides, -1)
-    states = torch.stack(last)
-    outputs = layer.transpose(0, 1) if given["batch_first"] else layer
-    return (outputs, states, states.clone()) if func is torch.lstm else (outputs, states)
-
-
-def fused(func: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
-    """What a call gives on meta when a GPU runs it as one kernel or library call, or None where it would not."""
+def fused(func: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any | None:
+    """What a GPU's fused kernel gives on meta in place of many calls, or None where `func` has none."""
     if func is torch.nn.functional.scaled_dot_product_attention:
         return fused_attention(args, kwargs)
-    if func in (torch.lstm, torch.gru):
-        return fused_recurrent(func, args, kwargs)
-    return None
+    return fused_recurrent(func, args, kwargs)
 
 
-class MetaAttention(TorchFunctionMode):
-    """Lets attention and recurrent layers on meta take the fused path; see `fused`."""
+class MetaFused(TorchFunctionMode):
+    """Lets attention and recurrent layers on meta take the path that they take on a GPU; see `fused`."""
 
     def __torch_function__(
         self,
@@ -147,5 +103,5 @@ class MetaAttention(TorchFunctionMode):
     ) -> Any:
         """Run `func`, or its fused stand-in."""
         kwargs = kwargs or {}
-        result = fused(func, args, kwargs)
-        return func(*args, **kwargs) if result is None else result
+        given = fused(func, args, kwargs)
+        return func(*args, **kwargs) if given is None else given

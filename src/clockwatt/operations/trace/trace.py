@@ -16,7 +16,7 @@ from torch.nn.modules.module import register_module_forward_hook, register_modul
 
 from clockwatt.config import NetworkConfig, TrainingConfig
 from clockwatt.operations import numerics, optimizers
-from clockwatt.operations.networks import FAULTS, Loss, NetworkError, construct, example_input, told, without_memory
+from clockwatt.operations.networks import FAULTS, Loss, NetworkError, construct, example_inputs, told, without_memory
 from clockwatt.operations.spec.encode import dtype_of
 from clockwatt.operations.spec.operation import Operation, OutputSpec, TensorSpec
 from clockwatt.operations.trace.gradients import Accumulation
@@ -79,10 +79,10 @@ def trace_network(network: NetworkConfig, pass_: str, training: TrainingConfig) 
     with without_memory(), torch.random.fork_rng(devices=[]):
         module = construct(network, training=learns).to(_META)
     tracer = Tracer(module, network, grad=learns)
-    x = example_input(network, _META, 0)
+    given = example_inputs(network, _META, 0)
     loss = Loss(network, _META, 0)
     with MetaLayouts(), torch.set_grad_enabled(learns), _module_paths(tracer):
-        outputs = _run(tracer, module, x)
+        outputs = _run(tracer, module, *given)
         nodes = _backward(tracer, loss, outputs) if learns else []
         calls = [traced_call(entry) for entry in tracer.recorded]
         if learns:
@@ -99,18 +99,21 @@ def trace_network(network: NetworkConfig, pass_: str, training: TrainingConfig) 
     )
 
 
-def _run(tracer: Tracer, module: torch.nn.Module, x: torch.Tensor) -> object:
+def _run(
+    tracer: Tracer, module: torch.nn.Module, given: list[torch.Tensor], by_keyword: dict[str, torch.Tensor]
+) -> object:
     hint = "clockwatt cannot see what checkpointing or hooks on saved tensors do in the backward pass; switch them off"
     try:
         # the default device lies inside: what a factory makes without a device is on meta
         with torch.autograd.graph.disable_saved_tensors_hooks(hint), tracer, _META:
-            return module(x)
+            return module(*given, **by_keyword)
     except NetworkError:
         raise
     except FAULTS as error:
+        shapes = [str(list(x.shape)) for x in given] + [f"{key} {list(x.shape)}" for key, x in by_keyword.items()]
         raise UntraceableError(
             f"network {tracer.name}: its forward pass fails in {tracer.place()} ({told(error)}). "
-            f"Check that the network takes an input of shape {list(x.shape)}."
+            f"Check that the network takes an input of shape {', '.join(shapes)}."
         ) from error
 
 

@@ -140,10 +140,8 @@ class Tracer(TorchFunctionMode):
 
     def _run(self, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         try:
-            result = fused(func, args, kwargs)
-            if result is not None:
-                return result
-            return func(*args, **kwargs)
+            given = fused(func, args, kwargs)
+            return func(*args, **kwargs) if given is None else given
         except NetworkError:
             raise
         except FAULTS as error:
