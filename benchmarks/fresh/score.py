@@ -23,11 +23,11 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
+from clockwatt.predict.ask import TracedNetwork, load_models, predict_network
+from clockwatt.predict.gpumodel import GpuModel
 from scipy.stats import beta
 
 from clockwatt.io import files
-from clockwatt.predict.ask import TracedNetwork, load_models, predict_network
-from clockwatt.predict.gpumodel import GpuModel
 from clockwatt.schema import records
 from clockwatt.schema.records import NetworkRow
 
