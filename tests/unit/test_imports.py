@@ -31,7 +31,7 @@ PREDICT_FLOORS = [
     {"samples", "models"},
     {"evaluation"},
     {"composition"},
-    {"costs", "measured"},
+    {"costs"},
     {"description", "gpu_predictor"},
     {"model_card", "fit", "validate", "answer"},
     {"recommend"},
