@@ -113,3 +113,16 @@ def test_every_key_is_described() -> None:
         ]
 
     assert undescribed(CampaignConfig, "") == []
+
+
+def test_quantities_are_time_or_time_and_energy_and_a_network_may_differ() -> None:
+    base = {"campaign": "t", "gpus": {"a30": {"device": "virtual:a30"}}}
+    networks = [{"name": "a", "input": [1, 2]}, {"name": "b", "input": [1, 2], "quantities": ["energy", "time"]}]
+    campaign = config.parse({**base, "networks": networks, "quantities": "time"})
+    first, second = campaign.networks
+    assert campaign.quantities_of([first]) == ["time"]
+    assert campaign.quantities_of([first, second]) == ["time", "energy"]
+    assert campaign.quantities_of([]) == []
+    for wrong in (["energy"], [], ["time", "time"]):
+        with pytest.raises(ConfigError, match=r"quantities.*write \[time\] or \[time, energy\]"):
+            config.parse({**base, "networks": networks, "quantities": wrong})

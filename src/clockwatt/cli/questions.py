@@ -19,9 +19,13 @@ from clockwatt.cli.app import Answered, app
 from clockwatt.cli.options import (
     RESULTS,
     AsJson,
+    AssumeBranch,
+    CacheLength,
     CatalogueDir,
     Dtype,
-    InputShape,
+    InputBelow,
+    InputDtype,
+    Inputs,
     NetworkName,
     Operations,
     PassName,
@@ -35,6 +39,7 @@ from clockwatt.errors import ClockwattError
 
 if TYPE_CHECKING:
     from clockwatt.predict.answer import TracedNetwork
+    from clockwatt.predict.query import NetworkQuery
 
 
 def _answers_once(command: Callable[..., None]) -> Callable[..., None]:
@@ -62,11 +67,15 @@ def _answers_once(command: Callable[..., None]) -> Callable[..., None]:
 def predict(
     gpu: Annotated[str, typer.Option("--gpu", help="Label of a GPU that predictors were fitted for.")],
     network: NetworkName = None,
-    input_shape: InputShape = None,
+    inputs: Inputs = None,
     operations: Operations = None,
     point: Point = "default",
     pass_: PassName = "inference",
     dtype: Dtype = "float32",
+    input_dtype: InputDtype = None,
+    input_below: InputBelow = None,
+    assume_branch: AssumeBranch = None,
+    cache_length: CacheLength = None,
     tf32: Tf32 = True,
     predictors_dir: PredictorsDir = RESULTS / "predictors",
     catalogue_dir: CatalogueDir = RESULTS / "dataset" / "catalogue",
@@ -78,7 +87,9 @@ def predict(
 
     models = load_models(predictors_dir)
     _check_fitted([gpu], models, predictors_dir)
-    traced = _asked(network, input_shape, operations, dtype, _pass(pass_), catalogue_dir)
+    query = questions.NetworkQuery(network, inputs, dtype, input_dtype, input_below, assume_branch, cache_length)
+    traced = _traced(query, operations, _pass(pass_), catalogue_dir, predictors_dir)
+    questions.check_fits(traced, [models[gpu].description.gpu_name])
     prediction = predict_network(models[gpu], traced, str(OperatingPoint.parse(point)), tf32=tf32)
     (questions.print_json if as_json else questions.print_prediction)(prediction)
 
@@ -87,7 +98,7 @@ def predict(
 @_answers_once
 def recommend(
     network: NetworkName = None,
-    input_shape: InputShape = None,
+    inputs: Inputs = None,
     operations: Operations = None,
     objective: Annotated[str, typer.Option(help="Have least of: time, energy or edp (their product).")] = "energy",
     max_slowdown: Annotated[str | None, typer.Option(help="Against the fastest choice: 10% or 0.1.")] = None,
@@ -98,6 +109,10 @@ def recommend(
     point: Annotated[list[str] | None, typer.Option(help="Consider this point too, though never measured.")] = None,
     pass_: PassName = "inference",
     dtype: Dtype = "float32",
+    input_dtype: InputDtype = None,
+    input_below: InputBelow = None,
+    assume_branch: AssumeBranch = None,
+    cache_length: CacheLength = None,
     tf32: Tf32 = True,
     predictors_dir: PredictorsDir = RESULTS / "predictors",
     validation_dir: ValidationDir = RESULTS / "validation",
@@ -114,14 +129,17 @@ def recommend(
         raise ClockwattError(f"--objective {objective}: choose time, energy or edp.")
     models = load_models(predictors_dir)
     _check_fitted(gpu or [], models, predictors_dir)
-    traced = _asked(network, input_shape, operations, dtype, _pass(pass_), catalogue_dir)
+    query = questions.NetworkQuery(network, inputs, dtype, input_dtype, input_below, assume_branch, cache_length)
+    traced = _traced(query, operations, _pass(pass_), catalogue_dir, predictors_dir)
+    measured = [label for label, model in models.items() if not model.description.virtual]
+    chosen = {label: models[label] for label in gpu or measured or models}
+    fitting = questions.check_fits(traced, [model.description.gpu_name for model in chosen.values()])
     limits = stage.Limits(
         max_slowdown=questions.parse_slowdown(max_slowdown) if max_slowdown is not None else float("inf"),
         power_cap_w=power_cap if power_cap is not None else float("inf"),
     )
-    measured = [label for label, model in models.items() if not model.description.virtual]
     answer = stage.recommend(
-        {label: models[label] for label in gpu or measured or models},
+        {label: model for label, model in chosen.items() if model.description.gpu_name in fitting},
         traced,
         objective=objective,
         limits=limits,
@@ -143,32 +161,18 @@ def _check_fitted(labels: Iterable[str], models: Iterable[str], predictors_dir: 
         raise ClockwattError(f"--gpu {unknown[0]}: {predictors_dir} has predictors for {', '.join(models)}.")
 
 
-def _asked(
-    name: str | None,
-    input_shape: str | None,
-    operations: Path | None,
-    dtype: str,
-    pass_: config.Pass,
-    catalogue_dir: Path,
+def _traced(
+    query: NetworkQuery, operations: Path | None, pass_: config.Pass, catalogue_dir: Path, predictors_dir: Path
 ) -> TracedNetwork:
     """What a question is about: a network with its input, or operations from a file."""
     from clockwatt.predict import questions
 
     if operations is not None:
-        if name is not None or input_shape is not None:
+        if query.name is not None or query.inputs:
             raise ClockwattError("--operations stands in place of a network and its --input: give one or the other.")
         return questions.listed_operations(operations, pass_)
-    if name is None or input_shape is None:
-        raise ClockwattError("give a network and its --input (resnet50 --input 32,3,224,224), or --operations FILE.")
-    network = _network(name, input_shape, dtype)
-    return questions.traced_network(network, pass_, config.TrainingConfig(), catalogue_dir)
-
-
-def _network(name: str, input_shape: str, dtype: str) -> config.NetworkConfig:
-    from clockwatt.predict.questions import parse_shape
-
-    content = {"name": name, "input": parse_shape(input_shape), "dtype": dtype}
-    return config.parse_network(content, source="command line")
+    network = query.network(catalogue_dir)
+    return questions.traced_network(network, pass_, questions.training_of(predictors_dir), catalogue_dir)
 
 
 def _pass(name: str) -> config.Pass:

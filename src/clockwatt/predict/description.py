@@ -12,6 +12,8 @@ from clockwatt.predict.composition.overheads import Overheads
 from clockwatt.predict.evaluation.intervals import Interval
 
 DESCRIPTION_FILE = "description.json"
+TRAINING_FILE = "training.json"
+"""Beside the folders of all GPUs: the training step of the campaign, which a question's network makes, too."""
 
 METRICS_FILE = "metrics.json"
 """Beside the folders of predictors: of which GPUs they are, and how well each does."""

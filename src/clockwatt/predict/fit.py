@@ -25,7 +25,7 @@ from clockwatt.predict.composition.networks import Catalogue, CostsOfNetwork, wh
 from clockwatt.predict.composition.overhead_estimates import OverheadEstimates
 from clockwatt.predict.costs.learnt import workless_host_s
 from clockwatt.predict.costs.of_networks import left_out_costs, measured_costs
-from clockwatt.predict.description import DESCRIPTION_FILE, METRICS_FILE, GpuDescription, PassDescription
+from clockwatt.predict.description import DESCRIPTION_FILE, METRICS_FILE, TRAINING_FILE, GpuDescription, PassDescription
 from clockwatt.predict.evaluation.judgement import (
     LeftOutPredictions,
     judge_left_out,
@@ -69,10 +69,10 @@ CROSSVAL_SCHEMA = pa.schema(
 def fit(config: CampaignConfig, dataset_dir: Path, catalogue_dir: Path, output_dir: Path) -> None:
     """Fit every predictor of the config for every GPU of the dataset, in each pass.
 
-    Writes `metrics.json`, `crossval.parquet`, `networks-left-out.parquet`, and for each GPU a folder with its
-    predictors, `description.json` and `model-card.md`. One GPU is in memory at a time. All of it is written aside and
-    put in place at the end, so a fit that fails leaves the predictors and metrics of the one before; folders of GPUs
-    that are no longer in the dataset are removed.
+    Writes `metrics.json`, `training.json`, `crossval.parquet`, `networks-left-out.parquet`, and for each GPU a folder
+    with its predictors, `description.json` and `model-card.md`. One GPU is in memory at a time. All of it is written
+    aside and put in place at the end, so a fit that fails leaves the predictors and metrics of the one before; folders
+    of GPUs that are no longer in the dataset are removed.
 
     Parameters
     ----------
@@ -102,9 +102,9 @@ def fit(config: CampaignConfig, dataset_dir: Path, catalogue_dir: Path, output_d
     report: dict[str, Any] = {"campaign": config.campaign, "folds_wanted": config.fit.folds, "gpus": {}}
     with ExitStack() as in_place:
         # put in place in reverse order: the list of GPUs last, when all that it lists is there
-        metrics, crossval, left_out = (
+        metrics, training, crossval, left_out = (
             in_place.enter_context(files.written_aside(output_dir / name))
-            for name in (METRICS_FILE, CROSSVAL_FILE, LEFT_OUT_FILE)
+            for name in (METRICS_FILE, TRAINING_FILE, CROSSVAL_FILE, LEFT_OUT_FILE)
         )
         with (
             pq.ParquetWriter(crossval, CROSSVAL_SCHEMA, compression=files.COMPRESSION) as writer,
@@ -119,6 +119,7 @@ def fit(config: CampaignConfig, dataset_dir: Path, catalogue_dir: Path, output_d
                 networks = _Networks(catalogue, whole, measured, overheads, left_out_writer)
                 folder = in_place.enter_context(files.folder_written_aside(output_dir / gpu))
                 report["gpus"][gpu] = _fit_gpu(config, gpu, samples, networks, folder, writer, advance)
+        training.write_text(config.training.model_dump_json(indent=2) + "\n", encoding="utf-8")
         metrics.write_text(json.dumps(report, indent=2) + "\n", encoding="utf-8")
     files.remove_folders(_of_others(output_dir, gpus))
 

@@ -11,13 +11,21 @@ import pandas as pd
 import pyarrow.compute as pc
 
 from clockwatt.config import NetworkConfig, Pass, TrainingConfig
-from clockwatt.errors import ClockwattError
+from clockwatt.errors import ClockwattError, DataFileError
+from clockwatt.gpu.specs import UnknownGpuError, find_spec
 from clockwatt.io import files
 from clockwatt.predict.answer import NetworkPrediction, TracedNetwork
 from clockwatt.predict.composition.pipeline import Composition
+from clockwatt.predict.description import TRAINING_FILE
+from clockwatt.predict.query import NetworkQuery
 from clockwatt.predict.recommend import Recommendation
 from clockwatt.schema import records
 from clockwatt.schema.records import CALL_SCHEMA, NETWORK_SCHEMA, OPERATION_SCHEMA, NetworkRow, column_name
+
+__all__ = [
+    "NetworkQuery", "check_fits", "listed_operations", "parse_slowdown", "print_json", "print_prediction",
+    "print_recommendation", "quantity", "traced_network", "training_of",
+]  # fmt: skip
 
 _PREFIXES = ((1.0, ""), (1e-3, "m"), (1e-6, "µ"), (1e-9, "n"))
 
@@ -54,6 +62,52 @@ def traced_network(network: NetworkConfig, pass_: Pass, training: TrainingConfig
     return TracedNetwork(traced.network, _frame(traced.calls), _frame(traced.operations))
 
 
+def training_of(predictors_dir: Path) -> TrainingConfig:
+    """The training step that the predictors' campaign measured; the usual one where they do not say.
+
+    Raises
+    ------
+    DataFileError
+        If the file that says it is damaged.
+    """
+    path = predictors_dir / TRAINING_FILE
+    try:
+        return TrainingConfig.model_validate_json(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return TrainingConfig()
+    except (OSError, ValueError) as error:
+        raise DataFileError(f"{path}: holds no training step ({error}). Run `clockwatt fit` again.") from None
+
+
+def check_fits(traced: TracedNetwork, gpu_names: list[str]) -> set[str]:
+    """The GPUs whose memory has room for what a pass needs at least: weights, their gradients, the largest operation.
+
+    Raises
+    ------
+    ClockwattError
+        If none of them has.
+    """
+    row = traced.network
+    states = 0 if row.optimizer is None else 2 if "adam" in row.optimizer else 1
+    copies = 1 if row.pass_ != records.TRAINING else 2 + states
+    moved = traced.operations["bytes_read"] + traced.operations["bytes_written"]
+    largest = int(moved.max()) // (1 if row.pass_ != records.TRAINING else 2)
+    needed = max(copies * row.parameter_bytes, largest)
+    memory = {}
+    for name in gpu_names:
+        try:
+            memory[name] = find_spec(name).memory_bytes
+        except UnknownGpuError:
+            memory[name] = needed
+    if all(needed > size for size in memory.values()):
+        largest_gpu, size = max(memory.items(), key=lambda item: item[1])
+        raise ClockwattError(
+            f"{row.network_id}: a pass of {row.pass_} needs at least {needed / 2**30:.0f} GiB, more than the "
+            f"{size / 2**30:.0f} GiB of {largest_gpu}: choose a smaller batch or network."
+        )
+    return {name for name, size in memory.items() if needed <= size}
+
+
 def listed_operations(path: Path, pass_: Pass) -> TracedNetwork:
     """Operations with counts from a file, which takes torch: see `operations.listed`.
 
@@ -83,23 +137,6 @@ def parse_slowdown(text: str) -> float:
     if not value >= 0:
         raise ClockwattError(f"--max-slowdown {text!r}: write 10% or 0.1.")
     return value
-
-
-def parse_shape(text: str) -> list[int]:
-    """Read `32,3,224,224`.
-
-    Raises
-    ------
-    ClockwattError
-        If it is no shape.
-    """
-    try:
-        shape = [int(size) for size in text.split(",")]
-    except ValueError:
-        shape = []
-    if not shape or min(shape) < 1:
-        raise ClockwattError(f"--input {text!r}: write the shape of the input, batch first, such as 32,3,224,224.")
-    return shape
 
 
 def print_prediction(prediction: NetworkPrediction) -> None:

@@ -72,6 +72,7 @@ class OperationRow:
     measured_quantities: list[str] | None = None  # time, energy; null for what the campaign asks for
     source: str | None = None  # network where one of the campaign calls it, or design
     block: str | None = None  # of a designed operation: the block it was drawn in, `FAMILY-SEED-NUMBER`
+    design_round: int | None = None  # of a designed operation: 0 where it was drawn first, by quotas
 
 
 @dataclass(slots=True, kw_only=True)
