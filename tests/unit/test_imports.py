@@ -34,8 +34,7 @@ PREDICT_FLOORS = [
     {"costs"},
     {"description", "gpu_predictor"},
     {"model_card", "fit", "validate", "answer"},
-    {"recommend"},
-    {"questions"},
+    {"recommend", "questions", "query"},
 ]
 """Rooms of `predict`, likewise."""
 

@@ -1,4 +1,4 @@
-"""`clockwatt predict` and `clockwatt recommend`: what is asked, put to the predictors. See `questions` for the answers.
+"""`clockwatt predict` and `clockwatt recommend`: what is asked, put to the predictors. See `printing` for the answers.
 
 Predictors are imported where they are called: the command line must not wait for them.
 """
@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from clockwatt import config
+from clockwatt.cli import printing
 from clockwatt.cli.app import Answered, app
 from clockwatt.cli.options import (
     RESULTS,
@@ -84,14 +85,15 @@ def predict(
     """Say what a pass of a network, or listed operations, cost on a GPU at an operating point, without running it."""
     from clockwatt.predict import questions
     from clockwatt.predict.answer import load_models, predict_network
+    from clockwatt.predict.query import NetworkQuery
 
     models = load_models(predictors_dir)
     _check_fitted([gpu], models, predictors_dir)
-    query = questions.NetworkQuery(network, inputs, dtype, input_dtype, input_below, assume_branch, cache_length)
+    query = NetworkQuery(network, inputs, dtype, input_dtype, input_below, assume_branch, cache_length)
     traced = _traced(query, operations, _pass(pass_), catalogue_dir, predictors_dir)
     questions.check_fits(traced, [models[gpu].description.gpu_name])
     prediction = predict_network(models[gpu], traced, str(OperatingPoint.parse(point)), tf32=tf32)
-    (questions.print_json if as_json else questions.print_prediction)(prediction)
+    (printing.print_json if as_json else printing.print_prediction)(prediction)
 
 
 @app.command()
@@ -124,18 +126,19 @@ def recommend(
     from clockwatt.predict import questions
     from clockwatt.predict import recommend as stage
     from clockwatt.predict.answer import load_models
+    from clockwatt.predict.query import NetworkQuery
 
     if objective not in ("time", "energy", "edp"):
         raise ClockwattError(f"--objective {objective}: choose time, energy or edp.")
     models = load_models(predictors_dir)
     _check_fitted(gpu or [], models, predictors_dir)
-    query = questions.NetworkQuery(network, inputs, dtype, input_dtype, input_below, assume_branch, cache_length)
+    query = NetworkQuery(network, inputs, dtype, input_dtype, input_below, assume_branch, cache_length)
     traced = _traced(query, operations, _pass(pass_), catalogue_dir, predictors_dir)
     measured = [label for label, model in models.items() if not model.description.virtual]
     chosen = {label: models[label] for label in gpu or measured or models}
     fitting = questions.check_fits(traced, [model.description.gpu_name for model in chosen.values()])
     limits = stage.Limits(
-        max_slowdown=questions.parse_slowdown(max_slowdown) if max_slowdown is not None else float("inf"),
+        max_slowdown=printing.parse_slowdown(max_slowdown) if max_slowdown is not None else float("inf"),
         power_cap_w=power_cap if power_cap is not None else float("inf"),
     )
     answer = stage.recommend(
@@ -151,7 +154,7 @@ def recommend(
         from clockwatt.figures.pareto import draw_pareto
 
         draw_pareto(answer, pareto)
-    (questions.print_json if as_json else questions.print_recommendation)(answer)
+    (printing.print_json if as_json else printing.print_recommendation)(answer)
 
 
 def _check_fitted(labels: Iterable[str], models: Iterable[str], predictors_dir: Path) -> None:
