@@ -35,6 +35,7 @@ PREDICT_FLOORS = [
     {"description", "gpu_predictor"},
     {"model_card", "fit", "validate", "answer"},
     {"recommend", "questions", "query"},
+    {"library"},
 ]
 """Rooms of `predict`, likewise."""
 
