@@ -31,12 +31,10 @@ PREDICT_FLOORS = [
     {"samples", "models"},
     {"evaluation"},
     {"composition"},
-    {"costs", "measured"},
+    {"costs"},
     {"description", "gpu_predictor"},
     {"model_card", "fit", "validate", "answer"},
-    {"recommend"},
-    {"query"},
-    {"questions"},
+    {"recommend", "questions", "query"},
     {"library"},
 ]
 """Rooms of `predict`, likewise."""

@@ -1,4 +1,4 @@
-"""`clockwatt predict` and `clockwatt recommend`: what is asked, put to the predictors. See `questions` for the answers.
+"""`clockwatt predict` and `clockwatt recommend`: what is asked, put to the predictors. See `printing` for the answers.
 
 Predictors are imported where they are called: the command line must not wait for them.
 """
@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from clockwatt import config
+from clockwatt.cli import printing
 from clockwatt.cli.app import Answered, app
 from clockwatt.cli.options import (
     RESULTS,
@@ -82,13 +83,11 @@ def predict(
     as_json: AsJson = False,
 ) -> None:
     """Say what a pass of a network, or listed operations, cost on a GPU at an operating point, without running it."""
-    from clockwatt.predict import questions
-
     predictors = _loaded(predictors_dir, catalogue_dir)
     query = _query(network, inputs, dtype, input_dtype, input_below, assume_branch, cache_length)
     traced = _traced(predictors, query, operations, _pass(pass_))
     prediction = predictors.answer(traced, gpu=gpu, point=point, tf32=tf32)
-    (questions.print_json if as_json else questions.print_prediction)(prediction)
+    (printing.print_json if as_json else printing.print_prediction)(prediction)
 
 
 @app.command()
@@ -118,7 +117,6 @@ def recommend(
     as_json: AsJson = False,
 ) -> None:
     """Say on which GPU and at which operating point a network takes least time or energy."""
-    from clockwatt.predict import questions
     from clockwatt.predict.recommend import Limits
 
     if objective not in ("time", "energy", "edp"):
@@ -127,7 +125,7 @@ def recommend(
     query = _query(network, inputs, dtype, input_dtype, input_below, assume_branch, cache_length)
     traced = _traced(predictors, query, operations, _pass(pass_))
     limits = Limits(
-        max_slowdown=questions.parse_slowdown(max_slowdown) if max_slowdown is not None else float("inf"),
+        max_slowdown=printing.parse_slowdown(max_slowdown) if max_slowdown is not None else float("inf"),
         power_cap_w=power_cap if power_cap is not None else float("inf"),
     )
     answer = predictors.choose(traced, objective=objective, limits=limits, gpus=gpu, points=point or [], tf32=tf32)
@@ -135,7 +133,7 @@ def recommend(
         from clockwatt.figures.pareto import draw_pareto
 
         draw_pareto(answer, pareto)
-    (questions.print_json if as_json else questions.print_recommendation)(answer)
+    (printing.print_json if as_json else printing.print_recommendation)(answer)
 
 
 def _loaded(predictors_dir: Path, catalogue_dir: Path, validation_dir: Path | None = None) -> Predictors:
