@@ -103,7 +103,8 @@ def predict(
     if gpu in models:
         questions.check_fits(traced, [models[gpu].description.gpu_name])
     prediction = answer(traced, str(OperatingPoint.parse(point)), tf32=tf32)
-    (questions.print_json if as_json else questions.print_prediction)(prediction)
+    tokens = traced.network.input_shape[0] if cache_length is not None else None
+    (questions.print_json if as_json else questions.print_prediction)(prediction, tokens)
 
 
 @app.command()
