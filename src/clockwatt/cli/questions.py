@@ -8,7 +8,7 @@ from __future__ import annotations
 import functools
 import gc
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -38,8 +38,8 @@ from clockwatt.config import OperatingPoint
 from clockwatt.errors import ClockwattError
 
 if TYPE_CHECKING:
-    from clockwatt.predict.ask import NetworkPrediction, TracedNetwork
-    from clockwatt.predict.asked import Asked
+    from clockwatt.predict.answer import TracedNetwork
+    from clockwatt.predict.query import NetworkQuery
 
 
 def _answers_once(command: Callable[..., None]) -> Callable[..., None]:
@@ -65,12 +65,7 @@ def _answers_once(command: Callable[..., None]) -> Callable[..., None]:
 @app.command()
 @_answers_once
 def predict(
-    gpu: Annotated[
-        str,
-        typer.Option(
-            "--gpu", help="Label of a GPU that predictors were fitted for; or, with `fit.unseen_gpu`, any GPU's name."
-        ),
-    ],
+    gpu: Annotated[str, typer.Option("--gpu", help="Label of a GPU that predictors were fitted for.")],
     network: NetworkName = None,
     inputs: Inputs = None,
     operations: Operations = None,
@@ -88,21 +83,14 @@ def predict(
 ) -> None:
     """Say what a pass of a network, or listed operations, cost on a GPU at an operating point, without running it."""
     from clockwatt.predict import questions
-    from clockwatt.predict.ask import load_models, predict_network
+    from clockwatt.predict.answer import load_models, predict_network
 
     models = load_models(predictors_dir)
-    answer: Callable[..., NetworkPrediction]
-    if gpu in models:
-        answer = functools.partial(predict_network, models[gpu])
-    else:
-        from clockwatt.predict.unseenask import load_unseen, predict_unseen
-
-        answer = functools.partial(predict_unseen, *load_unseen(predictors_dir, gpu, models))
-    asked = questions.Asked(network, inputs, dtype, input_dtype, input_below, assume_branch, cache_length)
-    traced = _traced(asked, operations, _pass(pass_), catalogue_dir, predictors_dir)
-    if gpu in models:
-        questions.check_fits(traced, [models[gpu].description.gpu_name])
-    prediction = answer(traced, str(OperatingPoint.parse(point)), tf32=tf32)
+    _check_fitted([gpu], models, predictors_dir)
+    query = questions.NetworkQuery(network, inputs, dtype, input_dtype, input_below, assume_branch, cache_length)
+    traced = _traced(query, operations, _pass(pass_), catalogue_dir, predictors_dir)
+    questions.check_fits(traced, [models[gpu].description.gpu_name])
+    prediction = predict_network(models[gpu], traced, str(OperatingPoint.parse(point)), tf32=tf32)
     tokens = traced.network.input_shape[0] if cache_length is not None else None
     (questions.print_json if as_json else questions.print_prediction)(prediction, tokens)
 
@@ -136,16 +124,14 @@ def recommend(
     """Say on which GPU and at which operating point a network takes least time or energy."""
     from clockwatt.predict import questions
     from clockwatt.predict import recommend as stage
-    from clockwatt.predict.ask import load_models
+    from clockwatt.predict.answer import load_models
 
     if objective not in ("time", "energy", "edp"):
         raise ClockwattError(f"--objective {objective}: choose time, energy or edp.")
     models = load_models(predictors_dir)
-    unknown = sorted(set(gpu or []) - set(models))
-    if unknown:
-        raise ClockwattError(f"--gpu {unknown[0]}: {predictors_dir} has predictors for {', '.join(models)}.")
-    asked = questions.Asked(network, inputs, dtype, input_dtype, input_below, assume_branch, cache_length)
-    traced = _traced(asked, operations, _pass(pass_), catalogue_dir, predictors_dir)
+    _check_fitted(gpu or [], models, predictors_dir)
+    query = questions.NetworkQuery(network, inputs, dtype, input_dtype, input_below, assume_branch, cache_length)
+    traced = _traced(query, operations, _pass(pass_), catalogue_dir, predictors_dir)
     measured = [label for label, model in models.items() if not model.description.virtual]
     chosen = {label: models[label] for label in gpu or measured or models}
     fitting = questions.check_fits(traced, [model.description.gpu_name for model in chosen.values()])
@@ -169,17 +155,24 @@ def recommend(
     (questions.print_json if as_json else questions.print_recommendation)(answer)
 
 
+def _check_fitted(labels: Iterable[str], models: Iterable[str], predictors_dir: Path) -> None:
+    """Refuse the label of a GPU that no predictors were fitted for."""
+    unknown = sorted(set(labels) - set(models))
+    if unknown:
+        raise ClockwattError(f"--gpu {unknown[0]}: {predictors_dir} has predictors for {', '.join(models)}.")
+
+
 def _traced(
-    asked: Asked, operations: Path | None, pass_: config.Pass, catalogue_dir: Path, predictors_dir: Path
+    query: NetworkQuery, operations: Path | None, pass_: config.Pass, catalogue_dir: Path, predictors_dir: Path
 ) -> TracedNetwork:
     """What a question is about: a network with its input, or operations from a file."""
     from clockwatt.predict import questions
 
     if operations is not None:
-        if asked.name is not None or asked.inputs:
+        if query.name is not None or query.inputs:
             raise ClockwattError("--operations stands in place of a network and its --input: give one or the other.")
         return questions.listed_operations(operations, pass_)
-    network = asked.network(catalogue_dir)
+    network = query.network(catalogue_dir)
     return questions.traced_network(network, pass_, questions.training_of(predictors_dir), catalogue_dir)
 
 

@@ -14,16 +14,16 @@ from clockwatt.config import NetworkConfig, Pass, TrainingConfig
 from clockwatt.errors import ClockwattError, DataFileError
 from clockwatt.gpu.specs import UnknownGpuError, find_spec
 from clockwatt.io import files
-from clockwatt.predict.ask import NetworkPrediction, TracedNetwork
-from clockwatt.predict.asked import Asked
+from clockwatt.predict.answer import NetworkPrediction, TracedNetwork
+from clockwatt.predict.composition.pipeline import Composition
 from clockwatt.predict.description import TRAINING_FILE
-from clockwatt.predict.network import Composition
+from clockwatt.predict.query import NetworkQuery
 from clockwatt.predict.recommend import Recommendation
 from clockwatt.schema import records
 from clockwatt.schema.records import CALL_SCHEMA, NETWORK_SCHEMA, OPERATION_SCHEMA, NetworkRow, column_name
 
 __all__ = [
-    "Asked", "check_fits", "listed_operations", "parse_slowdown", "print_json", "print_prediction",
+    "NetworkQuery", "check_fits", "listed_operations", "parse_slowdown", "print_json", "print_prediction",
     "print_recommendation", "quantity", "traced_network", "training_of",
 ]  # fmt: skip
 
@@ -39,11 +39,6 @@ _INTERVALS = {
     "were measured; conformal intervals need 9.",
     "operations": "Low to high: every operation at the end of its 90 % interval, as if all errors had one cause.",
     "none": "No interval is known.",
-    "conformal_gpus": "Low to high: 90 %, conformal, from whole networks on {gpus} GPU models left out one by one.",
-    "worst_gpu": "Low to high: holds 90 % of the networks on the worst of {gpus} GPU models left out one by one. "
-    "Conformal intervals need 9 models; of so few, a new one is worse than all of them in 1 of {next} cases.",
-    "operations_gpus": "Low to high: every operation at the end of its interval, from {gpus} GPU models left out one "
-    "by one, as if all errors had one cause.",
 }
 
 
@@ -162,10 +157,7 @@ def print_prediction(prediction: NetworkPrediction, tokens: int | None = None) -
     ):
         low, high = prediction.intervals.get(attribute, (None, None))
         expected = _of(prediction.expected, attribute)
-        offered = unit == "s" or prediction.measured_gpu
-        table.add_row(
-            name, quantity(expected, unit) if offered else "not offered", quantity(low, unit), quantity(high, unit)
-        )
+        table.add_row(name, quantity(expected, unit), quantity(low, unit), quantity(high, unit))
     console = Console()
     console.print(table)
     if tokens is not None and prediction.expected.energy_j is not None:
@@ -173,9 +165,8 @@ def print_prediction(prediction: NetworkPrediction, tokens: int | None = None) -
     if prediction.measured_calls:
         known, calls = prediction.measured_calls, prediction.expected.calls
         console.print(f"Of {calls} calls, {known} are of operations measured there, and looked up.")
-    networks, gpus = prediction.interval_networks, prediction.interval_gpus
-    console.print(_INTERVALS[prediction.interval_method].format(networks=networks, gpus=gpus, next=gpus + 1))
-    if prediction.measured_gpu and not prediction.measured_point:
+    console.print(_INTERVALS[prediction.interval_method].format(networks=prediction.interval_networks))
+    if not prediction.measured_point:
         console.print("Nothing was measured at this operating point: the law of the clock speaks, from other points.")
     for warning in prediction.warnings:
         console.print(f"Beware: {warning}")
