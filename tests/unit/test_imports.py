@@ -35,7 +35,9 @@ PREDICT_FLOORS = [
     {"description", "gpu_predictor"},
     {"model_card", "fit", "validate", "answer"},
     {"recommend"},
+    {"query"},
     {"questions"},
+    {"library"},
 ]
 """Rooms of `predict`, likewise."""
 
