@@ -1,4 +1,4 @@
-"""Who holds a GPU is known from the kernel and from Slurm's controller, whatever Slurm's files say and whose they are."""
+"""Who holds a GPU is known from the kernel and from Slurm, whatever Slurm's files say and whose they are."""
 
 from __future__ import annotations
 
