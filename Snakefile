@@ -14,13 +14,14 @@ SOURCES = Path(workflow.basedir) / "src"
 sys.path.insert(0, str(SOURCES))
 
 from clockwatt import config as campaign_config
-from clockwatt import files, layout
-from clockwatt import workflow as campaigns
+from clockwatt.io import files
+from clockwatt.schema import layout
+from clockwatt.workflow import settings as campaigns
 from clockwatt.control.points import check_campaign
-from clockwatt.dataset.shipped import CATALOGUE_FILES, references
+from clockwatt.dataset.reference import CATALOGUE_FILES, references
 from clockwatt.errors import ClockwattError
 from clockwatt.figures.names import FIGURES
-from clockwatt.fingerprint import fingerprint
+from clockwatt.workflow.fingerprint import fingerprint
 
 # Jobs run the Python that runs Snakemake, unless conda gives them another one, and the sources of this checkout.
 os.environ.update(PATH=f"{Path(sys.executable).parent}{os.pathsep}{os.getenv('PATH', os.defpath)}")
@@ -36,9 +37,12 @@ if not workflow.overwrite_configfiles:
 
 try:
     campaign = campaign_config.parse(config, source=", ".join(str(path) for path in workflow.configfiles))
-    reference_files = [path for source in references(campaign) for path in source.files()]
+    # by what they hold: as inputs they would count by path and time, and a copy of the checkout would make all anew
+    reference_digests = {source.reference: source.digest() for source in references(campaign)}
 except ClockwattError as error:
     raise WorkflowError(str(error)) from None
+
+RESULTS = campaign.results_dir
 
 
 report: "workflow/report/campaign.rst"
@@ -54,7 +58,7 @@ onstart:
     # once, by the process that holds the lock: jobs read it, dry runs leave it alone
     try:
         check_campaign(campaign)
-        files.write_text(campaign_config.dump(campaign), Path("results/config.yaml"))
+        files.write_text(campaign_config.dump(campaign), Path(at("config.yaml")))
     except ClockwattError as error:
         raise WorkflowError(str(error)) from None
 
@@ -69,6 +73,8 @@ include: "workflow/rules/figures.smk"
 
 localrules:
     all,
+    measure_all,
+    fit_all,
 
 
 rule all:
@@ -77,3 +83,17 @@ rule all:
     input:
         rules.figures.output,
         rules.validate.output,
+
+
+rule measure_all:
+    """Everything that needs a GPU, and nothing of what is made from it."""
+    input:
+        measurements=[at(f"measurements/{path}") for path in campaign.measurement_files()],
+        calibrations=[at(f"measurements/{path}") for path in campaign.calibration_files()],
+
+
+rule fit_all:
+    """Predictors, and how well whole networks come out of them; no figures."""
+    input:
+        predictors=rules.fit.output,
+        validation=rules.validate.output,

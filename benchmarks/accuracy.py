@@ -25,11 +25,12 @@ from counter_reference import CounterWatch, counter_watch, reference
 from one_session import OneSession, one_session
 from thesis_procedure import WARM_UP_CALLS, thesis_procedure
 
-from clockwatt import config, files
+from clockwatt import config
 from clockwatt.config import CampaignConfig
-from clockwatt.measure.bench import Subject
+from clockwatt.io import files
+from clockwatt.measure.bench.interface import Subject
 from clockwatt.operations.catalogue import CALLS_FILE, OPERATIONS_FILE, write_catalogue
-from clockwatt.records import CALL_SCHEMA, INFERENCE, OPERATION, OPERATION_SCHEMA
+from clockwatt.schema.records import CALL_SCHEMA, INFERENCE, OPERATION, OPERATION_SCHEMA
 
 CLOCKWATT, THESIS, REFERENCE = "clockwatt", "thesis", "reference"
 WAYS = (CLOCKWATT, THESIS, REFERENCE)

@@ -55,8 +55,8 @@ class PeakMemory(threading.Thread):
 
 
 def report(folder: Path) -> None:
-    from clockwatt import files
-    from clockwatt.records import CALL_SCHEMA, OPERATION_SCHEMA
+    from clockwatt.io import files
+    from clockwatt.schema.records import CALL_SCHEMA, OPERATION_SCHEMA
 
     operations = files.read_table(folder / "operations.parquet", OPERATION_SCHEMA).to_pandas()
     calls = files.read_table(folder / "calls.parquet", CALL_SCHEMA).to_pandas()

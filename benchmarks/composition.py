@@ -16,9 +16,11 @@ from pathlib import Path
 
 import pandas as pd
 
-from clockwatt import config, files, records
+from clockwatt import config
 from clockwatt.dataset.build import build_dataset
 from clockwatt.gpu.specs import find_spec
+from clockwatt.io import files
+from clockwatt.io.resources import resource
 from clockwatt.predict.backtest import VALIDATION_FILE
 from clockwatt.predict.crossval import cross_validate
 from clockwatt.predict.evaluate import Held, evaluate, judge_left_out
@@ -28,7 +30,7 @@ from clockwatt.predict.predictors import PREDICTORS
 from clockwatt.predict.problem import make_problem
 from clockwatt.predict.samples import gpus_in, read_samples
 from clockwatt.predict.validate import validate
-from clockwatt.resources import resource
+from clockwatt.schema import records
 
 JUDGED = ("time_device_s", "energy_dynamic_j")
 

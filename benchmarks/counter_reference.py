@@ -16,8 +16,8 @@ from multiprocessing.connection import Connection
 
 import numpy as np
 
-from clockwatt.gpu.nvml import NvmlGpu
-from clockwatt.measure.bench import Bench, Subject, Workload
+from clockwatt.gpu.nvidia.nvml import NvmlGpu
+from clockwatt.measure.bench.interface import Bench, Subject, Workload
 from clockwatt.measure.statistics import mean_estimate
 
 BLOCK_S = 0.02

@@ -23,14 +23,15 @@ from accuracy import append, read_rows
 from counter_reference import CounterWatch, counter_watch, reference
 from one_session import OneSession, TimeLimit, one_session
 
-from clockwatt import config, files
+from clockwatt import config
 from clockwatt.config import CampaignConfig
 from clockwatt.gpu.specs import find_spec
-from clockwatt.measure.bench import Subject
+from clockwatt.io import files
+from clockwatt.measure.bench.interface import Subject
 from clockwatt.measure.statistics import NORMAL_95
 from clockwatt.operations.catalogue import OPERATIONS_FILE
-from clockwatt.operations.operation import MATRIX_CLASSES
-from clockwatt.records import OK, OPERATION, OPERATION_SCHEMA
+from clockwatt.operations.spec.operation import MATRIX_CLASSES
+from clockwatt.schema.records import OK, OPERATION, OPERATION_SCHEMA
 
 REFERENCE = -1
 ROUNDS = (0, 1, REFERENCE, 2, 3, 4)

@@ -24,10 +24,10 @@ from torch.profiler import ProfilerActivity, profile
 
 from clockwatt.config import NetworkConfig, Pass, TrainingConfig
 from clockwatt.operations import numerics
-from clockwatt.operations.build import build
+from clockwatt.operations.build.build import build
 from clockwatt.operations.catalogue import trace_rows
 from clockwatt.operations.networks import build_network
-from clockwatt.operations.operation import Operation
+from clockwatt.operations.spec.operation import Operation
 
 _BLOCK_CYCLES = 100_000_000
 _MARK_CYCLES = 10_000

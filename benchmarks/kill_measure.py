@@ -31,13 +31,14 @@ import numpy as np
 import psutil
 import pyarrow.parquet as pq
 
-from clockwatt import config, records
+from clockwatt import config
 from clockwatt.config import CampaignConfig, OperatingPoint
+from clockwatt.io.segments import read_segments, segment_paths
 from clockwatt.measure import tasks
 from clockwatt.measure.store import Key, Store
 from clockwatt.measure.tasks import Shard
-from clockwatt.records import ANCHOR, MEASUREMENT_SCHEMA, TELEMETRY_SCHEMA, MeasurementRow
-from clockwatt.segments import read_segments, segment_paths
+from clockwatt.schema import records
+from clockwatt.schema.records import ANCHOR, MEASUREMENT_SCHEMA, TELEMETRY_SCHEMA, MeasurementRow
 
 POLL_S = 0.02
 LOGGER_CLOSES_S = 15.0

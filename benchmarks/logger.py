@@ -27,9 +27,10 @@ import psutil
 from scipy import stats
 
 from clockwatt.config import TelemetryConfig
-from clockwatt.gpu.select import visible_gpus
-from clockwatt.gpu.virtual import VirtualGpu
-from clockwatt.records import TelemetryRow
+from clockwatt.gpu.interface import InstalledGpu
+from clockwatt.gpu.registry import visible_gpus
+from clockwatt.gpu.virtual.card import VirtualGpu
+from clockwatt.schema.records import TelemetryRow
 from clockwatt.telemetry.lanes import FAST, RING
 from clockwatt.telemetry.logger import virtual_logger
 from clockwatt.telemetry.process import logger_process
@@ -79,10 +80,10 @@ def main() -> None:
         with tempfile.TemporaryDirectory() as folder:
             print_rhythm({"virtual time": watched_virtually(given.gpu.removeprefix(VIRTUAL), given, Path(folder))})
         return
-    gpu_uuid = given.gpu if given.gpu.startswith("GPU-") else visible_gpus()[0]
+    gpu = next(found for found in visible_gpus() if found.uuid.startswith(given.gpu))
     loads = {"bound by the host": small_addition(), "heavy": large_product()}
-    print_rhythm({name: watched(gpu_uuid, load, given.seconds) for name, load in loads.items()})
-    slowdown, half_width = slowdown_of(gpu_uuid, loads["bound by the host"], given.pairs)
+    print_rhythm({name: watched(gpu, load, given.seconds) for name, load in loads.items()})
+    slowdown, half_width = slowdown_of(gpu, loads["bound by the host"], given.pairs)
     print(f"\nSlowdown of the host-bound operation: {slowdown:+.2%} ± {half_width:.2%} (95 %; target: at most 0.5 %)")
 
 
@@ -114,11 +115,11 @@ def large_product() -> Callable[[], None]:
     return issue
 
 
-def watched(gpu_uuid: str, load: Callable[[], None], seconds: float) -> Watched:
+def watched(gpu: InstalledGpu, load: Callable[[], None], seconds: float) -> Watched:
     """A logger beside a load; what it reads in the first second is left out."""
     with (
         tempfile.TemporaryDirectory() as folder,
-        logger_process(gpu_uuid, uuid.uuid4().hex, Path(folder), TelemetryConfig()) as logger,
+        logger_process(gpu, uuid.uuid4().hex, Path(folder), TelemetryConfig()) as logger,
     ):
         (process,) = (psutil.Process(child.pid) for child in multiprocessing.active_children())
         run_for(load, 1.0)
@@ -148,13 +149,13 @@ def summary(rows: list[TelemetryRow], core_share: float | None) -> Watched:
     )
 
 
-def slowdown_of(gpu_uuid: str, load: Callable[[], None], pairs: int) -> tuple[float, float]:
+def slowdown_of(gpu: InstalledGpu, load: Callable[[], None], pairs: int) -> tuple[float, float]:
     """How much longer a load takes with a running logger than with a stopped one, and the 95 % half-width."""
     rng = np.random.default_rng(0)
     ratios = []
     with (
         tempfile.TemporaryDirectory() as folder,
-        logger_process(gpu_uuid, uuid.uuid4().hex, Path(folder), TelemetryConfig()),
+        logger_process(gpu, uuid.uuid4().hex, Path(folder), TelemetryConfig()),
     ):
         (process,) = multiprocessing.active_children()
         assert process.pid is not None

@@ -14,14 +14,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from clockwatt.config import CampaignConfig
-from clockwatt.gpu.select import open_gpu
-from clockwatt.measure.bench import Bench, Subject
-from clockwatt.measure.calibration import Calibration, read
-from clockwatt.measure.conditions import Surroundings
-from clockwatt.measure.open import open_bench
-from clockwatt.measure.procedure import measure, measure_idle
-from clockwatt.records import MEASUREMENT_SCHEMA, MeasurementRow
-from clockwatt.segments import SegmentWriter
+from clockwatt.gpu.registry import open_gpu
+from clockwatt.io.segments import SegmentWriter
+from clockwatt.measure.bench.interface import Bench, Subject
+from clockwatt.measure.bench.registry import open_bench
+from clockwatt.measure.calibrate.calibration import Calibration, read
+from clockwatt.measure.steps.conditions import Surroundings
+from clockwatt.measure.steps.procedure import measure, measure_idle
+from clockwatt.schema.records import MEASUREMENT_SCHEMA, MeasurementRow
 
 
 @dataclass(frozen=True)

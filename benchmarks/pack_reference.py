@@ -22,11 +22,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from clockwatt import config, files, layout, records
+from clockwatt import config
 from clockwatt.config import CampaignConfig, SlurmResources
 from clockwatt.dataset.build import build_dataset
 from clockwatt.errors import ClockwattError, DataFileError
-from clockwatt.resources import resource
+from clockwatt.io import files
+from clockwatt.io.resources import resource
+from clockwatt.schema import layout, records
 
 MAX_BYTES = 5_000_000
 LEFT_OUT = "left out"

@@ -28,15 +28,16 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from clockwatt import config, files, records
-from clockwatt.dataset import schema
+from clockwatt import config
 from clockwatt.gpu.specs import find_spec
-from clockwatt.gpu.virtual_model import CardModel, Work
-from clockwatt.operations.operation import MATRIX_CLASSES
+from clockwatt.gpu.virtual.model import CardModel, Work
+from clockwatt.io import files
+from clockwatt.operations.spec.operation import MATRIX_CLASSES
 from clockwatt.predict.ask import TracedNetwork, load_models, predict_network
 from clockwatt.predict.gpumodel import GpuModel
+from clockwatt.predict.questions import traced_network
 from clockwatt.predict.recommend import recommend
-from clockwatt.questions import traced_network
+from clockwatt.schema import records, tables
 
 GPU, GPUS = "a100", 8
 ROWS, CLOCKS = 100_000, 40
@@ -64,7 +65,7 @@ def main() -> None:
         if not (folder / "catalogue" / "networks.parquet").exists():
             write_campaign(folder)
             run_clockwatt(folder, "catalogue", "--output-dir", "catalogue")
-        if not (folder / "dataset" / schema.NETWORKS_FILE).exists():
+        if not (folder / "dataset" / tables.NETWORKS_FILE).exists():
             write_dataset(folder)
         if not (folder / "predictors").exists():
             taken = timed(lambda: run_clockwatt(
@@ -109,10 +110,10 @@ def write_dataset(folder: Path) -> None:
     clocks = config.load(folder / "config.yaml").gpus[GPU].clocks_mhz
     tables = [operation_rows(card, works, int(clock or 0), rng) for clock in clocks]
     whole = [network_rows(folder / "catalogue", table, rng) for table in tables]
-    files.write_table(pa.concat_tables(tables), folder / "dataset" / schema.OPERATIONS_FILE)
+    files.write_table(pa.concat_tables(tables), folder / "dataset" / tables.OPERATIONS_FILE)
     calibration = pa.Table.from_pylist([], schema=records.CALIBRATION_SCHEMA)
-    files.write_table(calibration, folder / "dataset" / schema.CALIBRATION_FILE)
-    files.write_table(pa.concat_tables(whole), folder / "dataset" / schema.NETWORKS_FILE)
+    files.write_table(calibration, folder / "dataset" / tables.CALIBRATION_FILE)
+    files.write_table(pa.concat_tables(whole), folder / "dataset" / tables.NETWORKS_FILE)
 
 
 def operation_rows(card: CardModel, operations: list[dict], clock: int, rng: np.random.Generator) -> pa.Table:
@@ -135,9 +136,9 @@ def operation_rows(card: CardModel, operations: list[dict], clock: int, rng: np.
             energy_j=power_w * eager_s, energy_dynamic_j=(power_w - idle_w) * time_s,
         )  # fmt: skip
         columns = {records.column_name(name): value for name, value in asdict(measured).items()}
-        described = {schema.dataset_name(name): row[name] for name in schema.joined_columns(records.OPERATION_SCHEMA)}
+        described = {tables.dataset_name(name): row[name] for name in tables.joined_columns(records.OPERATION_SCHEMA)}
         rows.append(columns | described)
-    return pa.Table.from_pylist(rows, schema=schema.OPERATIONS_SCHEMA)
+    return pa.Table.from_pylist(rows, schema=tables.OPERATIONS_SCHEMA)
 
 
 def network_rows(catalogue: Path, operations: pa.Table, rng: np.random.Generator) -> pa.Table:
@@ -159,8 +160,8 @@ def network_rows(catalogue: Path, operations: pa.Table, rng: np.random.Generator
             time_eager_s=time_s, power_w=energy_j / time_s, energy_j=energy_j, energy_dynamic_j=dynamic_j,
         )  # fmt: skip
         columns = {records.column_name(name): value for name, value in asdict(measured).items()}
-        rows.append(columns | {name: network[name] for name in schema.joined_columns(records.NETWORK_SCHEMA)})
-    return pa.Table.from_pylist(rows, schema=schema.NETWORKS_SCHEMA)
+        rows.append(columns | {name: network[name] for name in tables.joined_columns(records.NETWORK_SCHEMA)})
+    return pa.Table.from_pylist(rows, schema=tables.NETWORKS_SCHEMA)
 
 
 def time_loaded(folder: Path) -> None:

@@ -16,11 +16,11 @@ from pathlib import Path
 from clockwatt import config
 from clockwatt.dataset.build import build_dataset
 from clockwatt.gpu.specs import find_spec
+from clockwatt.io.resources import resource
 from clockwatt.predict.crossval import cross_validate
 from clockwatt.predict.predictors import PREDICTORS, check_installed
 from clockwatt.predict.problem import Problem, make_problem
 from clockwatt.predict.samples import gpus_in, read_samples
-from clockwatt.resources import resource
 
 JUDGED = ("time_device_s", "time_host_s", "energy_dynamic_j")
 

@@ -15,8 +15,8 @@ import time
 import torchvision
 
 from clockwatt.config import PASSES, NetworkConfig, TrainingConfig
-from clockwatt.operations.trace import trace_network
-from clockwatt.operations.verify import mismatches
+from clockwatt.operations.build.verify import mismatches
+from clockwatt.operations.trace.trace import trace_network
 
 SIZE = {"inception_v3": 299}
 

@@ -22,10 +22,10 @@ import pandas as pd
 from sklearn.ensemble import RandomForestRegressor
 
 from clockwatt.config import OperatingPoint
-from clockwatt.dataset.external import operation_of
+from clockwatt.dataset.imported import operation_of
 from clockwatt.gpu.specs import find_spec
 from clockwatt.operations.cost import cost
-from clockwatt.operations.operation import Operation
+from clockwatt.operations.spec.operation import Operation
 from clockwatt.predict.crossval import grouped_folds
 from clockwatt.predict.features import (
     CATALOGUE_COLUMNS,

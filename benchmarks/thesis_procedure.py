@@ -17,8 +17,8 @@ from pathlib import Path
 import numpy as np
 from counter_reference import calls_that_take
 
-from clockwatt.measure import energy
-from clockwatt.measure.bench import Bench, Subject, Workload
+from clockwatt.measure.bench.interface import Bench, Subject, Workload
+from clockwatt.measure.steps import energy
 
 WARM_UP_CALLS = 10_000
 WARM_UP_MAX_S = 15.0

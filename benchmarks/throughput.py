@@ -19,12 +19,13 @@ from pathlib import Path
 
 import numpy as np
 
-from clockwatt import config, layout
+from clockwatt import config
 from clockwatt.config import OperatingPoint
 from clockwatt.measure import tasks
 from clockwatt.measure.store import Store
 from clockwatt.measure.tasks import Shard
-from clockwatt.records import MeasurementRow
+from clockwatt.schema import layout
+from clockwatt.schema.records import TIME, MeasurementRow
 
 
 def main() -> None:
@@ -100,6 +101,8 @@ def describe(name: str, rows: list[MeasurementRow]) -> None:
         f"  {name}: {dict(Counter(row.status for row in rows))}, "
         f"flags {dict(Counter(flag for row in rows for flag in row.flags))}"
     )
+    alone = sum(row.quantities == [TIME] for row in rows)
+    print(f"  {alone} of {len(rows)} time alone; {3600 * len(rows) / span_s:.0f} an hour")
     print(
         f"  seconds per measurement with device work: median {np.median(seconds):.2f}, mean {seconds.mean():.2f}, "
         f"95th percentile {np.quantile(seconds, 0.95):.2f}, most {seconds.max():.2f}; sessions' span {span_s:.0f} s"

@@ -24,12 +24,13 @@ import pandas as pd
 import pyarrow as pa
 import thesis_a30
 
-from clockwatt import config, files, records
-from clockwatt.dataset import schema
+from clockwatt import config
 from clockwatt.dataset.build import build_dataset
 from clockwatt.gpu.specs import find_spec
-from clockwatt.gpu.virtual_model import CardModel, Work
-from clockwatt.operations.operation import MATRIX_CLASSES
+from clockwatt.gpu.virtual.model import CardModel, Work
+from clockwatt.io import files
+from clockwatt.io.resources import resource
+from clockwatt.operations.spec.operation import MATRIX_CLASSES
 from clockwatt.predict.features import CATALOGUE_COLUMNS, OPERATION_CLASS, ROOFLINE_TIME, operation_features
 from clockwatt.predict.metrics import metrics, metrics_by
 from clockwatt.predict.pool import Card, read_card
@@ -37,7 +38,7 @@ from clockwatt.predict.predictors import RooflinePredictor
 from clockwatt.predict.unseen import on_card
 from clockwatt.predict.unseenfit import fit_unseen
 from clockwatt.predict.wholes import Catalogue
-from clockwatt.resources import resource
+from clockwatt.schema import records, tables
 
 REFERENCE = resource("reference/h200")
 POOLS = (
@@ -142,9 +143,9 @@ def modelled(folder: Path, pool: Sequence[str], count: int, trees: int) -> None:
     rows = [row for row in catalogue.to_pylist() if row["device_work"] and row["pass"] == records.INFERENCE]
     chosen = [rows[number] for number in np.random.default_rng(0).permutation(len(rows))[:count]]
     tables = [operation_rows(label, gpu.device, chosen) for label, gpu in campaign.gpus.items()]
-    files.write_table(pa.concat_tables(tables), folder / schema.OPERATIONS_FILE)
-    files.write_table(schema.NETWORKS_SCHEMA.empty_table(), folder / schema.NETWORKS_FILE)
-    files.write_table(records.CALIBRATION_SCHEMA.empty_table(), folder / schema.CALIBRATION_FILE)
+    files.write_table(pa.concat_tables(tables), folder / tables.OPERATIONS_FILE)
+    files.write_table(tables.NETWORKS_SCHEMA.empty_table(), folder / tables.NETWORKS_FILE)
+    files.write_table(records.CALIBRATION_SCHEMA.empty_table(), folder / tables.CALIBRATION_FILE)
     report = fit_unseen(campaign, folder, Catalogue.read(REFERENCE / "catalogue"), folder / "predictors")
     found = report["virtual"]["passes"]["inference"]
     print(f"\n{len(pool)} modelled GPUs, device time of {count} operations at {len(CLOCK_SHARES)} clocks")
@@ -179,10 +180,10 @@ def operation_rows(label: str, device: str, operations: list[dict]) -> pa.Table:
                 power_idle_w=idle_w, energy_j=power_w * time_s, energy_dynamic_j=(power_w - idle_w) * time_s,
             )  # fmt: skip
             described = {
-                schema.dataset_name(name): row[name] for name in schema.joined_columns(records.OPERATION_SCHEMA)
+                tables.dataset_name(name): row[name] for name in tables.joined_columns(records.OPERATION_SCHEMA)
             }
             rows.append({records.column_name(name): value for name, value in asdict(values).items()} | described)
-    return pa.Table.from_pylist(rows, schema=schema.OPERATIONS_SCHEMA)
+    return pa.Table.from_pylist(rows, schema=tables.OPERATIONS_SCHEMA)
 
 
 def nearest(supported: Sequence[int], mhz: float) -> int:

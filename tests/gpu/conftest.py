@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from clockwatt.gpu.installed import InstalledGpu, installed_gpus
-from clockwatt.gpu.interface import GpuError
+from clockwatt.gpu.interface import GpuError, InstalledGpu
+from clockwatt.gpu.registry import installed_gpus
 
 
 def _found() -> list[InstalledGpu]:

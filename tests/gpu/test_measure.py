@@ -6,13 +6,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from clockwatt import config, files
+from clockwatt import config
 from clockwatt.config import OperatingPoint
 from clockwatt.gpu.specs import find_spec
-from clockwatt.layout import telemetry_file
+from clockwatt.io import files
 from clockwatt.measure.session import measure_shard
 from clockwatt.measure.tasks import Shard
-from clockwatt.records import MEASUREMENT_SCHEMA, TELEMETRY_SCHEMA
+from clockwatt.operations.catalogue import write_catalogue as write_traced
+from clockwatt.schema.layout import telemetry_file
+from clockwatt.schema.records import MEASUREMENT_SCHEMA, TELEMETRY_SCHEMA
 from support.handmade import operation, write_catalogue
 
 SMALL, LARGE, HUGE = 256, 2**27, 2**40
@@ -84,3 +86,43 @@ def test_telemetry_covers_the_rows(measured) -> None:
         inside = fast["time_us"].between(row.started_us, row.ended_us).sum()
         assert inside >= 0.7 * row.duration_s / 0.1
     assert np.isfinite(fast["energy_counter_j"]).all()
+
+
+@pytest.fixture(scope="module")
+def timed_alone(gpu_name: str, tmp_path_factory: pytest.TempPathFactory):
+    """Operations and a deep network, time alone."""
+    folder: Path = tmp_path_factory.mktemp("time_alone")
+    campaign = config.parse(
+        {
+            "campaign": "test",
+            "gpus": {"here": {"device": gpu_name, "control": {"method": "none"}}},
+            "networks": [{"name": "densenet121", "input": [4, 3, 64, 64], "sample": 0.3}],
+            "quantities": ["time"],
+        }
+    )
+    write_traced(campaign, folder / "catalogue")
+    tables = []
+    for networks in (False, True):
+        measure_shard(
+            campaign, label="here", point=OperatingPoint(), shard=Shard(1, 1, networks=networks),
+            catalogue_dir=folder / "catalogue", store_dir=folder / "store", output=folder / f"{networks}.parquet",
+        )  # fmt: skip
+        rows = files.read_table(folder / f"{networks}.parquet", MEASUREMENT_SCHEMA).to_pandas()
+        tables.append(rows[rows["kind"] != "anchor"])
+    return tables
+
+
+def test_time_alone_takes_a_fortieth_of_a_second(timed_alone) -> None:
+    rows, _ = timed_alone
+    assert (rows["status"] == "ok").all()
+    assert rows["duration_s"].mean() < 0.04
+    assert rows[["time_host_s", "time_device_s"]].notna().all(axis=None)
+    assert rows[["power_w", "energy_j"]].isna().all(axis=None)
+
+
+def test_a_training_pass_too_long_for_the_launch_queue_has_its_device_time(timed_alone) -> None:
+    _, rows = timed_alone
+    training = rows.set_index("pass").loc["training"]
+    assert training["time_device_method"] == "segments"
+    assert 0.2 * training["time_eager_s"] < training["time_device_s"] < 1.05 * training["time_eager_s"]
+    assert 0.3 * training["time_eager_s"] < training["time_host_s"] < 1.2 * training["time_eager_s"]

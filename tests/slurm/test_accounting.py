@@ -42,7 +42,7 @@ def runs(accounting_cluster, tmp_path_factory) -> tuple[Workdir, Workdir]:
         local.configure(CAMPAIGN)
         run = beside.submit(local.run)
         on_slurm.configure(CAMPAIGN)
-        on_slurm.run(*ON_SLURM, "--set-resources", "catalogue:cpus_per_task=1", "fit:cpus_per_task=1")
+        on_slurm.run(*ON_SLURM, "--set-threads", "fit=1")
         run.result()
     return on_slurm, local
 

@@ -12,8 +12,9 @@ import pytest
 import yaml
 from clocks_node import HELPER, REPOSITORY, RESTORED, ClocksNode
 
-from clockwatt import config, layout
+from clockwatt import config
 from clockwatt.config import OperatingPoint
+from clockwatt.schema import layout
 
 pytestmark = pytest.mark.slurm
 

@@ -24,8 +24,7 @@ def workdir(plain_cluster, tmp_path_factory) -> Workdir:
 
 def snakemake(workdir: Workdir, *arguments: str):
     return workdir.snakemake(
-        *ON_SLURM, "--slurm-status-command", "squeue", "--retries", "0",
-        "--set-resources", "catalogue:cpus_per_task=1", "--", *arguments,
+        *ON_SLURM, "--slurm-status-command", "squeue", "--retries", "0", "--", *arguments,
     )  # fmt: skip
 
 

@@ -2,9 +2,10 @@
 
 from pathlib import Path
 
-from clockwatt import files, records
-from clockwatt.operations.operation import Operation, OutputSpec, TensorSpec
-from clockwatt.records import CALL_SCHEMA, NETWORK_SCHEMA, OPERATION_SCHEMA, CallRow, NetworkRow, OperationRow
+from clockwatt.io import files
+from clockwatt.operations.spec.operation import Operation, OutputSpec, TensorSpec
+from clockwatt.schema import records
+from clockwatt.schema.records import CALL_SCHEMA, NETWORK_SCHEMA, OPERATION_SCHEMA, CallRow, NetworkRow, OperationRow
 
 NETWORK = "toy-8x64-float32"
 

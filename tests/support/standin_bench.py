@@ -9,7 +9,15 @@ from pathlib import Path
 
 from clockwatt.config import CampaignConfig
 from clockwatt.gpu.interface import Gpu
-from clockwatt.measure.bench import BLOCKS_AHEAD, Bench, HostClockBench, QueuedBlock, Subject, Versions, Workload
+from clockwatt.measure.bench.interface import (
+    BLOCKS_AHEAD,
+    Bench,
+    HostClockBench,
+    QueuedBlock,
+    Subject,
+    Versions,
+    Workload,
+)
 from clockwatt.measure.statistics import Estimate
 from clockwatt.telemetry.process import logger_process
 
@@ -22,7 +30,8 @@ class SleepingWorkload(Workload):
     instances = 1
     working_set = "hot"
     working_set_bytes = 0
-    has_forward = False
+    has_backward = False
+    has_modules = False
 
 
 class StandInBench(HostClockBench):
@@ -40,7 +49,10 @@ class StandInBench(HostClockBench):
     def host_block(self, workload: Workload, calls: int) -> float:
         return _CALL_S
 
-    def queued_block(self, workload: Workload, calls: int, *, forward: bool = False) -> QueuedBlock | None:
+    def queued_block(self, workload: Workload, calls: int) -> QueuedBlock | None:
+        return QueuedBlock(_CALL_S, _CALL_S)
+
+    def cut_block(self, workload: Workload) -> QueuedBlock | None:
         return QueuedBlock(_CALL_S, _CALL_S)
 
     def pass_block(self, workload: Workload, calls: int) -> float | None:
@@ -66,6 +78,6 @@ class StandInBench(HostClockBench):
 def open_standin_bench(
     config: CampaignConfig, gpu: Gpu, session_id: str, telemetry_dir: Path, catalogue_dir: Path, operation_ids: set[str]
 ) -> Iterator[Bench]:
-    """As `clockwatt.measure.open.open_bench`."""
-    with logger_process(gpu.identity.uuid, session_id, telemetry_dir, config.telemetry) as logger:
+    """As `clockwatt.measure.bench.registry.open_bench`."""
+    with logger_process(gpu.installed, session_id, telemetry_dir, config.telemetry) as logger:
         yield StandInBench(gpu, logger)

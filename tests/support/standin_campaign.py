@@ -18,12 +18,13 @@ from unittest import mock
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from clockwatt import config, layout
+from clockwatt import config
 from clockwatt.config import OperatingPoint
 from clockwatt.control.points import operating_point
 from clockwatt.control.verify import verify
 from clockwatt.measure import anchors, session
 from clockwatt.measure.tasks import Shard
+from clockwatt.schema import layout
 from support.handmade import operation, write_catalogue
 from support.standin_bench import open_standin_bench
 

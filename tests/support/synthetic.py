@@ -11,11 +11,13 @@ from typing import Any
 
 import numpy as np
 
-from clockwatt import config, files, layout, records
+from clockwatt import config
 from clockwatt.gpu.specs import find_spec
+from clockwatt.io import files
 from clockwatt.measure.anchors import anchors
-from clockwatt.operations.operation import MATRIX_CLASSES, Operation, OutputSpec, TensorSpec, contiguous_stride
-from clockwatt.records import CalibrationRow, CallRow, MeasurementRow, NetworkRow, OperationRow
+from clockwatt.operations.spec.operation import MATRIX_CLASSES, Operation, OutputSpec, TensorSpec, contiguous_stride
+from clockwatt.schema import layout, records
+from clockwatt.schema.records import CalibrationRow, CallRow, MeasurementRow, NetworkRow, OperationRow
 
 HOST_S = {"conv2d": 14e-6, "batch_norm": 12e-6, "relu": 6e-6, "add": 5e-6, "linear": 9e-6, "flatten": 2e-6}
 EFFICIENCY = {"conv2d": 0.55, "batch_norm": 0.7, "relu": 0.85, "add": 0.8, "linear": 0.5}
@@ -167,7 +169,8 @@ def _catalogue(
                 ))  # fmt: skip
             training = pass_ == records.TRAINING
             networks.append(NetworkRow(
-                network_id=network.network_id, network=network.name, input_shape=network.input, dtype="float32",
+                network_id=network.network_id, network=network.name,
+                input_shape=network.first_input.shape, dtype="float32",
                 pass_=pass_, calls=len(sequence), module_calls=len(sequence), backward_nodes=30 if training else 0,
                 parameters=1, parameter_bytes=4, optimizer=None,
             ))  # fmt: skip

@@ -58,6 +58,12 @@ class Workdir:
         assert finished.returncode == 0, finished.stdout[-5000:]
         return finished.stdout
 
+    def fails(self, *arguments: str) -> str:
+        """Run Snakemake, which must fail, and return what it and its jobs said."""
+        finished = self.snakemake("--show-failed-logs", *arguments)
+        assert finished.returncode == 1, finished.stdout[-5000:]
+        return finished.stdout
+
     def measured(self) -> Counter[tuple[str, ...]]:
         """How often each operation and network stands in the store, by GPU, operating point and key."""
         found: Counter[tuple[str, ...]] = Counter()

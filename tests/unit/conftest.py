@@ -1,3 +1,4 @@
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,8 +12,10 @@ from standin_nvml import StandInNvml, Worker, build
 from support import synthetic
 from support.shared import made_once
 
-settings.register_profile("clockwatt", deadline=None)  # machines that run the tests are shared
-settings.load_profile("clockwatt")
+# no deadlines: machines that run the tests are shared; the same examples in every run: a red test means a change is bad
+settings.register_profile("clockwatt", deadline=None, derandomize=True)
+settings.register_profile("random", deadline=None, print_blob=True)  # for benchmarks/random_examples.py
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "clockwatt"))
 
 
 @pytest.fixture(scope="session")

@@ -4,10 +4,11 @@ import pytest
 import yaml
 
 import standin_nvml
-from clockwatt import cluster, config, doctor, propose
-from clockwatt.cluster import GpuPartition, JobStatus, parse_gres
+from clockwatt import config
 from clockwatt.errors import OutputError
-from clockwatt.gpu.installed import InstalledGpu
+from clockwatt.gpu.nvidia.installed import InstalledGpu
+from clockwatt.workflow import cluster, doctor, propose
+from clockwatt.workflow.cluster import GpuPartition, JobStatus, parse_gres
 
 
 def lines(findings, topic):
@@ -160,7 +161,7 @@ def test_proposal_from_slurm():
 
 
 def test_proposal_takes_names_that_nvml_gives_here():
-    here = [InstalledGpu("GPU-1", "Tesla V100-SXM2-32GB")]
+    here = [InstalledGpu("nvidia", "GPU-1", "Tesla V100-SXM2-32GB")]
     assert block(here, [GpuPartition("gpu", "v100", 4)])["v100"]["device"] == "Tesla V100-SXM2-32GB"
     assert block(here, [GpuPartition("gpu", None, 4)])["gpu"]["device"] == "Tesla V100-SXM2-32GB"
 
@@ -174,7 +175,9 @@ def test_proposal_admits_what_it_does_not_know():
 
 
 def test_proposal_from_nvml_names_each_model_once():
-    here = [InstalledGpu(f"GPU-{i}", name) for i, name in enumerate(["NVIDIA A30", "NVIDIA H200", "NVIDIA A30"])]
+    here = [
+        InstalledGpu("nvidia", f"GPU-{i}", name) for i, name in enumerate(["NVIDIA A30", "NVIDIA H200", "NVIDIA A30"])
+    ]
     assert {label: gpu["device"] for label, gpu in block(here).items()} == {"a30": "NVIDIA A30", "h200": "NVIDIA H200"}
 
 
@@ -189,6 +192,6 @@ def test_proposed_campaign_is_valid_and_overwrites_nothing(tmp_path):
 @pytest.mark.parametrize("name", ["NVIDIA", "Ünknown Gerät", "A100-SXM4-80GB", "..", "H100 80GB HBM3"])
 def test_every_label_is_allowed_in_a_campaign(tmp_path, name):
     path = tmp_path / "config.yaml"
-    propose.write_config(path, propose.proposed_gpus_block([InstalledGpu("GPU-1", name)], []))
+    propose.write_config(path, propose.proposed_gpus_block([InstalledGpu("nvidia", "GPU-1", name)], []))
     (gpu,) = config.load(path).gpus.values()
     assert gpu.device == name

@@ -6,9 +6,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from clockwatt import files
 from clockwatt.errors import DataFileError, OutputError
-from clockwatt.records import CALIBRATION_SCHEMA, CALL_SCHEMA, CallRow, table_of
+from clockwatt.io import files
+from clockwatt.schema.records import CALIBRATION_SCHEMA, CALL_SCHEMA, CallRow, table_of
 
 ROW = CallRow(
     network_id="n",

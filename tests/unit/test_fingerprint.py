@@ -1,6 +1,6 @@
 import pytest
 
-from clockwatt.fingerprint import fingerprint
+from clockwatt.workflow.fingerprint import fingerprint
 
 
 @pytest.fixture

@@ -1,15 +1,19 @@
 """What `clockwatt plan` and `clockwatt status` say, before and after measuring."""
 
+import json
 from pathlib import Path
 
 import pytest
 
 from clockwatt import config
+from clockwatt.cli.main import app
 from clockwatt.config import CampaignConfig, OperatingPoint
 from clockwatt.measure.session import measure_shard
 from clockwatt.measure.tasks import Shard
-from clockwatt.plan import catalogue_for, make_plan, show_plan
-from clockwatt.status import campaign_status, show_status
+from clockwatt.operations.catalogue import write_catalogue as write_catalogue_of
+from clockwatt.schema import layout
+from clockwatt.workflow.plan import Plan, catalogue_for, make_plan, show_plan
+from clockwatt.workflow.status import campaign_status, show_status
 from support.handmade import operation, write_catalogue
 
 
@@ -31,15 +35,21 @@ def catalogue(tmp_path: Path) -> Path:
 
 
 def measure(config_: CampaignConfig, catalogue: Path, point: str = "default") -> None:
-    for networks in (False, True):
+    for networks, path in (False, layout.operations_file), (True, layout.networks_file):
         measure_shard(
             config_, label="a30", point=OperatingPoint.parse(point), shard=Shard(1, 1, networks),
-            catalogue_dir=catalogue, store_dir=catalogue / "store", output=catalogue / f"{networks}.parquet",
+            catalogue_dir=catalogue, store_dir=catalogue / "store",
+            output=catalogue / "measurements" / path("a30", point, 1),
         )  # fmt: skip
 
 
+def plan_of(config_: CampaignConfig, catalogue: Path, folder: Path | None = None) -> Plan:
+    folder = folder or catalogue
+    return make_plan(config_, catalogue, folder / "store", folder / "measurements")
+
+
 def test_jobs_rows_and_files_are_those_that_will_be(catalogue: Path) -> None:
-    plan = make_plan(campaign(shards=3, network_shards=2), catalogue, catalogue / "store")
+    plan = plan_of(campaign(shards=3, network_shards=2), catalogue)
     (gpu,) = plan.gpus
     assert (plan.operations, plan.networks) == (10, 2)
     assert gpu.points == 2
@@ -51,26 +61,56 @@ def test_jobs_rows_and_files_are_those_that_will_be(catalogue: Path) -> None:
 
 
 def test_what_the_store_holds_costs_nothing(catalogue: Path) -> None:
-    before = make_plan(campaign(), catalogue, catalogue / "store").gpus[0]
+    before = plan_of(campaign(), catalogue).gpus[0]
     measure(campaign(), catalogue)
-    after = make_plan(campaign(), catalogue, catalogue / "store").gpus[0]
+    after = plan_of(campaign(), catalogue).gpus[0]
     assert after.finished == 12
     assert after.gpu_hours < before.gpu_hours
+    assert (before.jobs, after.jobs) == (2 * 3, 1 + 3)  # calibrated was nothing yet
+
+
+def test_of_a_finished_campaign_nothing_is_left(catalogue: Path) -> None:
+    begun = plan_of(campaign(), catalogue).gpus[0]
+    for point in ("default", "sm900"):
+        measure(campaign(), catalogue, point)
+        (catalogue / "measurements" / layout.calibration_file("a30", point)).touch()
+    (gpu,) = plan_of(campaign(), catalogue).gpus
+    assert (gpu.jobs, gpu.gpu_hours) == (0, 0)
+    assert (gpu.measurements, gpu.finished, gpu.files, gpu.bytes) == (24, 24, begun.files, begun.bytes)
+
+
+def test_a_finished_campaign_that_is_cut_into_other_shards_has_jobs_left_that_measure_nothing(catalogue: Path) -> None:
+    measure(campaign(), catalogue)
+    measure(campaign(), catalogue, "sm900")
+    cut = plan_of(campaign(shards=3), catalogue).gpus[0]
+    assert cut.jobs == 2 * (1 + 2)
+    assert cut.finished == 24
+
+
+def test_an_operation_more_is_one_shard_more_to_do(catalogue: Path) -> None:
+    measure(campaign(), catalogue)
+    (catalogue / "measurements" / layout.calibration_file("a30", "default")).touch()
+    at_900 = 3
+    write_catalogue(
+        catalogue, [operation(10**n, pass_=pass_) for pass_ in ("inference", "training") for n in range(2, 8)]
+    )
+    (gpu,) = plan_of(campaign(), catalogue).gpus
+    assert gpu.jobs == 1 + at_900
 
 
 def test_repetitions_and_tf32_multiply_rows(catalogue: Path) -> None:
     both = campaign(gpus={"a30": {"device": "virtual:a30", "tf32": [True, False]}}, measurement={"repetitions": 3})
-    assert make_plan(both, catalogue, catalogue / "store").gpus[0].measurements == 2 * 3 * 12
+    assert plan_of(both, catalogue).gpus[0].measurements == 2 * 3 * 12
 
 
 def test_one_pass_counts_only_its_operations(catalogue: Path) -> None:
-    plan = make_plan(campaign(passes=["inference"]), catalogue, catalogue / "store")
+    plan = plan_of(campaign(passes=["inference"]), catalogue)
     assert (plan.operations, plan.networks) == (5, 1)
 
 
 def test_shards_of_about_an_hour_are_recommended(tmp_path: Path) -> None:
     write_catalogue(tmp_path, [operation(n) for n in range(1, 5001)])
-    plan = make_plan(campaign(passes=["inference"]), tmp_path, tmp_path / "store")
+    plan = plan_of(campaign(passes=["inference"]), tmp_path)
     assert plan.recommended_shards == pytest.approx(5000 * 1.75 / 3600, abs=1)
 
 
@@ -80,8 +120,48 @@ def test_a_catalogue_that_lacks_a_network_is_not_used(catalogue: Path) -> None:
     more = campaign(networks=[{"name": "resnet18", "input": [1, 3, 64, 64]}], passes=["inference"])
     with catalogue_for(more, catalogue) as used:
         assert used != catalogue
-        assert make_plan(more, used, catalogue / "store").networks == 1
+        assert plan_of(more, used, catalogue).networks == 1
     assert not used.exists()
+
+
+SQUEEZENET = {"name": "squeezenet1_1", "input": [1, 3, 64, 64]}
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"networks": [SQUEEZENET, {"name": "alexnet", "input": [1, 3, 64, 64]}]},
+        {"networks": [SQUEEZENET | {"sample": 0.5}]},
+        {"passes": ["inference", "training"]},
+    ],
+)
+def test_a_catalogue_of_another_campaign_is_not_counted(tmp_path: Path, changes: dict[str, object]) -> None:
+    traced = campaign(networks=[SQUEEZENET], passes=["inference"])
+    write_catalogue_of(traced, tmp_path)
+    with catalogue_for(traced, tmp_path) as used:
+        assert used == tmp_path
+        (before, _) = campaign_status(traced, used, tmp_path / "store")
+    changed = campaign(**{"networks": [SQUEEZENET], "passes": ["inference"]} | changes)
+    with catalogue_for(changed, tmp_path) as used:
+        assert used != tmp_path
+        (after, _) = campaign_status(changed, used, tmp_path / "store")
+    assert (after.wanted > before.wanted) == ("sample" not in str(changes))
+
+
+def test_status_as_it_is_typed_knows_networks_that_were_added(tmp_path: Path, capsys, monkeypatch) -> None:
+    monkeypatch.setenv("COLUMNS", "120")
+    content = {"campaign": "test", "gpus": {"a30": {"device": "virtual:a30"}}, "passes": ["inference"]}
+    write_catalogue_of(config.parse(content | {"networks": [SQUEEZENET]}), tmp_path)
+    added = {"networks": [SQUEEZENET, {"name": "alexnet", "input": [1, 3, 64, 64]}]}
+    (tmp_path / "config.yaml").write_text(json.dumps(content | added))
+    options = ["--config", tmp_path / "config.yaml", "--catalogue-dir", tmp_path, "--store-dir", tmp_path / "store"]
+    with pytest.raises(SystemExit):
+        app(["status", *map(str, options)], prog_name="clockwatt")
+    shown = capsys.readouterr()
+    assert "not of this campaign's networks" in shown.err
+    with catalogue_for(config.parse(content | added), tmp_path) as used:
+        (wanted,) = campaign_status(config.parse(content | added), used, tmp_path / "store")
+    assert str(wanted.wanted) in shown.out
 
 
 def test_status_counts_what_is_finished(catalogue: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -97,6 +177,6 @@ def test_status_counts_what_is_finished(catalogue: Path, capsys: pytest.CaptureF
 
 def test_a_plan_is_shown_with_all_gpus(catalogue: Path, capsys: pytest.CaptureFixture[str]) -> None:
     two = campaign(gpus={"a30": {"device": "virtual:a30"}, "v100": {"device": "virtual:v100"}})
-    show_plan(make_plan(two, catalogue, catalogue / "store"))
+    show_plan(plan_of(two, catalogue))
     shown = capsys.readouterr().out
     assert all(word in shown for word in ("a30", "v100", "all", "10 operations and 2 networks"))

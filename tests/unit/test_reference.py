@@ -6,18 +6,18 @@ import pytest
 import yaml
 
 from clockwatt.config import CampaignConfig, json_schema, load
-from clockwatt.reference import BEGIN, END, main, with_reference
+from clockwatt.config.reference import BEGIN, END, main, with_reference
 
 CONFIG = Path(__file__).parents[2] / "config"
 
 
 def test_schema_does_not_drift():
-    assert (CONFIG / "schema.json").read_text() == json_schema(), "run python -m clockwatt.reference"
+    assert (CONFIG / "schema.json").read_text() == json_schema(), "run python -m clockwatt.config.reference"
 
 
 def test_readme_does_not_drift():
     readme = (CONFIG / "README.md").read_text()
-    assert with_reference(readme) == readme, "run python -m clockwatt.reference"
+    assert with_reference(readme) == readme, "run python -m clockwatt.config.reference"
 
 
 def test_every_key_has_a_meaning():

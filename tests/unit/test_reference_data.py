@@ -1,23 +1,29 @@
 """The shipped measurements of an H200, through the stages of analysis."""
 
+import json
 from pathlib import Path
 
+import golden
 import pandas as pd
 import pytest
 
 from clockwatt import config
 from clockwatt.config import FitConfig
 from clockwatt.dataset.build import build_dataset
+from clockwatt.io.resources import resource
 from clockwatt.predict.fit import fit
 from clockwatt.predict.validate import validate
-from clockwatt.resources import resource
+
+FIT = FitConfig(trees=10, folds=5, predictors=["roofline"])
+FROZEN = Path(__file__).with_name("golden_h200.json")
+"""`golden.accuracy` of the shipped data, fitted as `FIT` says, frozen before `predict/` was put in order."""
 
 
 @pytest.fixture(scope="module")
 def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("reference")
     reference = resource("reference/h200")
-    campaign = config.load(reference / "config.yaml").model_copy(update={"fit": FitConfig(trees=10, folds=5)})
+    campaign = config.load(reference / "config.yaml").model_copy(update={"fit": FIT})
     build_dataset(campaign, reference / "measurements", reference / "catalogue", folder / "dataset")
     fit(campaign, folder / "dataset", reference / "catalogue", folder / "predictors")
     validate(campaign, folder / "dataset", reference / "catalogue", folder / "predictors", folder / "validation")
@@ -63,3 +69,16 @@ def test_networks_left_out_are_composed_from_predictions_alone(results: Path) ->
     plain = (predicted["plain_time_s"] / predicted["measured_time_s"] - 1).abs()
     assert error.median() < 0.05  # 3 % was seen
     assert error[predicted["pass"] == "training"].median() < plain[predicted["pass"] == "training"].median()
+
+
+def test_no_median_and_no_90th_percentile_of_error_is_a_tenth_worse_than_frozen(results: Path) -> None:
+    frozen = json.loads(FROZEN.read_text())
+    assert len(frozen) == 2 * (2 * len(golden.OPERATION_TARGETS) + 2 * len(golden.NETWORK_TARGETS))
+    assert golden.worse(frozen, golden.accuracy(results / "predictors", results / "validation")) == []
+
+
+def test_what_is_worse_or_judged_on_fewer_rows_is_said() -> None:
+    was = {name: {"rows": 10, "median": 0.05, "p90": 0.2} for name in ("same", "median", "p90", "fewer", "gone")}
+    changes = {"same": {"median": 0.054}, "median": {"median": 0.056}, "p90": {"p90": 0.23}, "fewer": {"rows": 9}}
+    said = golden.worse(was, {name: was[name] | change for name, change in changes.items()})
+    assert [line.split(":")[0] for line in said] == ["median", "p90", "fewer", "gone"]

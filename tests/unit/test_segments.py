@@ -2,10 +2,10 @@ from pathlib import Path
 
 import pytest
 
-from clockwatt import segments
 from clockwatt.errors import DataFileError
-from clockwatt.records import CALL_SCHEMA, CallRow
-from clockwatt.segments import SegmentWriter, read_segments, segment_paths
+from clockwatt.io import segments
+from clockwatt.io.segments import SegmentWriter, read_segments, segment_paths
+from clockwatt.schema.records import CALL_SCHEMA, CallRow
 
 
 def row(position: int) -> CallRow:

@@ -2,9 +2,9 @@ from typing import Any
 
 import pytest
 
-from clockwatt import workflow
 from clockwatt.config import CampaignConfig, parse
 from clockwatt.errors import ConfigError
+from clockwatt.workflow import settings
 
 CAMPAIGN: dict[str, Any] = {
     "campaign": "test",
@@ -22,7 +22,7 @@ def with_gpu(**changes: Any) -> CampaignConfig:
 
 
 def of_measuring(campaign: CampaignConfig) -> dict[str, Any]:
-    return workflow.measurement_settings(campaign, "a30", "1/1")
+    return settings.measurement_settings(campaign, "a30", "1/1")
 
 
 @pytest.mark.parametrize(
@@ -57,7 +57,7 @@ def test_measuring_depends_on(changed):
 
 
 def test_measuring_depends_on_the_shard():
-    assert workflow.measurement_settings(campaign(), "a30", "1/2") != of_measuring(campaign())
+    assert settings.measurement_settings(campaign(), "a30", "1/2") != of_measuring(campaign())
 
 
 @pytest.mark.parametrize(
@@ -69,35 +69,35 @@ def test_measuring_depends_on_the_shard():
     ],
 )
 def test_catalogue_depends_on(changed):
-    assert workflow.catalogue_settings(changed) != workflow.catalogue_settings(campaign())
+    assert settings.catalogue_settings(changed) != settings.catalogue_settings(campaign())
 
 
 def test_catalogue_does_not_depend_on_gpus():
-    assert workflow.catalogue_settings(with_gpu(clocks_mhz=[300])) == workflow.catalogue_settings(campaign())
+    assert settings.catalogue_settings(with_gpu(clocks_mhz=[300])) == settings.catalogue_settings(campaign())
 
 
 def test_dataset_depends_on_points_but_not_on_slurm():
-    before = workflow.dataset_settings(campaign())
-    assert workflow.dataset_settings(with_gpu(clocks_mhz=[300])) != before
-    assert workflow.dataset_settings(campaign(reference=["h200"])) != before
-    assert workflow.dataset_settings(with_gpu(slurm={"mem_mb": 1000})) == before
+    before = settings.dataset_settings(campaign())
+    assert settings.dataset_settings(with_gpu(clocks_mhz=[300])) != before
+    assert settings.dataset_settings(campaign(reference=["h200"])) != before
+    assert settings.dataset_settings(with_gpu(slurm={"mem_mb": 1000})) == before
 
 
 def test_fit_depends_on_its_block_and_the_seed():
-    before = workflow.fit_settings(campaign())
-    assert workflow.fit_settings(campaign(fit={"trees": 10})) != before
-    assert workflow.fit_settings(campaign(seed=1)) != before
-    assert workflow.fit_settings(with_gpu(clocks_mhz=[300])) == before
+    before = settings.fit_settings(campaign())
+    assert settings.fit_settings(campaign(fit={"trees": 10})) != before
+    assert settings.fit_settings(campaign(seed=1)) != before
+    assert settings.fit_settings(with_gpu(clocks_mhz=[300])) == before
 
 
 def test_slurm_resources_are_those_that_the_workflow_names():
-    resources = workflow.slurm_resources(campaign().gpu("a30"), attempt=1)
-    assert tuple(resources) == workflow.SLURM_RESOURCES
+    resources = settings.slurm_resources(campaign().gpu("a30"), attempt=1)
+    assert tuple(resources) == settings.SLURM_RESOURCES
 
 
 def test_run_time_grows_with_the_attempt():
     gpu = with_gpu(slurm={"runtime": 90}).gpu("a30")
-    assert [workflow.slurm_resources(gpu, attempt)["runtime"] for attempt in (1, 2, 3)] == [90, 180, 270]
+    assert [settings.slurm_resources(gpu, attempt)["runtime"] for attempt in (1, 2, 3)] == [90, 180, 270]
 
 
 @pytest.mark.parametrize(
@@ -111,7 +111,7 @@ def test_run_time_grows_with_the_attempt():
 )
 def test_nodes_and_further_options_become_slurm_extra(slurm, extra):
     gpu = with_gpu(slurm=slurm).gpu("a30")
-    assert workflow.slurm_resources(gpu, attempt=1)["slurm_extra"] == extra
+    assert settings.slurm_resources(gpu, attempt=1)["slurm_extra"] == extra
 
 
 @pytest.mark.parametrize(("option", "key"), [("--qos=high", "qos"), ("--mem 4000", "mem_mb"), ("-p long", "partition")])
@@ -124,7 +124,7 @@ def test_the_seed_shuffles_the_order_of_operating_points() -> None:
     jobs = [("measure", "a30", f"sm{clock}", "1") for clock in range(210, 1440, 15)]
 
     def order(seed: int) -> list[tuple[str, ...]]:
-        return sorted(jobs, key=lambda job: workflow.measuring_priority(campaign(seed=seed), *job))
+        return sorted(jobs, key=lambda job: settings.measuring_priority(campaign(seed=seed), *job))
 
     assert order(0) == order(0)
     assert order(0) != order(1)

@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import time
 
 import pyarrow.parquet as pq
 
-from support.workdir import MEASURED_ALL, SMALL, jobs_of
+from support.workdir import MEASURED_ALL, REPOSITORY, SMALL, jobs_of
+
+METRICS = "results/predictors/metrics.json"
+
+
+def contents(folder):
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
 def nothing_measured_twice(workdir) -> None:
@@ -76,6 +83,27 @@ def test_other_shards_measure_nothing(finished):
     ]
     assert all(subjects)
     assert not subjects[0] & subjects[1] | subjects[0] & subjects[2] | subjects[1] & subjects[2]
+
+
+def test_a_refit_that_fails_leaves_the_old_predictors_with_their_metrics(finished):
+    predictors, dataset = finished.path / "results/predictors", finished.path / "results/dataset/operations.parquet"
+    before, whole = contents(predictors), dataset.read_bytes()
+    dataset.write_bytes(b"damaged")
+    assert "operations.parquet: not a readable Parquet file" in finished.fails(METRICS)
+    assert contents(predictors) == before
+    dataset.write_bytes(whole)
+    assert jobs_of(finished.run(METRICS), "fit") == 1
+    assert contents(predictors) == before
+
+
+def test_a_copied_checkout_makes_nothing_anew(finished, tmp_path):
+    finished.configure({"reference": ["h200"]})
+    assert jobs_of(finished.run(*MEASURED_ALL), "dataset") == 1
+    checkout = tmp_path / "checkout"
+    for folder in ("workflow", "src", "resources", "envs"):
+        shutil.copytree(REPOSITORY / folder, checkout / folder, copy_function=shutil.copy)  # written now, not then
+    shutil.copy(REPOSITORY / "Snakefile", checkout)
+    assert "Nothing to be done" in finished.run("--snakefile", str(checkout / "Snakefile"), "-n", *MEASURED_ALL)
 
 
 def test_a_killed_run_keeps_what_was_finished(workdir):

@@ -16,24 +16,25 @@ OUTPUTS:
 rule catalogue:
     """Trace every network in every pass."""
     output:
-        operations="results/catalogue/operations.parquet",
-        calls="results/catalogue/calls.parquet",
-        networks="results/catalogue/networks.parquet",
+        operations=at("catalogue/operations.parquet"),
+        calls=at("catalogue/calls.parquet"),
+        networks=at("catalogue/networks.parquet"),
     log:
-        "results/logs/catalogue.log",
+        at("logs/catalogue.log"),
+    benchmark:
+        at("benchmarks/catalogue.tsv")
     conda:
         "../../envs/torch.yaml"
-    threads: 2
     resources:
         mem_mb=4000,
         runtime=lambda wildcards, attempt: 30 * attempt,
-        cpus_per_task=2,
     params:
+        results=results_dir,
         settings=campaigns.catalogue_settings(campaign),
     shell:
         """
         python -m clockwatt catalogue \
-            --config results/config.yaml \
-            --output-dir results/catalogue \
-            >{log} 2>&1
+            --config {params.results:q}/config.yaml \
+            --output-dir {params.results:q}/catalogue \
+            >{log:q} 2>&1
         """

@@ -1,6 +1,16 @@
 """
-What rules that use a GPU take from its part of the campaign.
+What rules share: where files lie, and what those that use a GPU take from its part of the campaign.
 """
+
+
+def at(path):
+    """Where a file of the campaign lies; wildcards in its path stay wildcards."""
+    return f"{RESULTS}/{path}"
+
+
+def results_dir(wildcards):
+    """The campaign's results folder, for commands that are told whole folders."""
+    return RESULTS
 
 
 def calibration_settings(wildcards):

@@ -24,35 +24,38 @@ OUTPUTS:
 rule dataset:
     """Join and check the measurements."""
     input:
-        measurements=[f"results/measurements/{path}" for path in layout.measurement_files(campaign)],
-        calibrations=[f"results/measurements/{path}" for path in layout.calibration_files(campaign)],
+        measurements=[f"{RESULTS}/measurements/{path}" for path in campaign.measurement_files()],
+        calibrations=[f"{RESULTS}/measurements/{path}" for path in campaign.calibration_files()],
         operations=rules.catalogue.output.operations,
         calls=rules.catalogue.output.calls,
         networks=rules.catalogue.output.networks,
-        references=reference_files,
     output:
-        operations="results/dataset/operations.parquet",
-        networks="results/dataset/networks.parquet",
-        anchors="results/dataset/anchors.parquet",
-        calibration="results/dataset/calibration.parquet",
-        catalogue=[f"results/dataset/catalogue/{name}" for name in CATALOGUE_FILES],
-        quality="results/dataset/quality.json",
+        operations=at("dataset/operations.parquet"),
+        networks=at("dataset/networks.parquet"),
+        anchors=at("dataset/anchors.parquet"),
+        calibration=at("dataset/calibration.parquet"),
+        catalogue=[f"{RESULTS}/dataset/catalogue/{name}" for name in CATALOGUE_FILES],
+        quality=at("dataset/quality.json"),
     log:
-        "results/logs/dataset.log",
+        at("logs/dataset.log"),
+    benchmark:
+        at("benchmarks/dataset.tsv")
     conda:
         "../../envs/analysis.yaml"
     resources:
         mem_mb=lambda wildcards, attempt: 4000 * attempt,
         runtime=lambda wildcards, attempt: 60 * attempt,
     params:
+        results=results_dir,
         settings=campaigns.dataset_settings(campaign),
+        references=reference_digests,
         code=fingerprint("dataset"),
     shell:
         """
         python -m clockwatt dataset \
-            --config results/config.yaml \
-            --measurements-dir results/measurements \
-            --catalogue-dir results/catalogue \
-            --output-dir results/dataset \
-            >{log} 2>&1
+            --config {params.results:q}/config.yaml \
+            --measurements-dir {params.results:q}/measurements \
+            --catalogue-dir {params.results:q}/catalogue \
+            --output-dir {params.results:q}/dataset \
+            >{log:q} 2>&1
         """

@@ -22,31 +22,34 @@ rule figures:
     output:
         png=[
             report(
-                f"results/figures/{name}.png",
+                f"{RESULTS}/figures/{name}.png",
                 caption=f"../report/{name}.rst",
                 category="Figures",
                 labels={"figure": name.replace("_", " ")},
             )
             for name in FIGURES
         ],
-        pdf=expand("results/figures/{name}.pdf", name=FIGURES),
+        pdf=expand(at("figures/{name}.pdf"), name=FIGURES),
     log:
-        "results/logs/figures.log",
+        at("logs/figures.log"),
+    benchmark:
+        at("benchmarks/figures.tsv")
     conda:
         "../../envs/analysis.yaml"
     resources:
         mem_mb=lambda wildcards, attempt: 4000 * attempt,
         runtime=lambda wildcards, attempt: 60 * attempt,
     params:
+        results=results_dir,
         settings=campaigns.figures_settings(campaign),
         code=fingerprint("figures", resources=("gpus.yaml",)),
     shell:
         """
         python -m clockwatt figures \
-            --config results/config.yaml \
-            --dataset-dir results/dataset \
-            --predictors-dir results/predictors \
-            --validation-dir results/validation \
-            --output-dir results/figures \
-            >{log} 2>&1
+            --config {params.results:q}/config.yaml \
+            --dataset-dir {params.results:q}/dataset \
+            --predictors-dir {params.results:q}/predictors \
+            --validation-dir {params.results:q}/validation \
+            --output-dir {params.results:q}/figures \
+            >{log:q} 2>&1
         """

@@ -21,27 +21,30 @@ rule calibrate:
     """Find out what sensors, idle power and costs of calls are like, once per GPU and operating point."""
     input:
         # any catalogue will do: a network more does not calibrate anew (by name: ancient() marks the object it is given)
-        operations=ancient("results/catalogue/operations.parquet"),
+        operations=ancient(at("catalogue/operations.parquet")),
     output:
-        calibration="results/measurements/{gpu}/{point}/calibration.parquet",
+        calibration=at("measurements/{gpu}/{point}/calibration.parquet"),
     log:
-        "results/logs/measurements/{gpu}/{point}/calibration.log",
+        at("logs/measurements/{gpu}/{point}/calibration.log"),
+    benchmark:
+        at("benchmarks/measurements/{gpu}/{point}/calibration.tsv")
     priority: shuffled("calibrate")
     conda:
         "../../envs/torch.yaml"
     resources:
         **GPU_RESOURCES,
     params:
+        results=results_dir,
         settings=calibration_settings,
     shell:
         """
         python -m clockwatt calibrate \
-            --config results/config.yaml \
-            --gpu {wildcards.gpu} \
-            --point {wildcards.point} \
-            --catalogue-dir results/catalogue \
-            --output {output.calibration} \
-            >{log} 2>&1
+            --config {params.results:q}/config.yaml \
+            --gpu {wildcards.gpu:q} \
+            --point {wildcards.point:q} \
+            --catalogue-dir {params.results:q}/catalogue \
+            --output {output.calibration:q} \
+            >{log:q} 2>&1
         """
 
 
@@ -51,30 +54,33 @@ rule measure:
         operations=rules.catalogue.output.operations,
         calibration=rules.calibrate.output.calibration,
     output:
-        measurements="results/measurements/{gpu}/{point}/{shard}.parquet",
-        telemetry="results/measurements/{gpu}/{point}/telemetry-{shard}.parquet",
+        measurements=at("measurements/{gpu}/{point}/{shard}.parquet"),
+        telemetry=at("measurements/{gpu}/{point}/telemetry-{shard}.parquet"),
     log:
-        "results/logs/measurements/{gpu}/{point}/{shard}.log",
+        at("logs/measurements/{gpu}/{point}/{shard}.log"),
+    benchmark:
+        at("benchmarks/measurements/{gpu}/{point}/{shard}.tsv")
     priority: shuffled("measure")
     conda:
         "../../envs/torch.yaml"
     resources:
         **GPU_RESOURCES,
     params:
+        results=results_dir,
         settings=shard_settings(campaign.shards),
         shards=campaign.shards,
     shell:
         """
         python -m clockwatt measure \
-            --config results/config.yaml \
-            --gpu {wildcards.gpu} \
-            --point {wildcards.point} \
-            --shard {wildcards.shard}/{params.shards} \
-            --catalogue-dir results/catalogue \
-            --store-dir results/store \
-            --calibration {input.calibration} \
-            --output {output.measurements} \
-            >{log} 2>&1
+            --config {params.results:q}/config.yaml \
+            --gpu {wildcards.gpu:q} \
+            --point {wildcards.point:q} \
+            --shard {wildcards.shard:q}/{params.shards:q} \
+            --catalogue-dir {params.results:q}/catalogue \
+            --store-dir {params.results:q}/store \
+            --calibration {input.calibration:q} \
+            --output {output.measurements:q} \
+            >{log:q} 2>&1
         """
 
 
@@ -86,29 +92,32 @@ rule measure_networks:
         calls=rules.catalogue.output.calls,
         networks=rules.catalogue.output.networks,
     output:
-        measurements="results/measurements/{gpu}/{point}/networks-{shard}.parquet",
-        telemetry="results/measurements/{gpu}/{point}/telemetry-networks-{shard}.parquet",
+        measurements=at("measurements/{gpu}/{point}/networks-{shard}.parquet"),
+        telemetry=at("measurements/{gpu}/{point}/telemetry-networks-{shard}.parquet"),
     log:
-        "results/logs/measurements/{gpu}/{point}/networks-{shard}.log",
+        at("logs/measurements/{gpu}/{point}/networks-{shard}.log"),
+    benchmark:
+        at("benchmarks/measurements/{gpu}/{point}/networks-{shard}.tsv")
     priority: shuffled("measure_networks")
     conda:
         "../../envs/torch.yaml"
     resources:
         **GPU_RESOURCES,
     params:
+        results=results_dir,
         settings=shard_settings(campaign.network_shards),
         shards=campaign.network_shards,
     shell:
         """
         python -m clockwatt measure \
-            --config results/config.yaml \
-            --gpu {wildcards.gpu} \
-            --point {wildcards.point} \
-            --shard {wildcards.shard}/{params.shards} \
-            --catalogue-dir results/catalogue \
-            --store-dir results/store \
-            --calibration {input.calibration} \
-            --output {output.measurements} \
+            --config {params.results:q}/config.yaml \
+            --gpu {wildcards.gpu:q} \
+            --point {wildcards.point:q} \
+            --shard {wildcards.shard:q}/{params.shards:q} \
+            --catalogue-dir {params.results:q}/catalogue \
+            --store-dir {params.results:q}/store \
+            --calibration {input.calibration:q} \
+            --output {output.measurements:q} \
             --networks \
-            >{log} 2>&1
+            >{log:q} 2>&1
         """

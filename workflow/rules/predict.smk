@@ -8,7 +8,7 @@ REQUIRED INPUTS:
 OUTPUTS:
 
     predictors      results/predictors/{gpu}/               models, and a card in Markdown beside each
-    metrics         results/predictors/metrics.json         errors of the cross-validation
+    metrics         results/predictors/metrics.json         of which GPUs they are, and errors of the cross-validation
     crossval        results/predictors/crossval.parquet     its predictions, one by one
     left_out        results/predictors/networks-left-out.parquet    the same, each network left out
     networks        results/validation/networks.parquet     composed from operations beside measured whole
@@ -21,29 +21,32 @@ rule fit:
     input:
         dataset=rules.dataset.output,
     output:
-        metrics="results/predictors/metrics.json",
-        crossval="results/predictors/crossval.parquet",
-        left_out="results/predictors/networks-left-out.parquet",
+        # update: a fit that fails leaves these as they were, beside the predictors that they are about
+        metrics=update(at("predictors/metrics.json")),
+        crossval=update(at("predictors/crossval.parquet")),
+        left_out=update(at("predictors/networks-left-out.parquet")),
     log:
-        "results/logs/fit.log",
+        at("logs/fit.log"),
+    benchmark:
+        at("benchmarks/fit.tsv")
     conda:
         "../../envs/analysis.yaml"
     threads: 4
     resources:
         mem_mb=lambda wildcards, attempt: 4000 * attempt,
         runtime=lambda wildcards, attempt: 120 * attempt,
-        cpus_per_task=4,
     params:
+        results=results_dir,
         settings=campaigns.fit_settings(campaign),
         code=fingerprint("predict", resources=("gpus.yaml",)),
     shell:
         """
         python -m clockwatt fit \
-            --config results/config.yaml \
-            --dataset-dir results/dataset \
-            --catalogue-dir results/dataset/catalogue \
-            --output-dir results/predictors \
-            >{log} 2>&1
+            --config {params.results:q}/config.yaml \
+            --dataset-dir {params.results:q}/dataset \
+            --catalogue-dir {params.results:q}/dataset/catalogue \
+            --output-dir {params.results:q}/predictors \
+            >{log:q} 2>&1
         """
 
 
@@ -53,25 +56,28 @@ rule validate:
         dataset=rules.dataset.output,
         predictors=rules.fit.output,
     output:
-        networks="results/validation/networks.parquet",
-        validation="results/validation/validation.json",
+        networks=at("validation/networks.parquet"),
+        validation=at("validation/validation.json"),
     log:
-        "results/logs/validate.log",
+        at("logs/validate.log"),
+    benchmark:
+        at("benchmarks/validate.tsv")
     conda:
         "../../envs/analysis.yaml"
     resources:
         mem_mb=lambda wildcards, attempt: 4000 * attempt,
         runtime=lambda wildcards, attempt: 60 * attempt,
     params:
+        results=results_dir,
         settings=campaigns.fit_settings(campaign),
         code=fingerprint("predict", resources=("gpus.yaml",)),
     shell:
         """
         python -m clockwatt validate \
-            --config results/config.yaml \
-            --dataset-dir results/dataset \
-            --catalogue-dir results/dataset/catalogue \
-            --predictors-dir results/predictors \
-            --output-dir results/validation \
-            >{log} 2>&1
+            --config {params.results:q}/config.yaml \
+            --dataset-dir {params.results:q}/dataset \
+            --catalogue-dir {params.results:q}/dataset/catalogue \
+            --predictors-dir {params.results:q}/predictors \
+            --output-dir {params.results:q}/validation \
+            >{log:q} 2>&1
         """

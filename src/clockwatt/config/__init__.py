@@ -2,11 +2,12 @@
 
 from clockwatt.config.campaign import PASSES, CampaignConfig, Pass
 from clockwatt.config.control import ControlConfig, placeholders
+from clockwatt.config.design import DesignConfig, DesignRound
 from clockwatt.config.fit import FitConfig
 from clockwatt.config.gpus import GpuConfig
 from clockwatt.config.measurement import MeasurementConfig, TelemetryConfig
 from clockwatt.config.model import LABEL_PATTERN
-from clockwatt.config.networks import NetworkConfig, TrainingConfig
+from clockwatt.config.networks import InputConfig, NetworkConfig, TrainingConfig
 from clockwatt.config.points import DEFAULT_POINT, POINT_PATTERN, POINT_SETTINGS, OperatingPoint
 from clockwatt.config.reading import dump, json_schema, load, parse, parse_network
 from clockwatt.config.slurm import SlurmResources
@@ -19,8 +20,11 @@ __all__ = [
     "POINT_SETTINGS",
     "CampaignConfig",
     "ControlConfig",
+    "DesignConfig",
+    "DesignRound",
     "FitConfig",
     "GpuConfig",
+    "InputConfig",
     "MeasurementConfig",
     "NetworkConfig",
     "OperatingPoint",

@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 import re
-from typing import Annotated, Literal
+from pathlib import Path
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import Field, field_validator
+from pydantic import Field, field_validator, model_validator
 
+from clockwatt.config.design import DesignConfig
 from clockwatt.config.fit import FitConfig
 from clockwatt.config.gpus import GpuConfig
-from clockwatt.config.measurement import MeasurementConfig, TelemetryConfig
+from clockwatt.config.measurement import MeasurementConfig, Quantities, Quantity, TelemetryConfig
 from clockwatt.config.model import LABEL_PATTERN, Model, one_or_more
 from clockwatt.config.networks import NetworkConfig, TrainingConfig
+from clockwatt.config.points import OperatingPoint
 from clockwatt.errors import ConfigError
-from clockwatt.resources import resource
+from clockwatt.io.resources import resource
+from clockwatt.schema import layout
 
 Pass = Literal["inference", "training"]
 PASSES: tuple[Pass, ...] = ("inference", "training")
+QUANTITIES: tuple[Quantity, ...] = ("time", "energy")
 
 
 class CampaignConfig(Model):
@@ -26,12 +31,18 @@ class CampaignConfig(Model):
     seed: int = Field(0, ge=0, description="of every shuffle, virtual GPU and predictor")
     gpus: dict[str, GpuConfig] = Field(min_length=1, description="label of your own, used in paths, to GPU")
     networks: list[NetworkConfig] = Field(
-        min_length=1, description="networks whose operations are measured, and which are measured whole"
+        [], description="networks whose operations are measured, and which are measured whole; needed without `design`"
     )
+    design: DesignConfig | None = Field(None, description="operations drawn by design, beside those of networks")
     passes: Annotated[list[Pass], one_or_more(Pass)] = Field(
         ["inference", "training"],
         min_length=1,
         description="inference: forward; training: forward, loss, backward and the optimizer's step",
+    )
+    quantities: Quantities = Field(
+        ["time", "energy"],
+        description="what is measured: `[time]` alone is many times as quick as `[time, energy]`; a network may say "
+        "otherwise for itself and its operations",
     )
     shards: int = Field(
         1,
@@ -47,6 +58,12 @@ class CampaignConfig(Model):
         description="measured data that the project ships, joined with the campaign's own; where a label and an "
         "operating point are in both, only the campaign's own are taken",
         examples=[["h200"]],
+    )
+    results_dir: str = Field(
+        "results",
+        pattern=r"^[^{}\s]+$",
+        description="folder for all that the campaign gives, relative to where Snakemake runs; two campaigns with a "
+        "folder each stand side by side",
     )
     training: TrainingConfig = Field(TrainingConfig())
     measurement: MeasurementConfig = Field(MeasurementConfig())
@@ -90,6 +107,22 @@ class CampaignConfig(Model):
             raise ValueError("a name stands twice: remove one")
         return names
 
+    def quantities_of(self, networks: list[NetworkConfig]) -> list[Quantity]:
+        """What is measured of something that these networks want measured: all that one of them asks for."""
+        wanted = {quantity for network in networks for quantity in network.quantities or self.quantities}
+        return [quantity for quantity in QUANTITIES if quantity in wanted]
+
+    @model_validator(mode="after")
+    def _something_is_measured(self) -> Self:
+        if not self.networks and self.design is None:
+            raise ValueError("networks: is missing; see config/README.md")
+        return self
+
+    def catalogue_settings(self) -> dict[str, Any]:
+        """What the catalogue depends on, for JSON."""
+        design = {"design"} if self.design else set()  # so that a campaign without one is what it was before
+        return self.model_dump(mode="json", include={"networks", "passes", "training", "quantities"} | design)
+
     def gpu(self, label: str) -> GpuConfig:
         """Look up a GPU by its label.
 
@@ -101,3 +134,23 @@ class CampaignConfig(Model):
         if label not in self.gpus:
             raise ConfigError(f"gpus: no GPU is labelled {label!r}; the campaign has {', '.join(self.gpus)}.")
         return self.gpus[label]
+
+    def measurement_files(self) -> list[Path]:
+        """Every file of measurements that the campaign gives, below the measurements folder."""
+        return [
+            path for label, gpu in self.gpus.items() for point in gpu.points for path in self._measured(label, point)
+        ]
+
+    def point_files(self, gpu: str, point: OperatingPoint) -> list[Path]:
+        """Files of measurements, and the calibration, of one GPU at one point, below the measurements folder."""
+        return [*self._measured(gpu, point), layout.calibration_file(gpu, point)]
+
+    def _measured(self, gpu: str, point: OperatingPoint) -> list[Path]:
+        return [
+            *(layout.operations_file(gpu, point, shard) for shard in range(1, self.shards + 1)),
+            *(layout.networks_file(gpu, point, shard) for shard in range(1, self.network_shards + 1)),
+        ]
+
+    def calibration_files(self) -> list[Path]:
+        """Every calibration that the campaign gives, below the measurements folder."""
+        return [layout.calibration_file(label, point) for label, gpu in self.gpus.items() for point in gpu.points]

@@ -2,11 +2,23 @@
 
 from __future__ import annotations
 
-from typing import Literal, Self
+from typing import Annotated, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import AfterValidator, Field, model_validator
 
-from clockwatt.config.model import Model
+from clockwatt.config.model import Model, one_or_more
+
+Quantity = Literal["time", "energy"]
+
+
+def _time_is_among(quantities: list[Quantity]) -> list[Quantity]:
+    if "time" not in quantities or len(set(quantities)) != len(quantities):
+        raise ValueError("write [time] or [time, energy]: energy is got from power and time")
+    return quantities
+
+
+Quantities = Annotated[list[Quantity], one_or_more(Quantity), AfterValidator(_time_is_among)]
+"""What is measured of an operation or a network."""
 
 
 class TelemetryConfig(Model):

@@ -6,18 +6,48 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
+from clockwatt.config.measurement import Quantities
 from clockwatt.config.model import Model, one_or_more
+
+Shape = Annotated[list[Annotated[int, Field(gt=0)]], Field(min_length=1)]
+
+
+class InputConfig(Model):
+    """One of several inputs of a network, given by keyword."""
+
+    shape: Shape = Field(description="batch first", examples=[[8, 128]])
+    dtype: Literal["float", "float32", "float16", "bfloat16", "int64", "bool"] = Field(
+        "float", description="float is the network's own dtype; int64 is for indices (token ids) and masks"
+    )
+    below: int | None = Field(None, gt=0, description="indices are below this; needed with int64", examples=[30522])
+    values: Literal["random", "ones", "lengths"] = Field(
+        "random",
+        description="lengths: ones up to a length of its own in every row, at least half of it, and zeros behind, as "
+        "the attention mask of sentences that differ in length",
+    )
+
+    @model_validator(mode="after")
+    def _indices_are_bounded(self) -> Self:
+        if (self.dtype == "int64") != (self.below is not None):
+            raise ValueError("dtype: int64 and below belong together")
+        return self
 
 
 class NetworkConfig(Model):
-    """A network and the shape of its input."""
+    """A network and its input, or several inputs by keyword."""
 
     name: str = Field(
-        description="torchvision classification network, or package.module:callable that returns a torch.nn.Module",
-        examples=["resnet18", "my_package.models:build"],
+        description="a network of torchvision (classification, segmentation or video), `timm:NAME`, `hf:CONFIG.json` "
+        "for a model of the library transformers by its configuration, or package.module:callable that returns a "
+        "torch.nn.Module",
+        examples=["resnet18", "timm:efficientnet_lite0", "hf:bert.json", "my_package.models:build"],
     )
-    input: list[Annotated[int, Field(gt=0)]] = Field(
-        min_length=1, description="shape of the input, batch first", examples=[[32, 3, 224, 224]]
+    input: Shape | None = Field(None, description="shape of its only input, batch first", examples=[[32, 3, 224, 224]])
+    inputs: dict[str, InputConfig] | None = Field(
+        None,
+        min_length=1,
+        description="in place of `input`: keyword to what is given for it",
+        examples=[{"input_ids": {"shape": [8, 128], "dtype": "int64", "below": 30522}}],
     )
     dtype: Literal["float32", "float16", "bfloat16"] = Field(
         "float32", description="the network and its input are cast to this"
@@ -27,6 +57,13 @@ class NetworkConfig(Model):
     )
     input_below: int | None = Field(
         None, gt=0, description="indices are below this; needed with int64", examples=[30522]
+    )
+    cache_length: int | None = Field(
+        None,
+        gt=0,
+        description="of a decoder given as `hf:`: one step of decoding behind so many tokens, whose keys and values "
+        "are kept; `input` holds the new tokens, [batch, 1]",
+        examples=[1024],
     )
 
     data_dependent_branch: Literal["refuse", "true", "false"] = Field(
@@ -48,6 +85,10 @@ class NetworkConfig(Model):
         "stays when networks come and go, and what another network needs is measured anyway",
     )
     whole: bool = Field(True, description="whether the network is measured whole, too")
+    quantities: Quantities | None = Field(
+        None,
+        description="what is measured of it and its operations: `[time]` or `[time, energy]`; null: the campaign's",
+    )
 
     @field_validator("tf32")
     @classmethod
@@ -57,15 +98,37 @@ class NetworkConfig(Model):
         return values
 
     @model_validator(mode="after")
-    def _indices_are_bounded(self) -> Self:
+    def _inputs_are_told_once(self) -> Self:
+        if (self.input is None) == (self.inputs is None):
+            raise ValueError("give `input`, the shape of the only input, or `inputs`, several by keyword")
+        if self.inputs is not None and (self.input_dtype != "float" or self.input_below is not None):
+            raise ValueError("input_dtype and input_below go with `input`; with `inputs`, each has its own")
         if (self.input_dtype == "int64") != (self.input_below is not None):
             raise ValueError("input_dtype: int64 and input_below belong together")
+        if self.cache_length is not None and not self.name.startswith("hf:"):
+            raise ValueError("cache_length is for decoders given as hf:CONFIG.json")
         return self
+
+    @property
+    def by_keyword(self) -> dict[str, InputConfig]:
+        """Every input by its keyword; the only one of `input`, given by position, by an empty one."""
+        if self.inputs is not None:
+            return self.inputs
+        assert self.input is not None
+        return {"": InputConfig(shape=self.input, dtype=self.input_dtype, below=self.input_below)}
+
+    @property
+    def first_input(self) -> InputConfig:
+        """The first input, whose first size is the batch."""
+        return next(iter(self.by_keyword.values()))
 
     @property
     def network_id(self) -> str:
         """Identity used in tables and figures, e.g. `resnet18-32x3x224x224-float32`."""
-        return f"{self.name}-{'x'.join(map(str, self.input))}-{self.dtype}"
+        shapes = {keyword: "x".join(map(str, one.shape)) for keyword, one in self.by_keyword.items()}
+        given = "+".join(f"{keyword}={shape}" if keyword else shape for keyword, shape in shapes.items())
+        behind = "" if self.cache_length is None else f"-behind{self.cache_length}"
+        return f"{self.name}-{given}{behind}-{self.dtype}"
 
 
 class TrainingConfig(Model):

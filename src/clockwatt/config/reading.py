@@ -13,11 +13,12 @@ from pydantic import ValidationError
 
 from clockwatt.config.campaign import CampaignConfig
 from clockwatt.config.control import ControlConfig
+from clockwatt.config.design import DesignConfig, DesignRound
 from clockwatt.config.fit import FitConfig
 from clockwatt.config.gpus import GpuConfig
 from clockwatt.config.measurement import MeasurementConfig, TelemetryConfig
 from clockwatt.config.model import Model
-from clockwatt.config.networks import NetworkConfig, TrainingConfig
+from clockwatt.config.networks import InputConfig, NetworkConfig, TrainingConfig
 from clockwatt.config.slurm import SlurmResources
 from clockwatt.errors import ConfigError
 
@@ -114,7 +115,9 @@ def _known_keys(location: tuple[int | str, ...]) -> list[str]:
     """Keys of the model that stands at `location`, found by walking the models."""
     walk: dict[str, type[Model]] = {
         "gpus": GpuConfig, "control": ControlConfig, "slurm": SlurmResources, "networks": NetworkConfig,
+        "inputs": InputConfig,
         "training": TrainingConfig, "measurement": MeasurementConfig, "telemetry": TelemetryConfig, "fit": FitConfig,
+        "design": DesignConfig, "rounds": DesignRound,
     }  # fmt: skip
     models = [walk[part] for part in location if isinstance(part, str) and part in walk]
     return list((models[-1] if models else CampaignConfig).model_fields)

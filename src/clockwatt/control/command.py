@@ -9,7 +9,6 @@ import subprocess
 from clockwatt.config import OperatingPoint, placeholders
 from clockwatt.control.held import HeldCommand
 from clockwatt.control.methods import ControlError, Method, ReleaseError
-from clockwatt.gpu.installed import index_of
 
 _HELD_AFTER_S = 0.3
 """A command that is to hold the GPU and has not failed by then is taken to do so; verification tells the truth."""
@@ -56,7 +55,7 @@ class CommandMethod(Method):
         values: dict[str, object] = {"uuid": uuid, **point.settings}
         wanted = placeholders(template)
         if "index" in wanted:
-            values["index"] = index_of(uuid)
+            values["index"] = self._gpu.index()
         missing = sorted(wanted - values.keys())
         if missing:
             raise ControlError(

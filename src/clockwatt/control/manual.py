@@ -15,10 +15,8 @@ from clockwatt.control.helper import ask
 from clockwatt.control.methods import ControlError
 from clockwatt.control.points import check_supported, operating_point, persistence_warning
 from clockwatt.control.registry import METHODS
-from clockwatt.gpu.installed import installed_gpus
 from clockwatt.gpu.interface import Gpu, GpuError, GpuNotFoundError, NotSupportedError, throttle_reason_names
-from clockwatt.gpu.nvml import NvmlGpu
-from clockwatt.gpu.select import VARIABLE, resolve_visible
+from clockwatt.gpu.registry import installed_gpus, open_installed, visible_gpus
 
 T = TypeVar("T")
 NVML = ControlConfig()
@@ -34,7 +32,7 @@ def show(console: Console | None = None) -> None:
     """
     table = Table("GPU", "SM clock", "memory clock", "power limit", "throttled by", "persistence")
     for found in installed_gpus():
-        with contextlib.closing(NvmlGpu(found.uuid)) as gpu:
+        with contextlib.closing(open_installed(found)) as gpu:
             table.add_row(*_row(gpu))
     (console or Console()).print(table)
 
@@ -125,14 +123,15 @@ def _warn(gpu: Gpu, console: Console) -> None:
 
 @contextlib.contextmanager
 def _chosen(gpu: str | None) -> Iterator[Gpu]:
-    installed = installed_gpus()
-    if gpu is not None:
-        in_bus_order = {VARIABLE: gpu, "CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
-        installed = resolve_visible(in_bus_order, installed)
+    installed = (
+        installed_gpus()
+        if gpu is None
+        else visible_gpus({"CUDA_VISIBLE_DEVICES": gpu, "CUDA_DEVICE_ORDER": "PCI_BUS_ID"})
+    )
     if len(installed) != 1:
         listed = "".join(f"\n  {found.uuid}  {found.name}" for found in installed)
         raise GpuNotFoundError(f"{len(installed)} GPUs: say which one with --gpu UUID.{listed}")
-    with contextlib.closing(NvmlGpu(installed[0].uuid)) as card:
+    with contextlib.closing(open_installed(installed[0])) as card:
         yield card
 
 

@@ -11,10 +11,9 @@ from dataclasses import dataclass
 from clockwatt.config import CampaignConfig, ControlConfig, GpuConfig, OperatingPoint
 from clockwatt.control.registry import METHODS
 from clockwatt.gpu.clocks import check_clock, check_power_limit
-from clockwatt.gpu.installed import installed_gpus
 from clockwatt.gpu.interface import Gpu, GpuError, NotSupportedError
-from clockwatt.gpu.nvml import NvmlGpu
-from clockwatt.gpu.virtual import VirtualGpu
+from clockwatt.gpu.registry import open_model
+from clockwatt.gpu.specs import UnknownGpuError
 
 
 @dataclass(frozen=True)
@@ -108,14 +107,12 @@ def known_gpu(gpu_config: GpuConfig, seed: int) -> Gpu | None:
     UnknownGpuError
         If there is no such virtual model.
     """
-    if gpu_config.virtual_model is not None:
-        return VirtualGpu(gpu_config.virtual_model, seed=seed)
     try:
-        installed = installed_gpus()
+        return open_model(gpu_config.device, seed=seed)
+    except UnknownGpuError:
+        raise
     except GpuError:  # no driver: a login node
         return None
-    here = [found.uuid for found in installed if found.name.casefold() == gpu_config.device.casefold()]
-    return NvmlGpu(here[0]) if here else None
 
 
 def persistence_warning(gpu: Gpu) -> str | None:

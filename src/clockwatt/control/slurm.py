@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from clockwatt.config import OperatingPoint
 from clockwatt.control.held import HeldCommand
 from clockwatt.control.methods import ControlError, Method
-from clockwatt.gpu.select import visible_gpus
+from clockwatt.gpu.registry import visible_gpus
 
 _STARTED_WITHIN_S = 30.0
 _HELD = "clockwatt holds this step"

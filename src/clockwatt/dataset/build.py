@@ -11,20 +11,20 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from clockwatt import files, layout, records
 from clockwatt.config import CampaignConfig, OperatingPoint
-from clockwatt.dataset import schema
 from clockwatt.dataset.catalogues import NetworkKey, join_catalogues, without_networks
 from clockwatt.dataset.join import Cards, Catalogue, joined
 from clockwatt.dataset.quality import QualityReport
-from clockwatt.dataset.shipped import Source, references
+from clockwatt.dataset.reference import Source, references
 from clockwatt.errors import DataFileError
-from clockwatt.progress import progress, say
+from clockwatt.io import files
+from clockwatt.io.progress import progress, say
+from clockwatt.schema import layout, records, tables
 
 _OUTPUTS = {
-    records.OPERATION: (schema.OPERATIONS_FILE, schema.OPERATIONS_SCHEMA),
-    records.NETWORK: (schema.NETWORKS_FILE, schema.NETWORKS_SCHEMA),
-    records.ANCHOR: (schema.ANCHORS_FILE, schema.ANCHORS_SCHEMA),
+    records.OPERATION: (tables.OPERATIONS_FILE, tables.OPERATIONS_SCHEMA),
+    records.NETWORK: (tables.NETWORKS_FILE, tables.NETWORKS_SCHEMA),
+    records.ANCHOR: (tables.ANCHORS_FILE, tables.ANCHORS_SCHEMA),
 }
 
 _Part = tuple[Source, str, OperatingPoint]
@@ -44,7 +44,7 @@ def build_dataset(config: CampaignConfig, measurements_dir: Path, catalogue_dir:
     config
         The campaign: it names the files.
     measurements_dir
-        Folder with `{gpu}/{point}/…`, see `clockwatt.layout`.
+        Folder with `{gpu}/{point}/…`, see `clockwatt.schema.layout`.
     catalogue_dir
         Folder with `operations.parquet`, `calls.parquet` and `networks.parquet`.
     output_dir
@@ -69,12 +69,12 @@ def build_dataset(config: CampaignConfig, measurements_dir: Path, catalogue_dir:
         for source, gpu, point in parts:
             _add_point(source, gpu, point, catalogues[source], unlike[source], writers, quality)
             advance(f"{gpu} {point}")
-    _join_calibration(parts, output_dir / schema.CALIBRATION_FILE)
+    _join_calibration(parts, output_dir / tables.CALIBRATION_FILE)
     report = quality.report()
-    files.write_text(json.dumps(report, indent=2) + "\n", output_dir / schema.QUALITY_FILE)
+    files.write_text(json.dumps(report, indent=2) + "\n", output_dir / tables.QUALITY_FILE)
     say(
         f"dataset: {report['rows']} rows, {report['virtual_rows']} of them virtual; "
-        f"flags and gaps are counted in {schema.QUALITY_FILE}"
+        f"flags and gaps are counted in {tables.QUALITY_FILE}"
     )
 
 

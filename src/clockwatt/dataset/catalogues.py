@@ -8,14 +8,15 @@ from pathlib import Path
 import pandas as pd
 import pyarrow as pa
 
-from clockwatt import files
-from clockwatt.dataset.shipped import Source
-from clockwatt.records import CALL_SCHEMA, NETWORK_SCHEMA, OPERATION_SCHEMA
+from clockwatt.dataset.reference import Source
+from clockwatt.io import files
+from clockwatt.schema.records import CALL_SCHEMA, NETWORK_SCHEMA, OPERATION_SCHEMA
 
 NetworkKey = tuple[str, str]
 """Network id and pass."""
 
 _OPERATION_KEY = ["operation_id", "pass"]
+_HOW_IT_IS_MEASURED = {"measured_tf32", "measured_quantities"}
 _NETWORK_KEY = ["network_id", "pass"]
 
 
@@ -63,7 +64,7 @@ def without_networks(rows: pa.Table, networks: frozenset[NetworkKey]) -> pa.Tabl
 
 def _described(row: dict[str, object]) -> str:
     """All that decides what a pass of the network does."""
-    return repr({name: value for name, value in row.items() if name != "measured_tf32"})
+    return repr({name: value for name, value in row.items() if name not in _HOW_IT_IS_MEASURED})
 
 
 def _of_networks(rows: pa.Table, networks: set[NetworkKey]) -> pa.Table:

@@ -10,8 +10,9 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from clockwatt import files, records
-from clockwatt.dataset import anchors, flags, schema
+from clockwatt.dataset import levels
+from clockwatt.io import files
+from clockwatt.schema import flags, records, tables
 
 _SEPARATOR = "\n"  # in no identifier
 _ALL_TF32 = (False, True)
@@ -45,10 +46,10 @@ class Catalogue:
             If the file is missing, damaged or of another kind.
         """
         table = files.read_table(path, expected)
-        names = schema.joined_columns(expected)
+        names = tables.joined_columns(expected)
         return cls(
             index=_identity(table[key], table["pass"]).combine_chunks(),
-            columns=table.select(names).rename_columns([schema.dataset_name(name) for name in names]),
+            columns=table.select(names).rename_columns([tables.dataset_name(name) for name in names]),
             wanted=frozenset(
                 (row[key], row["pass"], tf32)
                 for row in table.select([key, "pass", "measured_tf32"]).to_pylist()
@@ -84,17 +85,17 @@ class Cards:
             If a file is missing, damaged or of another kind.
         """
         tables = [
-            files.read_table(path, records.MEASUREMENT_SCHEMA, anchors.ANCHOR_COLUMNS).filter(
+            files.read_table(path, records.MEASUREMENT_SCHEMA, levels.ANCHOR_COLUMNS).filter(
                 pc.field("kind") == records.ANCHOR
             )
             for path in paths
         ]
         rows = pa.concat_tables(tables).to_pandas()
         return cls(
-            anchors.card_factors(rows),
-            anchors.host_factors(rows),
-            anchors.host_spreads(rows),
-            anchors.session_drifts(rows),
+            levels.card_factors(rows),
+            levels.host_factors(rows),
+            levels.host_spreads(rows),
+            levels.session_drifts(rows),
         )
 
     def columns(self, rows: pa.Table) -> pd.DataFrame:
@@ -105,7 +106,7 @@ class Cards:
             "anchor_host_factor": sessions.map(self.hosts),
             "session_host_spread": sessions.map(self.host_spreads),
         }
-        for quantity in anchors.QUANTITIES:
+        for quantity in levels.QUANTITIES:
             values[f"anchor_{quantity}_factor"] = cards.map(self.factors[quantity])
             values[f"drift_{quantity}_per_hour"] = sessions.map(self.drifts[f"{quantity}_per_hour"])
             values[f"session_{quantity}_change"] = sessions.map(self.drifts[quantity])

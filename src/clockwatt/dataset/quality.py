@@ -10,8 +10,8 @@ from typing import Any
 import pandas as pd
 import pyarrow as pa
 
-from clockwatt.dataset import flags
-from clockwatt.records import OK
+from clockwatt.schema import flags
+from clockwatt.schema.records import OK
 
 NAMED_AT_MOST = 20
 """How many missing operations or failures are named, beside their full count."""

@@ -10,7 +10,7 @@ from matplotlib.axes import Axes
 from clockwatt.figures import style
 from clockwatt.measure.anchors import anchors
 from clockwatt.measure.statistics import NORMAL_95
-from clockwatt.operations.operation import Operation
+from clockwatt.operations.spec.operation import Operation
 
 SENSORS = {"ring": "driver's ring of samples", "fast": "instantaneous power"}
 """Lanes of the logger whose power is drawn, and what they read."""

@@ -12,11 +12,11 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from clockwatt.config import CampaignConfig
-from clockwatt.dataset.schema import QUALITY_FILE
 from clockwatt.figures import calibration, load, networks, predictions, quality, style
 from clockwatt.figures.names import FIGURES
-from clockwatt.measure.calibration import POWER_TRANSIENT, TIME_AGAINST_ITERATIONS
-from clockwatt.progress import progress
+from clockwatt.io.progress import progress
+from clockwatt.measure.calibrate.calibration import POWER_TRANSIENT, TIME_AGAINST_ITERATIONS
+from clockwatt.schema.tables import QUALITY_FILE
 
 GPUS_AT_MOST = 4
 NETWORKS_AT_MOST = len(style.COLOURS)

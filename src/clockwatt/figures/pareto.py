@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 
 from clockwatt.figures import style
 from clockwatt.figures.networks import pareto_front
-from clockwatt.files import written_aside
+from clockwatt.io.files import written_aside
 from clockwatt.predict.recommend import Recommendation
 
 

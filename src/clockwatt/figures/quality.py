@@ -9,7 +9,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 
 from clockwatt.figures import style
-from clockwatt.records import FAILED, OK, OUT_OF_MEMORY
+from clockwatt.schema.records import FAILED, OK, OUT_OF_MEMORY
 
 STATUSES = (OK, OUT_OF_MEMORY, FAILED, "missing")
 _COLOURS = (style.COLOURS[2], style.COLOURS[4], style.COLOURS[1], "#C9C9C9")

@@ -15,7 +15,7 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import EngFormatter, FixedLocator, MaxNLocator, NullLocator
 
 from clockwatt.figures.names import FORMATS
-from clockwatt.files import written_aside
+from clockwatt.io.files import written_aside
 
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#8C6D31", "#000000")
 """Eight colours that colour-blind readers tell apart (after Okabe and Ito, 2008; yellow is too pale on white)."""

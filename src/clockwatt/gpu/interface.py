@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import abc
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 from clockwatt.errors import ClockwattError
 
@@ -90,10 +91,22 @@ def throttle_reason_names(mask: int) -> list[str]:
 class Gpu(abc.ABC):
     """One GPU. A reading raises `NotSupportedError` where the sensor is missing, `GpuLostError` if the GPU is gone."""
 
+    vendor: ClassVar[str]
+    """Whose GPU it is: the name of its `Vendor`, by which the bench that goes with it is found."""
+
     @property
     @abc.abstractmethod
     def identity(self) -> GpuIdentity:
         """Which card this is."""
+
+    @abc.abstractmethod
+    def index(self) -> int:
+        """Its number as the vendor's tools count, here and now: in a job it may differ from that outside."""
+
+    @property
+    def installed(self) -> InstalledGpu:
+        """How another process finds it."""
+        return InstalledGpu(self.vendor, self.identity.uuid, self.identity.name)
 
     # sensors
     @abc.abstractmethod
@@ -197,3 +210,46 @@ class Gpu(abc.ABC):
     @abc.abstractmethod
     def close(self) -> None:
         """Let go of the driver."""
+
+
+@dataclass(frozen=True)
+class InstalledGpu:
+    """A GPU that a vendor's driver lists and this process may open."""
+
+    vendor: str
+    uuid: str
+    name: str
+
+
+class Vendor(abc.ABC):
+    """How the GPUs of one vendor are found and opened. See `gpu.registry`, which asks all of them."""
+
+    name: ClassVar[str]
+
+    @abc.abstractmethod
+    def claims(self, device: str) -> bool:
+        """Whether `device`, as a config writes it, is one of this vendor's."""
+
+    @abc.abstractmethod
+    def installed(self) -> list[InstalledGpu]:
+        """GPUs of this machine that this process may open; raises `GpuNotFoundError` if no driver answers."""
+
+    @abc.abstractmethod
+    def lost(self) -> int:
+        """How many GPUs fell off the bus."""
+
+    @abc.abstractmethod
+    def visible(self, environ: Mapping[str, str]) -> list[InstalledGpu]:
+        """GPUs that a process with these environment variables may compute on, in the order in which it counts them."""
+
+    @abc.abstractmethod
+    def open(self, uuid: str) -> Gpu:
+        """Open one of `installed`."""
+
+    @abc.abstractmethod
+    def open_configured(self, device: str, *, seed: int, key: str, environ: Mapping[str, str]) -> Gpu:
+        """Open what a config asks for, in the process that computes on it; see `registry.open_gpu`."""
+
+    @abc.abstractmethod
+    def open_model(self, device: str, *, seed: int) -> Gpu | None:
+        """Open any GPU of the model `device`, to see what it supports; None if there is none here."""

@@ -11,11 +11,13 @@ import yaml
 from pydantic import BaseModel, ConfigDict
 
 from clockwatt.gpu.interface import GpuError
-from clockwatt.resources import resource
+from clockwatt.io.resources import resource
 
 Architecture = Literal["volta", "turing", "ga100", "ampere", "ada", "hopper"]
 
 VIRTUAL_PREFIX = "virtual"
+VIRTUAL_DEVICE = f"{VIRTUAL_PREFIX}:"
+"""What a config writes before the model of a virtual GPU."""
 
 
 class UnknownGpuError(GpuError):

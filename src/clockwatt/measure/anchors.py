@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from clockwatt.operations.operation import Operation, OutputSpec, TensorSpec
-from clockwatt.records import INFERENCE, OperationRow
+from clockwatt.operations.spec.operation import Operation, OutputSpec, TensorSpec
+from clockwatt.schema.records import INFERENCE, OperationRow
 
 
 def anchors() -> list[OperationRow]:

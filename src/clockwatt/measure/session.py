@@ -7,32 +7,44 @@ import math
 import os
 import platform
 import socket
+import time
 import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import clockwatt
-from clockwatt import files, layout, records
 from clockwatt.config import CampaignConfig, GpuConfig, OperatingPoint
 from clockwatt.control.points import operating_point
 from clockwatt.control.verify import verify
-from clockwatt.gpu.select import open_gpu
-from clockwatt.measure import anchors, energy, tasks
-from clockwatt.measure.bench import Bench, BenchLostError, Subject, under_load
-from clockwatt.measure.calibration import Calibration
-from clockwatt.measure.conditions import Surroundings
-from clockwatt.measure.open import open_bench
-from clockwatt.measure.procedure import measure, measure_idle
-from clockwatt.measure.rest import rest
+from clockwatt.gpu.registry import open_gpu
+from clockwatt.io import files
+from clockwatt.io.progress import progress, say
+from clockwatt.io.segments import SegmentWriter
+from clockwatt.measure import anchors, tasks
+from clockwatt.measure.bench.interface import Bench, BenchLostError, Subject, under_load
+from clockwatt.measure.bench.registry import open_bench
+from clockwatt.measure.calibrate.calibration import Calibration
+from clockwatt.measure.steps import energy
+from clockwatt.measure.steps.conditions import Surroundings
+from clockwatt.measure.steps.procedure import measure, measure_idle
+from clockwatt.measure.steps.rest import rest
 from clockwatt.measure.store import Store
 from clockwatt.measure.tasks import Shard
-from clockwatt.progress import progress, say
-from clockwatt.records import ANCHOR, FAILED, INFERENCE, MEASUREMENT_SCHEMA, OK, OPERATION, MeasurementRow, OperationRow
-from clockwatt.segments import SegmentWriter
+from clockwatt.schema import layout, records
+from clockwatt.schema.records import (
+    ANCHOR,
+    FAILED,
+    INFERENCE,
+    MEASUREMENT_SCHEMA,
+    OK,
+    OPERATION,
+    MeasurementRow,
+    OperationRow,
+)
 
-_VIRTUAL_SEGMENT_S = 2.0
-"""A virtual measurement takes milliseconds: closing a file after each would take longer than measuring."""
+_SEGMENT_S = 3.0
+"""A file is closed this often, and a kill loses so much at most: closing one takes as long as measuring time alone."""
 
 
 @dataclass(frozen=True)
@@ -64,12 +76,20 @@ def measure_shard(
     output: Path,
     calibration: Calibration | None = None,
     retry_failed: bool = False,
+    stop_after_s: float | None = None,
 ) -> None:
     """Measure what a shard lacks and assemble its file, with its telemetry beside it.
 
     What is in the store is not measured again; a shard that is finished touches no GPU. Without a calibration the
     periods and averaging windows of the sensors are not known: the energy counter and the moving average say less, and
     errors leave out what one measurement differs from the next.
+
+    Parameters
+    ----------
+    retry_failed
+        Whether what failed is measured again.
+    stop_after_s
+        Begin no further measurement after so long, and assemble what there is; the same call goes on.
 
     Raises
     ------
@@ -82,6 +102,7 @@ def measure_shard(
     BenchLostError
         If the GPU cannot be used any more; what was finished is in the store.
     """
+    end_s = math.inf if stop_after_s is None else time.monotonic() + stop_after_s
     store = Store(store_dir, config, label, point)
     session = Session(config, label, point, shard, catalogue_dir, store, calibration or Calibration())
     wanted = tasks.subjects(config, session.gpu_config, shard, catalogue_dir)
@@ -89,13 +110,17 @@ def measure_shard(
     pending = [
         subject
         for subject in wanted
-        if (status := finished.get(tasks.key(subject))) is None or (retry_failed and status == FAILED)
+        if (found := finished.get(tasks.key(subject))) is None
+        or not found.is_enough(energy=subject.energy)
+        or (retry_failed and found.status == FAILED)
     ]
     say(f"{label} at {point}, shard {shard}: {len(wanted) - len(pending)} of {len(wanted)} already in the store")
     if pending:
-        if warning := _power_warning(session):
+        if any(subject.energy for subject in pending) and (warning := _power_warning(session)):
             say(warning)
-        _measure_pending(session, tasks.shuffled(pending, config, label, point))
+        left = _measure_pending(session, tasks.shuffled(pending, config, label, point), end_s)
+        if left:
+            say(f"stopped after {stop_after_s:g} s with {left} left to measure; run the same command again to go on")
     rows = session.store.rows(tasks.key(subject) for subject in wanted)
     session.store.write_telemetry(rows, layout.telemetry_file(output))
     files.write_table(records.table_of(rows, MEASUREMENT_SCHEMA), output)
@@ -117,8 +142,9 @@ def _power_warning(session: Session) -> str | None:
     )
 
 
-def _measure_pending(session: Session, pending: list[Subject]) -> None:
-    session_id = uuid.uuid4().hex
+def _measure_pending(session: Session, pending: list[Subject], end_s: float) -> int:
+    """Measure until all is measured or it is `end_s` on the monotonic clock; returns how many are left."""
+    left, session_id = len(pending), uuid.uuid4().hex
     anchor_ids = [row.operation_id for row in anchors.anchors()]
     operation_ids = {subject.subject_id for subject in pending if subject.kind == OPERATION}
     with (
@@ -129,7 +155,7 @@ def _measure_pending(session: Session, pending: list[Subject]) -> None:
         open_bench(
             session.config, gpu, session_id, session.store.telemetry_folder, session.catalogue_dir, operation_ids
         ) as bench,
-        _segments(session, virtual=gpu.identity.virtual) as writer,
+        _segments(session) as writer,
     ):
         for warning in applied.warnings:
             say(warning)
@@ -138,15 +164,20 @@ def _measure_pending(session: Session, pending: list[Subject]) -> None:
         settings = session.config.measurement
         if settings.rest_to_c is not None:
             rest(bench, settings.rest_to_c, settings.rest_max_s)
-        run = _Run(session, bench, writer, _base_row(session, bench, session_id), anchor_ids)
+        energy_wanted = any(subject.energy for subject in pending)
+        run = _Run(session, bench, writer, _base_row(session, bench, session_id), anchor_ids, energy=energy_wanted)
         run.check()
         with progress(f"{session.label} {session.point} {session.shard}", len(pending)) as advance:
             for subject in pending:
+                if time.monotonic() >= end_s:
+                    break
                 if run.check_is_due:
                     run.check()
                 run.measure(subject)
+                left -= 1
                 advance(f"{subject.subject_id} {subject.pass_}")
         run.measure_anchors()
+    return left
 
 
 def verify_point(bench: Bench, point: OperatingPoint, gpu_config: GpuConfig, load: OperationRow) -> None:
@@ -170,21 +201,28 @@ def verify_point(bench: Bench, point: OperatingPoint, gpu_config: GpuConfig, loa
         )
 
 
-def anchor_subject(operation_id: str, tf32: bool) -> Subject:
+def anchor_subject(operation_id: str, tf32: bool, *, energy: bool = True) -> Subject:
     """An anchor operation as a subject."""
-    return Subject(ANCHOR, operation_id, INFERENCE, tf32, "float32", 0, device_work=True)
+    return Subject(ANCHOR, operation_id, INFERENCE, tf32, "float32", 0, device_work=True, energy=energy)
 
 
 class _Run:
-    """The subjects of one session, one after another."""
+    """The subjects of one session, one after another; where none wants energy, anchors and idle power do without."""
 
     def __init__(
-        self, session: Session, bench: Bench, writer: SegmentWriter, base: MeasurementRow, anchor_ids: list[str]
+        self,
+        session: Session,
+        bench: Bench,
+        writer: SegmentWriter,
+        base: MeasurementRow,
+        anchor_ids: list[str],
+        *,
+        energy: bool,
     ) -> None:
         self._config = session.config.measurement
         self._tf32 = session.gpu_config.tf32[0]
         self._bench, self._writer, self._base = bench, writer, base
-        self._anchor_ids = anchor_ids
+        self._anchor_ids, self._energy = anchor_ids, energy
         self._around = Surroundings(calibration=session.calibration)
         self._checked_ns = bench.now_ns()
         self._position = 0
@@ -202,12 +240,14 @@ class _Run:
         self._checked_ns = self._bench.now_ns()
 
     def _measure_idle(self) -> None:
+        if not self._energy:
+            return
         idle = measure_idle(self._bench, self._config.idle_s, self._around.calibration)
         self._around = replace(self._around, idle=idle)
 
     def measure_anchors(self) -> None:
         for anchor_id in self._anchor_ids:
-            self.measure(anchor_subject(anchor_id, self._tf32))
+            self.measure(anchor_subject(anchor_id, self._tf32, energy=self._energy))
 
     def measure(self, subject: Subject) -> None:
         row = replace(
@@ -227,12 +267,13 @@ class _Run:
             if row.ended_us or row.status != OK:
                 if self._writer.is_due:  # a row that a kill leaves has its telemetry
                     self._bench.flush_telemetry()
+                    self._bench.take_telemetry()  # what nobody asked for would pile up in the logger
                 self._writer.add([row])
 
 
 @contextlib.contextmanager
-def _segments(session: Session, *, virtual: bool) -> Iterator[SegmentWriter]:
-    writer = session.store.writer(_VIRTUAL_SEGMENT_S if virtual else 0.0)
+def _segments(session: Session) -> Iterator[SegmentWriter]:
+    writer = session.store.writer(_SEGMENT_S)
     try:
         yield writer
     finally:

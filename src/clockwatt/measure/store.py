@@ -18,10 +18,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from clockwatt import MEASUREMENT_VERSION, files, layout, records
+from clockwatt import MEASUREMENT_VERSION
 from clockwatt.config import CampaignConfig, OperatingPoint
-from clockwatt.records import ANCHOR, MEASUREMENT_SCHEMA, TELEMETRY_SCHEMA, MeasurementRow
-from clockwatt.segments import SegmentWriter, read_segments
+from clockwatt.io import files
+from clockwatt.io.segments import SegmentWriter, read_segments
+from clockwatt.schema import layout, records
+from clockwatt.schema.records import ANCHOR, ENERGY, MEASUREMENT_SCHEMA, OK, TELEMETRY_SCHEMA, MeasurementRow
 
 _NO_PART_OF_A_MEASUREMENT = {"repetitions", "idle_s", "check_every_s", "rest_to_c", "rest_max_s"}
 
@@ -37,6 +39,18 @@ class Key:
     pass_: str
     tf32: bool
     repetition: int
+
+
+@dataclass(frozen=True)
+class Finished:
+    """How a finished measurement ended, and whether energy was measured too."""
+
+    status: str
+    energy: bool
+
+    def is_enough(self, *, energy: bool) -> bool:
+        """Whether nothing that is wanted is missing."""
+        return self.energy or not energy
 
 
 def settings_id(config: CampaignConfig, gpu: str) -> str:
@@ -77,19 +91,22 @@ class Store:
         """A writer of measurement rows."""
         return SegmentWriter(self.rows_folder, MEASUREMENT_SCHEMA, segment_s)
 
-    def finished(self) -> dict[Key, str]:
-        """Keys of all finished measurements of the present version and settings, with their status."""
-        finished: dict[Key, str] = {}
-        for table in self._read([*KEY_COLUMNS, "status", "measurement_version", "settings_id"]):
+    def finished(self) -> dict[Key, Finished]:
+        """Keys of all finished measurements of the present version and settings, with how they ended."""
+        finished: dict[Key, Finished] = {}
+        for table in self._read([*KEY_COLUMNS, "status", "quantities", "measurement_version", "settings_id"]):
             for row in table.to_pylist():
                 key = Key(row["kind"], row["subject_id"], row["pass"], row["tf32"], row["repetition"])
-                finished[key] = row["status"]
+                finished[key] = Finished(row["status"], _has_energy(row["quantities"]))
         return finished
 
     def rows(self, wanted: Iterable[Key]) -> list[MeasurementRow]:
-        """The newest row of each wanted key and the anchors of their sessions, in order. Segments come oldest first."""
+        """The best row of each wanted key and the anchors of their sessions, in order.
+
+        One that went well is better than one that did not, one with energy better than time alone, and the newest best.
+        """
         keys = set(wanted)
-        newest: dict[Key, MeasurementRow] = {}
+        best: dict[Key, MeasurementRow] = {}
         anchors: dict[tuple[str, int], MeasurementRow] = {}
         for table in self._read(None):
             for values in table.to_pylist():
@@ -97,10 +114,10 @@ class Store:
                 key = Key(row.kind, row.subject_id, row.pass_, row.tf32, row.repetition)
                 if row.kind == ANCHOR:
                     anchors[row.session_id, row.position] = row
-                elif key in keys:
-                    newest[key] = row
-        sessions = {row.session_id for row in newest.values()}
-        chosen = [*newest.values(), *(row for row in anchors.values() if row.session_id in sessions)]
+                elif key in keys and (key not in best or _rank(row) >= _rank(best[key])):
+                    best[key] = row  # segments come oldest first
+        sessions = {row.session_id for row in best.values()}
+        chosen = [*best.values(), *(row for row in anchors.values() if row.session_id in sessions)]
         return sorted(chosen, key=lambda row: (row.started_us, row.session_id, row.position))
 
     def write_telemetry(self, rows: Iterable[MeasurementRow], output: Path) -> None:
@@ -127,6 +144,15 @@ class Store:
         for table in read_segments(self.rows_folder, MEASUREMENT_SCHEMA, columns):
             same_version = pc.equal(table["measurement_version"], MEASUREMENT_VERSION)
             yield table.filter(pc.and_(same_version, pc.equal(table["settings_id"], self.settings_id)))
+
+
+def _has_energy(quantities: list[str] | None) -> bool:
+    """Whether energy is among what was measured; rows of before time could be measured alone do not say."""
+    return quantities is None or ENERGY in quantities
+
+
+def _rank(row: MeasurementRow) -> tuple[bool, bool]:
+    return row.status == OK, _has_energy(row.quantities)
 
 
 def _windows(rows: Iterable[MeasurementRow]) -> dict[str, np.ndarray]:

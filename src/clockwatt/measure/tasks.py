@@ -12,12 +12,12 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from clockwatt import files
 from clockwatt.config import CampaignConfig, GpuConfig, OperatingPoint
 from clockwatt.errors import ConfigError
-from clockwatt.measure.bench import Subject
+from clockwatt.io import files
+from clockwatt.measure.bench.interface import Subject
 from clockwatt.measure.store import Key
-from clockwatt.records import NETWORK, NETWORK_SCHEMA, OPERATION, OPERATION_SCHEMA
+from clockwatt.schema.records import ENERGY, NETWORK, NETWORK_SCHEMA, OPERATION, OPERATION_SCHEMA
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,12 @@ class Shard:
 
     def holds(self, subject_id: str) -> bool:
         """Whether a subject belongs to this shard: its hash modulo the number of shards."""
-        return int.from_bytes(hashlib.sha256(subject_id.encode()).digest()[:8]) % self.of == self.number - 1
+        return shard_number(subject_id, self.of) == self.number
+
+
+def shard_number(subject_id: str, of: int) -> int:
+    """Which of so many shards holds a subject: its hash modulo their number, counted from 1."""
+    return 1 + int.from_bytes(hashlib.sha256(subject_id.encode()).digest()[:8]) % of
 
 
 def subjects(config: CampaignConfig, gpu: GpuConfig, shard: Shard, catalogue_dir: Path) -> list[Subject]:
@@ -60,8 +65,19 @@ def subjects(config: CampaignConfig, gpu: GpuConfig, shard: Shard, catalogue_dir
     """
     kind = NETWORK if shard.networks else OPERATION
     return [
-        Subject(kind, subject_id, pass_, tf32, dtype, repetition, device_work)
-        for subject_id, pass_, dtype, device_work, settings in _catalogued(catalogue_dir, networks=shard.networks)
+        Subject(
+            kind,
+            subject_id,
+            pass_,
+            tf32,
+            dtype,
+            repetition,
+            device_work,
+            energy=ENERGY in (config.quantities if quantities is None else quantities),
+        )
+        for subject_id, pass_, dtype, device_work, settings, quantities in _catalogued(
+            catalogue_dir, networks=shard.networks
+        )
         if shard.holds(subject_id) and pass_ in config.passes
         for tf32 in gpu.tf32
         if settings is None or tf32 in settings
@@ -97,12 +113,16 @@ def specs(catalogue_dir: Path, operation_ids: set[str]) -> dict[str, str]:
     return dict(zip(wanted["operation_id"].to_pylist(), wanted["spec"].to_pylist(), strict=True))
 
 
-def _catalogued(catalogue_dir: Path, *, networks: bool) -> Iterator[tuple[str, str, str, bool, list[bool] | None]]:
+def _catalogued(
+    catalogue_dir: Path, *, networks: bool
+) -> Iterator[tuple[str, str, str, bool, list[bool] | None, list[str] | None]]:
     if networks:
-        columns = ["network_id", "pass", "dtype", "measured_tf32"]
+        columns = ["network_id", "pass", "dtype", "measured_tf32", "measured_quantities"]
         for row in files.read_table(catalogue_dir / "networks.parquet", NETWORK_SCHEMA, columns).to_pylist():
-            yield row["network_id"], row["pass"], row["dtype"], True, row["measured_tf32"]
+            name, pass_, dtype, settings, quantities = (row[column] for column in columns)
+            yield name, pass_, dtype, True, settings, quantities
     else:
-        columns = ["operation_id", "pass", "dtype", "device_work", "measured_tf32"]
+        columns = ["operation_id", "pass", "dtype", "device_work", "measured_tf32", "measured_quantities"]
         for row in files.read_table(catalogue_dir / "operations.parquet", OPERATION_SCHEMA, columns).to_pylist():
-            yield row["operation_id"], row["pass"], row["dtype"], row["device_work"], row["measured_tf32"]
+            name, pass_, dtype, work, settings, quantities = (row[column] for column in columns)
+            yield name, pass_, dtype, work, settings, quantities

@@ -1,4 +1,4 @@
-"""The stage `clockwatt catalogue`: every configured network traced, and its unique operations with what they cost.
+"""The stage `clockwatt catalogue`: every configured network traced, designed operations drawn, with what each costs.
 
 One process does it all: over all networks of torchvision two were a tenth faster and took two and a half times the
 memory.
@@ -7,20 +7,23 @@ memory.
 from __future__ import annotations
 
 import hashlib
+import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from clockwatt import files
-from clockwatt.config import CampaignConfig, NetworkConfig, Pass, TrainingConfig
+from clockwatt.config import CampaignConfig, DesignConfig, NetworkConfig, Pass, TrainingConfig
+from clockwatt.io import files
+from clockwatt.io.progress import progress
 from clockwatt.operations import optimizers
-from clockwatt.operations.cost import cost
-from clockwatt.operations.operation import Operation
-from clockwatt.operations.trace import Trace, trace_network
-from clockwatt.progress import progress
-from clockwatt.records import (
+from clockwatt.operations.design.rounds import designed_operations
+from clockwatt.operations.rows import operation_row
+from clockwatt.operations.trace.trace import Trace, trace_network
+from clockwatt.schema.records import (
     CALL_SCHEMA,
     NETWORK_SCHEMA,
     OPERATION_SCHEMA,
+    SETTINGS_KEY,
     TRAINING,
     CallRow,
     NetworkRow,
@@ -31,6 +34,7 @@ from clockwatt.records import (
 OPERATIONS_FILE = "operations.parquet"
 CALLS_FILE = "calls.parquet"
 NETWORKS_FILE = "networks.parquet"
+SOURCE_NETWORK = "network"
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,17 +73,43 @@ def write_catalogue(config: CampaignConfig, output_dir: Path) -> None:
         for same in entries.values():
             for pass_ in config.passes:
                 traced = trace_rows(same[0], pass_, config.training)
-                traced.network.measured_tf32 = sorted({tf32 for entry in same if entry.whole for tf32 in entry.tf32})
+                whole = [entry for entry in same if entry.whole]
+                traced.network.measured_tf32 = sorted({tf32 for entry in whole for tf32 in entry.tf32})
+                traced.network.measured_quantities = list(config.quantities_of(whole))
                 networks.append(traced.network)
                 calls.extend(traced.calls)
                 for row in traced.operations:
                     known = operations.setdefault((row.operation_id, row.pass_), row)
-                    wanted = {tf32 for entry in same if sampled(row.operation_id, entry.sample) for tf32 in entry.tf32}
+                    known.source = SOURCE_NETWORK
+                    wanting = [entry for entry in same if sampled(row.operation_id, entry.sample)]
+                    wanted = {tf32 for entry in wanting for tf32 in entry.tf32}
                     known.measured_tf32 = sorted(wanted.union(known.measured_tf32 or ()))
+                    quantities = {*config.quantities_of(wanting), *(known.measured_quantities or ())}
+                    known.measured_quantities = sorted(quantities, reverse=True)  # time first
                 advance(f"{traced.network.network_id} {pass_}")
+    if config.design is not None:
+        _add_designed(config.design, config.passes, operations)
     files.write_table(table_of(operations.values(), OPERATION_SCHEMA), output_dir / OPERATIONS_FILE)
     files.write_table(table_of(calls, CALL_SCHEMA), output_dir / CALLS_FILE)
-    files.write_table(table_of(networks, NETWORK_SCHEMA), output_dir / NETWORKS_FILE)
+    table = table_of(networks, NETWORK_SCHEMA)
+    settings = {SETTINGS_KEY: json.dumps(config.catalogue_settings(), sort_keys=True).encode()}
+    files.write_table(
+        table.replace_schema_metadata((table.schema.metadata or {}) | settings), output_dir / NETWORKS_FILE
+    )
+
+
+def _add_designed(
+    design: DesignConfig, passes: Sequence[Pass], operations: dict[tuple[str, str], OperationRow]
+) -> None:
+    """Add what is drawn by design; an operation that a network calls too is measured for both."""
+    with progress("design", design.operations + sum(entry.operations for entry in design.rounds)) as advance:
+        for row in designed_operations(design, passes):
+            known = operations.setdefault((row.operation_id, row.pass_), row)
+            known.measured_tf32 = sorted({*(known.measured_tf32 or ()), *(row.measured_tf32 or ())})
+            if known.measured_quantities is not None:  # null: what the campaign asks for, which is all there is
+                wanted = {*known.measured_quantities, *(row.measured_quantities or ())}
+                known.measured_quantities = sorted(wanted, reverse=True)  # time first
+            advance(row.block or "")
 
 
 def sampled(operation_id: str, share: float) -> bool:
@@ -118,41 +148,11 @@ def trace_rows(network: NetworkConfig, pass_: Pass, training: TrainingConfig) ->
     )
 
 
-def operation_row(operation: Operation, kind: str, pass_: Pass) -> OperationRow:
-    """An operation's row, with what it costs; a `compute` that turns out random or without work is said to be so.
-
-    Raises
-    ------
-    OperationSpecError
-        If it cannot be built.
-    """
-    costs = cost(operation, pass_)
-    if kind == "compute" and costs.random:
-        kind = "random"
-    elif kind == "compute" and not costs.device_work:
-        kind = "view"
-    return OperationRow(
-        operation_id=operation.operation_id,
-        pass_=pass_,
-        function=operation.function,
-        operation_class=operation.operation_class,
-        kind=kind,
-        device_work=costs.device_work,
-        dtype=operation.dtype,
-        spec=operation.to_json(),
-        flops=costs.flops,
-        flops_source=costs.flops_source,
-        bytes_read=costs.bytes_read,
-        bytes_written=costs.bytes_written,
-        parameter_bytes=sum(tensor.bytes for tensor in operation.tensors if tensor.parameter),
-    )
-
-
 def _network_row(network: NetworkConfig, pass_: Pass, training: TrainingConfig, trace: Trace) -> NetworkRow:
     return NetworkRow(
         network_id=network.network_id,
         network=network.name,
-        input_shape=network.input,
+        input_shape=network.first_input.shape,
         dtype=network.dtype,
         pass_=pass_,
         calls=len(trace.calls),

@@ -17,11 +17,12 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import FlopCounterMode, conv_flop_count, sdpa_backward_flop_count, sdpa_flop_count
 
 from clockwatt.operations import optimizers
-from clockwatt.operations.build import build
-from clockwatt.operations.meta import MetaAttention, MetaLayouts
-from clockwatt.operations.operation import MATRIX_CLASSES, Operation
-from clockwatt.operations.tensor_spec import StridedSpec
-from clockwatt.records import TRAINING
+from clockwatt.operations.build.build import build
+from clockwatt.operations.spec.operation import MATRIX_CLASSES, Operation
+from clockwatt.operations.spec.tensor_spec import StridedSpec
+from clockwatt.operations.trace import recurrent
+from clockwatt.operations.trace.meta import MetaFused, MetaLayouts
+from clockwatt.schema.records import TRAINING
 
 FLOP_COUNTER = "flop_counter"
 FORMULA = "formula"
@@ -154,7 +155,7 @@ def cost(operation: Operation, pass_: str) -> Cost:
     backward = pass_ == TRAINING and operation.has_backward
     counter = FlopCounterMode(display=False, custom_mapping=_OWN_COUNTS)
     work, work_back = _DeviceWork(), _DeviceWork()
-    with torch.inference_mode(mode=False), torch.set_grad_enabled(backward), MetaLayouts(), MetaAttention():
+    with torch.inference_mode(mode=False), torch.set_grad_enabled(backward), MetaLayouts(), MetaFused():
         built = build(operation, "meta", pass_=pass_)
         with work, counter:
             outputs = built.forward()
@@ -241,6 +242,11 @@ def _flops(operation: Operation, passes: _Passes) -> int:
     involved: tuple[StridedSpec, ...] = (*operation.tensors, *operation.out)
     if name in NO_FLOPS or not any(tensor.floating for tensor in involved):
         return 0
+    if name in recurrent.CLASSES:
+        weights = [tensor.elements for tensor in operation.tensors[1:] if len(tensor.shape) == 2]
+        given = operation.out[0]
+        steps = given.shape[0] * given.shape[1]
+        return recurrent.flops(name, weights, steps, given.elements, backward=passes.backward)
     forward, backward = FLOPS_PER_ELEMENT.get(name, (1, 1))
     if name == "batch_norm" and not passes.backward:
         forward = _BATCH_NORM_EVAL

@@ -12,12 +12,13 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from clockwatt import files
 from clockwatt.config import Pass
 from clockwatt.errors import DataFileError
-from clockwatt.operations.catalogue import Traced, operation_row
-from clockwatt.operations.operation import Operation, OperationSpecError
-from clockwatt.records import FORWARD, OPTIMIZER, TRAINING, CallRow, NetworkRow, OperationRow
+from clockwatt.io import files
+from clockwatt.operations.catalogue import Traced
+from clockwatt.operations.rows import operation_row
+from clockwatt.operations.spec.operation import Operation, OperationSpecError
+from clockwatt.schema.records import FORWARD, OPTIMIZER, TRAINING, CallRow, NetworkRow, OperationRow
 
 LISTED_SCHEMA = pa.schema(
     [pa.field("spec", pa.string()), pa.field("count", pa.int64())], metadata={"kind": "operation with count"}

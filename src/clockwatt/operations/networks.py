@@ -4,12 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import difflib
-import importlib
-import sys
 import warnings
 from collections.abc import Callable, Iterator, Mapping
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -18,30 +14,16 @@ from torch.nn.modules.module import (
     register_module_parameter_registration_hook,
 )
 
-from clockwatt.config import NetworkConfig, TrainingConfig
-from clockwatt.errors import ClockwattError
+from clockwatt.config import InputConfig, NetworkConfig, TrainingConfig
 from clockwatt.operations import optimizers
-from clockwatt.operations.encode import dtype_of
-from clockwatt.records import TRAINING
+from clockwatt.operations.constructors import FAULTS, NetworkError, constructor_of, told
+from clockwatt.operations.spec.encode import dtype_of
+from clockwatt.schema.records import TRAINING
 
-FAULTS = (
-    ArithmeticError,
-    AssertionError,
-    AttributeError,
-    ImportError,
-    LookupError,
-    OSError,
-    RuntimeError,
-    TypeError,
-    ValueError,
-)
-"""What a network's own code may raise while it is imported, built or run."""
+__all__ = ["FAULTS", "BuiltNetwork", "Loss", "NetworkError", "build_network", "construct", "example_inputs", "told"]
+
 _USUAL_WEIGHT = 0.02
 """Standard deviation of weights as transformers begin with."""
-
-
-class NetworkError(ClockwattError):
-    """A configured network cannot be found, built or run."""
 
 
 class BuiltNetwork:
@@ -66,10 +48,13 @@ class BuiltNetwork:
         with device:
             self.module = construct(network, training=pass_ == TRAINING).to(device)
         _fill_zero_weights(self.module)
+        fill = getattr(self.module, "fill", None)
+        if callable(fill):
+            fill()
         self.parameter_bytes = sum(
             t.numel() * t.element_size() for t in (*self.module.parameters(), *self.module.buffers())
         )
-        self._input = example_input(network, device, seed)
+        self._positional, self._by_keyword = example_inputs(network, device, seed)
         self._loss = Loss(network, device, seed)
         self.call: Callable[[], Any] = self._infer
         if pass_ == TRAINING:
@@ -78,11 +63,11 @@ class BuiltNetwork:
             self.call = self._train
 
     def _infer(self) -> Any:
-        return self.module(self._input)
+        return self.module(*self._positional, **self._by_keyword)
 
     def _train(self) -> None:
         self.optimizer.zero_grad(set_to_none=True)
-        self._loss(self.module(self._input)).backward()
+        self._loss(self._infer()).backward()
         self.optimizer.step()
 
 
@@ -123,12 +108,12 @@ def construct(network: NetworkConfig, *, training: bool) -> torch.nn.Module:
     NetworkError
         If it cannot be found, or its constructor fails or gives no module.
     """
-    constructor = _constructor(network.name)
+    constructor = constructor_of(network)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", FutureWarning)  # of initialisers: weights are of no interest
             module = constructor()
-    except torch.OutOfMemoryError:
+    except (torch.OutOfMemoryError, NetworkError):
         raise
     except FAULTS as error:
         raise NetworkError(
@@ -161,19 +146,35 @@ def without_memory() -> Iterator[None]:
             hook.remove()
 
 
-def example_input(network: NetworkConfig, device: torch.device, seed: int) -> torch.Tensor:
-    """An input of the configured shape: standard normal, or uniform indices."""
+def example_inputs(
+    network: NetworkConfig, device: torch.device, seed: int
+) -> tuple[list[torch.Tensor], dict[str, torch.Tensor]]:
+    """Inputs of the configured shapes, those by position and those by keyword."""
     generator = None if device.type == "meta" else torch.Generator(device).manual_seed(seed)
-    if network.input_below is not None:
-        return torch.randint(network.input_below, tuple(network.input), device=device, generator=generator)
-    return torch.randn(network.input, device=device, generator=generator).to(dtype_of(network.dtype))
+    made = {keyword: _example(given, network.dtype, device, generator) for keyword, given in network.by_keyword.items()}
+    return [made.pop("")] if "" in made else [], made
+
+
+def _example(given: InputConfig, dtype: str, device: torch.device, generator: torch.Generator | None) -> torch.Tensor:
+    """Standard normal, uniform indices, ones, or ones up to a length of each row's own."""
+    wanted = dtype_of(dtype if given.dtype == "float" else given.dtype)
+    if given.values == "ones":
+        return torch.ones(given.shape, dtype=wanted, device=device)
+    if given.values == "lengths":
+        longest = given.shape[-1]
+        rows = [*given.shape[:-1], 1]
+        lengths = torch.randint(longest // 2, longest, rows, device=device, generator=generator)
+        return (torch.arange(longest, device=device) <= lengths).to(wanted)
+    if given.dtype in ("int64", "bool"):
+        return torch.randint(given.below or 2, given.shape, device=device, generator=generator).to(wanted)
+    return torch.randn(given.shape, device=device, generator=generator).to(wanted)
 
 
 class Loss:
     """The loss of a training pass, by the shape of what the network gives.
 
     - Class scores, (batch, classes), of one or several heads: the sum of their cross-entropies with class indices.
-    - Scores of the next index, (*input shape, `input_below`): the cross-entropy over all positions.
+    - Scores of the next index, (*shape of an input of indices, its bound): the cross-entropy over all positions.
     - Anything else: the sum of the means of all floating-point outputs.
     """
 
@@ -206,10 +207,11 @@ class Loss:
         return _total([torch.nn.functional.cross_entropy(score, self._targets) for score in flat])
 
     def _scores(self, given: list[torch.Tensor]) -> list[torch.Tensor]:
-        batch = self._network.input[0]
+        batch = self._network.first_input.shape[0]
         if given and all(output.dim() == 2 and output.shape[0] == batch for output in given):
             return given
-        if given and list(given[0].shape) == [*self._network.input, self._network.input_below]:
+        indices = [one for one in self._network.by_keyword.values() if one.below is not None]
+        if given and any(list(given[0].shape) == [*one.shape, one.below] for one in indices):
             return given[:1]
         return []
 
@@ -232,47 +234,3 @@ def _total(losses: list[torch.Tensor]) -> torch.Tensor:
     for loss in losses[1:]:
         total = total + loss
     return total
-
-
-def _constructor(name: str) -> Callable[[], Any]:
-    if ":" in name:
-        return _imported(name)
-    import torchvision  # which takes longer than torch itself: only where one of its networks is asked for
-
-    known = torchvision.models.list_models(module=torchvision.models)
-    if name not in known:
-        close = difflib.get_close_matches(name, known, n=3)
-        raise NetworkError(
-            f"network {name!r} is no torchvision classification network"
-            f"{f'; did you mean {chr(32).join(close)}?' if close else '.'} "
-            "A network of your own is written package.module:callable."
-        )
-    return lambda: torchvision.models.get_model(name, weights=None)
-
-
-def _imported(name: str) -> Callable[[], Any]:
-    module_name, _, attribute = name.partition(":")
-    here = str(Path.cwd())
-    if here not in sys.path:
-        sys.path.insert(0, here)  # and it stays: the constructor may import more
-    try:
-        module = importlib.import_module(module_name)
-    except (*FAULTS, SyntaxError) as error:
-        raise NetworkError(
-            f"network {name}: module {module_name!r} cannot be imported ({told(error)}). "
-            f"It is looked for in {here} and among the installed packages."
-        ) from error
-    constructor: Callable[[], Any] | None = getattr(module, attribute, None)
-    if not callable(constructor):
-        public = [entry for entry in dir(module) if callable(getattr(module, entry)) and not entry.startswith("_")]
-        close = difflib.get_close_matches(attribute, public, n=3)
-        raise NetworkError(
-            f"network {name}: module {module_name!r} has no callable {attribute!r}"
-            f"{f'; did you mean {chr(32).join(close)}?' if close else '.'}"
-        )
-    return constructor
-
-
-def told(error: BaseException) -> str:
-    """Type and first line of an error, for messages."""
-    return f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}".removesuffix(": ")

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from clockwatt.config import TrainingConfig
-from clockwatt.operations.operation import OPTIMIZER_PREFIX, Operation, OperationSpecError, TensorSpec
+from clockwatt.operations.spec.operation import OPTIMIZER_PREFIX, Operation, OperationSpecError, TensorSpec
 
 _OPTIMIZERS: dict[str, type[torch.optim.Optimizer]] = {
     "sgd": torch.optim.SGD,

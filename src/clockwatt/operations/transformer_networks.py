@@ -7,13 +7,11 @@ extra `clockwatt[transformers]` installs the library.
 
 from __future__ import annotations
 
-import importlib
-from types import ModuleType
 from typing import Any
 
 import torch
 
-_ATTENTION = "unmasked_sdpa"
+from clockwatt.operations.hugging_face import UNMASKED, library
 
 
 class LanguageModel(torch.nn.Module):
@@ -48,8 +46,8 @@ def bert_base() -> LanguageModel:
     ImportError
         If `transformers` is not installed.
     """
-    library = _transformers()
-    return LanguageModel(library.BertForMaskedLM(library.BertConfig(attn_implementation=_ATTENTION)))
+    transformers = library()
+    return LanguageModel(transformers.BertForMaskedLM(transformers.BertConfig(attn_implementation=UNMASKED)))
 
 
 def bert_large() -> LanguageModel:
@@ -62,15 +60,15 @@ def bert_large() -> LanguageModel:
     ImportError
         If `transformers` is not installed.
     """
-    library = _transformers()
-    shape = library.BertConfig(
+    transformers = library()
+    shape = transformers.BertConfig(
         hidden_size=1024,
         intermediate_size=4096,
         num_hidden_layers=24,
         num_attention_heads=16,
-        attn_implementation=_ATTENTION,
+        attn_implementation=UNMASKED,
     )
-    return LanguageModel(library.BertForMaskedLM(shape))
+    return LanguageModel(transformers.BertForMaskedLM(shape))
 
 
 def gpt2() -> LanguageModel:
@@ -83,8 +81,8 @@ def gpt2() -> LanguageModel:
     ImportError
         If `transformers` is not installed.
     """
-    library = _transformers()
-    return LanguageModel(library.GPT2LMHeadModel(library.GPT2Config(attn_implementation=_ATTENTION)))
+    transformers = library()
+    return LanguageModel(transformers.GPT2LMHeadModel(transformers.GPT2Config(attn_implementation=UNMASKED)))
 
 
 def gpt2_medium() -> LanguageModel:
@@ -97,9 +95,9 @@ def gpt2_medium() -> LanguageModel:
     ImportError
         If `transformers` is not installed.
     """
-    library = _transformers()
-    shape = library.GPT2Config(n_embd=1024, n_layer=24, n_head=16, attn_implementation=_ATTENTION)
-    return LanguageModel(library.GPT2LMHeadModel(shape))
+    transformers = library()
+    shape = transformers.GPT2Config(n_embd=1024, n_layer=24, n_head=16, attn_implementation=UNMASKED)
+    return LanguageModel(transformers.GPT2LMHeadModel(shape))
 
 
 def llama() -> LanguageModel:
@@ -114,8 +112,8 @@ def llama() -> LanguageModel:
     ImportError
         If `transformers` is not installed.
     """
-    library = _transformers()
-    shape = library.LlamaConfig(
+    transformers = library()
+    shape = transformers.LlamaConfig(
         vocab_size=32000,
         hidden_size=2048,
         intermediate_size=5632,
@@ -123,9 +121,9 @@ def llama() -> LanguageModel:
         num_attention_heads=32,
         num_key_value_heads=4,
         max_position_embeddings=2048,
-        attn_implementation=_ATTENTION,
+        attn_implementation=UNMASKED,
     )
-    return LanguageModel(library.LlamaForCausalLM(shape))
+    return LanguageModel(transformers.LlamaForCausalLM(shape))
 
 
 def llama3_1b() -> LanguageModel:
@@ -138,8 +136,8 @@ def llama3_1b() -> LanguageModel:
     ImportError
         If `transformers` is not installed.
     """
-    library = _transformers()
-    shape = library.LlamaConfig(
+    transformers = library()
+    shape = transformers.LlamaConfig(
         vocab_size=128256,
         hidden_size=2048,
         intermediate_size=8192,
@@ -148,18 +146,6 @@ def llama3_1b() -> LanguageModel:
         num_key_value_heads=8,
         max_position_embeddings=131072,
         rope_parameters={"rope_type": "default", "rope_theta": 500000.0},
-        attn_implementation=_ATTENTION,
+        attn_implementation=UNMASKED,
     )
-    return LanguageModel(library.LlamaForCausalLM(shape))
-
-
-def _transformers() -> ModuleType:
-    try:
-        library = importlib.import_module("transformers")
-        sdpa = importlib.import_module("transformers.integrations.sdpa_attention").sdpa_attention_forward
-    except ImportError as error:
-        raise ImportError(f"{error}: install the extra, `pip install 'clockwatt[transformers]'`") from error
-    # Attention under a name of our own gets no mask. Under `sdpa` the library looks at the values of positions to find
-    # sequences packed into one: a branch on data, which waits for the GPU, and no mask comes of it either.
-    library.AttentionInterface.register(_ATTENTION, sdpa)
-    return library
+    return LanguageModel(transformers.LlamaForCausalLM(shape))

@@ -15,13 +15,13 @@ import pandas as pd
 
 from clockwatt.config import OperatingPoint
 from clockwatt.gpu.specs import find_spec
-from clockwatt.modulecosts import module_and_call_costs
+from clockwatt.measure.calibrate.module_costs import module_and_call_costs
 from clockwatt.predict.features import Setting
 from clockwatt.predict.network import COST_COLUMNS
 from clockwatt.predict.pointcosts import PointCosts, read_point_costs
 from clockwatt.predict.samples import Samples
 from clockwatt.predict.wholes import Catalogue, Costs
-from clockwatt.records import FORWARD, INFERENCE, LOSS, TRAINING
+from clockwatt.schema.records import FORWARD, INFERENCE, LOSS, TRAINING
 
 FEWEST_NETWORKS = 6
 """Networks, others than the one asked for, that are needed to tell; two costs are sought on the host."""

@@ -12,14 +12,13 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from clockwatt.errors import DataFileError
-from clockwatt.predict.description import DESCRIPTION_FILE
+from clockwatt.predict.description import fitted_gpus
 from clockwatt.predict.features import operation_features
 from clockwatt.predict.gpumodel import MEASURED, GpuModel, NotPredictableError
 from clockwatt.predict.grouped import GroupedInterval
 from clockwatt.predict.network import COST_COLUMNS, Composer, Composition
 from clockwatt.predict.predictors import TARGETS
-from clockwatt.records import NetworkRow
+from clockwatt.schema.records import NetworkRow
 
 OF_MEASURED = "_of_measured"
 """End of the name of an interval's method."""
@@ -111,17 +110,14 @@ class NetworkPrediction:
 
 
 def load_models(predictors_dir: Path) -> dict[str, GpuModel]:
-    """Every GPU that a folder of predictors knows.
+    """Every GPU that was fitted last; what an earlier fit left of others is not offered.
 
     Raises
     ------
     DataFileError
         If there is none, or one is damaged.
     """
-    folders = sorted(path.parent for path in predictors_dir.glob(f"*/{DESCRIPTION_FILE}"))
-    if not folders:
-        raise DataFileError(f"{predictors_dir}: holds no predictors. Run `clockwatt fit`, or give another folder.")
-    return {folder.name: GpuModel.load(folder) for folder in folders}
+    return {gpu: GpuModel.load(predictors_dir / gpu) for gpu in fitted_gpus(predictors_dir)}
 
 
 def predict_network(model: GpuModel, traced: TracedNetwork, point: str, *, tf32: bool = True) -> NetworkPrediction:

@@ -4,13 +4,40 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict, dataclass, field
+from pathlib import Path
 from typing import Any, Self
 
+from clockwatt.errors import DataFileError
 from clockwatt.predict.crossval import Interval
 from clockwatt.predict.grouped import GroupedInterval
 from clockwatt.predict.pointcosts import PointCosts
 
 DESCRIPTION_FILE = "description.json"
+
+METRICS_FILE = "metrics.json"
+"""Beside the folders of predictors: of which GPUs they are, and how well each does."""
+
+
+def fitted_gpus(predictors_dir: Path) -> list[str]:
+    """Labels of the GPUs that `clockwatt fit` last wrote predictors of, sorted.
+
+    A folder alone says nothing: it may be that of a GPU which is no longer in the campaign.
+
+    Raises
+    ------
+    DataFileError
+        If there are none, or the file that lists them is damaged.
+    """
+    path = predictors_dir / METRICS_FILE
+    try:
+        labels = sorted(str(label) for label in json.loads(path.read_text(encoding="utf-8"))["gpus"])
+    except FileNotFoundError:
+        labels = []
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise DataFileError(f"{path}: not a list of predictors ({error}). Run `clockwatt fit` again.") from error
+    if not labels:
+        raise DataFileError(f"{predictors_dir}: holds no predictors. Run `clockwatt fit`, or give another folder.")
+    return labels
 
 
 @dataclass(frozen=True)

@@ -18,8 +18,8 @@ import pandas as pd
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from clockwatt import files
-from clockwatt.operations.operation import Operation
+from clockwatt.io import files
+from clockwatt.operations.spec.operation import Operation
 from clockwatt.predict.features import OPERATION_CLASS
 
 DOMAIN_SCHEMA = pa.schema(

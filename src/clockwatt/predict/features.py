@@ -15,7 +15,7 @@ import pandas as pd
 
 from clockwatt.config import OperatingPoint
 from clockwatt.gpu.specs import GpuSpec
-from clockwatt.operations.operation import MATRIX_CLASSES, Operation
+from clockwatt.operations.spec.operation import MATRIX_CLASSES, Operation
 from clockwatt.predict import shapes
 
 ROOFLINE_TIME = "roofline_time_s"

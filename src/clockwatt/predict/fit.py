@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,14 +15,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 import clockwatt
-from clockwatt import files
 from clockwatt.config import CampaignConfig
-from clockwatt.dataset.schema import OPERATIONS_FILE
 from clockwatt.errors import DataFileError
 from clockwatt.gpu.specs import find_spec
+from clockwatt.io import files
+from clockwatt.io.progress import Advance, progress, say
 from clockwatt.predict.added import AddedCosts
 from clockwatt.predict.crossval import cross_validate
-from clockwatt.predict.description import GpuDescription, PassDescription
+from clockwatt.predict.description import DESCRIPTION_FILE, METRICS_FILE, GpuDescription, PassDescription
 from clockwatt.predict.evaluate import Held, evaluate, judge_left_out, network_errors, network_intervals
 from clockwatt.predict.features import OPERATION_CLASS
 from clockwatt.predict.gpumodel import GpuModel
@@ -41,9 +42,8 @@ from clockwatt.predict.wholes import (
     measured_costs,
     whole_networks,
 )
-from clockwatt.progress import Advance, progress, say
+from clockwatt.schema.tables import OPERATIONS_FILE
 
-METRICS_FILE = "metrics.json"
 CROSSVAL_FILE = "crossval.parquet"
 MODEL_CARD_FILE = "model-card.md"
 
@@ -71,8 +71,10 @@ def fit(config: CampaignConfig, dataset_dir: Path, catalogue_dir: Path, output_d
     """Fit every predictor of the config for every GPU of the dataset, in each pass.
 
     Writes `metrics.json`, `crossval.parquet`, `networks-left-out.parquet`, and for each GPU a folder with its
-    predictors, `description.json` and `model-card.md`. One GPU is in memory at a time. With `fit.unseen_gpu` also
-    predictors of time for GPUs never measured, see `unseenfit`, which takes all GPUs at once.
+    predictors, `description.json` and `model-card.md`. One GPU is in memory at a time. All of it is written aside and
+    put in place at the end, so a fit that fails leaves the predictors and metrics of the one before; folders of GPUs
+    that are no longer in the dataset are removed. With `fit.unseen_gpu` also predictors of time for GPUs never
+    measured, see `unseenfit`, which takes all GPUs at once.
 
     Parameters
     ----------
@@ -100,24 +102,35 @@ def fit(config: CampaignConfig, dataset_dir: Path, catalogue_dir: Path, output_d
         raise DataFileError(f"{dataset_dir / OPERATIONS_FILE}: holds no measurement. Run `clockwatt measure` first.")
     catalogue = Catalogue.read(catalogue_dir)
     report: dict[str, Any] = {"campaign": config.campaign, "folds_wanted": config.fit.folds, "gpus": {}}
-    with ExitStack() as stack:
-        aside = stack.enter_context(files.written_aside(output_dir / CROSSVAL_FILE))
-        writer = stack.enter_context(pq.ParquetWriter(aside, CROSSVAL_SCHEMA, compression=files.COMPRESSION))
-        steps = len(gpus) * len(config.passes) * len(config.fit.predictors)
-        aside = stack.enter_context(files.written_aside(output_dir / LEFT_OUT_FILE))
-        left_out = stack.enter_context(pq.ParquetWriter(aside, LEFT_OUT_SCHEMA, compression=files.COMPRESSION))
-        advance = stack.enter_context(progress("fit", steps))
-        for gpu in gpus:
-            samples = read_samples(dataset_dir, gpu)
-            whole, _ = whole_networks(dataset_dir, gpu)
-            measured = measured_costs(samples.rows)
-            added = AddedCosts.read(dataset_dir, gpu, samples, whole, catalogue, measured)
-            wholes = _Wholes(catalogue, whole, measured, added, left_out)
-            report["gpus"][gpu] = _fit_gpu(config, gpu, samples, wholes, output_dir / gpu, writer, advance)
-    unseen = fit_unseen(config, dataset_dir, catalogue, output_dir)
-    files.write_text(
-        json.dumps(report | ({"unseen_gpu": unseen} if unseen else {}), indent=2) + "\n", output_dir / METRICS_FILE
-    )
+    with ExitStack() as in_place:
+        # put in place in reverse order: the list of GPUs last, when all that it lists is there
+        metrics, crossval, left_out = (
+            in_place.enter_context(files.written_aside(output_dir / name))
+            for name in (METRICS_FILE, CROSSVAL_FILE, LEFT_OUT_FILE)
+        )
+        with (
+            pq.ParquetWriter(crossval, CROSSVAL_SCHEMA, compression=files.COMPRESSION) as writer,
+            pq.ParquetWriter(left_out, LEFT_OUT_SCHEMA, compression=files.COMPRESSION) as left_out_writer,
+            progress("fit", len(gpus) * len(config.passes) * len(config.fit.predictors)) as advance,
+        ):
+            for gpu in gpus:
+                samples = read_samples(dataset_dir, gpu)
+                whole, _ = whole_networks(dataset_dir, gpu)
+                measured = measured_costs(samples.rows)
+                added = AddedCosts.read(dataset_dir, gpu, samples, whole, catalogue, measured)
+                wholes = _Wholes(catalogue, whole, measured, added, left_out_writer)
+                folder = in_place.enter_context(files.folder_written_aside(output_dir / gpu))
+                report["gpus"][gpu] = _fit_gpu(config, gpu, samples, wholes, folder, writer, advance)
+        unseen = fit_unseen(config, dataset_dir, catalogue, output_dir)
+        report |= {"unseen_gpu": unseen} if unseen else {}
+        metrics.write_text(json.dumps(report, indent=2) + "\n", encoding="utf-8")
+    files.remove_folders(_of_others(output_dir, gpus))
+
+
+def _of_others(output_dir: Path, gpus: Sequence[str]) -> list[Path]:
+    """Folders of predictors that earlier fits left: of GPUs that are not among these, and of fits that were killed."""
+    fitted = [path.parent for path in output_dir.glob(f"[!.]*/{DESCRIPTION_FILE}")]
+    return [*files.left_aside(output_dir), *(folder for folder in fitted if folder.name not in gpus)]
 
 
 @dataclass(frozen=True)

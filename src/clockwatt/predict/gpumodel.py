@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 
 from clockwatt.config import OperatingPoint
 from clockwatt.errors import ClockwattError, DataFileError
-from clockwatt.files import write_text
 from clockwatt.gpu.specs import GpuSpec, find_spec
+from clockwatt.io.files import write_text
 from clockwatt.predict.atpoints import CostsAt
 from clockwatt.predict.clocklaw import POWER_CLOCKS
 from clockwatt.predict.crossval import ANY_CLASS, Interval

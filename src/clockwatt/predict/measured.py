@@ -11,7 +11,7 @@ import pandas as pd
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from clockwatt import files
+from clockwatt.io import files
 from clockwatt.predict.predictors import TARGETS
 from clockwatt.predict.samples import NOT_ABOVE_IDLE, WITHOUT_WORK, error_of
 

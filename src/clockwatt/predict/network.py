@@ -18,7 +18,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from clockwatt.predict.pointcosts import PointCosts
-from clockwatt.records import ACCUMULATION, FORWARD, LOSS, TRAINING, NetworkRow
+from clockwatt.schema.records import ACCUMULATION, FORWARD, LOSS, TRAINING, NetworkRow
 
 COST_COLUMNS = ["time_device_s", "time_host_s", "time_eager_s", "energy_dynamic_j", "energy_j"]
 """Costs of an operation per call; `energy_j`, with idle power, is needed for the plain sum only."""

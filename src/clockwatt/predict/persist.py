@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from clockwatt.errors import DataFileError
-from clockwatt.files import written_aside
+from clockwatt.io.files import written_aside
 from clockwatt.predict.predictors import PREDICTORS, TARGETS, CostPredictor
 from clockwatt.predict.trees import MalformedTreesError, Trees
 

@@ -8,9 +8,9 @@ from typing import Any, Self
 
 import pyarrow.compute as pc
 
-from clockwatt import files
-from clockwatt.dataset import schema
-from clockwatt.records import CALIBRATION_SCHEMA, INFERENCE, TRAINING
+from clockwatt.io import files
+from clockwatt.schema import tables
+from clockwatt.schema.records import CALIBRATION_SCHEMA, INFERENCE, TRAINING
 
 _PER_CALL = "host_time_per_call_s"
 
@@ -119,7 +119,7 @@ def read_point_costs(dataset_dir: Path, gpu: str) -> dict[str, PointCosts]:
         If the dataset has no calibration or it is damaged.
     """
     columns = ["gpu", "point", "quantity", "subject", "value"]
-    table = files.read_table(dataset_dir / schema.CALIBRATION_FILE, CALIBRATION_SCHEMA, columns)
+    table = files.read_table(dataset_dir / tables.CALIBRATION_FILE, CALIBRATION_SCHEMA, columns)
     values: dict[str, dict[str, float]] = {}
     for row in table.filter(pc.equal(table["gpu"], gpu)).to_pylist():
         of_point = values.setdefault(row["point"], {})

@@ -8,7 +8,6 @@ learnt by one forest: they share their causes, and one fit takes a fifth of the 
 from __future__ import annotations
 
 import importlib.util
-import os
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, ClassVar, Self
@@ -20,6 +19,7 @@ from numpy.typing import NDArray
 from clockwatt.errors import ClockwattError
 from clockwatt.predict.features import OPERATION_CLASS, POWER_LIMIT, ROOFLINE_TIME
 from clockwatt.predict.trees import Trees
+from clockwatt.threads import usable_threads
 
 Floats = NDArray[np.float64]
 
@@ -51,7 +51,7 @@ class CostPredictor:
     seed
         Of the forest.
     jobs
-        Threads for fitting, None for all cores; the result does not depend on it.
+        Threads for fitting, None for as many as `usable_threads` says; the result does not depend on it.
 
     Attributes
     ----------
@@ -119,7 +119,7 @@ class CostPredictor:
 
     @property
     def _jobs(self) -> int:
-        return self.jobs or len(os.sched_getaffinity(0))
+        return self.jobs or usable_threads()
 
     def _sampling(self, rows: int) -> dict[str, Any]:
         return {"bootstrap": True, "max_samples": min(rows, ROWS_PER_TREE)}

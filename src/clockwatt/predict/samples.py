@@ -10,13 +10,13 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from clockwatt import files
-from clockwatt.dataset import flags, schema
 from clockwatt.errors import DataFileError
+from clockwatt.io import files
 from clockwatt.predict.features import CATALOGUE_COLUMNS
 from clockwatt.predict.predictors import TARGETS
 from clockwatt.predict.unlimited import without_limit
-from clockwatt.records import OK
+from clockwatt.schema import flags, tables
+from clockwatt.schema.records import OK
 
 KEY = ["operation_id", "pass", "point", "tf32"]
 """What identifies a measured cost on a GPU."""
@@ -115,7 +115,7 @@ def gpus_in(dataset_dir: Path) -> list[str]:
     DataFileError
         If there is no dataset of operations.
     """
-    table = files.read_table(dataset_dir / schema.OPERATIONS_FILE, schema.OPERATIONS_SCHEMA, ["gpu"])
+    table = files.read_table(dataset_dir / tables.OPERATIONS_FILE, tables.OPERATIONS_SCHEMA, ["gpu"])
     return sorted(pc.unique(table["gpu"]).to_pylist())
 
 
@@ -130,8 +130,8 @@ def read_samples(dataset_dir: Path, gpu: str) -> Samples:
     DataFileError
         If the dataset is missing or damaged, has no rows of this GPU, or mixes virtual and measured ones.
     """
-    path = dataset_dir / schema.OPERATIONS_FILE
-    table = read_gpu_rows(path, schema.OPERATIONS_SCHEMA, gpu, _COLUMNS)
+    path = dataset_dir / tables.OPERATIONS_FILE
+    table = read_gpu_rows(path, tables.OPERATIONS_SCHEMA, gpu, _COLUMNS)
     if table.num_rows == 0:
         raise DataFileError(f"{path}: no rows of GPU {gpu!r}. Measure it, then run `clockwatt dataset` again.")
     if len(pc.unique(table["virtual"])) > 1:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from clockwatt.operations.operation import Operation, TensorSpec
+from clockwatt.operations.spec.operation import Operation, TensorSpec
 from clockwatt.predict.tiles import matrix_product
 
 _CONVOLUTION = ("input", "weight", "bias", "stride", "padding", "dilation", "groups")

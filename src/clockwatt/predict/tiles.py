@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from clockwatt.operations.operation import Operation
+from clockwatt.operations.spec.operation import Operation
 
 TILE = 128
 """Rows and columns of a tile, as the libraries' large kernels have it."""

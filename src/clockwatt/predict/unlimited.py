@@ -11,7 +11,7 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 
-from clockwatt.dataset.flags import POWER_CAPPED, flagged
+from clockwatt.schema.flags import POWER_CAPPED, flagged
 
 _ENERGIES = [
     "energy_dynamic_j",

@@ -15,8 +15,8 @@ import numpy as np
 import pandas as pd
 
 from clockwatt.errors import DataFileError
-from clockwatt.files import write_text
 from clockwatt.gpu.specs import GpuSpec, find_spec
+from clockwatt.io.files import write_text
 from clockwatt.predict.crossval import ANY_CLASS
 from clockwatt.predict.domain import Domain
 from clockwatt.predict.features import OPERATION_CLASS, Setting, card_features, features_at

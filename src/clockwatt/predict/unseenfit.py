@@ -14,9 +14,10 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 import clockwatt
-from clockwatt import files
 from clockwatt.config import CampaignConfig
 from clockwatt.errors import OutputError
+from clockwatt.io import files
+from clockwatt.io.progress import progress, say
 from clockwatt.predict.crossval import ANY_CLASS
 from clockwatt.predict.domain import Domain
 from clockwatt.predict.features import OPERATION_CLASS
@@ -29,7 +30,6 @@ from clockwatt.predict.unseen import UnseenModel, unseen_dir
 from clockwatt.predict.unseencard import unseen_card
 from clockwatt.predict.unseendescription import DEVICE, HOST, OPERATIONS, UnseenDescription, UnseenPass
 from clockwatt.predict.wholes import Catalogue
-from clockwatt.progress import progress, say
 
 MODELS_AT_LEAST = 3
 """With two, each would be predicted from a single other one."""

@@ -11,8 +11,9 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from clockwatt import files
 from clockwatt.config import CampaignConfig
+from clockwatt.io import files
+from clockwatt.io.progress import progress
 from clockwatt.predict.added import AddedCosts
 from clockwatt.predict.backtest import VALIDATION_FILE, regrets
 from clockwatt.predict.evaluate import network_errors, network_intervals
@@ -29,7 +30,6 @@ from clockwatt.predict.wholes import (
     measured_costs,
     whole_networks,
 )
-from clockwatt.progress import progress
 
 NETWORKS_FILE = "networks.parquet"
 

@@ -10,15 +10,15 @@ from pathlib import Path
 import pandas as pd
 import pyarrow as pa
 
-from clockwatt import files, records
-from clockwatt.dataset import schema
-from clockwatt.dataset.flags import HOST_UNSTEADY, flagged
+from clockwatt.io import files
 from clockwatt.predict.description import GpuDescription
 from clockwatt.predict.gpumodel import GpuModel
 from clockwatt.predict.network import COST_COLUMNS, compose
 from clockwatt.predict.pointcosts import PointCosts
 from clockwatt.predict.predictors import TARGETS
 from clockwatt.predict.samples import EXCLUDED_FLAGS, level_cards, read_gpu_rows, worth_most
+from clockwatt.schema import records, tables
+from clockwatt.schema.flags import HOST_UNSTEADY, flagged
 
 MEASURED = "measured"
 PREDICTED = "predicted"
@@ -51,7 +51,7 @@ VALIDATION_SCHEMA = pa.schema(
     ],
     metadata={"kind": "validation"},
 )
-"""One whole network against one composition; see `network.Composition`."""
+"""One whole network against one composition, see `network.Composition`; what is not known of the host is null."""
 
 _NETWORK_COLUMNS = [
     "subject_id",
@@ -144,7 +144,7 @@ def whole_networks(dataset_dir: Path, gpu: str) -> tuple[pd.DataFrame, int]:
     `repeatable` only if the device is known to pace it: at another minute the host takes another time. Device times
     count in any case. Of repetitions, those on steady hosts count; without any, those that the device paced; else all.
     """
-    rows = read_gpu_rows(dataset_dir / schema.NETWORKS_FILE, schema.NETWORKS_SCHEMA, gpu, _NETWORK_COLUMNS).to_pandas()
+    rows = read_gpu_rows(dataset_dir / tables.NETWORKS_FILE, tables.NETWORKS_SCHEMA, gpu, _NETWORK_COLUMNS).to_pandas()
     at_limit = rows["power_w"].astype(float) >= _AT_LIMIT * rows["power_limit_w"].astype(float)
     level_cards(rows)
     steady = ~flagged(rows, HOST_UNSTEADY)
@@ -175,7 +175,7 @@ def compositions(
     """Compose every network that was measured whole, repeatably, on the host on which it was measured.
 
     Where the speed of that host is not known, since it varied, only passes are left with which it kept up: they are
-    composed for a host that does.
+    composed for a host that does, and what a host decides, `host_s` and `latency_s`, is missing.
 
     Parameters
     ----------
@@ -205,7 +205,9 @@ def compositions(
         factor = float(measured["host_factor"]) if measured["host_steady"] else 0.0
         of_operations = of_operations.assign(time_host_s=factor * of_operations["time_host_s"])
         point_costs = added(network.network, point).on_host(factor)
-        composition = compose(catalogue.calls[key], network, of_operations, point_costs)
+        composition = compose(catalogue.calls[key], network, of_operations, point_costs).to_dict()
+        if not measured["host_steady"]:
+            composition |= {"host_s": None, "latency_s": None}
         rows.append(
             {
                 "gpu": description.gpu,
@@ -220,7 +222,7 @@ def compositions(
                 "measured_time_s": measured["time_eager_s"],
                 "measured_energy_j": measured["energy_j"],
                 "measured_power_w": measured["power_w"],
-                **composition.to_dict(),
+                **composition,
             }
         )
     return pd.DataFrame(rows, columns=VALIDATION_SCHEMA.names)

@@ -16,7 +16,7 @@ from clockwatt.gpu.interface import (
     PowerSample,
     Utilization,
 )
-from clockwatt.records import TelemetryRow
+from clockwatt.schema.records import TelemetryRow
 from clockwatt.telemetry.host import HostSensors
 
 RING, FAST, SLOW = "ring", "fast", "slow"

@@ -13,9 +13,9 @@ from pathlib import Path
 
 from clockwatt.config import TelemetryConfig
 from clockwatt.errors import ClockwattError
-from clockwatt.gpu.virtual import VirtualGpu
-from clockwatt.records import TELEMETRY_SCHEMA, TelemetryRow
-from clockwatt.segments import SegmentWriter
+from clockwatt.gpu.virtual.card import VirtualGpu
+from clockwatt.io.segments import SegmentWriter
+from clockwatt.schema.records import TELEMETRY_SCHEMA, TelemetryRow
 from clockwatt.telemetry.lanes import LaneReader
 from clockwatt.telemetry.recorder import Recorder
 

@@ -14,10 +14,10 @@ from typing import Any
 
 from clockwatt.config import TelemetryConfig
 from clockwatt.errors import ClockwattError
-from clockwatt.gpu.interface import Gpu
-from clockwatt.gpu.nvml import NvmlGpu
-from clockwatt.records import TELEMETRY_SCHEMA, TelemetryRow, table_of
-from clockwatt.segments import SegmentWriter
+from clockwatt.gpu.interface import Gpu, InstalledGpu
+from clockwatt.gpu.registry import open_installed
+from clockwatt.io.segments import SegmentWriter
+from clockwatt.schema.records import TELEMETRY_SCHEMA, TelemetryRow, table_of
 from clockwatt.telemetry.host import HostSensors
 from clockwatt.telemetry.lanes import FAST, LaneReader
 from clockwatt.telemetry.logger import Logger, LoggerError
@@ -115,8 +115,10 @@ def _ended() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def logger_process(uuid: str, session_id: str, folder: Path, config: TelemetryConfig) -> Iterator[LoggerProcess]:
-    """A logger for the GPU `uuid` in a process of its own, writing segments to `folder`.
+def logger_process(
+    card: InstalledGpu, session_id: str, folder: Path, config: TelemetryConfig
+) -> Iterator[LoggerProcess]:
+    """A logger for one GPU in a process of its own, writing segments to `folder`.
 
     It gets a core to itself, which the calling process leaves to it, if there are at least two. It outlives an
     exception of the caller long enough to close its files, and ends by itself when the caller dies.
@@ -131,7 +133,7 @@ def logger_process(uuid: str, session_id: str, folder: Path, config: TelemetryCo
     # spawned, not forked: a fork of a process that holds a CUDA context is undefined
     context = multiprocessing.get_context("spawn")
     ours, theirs = context.Pipe()
-    process = context.Process(target=_run, args=(theirs, uuid, session_id, folder, config, own_core), daemon=True)
+    process = context.Process(target=_run, args=(theirs, card, session_id, folder, config, own_core), daemon=True)
     process.start()
     theirs.close()
     logger = LoggerProcess(ours, process)
@@ -151,7 +153,7 @@ def logger_process(uuid: str, session_id: str, folder: Path, config: TelemetryCo
 
 
 def _run(
-    connection: Connection, uuid: str, session_id: str, folder: Path, config: TelemetryConfig, core: int | None
+    connection: Connection, card: InstalledGpu, session_id: str, folder: Path, config: TelemetryConfig, core: int | None
 ) -> None:
     """Body of the logger's process."""
     # a Ctrl-C reaches the whole process group; the measuring process decides when telemetry ends
@@ -160,7 +162,7 @@ def _run(
     if core is not None:
         os.sched_setaffinity(0, {core})
     try:
-        with contextlib.closing(NvmlGpu(uuid)) as gpu:
+        with contextlib.closing(open_installed(card)) as gpu:
             _serve(connection, gpu, session_id, folder, config)
     except ClockwattError as error:
         with contextlib.suppress(BrokenPipeError, EOFError, ConnectionResetError):

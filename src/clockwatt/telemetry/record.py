@@ -6,14 +6,16 @@ import contextlib
 import signal
 import subprocess
 import uuid
+from collections.abc import Sequence
 from pathlib import Path
 
 from clockwatt.config import TelemetryConfig
 from clockwatt.errors import ClockwattError
+from clockwatt.gpu.interface import InstalledGpu
 from clockwatt.telemetry.process import logger_process
 
 
-def record(command: list[str], gpu_uuids: list[str], output_dir: Path) -> int:
+def record(command: list[str], gpus: Sequence[InstalledGpu], output_dir: Path) -> int:
     """Run `command` while the GPUs' sensors are logged to `output_dir/{uuid}`; returns the command's exit status.
 
     Raises
@@ -24,8 +26,8 @@ def record(command: list[str], gpu_uuids: list[str], output_dir: Path) -> int:
         If a GPU cannot be read.
     """
     with contextlib.ExitStack() as stack:
-        for gpu_uuid in gpu_uuids:
-            stack.enter_context(logger_process(gpu_uuid, uuid.uuid4().hex, output_dir / gpu_uuid, TelemetryConfig()))
+        for gpu in gpus:
+            stack.enter_context(logger_process(gpu, uuid.uuid4().hex, output_dir / gpu.uuid, TelemetryConfig()))
         try:
             process = subprocess.Popen(command)
         except OSError as error:

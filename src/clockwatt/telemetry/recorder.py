@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from clockwatt.config import TelemetryConfig
-from clockwatt.records import TelemetryRow
-from clockwatt.segments import SegmentWriter
+from clockwatt.io.segments import SegmentWriter
+from clockwatt.schema.records import TelemetryRow
 from clockwatt.telemetry.lanes import FAST, RING, SLOW, LaneReader, Rhythm
 
 

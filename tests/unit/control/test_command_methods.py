@@ -16,7 +16,7 @@ from clockwatt.control.points import operating_point
 from clockwatt.control.slurm import step_command, step_environment
 from clockwatt.errors import ConfigError
 from clockwatt.gpu.interface import NoPermissionError, NotSupportedError
-from clockwatt.gpu.virtual import VirtualGpu
+from clockwatt.gpu.virtual.card import VirtualGpu
 
 POINT = OperatingPoint(sm_clock_mhz=900)
 
@@ -24,7 +24,7 @@ HOLDER = """
 import sys, time
 from clockwatt.config import ControlConfig, OperatingPoint
 from clockwatt.control.points import operating_point
-from clockwatt.gpu.virtual import VirtualGpu
+from clockwatt.gpu.virtual.card import VirtualGpu
 
 control = ControlConfig(method="command", set_command=sys.argv[1])
 with operating_point(VirtualGpu("a30", seed=0), OperatingPoint(sm_clock_mhz=900), control):

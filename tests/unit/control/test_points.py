@@ -12,8 +12,8 @@ from clockwatt.config import ControlConfig, OperatingPoint
 from clockwatt.control.methods import ControlError, ReleaseError
 from clockwatt.control.points import operating_point
 from clockwatt.gpu.interface import NoPermissionError, NotSupportedError
-from clockwatt.gpu.nvml import NvmlGpu
-from clockwatt.gpu.virtual import VirtualGpu, Work
+from clockwatt.gpu.nvidia.nvml import NvmlGpu
+from clockwatt.gpu.virtual.card import VirtualGpu, Work
 
 CONTROL = ControlConfig()
 WORK = Work(flops=6_400_000, bytes_moved=77_000_000, dtype="float32", tf32=True, matrix=False)
@@ -23,7 +23,7 @@ HOLD = """
 import contextlib, signal, sys, time
 from clockwatt.config import ControlConfig, OperatingPoint
 from clockwatt.control.points import operating_point
-from clockwatt.gpu.nvml import NvmlGpu
+from clockwatt.gpu.nvidia.nvml import NvmlGpu
 
 def stop(number, frame):
     raise SystemExit(128 + number)

@@ -6,8 +6,8 @@ import pytest
 from clockwatt.config import ControlConfig, OperatingPoint
 from clockwatt.control.points import operating_point
 from clockwatt.control.verify import ClockMismatchError, verify
-from clockwatt.gpu.nvml import NvmlGpu
-from clockwatt.gpu.virtual import VirtualGpu, Work
+from clockwatt.gpu.nvidia.nvml import NvmlGpu
+from clockwatt.gpu.virtual.card import VirtualGpu, Work
 
 MEMORY_BOUND = Work(flops=6_400_000, bytes_moved=77_000_000, dtype="float32", tf32=True, matrix=False)
 POWER_HUNGRY = Work(flops=10**12, bytes_moved=10**8, dtype="float16", tf32=True, matrix=True)

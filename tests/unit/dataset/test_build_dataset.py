@@ -2,11 +2,11 @@ import pandas as pd
 import pyarrow.parquet as pq
 import pytest
 
-from clockwatt import files, layout, records
-from clockwatt.dataset import schema
 from clockwatt.dataset.build import build_dataset
-from clockwatt.dataset.flags import HOST_SPREAD_ABOVE, HOST_UNSTEADY, derived_flags
 from clockwatt.errors import DataFileError
+from clockwatt.io import files
+from clockwatt.schema import layout, records, tables
+from clockwatt.schema.flags import HOST_SPREAD_ABOVE, HOST_UNSTEADY, derived_flags
 from support import synthetic
 
 
@@ -18,16 +18,14 @@ def made(tmp_path):
 def build(made):
     build_dataset(made.config, made.measurements, made.catalogue, made.dataset)
     return (
-        files.read_table(made.dataset / "operations.parquet", schema.OPERATIONS_SCHEMA).to_pandas(),
+        files.read_table(made.dataset / "operations.parquet", tables.OPERATIONS_SCHEMA).to_pandas(),
         synthetic.read_json(made.dataset / "quality.json"),
     )
 
 
 def test_every_row_is_in_the_dataset_and_knows_its_operation(made):
     operations, quality = build(made)
-    measured = sum(
-        pq.read_metadata(made.measurements / path).num_rows for path in layout.measurement_files(made.config)
-    )
+    measured = sum(pq.read_metadata(made.measurements / path).num_rows for path in made.config.measurement_files())
     joined = sum(
         pq.read_metadata(made.dataset / name).num_rows
         for name in ("operations.parquet", "networks.parquet", "anchors.parquet")
@@ -113,7 +111,7 @@ def test_every_row_knows_the_host_of_its_session(made):
 
     synthetic.change(made, path, edit)
     operations, _ = build(made)
-    networks = files.read_table(made.dataset / "networks.parquet", schema.NETWORKS_SCHEMA).to_pandas()
+    networks = files.read_table(made.dataset / "networks.parquet", tables.NETWORKS_SCHEMA).to_pandas()
     at_point = operations[(operations["gpu"] == "a30") & (operations["point"] == "sm900")]
     factors = at_point.groupby("session_id")["anchor_host_factor"].unique().map(list).to_dict()
     assert factors == {"a30-sm900": pytest.approx([0.8], rel=0.02), "busy": pytest.approx([1.2], rel=0.02)}
@@ -138,7 +136,7 @@ def test_a_session_whose_host_varies_is_flagged_in_operations_and_networks(made,
 
     synthetic.change(made, path, edit)
     operations, quality = build(made)
-    networks = files.read_table(made.dataset / "networks.parquet", schema.NETWORKS_SCHEMA).to_pandas()
+    networks = files.read_table(made.dataset / "networks.parquet", tables.NETWORKS_SCHEMA).to_pandas()
     for rows in (operations, networks):
         unsteady = rows["flags"].map(lambda flags: HOST_UNSTEADY in flags)
         assert (unsteady == (flagged & (rows["gpu"] == "a30") & (rows["point"] == "sm900"))).all()

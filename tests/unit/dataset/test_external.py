@@ -1,10 +1,10 @@
 import pytest
 import torch
 
-from clockwatt.dataset.external import UnknownModuleError, operation_of
-from clockwatt.operations.build import build
+from clockwatt.dataset.imported import UnknownModuleError, operation_of
+from clockwatt.operations.build.build import build
 from clockwatt.operations.cost import cost
-from clockwatt.operations.operation import Operation
+from clockwatt.operations.spec.operation import Operation
 
 PRINTED = [
     ("Conv2d(3, 64, kernel_size=(7, 7), stride=(2, 2), padding=(3, 3), bias=False)", (2, 3, 32, 32), (2, 64, 16, 16)),

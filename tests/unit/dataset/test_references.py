@@ -1,19 +1,21 @@
 """A campaign's own rows beside those of the H200 that are shipped."""
 
+import dataclasses
 import json
+import shutil
 
 import pandas as pd
 import pytest
 from typer.testing import CliRunner
 
-from clockwatt import config, layout
-from clockwatt.cli import app
+from clockwatt import config
+from clockwatt.cli.main import app
 from clockwatt.dataset.build import build_dataset
-from clockwatt.dataset.shipped import references
-from clockwatt.errors import ConfigError
+from clockwatt.dataset.reference import references
+from clockwatt.errors import ConfigError, DataFileError
+from clockwatt.io.resources import resource
 from clockwatt.predict.ask import load_models
 from clockwatt.predict.fit import fit
-from clockwatt.resources import resource
 from support import synthetic
 
 SHIPPED = resource("reference/h200")
@@ -33,7 +35,7 @@ def joined(folder, network=None, **changes):
 
 def shipped_rows():
     shipped = config.load(SHIPPED / "config.yaml")
-    return pd.concat(pd.read_parquet(SHIPPED / "measurements" / path) for path in layout.measurement_files(shipped))
+    return pd.concat(pd.read_parquet(SHIPPED / "measurements" / path) for path in shipped.measurement_files())
 
 
 def test_all_rows_of_both_are_there_and_know_what_they_measured(tmp_path):
@@ -68,7 +70,7 @@ def test_the_catalogue_of_the_dataset_has_every_network_of_both_with_all_its_cal
 def test_own_rows_of_the_same_label_and_operating_point_win(tmp_path):
     gpus = {"h200": {"device": "NVIDIA H200", "control": {"method": "none"}}}
     made, rows, quality = joined(tmp_path, gpus=gpus)
-    own = sum(len(pd.read_parquet(made.measurements / path)) for path in layout.measurement_files(made.config))
+    own = sum(len(pd.read_parquet(made.measurements / path)) for path in made.config.measurement_files())
     assert sum(map(len, rows.values())) == quality["rows"] == own
     left_out = quality["references"]["h200"]["rows_left_out"]
     assert left_out == {"h200 default: measured by the campaign itself": len(shipped_rows())}
@@ -109,3 +111,33 @@ def test_a_recommendation_is_among_measured_gpus_and_says_so(tmp_path):
     assert answer["best"]["virtual"] is False
     answer = json.loads(CliRunner().invoke(app, [*asked, "--gpu", "a30"]).stdout)
     assert {candidate["virtual"] for candidate in answer["candidates"]} == {True}
+
+
+@pytest.fixture
+def shipped_again(tmp_path):
+    """A copy of the shipped reference, as `references` gives it, written at another time."""
+    (source,) = references(synthetic.campaign(reference=["h200"]))
+    copy = tmp_path / "h200"
+    shutil.copytree(SHIPPED, copy, copy_function=shutil.copy)
+    again = dataclasses.replace(source, measurements=copy / "measurements", catalogue=copy / "catalogue")
+    return source, again
+
+
+def test_a_copy_of_the_reference_data_has_the_same_digest(shipped_again):
+    source, again = shipped_again
+    assert again.digest() == source.digest()
+
+
+def test_other_reference_data_have_another_digest(shipped_again):
+    source, again = shipped_again
+    changed = again.files()[0]
+    changed.chmod(0o644)
+    changed.write_bytes(changed.read_bytes()[:-1] + b"x")
+    assert again.digest() != source.digest()
+
+
+def test_reference_data_that_cannot_be_read_are_named(shipped_again):
+    _, again = shipped_again
+    again.files()[-1].unlink()
+    with pytest.raises(DataFileError, match=r"networks\.parquet: cannot be read"):
+        again.digest()

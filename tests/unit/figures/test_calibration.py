@@ -4,13 +4,13 @@ import numpy as np
 import pytest
 from matplotlib.figure import Figure
 
-from clockwatt import files
-from clockwatt.dataset.schema import CALIBRATION_FILE
 from clockwatt.figures import calibration, load
 from clockwatt.figures.draw import draw_figures
+from clockwatt.io import files
 from clockwatt.measure.anchors import anchors
-from clockwatt.measure.calibration import POWER_TRANSIENT, TIME_AGAINST_ITERATIONS
-from clockwatt.records import CALIBRATION_SCHEMA
+from clockwatt.measure.calibrate.calibration import POWER_TRANSIENT, TIME_AGAINST_ITERATIONS
+from clockwatt.schema.records import CALIBRATION_SCHEMA
+from clockwatt.schema.tables import CALIBRATION_FILE
 
 
 @pytest.fixture

@@ -6,7 +6,6 @@ import time
 import pytest
 
 import standin_nvml
-from clockwatt.gpu.installed import installed_gpus, lost_gpus
 from clockwatt.gpu.interface import (
     GpuLostError,
     GpuNotFoundError,
@@ -14,8 +13,9 @@ from clockwatt.gpu.interface import (
     NotSupportedError,
     throttle_reason_names,
 )
-from clockwatt.gpu.nvml import NvmlGpu
-from clockwatt.gpu.sensors import update_periods_s
+from clockwatt.gpu.nvidia.installed import installed_gpus, lost_gpus
+from clockwatt.gpu.nvidia.nvml import NvmlGpu
+from clockwatt.gpu.sensing.sensors import update_periods_s
 
 
 def call(uuid, method, *arguments):
@@ -200,7 +200,7 @@ def test_cards_of_other_jobs_are_left_out(nvml, in_worker):
 
 
 def test_no_driver_says_what_to_do(nvml):
-    code = "from clockwatt.gpu.installed import installed_gpus; installed_gpus()"
+    code = "from clockwatt.gpu.nvidia.installed import installed_gpus; installed_gpus()"
     without_cards = nvml.environment(STANDIN_NVML_STATE="/nowhere")
     tried = subprocess.run([sys.executable, "-c", code], env=without_cards, capture_output=True, text=True, check=False)
     assert "GpuNotFoundError: NVML: no NVIDIA driver answers here" in tried.stderr

@@ -2,13 +2,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clockwatt.gpu.installed import InstalledGpu
-from clockwatt.gpu.interface import GpuNotFoundError, NotSupportedError
-from clockwatt.gpu.select import open_gpu, resolve_visible, visible_gpus
+from clockwatt.gpu.interface import GpuNotFoundError, InstalledGpu, NotSupportedError
+from clockwatt.gpu.nvidia.visible import resolve_visible
+from clockwatt.gpu.registry import open_gpu, visible_gpus
 from clockwatt.gpu.specs import UnknownGpuError
 
-A30S = [InstalledGpu(f"GPU-{digit}{digit}bead00-1111-2222-3333-44445555666{digit}", "NVIDIA A30") for digit in "0123"]
-MIXED = [*A30S[:2], InstalledGpu("GPU-0fbead00-1111-2222-3333-444455556667", "NVIDIA H200")]
+A30S = [
+    InstalledGpu("nvidia", f"GPU-{digit}{digit}bead00-1111-2222-3333-44445555666{digit}", "NVIDIA A30")
+    for digit in "0123"
+]
+MIXED = [*A30S[:2], InstalledGpu("nvidia", "GPU-0fbead00-1111-2222-3333-444455556667", "NVIDIA H200")]
 
 
 def resolve(chosen, installed=A30S, **environ):
@@ -112,7 +115,8 @@ def test_no_visible_gpu_names_key_and_fix(nvml, in_worker):
 def test_indices_in_a_job_count_its_own_cards(nvml, in_worker):
     nvml.card(0).hidden = 1
     nvml.card(2).hidden = 1
-    assert in_worker(visible_gpus, {"CUDA_VISIBLE_DEVICES": "0"}) == [nvml.uuid(1)]
+    found = in_worker(visible_gpus, {"CUDA_VISIBLE_DEVICES": "0"})
+    assert [(gpu.vendor, gpu.uuid) for gpu in found] == [("nvidia", nvml.uuid(1))]
 
 
 def test_a_virtual_gpu_needs_no_driver():

@@ -7,12 +7,12 @@ import numpy as np
 import pytest
 
 from clockwatt.gpu.interface import GpuError
-from clockwatt.gpu.polling import MOST_FAILURES
-from clockwatt.gpu.sensors import AVERAGE, COUNTER, INSTANT, RING, SensorTraits, sensor_traits
-from clockwatt.gpu.virtual import VirtualGpu
-from clockwatt.gpu.virtual_model import Work
-from clockwatt.gpu.virtual_sensors import RING_PERIOD_NS, SENSOR_SUITES
-from clockwatt.gpu.windows import Steps, averaging_window_s
+from clockwatt.gpu.sensing.polling import MOST_FAILURES
+from clockwatt.gpu.sensing.sensors import AVERAGE, COUNTER, INSTANT, RING, SensorTraits, sensor_traits
+from clockwatt.gpu.sensing.windows import Steps, averaging_window_s
+from clockwatt.gpu.virtual.card import VirtualGpu
+from clockwatt.gpu.virtual.model import Work
+from clockwatt.gpu.virtual.sensors import RING_PERIOD_NS, SENSOR_SUITES
 from support.limited_gpu import RING_S, TICK_S, LimitedGpu
 
 CONVOLUTION = Work(flops=7_400_000_000, bytes_moved=51_500_000, dtype="float32", tf32=True, matrix=True)

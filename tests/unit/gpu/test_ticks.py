@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clockwatt.gpu.ticks import tick_period_s, tick_times_s
+from clockwatt.gpu.sensing.ticks import tick_period_s, tick_times_s
 
 
 def seen_ticks(

@@ -10,11 +10,11 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from clockwatt.gpu.interface import NoPermissionError, NotSupportedError, throttle_reason_names
-from clockwatt.gpu.sensors import update_periods_s
+from clockwatt.gpu.sensing.sensors import update_periods_s
 from clockwatt.gpu.specs import UnknownGpuError
-from clockwatt.gpu.virtual import VirtualGpu, Work
-from clockwatt.gpu.virtual_model import CardModel, Mixture
-from clockwatt.gpu.virtual_sensors import PowerHistory
+from clockwatt.gpu.virtual.card import VirtualGpu, Work
+from clockwatt.gpu.virtual.model import CardModel, Mixture
+from clockwatt.gpu.virtual.sensors import PowerHistory
 
 MODELS = ["rtx2080ti", "a30", "v100", "a100", "h100", "h200"]
 CONVOLUTION = Work(flops=7_400_000_000, bytes_moved=51_500_000, dtype="float32", tf32=True, matrix=True)

@@ -5,18 +5,17 @@ import torch
 from torch import nn
 
 from clockwatt.config import NetworkConfig, TrainingConfig
-from clockwatt.measure import callcost
-from clockwatt.measure.bench import (
+from clockwatt.measure.bench.interface import (
     DEVICE_ADDED_PER_CALL,
     HOST_ADDED_PER_CALL,
     HOST_PER_BACKWARD_CALL,
-    HOST_PER_BACKWARD_NODE,
     HOST_PER_CALL,
     HOST_PER_MODULE,
 )
-from clockwatt.measure.callcost import CallTimer, call_costs
+from clockwatt.measure.calibrate import call_costs as module
+from clockwatt.measure.calibrate.call_costs import CallTimer, call_costs
 from clockwatt.operations.catalogue import trace_rows
-from clockwatt.records import FORWARD, LOSS
+from clockwatt.schema.records import FORWARD, LOSS
 
 CPU = torch.device("cpu")
 CALL_S = 2e-6
@@ -52,10 +51,10 @@ def networks(*names):
 @pytest.fixture(autouse=True, scope="module")
 def _small():
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(callcost, "_NETWORKS", networks("shallow", "deep", "wide"))
+        patch.setattr(module, "_NETWORKS", networks("shallow", "deep", "wide"))
         # how exactly the host is timed does not matter here
-        patch.setattr(callcost, "_REPEATS", 4)
-        patch.setattr(callcost, "_WARM", 1)
+        patch.setattr(module, "_REPEATS", 4)
+        patch.setattr(module, "_WARM", 1)
         # tiny tensors on several threads wait for busy cores
         threads = torch.get_num_threads()
         torch.set_num_threads(1)
@@ -68,7 +67,7 @@ class Device:
 
     def __init__(self, *gaps_s, call_s=1e-6, unknown=()):
         self.gaps_s, self.call_s, self.unknown, self.asked = list(gaps_s), call_s, unknown, []
-        self.times = iter([times(network, pass_) for pass_ in PASSES for network in callcost._NETWORKS])
+        self.times = iter([times(network, pass_) for pass_ in PASSES for network in module._NETWORKS])
 
     def timer(self):
         return CallTimer(host_s=self.host_s, device_s=self.device_s, pass_s=self.pass_s)
@@ -110,7 +109,7 @@ def test_every_quantity_of_both_passes_comes_out(costs):
     of_a_pass = (HOST_PER_CALL, HOST_PER_MODULE, HOST_ADDED_PER_CALL, DEVICE_ADDED_PER_CALL)
     assert set(costs) == {
         *((quantity, pass_) for quantity in of_a_pass for pass_ in PASSES),
-        (HOST_PER_BACKWARD_NODE, None), (HOST_PER_BACKWARD_CALL, None),
+        (HOST_PER_BACKWARD_CALL, None),
     }  # fmt: skip
     assert all(estimate is not None for estimate in costs.values())
     assert all(costs[HOST_PER_CALL, pass_].value > 0 for pass_ in PASSES)

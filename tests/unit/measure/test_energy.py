@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from clockwatt.gpu.sensors import AVERAGE, COUNTER, INSTANT, RING, SensorTraits
-from clockwatt.measure import energy
-from clockwatt.measure.energy import PowerReadings, Series, Window
+from clockwatt.gpu.sensing.sensors import AVERAGE, COUNTER, INSTANT, RING, SensorTraits
 from clockwatt.measure.statistics import Estimate
+from clockwatt.measure.steps import energy
+from clockwatt.measure.steps.energy import PowerReadings, Series, Window
 
 START_NS, END_NS = 10_000_000_000, 11_200_000_000
 WINDOW = Window(START_NS, START_NS, END_NS)
@@ -118,6 +118,19 @@ def test_the_shortest_window_is_enough_for_its_sensor_and_hardly_more_than_neede
         assert told
     if share * needed_s < (0 if name == COUNTER else window_s):
         assert not told
+
+
+@pytest.mark.parametrize("period_s", [0.02, 0.05, 0.1, 0.13])
+def test_the_shortest_window_of_a_counter_holds_two_ticks_wherever_it_starts(period_s: float) -> None:
+    known = {COUNTER: SensorTraits(period_s, None)}
+    needed_ns = round(energy.shortest_window_s(known, read_every_s=0.1)[COUNTER] * 1e9)
+    reads_ns = START_NS + np.arange(20) * 100_000_000
+    for late_ns in range(1_000_000, 100_000_000, 7_000_000):  # from the start of the window to the first reading
+        for phase in np.linspace(0, 0.99, 12):
+            counted = Series(reads_ns, 30.0 * np.floor((reads_ns - START_NS) / 1e9 / period_s + phase))
+            started_ns = START_NS + 100_000_000 - late_ns
+            window = Window(started_ns, started_ns, started_ns + needed_ns)
+            assert energy.counter_power(PowerReadings(NOTHING, NOTHING, counted, NOTHING), window, known) is not None
 
 
 def test_with_its_period_known_the_counter_is_exact_where_readings_keep_step_with_it() -> None:

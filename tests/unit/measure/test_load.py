@@ -6,19 +6,20 @@ import pytest
 
 from clockwatt.config import CampaignConfig, MeasurementConfig, OperatingPoint, TelemetryConfig
 from clockwatt.gpu.interface import NotSupportedError
-from clockwatt.gpu.sensors import COUNTER, SensorTraits
-from clockwatt.gpu.virtual import VirtualGpu
-from clockwatt.measure import calibration, conditions
-from clockwatt.measure.bench import under_load
-from clockwatt.measure.calibrate import calibrate
-from clockwatt.measure.calibration import Calibration
-from clockwatt.measure.conditions import Surroundings
-from clockwatt.measure.load import LoadRun, is_power_limited, run_under_load
-from clockwatt.measure.repeatability import deviation_from
-from clockwatt.measure.rest import rest
+from clockwatt.gpu.sensing.sensors import COUNTER, SensorTraits
+from clockwatt.gpu.virtual.card import VirtualGpu
+from clockwatt.measure.bench.interface import under_load
+from clockwatt.measure.bench.virtual import VirtualBench
+from clockwatt.measure.calibrate import calibration
+from clockwatt.measure.calibrate.calibration import Calibration
+from clockwatt.measure.calibrate.repeatability import deviation_from
+from clockwatt.measure.calibrate.run import calibrate
 from clockwatt.measure.statistics import Estimate
-from clockwatt.measure.virtual import VirtualBench
-from clockwatt.records import MeasurementRow, TelemetryRow
+from clockwatt.measure.steps import conditions
+from clockwatt.measure.steps.conditions import Surroundings
+from clockwatt.measure.steps.load import LoadRun, is_power_limited, run_under_load
+from clockwatt.measure.steps.rest import rest
+from clockwatt.schema.records import MeasurementRow, TelemetryRow
 from clockwatt.telemetry.logger import virtual_logger
 from support.handmade import operation, write_catalogue
 

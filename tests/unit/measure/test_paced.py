@@ -5,15 +5,15 @@ import contextlib
 import pytest
 
 from clockwatt.config import TelemetryConfig
-from clockwatt.gpu.virtual import VirtualGpu
-from clockwatt.measure import paced, procedure
-from clockwatt.measure.bench import Subject
-from clockwatt.measure.calibration import DEVICE, POWER_LIMIT, POWER_REPEATABILITY, Calibration
-from clockwatt.measure.conditions import Surroundings, pace_of
-from clockwatt.measure.paced import energy_with_pauses
+from clockwatt.gpu.virtual.card import VirtualGpu
+from clockwatt.measure.bench.interface import Subject
+from clockwatt.measure.bench.virtual import VirtualBench
+from clockwatt.measure.calibrate.calibration import DEVICE, POWER_LIMIT, POWER_REPEATABILITY, Calibration
 from clockwatt.measure.statistics import Estimate
-from clockwatt.measure.virtual import VirtualBench
-from clockwatt.records import NETWORK, OPERATION, MeasurementRow
+from clockwatt.measure.steps import procedure, unthrottled
+from clockwatt.measure.steps.conditions import Surroundings, pace_of
+from clockwatt.measure.steps.unthrottled import energy_with_pauses
+from clockwatt.schema.records import NETWORK, OPERATION, MeasurementRow
 from clockwatt.telemetry.logger import virtual_logger
 from support import handmade
 from support.handmade import operation, write_catalogue
@@ -93,7 +93,7 @@ def with_pauses(bench, row, surroundings, call_s=None):
         try:
             return energy_with_pauses(bench, workload, call_s or slower_s, surroundings)
         finally:
-            del bench.pauses_s[: paced._TRIALS]  # between calls that are timed alone
+            del bench.pauses_s[: unthrottled._TRIALS]  # between calls that are timed alone
 
 
 @pytest.mark.parametrize("operation_row", [MEMORY_BOUND, SHORT], ids=["bound by the device", "bound by the host"])
@@ -109,18 +109,18 @@ def test_where_the_limit_does_not_act_pauses_do_not_change_the_energy(bench, cam
 
 def test_pauses_are_half_as_long_as_bursts_of_five_milliseconds(bench):
     with_pauses(bench, MEMORY_BOUND, around(bench))
-    assert len(bench.pauses_s) >= 0.9 * paced._WINDOW_S / (1.5 * paced._BURST_S)
-    assert bench.pauses_s == pytest.approx([paced._BURST_S / 2] * len(bench.pauses_s), rel=0.2)
+    assert len(bench.pauses_s) >= 0.9 * unthrottled._WINDOW_S / (1.5 * unthrottled._BURST_S)
+    assert bench.pauses_s == pytest.approx([unthrottled._BURST_S / 2] * len(bench.pauses_s), rel=0.2)
 
 
-@pytest.mark.parametrize("share", paced._PAUSES)
+@pytest.mark.parametrize("share", unthrottled._PAUSES)
 def test_pauses_grow_until_bursts_are_no_longer_slowed(bench, share):
     surroundings = around(bench)
     undisturbed = with_pauses(bench, MEMORY_BOUND, surroundings)
     bench.slower, bench.enough = 1.2, share
     energy = with_pauses(bench, MEMORY_BOUND, surroundings)
     tried = sorted({round(pause_s, 6) for pause_s in bench.pauses_s})
-    expected = [pause for pause in paced._PAUSES if pause <= share]
+    expected = [pause for pause in unthrottled._PAUSES if pause <= share]
     assert [pause_s / tried[0] for pause_s in tried] == pytest.approx([pause / expected[0] for pause in expected], 1e-3)
     assert energy.value == pytest.approx(undisturbed.value, rel=0.1)
 
@@ -128,7 +128,7 @@ def test_pauses_grow_until_bursts_are_no_longer_slowed(bench, share):
 def test_none_where_even_the_longest_pauses_do_not_help(bench):
     bench.slower, bench.enough = 1.2, 100.0
     assert with_pauses(bench, MEMORY_BOUND, around(bench)) is None
-    assert len({round(pause_s, 6) for pause_s in bench.pauses_s}) == len(paced._PAUSES)
+    assert len({round(pause_s, 6) for pause_s in bench.pauses_s}) == len(unthrottled._PAUSES)
 
 
 def test_bursts_that_take_a_little_longer_are_not_taken_for_slowed(bench):
@@ -138,8 +138,8 @@ def test_bursts_that_take_a_little_longer_are_not_taken_for_slowed(bench):
 
 
 def test_calls_as_long_as_a_burst_are_seen_to_be_slowed(bench, monkeypatch):
-    monkeypatch.setattr(paced, "_BURST_S", 1e-6)
-    bench.slower, bench.enough = 10.0, paced._PAUSES[-1]
+    monkeypatch.setattr(unthrottled, "_BURST_S", 1e-6)
+    bench.slower, bench.enough = 10.0, unthrottled._PAUSES[-1]
     assert with_pauses(bench, MEMORY_BOUND, around(bench)) is not None
     assert bench.pauses_s[-1] > 3 * bench.pauses_s[0]
     bench.enough = float("inf")

@@ -3,12 +3,12 @@
 from pathlib import Path
 
 from clockwatt.config import CampaignConfig, TelemetryConfig
-from clockwatt.gpu.virtual import VirtualGpu
-from clockwatt.measure import procedure
-from clockwatt.measure.bench import QueuedBlock, Subject, Workload
-from clockwatt.measure.conditions import Surroundings
-from clockwatt.measure.virtual import VirtualBench
-from clockwatt.records import MeasurementRow
+from clockwatt.gpu.virtual.card import VirtualGpu
+from clockwatt.measure.bench.interface import QueuedBlock, Subject, Workload
+from clockwatt.measure.bench.virtual import VirtualBench
+from clockwatt.measure.steps import procedure, times
+from clockwatt.measure.steps.conditions import Surroundings
+from clockwatt.schema.records import MeasurementRow
 from clockwatt.telemetry.logger import VirtualLogger, virtual_logger
 from support.handmade import operation, write_catalogue
 
@@ -21,9 +21,9 @@ class RecordingBench(VirtualBench):
         self.fits = fits
         self.asked: list[int] = []
 
-    def queued_block(self, workload: Workload, calls: int, *, forward: bool = False) -> QueuedBlock | None:
+    def queued_block(self, workload: Workload, calls: int) -> QueuedBlock | None:
         self.asked.append(calls)
-        return super().queued_block(workload, calls, forward=forward) if calls <= self.fits else None
+        return super().queued_block(workload, calls) if calls <= self.fits else None
 
 
 def measured(tmp_path: Path, campaign: CampaignConfig, elements: int, fits: int) -> tuple[MeasurementRow, list[int]]:
@@ -44,7 +44,7 @@ def measured(tmp_path: Path, campaign: CampaignConfig, elements: int, fits: int)
 def test_blocks_of_a_short_call_are_as_long_as_the_limit_allows(tmp_path, campaign) -> None:
     row, asked = measured(tmp_path, campaign, 256, fits=1000)
     assert asked[0] == 1
-    assert set(asked[1:]) == {procedure._QUEUED_MAX_CALLS}
+    assert set(asked[1:]) == {times._MAX_CALLS}
     assert row.time_device_s is not None
     assert row.flags == []
 
@@ -52,7 +52,7 @@ def test_blocks_of_a_short_call_are_as_long_as_the_limit_allows(tmp_path, campai
 def test_blocks_of_a_long_call_are_never_longer_than_needed(tmp_path, campaign) -> None:
     row, asked = measured(tmp_path, campaign, 10**9, fits=1000)
     assert row.time_device_s is not None
-    assert row.time_device_s > procedure._QUEUED_BLOCK_S / 2
+    assert row.time_device_s > times.FULL.queued.block_s / 2
     assert set(asked) == {1}
 
 

@@ -5,21 +5,23 @@ import time
 from collections import Counter
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
-from clockwatt import config, files
+from clockwatt import config
 from clockwatt.config import CampaignConfig, OperatingPoint
 from clockwatt.errors import ClockwattError, DataFileError
-from clockwatt.gpu.sensors import AVERAGE, RING, SensorTraits
+from clockwatt.gpu.sensing.sensors import AVERAGE, RING, SensorTraits
 from clockwatt.gpu.specs import find_spec
-from clockwatt.layout import telemetry_file
+from clockwatt.io import files
+from clockwatt.io.segments import segment_paths
 from clockwatt.measure.anchors import anchors
-from clockwatt.measure.calibration import Calibration
+from clockwatt.measure.calibrate.calibration import Calibration
 from clockwatt.measure.session import measure_shard
 from clockwatt.measure.store import Store
 from clockwatt.measure.tasks import Shard
-from clockwatt.records import MEASUREMENT_SCHEMA, TELEMETRY_SCHEMA
-from clockwatt.segments import segment_paths
+from clockwatt.schema.layout import telemetry_file
+from clockwatt.schema.records import CALL_SCHEMA, MEASUREMENT_SCHEMA, OPERATION_SCHEMA, TELEMETRY_SCHEMA
 from support.handmade import operation, write_catalogue
 
 ALL = Shard(1, 1, networks=False)
@@ -64,8 +66,6 @@ def test_what_a_row_says_is_plausible(campaign, catalogue) -> None:
     capped = ok[ok["sm_clock_median_mhz"] < spec.boost_clock_mhz]
     assert len(capped)
     assert capped["throttle_reasons"].map(list).map(lambda reasons: "sw_power_cap" in reasons).all()
-    training = ok[ok["pass"] == "training"]
-    assert (training["time_host_forward_s"] < training["time_host_s"]).all()
     views = rows[rows["time_device_s"] == 0]
     assert len(views) == 2
     assert (views["energy_dynamic_j"] == 0).all()
@@ -237,3 +237,78 @@ def test_a_kill_loses_only_what_was_under_way(campaign, catalogue) -> None:
     assert sorted(sizes.values()) == sorted([operations_kept, many - operations_kept])
     # telemetry of both sessions is there
     assert set(telemetry["session_id"]) == set(sizes)
+
+
+def time_alone(campaign: CampaignConfig) -> CampaignConfig:
+    return campaign.model_copy(update={"quantities": ["time"]})
+
+
+def test_time_alone_measures_times_as_they_are_and_nothing_else(campaign, catalogue) -> None:
+    quick, quick_anchors, _ = measured(time_alone(campaign), catalogue)
+    assert {tuple(quantities) for quantities in [*quick["quantities"], *quick_anchors["quantities"]]} == {("time",)}
+    assert Counter(quick["status"]) == {"ok": 10, "out_of_memory": 2}
+    for column in quick.columns:
+        if column.startswith(("power_", "energy_", "sm_clock_", "window_")):
+            assert quick[column].isna().all(), column
+            assert quick_anchors[column].isna().all(), column
+    full, *_ = measured(campaign, catalogue)
+    assert {tuple(quantities) for quantities in full["quantities"]} == {("time", "energy")}
+    both = quick.merge(full, on=["subject_id", "pass"], suffixes=("", "_full"))
+    ok = both[both["status"] == "ok"]
+    assert len(ok) == 10
+    for column in ("time_host_s", "time_device_s"):
+        assert ok[column].to_numpy() == pytest.approx(ok[f"{column}_full"].to_numpy(), rel=0.01)
+    training = ok[(ok["pass"] == "training") & (ok["time_device_s"] > 0)]
+    assert training["time_host_in_pass_s"].to_numpy() == pytest.approx(
+        training["time_host_in_pass_s_full"].to_numpy(), rel=0.04
+    )
+    work = ok[ok["time_device_s"] > 0]
+    assert work["time_eager_s"].isna().all()
+    assert (work["duration_s"] < 0.2 * work["duration_s_full"]).all()
+
+
+def test_energy_is_measured_where_time_alone_was_and_not_the_other_way_round(campaign, catalogue, capsys) -> None:
+    measured(time_alone(campaign), catalogue)
+    full, *_ = measured(campaign, catalogue)
+    assert "0 of 12 already in the store" in capsys.readouterr().err
+    again, *_ = measured(time_alone(campaign), catalogue)
+    assert "12 of 12 already in the store" in capsys.readouterr().err
+    assert again.equals(full)
+
+
+def test_an_operation_of_the_catalogue_may_ask_for_other_quantities_than_the_campaign(campaign, catalogue) -> None:
+    table = files.read_table(catalogue / "operations.parquet", OPERATION_SCHEMA)
+    asked = [["time"], ["time", "energy"], None] * 4
+    column = table.schema.get_field_index("measured_quantities")
+    table = table.set_column(
+        column, OPERATION_SCHEMA.field(column), pa.array(asked, OPERATION_SCHEMA.field(column).type)
+    )
+    files.write_table(table, catalogue / "operations.parquet")
+    rows, anchor_rows, _ = measured(time_alone(campaign), catalogue)
+    ids = zip(table["operation_id"].to_pylist(), table["pass"].to_pylist(), asked, strict=True)
+    wanted = {(name, pass_): tuple(quantities or ["time"]) for name, pass_, quantities in ids}
+    assert {(row["subject_id"], row["pass"]): tuple(row["quantities"]) for _, row in rows.iterrows()} == wanted
+    assert anchor_rows["power_w"].notna().all(), "where one asks for energy, the anchors tell of power"
+
+
+def test_whole_networks_are_timed_alone_and_cut_where_the_queue_is_too_short(campaign, catalogue) -> None:
+    write_catalogue(catalogue, [operation(10**3, pass_=pass_) for pass_ in ("inference", "training")])
+    calls = files.read_table(catalogue / "calls.parquet", CALL_SCHEMA).to_pylist()
+    long = [call | {"position": n} for call in calls if call["pass"] == "training" for n in range(1500)]
+    kept = [call for call in calls if call["pass"] != "training"]
+    files.write_table(pa.Table.from_pylist(kept + long, CALL_SCHEMA), catalogue / "calls.parquet")
+    rows, *_ = measured(time_alone(campaign), catalogue, shard=Shard(1, 1, networks=True))
+    by_pass = rows.set_index("pass")
+    assert by_pass["time_device_method"].to_dict() == {"inference": "queued", "training": "segments"}
+    assert (by_pass["time_eager_s"] >= 0.98 * by_pass[["time_host_s", "time_device_s"]].max(axis=1)).all()
+    assert rows["power_w"].isna().all()
+    assert not rows["flags"].map(len).any()
+
+
+def test_a_shard_that_is_to_stop_keeps_what_it_has_and_goes_on(campaign, catalogue, capsys) -> None:
+    rows, anchor_rows, _ = measured(campaign, catalogue, stop_after_s=0.0)
+    assert len(rows) == len(anchor_rows) == 0, "anchors belong to sessions that measured something"
+    assert "with 12 left to measure" in capsys.readouterr().err
+    rows, *_ = measured(campaign, catalogue, stop_after_s=1e6)
+    assert len(rows) == 12
+    assert "left to measure" not in capsys.readouterr().err

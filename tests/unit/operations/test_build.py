@@ -4,10 +4,10 @@ import pytest
 import torch
 
 from clockwatt.config import NetworkConfig, TrainingConfig
-from clockwatt.operations.build import build
-from clockwatt.operations.operation import Operation, OperationSpecError, OutputSpec, TensorSpec
-from clockwatt.operations.trace import trace_network
-from clockwatt.operations.verify import mismatches
+from clockwatt.operations.build.build import build
+from clockwatt.operations.build.verify import mismatches
+from clockwatt.operations.spec.operation import Operation, OperationSpecError, OutputSpec, TensorSpec
+from clockwatt.operations.trace.trace import trace_network
 
 MANY = 2_000
 

@@ -4,12 +4,13 @@ import sys
 import pytest
 import torch
 
-from clockwatt import config, files
+from clockwatt import config
+from clockwatt.io import files
 from clockwatt.operations import numerics
 from clockwatt.operations.catalogue import write_catalogue
 from clockwatt.operations.networks import NetworkError
-from clockwatt.operations.operation import Operation
-from clockwatt.records import CALL_SCHEMA, NETWORK_SCHEMA, OPERATION_SCHEMA
+from clockwatt.operations.spec.operation import Operation
+from clockwatt.schema.records import CALL_SCHEMA, NETWORK_SCHEMA, OPERATION_SCHEMA
 
 
 def campaign(*networks, **settings):

@@ -2,8 +2,8 @@ import pytest
 
 from clockwatt.config import NetworkConfig, TrainingConfig
 from clockwatt.operations.cost import cost
-from clockwatt.operations.operation import Operation, OutputSpec, TensorSpec
-from clockwatt.operations.trace import trace_network
+from clockwatt.operations.spec.operation import Operation, OutputSpec, TensorSpec
+from clockwatt.operations.trace.trace import trace_network
 
 F32 = 4
 

@@ -3,9 +3,9 @@ import sys
 import pytest
 import torch
 
-from clockwatt.operations import functions
-from clockwatt.operations.build import build
-from clockwatt.operations.operation import Operation, OperationSpecError
+from clockwatt.operations.build.build import build
+from clockwatt.operations.spec import functions
+from clockwatt.operations.spec.operation import Operation, OperationSpecError
 
 
 @pytest.mark.parametrize(

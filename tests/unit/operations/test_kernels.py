@@ -7,9 +7,9 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from clockwatt.config import NetworkConfig, TrainingConfig
-from clockwatt.operations.build import build
+from clockwatt.operations.build.build import build
 from clockwatt.operations.networks import Loss, construct, example_input
-from clockwatt.operations.trace import trace_network
+from clockwatt.operations.trace.trace import trace_network
 
 CPU = torch.device("cpu")
 NO_WORK = ("aten::empty", "aten::new_empty", "aten::_unsafe_view", "aten::lift")

@@ -3,9 +3,9 @@ import json
 import pyarrow as pa
 import pytest
 
-from clockwatt import files
-from clockwatt.dataset.external import operation_of
+from clockwatt.dataset.imported import operation_of
 from clockwatt.errors import DataFileError
+from clockwatt.io import files
 from clockwatt.operations.listed import LISTED_SCHEMA, read_listed
 
 CONV = operation_of("Conv2d(3, 8, kernel_size=(3, 3), stride=(1, 1), bias=False)", [2, 3, 8, 8], "inference")

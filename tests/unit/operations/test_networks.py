@@ -5,7 +5,7 @@ import torch
 import torchvision
 
 from clockwatt.config import NetworkConfig, TrainingConfig
-from clockwatt.operations.networks import Loss, NetworkError, build_network, construct, example_input, without_memory
+from clockwatt.operations.networks import Loss, NetworkError, build_network, construct, example_inputs, without_memory
 
 CPU = torch.device("cpu")
 
@@ -35,7 +35,8 @@ def test_all_classification_networks_of_torchvision_have_names():
 
 def test_an_unknown_network_is_refused_with_close_names():
     with pytest.raises(
-        NetworkError, match=r"'resnet81' is no torchvision classification network; did you mean resnet18"
+        NetworkError,
+        match=r"'resnet81' is no classification, segmentation or video network of torchvision; did you mean resnet18",
     ):
         construct(network("resnet81"), training=False)
 
@@ -84,11 +85,11 @@ def test_only_what_is_built_within_is_without_memory():
 def test_dtype_is_a_cast_of_the_whole_network():
     module = construct(network(dtype="bfloat16"), training=False)
     assert {parameter.dtype for parameter in module.parameters()} == {torch.bfloat16}
-    assert example_input(network(dtype="bfloat16"), CPU, 0).dtype == torch.bfloat16
+    assert example_inputs(network(dtype="bfloat16"), CPU, 0)[0][0].dtype == torch.bfloat16
 
 
 def test_indices_stay_below_their_bound():
-    indices = example_input(network(shape=(4, 100), input_dtype="int64", input_below=7), CPU, 0)
+    (indices,), _ = example_inputs(network(shape=(4, 100), input_dtype="int64", input_below=7), CPU, 0)
     assert indices.dtype == torch.int64
     assert set(indices.unique().tolist()) == set(range(7))
 

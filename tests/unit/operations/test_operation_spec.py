@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clockwatt.operations.operation import DTYPE_BYTES, Operation, OperationSpecError, OutputSpec, TensorSpec
+from clockwatt.operations.spec.operation import DTYPE_BYTES, Operation, OperationSpecError, OutputSpec, TensorSpec
 
 CONVOLUTION = (
     '{"args":[{"tensor":0},{"tensor":1},null,{"tuple":[2,2]},{"tuple":[3,3]},{"tuple":[1,1]},1],'

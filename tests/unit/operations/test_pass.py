@@ -4,10 +4,10 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from clockwatt.operations.build import build  # noqa: E402
-from clockwatt.operations.operation import Operation  # noqa: E402
-from clockwatt.operations.shared_backward import SharedBackward  # noqa: E402
-from clockwatt.operations.tensor_spec import TensorSpec  # noqa: E402
+from clockwatt.operations.build.build import build  # noqa: E402
+from clockwatt.operations.build.shared_backward import SharedBackward  # noqa: E402
+from clockwatt.operations.spec.operation import Operation  # noqa: E402
+from clockwatt.operations.spec.tensor_spec import TensorSpec  # noqa: E402
 
 
 def linear(pass_: str) -> Operation:

@@ -9,8 +9,8 @@ from torch import nn
 
 from clockwatt.config import NetworkConfig, TrainingConfig
 from clockwatt.operations.networks import NetworkError
-from clockwatt.operations.trace import trace_network
-from clockwatt.operations.tracer import UntraceableError
+from clockwatt.operations.trace.trace import trace_network
+from clockwatt.operations.trace.tracer import UntraceableError
 
 
 def network(name, *shape, **settings):

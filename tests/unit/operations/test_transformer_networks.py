@@ -3,9 +3,9 @@ import sys
 import pytest
 
 from clockwatt.config import PASSES, NetworkConfig, TrainingConfig
+from clockwatt.operations.build.verify import mismatches
 from clockwatt.operations.networks import NetworkError, build_network
-from clockwatt.operations.trace import trace_network
-from clockwatt.operations.verify import mismatches
+from clockwatt.operations.trace.trace import trace_network
 
 MODULE = "clockwatt.operations.transformer_networks"
 VOCABULARY = {

@@ -11,7 +11,7 @@ from clockwatt.predict.network import COST_COLUMNS
 from clockwatt.predict.pointcosts import PointCosts
 from clockwatt.predict.samples import read_samples
 from clockwatt.predict.wholes import Catalogue, measured_costs, whole_networks
-from clockwatt.records import ACCUMULATION, FORWARD, INFERENCE, LOSS, OPTIMIZER, TRAINING, NetworkRow
+from clockwatt.schema.records import ACCUMULATION, FORWARD, INFERENCE, LOSS, OPTIMIZER, TRAINING, NetworkRow
 from support import synthetic
 
 POINT = "sm900"

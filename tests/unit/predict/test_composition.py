@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from clockwatt.predict.network import compose, pipeline_ends
 from clockwatt.predict.pointcosts import PointCosts
-from clockwatt.records import ACCUMULATION, FORWARD, INFERENCE, OPTIMIZER, TRAINING, NetworkRow
+from clockwatt.schema.records import ACCUMULATION, FORWARD, INFERENCE, OPTIMIZER, TRAINING, NetworkRow
 
 TIMES = st.lists(st.tuples(st.floats(0, 1), st.floats(0, 1)), min_size=1, max_size=20)
 

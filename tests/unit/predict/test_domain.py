@@ -1,7 +1,7 @@
 import pandas as pd
 import pytest
 
-from clockwatt.dataset.external import operation_of
+from clockwatt.dataset.imported import operation_of
 from clockwatt.errors import DataFileError
 from clockwatt.predict.domain import Domain, described
 from clockwatt.predict.features import operation_features

@@ -7,16 +7,17 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from clockwatt import files, layout, records
 from clockwatt.dataset.build import build_dataset
 from clockwatt.errors import DataFileError
+from clockwatt.io import files
 from clockwatt.predict.fit import CROSSVAL_SCHEMA, fit
 from clockwatt.predict.gpumodel import GpuModel
 from clockwatt.predict.predictors import TARGETS, MissingLibraryError
 from clockwatt.predict.samples import read_samples
 from clockwatt.predict.validate import validate
 from clockwatt.predict.wholes import VALIDATION_SCHEMA
-from clockwatt.records import MeasurementRow
+from clockwatt.schema import layout, records
+from clockwatt.schema.records import MeasurementRow
 from support import synthetic
 
 

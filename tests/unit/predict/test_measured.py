@@ -4,10 +4,10 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from clockwatt import files, layout, records
 from clockwatt.dataset.build import build_dataset
 from clockwatt.errors import DataFileError
 from clockwatt.gpu.specs import find_spec
+from clockwatt.io import files
 from clockwatt.predict.atpoints import CostsAt
 from clockwatt.predict.features import operation_features
 from clockwatt.predict.fit import fit
@@ -16,6 +16,7 @@ from clockwatt.predict.interpolate import CostLaw
 from clockwatt.predict.measured import MeasuredCosts, write_measured
 from clockwatt.predict.predictors import TARGETS
 from clockwatt.predict.samples import WITHOUT_WORK, error_of, read_samples
+from clockwatt.schema import layout, records
 from support import synthetic
 
 NORMAL_90, UNKNOWN_ERROR = 1.645, 0.05

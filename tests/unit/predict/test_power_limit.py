@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from clockwatt.predict.network import compose
 from clockwatt.predict.pointcosts import PointCosts
-from clockwatt.records import FORWARD, INFERENCE, TRAINING, NetworkRow
+from clockwatt.schema.records import FORWARD, INFERENCE, TRAINING, NetworkRow
 
 IDLE_W, LIMIT_W = 50.0, 150.0
 ABOVE_W = LIMIT_W - IDLE_W

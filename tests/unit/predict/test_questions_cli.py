@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from clockwatt import cli
+from clockwatt.cli.main import app
 from clockwatt.errors import ClockwattError
 from support import synthetic
 
@@ -24,7 +24,7 @@ def ask(made, capsys):
         if command == "recommend":
             folders += ["--validation-dir", made.validation]
         with pytest.raises((SystemExit, ClockwattError)) as ended:
-            cli.app([command, *map(str, [*options, *folders])], prog_name="clockwatt")
+            app([command, *map(str, [*options, *folders])], prog_name="clockwatt")
         assert gc.isenabled()
         if isinstance(ended.value, ClockwattError):
             return 1, capsys.readouterr().out, str(ended.value)
@@ -172,12 +172,12 @@ def test_a_front_that_cannot_be_drawn_is_one_message(ask, tmp_path):
 
 _IMPORTED = """
 import os, sys
-from clockwatt import cli
+from clockwatt.cli.main import main
 def end(code):
     print(sorted({"torch", "sklearn", "scipy", "matplotlib", "xgboost"} & set(sys.modules)), file=sys.stderr)
     leave(code)
 leave, os._exit = os._exit, end
-cli.main()
+main()
 """
 
 

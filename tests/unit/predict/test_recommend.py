@@ -3,13 +3,14 @@ import dataclasses
 import pandas as pd
 import pytest
 
-from clockwatt import files, records
 from clockwatt.errors import DataFileError
+from clockwatt.io import files
 from clockwatt.predict.ask import TracedNetwork, load_models, predict_network, predict_points
 from clockwatt.predict.backtest import objective_of
 from clockwatt.predict.gpumodel import GpuModel, NotPredictableError
 from clockwatt.predict.recommend import Limits, law_error, recommend
-from clockwatt.records import NetworkRow
+from clockwatt.schema import records
+from clockwatt.schema.records import NetworkRow
 from support import synthetic
 
 
@@ -149,6 +150,7 @@ def test_folder_without_predictors_is_named(tmp_path):
 
 @pytest.mark.parametrize("content", ["", "[]", "{}", '{"gpu": "a30"}'])
 def test_damaged_description_is_named(tmp_path, content):
+    (tmp_path / "metrics.json").write_text('{"gpus": {"a30": {}}}')
     (tmp_path / "a30").mkdir()
     (tmp_path / "a30" / "description.json").write_text(content)
     with pytest.raises(DataFileError, match=r"description\.json"):

@@ -3,12 +3,13 @@
 import pyarrow.parquet as pq
 import pytest
 
-from clockwatt import files, layout, records
 from clockwatt.dataset.build import build_dataset
+from clockwatt.io import files
 from clockwatt.predict.predictors import TARGETS
 from clockwatt.predict.samples import error_of, read_samples
 from clockwatt.predict.unlimited import FEWEST, PACED_ERROR_BELOW
-from clockwatt.records import MeasurementRow
+from clockwatt.schema import layout, records
+from clockwatt.schema.records import MeasurementRow
 from support import synthetic
 
 PATH = layout.operations_file("a30", "sm900", 1)

@@ -2,8 +2,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clockwatt.dataset.external import operation_of
-from clockwatt.operations.operation import Operation, OutputSpec, TensorSpec
+from clockwatt.dataset.imported import operation_of
+from clockwatt.operations.spec.operation import Operation, OutputSpec, TensorSpec
 from clockwatt.predict import shapes
 from clockwatt.predict.tiles import TILE, MatrixProduct, matrix_product
 from support import synthetic

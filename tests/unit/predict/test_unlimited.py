@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clockwatt.dataset.flags import POWER_CAPPED
 from clockwatt.predict.unlimited import COLUMNS, FEWEST, PACED_ERROR_BELOW, without_limit
-from clockwatt.records import INFERENCE, TRAINING
+from clockwatt.schema.flags import POWER_CAPPED
+from clockwatt.schema.records import INFERENCE, TRAINING
 
 TOP_MHZ = 2000.0
 VALUE, ERROR = "energy_dynamic_j", "energy_dynamic_standard_error_j"

@@ -13,10 +13,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
-from clockwatt import cli, files, layout, records
-from clockwatt.dataset import schema
+from clockwatt.cli.main import app
 from clockwatt.dataset.build import build_dataset
 from clockwatt.errors import ClockwattError
+from clockwatt.io import files
 from clockwatt.predict.domain import DOMAIN_SCHEMA, Domain
 from clockwatt.predict.fit import fit
 from clockwatt.predict.pointcosts import PointCosts
@@ -25,6 +25,7 @@ from clockwatt.predict.predictors import TIMES
 from clockwatt.predict.unseen import UnseenModel, median_host, unseen_dir
 from clockwatt.predict.unseenfit import fit_unseen
 from clockwatt.predict.wholes import Catalogue
+from clockwatt.schema import layout, records, tables
 from support import synthetic
 
 MODELS = ["a100", "l40s", "rtx2080ti", "v100"]
@@ -60,7 +61,7 @@ def ask(pooled, capsys):
     def run(*options, predictors=pooled.predictors):
         folders = ["--predictors-dir", predictors, "--catalogue-dir", pooled.catalogue]
         with pytest.raises((SystemExit, ClockwattError)) as ended:
-            cli.app(["predict", *map(str, [*options, *folders])], prog_name="clockwatt")
+            app(["predict", *map(str, [*options, *folders])], prog_name="clockwatt")
         if isinstance(ended.value, ClockwattError):
             return str(ended.value)
         assert ended.value.code == 0
@@ -215,8 +216,8 @@ def test_a_pass_that_nobody_measured_and_a_damaged_file_are_one_message(pooled, 
 def test_with_too_few_networks_measured_whole_operations_give_the_interval(pooled, ask, tmp_path, kept):
     for name in ("dataset", "predictors"):
         shutil.copytree(pooled.root / name, tmp_path / name)
-    path = tmp_path / "dataset" / schema.NETWORKS_FILE
-    whole = files.read_table(path, schema.NETWORKS_SCHEMA)
+    path = tmp_path / "dataset" / tables.NETWORKS_FILE
+    whole = files.read_table(path, tables.NETWORKS_SCHEMA)
     files.write_table(whole.filter(pc.is_in(whole["gpu"], pa.array(kept, pa.string()))), path)
     fit_unseen(pooled.config, tmp_path / "dataset", Catalogue.read(pooled.catalogue), tmp_path / "predictors")
     found = json.loads(ask(*NETWORK, "--gpu", "virtual:h100", "--json", predictors=tmp_path / "predictors"))
@@ -228,7 +229,7 @@ def test_with_too_few_networks_measured_whole_operations_give_the_interval(poole
 def test_recommendations_are_among_what_was_measured(pooled, capsys):
     folders = ["--predictors-dir", pooled.predictors, "--catalogue-dir", pooled.catalogue]
     with pytest.raises(SystemExit):
-        cli.app(["recommend", *NETWORK, "--json", *map(str, folders)], prog_name="clockwatt")
+        app(["recommend", *NETWORK, "--json", *map(str, folders)], prog_name="clockwatt")
     answer = json.loads(capsys.readouterr().out)
     assert {one["gpu"] for one in answer["candidates"]} == {*MODELS, "other"}
 
@@ -266,8 +267,8 @@ def test_where_it_is_not_wanted_or_not_possible_nothing_is_left_of_it(tmp_path, 
 
 def test_gpus_without_a_row_to_learn_from_do_not_count(pooled, tmp_path, capsys):
     shutil.copytree(pooled.dataset, tmp_path / "dataset")
-    path = tmp_path / "dataset" / schema.OPERATIONS_FILE
-    rows = files.read_table(path, schema.OPERATIONS_SCHEMA)
+    path = tmp_path / "dataset" / tables.OPERATIONS_FILE
+    rows = files.read_table(path, tables.OPERATIONS_SCHEMA)
     failed = pc.is_in(rows["gpu"], pa.array(["v100", "l40s"]))
     status = pc.if_else(failed, "error", rows["status"])
     files.write_table(rows.set_column(rows.column_names.index("status"), "status", status), path)
@@ -280,8 +281,8 @@ def test_gpus_without_a_row_to_learn_from_do_not_count(pooled, tmp_path, capsys)
 
 def test_a_network_of_the_catalogue_is_answered_for_without_heavy_libraries(pooled):
     program = (
-        "import sys; from clockwatt import cli; sys.argv[0] = 'clockwatt'; code = 1\n"
-        "try: cli.app()\n"
+        "import sys; from clockwatt.cli.main import app; sys.argv[0] = 'clockwatt'; code = 1\n"
+        "try: app()\n"
         "except SystemExit as ended: code = ended.code\n"
         "print(sorted({'torch', 'sklearn', 'scipy', 'matplotlib'} & set(sys.modules)), file=sys.stderr); sys.exit(code)"
     )

@@ -6,15 +6,15 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from clockwatt import files, records
-from clockwatt.dataset import schema
 from clockwatt.dataset.build import build_dataset
-from clockwatt.dataset.flags import HOST_UNSTEADY
+from clockwatt.io import files
 from clockwatt.predict.description import GpuDescription
 from clockwatt.predict.network import COST_COLUMNS
 from clockwatt.predict.pointcosts import PointCosts
-from clockwatt.predict.wholes import MEASURED, Catalogue, compositions, whole_networks
-from clockwatt.records import FORWARD, INFERENCE, NetworkRow
+from clockwatt.predict.wholes import MEASURED, VALIDATION_SCHEMA, Catalogue, compositions, whole_networks
+from clockwatt.schema import records, tables
+from clockwatt.schema.flags import HOST_UNSTEADY
+from clockwatt.schema.records import FORWARD, INFERENCE, NetworkRow
 from support import synthetic
 
 UNSTEADY = [HOST_UNSTEADY]
@@ -35,11 +35,11 @@ def whole(made, tmp_path):
     """Networks of a dataset of which some rows were changed, by row; others take as long on the device as in all."""
 
     def read(*changes, again=()):
-        rows = pq.read_table(made.dataset / schema.NETWORKS_FILE, schema=schema.NETWORKS_SCHEMA).to_pylist()
+        rows = pq.read_table(made.dataset / tables.NETWORKS_FILE, schema=tables.NETWORKS_SCHEMA).to_pylist()
         rows = [row | {"time_device_s": row["time_eager_s"]} for row in rows if row["gpu"] == "a30"]
         rows += [rows[number] | {"repetition": 1} | changed for number, changed in again]
         rows = [row | dict(changes).get(number, {}) for number, row in enumerate(rows)]
-        files.write_table(pa.Table.from_pylist(rows, schema=schema.NETWORKS_SCHEMA), tmp_path / schema.NETWORKS_FILE)
+        files.write_table(pa.Table.from_pylist(rows, schema=tables.NETWORKS_SCHEMA), tmp_path / tables.NETWORKS_FILE)
         found, left_out = whole_networks(tmp_path, "a30")
         return found.set_index("subject_id").loc[[row["subject_id"] for row in rows[:3]]], left_out
 
@@ -156,10 +156,18 @@ def test_networks_that_cannot_be_repeated_are_held_against_nothing():
 
 def test_where_the_host_is_not_known_a_repeatable_network_is_composed_for_one_that_keeps_up():
     found = composed({"host_steady": False, "host_factor": 1.7}).loc["net0"]
-    assert found["host_s"] == 0.0
+    assert found[["host_s", "latency_s"]].isna().all(), "neither is known without the host"
     assert found["time_s"] == found["device_s"] == pytest.approx(DEVICE_S), "what the device adds stays"
     assert found["calls_without_cost"] == 0
     assert found["energy_j"] == pytest.approx(2.0 * DEVICE_S / 0.3 + 10.0 * DEVICE_S)
+
+
+def test_what_is_not_known_of_an_unknown_host_is_null_beside_what_is_known_of_others():
+    rows = composed({"host_steady": False}, {}).reset_index()
+    table = pa.Table.from_pandas(rows, schema=VALIDATION_SCHEMA, preserve_index=False)
+    assert table["host_s"].to_pylist() == [None, pytest.approx(HOST_S)]
+    assert table["latency_s"].to_pylist()[0] is None
+    assert table["latency_s"].to_pylist()[1] >= HOST_S
 
 
 def test_a_call_of_unknown_cost_is_counted_on_an_unknown_host_too():

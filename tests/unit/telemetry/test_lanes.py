@@ -6,11 +6,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from clockwatt.config import TelemetryConfig
-from clockwatt.files import read_table
 from clockwatt.gpu.interface import PowerSample
-from clockwatt.gpu.virtual import VirtualGpu
-from clockwatt.records import TELEMETRY_SCHEMA
-from clockwatt.segments import segment_paths
+from clockwatt.gpu.virtual.card import VirtualGpu
+from clockwatt.io.files import read_table
+from clockwatt.io.segments import segment_paths
+from clockwatt.schema.records import TELEMETRY_SCHEMA
 from clockwatt.telemetry.host import HostSensors
 from clockwatt.telemetry.lanes import FAST, RING, SLOW, CpuBudget, LaneReader, Rhythm
 from clockwatt.telemetry.logger import virtual_logger

@@ -11,19 +11,23 @@ import psutil
 import pytest
 
 from clockwatt.config import TelemetryConfig
-from clockwatt.files import read_table
-from clockwatt.gpu.interface import GpuNotFoundError
-from clockwatt.records import TELEMETRY_SCHEMA
-from clockwatt.segments import read_segments, segment_paths
+from clockwatt.gpu.interface import GpuNotFoundError, InstalledGpu
+from clockwatt.io.files import read_table
+from clockwatt.io.segments import read_segments, segment_paths
+from clockwatt.schema.records import TELEMETRY_SCHEMA
 from clockwatt.telemetry.logger import LoggerError
 from clockwatt.telemetry.process import logger_process
 
 FREQUENT = TelemetryConfig(segment_s=1.0)
 
 
+def nvidia(uuid: str) -> InstalledGpu:
+    return InstalledGpu("nvidia", uuid, "NVIDIA A30")
+
+
 def log_for(uuid: str, folder: Path, seconds: float) -> tuple[int, set[int], set[int]]:
     """Readings taken, and the cores of the caller and of the logger."""
-    with logger_process(uuid, "s", folder, FREQUENT) as logger:
+    with logger_process(nvidia(uuid), "s", folder, FREQUENT) as logger:
         time.sleep(seconds)
         (child,) = multiprocessing.active_children()
         cores = set(os.sched_getaffinity(0)), set(psutil.Process(child.pid).cpu_affinity())
@@ -31,7 +35,7 @@ def log_for(uuid: str, folder: Path, seconds: float) -> tuple[int, set[int], set
 
 
 def answers_without_waiting(uuid: str, folder: Path) -> list[int]:
-    with logger_process(uuid, "s", folder, FREQUENT) as logger:
+    with logger_process(nvidia(uuid), "s", folder, FREQUENT) as logger:
         time.sleep(0.5)
         logger.ask()
         deadline = time.monotonic() + 10
@@ -44,12 +48,12 @@ def answers_without_waiting(uuid: str, folder: Path) -> list[int]:
 
 
 def log_until_killed(uuid: str, folder: Path) -> None:
-    with logger_process(uuid, "s", folder, FREQUENT):
+    with logger_process(nvidia(uuid), "s", folder, FREQUENT):
         time.sleep(600)
 
 
 def log_a_dead_logger(uuid: str, folder: Path) -> str:
-    with logger_process(uuid, "s", folder, FREQUENT) as logger:
+    with logger_process(nvidia(uuid), "s", folder, FREQUENT) as logger:
         (child,) = multiprocessing.active_children()
         os.kill(child.pid or 0, signal.SIGKILL)
         child.join()
@@ -87,7 +91,7 @@ def test_readings_can_be_asked_for_without_waiting_and_come_once(nvml, in_worker
 
 
 def say_why_it_cannot_write(uuid: str, folder: Path) -> tuple[str, float]:
-    with logger_process(uuid, "s", folder, FREQUENT) as logger:
+    with logger_process(nvidia(uuid), "s", folder, FREQUENT) as logger:
         folder.write_text("a file where the folder should be")
         begun = time.monotonic()
         try:

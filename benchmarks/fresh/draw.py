@@ -1,0 +1,207 @@
+"""Draw the fresh set: passes of networks that the shipped data never saw. A seed decides all of it.
+
+    python benchmarks/fresh/draw.py [--cache DIR] [--part K/N] [--collect]
+
+Every place of a kind is drawn by itself, traced, and drawn again where it cannot be traced, its roofline lies outside
+0.2 to 90 ms (real passes take up to twice as long), it needs more than 40 GiB, or the shipped data or the set has it.
+Writes `passes.json`, the configurations that it names under `configs/`, and the traces under `--cache`, for scoring.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import random
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from clockwatt.config import NetworkConfig, TrainingConfig
+from clockwatt.errors import ClockwattError
+from clockwatt.gpu.specs import GpuSpec, find_spec
+from clockwatt.io.resources import resource
+from clockwatt.operations.catalogue import Traced, trace_rows
+from clockwatt.schema import records
+
+sys.path.insert(
+    0, str(Path(__file__).parents[2])
+)  # the networks of the set are imported by their place in the checkout
+
+from benchmarks.fresh.kinds import KINDS, Drawn
+
+HERE = Path(__file__).parent
+PASSES = HERE / "passes.json"
+CONFIGS = HERE / "configs"
+SEED = 14
+GPU = "NVIDIA H200"
+SHORTEST_S, LONGEST_S, MOST_BYTES = 0.2e-3, 90e-3, 40 * 2**30
+ATTEMPTS = 12
+RESCALED = 3
+"""How often the batch is changed before another network is drawn."""
+_PER_KERNEL_S = 2.5e-6
+_MATRIX = (
+    "conv",
+    "linear",
+    "matmul",
+    "bmm",
+    "baddbmm",
+    "addmm",
+    "scaled_dot_product_attention",
+    "einsum",
+    "lstm",
+    "gru",
+)
+_DAYS = ((1, 2),) * 6 + ((1,),) * 5 + ((2,),) * 5
+"""Of sixteen passes of a kind, the days on which each is measured."""
+
+
+def shipped() -> pd.DataFrame:
+    """The networks of the shipped data of an H200."""
+    return pd.read_parquet(resource("reference") / "h200" / "catalogue" / "networks.parquet")
+
+
+def described(drawn: Drawn, batch: int, dtype: str) -> dict[str, Any]:
+    """The network as a campaign would have it."""
+    inputs = {keyword: {"shape": [batch, *sizes], **more} for keyword, (sizes, more) in drawn.inputs.items()}
+    network: dict[str, Any] = {"name": drawn.name, "dtype": dtype, **drawn.more}
+    if drawn.config is not None:
+        text = json.dumps(drawn.config, indent=1, sort_keys=True) + "\n"
+        path = CONFIGS / f"{drawn.config['model_type']}-{hashlib.sha256(text.encode()).hexdigest()[:8]}.json"
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(text)
+        network["name"] = f"hf:benchmarks/fresh/configs/{path.name}"
+    if "" not in inputs:
+        return network | {"inputs": inputs}
+    only = inputs[""]
+    network["input"] = only["shape"]
+    if "below" in only:
+        network |= {"input_dtype": "int64", "input_below": only["below"]}
+    return network
+
+
+def estimate(traced: Traced, spec: GpuSpec, *, tf32: bool) -> tuple[float, float]:
+    """About how long a pass takes on the device at least (s), and the memory that it needs (bytes)."""
+    counts = pd.Series([call.operation_id for call in traced.calls]).value_counts()
+    seconds = kept = largest = 0.0
+    training = traced.network.pass_ == records.TRAINING
+    for row in traced.operations:
+        count = int(counts[row.operation_id])
+        matrix = any(part in row.operation_class for part in _MATRIX)
+        peak = spec.peak_flops(row.dtype, tf32=tf32, matrix=matrix)
+        moved = row.bytes_read + row.bytes_written
+        if row.device_work:
+            seconds += count * (max(row.flops / peak, moved / spec.bandwidth_bytes_s) + _PER_KERNEL_S)
+            kept += count * row.bytes_written / 2
+        largest = max(largest, moved)
+    held = 3 * traced.network.parameter_bytes + kept if training else traced.network.parameter_bytes
+    return seconds, held + largest
+
+
+def draw_one(kind: str, index: int, known: pd.DataFrame) -> tuple[dict[str, Any], Traced] | None:
+    """One pass of a kind, with its trace; None if nothing could be drawn."""
+    names = frozenset(known["network"])
+    spec = find_spec(GPU)
+    for attempt in range(ATTEMPTS):
+        rng = random.Random(f"{SEED}/{kind}/{index}/{attempt}")
+        drawn = KINDS[kind][1](rng, names)
+        pass_, dtype, tf32 = rng.choice(drawn.passes), rng.choice(drawn.dtypes), rng.random() < 0.6
+        if dtype == "float16" and pass_ == records.TRAINING:
+            dtype = "bfloat16"
+        batch = rng.choice(drawn.batches)
+        for _ in range(RESCALED):
+            network = NetworkConfig.model_validate(described(drawn, batch, dtype))
+            print(f"{kind} {index}.{attempt}: {network.network_id} {pass_}", flush=True)
+            try:
+                traced = trace_rows(network, pass_, TrainingConfig())
+            except (ClockwattError, RuntimeError) as error:
+                print(f"    {str(error)[:200]}", flush=True)
+                break
+            seconds, needed = estimate(traced, spec, tf32=tf32)
+            if needed > MOST_BYTES or seconds > LONGEST_S:
+                if batch == 1:
+                    break
+                batch = max(1, batch // 4)
+            elif seconds < SHORTEST_S:
+                batch *= 8
+            elif network.network_id in set(known["network_id"]):
+                break
+            else:
+                entry = {"kind": kind, "index": index, "pass": pass_, "tf32": tf32, "estimate_s": round(seconds, 6),
+                         "estimate_bytes": int(needed), "network": network.model_dump(mode="json", exclude_defaults=True)}  # fmt: skip
+                return entry, traced
+    return None
+
+
+def collect(cache: Path) -> None:
+    """Write `passes.json` from the places that were drawn, without those that came twice."""
+    places: dict[str, list[dict[str, Any]]] = {}
+    seen: set[tuple[str, str, bool]] = set()
+    for path in sorted(cache.glob("*.json")):
+        entry = json.loads(path.read_text())
+        if entry:
+            places.setdefault(entry["kind"], []).append(entry)
+    passes, first = [], 0
+    for kind, (count, _) in KINDS.items():
+        for entry in sorted(places.get(kind, []), key=lambda one: one["index"]):
+            key = (NetworkConfig.model_validate(entry["network"]).network_id, entry["pass"], entry["tf32"])
+            if key not in seen:
+                seen.add(key)
+                passes.append(entry | {"days": list(_DAYS[((first + entry["index"]) * 7) % len(_DAYS)])})
+        first += count
+    PASSES.write_text("[\n" + ",\n".join(json.dumps(one) for one in passes) + "\n]\n")
+    used = {one["network"]["name"].rpartition("/")[2] for one in passes}
+    for path in CONFIGS.glob("*.json"):
+        if path.name not in used:
+            path.unlink()
+    print(
+        f"{len(passes)} passes; "
+        + ", ".join(f"day {day}: {sum(day in one['days'] for one in passes)}" for day in (1, 2))
+    )
+
+
+def main() -> int:
+    """Draw what the command line names."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--cache", type=Path, default=Path("results/fresh"))
+    parser.add_argument("--part", default="1/1", help="K/N: draw every N-th place, from the K-th")
+    parser.add_argument("--only", help="draw this kind alone")
+    parser.add_argument("--collect", action="store_true", help="write passes.json from what was drawn")
+    arguments = parser.parse_args()
+    arguments.cache.mkdir(parents=True, exist_ok=True)
+    if arguments.collect:
+        collect(arguments.cache)
+        return 0
+    part, parts = map(int, arguments.part.split("/"))
+    known = shipped()
+    places = sorted((index / count, kind, index) for kind, (count, _) in KINDS.items() for index in range(count))
+    for _, kind, index in places[part - 1 :: parts]:
+        path = arguments.cache / f"{kind.replace(' ', '-').replace(',', '')}-{index:02d}.json"
+        if path.exists() or arguments.only not in (None, kind):
+            continue
+        began = time.monotonic()
+        drawn = draw_one(kind, index, known)
+        if drawn is not None:
+            save(drawn[1], path)
+        path.write_text(json.dumps(drawn[0] if drawn else None))
+        print(f"    {'drawn' if drawn else 'nothing'} in {time.monotonic() - began:.1f} s", flush=True)
+    return 0
+
+
+def save(traced: Traced, path: Path) -> None:
+    """Keep a trace beside its place, so that scoring need not make it again."""
+    from clockwatt.io import files
+
+    for name, rows, schema in (
+        ("operations", traced.operations, records.OPERATION_SCHEMA),
+        ("calls", traced.calls, records.CALL_SCHEMA),
+        ("networks", [traced.network], records.NETWORK_SCHEMA),
+    ):
+        files.write_table(records.table_of(rows, schema), path.with_suffix(f".{name}.parquet"))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,265 @@
+"""What the default campaign and the shipped data give: frozen once, and compared with what later code gives.
+
+    python benchmarks/golden.py freeze  --results DIR --golden FILE
+    python benchmarks/golden.py compare --results DIR --golden FILE [--refit] [--accuracy] [--no-questions]
+
+`DIR` is the results folder of the default campaign, after `snakemake`. Frozen are errors of operations and of networks,
+the compositions and answers of `predict` and `recommend`. `compare` asks the predictors that are stored there the same
+questions and validates them again: every number must be the same to 1e-9, for code that only moves. After a refit
+(`--refit` fits to the dataset of the folder first, `--accuracy` takes the folder as it is) no median and no 90th
+percentile of error may be worse by more than a tenth of itself; of the answers it is told how far they went.
+
+Only the command line is called, and tables are read as they lie, so that modules may move.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+SAME = 1e-9
+"""Relative difference up to which two numbers are the same."""
+WORSE = 0.1
+"""Share of itself by which a median or a 90th percentile may grow."""
+
+PREDICTOR = "roofline"
+OPERATION_TARGETS = ("time_device_s", "time_host_s", "time_eager_s", "energy_dynamic_j", "power_w")
+NETWORK_TARGETS = ("time_s", "energy_j", "power_w")
+COMPOSITION_KEY = ["gpu", "point", "tf32", "network_id", "pass", "source"]
+COMPOSED = [*NETWORK_TARGETS, "device_s", "host_s", "latency_s", "calls", "calls_without_cost"]
+
+_IN_64 = {"resnet18": "32,3,64,64", "efficientnet_b0": "16,3,64,64", "vit_b_32": "8,3,224,224", "vgg11": "16,3,64,64"}
+_IN_224 = "32,3,224,224"
+
+
+def questions() -> dict[str, list[str]]:
+    """Options of `predict` and `recommend` by a name: fifty predictions and five recommendations."""
+    asked = [
+        (network, shape, pass_, gpu, point, ())
+        for gpu, points, networks in (
+            ("a30", ("sm420", "sm1000", "sm1440"), ("resnet18", "efficientnet_b0", "vit_b_32")),
+            ("rtx2080ti", ("sm1005", "sm1300"), ("efficientnet_b0", "vgg11")),
+        )
+        for network, shape in _IN_64.items()
+        if network in networks
+        for pass_ in ("inference", "training")
+        for point in points
+    ]
+    of_h200 = ("resnet50", "mobilenet_v3_large", "convnext_tiny", "vit_b_16", "swin_b", "regnet_x_1_6gf", "densenet121")
+    asked += [(name, _IN_224, pass_, "h200", "default", ()) for name in of_h200 for pass_ in ("inference", "training")]
+    asked += [
+        ("resnet50", _IN_224, "inference", "h200", "default", ("--dtype", "bfloat16")),
+        ("resnet50", _IN_224, "training", "h200", "default", ("--dtype", "bfloat16")),
+        ("vit_b_16", _IN_224, "inference", "h200", "default", ("--no-tf32",)),
+        ("vit_b_16", _IN_224, "training", "h200", "default", ("--no-tf32",)),
+        ("resnet18", "128,3,224,224", "inference", "h200", "default", ()),
+        ("resnet18", "1,3,224,224", "inference", "h200", "default", ()),
+        ("resnet50", _IN_224, "inference", "h200", "pl500", ()),
+        ("resnet152", "16,3,192,192", "inference", "h200", "default", ()),  # in no catalogue: traced when it is asked
+        ("efficientnet_b2", "8,3,224,224", "training", "h200", "default", ()),
+        ("resnet34", "16,3,64,64", "inference", "a30", "sm780", ()),
+    ]
+    found = {
+        " ".join(["predict", name, shape, pass_, gpu, point, *more]): [
+            *("predict", name, "--input", shape, "--pass", pass_, "--gpu", gpu, "--point", point, *more)
+        ]
+        for name, shape, pass_, gpu, point, more in asked
+    }
+    virtual = ("--gpu", "a30", "--gpu", "rtx2080ti")
+    for name, pass_, *options in (
+        ("efficientnet_b0", "inference", "--objective", "energy", "--max-slowdown", "10%", *virtual),
+        ("resnet18", "training", "--objective", "edp", *virtual),
+        ("vit_b_32", "training", "--objective", "time", "--power-cap", "150", *virtual),
+        ("vgg11", "inference", "--objective", "energy", "--point", "sm1000", "--gpu", "a30"),
+        ("resnet18", "training", "--objective", "energy", "--gpu", "h200"),
+    ):
+        key = " ".join(["recommend", name, pass_, *options])
+        found[key] = ["recommend", name, "--input", _IN_64[name], "--pass", pass_, *options]
+    return found
+
+
+def main() -> int:
+    """Freeze or compare; the exit code is 1 where something is worse or not the same."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("mode", choices=("freeze", "compare"))
+    parser.add_argument("--results", type=Path, required=True)
+    parser.add_argument("--golden", type=Path, required=True)
+    parser.add_argument("--config", type=Path, default=Path("config/config.yaml"))
+    parser.add_argument("--refit", action="store_true", help="fit to the folder's dataset first, which it leaves alone")
+    parser.add_argument("--accuracy", action="store_true", help="the predictors are new: compare errors alone")
+    parser.add_argument("--no-questions", action="store_true", help="ask nothing, which takes a second each")
+    given = parser.parse_args()
+    with tempfile.TemporaryDirectory() as temporary:
+        results = given.results
+        if given.mode == "compare" and not given.accuracy:
+            results = again(given.results, Path(temporary), given.config, refit=given.refit)
+        asked = {} if given.no_questions else questions()
+        found = {
+            "accuracy": accuracy(results / "predictors", results / "validation"),
+            "compositions": compositions(results),
+            "answers": {name: answer(options, results, given.results) for name, options in asked.items()},
+        }
+    if given.mode == "freeze":
+        write(found, given.golden)
+        return 0
+    golden = json.loads(given.golden.read_text(encoding="utf-8"))
+    problems = worse(golden["accuracy"], found["accuracy"])
+    if given.refit or given.accuracy:
+        say_distances(golden, found)
+    else:
+        problems += [
+            f"{part}: {name}: {path}: {told}"
+            for part in ("accuracy", "compositions", "answers")
+            for name in (golden[part] if part != "answers" or asked else ())
+            for path, told in different(golden[part][name], found[part].get(name))
+        ]
+    print("\n".join(problems) or "nothing is worse" + ("" if given.refit or given.accuracy else ", all is the same"))
+    return int(bool(problems))
+
+
+def again(results: Path, folder: Path, config: Path, *, refit: bool) -> Path:
+    """Results with a validation by today's code, and with `refit` with predictors by it too; the rest is linked."""
+    dataset = (results / "dataset").resolve()
+    common = ["--config", str(config), "--dataset-dir", str(dataset), "--catalogue-dir", str(dataset / "catalogue")]
+    predictors = folder / "predictors"
+    if refit:
+        clockwatt("fit", *common, "--output-dir", str(predictors))
+    else:
+        predictors.symlink_to((results / "predictors").resolve())
+    clockwatt("validate", *common, "--predictors-dir", str(predictors), "--output-dir", str(folder / "validation"))
+    return folder
+
+
+def clockwatt(*arguments: str) -> str:
+    """What a command prints; one that fails ends all."""
+    done = subprocess.run(
+        [sys.executable, "-m", "clockwatt", *arguments], stdout=subprocess.PIPE, text=True, check=False
+    )
+    if done.returncode:
+        sys.exit(f"clockwatt {' '.join(arguments)}: failed with {done.returncode}")
+    return done.stdout
+
+
+def answer(options: list[str], results: Path, catalogued: Path) -> dict[str, Any]:
+    """Numbers of an answer by their place in its JSON; names and sentences are left out, they may be put better."""
+    folders = {"--predictors-dir": results / "predictors", "--catalogue-dir": catalogued / "dataset" / "catalogue"}
+    if options[0] == "recommend":
+        folders["--validation-dir"] = results / "validation"
+    asked = [*options, "--json", *(str(part) for pair in folders.items() for part in pair)]
+    return dict(flat(json.loads(clockwatt(*asked))))
+
+
+def flat(value: Any, path: str = "") -> Iterable[tuple[str, Any]]:
+    """Every number, truth value and null below a value; of text the GPU and the operating point alone."""
+    if isinstance(value, Mapping):
+        for name, inner in value.items():
+            yield from flat(inner, f"{path}.{name}".lstrip("."))
+    elif isinstance(value, list):
+        for number, inner in enumerate(value):
+            if not isinstance(inner, str):
+                yield from flat(inner, f"{path}.{number}")
+    elif not isinstance(value, str) or path.rpartition(".")[2] in ("gpu", "point"):
+        yield path, value
+
+
+def accuracy(predictors: Path, validation: Path) -> dict[str, dict[str, float]]:
+    """Rows, median, mean, 90th percentile and worst of |predicted / measured − 1|, by GPU, pass, source and target."""
+    found: dict[str, dict[str, float]] = {}
+
+    def judge(rows: pd.DataFrame, source: str, pairs: Mapping[str, tuple[str, str]]) -> None:
+        for (gpu, pass_), own in rows.groupby(["gpu", "pass"]):
+            for target, (measured, predicted) in pairs.items():
+                known = own[own[measured].gt(0) & own[predicted].notna()]
+                errors = (known[predicted] / known[measured] - 1).abs()
+                if len(errors):
+                    found[f"{gpu} {pass_} {source} {target}"] = {
+                        "rows": len(errors),
+                        "median": float(errors.median()),
+                        "mean": float(errors.mean()),
+                        "p90": float(errors.quantile(0.9)),
+                        "worst": float(errors.max()),
+                    }
+
+    of_operations = {target: (target, f"predicted_{target}") for target in OPERATION_TARGETS}
+    rows = pd.read_parquet(predictors / "crossval.parquet")
+    judge(rows[(rows["predictor"] == PREDICTOR) & rows["learnt"]], "operations", of_operations)
+    rows = pd.read_parquet(predictors / "networks-left-out.parquet")
+    judge(rows[rows["unseen"] & rows["learnt"]], "operations of networks left out", of_operations)
+    rows = pd.read_parquet(validation / "networks.parquet")
+    of_networks = {target: (f"measured_{target}", target) for target in NETWORK_TARGETS}
+    for source, own in rows[rows["calls_without_cost"] == 0].groupby("source"):
+        judge(own, f"networks from {source} operations", of_networks)
+    return found
+
+
+def compositions(results: Path) -> dict[str, dict[str, Any]]:
+    """What every network measured whole is composed to."""
+    rows = pd.read_parquet(results / "validation" / "networks.parquet")
+    names = rows[COMPOSITION_KEY].astype(str).agg(" ".join, axis=1)
+    values = rows[COMPOSED].astype(object).where(rows[COMPOSED].notna(), None)
+    return dict(zip(names, values.to_dict("records"), strict=True))
+
+
+def worse(frozen: Mapping[str, Mapping[str, float]], found: Mapping[str, Mapping[str, float]]) -> list[str]:
+    """What is judged no more, on fewer rows, or with a median or a 90th percentile that is more than `WORSE` worse."""
+    said = []
+    for name, was in frozen.items():
+        is_now = found.get(name)
+        if is_now is None or is_now["rows"] < was["rows"]:
+            said.append(f"{name}: judged on {is_now['rows'] if is_now else 0} rows, was on {was['rows']}")
+        else:
+            said += [
+                f"{name}: {which} {is_now[which]:.3%}, was {was[which]:.3%}"
+                for which in ("median", "p90")
+                if is_now[which] > was[which] * (1 + WORSE) + SAME
+            ]
+    return said
+
+
+def different(was: Mapping[str, Any], is_now: Mapping[str, Any] | None) -> Iterable[tuple[str, str]]:
+    """Places at which values differ, with both."""
+    for path, value in was.items():
+        now = (is_now or {}).get(path)
+        numbers = isinstance(value, int | float) and isinstance(now, int | float)
+        if not (np.isclose(now, value, rtol=SAME, atol=0) if numbers else now == value):
+            yield path, f"{now}, was {value}"
+
+
+def say_distances(golden: Mapping[str, Any], found: Mapping[str, Any]) -> None:
+    """Print how far each answer went from the frozen one, and errors before and after."""
+    for name, now in found["answers"].items():
+        was = golden["answers"][name]
+        at = "best.expected." if name.startswith("recommend") else "expected."
+        moved = [
+            f"{target} {now[at + target] / was[at + target] - 1:+.2%}" if was.get(at + target) else f"{target} unknown"
+            for target in NETWORK_TARGETS
+        ]
+        chosen = f" at {now['best.gpu']} {now['best.point']}" if name.startswith("recommend") else ""
+        print(f"{name}{chosen}: {', '.join(moved)}")
+    for name, was in golden["accuracy"].items():
+        if name in found["accuracy"]:
+            told = [f"{which} {was[which]:.3%} → {found['accuracy'][name][which]:.3%}" for which in ("median", "p90")]
+            print(f"{name} ({was['rows']} rows): {', '.join(told)}")
+
+
+def write(found: Mapping[str, Mapping[str, Any]], path: Path) -> None:
+    """Write JSON with one line for each entry."""
+    parts = []
+    for part, entries in found.items():
+        lines = ",\n".join(f"  {json.dumps(name)}: {json.dumps(value)}" for name, value in entries.items())
+        parts.append(f"{json.dumps(part)}: {{\n{lines}\n}}")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("{\n" + ",\n".join(parts) + "\n}\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

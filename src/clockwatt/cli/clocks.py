@@ -1,0 +1,50 @@
+"""`clockwatt clocks`: clocks and power limit by hand."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from clockwatt import config
+from clockwatt.cli.app import app
+from clockwatt.cli.options import ClockMethod, OneGpu
+from clockwatt.config import OperatingPoint
+from clockwatt.errors import ClockwattError
+
+clocks_app = typer.Typer(no_args_is_help=True, help="Show, lock or reset the clocks of a GPU by hand.")
+app.add_typer(clocks_app, name="clocks")
+
+
+@clocks_app.command("show")
+def clocks_show() -> None:
+    """Show clocks, limits and what they could be set to."""
+    from clockwatt.control import manual
+
+    manual.show()
+
+
+@clocks_app.command("lock")
+def clocks_lock(
+    point: Annotated[str, typer.Argument(help="Operating point: sm1440, sm1440-mem5001, pl150 …")],
+    gpu: OneGpu = None,
+    method: ClockMethod = "nvml",
+) -> None:
+    """Lock a GPU at an operating point: with nvml until it is reset, with helper or slurm until you press Ctrl-C."""
+    from clockwatt.control import manual
+
+    manual.lock(OperatingPoint.parse(point), gpu=gpu, control=_control(method, "nvml", "helper", "slurm"))
+
+
+@clocks_app.command("reset")
+def clocks_reset(gpu: OneGpu = None, method: ClockMethod = "nvml") -> None:
+    """Give clocks and power limit back to the driver; with helper, put back what this job had set."""
+    from clockwatt.control import manual
+
+    manual.reset(gpu=gpu, control=_control(method, "nvml", "helper"))
+
+
+def _control(method: str, *known: str) -> config.ControlConfig:
+    if method not in known:
+        raise ClockwattError(f"--method {method}: choose {', '.join(known)}.")
+    return config.ControlConfig.model_validate({"method": method})

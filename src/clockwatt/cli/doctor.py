@@ -1,0 +1,21 @@
+"""`clockwatt doctor`: what this machine can do."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from clockwatt.cli.app import app
+
+
+@app.command()
+def doctor(
+    config_file: Annotated[Path | None, typer.Option("--config", help="Check this campaign too.")] = None,
+    write_config: Annotated[Path | None, typer.Option(help="Write a proposed `gpus:` block to this file.")] = None,
+) -> None:
+    """Say what this machine can do: GPUs, sensors, clock permission, Slurm, the campaign."""
+    from clockwatt.workflow import doctor as stage
+
+    raise typer.Exit(stage.run(config_file, write_config))

@@ -1,0 +1,21 @@
+"""`clockwatt figures`: the figures of a campaign."""
+
+from __future__ import annotations
+
+from clockwatt import config
+from clockwatt.cli.app import app
+from clockwatt.cli.options import Config, DatasetDir, OutputDir, PredictorsDir, ValidationDir
+
+
+@app.command()
+def figures(
+    config_file: Config,
+    dataset_dir: DatasetDir,
+    predictors_dir: PredictorsDir,
+    validation_dir: ValidationDir,
+    output_dir: OutputDir,
+) -> None:
+    """Draw the figures."""
+    from clockwatt.figures.draw import draw_figures
+
+    draw_figures(config.load(config_file), dataset_dir, predictors_dir, validation_dir, output_dir)

@@ -1,0 +1,50 @@
+"""The command line: one file per command, each a call of one function.
+
+Stages are imported where they are called: `clockwatt plan` must not wait for torch.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import signal
+import sys
+from types import FrameType
+from typing import NoReturn
+
+from clockwatt.cli.app import Answered, app
+from clockwatt.errors import ClockwattError
+
+COMMANDS = (
+    "doctor", "plan", "status", "catalogue", "calibrate", "measure", "dataset", "fit", "validate", "figures",
+    "questions", "record", "clocks",
+)  # fmt: skip
+"""Modules that add commands, in the order in which the help lists them."""
+
+for _name in COMMANDS:
+    importlib.import_module(f"clockwatt.cli.{_name}")
+
+
+def _terminate(number: int, _frame: FrameType | None) -> NoReturn:
+    """Turn a signal into an exception, so that clocks are released and files closed on the way out."""
+    raise SystemExit(128 + number)
+
+
+def main() -> NoReturn:
+    """Run the command line; a `ClockwattError` is shown as one message."""
+    signal.signal(signal.SIGTERM, _terminate)
+    try:
+        app(prog_name="clockwatt")
+    except Answered:
+        os._exit(0)
+    except ClockwattError as error:
+        print(f"clockwatt: {error}", file=sys.stderr)
+        sys.exit(1)
+    except KeyboardInterrupt:
+        print("clockwatt: interrupted; what was finished is kept, run the same command to go on.", file=sys.stderr)
+        sys.exit(130)
+    sys.exit(0)
+
+
+if __name__ == "__main__":
+    main()

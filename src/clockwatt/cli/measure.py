@@ -1,0 +1,50 @@
+"""`clockwatt measure`: a shard of operations or networks on a GPU at an operating point."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from clockwatt import config
+from clockwatt.cli.app import app
+from clockwatt.cli.options import CatalogueDir, Config, GpuLabel, Output, Point, StoreDir, point_of
+
+
+@app.command()
+def measure(
+    config_file: Config,
+    gpu: GpuLabel,
+    point: Point,
+    catalogue_dir: CatalogueDir,
+    store_dir: StoreDir,
+    output: Output,
+    shard: Annotated[str, typer.Option(help="K/N: the K-th of N shards.")] = "1/1",
+    calibration: Annotated[
+        Path | None, typer.Option(help="What `clockwatt calibrate` wrote; without it errors are known less well.")
+    ] = None,
+    networks: Annotated[bool, typer.Option("--networks", help="Measure whole networks instead of operations.")] = False,
+    retry_failed: Annotated[bool, typer.Option("--retry-failed", help="Measure again what failed.")] = False,
+    stop_after: Annotated[
+        float | None, typer.Option(help="Seconds after which nothing more is begun; the same command goes on.")
+    ] = None,
+) -> None:
+    """Measure a shard of the operations, or of the networks, on a GPU at an operating point."""
+    from clockwatt.measure.calibrate.calibration import read
+    from clockwatt.measure.session import measure_shard
+    from clockwatt.measure.tasks import Shard
+
+    campaign = config.load(config_file)
+    measure_shard(
+        campaign,
+        label=gpu,
+        point=point_of(campaign, gpu, point),
+        shard=Shard.parse(shard, networks=networks),
+        catalogue_dir=catalogue_dir,
+        store_dir=store_dir,
+        output=output,
+        calibration=read(calibration) if calibration else None,
+        retry_failed=retry_failed,
+        stop_after_s=stop_after,
+    )

@@ -1,0 +1,65 @@
+"""Options that commands share."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from clockwatt.config import CampaignConfig, OperatingPoint
+from clockwatt.errors import ClockwattError
+
+Config = Annotated[Path, typer.Option("--config", help="The campaign's YAML file.")]
+GpuLabel = Annotated[str, typer.Option("--gpu", help="Label of a GPU in the campaign.")]
+Point = Annotated[str, typer.Option("--point", help="Operating point: default, sm1440, sm1440-mem5001, pl150 …")]
+CatalogueDir = Annotated[Path, typer.Option(help="Folder that `clockwatt catalogue` wrote.")]
+StoreDir = Annotated[Path, typer.Option(help="Folder of finished measurements.")]
+CatalogueOfCampaign = Annotated[
+    Path | None, typer.Option("--catalogue-dir", help="Folder that `clockwatt catalogue` wrote; else the campaign's.")
+]
+MeasurementsOfCampaign = Annotated[
+    Path | None, typer.Option("--measurements-dir", help="Folder with the shards' files; else the campaign's.")
+]
+StoreOfCampaign = Annotated[
+    Path | None, typer.Option("--store-dir", help="Folder of finished measurements; else the campaign's.")
+]
+MeasurementsDir = Annotated[Path, typer.Option(help="Folder with the shards' files.")]
+DatasetDir = Annotated[Path, typer.Option(help="Folder that `clockwatt dataset` wrote.")]
+PredictorsDir = Annotated[Path, typer.Option(help="Folder that `clockwatt fit` wrote.")]
+ValidationDir = Annotated[Path, typer.Option(help="Folder that `clockwatt validate` wrote.")]
+OutputDir = Annotated[Path, typer.Option(help="Folder to write to.")]
+Output = Annotated[Path, typer.Option(help="File to write.")]
+
+NetworkName = Annotated[str | None, typer.Argument(help="torchvision name or package.module:callable.")]
+InputShape = Annotated[str | None, typer.Option("--input", help="Shape of the input, batch first: 32,3,224,224.")]
+Operations = Annotated[
+    Path | None, typer.Option(help='Operations with counts in place of a network: lines of {"spec": {…}, "count": n}.')
+]
+PassName = Annotated[str, typer.Option("--pass", help="inference or training.")]
+Dtype = Annotated[str, typer.Option(help="float32, float16 or bfloat16.")]
+Tf32 = Annotated[bool, typer.Option(help="Whether float32 may use TensorFloat-32.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+ClockMethod = Annotated[str, typer.Option("--method", help="nvml, helper or slurm, as control.method in a campaign.")]
+OneGpu = Annotated[str | None, typer.Option("--gpu", help="UUID, beginning of one, or index.")]
+
+DEFAULT_CONFIG = Path("config/config.yaml")
+RESULTS = Path("results")
+
+
+def point_of(campaign: CampaignConfig, label: str, text: str) -> OperatingPoint:
+    """Operating point that `--point` names, of one of a campaign's GPUs.
+
+    Raises
+    ------
+    ClockwattError
+        If the campaign has no such GPU, or the GPU no such point.
+    """
+    point = OperatingPoint.parse(text)
+    known = campaign.gpu(label).points
+    if point not in known:
+        raise ClockwattError(
+            f"--point {text}: gpus.{label} has no such operating point; it has {', '.join(map(str, known))}. "
+            f"Add it under gpus.{label}.clocks_mhz (or memory_clocks_mhz, power_limits_w)."
+        )
+    return point

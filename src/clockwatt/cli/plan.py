@@ -1,0 +1,30 @@
+"""`clockwatt plan`: what a campaign will cost, before anything is submitted."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from clockwatt import config
+from clockwatt.cli.app import app
+from clockwatt.cli.options import DEFAULT_CONFIG, CatalogueOfCampaign, Config, MeasurementsOfCampaign, StoreOfCampaign
+from clockwatt.schema import layout
+
+
+@app.command()
+def plan(
+    config_file: Config = DEFAULT_CONFIG,
+    catalogue_dir: CatalogueOfCampaign = None,
+    store_dir: StoreOfCampaign = None,
+    measurements_dir: MeasurementsOfCampaign = None,
+) -> None:
+    """Say what a campaign will cost: jobs, GPU-hours, files, bytes. Traces the networks first if that was not done."""
+    from clockwatt.workflow import plan as stage
+
+    campaign = config.load(config_file)
+    results = Path(campaign.results_dir)
+    with stage.catalogue_for(campaign, catalogue_dir or results / layout.CATALOGUE) as catalogue:
+        store_dir, measurements_dir = (
+            store_dir or results / layout.STORE,
+            measurements_dir or results / layout.MEASUREMENTS,
+        )
+        stage.show_plan(stage.make_plan(campaign, catalogue, store_dir, measurements_dir))

@@ -1,0 +1,104 @@
+"""The reference of the campaign's keys, made from the models themselves.
+
+`python -m clockwatt.config.reference` in the checkout rewrites `config/schema.json`, for editors, and the tables of
+`config/README.md`, for people.
+"""
+
+from __future__ import annotations
+
+import types
+import typing
+from pathlib import Path
+from typing import Any
+
+import yaml
+from pydantic import BaseModel
+from pydantic.fields import FieldInfo
+
+from clockwatt.config import CampaignConfig, json_schema
+from clockwatt.io import files
+
+BEGIN = "<!-- made by `python -m clockwatt.config.reference`; change src/clockwatt/config instead -->"
+END = "<!-- end of what was made -->"
+
+
+def reference() -> str:
+    """Tables of all keys in Markdown: one for the campaign, one for each block in it."""
+    return "\n".join(_tables(CampaignConfig, prefix=""))
+
+
+def with_reference(readme: str) -> str:
+    """`readme` with the tables between its two marks made anew.
+
+    Raises
+    ------
+    ValueError
+        If a mark is missing.
+    """
+    before, _, rest = readme.partition(BEGIN)
+    _, mark, after = rest.partition(END)
+    if not mark:
+        raise ValueError(f"the README has no lines {BEGIN!r} and {END!r}")
+    return f"{before}{BEGIN}\n\n{reference()}\n{END}{after}"
+
+
+def _tables(model: type[BaseModel], prefix: str) -> list[str]:
+    rows, below = [], []
+    defaults = model.model_construct().model_dump(mode="json")
+    for name, field in model.model_fields.items():
+        block, key = _block(field, name)
+        meaning = _meaning(field)
+        if block is not None:
+            meaning = f"{meaning} See below.".strip()
+            below += ["", *_tables(block, f"{prefix}.{key}" if prefix else key)]
+        rows.append(f"| `{name}` | {_default(field, defaults.get(name))} | {meaning} |")
+    title = [f"### `{prefix}`", ""] if prefix else []
+    documentation = [" ".join((model.__doc__ or "").split()), ""]
+    return [*title, *documentation, "| key | default | meaning |", "| --- | --- | --- |", *rows, *below]
+
+
+def _block(field: FieldInfo, name: str) -> tuple[type[BaseModel] | None, str]:
+    """The model that stands below a key, if one does, and how it is written in a path of keys."""
+    annotation = field.annotation
+    origin, arguments = typing.get_origin(annotation), typing.get_args(annotation)
+    if origin is dict and _is_model(arguments[1]):
+        return arguments[1], f"{name}.<label>"
+    if origin is list and _is_model(arguments[0]):
+        return arguments[0], f"{name}[]"
+    if origin in (typing.Union, types.UnionType):
+        return next((part for part in arguments if _is_model(part)), None), name
+    return (annotation, name) if _is_model(annotation) else (None, name)
+
+
+def _is_model(annotation: Any) -> typing.TypeGuard[type[BaseModel]]:
+    return isinstance(annotation, type) and issubclass(annotation, BaseModel)
+
+
+def _default(field: FieldInfo, written: Any) -> str:
+    if field.is_required():
+        return "required"
+    if isinstance(field.default, BaseModel):
+        return ""
+    return "none" if written is None else f"`{_inline(written)}`"
+
+
+def _meaning(field: FieldInfo) -> str:
+    description = field.description or ""
+    examples = ", ".join(f"`{_inline(example)}`" for example in field.examples or [])
+    text = f"{description}; e.g. {examples}" if examples else description
+    return text.replace("|", "\\|") + ("." if text else "")
+
+
+def _inline(value: Any) -> str:
+    return str(yaml.safe_dump(value, default_flow_style=True, width=10_000)).removesuffix("...\n").strip()
+
+
+def main(folder: Path = Path("config")) -> None:
+    """Write `schema.json` and the tables of `README.md` in `folder`."""
+    readme = folder / "README.md"
+    files.write_text(json_schema(), folder / "schema.json")
+    files.write_text(with_reference(readme.read_text(encoding="utf-8")), readme)
+
+
+if __name__ == "__main__":
+    main()

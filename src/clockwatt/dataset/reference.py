@@ -1,0 +1,94 @@
+"""Reference data that the project ships, as a part of a campaign's dataset.
+
+A reference lies below `resources/reference/` as a campaign's results do: `config.yaml`, `catalogue/` and
+`measurements/`. Its rows are measured ones and keep their own GPU label.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from pathlib import Path
+
+from clockwatt import config
+from clockwatt.config import CampaignConfig, OperatingPoint
+from clockwatt.errors import ConfigError, DataFileError
+from clockwatt.io.resources import resource
+from clockwatt.schema import layout
+
+CATALOGUE_FILES = ("operations.parquet", "calls.parquet", "networks.parquet")
+
+
+@dataclass(frozen=True, eq=False)
+class Source:
+    """Measurements that a dataset is joined from.
+
+    Attributes
+    ----------
+    config
+        The campaign that they were measured with: it names the files.
+    measurements, catalogue
+        Folders, see `clockwatt.schema.layout`.
+    reference
+        Name of the reference data, None for the campaign's own.
+    """
+
+    config: CampaignConfig
+    measurements: Path
+    catalogue: Path
+    reference: str | None = None
+
+    def files(self) -> list[Path]:
+        """Every file that a dataset is made from."""
+        own = [*self.config.measurement_files(), *self.config.calibration_files()]
+        return [*(self.measurements / path for path in own), *(self.catalogue / name for name in CATALOGUE_FILES)]
+
+    def digest(self) -> str:
+        """Hash of the config and of what these files hold: the same wherever they lie, whenever they were written.
+
+        Raises
+        ------
+        DataFileError
+            If one cannot be read.
+        """
+        digest = hashlib.sha256(self.config.model_dump_json().encode())
+        for path in self.files():
+            try:
+                digest.update(hashlib.sha256(path.read_bytes()).digest())
+            except OSError as error:
+                raise DataFileError(
+                    f"{path}: cannot be read ({error.strerror}). Get the project's files anew."
+                ) from None
+        return digest.hexdigest()[:16]
+
+    def points(self) -> list[tuple[str, OperatingPoint]]:
+        """Every GPU's label with each of its operating points."""
+        return [(label, point) for label, gpu in self.config.gpus.items() for point in gpu.points]
+
+    def measurement_files(self, gpu: str, point: OperatingPoint) -> list[Path]:
+        """Files of measurements of one GPU at one operating point."""
+        folder = layout.point_dir(gpu, point)
+        return [self.measurements / path for path in self.config.measurement_files() if path.parent == folder]
+
+
+def references(campaign: CampaignConfig) -> list[Source]:
+    """The reference data that a campaign's dataset takes in, in the order in which the campaign names it.
+
+    Raises
+    ------
+    ConfigError
+        If a label of the campaign stands for another device in the reference: one label is learnt from as one GPU.
+    """
+    sources = []
+    for name in campaign.reference:
+        folder = resource(f"reference/{name}")
+        shipped = config.load(folder / "config.yaml")
+        for label in campaign.gpus.keys() & shipped.gpus.keys():
+            own, theirs = campaign.gpus[label].device, shipped.gpus[label].device
+            if own != theirs:
+                raise ConfigError(
+                    f"gpus.{label}: is {own} here and {theirs} in the reference data {name!r}, which are never mixed. "
+                    f"Give yours another label, or remove {name!r} from reference."
+                )
+        sources.append(Source(shipped, folder / layout.MEASUREMENTS, folder / layout.CATALOGUE, name))
+    return sources

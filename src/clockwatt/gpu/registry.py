@@ -1,0 +1,142 @@
+"""The only place where GPUs are found and opened, whoever made them.
+
+A vendor is added by one object, here in `_VENDORS` or by `register`, and by the bench that goes with its GPUs (see
+`measure.bench.registry`).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Callable, Iterator, Mapping
+
+from clockwatt.gpu.interface import Gpu, GpuNotFoundError, InstalledGpu, Vendor
+from clockwatt.gpu.nvidia.vendor import NvidiaVendor
+from clockwatt.gpu.virtual.vendor import VirtualVendor
+
+_VENDORS: list[Vendor] = [VirtualVendor(), NvidiaVendor()]
+"""In the order in which they may claim a device: NVIDIA's takes every name that nobody else does."""
+
+
+@contextlib.contextmanager
+def register(vendor: Vendor) -> Iterator[None]:
+    """Have a vendor asked before all others, as long as the context lasts."""
+    _VENDORS.insert(0, vendor)
+    try:
+        yield
+    finally:
+        _VENDORS.remove(vendor)
+
+
+def open_gpu(device: str, *, seed: int, key: str = "device", environ: Mapping[str, str] = os.environ) -> Gpu:
+    """Open the GPU that a config asks for.
+
+    For a real GPU this is the first one that this process may compute on, so that what is read is what computes.
+
+    Parameters
+    ----------
+    device
+        NVML name, compared without regard to case, or `virtual:MODEL`.
+    seed
+        Of the campaign; used by virtual GPUs.
+    key
+        Config key that `device` stands in, e.g. `gpus.a30.device`, named in errors.
+    environ
+        Where `CUDA_VISIBLE_DEVICES` and `CUDA_DEVICE_ORDER` are looked up.
+
+    Raises
+    ------
+    GpuNotFoundError
+        If no GPU is visible, or the first one is of another model.
+    NotSupportedError
+        If it is a MIG instance.
+    UnknownGpuError
+        If there is no such virtual model.
+    """
+    return _vendor_of(device).open_configured(device, seed=seed, key=key, environ=environ)
+
+
+def open_model(device: str, *, seed: int) -> Gpu | None:
+    """Open any GPU of a model, to see what it supports; None if this machine has none.
+
+    Raises
+    ------
+    GpuError
+        If no driver answers.
+    UnknownGpuError
+        If there is no such virtual model.
+    """
+    return _vendor_of(device).open_model(device, seed=seed)
+
+
+def open_installed(found: InstalledGpu) -> Gpu:
+    """Open a GPU that `installed_gpus` or `visible_gpus` named.
+
+    Raises
+    ------
+    GpuError
+        If it is gone.
+    """
+    return _vendor_named(found.vendor).open(found.uuid)
+
+
+def installed_gpus() -> list[InstalledGpu]:
+    """GPUs that this process may open, vendor by vendor.
+
+    A card that a cgroup hides or that fell off the bus is left out.
+
+    Raises
+    ------
+    GpuNotFoundError
+        If no driver answers.
+    """
+    return _from_all(lambda vendor: vendor.installed())
+
+
+def lost_gpus() -> int:
+    """How many GPUs fell off the bus.
+
+    Raises
+    ------
+    GpuNotFoundError
+        If no driver answers.
+    """
+    return sum(vendor.lost() for vendor in _VENDORS)
+
+
+def visible_gpus(environ: Mapping[str, str] = os.environ) -> list[InstalledGpu]:
+    """GPUs that a process with these environment variables may compute on, in the order in which it counts them.
+
+    Raises
+    ------
+    GpuNotFoundError
+        If no driver answers, or `CUDA_VISIBLE_DEVICES` names what is not there or cannot be told.
+    NotSupportedError
+        If it names a MIG instance.
+    """
+    return _from_all(lambda vendor: vendor.visible(environ))
+
+
+def _from_all(found_by: Callable[[Vendor], list[InstalledGpu]]) -> list[InstalledGpu]:
+    """What all vendors find. One without a driver hides nobody else's GPUs; it is an error if there are no others."""
+    found: list[InstalledGpu] = []
+    without_driver: GpuNotFoundError | None = None
+    for vendor in _VENDORS:
+        try:
+            found += found_by(vendor)
+        except GpuNotFoundError as error:
+            without_driver = error
+    if without_driver is not None and not found:
+        raise without_driver
+    return found
+
+
+def _vendor_of(device: str) -> Vendor:
+    for vendor in _VENDORS:
+        if vendor.claims(device):
+            return vendor
+    raise GpuNotFoundError(f"{device!r}: no GPU is named so.")
+
+
+def _vendor_named(name: str) -> Vendor:
+    return next(vendor for vendor in _VENDORS if vendor.name == name)

@@ -1,0 +1,159 @@
+"""How often a GPU's power sensors get a new value, and over which time each value is a mean: found by polling them.
+
+The windows are found as in Yang, Adamek and Armour, Accurate and Convenient Energy Measurements for GPUs (SC 2024): a
+load is switched on and off at known times, and the mean over a window of which length follows the readings best?
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+
+import numpy as np
+
+from clockwatt.gpu.interface import Gpu
+from clockwatt.gpu.sensing.polling import AVERAGE, COUNTER, INSTANT, RING, Poll, Trace
+from clockwatt.gpu.sensing.ticks import tick_period_s, tick_times_s
+from clockwatt.gpu.sensing.windows import Steps, averaging_window_s
+
+__all__ = [
+    "AVERAGE", "COUNTER", "FEWEST_CHANGES", "INSTANT", "RING", "Load", "SensorTraits", "sensor_traits",
+    "update_periods_s",
+]  # fmt: skip
+
+FEWEST_CHANGES = 4
+_SHORTEST_PULSE_S, _LONGEST_PULSE_S = 0.03, 0.3
+
+Load = Callable[[], AbstractContextManager[Callable[[float], None]]]
+"""Gives a context in which a load runs; what it yields lets so many seconds pass while the load runs on."""
+
+
+@dataclass(frozen=True)
+class SensorTraits:
+    """What a power sensor's readings mean; None for what could not be told.
+
+    Attributes
+    ----------
+    period_s
+        Time between new values, in s.
+    window_s
+        Length of the window over which a value is the mean, in s; for the energy counter, of the power between ticks.
+    """
+
+    period_s: float | None
+    window_s: float | None
+
+
+def sensor_traits(
+    gpu: Gpu,
+    *,
+    now_ns: Callable[[], int],
+    now_us: Callable[[], int],
+    rest: Callable[[float], None],
+    load: Load,
+    duration_s: float = 7.0,
+    poll_s: float = 0.002,
+    seed: int = 0,
+) -> dict[str, SensorTraits]:
+    """Update period and averaging window of each power sensor, from its answer to a load switched on and off.
+
+    The load stands for the power, or the ring of samples where the GPU has one at least twice as fast as the sensor,
+    whichever explains the readings better: unlocked clocks follow a load late, which the ring sees. A window shorter
+    than the ring's period is then given as that period.
+
+    Parameters
+    ----------
+    gpu
+        What is polled.
+    now_ns
+        Monotonic clock in ns: `time.monotonic_ns`, or that of a virtual GPU.
+    now_us
+        µs since the epoch, the clock of the ring's time stamps.
+    rest
+        Lets so many seconds pass without load.
+    load
+        See `Load`. It should draw much power but not meet the power limit, whose limiter would make it swing, and go on
+        while a sensor is read, which can take 20 ms.
+    duration_s
+        How long to switch and poll.
+    poll_s
+        Pause between two rounds of readings.
+    seed
+        Of the lengths of the pulses: they must not keep step with a sensor.
+
+    Returns
+    -------
+    dict
+        Sensor (`AVERAGE`, `INSTANT`, `COUNTER`, `RING`) to traits. Missing sensors are left out.
+
+    Raises
+    ------
+    GpuError
+        As in `Poll`: if a sensor keeps failing.
+    """
+    poll = Poll(gpu, now_ns, now_us)
+    lengths = np.random.default_rng(seed)
+    load_edges = Trace([poll.now_s()], [0.0])
+    end_s = poll.now_s() + duration_s
+    while poll.now_s() < end_s:
+        poll.until(poll.now_s() + lengths.uniform(_SHORTEST_PULSE_S, _LONGEST_PULSE_S), rest, poll_s)
+        load_edges.times_s.append(poll.now_s())
+        load_edges.values.append(0.0)
+        with load() as wait:
+            poll.until(poll.now_s() + lengths.uniform(_SHORTEST_PULSE_S, _LONGEST_PULSE_S), wait, poll_s)
+        load_edges.times_s.append(poll.now_s())
+        load_edges.values.append(1.0)
+    return _traits(poll.finished(), load_edges)
+
+
+def update_periods_s(
+    gpu: Gpu,
+    *,
+    now_ns: Callable[[], int],
+    wait: Callable[[float], None],
+    duration_s: float = 2.0,
+    poll_s: float = 0.002,
+) -> dict[str, float | None]:
+    """Update period of each power sensor in s, without a load of one's own.
+
+    Parameters
+    ----------
+    gpu, now_ns, duration_s, poll_s
+        As for `sensor_traits`.
+    wait
+        Lets so many seconds pass: `time.sleep`, or a virtual GPU's `advance`.
+
+    Returns
+    -------
+    dict
+        Sensor to period; None for a sensor whose value changed too seldom to tell. Missing sensors are left out.
+    """
+    poll = Poll(gpu, now_ns, now_us=lambda: now_ns() // 1000)
+    poll.until(poll.now_s() + duration_s, wait, poll_s)
+    return {name: _period_s(trace) for name, trace in poll.finished().items()}
+
+
+def _traits(traces: dict[str, Trace], load: Trace) -> dict[str, SensorTraits]:
+    periods = {name: _period_s(trace) for name, trace in traces.items()}
+    ring, ring_period_s = traces.get(RING), periods.get(RING)
+    traits = {}
+    for name, trace in traces.items():
+        period_s = periods[name]
+        powers = [Steps(load.times_s, load.values)]
+        if ring is not None and ring_period_s is not None and period_s is not None and 2 * ring_period_s <= period_s:
+            powers.append(Steps(tick_times_s(ring.times_s), ring.values, finest_s=ring_period_s))
+        traits[name] = SensorTraits(period_s, _window_s(name, trace, powers))
+    return traits
+
+
+def _window_s(name: str, trace: Trace, powers: list[Steps]) -> float | None:
+    """The averaging window; of a sensor that does not tick evenly, readings belong to when they were seen."""
+    ticks_s = tick_times_s(trace.times_s)
+    if name == COUNTER:
+        return averaging_window_s([ticks_s[1:]], np.diff(trace.values) / np.diff(ticks_s), powers)
+    return averaging_window_s([trace.times_s, ticks_s], trace.values, powers)
+
+
+def _period_s(trace: Trace) -> float | None:
+    return tick_period_s(trace.times_s) if len(trace.times_s) >= FEWEST_CHANGES else None

@@ -1,0 +1,222 @@
+"""Reading and writing the project's Parquet files: whole or not at all, and never anything foreign."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import tempfile
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from clockwatt.errors import DataFileError, OutputError
+
+COMPRESSION = "zstd"
+_ASIDE = ".part"
+
+
+@contextlib.contextmanager
+def written_aside(path: Path) -> Iterator[Path]:
+    """Yield a temporary path beside `path`; on success it is renamed to `path`, on any error it is removed.
+
+    Raises
+    ------
+    OutputError
+        If the folder cannot be written or the disk is full. `path` keeps what it held before.
+    """
+    aside: Path | None = None
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle, name = tempfile.mkstemp(prefix=f".{path.name}.", suffix=_ASIDE, dir=path.parent)
+        os.close(handle)
+        aside = Path(name)
+        yield aside
+        # mkstemp is private to the user by design; results are shared, so they get what the umask allows
+        aside.chmod(0o666 & ~_umask())
+        with aside.open("rb+") as written:
+            os.fsync(written.fileno())
+        aside.replace(path)
+    except OSError as error:
+        raise OutputError(
+            f"{path}: cannot be written ({os.strerror(error.errno) if error.errno else error}). "
+            "Free some space or make the folder writable, then run the same command again; nothing is half-written."
+        ) from error
+    finally:
+        if aside is not None:
+            aside.unlink(missing_ok=True)
+
+
+@contextlib.contextmanager
+def folder_written_aside(path: Path) -> Iterator[Path]:
+    """Yield an empty folder beside `path`; on success it takes the place of `path`, on any error it is removed.
+
+    Raises
+    ------
+    OutputError
+        If it cannot be made, or cannot take the place of `path`, which then keeps what it held before.
+    """
+    aside: Path | None = None
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        aside = Path(tempfile.mkdtemp(prefix=f".{path.name}.", suffix=_ASIDE, dir=path.parent))
+        yield aside
+        aside.chmod(0o777 & ~_umask())
+        _replace_folder(aside, path)
+    except OSError as error:
+        raise OutputError(
+            f"{path}: cannot be replaced ({os.strerror(error.errno) if error.errno else error}). "
+            "Free some space or make the folder writable, then run the same command again; nothing is half-written."
+        ) from error
+    finally:
+        if aside is not None:
+            shutil.rmtree(aside, ignore_errors=True)
+
+
+def _replace_folder(new: Path, path: Path) -> None:
+    """Rename `new` to `path`, and remove the folder that was there."""
+    if not path.exists():
+        new.replace(path)
+        return
+    # a folder that is not empty cannot be renamed over
+    old = new.with_name(f"{new.name.removesuffix(_ASIDE)}.replaced{_ASIDE}")
+    path.replace(old)
+    try:
+        new.replace(path)
+    except OSError:
+        old.replace(path)
+        raise
+    shutil.rmtree(old, ignore_errors=True)
+
+
+def remove_folders(folders: Iterable[Path]) -> None:
+    """Remove folders with all that they hold.
+
+    Raises
+    ------
+    OutputError
+        If one cannot be removed.
+    """
+    for folder in folders:
+        try:
+            shutil.rmtree(folder)
+        except OSError as error:
+            raise OutputError(f"{folder}: cannot be removed ({error}). Remove it by hand, it is not used.") from error
+
+
+def left_aside(folder: Path) -> list[Path]:
+    """Folders in `folder` that a process which was killed was writing aside."""
+    return [path for path in folder.glob(f".*{_ASIDE}") if path.is_dir()]
+
+
+def write_table(table: pa.Table, path: Path) -> None:
+    """Write `table` to `path` as Parquet, whole or not at all.
+
+    Raises
+    ------
+    OutputError
+        If it cannot be written.
+    """
+    with written_aside(path) as aside:
+        pq.write_table(table, aside, compression=COMPRESSION)
+
+
+def write_text(text: str, path: Path) -> None:
+    """Write `text` to `path` in UTF-8, whole or not at all.
+
+    Raises
+    ------
+    OutputError
+        If it cannot be written.
+    """
+    with written_aside(path) as aside:
+        aside.write_text(text, encoding="utf-8")
+
+
+def open_parquet(path: Path, schema: pa.Schema) -> pq.ParquetFile:
+    """Open a Parquet file and check that it holds rows of the kind `schema` describes.
+
+    Raises
+    ------
+    DataFileError
+        If the file is missing, is no readable Parquet file, or lacks columns of `schema` or has them with another type.
+    """
+    try:
+        parquet = pq.ParquetFile(path)
+    except FileNotFoundError:
+        raise DataFileError(f"{path}: no such file. Run the stage that writes it first.") from None
+    except (pa.ArrowException, OSError) as error:
+        raise DataFileError(
+            f"{path}: not a readable Parquet file ({str(error).splitlines()[0]}). "
+            "Delete it and run the stage that writes it again."
+        ) from error
+    try:
+        check_schema(path, parquet.schema_arrow, schema)
+    except DataFileError:
+        parquet.close()
+        raise
+    return parquet
+
+
+def read_table(path: Path, schema: pa.Schema, columns: list[str] | None = None) -> pa.Table:
+    """Read a Parquet file of the kind `schema` describes (all of it, or some `columns`).
+
+    A nullable column that the file lacks, because an older version wrote it, is null throughout.
+
+    Raises
+    ------
+    DataFileError
+        See `open_parquet`; also if a page of the file is damaged.
+    """
+    with open_parquet(path, schema) as parquet:
+        wanted = schema if columns is None else pa.schema([schema.field(name) for name in columns])
+        try:
+            table = parquet.read(columns=[name for name in wanted.names if name in parquet.schema_arrow.names])
+        except (pa.ArrowException, OSError) as error:
+            raise DataFileError(
+                f"{path}: damaged ({str(error).splitlines()[0]}). Delete it and run the stage that writes it again."
+            ) from error
+    return with_columns(table, schema, wanted.names)
+
+
+def with_columns(table: pa.Table, schema: pa.Schema, columns: list[str]) -> pa.Table:
+    """The table with these columns of `schema`, in this order; those that it lacks are null throughout."""
+    wanted = pa.schema([schema.field(name) for name in columns])
+    found = {
+        field.name: table[field.name] if field.name in table.column_names else pa.nulls(table.num_rows, field.type)
+        for field in wanted
+    }
+    return pa.table(found).cast(wanted)
+
+
+def check_schema(path: Path, found: pa.Schema, expected: pa.Schema) -> None:
+    """Check that a file's columns include those of `expected` that are not nullable, and have the same types.
+
+    Raises
+    ------
+    DataFileError
+        Naming the columns that are missing or of another type.
+    """
+    missing = [field.name for field in expected if field.name not in found.names and not field.nullable]
+    if missing:
+        kind = (expected.metadata or {}).get(b"kind", b"expected").decode()
+        raise DataFileError(
+            f"{path}: holds no {kind} rows: column {', '.join(repr(name) for name in missing[:3])}"
+            f"{f' and {len(missing) - 3} more' if len(missing) > 3 else ''} missing. "
+            "It is another kind of file, or another version of clockwatt wrote it: give the right file, "
+            "or rerun the stage that writes it."
+        )
+    for field in (field for field in expected if field.name in found.names):
+        actual = found.field(field.name).type
+        if actual != field.type:
+            raise DataFileError(
+                f"{path}: column {field.name!r} is of type {actual}, not {field.type}. Rerun the stage that writes it."
+            )
+
+
+def _umask() -> int:
+    current = os.umask(0o022)
+    os.umask(current)
+    return current

@@ -1,0 +1,64 @@
+"""What a calibration says: names of its quantities, and what measuring takes from it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from clockwatt.gpu.sensing.sensors import SensorTraits
+from clockwatt.io import files
+from clockwatt.schema.records import CALIBRATION_SCHEMA
+
+IDLE_POWER = "power_idle_w"
+SENSOR_PERIOD = "sensor_period_s"
+SENSOR_WINDOW = "sensor_window_s"
+TIME_AGAINST_ITERATIONS = "time_per_call_s"
+POWER_TRANSIENT = "power_transient_w"
+TIME_REPEATABILITY = "time_repeatability"
+POWER_REPEATABILITY = "power_repeatability"
+
+HOST, DEVICE, POWER_LIMIT = "host", "device", "power_limit"
+"""What sets the pace of back-to-back calls: subjects of the repeatabilities."""
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """What measuring needs to know of a GPU at an operating point; what is missing is not known.
+
+    Attributes
+    ----------
+    sensors
+        Update period and averaging window of each power sensor.
+    repeatability
+        (quantity, what sets the pace) to the relative deviation (root mean square) of measurements from a sustained
+        one of the same operation, beyond what their own errors explain.
+    """
+
+    sensors: Mapping[str, SensorTraits] = field(default_factory=dict)
+    repeatability: Mapping[tuple[str, str], float] = field(default_factory=dict)
+
+    def error_between(self, quantity: str, pace: str) -> float:
+        """Relative standard error that a measurement has beyond its own; 0 where it is not known."""
+        return self.repeatability.get((quantity, pace), 0.0)
+
+
+def read(path: Path) -> Calibration:
+    """Read what `clockwatt calibrate` wrote.
+
+    Raises
+    ------
+    DataFileError
+        If the file is missing or damaged.
+    """
+    columns = ["quantity", "subject", "value"]
+    sensors: dict[str, dict[str, float | None]] = {}
+    repeatability: dict[tuple[str, str], float] = {}
+    for row in files.read_table(path, CALIBRATION_SCHEMA, columns).to_pylist():
+        quantity, subject, value = row["quantity"], row["subject"], row["value"]
+        if quantity in (SENSOR_PERIOD, SENSOR_WINDOW):
+            sensors.setdefault(subject, {})[quantity] = value
+        elif quantity in (TIME_REPEATABILITY, POWER_REPEATABILITY) and value is not None:
+            repeatability[quantity, subject] = value
+    traits = {name: SensorTraits(found.get(SENSOR_PERIOD), found.get(SENSOR_WINDOW)) for name, found in sensors.items()}
+    return Calibration(traits, repeatability)

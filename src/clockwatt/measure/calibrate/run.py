@@ -1,0 +1,206 @@
+"""Calibration of a GPU at an operating point: what later stages need to know of its sensors and of its host.
+
+Sensor periods and averaging windows, idle power, costs of calls, time against the number of iterations (the thesis's
+proportionality study), the transient of power after a load begins, power across idle and load, and how much one
+measurement differs from the next. Nothing else measures these.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import random
+import socket
+import tempfile
+import uuid
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from pathlib import Path
+
+import clockwatt
+from clockwatt.config import CampaignConfig, MeasurementConfig, OperatingPoint
+from clockwatt.control.points import operating_point
+from clockwatt.gpu.registry import open_gpu
+from clockwatt.gpu.sensing.sensors import sensor_traits
+from clockwatt.io import files
+from clockwatt.io.progress import progress
+from clockwatt.measure import anchors
+from clockwatt.measure.bench.interface import Bench, Subject, Workload, under_load
+from clockwatt.measure.bench.registry import open_bench
+from clockwatt.measure.calibrate.calibration import (
+    DEVICE,
+    HOST,
+    IDLE_POWER,
+    POWER_LIMIT,
+    POWER_REPEATABILITY,
+    POWER_TRANSIENT,
+    SENSOR_PERIOD,
+    SENSOR_WINDOW,
+    TIME_AGAINST_ITERATIONS,
+    TIME_REPEATABILITY,
+    Calibration,
+)
+from clockwatt.measure.calibrate.repeatability import deviation_from
+from clockwatt.measure.statistics import Estimate, median_estimate
+from clockwatt.measure.steps.conditions import Surroundings, pace_of
+from clockwatt.measure.steps.load import calls_per_block
+from clockwatt.measure.steps.procedure import measure, measure_idle
+from clockwatt.schema import records
+from clockwatt.schema.records import ANCHOR, CALIBRATION_SCHEMA, INFERENCE, CalibrationRow, MeasurementRow, OperationRow
+
+_ITERATIONS = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000)
+_CURVE_REPEATS = 5
+_PULSE_BLOCKS = 10
+"""Blocks of 2 ms that are issued ahead while sensors are polled: one reading of a counter took up to 18 ms."""
+_TRANSIENT_RUNS = 5
+_REPEATABILITY_RUNS = 4
+_SUSTAINED_WINDOWS = 8
+"""How many of the shortest windows a sustained measurement lasts: 4 s by default."""
+_REST_S = 1.0
+_LOAD_S = 1.5
+
+
+def calibrate(config: CampaignConfig, *, label: str, point: OperatingPoint, catalogue_dir: Path, output: Path) -> None:
+    """Calibrate a GPU at an operating point and write `output`, rows of `CalibrationRow`.
+
+    Raises
+    ------
+    GpuError, DataFileError, OutputError
+        As in `measure_shard`.
+    """
+    gpu_config = config.gpu(label)
+    with (
+        contextlib.closing(open_gpu(gpu_config.device, seed=config.seed, key=f"gpus.{label}.device")) as gpu,
+        operating_point(gpu, point, gpu_config.control),
+        tempfile.TemporaryDirectory() as telemetry,  # what matters of it is in the rows
+        open_bench(config, gpu, uuid.uuid4().hex, Path(telemetry), catalogue_dir, set()) as bench,
+    ):
+        rows = _Calibration(config, bench, label, point).run()
+    files.write_table(records.table_of(rows, CALIBRATION_SCHEMA), output)
+
+
+class _Calibration:
+    """Collects the rows of one calibration."""
+
+    def __init__(self, config: CampaignConfig, bench: Bench, label: str, point: OperatingPoint) -> None:
+        self._config, self._bench = config, bench
+        self._label, self._point = label, str(point)
+        self._tf32 = config.gpu(label).tf32[0]
+        self._rows: list[CalibrationRow] = []
+        self._calibration = Calibration()
+        self._around = Surroundings()
+
+    def run(self) -> list[CalibrationRow]:
+        steps: list[tuple[str, Callable[[], None]]] = [
+            ("sensors", self._sensors),
+            ("idle power", self._idle),
+            ("costs of calls", self._call_costs),
+            ("time against iterations", self._iterations),
+            ("transient", self._transient),
+            ("repeatability", self._repeatability),
+        ]
+        with progress(f"calibrating {self._label} {self._point}", len(steps)) as advance:
+            for name, step in steps:
+                step()
+                advance(name)
+        return self._rows
+
+    def _sensors(self) -> None:
+        """Periods and windows, from a load that stays below the power limit, whose limiter would make it swing."""
+        with self._open(max(anchors.anchors(), key=lambda row: row.bytes_read + row.bytes_written)) as workload:
+            calls = max(1, calls_per_block(self._bench, workload) // _PULSE_BLOCKS)
+            traits = sensor_traits(
+                self._bench.gpu,
+                now_ns=self._bench.now_ns, now_us=self._bench.now_us, rest=self._bench.idle,
+                load=lambda: under_load(self._bench, workload, calls=calls, ahead=_PULSE_BLOCKS),
+                seed=self._config.seed,
+            )  # fmt: skip
+        for sensor, found in traits.items():
+            for quantity, value in ((SENSOR_PERIOD, found.period_s), (SENSOR_WINDOW, found.window_s)):
+                self._put(quantity, None if value is None else Estimate(value, 0.0, 1), subject=sensor)
+        self._calibration = Calibration(traits)
+
+    def _idle(self) -> None:
+        idle = measure_idle(self._bench, self._config.measurement.idle_s, self._calibration)
+        self._around = Surroundings(idle, self._calibration)
+        self._put(IDLE_POWER, idle)
+
+    def _call_costs(self) -> None:
+        for (quantity, subject), estimate in self._bench.call_costs().items():
+            self._put(quantity, estimate, subject=subject)
+
+    def _iterations(self) -> None:
+        for anchor in anchors.anchors():
+            with self._open(anchor) as workload:
+                for iterations in _ITERATIONS:
+                    times = [self._bench.timed_run(workload, iterations) / iterations for _ in range(_CURVE_REPEATS)]
+                    self._put(
+                        TIME_AGAINST_ITERATIONS, median_estimate(times), subject=anchor.operation_id, x=iterations
+                    )
+
+    def _transient(self) -> None:
+        """Power from idle to load, several times: `x` is the time since the load began, below 0 before it."""
+        with self._open(max(anchors.anchors(), key=lambda row: row.flops)) as workload:
+            for run in range(_TRANSIENT_RUNS):
+                self._bench.take_telemetry()
+                self._bench.idle(_REST_S)
+                start_ns = self._bench.now_ns()
+                with under_load(self._bench, workload) as wait:
+                    wait(_LOAD_S)
+                for reading in self._bench.take_telemetry():
+                    power = reading.power_sample_w if reading.power_sample_w is not None else reading.power_instant_w
+                    if power is not None:
+                        since_s = (reading.monotonic_ns - start_ns) / 1e9
+                        self._put(
+                            POWER_TRANSIENT, Estimate(power, 0.0, 1), subject=f"run{run + 1}-{reading.lane}", x=since_s
+                        )
+
+    def _repeatability(self) -> None:
+        """Measure every anchor several times, built anew each time, on a card as warm as another one left it.
+
+        One time of each lasts longer: what is short stands for what is sustained.
+        """
+        usual = self._config.measurement
+        sustained_s = max(_SUSTAINED_WINDOWS * usual.window_min_s, usual.window_max_s)
+        long = usual.model_copy(update={"window_min_s": sustained_s, "window_max_s": sustained_s})
+        order = random.Random(f"{self._config.seed}/{self._label}/{self._point}")  # noqa: S311  # not a secret
+        short: list[MeasurementRow] = []
+        sustained: dict[str, MeasurementRow] = {}
+        for run in range(_REPEATABILITY_RUNS + 1):
+            for anchor in order.sample(anchors.anchors(), len(anchors.anchors())):
+                row = self._measured(anchor, long if run == _REPEATABILITY_RUNS // 2 else usual)
+                if run == _REPEATABILITY_RUNS // 2:
+                    sustained[anchor.operation_id] = row
+                else:
+                    short.append(row)
+        for pace in (HOST, DEVICE, POWER_LIMIT):
+            rows = [row for row in short if pace_of(row) == pace]
+            self._put(TIME_REPEATABILITY, deviation_from(sustained, rows, "time_eager", "s"), subject=pace)
+            self._put(POWER_REPEATABILITY, deviation_from(sustained, rows, "power", "w"), subject=pace)
+
+    def _measured(self, anchor: OperationRow, settings: MeasurementConfig) -> MeasurementRow:
+        row = MeasurementRow(
+            kind=ANCHOR, subject_id=anchor.operation_id, pass_=INFERENCE, gpu=self._label, point=self._point,
+            tf32=self._tf32, dtype=anchor.dtype,
+        )  # fmt: skip
+        measure(self._bench, self._subject(anchor.operation_id), row, settings, self._around)
+        return row
+
+    def _open(self, anchor: OperationRow) -> AbstractContextManager[Workload]:
+        return self._bench.open(self._subject(anchor.operation_id))
+
+    def _subject(self, anchor_id: str) -> Subject:
+        return Subject(ANCHOR, anchor_id, INFERENCE, self._tf32, "float32", 0, device_work=True)
+
+    def _put(
+        self, quantity: str, estimate: Estimate | None, subject: str | None = None, x: float | None = None
+    ) -> None:
+        identity = self._bench.gpu.identity
+        self._rows.append(
+            CalibrationRow(
+                gpu=self._label, point=self._point, gpu_name=identity.name, gpu_uuid=identity.uuid,
+                virtual=identity.virtual, host=socket.gethostname(), measured_us=self._bench.now_us(),
+                measurement_version=clockwatt.MEASUREMENT_VERSION, quantity=quantity, subject=subject, x=x,
+                value=estimate.value if estimate else None,
+                standard_error=estimate.standard_error if estimate else None,
+            )
+        )  # fmt: skip

@@ -1,0 +1,161 @@
+"""What values an operation's tensors may hold: which are indices, which are positive, which keep a loop harmless."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import torch
+
+from clockwatt.operations.spec.operation import Operation, TensorSpec
+
+_POSITIVE: dict[str, tuple[int, str]] = {
+    **dict.fromkeys(("batch_norm", "instance_norm"), (2, "running_var")),
+    **dict.fromkeys(
+        ("sqrt", "rsqrt", "log", "log2", "log10", "log1p", "reciprocal", "bernoulli", "multinomial"), (0, "input")
+    ),
+    **dict.fromkeys(("pow", "float_power", "binary_cross_entropy"), (0, "input")),
+    **dict.fromkeys(("div", "divide", "true_divide", "floor_divide", "fmod", "remainder"), (1, "other")),
+}
+"""The argument, by position and by name, whose values must lie in (0, 1), by operation class."""
+
+_ALONG_DIM = frozenset(
+    {"gather", "scatter", "scatter_add", "scatter_reduce", "index_select", "index_add", "index_copy", "index_fill"}
+)
+"""Operation classes that take (input, dim, index)."""
+
+_PROBABILITY: dict[str, tuple[int, str]] = {
+    **dict.fromkeys(("dropout", "dropout1d", "dropout2d", "dropout3d", "alpha_dropout", "feature_dropout"), (1, "p")),
+    "bernoulli": (1, "p"),
+    "scaled_dot_product_attention": (4, "dropout_p"),
+}
+"""The argument that is a probability, by operation class."""
+
+_FIXED_POINTS = ("silu", "hardswish", "gelu", "mish", "elu", "celu", "selu", "leaky_relu")
+"""Classes that leave large values as they are, in floating-point arithmetic."""
+
+_LARGE = 32.0
+_TINY = 1e-6
+
+
+def argument(args: tuple[Any, ...], kwargs: Mapping[str, Any], place: tuple[int, str]) -> Any:
+    """The argument at a position or of a name, None if it is not given."""
+    position, name = place
+    return args[position] if position < len(args) else kwargs.get(name)
+
+
+def positive_argument(operation_class: str, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+    """The argument whose values must lie in (0, 1), None if there is none."""
+    place = _POSITIVE.get(operation_class)
+    return None if place is None else argument(args, kwargs, place)
+
+
+def index_bounds(
+    operation_class: str, args: tuple[Any, ...], kwargs: Mapping[str, Any]
+) -> Iterator[tuple[torch.Tensor, int]]:
+    """Arguments that are indices, each with the number that they stay below."""
+    match operation_class:
+        case "getitem" | "setitem":
+            yield from _subscripts(args[0], args[1])
+        case "index_put":
+            yield from _subscripts(args[0], tuple(args[1]))
+        case "embedding":
+            yield argument(args, kwargs, (0, "input")), argument(args, kwargs, (1, "weight")).shape[0]
+        case "cross_entropy" | "nll_loss":
+            scores, target = argument(args, kwargs, (0, "input")), argument(args, kwargs, (1, "target"))
+            yield target, scores.shape[min(1, scores.dim() - 1)]
+        case "one_hot":
+            yield argument(args, kwargs, (0, "input")), argument(args, kwargs, (1, "num_classes"))
+        case "take":
+            yield argument(args, kwargs, (1, "index")), argument(args, kwargs, (0, "input")).numel()
+        case _ if operation_class in _ALONG_DIM:
+            dim = argument(args, kwargs, (1, "dim"))
+            yield argument(args, kwargs, (2, "index")), argument(args, kwargs, (0, "input")).shape[dim]
+
+
+def _subscripts(indexed: torch.Tensor, subscript: Any) -> Iterator[tuple[torch.Tensor, int]]:
+    entries = subscript if isinstance(subscript, tuple) else (subscript,)
+    consumed = sum(entry is not None and entry is not Ellipsis for entry in entries)
+    dim = 0
+    for entry in entries:
+        if entry is Ellipsis:
+            dim += indexed.dim() - consumed
+        elif entry is not None:
+            if isinstance(entry, torch.Tensor):
+                yield entry, indexed.shape[dim]
+            dim += 1
+
+
+def without_values(
+    operation_class: str, mutates: bool, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Arguments without the scalars whose value changes neither time nor energy.
+
+    Stochastic depth has another probability in every block: kept, it would make hundreds of operations of one. A
+    probability strictly between 0 and 1 becomes 0.5 (0 and 1 take other code), and the factor of an in-place product 1.
+    """
+    place = _PROBABILITY.get(operation_class)
+    value: float | None = 0.5
+    if mutates and operation_class in ("mul", "div"):
+        place, value = (1, "other"), 1.0
+    if place is None:
+        return args, kwargs
+    given = argument(args, kwargs, place)
+    if not isinstance(given, float) or (value == 0.5 and not 0 < given < 1):
+        return args, kwargs
+    position, name = place
+    if position < len(args):
+        return (*args[:position], value, *args[position + 1 :]), kwargs
+    return args, kwargs | {name: value}
+
+
+def fill(storage: torch.Tensor, spec: TensorSpec, *, role: str, generator: torch.Generator | None) -> None:
+    """Fill a flat storage with values that `spec` allows.
+
+    Parameters
+    ----------
+    storage
+        Filled in place; shape (elements,).
+    spec
+        Of the tensor that views it.
+    role
+        As `role` gives it.
+    generator
+        On the storage's device.
+    """
+    if storage.is_meta:
+        return
+    if storage.dtype == torch.bool:
+        storage.random_(0, 2, generator=generator)
+    elif not storage.is_floating_point() and not storage.is_complex():
+        storage.random_(0, min(spec.below or 2, torch.iinfo(storage.dtype).max), generator=generator)
+    elif role == "one":
+        storage.fill_(1.0)
+    elif spec.positive:
+        storage.uniform_(0.25, 0.75, generator=generator)
+    else:
+        storage.normal_(generator=generator)
+        if role == "tiny":
+            storage.mul_(_TINY)
+        elif role == "large":
+            storage.abs_().add_(_LARGE)
+
+
+def role(operation: Operation, tensor: int) -> str:
+    """What a tensor's values do when an in-place operation is called over and over.
+
+    A sum grows by tiny steps, a product multiplies by one, and an activation starts where it changes nothing, so that
+    after 100,000 calls nothing is infinite, undefined or zero that was not so after the first.
+
+    Returns
+    -------
+    str
+        `plain`, `tiny`, `one` or `large`.
+    """
+    if not operation.mutates:
+        return "plain"
+    if tensor in operation.mutates:
+        return "large" if operation.operation_class in _FIXED_POINTS else "plain"
+    if operation.operation_class in ("copy", "setitem", "batch_norm"):
+        return "plain"
+    return "one" if operation.operation_class in ("mul", "div") else "tiny"

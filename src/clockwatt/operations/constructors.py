@@ -1,0 +1,115 @@
+"""Finding what constructs a network of a name: torchvision, timm, transformers by configuration, or the user's own."""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from clockwatt.config import NetworkConfig
+from clockwatt.errors import ClockwattError
+
+FAULTS = (
+    ArithmeticError,
+    AssertionError,
+    AttributeError,
+    ImportError,
+    LookupError,
+    OSError,
+    RuntimeError,
+    TypeError,
+    ValueError,
+)
+"""What a network's own code may raise while it is imported, built or run."""
+
+HUGGING_FACE = "hf:"
+TIMM = "timm:"
+
+Constructor = Callable[[], Any]
+
+
+class NetworkError(ClockwattError):
+    """A configured network cannot be found, built or run."""
+
+
+def told(error: BaseException) -> str:
+    """Type and first line of an error, for messages."""
+    return f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}".removesuffix(": ")
+
+
+def constructor_of(network: NetworkConfig) -> Constructor:
+    """What gives a network of the configured name when it is called; nothing is downloaded.
+
+    Raises
+    ------
+    NetworkError
+        If there is no such network, or the library it needs is not installed.
+    """
+    name = network.name
+    if name.startswith(HUGGING_FACE):
+        from clockwatt.operations.hugging_face import constructor_of_config
+
+        return constructor_of_config(network)
+    if name.startswith(TIMM):
+        return _of_timm(name.removeprefix(TIMM))
+    return _imported(name) if ":" in name else _of_torchvision(name)
+
+
+def _of_torchvision(name: str) -> Constructor:
+    import torchvision  # which takes longer than torch itself: only where one of its networks is asked for
+
+    models = torchvision.models
+    classification = models.list_models(module=models)
+    if name in classification:
+        return lambda: models.get_model(name, weights=None)
+    video, segmentation = models.list_models(module=models.video), models.list_models(module=models.segmentation)
+    if name in video:
+        return lambda: models.get_model(name, weights=None)
+    if name in segmentation:
+        return lambda: models.get_model(name, weights=None, weights_backbone=None)
+    raise NetworkError(
+        f"network {name!r} is no classification, segmentation or video network of torchvision"
+        f"{_did_you_mean(name, [*classification, *video, *segmentation])} "
+        "A network of your own is written package.module:callable."
+    )
+
+
+def _of_timm(name: str) -> Constructor:
+    try:
+        timm: Any = importlib.import_module("timm")
+    except ImportError as error:
+        raise NetworkError(
+            f"network {TIMM}{name}: {error}: install the extra, `pip install 'clockwatt[timm]'`."
+        ) from error
+    if not timm.is_model(name):
+        raise NetworkError(f"network {TIMM}{name}: timm has no such model{_did_you_mean(name, timm.list_models())}")
+    return lambda: timm.create_model(name, pretrained=False)
+
+
+def _imported(name: str) -> Constructor:
+    module_name, _, attribute = name.partition(":")
+    here = str(Path.cwd())
+    if here not in sys.path:
+        sys.path.insert(0, here)  # and it stays: the constructor may import more
+    try:
+        module = importlib.import_module(module_name)
+    except (*FAULTS, SyntaxError) as error:
+        raise NetworkError(
+            f"network {name}: module {module_name!r} cannot be imported ({told(error)}). "
+            f"It is looked for in {here} and among the installed packages."
+        ) from error
+    constructor: Constructor | None = getattr(module, attribute, None)
+    if not callable(constructor):
+        public = [entry for entry in dir(module) if callable(getattr(module, entry)) and not entry.startswith("_")]
+        raise NetworkError(
+            f"network {name}: module {module_name!r} has no callable {attribute!r}{_did_you_mean(attribute, public)}"
+        )
+    return constructor
+
+
+def _did_you_mean(name: str, known: list[str]) -> str:
+    close = difflib.get_close_matches(name, known, n=3)
+    return f"; did you mean {' '.join(close)}?" if close else "."

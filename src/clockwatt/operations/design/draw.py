@@ -1,0 +1,158 @@
+"""Which operations are drawn: quotas of families, bounds in time and memory, a seed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+import torch
+
+from clockwatt.config import PASSES, DesignConfig, Pass
+from clockwatt.gpu.specs import GpuSpec, find_spec
+from clockwatt.operations import numerics
+from clockwatt.operations.design import convolutions, memory, recurrent, tokens
+from clockwatt.operations.design.block import Block, trace_block
+from clockwatt.operations.design.sizes import Sizes
+from clockwatt.operations.networks import FAULTS, NetworkError
+from clockwatt.operations.rows import operation_row
+from clockwatt.operations.spec.operation import MATRIX_CLASSES, Operation
+from clockwatt.schema.records import OPTIMIZER, TRAINING, OperationRow
+
+DESIGN = "design"
+"""Source of an operation that no network of the campaign calls."""
+
+QUOTAS: dict[str, tuple[float, Callable[[Sizes], Block]]] = {
+    "convolution": (17, convolutions.dense),
+    "grouped_convolution": (12, convolutions.grouped),
+    "depthwise_convolution": (6, convolutions.depthwise),
+    "convolution_1d": (3, convolutions.signal),
+    "convolution_3d": (5, convolutions.volume),
+    "transposed_convolution": (7, convolutions.transposed),
+    "linear": (10, tokens.linear),
+    "product": (7, tokens.product),
+    "attention": (11, tokens.attention),
+    "token_normalisation": (3, tokens.token_norm),
+    "picture_normalisation": (5, tokens.picture_norm),
+    "embedding": (1.5, tokens.embedding),
+    "softmax": (2, tokens.softmax),
+    "loss": (2, tokens.loss),
+    "recurrent": (2.5, recurrent.recurrent),
+    "activation": (2, memory.activation),
+    "dropout": (0.7, memory.dropout),
+    "pool": (4, memory.pool),
+    "interpolation": (5, memory.interpolation),
+    "arithmetic": (2, memory.arithmetic),
+    "broadcast": (4, memory.broadcast),
+    "copies": (6, memory.copies),
+    "reduction": (3.5, memory.reduction),
+    "picked": (1.5, memory.picked),
+}
+"""Share of each family in the blocks of the first round, and what draws a block: most where predictions failed."""
+
+_OPTIMIZER_SHARE = 0.012
+_RECURRENT = frozenset({"lstm", "gru"})
+_NOT_MEASURED = frozenset({"zeros", "ones", "empty", "arange"})
+"""Classes that only prepare what a block takes."""
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """What may be drawn: the time of the roofline on a GPU, and bytes moved."""
+
+    gpu: GpuSpec
+    min_time_s: float
+    max_time_s: float
+    max_memory_bytes: float
+
+    @classmethod
+    def of(cls, design: DesignConfig) -> Bounds:
+        """The bounds that a campaign sets."""
+        return cls(find_spec(design.gpu), design.min_time_s, design.max_time_s, design.max_memory_bytes)
+
+    def exceeded(self, row: OperationRow) -> bool:
+        """Whether an operation takes too long or moves too much under one of its TF32 settings."""
+        longest = max(roofline_time_s(row, self.gpu, tf32=tf32) for tf32 in row.measured_tf32 or [True])
+        return longest > self.max_time_s or row.bytes_read + row.bytes_written > self.max_memory_bytes
+
+    def reached(self, row: OperationRow) -> bool:
+        """Whether an operation takes at least the shortest time."""
+        return roofline_time_s(row, self.gpu, tf32=True) >= self.min_time_s
+
+
+def roofline_time_s(row: OperationRow, gpu: GpuSpec, *, tf32: bool) -> float:
+    """FLOPs over the peak plus bytes over the bandwidth at boost clock; grouped convolutions on the ordinary units."""
+    matrix = row.operation_class in MATRIX_CLASSES | _RECURRENT
+    if matrix and Operation.from_json(row.spec).is_grouped_convolution:
+        matrix = False
+    peak = gpu.peak_flops(row.dtype, tf32=tf32, matrix=matrix)
+    return row.flops / peak + (row.bytes_read + row.bytes_written) / gpu.bandwidth_bytes_s
+
+
+def drawn_operations(design: DesignConfig, passes: Sequence[Pass]) -> Iterator[OperationRow]:
+    """Operations of the first round, each once, in the order of the draw.
+
+    Parameters
+    ----------
+    design
+        Seed and bounds; its number of operations decides only where to stop, so that a larger one keeps the earlier.
+    passes
+        In which blocks are drawn.
+
+    Yields
+    ------
+    OperationRow
+        With its block, TF32 settings and quantities.
+    """
+    numerics.apply(tf32=True)
+    bounds = Bounds.of(design)
+    seen: set[tuple[str, str]] = set()
+    number = 0
+    while True:
+        for row in _block_rows(design, number, passes, bounds):
+            key = row.operation_id, row.pass_
+            if key in seen:
+                continue
+            seen.add(key)
+            yield row
+            if len(seen) == design.operations:
+                return
+        number += 1
+
+
+def _block_rows(design: DesignConfig, number: int, passes: Sequence[Pass], bounds: Bounds) -> list[OperationRow]:
+    """Rows of one block in one pass; none if PyTorch refuses it, or if one of its operations exceeds a bound."""
+    sizes = Sizes(f"{design.seed}/{number}")
+    pass_ = sizes.one_of([pass_ for pass_ in PASSES if pass_ in passes])
+    if pass_ == TRAINING and sizes.chance(_OPTIMIZER_SHARE):
+        label = f"optimizer-{design.seed}-{number}"
+        found = [operation_row(recurrent.optimizer_step(sizes), OPTIMIZER, pass_)]
+    else:
+        family = sizes.one_of(list(QUOTAS), [share for share, _ in QUOTAS.values()])
+        label = f"{family}-{design.seed}-{number}"
+        try:
+            with torch.device("meta"):
+                block = QUOTAS[family][1](sizes)
+            calls = trace_block(block, label, learns=pass_ == TRAINING)
+        except (NetworkError, *FAULTS):
+            return []
+        found = [
+            operation_row(call.operation, call.kind, pass_)
+            for call in calls
+            if call.kind == "compute" and call.operation.operation_class not in _NOT_MEASURED
+        ]
+    rows = []
+    for row in found:
+        row.source, row.block, row.measured_quantities = DESIGN, label, list(design.quantities)
+        row.measured_tf32 = _tf32_settings(sizes, row)
+        if bounds.exceeded(row):
+            return []
+        if row.device_work and bounds.reached(row):
+            rows.append(row)
+    return rows
+
+
+def _tf32_settings(sizes: Sizes, row: OperationRow) -> list[bool]:
+    """TF32 settings to measure under: without it more often than with it, both at times, one where it makes no odds."""
+    drawn = sizes.one_of(([False], [True], [False, True]), (46, 34, 20))
+    matters = row.dtype == "float32" and row.operation_class in MATRIX_CLASSES | _RECURRENT
+    return drawn if matters else [True]

@@ -1,0 +1,148 @@
+"""Models of the library `transformers` by their configurations; nothing is downloaded, no weight is read.
+
+`hf:CONFIG.json` names a file as `config.json` of a model on the Hugging Face Hub: `model_type` says which kind of model
+it is, and `architectures` which head stands on it; without it, the bare model is taken. The optional extra
+`clockwatt[transformers]` installs the library.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from clockwatt.config import NetworkConfig
+from clockwatt.operations.constructors import HUGGING_FACE, Constructor, NetworkError
+
+UNMASKED = "unmasked_sdpa"
+MASKS = ("attention_mask", "encoder_attention_mask", "decoder_attention_mask")
+_KEY_VALUE_SPREAD = 1.0
+
+
+def library() -> Any:
+    """The library `transformers`, with attention that gets no mask under the name `UNMASKED`.
+
+    Under `sdpa` and without a mask the library looks at the values of positions to find sequences packed into one: a
+    branch on data, which waits for the GPU, and no mask comes of it either.
+
+    Raises
+    ------
+    ImportError
+        If it is not installed.
+    """
+    try:
+        transformers: Any = importlib.import_module("transformers")
+        sdpa = importlib.import_module("transformers.integrations.sdpa_attention").sdpa_attention_forward
+    except ImportError as error:
+        raise ImportError(f"{error}: install the extra, `pip install 'clockwatt[transformers]'`") from error
+    transformers.AttentionInterface.register(UNMASKED, sdpa)
+    return transformers
+
+
+class HuggingFaceModel(torch.nn.Module):
+    """A model of `transformers` as a network from its inputs to its first output, without a cache.
+
+    Parameters
+    ----------
+    model
+        What `transformers` gives.
+    """
+
+    def __init__(self, model: torch.nn.Module) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, *given: torch.Tensor, **inputs: torch.Tensor) -> torch.Tensor:
+        """Scores where the model has a head, else its last hidden state; a single input may come by position."""
+        options = {"use_cache": False} if getattr(self.model.config, "use_cache", False) else {}
+        return _first(self.model(*given, **inputs, **options))
+
+
+class DecodingStep(torch.nn.Module):
+    """A decoder that predicts the token behind so many, whose keys and values it has kept.
+
+    Parameters
+    ----------
+    model
+        A decoder of `transformers` with its head.
+    batch, length
+        Sequences, and tokens of each that are kept.
+    dtype
+        Of the keys and values.
+    """
+
+    def __init__(self, model: torch.nn.Module, batch: int, length: int, dtype: torch.dtype) -> None:
+        super().__init__()
+        self.model = model
+        self._library = library()
+        config = model.config
+        heads = getattr(config, "num_key_value_heads", None) or config.num_attention_heads
+        width = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
+        self._layers = config.num_hidden_layers
+        for layer in range(self._layers):
+            for what in ("keys", "values"):
+                kept = torch.empty(batch, heads, length, width, dtype=dtype)
+                self.register_buffer(f"{what}_{layer}", kept, persistent=False)
+        self.register_buffer("positions", torch.full((batch, 1), length), persistent=False)
+
+    def fill(self) -> None:
+        """Give the kept keys and values standard normal values."""
+        for name, kept in self.named_buffers(recurse=False):
+            if name != "positions":
+                kept.normal_(std=_KEY_VALUE_SPREAD)
+
+    def forward(self, token_ids: torch.Tensor) -> torch.Tensor:
+        """Scores of shape (batch, 1, vocabulary) for ids of shape (batch, 1); what is kept stays as it is."""
+        pairs = [
+            (self.get_buffer(f"keys_{layer}"), self.get_buffer(f"values_{layer}")) for layer in range(self._layers)
+        ]
+        cache = self._library.DynamicCache(pairs)
+        return _first(
+            self.model(input_ids=token_ids, position_ids=self.positions, past_key_values=cache, use_cache=True)
+        )
+
+
+def constructor_of_config(network: NetworkConfig) -> Constructor:
+    """What constructs the model of `hf:CONFIG.json` when it is called.
+
+    Raises
+    ------
+    NetworkError
+        If the file cannot be read or names no model that the library knows.
+    """
+    path = Path(network.name.removeprefix(HUGGING_FACE))
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise NetworkError(f"network {network.name}: {path} is no configuration in JSON ({error}).") from None
+    if not isinstance(content, dict) or not isinstance(content.get("model_type"), str):
+        raise NetworkError(f"network {network.name}: {path} has no `model_type`, such as bert or llama.")
+    return lambda: _construct(network, content)
+
+
+def _construct(network: NetworkConfig, content: dict[str, Any]) -> torch.nn.Module:
+    transformers = library()
+    masked = any(keyword in network.by_keyword for keyword in MASKS)
+    config = transformers.AutoConfig.for_model(**content)
+    head = (content.get("architectures") or [None])[0]
+    kind = transformers.AutoModel if head is None else getattr(transformers, head, None)
+    if kind is None:
+        raise NetworkError(f"network {network.name}: transformers {transformers.__version__} has no {head}.")
+    config._attn_implementation = "sdpa" if masked else UNMASKED
+    model: torch.nn.Module = kind.from_config(config) if head is None else kind(config)
+    if network.cache_length is None:
+        return HuggingFaceModel(model)
+    batch, new = network.first_input.shape[0], network.first_input.shape[1:]
+    if new != [1]:
+        raise NetworkError(f"network {network.name}: a step with cache_length takes token ids of shape [batch, 1].")
+    return DecodingStep(model, batch, network.cache_length, getattr(torch, network.dtype))
+
+
+def _first(outputs: Any) -> torch.Tensor:
+    """The scores, or else the first tensor of what a model gives."""
+    scores = getattr(outputs, "logits", None)
+    first: torch.Tensor = outputs[0] if scores is None else scores
+    return first

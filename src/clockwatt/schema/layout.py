@@ -1,0 +1,34 @@
+"""Where a campaign's files lie, for the workflow and for the stages alike, relative to the results folder."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+CATALOGUE = Path("catalogue")
+STORE = Path("store")
+MEASUREMENTS = Path("measurements")
+
+
+def point_dir(gpu: str, point: object) -> Path:
+    """Folder, below store or measurements, of a GPU at an operating point."""
+    return Path(gpu) / str(point)
+
+
+def operations_file(gpu: str, point: object, shard: int) -> Path:
+    """Measurements of one shard of operations (1-based), below the measurements folder."""
+    return point_dir(gpu, point) / f"{shard}.parquet"
+
+
+def networks_file(gpu: str, point: object, shard: int) -> Path:
+    """Measurements of one shard of whole networks (1-based), below the measurements folder."""
+    return point_dir(gpu, point) / f"networks-{shard}.parquet"
+
+
+def telemetry_file(measurements: Path) -> Path:
+    """Telemetry that goes with a file of measurements, beside it."""
+    return measurements.with_name(f"telemetry-{measurements.name}")
+
+
+def calibration_file(gpu: str, point: object) -> Path:
+    """Calibration of a GPU at an operating point, below the measurements folder."""
+    return point_dir(gpu, point) / "calibration.parquet"

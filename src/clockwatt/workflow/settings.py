@@ -1,0 +1,122 @@
+"""What the rules of the workflow take from a campaign: the settings on which a result depends, and Slurm's resources.
+
+Snakemake runs a job again when its parameters differ from those of the last time. So each kind of job gets the slice of
+the campaign that its result depends on, and nothing else: a longer run time in Slurm measures nothing anew.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Any
+
+from clockwatt import MEASUREMENT_VERSION
+from clockwatt.config import CampaignConfig, GpuConfig
+
+Settings = dict[str, Any]
+
+_PRIORITIES = 10_000
+
+SLURM_RESOURCES = (
+    "slurm_partition",
+    "slurm_account",
+    "gres",
+    "gpu",
+    "gpu_model",
+    "runtime",
+    "cpus_per_task",
+    "mem_mb",
+    "qos",
+    "constraint",
+    "slurm_extra",
+)
+"""Resources that `slurm_resources` gives, by the names of Snakemake's Slurm executor."""
+
+
+def catalogue_settings(campaign: CampaignConfig) -> Settings:
+    """What the catalogue depends on."""
+    return campaign.catalogue_settings()
+
+
+def measurement_settings(campaign: CampaignConfig, gpu: str, shard: str | None = None) -> Settings:
+    """What a job on a GPU depends on.
+
+    Parameters
+    ----------
+    campaign
+        The campaign.
+    gpu
+        Label of the GPU.
+    shard
+        `K/N` for a job that measures a shard, None for a calibration.
+    """
+    return {
+        **campaign.gpu(gpu).model_dump(mode="json", include={"device", "tf32", "control"}),
+        **campaign.model_dump(mode="json", include={"seed", "measurement", "telemetry"}),
+        "measurement_version": MEASUREMENT_VERSION,
+        "shard": shard,
+    }
+
+
+def measuring_priority(campaign: CampaignConfig, *job: str) -> int:
+    """When a job on a GPU gets its turn among the others: an order that the campaign's seed shuffles.
+
+    Measured in the order of their clocks, operating points would each have a temperature and an hour of their own.
+
+    Parameters
+    ----------
+    campaign
+        The campaign.
+    job
+        What tells the job from others: label, operating point, shard.
+    """
+    digest = hashlib.sha256("/".join([str(campaign.seed), *job]).encode()).digest()
+    return 1 + int.from_bytes(digest[:4]) % _PRIORITIES
+
+
+def dataset_settings(campaign: CampaignConfig) -> Settings:
+    """What the dataset depends on beside the measurements themselves: what they should be complete for."""
+    return {
+        **campaign.model_dump(
+            mode="json", include={"campaign", "networks", "passes", "measurement", "quantities", "reference"}
+        ),
+        "gpus": {
+            label: gpu.model_dump(mode="json", exclude={"slurm", "control"}) for label, gpu in campaign.gpus.items()
+        },
+    }
+
+
+def fit_settings(campaign: CampaignConfig) -> Settings:
+    """What the predictors depend on beside the dataset."""
+    return campaign.model_dump(mode="json", include={"campaign", "seed", "passes", "fit"})
+
+
+def figures_settings(campaign: CampaignConfig) -> Settings:
+    """What the figures depend on beside what they show."""
+    return campaign.model_dump(mode="json", include={"campaign": True, "passes": True, "fit": {"predictors"}})
+
+
+def slurm_resources(gpu: GpuConfig, attempt: int) -> dict[str, int | str | None]:
+    """What a job on a GPU asks Slurm for, by the names of Snakemake's Slurm executor; None leaves the choice to Slurm.
+
+    Parameters
+    ----------
+    gpu
+        The GPU's part of the campaign.
+    attempt
+        1 for the first attempt; the run time grows with it, since a job that ran out of time goes on where it stopped.
+    """
+    asked = gpu.slurm
+    extra = [f"--nodelist={asked.nodelist}" if asked.nodelist else "", asked.extra or ""]
+    return {
+        "slurm_partition": asked.partition,
+        "slurm_account": asked.account,
+        "gres": asked.gres,
+        "gpu": asked.gpu,
+        "gpu_model": asked.gpu_model,
+        "runtime": asked.runtime * attempt,
+        "cpus_per_task": asked.cpus_per_task,
+        "mem_mb": asked.mem_mb,
+        "qos": asked.qos,
+        "constraint": asked.constraint,
+        "slurm_extra": " ".join(filter(None, extra)) or None,
+    }
