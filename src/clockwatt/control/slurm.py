@@ -1,8 +1,14 @@
-"""Clocks that Slurm sets: `srun --gpu-freq`, which takes effect while a step runs."""
+"""Clocks that Slurm sets: `srun --gpu-freq`, which takes effect while a step runs. A fallback for want of others.
+
+Slurm sets application clocks, which NVIDIA deprecates: new drivers accept and ignore them. So each operating point is a
+step of its own, and counts only if the clock that is read back under load is the one asked for (`verify`).
+"""
 
 from __future__ import annotations
 
 import os
+import re
+import subprocess
 from collections.abc import Mapping
 
 from clockwatt.config import OperatingPoint
@@ -12,6 +18,9 @@ from clockwatt.gpu.registry import visible_gpus
 
 _STARTED_WITHIN_S = 30.0
 _HELD = "clockwatt holds this step"
+_CONFIG_WITHIN_S = 20
+_BUILT_IN_DEFAULT = "high,memory=high"
+"""What Slurm shows as GpuFreqDef where slurm.conf names none; then steps leave clocks as they are."""
 
 
 class SlurmMethod(Method):
@@ -75,3 +84,31 @@ def step_environment(environ: Mapping[str, str]) -> dict[str, str]:
     """Environment without what the step that measures was started with: `srun` would take it for its own options."""
     of_job = ("SLURM_JOB_ID", "SLURM_CONF", "SLURM_CLUSTER_NAME")
     return {name: value for name, value in environ.items() if name in of_job or not name.startswith(("SLURM", "SRUN_"))}
+
+
+def shown_config() -> str:
+    """Slurm's configuration as `scontrol show config` prints it; empty where there is no Slurm, or no answer."""
+    try:
+        return subprocess.run(
+            ["scontrol", "show", "config"], capture_output=True, text=True, check=False, timeout=_CONFIG_WITHIN_S
+        ).stdout
+    except (FileNotFoundError, subprocess.TimeoutExpired):
+        return ""
+
+
+def gpu_freq_warning(shown: str) -> str | None:
+    """What to say where the site has Slurm set clocks of every step; None where it does not.
+
+    Parameters
+    ----------
+    shown
+        As of `shown_config`.
+    """
+    found = re.search(r"^GpuFreqDef\s*=\s*(\S+)", shown, re.MULTILINE)
+    if found is None or found[1] in ("(null)", "N/A", _BUILT_IN_DEFAULT):
+        return None
+    return (
+        f"GpuFreqDef={found[1]} in slurm.conf: Slurm sets application clocks in every job step that does not ask for "
+        "others, and resets them to the highest after the job. Operating point `default` is that clock then, not the "
+        "card's own; lock the clocks that you want to know."
+    )
