@@ -123,7 +123,7 @@ def test_doctor_says_what_works_in_a_job(node):
 
 
 def test_slurm_holds_a_step_beside_the_one_that_measures(node, tmp_path):
-    """This Slurm is built without NVML, so no clock follows: what is read back must be the one asked for all the same."""
+    """This Slurm is built without NVML, so no clock follows; what is read back has to be what was asked for."""
     gpu = {"clocks_mhz": [900], "control": {"method": "slurm", "settle_timeout_s": 0.6}}
     measured(node, tmp_path / "ignored", gpu, refusal="use another control.method")
     node.cards[0].free_sm_mhz = 900

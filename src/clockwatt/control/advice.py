@@ -11,7 +11,7 @@ from pathlib import Path
 
 from clockwatt.config import ControlConfig
 from clockwatt.control.helper import ask
-from clockwatt.control.slurm import shown_config
+from clockwatt.control.slurm import lacks_nvml, shown_config
 from clockwatt.gpu.interface import GpuError
 
 
@@ -75,8 +75,7 @@ def _slurm(environ: Mapping[str, str]) -> Advice:
             "slurm", False, "this is not a Slurm job",
             "ask inside one, on a node with a GPU: srun --gres=gpu:1 clockwatt doctor",
         )  # fmt: skip
-    plugins = _plugin_directories()
-    if plugins and not any((folder / "gpu_nvml.so").exists() for folder in plugins):
+    if lacks_nvml(shown_config()):
         return Advice(
             "slurm", False, "this node's Slurm has no gpu_nvml plugin, without which --gpu-freq changes nothing",
             "Slurm has to be built with NVML, and gres.conf to say AutoDetect=nvml",
@@ -86,12 +85,6 @@ def _slurm(environ: Mapping[str, str]) -> Advice:
         True,
         "srun --gpu-freq can be tried where nothing else works; a clock not seen ends the job",
     )
-
-
-def _plugin_directories() -> list[Path]:
-    """Where this Slurm looks for its plugins; empty if it does not say."""
-    found = re.search(r"^PluginDir\s*=\s*(\S+)", shown_config(), re.MULTILINE)
-    return [Path(folder) for folder in found[1].split(":")] if found else []
 
 
 def _command() -> Advice:

@@ -10,6 +10,7 @@ import os
 import re
 import subprocess
 from collections.abc import Mapping
+from pathlib import Path
 
 from clockwatt.config import OperatingPoint
 from clockwatt.control.held import HeldCommand
@@ -19,8 +20,6 @@ from clockwatt.gpu.registry import visible_gpus
 _STARTED_WITHIN_S = 30.0
 _HELD = "clockwatt holds this step"
 _CONFIG_WITHIN_S = 20
-_BUILT_IN_DEFAULT = "high,memory=high"
-"""What Slurm shows as GpuFreqDef where slurm.conf names none; then steps leave clocks as they are."""
 
 
 class SlurmMethod(Method):
@@ -96,8 +95,23 @@ def shown_config() -> str:
         return ""
 
 
+def lacks_nvml(shown: str) -> bool:
+    """Whether this node's Slurm has no plugin for NVML, without which it sets no clocks; False if it does not say.
+
+    Parameters
+    ----------
+    shown
+        As of `shown_config`.
+    """
+    found = re.search(r"^PluginDir\s*=\s*(\S+)", shown, re.MULTILINE)
+    folders = [Path(folder) for folder in found[1].split(":")] if found else []
+    return bool(folders) and not any((folder / "gpu_nvml.so").exists() for folder in folders)
+
+
 def gpu_freq_warning(shown: str) -> str | None:
-    """What to say where the site has Slurm set clocks of every step; None where it does not.
+    """What to say where Slurm itself sets clocks of every step; None where it does not.
+
+    Up to some version it does so unless slurm.conf says otherwise: then it shows a GpuFreqDef that nobody has written.
 
     Parameters
     ----------
@@ -105,10 +119,9 @@ def gpu_freq_warning(shown: str) -> str | None:
         As of `shown_config`.
     """
     found = re.search(r"^GpuFreqDef\s*=\s*(\S+)", shown, re.MULTILINE)
-    if found is None or found[1] in ("(null)", "N/A", _BUILT_IN_DEFAULT):
+    if found is None or found[1] in ("(null)", "N/A") or lacks_nvml(shown):
         return None
     return (
-        f"GpuFreqDef={found[1]} in slurm.conf: Slurm sets application clocks in every job step that does not ask for "
-        "others, and resets them to the highest after the job. Operating point `default` is that clock then, not the "
-        "card's own; lock the clocks that you want to know."
+        f"GpuFreqDef={found[1]}: Slurm may set application clocks in every job step that does not ask for others. "
+        "Operating point `default` is that clock then, not the card's own: lock the clocks that you want to know."
     )

@@ -14,7 +14,7 @@ from clockwatt.config import ControlConfig, OperatingPoint, parse
 from clockwatt.control import helper
 from clockwatt.control.methods import ControlError, ReleaseError
 from clockwatt.control.points import operating_point
-from clockwatt.control.slurm import gpu_freq_warning, step_command, step_environment
+from clockwatt.control.slurm import gpu_freq_warning, lacks_nvml, step_command, step_environment
 from clockwatt.errors import ConfigError
 from clockwatt.gpu.interface import NoPermissionError, NotSupportedError
 from clockwatt.gpu.virtual.card import VirtualGpu
@@ -228,12 +228,21 @@ def test_slurm_holds_a_step_of_its_own_beside_the_one_that_measures():
 
 
 @pytest.mark.parametrize(
-    ("value", "warns"),
-    [("low", True), ("900,memory=1215", True), ("high,memory=high", False), ("(null)", False), (None, False)],
+    ("value", "plugin", "warns"),
+    [
+        ("low", "gpu_nvml.so", True),
+        ("high,memory=high", "gpu_nvml.so", True),
+        ("900,memory=1215", "gpu_generic.so", False),  # a Slurm that can set no clocks
+        ("(null)", "gpu_nvml.so", False),
+        (None, "gpu_nvml.so", False),
+    ],
 )
-def test_a_site_that_sets_clocks_of_every_step_is_warned_of(value, warns):
+def test_a_slurm_that_sets_clocks_of_every_step_is_warned_of(tmp_path, value, plugin, warns):
+    (tmp_path / plugin).touch()
     line = "" if value is None else f"GpuFreqDef              = {value}\n"
-    warning = gpu_freq_warning(f"GresTypes               = gpu\n{line}GroupUpdateForce        = 1\n")
+    shown = f"GresTypes               = gpu\n{line}PluginDir               = /nowhere:{tmp_path}\nPrivateData = none\n"
+    assert lacks_nvml(shown) == (plugin != "gpu_nvml.so")
+    warning = gpu_freq_warning(shown)
     assert (warning is not None) == warns
     if warning is not None:
         assert f"GpuFreqDef={value}" in warning
