@@ -37,9 +37,9 @@ from clockwatt.gpu.specs import find_spec
 from clockwatt.io.resources import resource
 from clockwatt.predict import added, leaveout, samples, unlimited
 from clockwatt.predict.fit import fit
-from clockwatt.predict.predictors import PREDICTORS, RooflinePredictor
-from clockwatt.predict.problem import make_problem
-from clockwatt.predict.trees import Trees
+from clockwatt.predict.models.predictors import PREDICTORS, RooflinePredictor
+from clockwatt.predict.models.training_data import training_data
+from clockwatt.predict.models.trees import Trees
 from clockwatt.predict.validate import validate
 
 TODAY = "all, 25 trees"
@@ -177,7 +177,7 @@ def say_times(dataset: Path) -> None:
     for gpu in samples.gpus_in(dataset):
         rows = samples.read_samples(dataset, gpu)
         for pass_ in ("inference", "training"):
-            problem = make_problem(rows, pass_, find_spec(rows.gpu_name))
+            problem = training_data(rows, pass_, find_spec(rows.gpu_name))
             for trees in (DEFAULT_TREES, *TREES.values()) if problem is not None else ():
                 began_s = time.process_time()
                 RooflinePredictor(trees=trees).fit(problem.features[problem.learnt], problem.targets[problem.learnt])
@@ -235,7 +235,7 @@ def run_a30(given: argparse.Namespace) -> None:
     import others
     import thesis_a30
 
-    from clockwatt.predict.features import CATALOGUE_COLUMNS, channel_groups, operation_features
+    from clockwatt.predict.features.operations import CATALOGUE_COLUMNS, channel_groups, operation_features
 
     rows = others.read("thesis-a30-operations.parquet")
     rows = rows[(rows["repeat_time_ratio"] < thesis_a30.CONTRADICTION) & rows["tf32"]]

@@ -20,6 +20,8 @@ from clockwatt.operations.build.verify import mismatches
 from clockwatt.operations.design.draw import drawn_operations
 from clockwatt.operations.spec.operation import Operation
 
+_NO_FAULTS = (": stride ", "no kernel on a CPU")
+
 
 def check(design: DesignConfig) -> bool:
     counts: collections.Counter[tuple[str, str]] = collections.Counter()
@@ -36,16 +38,19 @@ def check(design: DesignConfig) -> bool:
         counts.update([("family", family), ("dtype", row.dtype), ("pass", row.pass_)])
         try:
             found = mismatches(Operation.from_json(row.spec), row.pass_)
-        except (RuntimeError, ValueError, NotImplementedError) as error:
+        except NotImplementedError as error:
+            found = [f"no kernel on a CPU: {str(error).splitlines()[0]}"]
+        except (RuntimeError, ValueError) as error:
             found = [f"fails: {str(error).splitlines()[0]}"]
         for difference in found:
-            kind = "stride" if ": stride " in difference else "fault"
+            kind = next((kind for kind in _NO_FAULTS if kind in difference), "fault")
             differing[kind] += 1
             print(f"{row.block} {row.pass_} {row.function} {row.dtype}: {difference}", flush=True)
     for (column, name), number in sorted(counts.items()):
         print(f"{column} {name}: {number}")
     print(
-        f"{design.operations} operations: {differing['fault']} faults, {differing['stride']} with other strides; "
+        f"{design.operations} operations: {differing['fault']} faults, {differing[': stride ']} with other strides, "
+        f"{differing['no kernel on a CPU']} without a kernel on a CPU; "
         f"drawn in {drawing_s:.0f} s of processor time, {time.monotonic() - started:.0f} s in all"
     )
     return not differing["fault"]

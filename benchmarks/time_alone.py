@@ -27,15 +27,14 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from clockwatt.measure.bench.open import open_bench
 
 from clockwatt import config
 from clockwatt.config import CampaignConfig
-from clockwatt.gpu.nvidia.installed import installed_gpus
-from clockwatt.gpu.registry import open_gpu
+from clockwatt.gpu.registry import installed_gpus, open_gpu
 from clockwatt.io import files
 from clockwatt.measure import tasks
 from clockwatt.measure.bench.interface import Bench, Subject
+from clockwatt.measure.bench.registry import open_bench
 from clockwatt.measure.steps.conditions import Surroundings
 from clockwatt.measure.steps.procedure import measure, measure_idle
 from clockwatt.measure.tasks import Shard

@@ -4,7 +4,8 @@
 
 Every place of a kind is drawn by itself, traced, and drawn again where it cannot be traced, its roofline lies outside
 0.2 to 90 ms (real passes take up to twice as long), it needs more than 40 GiB, or the shipped data or the set has it.
-Writes `passes.json`, the configurations that it names under `configs/`, and the traces under `--cache`, for scoring.
+Places go to `--cache`; `--collect` makes of them `passes.json`, the configurations that it names under `configs/`, and
+the traces under `catalogue/`, for scoring.
 """
 
 from __future__ import annotations
@@ -19,10 +20,13 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
 
 from clockwatt.config import NetworkConfig, TrainingConfig
 from clockwatt.errors import ClockwattError
 from clockwatt.gpu.specs import GpuSpec, find_spec
+from clockwatt.io import files
 from clockwatt.io.resources import resource
 from clockwatt.operations.catalogue import Traced, trace_rows
 from clockwatt.schema import records
@@ -36,6 +40,7 @@ from benchmarks.fresh.kinds import KINDS, Drawn
 HERE = Path(__file__).parent
 PASSES = HERE / "passes.json"
 CONFIGS = HERE / "configs"
+CATALOGUE = HERE / "catalogue"
 SEED = 14
 GPU = "NVIDIA H200"
 SHORTEST_S, LONGEST_S, MOST_BYTES = 0.2e-3, 90e-3, 40 * 2**30
@@ -131,7 +136,8 @@ def draw_one(kind: str, index: int, known: pd.DataFrame) -> tuple[dict[str, Any]
                 break
             else:
                 entry = {"kind": kind, "index": index, "pass": pass_, "tf32": tf32, "estimate_s": round(seconds, 6),
-                         "estimate_bytes": int(needed), "network": network.model_dump(mode="json", exclude_defaults=True)}  # fmt: skip
+                         "estimate_bytes": int(needed),
+                         "network": network.model_dump(mode="json", exclude_defaults=True)}  # fmt: skip
                 return entry, traced
     return None
 
@@ -157,10 +163,35 @@ def collect(cache: Path) -> None:
     for path in CONFIGS.glob("*.json"):
         if path.name not in used:
             path.unlink()
+    pack_traces(cache, passes)
     print(
         f"{len(passes)} passes; "
         + ", ".join(f"day {day}: {sum(day in one['days'] for one in passes)}" for day in (1, 2))
     )
+
+
+def place_of(cache: Path, kind: str, index: int) -> Path:
+    """File of a place that was drawn."""
+    return cache / f"{kind.replace(' ', '-').replace(',', '')}-{index:02d}.json"
+
+
+def pack_traces(cache: Path, passes: list[dict[str, Any]]) -> None:
+    """Write the traces of the set as one catalogue, without what composing them does not need."""
+    for name, schema in (
+        ("operations", records.OPERATION_SCHEMA), ("calls", records.CALL_SCHEMA), ("networks", records.NETWORK_SCHEMA),
+    ):  # fmt: skip
+        places = [place_of(cache, one["kind"], one["index"]).with_suffix(f".{name}.parquet") for one in passes]
+        rows = pa.concat_tables([files.read_table(path, schema) for path in places]).to_pylist()
+        if name == "calls":
+            rows = [row | {"module_path": "", "tensors_in": [], "tensors_out": []} for row in rows]
+        keys = {"operations": ("operation_id", "pass"), "networks": ("network_id", "pass"),
+                "calls": ("network_id", "pass", "position")}[name]  # fmt: skip
+        unique = {tuple(row[key] for key in keys): row for row in rows}
+        path = CATALOGUE / f"{name}.parquet"
+        path.parent.mkdir(exist_ok=True)
+        pq.write_table(
+            pa.Table.from_pylist(list(unique.values()), schema), path, compression="zstd", compression_level=22
+        )
 
 
 def main() -> int:
@@ -179,7 +210,7 @@ def main() -> int:
     known = shipped()
     places = sorted((index / count, kind, index) for kind, (count, _) in KINDS.items() for index in range(count))
     for _, kind, index in places[part - 1 :: parts]:
-        path = arguments.cache / f"{kind.replace(' ', '-').replace(',', '')}-{index:02d}.json"
+        path = place_of(arguments.cache, kind, index)
         if path.exists() or arguments.only not in (None, kind):
             continue
         began = time.monotonic()
@@ -193,8 +224,6 @@ def main() -> int:
 
 def save(traced: Traced, path: Path) -> None:
     """Keep a trace beside its place, so that scoring need not make it again."""
-    from clockwatt.io import files
-
     for name, rows, schema in (
         ("operations", traced.operations, records.OPERATION_SCHEMA),
         ("calls", traced.calls, records.CALL_SCHEMA),

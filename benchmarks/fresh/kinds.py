@@ -133,7 +133,8 @@ def encoder(rng: random.Random, shipped: frozenset[str]) -> Drawn:  # noqa: ARG0
     layers, length, below = rng.choice([2, 4, 6, 8, 12]), rng.choice([32, 64, 96, 128, 200, 256, 384, 512]), 30522
     kind = rng.choice(["bert", "roberta", "distilbert", "electra"])
     shape: dict[str, Any] = {"hidden_size": width, "num_hidden_layers": layers, "num_attention_heads": _WIDTHS[width],
-                             "intermediate_size": 4 * width, "vocab_size": below, "max_position_embeddings": 520}  # fmt: skip
+                             "intermediate_size": 4 * width, "vocab_size": below,
+                             "max_position_embeddings": 520}  # fmt: skip
     if kind == "distilbert":
         shape = {"dim": width, "n_layers": layers, "n_heads": _WIDTHS[width], "hidden_dim": 4 * width,
                  "vocab_size": below}  # fmt: skip
@@ -224,9 +225,10 @@ def audio(rng: random.Random, shipped: frozenset[str]) -> Drawn:  # noqa: ARG001
     heads = width // 64
     more = {"data_dependent_branch": "false"}
     if rng.random() < 0.6:
-        config = {"model_type": "whisper", "architectures": ["WhisperModel"], "d_model": width, "encoder_layers": layers,
-                  "decoder_layers": 2, "encoder_attention_heads": heads, "decoder_attention_heads": heads,
-                  "encoder_ffn_dim": 4 * width, "decoder_ffn_dim": 4 * width, "apply_spec_augment": False}  # fmt: skip
+        config = {"model_type": "whisper", "architectures": ["WhisperModel"], "d_model": width,
+                  "encoder_layers": layers, "decoder_layers": 2, "encoder_attention_heads": heads,
+                  "decoder_attention_heads": heads, "encoder_ffn_dim": 4 * width, "decoder_ffn_dim": 4 * width,
+                  "apply_spec_augment": False}  # fmt: skip
         inputs = {"input_features": ([80, 3000], {}),
                   "decoder_input_ids": ([rng.choice([8, 32, 64])], TOKENS | {"below": 51865})}  # fmt: skip
         return Drawn("", inputs, _FEW, config, more=more)

@@ -10,8 +10,8 @@ locked: the card runs as it comes.
 Device time is that of passes queued behind a blocking kernel. Where the launch queue is too short for a pass, or the
 pass waits for the device, `--profile` adds the time of its kernels as the profiler sees them, and the same of every
 fifth of the others, from which scoring learns the gaps between kernels. It runs in a process of its own, later, since
-a profiler that was on once may slow every launch after it. Host time is that of issuing a pass while nothing blocked: queued, or with the device idle at the end, which shows that the
-host was the slower one (`host_method`).
+a profiler that was on once may slow every launch after it. Host time is that of issuing a pass while nothing blocked:
+queued, or with the device idle at the end, which shows that the host was the slower one (`host_method`).
 """
 
 from __future__ import annotations
@@ -71,7 +71,8 @@ def campaign_of(passes: list[dict[str, Any]], device: str, window_s: float) -> A
     measurement = {"warm_up_min_s": 0.2, "warm_up_max_s": 0.4, "window_min_s": window_s, "window_max_s": window_s,
                    "idle_s": _IDLE_S}  # fmt: skip
     return config.parse({
-        "campaign": "fresh", "gpus": {"fresh": {"device": device, "tf32": [True, False], "control": {"method": "none"}}},
+        "campaign": "fresh",
+        "gpus": {"fresh": {"device": device, "tf32": [True, False], "control": {"method": "none"}}},
         "networks": list(networks.values()), "measurement": measurement,
     })  # fmt: skip
 
@@ -324,8 +325,8 @@ class Run:
         gc.disable()
         try:
             self._check()
-            checked, began, done, longest = time.monotonic(), time.monotonic(), 0, 2.0
-            for entry, network in wanted:
+            checked, began, longest = time.monotonic(), time.monotonic(), 2.0
+            for done, (entry, network) in enumerate(wanted, 1):
                 if time.monotonic() + longest + _LAST_S > ends_at:
                     break
                 if time.monotonic() - checked > _CHECK_EVERY_S:
@@ -333,7 +334,6 @@ class Run:
                     checked = time.monotonic()
                 started = time.monotonic()
                 row = self._network(entry, network)
-                done += 1
                 took = time.monotonic() - started
                 longest = max(took, 0.9 * longest)
                 print(f"{done}/{len(wanted)} {time.monotonic() - began:6.1f} s ({took:.1f}) {told(row)}", flush=True)
@@ -367,8 +367,9 @@ class Run:
             except (*FAULTS, OutOfMemoryError, SubjectFailedError) as error:
                 row.status, row.error = FAILED, f"{type(error).__name__}: {error}"[:500]
             self._output.add(row, {
-                "kernels": profile.kernels, "kernels_s": profile.kernels_s, "kernel_names": profile.names, "day": self._day,
-                "device_method": "profiler", "network_kind": entry["kind"], "versions": self._versions,
+                "kernels": profile.kernels, "kernels_s": profile.kernels_s, "kernel_names": profile.names,
+                "day": self._day, "device_method": "profiler", "network_kind": entry["kind"],
+                "versions": self._versions,
             })  # fmt: skip
             print(f"{number}/{len(wanted)} {network.network_id} {entry['pass']}: {profile.kernels} kernels, "
                   f"{profile.kernels_s} s {row.error or ''}", flush=True)  # fmt: skip
@@ -404,7 +405,8 @@ class Run:
             row.status, row.error = FAILED, f"{type(error).__name__}: {error}"[:500]
         finally:
             more = extra_columns(row, self._probe.profile) | {
-                "network_kind": entry["kind"], "network_name": network.name, "day": self._day, "days": json.dumps(entry["days"]),
+                "network_kind": entry["kind"], "network_name": network.name, "day": self._day,
+                "days": json.dumps(entry["days"]),
                 "versions": self._versions, "network": json.dumps(entry["network"]), "estimate_s": entry["estimate_s"],
             }  # fmt: skip
             self._output.add(row, more)
@@ -484,8 +486,10 @@ def main() -> int:
     code = session(arguments, ends_at)
     if code == 3 and time.monotonic() + 3 * _LAST_S < ends_at:
         left = ends_at - time.monotonic()
-        again = [sys.executable, str(HERE / "measure.py"), "--day", str(arguments.day), "--output", str(arguments.output), "--window",
-                 str(arguments.window), "--part", "/".join(map(str, arguments.part)), "--calibration", str(arguments.calibration)]  # fmt: skip
+        again = [sys.executable, str(HERE / "measure.py"), "--day", str(arguments.day),
+                 "--output", str(arguments.output), "--window", str(arguments.window),
+                 "--part", "/".join(map(str, arguments.part)),
+                 "--calibration", str(arguments.calibration)]  # fmt: skip
         os.environ.pop("CUDA_VISIBLE_DEVICES", None)
         os.execv(
             sys.executable,

@@ -6,6 +6,7 @@ A network is named with its sizes, `benchmarks.fresh.zoo:unet_48_4`: the name of
 from __future__ import annotations
 
 import functools
+import itertools
 from collections.abc import Callable
 from typing import Any
 
@@ -186,7 +187,7 @@ class dcgan(nn.Module):  # noqa: N801
             nn.BatchNorm2d(widths[0]),
             nn.ReLU(),
         ]
-        for a, b in zip(widths[:-1], widths[1:], strict=True):
+        for a, b in itertools.pairwise(widths):
             layers += [nn.ConvTranspose2d(a, b, 4, 2, 1, bias=False), nn.BatchNorm2d(b), nn.ReLU(inplace=True)]
         self.layers = nn.Sequential(*layers, nn.ConvTranspose2d(widths[-1], 3, 4, 2, 1), nn.Tanh())
 
@@ -216,8 +217,8 @@ class volumes(nn.Module):  # noqa: N801
 def autoencoder(width: int, depth: int) -> nn.Module:
     """A convolutional autoencoder: strided convolutions down, transposed ones up."""
     widths = [3, *(width * 2**level for level in range(depth))]
-    down = [(nn.Conv2d(a, b, 3, 2, 1), nn.ELU()) for a, b in zip(widths[:-1], widths[1:], strict=True)]
-    up = [(nn.ConvTranspose2d(b, a, 4, 2, 1), nn.ELU()) for a, b in zip(widths[:-1], widths[1:], strict=True)][::-1]
+    down = [(nn.Conv2d(a, b, 3, 2, 1), nn.ELU()) for a, b in itertools.pairwise(widths)]
+    up = [(nn.ConvTranspose2d(b, a, 4, 2, 1), nn.ELU()) for a, b in itertools.pairwise(widths)][::-1]
     return nn.Sequential(*(layer for pair in (*down, *up) for layer in pair))
 
 
@@ -253,13 +254,13 @@ def mlp(inputs: int, width: int, depth: int, norm: int) -> nn.Module:
 
 
 class pointnet(nn.Module):  # noqa: N801
-    """PointNet (Qi et al., 2017) without its transforms: shared layers over points, then the largest of each feature."""
+    """PointNet (Qi et al., 2017) without its transforms: layers shared by points, then the largest of each feature."""
 
     def __init__(self, width: int) -> None:
         super().__init__()
         widths = [3, width, width, 2 * width, 16 * width]
         self.shared = nn.Sequential(*(
-            layer for a, b in zip(widths[:-1], widths[1:], strict=True)
+            layer for a, b in itertools.pairwise(widths)
             for layer in (nn.Conv1d(a, b, 1), nn.BatchNorm1d(b), nn.ReLU())
         ))  # fmt: skip
         self.head = nn.Sequential(nn.Linear(16 * width, 512), nn.BatchNorm1d(512), nn.ReLU(), nn.Linear(512, 40))
@@ -307,8 +308,7 @@ class _Detector(nn.Module):
     def forward(self, x: torch.Tensor) -> list[torch.Tensor]:
         """Scores and boxes of every anchor."""
         given = self.head(list(self.backbone(x).values()))
-        found = list(given.values()) if isinstance(given, dict) else [one for part in given for one in part]
-        return found
+        return list(given.values()) if isinstance(given, dict) else [one for part in given for one in part]
 
 
 def detector(kind: int) -> nn.Module:
@@ -320,5 +320,6 @@ def detector(kind: int) -> nn.Module:
 
 DETECTORS = (
     "fasterrcnn_resnet50_fpn", "fasterrcnn_resnet50_fpn_v2", "fasterrcnn_mobilenet_v3_large_fpn",
-    "retinanet_resnet50_fpn", "retinanet_resnet50_fpn_v2", "fcos_resnet50_fpn", "ssd300_vgg16", "ssdlite320_mobilenet_v3_large",
+    "retinanet_resnet50_fpn", "retinanet_resnet50_fpn_v2", "fcos_resnet50_fpn", "ssd300_vgg16",
+    "ssdlite320_mobilenet_v3_large",
 )  # fmt: skip

@@ -22,6 +22,7 @@ SMALL: dict[str, Any] = {
     "fit": {"trees": 10},
 }
 KEY = ["kind", "subject_id", "pass", "tf32", "repetition"]
+METRICS = "results/predictors/metrics.json"
 MEASURED_ALL = ("results/dataset/operations.parquet",)
 # Snakemake asks after 4, 18 and 42 s, ever less often until a job ends: most jobs of a small campaign have after 18 s
 ON_SLURM = ("--profile", str(REPOSITORY / "profiles/slurm"), "--slurm-init-seconds-before-status-checks", "4")

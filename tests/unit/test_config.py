@@ -43,6 +43,7 @@ def gpu(**changes: object) -> dict[str, object]:
         (campaign(networks=[{"name": "r", "input": [0]}]), "networks[0].input[0]", "greater than 0"),
         (campaign(networks=[{"name": "r", "input": [1]}] * 2), "networks", "r-1-float32 stands twice"),
         (campaign(networks=[{"name": "r", "input": [1], "input_dtype": "int64"}]), "networks[0]", "input_below"),
+        (campaign(fit={"unseen_gpu": True}), "fit", "unseen_gpu is offered no more"),
         (campaign(measurement={"window_min_s": 2, "window_max_s": 1}), "measurement", "below window_min_s"),
     ],
 )
@@ -112,3 +113,16 @@ def test_every_key_is_described() -> None:
         ]
 
     assert undescribed(CampaignConfig, "") == []
+
+
+def test_quantities_are_time_or_time_and_energy_and_a_network_may_differ() -> None:
+    base = {"campaign": "t", "gpus": {"a30": {"device": "virtual:a30"}}}
+    networks = [{"name": "a", "input": [1, 2]}, {"name": "b", "input": [1, 2], "quantities": ["energy", "time"]}]
+    campaign = config.parse({**base, "networks": networks, "quantities": "time"})
+    first, second = campaign.networks
+    assert campaign.quantities_of([first]) == ["time"]
+    assert campaign.quantities_of([first, second]) == ["time", "energy"]
+    assert campaign.quantities_of([]) == []
+    for wrong in (["energy"], [], ["time", "time"]):
+        with pytest.raises(ConfigError, match=r"quantities.*write \[time\] or \[time, energy\]"):
+            config.parse({**base, "networks": networks, "quantities": wrong})

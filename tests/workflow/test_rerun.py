@@ -10,9 +10,7 @@ import time
 
 import pyarrow.parquet as pq
 
-from support.workdir import MEASURED_ALL, REPOSITORY, SMALL, jobs_of
-
-METRICS = "results/predictors/metrics.json"
+from support.workdir import MEASURED_ALL, METRICS, REPOSITORY, SMALL, jobs_of
 
 
 def contents(folder):

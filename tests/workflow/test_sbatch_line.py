@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import os
 import shlex
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from support.workdir import REPOSITORY, SMALL, Workdir
+from clockwatt import config
+from clockwatt.schema import layout
+from support.workdir import METRICS, REPOSITORY, SMALL, Workdir
 
+CATALOGUE = ("operations", "calls", "networks")
 STAND_INS = {
     "sbatch": 'printf "%s\\n" "$*" >> "$CAUGHT"; echo refused >&2; exit 1',
     "sacctmgr": "echo vision",
@@ -31,20 +35,26 @@ def caught(workdir: Workdir, tmp_path_factory: pytest.TempPathFactory) -> Path:
         program.chmod(0o755)
     caught = workdir.path / "caught"
     workdir.environment = {"PATH": f"{programs}{os.pathsep}{os.environ['PATH']}", "CAUGHT": str(caught)}
-    catalogue = [f"catalogue/{name}.parquet" for name in ("operations", "calls", "networks")]
-    for name in (*catalogue, "measurements/a30/sm900/calibration.parquet"):
-        path = workdir.path / "results" / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.touch()
+    for name in (*(f"catalogue/{name}.parquet" for name in CATALOGUE), "measurements/a30/sm900/calibration.parquet"):
+        pretend(workdir, name)
     return caught
 
 
-def lines(workdir: Workdir, caught: Path, slurm: dict[str, Any], target: str, retries: int = 0) -> list[list[str]]:
+def pretend(workdir: Workdir, name: str) -> None:
+    """Make an empty file in the results."""
+    path = workdir.path / "results" / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.touch()
+
+
+def lines(
+    workdir: Workdir, caught: Path, slurm: dict[str, Any], target: str, retries: int = 0, options: Sequence[str] = ()
+) -> list[list[str]]:
     """The sbatch lines, each without the command that it wraps."""
     workdir.configure({"gpus": {"a30": SMALL["gpus"]["a30"] | {"slurm": slurm}}})
     finished = workdir.snakemake(
         "--profile", str(REPOSITORY / "profiles/slurm"), "--slurm-init-seconds-before-status-checks", "1",
-        "--retries", str(retries), "--", target,
+        "--retries", str(retries), *options, "--", target,
     )  # fmt: skip
     assert "refused" in finished.stdout, finished.stdout
     return [shlex.split(line.split(" --wrap=")[0]) for line in caught.read_text().splitlines()]
@@ -77,6 +87,22 @@ def test_number_and_model(workdir, caught):
     assert resources(line) == [
         "-p", "common", "-t", "120", "--mem", "16000", "--cpus-per-task=4", "--gpus=a30:1",
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize(("options", "cores"), [((), 2), (("--set-threads", "fit=1"), 1)])
+def test_fitting_asks_for_the_cores_that_it_will_use(workdir, caught, options, cores):
+    campaign = config.parse(SMALL)
+    measured = campaign.measurement_files()
+    paths = [*campaign.calibration_files(), *map(layout.telemetry_file, measured), *measured]
+    tables = ("operations", "networks", "anchors", "calibration")
+    dataset = [f"{name}.parquet" for name in (*tables, *(f"catalogue/{name}" for name in CATALOGUE))]
+    for name in [
+        *(f"measurements/{path}" for path in paths),
+        *(f"dataset/{path}" for path in (*dataset, "quality.json")),
+    ]:
+        pretend(workdir, name)
+    (line,) = lines(workdir, caught, {}, METRICS, options=options)
+    assert f"--cpus-per-task={cores}" in resources(line)
 
 
 def test_run_time_grows_with_the_attempt(workdir, caught):

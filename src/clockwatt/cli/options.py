@@ -13,7 +13,9 @@ from clockwatt.errors import ClockwattError
 Config = Annotated[Path, typer.Option("--config", help="The campaign's YAML file.")]
 GpuLabel = Annotated[str, typer.Option("--gpu", help="Label of a GPU in the campaign.")]
 Point = Annotated[str, typer.Option("--point", help="Operating point: default, sm1440, sm1440-mem5001, pl150 …")]
-CatalogueDir = Annotated[Path, typer.Option(help="Folder that `clockwatt catalogue` wrote.")]
+CatalogueDir = Annotated[
+    Path, typer.Option(help="Folder of a catalogue, as `clockwatt catalogue` and `clockwatt dataset` write it.")
+]
 StoreDir = Annotated[Path, typer.Option(help="Folder of finished measurements.")]
 CatalogueOfCampaign = Annotated[
     Path | None, typer.Option("--catalogue-dir", help="Folder that `clockwatt catalogue` wrote; else the campaign's.")
@@ -31,8 +33,28 @@ ValidationDir = Annotated[Path, typer.Option(help="Folder that `clockwatt valida
 OutputDir = Annotated[Path, typer.Option(help="Folder to write to.")]
 Output = Annotated[Path, typer.Option(help="File to write.")]
 
-NetworkName = Annotated[str | None, typer.Argument(help="torchvision name or package.module:callable.")]
-InputShape = Annotated[str | None, typer.Option("--input", help="Shape of the input, batch first: 32,3,224,224.")]
+NetworkName = Annotated[
+    str | None,
+    typer.Argument(
+        help="torchvision name, timm:NAME, hf:CONFIG.json, package.module:callable or a campaign's network."
+    ),
+]
+Inputs = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--input",
+        help="Shape of the input, batch first: 32,3,224,224. Several by keyword: NAME=SHAPE[:dtype[:below]], such as "
+        "input_ids=8,128:int64:30522.",
+    ),
+]
+InputDtype = Annotated[str | None, typer.Option(help="Of the input: float, or int64 for token ids.")]
+InputBelow = Annotated[int | None, typer.Option(min=1, help="Token ids of the input are below this.")]
+AssumeBranch = Annotated[
+    str | None, typer.Option(help="true or false: where a branch on the values of a tensor goes, such as of a mask.")
+]
+CacheLength = Annotated[
+    int | None, typer.Option(min=1, help="Of hf: decoders: one decoding step behind so many tokens; --input BATCH,1.")
+]
 Operations = Annotated[
     Path | None, typer.Option(help='Operations with counts in place of a network: lines of {"spec": {…}, "count": n}.')
 ]

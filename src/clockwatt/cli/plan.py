@@ -19,6 +19,7 @@ def plan(
 ) -> None:
     """Say what a campaign will cost: jobs, GPU-hours, files, bytes. Traces the networks first if that was not done."""
     from clockwatt.workflow import plan as stage
+    from clockwatt.workflow import rounds
 
     campaign = config.load(config_file)
     results = Path(campaign.results_dir)
@@ -28,3 +29,4 @@ def plan(
             measurements_dir or results / layout.MEASUREMENTS,
         )
         stage.show_plan(stage.make_plan(campaign, catalogue, store_dir, measurements_dir))
+        rounds.show_rounds(rounds.round_costs(campaign, catalogue))

@@ -19,9 +19,13 @@ from clockwatt.cli.app import Answered, app
 from clockwatt.cli.options import (
     RESULTS,
     AsJson,
+    AssumeBranch,
+    CacheLength,
     CatalogueDir,
     Dtype,
-    InputShape,
+    InputBelow,
+    InputDtype,
+    Inputs,
     NetworkName,
     Operations,
     PassName,
@@ -30,11 +34,12 @@ from clockwatt.cli.options import (
     Tf32,
     ValidationDir,
 )
-from clockwatt.config import OperatingPoint
 from clockwatt.errors import ClockwattError
 
 if TYPE_CHECKING:
-    from clockwatt.predict.ask import NetworkPrediction, TracedNetwork
+    from clockwatt.predict.answer import TracedNetwork
+    from clockwatt.predict.library import Predictors
+    from clockwatt.predict.query import NetworkQuery
 
 
 def _answers_once(command: Callable[..., None]) -> Callable[..., None]:
@@ -60,18 +65,17 @@ def _answers_once(command: Callable[..., None]) -> Callable[..., None]:
 @app.command()
 @_answers_once
 def predict(
-    gpu: Annotated[
-        str,
-        typer.Option(
-            "--gpu", help="Label of a GPU that predictors were fitted for; or, with `fit.unseen_gpu`, any GPU's name."
-        ),
-    ],
+    gpu: Annotated[str, typer.Option("--gpu", help="Label of a GPU that predictors were fitted for.")],
     network: NetworkName = None,
-    input_shape: InputShape = None,
+    inputs: Inputs = None,
     operations: Operations = None,
     point: Point = "default",
     pass_: PassName = "inference",
     dtype: Dtype = "float32",
+    input_dtype: InputDtype = None,
+    input_below: InputBelow = None,
+    assume_branch: AssumeBranch = None,
+    cache_length: CacheLength = None,
     tf32: Tf32 = True,
     predictors_dir: PredictorsDir = RESULTS / "predictors",
     catalogue_dir: CatalogueDir = RESULTS / "dataset" / "catalogue",
@@ -79,18 +83,11 @@ def predict(
 ) -> None:
     """Say what a pass of a network, or listed operations, cost on a GPU at an operating point, without running it."""
     from clockwatt.predict import questions
-    from clockwatt.predict.ask import load_models, predict_network
 
-    models = load_models(predictors_dir)
-    answer: Callable[..., NetworkPrediction]
-    if gpu in models:
-        answer = functools.partial(predict_network, models[gpu])
-    else:
-        from clockwatt.predict.unseenask import load_unseen, predict_unseen
-
-        answer = functools.partial(predict_unseen, *load_unseen(predictors_dir, gpu, models))
-    traced = _asked(network, input_shape, operations, dtype, _pass(pass_), catalogue_dir)
-    prediction = answer(traced, str(OperatingPoint.parse(point)), tf32=tf32)
+    predictors = _loaded(predictors_dir, catalogue_dir)
+    query = _query(network, inputs, dtype, input_dtype, input_below, assume_branch, cache_length)
+    traced = _traced(predictors, query, operations, _pass(pass_))
+    prediction = predictors.answer(traced, gpu=gpu, point=point, tf32=tf32)
     (questions.print_json if as_json else questions.print_prediction)(prediction)
 
 
@@ -98,7 +95,7 @@ def predict(
 @_answers_once
 def recommend(
     network: NetworkName = None,
-    input_shape: InputShape = None,
+    inputs: Inputs = None,
     operations: Operations = None,
     objective: Annotated[str, typer.Option(help="Have least of: time, energy or edp (their product).")] = "energy",
     max_slowdown: Annotated[str | None, typer.Option(help="Against the fastest choice: 10% or 0.1.")] = None,
@@ -109,6 +106,10 @@ def recommend(
     point: Annotated[list[str] | None, typer.Option(help="Consider this point too, though never measured.")] = None,
     pass_: PassName = "inference",
     dtype: Dtype = "float32",
+    input_dtype: InputDtype = None,
+    input_below: InputBelow = None,
+    assume_branch: AssumeBranch = None,
+    cache_length: CacheLength = None,
     tf32: Tf32 = True,
     predictors_dir: PredictorsDir = RESULTS / "predictors",
     validation_dir: ValidationDir = RESULTS / "validation",
@@ -118,30 +119,18 @@ def recommend(
 ) -> None:
     """Say on which GPU and at which operating point a network takes least time or energy."""
     from clockwatt.predict import questions
-    from clockwatt.predict import recommend as stage
-    from clockwatt.predict.ask import load_models
+    from clockwatt.predict.recommend import Limits
 
     if objective not in ("time", "energy", "edp"):
         raise ClockwattError(f"--objective {objective}: choose time, energy or edp.")
-    models = load_models(predictors_dir)
-    unknown = sorted(set(gpu or []) - set(models))
-    if unknown:
-        raise ClockwattError(f"--gpu {unknown[0]}: {predictors_dir} has predictors for {', '.join(models)}.")
-    traced = _asked(network, input_shape, operations, dtype, _pass(pass_), catalogue_dir)
-    limits = stage.Limits(
+    predictors = _loaded(predictors_dir, catalogue_dir, validation_dir)
+    query = _query(network, inputs, dtype, input_dtype, input_below, assume_branch, cache_length)
+    traced = _traced(predictors, query, operations, _pass(pass_))
+    limits = Limits(
         max_slowdown=questions.parse_slowdown(max_slowdown) if max_slowdown is not None else float("inf"),
         power_cap_w=power_cap if power_cap is not None else float("inf"),
     )
-    measured = [label for label, model in models.items() if not model.description.virtual]
-    answer = stage.recommend(
-        {label: models[label] for label in gpu or measured or models},
-        traced,
-        objective=objective,
-        limits=limits,
-        points=[str(OperatingPoint.parse(text)) for text in point or []],
-        tf32=tf32,
-        validation_dir=validation_dir,
-    )
+    answer = predictors.choose(traced, objective=objective, limits=limits, gpus=gpu, points=point or [], tf32=tf32)
     if pareto is not None:
         from clockwatt.figures.pareto import draw_pareto
 
@@ -149,32 +138,25 @@ def recommend(
     (questions.print_json if as_json else questions.print_recommendation)(answer)
 
 
-def _asked(
-    name: str | None,
-    input_shape: str | None,
-    operations: Path | None,
-    dtype: str,
-    pass_: config.Pass,
-    catalogue_dir: Path,
-) -> TracedNetwork:
+def _loaded(predictors_dir: Path, catalogue_dir: Path, validation_dir: Path | None = None) -> Predictors:
+    from clockwatt.predict.library import load
+
+    return load(predictors_dir, catalogue_dir=catalogue_dir, validation_dir=validation_dir)
+
+
+def _query(*typed: Any) -> NetworkQuery:
+    from clockwatt.predict.query import NetworkQuery
+
+    return NetworkQuery(*typed)
+
+
+def _traced(predictors: Predictors, query: NetworkQuery, operations: Path | None, pass_: config.Pass) -> TracedNetwork:
     """What a question is about: a network with its input, or operations from a file."""
-    from clockwatt.predict import questions
-
-    if operations is not None:
-        if name is not None or input_shape is not None:
-            raise ClockwattError("--operations stands in place of a network and its --input: give one or the other.")
-        return questions.listed_operations(operations, pass_)
-    if name is None or input_shape is None:
-        raise ClockwattError("give a network and its --input (resnet50 --input 32,3,224,224), or --operations FILE.")
-    network = _network(name, input_shape, dtype)
-    return questions.traced_network(network, pass_, config.TrainingConfig(), catalogue_dir)
-
-
-def _network(name: str, input_shape: str, dtype: str) -> config.NetworkConfig:
-    from clockwatt.predict.questions import parse_shape
-
-    content = {"name": name, "input": parse_shape(input_shape), "dtype": dtype}
-    return config.parse_network(content, source="command line")
+    if operations is None:
+        return predictors.traced(query, pass_)
+    if query.name is not None or query.inputs:
+        raise ClockwattError("--operations stands in place of a network and its --input: give one or the other.")
+    return predictors.listed(operations, pass_)
 
 
 def _pass(name: str) -> config.Pass:

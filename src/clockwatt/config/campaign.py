@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, ValidationInfo, field_validator
 
 from clockwatt.config.design import DesignConfig
 from clockwatt.config.fit import FitConfig
@@ -30,10 +30,10 @@ class CampaignConfig(Model):
     campaign: str = Field(pattern=LABEL_PATTERN, description="name of the campaign, shown in figures")
     seed: int = Field(0, ge=0, description="of every shuffle, virtual GPU and predictor")
     gpus: dict[str, GpuConfig] = Field(min_length=1, description="label of your own, used in paths, to GPU")
+    design: DesignConfig | None = Field(None, description="operations drawn by design, beside those of networks")
     networks: list[NetworkConfig] = Field(
         [], description="networks whose operations are measured, and which are measured whole; needed without `design`"
     )
-    design: DesignConfig | None = Field(None, description="operations drawn by design, beside those of networks")
     passes: Annotated[list[Pass], one_or_more(Pass)] = Field(
         ["inference", "training"],
         min_length=1,
@@ -80,6 +80,13 @@ class CampaignConfig(Model):
 
     @field_validator("networks")
     @classmethod
+    def _something_is_measured(cls, networks: list[NetworkConfig], info: ValidationInfo) -> list[NetworkConfig]:
+        if not networks and info.data.get("design", "wrong, and told as such") is None:
+            raise ValueError("is missing, and so is design: one of them is needed; see config/README.md")
+        return networks
+
+    @field_validator("networks")
+    @classmethod
     def _networks_differ(cls, networks: list[NetworkConfig]) -> list[NetworkConfig]:
         seen: dict[str, set[bool]] = {}
         for network in networks:
@@ -111,12 +118,6 @@ class CampaignConfig(Model):
         """What is measured of something that these networks want measured: all that one of them asks for."""
         wanted = {quantity for network in networks for quantity in network.quantities or self.quantities}
         return [quantity for quantity in QUANTITIES if quantity in wanted]
-
-    @model_validator(mode="after")
-    def _something_is_measured(self) -> Self:
-        if not self.networks and self.design is None:
-            raise ValueError("networks: is missing; see config/README.md")
-        return self
 
     def catalogue_settings(self) -> dict[str, Any]:
         """What the catalogue depends on, for JSON."""

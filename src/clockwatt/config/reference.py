@@ -66,6 +66,9 @@ def _block(field: FieldInfo, name: str) -> tuple[type[BaseModel] | None, str]:
     if origin is list and _is_model(arguments[0]):
         return arguments[0], f"{name}[]"
     if origin in (typing.Union, types.UnionType):
+        labelled = [typing.get_args(part)[1] for part in arguments if typing.get_origin(part) is dict]
+        if labelled and _is_model(labelled[0]):
+            return labelled[0], f"{name}.<keyword>"
         return next((part for part in arguments if _is_model(part)), None), name
     return (annotation, name) if _is_model(annotation) else (None, name)
 

@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 
 from clockwatt.config import CampaignConfig, OperatingPoint
 from clockwatt.dataset.catalogues import NetworkKey, join_catalogues, without_networks
-from clockwatt.dataset.join import Cards, Catalogue, joined
+from clockwatt.dataset.join import Catalogue, Point, joined
 from clockwatt.dataset.quality import QualityReport
 from clockwatt.dataset.reference import Source, references
 from clockwatt.errors import DataFileError
@@ -36,8 +36,7 @@ def build_dataset(config: CampaignConfig, measurements_dir: Path, catalogue_dir:
 
     Writes `operations.parquet`, `networks.parquet`, `anchors.parquet`, `calibration.parquet` and `quality.json`, and in
     `catalogue/` what all of these rows measured. Every row that the campaign measured is in one of them; of reference
-    data, `quality.json` counts what is not. Files are streamed, one row group each, so memory does not grow with the
-    campaign.
+    data, `quality.json` counts what is not. Files are read in batches, so memory does not grow with the campaign.
 
     Parameters
     ----------
@@ -104,7 +103,7 @@ def _add_point(
     quality: QualityReport,
 ) -> None:
     paths = source.measurement_files(gpu, point)
-    cards = Cards.read(paths)
+    of_point = Point.read(paths)
     seen: dict[str, set[tuple[str, str, bool]]] = {kind: set() for kind in _OUTPUTS}
     for path in paths:
         for kind, rows in _by_kind(path, gpu, str(point)):
@@ -113,7 +112,7 @@ def _add_point(
                 kept = without_networks(rows, unlike)
                 quality.leave_out(source.reference, _UNLIKE, rows.num_rows - kept.num_rows)
                 rows = kept
-            table = joined(rows, _OUTPUTS[kind][1], catalogues.get(kind), cards)
+            table = joined(rows, _OUTPUTS[kind][1], catalogues.get(kind), of_point)
             writers[kind].write_table(table)
             quality.add(table)
     settings = source.config
@@ -125,7 +124,7 @@ def _add_point(
         }
         for kind, catalogue in catalogues.items()
     }
-    quality.close_point(gpu, str(point), cards.factors, missing, source.reference)
+    quality.close_point(gpu, str(point), of_point.factors, missing, source.reference)
 
 
 def _catalogues(source: Source) -> dict[str, Catalogue]:
@@ -137,18 +136,19 @@ def _catalogues(source: Source) -> dict[str, Catalogue]:
 
 
 def _by_kind(path: Path, gpu: str, point: str) -> Iterator[tuple[str, pa.Table]]:
-    rows = files.read_table(path, records.MEASUREMENT_SCHEMA)
-    for column, expected in (("gpu", gpu), ("point", point)):
-        strangers = set(rows[column].to_pylist()) - {expected}
-        if strangers:
-            raise DataFileError(
-                f"{path}: holds rows of {column} {min(strangers)!r}, not {expected!r}. It lies in the wrong folder: "
-                "delete it and run `clockwatt measure` for this GPU and operating point."
-            )
-    for kind in _OUTPUTS:
-        table = rows.filter(pc.field("kind") == kind)
-        if table.num_rows:
-            yield kind, table
+    """The rows of a file, a batch of one kind at a time."""
+    for rows in files.read_batches(path, records.MEASUREMENT_SCHEMA):
+        for column, expected in (("gpu", gpu), ("point", point)):
+            strangers = set(pc.unique(rows[column]).to_pylist()) - {expected}
+            if strangers:
+                raise DataFileError(
+                    f"{path}: holds rows of {column} {min(strangers)!r}, not {expected!r}. It lies in the wrong "
+                    "folder: delete it and run `clockwatt measure` for this GPU and operating point."
+                )
+        for kind in _OUTPUTS:
+            table = rows.filter(pc.field("kind") == kind)
+            if table.num_rows:
+                yield kind, table
 
 
 def _open(stack: ExitStack, path: Path, columns: pa.Schema) -> pq.ParquetWriter:

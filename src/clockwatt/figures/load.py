@@ -15,10 +15,10 @@ from clockwatt.config import OperatingPoint
 from clockwatt.errors import DataFileError
 from clockwatt.gpu.specs import find_spec
 from clockwatt.io import files
+from clockwatt.predict.composition.comparison import VALIDATION_SCHEMA
 from clockwatt.predict.fit import CROSSVAL_FILE, CROSSVAL_SCHEMA
 from clockwatt.predict.samples import read_gpu_rows
 from clockwatt.predict.validate import NETWORKS_FILE
-from clockwatt.predict.wholes import VALIDATION_SCHEMA
 from clockwatt.schema.records import CALIBRATION_SCHEMA
 from clockwatt.schema.tables import CALIBRATION_FILE
 

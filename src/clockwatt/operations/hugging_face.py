@@ -78,10 +78,10 @@ class DecodingStep(torch.nn.Module):
         super().__init__()
         self.model = model
         self._library = library()
-        config = model.config
+        config: Any = model.config
         heads = getattr(config, "num_key_value_heads", None) or config.num_attention_heads
         width = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
-        self._layers = config.num_hidden_layers
+        self._layers = int(config.num_hidden_layers)
         for layer in range(self._layers):
             for what in ("keys", "values"):
                 kept = torch.empty(batch, heads, length, width, dtype=dtype)

@@ -11,16 +11,19 @@ import pandas as pd
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from clockwatt.dataset.corrections import NOT_ABOVE_IDLE, WITHOUT_WORK
 from clockwatt.io import files
-from clockwatt.predict.predictors import TARGETS
-from clockwatt.predict.samples import NOT_ABOVE_IDLE, WITHOUT_WORK, error_of
+from clockwatt.predict.models.predictors import TARGETS
+from clockwatt.predict.samples import error_of
 
 MEASURED_SCHEMA = pa.schema(
     [
-        pa.field("operation_id", pa.string()),
+        pa.field("operation_id", pa.string(), nullable=False),
         pa.field("point", pa.string()),
         pa.field("tf32", pa.bool_()),
-        *(pa.field(name, pa.float64()) for target in TARGETS for name in (target, error_of(target))),
+        # a file that lacks it is another version's
+        *(pa.field(target, pa.float64(), nullable=target != "time_host_corrected_s") for target in TARGETS),
+        *(pa.field(error_of(target), pa.float64()) for target in TARGETS),
     ],
     metadata={"kind": "measured costs"},
 )
@@ -88,7 +91,7 @@ def write_measured(rows: pd.DataFrame, path: Path) -> None:
     OutputError
         If it cannot be written.
     """
-    kept = rows[rows["excluded"].isin(("", *KNOWN_NOT_LEARNT)) & rows["time_host_s"].notna()].sort_values(
+    kept = rows[rows["excluded"].isin(("", *KNOWN_NOT_LEARNT)) & rows["time_host_corrected_s"].notna()].sort_values(
         ["operation_id", "point", "tf32"]
     )
     files.write_table(pa.Table.from_pandas(kept, MEASURED_SCHEMA, preserve_index=False), path)

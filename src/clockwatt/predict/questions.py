@@ -11,13 +11,21 @@ import pandas as pd
 import pyarrow.compute as pc
 
 from clockwatt.config import NetworkConfig, Pass, TrainingConfig
-from clockwatt.errors import ClockwattError
+from clockwatt.errors import ClockwattError, DataFileError
+from clockwatt.gpu.specs import UnknownGpuError, find_spec
 from clockwatt.io import files
-from clockwatt.predict.ask import NetworkPrediction, TracedNetwork
-from clockwatt.predict.network import Composition
+from clockwatt.predict.answer import NetworkPrediction, TracedNetwork
+from clockwatt.predict.composition.pipeline import Composition
+from clockwatt.predict.description import TRAINING_FILE
+from clockwatt.predict.query import NetworkQuery
 from clockwatt.predict.recommend import Recommendation
 from clockwatt.schema import records
 from clockwatt.schema.records import CALL_SCHEMA, NETWORK_SCHEMA, OPERATION_SCHEMA, NetworkRow, column_name
+
+__all__ = [
+    "NetworkQuery", "check_fits", "listed_operations", "parse_slowdown", "print_json", "print_prediction",
+    "print_recommendation", "quantity", "traced_network", "training_of",
+]  # fmt: skip
 
 _PREFIXES = ((1.0, ""), (1e-3, "m"), (1e-6, "µ"), (1e-9, "n"))
 
@@ -31,11 +39,6 @@ _INTERVALS = {
     "were measured; conformal intervals need 9.",
     "operations": "Low to high: every operation at the end of its 90 % interval, as if all errors had one cause.",
     "none": "No interval is known.",
-    "conformal_gpus": "Low to high: 90 %, conformal, from whole networks on {gpus} GPU models left out one by one.",
-    "worst_gpu": "Low to high: holds 90 % of the networks on the worst of {gpus} GPU models left out one by one. "
-    "Conformal intervals need 9 models; of so few, a new one is worse than all of them in 1 of {next} cases.",
-    "operations_gpus": "Low to high: every operation at the end of its interval, from {gpus} GPU models left out one "
-    "by one, as if all errors had one cause.",
 }
 
 
@@ -57,6 +60,52 @@ def traced_network(network: NetworkConfig, pass_: Pass, training: TrainingConfig
 
     traced = trace_rows(network, pass_, training)
     return TracedNetwork(traced.network, _frame(traced.calls), _frame(traced.operations))
+
+
+def training_of(predictors_dir: Path) -> TrainingConfig:
+    """The training step that the predictors' campaign measured; the usual one where they do not say.
+
+    Raises
+    ------
+    DataFileError
+        If the file that says it is damaged.
+    """
+    path = predictors_dir / TRAINING_FILE
+    try:
+        return TrainingConfig.model_validate_json(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return TrainingConfig()
+    except (OSError, ValueError) as error:
+        raise DataFileError(f"{path}: holds no training step ({error}). Run `clockwatt fit` again.") from None
+
+
+def check_fits(traced: TracedNetwork, gpu_names: list[str]) -> set[str]:
+    """The GPUs whose memory has room for what a pass needs at least: weights, their gradients, the largest operation.
+
+    Raises
+    ------
+    ClockwattError
+        If none of them has.
+    """
+    row = traced.network
+    states = 0 if row.optimizer is None else 2 if "adam" in row.optimizer else 1
+    copies = 1 if row.pass_ != records.TRAINING else 2 + states
+    moved = traced.operations["bytes_read"] + traced.operations["bytes_written"]
+    largest = int(moved.max()) // (1 if row.pass_ != records.TRAINING else 2)
+    needed = max(copies * row.parameter_bytes, largest)
+    memory = {}
+    for name in gpu_names:
+        try:
+            memory[name] = find_spec(name).memory_bytes
+        except UnknownGpuError:
+            memory[name] = needed
+    if all(needed > size for size in memory.values()):
+        largest_gpu, size = max(memory.items(), key=lambda item: item[1])
+        raise ClockwattError(
+            f"{row.network_id}: a pass of {row.pass_} needs at least {needed / 2**30:.0f} GiB, more than the "
+            f"{size / 2**30:.0f} GiB of {largest_gpu}: choose a smaller batch or network."
+        )
+    return {name for name, size in memory.items() if needed <= size}
 
 
 def listed_operations(path: Path, pass_: Pass) -> TracedNetwork:
@@ -90,23 +139,6 @@ def parse_slowdown(text: str) -> float:
     return value
 
 
-def parse_shape(text: str) -> list[int]:
-    """Read `32,3,224,224`.
-
-    Raises
-    ------
-    ClockwattError
-        If it is no shape.
-    """
-    try:
-        shape = [int(size) for size in text.split(",")]
-    except ValueError:
-        shape = []
-    if not shape or min(shape) < 1:
-        raise ClockwattError(f"--input {text!r}: write the shape of the input, batch first, such as 32,3,224,224.")
-    return shape
-
-
 def print_prediction(prediction: NetworkPrediction) -> None:
     """One line per quantity, with its interval."""
     from rich.console import Console  # here, because JSON needs none of it
@@ -125,18 +157,14 @@ def print_prediction(prediction: NetworkPrediction) -> None:
     ):
         low, high = prediction.intervals.get(attribute, (None, None))
         expected = _of(prediction.expected, attribute)
-        offered = unit == "s" or prediction.measured_gpu
-        table.add_row(
-            name, quantity(expected, unit) if offered else "not offered", quantity(low, unit), quantity(high, unit)
-        )
+        table.add_row(name, quantity(expected, unit), quantity(low, unit), quantity(high, unit))
     console = Console()
     console.print(table)
     if prediction.measured_calls:
         known, calls = prediction.measured_calls, prediction.expected.calls
         console.print(f"Of {calls} calls, {known} are of operations measured there, and looked up.")
-    networks, gpus = prediction.interval_networks, prediction.interval_gpus
-    console.print(_INTERVALS[prediction.interval_method].format(networks=networks, gpus=gpus, next=gpus + 1))
-    if prediction.measured_gpu and not prediction.measured_point:
+    console.print(_INTERVALS[prediction.interval_method].format(networks=prediction.interval_networks))
+    if not prediction.measured_point:
         console.print("Nothing was measured at this operating point: the law of the clock speaks, from other points.")
     for warning in prediction.warnings:
         console.print(f"Beware: {warning}")

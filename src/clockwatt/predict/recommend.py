@@ -13,11 +13,10 @@ import numpy as np
 
 from clockwatt.config import OperatingPoint
 from clockwatt.errors import DataFileError
-from clockwatt.predict.ask import NetworkPrediction, TracedNetwork, predict_points
-from clockwatt.predict.backtest import VALIDATION_FILE, objective_of
-from clockwatt.predict.clocklaw import POWER_CLOCKS, ClockLaw, power_terms, time_terms
-from clockwatt.predict.gpumodel import GpuModel, NotPredictableError
-from clockwatt.predict.interpolate import neighbours
+from clockwatt.predict.answer import NetworkPrediction, TracedNetwork, predict_points
+from clockwatt.predict.evaluation.regret import VALIDATION_FILE, objective_of
+from clockwatt.predict.gpu_predictor import GpuPredictor, NotPredictableError
+from clockwatt.predict.models.clock_law import POWER_CLOCKS, ClockLaw, neighbours, power_terms, time_terms
 
 
 @dataclass(frozen=True)
@@ -57,7 +56,7 @@ class Recommendation:
     allowed
         How many of them keep to the limits.
     regret
-        What such choices have cost on the best GPU, see `backtest.regrets`; None without a validation of it.
+        What such choices have cost on the best GPU, see `regret.regrets`; None without a validation of it.
     """
 
     objective: str
@@ -78,7 +77,7 @@ class Recommendation:
 
 
 def recommend(
-    models: dict[str, GpuModel],
+    models: dict[str, GpuPredictor],
     traced: TracedNetwork,
     *,
     objective: str = "energy",

@@ -7,6 +7,9 @@ from pathlib import Path
 CATALOGUE = Path("catalogue")
 STORE = Path("store")
 MEASUREMENTS = Path("measurements")
+DATASET_CATALOGUE = Path("dataset/catalogue")
+PREDICTORS = Path("predictors")
+VALIDATION = Path("validation")
 
 
 def point_dir(gpu: str, point: object) -> Path:

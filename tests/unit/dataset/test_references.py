@@ -14,7 +14,7 @@ from clockwatt.dataset.build import build_dataset
 from clockwatt.dataset.reference import references
 from clockwatt.errors import ConfigError, DataFileError
 from clockwatt.io.resources import resource
-from clockwatt.predict.ask import load_models
+from clockwatt.predict.answer import load_models
 from clockwatt.predict.fit import fit
 from support import synthetic
 

@@ -1,11 +1,8 @@
-"""`benchmarks/fresh/measure.py` on the stand-in NVML and a bench whose calls sleep: `standin_measure.py ARGUMENT...`."""
+"""`benchmarks/fresh/measure.py` on the stand-in NVML and a bench whose calls sleep, with the same arguments."""
 
 from __future__ import annotations
 
 import sys
-from pathlib import Path
-
-sys.path[:0] = [str(Path(__file__).parents[3]), str(Path(__file__).parents[2])]
 
 from benchmarks.fresh import measure
 

@@ -1,5 +1,6 @@
 """Measuring the fresh set: what is written, and that it goes on where it stopped."""
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -12,7 +13,7 @@ ROOT = HERE.parents[2]
 
 def measure(nvml, output, *options):
     command = [sys.executable, str(HERE / "standin_measure.py"), "--output", str(output), "--window", "0.3", *options]
-    environment = nvml.environment(PYTHONPATH=str(ROOT / "src"))
+    environment = nvml.environment(PYTHONPATH=os.pathsep.join(map(str, (ROOT / "src", ROOT, ROOT / "tests"))))
     return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300)
 
 

@@ -20,6 +20,7 @@ from clockwatt.operations.design.sizes import Sizes
 from clockwatt.operations.spec.operation import MATRIX_CLASSES, Operation
 from clockwatt.schema import records
 from clockwatt.schema.records import OPERATION_SCHEMA, TRAINING
+from clockwatt.workflow.rounds import round_costs
 
 SMALL = {"max_memory_bytes": 5e6, "max_time_s": 5e-6, "seed": 3}
 
@@ -140,6 +141,7 @@ def test_a_later_round_takes_from_its_file_what_is_not_drawn_yet(drawn, tmp_path
     assert len({(row.operation_id, row.pass_) for row in rows}) == 35
     assert {row.operation_id for row in rows[20:]} <= {row.operation_id for row in drawn[20:]}
     assert all(row.measured_quantities == ["time", "energy"] for row in rows)
+    assert [row.design_round for row in rows] == [0] * 20 + [1] * 15
 
 
 def test_a_file_with_too_few_candidates_is_told(drawn, tmp_path):
@@ -167,11 +169,18 @@ def test_a_catalogue_holds_networks_and_designed_operations(tmp_path):
     assert operations["source"].value_counts()["design"] == 15
     assert set(operations["source"]) == {"design", "network"}
     assert (operations["block"].notna() == (operations["source"] == "design")).all()
+    (cost,) = round_costs(config.parse(content), tmp_path)
+    assert (cost.number, cost.label, cost.operations) == (0, "a30", 15)
+    only_tf32 = operations[
+        (operations["source"] == "design") & operations["measured_tf32"].map(lambda each: True in each)
+    ]
+    assert cost.rows == len(only_tf32)
+    assert 0 < cost.gpu_hours < 0.02
 
 
 def test_a_campaign_needs_networks_or_a_design():
     content = {"campaign": "test", "gpus": {"a30": {"device": "virtual:a30"}}}
-    with pytest.raises(ConfigError, match=r"networks: is missing"):
+    with pytest.raises(ConfigError, match="networks: is missing, and so is design"):
         config.parse(content)
     assert config.parse(content | {"design": {"operations": 5}}).networks == []
 

@@ -23,11 +23,6 @@ from clockwatt.io import files
 from clockwatt.measure import anchors
 from clockwatt.measure.bench.interface import (
     BLOCKS_AHEAD,
-    DEVICE_ADDED_PER_CALL,
-    HOST_ADDED_PER_CALL,
-    HOST_PER_BACKWARD_CALL,
-    HOST_PER_CALL,
-    HOST_PER_MODULE,
     Bench,
     OutOfMemoryError,
     QueuedBlock,
@@ -37,6 +32,7 @@ from clockwatt.measure.bench.interface import (
 )
 from clockwatt.measure.statistics import Estimate, median_estimate
 from clockwatt.operations.spec.operation import MATRIX_CLASSES
+from clockwatt.schema.quantities import CalibrationQuantity
 from clockwatt.schema.records import (
     ACCUMULATION,
     CALL_SCHEMA,
@@ -228,15 +224,15 @@ class VirtualBench(Bench):
 
         call_s = _HOST_FORWARD_S + _HOST_SPREAD_S / 2
         return {
-            (HOST_PER_CALL, INFERENCE): seen(call_s),
-            (HOST_PER_CALL, TRAINING): seen(call_s * (1 + _HOST_BACKWARD_SHARE)),
-            (HOST_PER_MODULE, INFERENCE): seen(_HOST_PER_MODULE_S),
-            (HOST_PER_MODULE, TRAINING): seen(_HOST_PER_MODULE_S),
-            (HOST_ADDED_PER_CALL, INFERENCE): seen(_HOST_ADDED_PER_CALL_S),
-            (HOST_ADDED_PER_CALL, TRAINING): seen(_HOST_ADDED_PER_CALL_S),
-            (HOST_PER_BACKWARD_CALL, None): seen(_HOST_PER_BACKWARD_CALL_S),
-            (DEVICE_ADDED_PER_CALL, INFERENCE): seen(_DEVICE_ADDED_PER_CALL_S),
-            (DEVICE_ADDED_PER_CALL, TRAINING): seen(_DEVICE_ADDED_PER_CALL_S),
+            (CalibrationQuantity.HOST_PER_CALL, INFERENCE): seen(call_s),
+            (CalibrationQuantity.HOST_PER_CALL, TRAINING): seen(call_s * (1 + _HOST_BACKWARD_SHARE)),
+            (CalibrationQuantity.HOST_PER_MODULE, INFERENCE): seen(_HOST_PER_MODULE_S),
+            (CalibrationQuantity.HOST_PER_MODULE, TRAINING): seen(_HOST_PER_MODULE_S),
+            (CalibrationQuantity.HOST_ADDED_PER_CALL, INFERENCE): seen(_HOST_ADDED_PER_CALL_S),
+            (CalibrationQuantity.HOST_ADDED_PER_CALL, TRAINING): seen(_HOST_ADDED_PER_CALL_S),
+            (CalibrationQuantity.HOST_PER_BACKWARD_CALL, None): seen(_HOST_PER_BACKWARD_CALL_S),
+            (CalibrationQuantity.DEVICE_ADDED_PER_CALL, INFERENCE): seen(_DEVICE_ADDED_PER_CALL_S),
+            (CalibrationQuantity.DEVICE_ADDED_PER_CALL, TRAINING): seen(_DEVICE_ADDED_PER_CALL_S),
         }
 
     def memory_peak_bytes(self) -> int | None:

@@ -7,7 +7,8 @@ for time alone and for the calibration.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Sequence
+import math
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from clockwatt.measure.bench.interface import Bench, QueuedBlock, Workload
@@ -21,7 +22,6 @@ _MAX_CALLS = 64
 """Most calls in a queued block; halved until all fit into the launch queue before the first one runs."""
 _PASS_CALLS = 8
 """Calls that share a backward pass; fewer where they take long or do not fit into memory."""
-_PASS_S = 0.01
 _CUT_BLOCKS = 3
 _HOST_CALLS = 100
 _EAGER_BLOCK_S = 0.02
@@ -40,20 +40,31 @@ class BlocksRule:
     budget_s
         Time after which the fewest are enough.
     block_s
-        About how long the calls of a queued block take: a short block has a short wait before it.
+        About how long the calls of a block take: a short block has a short wait before it.
+    longest_call_s
+        Calls that take longer are left out.
     """
 
     fewest: int
     most: int
     budget_s: float
     block_s: float
+    longest_call_s: float = math.inf
 
-    def enough(self, taken: int, elapsed_s: float, *times: tuple[Estimate | None, float]) -> bool:
-        """Whether `taken` blocks are enough; `times` are estimates, each with the relative error that it may have."""
+    def enough(self, taken: int, elapsed_s: float, *times: tuple[Callable[[], Estimate | None], float]) -> bool:
+        """Whether `taken` blocks are enough; `times` give estimates, each with the relative error that it may have.
+
+        They are asked for only where the answer depends on them: a median takes as long as some blocks do.
+        """
         if taken < self.fewest:
             return False
-        precise = all(time is not None and time.standard_error <= within * time.value for time, within in times)
-        return precise or taken >= self.most or elapsed_s >= self.budget_s
+        return (
+            taken >= self.most or elapsed_s >= self.budget_s or all(_precise(time(), within) for time, within in times)
+        )
+
+
+def _precise(time: Estimate | None, within: float) -> bool:
+    return time is not None and time.standard_error <= within * time.value
 
 
 @dataclass(frozen=True)
@@ -66,7 +77,10 @@ class TimeRules:
 
 
 FULL = TimeRules(BlocksRule(5, 40, 0.2, 0.01), BlocksRule(3, 12, 0.08, 0.01), BlocksRule(10, 20, 0.1, 0.0))
-TIME_ALONE = TimeRules(BlocksRule(3, 40, 0.012, 0.002), BlocksRule(3, 12, 0.008, 0.002), BlocksRule(5, 20, 0.01, 0.0))
+# a call of over 20 ms paces every pass that it is in: what it costs the host among others is never seen
+TIME_ALONE = TimeRules(
+    BlocksRule(3, 40, 0.012, 0.002), BlocksRule(2, 6, 0.006, 0.003, 0.02), BlocksRule(5, 20, 0.01, 0.0)
+)
 LEAST = TimeRules(BlocksRule(5, 5, 0.0, 0.01), BlocksRule(3, 3, 0.0, 0.01), BlocksRule(5, 5, 0.0, 0.0))
 
 
@@ -100,7 +114,10 @@ def queued_blocks(bench: Bench, workload: Workload, rule: BlocksRule) -> list[Qu
     # a long call is a block of its own, and the trial has been one
     blocks = [trial] if calls == 1 else []
     while not rule.enough(
-        len(blocks), _since_s(bench, begun_ns), (_device(blocks), _DEVICE_WITHIN), (_host(blocks), _HOST_WITHIN)
+        len(blocks),
+        _since_s(bench, begun_ns),
+        (lambda: _device(blocks), _DEVICE_WITHIN),
+        (lambda: _host(blocks), _HOST_WITHIN),
     ):
         block = bench.queued_block(workload, calls)
         if block is not None:
@@ -142,14 +159,16 @@ def host_time_in_pass(bench: Bench, workload: Workload, call_s: float | None, ru
     rule
         When there are enough pairs of passes.
     """
+    if call_s is not None and call_s > rule.longest_call_s:
+        return None
     begun_ns = bench.now_ns()
-    calls = max(2, min(_PASS_CALLS, round(_PASS_S / call_s))) if call_s else _PASS_CALLS
+    calls = max(2, min(_PASS_CALLS, round(rule.block_s / call_s))) if call_s else _PASS_CALLS
     while calls > 1 and bench.pass_block(workload, calls) is None:
         calls //= 2
     if calls < 2:
         return None
     slopes: list[float] = []
-    while not rule.enough(len(slopes), _since_s(bench, begun_ns), (median_estimate(slopes), _HOST_WITHIN)):
+    while not rule.enough(len(slopes), _since_s(bench, begun_ns), (lambda: median_estimate(slopes), _HOST_WITHIN)):
         several, one = bench.pass_block(workload, calls), bench.pass_block(workload, 1)
         if several is None or one is None:
             return None
@@ -161,7 +180,7 @@ def host_only_time(bench: Bench, workload: Workload, rule: BlocksRule) -> tuple[
     """Host time in s of a call that gives the device nothing to do, and the calls that were made."""
     begun_ns = bench.now_ns()
     blocks: list[float] = []
-    while not rule.enough(len(blocks), _since_s(bench, begun_ns), (median_estimate(blocks), _HOST_WITHIN)):
+    while not rule.enough(len(blocks), _since_s(bench, begun_ns), (lambda: median_estimate(blocks), _HOST_WITHIN)):
         blocks.append(bench.host_block(workload, _HOST_CALLS))
     return median_estimate(blocks), _HOST_CALLS * len(blocks)
 
@@ -185,7 +204,7 @@ def eager_time(
                 continue
             times_s.append(duration_s / calls)
             elapsed_s = _since_s(bench, begun_ns) - warm_up_s
-            if rule.enough(len(times_s), elapsed_s, (mean_estimate(times_s), _DEVICE_WITHIN)):
+            if rule.enough(len(times_s), elapsed_s, (lambda: mean_estimate(times_s), _DEVICE_WITHIN)):
                 break
     return mean_estimate(times_s)
 

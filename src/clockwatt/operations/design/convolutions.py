@@ -119,7 +119,7 @@ def _convolution(sizes: Sizes, dimensions: int, kind: str = "dense", *, upwards:
         module: nn.Module = nn.Sequential(*(part for part in parts if part is not None)).to(dtype_of(chosen))
     channels_last = layout(sizes, dimensions)
     if channels_last:
-        module = module.to(memory_format=_FORMATS[dimensions])  # type: ignore[call-overload]  # PyTorch's stubs lack it
+        module = module.to(memory_format=_FORMATS[dimensions])
     inputs = [Input(shape, chosen, grad=shape[1] > 4 and sizes.chance(0.9), channels_last=channels_last)]
     if dimensions > 1 and not upwards and settings["stride"] == 1 and sizes.chance(0.12):
         same = (shape[0], settings["out_channels"], *_output(shape, settings, upwards=False))

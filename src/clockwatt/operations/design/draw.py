@@ -142,7 +142,8 @@ def _block_rows(design: DesignConfig, number: int, passes: Sequence[Pass], bound
         ]
     rows = []
     for row in found:
-        row.source, row.block, row.measured_quantities = DESIGN, label, list(design.quantities)
+        row.source, row.block, row.design_round = DESIGN, label, 0
+        row.measured_quantities = list(design.quantities)
         row.measured_tf32 = _tf32_settings(sizes, row)
         if bounds.exceeded(row):
             return []

@@ -153,7 +153,11 @@ def _joined(sizes: Sizes, chosen: str) -> Block:
 def _permuted(sizes: Sizes, chosen: str) -> Block:
     shape = sizes.activation()
     order = sizes.several(range(len(shape)), len(shape))
-    usual = {3: [(0, 2, 1), (1, 0, 2)], 4: [(0, 2, 3, 1), (0, 3, 1, 2), (0, 2, 1, 3)], 5: [(2, 0, 3, 1, 4)]}
+    usual: dict[int, list[tuple[int, ...]]] = {
+        3: [(0, 2, 1), (1, 0, 2)],
+        4: [(0, 2, 3, 1), (0, 3, 1, 2), (0, 2, 1, 3)],
+        5: [(2, 0, 3, 1, 4)],
+    }
     if len(shape) in usual and sizes.chance(0.75):
         order = list(sizes.one_of(usual[len(shape)]))
     return Block(Calls(lambda x: x.permute(*order).contiguous()), [Input(shape, chosen)])
@@ -261,7 +265,8 @@ def reduction(sizes: Sizes) -> Block:
     """Sums, means, variances, extremes and norms."""
     shape, chosen = sizes.activation(), dtype(sizes)
     rank = len(shape)
-    dims = sizes.one_of([(-1,), (0,), tuple(range(2, rank)) or (1,), (1,), tuple(range(rank))])
+    kinds_of_dims: list[tuple[int, ...]] = [(-1,), (0,), tuple(range(2, rank)) or (1,), (1,), tuple(range(rank))]
+    dims = sizes.one_of(kinds_of_dims)
     keep = sizes.chance(0.4)
     kinds: list[tuple[Callable[[torch.Tensor], Any], int]] = [
         (lambda x: x.mean(dims, keepdim=keep), 30),

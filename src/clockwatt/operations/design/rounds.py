@@ -72,7 +72,7 @@ def designed_operations(design: DesignConfig, passes: Sequence[Pass]) -> Iterato
     for row in drawn_operations(design, passes):
         seen.add((row.operation_id, row.pass_))
         yield row
-    for entry in design.rounds:
+    for number, entry in enumerate(design.rounds, 1):
         candidates = [each for each in read_candidates(Path(entry.candidates)) if each.row.pass_ in passes]
         fresh = [candidate for candidate in candidates if candidate.key not in seen]
         if len(fresh) < entry.operations:
@@ -82,7 +82,7 @@ def designed_operations(design: DesignConfig, passes: Sequence[Pass]) -> Iterato
             )
         for chosen in choose(fresh, entry.operations, design.seed):
             seen.add(chosen.key)
-            yield _with_origin(chosen.row, design, entry)
+            yield _with_origin(chosen.row, design, entry, number)
 
 
 def choose(candidates: Sequence[Candidate], number: int, seed: int) -> list[Candidate]:
@@ -126,7 +126,7 @@ def read_candidates(path: Path) -> list[Candidate]:
     DataFileError
         If it is missing, damaged, or a row's spec, spread or weight is none.
     """
-    found = {}
+    found: dict[Key, Candidate] = {}
     for number, values in enumerate(files.read_table(path, CANDIDATES_SCHEMA).to_pylist()):
         try:
             Operation.from_json(values["spec"])
@@ -140,8 +140,8 @@ def read_candidates(path: Path) -> list[Candidate]:
     return list(found.values())
 
 
-def _with_origin(row: OperationRow, design: DesignConfig, entry: DesignRound) -> OperationRow:
-    row.source, row.measured_quantities = DESIGN, list(design.quantities)
+def _with_origin(row: OperationRow, design: DesignConfig, entry: DesignRound, number: int) -> OperationRow:
+    row.source, row.design_round, row.measured_quantities = DESIGN, number, list(design.quantities)
     row.block = row.block or f"{Path(entry.candidates).stem}-{row.operation_id}"
     row.measured_tf32 = row.measured_tf32 or [True]
     return row

@@ -18,6 +18,13 @@ from clockwatt.operations.spec.encode import dtype_of
 _VOCABULARIES = (100, 1000, 8000, 21841, 30522, 32000, 50257, 65024, 128256, 151936)
 _HEAD_WIDTHS = (8, 16, 24, 32, 40, 48, 64, 72, 80, 88, 96, 112, 128, 160, 192, 256)
 _MOST_FLOPS = 4e12
+_LOSSES: tuple[Callable[..., torch.Tensor], ...] = (
+    functional.mse_loss,
+    functional.l1_loss,
+    functional.smooth_l1_loss,
+    functional.binary_cross_entropy_with_logits,
+)
+"""Losses of two activations."""
 
 
 def linear(sizes: Sizes) -> Block:
@@ -199,7 +206,8 @@ def softmax(sizes: Sizes) -> Block:
     """Softmax or its logarithm, of scores of attention or of classes."""
     shape = sizes.activation() if sizes.chance(0.5) else _scores(sizes)
     dim = -1 if sizes.chance(0.8) else 1
-    function = sizes.one_of((torch.softmax, functional.softmax, functional.log_softmax), (40, 40, 20))
+    kinds: tuple[Callable[..., torch.Tensor], ...] = (torch.softmax, functional.softmax, functional.log_softmax)
+    function = sizes.one_of(kinds, (40, 40, 20))
     return Block(Calls(lambda x: function(x, dim=dim)), [Input(shape, dtype(sizes))])
 
 
@@ -215,11 +223,7 @@ def loss(sizes: Sizes) -> Block:
     chosen = dtype(sizes)
     if sizes.chance(0.4):
         shape = sizes.activation()
-        function = sizes.one_of(
-            (functional.mse_loss, functional.l1_loss, functional.smooth_l1_loss,
-             functional.binary_cross_entropy_with_logits)
-        )  # fmt: skip
-        return Block(Calls(function), [Input(shape, chosen), Input(shape, chosen, grad=False)])
+        return Block(Calls(sizes.one_of(_LOSSES)), [Input(shape, chosen), Input(shape, chosen, grad=False)])
     smoothing = 0.1 if sizes.chance(0.2) else 0.0
     if sizes.chance(0.3):
         picture = sizes.picture(2)

@@ -11,7 +11,7 @@ import torch
 
 from clockwatt.operations.trace.recurrent import Recurrent
 
-_OWN: Any = Recurrent._backward_cls  # type: ignore[attr-defined]  # the node that stands for a fused kernel's backward pass
+_OWN: Any = Recurrent._backward_cls  # the node that stands for a fused kernel's backward pass
 
 Edge = tuple[Any, int]
 """A node of the graph and which of its inputs a gradient goes to."""

@@ -55,7 +55,7 @@ def fused_recurrent(func: Callable[..., Any], args: tuple[Any, ...], kwargs: Map
         return None
     batch, length = (x.shape[0], x.shape[1]) if batch_first else (x.shape[1], x.shape[0])
     shapes = [[length, batch, states[0].shape[-1] * (2 if both else 1)], *(list(one.shape) for one in states)]
-    return Recurrent.apply(shapes, batch_first, x, *states, *parameters)  # type: ignore[no-untyped-call]
+    return Recurrent.apply(shapes, batch_first, x, *states, *parameters)
 
 
 def flops(operation_class: str, weights: list[int], steps: int, given: int, *, backward: bool) -> int:

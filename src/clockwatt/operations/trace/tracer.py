@@ -200,5 +200,6 @@ class Tracer(TorchFunctionMode):
         return storage_of(tensor) in self._state_storages
 
 
-def _note_gradient(strides: list[tuple[int, ...] | None], number: int, gradient: torch.Tensor) -> None:
-    strides[number] = tuple(gradient.stride())
+def _note_gradient(strides: list[tuple[int, ...] | None], number: int, gradient: torch.Tensor | None) -> None:
+    if gradient is not None:  # nothing uses this output of several
+        strides[number] = tuple(gradient.stride())

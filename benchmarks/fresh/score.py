@@ -1,0 +1,281 @@
+"""How right the predictors are on the fresh set, and whether their intervals hold.
+
+    python benchmarks/fresh/score.py pack ROWS_DIR... --output benchmarks/fresh/h200-day1.parquet
+    python benchmarks/fresh/score.py report --predictors DIR --gpu LABEL [--output FILE.csv] [FILE.parquet...]
+
+`pack` joins what `measure.py` wrote, the profiler's rows beside the measured ones. `report` composes every pass from
+the predictors and the traces under `catalogue/` and compares: medians, 90th and 95th percentiles and the worst of the
+relative errors of device time, time back to back and energy, the plain sum of back-to-back times beside, the coverage
+of 90 % intervals with its Clopper–Pearson interval, half-widths; within kinds, dtypes, batches and days. Every pass
+whose device time is more than 30 % off is named, with the classes of operations that take most of what is wrong or
+unsure. Nothing here is learnt from: that fitting reads nothing of this folder is tested.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+from clockwatt.predict.ask import TracedNetwork, load_models, predict_network
+from clockwatt.predict.gpumodel import GpuModel
+from scipy.stats import beta
+
+from clockwatt.io import files
+from clockwatt.schema import records
+from clockwatt.schema.records import NetworkRow
+
+HERE = Path(__file__).parent
+KEY = ["subject_id", "pass", "tf32"]
+QUANTITIES = {
+    "device": ("device_s", "device_s"), "time": ("time_eager_s", "time_s"), "energy": ("energy_j", "energy_j"),
+    "plain time": ("time_eager_s", "plain_time_s"), "plain energy": ("energy_j", "plain_energy_j"),
+}  # fmt: skip
+"""What is compared: what was seen, and what was stated."""
+NAMED_ABOVE = 0.3
+LEVEL = 0.9
+BATCHES = (1, 5, 17, 65, 100_000_000)
+_PACKED = [
+    "kind", *KEY, "dtype", "status", "error", "flags", "session_id", "gpu_name", "gpu_uuid", "host", "cpu_model",
+    "driver_version", "torch_version", "started_us", "sm_clock_median_mhz", "power_limit_w", "throttle_reasons",
+    "memory_peak_bytes", "time_host_s", "time_device_s", "time_device_standard_error_s", "time_eager_s",
+    "time_eager_standard_error_s", "power_w", "power_idle_w", "energy_j", "energy_standard_error_j", "window_s",
+    "network_kind", "network_name", "day", "kernels", "kernels_s", "kernel_names", "device_method", "host_method",
+    "issue_alone_s", "time_alone_s", "versions", "estimate_s",
+]  # fmt: skip
+
+
+def pack(folders: list[Path], output: Path) -> None:
+    """Join what was measured and what was profiled, and write it small."""
+    paths = [path for folder in folders for path in sorted(folder.rglob("*.parquet"))]
+    table = pa.concat_tables([pq.read_table(path) for path in paths]).select(_PACKED)
+    rows = table.to_pandas()
+    profiles = rows[rows["kind"] == "profile"].drop_duplicates(KEY, keep="last").set_index(KEY)
+    kept = rows[rows["kind"] != "profile"].reset_index(drop=True)
+    found = profiles.reindex(pd.MultiIndex.from_frame(kept[KEY]))
+    for column in ("kernels", "kernels_s", "kernel_names"):
+        kept[column] = found[column].to_numpy()
+    packed = pa.Table.from_pandas(kept, schema=table.schema, preserve_index=False)
+    pq.write_table(packed, output, compression="zstd", compression_level=22)
+    print(f"{output}: {len(kept)} rows, {output.stat().st_size:,} bytes; {kept['status'].value_counts().to_dict()}")
+
+
+def measured(paths: list[Path]) -> pd.DataFrame:
+    """Passes that were measured, with the device time by the best method there is."""
+    rows = pd.concat([pd.read_parquet(path) for path in paths], ignore_index=True)
+    rows = rows[(rows["kind"] == "network") & (rows["status"] == records.OK)].copy()
+    rows["device_s"] = rows["time_device_s"]
+    # between kernels that are queued lies a gap that the profiler's durations leave out
+    both = rows[rows["time_device_s"].notna() & rows["kernels_s"].notna()]
+    gap = ((both["time_device_s"] - both["kernels_s"]) / both["kernels"]).groupby(both["pass"]).median()
+    profiled = rows["time_device_s"].isna() & rows["kernels_s"].notna() & rows["pass"].isin(gap.index)
+    rows.loc[profiled, "device_s"] = rows["kernels_s"] + rows["kernels"] * rows["pass"].map(gap)
+    rows.loc[profiled, "device_method"] = "profiler"
+    return rows.reset_index(drop=True)
+
+
+class Catalogue:
+    """The traces of the fresh set."""
+
+    def __init__(self, folder: Path) -> None:
+        self._networks = files.read_table(folder / "networks.parquet", records.NETWORK_SCHEMA).to_pylist()
+        calls = files.read_table(
+            folder / "calls.parquet", records.CALL_SCHEMA, ["network_id", "pass", "position", "phase", "operation_id"]
+        )
+        self._calls = dict(iter(calls.to_pandas().groupby(["network_id", "pass"], sort=False)))
+        self._operations = files.read_table(folder / "operations.parquet", records.OPERATION_SCHEMA).to_pandas()
+
+    def traced(self, network_id: str, pass_: str) -> TracedNetwork:
+        """One pass."""
+        row = next(one for one in self._networks if (one["network_id"], one["pass"]) == (network_id, pass_))
+        calls = self._calls[network_id, pass_].sort_values("position")
+        mine = self._operations["operation_id"].isin(calls["operation_id"]) & (self._operations["pass"] == pass_)
+        return TracedNetwork(records.row_of(NetworkRow, row), calls, self._operations[mine].reset_index(drop=True))
+
+
+def compare(rows: pd.DataFrame, model: GpuModel, catalogue: Catalogue) -> pd.DataFrame:
+    """What was seen and what is stated, a row each pass."""
+    found = []
+    for row in rows.itertuples(index=False):
+        pass_ = row[rows.columns.get_loc("pass")]
+        traced = catalogue.traced(row.subject_id, pass_)
+        answer = predict_network(model, traced, "default", tf32=bool(row.tf32))
+        stated = answer.expected
+        entry: dict[str, Any] = {
+            "network_id": row.subject_id, "kind": row.network_kind, "pass": pass_, "dtype": row.dtype, "tf32": row.tf32,
+            "day": row.day, "batch": traced.network.input_shape[0], "calls": stated.calls,
+            "known": answer.measured_calls,
+            "seen_device_s": row.device_s, "seen_time_s": row.time_eager_s, "seen_energy_j": row.energy_j,
+            "seen_host_s": row.time_host_s, "method": row.device_method, "host_s": stated.host_s,
+        }  # fmt: skip
+        for name, (seen, said) in QUANTITIES.items():
+            real, predicted = getattr(row, seen), getattr(stated, said)
+            unknown = real is None or predicted is None or not np.isfinite(real)
+            entry[name] = np.nan if unknown else predicted / real - 1
+        for name, real in (("time_s", row.time_eager_s), ("energy_j", row.energy_j), ("device_s", row.device_s)):
+            low, high = answer.intervals.get(name, (np.nan, np.nan))
+            if not np.isfinite([low, high, real if real is not None else np.nan]).all():
+                entry[f"held_{name}"] = entry[f"width_{name}"] = np.nan
+                continue
+            entry[f"held_{name}"], entry[f"width_{name}"] = (
+                float(low <= real <= high),
+                (high - low) / 2 / max(real, 1e-12),
+            )
+        if np.isfinite(entry["device"]) and abs(entry["device"]) > NAMED_ABOVE:
+            entry["cause"] = cause(model, traced, row)
+        found.append(entry)
+    return pd.DataFrame(found)
+
+
+_KERNELS = {
+    "convolution": ("conv", "fprop", "dgrad", "wgrad", "winograd", "implicit", "cudnn_infer", "nchwToNhwc",
+                    "nhwcToNchw", "im2col", "col2im"),
+    "attention": ("flash", "fmha", "attention"), "matrix product": ("gemm", "gemv", "nvjet", "splitK", "cublas"),
+    "normalisation": ("batch_norm", "bn_", "layer_norm", "LayerNorm", "GroupNorm", "RowwiseMoments", "norm"),
+    "recurrent": ("RNN", "LSTM", "GRU", "persist"), "softmax": ("softmax", "SoftMax"), "pool": ("pool",),
+    "optimizer": ("multi_tensor",), "upsampling": ("upsample", "interp"), "reduction": ("reduce",),
+    "index": ("index", "embedding", "gather", "scatter"), "copy": ("copy", "Memcpy", "CatArray", "Memset", "fill"),
+    "elementwise": ("elementwise", "vectorized"),
+}  # fmt: skip
+"""Kind of work to what names of its kernels contain; the first that fits counts."""
+
+_CLASSES = {
+    "convolution": ("conv",), "attention": ("scaled_dot_product",), "recurrent": ("lstm", "gru"), "pool": ("pool",),
+    "matrix product": ("linear", "matmul", "bmm", "addmm", "einsum"), "normalisation": ("norm",),
+    "softmax": ("softmax", "cross_entropy"),
+    "optimizer": ("SGD", "Adam"), "upsampling": ("interpolate", "upsample"), "reduction": ("mean", "sum"),
+    "index": ("embedding", "getitem", "setitem", "index", "gather"),
+    "copy": ("cat", "clone", "contiguous", "to", "copy", "reshape", "pad", "roll", "stack"),
+}  # fmt: skip
+
+
+def kind_of(name: str, kinds: dict[str, tuple[str, ...]]) -> str:
+    """Kind of work of a kernel or of a class of operations."""
+    return next((kind for kind, parts in kinds.items() if any(part in name for part in parts)), "elementwise")
+
+
+def cause(model: GpuModel, traced: TracedNetwork, row: Any) -> str:
+    """Classes of operations that a large error comes from, as far as it can be told.
+
+    Where the profiler saw the kernels: the kinds of work whose time differs most from what was stated. Else the classes
+    to which most of the uncertainty belongs.
+    """
+    counts = traced.calls["operation_id"].value_counts()
+    operations = traced.operations.set_index("operation_id")
+    at = model.predict_at(traced.operations, traced.network.pass_, ["default"], tf32=bool(row.tf32))["default"]
+    times = pd.DataFrame({"class": operations["operation_class"], "count": counts})
+    times["device_s"] = at["time_device_s"] * times["count"]
+    times["width_s"] = (at["upper_time_device_s"] - at["lower_time_device_s"]) * times["count"]
+    if isinstance(row.kernel_names, str):
+        stated = times.groupby(times["class"].map(lambda name: kind_of(name, _CLASSES)))["device_s"].sum()
+        seen: dict[str, float] = {}
+        for name, seconds in json.loads(row.kernel_names).items():
+            kind = kind_of(name, _KERNELS)
+            seen[kind] = seen.get(kind, 0.0) + seconds
+        off = stated.sub(pd.Series(seen), fill_value=0.0)
+        worst = off.reindex(off.abs().sort_values(ascending=False).index)[:2]
+        return "; ".join(f"{kind} {seconds * 1e3:+.2f} ms" for kind, seconds in worst.items()) + " against its kernels"
+    unsure = times.groupby("class")[["width_s", "device_s"]].sum().sort_values("width_s", ascending=False)
+    shares = unsure["width_s"] / unsure["width_s"].sum()
+    return "unsure of " + "; ".join(f"{name} {share:.0%}" for name, share in shares[:2].items())
+
+
+def clopper_pearson(held: int, number: int, level: float = 0.95) -> tuple[float, float]:
+    """Exact interval of a share."""
+    tail = (1 - level) / 2
+    low = float(beta.ppf(tail, held, number - held + 1)) if held else 0.0
+    high = float(beta.ppf(1 - tail, held + 1, number - held)) if held < number else 1.0
+    return low, high
+
+
+def errors_of(compared: pd.DataFrame) -> dict[str, str]:
+    """Median, 90th, 95th percentile and worst of the absolute relative errors, in %."""
+    found = {"passes": str(len(compared))}
+    for name in QUANTITIES:
+        off = compared[name].dropna().abs() * 100
+        found[name] = (
+            "–" if off.empty else " / ".join(f"{value:.1f}" for value in (*np.percentile(off, [50, 90, 95]), off.max()))
+        )
+    for name in ("time_s", "energy_j"):
+        held = compared[f"held_{name}"].dropna()
+        if held.empty:
+            continue
+        low, high = clopper_pearson(int(held.sum()), len(held))
+        verdict = "" if low <= LEVEL <= high else " (!)"
+        width = compared[f"width_{name}"].median()
+        found[f"{name} in its 90 %"] = f"{held.mean():.0%} ({low:.0%}–{high:.0%}){verdict} ±{width:.0%}"
+    return found
+
+
+def tables(compared: pd.DataFrame) -> dict[str, pd.DataFrame]:
+    """Errors of all, and within kinds, dtypes, batches, days and passes."""
+    batch = pd.cut(
+        compared["batch"], [edge - 0.5 for edge in BATCHES], labels=[f"from {edge}" for edge in BATCHES[:-1]]
+    )
+    dtype = compared["dtype"] + np.where(compared["tf32"] & (compared["dtype"] == "float32"), " TF32", "")
+    by = {"all": pd.Series("all", index=compared.index), "pass": compared["pass"], "day": compared["day"],
+          "dtype": dtype, "batch": batch, "kind": compared["kind"]}  # fmt: skip
+    return {
+        name: pd.DataFrame({str(value): errors_of(part) for value, part in compared.groupby(keys, observed=True)}).T
+        for name, keys in by.items()
+    }
+
+
+def report(compared: pd.DataFrame) -> str:
+    """All tables and the named passes, in Markdown."""
+    lines = ["Relative errors in %: median / 90th / 95th percentile / worst."]
+    for name, table in tables(compared).items():
+        lines += ["", f"## By {name}" if name != "all" else "## All", "", _markdown(table)]
+    if "cause" in compared:
+        named = compared[compared["cause"].notna()].sort_values("device", key=lambda off: -off.abs())
+        lines += [
+            "",
+            f"## Device time more than {NAMED_ABOVE:.0%} off: {len(named)} of {compared['device'].notna().sum()}",
+            "",
+        ]
+        for row in named.itertuples(index=False):
+            pass_ = row[named.columns.get_loc("pass")]
+            tf32 = " TF32" if row.tf32 and row.dtype == "float32" else ""
+            off = f"{row.device:+.0%} of {row.seen_device_s * 1e3:.2f} ms"
+            lines.append(f"- {row.network_id}{tf32}, {pass_}, day {row.day}: {off}: {row.cause}")
+    return "\n".join(lines)
+
+
+def _markdown(table: pd.DataFrame) -> str:
+    head = ["", *table.columns]
+    body = [[str(index), *map(str, row)] for index, row in zip(table.index, table.fillna("–").to_numpy(), strict=True)]
+    return "\n".join("| " + " | ".join(row) + " |" for row in [head, ["---"] * len(head), *body])
+
+
+def main() -> int:
+    """Pack or report."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    modes = parser.add_subparsers(dest="mode", required=True)
+    packing = modes.add_parser("pack")
+    packing.add_argument("folders", type=Path, nargs="+")
+    packing.add_argument("--output", type=Path, required=True)
+    reporting = modes.add_parser("report")
+    reporting.add_argument("files", type=Path, nargs="*", default=sorted(HERE.glob("*.parquet")))
+    reporting.add_argument("--predictors", type=Path, required=True)
+    reporting.add_argument("--gpu", required=True)
+    reporting.add_argument("--output", type=Path, help="CSV with a row each pass")
+    arguments = parser.parse_args()
+    if arguments.mode == "pack":
+        pack(arguments.folders, arguments.output)
+        return 0
+    model = load_models(arguments.predictors)[arguments.gpu]
+    compared = compare(measured(arguments.files), model, Catalogue(HERE / "catalogue"))
+    if arguments.output:
+        compared.to_csv(arguments.output, index=False)
+    print(report(compared))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,102 @@
+"""Networks with several inputs, of transformers by configuration, of timm, and steps of decoding."""
+
+import json
+
+import pytest
+import torch
+
+from clockwatt.config import NetworkConfig, TrainingConfig
+from clockwatt.operations.constructors import NetworkError
+from clockwatt.operations.networks import build_network, construct, example_inputs
+from clockwatt.operations.trace.trace import trace_network
+from clockwatt.operations.trace.tracer import UntraceableError
+
+CPU = torch.device("cpu")
+ATTENTION = "scaled_dot_product_attention"
+TINY = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 64, "vocab_size": 50}
+BERT = {"model_type": "bert", "architectures": ["BertForMaskedLM"], **TINY}
+LLAMA = {"model_type": "llama", "architectures": ["LlamaForCausalLM"], "num_key_value_heads": 2, **TINY}
+
+
+def model(tmp_path, config, **settings):
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps(config))
+    return NetworkConfig(name=f"hf:{path}", **settings)
+
+
+def masked(tmp_path, **settings):
+    ids = {"shape": [3, 16], "dtype": "int64", "below": 50}
+    mask = {"shape": [3, 16], "dtype": "int64", "below": 2, "values": "lengths"}
+    return model(tmp_path, BERT, inputs={"input_ids": ids, "attention_mask": mask}, **settings)
+
+
+def operations(network, pass_="inference"):
+    return [call.operation for call in trace_network(network, pass_, TrainingConfig()).calls]
+
+
+def test_a_mask_has_ones_up_to_a_length_of_each_row_and_zeros_behind(tmp_path):
+    _, given = example_inputs(masked(tmp_path), CPU, 0)
+    mask = given["attention_mask"]
+    assert mask.dtype == torch.int64
+    assert (mask.sum(dim=1) > 8).all()
+    assert (mask[:, :-1] >= mask[:, 1:]).all()
+    assert set(given["input_ids"].unique().tolist()) <= set(range(50))
+
+
+def test_a_branch_on_a_mask_is_refused_or_goes_where_it_is_said_to(tmp_path):
+    with pytest.raises(UntraceableError, match="data_dependent_branch"):
+        trace_network(masked(tmp_path), "inference", TrainingConfig())
+    network = masked(tmp_path, data_dependent_branch="false")
+    trace = trace_network(network, "inference", TrainingConfig())
+    assert trace.assumed_branches
+    assert all(branch.endswith(": false") for branch in trace.assumed_branches)
+    attention = [call.operation for call in trace.calls if call.operation.operation_class == ATTENTION]
+    assert len(attention) == 2
+    assert all(isinstance(operation.kwargs["attn_mask"], dict) for operation in attention)
+
+
+@pytest.mark.parametrize("pass_", ["inference", "training"])
+def test_without_a_mask_no_branch_is_met_and_the_same_network_runs(tmp_path, pass_):
+    network = model(tmp_path, BERT, input=[2, 8], input_dtype="int64", input_below=50)
+    attention = [operation for operation in operations(network, pass_) if operation.operation_class == ATTENTION]
+    assert all(operation.kwargs["attn_mask"] is None for operation in attention)
+    build_network(network, "cpu", pass_=pass_, training=TrainingConfig()).call()
+
+
+def test_a_step_of_decoding_reads_what_is_kept_and_leaves_it_as_it_is(tmp_path):
+    network = model(tmp_path, LLAMA, input=[3, 1], input_dtype="int64", input_below=50, cache_length=20)
+    assert "-behind20-" in network.network_id
+    keys = [one for one in operations(network) if one.operation_class == "cat" and one.out[0].shape == (3, 2, 21, 8)]
+    assert len(keys) == 2 * 2  # keys and values of each layer
+    built = build_network(network, "cpu", pass_="inference", training=TrainingConfig())
+    before = built.module.get_buffer("keys_0").clone()
+    first, second = built.call(), built.call()
+    assert first.shape == (3, 1, 50)
+    assert torch.equal(first, second)
+    assert torch.equal(built.module.get_buffer("keys_0"), before)
+    assert before.std() > 0.5
+
+
+@pytest.mark.parametrize(
+    ("config", "message"),
+    [("{", "no configuration"), ('{"vocab_size": 3}', "model_type"),
+     (json.dumps(BERT | {"architectures": ["Nonsense"]}), "has no Nonsense")],
+)  # fmt: skip
+def test_what_is_no_configuration_is_refused(tmp_path, config, message):
+    path = tmp_path / "config.json"
+    path.write_text(config)
+    with pytest.raises(NetworkError, match=message):
+        construct(NetworkConfig(name=f"hf:{path}", input=[1, 4]), training=False)
+
+
+def test_models_of_timm_are_found_by_name():
+    assert operations(NetworkConfig(name="timm:test_resnet", input=[1, 3, 64, 64]))[0].operation_class == "conv2d"
+    with pytest.raises(NetworkError, match=r"did you mean .*resnet18"):
+        construct(NetworkConfig(name="timm:resnet81", input=[1, 3, 64, 64]), training=False)
+
+
+def test_segmentation_and_video_networks_of_torchvision_are_built_without_downloads(monkeypatch):
+    monkeypatch.setattr(torch.hub, "load_state_dict_from_url", None)
+    assert operations(NetworkConfig(name="lraspp_mobilenet_v3_large", input=[1, 3, 64, 64]))
+    classes = {one.operation_class for one in operations(NetworkConfig(name="r3d_18", input=[1, 3, 4, 32, 32]))}
+    assert "conv3d" in classes
