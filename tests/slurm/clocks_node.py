@@ -165,8 +165,13 @@ class ClocksNode:
 
     def keepers(self) -> list[int]:
         """Processes of the helper that wait for a holder's end."""
-        listed = run(["pgrep", "-f", f"{HELPER} keep "]).stdout.split()
-        return [int(pid) for pid in listed if alive(int(pid))]
+        found = []
+        for path in Path("/proc").glob("[0-9]*/cmdline"):
+            with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # it has ended
+                words = path.read_bytes().split(b"\0")
+                if HELPER.encode() in words and b"keep" in words and alive(int(path.parent.name)):
+                    found.append(int(path.parent.name))
+        return found
 
     def cancel_all(self) -> None:
         """Cancel the jobs of all test users and wait until they have gone."""

@@ -13,7 +13,9 @@ from clocks_node import HELPER, LEASES, RESTORED, lease_of, run, wait_for
 pytestmark = pytest.mark.slurm
 
 DENIED = 1
-KEEPER = "$(pgrep -f 'clockwatt-clocks keep' | head -1)"
+KEEPER = "keeper=$(grep -lz '^keep$' $(grep -lz '^/usr/local/sbin/clockwatt-clocks$' /proc/[0-9]*/cmdline) | grep -o '[0-9]*')"
+KEEPER += "; test $keeper || exit 9; "
+"""Of the job that holds GPU 1: the only one there is."""
 
 ATTACKS = [
     Attack("another user than root", "sudo -n -u cw_bob $HELPER lock $GPU1 900", REFUSED_BY_SUDO),
@@ -43,9 +45,9 @@ ATTACKS = [
         NOT_PERMITTED,
     ),
     Attack("the other's lease by the lock's file", f"flock -n {LEASES}/$GPU1.lock true && exit 0; exit 1", DENIED),
-    Attack("killing the other's keeper", f"kill -9 {KEEPER}", DENIED),
-    Attack("tracing the other's keeper", f"exec 2>&1; head -c1 /proc/{KEEPER}/mem; cat /proc/{KEEPER}/environ", DENIED),
-    Attack("speaking to the other's keeper", f"echo written >/proc/{KEEPER}/fd/0", DENIED),
+    Attack("killing the other's keeper", f"{KEEPER} kill -9 $keeper", DENIED),
+    Attack("tracing the other's keeper", f"{KEEPER} head -c1 /proc/$keeper/mem; cat /proc/$keeper/environ", DENIED),
+    Attack("speaking to the other's keeper", f"{KEEPER} echo written >/proc/$keeper/fd/0", DENIED),
     Attack("the keeper's start by hand", "$HELPER keep $GPU1 3", NOT_PERMITTED),
 ]  # fmt: skip
 

@@ -100,7 +100,7 @@ def test_an_upgrade_keeps_leases_even_those_of_an_earlier_version(node):
         said = node.run_beside("cw_alice", "sudo -n $HELPER reset $GPU0")
         assert '"reset": true' in said.stdout, said.stdout
     assert node.settings(0) == RESTORED
-    assert run(["pgrep", "-f", f"{HELPER} keep"]).stdout == ""
+    assert node.keepers() == []
 
 
 def test_installing_says_what_is_wrong_with_the_configuration_that_is_there(node):
