@@ -13,8 +13,8 @@ from clocks_node import HELPER, LEASES, RESTORED, lease_of, run, wait_for
 pytestmark = pytest.mark.slurm
 
 DENIED = 1
-KEEPER = "keeper=$(grep -lz '^keep$' $(grep -lz '^/usr/local/sbin/clockwatt-clocks$' /proc/[0-9]*/cmdline) | grep -o '[0-9]*')"
-KEEPER += "; test $keeper || exit 9; "
+PROGRAM_OF = "$(grep -lz '^/usr/local/sbin/clockwatt-clocks$' /proc/[0-9]*/cmdline)"
+KEEPER = f"keeper=$(grep -lz '^keep$' {PROGRAM_OF} | grep -o '[0-9]*'); test $keeper || exit 9; "
 """Of the job that holds GPU 1: the only one there is."""
 
 ATTACKS = [
