@@ -29,8 +29,9 @@ class ControlConfig(Model):
     method: Literal["nvml", "helper", "command", "slurm", "none"] = Field(
         "nvml",
         description="nvml sets clocks directly (root, or a machine of one's own); helper asks what an administrator "
-        "installed from `privileged/`, by sudo; command runs the site's own script; slurm, for want of "
-        "these, uses `srun --gpu-freq` (SM and memory clock); none sets nothing, for `default`. `clockwatt doctor` says which of them work",
+        "installed from `privileged/`, by sudo; command runs the site's own script; slurm, for want of these, uses "
+        "`srun --gpu-freq` (SM and memory clock); none sets nothing, for `default`. `clockwatt doctor` says which of "
+        "them work",
     )
     helper: str = Field("/usr/local/sbin/clockwatt-clocks", description="of method helper: where it is installed")
     set_command: str | None = Field(
