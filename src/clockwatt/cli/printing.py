@@ -44,8 +44,8 @@ def parse_slowdown(text: str) -> float:
     return value
 
 
-def print_prediction(prediction: NetworkPrediction) -> None:
-    """One line per quantity, with its interval."""
+def print_prediction(prediction: NetworkPrediction, tokens: int | None = None) -> None:
+    """One line per quantity, with its interval; `tokens` as in `print_json`."""
     from rich.console import Console  # here, because JSON needs none of it
     from rich.table import Table
 
@@ -65,6 +65,8 @@ def print_prediction(prediction: NetworkPrediction) -> None:
         table.add_row(name, quantity(expected, unit), quantity(low, unit), quantity(high, unit))
     console = Console()
     console.print(table)
+    if tokens is not None and prediction.expected.energy_j is not None:
+        console.print(f"Energy per token: {quantity(prediction.expected.energy_j / tokens, 'J')}.")
     if prediction.measured_calls:
         known, calls = prediction.measured_calls, prediction.expected.calls
         console.print(f"Of {calls} calls, {known} are of operations measured there, and looked up.")
@@ -111,9 +113,13 @@ def print_recommendation(answer: Recommendation, *, rows: int = 20) -> None:
         )
 
 
-def print_json(answer: NetworkPrediction | Recommendation) -> None:
-    """The answer as one JSON document."""
-    print(json.dumps(answer.to_dict(), indent=2))
+def print_json(answer: NetworkPrediction | Recommendation, tokens: int | None = None) -> None:
+    """The answer as one JSON document; of a decoding step that gives so many tokens also what each costs."""
+    content = answer.to_dict()
+    if tokens is not None:
+        energy_j = content["expected"]["energy_j"]
+        content["energy_per_token_j"] = None if energy_j is None else energy_j / tokens
+    print(json.dumps(content, indent=2))
 
 
 def quantity(value: float | None, unit: str) -> str:

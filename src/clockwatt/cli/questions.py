@@ -87,7 +87,8 @@ def predict(
     query = _query(network, inputs, dtype, input_dtype, input_below, assume_branch, cache_length)
     traced = _traced(predictors, query, operations, _pass(pass_))
     prediction = predictors.answer(traced, gpu=gpu, point=point, tf32=tf32)
-    (printing.print_json if as_json else printing.print_prediction)(prediction)
+    tokens = traced.network.input_shape[0] if cache_length is not None else None
+    (printing.print_json if as_json else printing.print_prediction)(prediction, tokens)
 
 
 @app.command()
