@@ -161,7 +161,7 @@ def test_exclusions_are_counted_and_their_networks_still_composed(tmp_path):
     validate(made.config, made.dataset, made.catalogue, made.predictors, made.validation)
     left_out = synthetic.read_json(made.predictors / "metrics.json")["gpus"]["a30"]["not_learnt_from"]
     assert left_out == {
-        "a time or the power could not be measured": 1,
+        "device or host time could not be measured": 1,
         "flag clock_off_target": 1,
         "flag interrupted": 1,
         "no device work: known, not learnt": 4,

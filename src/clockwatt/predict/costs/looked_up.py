@@ -40,5 +40,6 @@ class LookedUp:
         costs.mean[found.known], costs.factors[found.known] = found.costs, found.factors
         known = found.known
         if self._positive:
-            known = known & np.greater(costs.mean, 0, where=known[:, None], out=np.zeros(costs.mean.shape, bool)).all(1)
+            known = known & ~(costs.mean <= 0).any(axis=1)
+            costs.mean[~known] = np.nan
         return Costs(costs.mean, costs.factors, known, known)
