@@ -16,11 +16,10 @@ from clockwatt.io.files import write_text
 from clockwatt.predict.composition.overheads import Overheads
 from clockwatt.predict.costs.interface import Among, CostSource, FirstKnown, interval_factors
 from clockwatt.predict.costs.learnt import ByClock, HostOnly, Learnt
-from clockwatt.predict.costs.looked_up import LookedUp
+from clockwatt.predict.costs.looked_up import LookedUp, MeasuredCosts, write_measured
 from clockwatt.predict.description import DESCRIPTION_FILE, GpuDescription, PassDescription
 from clockwatt.predict.features.operations import OPERATION_CLASS, operation_features
 from clockwatt.predict.features.points import Setting
-from clockwatt.predict.measured import MeasuredCosts, write_measured
 from clockwatt.predict.models.clock_law import POWER_CLOCKS, neighbours
 from clockwatt.predict.models.domain import Domain
 from clockwatt.predict.models.persistence import load_predictor, save_predictor
