@@ -32,7 +32,7 @@ PREDICT_FLOORS = [
     {"evaluation"},
     {"composition"},
     {"costs", "measured"},
-    {"description", "gpu_predictor"},
+    {"description", "gpu_predictor", "hosts"},
     {"model_card", "fit", "validate", "answer"},
     {"recommend"},
     {"questions"},

@@ -23,6 +23,7 @@ from clockwatt.cli.options import (
     CacheLength,
     CatalogueDir,
     Dtype,
+    HostName,
     InputBelow,
     InputDtype,
     Inputs,
@@ -39,6 +40,7 @@ from clockwatt.errors import ClockwattError
 
 if TYPE_CHECKING:
     from clockwatt.predict.answer import TracedNetwork
+    from clockwatt.predict.hosts.profile import HostProfile
     from clockwatt.predict.query import NetworkQuery
 
 
@@ -77,6 +79,7 @@ def predict(
     assume_branch: AssumeBranch = None,
     cache_length: CacheLength = None,
     tf32: Tf32 = True,
+    host: HostName = None,
     predictors_dir: PredictorsDir = RESULTS / "predictors",
     catalogue_dir: CatalogueDir = RESULTS / "dataset" / "catalogue",
     as_json: AsJson = False,
@@ -87,10 +90,11 @@ def predict(
 
     models = load_models(predictors_dir)
     _check_fitted([gpu], models, predictors_dir)
+    profile = _profile(host, predictors_dir)
     query = questions.NetworkQuery(network, inputs, dtype, input_dtype, input_below, assume_branch, cache_length)
     traced = _traced(query, operations, _pass(pass_), catalogue_dir, predictors_dir)
     questions.check_fits(traced, [models[gpu].description.gpu_name])
-    prediction = predict_network(models[gpu], traced, str(OperatingPoint.parse(point)), tf32=tf32)
+    prediction = predict_network(models[gpu], traced, str(OperatingPoint.parse(point)), tf32=tf32, host=profile)
     (questions.print_json if as_json else questions.print_prediction)(prediction)
 
 
@@ -114,6 +118,7 @@ def recommend(
     assume_branch: AssumeBranch = None,
     cache_length: CacheLength = None,
     tf32: Tf32 = True,
+    host: HostName = None,
     predictors_dir: PredictorsDir = RESULTS / "predictors",
     validation_dir: ValidationDir = RESULTS / "validation",
     catalogue_dir: CatalogueDir = RESULTS / "dataset" / "catalogue",
@@ -129,6 +134,7 @@ def recommend(
         raise ClockwattError(f"--objective {objective}: choose time, energy or edp.")
     models = load_models(predictors_dir)
     _check_fitted(gpu or [], models, predictors_dir)
+    profile = _profile(host, predictors_dir)
     query = questions.NetworkQuery(network, inputs, dtype, input_dtype, input_below, assume_branch, cache_length)
     traced = _traced(query, operations, _pass(pass_), catalogue_dir, predictors_dir)
     measured = [label for label, model in models.items() if not model.description.virtual]
@@ -145,6 +151,7 @@ def recommend(
         limits=limits,
         points=[str(OperatingPoint.parse(text)) for text in point or []],
         tf32=tf32,
+        host=profile,
         validation_dir=validation_dir,
     )
     if pareto is not None:
@@ -159,6 +166,13 @@ def _check_fitted(labels: Iterable[str], models: Iterable[str], predictors_dir: 
     unknown = sorted(set(labels) - set(models))
     if unknown:
         raise ClockwattError(f"--gpu {unknown[0]}: {predictors_dir} has predictors for {', '.join(models)}.")
+
+
+def _profile(host: str | None, predictors_dir: Path) -> HostProfile | None:
+    """The profile of the host that is asked for."""
+    from clockwatt.predict.hosts.profile import HostProfile
+
+    return None if host is None else HostProfile.read(predictors_dir, host)
 
 
 def _traced(
