@@ -5,10 +5,10 @@ import math
 import pandas as pd
 import pyarrow.parquet as pq
 import pytest
-from clockwatt.predict.costs.looked_up import MeasuredCosts, write_measured
 
 from clockwatt.dataset.build import build_dataset
 from clockwatt.io import files
+from clockwatt.predict.costs.looked_up import MeasuredCosts, write_measured
 from clockwatt.predict.samples import KEY, read_samples
 from clockwatt.schema import costs, layout, records, tables
 from clockwatt.schema.flags import Flag
