@@ -21,18 +21,17 @@ from clockwatt.dataset.build import build_dataset
 from clockwatt.gpu.specs import find_spec
 from clockwatt.io import files
 from clockwatt.io.resources import resource
-from clockwatt.predict.backtest import VALIDATION_FILE
-from clockwatt.predict.crossval import cross_validate
-from clockwatt.predict.evaluate import Held, evaluate, judge_left_out
+from clockwatt.predict.evaluation.judgement import LeftOutPredictions, judge_left_out, judge_operations
+from clockwatt.predict.evaluation.leave_out import LEFT_OUT_FILE, cross_validate
+from clockwatt.predict.evaluation.regret import VALIDATION_FILE
 from clockwatt.predict.fit import fit
-from clockwatt.predict.leaveout import LEFT_OUT_FILE
-from clockwatt.predict.predictors import PREDICTORS
-from clockwatt.predict.problem import make_problem
+from clockwatt.predict.models.predictors import PREDICTORS
+from clockwatt.predict.models.training_data import training_data
 from clockwatt.predict.samples import gpus_in, read_samples
 from clockwatt.predict.validate import validate
 from clockwatt.schema import records
 
-JUDGED = ("time_device_s", "energy_dynamic_j")
+JUDGED = ("time_device_corrected_s", "energy_dynamic_corrected_j")
 
 
 def main() -> None:
@@ -105,7 +104,7 @@ def report_coverage(campaign: config.CampaignConfig, dataset: Path, splits: int)
         spec = find_spec(samples.gpu_name)
         found = []
         for pass_ in campaign.passes:
-            problem = make_problem(samples, pass_, spec)
+            problem = training_data(samples, pass_, spec)
             for seed in range(splits if problem is not None else 0):
                 validation = cross_validate(
                     lambda seed=seed: kind(trees=campaign.fit.trees, seed=seed), problem.features, problem.targets,
@@ -113,9 +112,9 @@ def report_coverage(campaign: config.CampaignConfig, dataset: Path, splits: int)
                 )  # fmt: skip
                 fold_of = dict(zip(problem.cells["operation_id"], validation.fold, strict=True))
                 folds = problem.rows["operation_id"].map(fold_of).to_numpy()
-                intervals = evaluate(problem, Held(problem.at_rows(validation.predictions, spec), folds))[1][
-                    "intervals"
-                ]
+                intervals = judge_operations(
+                    problem, LeftOutPredictions(problem.at_rows(validation.predictions, spec), folds)
+                )[1]["intervals"]
                 for target in JUDGED:
                     found.append((pass_, target, "pooled", intervals[target]["held_out_coverage"]))
                     of_classes = intervals[target]["classes"].items()

@@ -33,11 +33,11 @@ from clockwatt.gpu.specs import find_spec
 from clockwatt.gpu.virtual.model import CardModel, Work
 from clockwatt.io import files
 from clockwatt.operations.spec.operation import MATRIX_CLASSES
-from clockwatt.predict.ask import TracedNetwork, load_models, predict_network
-from clockwatt.predict.gpumodel import GpuModel
+from clockwatt.predict.answer import TracedNetwork, load_models, predict_network
+from clockwatt.predict.gpu_predictor import GpuPredictor
 from clockwatt.predict.questions import traced_network
 from clockwatt.predict.recommend import recommend
-from clockwatt.schema import records, tables
+from clockwatt.schema import costs, layout, records, tables
 
 GPU, GPUS = "a100", 8
 ROWS, CLOCKS = 100_000, 40
@@ -65,7 +65,7 @@ def main() -> None:
         if not (folder / "catalogue" / "networks.parquet").exists():
             write_campaign(folder)
             run_clockwatt(folder, "catalogue", "--output-dir", "catalogue")
-        if not (folder / "dataset" / tables.NETWORKS_FILE).exists():
+        if not (folder / "dataset" / layout.NETWORKS_FILE).exists():
             write_dataset(folder)
         if not (folder / "predictors").exists():
             taken = timed(lambda: run_clockwatt(
@@ -108,12 +108,13 @@ def write_dataset(folder: Path) -> None:
     print(f"{len(works)} operations with device work at {CLOCKS} clocks: {len(works) * CLOCKS} rows")
     rng = np.random.default_rng(0)
     clocks = config.load(folder / "config.yaml").gpus[GPU].clocks_mhz
-    tables = [operation_rows(card, works, int(clock or 0), rng) for clock in clocks]
-    whole = [network_rows(folder / "catalogue", table, rng) for table in tables]
-    files.write_table(pa.concat_tables(tables), folder / "dataset" / tables.OPERATIONS_FILE)
+    measured = [operation_rows(card, works, int(clock or 0), rng) for clock in clocks]
+    whole = [network_rows(folder / "catalogue", table, rng) for table in measured]
+    shutil.copytree(folder / "catalogue", folder / "dataset" / layout.CATALOGUE, dirs_exist_ok=True)
+    files.write_table(pa.concat_tables(measured), folder / "dataset" / layout.OPERATIONS_FILE)
     calibration = pa.Table.from_pylist([], schema=records.CALIBRATION_SCHEMA)
-    files.write_table(calibration, folder / "dataset" / tables.CALIBRATION_FILE)
-    files.write_table(pa.concat_tables(whole), folder / "dataset" / tables.NETWORKS_FILE)
+    files.write_table(calibration, folder / "dataset" / layout.CALIBRATION_FILE)
+    files.write_table(pa.concat_tables(whole), folder / "dataset" / layout.NETWORKS_FILE)
 
 
 def operation_rows(card: CardModel, operations: list[dict], clock: int, rng: np.random.Generator) -> pa.Table:
@@ -137,16 +138,22 @@ def operation_rows(card: CardModel, operations: list[dict], clock: int, rng: np.
         )  # fmt: skip
         columns = {records.column_name(name): value for name, value in asdict(measured).items()}
         described = {tables.dataset_name(name): row[name] for name in tables.joined_columns(records.OPERATION_SCHEMA)}
-        rows.append(columns | described)
+        rows.append(columns | described | corrected(measured) | {costs.EXCLUDED: ""})
     return pa.Table.from_pylist(rows, schema=tables.OPERATIONS_SCHEMA)
+
+
+def corrected(row: records.MeasurementRow) -> dict[str, float | None]:
+    """Corrected costs of a measurement on the one card and host that there is."""
+    found = {cost.corrected: getattr(row, cost.measured.column) for cost in costs.COSTS}
+    return found | {costs.ENERGY_CORRECTED: row.energy_j}
 
 
 def network_rows(catalogue: Path, operations: pa.Table, rng: np.random.Generator) -> pa.Table:
     """The networks measured whole where `operations` were: what the device and the host need for their calls."""
     networks = files.read_table(catalogue / "networks.parquet", records.NETWORK_SCHEMA).to_pylist()
     calls = files.read_table(catalogue / "calls.parquet", records.CALL_SCHEMA).to_pandas()
-    costs = operations.to_pandas().set_index("subject_id")
-    of_calls = costs[["time_device_s", "energy_dynamic_j"]].reindex(calls["operation_id"])
+    measured_costs = operations.to_pandas().set_index("subject_id")
+    of_calls = measured_costs[["time_device_s", "energy_dynamic_j"]].reindex(calls["operation_id"])
     sums = of_calls.groupby(calls["network_id"].to_numpy()).sum()
     at = operations.slice(0, 1).to_pylist()[0]
     where = {name: at[name] for name in ("gpu", "point", "tf32", "dtype", "virtual", "gpu_name", "power_idle_w")}
@@ -160,7 +167,8 @@ def network_rows(catalogue: Path, operations: pa.Table, rng: np.random.Generator
             time_eager_s=time_s, power_w=energy_j / time_s, energy_j=energy_j, energy_dynamic_j=dynamic_j,
         )  # fmt: skip
         columns = {records.column_name(name): value for name, value in asdict(measured).items()}
-        rows.append(columns | {name: network[name] for name in tables.joined_columns(records.NETWORK_SCHEMA)})
+        described = {name: network[name] for name in tables.joined_columns(records.NETWORK_SCHEMA)}
+        rows.append(columns | described | corrected(measured))
     return pa.Table.from_pylist(rows, schema=tables.NETWORKS_SCHEMA)
 
 
@@ -168,7 +176,7 @@ def time_loaded(folder: Path) -> None:
     """Print how long answers take in one process."""
     training = config.TrainingConfig()
 
-    def first_answer() -> tuple[dict[str, GpuModel], TracedNetwork]:
+    def first_answer() -> tuple[dict[str, GpuPredictor], TracedNetwork]:
         models = load_models(folder / "predictors")
         traced = traced_network(ASKED, "inference", training, folder / "catalogue")
         predict_network(models[GPU], traced, next(iter(models[GPU].description.points)))

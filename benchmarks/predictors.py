@@ -17,12 +17,12 @@ from clockwatt import config
 from clockwatt.dataset.build import build_dataset
 from clockwatt.gpu.specs import find_spec
 from clockwatt.io.resources import resource
-from clockwatt.predict.crossval import cross_validate
-from clockwatt.predict.predictors import PREDICTORS, check_installed
-from clockwatt.predict.problem import Problem, make_problem
+from clockwatt.predict.evaluation.leave_out import cross_validate
+from clockwatt.predict.models.predictors import PREDICTORS, check_installed
+from clockwatt.predict.models.training_data import TrainingData, training_data
 from clockwatt.predict.samples import gpus_in, read_samples
 
-JUDGED = ("time_device_s", "time_host_s", "energy_dynamic_j")
+JUDGED = ("time_device_corrected_s", "time_host_corrected_s", "energy_dynamic_corrected_j")
 
 
 def main() -> None:
@@ -41,13 +41,13 @@ def main() -> None:
         for gpu in gpus_in(dataset):
             samples = read_samples(dataset, gpu)
             for pass_ in campaign.passes:
-                problem = make_problem(samples, pass_, find_spec(samples.gpu_name))
+                problem = training_data(samples, pass_, find_spec(samples.gpu_name))
                 if problem is not None:
                     for name in given.predictors:
                         print(f"| {gpu} | {pass_} | {name} | {judged(name, problem, campaign.fit)} |", flush=True)
 
 
-def judged(name: str, problem: Problem, fit: config.FitConfig) -> str:
+def judged(name: str, problem: TrainingData, fit: config.FitConfig) -> str:
     """Errors of one predictor, as cells of a table."""
     began_s = time.perf_counter()
     validation = cross_validate(

@@ -26,17 +26,11 @@ from clockwatt.dataset.imported import operation_of
 from clockwatt.gpu.specs import find_spec
 from clockwatt.operations.cost import cost
 from clockwatt.operations.spec.operation import Operation
-from clockwatt.predict.crossval import grouped_folds
-from clockwatt.predict.features import (
-    CATALOGUE_COLUMNS,
-    OPERATION_CLASS,
-    Setting,
-    channel_groups,
-    features_at,
-    operation_features,
-)
-from clockwatt.predict.metrics import metrics
-from clockwatt.predict.predictors import RooflinePredictor
+from clockwatt.predict.evaluation.leave_out import grouped_folds
+from clockwatt.predict.evaluation.metrics import metrics
+from clockwatt.predict.features.operations import CATALOGUE_COLUMNS, OPERATION_CLASS, channel_groups, operation_features
+from clockwatt.predict.features.points import Setting, features_at
+from clockwatt.predict.models.predictors import RooflinePredictor
 
 FOLDS = 15
 TARGETS = {"time_eager_s": "time_per_iter_s", "power_w": "power_w"}
@@ -141,7 +135,7 @@ def _padded(shape: tuple[int, ...]) -> list[int | None]:
 def _strides(operations: pd.DataFrame) -> pd.DataFrame:
     described = operation_features(operations[CATALOGUE_COLUMNS]).reset_index(drop=True)
     names = ("kernel_size", "stride", "padding", "dilation", "groups")
-    return described[[column for name in names for column in (name, f"{name}_applies")]]
+    return described[list(names)]
 
 
 def roofline(trees: int) -> Predict:

@@ -1,9 +1,10 @@
 """How right the predictors are on the fresh set, and whether their intervals hold.
 
-    python benchmarks/fresh/score.py pack ROWS_DIR... --output benchmarks/fresh/h200-day1.parquet
+    python benchmarks/fresh/score.py pack ROWS_DIR... --output benchmarks/fresh/measured-h200-day1.parquet
     python benchmarks/fresh/score.py report --predictors DIR --gpu LABEL [--output FILE.csv] [FILE.parquet...]
 
-`pack` joins what `measure.py` wrote, the profiler's rows beside the measured ones. `report` composes every pass from
+`pack` joins what `measure.py` wrote, the profiler's rows beside the measured ones, and gives cards and machines names
+that tell them apart and tell nothing else. `report` composes every pass from
 the predictors and the traces under `catalogue/` and compares: medians, 90th and 95th percentiles and the worst of the
 relative errors of device time, time back to back and energy, the plain sum of back-to-back times beside, the coverage
 of 90 % intervals with its Clopper–Pearson interval, half-widths; within kinds, dtypes, batches and days. Every pass
@@ -14,6 +15,7 @@ unsure. Nothing here is learnt from: that fitting reads nothing of this folder i
 from __future__ import annotations
 
 import argparse
+import hashlib
 import json
 import sys
 from pathlib import Path
@@ -26,9 +28,10 @@ import pyarrow.parquet as pq
 from scipy.stats import beta
 
 from clockwatt.io import files
-from clockwatt.predict.ask import TracedNetwork, load_models, predict_network
-from clockwatt.predict.gpumodel import GpuModel
+from clockwatt.predict.answer import TracedNetwork, load_models, predict_network
+from clockwatt.predict.gpu_predictor import GpuPredictor
 from clockwatt.schema import records
+from clockwatt.schema.costs import COSTS, TIME_DEVICE
 from clockwatt.schema.records import NetworkRow
 
 HERE = Path(__file__).parent
@@ -39,6 +42,7 @@ QUANTITIES = {
 }  # fmt: skip
 """What is compared: what was seen, and what was stated."""
 NAMED_ABOVE = 0.3
+_DEVICE = next(cost for cost in COSTS if cost.measured == TIME_DEVICE)
 LEVEL = 0.9
 BATCHES = (1, 5, 17, 65, 100_000_000)
 _PACKED = [
@@ -61,9 +65,17 @@ def pack(folders: list[Path], output: Path) -> None:
     found = profiles.reindex(pd.MultiIndex.from_frame(kept[KEY]))
     for column in ("kernels", "kernels_s", "kernel_names"):
         kept[column] = found[column].to_numpy()
+    # machines lent for an hour are all called alike: the card is what tells one from another
+    kept["host"] = [_named(f"{host} {card}") for host, card in zip(kept["host"], kept["gpu_uuid"], strict=True)]
+    kept["gpu_uuid"] = kept["gpu_uuid"].map(_named)
     packed = pa.Table.from_pandas(kept, schema=table.schema, preserve_index=False)
     pq.write_table(packed, output, compression="zstd", compression_level=22)
     print(f"{output}: {len(kept)} rows, {output.stat().st_size:,} bytes; {kept['status'].value_counts().to_dict()}")
+
+
+def _named(what: str) -> str:
+    """A name that tells it from others and nothing else."""
+    return hashlib.sha256(what.encode()).hexdigest()[:12]
 
 
 def measured(paths: list[Path]) -> pd.DataFrame:
@@ -99,7 +111,7 @@ class Catalogue:
         return TracedNetwork(records.row_of(NetworkRow, row), calls, self._operations[mine].reset_index(drop=True))
 
 
-def compare(rows: pd.DataFrame, model: GpuModel, catalogue: Catalogue) -> pd.DataFrame:
+def compare(rows: pd.DataFrame, model: GpuPredictor, catalogue: Catalogue) -> pd.DataFrame:
     """What was seen and what is stated, a row each pass."""
     found = []
     for row in rows.itertuples(index=False):
@@ -160,7 +172,7 @@ def kind_of(name: str, kinds: dict[str, tuple[str, ...]]) -> str:
     return next((kind for kind, parts in kinds.items() if any(part in name for part in parts)), "elementwise")
 
 
-def cause(model: GpuModel, traced: TracedNetwork, row: Any) -> str:
+def cause(model: GpuPredictor, traced: TracedNetwork, row: Any) -> str:
     """Classes of operations that a large error comes from, as far as it can be told.
 
     Where the profiler saw the kernels: the kinds of work whose time differs most from what was stated. Else the classes
@@ -168,10 +180,10 @@ def cause(model: GpuModel, traced: TracedNetwork, row: Any) -> str:
     """
     counts = traced.calls["operation_id"].value_counts()
     operations = traced.operations.set_index("operation_id")
-    at = model.predict_at(traced.operations, traced.network.pass_, ["default"], tf32=bool(row.tf32))["default"]
+    at = model.predict(traced.operations, traced.network.pass_, "default", tf32=bool(row.tf32))
     times = pd.DataFrame({"class": operations["operation_class"], "count": counts})
-    times["device_s"] = at["time_device_s"] * times["count"]
-    times["width_s"] = (at["upper_time_device_s"] - at["lower_time_device_s"]) * times["count"]
+    times["device_s"] = at[_DEVICE.corrected] * times["count"]
+    times["width_s"] = (at[_DEVICE.upper] - at[_DEVICE.lower]) * times["count"]
     if isinstance(row.kernel_names, str):
         stated = times.groupby(times["class"].map(lambda name: kind_of(name, _CLASSES)))["device_s"].sum()
         seen: dict[str, float] = {}
@@ -261,7 +273,7 @@ def main() -> int:
     packing.add_argument("folders", type=Path, nargs="+")
     packing.add_argument("--output", type=Path, required=True)
     reporting = modes.add_parser("report")
-    reporting.add_argument("files", type=Path, nargs="*", default=sorted(HERE.glob("*.parquet")))
+    reporting.add_argument("files", type=Path, nargs="*", help="measured-GPU-*.parquet beside this file without")
     reporting.add_argument("--predictors", type=Path, required=True)
     reporting.add_argument("--gpu", required=True)
     reporting.add_argument("--output", type=Path, help="CSV with a row each pass")
@@ -270,7 +282,8 @@ def main() -> int:
         pack(arguments.folders, arguments.output)
         return 0
     model = load_models(arguments.predictors)[arguments.gpu]
-    compared = compare(measured(arguments.files), model, Catalogue(HERE / "catalogue"))
+    paths = arguments.files or sorted(HERE.glob(f"measured-{arguments.gpu}-*.parquet"))
+    compared = compare(measured(paths), model, Catalogue(HERE / "catalogue"))
     if arguments.output:
         compared.to_csv(arguments.output, index=False)
     print(report(compared))

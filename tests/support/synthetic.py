@@ -33,7 +33,7 @@ def campaign(clocks: Any = (900, 1200, 1440), networks: int = 3, **changes: Any)
             "v100": {"device": "virtual:v100", "clocks_mhz": list(clocks)[:1]},
         },
         "networks": [{"name": f"net{width}", "input": [8, 3, 64, 64]} for width in _widths(networks)],
-        "fit": {"folds": 4, "trees": 12},
+        "fit": {"predictors": ["roofline", "forest"], "folds": 4, "trees": 12},
     }
     return config.parse(content | changes)
 

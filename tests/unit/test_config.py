@@ -43,6 +43,7 @@ def gpu(**changes: object) -> dict[str, object]:
         (campaign(networks=[{"name": "r", "input": [0]}]), "networks[0].input[0]", "greater than 0"),
         (campaign(networks=[{"name": "r", "input": [1]}] * 2), "networks", "r-1-float32 stands twice"),
         (campaign(networks=[{"name": "r", "input": [1], "input_dtype": "int64"}]), "networks[0]", "input_below"),
+        (campaign(fit={"unseen_gpu": True}), "fit", "unseen_gpu is offered no more"),
         (campaign(measurement={"window_min_s": 2, "window_max_s": 1}), "measurement", "below window_min_s"),
     ],
 )

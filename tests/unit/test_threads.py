@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from clockwatt.predict.predictors import ForestPredictor, XgboostPredictor
+from clockwatt.predict.models.predictors import ForestPredictor, XgboostPredictor
 from clockwatt.threads import usable_threads
 
 CORES = len(os.sched_getaffinity(0))

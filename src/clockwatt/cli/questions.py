@@ -1,4 +1,4 @@
-"""`clockwatt predict` and `clockwatt recommend`: what is asked, put to the predictors. See `questions` for the answers.
+"""`clockwatt predict` and `clockwatt recommend`: what is asked, put to the predictors. See `printing` for the answers.
 
 Predictors are imported where they are called: the command line must not wait for them.
 """
@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from clockwatt import config
+from clockwatt.cli import printing
 from clockwatt.cli.app import Answered, app
 from clockwatt.cli.options import (
     RESULTS,
@@ -23,6 +24,7 @@ from clockwatt.cli.options import (
     CacheLength,
     CatalogueDir,
     Dtype,
+    HostName,
     InputBelow,
     InputDtype,
     Inputs,
@@ -34,12 +36,12 @@ from clockwatt.cli.options import (
     Tf32,
     ValidationDir,
 )
-from clockwatt.config import OperatingPoint
 from clockwatt.errors import ClockwattError
 
 if TYPE_CHECKING:
-    from clockwatt.predict.ask import NetworkPrediction, TracedNetwork
-    from clockwatt.predict.asked import Asked
+    from clockwatt.predict.answer import TracedNetwork
+    from clockwatt.predict.library import Predictors
+    from clockwatt.predict.query import NetworkQuery
 
 
 def _answers_once(command: Callable[..., None]) -> Callable[..., None]:
@@ -65,12 +67,7 @@ def _answers_once(command: Callable[..., None]) -> Callable[..., None]:
 @app.command()
 @_answers_once
 def predict(
-    gpu: Annotated[
-        str,
-        typer.Option(
-            "--gpu", help="Label of a GPU that predictors were fitted for; or, with `fit.unseen_gpu`, any GPU's name."
-        ),
-    ],
+    gpu: Annotated[str, typer.Option("--gpu", help="Label of a GPU that predictors were fitted for.")],
     network: NetworkName = None,
     inputs: Inputs = None,
     operations: Operations = None,
@@ -82,28 +79,18 @@ def predict(
     assume_branch: AssumeBranch = None,
     cache_length: CacheLength = None,
     tf32: Tf32 = True,
+    host: HostName = None,
     predictors_dir: PredictorsDir = RESULTS / "predictors",
     catalogue_dir: CatalogueDir = RESULTS / "dataset" / "catalogue",
     as_json: AsJson = False,
 ) -> None:
     """Say what a pass of a network, or listed operations, cost on a GPU at an operating point, without running it."""
-    from clockwatt.predict import questions
-    from clockwatt.predict.ask import load_models, predict_network
-
-    models = load_models(predictors_dir)
-    answer: Callable[..., NetworkPrediction]
-    if gpu in models:
-        answer = functools.partial(predict_network, models[gpu])
-    else:
-        from clockwatt.predict.unseenask import load_unseen, predict_unseen
-
-        answer = functools.partial(predict_unseen, *load_unseen(predictors_dir, gpu, models))
-    asked = questions.Asked(network, inputs, dtype, input_dtype, input_below, assume_branch, cache_length)
-    traced = _traced(asked, operations, _pass(pass_), catalogue_dir, predictors_dir)
-    if gpu in models:
-        questions.check_fits(traced, [models[gpu].description.gpu_name])
-    prediction = answer(traced, str(OperatingPoint.parse(point)), tf32=tf32)
-    (questions.print_json if as_json else questions.print_prediction)(prediction)
+    predictors = _loaded(predictors_dir, catalogue_dir)
+    query = _query(network, inputs, dtype, input_dtype, input_below, assume_branch, cache_length)
+    traced = _traced(predictors, query, operations, _pass(pass_))
+    prediction = predictors.answer(traced, gpu=gpu, point=point, tf32=tf32, host=host)
+    tokens = traced.network.input_shape[0] if cache_length is not None else None
+    (printing.print_json if as_json else printing.print_prediction)(prediction, tokens)
 
 
 @app.command()
@@ -126,6 +113,7 @@ def recommend(
     assume_branch: AssumeBranch = None,
     cache_length: CacheLength = None,
     tf32: Tf32 = True,
+    host: HostName = None,
     predictors_dir: PredictorsDir = RESULTS / "predictors",
     validation_dir: ValidationDir = RESULTS / "validation",
     catalogue_dir: CatalogueDir = RESULTS / "dataset" / "catalogue",
@@ -133,53 +121,46 @@ def recommend(
     as_json: AsJson = False,
 ) -> None:
     """Say on which GPU and at which operating point a network takes least time or energy."""
-    from clockwatt.predict import questions
-    from clockwatt.predict import recommend as stage
-    from clockwatt.predict.ask import load_models
+    from clockwatt.predict.recommend import Limits
 
     if objective not in ("time", "energy", "edp"):
         raise ClockwattError(f"--objective {objective}: choose time, energy or edp.")
-    models = load_models(predictors_dir)
-    unknown = sorted(set(gpu or []) - set(models))
-    if unknown:
-        raise ClockwattError(f"--gpu {unknown[0]}: {predictors_dir} has predictors for {', '.join(models)}.")
-    asked = questions.Asked(network, inputs, dtype, input_dtype, input_below, assume_branch, cache_length)
-    traced = _traced(asked, operations, _pass(pass_), catalogue_dir, predictors_dir)
-    measured = [label for label, model in models.items() if not model.description.virtual]
-    chosen = {label: models[label] for label in gpu or measured or models}
-    fitting = questions.check_fits(traced, [model.description.gpu_name for model in chosen.values()])
-    limits = stage.Limits(
-        max_slowdown=questions.parse_slowdown(max_slowdown) if max_slowdown is not None else float("inf"),
+    predictors = _loaded(predictors_dir, catalogue_dir, validation_dir)
+    query = _query(network, inputs, dtype, input_dtype, input_below, assume_branch, cache_length)
+    traced = _traced(predictors, query, operations, _pass(pass_))
+    limits = Limits(
+        max_slowdown=printing.parse_slowdown(max_slowdown) if max_slowdown is not None else float("inf"),
         power_cap_w=power_cap if power_cap is not None else float("inf"),
     )
-    answer = stage.recommend(
-        {label: model for label, model in chosen.items() if model.description.gpu_name in fitting},
-        traced,
-        objective=objective,
-        limits=limits,
-        points=[str(OperatingPoint.parse(text)) for text in point or []],
-        tf32=tf32,
-        validation_dir=validation_dir,
+    answer = predictors.choose(
+        traced, objective=objective, limits=limits, gpus=gpu, points=point or [], tf32=tf32, host=host
     )
     if pareto is not None:
         from clockwatt.figures.pareto import draw_pareto
 
         draw_pareto(answer, pareto)
-    (questions.print_json if as_json else questions.print_recommendation)(answer)
+    (printing.print_json if as_json else printing.print_recommendation)(answer)
 
 
-def _traced(
-    asked: Asked, operations: Path | None, pass_: config.Pass, catalogue_dir: Path, predictors_dir: Path
-) -> TracedNetwork:
+def _loaded(predictors_dir: Path, catalogue_dir: Path, validation_dir: Path | None = None) -> Predictors:
+    from clockwatt.predict.library import load
+
+    return load(predictors_dir, catalogue_dir=catalogue_dir, validation_dir=validation_dir)
+
+
+def _query(*typed: Any) -> NetworkQuery:
+    from clockwatt.predict.query import NetworkQuery
+
+    return NetworkQuery(*typed)
+
+
+def _traced(predictors: Predictors, query: NetworkQuery, operations: Path | None, pass_: config.Pass) -> TracedNetwork:
     """What a question is about: a network with its input, or operations from a file."""
-    from clockwatt.predict import questions
-
-    if operations is not None:
-        if asked.name is not None or asked.inputs:
-            raise ClockwattError("--operations stands in place of a network and its --input: give one or the other.")
-        return questions.listed_operations(operations, pass_)
-    network = asked.network(catalogue_dir)
-    return questions.traced_network(network, pass_, questions.training_of(predictors_dir), catalogue_dir)
+    if operations is None:
+        return predictors.traced(query, pass_)
+    if query.name is not None or query.inputs:
+        raise ClockwattError("--operations stands in place of a network and its --input: give one or the other.")
+    return predictors.listed(operations, pass_)
 
 
 def _pass(name: str) -> config.Pass:

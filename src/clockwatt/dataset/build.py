@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 
 from clockwatt.config import CampaignConfig, OperatingPoint
 from clockwatt.dataset.catalogues import NetworkKey, join_catalogues, without_networks
-from clockwatt.dataset.join import Cards, Catalogue, joined
+from clockwatt.dataset.join import Catalogue, Point, joined
 from clockwatt.dataset.quality import QualityReport
 from clockwatt.dataset.reference import Source, references
 from clockwatt.errors import DataFileError
@@ -23,9 +23,9 @@ from clockwatt.io.seal import SealedWriter
 from clockwatt.schema import layout, records, tables
 
 _OUTPUTS = {
-    records.OPERATION: (tables.OPERATIONS_FILE, tables.OPERATIONS_SCHEMA),
-    records.NETWORK: (tables.NETWORKS_FILE, tables.NETWORKS_SCHEMA),
-    records.ANCHOR: (tables.ANCHORS_FILE, tables.ANCHORS_SCHEMA),
+    records.OPERATION: (layout.OPERATIONS_FILE, tables.OPERATIONS_SCHEMA),
+    records.NETWORK: (layout.NETWORKS_FILE, tables.NETWORKS_SCHEMA),
+    records.ANCHOR: (layout.ANCHORS_FILE, tables.ANCHORS_SCHEMA),
 }
 
 _Part = tuple[Source, str, OperatingPoint]
@@ -37,8 +37,7 @@ def build_dataset(config: CampaignConfig, measurements_dir: Path, catalogue_dir:
 
     Writes `operations.parquet`, `networks.parquet`, `anchors.parquet`, `calibration.parquet` and `quality.json`, and in
     `catalogue/` what all of these rows measured. Every row that the campaign measured is in one of them; of reference
-    data, `quality.json` counts what is not. Files are streamed, one row group each, so memory does not grow with the
-    campaign.
+    data, `quality.json` counts what is not. Files are read in batches, so memory does not grow with the campaign.
 
     Parameters
     ----------
@@ -70,12 +69,12 @@ def build_dataset(config: CampaignConfig, measurements_dir: Path, catalogue_dir:
         for source, gpu, point in parts:
             _add_point(source, gpu, point, catalogues[source], unlike[source], writers, quality)
             advance(f"{gpu} {point}")
-    _join_calibration(parts, output_dir / tables.CALIBRATION_FILE)
+    _join_calibration(parts, output_dir / layout.CALIBRATION_FILE)
     report = quality.report()
-    files.write_text(json.dumps(report, indent=2) + "\n", output_dir / tables.QUALITY_FILE)
+    files.write_text(json.dumps(report, indent=2) + "\n", output_dir / layout.QUALITY_FILE)
     say(
         f"dataset: {report['rows']} rows, {report['virtual_rows']} of them virtual; "
-        f"flags and gaps are counted in {tables.QUALITY_FILE}"
+        f"flags and gaps are counted in {layout.QUALITY_FILE}"
     )
 
 
@@ -105,7 +104,7 @@ def _add_point(
     quality: QualityReport,
 ) -> None:
     paths = source.measurement_files(gpu, point)
-    cards = Cards.read(paths)
+    of_point = Point.read(paths)
     seen: dict[str, set[tuple[str, str, bool]]] = {kind: set() for kind in _OUTPUTS}
     for path in paths:
         for kind, rows in _by_kind(path, gpu, str(point)):
@@ -114,7 +113,7 @@ def _add_point(
                 kept = without_networks(rows, unlike)
                 quality.leave_out(source.reference, _UNLIKE, rows.num_rows - kept.num_rows)
                 rows = kept
-            table = joined(rows, _OUTPUTS[kind][1], catalogues.get(kind), cards)
+            table = joined(rows, _OUTPUTS[kind][1], catalogues.get(kind), of_point)
             writers[kind].write_table(table)
             quality.add(table)
     settings = source.config
@@ -126,30 +125,31 @@ def _add_point(
         }
         for kind, catalogue in catalogues.items()
     }
-    quality.close_point(gpu, str(point), cards.factors, missing, source.reference)
+    quality.close_point(gpu, str(point), of_point.factors, missing, source.reference)
 
 
 def _catalogues(source: Source) -> dict[str, Catalogue]:
     folder = source.catalogue
     return {
-        records.OPERATION: Catalogue.read(folder / "operations.parquet", records.OPERATION_SCHEMA, "operation_id"),
-        records.NETWORK: Catalogue.read(folder / "networks.parquet", records.NETWORK_SCHEMA, "network_id"),
+        records.OPERATION: Catalogue.read(folder / layout.OPERATIONS_FILE, records.OPERATION_SCHEMA, "operation_id"),
+        records.NETWORK: Catalogue.read(folder / layout.NETWORKS_FILE, records.NETWORK_SCHEMA, "network_id"),
     }
 
 
 def _by_kind(path: Path, gpu: str, point: str) -> Iterator[tuple[str, pa.Table]]:
-    rows = files.read_table(path, records.MEASUREMENT_SCHEMA)
-    for column, expected in (("gpu", gpu), ("point", point)):
-        strangers = set(rows[column].to_pylist()) - {expected}
-        if strangers:
-            raise DataFileError(
-                f"{path}: holds rows of {column} {min(strangers)!r}, not {expected!r}. It lies in the wrong folder: "
-                "delete it and run `clockwatt measure` for this GPU and operating point."
-            )
-    for kind in _OUTPUTS:
-        table = rows.filter(pc.field("kind") == kind)
-        if table.num_rows:
-            yield kind, table
+    """The rows of a file, a batch of one kind at a time."""
+    for rows in files.read_batches(path, records.MEASUREMENT_SCHEMA):
+        for column, expected in (("gpu", gpu), ("point", point)):
+            strangers = set(pc.unique(rows[column]).to_pylist()) - {expected}
+            if strangers:
+                raise DataFileError(
+                    f"{path}: holds rows of {column} {min(strangers)!r}, not {expected!r}. It lies in the wrong "
+                    "folder: delete it and run `clockwatt measure` for this GPU and operating point."
+                )
+        for kind in _OUTPUTS:
+            table = rows.filter(pc.field("kind") == kind)
+            if table.num_rows:
+                yield kind, table
 
 
 def _open(stack: ExitStack, path: Path, columns: pa.Schema) -> pq.ParquetWriter:

@@ -1,4 +1,4 @@
-"""What is added to measurements of one GPU at one operating point: catalogue columns, card factors, flags."""
+"""What is added to measurements of one GPU at one operating point: catalogue columns, levels, flags, costs."""
 
 from __future__ import annotations
 
@@ -10,12 +10,36 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from clockwatt.dataset import levels
+from clockwatt.dataset import levels, unthrottled
+from clockwatt.dataset.corrections import corrected, exclusions
+from clockwatt.dataset.flagging import derived_flags, merged_flags, throttle_flags
+from clockwatt.dataset.unthrottled import UnthrottledEnergy
 from clockwatt.io import files
-from clockwatt.schema import flags, records, tables
+from clockwatt.schema import costs, records, tables
+from clockwatt.schema.flags import NEVER_LEARNT_FROM, flagged
 
 _SEPARATOR = "\n"  # in no identifier
 _ALL_TF32 = (False, True)
+_FIRST_COLUMNS = sorted({*levels.ANCHOR_COLUMNS, *unthrottled.COLUMNS, "status", "throttle_reasons"})
+_NEEDED = [
+    *("subject_id", "pass", "point", "status", "flags", "gpu_uuid", "session_id", "throttle_reasons"),
+    *("sm_clock_median_mhz", "power_idle_w"),
+    *(
+        name
+        for measured in (
+            costs.TIME_DEVICE,
+            costs.TIME_HOST,
+            costs.TIME_HOST_IN_PASS,
+            costs.TIME_EAGER,
+            costs.POWER,
+            costs.ENERGY,
+            costs.ENERGY_DYNAMIC,
+            costs.ENERGY_DYNAMIC_UNTHROTTLED,
+        )
+        for name in (measured.column, measured.standard_error)
+    ),
+]
+"""Columns of measurements that flags and costs are derived from."""
 
 
 @dataclass(frozen=True)
@@ -67,53 +91,53 @@ def _identity(subject: pa.ChunkedArray, name: pa.ChunkedArray) -> pa.ChunkedArra
 
 
 @dataclass(frozen=True)
-class Cards:
-    """What the anchors say about the cards and sessions of one GPU at one operating point."""
+class Point:
+    """What all measurements of one GPU at one operating point say about its cards, its sessions and its power limit."""
 
     factors: pd.DataFrame
     hosts: pd.Series
     host_spreads: pd.Series
     drifts: pd.DataFrame
+    unthrottled: UnthrottledEnergy
 
     @classmethod
-    def read(cls, paths: list[Path]) -> Cards:
-        """Read the anchors out of files of measurements.
+    def read(cls, paths: list[Path]) -> Point:
+        """Read files of measurements once, keeping the anchors and what tells of energy without the power limit.
 
         Raises
         ------
         DataFileError
             If a file is missing, damaged or of another kind.
         """
-        tables = [
-            files.read_table(path, records.MEASUREMENT_SCHEMA, levels.ANCHOR_COLUMNS).filter(
-                pc.field("kind") == records.ANCHOR
-            )
-            for path in paths
-        ]
-        rows = pa.concat_tables(tables).to_pandas()
+        anchors, telling = [], []
+        for path in paths:
+            for batch in files.read_batches(path, records.MEASUREMENT_SCHEMA, _FIRST_COLUMNS):
+                anchors.append(batch.filter(pc.field("kind") == records.ANCHOR).select(levels.ANCHOR_COLUMNS))
+                rows = batch.filter(pc.field("kind") == records.OPERATION).to_pandas()
+                rows["flags"] = merged_flags(rows, throttle_flags(rows))
+                believed = (rows["status"] == records.OK) & ~flagged(rows, *NEVER_LEARNT_FROM)
+                telling.append(unthrottled.telling(rows, believed))
+        rows = pa.concat_tables(anchors).to_pandas()
         return cls(
             levels.card_factors(rows),
             levels.host_factors(rows),
             levels.host_spreads(rows),
             levels.session_drifts(rows),
+            UnthrottledEnergy.learn(telling),
         )
 
-    def columns(self, rows: pa.Table) -> pd.DataFrame:
+    def levels(self, rows: pd.DataFrame) -> pd.DataFrame:
         """Factors of the card and host, and drifts of the session, of each row."""
-        cards = pd.Series(rows["gpu_uuid"].to_pylist(), dtype=object)
-        sessions = pd.Series(rows["session_id"].to_pylist(), dtype=object)
-        values: dict[str, pd.Series] = {
-            "anchor_host_factor": sessions.map(self.hosts),
-            "session_host_spread": sessions.map(self.host_spreads),
+        values = {
+            "anchor_host_factor": rows["session_id"].map(self.hosts),
+            "session_host_spread": rows["session_id"].map(self.host_spreads),
+            **{name: rows["gpu_uuid"].map(self.factors[name]) for name in self.factors},
+            **{name: rows["session_id"].map(self.drifts[name]) for name in self.drifts},
         }
-        for quantity in levels.QUANTITIES:
-            values[f"anchor_{quantity}_factor"] = cards.map(self.factors[quantity])
-            values[f"drift_{quantity}_per_hour"] = sessions.map(self.drifts[f"{quantity}_per_hour"])
-            values[f"session_{quantity}_change"] = sessions.map(self.drifts[quantity])
-        return pd.DataFrame(values, dtype=float)
+        return pd.DataFrame(values, index=rows.index, dtype=float)
 
 
-def joined(table: pa.Table, target: pa.Schema, catalogue: Catalogue | None, cards: Cards) -> pa.Table:
+def joined(table: pa.Table, target: pa.Schema, catalogue: Catalogue | None, point: Point) -> pa.Table:
     """Rows of one kind with the columns of the dataset.
 
     Parameters
@@ -124,7 +148,7 @@ def joined(table: pa.Table, target: pa.Schema, catalogue: Catalogue | None, card
         Schema of the dataset's rows of that kind.
     catalogue
         Where the measured things are described; None for anchors, which need not be in it.
-    cards
+    point
         Of the same GPU and operating point.
     """
     columns = {name: table[name] for name in table.column_names}
@@ -134,13 +158,20 @@ def joined(table: pa.Table, target: pa.Schema, catalogue: Catalogue | None, card
         in_catalogue = np.asarray(pc.is_valid(positions))
         found = catalogue.columns.take(positions)
         columns |= {name: found[name] for name in found.column_names}
-    of_cards = cards.columns(table)
+    rows = pa.table({name: columns[name] for name in (*_NEEDED, "device_work") if name in columns}).to_pandas()
+    derived = point.levels(rows)
+    rows = pd.concat([rows, derived], axis=1)
+    rows["flags"] = merged_flags(rows, derived_flags(rows.assign(in_catalogue=in_catalogue)))
+    derived["flags"] = rows["flags"]
+    if catalogue is not None:
+        of_operations = "device_work" in rows
+        found_costs = corrected(rows, point.unthrottled if of_operations else None)
+        derived = pd.concat([derived, found_costs], axis=1)
+        if of_operations:
+            derived[costs.EXCLUDED] = exclusions(pd.concat([rows, found_costs], axis=1))
     columns |= {
-        name: pa.array(of_cards[name], pa.float64(), from_pandas=True)
-        for name in of_cards.columns
+        name: pa.array(derived[name], target.field(name).type, from_pandas=True)
+        for name in derived.columns
         if name in target.names
     }
-    observed = table.select(flags.MEASUREMENT_COLUMNS).to_pandas()
-    observed = pd.concat([observed, of_cards], axis=1).assign(in_catalogue=in_catalogue)
-    columns["flags"] = pa.array(flags.merged_flags(observed), target.field("flags").type)
     return pa.table({name: columns[name] for name in target.names}).cast(target)

@@ -8,6 +8,8 @@ and by the hour, so what their calls cost a host, relative to the median session
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 import pandas as pd
 
@@ -26,8 +28,22 @@ ANCHOR_COLUMNS = [
 """Columns of a measurement that are needed here."""
 
 _KEY = ["subject_id", "pass", "tf32"]
-QUANTITIES = {"time": "time_device_s", "power": "power_w"}
-"""What is compared, and the column it stands in."""
+
+
+@dataclass(frozen=True)
+class _Compared:
+    """What is compared of anchors, and the columns that say how it differs."""
+
+    column: str
+    factor: str
+    change: str
+    change_per_hour: str
+
+
+_COMPARED = (
+    _Compared("time_device_s", "anchor_time_factor", "session_time_change", "drift_time_per_hour"),
+    _Compared("power_w", "anchor_power_factor", "session_power_change", "drift_power_per_hour"),
+)
 
 _HOUR_US = 3.6e9
 _MAD_TO_DEVIATION = 1.4826  # of normally distributed values
@@ -44,14 +60,15 @@ def card_factors(anchors: pd.DataFrame) -> pd.DataFrame:
     Returns
     -------
     pandas.DataFrame
-        Indexed by card UUID; `time` and `power`: median over anchors of this card's median over the median card's.
-        1 where there is one card, or no other has its anchors; missing where none of its anchors has a value.
+        Indexed by card UUID; `anchor_time_factor` and `anchor_power_factor`: median over anchors of this card's median
+        over the median card's. 1 where there is one card, or no other has its anchors; missing where none of its
+        anchors has a value.
     """
     factors = {}
-    for name, column in QUANTITIES.items():
-        per_card = anchors.groupby(["gpu_uuid", *_KEY])[column].median().reset_index()
-        per_card = per_card.pivot_table(index=_KEY, columns="gpu_uuid", values=column)
-        factors[name] = per_card.div(per_card.median(axis=1), axis=0).median(axis=0)
+    for compared in _COMPARED:
+        per_card = anchors.groupby(["gpu_uuid", *_KEY])[compared.column].median().reset_index()
+        per_card = per_card.pivot_table(index=_KEY, columns="gpu_uuid", values=compared.column)
+        factors[compared.factor] = per_card.div(per_card.median(axis=1), axis=0).median(axis=0)
     return pd.DataFrame(factors)
 
 
@@ -109,8 +126,9 @@ def session_drifts(anchors: pd.DataFrame) -> pd.DataFrame:
     Returns
     -------
     pandas.DataFrame
-        Indexed by session; `time` and `power`: median over anchors of last / first − 1; `time_per_hour` and
-        `power_per_hour`: the same per hour. Sessions whose anchors were measured once are missing.
+        Indexed by session; `session_time_change` and `session_power_change`: median over anchors of last / first − 1;
+        `drift_time_per_hour` and `drift_power_per_hour`: the same per hour. Sessions whose anchors were measured once
+        are missing.
     """
     ordered = anchors.sort_values("started_us").groupby(["session_id", *_KEY])
     first, last = ordered.nth(0), ordered.nth(-1)
@@ -118,8 +136,8 @@ def session_drifts(anchors: pd.DataFrame) -> pd.DataFrame:
     hours = (last["started_us"] - first["started_us"]) / _HOUR_US
     hours = hours[hours > 0]
     drifts = {}
-    for name, column in QUANTITIES.items():
-        change = (last[column] / first[column] - 1).reindex(hours.index).astype(float)
-        drifts[name] = change.groupby("session_id").median()
-        drifts[f"{name}_per_hour"] = (change / hours).groupby("session_id").median()
+    for compared in _COMPARED:
+        change = (last[compared.column] / first[compared.column] - 1).reindex(hours.index).astype(float)
+        drifts[compared.change] = change.groupby("session_id").median()
+        drifts[compared.change_per_hour] = (change / hours).groupby("session_id").median()
     return pd.DataFrame(drifts)

@@ -9,12 +9,14 @@ from typing import Any
 
 import pandas as pd
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from clockwatt.schema import flags
-from clockwatt.schema.records import OK
+from clockwatt.schema.flags import Flag
+from clockwatt.schema.records import NETWORK, OK, OPERATION
 
 NAMED_AT_MOST = 20
 """How many missing operations or failures are named, beside their full count."""
+_MISSING = {OPERATION: "missing_operations", NETWORK: "missing_networks"}
 
 
 @dataclass
@@ -54,12 +56,12 @@ class QualityReport:
         self._references: dict[str, dict[str, int]] = {}
 
     def add(self, table: pa.Table) -> None:
-        """Count the rows of one file of the current GPU and operating point."""
+        """Count a batch of rows of the current GPU and operating point."""
         self._all.add(table)
         self._counts.add(table)
-        failed = [status != OK for status in table["status"].to_pylist()]
         columns = ["kind", "subject_id", "pass", "tf32", "status", "error"]
-        self._failures += table.select(columns).filter(pa.array(failed, pa.bool_())).to_pylist()
+        failed = table.select(columns).filter(pc.field("status") != OK)
+        self._failures += failed.slice(0, NAMED_AT_MOST - len(self._failures)).to_pylist()
 
     def add_reference(self, name: str) -> None:
         """Tell that reference data was joined."""
@@ -86,7 +88,7 @@ class QualityReport:
         gpu, point
             Which.
         factors
-            Of its cards, from `anchors.card_factors`.
+            Of its cards, from `levels.card_factors`.
         missing
             Kind to what the campaign asks for and no row tells of, as (id, pass).
         reference
@@ -100,13 +102,13 @@ class QualityReport:
                 "reference": reference,
                 **self._counts.report(),
                 **{
-                    f"missing_{kind}s": {
+                    _MISSING[kind]: {
                         "count": len(keys),
                         "first": [{"subject_id": key, "pass": name} for key, name in keys[:NAMED_AT_MOST]],
                     }
                     for kind, keys in absent.items()
                 },
-                "failures": self._failures[:NAMED_AT_MOST],
+                "failures": self._failures,
                 "cards": {
                     str(uuid): {name: None if pd.isna(value) else round(float(value), 6) for name, value in row.items()}
                     for uuid, row in factors.to_dict("index").items()
@@ -121,6 +123,6 @@ class QualityReport:
             "campaign": self._campaign,
             **self._all.report(),
             "references": {name: {"rows_left_out": counts} for name, counts in self._references.items()},
-            "flag_descriptions": dict(flags.DESCRIPTIONS),
+            "flag_descriptions": {flag.value: flag.meaning for flag in Flag},
             "points": self._points,
         }

@@ -15,8 +15,9 @@ from clockwatt.config import CampaignConfig
 from clockwatt.figures import calibration, load, networks, predictions, quality, style
 from clockwatt.figures.names import FIGURES
 from clockwatt.io.progress import progress
-from clockwatt.measure.calibrate.calibration import POWER_TRANSIENT, TIME_AGAINST_ITERATIONS
-from clockwatt.schema.tables import QUALITY_FILE
+from clockwatt.schema import layout
+from clockwatt.schema.costs import BY_CORRECTED
+from clockwatt.schema.quantities import CalibrationQuantity
 
 GPUS_AT_MOST = 4
 NETWORKS_AT_MOST = len(style.COLOURS)
@@ -86,7 +87,7 @@ def draw_figures(
 
 def _predicted_vs_measured(quantity: predictions.Quantity) -> Callable[[_Results], Figure]:
     def draw(results: _Results) -> Figure:
-        columns = [quantity.column, f"predicted_{quantity.column}"]
+        columns = [quantity.column, BY_CORRECTED[quantity.column].predicted]
         predictor = results.config.fit.predictors[0]
         rows = pd.concat(load.held_out(results.predictors, gpu, columns).assign(gpu=gpu.label) for gpu in results.shown)
         rows = rows[rows["predictor"] == predictor]
@@ -112,7 +113,7 @@ def _predicted_vs_measured(quantity: predictions.Quantity) -> Callable[[_Results
 
 def _error_by_class(results: _Results) -> Figure:
     quantity = predictions.TIME
-    columns = [quantity.column, f"predicted_{quantity.column}"]
+    columns = [quantity.column, BY_CORRECTED[quantity.column].predicted]
     frames = {gpu.label: load.held_out(results.predictors, gpu, columns) for gpu in results.shown}
     counts = pd.concat(frames.values())["operation_class"].value_counts()
     ordered = sorted(counts.index, key=lambda name: (-counts[name], name))
@@ -204,7 +205,7 @@ def _composed_vs_measured(results: _Results) -> Figure:
 
 
 def _time_against_iterations(results: _Results) -> Figure:
-    rows = load.calibrated(results.dataset, TIME_AGAINST_ITERATIONS)
+    rows = load.calibrated(results.dataset, CalibrationQuantity.TIME_AGAINST_ITERATIONS)
     names = calibration.operation_names(list(rows["subject"].unique()))
     draw = functools.partial(calibration.time_against_iterations, operations=list(names))
     figure = _per_gpu(results, rows, draw, "calls back to back", "time per call,\nrelative to most calls")
@@ -215,7 +216,7 @@ def _time_against_iterations(results: _Results) -> Figure:
 
 
 def _power_transient(results: _Results) -> Figure:
-    rows = load.calibrated(results.dataset, POWER_TRANSIENT)
+    rows = load.calibrated(results.dataset, CalibrationQuantity.POWER_TRANSIENT)
     figure = _per_gpu(results, rows, calibration.power_transient, "time since the load began (s)", "board power")
     style.legend(figure, list(calibration.SENSORS.values()), "sensor")
     note = "Several runs of the heaviest anchor operation after a rest; a sensor shows the mean over its own window. "
@@ -237,7 +238,7 @@ def _per_gpu(results: _Results, rows: pd.DataFrame, draw: Callable[..., Axes], x
 
 
 def _quality(results: _Results) -> Figure:
-    statuses, flags = quality.per_gpu(load.quality(results.dataset, QUALITY_FILE))
+    statuses, flags = quality.per_gpu(load.quality(results.dataset, layout.QUALITY_FILE))
     virtual = set(results.virtual)
     rows = statuses.drop(columns="missing").sum(axis=1)
     titles = {

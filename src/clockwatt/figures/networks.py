@@ -9,16 +9,17 @@ import pandas as pd
 from matplotlib.axes import Axes
 
 from clockwatt.figures import style
+from clockwatt.schema.costs import MEASURED_WHOLE, PLAIN_SUM
 
 METHODS = {
-    "plain sum, measured operations": ("measured", "plain_"),
-    "pipeline, predicted operations": ("predicted", ""),
-    "pipeline, measured operations": ("measured", ""),
+    "plain sum, measured operations": ("measured", PLAIN_SUM),
+    "pipeline, predicted operations": ("predicted", {"time_s": "time_s", "energy_j": "energy_j"}),
+    "pipeline, measured operations": ("measured", {"time_s": "time_s", "energy_j": "energy_j"}),
 }
-"""Ways to compose a network that are compared: source of the operations' costs, and prefix of the column."""
+"""Ways to compose a network that are compared: source of the operations' costs, and columns by what they tell."""
 
 PER_PASS = {"time_s": ("time per pass", "s"), "power_w": ("mean power", "W"), "energy_j": ("energy per pass", "J")}
-"""What is drawn against the clock: column without `measured_`, name, unit."""
+"""What is drawn against the clock: column of the composition, name, unit."""
 
 
 def network_clock(axes: Axes, rows: pd.DataFrame, column: str, networks: Sequence[str]) -> Axes:
@@ -38,7 +39,7 @@ def network_clock(axes: Axes, rows: pd.DataFrame, column: str, networks: Sequenc
     for number, network in enumerate(networks):
         own = rows[rows["network_id"] == network].sort_values("clock_mhz")
         colour = style.COLOURS[number]
-        clock, measured = own["clock_mhz"].to_numpy(float), own[f"measured_{column}"].to_numpy(float)
+        clock, measured = own["clock_mhz"].to_numpy(float), own[MEASURED_WHOLE[column]].to_numpy(float)
         axes.plot(clock, own[column].to_numpy(float), color=colour, linestyle=(0, (3, 2)), linewidth=0.9, zorder=2)
         axes.plot(
             clock, measured, color=colour, marker=style.MARKERS[number], markersize=_marker_size(len(clock)), zorder=3
@@ -94,10 +95,10 @@ def composed_vs_measured(axes: Axes, rows: pd.DataFrame, quantity: str) -> Axes:
     quantity
         `time_s` or `energy_j`.
     """
-    for number, (source, prefix) in enumerate(METHODS.values()):
+    for number, (source, columns) in enumerate(METHODS.values()):
         own = rows[rows["source"] == source]
-        measured = own[f"measured_{quantity}"].to_numpy(float)
-        error = 100 * (own[f"{prefix}{quantity}"].to_numpy(float) / measured - 1)
+        measured = own[MEASURED_WHOLE[quantity]].to_numpy(float)
+        error = 100 * (own[columns[quantity]].to_numpy(float) / measured - 1)
         axes.plot(
             measured, error, linestyle="", marker=style.MARKERS[number], color=style.COLOURS[number],
             markersize=3.5 if len(own) < 500 else 2, alpha=0.7, markeredgewidth=0,

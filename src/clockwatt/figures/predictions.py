@@ -12,7 +12,8 @@ from matplotlib.axes import Axes
 from matplotlib.colors import LinearSegmentedColormap, LogNorm
 
 from clockwatt.figures import style
-from clockwatt.predict.metrics import metrics
+from clockwatt.predict.evaluation.metrics import metrics
+from clockwatt.schema.costs import BY_CORRECTED
 
 POINTS_AT_MOST = 3000
 """More than this in a panel are drawn as density."""
@@ -33,9 +34,9 @@ class Quantity:
     logarithmic: bool
 
 
-TIME = Quantity("time_device_s", "device time per call", "s", logarithmic=True)
-POWER = Quantity("power_w", "power under load", "W", logarithmic=False)
-ENERGY = Quantity("energy_dynamic_j", "dynamic energy per call", "J", logarithmic=True)
+TIME = Quantity("time_device_corrected_s", "device time per call", "s", logarithmic=True)
+POWER = Quantity("power_corrected_w", "power under load", "W", logarithmic=False)
+ENERGY = Quantity("energy_dynamic_corrected_j", "dynamic energy per call", "J", logarithmic=True)
 
 
 def common_classes(rows: pd.DataFrame) -> list[str]:
@@ -60,7 +61,7 @@ def predicted_vs_measured(axes: Axes, rows: pd.DataFrame, quantity: Quantity, cl
         From `common_classes`; each has its colour. Density is drawn if there is none.
     """
     measured = rows[quantity.column].to_numpy(float)
-    predicted = rows[f"predicted_{quantity.column}"].to_numpy(float)
+    predicted = rows[BY_CORRECTED[quantity.column].predicted].to_numpy(float)
     limits = _limits(measured, predicted, quantity.logarithmic)
     scale: Literal["log", "linear"] = "log" if quantity.logarithmic else "linear"
     axes.set(xscale=scale, yscale=scale, xlim=limits, ylim=limits)
@@ -120,7 +121,8 @@ def error_by_class(
         for position, operation_class in enumerate(classes):
             of_class = own[own["operation_class"] == operation_class]
             values = metrics(
-                of_class[quantity.column].to_numpy(float), of_class[f"predicted_{quantity.column}"].to_numpy(float)
+                of_class[quantity.column].to_numpy(float),
+                of_class[BY_CORRECTED[quantity.column].predicted].to_numpy(float),
             )
             if values["rows"]:
                 y = position + (offset - (len(predictors) - 1) / 2) * 0.3

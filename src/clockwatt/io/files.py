@@ -6,7 +6,7 @@ import contextlib
 import os
 import shutil
 import tempfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
 
 import pyarrow as pa
@@ -16,7 +16,10 @@ from clockwatt.errors import DamagedFileError, DataFileError, OutputError
 from clockwatt.io import seal
 from clockwatt.io.seal import COMPRESSION as COMPRESSION
 from clockwatt.io.seal import SealedWriter
+from clockwatt.schema.records import FORMER_NAMES, READABLE_SINCE, SCHEMA_VERSION
 
+BATCH_ROWS = 20_000
+"""Rows that are held at once where a file is read in parts."""
 _MAGIC = b"PAR1"
 _ASIDE = ".part"
 
@@ -159,7 +162,8 @@ def open_parquet(path: Path, schema: pa.Schema) -> pq.ParquetFile:
     DamagedFileError
         If the file is not what was written to it; it is set aside as `….damaged`.
     DataFileError
-        If the file is missing, is no Parquet file, or lacks columns of `schema` or has them with another type.
+        If the file is missing, is no readable Parquet file, lacks columns of `schema` or has them with another type, or
+        another version of clockwatt wrote it whose columns meant something else.
     """
     try:
         if seal.is_whole(path) is False:
@@ -194,7 +198,8 @@ def _set_aside(path: Path, what: str) -> DamagedFileError:
 def read_table(path: Path, schema: pa.Schema, columns: list[str] | None = None) -> pa.Table:
     """Read a Parquet file of the kind `schema` describes (all of it, or some `columns`).
 
-    A nullable column that the file lacks, because an older version wrote it, is null throughout.
+    A nullable column that the file lacks, because an older version wrote it, is null throughout; one that had another
+    name then is found by it.
 
     Raises
     ------
@@ -203,21 +208,58 @@ def read_table(path: Path, schema: pa.Schema, columns: list[str] | None = None) 
     """
     with open_parquet(path, schema) as parquet:
         wanted = schema if columns is None else pa.schema([schema.field(name) for name in columns])
-        try:
-            table = parquet.read(columns=[name for name in wanted.names if name in parquet.schema_arrow.names])
-        except (pa.ArrowException, OSError) as error:
-            raise _set_aside(path, f"damaged ({str(error).splitlines()[0]})") from error
+        with _told_as_damaged(path):
+            table = parquet.read(columns=stored_columns(parquet.schema_arrow.names, wanted.names))
     return with_columns(table, schema, wanted.names)
+
+
+def read_batches(path: Path, schema: pa.Schema, columns: list[str] | None = None) -> Iterator[pa.Table]:
+    """The same in parts of at most `BATCH_ROWS` rows, so that memory does not grow with the file.
+
+    Raises
+    ------
+    DataFileError
+        See `read_table`.
+    """
+    wanted = list(schema.names if columns is None else columns)
+    with open_parquet(path, schema) as parquet:
+        there = stored_columns(parquet.schema_arrow.names, wanted)
+        batches = parquet.iter_batches(BATCH_ROWS, columns=there)
+        while True:
+            with _told_as_damaged(path):
+                batch = next(batches, None)
+            if batch is None:
+                return
+            yield with_columns(pa.Table.from_batches([batch]), schema, wanted)
+
+
+@contextlib.contextmanager
+def _told_as_damaged(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except (pa.ArrowException, OSError) as error:
+        raise _set_aside(path, f"damaged ({str(error).splitlines()[0]})") from error
+
+
+def stored_columns(found: Collection[str], wanted: Collection[str]) -> list[str]:
+    """Names that a file has `wanted` columns under, today's or former ones; columns that it lacks are left out."""
+    names = (_stored(name, found) for name in wanted)
+    return [name for name in names if name is not None]
 
 
 def with_columns(table: pa.Table, schema: pa.Schema, columns: list[str]) -> pa.Table:
     """The table with these columns of `schema`, in this order; those that it lacks are null throughout."""
-    wanted = pa.schema([schema.field(name) for name in columns])
-    found = {
-        field.name: table[field.name] if field.name in table.column_names else pa.nulls(table.num_rows, field.type)
-        for field in wanted
-    }
+    wanted = pa.schema([schema.field(name) for name in columns], metadata=schema.metadata)
+    found = {}
+    for field in wanted:
+        stored = _stored(field.name, table.column_names)
+        found[field.name] = pa.nulls(table.num_rows, field.type) if stored is None else table[stored]
     return pa.table(found).cast(wanted)
+
+
+def _stored(name: str, found: Collection[str]) -> str | None:
+    """Name that a column of today has among those of a file; None where the file lacks it."""
+    return next((known for known in (name, FORMER_NAMES.get(name)) if known in found), None)
 
 
 def check_schema(path: Path, found: pa.Schema, expected: pa.Schema) -> None:
@@ -226,23 +268,42 @@ def check_schema(path: Path, found: pa.Schema, expected: pa.Schema) -> None:
     Raises
     ------
     DataFileError
-        Naming the columns that are missing or of another type.
+        Naming the columns that are missing or of another type, or the version that wrote the file.
     """
-    missing = [field.name for field in expected if field.name not in found.names and not field.nullable]
+    kind = (expected.metadata or {}).get(b"kind", b"expected").decode()
+    _check_version(path, found.metadata or {}, kind)
+    missing = [field.name for field in expected if not field.nullable and _stored(field.name, found.names) is None]
     if missing:
-        kind = (expected.metadata or {}).get(b"kind", b"expected").decode()
         raise DataFileError(
             f"{path}: holds no {kind} rows: column {', '.join(repr(name) for name in missing[:3])}"
             f"{f' and {len(missing) - 3} more' if len(missing) > 3 else ''} missing. "
             "It is another kind of file, or another version of clockwatt wrote it: give the right file, "
             "or rerun the stage that writes it."
         )
-    for field in (field for field in expected if field.name in found.names):
-        actual = found.field(field.name).type
-        if actual != field.type:
+    for field in expected:
+        stored = _stored(field.name, found.names)
+        if stored is not None and found.field(stored).type != field.type:
             raise DataFileError(
-                f"{path}: column {field.name!r} is of type {actual}, not {field.type}. Rerun the stage that writes it."
+                f"{path}: column {stored!r} is of type {found.field(stored).type}, not {field.type}. "
+                "Rerun the stage that writes it."
             )
+
+
+def _check_version(path: Path, found: dict[bytes, bytes], kind: str) -> None:
+    """Refuse files whose columns meant something else; those of other kinds are refused for their columns."""
+    if found.get(b"kind", b"").decode() != kind or b"schema_version" not in found:
+        return
+    version = int(found[b"schema_version"])
+    if version > SCHEMA_VERSION:
+        raise DataFileError(
+            f"{path}: its columns are of version {version}, and this clockwatt knows {SCHEMA_VERSION} at most. "
+            "A newer clockwatt wrote it: update this one."
+        )
+    if version < READABLE_SINCE.get(kind, 1):
+        raise DataFileError(
+            f"{path}: its columns are of version {version}, and {kind} rows are read since version "
+            f"{READABLE_SINCE[kind]}. Rerun the stage that writes it: what was measured stays."
+        )
 
 
 def _umask() -> int:

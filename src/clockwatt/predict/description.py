@@ -8,9 +8,8 @@ from pathlib import Path
 from typing import Any, Self
 
 from clockwatt.errors import DataFileError
-from clockwatt.predict.crossval import Interval
-from clockwatt.predict.grouped import GroupedInterval
-from clockwatt.predict.pointcosts import PointCosts
+from clockwatt.predict.composition.overheads import Overheads
+from clockwatt.predict.evaluation.intervals import Interval
 
 DESCRIPTION_FILE = "description.json"
 TRAINING_FILE = "training.json"
@@ -63,8 +62,8 @@ class PassDescription:
     intervals: dict[str, dict[str, dict[str, Interval]]]
     learnt_points: list[str]
     workless_host_s: dict[str, float]
-    networks: dict[str, GroupedInterval] = field(default_factory=dict)
-    networks_measured: dict[str, GroupedInterval] = field(default_factory=dict)
+    networks: dict[str, Interval] = field(default_factory=dict)
+    networks_measured: dict[str, Interval] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -94,9 +93,14 @@ class GpuDescription:
     virtual: bool
     predictors: list[str]
     tf32: list[bool]
-    points: dict[str, PointCosts]
+    points: dict[str, Overheads]
     clockwatt_version: str
     passes: dict[str, PassDescription] = field(default_factory=dict)
+
+    @property
+    def workless_host_s(self) -> dict[str, dict[str, float]]:
+        """Pass to operation class to host time of calls that do nothing on the device."""
+        return {pass_: known.workless_host_s for pass_, known in self.passes.items()}
 
     def to_json(self) -> str:
         """As text."""
@@ -109,22 +113,19 @@ class GpuDescription:
         passes = {
             name: PassDescription(
                 intervals={
-                    predictor: {
-                        target: {name: Interval(**interval) for name, interval in of_classes.items()}
-                        for target, of_classes in of_targets.items()
-                    }
+                    predictor: {target: _intervals(of_classes) for target, of_classes in of_targets.items()}
                     for predictor, of_targets in entry["intervals"].items()
                 },
                 learnt_points=[str(point) for point in entry["learnt_points"]],
                 workless_host_s={str(key): float(value) for key, value in entry["workless_host_s"].items()},
-                networks=_grouped(entry["networks"]),
-                networks_measured=_grouped(entry["networks_measured"]),
+                networks=_intervals(entry["networks"]),
+                networks_measured=_intervals(entry["networks_measured"]),
             )
             for name, entry in content.pop("passes").items()
         }
-        points = {point: PointCosts.from_dict(costs) for point, costs in content.pop("points").items()}
+        points = {point: Overheads.from_dict(costs) for point, costs in content.pop("points").items()}
         return cls(**content, points=points, passes=passes)
 
 
-def _grouped(intervals: dict[str, dict[str, Any]]) -> dict[str, GroupedInterval]:
-    return {name: GroupedInterval(**interval) for name, interval in intervals.items()}
+def _intervals(intervals: dict[str, dict[str, Any]]) -> dict[str, Interval]:
+    return {name: Interval(**interval) for name, interval in intervals.items()}

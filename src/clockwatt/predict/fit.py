@@ -20,35 +20,29 @@ from clockwatt.errors import DataFileError
 from clockwatt.gpu.specs import find_spec
 from clockwatt.io import files
 from clockwatt.io.progress import Advance, progress, say
-from clockwatt.predict.added import AddedCosts
-from clockwatt.predict.crossval import cross_validate
-from clockwatt.predict.description import (
-    DESCRIPTION_FILE,
-    METRICS_FILE,
-    TRAINING_FILE,
-    GpuDescription,
-    PassDescription,
+from clockwatt.predict.composition.comparison import MEASURED, PREDICTED, compositions
+from clockwatt.predict.composition.networks import Catalogue, CostsOfNetwork, whole_networks
+from clockwatt.predict.composition.overhead_estimates import OverheadEstimates
+from clockwatt.predict.costs.learnt import workless_host_s
+from clockwatt.predict.costs.of_networks import left_out_costs, measured_costs
+from clockwatt.predict.description import DESCRIPTION_FILE, METRICS_FILE, TRAINING_FILE, GpuDescription, PassDescription
+from clockwatt.predict.evaluation.judgement import (
+    LeftOutPredictions,
+    judge_left_out,
+    judge_operations,
+    network_errors,
+    network_intervals,
 )
-from clockwatt.predict.evaluate import Held, evaluate, judge_left_out, network_errors, network_intervals
-from clockwatt.predict.features import OPERATION_CLASS
-from clockwatt.predict.gpumodel import GpuModel
-from clockwatt.predict.leaveout import LEFT_OUT_FILE, LEFT_OUT_SCHEMA, leave_networks_out
-from clockwatt.predict.modelcard import model_card
-from clockwatt.predict.predictors import PREDICTORS, TARGETS, check_installed
-from clockwatt.predict.problem import Problem, make_problem, with_unmeasured, workless_host_s
+from clockwatt.predict.evaluation.leave_out import LEFT_OUT_FILE, LEFT_OUT_SCHEMA, cross_validate, leave_networks_out
+from clockwatt.predict.features.operations import OPERATION_CLASS
+from clockwatt.predict.gpu_predictor import GpuPredictor
+from clockwatt.predict.hosts.costs import HostsSeen
+from clockwatt.predict.model_card import model_card
+from clockwatt.predict.models.predictors import PREDICTORS, TARGETS, CostPredictor, check_installed
+from clockwatt.predict.models.training_data import TrainingData, training_data, with_unmeasured
 from clockwatt.predict.samples import Samples, gpus_in, read_samples
-from clockwatt.predict.unseenfit import fit_unseen
-from clockwatt.predict.wholes import (
-    MEASURED,
-    PREDICTED,
-    Catalogue,
-    Costs,
-    compositions,
-    left_out_costs,
-    measured_costs,
-    whole_networks,
-)
-from clockwatt.schema.tables import OPERATIONS_FILE
+from clockwatt.schema import layout
+from clockwatt.schema.costs import BY_CORRECTED
 
 CROSSVAL_FILE = "crossval.parquet"
 MODEL_CARD_FILE = "model-card.md"
@@ -66,7 +60,7 @@ CROSSVAL_SCHEMA = pa.schema(
         pa.field("fold", pa.int64()),
         pa.field("learnt", pa.bool_()),  # False: predicted, but excluded from fitting and from the metrics
         *(pa.field(name, pa.float64()) for name in TARGETS),
-        *(pa.field(f"predicted_{name}", pa.float64()) for name in TARGETS),
+        *(pa.field(BY_CORRECTED[name].predicted, pa.float64()) for name in TARGETS),
     ],
     metadata={"kind": "cross-validation"},
 )
@@ -79,8 +73,7 @@ def fit(config: CampaignConfig, dataset_dir: Path, catalogue_dir: Path, output_d
     Writes `metrics.json`, `training.json`, `crossval.parquet`, `networks-left-out.parquet`, and for each GPU a folder
     with its predictors, `description.json` and `model-card.md`. One GPU is in memory at a time. All of it is written
     aside and put in place at the end, so a fit that fails leaves the predictors and metrics of the one before; folders
-    of GPUs that are no longer in the dataset are removed. With `fit.unseen_gpu` also predictors of time for GPUs never
-    measured, see `unseenfit`, which takes all GPUs at once.
+    of GPUs that are no longer in the dataset are removed.
 
     Parameters
     ----------
@@ -105,7 +98,9 @@ def fit(config: CampaignConfig, dataset_dir: Path, catalogue_dir: Path, output_d
     check_installed(config.fit.predictors)
     gpus = gpus_in(dataset_dir)
     if not gpus:
-        raise DataFileError(f"{dataset_dir / OPERATIONS_FILE}: holds no measurement. Run `clockwatt measure` first.")
+        raise DataFileError(
+            f"{dataset_dir / layout.OPERATIONS_FILE}: holds no measurement. Run `clockwatt measure` first."
+        )
     catalogue = Catalogue.read(catalogue_dir)
     report: dict[str, Any] = {"campaign": config.campaign, "folds_wanted": config.fit.folds, "gpus": {}}
     with ExitStack() as in_place:
@@ -123,12 +118,11 @@ def fit(config: CampaignConfig, dataset_dir: Path, catalogue_dir: Path, output_d
                 samples = read_samples(dataset_dir, gpu)
                 whole, _ = whole_networks(dataset_dir, gpu)
                 measured = measured_costs(samples.rows)
-                added = AddedCosts.read(dataset_dir, gpu, samples, whole, catalogue, measured)
-                wholes = _Wholes(catalogue, whole, measured, added, left_out_writer)
+                overheads = OverheadEstimates.read(dataset_dir, gpu, samples, whole, catalogue, measured)
+                networks = _Networks(catalogue, whole, measured, overheads, left_out_writer)
                 folder = in_place.enter_context(files.folder_written_aside(output_dir / gpu))
-                report["gpus"][gpu] = _fit_gpu(config, gpu, samples, wholes, folder, writer, advance)
-        unseen = fit_unseen(config, dataset_dir, catalogue, output_dir)
-        report |= {"unseen_gpu": unseen} if unseen else {}
+                report["gpus"][gpu] = _fit_gpu(config, gpu, samples, networks, folder, writer, advance)
+                HostsSeen.of_dataset(dataset_dir, gpu).write(folder)
         training.write_text(config.training.model_dump_json(indent=2) + "\n", encoding="utf-8")
         metrics.write_text(json.dumps(report, indent=2) + "\n", encoding="utf-8")
     files.remove_folders(_of_others(output_dir, gpus))
@@ -141,27 +135,32 @@ def _of_others(output_dir: Path, gpus: Sequence[str]) -> list[Path]:
 
 
 @dataclass(frozen=True)
-class _Wholes:
+class _Networks:
     """Networks measured whole on one GPU, and where predictions without each of them go."""
 
     catalogue: Catalogue
-    rows: pd.DataFrame
-    measured: Costs
-    added: AddedCosts
+    whole: pd.DataFrame
+    measured: CostsOfNetwork
+    overheads: OverheadEstimates
     writer: pq.ParquetWriter
+
+    def composed(self, pass_: str, source: str, costs: CostsOfNetwork) -> pd.DataFrame:
+        """All of one pass, composed; see `comparison.compositions`."""
+        whole = self.whole[self.whole["pass"] == pass_]
+        return compositions(whole, self.catalogue, self.overheads.without, source, costs)
 
 
 def _fit_gpu(
     config: CampaignConfig,
     gpu: str,
     samples: Samples,
-    wholes: _Wholes,
+    networks: _Networks,
     folder: Path,
     writer: pq.ParquetWriter,
     advance: Advance,
 ) -> dict[str, Any]:
     spec = find_spec(samples.gpu_name)
-    model = GpuModel(folder, _description(config, gpu, samples, wholes.added))
+    model = GpuPredictor(folder, _description(config, gpu, samples, networks.overheads))
     report: dict[str, Any] = {
         "gpu_name": samples.gpu_name,
         "virtual": samples.virtual,
@@ -171,38 +170,38 @@ def _fit_gpu(
         "passes": {},
     }
     for pass_ in config.passes:
-        problem = make_problem(samples, pass_, spec)
-        if problem is None:
+        data = training_data(samples, pass_, spec)
+        if data is None:
             say(f"fit: {gpu}: nothing to learn from in {pass_}; no predictor of it")
             report["passes"][pass_] = {"rows": 0}
             for name in config.fit.predictors:
                 advance(f"{gpu} {pass_} {name}")
             continue
-        measured = set(problem.cells["point"])
+        measured = set(data.cells["point"])
         learnt = [point for point in model.description.points if point in measured]
         described = PassDescription({}, learnt, workless_host_s(samples, pass_, model.description.points))
         of_predictors: dict[str, Any] = {}
         report["passes"][pass_] = {
-            "rows": int(problem.usable.sum()),
-            "learnt_rows": int(problem.learnt.sum()),
+            "rows": int(data.usable.sum()),
+            "learnt_rows": int(data.learnt.sum()),
             "learnt_points": learnt,
             "predictors": of_predictors,
         }
         for name in config.fit.predictors:
-            held, of_predictors[name] = _fit_one(config, name, problem, model, pass_, described)
-            writer.write_table(_crossval_table(gpu, samples.virtual, name, problem, held))
+            left_out, of_predictors[name] = _fit_one(config, name, data, model, pass_, described)
+            writer.write_table(_crossval_table(gpu, samples.virtual, name, data, left_out))
             advance(f"{gpu} {pass_} {name}")
         model.description.passes[pass_] = described
-        report["passes"][pass_]["networks_left_out"] = _leave_out(config, problem, model, pass_, wholes)
-        report["passes"][pass_]["networks_measured"] = _of_measured(model, pass_, wholes)
-        model.save_domain(pass_, problem.domain)
+        report["passes"][pass_]["networks_left_out"] = _leave_out(config, data, model, pass_, networks)
+        report["passes"][pass_]["networks_measured"] = _of_measured(model, pass_, networks)
+        model.save_domain(pass_, data.domain)
         model.save_measured(pass_, samples.rows)
     model.save_description()
     files.write_text(model_card(model.description, report), folder / MODEL_CARD_FILE)
     return report
 
 
-def _description(config: CampaignConfig, gpu: str, samples: Samples, added: AddedCosts) -> GpuDescription:
+def _description(config: CampaignConfig, gpu: str, samples: Samples, overheads: OverheadEstimates) -> GpuDescription:
     measured = set(samples.rows["point"])
     return GpuDescription(
         gpu=gpu,
@@ -210,71 +209,71 @@ def _description(config: CampaignConfig, gpu: str, samples: Samples, added: Adde
         virtual=samples.virtual,
         predictors=list(config.fit.predictors),
         tf32=sorted({bool(value) for value in samples.rows["tf32"]}),
-        points={point: added.at(point) for point in added.calibrated if point in measured},
+        points={point: overheads.at(point) for point in overheads.calibrated if point in measured},
         clockwatt_version=clockwatt.__version__,
     )
 
 
+def _unfitted(config: CampaignConfig, name: str) -> CostPredictor:
+    return PREDICTORS[name](trees=config.fit.trees, seed=config.seed)
+
+
 def _fit_one(
-    config: CampaignConfig, name: str, problem: Problem, model: GpuModel, pass_: str, described: PassDescription
-) -> tuple[Held, dict[str, Any]]:
-    kind = PREDICTORS[name]
+    config: CampaignConfig, name: str, data: TrainingData, model: GpuPredictor, pass_: str, described: PassDescription
+) -> tuple[LeftOutPredictions, dict[str, Any]]:
     validation = cross_validate(
-        lambda: kind(trees=config.fit.trees, seed=config.seed),
-        problem.features,
-        problem.targets,
-        problem.groups,
-        problem.learnt,
+        lambda: _unfitted(config, name),
+        data.features,
+        data.targets,
+        data.groups,
+        data.learnt,
         folds=config.fit.folds,
         seed=config.seed,
     )
-    predictor = kind(trees=config.fit.trees, seed=config.seed)
-    predictor.fit(problem.features[problem.learnt], problem.targets[problem.learnt])
+    predictor = _unfitted(config, name)
+    predictor.fit(data.features[data.learnt], data.targets[data.learnt])
     model.save_forest(name, pass_, predictor)
-    fold_of = dict(zip(problem.cells["operation_id"], validation.fold, strict=True))
-    held = Held(
-        problem.at_rows(validation.predictions, find_spec(model.description.gpu_name)),
-        problem.rows["operation_id"].map(fold_of).to_numpy(np.int64),
+    fold_of = dict(zip(data.cells["operation_id"], validation.fold, strict=True))
+    left_out = LeftOutPredictions(
+        data.at_rows(validation.predictions, find_spec(model.description.gpu_name)),
+        data.rows["operation_id"].map(fold_of).to_numpy(np.int64),
     )
-    described.intervals[name], report = evaluate(problem, held)
+    described.intervals[name], report = judge_operations(data, left_out)
     report["folds"] = validation.folds
     if validation.folds < config.fit.folds:
         say(f"fit: {model.description.gpu}: {validation.folds} folds in {pass_}, as many as groups")
-    return held, report
+    return left_out, report
 
 
 def _leave_out(
-    config: CampaignConfig, problem: Problem, model: GpuModel, pass_: str, wholes: _Wholes
+    config: CampaignConfig, data: TrainingData, model: GpuPredictor, pass_: str, networks: _Networks
 ) -> dict[str, Any] | None:
     """Leave each network out that was measured whole; its errors are those of networks to come."""
-    names = wholes.catalogue.names(wholes.rows, pass_)
-    kind = PREDICTORS[config.fit.predictors[0]]
-    operations, spec = wholes.catalogue.operations, find_spec(model.description.gpu_name)
-    called = wholes.catalogue.called_by(wholes.rows, pass_)
+    names = networks.catalogue.names(networks.whole, pass_)
+    operations, spec = networks.catalogue.operations, find_spec(model.description.gpu_name)
+    called = networks.catalogue.called_by(networks.whole, pass_)
     rows = leave_networks_out(
-        lambda: kind(trees=config.fit.trees, seed=config.seed),
-        with_unmeasured(problem, called, operations[operations["pass"] == pass_], spec),
+        lambda: _unfitted(config, config.fit.predictors[0]),
+        with_unmeasured(data, called, operations[operations["pass"] == pass_], spec),
         spec,
-        wholes.catalogue.called(pass_),
+        networks.catalogue.called(pass_),
         names,
         seed=config.seed,
     )
     if rows.empty:
         return None
     rows = rows.assign(gpu=model.description.gpu, virtual=model.description.virtual)
-    wholes.writer.write_table(pa.Table.from_pandas(rows, schema=LEFT_OUT_SCHEMA, preserve_index=False))
-    costs = left_out_costs(rows, model, operations)
-    whole = wholes.rows[wholes.rows["pass"] == pass_]
-    composed = compositions(whole, wholes.catalogue, model.description, wholes.added.without, PREDICTED, costs)
+    networks.writer.write_table(pa.Table.from_pandas(rows, schema=LEFT_OUT_SCHEMA, preserve_index=False))
+    costs = left_out_costs(rows, operations, model.description.workless_host_s)
+    composed = networks.composed(pass_, PREDICTED, costs)
     intervals, described = network_intervals(composed[composed["calls_without_cost"] == 0])
     model.description.passes[pass_].networks.update(intervals)
     return {**judge_left_out(rows), "compositions": network_errors(composed), "intervals": described}
 
 
-def _of_measured(model: GpuModel, pass_: str, wholes: _Wholes) -> dict[str, Any] | None:
+def _of_measured(model: GpuPredictor, pass_: str, networks: _Networks) -> dict[str, Any] | None:
     """Compose each network of which every operation was measured; its errors are those of others like it."""
-    whole = wholes.rows[wholes.rows["pass"] == pass_]
-    composed = compositions(whole, wholes.catalogue, model.description, wholes.added.without, MEASURED, wholes.measured)
+    composed = networks.composed(pass_, MEASURED, networks.measured)
     complete = composed[composed["calls_without_cost"] == 0]
     if complete.empty:
         return None
@@ -283,17 +282,17 @@ def _of_measured(model: GpuModel, pass_: str, wholes: _Wholes) -> dict[str, Any]
     return {"compositions": network_errors(complete), "intervals": described}
 
 
-def _crossval_table(gpu: str, virtual: bool, name: str, problem: Problem, held: Held) -> pa.Table:
-    rows = problem.rows
+def _crossval_table(gpu: str, virtual: bool, name: str, data: TrainingData, left_out: LeftOutPredictions) -> pa.Table:
+    rows = data.rows
     columns = {
         "gpu": [gpu] * len(rows),
         "virtual": [virtual] * len(rows),
         "predictor": [name] * len(rows),
-        "fold": held.fold,
-        "learnt": problem.usable,
+        "fold": left_out.fold,
+        "learnt": data.usable,
         **{key: rows[key] for key in ("pass", "point", "tf32", "operation_id", OPERATION_CLASS)},
         **{target: rows[target] for target in TARGETS},
-        **{f"predicted_{target}": held.predictions[target] for target in TARGETS},
+        **{BY_CORRECTED[target].predicted: left_out.predictions[target] for target in TARGETS},
     }
     arrays = [pa.array(columns[field.name], field.type, from_pandas=True) for field in CROSSVAL_SCHEMA]
     return pa.Table.from_arrays(arrays, schema=CROSSVAL_SCHEMA)

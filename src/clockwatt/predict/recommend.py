@@ -13,11 +13,11 @@ import numpy as np
 
 from clockwatt.config import OperatingPoint
 from clockwatt.errors import DataFileError
-from clockwatt.predict.ask import NetworkPrediction, TracedNetwork, predict_points
-from clockwatt.predict.backtest import VALIDATION_FILE, objective_of
-from clockwatt.predict.clocklaw import POWER_CLOCKS, ClockLaw, power_terms, time_terms
-from clockwatt.predict.gpumodel import GpuModel, NotPredictableError
-from clockwatt.predict.interpolate import neighbours
+from clockwatt.predict.answer import NetworkPrediction, TracedNetwork, predict_points
+from clockwatt.predict.evaluation.regret import VALIDATION_FILE, objective_of
+from clockwatt.predict.gpu_predictor import GpuPredictor, NotPredictableError
+from clockwatt.predict.hosts.profile import HostProfile
+from clockwatt.predict.models.clock_law import POWER_CLOCKS, ClockLaw, neighbours, power_terms, time_terms
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,7 @@ class Recommendation:
     allowed
         How many of them keep to the limits.
     regret
-        What such choices have cost on the best GPU, see `backtest.regrets`; None without a validation of it.
+        What such choices have cost on the best GPU, see `regret.regrets`; None without a validation of it.
     """
 
     objective: str
@@ -78,13 +78,14 @@ class Recommendation:
 
 
 def recommend(
-    models: dict[str, GpuModel],
+    models: dict[str, GpuPredictor],
     traced: TracedNetwork,
     *,
     objective: str = "energy",
     limits: Limits = Limits(),
     points: Sequence[str] = (),
     tf32: bool = True,
+    host: HostProfile | None = None,
     validation_dir: Path | None = None,
 ) -> Recommendation:
     """Find the GPU and operating point at which a pass costs least.
@@ -104,6 +105,8 @@ def recommend(
         than the clock law's own error on this network, see `law_error`.
     tf32
         Whether TF32 may be used.
+    host
+        That issues the calls; without one the median of those seen.
     validation_dir
         From `clockwatt validate`: what such choices have cost where it was measured.
 
@@ -125,7 +128,8 @@ def recommend(
     promised: list[float] = []
     for model in models.values():
         if traced.network.pass_ in model.description.passes:
-            own = predict_points(model, traced, [*dict.fromkeys([*model.description.points, *points])], tf32=tf32)
+            wanted = [*dict.fromkeys([*model.description.points, *points])]
+            own = predict_points(model, traced, wanted, tf32=tf32, host=host)
             candidates += own
             promised += _promised(own, objective)
     if not any(math.isfinite(value) for value in promised):

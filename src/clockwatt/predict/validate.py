@@ -1,4 +1,4 @@
-"""Networks composed from measured and from predicted operations, held against networks measured whole."""
+"""Networks composed from measured and from predicted operations, compared with networks measured whole."""
 
 from __future__ import annotations
 
@@ -14,24 +14,16 @@ import pyarrow.parquet as pq
 from clockwatt.config import CampaignConfig
 from clockwatt.io import files
 from clockwatt.io.progress import progress
-from clockwatt.predict.added import AddedCosts
-from clockwatt.predict.backtest import VALIDATION_FILE, regrets
-from clockwatt.predict.evaluate import network_errors, network_intervals
-from clockwatt.predict.gpumodel import GpuModel
-from clockwatt.predict.leaveout import LEFT_OUT_FILE, LEFT_OUT_SCHEMA
+from clockwatt.predict.composition.comparison import MEASURED, PREDICTED, VALIDATION_SCHEMA, compositions
+from clockwatt.predict.composition.networks import Catalogue, whole_networks
+from clockwatt.predict.composition.overhead_estimates import OverheadEstimates
+from clockwatt.predict.costs.of_networks import left_out_costs, measured_costs
+from clockwatt.predict.evaluation.judgement import network_errors, network_intervals
+from clockwatt.predict.evaluation.leave_out import LEFT_OUT_FILE, LEFT_OUT_SCHEMA
+from clockwatt.predict.evaluation.regret import VALIDATION_FILE, regrets
+from clockwatt.predict.gpu_predictor import GpuPredictor
 from clockwatt.predict.samples import gpus_in, read_gpu_rows, read_samples
-from clockwatt.predict.wholes import (
-    MEASURED,
-    PREDICTED,
-    VALIDATION_SCHEMA,
-    Catalogue,
-    compositions,
-    left_out_costs,
-    measured_costs,
-    whole_networks,
-)
-
-NETWORKS_FILE = "networks.parquet"
+from clockwatt.schema import layout
 
 
 def validate(
@@ -39,7 +31,7 @@ def validate(
 ) -> None:
     """Compose every network that was measured whole, on every GPU, at every operating point, in each pass.
 
-    Once from measured operations and once from predictions with the network left out, see `leaveout`. Writes
+    Once from measured operations and once from predictions with the network left out, see `leave_out`. Writes
     `networks.parquet` with every composition and `validation.json` with the errors, and with the regret of choosing a
     clock by prediction. One GPU is in memory at a time.
 
@@ -63,26 +55,26 @@ def validate(
     report: dict[str, Any] = {"campaign": config.campaign, "gpus": {}}
     gpus = gpus_in(dataset_dir)
     with ExitStack() as stack:
-        aside = stack.enter_context(files.written_aside(output_dir / NETWORKS_FILE))
+        aside = stack.enter_context(files.written_aside(output_dir / layout.NETWORKS_FILE))
         writer = stack.enter_context(pq.ParquetWriter(aside, VALIDATION_SCHEMA, compression=files.COMPRESSION))
         advance = stack.enter_context(progress("validate", len(gpus)))
         for gpu in gpus:
             whole, excluded = whole_networks(dataset_dir, gpu)
-            samples, model = read_samples(dataset_dir, gpu), GpuModel.load(predictors_dir / gpu)
+            samples, description = read_samples(dataset_dir, gpu), GpuPredictor.load(predictors_dir / gpu).description
             measured = measured_costs(samples.rows)
-            added = AddedCosts.read(dataset_dir, gpu, samples, whole, catalogue, measured)
+            overheads = OverheadEstimates.read(dataset_dir, gpu, samples, whole, catalogue, measured)
             left_out = read_gpu_rows(
                 predictors_dir / LEFT_OUT_FILE, LEFT_OUT_SCHEMA, gpu, LEFT_OUT_SCHEMA.names
             ).to_pandas()
             sources = {
                 MEASURED: measured,
-                PREDICTED: left_out_costs(left_out, model, catalogue.operations),
+                PREDICTED: left_out_costs(left_out, catalogue.operations, description.workless_host_s),
             }
             parts = [
-                compositions(whole, catalogue, model.description, added.without, source, costs)
-                for source, costs in sources.items()
+                compositions(whole, catalogue, overheads.without, source, costs) for source, costs in sources.items()
             ]
-            table = pa.Table.from_pandas(pd.concat(parts), schema=VALIDATION_SCHEMA, preserve_index=False)
+            rows = pd.concat(parts).assign(gpu=gpu, gpu_name=description.gpu_name, virtual=description.virtual)
+            table = pa.Table.from_pandas(rows, schema=VALIDATION_SCHEMA, preserve_index=False)
             writer.write_table(table)
             report["gpus"][gpu] = _report(table.to_pandas(), excluded)
             advance(gpu)

@@ -14,8 +14,17 @@ from typing import Any
 
 import pyarrow as pa
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 """Version of the columns below; recorded in every file's metadata and in every measurement."""
+
+FORMER_NAMES = {
+    "energy_dynamic_unthrottled_j": "energy_dynamic_paced_j",
+    "energy_dynamic_unthrottled_standard_error_j": "energy_dynamic_paced_standard_error_j",
+}
+"""Columns of files of version 1, by their name of today: such files are read as if they had it."""
+
+READABLE_SINCE = {"dataset operation": 2, "dataset network": 2, "dataset anchor": 2}
+"""First version of each kind of rows that is still read; 1 for all others."""
 
 SETTINGS_KEY = b"catalogue_settings"
 """In the metadata of a catalogue's networks: JSON of the `CampaignConfig.catalogue_settings` they were traced from."""
@@ -196,8 +205,8 @@ class MeasurementRow:
     energy_standard_error_j: float | None = None
     energy_dynamic_j: float | None = None  # per call: (power_w − power_idle_w) · time_eager_s
     energy_dynamic_standard_error_j: float | None = None
-    energy_dynamic_paced_j: float | None = None  # the same with pauses, where back to back the power limit slows calls
-    energy_dynamic_paced_standard_error_j: float | None = None
+    energy_dynamic_unthrottled_j: float | None = None  # with pauses, where back to back the power limit slows calls
+    energy_dynamic_unthrottled_standard_error_j: float | None = None
 
 
 @dataclass(slots=True, kw_only=True)

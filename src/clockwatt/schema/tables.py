@@ -1,18 +1,92 @@
-"""The columns of a dataset: those of the measurement, those of the catalogue, and what the anchors tell."""
+"""The columns of a dataset: those of the measurement, those of the catalogue, and what is derived from them.
+
+What a measurement says stays as it is. Beside it stand what the anchors tell of its card and host, and its costs as
+they are learnt from, looked up and drawn: on the median card and host, in a pass, not slowed by the power limit.
+"""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import pyarrow as pa
 
+from clockwatt.schema import costs
 from clockwatt.schema.records import MEASUREMENT_SCHEMA, NETWORK_SCHEMA, OPERATION_SCHEMA, SCHEMA_VERSION
 
-OPERATIONS_FILE = "operations.parquet"
-NETWORKS_FILE = "networks.parquet"
-ANCHORS_FILE = "anchors.parquet"
-CALIBRATION_FILE = "calibration.parquet"
-QUALITY_FILE = "quality.json"
-
 _CATALOGUE_NAMES = {"kind": "operation_kind"}  # a measurement's own `kind` says operation, network or anchor
+_ONLY_IN_CATALOGUE = {"operation_id", "network_id", "measured_tf32", "measured_quantities", "spec"}
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column that the dataset adds to those of the measurement and of the catalogue."""
+
+    name: str
+    type: pa.DataType
+    meaning: str
+    nullable: bool = True
+
+    @property
+    def field(self) -> pa.Field:
+        """It, for an Arrow schema."""
+        return pa.field(self.name, self.type, nullable=self.nullable)
+
+
+LEVEL_COLUMNS = (
+    Column(
+        "anchor_time_factor",
+        pa.float64(),
+        "time of this card's anchors over the median card's, same GPU and operating point",
+    ),
+    Column("anchor_power_factor", pa.float64(), "likewise, power"),
+    Column(
+        "anchor_host_factor",
+        pa.float64(),
+        "host time of this session's anchors over the median session's, same GPU and operating point",
+    ),
+    Column(
+        "drift_time_per_hour",
+        pa.float64(),
+        "relative change of the anchors' time in this row's session, per hour",
+    ),
+    Column("drift_power_per_hour", pa.float64(), "likewise, power"),
+)
+"""What the anchors tell of a row's card, host and session; null where there are none."""
+
+COST_COLUMNS = (
+    Column("time_device_corrected_s", pa.float64(), "`time_device_s` on the median card"),
+    Column("time_device_corrected_standard_error_s", pa.float64(), "its standard error"),
+    Column(
+        "time_host_corrected_s",
+        pa.float64(),
+        "host time on the median host: of a call among others that share its backward pass (`time_host_in_pass_s`) "
+        "where that was measured, else `time_host_s`",
+    ),
+    Column("time_host_corrected_standard_error_s", pa.float64(), "its standard error"),
+    Column(costs.TIME_HOST_FROM, pa.string(), f"`{costs.MEASURED_IN_PASS}` or `{costs.MEASURED}`"),
+    Column("time_eager_corrected_s", pa.float64(), "`time_eager_s` on the median card"),
+    Column("time_eager_corrected_standard_error_s", pa.float64(), "its standard error"),
+    Column("power_corrected_w", pa.float64(), "`power_w` on the median card"),
+    Column("power_corrected_standard_error_w", pa.float64(), "its standard error"),
+    Column(costs.ENERGY_CORRECTED, pa.float64(), "`energy_j` on the median card, as the power limit has it"),
+    Column(
+        "energy_dynamic_corrected_j",
+        pa.float64(),
+        "dynamic energy on the median card, unthrottled: `energy_dynamic_unthrottled_j` where that was measured, else "
+        "`energy_dynamic_j`, times what others say at the clock that the power limit left",
+    ),
+    Column("energy_dynamic_corrected_standard_error_j", pa.float64(), "its standard error"),
+    Column(
+        costs.ENERGY_DYNAMIC_FROM,
+        pa.string(),
+        f"`{costs.MEASURED_UNTHROTTLED}`, `{costs.ESTIMATED_FROM_CLOCK}` or `{costs.MEASURED}`",
+    ),
+)
+"""The costs of a call or pass; null where they are not known. A card or host whose level is not known is the median."""
+
+_EXCLUDED = Column(
+    costs.EXCLUDED, pa.string(), "why predictors do not learn from this operation; empty where they do", nullable=False
+)
 
 
 def dataset_name(catalogue_column: str) -> str:
@@ -22,26 +96,11 @@ def dataset_name(catalogue_column: str) -> str:
 
 def joined_columns(catalogue: pa.Schema) -> list[str]:
     """Columns of a catalogue table that a measurement does not have itself and therefore gets from it."""
-    own = {*MEASUREMENT_SCHEMA.names, "operation_id", "network_id", "measured_tf32", "measured_quantities"} - set(
-        _CATALOGUE_NAMES
-    )
+    own = {*MEASUREMENT_SCHEMA.names, *_ONLY_IN_CATALOGUE} - set(_CATALOGUE_NAMES)
     return [name for name in catalogue.names if name not in own]
 
 
-_CARD_COLUMNS = [
-    pa.field(
-        "anchor_time_factor", pa.float64()
-    ),  # time of this card's anchors over the median card's, same GPU and point
-    pa.field("anchor_power_factor", pa.float64()),  # likewise, power
-    pa.field("anchor_host_factor", pa.float64()),  # host time of this session's anchors over the median session's
-    pa.field(
-        "drift_time_per_hour", pa.float64()
-    ),  # relative change of the anchors' time in this row's session, per hour
-    pa.field("drift_power_per_hour", pa.float64()),  # likewise, power
-]
-
-
-def _dataset_schema(kind: str, catalogue: pa.Schema | None) -> pa.Schema:
+def _dataset_schema(kind: str, catalogue: pa.Schema | None, derived: tuple[Column, ...]) -> pa.Schema:
     joined = []
     if catalogue is not None:
         # nullable: a row whose subject has left the catalogue is kept, flagged `not_in_catalogue`
@@ -50,9 +109,11 @@ def _dataset_schema(kind: str, catalogue: pa.Schema | None) -> pa.Schema:
             for name in joined_columns(catalogue)
         ]
     metadata = {"kind": kind, "schema_version": str(SCHEMA_VERSION)}
-    return pa.schema([*MEASUREMENT_SCHEMA, *joined, *_CARD_COLUMNS], metadata=metadata)
+    return pa.schema([*MEASUREMENT_SCHEMA, *joined, *(column.field for column in derived)], metadata=metadata)
 
 
-OPERATIONS_SCHEMA = _dataset_schema("dataset operation", OPERATION_SCHEMA)
-NETWORKS_SCHEMA = _dataset_schema("dataset network", NETWORK_SCHEMA)
-ANCHORS_SCHEMA = _dataset_schema("dataset anchor", None)
+OPERATIONS_SCHEMA = _dataset_schema("dataset operation", OPERATION_SCHEMA, (*LEVEL_COLUMNS, *COST_COLUMNS, _EXCLUDED))
+NETWORKS_SCHEMA = _dataset_schema("dataset network", NETWORK_SCHEMA, (*LEVEL_COLUMNS, *COST_COLUMNS))
+ANCHORS_SCHEMA = _dataset_schema("dataset anchor", None, LEVEL_COLUMNS)
+DERIVED_COLUMNS = (*LEVEL_COLUMNS, *COST_COLUMNS, _EXCLUDED)
+"""What the dataset adds to measurements of operations."""

@@ -3,10 +3,11 @@ import pyarrow.parquet as pq
 import pytest
 
 from clockwatt.dataset.build import build_dataset
+from clockwatt.dataset.flagging import HOST_SPREAD_ABOVE, derived_flags
 from clockwatt.errors import DataFileError
 from clockwatt.io import files
 from clockwatt.schema import layout, records, tables
-from clockwatt.schema.flags import HOST_SPREAD_ABOVE, HOST_UNSTEADY, derived_flags
+from clockwatt.schema.flags import Flag
 from support import synthetic
 
 
@@ -32,7 +33,8 @@ def test_every_row_is_in_the_dataset_and_knows_its_operation(made):
     )
     assert quality["rows"] == joined == measured
     assert quality["virtual_rows"] == measured
-    assert operations["spec"].notna().all()
+    assert operations["function"].notna().all()
+    assert "spec" not in operations, "it stands in the catalogue"
     assert set(operations["operation_kind"]) == {"compute", "view"}
     assert (operations["anchor_time_factor"] == 1).all()
     assert all(point["missing_operations"]["count"] == 0 for point in quality["points"])
@@ -43,6 +45,27 @@ def test_every_row_is_in_the_dataset_and_knows_its_operation(made):
 def test_one_row_group_for_each_file_so_that_memory_stays_flat(made):
     build(made)
     assert pq.read_metadata(made.dataset / "operations.parquet").num_row_groups == 4
+
+
+def test_a_dataset_of_many_batches_is_that_of_one(made, monkeypatch):
+    path = layout.operations_file("a30", "sm900", 1)
+
+    def edit(rows):
+        slowed = [row for row in rows if row.kind == records.OPERATION and row.power_w is not None][1:]
+        for number, row in enumerate(slowed):
+            row.throttle_reasons, row.sm_clock_median_mhz = ["sw_power_cap"], 0.9 * row.sm_clock_median_mhz
+            if number % 4:
+                row.energy_dynamic_unthrottled_j = 1.25 * row.energy_dynamic_j
+                row.energy_dynamic_unthrottled_standard_error_j = 0.0
+
+    synthetic.change(made, path, edit)
+    at_once, quality = build(made)
+    assert (at_once["energy_dynamic_corrected_from"] == "estimated_from_clock").any()
+    monkeypatch.setattr(files, "BATCH_ROWS", 7)
+    in_batches, again = build(made)
+    assert pq.read_metadata(made.dataset / "operations.parquet").num_row_groups > 4
+    pd.testing.assert_frame_equal(in_batches, at_once)
+    assert again == quality
 
 
 def test_what_failed_what_is_missing_and_what_has_left_the_catalogue_is_counted(made):
@@ -63,7 +86,7 @@ def test_what_failed_what_is_missing_and_what_has_left_the_catalogue_is_counted(
     assert point["by_flag"] == {"not_in_catalogue": 1}
     gone = operations[operations["subject_id"] == "gone"]
     assert len(gone) == 1
-    assert gone["spec"].isna().all()
+    assert gone["function"].isna().all()
 
 
 def test_own_flags_are_kept_beside_derived_ones(made):
@@ -92,7 +115,7 @@ def test_a_card_that_differs_is_flagged(made):
     synthetic.change(made, path, edit)
     operations, quality = build(made)
     (point,) = [point for point in quality["points"] if (point["gpu"], point["point"]) == ("a30", "sm900")]
-    factors = {uuid: card["time"] for uuid, card in point["cards"].items()}
+    factors = {uuid: card["anchor_time_factor"] for uuid, card in point["cards"].items()}
     assert factors == pytest.approx({"GPU-a30": 1 / 1.1, "GPU-other": 1.2 / 1.1}, rel=1e-3)
     other = operations[operations["gpu_uuid"] == "GPU-other"]
     assert all("card_differs" in flags for flags in other["flags"])
@@ -138,9 +161,9 @@ def test_a_session_whose_host_varies_is_flagged_in_operations_and_networks(made,
     operations, quality = build(made)
     networks = files.read_table(made.dataset / "networks.parquet", tables.NETWORKS_SCHEMA).to_pandas()
     for rows in (operations, networks):
-        unsteady = rows["flags"].map(lambda flags: HOST_UNSTEADY in flags)
+        unsteady = rows["flags"].map(lambda flags: Flag.HOST_UNSTEADY in flags)
         assert (unsteady == (flagged & (rows["gpu"] == "a30") & (rows["point"] == "sm900"))).all()
-    counted = {(point["gpu"], point["point"]) for point in quality["points"] if HOST_UNSTEADY in point["by_flag"]}
+    counted = {(point["gpu"], point["point"]) for point in quality["points"] if Flag.HOST_UNSTEADY in point["by_flag"]}
     assert counted == ({("a30", "sm900")} if flagged else set())
 
 
@@ -152,7 +175,7 @@ def test_a_host_is_unsteady_above_the_threshold_and_where_the_spread_is_known():
         "session_host_spread": spreads, "in_catalogue": True,
     })  # fmt: skip
     found = {flag: applies.tolist() for flag, applies in derived_flags(rows).items() if applies.any()}
-    assert found == {HOST_UNSTEADY: [False, False, False, True]}
+    assert found == {Flag.HOST_UNSTEADY: [False, False, False, True]}
 
 
 def test_without_anchors_hosts_are_not_known(made):
@@ -161,7 +184,7 @@ def test_without_anchors_hosts_are_not_known(made):
     operations, _ = build(made)
     at_point = (operations["gpu"] == "a30") & (operations["point"] == "sm900")
     assert operations.loc[at_point, "anchor_host_factor"].isna().all()
-    assert not operations["flags"].map(lambda flags: HOST_UNSTEADY in flags).any()
+    assert not operations["flags"].map(lambda flags: Flag.HOST_UNSTEADY in flags).any()
     assert operations.loc[~at_point, "anchor_host_factor"].notna().all()
 
 

@@ -5,16 +5,10 @@ import torch
 from torch import nn
 
 from clockwatt.config import NetworkConfig, TrainingConfig
-from clockwatt.measure.bench.interface import (
-    DEVICE_ADDED_PER_CALL,
-    HOST_ADDED_PER_CALL,
-    HOST_PER_BACKWARD_CALL,
-    HOST_PER_CALL,
-    HOST_PER_MODULE,
-)
 from clockwatt.measure.calibrate import call_costs as module
 from clockwatt.measure.calibrate.call_costs import CallTimer, call_costs
 from clockwatt.operations.catalogue import trace_rows
+from clockwatt.schema.quantities import CalibrationQuantity
 from clockwatt.schema.records import FORWARD, LOSS
 
 CPU = torch.device("cpu")
@@ -106,24 +100,29 @@ def costs(device):
 
 
 def test_every_quantity_of_both_passes_comes_out(costs):
-    of_a_pass = (HOST_PER_CALL, HOST_PER_MODULE, HOST_ADDED_PER_CALL, DEVICE_ADDED_PER_CALL)
+    of_a_pass = (
+        CalibrationQuantity.HOST_PER_CALL,
+        CalibrationQuantity.HOST_PER_MODULE,
+        CalibrationQuantity.HOST_ADDED_PER_CALL,
+        CalibrationQuantity.DEVICE_ADDED_PER_CALL,
+    )
     assert set(costs) == {
         *((quantity, pass_) for quantity in of_a_pass for pass_ in PASSES),
-        (HOST_PER_BACKWARD_CALL, None),
+        (CalibrationQuantity.HOST_PER_BACKWARD_CALL, None),
     }  # fmt: skip
     assert all(estimate is not None for estimate in costs.values())
-    assert all(costs[HOST_PER_CALL, pass_].value > 0 for pass_ in PASSES)
+    assert all(costs[CalibrationQuantity.HOST_PER_CALL, pass_].value > 0 for pass_ in PASSES)
 
 
 def test_host_costs_of_modules_and_calls_are_found_apart(costs):
-    assert costs[HOST_PER_MODULE, "inference"].value == pytest.approx(MODULE_S)
-    assert costs[HOST_ADDED_PER_CALL, "inference"].value == pytest.approx(ADDED_S)
-    assert costs[HOST_PER_MODULE, "inference"].samples == 3
+    assert costs[CalibrationQuantity.HOST_PER_MODULE, "inference"].value == pytest.approx(MODULE_S)
+    assert costs[CalibrationQuantity.HOST_ADDED_PER_CALL, "inference"].value == pytest.approx(ADDED_S)
+    assert costs[CalibrationQuantity.HOST_PER_MODULE, "inference"].samples == 3
 
 
 def test_the_device_cost_is_the_mean_over_networks_of_what_passes_take_beyond_their_calls(costs, device):
-    assert costs[DEVICE_ADDED_PER_CALL, "inference"].value == pytest.approx(3e-7)
-    assert costs[DEVICE_ADDED_PER_CALL, "training"].value == pytest.approx(8e-7)
+    assert costs[CalibrationQuantity.DEVICE_ADDED_PER_CALL, "inference"].value == pytest.approx(3e-7)
+    assert costs[CalibrationQuantity.DEVICE_ADDED_PER_CALL, "training"].value == pytest.approx(8e-7)
     assert device.gaps_s == [], "every network was run in both passes"
 
 
@@ -135,18 +134,22 @@ def test_what_gives_the_device_nothing_to_do_is_not_timed_on_it(costs, device):
 
 def test_networks_that_cannot_be_timed_are_passed_over():
     costs = call_costs(CPU, Device(1e-7, None, None, None, 9e-7, 1e-6).timer())
-    assert costs[DEVICE_ADDED_PER_CALL, "inference"] is None, "one network alone tells no error"
-    assert costs[DEVICE_ADDED_PER_CALL, "training"].value == pytest.approx(9.5e-7)
-    assert costs[HOST_PER_MODULE, "training"] is None, "two costs of two networks"
+    assert costs[CalibrationQuantity.DEVICE_ADDED_PER_CALL, "inference"] is None, "one network alone tells no error"
+    assert costs[CalibrationQuantity.DEVICE_ADDED_PER_CALL, "training"].value == pytest.approx(9.5e-7)
+    assert costs[CalibrationQuantity.HOST_PER_MODULE, "training"] is None, "two costs of two networks"
     unknown = call_costs(CPU, Device(*[1e-7] * 6, unknown={"linear"}).timer())
     for pass_ in PASSES:
-        assert unknown[DEVICE_ADDED_PER_CALL, pass_] is None
-        assert unknown[HOST_PER_MODULE, pass_] is None
-        assert unknown[HOST_ADDED_PER_CALL, pass_] is None
-        assert unknown[HOST_PER_CALL, pass_] is not None
+        assert unknown[CalibrationQuantity.DEVICE_ADDED_PER_CALL, pass_] is None
+        assert unknown[CalibrationQuantity.HOST_PER_MODULE, pass_] is None
+        assert unknown[CalibrationQuantity.HOST_ADDED_PER_CALL, pass_] is None
+        assert unknown[CalibrationQuantity.HOST_PER_CALL, pass_] is not None
 
 
 def test_calls_that_take_all_of_a_pass_leave_nothing_for_modules():
     costs = call_costs(CPU, Device(*[0.0] * 6, call_s=1.0).timer())
     for pass_ in PASSES:
-        assert costs[HOST_PER_MODULE, pass_].value == costs[HOST_ADDED_PER_CALL, pass_].value == 0
+        assert (
+            costs[CalibrationQuantity.HOST_PER_MODULE, pass_].value
+            == costs[CalibrationQuantity.HOST_ADDED_PER_CALL, pass_].value
+            == 0
+        )

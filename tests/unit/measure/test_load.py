@@ -19,6 +19,8 @@ from clockwatt.measure.steps import conditions
 from clockwatt.measure.steps.conditions import Surroundings
 from clockwatt.measure.steps.load import LoadRun, is_power_limited, run_under_load
 from clockwatt.measure.steps.rest import rest
+from clockwatt.schema.costs import TIME_EAGER
+from clockwatt.schema.quantities import CalibrationQuantity
 from clockwatt.schema.records import MeasurementRow, TelemetryRow
 from clockwatt.telemetry.logger import virtual_logger
 from support.handmade import operation, write_catalogue
@@ -110,7 +112,7 @@ def test_errors_hold_what_one_measurement_differs_from_the_next(tmp_path: Path) 
     run, power_w = loaded(tmp_path, QUICK)
     alone, with_history = row(), row()
     conditions.put_power(alone, run, Surroundings())
-    known = Calibration(repeatability={(calibration.POWER_REPEATABILITY, calibration.DEVICE): 0.05})
+    known = Calibration(repeatability={(CalibrationQuantity.POWER_REPEATABILITY, calibration.DEVICE): 0.05})
     conditions.put_power(with_history, run, Surroundings(calibration=known))
     assert alone.power_w == pytest.approx(power_w, rel=0.02)
     assert alone.power_standard_error_w < 0.02 * alone.power_w
@@ -119,7 +121,7 @@ def test_errors_hold_what_one_measurement_differs_from_the_next(tmp_path: Path) 
 
 def test_power_of_what_the_host_paces_follows_its_pace(tmp_path: Path) -> None:
     run, _ = loaded(tmp_path, QUICK)
-    known = Calibration(repeatability={(calibration.TIME_REPEATABILITY, calibration.HOST): 0.05})
+    known = Calibration(repeatability={(CalibrationQuantity.TIME_REPEATABILITY, calibration.HOST): 0.05})
     paced = row()
     paced.time_host_s, paced.time_device_s = 2e-5, 1e-5
     conditions.put_power(paced, run, Surroundings(Estimate(30.0, 0.1, 10), known))
@@ -134,14 +136,14 @@ def test_repeatability_is_what_errors_do_not_explain() -> None:
         return measured
 
     sustained = {"x": timed(1.0, 0.001)}
-    unexplained = deviation_from(sustained, [timed(time_s, 0.001) for time_s in (1.1, 1.1, 0.9)], "time_eager", "s")
-    explained = deviation_from(sustained, [timed(time_s, 0.2) for time_s in (1.1, 1.1, 0.9)], "time_eager", "s")
+    unexplained = deviation_from(sustained, [timed(time_s, 0.001) for time_s in (1.1, 1.1, 0.9)], TIME_EAGER)
+    explained = deviation_from(sustained, [timed(time_s, 0.2) for time_s in (1.1, 1.1, 0.9)], TIME_EAGER)
     assert unexplained is not None
     # 0.1, widened by Student's t of one degree of freedom: one operation says little about others
     assert unexplained.value == pytest.approx(0.1 * 12.706 / 1.96, rel=0.01)
     assert explained is not None
     assert explained.value == 0
-    assert deviation_from({}, [timed(1.0, 0.1)], "time_eager", "s") is None
+    assert deviation_from({}, [timed(1.0, 0.1)], TIME_EAGER) is None
 
 
 def test_a_calibration_says_what_measuring_needs(campaign: CampaignConfig, catalogue: Path, tmp_path: Path) -> None:
@@ -150,9 +152,9 @@ def test_a_calibration_says_what_measuring_needs(campaign: CampaignConfig, catal
     read = calibration.read(file)
     assert read.sensors[COUNTER].period_s == pytest.approx(0.1, rel=1e-3)
     # a single anchor is paced by the host there, which Student's t widens by 6.5
-    assert 0 <= read.error_between(calibration.POWER_REPEATABILITY, calibration.HOST) < 0.15
-    assert 0 <= read.error_between(calibration.TIME_REPEATABILITY, calibration.DEVICE) < 0.01
-    assert Calibration().error_between(calibration.TIME_REPEATABILITY, calibration.DEVICE) == 0
+    assert 0 <= read.error_between(CalibrationQuantity.POWER_REPEATABILITY, calibration.HOST) < 0.15
+    assert 0 <= read.error_between(CalibrationQuantity.TIME_REPEATABILITY, calibration.DEVICE) < 0.01
+    assert Calibration().error_between(CalibrationQuantity.TIME_REPEATABILITY, calibration.DEVICE) == 0
     assert isinstance(read.sensors[COUNTER], SensorTraits)
 
 

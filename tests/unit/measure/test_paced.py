@@ -8,11 +8,12 @@ from clockwatt.config import TelemetryConfig
 from clockwatt.gpu.virtual.card import VirtualGpu
 from clockwatt.measure.bench.interface import Subject
 from clockwatt.measure.bench.virtual import VirtualBench
-from clockwatt.measure.calibrate.calibration import DEVICE, POWER_LIMIT, POWER_REPEATABILITY, Calibration
+from clockwatt.measure.calibrate.calibration import DEVICE, POWER_LIMIT, Calibration
 from clockwatt.measure.statistics import Estimate
 from clockwatt.measure.steps import procedure, unthrottled
 from clockwatt.measure.steps.conditions import Surroundings, pace_of
 from clockwatt.measure.steps.unthrottled import energy_with_pauses
+from clockwatt.schema.quantities import CalibrationQuantity
 from clockwatt.schema.records import NETWORK, OPERATION, MeasurementRow
 from clockwatt.telemetry.logger import virtual_logger
 from support import handmade
@@ -163,7 +164,9 @@ def test_the_error_holds_that_of_idle_power_and_what_measurements_differ_by(benc
     vague_idle = Surroundings(Estimate(known.idle.value, 20.0, 1))
     per_call_s = 1.5 * _device_s(bench)
     assert with_pauses(bench, MEMORY_BOUND, vague_idle).standard_error == pytest.approx(20.0 * per_call_s, rel=0.1)
-    differing = Surroundings(known.idle, Calibration(repeatability={(POWER_REPEATABILITY, DEVICE): 0.2}))
+    differing = Surroundings(
+        known.idle, Calibration(repeatability={(CalibrationQuantity.POWER_REPEATABILITY, DEVICE): 0.2})
+    )
     power_w = known.idle.value + plain.value / per_call_s
     assert with_pauses(bench, MEMORY_BOUND, differing).standard_error == pytest.approx(
         0.2 * power_w * per_call_s, rel=0.1
@@ -180,13 +183,13 @@ def test_only_what_the_limit_slows_is_measured_with_pauses(tmp_path, campaign):
         surroundings = around(bench)
         hot = measured(bench, subject_of(HOT), campaign, surroundings)
         assert pace_of(hot) == POWER_LIMIT
-        assert hot.energy_dynamic_paced_j == pytest.approx(hot.energy_dynamic_j, rel=0.1)
-        assert hot.energy_dynamic_paced_standard_error_j > 0
+        assert hot.energy_dynamic_unthrottled_j == pytest.approx(hot.energy_dynamic_j, rel=0.1)
+        assert hot.energy_dynamic_unthrottled_standard_error_j > 0
         cool = measured(bench, subject_of(SHORT), campaign, surroundings)
         assert pace_of(cool) != POWER_LIMIT
         assert cool.energy_dynamic_j is not None
-        assert cool.energy_dynamic_paced_j is None
-        assert cool.energy_dynamic_paced_standard_error_j is None
+        assert cool.energy_dynamic_unthrottled_j is None
+        assert cool.energy_dynamic_unthrottled_standard_error_j is None
 
 
 def test_networks_are_not_measured_with_pauses(tmp_path, campaign):
@@ -195,7 +198,7 @@ def test_networks_are_not_measured_with_pauses(tmp_path, campaign):
         row = measured(bench, subject, campaign, around(bench))
         assert pace_of(row) == POWER_LIMIT
         assert row.energy_dynamic_j is not None
-        assert row.energy_dynamic_paced_j is None
+        assert row.energy_dynamic_unthrottled_j is None
 
 
 def test_what_cannot_be_measured_with_pauses_is_left_out_of_the_row(tmp_path, campaign):
@@ -204,5 +207,5 @@ def test_what_cannot_be_measured_with_pauses_is_left_out_of_the_row(tmp_path, ca
         bench.slower, bench.enough = 1.2, 100.0
         row = measured(bench, subject_of(HOT), campaign, surroundings)
         assert pace_of(row) == POWER_LIMIT
-        assert row.energy_dynamic_paced_j is None
-        assert row.energy_dynamic_paced_standard_error_j is None
+        assert row.energy_dynamic_unthrottled_j is None
+        assert row.energy_dynamic_unthrottled_standard_error_j is None

@@ -5,9 +5,9 @@ import pytest
 
 from clockwatt.errors import DataFileError
 from clockwatt.io import files
-from clockwatt.predict.ask import TracedNetwork, load_models, predict_network, predict_points
-from clockwatt.predict.backtest import objective_of
-from clockwatt.predict.gpumodel import GpuModel, NotPredictableError
+from clockwatt.predict.answer import TracedNetwork, load_models, predict_network, predict_points
+from clockwatt.predict.evaluation.regret import objective_of
+from clockwatt.predict.gpu_predictor import GpuPredictor, NotPredictableError
 from clockwatt.predict.recommend import Limits, law_error, recommend
 from clockwatt.schema import records
 from clockwatt.schema.records import NetworkRow
@@ -59,10 +59,10 @@ def test_points_asked_together_are_answered_as_alone_to_the_bit(made, models):
     together = predict_points(models["a30"], network, points)
     assert [one.point for one in together] == points
     assert together == [predict_points(models["a30"], network, [point])[0] for point in points]
-    frames = models["a30"].predict_at(network.operations, "inference", points, tf32=True)
+    costs = models["a30"].costs(network.operations, "inference", tf32=True).at(points)
     for point in points:
         alone = models["a30"].predict(network.operations, "inference", point, tf32=True)
-        pd.testing.assert_frame_equal(frames[point], alone, check_exact=True)
+        pd.testing.assert_frame_equal(costs[point].frame(alone.index), alone, check_exact=True)
 
 
 @pytest.mark.parametrize("objective", ["time", "energy", "edp"])
@@ -132,7 +132,7 @@ def test_regret_is_unknown_without_a_validation(made, models, tmp_path):
 
 
 def test_virtual_and_measured_gpus_are_not_compared(made, models):
-    real = GpuModel(models["v100"].folder, dataclasses.replace(models["v100"].description, virtual=False))
+    real = GpuPredictor(models["v100"].folder, dataclasses.replace(models["v100"].description, virtual=False))
     with pytest.raises(NotPredictableError, match="virtual and measured"):
         recommend({"a30": models["a30"], "v100": real}, traced(made))
 
@@ -140,7 +140,7 @@ def test_virtual_and_measured_gpus_are_not_compared(made, models):
 def test_a_pass_that_was_not_fitted_is_refused(made, models):
     description = dataclasses.replace(models["a30"].description, passes={})
     with pytest.raises(NotPredictableError, match="nothing was fitted for inference"):
-        predict_network(GpuModel(models["a30"].folder, description), traced(made), "sm900")
+        predict_network(GpuPredictor(models["a30"].folder, description), traced(made), "sm900")
 
 
 def test_folder_without_predictors_is_named(tmp_path):

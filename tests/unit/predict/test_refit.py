@@ -7,7 +7,7 @@ import pytest
 from clockwatt.dataset.build import build_dataset
 from clockwatt.errors import DataFileError, OutputError
 from clockwatt.io import files
-from clockwatt.predict.ask import load_models
+from clockwatt.predict.answer import load_models
 from clockwatt.predict.fit import fit
 from clockwatt.schema import layout
 from support import synthetic

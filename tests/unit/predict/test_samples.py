@@ -4,11 +4,13 @@ import pyarrow.parquet as pq
 import pytest
 
 from clockwatt.dataset.build import build_dataset
+from clockwatt.dataset.unthrottled import ERROR_BELOW, FEWEST
+from clockwatt.errors import DataFileError
 from clockwatt.io import files
-from clockwatt.predict.predictors import TARGETS
+from clockwatt.predict.models.predictors import TARGETS
 from clockwatt.predict.samples import error_of, read_samples
-from clockwatt.predict.unlimited import FEWEST, PACED_ERROR_BELOW
 from clockwatt.schema import layout, records
+from clockwatt.schema.costs import BY_CORRECTED
 from clockwatt.schema.records import MeasurementRow
 from support import synthetic
 
@@ -42,15 +44,15 @@ def test_energy_with_pauses_below_that_of_idling_does_not_count(tmp_path):
     def edit(rows):
         row = working(rows)[0]
         row.energy_dynamic_j, row.energy_dynamic_standard_error_j = 3.0, 0.03
-        row.energy_dynamic_paced_j, row.energy_dynamic_paced_standard_error_j = -1.0, 5.0
+        row.energy_dynamic_unthrottled_j, row.energy_dynamic_unthrottled_standard_error_j = -1.0, 5.0
 
     samples, rows = measured(tmp_path, edit)
-    assert samples.loc[key(working(rows)[0])]["energy_dynamic_j"] == 3.0
+    assert samples.loc[key(working(rows)[0])]["energy_dynamic_corrected_j"] == 3.0
 
 
 @pytest.mark.parametrize(
     ("error", "taken"),
-    [(0.0, True), (0.09, True), (PACED_ERROR_BELOW, True), (0.11, False), (None, False)],
+    [(0.0, True), (0.09, True), (ERROR_BELOW, True), (0.11, False), (None, False)],
     ids=["exact", "certain", "just certain enough", "vague", "of unknown error"],
 )
 def test_energy_with_pauses_counts_where_it_is_certain(tmp_path, error, taken):
@@ -59,13 +61,13 @@ def test_energy_with_pauses_counts_where_it_is_certain(tmp_path, error, taken):
     def edit(rows):
         row = working(rows)[0]
         row.energy_dynamic_j, row.energy_dynamic_standard_error_j = back_to_back_j, 0.01 * back_to_back_j
-        row.energy_dynamic_paced_j = paced_j
-        row.energy_dynamic_paced_standard_error_j = None if error is None else error * paced_j
+        row.energy_dynamic_unthrottled_j = paced_j
+        row.energy_dynamic_unthrottled_standard_error_j = None if error is None else error * paced_j
 
     samples, rows = measured(tmp_path, edit)
     own = samples.loc[key(working(rows)[0])]
-    assert own["energy_dynamic_j"] == (paced_j if taken else back_to_back_j)
-    assert own[error_of("energy_dynamic_j")] == pytest.approx(error if taken else 0.01)
+    assert own["energy_dynamic_corrected_j"] == (paced_j if taken else back_to_back_j)
+    assert own[error_of("energy_dynamic_corrected_j")] == pytest.approx(error if taken else 0.01)
 
 
 def test_energy_with_pauses_changes_no_other_cost_and_no_other_row(tmp_path):
@@ -74,11 +76,14 @@ def test_energy_with_pauses_changes_no_other_cost_and_no_other_row(tmp_path):
 
     def edit(rows):
         row = working(rows)[0]
-        row.energy_dynamic_paced_j, row.energy_dynamic_paced_standard_error_j = 4.0, 0.1
+        row.energy_dynamic_unthrottled_j, row.energy_dynamic_unthrottled_standard_error_j = 4.0, 0.1
 
     after, _ = measured(tmp_path / "after", edit)
     differs = (after != before) & ~(after.isna() & before.isna())
-    assert differs.loc[changed][lambda one: one].index.tolist() == ["energy_dynamic_j", error_of("energy_dynamic_j")]
+    assert differs.loc[changed][lambda one: one].index.tolist() == [
+        "energy_dynamic_corrected_j",
+        error_of("energy_dynamic_corrected_j"),
+    ]
     assert not differs.drop(changed).any(axis=None)
 
 
@@ -88,12 +93,12 @@ def test_energy_with_pauses_is_levelled_as_all_energies_of_its_card_are(tmp_path
         for row in other:
             row.time_device_s *= 1.2
         for row in (working(rows)[0], working(other)[0]):
-            row.energy_dynamic_paced_j, row.energy_dynamic_paced_standard_error_j = 4.0, 0.1
+            row.energy_dynamic_unthrottled_j, row.energy_dynamic_unthrottled_standard_error_j = 4.0, 0.1
         return rows + other
 
     samples, rows = measured(tmp_path, edit)
     levelled = [4.0 / factor for factor in (1 / 1.1, 1.2 / 1.1)]
-    assert samples.loc[key(working(rows)[0]), "energy_dynamic_j"] == pytest.approx(sum(levelled) / 2)
+    assert samples.loc[key(working(rows)[0]), "energy_dynamic_corrected_j"] == pytest.approx(sum(levelled) / 2)
 
 
 def test_energy_that_the_limit_lowered_is_told_from_the_clock_where_it_was_not_measured_with_pauses(tmp_path):
@@ -106,16 +111,16 @@ def test_energy_that_the_limit_lowered_is_told_from_the_clock_where_it_was_not_m
             row.throttle_reasons = ["sw_power_cap"]
             row.energy_dynamic_standard_error_j = 0.01 * row.energy_dynamic_j
         for row in slowed[:told]:
-            row.energy_dynamic_paced_j = ratio * row.energy_dynamic_j
-            row.energy_dynamic_paced_standard_error_j = 0.0
+            row.energy_dynamic_unthrottled_j = ratio * row.energy_dynamic_j
+            row.energy_dynamic_unthrottled_standard_error_j = 0.0
         slowed[-1].throttle_reasons = []
 
     samples, rows = measured(tmp_path, edit)
     *_, capped, free = [row for row in rows if row.kind == records.OPERATION and row.sm_clock_median_mhz == 810.0]
-    assert samples.loc[key(capped), "energy_dynamic_j"] == pytest.approx(ratio * capped.energy_dynamic_j)
-    assert samples.loc[key(capped), error_of("energy_dynamic_j")] == pytest.approx(0.01)
-    assert samples.loc[key(free), "energy_dynamic_j"] == free.energy_dynamic_j
-    assert samples.loc[key(capped), "energy_j"] == capped.energy_j, "what it took is not changed"
+    assert samples.loc[key(capped), "energy_dynamic_corrected_j"] == pytest.approx(ratio * capped.energy_dynamic_j)
+    assert samples.loc[key(capped), error_of("energy_dynamic_corrected_j")] == pytest.approx(0.01)
+    assert samples.loc[key(free), "energy_dynamic_corrected_j"] == free.energy_dynamic_j
+    assert samples.loc[key(capped), "energy_corrected_j"] == capped.energy_j, "what it took is not changed"
 
 
 def test_host_times_are_those_of_the_median_host(tmp_path):
@@ -136,9 +141,9 @@ def test_host_times_are_those_of_the_median_host(tmp_path):
     # two sessions: the median one lies between them
     for row in operations:
         alone = row.time_host_s if row.time_host_in_pass_s is None else row.time_host_in_pass_s
-        assert samples.loc[key(row), "time_host_s"] == pytest.approx(1.25 * alone)
-        assert samples.loc[key(row), "time_device_s"] == pytest.approx(row.time_device_s)
-        assert samples.loc[key(row), "time_eager_s"] == pytest.approx(row.time_eager_s)
+        assert samples.loc[key(row), "time_host_corrected_s"] == pytest.approx(1.25 * alone)
+        assert samples.loc[key(row), "time_device_corrected_s"] == pytest.approx(row.time_device_s)
+        assert samples.loc[key(row), "time_eager_corrected_s"] == pytest.approx(row.time_eager_s)
 
 
 def test_of_repetitions_those_on_steady_hosts_count(tmp_path):
@@ -152,7 +157,7 @@ def test_of_repetitions_those_on_steady_hosts_count(tmp_path):
     samples, rows = measured(tmp_path, edit)
     for row in working(rows):
         if row.session_id != "varying":
-            assert samples.loc[key(row), "time_device_s"] == pytest.approx(row.time_device_s, rel=0.2)
+            assert samples.loc[key(row), "time_device_corrected_s"] == pytest.approx(row.time_device_s, rel=0.2)
 
 
 def test_hosts_are_levelled_one_by_one(tmp_path):
@@ -166,14 +171,14 @@ def test_hosts_are_levelled_one_by_one(tmp_path):
 
     samples, rows = measured(tmp_path, edit)
     moved, stayed = rows[-1], working(rows)[0]
-    assert samples.loc[key(moved), "time_host_s"] == pytest.approx(moved.time_host_s / 1.2)
-    assert samples.loc[key(stayed), "time_host_s"] == pytest.approx(stayed.time_host_s / 0.8)
+    assert samples.loc[key(moved), "time_host_corrected_s"] == pytest.approx(moved.time_host_s / 1.2)
+    assert samples.loc[key(stayed), "time_host_corrected_s"] == pytest.approx(stayed.time_host_s / 0.8)
 
 
 def test_without_anchors_host_times_stay_as_they_were_measured(tmp_path):
     samples, rows = measured(tmp_path, lambda rows: [row for row in rows if row.kind == records.OPERATION])
     for row in rows:
-        assert samples.loc[key(row), "time_host_s"] == pytest.approx(row.time_host_s)
+        assert samples.loc[key(row), "time_host_corrected_s"] == pytest.approx(row.time_host_s)
 
 
 def test_errors_come_along_relative_to_their_costs(tmp_path):
@@ -182,8 +187,8 @@ def test_errors_come_along_relative_to_their_costs(tmp_path):
     def edit(rows):
         row = working(rows)[0]
         for target, error in relative.items():
-            quantity, _, unit = target.rpartition("_")
-            setattr(row, f"{quantity}_standard_error_{unit}", error * getattr(row, target))
+            measured = BY_CORRECTED[target].measured
+            setattr(row, measured.standard_error, error * getattr(row, measured.column))
 
     samples, rows = measured(tmp_path, edit)
     known, unknown = (samples.loc[key(row)] for row in working(rows)[:2])
@@ -199,18 +204,18 @@ def test_the_error_of_a_host_time_is_that_of_a_call_among_others_of_its_pass(tmp
 
     samples, rows = measured(tmp_path, edit)
     row = next(row for row in working(rows) if row.pass_ == records.TRAINING)
-    assert samples.loc[key(row), "time_host_s"] == pytest.approx(1e-5)
-    assert samples.loc[key(row), error_of("time_host_s")] == pytest.approx(0.02)
+    assert samples.loc[key(row), "time_host_corrected_s"] == pytest.approx(1e-5)
+    assert samples.loc[key(row), error_of("time_host_corrected_s")] == pytest.approx(0.02)
 
 
-def test_a_dataset_without_columns_that_came_later_is_read(tmp_path):
+def test_a_dataset_of_before_costs_were_corrected_is_refused_with_what_to_do(tmp_path):
     made = synthetic.write_campaign(
         tmp_path, synthetic.campaign(clocks=[900], networks=2, passes=["inference", "training"])
     )
     build_dataset(made.config, made.measurements, made.catalogue, made.dataset)
     path = made.dataset / "operations.parquet"
     table = pq.read_table(path)
-    later = ["anchor_host_factor", "energy_dynamic_paced_j", "energy_dynamic_paced_standard_error_j"]
-    pq.write_table(table.drop_columns([*later, "sm_clock_median_mhz"]), path)
-    rows = read_samples(made.dataset, "a30").rows
-    assert rows["time_host_s"].notna().all()
+    old = table.schema.metadata | {b"schema_version": b"1"}
+    pq.write_table(table.replace_schema_metadata(old), path)
+    with pytest.raises(DataFileError, match=r"of version 1.* since version 2\. Rerun the stage that writes it"):
+        read_samples(made.dataset, "a30")

@@ -18,13 +18,6 @@ from clockwatt.telemetry.logger import Logger
 _LOAD_CALLS = 2
 BLOCKS_AHEAD = 2
 
-HOST_PER_CALL = "host_time_per_call_s"
-HOST_PER_MODULE = "host_time_per_module_s"
-HOST_ADDED_PER_CALL = "host_time_added_per_call_s"
-HOST_PER_BACKWARD_CALL = "host_time_per_backward_call_s"
-DEVICE_ADDED_PER_CALL = "device_time_added_per_call_s"
-"""Quantities of `Bench.call_costs`, as they stand in the calibration."""
-
 
 class OutOfMemoryError(ClockwattError):
     """What was to be measured does not fit into the GPU's memory."""

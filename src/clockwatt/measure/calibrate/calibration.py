@@ -8,15 +8,8 @@ from pathlib import Path
 
 from clockwatt.gpu.sensing.sensors import SensorTraits
 from clockwatt.io import files
+from clockwatt.schema.quantities import CalibrationQuantity
 from clockwatt.schema.records import CALIBRATION_SCHEMA
-
-IDLE_POWER = "power_idle_w"
-SENSOR_PERIOD = "sensor_period_s"
-SENSOR_WINDOW = "sensor_window_s"
-TIME_AGAINST_ITERATIONS = "time_per_call_s"
-POWER_TRANSIENT = "power_transient_w"
-TIME_REPEATABILITY = "time_repeatability"
-POWER_REPEATABILITY = "power_repeatability"
 
 HOST, DEVICE, POWER_LIMIT = "host", "device", "power_limit"
 """What sets the pace of back-to-back calls: subjects of the repeatabilities."""
@@ -56,9 +49,15 @@ def read(path: Path) -> Calibration:
     repeatability: dict[tuple[str, str], float] = {}
     for row in files.read_table(path, CALIBRATION_SCHEMA, columns).to_pylist():
         quantity, subject, value = row["quantity"], row["subject"], row["value"]
-        if quantity in (SENSOR_PERIOD, SENSOR_WINDOW):
+        if quantity in (CalibrationQuantity.SENSOR_PERIOD, CalibrationQuantity.SENSOR_WINDOW):
             sensors.setdefault(subject, {})[quantity] = value
-        elif quantity in (TIME_REPEATABILITY, POWER_REPEATABILITY) and value is not None:
+        elif (
+            quantity in (CalibrationQuantity.TIME_REPEATABILITY, CalibrationQuantity.POWER_REPEATABILITY)
+            and value is not None
+        ):
             repeatability[quantity, subject] = value
-    traits = {name: SensorTraits(found.get(SENSOR_PERIOD), found.get(SENSOR_WINDOW)) for name, found in sensors.items()}
+    traits = {
+        name: SensorTraits(found.get(CalibrationQuantity.SENSOR_PERIOD), found.get(CalibrationQuantity.SENSOR_WINDOW))
+        for name, found in sensors.items()
+    }
     return Calibration(traits, repeatability)

@@ -11,18 +11,12 @@ import numpy as np
 import torch
 
 from clockwatt.config import NetworkConfig, Pass, TrainingConfig
-from clockwatt.measure.bench.interface import (
-    DEVICE_ADDED_PER_CALL,
-    HOST_ADDED_PER_CALL,
-    HOST_PER_BACKWARD_CALL,
-    HOST_PER_CALL,
-    HOST_PER_MODULE,
-)
 from clockwatt.measure.calibrate.module_costs import COSTS, module_and_call_costs
 from clockwatt.measure.statistics import Estimate, mean_estimate, median_estimate
 from clockwatt.operations.catalogue import trace_rows
 from clockwatt.operations.networks import build_network
 from clockwatt.operations.spec.operation import Operation
+from clockwatt.schema.quantities import CalibrationQuantity
 from clockwatt.schema.records import FORWARD, INFERENCE, LOSS, TRAINING
 
 _REPEATS, _WARM = 30, 3
@@ -30,7 +24,7 @@ _IN_A_ROW = 4
 _SHORT, _LONG = 2, 60
 _ELEMENTS = 8
 
-_NETWORKS = [
+NETWORKS = [
     NetworkConfig(name=name, input=[32, 3, 224, 224])
     for name in ("mobilenet_v3_small", "resnet34", "squeezenet1_0", f"{__name__}:tiny_transformer")
 ]
@@ -96,16 +90,18 @@ def call_costs(device: torch.device, timer: CallTimer) -> Costs:
         error_s = float(np.hypot(short.standard_error, long.standard_error)) / (_LONG - _SHORT)
         start_s = Estimate(short.value - _SHORT * slope_s, short.standard_error + _SHORT * error_s, short.samples)
     costs: Costs = {
-        (HOST_PER_CALL, INFERENCE): call_s,
-        (HOST_PER_CALL, TRAINING): training_s,
-        (HOST_PER_BACKWARD_CALL, None): start_s,
+        (CalibrationQuantity.HOST_PER_CALL, INFERENCE): call_s,
+        (CalibrationQuantity.HOST_PER_CALL, TRAINING): training_s,
+        (CalibrationQuantity.HOST_PER_BACKWARD_CALL, None): start_s,
     }
     passes: list[tuple[Pass, float]] = [("inference", 0.0), ("training", start_s.value if start_s else 0.0)]
     for pass_, once_s in passes:
-        found = [_pass_or_none(network, device, pass_, timer) for network in _NETWORKS]
+        found = [_pass_or_none(network, device, pass_, timer) for network in NETWORKS]
         known = [one for one in found if one is not None]
-        costs[HOST_PER_MODULE, pass_], costs[HOST_ADDED_PER_CALL, pass_] = _host_added(known, once_s)
-        costs[DEVICE_ADDED_PER_CALL, pass_] = _device_added(known)
+        costs[CalibrationQuantity.HOST_PER_MODULE, pass_], costs[CalibrationQuantity.HOST_ADDED_PER_CALL, pass_] = (
+            _host_added(known, once_s)
+        )
+        costs[CalibrationQuantity.DEVICE_ADDED_PER_CALL, pass_] = _device_added(known)
     return costs
 
 

@@ -9,11 +9,12 @@ import numpy as np
 from scipy.special import stdtrit
 
 from clockwatt.measure.statistics import NORMAL_95, Estimate
+from clockwatt.schema.costs import Measured
 from clockwatt.schema.records import MeasurementRow
 
 
 def deviation_from(
-    sustained: Mapping[str, MeasurementRow], short: Sequence[MeasurementRow], quantity: str, unit: str
+    sustained: Mapping[str, MeasurementRow], short: Sequence[MeasurementRow], measured: Measured
 ) -> Estimate | None:
     """Relative deviation of short measurements from sustained ones, pooled over operations, as a standard error.
 
@@ -28,24 +29,20 @@ def deviation_from(
         One measurement of each operation, by subject.
     short
         Several of each.
-    quantity, unit
-        Column without and with its unit: `time_eager` and `s`, or `power` and `w`.
+    measured
+        What is compared.
 
     Returns
     -------
     Estimate or None
         None if nothing can be compared. The error is that of a standard deviation of normal samples.
     """
-
-    def value_and_error(row: MeasurementRow) -> tuple[float | None, float | None]:
-        return getattr(row, f"{quantity}_{unit}"), getattr(row, f"{quantity}_standard_error_{unit}")
-
     squares: dict[str, list[float]] = defaultdict(list)
     for row in short:
         if row.subject_id not in sustained:
             continue
-        value, error = value_and_error(row)
-        reference, reference_error = value_and_error(sustained[row.subject_id])
+        value, error = measured.of(row)
+        reference, reference_error = measured.of(sustained[row.subject_id])
         if value is not None and error is not None and reference and reference_error is not None:
             squares[row.subject_id].append(
                 (value / reference - 1) ** 2 - (error / reference) ** 2 - (reference_error / reference) ** 2

@@ -26,25 +26,15 @@ from clockwatt.io.progress import progress
 from clockwatt.measure import anchors
 from clockwatt.measure.bench.interface import Bench, Subject, Workload, under_load
 from clockwatt.measure.bench.registry import open_bench
-from clockwatt.measure.calibrate.calibration import (
-    DEVICE,
-    HOST,
-    IDLE_POWER,
-    POWER_LIMIT,
-    POWER_REPEATABILITY,
-    POWER_TRANSIENT,
-    SENSOR_PERIOD,
-    SENSOR_WINDOW,
-    TIME_AGAINST_ITERATIONS,
-    TIME_REPEATABILITY,
-    Calibration,
-)
+from clockwatt.measure.calibrate.calibration import DEVICE, HOST, POWER_LIMIT, Calibration
 from clockwatt.measure.calibrate.repeatability import deviation_from
 from clockwatt.measure.statistics import Estimate, median_estimate
 from clockwatt.measure.steps.conditions import Surroundings, pace_of
 from clockwatt.measure.steps.load import calls_per_block
 from clockwatt.measure.steps.procedure import measure, measure_idle
 from clockwatt.schema import records
+from clockwatt.schema.costs import POWER, TIME_EAGER
+from clockwatt.schema.quantities import CalibrationQuantity
 from clockwatt.schema.records import ANCHOR, CALIBRATION_SCHEMA, INFERENCE, CalibrationRow, MeasurementRow, OperationRow
 
 _ITERATIONS = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000)
@@ -115,14 +105,17 @@ class _Calibration:
                 seed=self._config.seed,
             )  # fmt: skip
         for sensor, found in traits.items():
-            for quantity, value in ((SENSOR_PERIOD, found.period_s), (SENSOR_WINDOW, found.window_s)):
+            for quantity, value in (
+                (CalibrationQuantity.SENSOR_PERIOD, found.period_s),
+                (CalibrationQuantity.SENSOR_WINDOW, found.window_s),
+            ):
                 self._put(quantity, None if value is None else Estimate(value, 0.0, 1), subject=sensor)
         self._calibration = Calibration(traits)
 
     def _idle(self) -> None:
         idle = measure_idle(self._bench, self._config.measurement.idle_s, self._calibration)
         self._around = Surroundings(idle, self._calibration)
-        self._put(IDLE_POWER, idle)
+        self._put(CalibrationQuantity.IDLE_POWER, idle)
 
     def _call_costs(self) -> None:
         for (quantity, subject), estimate in self._bench.call_costs().items():
@@ -134,7 +127,10 @@ class _Calibration:
                 for iterations in _ITERATIONS:
                     times = [self._bench.timed_run(workload, iterations) / iterations for _ in range(_CURVE_REPEATS)]
                     self._put(
-                        TIME_AGAINST_ITERATIONS, median_estimate(times), subject=anchor.operation_id, x=iterations
+                        CalibrationQuantity.TIME_AGAINST_ITERATIONS,
+                        median_estimate(times),
+                        subject=anchor.operation_id,
+                        x=iterations,
                     )
 
     def _transient(self) -> None:
@@ -151,7 +147,10 @@ class _Calibration:
                     if power is not None:
                         since_s = (reading.monotonic_ns - start_ns) / 1e9
                         self._put(
-                            POWER_TRANSIENT, Estimate(power, 0.0, 1), subject=f"run{run + 1}-{reading.lane}", x=since_s
+                            CalibrationQuantity.POWER_TRANSIENT,
+                            Estimate(power, 0.0, 1),
+                            subject=f"run{run + 1}-{reading.lane}",
+                            x=since_s,
                         )
 
     def _repeatability(self) -> None:
@@ -174,8 +173,8 @@ class _Calibration:
                     short.append(row)
         for pace in (HOST, DEVICE, POWER_LIMIT):
             rows = [row for row in short if pace_of(row) == pace]
-            self._put(TIME_REPEATABILITY, deviation_from(sustained, rows, "time_eager", "s"), subject=pace)
-            self._put(POWER_REPEATABILITY, deviation_from(sustained, rows, "power", "w"), subject=pace)
+            self._put(CalibrationQuantity.TIME_REPEATABILITY, deviation_from(sustained, rows, TIME_EAGER), subject=pace)
+            self._put(CalibrationQuantity.POWER_REPEATABILITY, deviation_from(sustained, rows, POWER), subject=pace)
 
     def _measured(self, anchor: OperationRow, settings: MeasurementConfig) -> MeasurementRow:
         row = MeasurementRow(

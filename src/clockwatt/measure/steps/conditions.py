@@ -7,17 +7,13 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from clockwatt.gpu.interface import throttle_reason_names
-from clockwatt.measure.calibrate.calibration import (
-    DEVICE,
-    HOST,
-    POWER_LIMIT,
-    POWER_REPEATABILITY,
-    TIME_REPEATABILITY,
-    Calibration,
-)
+from clockwatt.measure.calibrate.calibration import DEVICE, HOST, POWER_LIMIT, Calibration
 from clockwatt.measure.statistics import Estimate
 from clockwatt.measure.steps import energy
 from clockwatt.measure.steps.load import LoadRun, has_trend
+from clockwatt.schema.costs import POWER_BY_ESTIMATOR
+from clockwatt.schema.flags import Flag
+from clockwatt.schema.quantities import CalibrationQuantity
 from clockwatt.schema.records import MeasurementRow, TelemetryRow
 
 CLOCK_TOLERANCE = 0.02
@@ -51,19 +47,18 @@ def put_power(row: MeasurementRow, run: LoadRun, around: Surroundings) -> None:
     readings = energy.power_readings(run.telemetry)
     estimates = energy.estimate_all(readings, run.window, around.calibration.sensors)
     for name, estimate in estimates.items():
-        setattr(row, f"power_{name}_w", estimate.value)
-        setattr(row, f"power_{name}_standard_error_w", estimate.standard_error)
+        POWER_BY_ESTIMATOR[name].put(row, estimate.value, estimate.standard_error)
     thesis = energy.thesis_power(readings, run.window)
     row.power_thesis_w = thesis.value if thesis else None
     if energy.disagree(estimates):
-        row.flags.append("sensors_disagree")
+        row.flags.append(Flag.SENSORS_DISAGREE)
     if energy.counter_wrapped(readings, run.window):
-        row.flags.append("counter_wrapped")
+        row.flags.append(Flag.COUNTER_WRAPPED)
     if around.idle is not None:
         row.power_idle_w, row.power_idle_standard_error_w = around.idle.value, around.idle.standard_error
     chosen = energy.choose(estimates)
     if chosen is None:
-        row.flags.append("no_power")
+        row.flags.append(Flag.NO_POWER)
         return
     row.power_estimator, power = chosen
     row.power_w = power.value
@@ -77,11 +72,13 @@ def _between_measurements_w(row: MeasurementRow, around: Surroundings) -> float:
     The energy of a call above idle stays when the host's pace changes, so power changes with the pace.
     """
     pace, power_w = pace_of(row), abs(row.power_w or 0.0)
-    error_w = around.calibration.error_between(POWER_REPEATABILITY, pace) * power_w
+    error_w = around.calibration.error_between(CalibrationQuantity.POWER_REPEATABILITY, pace) * power_w
     if pace != HOST:
         return error_w
     dynamic_w = max(0.0, power_w - (row.power_idle_w or 0.0))
-    return float(np.hypot(error_w, around.calibration.error_between(TIME_REPEATABILITY, pace) * dynamic_w))
+    return float(
+        np.hypot(error_w, around.calibration.error_between(CalibrationQuantity.TIME_REPEATABILITY, pace) * dynamic_w)
+    )
 
 
 def pace_of(row: MeasurementRow) -> str:
@@ -125,12 +122,12 @@ def put_conditions(row: MeasurementRow, run: LoadRun, around: Surroundings) -> N
     limits = [reading.power_limit_w for reading in run.telemetry if reading.power_limit_w is not None]
     row.power_limit_w = limits[-1] if limits else None
     applies = {
-        "clock_off_target": _off(row.sm_clock_median_mhz, row.requested_sm_clock_mhz),
-        "memory_clock_off_target": _off(row.memory_clock_median_mhz, row.requested_memory_clock_mhz),
-        "not_stationary": _LIMITED not in row.throttle_reasons
+        Flag.CLOCK_OFF_TARGET: _off(row.sm_clock_median_mhz, row.requested_sm_clock_mhz),
+        Flag.MEMORY_CLOCK_OFF_TARGET: _off(row.memory_clock_median_mhz, row.requested_memory_clock_mhz),
+        Flag.NOT_STATIONARY: _LIMITED not in row.throttle_reasons
         and (not run.steady or has_trend(run, around.calibration.sensors, TREND_ABOVE)),
-        "interrupted": _interrupted(run),
-        "temperature_drift": _put_temperature(row, run.telemetry),
+        Flag.INTERRUPTED: _interrupted(run),
+        Flag.TEMPERATURE_DRIFT: _put_temperature(row, run.telemetry),
     }
     row.flags += [flag for flag, flagged in applies.items() if flagged]
 

@@ -10,7 +10,7 @@ from clockwatt.measure.bench.interface import (
     SubjectFailedError,
     Workload,
 )
-from clockwatt.measure.calibrate.calibration import DEVICE, HOST, POWER_LIMIT, TIME_REPEATABILITY, Calibration
+from clockwatt.measure.calibrate.calibration import DEVICE, HOST, POWER_LIMIT, Calibration
 from clockwatt.measure.statistics import Estimate, mean_estimate
 from clockwatt.measure.steps import energy
 from clockwatt.measure.steps.conditions import Surroundings, pace_of, put_conditions, put_energy, put_power
@@ -27,6 +27,9 @@ from clockwatt.measure.steps.times import (
     queued_times,
 )
 from clockwatt.measure.steps.unthrottled import energy_with_pauses
+from clockwatt.schema.costs import TIME_DEVICE, TIME_EAGER, TIME_HOST, TIME_HOST_IN_PASS, Measured
+from clockwatt.schema.flags import Flag
+from clockwatt.schema.quantities import CalibrationQuantity
 from clockwatt.schema.records import ENERGY, FAILED, OPERATION, OUT_OF_MEMORY, TIME, MeasurementRow
 
 _ERROR_LENGTH = 500
@@ -77,7 +80,7 @@ def measure(
             if workload.has_backward:
                 call_s = row.time_eager_s or _slower_s(row)
                 in_pass = host_time_in_pass(bench, workload, call_s, rules.in_pass)
-                _put_time(row, "host_in_pass", in_pass, around, HOST)
+                _put_time(row, TIME_HOST_IN_PASS, in_pass, around, HOST)
     except OutOfMemoryError as error:
         row.status, row.error = OUT_OF_MEMORY, str(error)[:_ERROR_LENGTH]
     except SubjectFailedError as error:
@@ -91,7 +94,7 @@ def _measure_host_only(
 ) -> None:
     host, row.iterations = host_only_time(bench, workload, rules.host_only)
     row.blocks = host.samples if host else None
-    _put_time(row, "host", host, around, HOST)
+    _put_time(row, TIME_HOST, host, around, HOST)
     row.time_device_s = row.time_device_standard_error_s = 0.0
     row.time_eager_s, row.time_eager_standard_error_s = row.time_host_s, row.time_host_standard_error_s
     if ENERGY in (row.quantities or ()):
@@ -105,16 +108,16 @@ def _measure_time_alone(
     _put_queued(row, queued_times(bench, workload, TIME_ALONE.queued), around)
     if workload.has_modules:
         eager = eager_time(bench, workload, _slower_s(row), config.warm_up_min_s, _EAGER)
-        _put_time(row, "eager", eager, around, pace_of(row))
+        _put_time(row, TIME_EAGER, eager, around, pace_of(row))
         row.blocks = eager.samples if eager else None
 
 
 def _put_queued(row: MeasurementRow, queued: QueuedTimes | None, around: Surroundings) -> None:
     if queued is None:
-        row.flags.append("not_queueable")
+        row.flags.append(Flag.NOT_QUEUEABLE)
         return
-    _put_time(row, "host", queued.host, around, HOST)
-    _put_time(row, "device", queued.device, around, DEVICE)
+    _put_time(row, TIME_HOST, queued.host, around, HOST)
+    _put_time(row, TIME_DEVICE, queued.device, around, DEVICE)
     row.time_device_method = queued.method
 
 
@@ -134,21 +137,20 @@ def _measure_device_work(
     row.blocks, row.iterations = len(run.block_times_s), len(run.block_times_s) * run.calls
     put_conditions(row, run, around)
     put_power(row, run, around)
-    _put_time(row, "eager", mean_estimate(run.block_times_s), around, pace_of(row))
+    _put_time(row, TIME_EAGER, mean_estimate(run.block_times_s), around, pace_of(row))
     put_energy(row, around)
     if call_s is not None and row.kind == OPERATION and pace_of(row) == POWER_LIMIT:
         paced = energy_with_pauses(bench, workload, call_s, around)
-        row.energy_dynamic_paced_j = paced.value if paced else None
-        row.energy_dynamic_paced_standard_error_j = paced.standard_error if paced else None
+        row.energy_dynamic_unthrottled_j = paced.value if paced else None
+        row.energy_dynamic_unthrottled_standard_error_j = paced.standard_error if paced else None
 
 
-def _put_time(row: MeasurementRow, which: str, estimate: Estimate | None, around: Surroundings, pace: str) -> None:
+def _put_time(row: MeasurementRow, which: Measured, estimate: Estimate | None, around: Surroundings, pace: str) -> None:
     """Put a time that `pace` sets into the row; its error holds what short measurements differ from sustained ones."""
     if estimate is None:
         return
-    between = around.calibration.error_between(TIME_REPEATABILITY, pace)
-    setattr(row, f"time_{which}_s", estimate.value)
-    setattr(row, f"time_{which}_standard_error_s", estimate.with_error(between * estimate.value).standard_error)
+    between = around.calibration.error_between(CalibrationQuantity.TIME_REPEATABILITY, pace)
+    which.put(row, estimate.value, estimate.with_error(between * estimate.value).standard_error)
 
 
 def expected_duration_s(config: MeasurementConfig, *, device_work: bool, energy: bool = True) -> float:

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from clockwatt.gpu.sensing.sensors import AVERAGE, COUNTER, RING
 from clockwatt.measure.bench.interface import Bench, Workload
-from clockwatt.measure.calibrate.calibration import DEVICE, POWER_REPEATABILITY
+from clockwatt.measure.calibrate.calibration import DEVICE
 from clockwatt.measure.statistics import Estimate
 from clockwatt.measure.steps import energy
 from clockwatt.measure.steps.conditions import Surroundings
+from clockwatt.schema.quantities import CalibrationQuantity
 
 _BURST_S = 0.005
 _PAUSES = (0.5, 2.0)
@@ -85,7 +86,9 @@ def _above_idle(
     if chosen is None:
         return None
     power = chosen[1].with_error(energy.between_estimators(estimates))
-    power = power.with_error(around.calibration.error_between(POWER_REPEATABILITY, DEVICE) * power.value)
+    power = power.with_error(
+        around.calibration.error_between(CalibrationQuantity.POWER_REPEATABILITY, DEVICE) * power.value
+    )
     per_call_s = window.seconds / calls
     above = Estimate(power.value - idle.value, power.standard_error, power.samples).with_error(idle.standard_error)
     return Estimate(above.value * per_call_s, above.standard_error * per_call_s, above.samples)

@@ -1,0 +1,63 @@
+"""Flags that are derived from a row and from those beside it. Rows keep the flags that measuring gave them."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from clockwatt.schema.flags import Flag
+
+CARD_CHANGE_ABOVE = 0.02
+"""Deviation of a card from the median card, and change of the anchors within a session, that is flagged."""
+
+HOST_SPREAD_ABOVE = 0.1
+"""Standard deviation of the anchors' host times within a session that is flagged: steady hosts were seen to have up to
+8 %, one that varied 11 to 30 %."""
+
+_CAPPED_BY = {"sw_power_cap"}
+_SLOWED_BY = {"hw_slowdown", "sw_thermal_slowdown", "hw_thermal_slowdown", "hw_power_brake_slowdown", "sync_boost"}
+
+
+def throttle_flags(rows: pd.DataFrame) -> dict[Flag, NDArray[np.bool_]]:
+    """Which rows were slowed, by the power limit or else; `rows` has `throttle_reasons`."""
+    reasons = [set(() if names is None else names) for names in rows["throttle_reasons"]]
+    return {
+        Flag.POWER_CAPPED: np.array([bool(names & _CAPPED_BY) for names in reasons], dtype=bool),
+        Flag.HARDWARE_THROTTLED: np.array([bool(names & _SLOWED_BY) for names in reasons], dtype=bool),
+    }
+
+
+def derived_flags(rows: pd.DataFrame) -> dict[Flag, NDArray[np.bool_]]:
+    """Which rows get which derived flag.
+
+    Parameters
+    ----------
+    rows
+        `throttle_reasons`, `power_w` and `power_idle_w` of measurements, and beside them `anchor_time_factor`,
+        `anchor_power_factor`, `session_time_change`, `session_power_change`, `session_host_spread` and `in_catalogue`.
+
+    Returns
+    -------
+    dict
+        Flag to boolean array of shape (rows,).
+    """
+    above_idle = rows["power_w"].astype(float) - rows["power_idle_w"].astype(float)
+    factors = rows[["anchor_time_factor", "anchor_power_factor"]].astype(float)
+    changes = rows[["session_time_change", "session_power_change"]].astype(float)
+    return throttle_flags(rows) | {
+        Flag.NO_DYNAMIC_ENERGY: (above_idle <= 0).to_numpy(bool),
+        Flag.CARD_DIFFERS: ((factors - 1).abs() > CARD_CHANGE_ABOVE).any(axis=1).to_numpy(bool),
+        Flag.CARD_DRIFT: (changes.abs() > CARD_CHANGE_ABOVE).any(axis=1).to_numpy(bool),
+        Flag.HOST_UNSTEADY: (rows["session_host_spread"].astype(float) > HOST_SPREAD_ABOVE).to_numpy(bool),
+        Flag.NOT_IN_CATALOGUE: ~rows["in_catalogue"].to_numpy(bool),
+    }
+
+
+def merged_flags(rows: pd.DataFrame, derived: dict[Flag, NDArray[np.bool_]]) -> list[list[str]]:
+    """The rows' own `flags` and derived ones, each once, sorted."""
+    merged: list[set[str]] = [set(() if flags is None else flags) for flags in rows["flags"]]
+    for flag, applies in derived.items():
+        for position in np.flatnonzero(applies):
+            merged[position].add(flag.value)
+    return [sorted(flags) for flags in merged]

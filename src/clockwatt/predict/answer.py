@@ -1,0 +1,222 @@
+"""What a network's pass, or a list of operations, costs on a GPU at an operating point."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from clockwatt.predict.composition.pipeline import Composer, Composition
+from clockwatt.predict.costs.interface import SIDES
+from clockwatt.predict.description import fitted_gpus
+from clockwatt.predict.evaluation.intervals import Interval
+from clockwatt.predict.features.operations import OPERATION_CLASS, operation_features
+from clockwatt.predict.gpu_predictor import GpuPredictor, NotPredictableError
+from clockwatt.predict.hosts.answer import HostAnswer, span
+from clockwatt.predict.hosts.profile import HostProfile
+from clockwatt.schema.records import NetworkRow
+
+OF_MEASURED = "_of_measured"
+"""End of the name of an interval's method."""
+
+
+@dataclass(frozen=True)
+class TracedNetwork:
+    """A network in one pass, as the catalogue has it.
+
+    Attributes
+    ----------
+    network
+        Its row of the catalogue.
+    calls
+        Its calls in order, with `operation_id` and `phase`.
+    operations
+        Its unique operations, with `features.operations.CATALOGUE_COLUMNS` and `device_work`.
+    is_network
+        False for a list of operations, to which what is known of networks does not apply.
+    """
+
+    network: NetworkRow
+    calls: pd.DataFrame
+    operations: pd.DataFrame
+    is_network: bool = True
+
+    @functools.cached_property
+    def features(self) -> pd.DataFrame:
+        """Features of the operations with device work; the same on every GPU."""
+        return operation_features(self.operations[self.operations["device_work"].astype(bool)])
+
+    @functools.cached_property
+    def composer(self) -> Composer:
+        """Composes the pass from costs of `operations`, in their order."""
+        return Composer(self.calls, self.network, pd.Index(self.operations["operation_id"]))
+
+
+@dataclass(frozen=True)
+class NetworkPrediction:
+    """A predicted pass of a network on one GPU at one operating point.
+
+    Attributes
+    ----------
+    virtual
+        Whether it rests on a modelled GPU.
+    measured_point
+        Whether operations were measured at this operating point; elsewhere the clock law speaks.
+    expected
+        The pass as predicted.
+    intervals
+        `time_s`, `energy_j` and `power_w` to their lower and upper ends; what has no interval is missing.
+    interval_method, interval_networks
+        `conformal` or `student_t`, see `intervals.grouped_interval`: from residuals of so many networks that were left
+        out; with `OF_MEASURED` at the end, of networks composed from measured operations. `operations`: every operation
+        at the end of its interval, as if all errors had one cause, which is the widest the operations' intervals allow.
+        `none`: an operation has no interval.
+    measured_calls
+        How many of the calls are of operations that were measured at this operating point: these are looked up. Where
+        all are, the interval is that of networks composed so.
+    warnings
+        Why the answer rests on less than usual: what lies outside the measurements.
+    host
+        The host that is answered for, what paces the pass there, and what a captured graph would save.
+    """
+
+    gpu: str
+    gpu_name: str
+    virtual: bool
+    point: str
+    tf32: bool
+    pass_: str
+    network_id: str
+    measured_point: bool
+    expected: Composition
+    intervals: dict[str, tuple[float, float]]
+    interval_method: str
+    interval_networks: int
+    warnings: tuple[str, ...] = ()
+    measured_calls: int = 0
+    host: HostAnswer | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """For JSON; the key of the pass is `pass`."""
+        values = asdict(self)
+        values["pass"] = values.pop("pass_")
+        return values
+
+
+def load_models(predictors_dir: Path) -> dict[str, GpuPredictor]:
+    """Every GPU that was fitted last; what an earlier fit left of others is not offered.
+
+    Raises
+    ------
+    DataFileError
+        If there is none, or one is damaged.
+    """
+    return {gpu: GpuPredictor.load(predictors_dir / gpu) for gpu in fitted_gpus(predictors_dir)}
+
+
+def predict_network(
+    model: GpuPredictor, traced: TracedNetwork, point: str, *, tf32: bool = True, host: HostProfile | None = None
+) -> NetworkPrediction:
+    """Predict one pass of a network on one GPU at one operating point, and say what lies outside the measurements.
+
+    `host` issues the calls; without one it is the median of those seen, and the intervals span them all.
+
+    Raises
+    ------
+    NotPredictableError
+        If this pass was not fitted.
+    ConfigError
+        If `point` is no operating point.
+    """
+    (prediction,) = predict_points(model, traced, [point], tf32=tf32, host=host)
+    warnings = model.warnings(traced.operations, traced.features, traced.network.pass_, point, tf32=tf32)
+    return replace(prediction, warnings=tuple(warnings))
+
+
+def predict_points(
+    model: GpuPredictor,
+    traced: TracedNetwork,
+    points: Sequence[str],
+    *,
+    tf32: bool = True,
+    host: HostProfile | None = None,
+) -> list[NetworkPrediction]:
+    """Predict one pass of a network on one GPU at several operating points, without warnings.
+
+    Raises
+    ------
+    NotPredictableError, ConfigError
+        See `predict_network`.
+    """
+    network, description = traced.network, model.description
+    source = model.costs(traced.operations, network.pass_, tf32=tf32, features=traced.features)
+    composer = traced.composer
+    described = description.passes[network.pass_]
+    on_host = host.costs(model, network.pass_) if host else model.hosts_seen.costs()
+    factors = on_host.factors(traced.operations[OPERATION_CLASS])
+    predictions = []
+    for point, costs in source.at(points).items():
+        overheads = model.overheads(point)
+        of_host = span(composer, costs.pipeline(), overheads, network.pass_, on_host, factors, model.hosts_seen)
+        expected = of_host.expected
+        if not expected.complete:
+            raise NotPredictableError(
+                f"{network.network_id}: calls without an operation. Run `clockwatt catalogue` again."
+            )
+        measured_calls = int(costs.measured[composer.positions].sum())
+        of_measured = described.networks_measured if measured_calls == expected.calls else {}
+        known = (of_measured or described.networks) if traced.is_network else {}
+        intervals, method, networks = _of_networks(expected, known)
+        if known and known is of_measured:
+            method = f"{method}{OF_MEASURED}"
+        if not intervals:
+            of_ends = [
+                span(composer, costs.pipeline(side), overheads, network.pass_, on_host, factors, model.hosts_seen)
+                for side in range(len(SIDES))
+            ]
+            intervals, method = _between(*(end.expected for end in of_ends))
+        predictions.append(
+            NetworkPrediction(
+                gpu=description.gpu,
+                gpu_name=description.gpu_name,
+                virtual=description.virtual,
+                point=point,
+                tf32=tf32,
+                pass_=network.pass_,
+                network_id=network.network_id,
+                measured_point=point in description.points,
+                expected=expected,
+                intervals=of_host.widened(intervals),
+                interval_method=method,
+                interval_networks=networks,
+                measured_calls=measured_calls,
+                host=of_host.answer,
+            )
+        )
+    return predictions
+
+
+def _of_networks(expected: Composition, known: dict[str, Interval]) -> tuple[dict[str, tuple[float, float]], str, int]:
+    """Intervals from residuals of networks, how they were made and of how many networks."""
+    found = {}
+    for name, interval in known.items():
+        value = getattr(expected, name)
+        if value is not None:
+            lower, upper = interval.factors()
+            found[name] = (value * lower, value * upper)
+    of_time = known.get("time_s")
+    return found, of_time.method if of_time else "", of_time.groups if of_time else 0
+
+
+def _between(lower: Composition, upper: Composition) -> tuple[dict[str, tuple[float, float]], str]:
+    """Intervals of time and energy; the mean power, their quotient, has none of its own."""
+    if not (lower.complete and upper.complete):
+        return {}, "none"
+    found = {"time_s": (lower.time_s, upper.time_s)}
+    if lower.energy_j is not None and upper.energy_j is not None:
+        found["energy_j"] = (lower.energy_j, upper.energy_j)
+    return found, "operations"

@@ -1,0 +1,219 @@
+"""Overheads estimated from networks measured whole where there are enough, else calibrated.
+
+The calibration has a few networks of its own; those of a campaign say the same of its own networks, on its own hosts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from clockwatt.config import OperatingPoint
+from clockwatt.gpu.specs import find_spec
+from clockwatt.measure.calibrate.module_costs import module_and_call_costs
+from clockwatt.predict.composition.networks import Catalogue, CostsOfNetwork
+from clockwatt.predict.composition.overheads import HostOverheads, Overheads, PassOverheads, read_calibrated
+from clockwatt.predict.features.points import Setting
+from clockwatt.predict.samples import Samples
+from clockwatt.schema.records import FORWARD, INFERENCE, LOSS, TRAINING
+
+FEWEST_NETWORKS = 6
+"""Networks, others than the one predicted, that are needed; two costs are estimated on the host."""
+FEWEST_GROUPED = 3
+"""Networks with grouped convolutions that are needed; few networks have any, and their overheads stand out."""
+_HOST_ABOVE = 1.1
+"""Back to back a pass takes at least its host time: one that claims so much more waited for the device meanwhile."""
+
+_COLUMNS = [
+    *("network", "pass", "point", "modules", "forward_calls", "device_calls", "grouped"),
+    *("host_s", "host_overhead_s", "gap_s"),
+]
+
+
+@dataclass(frozen=True)
+class OverheadEstimates:
+    """Overheads at each operating point of a GPU.
+
+    Attributes
+    ----------
+    calibrated
+        From the calibration, by operating point.
+    seen
+        What passes of whole networks took beyond their calls; from `seen_overheads`.
+    """
+
+    calibrated: Mapping[str, Overheads]
+    seen: pd.DataFrame
+    _without: dict[tuple[str, str], Overheads] = field(default_factory=dict, repr=False, compare=False)
+
+    @classmethod
+    def read(
+        cls,
+        dataset_dir: Path,
+        gpu: str,
+        samples: Samples,
+        whole: pd.DataFrame,
+        catalogue: Catalogue,
+        costs: CostsOfNetwork,
+    ) -> OverheadEstimates:
+        """Those of one GPU of a dataset.
+
+        Parameters
+        ----------
+        samples, whole, catalogue
+            From `samples.read_samples` and `networks.whole_networks` of this GPU, and what the networks call.
+        costs
+            As measured, from `comparison.measured_costs`.
+
+        Raises
+        ------
+        DataFileError
+            If the dataset has no calibration or it is damaged.
+        """
+        calibrated = _calibrated(samples, whole, read_calibrated(dataset_dir, gpu))
+        return cls(calibrated, seen_overheads(whole, catalogue, costs))
+
+    def without(self, network: str, point: str) -> Overheads:
+        """Those at an operating point, estimated without this network."""
+        key = network, point
+        if key not in self._without:
+            self._without[key] = self.at(point, self.seen[self.seen["network"] != network])
+        return self._without[key]
+
+    def at(self, point: str, seen: pd.DataFrame | None = None) -> Overheads:
+        """Those at an operating point, estimated from what was `seen`, of all networks if that is not given."""
+        estimated_from = self.seen if seen is None else seen
+        here = estimated_from[estimated_from["point"] == point]
+        inference, training = (here[here["pass"] == pass_] for pass_ in (INFERENCE, TRAINING))
+        grouped = training["grouped"].astype(bool)
+        known = self.calibrated[point]
+        return replace(
+            known,
+            inference=_estimated(known.inference, inference, _gap(inference, FEWEST_NETWORKS), None),
+            training=_estimated(
+                known.training,
+                training,
+                _gap(training[~grouped], FEWEST_NETWORKS),
+                _gap(training[grouped], FEWEST_GROUPED),
+            ),
+        )
+
+
+def _estimated(
+    known: PassOverheads, own: pd.DataFrame, gap_s: float | None, grouped_gap_s: float | None
+) -> PassOverheads:
+    """Overheads of a pass with what its networks tell in place of what is known."""
+    return PassOverheads(
+        _host_overheads(own, known.host),
+        known.gap_s if gap_s is None else gap_s,
+        known.grouped_gap_s if grouped_gap_s is None else grouped_gap_s,
+    )
+
+
+def _host_overheads(own: pd.DataFrame, known: HostOverheads) -> HostOverheads:
+    """Those of the host, per module and per call estimated from passes of networks; as known with too few networks."""
+    host = own[own["host_overhead_s"].notna()]
+    if host["network"].nunique() < FEWEST_NETWORKS:
+        return known
+    pass_s, modules, calls, overhead_s = (
+        host[name].to_numpy(float) for name in ("host_s", "modules", "forward_calls", "host_overhead_s")
+    )
+    once_s = known.backward_start_s or 0.0
+    (module_s, call_s), _ = module_and_call_costs(pass_s, modules, calls, overhead_s - once_s)
+    return replace(known, module_s=float(module_s), forward_call_s=float(call_s))
+
+
+def _gap(own: pd.DataFrame, fewest: int) -> float | None:
+    """Device time that networks add to a call; None with fewer than `fewest`."""
+    gaps = own.groupby("network")["gap_s"].median().dropna()
+    return max(0.0, float(gaps.median())) if len(gaps) >= fewest else None
+
+
+def _calibrated(samples: Samples, whole: pd.DataFrame, costs: Mapping[str, Overheads]) -> dict[str, Overheads]:
+    """What the calibration says at every operating point that something was measured at, the default first.
+
+    The power limit is the one that was seen, which an administrator may have set; else what the point asks for.
+    """
+    spec = find_spec(samples.gpu_name)
+    medians = samples.rows.groupby("point")[["power_idle_w", "power_limit_w"]].median()
+    points = {}
+    for point in sorted({*medians.index, *whole["point"]}, key=_settings):
+        seen = medians.loc[point].dropna() if point in medians.index else pd.Series(dtype=float)
+        requested_w = Setting(spec, OperatingPoint.parse(point), tf32=False).power_limit_w
+        known = costs.get(point, Overheads())
+        points[point] = replace(
+            known,
+            power_idle_w=seen.get("power_idle_w") if known.power_idle_w is None else known.power_idle_w,
+            power_limit_w=float(seen.get("power_limit_w", requested_w)),
+        )
+    return points
+
+
+def _settings(point: str) -> tuple[int, int, int]:
+    """Operating points by their settings, the default first."""
+    parsed = OperatingPoint.parse(point)
+    return parsed.sm_clock_mhz or 0, parsed.memory_clock_mhz or 0, parsed.power_limit_w or 0
+
+
+def seen_overheads(whole: pd.DataFrame, catalogue: Catalogue, costs: CostsOfNetwork) -> pd.DataFrame:
+    """What passes of networks take beyond the sum of their calls, on the median host.
+
+    Parameters
+    ----------
+    whole
+        From `networks.whole_networks`.
+    catalogue
+        What they call.
+    costs
+        As measured; networks with a call whose cost is not known are passed over.
+
+    Returns
+    -------
+    pandas.DataFrame
+        `network`, `pass`, `point`, `modules`, `forward_calls`, `device_calls`; `grouped`, whether it has grouped
+        convolutions; `host_s` of the pass, `host_overhead_s` of it that is not its calls', and `gap_s`, likewise of the
+        device for one call; missing where it is not known.
+    """
+    rows = []
+    for measured in whole.to_dict("records"):
+        key = (str(measured["subject_id"]), str(measured["pass"]))
+        if key not in catalogue.calls:
+            continue
+        network, calls = catalogue.networks[key], catalogue.calls[key]
+        known = costs(network.network, key[1], str(measured["point"]), bool(measured["tf32"]))
+        of_calls = known.reindex(calls["operation_id"])
+        device_s, host_s = (
+            of_calls["time_device_corrected_s"].to_numpy(float),
+            of_calls["time_host_corrected_s"].to_numpy(float),
+        )
+        if not np.isfinite(device_s).all() or not np.isfinite(host_s).all():
+            continue
+        pass_host_s = _host_time(measured)
+        device_calls = int((device_s > 0).sum())
+        rows.append(
+            {
+                "network": network.network,
+                "pass": key[1],
+                "point": str(measured["point"]),
+                "modules": network.module_calls,
+                "forward_calls": int(calls["phase"].isin((FORWARD, LOSS)).sum()),
+                "device_calls": device_calls,
+                "grouped": bool(network.grouped_convolutions),
+                "host_s": pass_host_s,
+                "host_overhead_s": pass_host_s - float(host_s.sum()),
+                "gap_s": (float(measured["time_device_corrected_s"]) - float(device_s.sum())) / max(device_calls, 1),
+            }
+        )
+    return pd.DataFrame(rows, columns=_COLUMNS)
+
+
+def _host_time(measured: Mapping[Hashable, Any]) -> float:
+    """Host time of a pass on the median host; nan where it is not known."""
+    host_s, eager_s = float(measured["time_host_corrected_s"]), float(measured["time_eager_corrected_s"])
+    believed = bool(measured["host_steady"]) and host_s * float(measured["host_factor"]) <= _HOST_ABOVE * eager_s
+    return host_s if believed else np.nan

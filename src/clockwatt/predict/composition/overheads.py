@@ -1,0 +1,145 @@
+"""Overheads: what an operating point costs beside the calls, and what a network costs beyond them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import pyarrow.compute as pc
+
+from clockwatt.io import files
+from clockwatt.schema import layout
+from clockwatt.schema.quantities import CalibrationQuantity
+from clockwatt.schema.records import CALIBRATION_SCHEMA, INFERENCE, TRAINING
+
+
+@dataclass(frozen=True)
+class HostOverheads:
+    """What the host needs in one pass beside its calls; None where it is not known.
+
+    Attributes
+    ----------
+    call_s
+        To issue one call.
+    module_s
+        What entering a module's forward adds.
+    forward_call_s
+        What a forward call takes longer in a network, where many different ones follow each other, than in a loop of
+        its own.
+    backward_start_s
+        To start a backward pass: a network pays it once.
+    """
+
+    call_s: float | None = None
+    module_s: float | None = None
+    forward_call_s: float | None = None
+    backward_start_s: float | None = None
+
+    def scaled(self, factor: float) -> HostOverheads:
+        """Those of a host whose calls cost `factor` times as much."""
+        return HostOverheads(
+            **{name: None if value is None else factor * value for name, value in asdict(self).items()}
+        )
+
+
+@dataclass(frozen=True)
+class PassOverheads:
+    """What one pass costs beside its calls; None where it is not known.
+
+    Attributes
+    ----------
+    host
+        On the host.
+    gap_s
+        Device time that a call with device work takes longer in a network than after itself.
+    grouped_gap_s
+        The same in training of networks with grouped convolutions. cuDNN computes some of their gradients on several
+        streams at once; while such work waits in the queue, a device starts all other kernels later too.
+    """
+
+    host: HostOverheads = HostOverheads()
+    gap_s: float | None = None
+    grouped_gap_s: float | None = None
+
+    def gap_of(self, *, grouped: bool) -> float:
+        """Device time between calls of a network, with grouped convolutions or without; 0 where it is not known."""
+        known_s = self.grouped_gap_s if grouped and self.grouped_gap_s is not None else self.gap_s
+        return max(0.0, known_s or 0.0)
+
+
+@dataclass(frozen=True)
+class Overheads:
+    """Costs at one operating point beside the calls; calibrated or estimated from networks, None where not known.
+
+    Attributes
+    ----------
+    inference, training
+        Of each pass.
+    power_idle_w
+        Idle power, context alive, clock locked.
+    power_limit_w
+        As seen when measuring; else what the operating point asks for, or the GPU model's default.
+    """
+
+    inference: PassOverheads = PassOverheads()
+    training: PassOverheads = PassOverheads()
+    power_idle_w: float | None = None
+    power_limit_w: float | None = None
+
+    def of(self, pass_: str) -> PassOverheads:
+        """Those of one pass."""
+        return self.training if pass_ == TRAINING else self.inference
+
+    def on_host(self, factor: float) -> Overheads:
+        """The same on a host whose calls cost `factor` times as much."""
+        inference, training = (replace(own, host=own.host.scaled(factor)) for own in (self.inference, self.training))
+        return replace(self, inference=inference, training=training)
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> Overheads:
+        """From what `dataclasses.asdict` gives; KeyError, TypeError or ValueError if it is something else."""
+
+        def number(value: Any) -> float | None:
+            return None if value is None else float(value)
+
+        def of_pass(own: Mapping[str, Any]) -> PassOverheads:
+            host = HostOverheads(**{name: number(value) for name, value in own["host"].items()})
+            return PassOverheads(host, number(own["gap_s"]), number(own["grouped_gap_s"]))
+
+        passes = of_pass(values["inference"]), of_pass(values["training"])
+        return cls(*passes, number(values["power_idle_w"]), number(values["power_limit_w"]))
+
+
+def read_calibrated(dataset_dir: Path, gpu: str) -> dict[str, Overheads]:
+    """Calibrated overheads of one GPU by operating point.
+
+    Raises
+    ------
+    DataFileError
+        If the dataset has no calibration or it is damaged.
+    """
+    columns = ["gpu", "point", "quantity", "subject", "value"]
+    table = files.read_table(dataset_dir / layout.CALIBRATION_FILE, CALIBRATION_SCHEMA, columns)
+    values: dict[str, dict[tuple[str, str | None], float]] = {}
+    for row in table.filter(pc.equal(table["gpu"], gpu)).to_pylist():
+        of_point = values.setdefault(row["point"], {})
+        if row["value"] is not None:
+            of_point[row["quantity"], row["subject"]] = row["value"]
+    return {
+        point: Overheads(
+            _of_pass(found, INFERENCE), _of_pass(found, TRAINING), found.get((CalibrationQuantity.IDLE_POWER, None))
+        )
+        for point, found in values.items()
+    }
+
+
+def _of_pass(found: Mapping[tuple[str, str | None], float], pass_: str) -> PassOverheads:
+    host = HostOverheads(
+        call_s=found.get((CalibrationQuantity.HOST_PER_CALL, pass_)),
+        module_s=found.get((CalibrationQuantity.HOST_PER_MODULE, pass_)),
+        forward_call_s=found.get((CalibrationQuantity.HOST_ADDED_PER_CALL, pass_)),
+        backward_start_s=found.get((CalibrationQuantity.HOST_PER_BACKWARD_CALL, None)) if pass_ == TRAINING else None,
+    )
+    return PassOverheads(host, found.get((CalibrationQuantity.DEVICE_ADDED_PER_CALL, pass_)))

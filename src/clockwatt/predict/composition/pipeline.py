@@ -1,0 +1,237 @@
+"""A network's pass put together from the costs of its calls.
+
+The host issues calls one after another, the device executes them in order: each starts when it has been issued and the
+one before it has ended, Lindley's recursion for a queue with one server (Proc. Cambridge Phil. Soc. 48, 1952). In
+passes that follow each other without synchronisation the host runs ahead as far as it can, so the time of a pass tends
+to the larger of what the host and what the device need for one. Where that would take more power than the limit allows,
+the device slows down until it does not.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from clockwatt.predict.composition.overheads import Overheads
+from clockwatt.schema.records import ACCUMULATION, FORWARD, LOSS, TRAINING, NetworkRow
+
+COST_COLUMNS = [
+    "time_device_corrected_s",
+    "time_host_corrected_s",
+    "time_eager_corrected_s",
+    "energy_dynamic_corrected_j",
+    "energy_corrected_j",
+]
+"""Costs of an operation per call; `energy_corrected_j`, with idle power, is needed for the plain sum only."""
+
+
+@dataclass(frozen=True)
+class Composition:
+    """A pass of a network composed from its calls.
+
+    Attributes
+    ----------
+    time_s
+        Of one pass among many that follow each other: the larger of `device_s` and `host_s`; at the power limit more.
+    latency_s
+        Of a single inference pass, from the first call issued to the last one ended; None in training, where the order
+        of the backward kernels is not that of the calls.
+    device_s, host_s
+        What the device, not slowed by the power limit, and the host need.
+    energy_dynamic_j, energy_j
+        Sum over calls (None where that of one is not known), and with idle power over `time_s` (None without that).
+    power_w
+        Mean over the pass.
+    plain_time_s, plain_energy_j
+        The sum of back-to-back times and their energies over the traced calls, as the thesis composed networks;
+        gradient accumulation, which no traced call shows, is left out there. None where one is not known.
+    calls, calls_without_cost
+        How many calls there are, and for how many no time is known: the sums then miss something.
+    """
+
+    time_s: float
+    latency_s: float | None
+    device_s: float
+    host_s: float
+    energy_dynamic_j: float | None
+    energy_j: float | None
+    power_w: float | None
+    plain_time_s: float | None
+    plain_energy_j: float | None
+    calls: int
+    calls_without_cost: int
+
+    @property
+    def complete(self) -> bool:
+        """Whether every call has a cost."""
+        return self.calls_without_cost == 0
+
+    def to_dict(self) -> dict[str, Any]:
+        """For tables and JSON."""
+        return asdict(self)
+
+
+def pipeline_ends(issued_s: NDArray[np.float64], device_s: NDArray[np.float64]) -> NDArray[np.float64]:
+    """When the device finishes each call.
+
+    Parameters
+    ----------
+    issued_s
+        When the host has issued each call, ascending; shape (calls,).
+    device_s
+        Device time of each call; shape (calls,).
+
+    Returns
+    -------
+    numpy.ndarray
+        Shape (calls,). Solves end = max(end before, issued) + device time.
+    """
+    done = np.cumsum(device_s)
+    idle = np.maximum.accumulate(issued_s - (done - device_s))
+    return done + idle
+
+
+class Composer:
+    """Composes one pass of a network from costs at any operating point.
+
+    Parameters
+    ----------
+    calls
+        Its calls in order, with `operation_id` and `phase`.
+    network
+        Its module calls and its pass.
+    operation_ids
+        Operations whose costs will be given, in their order.
+
+    Attributes
+    ----------
+    positions
+        Of each call's operation among them, -1 for one that is missing; shape (calls,).
+    """
+
+    def __init__(self, calls: pd.DataFrame, network: NetworkRow, operation_ids: pd.Index) -> None:
+        self._network = network
+        self.positions = operation_ids.get_indexer(pd.Index(calls["operation_id"]))
+        phase = calls["phase"].to_numpy(str)
+        self._traced: NDArray[np.bool_] = np.not_equal(phase, ACCUMULATION)
+        self._forward: NDArray[np.bool_] = np.isin(phase, (FORWARD, LOSS))
+
+    def compose(self, costs: NDArray[np.float64], overheads: Overheads) -> Composition:
+        """Compose at one operating point.
+
+        Parameters
+        ----------
+        costs
+            `COST_COLUMNS` of the operations; shape (operations, 5).
+        overheads
+            What calls alone do not show: of modules, of starting a backward pass, of one kernel after another; idle
+            power and the power limit.
+        """
+        of_calls = costs[self.positions]
+        of_calls[self.positions < 0] = np.nan
+        known = np.asarray(np.isfinite(of_calls[:, :2]).all(axis=1))
+        device, host, eager, dynamic, energy = np.where(known[:, None], of_calls, 0.0).T
+        of_power = bool(np.isfinite(dynamic).all())
+        if not of_power:
+            dynamic = np.zeros_like(dynamic)
+        per_call_host = self._host_times(host, overheads)
+        grouped = bool(self._network.grouped_convolutions)
+        gap_s = overheads.of(self._network.pass_).gap_of(grouped=grouped)
+        device, dynamic = _with_gaps(device, dynamic, gap_s)
+        host_s, device_s = float(per_call_host.sum()), float(device.sum())
+        time_s, dynamic_j = _under_limit(device, eager, dynamic, host_s, overheads)
+        latency_s = None
+        if self._network.pass_ != TRAINING and known.size:
+            latency_s = float(pipeline_ends(np.cumsum(per_call_host), device)[-1])
+        energy_j = None
+        if of_power and overheads.power_idle_w is not None:
+            energy_j = dynamic_j + overheads.power_idle_w * time_s
+        return Composition(
+            time_s=time_s,
+            latency_s=latency_s,
+            device_s=device_s,
+            host_s=host_s,
+            energy_dynamic_j=dynamic_j if of_power else None,
+            energy_j=energy_j,
+            power_w=energy_j / time_s if energy_j is not None and time_s > 0 else None,
+            plain_time_s=_sum_of(eager[self._traced]),
+            plain_energy_j=_sum_of(np.where((device > 0) | np.isfinite(energy), energy, 0.0)[self._traced]),
+            calls=known.size,
+            calls_without_cost=int(np.sum(~known)),
+        )
+
+    def _host_times(self, host: NDArray[np.float64], overheads: Overheads) -> NDArray[np.float64]:
+        """Host time of each call within a network.
+
+        What modules add, and the start of the backward pass, is spread evenly over the forward calls.
+        """
+        known = overheads.of(self._network.pass_).host
+        around_s = (known.module_s or 0.0) * self._network.module_calls + (known.backward_start_s or 0.0)
+        per_call_s = (known.forward_call_s or 0.0) + around_s / max(int(self._forward.sum()), 1)
+        return host + np.where(self._forward, per_call_s, 0.0)
+
+
+def _sum_of(values: NDArray[np.float64]) -> float | None:
+    """Their sum; None where one is not known."""
+    return math.fsum(values) if np.isfinite(values).all() else None
+
+
+def _with_gaps(
+    device: NDArray[np.float64], dynamic: NDArray[np.float64], gap_s: float
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Device time and dynamic energy of calls with what passing from one to the next takes.
+
+    Meanwhile the device draws what it draws on average.
+    """
+    with_gaps = device + np.where(device > 0, gap_s, 0.0)
+    busy_s = float(device.sum())
+    return with_gaps, dynamic * (float(with_gaps.sum()) / busy_s if busy_s > 0 else 1.0)
+
+
+def _under_limit(
+    device: NDArray[np.float64],
+    eager: NDArray[np.float64],
+    dynamic: NDArray[np.float64],
+    host_s: float,
+    overheads: Overheads,
+) -> tuple[float, float]:
+    """Time and dynamic energy of a pass whose calls cost so much each where the power limit does not act.
+
+    Calls that alone meet the limit take longer back to back, and less energy: just what the limit allows for that time.
+    Below it on average, a pass slows none of them. Above, it slows them as far as brings the mean down to the limit,
+    and if all of that is not enough the pass takes the longer.
+    """
+    device_s, dynamic_j = float(device.sum()), float(dynamic.sum())
+    time_s = max(host_s, device_s)
+    if overheads.power_limit_w is None or overheads.power_idle_w is None:
+        return time_s, dynamic_j
+    above_w = overheads.power_limit_w - overheads.power_idle_w
+    if above_w <= 0 or dynamic_j <= above_w * time_s:
+        return time_s, dynamic_j
+    slowed = np.maximum(np.fmin(eager, dynamic / above_w), device)
+    longer_s = float((slowed - device).sum())
+    less_j = float(np.maximum(dynamic - above_w * slowed, 0.0).sum())
+    possible_j = less_j + above_w * longer_s
+    share = min(1.0, (dynamic_j - above_w * device_s) / possible_j) if possible_j > 0 else 0.0
+    if less_j > 0:  # while the host is waited for, calls need not save more than brings the mean down
+        share = min(share, (dynamic_j - above_w * host_s) / less_j)
+    dynamic_j -= share * less_j
+    return max(host_s, device_s + share * longer_s, dynamic_j / above_w), dynamic_j
+
+
+def compose(calls: pd.DataFrame, network: NetworkRow, costs: pd.DataFrame, overheads: Overheads) -> Composition:
+    """Compose one pass of a network at one operating point; see `Composer`.
+
+    Parameters
+    ----------
+    calls, network, overheads
+        See `Composer`.
+    costs
+        Indexed by operation id, with `COST_COLUMNS`; at one operating point, in this pass.
+    """
+    return Composer(calls, network, costs.index).compose(costs[COST_COLUMNS].to_numpy(float), overheads)

@@ -1,0 +1,169 @@
+"""The one interface of all that tells what operations cost.
+
+A source knows a fixed list of operations in one pass. Asked for operating points it gives for each the mean and the
+spread of every operation's costs, as far as it knows them; `FirstKnown` puts sources together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from clockwatt.predict.composition.pipeline import COST_COLUMNS
+from clockwatt.predict.evaluation.intervals import ANY_CLASS, Interval
+from clockwatt.predict.models.predictors import TARGETS
+from clockwatt.schema.costs import COSTS
+
+Floats = NDArray[np.float64]
+Mask = NDArray[np.bool_]
+
+MEASURED = "measured"
+"""Column of predictions: whether an operation was measured, and looked up."""
+
+SIDES = ("lower", "upper")
+
+_COMPOSED = [TARGETS.index(name) for name in COST_COLUMNS if name in TARGETS]
+
+
+@dataclass(frozen=True)
+class Costs:
+    """Costs of operations at one operating point; what is not known is nan.
+
+    Attributes
+    ----------
+    mean
+        Each of `TARGETS`; shape (operations, targets).
+    factors
+        From the mean to the lower and upper end of the 90 % interval, nan where none is known; shape
+        (operations, targets, 2).
+    known
+        Which operations the source knows here, if not all their costs: of some, time alone was measured; shape
+        (operations,).
+    measured
+        Which of them were measured at this operating point, and looked up; shape (operations,).
+    """
+
+    mean: Floats
+    factors: Floats
+    known: Mask
+    measured: Mask
+
+    @property
+    def complete(self) -> bool:
+        """Whether everything is known that a pass is composed from."""
+        return bool(self.known.all() and np.isfinite(self.mean[:, _COMPOSED]).all())
+
+    def end(self, side: int) -> Floats:
+        """Lower (0) or upper (1) ends of the intervals; shape (operations, targets)."""
+        values: Floats = self.mean * self.factors[:, :, side]
+        return values
+
+    def pipeline(self, side: int | None = None) -> Floats:
+        """`pipeline.COST_COLUMNS`, of the means or of one `end`; shape (operations, 5)."""
+        return cost_columns(self.mean if side is None else self.end(side))
+
+    def frame(self, ids: pd.Index) -> pd.DataFrame:
+        """As a frame: `TARGETS`, `lower_…` and `upper_…` of each, and `MEASURED`."""
+        ends = (self.mean[:, :, None] * self.factors).reshape(len(self.mean), -1)
+        bounds = [end for cost in COSTS for end in (cost.lower, cost.upper)]
+        values = np.hstack([self.mean, ends])
+        return pd.DataFrame(values, index=ids, columns=[*TARGETS, *bounds]).assign(**{MEASURED: self.measured})
+
+
+class CostSource(Protocol):
+    """Something that tells what a fixed list of operations costs."""
+
+    def at(self, points: Sequence[str]) -> dict[str, Costs]:
+        """Costs at each of these operating points, all asked for at once."""
+
+
+class FirstKnown:
+    """Of several sources for each cost the first that knows it; later ones are asked only where that is needed."""
+
+    def __init__(self, *sources: CostSource) -> None:
+        self._sources = sources
+
+    def at(self, points: Sequence[str]) -> dict[str, Costs]:
+        """See `CostSource.at`."""
+        first, *others = self._sources
+        found = first.at(points)
+        for source in others:
+            lacking = [point for point in points if not found[point].complete]
+            if lacking:
+                for point, costs in source.at(lacking).items():
+                    found[point] = _filled(found[point], costs)
+        return found
+
+
+class Among:
+    """A source of some operations as one of more, of which it knows no others."""
+
+    def __init__(self, source: CostSource, rows: Mask) -> None:
+        self._source, self._rows = source, rows
+
+    def at(self, points: Sequence[str]) -> dict[str, Costs]:
+        """See `CostSource.at`."""
+        found = {}
+        for point, costs in self._source.at(points).items():
+            wide = unknown(len(self._rows))
+            for name in ("mean", "factors", "known", "measured"):
+                getattr(wide, name)[self._rows] = getattr(costs, name)
+            found[point] = wide
+        return found
+
+
+def cost_columns(targets: Floats) -> Floats:
+    """`pipeline.COST_COLUMNS` of values of `TARGETS`; shape (operations, targets) to (operations, 5)."""
+    values = dict(zip(TARGETS, targets.T, strict=True))
+    values["energy_corrected_j"] = values["power_corrected_w"] * values["time_eager_corrected_s"]
+    return np.column_stack([values[name] for name in COST_COLUMNS])
+
+
+def unknown(operations: int) -> Costs:
+    """Costs of so many operations of which nothing is known."""
+    targets = len(TARGETS)
+    nothing = np.zeros(operations, dtype=bool)
+    return Costs(
+        np.full((operations, targets), np.nan), np.full((operations, targets, 2), np.nan), nothing, nothing.copy()
+    )
+
+
+def interval_factors(classes: NDArray[np.object_], intervals: Mapping[str, Mapping[str, Interval]]) -> Floats:
+    """Factors from predictions to the ends of their intervals.
+
+    Parameters
+    ----------
+    classes
+        Operation classes; shape (operations,).
+    intervals
+        Target to operation class, or `ANY_CLASS`, to interval.
+
+    Returns
+    -------
+    numpy.ndarray
+        Lower and upper factor of each of `TARGETS`, nan where there is no interval; shape (operations, targets, 2).
+    """
+    none = Interval(np.nan, np.nan)
+    names, member = np.unique(classes.astype(str), return_inverse=True)
+    factors = np.empty((len(names), len(TARGETS), 2))
+    for column, target in enumerate(TARGETS):
+        of_classes = intervals.get(target, {})
+        chosen = [of_classes.get(name, of_classes.get(ANY_CLASS, none)) for name in names.tolist()]
+        factors[:, column] = [(interval.lower, interval.upper) for interval in chosen]
+    return factors[member]
+
+
+def _filled(costs: Costs, others: Costs) -> Costs:
+    """Costs, with those of others where they are not known."""
+    kept = costs.known[:, None] & np.isfinite(costs.mean)
+    return Costs(
+        np.where(kept, costs.mean, others.mean),
+        np.where(kept[:, :, None], costs.factors, others.factors),
+        costs.known | others.known,
+        np.where(costs.known, costs.measured, others.measured),
+    )

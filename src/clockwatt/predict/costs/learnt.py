@@ -1,0 +1,153 @@
+"""Costs that were not measured: by a forest where it learnt, by the law of the clock elsewhere, or host time alone."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from clockwatt.config import OperatingPoint
+from clockwatt.gpu.specs import GpuSpec
+from clockwatt.predict.composition.overheads import Overheads
+from clockwatt.predict.costs.interface import Costs, CostSource, Floats
+from clockwatt.predict.evaluation.intervals import ANY_CLASS
+from clockwatt.predict.features.operations import OPERATION_CLASS
+from clockwatt.predict.features.points import Setting, features_at
+from clockwatt.predict.models.clock_law import POWER_CLOCKS, CostLaw, neighbours
+from clockwatt.predict.models.predictors import TARGETS, CostPredictor
+from clockwatt.predict.samples import Samples
+
+
+class Learnt:
+    """Costs that a fitted predictor gives, with intervals of operation classes.
+
+    Parameters
+    ----------
+    predictor
+        Of the GPU, in one pass.
+    spec
+        The GPU.
+    features
+        Of the operations, from `features.operations.operation_features`.
+    factors
+        To the ends of their intervals, from `interface.interval_factors`.
+    tf32
+        Whether TF32 may be used.
+    """
+
+    def __init__(
+        self, predictor: CostPredictor, spec: GpuSpec, features: pd.DataFrame, factors: Floats, *, tf32: bool
+    ) -> None:
+        self._predictor, self._spec, self._features = predictor, spec, features
+        self._factors, self._tf32 = factors, tf32
+
+    def at(self, points: Sequence[str]) -> dict[str, Costs]:
+        """See `CostSource.at`. The predictor is called once, for all of them."""
+        settings = [Setting(self._spec, OperatingPoint.parse(point), self._tf32) for point in points]
+        found = self._predictor.predict(features_at(self._features, *settings))
+        predicted = found.reindex(columns=list(TARGETS)).to_numpy(float)
+        means = np.split(predicted, len(settings))
+        return {point: _all_known(mean, self._factors) for point, mean in zip(points, means, strict=True)}
+
+
+class ByClock:
+    """Costs at any operating point: of another source where a predictor learnt, else by the law of the clock.
+
+    Parameters
+    ----------
+    source
+        What the law is drawn through: it knows all its operations where a predictor learnt.
+    learnt_points
+        Where that is.
+    spec
+        The GPU.
+    factors
+        To the ends of the intervals, of costs that follow by the law.
+    """
+
+    def __init__(self, source: CostSource, learnt_points: Sequence[str], spec: GpuSpec, factors: Floats) -> None:
+        self._source, self._learnt_points = source, learnt_points
+        self._spec, self._factors = spec, factors
+
+    def at(self, points: Sequence[str]) -> dict[str, Costs]:
+        """See `CostSource.at`. The source is asked once, for all that is needed."""
+        around = {point: self._lawful(point) for point in points}
+        needed = dict.fromkeys(name for point in points for name in around[point] or (point,))
+        known = self._source.at([*needed])
+        laws = {
+            names: CostLaw({self._clock(name): pd.DataFrame(known[name].mean, columns=list(TARGETS)) for name in names})
+            for names in dict.fromkeys(around.values())
+            if names
+        }
+        found = {}
+        for point, names in around.items():
+            if names:
+                costs = laws[names].at(self._clock(point))
+                found[point] = _all_known(costs[list(TARGETS)].to_numpy(float), self._factors)
+            else:
+                found[point] = known[point]
+        return found
+
+    def _lawful(self, point: str) -> tuple[str, ...]:
+        """Learnt points that the clock law leads from to this one; empty where the source is to answer itself."""
+        wanted = OperatingPoint.parse(point)
+        around = tuple(neighbours(wanted, self._learnt_points))
+        if point in self._learnt_points or len(around) < POWER_CLOCKS or wanted.sm_clock_mhz is None:
+            return ()
+        return around
+
+    def _clock(self, point: str) -> float:
+        return Setting(self._spec, OperatingPoint.parse(point), tf32=False).sm_clock_mhz
+
+
+class HostOnly:
+    """Costs of calls that do nothing on the device: host time alone, the same at all operating points.
+
+    Parameters
+    ----------
+    classes
+        Operation classes; shape (operations,).
+    host_s
+        Operation class to host time, from `workless_host_s`.
+    """
+
+    def __init__(self, classes: NDArray[np.object_], host_s: Mapping[str, float]) -> None:
+        of_any = host_s.get(ANY_CLASS, 0.0)
+        values = {name: np.zeros(len(classes)) for name in TARGETS}
+        values["time_host_corrected_s"] = values["time_eager_corrected_s"] = np.array(
+            [host_s.get(name, of_any) for name in classes], dtype=float
+        )
+        values["power_corrected_w"] = np.full(len(classes), np.nan)
+        self.costs = _all_known(
+            np.column_stack([values[name] for name in TARGETS]), np.ones((len(classes), len(TARGETS), 2))
+        )
+
+    def at(self, points: Sequence[str]) -> dict[str, Costs]:
+        """See `CostSource.at`."""
+        return dict.fromkeys(points, self.costs)
+
+
+def _all_known(mean: Floats, factors: Floats) -> Costs:
+    return Costs(mean, factors, np.ones(len(mean), dtype=bool), np.zeros(len(mean), dtype=bool))
+
+
+def workless_host_s(samples: Samples, pass_: str, overheads: Mapping[str, Overheads]) -> dict[str, float]:
+    """Median host time of calls that do nothing on the device, by class and under `ANY_CLASS` over all.
+
+    Where none was measured, the calibrated time of any call at the operating points, and empty without a calibration.
+    """
+    rows = samples.rows
+    rows = rows[(rows["pass"] == pass_) & ~rows["device_work"].astype(bool) & rows["time_host_corrected_s"].notna()]
+    if rows.empty:
+        of_calls = [costs.of(pass_).host.call_s for costs in overheads.values()]
+        calibrated = [cost for cost in of_calls if cost is not None]
+        return {ANY_CLASS: float(np.median(calibrated))} if calibrated else {}
+    operations = samples.operations[samples.operations["pass"] == pass_].set_index("operation_id")
+    classes = rows["operation_id"].map(operations[OPERATION_CLASS])
+    medians = rows["time_host_corrected_s"].astype(float).groupby(classes).median()
+    return {
+        ANY_CLASS: float(rows["time_host_corrected_s"].median()),
+        **{str(key): float(value) for key, value in medians.items()},
+    }

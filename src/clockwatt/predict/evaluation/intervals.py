@@ -1,0 +1,178 @@
+"""Intervals on predictions, from what was missed of rows that were left out.
+
+There is one type of interval: two factors on a prediction. What differs is for whom it is made: for one more operation
+of a class (`class_intervals`), or for a row of a new group, such as a network never measured (`grouped_interval`).
+Residuals are log(measured / predicted). Where rows are known to err unequally, residuals divided by each row's scale
+give an interval for a scale of 1, and `Interval.factors` takes the scale of the row that is predicted.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float64]
+
+COVERAGE = 0.9
+"""Share of measurements that an interval is to contain."""
+
+GROUPS_OF_A_CLASS = 40
+"""Groups from which on an operation class has an interval of its own: two lie beyond each end. Rows of one group, at
+several clocks, err alike and do not count for more."""
+
+ANY_CLASS = ""
+"""Stands for all classes without an entry of their own."""
+
+CONFORMAL = "conformal"
+STUDENT_T = "student_t"
+
+_ROUNDING = 1e-12
+
+
+@dataclass(frozen=True)
+class Interval:
+    """Factors on a prediction between which the measured value lies with probability `COVERAGE`.
+
+    Attributes
+    ----------
+    lower, upper
+        The factors, for a scale of 1.
+    method
+        `conformal`, or `student_t` where the groups are too few for it.
+    groups
+        How many it was made from.
+    """
+
+    lower: float
+    upper: float
+    method: str = CONFORMAL
+    groups: int = 0
+
+    def factors(self, scale: float | Floats = 1.0) -> tuple[Any, Any]:
+        """Lower and upper factor for rows that err by so much, relative to those the interval was made from."""
+        return self.lower**scale, self.upper**scale
+
+    def contains(self, log_residuals: Floats) -> NDArray[np.bool_]:
+        """Which residuals, of scale 1, lie inside; shape (rows,)."""
+        inside: NDArray[np.bool_] = (log_residuals >= math.log(self.lower) - _ROUNDING) & (
+            log_residuals <= math.log(self.upper) + _ROUNDING
+        )
+        return inside
+
+
+Intervals = Mapping[str, Interval]
+"""Operation class to interval, `ANY_CLASS` for those without one of their own."""
+
+
+def conformal_interval(log_residuals: Floats, groups: int = 0) -> Interval:
+    """Interval from residuals of held-out groups (Vovk, Ann. Math. Artif. Intell. 74, 2015: cross-conformal).
+
+    Parameters
+    ----------
+    log_residuals
+        Of predictions by folds that did not see the row; shape (rows,), at least one row.
+    groups
+        How many they are of.
+
+    Returns
+    -------
+    Interval
+        The (1 − coverage)/2 quantiles on both sides with the finite-sample correction; the extremes where rows are few.
+    """
+    ordered = np.sort(log_residuals)
+    count = ordered.size
+    below = math.floor(round((count + 1) * (1 - COVERAGE) / 2, 9))  # 5, where floating point has 4.999…
+    low, high = max(below, 1) - 1, min(count + 1 - below, count) - 1
+    return Interval(float(np.exp(ordered[low])), float(np.exp(ordered[high])), CONFORMAL, groups)
+
+
+def class_intervals(log_residuals: Floats, classes: NDArray[np.object_], groups: NDArray[Any]) -> dict[str, Interval]:
+    """Interval of each class with at least `GROUPS_OF_A_CLASS` groups, and under `ANY_CLASS` that of the other classes.
+
+    Parameters
+    ----------
+    log_residuals, classes, groups
+        Of the same rows, at least one; shape (rows,).
+    """
+    names = classes.astype(str)
+    counts = pd.Series(groups).groupby(names).nunique()
+    own = [str(name) for name in counts.index[counts >= GROUPS_OF_A_CLASS]]
+    rest = ~np.isin(names, own)
+    if not rest.any():
+        rest = np.ones(len(names), dtype=bool)
+    found = {name: conformal_interval(log_residuals[names == name], int(counts[name])) for name in own}
+    return found | {ANY_CLASS: conformal_interval(log_residuals[rest], int(pd.Series(groups[rest]).nunique()))}
+
+
+def grouped_interval(log_residuals: Floats, groups: NDArray[np.object_]) -> Interval:
+    """Interval for one row of a new group; `lower` is 1 / `upper`.
+
+    Rows of one group err for the same reasons and are not counted as independent: each group has one vote, shared by
+    its rows, and the new group has one at infinity (Lee, Barber and Willett, "Distribution-free inference with
+    hierarchical data", J. R. Stat. Soc. B 87, 2025). Fewer than 9 groups leave the quantile of 90 % at infinity. Then
+    errors of groups are taken as normal around zero, their variance as the mean of the groups' mean squares: Student's
+    t with as many degrees of freedom as groups, and never less than the largest error seen.
+
+    Parameters
+    ----------
+    log_residuals
+        Each of a prediction without the row's group; shape (rows,), at least one row.
+    groups
+        Group of each row; shape (rows,).
+    """
+    errors = np.abs(log_residuals)
+    _, member, sizes = np.unique(groups.astype(str), return_inverse=True, return_counts=True)
+    order = np.argsort(errors, kind="stable")
+    votes = np.cumsum(1 / sizes[member[order]]) / (len(sizes) + 1)
+    reached = np.flatnonzero(votes >= COVERAGE - 1e-9)
+    if reached.size:
+        return _symmetric(float(errors[order[reached[0]]]), CONFORMAL, len(sizes))
+    # slow to import, and of no use where a model only predicts
+    from scipy.stats import t
+
+    mean_squares = np.bincount(member, weights=errors**2) / sizes
+    half_width = float(t.ppf((1 + COVERAGE) / 2, len(sizes)) * np.sqrt(mean_squares.mean()))
+    return _symmetric(max(half_width, float(errors.max())), STUDENT_T, len(sizes))
+
+
+def left_out_inside(
+    log_residuals: Floats,
+    left_out: NDArray[Any],
+    intervals_of: Callable[[NDArray[np.bool_]], Intervals],
+    classes: NDArray[np.object_] | None = None,
+) -> Floats:
+    """Whether each row lies in the interval that the rows not left out with it give: 1, 0, or nan without others.
+
+    Parameters
+    ----------
+    log_residuals
+        Shape (rows,).
+    left_out
+        Rows with the same value are left out together: a fold, or a group; shape (rows,).
+    intervals_of
+        Intervals made from some of the rows.
+    classes
+        Operation class of each row; None where all have the interval of `ANY_CLASS`.
+    """
+    inside = np.full(log_residuals.size, np.nan)
+    names = np.full(log_residuals.size, ANY_CLASS) if classes is None else classes.astype(str)
+    together = pd.factorize(left_out)[0]
+    for number in range(together.max(initial=-1) + 1):
+        own = together == number
+        if own.all():
+            continue
+        intervals = intervals_of(~own)
+        for name in np.unique(names[own]):
+            rows = own & (names == name)
+            inside[rows] = intervals.get(str(name), intervals[ANY_CLASS]).contains(log_residuals[rows])
+    return inside
+
+
+def _symmetric(half_width: float, method: str, groups: int) -> Interval:
+    return Interval(float(np.exp(-half_width)), float(np.exp(half_width)), method, groups)

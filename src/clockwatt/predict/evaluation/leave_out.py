@@ -1,0 +1,256 @@
+"""Leave something out and predict it: groups of like operations in turn, or whole networks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from clockwatt.gpu.specs import GpuSpec
+from clockwatt.predict.features.operations import OPERATION_CLASS
+from clockwatt.predict.models.predictors import ROWS_PER_TREE, TARGETS, CostPredictor
+from clockwatt.predict.models.training_data import TrainingData
+from clockwatt.schema.costs import BY_CORRECTED
+
+Mask = NDArray[np.bool_]
+
+LEFT_OUT_FILE = "networks-left-out.parquet"
+
+FOLDS_AT_MOST, FOLDS_OF_LARGE_DATA = 20, 10
+"""More networks than this are left out several at a time, which bounds the time of a fit; then those that share fewest
+operations. Data are large from `predictors.ROWS_PER_TREE` rows on."""
+
+LEFT_OUT_SCHEMA = pa.schema(
+    [
+        pa.field("gpu", pa.string()),
+        pa.field("virtual", pa.bool_()),
+        pa.field("pass", pa.string()),
+        pa.field("network", pa.string()),
+        pa.field("point", pa.string()),
+        pa.field("tf32", pa.bool_()),
+        pa.field("operation_id", pa.string()),
+        pa.field("operation_class", pa.string()),
+        pa.field("unseen", pa.bool_()),  # False: another network calls it too, so its measurement was learnt from
+        pa.field("learnt", pa.bool_()),  # False: excluded from fitting and from the metrics
+        *(pa.field(name, pa.float64()) for name in TARGETS),
+        *(pa.field(BY_CORRECTED[name].predicted, pa.float64()) for name in TARGETS),
+    ],
+    metadata={"kind": "networks left out"},
+)
+"""Each operation of each network left out, measured or not, with its prediction."""
+
+
+@dataclass(frozen=True)
+class LeftOut:
+    """Which rows a predictor learns from, and which it then predicts.
+
+    Attributes
+    ----------
+    training, predicted
+        Shape (rows,).
+    """
+
+    training: Mask
+    predicted: Mask
+
+
+def predict_left_out(
+    make: Callable[[], CostPredictor], features: pd.DataFrame, targets: pd.DataFrame, parts: Iterable[LeftOut]
+) -> Iterator[pd.DataFrame]:
+    """Predict what is left out, with a predictor fitted to the rest, one part after another.
+
+    Parameters
+    ----------
+    make
+        Gives a fresh predictor.
+    features
+        From `features.points.features_at`; shape (rows, features).
+    targets
+        Shape (rows, targets); each is learnt from where it is not missing.
+    parts
+        What is left out together.
+
+    Yields
+    ------
+    pandas.DataFrame
+        In the form of `targets`, for each part; missing for other rows, and for all if nothing is left to learn from.
+    """
+    for part in parts:
+        predictions = pd.DataFrame(np.nan, index=features.index, columns=targets.columns)
+        if part.training.any() and part.predicted.any():
+            predictor = make().fit(features[part.training], targets[part.training])
+            found = predictor.predict(features[part.predicted]).reindex(columns=targets.columns)
+            predictions.iloc[np.flatnonzero(part.predicted)] = found.to_numpy()
+        yield predictions
+
+
+@dataclass(frozen=True)
+class CrossValidation:
+    """Predictions of each row by a predictor that never saw its group.
+
+    Attributes
+    ----------
+    predictions
+        One column per target; shape (rows, targets). Missing for rows without a training fold.
+    fold
+        Fold of each row; shape (rows,).
+    folds
+        How many there are.
+    """
+
+    predictions: pd.DataFrame
+    fold: NDArray[np.int64]
+    folds: int
+
+
+def cross_validate(
+    make: Callable[[], CostPredictor],
+    features: pd.DataFrame,
+    targets: pd.DataFrame,
+    groups: pd.Series,
+    usable: Mask,
+    *,
+    folds: int,
+    seed: int,
+) -> CrossValidation:
+    """Predict every row with a predictor fitted on the usable rows of the other folds.
+
+    Parameters
+    ----------
+    make, features, targets
+        See `predict_left_out`.
+    groups
+        Rows of one group stay in one fold; shape (rows,).
+    usable
+        Which rows may be learnt from; all are predicted. Shape (rows,).
+    folds
+        How many, fewer if there are fewer groups.
+    seed
+        Of the folds.
+    """
+    fold = grouped_folds(groups, folds, seed)
+    count = int(fold.max(initial=-1)) + 1
+    parts = [LeftOut(usable & (fold != number), fold == number) for number in range(count)]
+    predictions = pd.DataFrame(np.nan, index=features.index, columns=targets.columns)
+    for part, found in zip(parts, predict_left_out(make, features, targets, parts), strict=True):
+        predictions.iloc[np.flatnonzero(part.predicted)] = found[part.predicted].to_numpy()
+    return CrossValidation(predictions, fold, count)
+
+
+def grouped_folds(groups: pd.Series, folds: int, seed: int) -> NDArray[np.int64]:
+    """Deal groups out to folds of nearly equal size.
+
+    Parameters
+    ----------
+    groups
+        Group of each row; shape (rows,).
+    folds
+        How many; fewer if there are fewer groups.
+    seed
+        Decides between groups of equal size.
+
+    Returns
+    -------
+    numpy.ndarray
+        Fold of each row; shape (rows,). The largest groups are dealt first, each to the smallest fold.
+    """
+    sizes = groups.value_counts(sort=False).sort_index()
+    shuffled = sizes.iloc[np.random.default_rng(seed).permutation(len(sizes))]
+    ordered = shuffled.sort_values(ascending=False, kind="stable")
+    load = np.zeros(min(folds, len(sizes)))
+    fold_of = {}
+    for group, size in ordered.items():
+        fold_of[group] = int(np.argmin(load))
+        load[fold_of[group]] += size
+    return np.array([fold_of[group] for group in groups], dtype=np.int64)
+
+
+def leave_networks_out(
+    make: Callable[[], CostPredictor],
+    data: TrainingData,
+    spec: GpuSpec,
+    called: Mapping[str, frozenset[str]],
+    names: list[str],
+    *,
+    seed: int,
+) -> pd.DataFrame:
+    """Predict every operation of each network with a predictor fitted without that network.
+
+    A network is left out with all its inputs and dtypes. An operation that only it calls is not learnt from; one that
+    another network calls too stays among the data, as it would had this network never been measured; it is predicted
+    all the same here, though whoever asks for a network finds it looked up. Operations that no network calls stay too.
+
+    Parameters
+    ----------
+    make
+        Gives a fresh predictor.
+    data
+        What was measured in one pass, and what is to be predicted beside it (`training_data.with_unmeasured`).
+    spec
+        The GPU.
+    called
+        Name of every network of the catalogue to the operations it calls in this pass.
+    names
+        Those to leave out, one after another; more than `FOLDS_AT_MOST`, or `FOLDS_OF_LARGE_DATA`, are dealt out to so
+        many folds: an operation that two networks of a fold have alone would be missed by both.
+    seed
+        Of that deal.
+
+    Returns
+    -------
+    pandas.DataFrame
+        Columns of `LEFT_OUT_SCHEMA` but `gpu` and `virtual`; a row for each network, operation and operating point.
+        Empty where a single network leaves nothing to learn from.
+    """
+    ids = data.cells["operation_id"]
+    folds = FOLDS_OF_LARGE_DATA if data.learnt.sum() > ROWS_PER_TREE else FOLDS_AT_MOST
+    together, only_there, parts = _dealt(names, called, folds, seed), [], []
+    for left_out in together:
+        own, others = _called_by(left_out, called), _called_by(set(called) - left_out, called)
+        only_there.append(own - others)
+        training = data.learnt & ~ids.isin(only_there[-1]).to_numpy(bool)
+        parts.append(LeftOut(training, ids.isin(own).to_numpy(bool)))
+    found = []
+    for left_out, unseen, at_cells in zip(
+        together, only_there, predict_left_out(make, data.features, data.targets, parts), strict=True
+    ):
+        if at_cells.notna().any(axis=None):
+            at_rows = data.at_rows(at_cells, spec)
+            found += [_of_network(data, at_rows, name, called[name], unseen) for name in sorted(left_out)]
+    columns = [name for name in LEFT_OUT_SCHEMA.names if name not in ("gpu", "virtual")]
+    return pd.concat(found, ignore_index=True)[columns] if found else pd.DataFrame(columns=columns)
+
+
+def _called_by(names: set[str], called: Mapping[str, frozenset[str]]) -> frozenset[str]:
+    return frozenset().union(*(called[name] for name in names))
+
+
+def _dealt(names: list[str], called: Mapping[str, frozenset[str]], folds: int, seed: int) -> list[set[str]]:
+    """Networks in as many folds, each in the one with which it shares fewest operations, the emptiest of those."""
+    dealt: list[set[str]] = [set() for _ in range(min(folds, len(names)))]
+    of_fold: list[set[str]] = [set() for _ in dealt]
+    at_most = -(-len(names) // len(dealt)) if dealt else 0
+    for position in np.random.default_rng(seed).permutation(len(names)):
+        name = names[position]
+        open_ = [number for number, fold in enumerate(dealt) if len(fold) < at_most]
+        chosen = min(open_, key=lambda number: (len(of_fold[number] & called[name]), len(dealt[number])))
+        dealt[chosen].add(name)
+        of_fold[chosen] |= called[name]
+    return dealt
+
+
+def _of_network(
+    data: TrainingData, predictions: pd.DataFrame, name: str, ids: frozenset[str], unseen: frozenset[str]
+) -> pd.DataFrame:
+    own = data.rows["operation_id"].isin(ids).to_numpy(bool)
+    rows = data.rows.loc[own, ["pass", "point", "tf32", "operation_id", OPERATION_CLASS, *TARGETS]]
+    return rows.assign(
+        network=name,
+        unseen=rows["operation_id"].isin(unseen),
+        learnt=data.usable[own],
+        **{BY_CORRECTED[target].predicted: predictions.loc[own, target] for target in TARGETS},
+    )

@@ -1,0 +1,131 @@
+"""Features of operations at operating points: those of the operation, and the physics of the GPU there.
+
+Everything comes from the catalogue, the public specification of the GPU and the operating point, so that a prediction
+needs no measurement.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+
+from clockwatt.config import OperatingPoint
+from clockwatt.gpu.specs import GpuSpec
+from clockwatt.operations.spec.operation import MATRIX_CLASSES
+from clockwatt.predict.features.operations import NOT_LEARNT_FROM, OPERATION_CLASS
+
+ROOFLINE_TIME = "roofline_time_s"
+POWER_LIMIT = "power_limit_w"
+
+
+@dataclass(frozen=True)
+class Setting:
+    """Where an operation runs: GPU model, operating point, and whether TF32 may be used."""
+
+    spec: GpuSpec
+    point: OperatingPoint
+    tf32: bool
+
+    @property
+    def sm_clock_mhz(self) -> float:
+        """The SM clock asked for; at `default` what the GPU gives by itself under load."""
+        return float(self.point.sm_clock_mhz or self.spec.boost_clock_mhz)
+
+    @property
+    def bandwidth_bytes_s(self) -> float:
+        """Memory bandwidth at the memory clock asked for."""
+        highest = max(self.spec.memory_clocks_mhz)
+        return self.spec.bandwidth_bytes_s * float(self.point.memory_clock_mhz or highest) / highest
+
+    @property
+    def power_limit_w(self) -> float:
+        """The power limit asked for; at `default` the model's."""
+        return float(self.point.power_limit_w or self.spec.power_w.default)
+
+
+def features_at(operations: pd.DataFrame, *settings: Setting) -> pd.DataFrame:
+    """Features of operations in settings: those of the operation, and the physics of the GPU at the operating point.
+
+    Parameters
+    ----------
+    operations
+        From `operation_features`; shape (operations, …).
+    settings
+        Where they run, at least one.
+
+    Returns
+    -------
+    pandas.DataFrame
+        The same rows for each setting, one setting after another. `roofline_time_s` is FLOPs over the peak at this
+        clock plus bytes over the bandwidth: the roofline (Williams, Waterman and Patterson, Commun. ACM 52(4), 2009)
+        without overlap. On real convolutions the sum is the better estimate to learn the ratio to than the larger of
+        both.
+    """
+    given = operations.drop(columns=NOT_LEARNT_FROM)
+    if len(settings) > 1:
+        given = given.take(np.tile(np.arange(len(given)), len(settings)))
+    numbers = {name: operations[name].to_numpy(float) for name in ("flops", "bytes", "log_elements_out")}
+    kinds = _kinds(operations)
+    physics = [_physics(numbers, kinds, setting) for setting in settings]
+    columns = {name: np.concatenate([each[name] for each in physics]) for name in physics[0]}
+    return pd.concat([given, pd.DataFrame(columns, index=given.index)], axis=1)
+
+
+def features_of(rows: pd.DataFrame, operations: pd.DataFrame, spec: GpuSpec) -> pd.DataFrame:
+    """Features of operations at the operating points they were measured at.
+
+    Parameters
+    ----------
+    rows
+        `operation_id`, `point` and `tf32`; shape (rows, …).
+    operations
+        From `operation_features`, with every operation of `rows`.
+    spec
+        The GPU.
+
+    Returns
+    -------
+    pandas.DataFrame
+        One row for each of `rows`, with its index.
+    """
+    parts = []
+    for (point, tf32), group in rows.groupby(["point", "tf32"], sort=True):
+        setting = Setting(spec, OperatingPoint.parse(str(point)), bool(tf32))
+        parts.append(features_at(operations.loc[group["operation_id"]], setting).set_index(group.index))
+    return pd.concat(parts).loc[rows.index]
+
+
+def _kinds(operations: pd.DataFrame) -> dict[tuple[str, bool], np.ndarray]:
+    """Which operations are of each dtype, and whether they are matrix products: what a peak depends on."""
+    matrix = operations[OPERATION_CLASS].isin(MATRIX_CLASSES).to_numpy(bool)
+    dtypes = operations["dtype"].to_numpy(object)
+    return {(dtype, kind): (dtypes == dtype) & (matrix == kind) for dtype in set(dtypes) for kind in (False, True)}
+
+
+def _physics(
+    operations: dict[str, np.ndarray], kinds: dict[tuple[str, bool], np.ndarray], setting: Setting
+) -> dict[str, np.ndarray]:
+    """What `features_at` adds at one setting; each of shape (operations,)."""
+    spec = setting.spec
+    clock_ratio = setting.sm_clock_mhz / spec.boost_clock_mhz
+    count = len(operations["flops"])
+    peak = np.empty(count)
+    for (dtype, matrix), own in kinds.items():
+        peak[own] = spec.peak_flops(dtype, tf32=setting.tf32, matrix=matrix)
+    peak *= clock_ratio
+    compute_s = operations["flops"] / peak
+    memory_s = operations["bytes"] / setting.bandwidth_bytes_s
+    return {
+        ROOFLINE_TIME: compute_s + memory_s,
+        "log_compute_time": np.log2(compute_s + 1e-9),
+        "log_memory_time": np.log2(memory_s + 1e-9),
+        "compute_bound": np.log2((compute_s + 1e-9) / (memory_s + 1e-9)),
+        "log_bytes_over_l2": np.log2((operations["bytes"] + 1) / spec.l2_bytes),
+        "log_outputs_per_sm": operations["log_elements_out"] - np.log2(spec.sm_count),
+        "log_peak": np.log2(peak),
+        "sm_clock_ratio": np.full(count, clock_ratio),
+        "bandwidth_ratio": np.full(count, setting.bandwidth_bytes_s / spec.bandwidth_bytes_s),
+        POWER_LIMIT: np.full(count, setting.power_limit_w),
+    }

@@ -1,0 +1,209 @@
+"""How time and power of an operation depend on the SM clock: time a/f + b, power p0 + c1·f + c4·f⁴, nothing negative.
+
+The part of the time that follows the clock and the part that memory sets; power of leakage and memory, of switching at
+a constant voltage, and of switching at a voltage that is flat at low clocks and rises steeply at high ones (on a V100
+sweep f⁴ misses by 3.2 %, f³ by 3.7 %). Few parameters, so that three or four measured clocks give the others, where a
+forest only repeats what it has seen.
+
+A card has regimes that no such law knows: a power cap that holds the clock down, a memory that slows below some clock.
+There the law misses what was measured, and by how much is carried over to the clocks between.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Self
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from clockwatt.config import OperatingPoint
+from clockwatt.predict.models.predictors import TARGETS
+
+Floats = NDArray[np.float64]
+
+POWER_CLOCKS = 3
+"""Clocks that both laws need at least: as many as that of power has coefficients."""
+
+LEARNT_CLOCKS = 6
+"""Of more clocks than these, so many are learnt from, and the others follow by the law: 40 clocks take a seventh of the
+time, and a forest repeats what it has seen, where the law knows what lies between."""
+
+_FOLLOWING_THE_CLOCK = ("time_device_corrected_s", "time_eager_corrected_s")
+
+
+def time_terms(clock_mhz: Floats) -> Floats:
+    """Terms of the law of time; shape (clocks,) to (clocks, 2)."""
+    return np.column_stack([1 / clock_mhz, np.ones_like(clock_mhz)])
+
+
+def power_terms(clock_mhz: Floats) -> Floats:
+    """Terms of the law of power; shape (clocks,) to (clocks, 3)."""
+    return np.column_stack([np.ones_like(clock_mhz), clock_mhz, clock_mhz**4])
+
+
+@dataclass(frozen=True)
+class ClockLaw:
+    """A law for each of many operations, and what it misses at the clocks that were measured.
+
+    Attributes
+    ----------
+    terms
+        `time_terms` or `power_terms`.
+    coefficients
+        Shape (operations, coefficients).
+    clocks_mhz
+        Measured, ascending; shape (clocks,).
+    log_residuals
+        log(measured / law) there; shape (operations, clocks).
+    """
+
+    terms: Callable[[Floats], Floats]
+    coefficients: Floats
+    clocks_mhz: Floats
+    log_residuals: Floats
+
+    @classmethod
+    def fit(cls, terms: Callable[[Floats], Floats], clocks_mhz: Floats, values: Floats) -> Self:
+        """Fit positive values at ascending clocks; shapes (clocks,) and (operations, clocks).
+
+        Raises
+        ------
+        ValueError
+            If there are fewer clocks than the law has coefficients.
+        """
+        coefficients = fit_law(terms(clocks_mhz), values)
+        return cls(terms, coefficients, clocks_mhz, np.log(values / evaluate_law(coefficients, terms(clocks_mhz))))
+
+    def at(self, clock_mhz: float) -> Floats:
+        """Values at one clock; shape (operations,).
+
+        At a measured clock what was measured; between two the law, times what it misses there, interpolated over the
+        logarithm of the clock; outside, times what it misses at the nearest.
+        """
+        position = np.interp(np.log(clock_mhz), np.log(self.clocks_mhz), np.arange(len(self.clocks_mhz)))
+        below = min(int(position), len(self.clocks_mhz) - 2)
+        share = position - below
+        missed = (1 - share) * self.log_residuals[:, below] + share * self.log_residuals[:, below + 1]
+        law = evaluate_law(self.coefficients, self.terms(np.array([float(clock_mhz)])))[:, 0]
+        values: Floats = law * np.exp(missed)
+        return values
+
+
+def fit_law(terms: Floats, values: Floats) -> Floats:
+    """Non-negative coefficients with the least sum of squared relative errors.
+
+    With two or three coefficients the active set of the non-negative least-squares problem (Lawson and Hanson, Solving
+    Least Squares Problems, 1974) is found by trying all of them, for all operations at once.
+
+    Parameters
+    ----------
+    terms
+        Of the law at each clock; shape (clocks, coefficients).
+    values
+        Positive, of each operation at each clock; shape (operations, clocks).
+
+    Returns
+    -------
+    numpy.ndarray
+        Shape (operations, coefficients).
+
+    Raises
+    ------
+    ValueError
+        If there are fewer clocks than coefficients.
+    """
+    clocks, coefficients = terms.shape
+    if clocks < coefficients:
+        raise ValueError(f"{coefficients} coefficients need as many clocks; there are {clocks}")
+    scale = np.abs(terms).max(axis=0)
+    weighted = (terms / scale)[None, :, :] / values[:, :, None]
+    best = np.zeros((len(values), coefficients))
+    least = np.full(len(values), np.inf)
+    for size in range(1, coefficients + 1):
+        for chosen in itertools.combinations(range(coefficients), size):
+            solution = np.zeros_like(best)
+            part = weighted[:, :, list(chosen)]
+            solution[:, list(chosen)] = np.linalg.pinv(part).sum(axis=2)  # the right-hand side is all ones
+            error = np.sum((np.einsum("nkm,nm->nk", weighted, solution) - 1) ** 2, axis=1)
+            better = (solution >= 0).all(axis=1) & (error < least)
+            best[better], least[better] = solution[better], error[better]
+    laws: Floats = best / scale
+    return laws
+
+
+def evaluate_law(coefficients: Floats, terms: Floats) -> Floats:
+    """Values of laws; shapes (operations, coefficients) and (clocks, coefficients) to (operations, clocks)."""
+    values: Floats = coefficients @ terms.T
+    return values
+
+
+def neighbours(point: OperatingPoint, measured: Sequence[str]) -> list[str]:
+    """Measured operating points that differ from `point` in nothing but a locked SM clock."""
+    parsed = {name: OperatingPoint.parse(name) for name in measured}
+    return [
+        name
+        for name, other in parsed.items()
+        if other.sm_clock_mhz is not None
+        and (other.memory_clock_mhz, other.power_limit_w) == (point.memory_clock_mhz, point.power_limit_w)
+    ]
+
+
+def learnt_points(measured: Sequence[str]) -> list[str]:
+    """Points to learn from: all, but of many SM clocks only `LEARNT_CLOCKS`, the lowest and the highest included."""
+    learnt = []
+    for name in measured:
+        point = OperatingPoint.parse(name)
+        row = sorted(neighbours(point, measured), key=lambda other: OperatingPoint.parse(other).sm_clock_mhz or 0)
+        if point.sm_clock_mhz is not None and len(row) > LEARNT_CLOCKS:
+            chosen = np.linspace(0, len(row) - 1, LEARNT_CLOCKS).round().astype(int)
+            if row.index(name) not in chosen:
+                continue
+        learnt.append(name)
+    return learnt
+
+
+class CostLaw:
+    """Costs of operations at any SM clock.
+
+    Device and back-to-back time follow the law of time; power, and the device's dynamic power that dynamic energy is
+    made of, that of power; host time is the mean.
+
+    Parameters
+    ----------
+    at_clocks
+        SM clock in MHz to costs with columns `TARGETS`, positive or missing, the same operations in the same order; at
+        least `POWER_CLOCKS` clocks. A cost that is missing at one clock is at all.
+
+    Raises
+    ------
+    ValueError
+        If there are fewer clocks than the law of power has coefficients.
+    """
+
+    def __init__(self, at_clocks: Mapping[float, pd.DataFrame]) -> None:
+        clocks = np.array(sorted(at_clocks), dtype=float)
+        self._index = at_clocks[clocks[0]].index
+        costs = np.stack([at_clocks[clock][list(TARGETS)].to_numpy(float) for clock in clocks], axis=1)
+        self._unknown = ~np.isfinite(costs).all(axis=1)
+        costs[np.broadcast_to(self._unknown[:, None], costs.shape)] = 1.0  # any law will do where there is none
+        values = dict(zip(TARGETS, np.moveaxis(costs, 2, 0), strict=True))
+        self._host_s = values["time_host_corrected_s"].mean(axis=1)
+        # all laws of one kind at once: most of a fit's time goes into calls
+        times = [values[name] for name in _FOLLOWING_THE_CLOCK]
+        self._times = ClockLaw.fit(time_terms, clocks, np.concatenate(times))
+        powers = [values["power_corrected_w"], values["energy_dynamic_corrected_j"] / values["time_device_corrected_s"]]
+        self._powers = ClockLaw.fit(power_terms, clocks, np.concatenate(powers))
+
+    def at(self, clock_mhz: float) -> pd.DataFrame:
+        """Costs at a clock, in the form of those given."""
+        result = dict(zip(_FOLLOWING_THE_CLOCK, np.split(self._times.at(clock_mhz), 2), strict=True))
+        result["power_corrected_w"], dynamic_w = np.split(self._powers.at(clock_mhz), 2)
+        result["time_host_corrected_s"] = self._host_s
+        result["energy_dynamic_corrected_j"] = dynamic_w * result["time_device_corrected_s"]
+        values = np.column_stack([result[name] for name in TARGETS])
+        values[self._unknown] = np.nan
+        return pd.DataFrame(values, index=self._index, columns=list(TARGETS))

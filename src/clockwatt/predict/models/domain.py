@@ -1,0 +1,162 @@
+"""What a predictor has seen, and which questions lie outside it.
+
+Within an operation class, operations are compared by the logarithms of their FLOPs and bytes. One lies outside where it
+is farther from the nearest measured operation than any measured one is from its own nearest, and at least a factor of
+two: there trees repeat what they know at the border.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from clockwatt.io import files
+from clockwatt.operations.spec.operation import Operation
+from clockwatt.predict.features.operations import OPERATION_CLASS
+
+DOMAIN_SCHEMA = pa.schema(
+    [
+        pa.field("operation_class", pa.string()),
+        pa.field("dtype", pa.string()),
+        pa.field("log_flops", pa.float64()),
+        pa.field("log_bytes", pa.float64()),
+        pa.field("described", pa.string()),  # in words, for messages
+        pa.field("limit", pa.float64()),  # distance from which on an operation of this class lies outside
+    ],
+    metadata={"kind": "domain"},
+)
+"""One operation that was learnt from."""
+
+_AT_LEAST = 1.0
+"""A factor of two, as a logarithm to the base of 2, is never outside."""
+
+_COORDINATES = ["log_flops", "log_bytes"]
+
+
+@dataclass(frozen=True)
+class Domain:
+    """Operations that were learnt from, with the columns of `DOMAIN_SCHEMA`, sorted."""
+
+    measured: pd.DataFrame
+
+    @classmethod
+    def of(cls, features: pd.DataFrame, operations: pd.DataFrame) -> Domain:
+        """From features of operations that were learnt from, and the catalogue (`operation_id`, `spec`, `dtype`)."""
+        catalogue = operations.set_index("operation_id").loc[features.index]
+        columns = features[[OPERATION_CLASS, *_COORDINATES]].assign(
+            dtype=catalogue["dtype"], described=catalogue["spec"].map(described)
+        )
+        limits = {name: _limit(group) for name, group in columns.groupby(OPERATION_CLASS)}
+        columns["limit"] = columns[OPERATION_CLASS].map(limits)
+        return cls(columns[DOMAIN_SCHEMA.names].sort_values(DOMAIN_SCHEMA.names, ignore_index=True))
+
+    @classmethod
+    def read(cls, path: Path) -> Domain:
+        """Read what `write` wrote.
+
+        Raises
+        ------
+        DataFileError
+            If it is missing, damaged or of another kind.
+        """
+        return cls(files.read_table(path, DOMAIN_SCHEMA).to_pandas())
+
+    def write(self, path: Path) -> None:
+        """Write it as Parquet.
+
+        Raises
+        ------
+        OutputError
+            If it cannot be written.
+        """
+        files.write_table(pa.Table.from_pandas(self.measured, DOMAIN_SCHEMA, preserve_index=False), path)
+
+    def warnings(self, features: pd.DataFrame, operations: pd.DataFrame) -> list[str]:
+        """What to say of operations that lie outside, one sentence for each class.
+
+        Parameters
+        ----------
+        features
+            From `features.operations.operation_features`.
+        operations
+            The same operations' rows of the catalogue, `spec` and `dtype`, with the same index.
+        """
+        said = []
+        dtypes = set(operations["dtype"]) - self._dtypes
+        if dtypes:
+            said.append(f"Nothing was measured in {', '.join(sorted(dtypes))}.")
+        classes = features[OPERATION_CLASS].to_numpy(object)
+        points = features[_COORDINATES].to_numpy(float)
+        for name in sorted(set(classes)):
+            own = np.flatnonzero(classes == name)
+            measured = self._of_class.get(name)
+            if measured is None:
+                said.append(f"No {name} was measured: {own.size} of them rest on other operations.")
+                continue
+            distances = _distances(points[own], measured.points)
+            nearest = distances.min(axis=1)
+            outside = np.flatnonzero(nearest > measured.limit)
+            if outside.size:
+                worst = outside[nearest[outside].argmax()]
+                farthest = described(str(operations["spec"].loc[features.index[own[worst]]]))
+                neighbour = measured.described[int(distances[worst].argmin())]
+                said.append(
+                    f"{outside.size} of {own.size} {name} lie outside what was measured; the farthest, {farthest}, "
+                    f"is a factor of {2 ** nearest[worst]:.1f} in FLOPs or bytes from the nearest, {neighbour}."
+                )
+        return said
+
+    @functools.cached_property
+    def _dtypes(self) -> set[str]:
+        return set(self.measured["dtype"])
+
+    @functools.cached_property
+    def _of_class(self) -> dict[str, _MeasuredClass]:
+        return {
+            str(name): _MeasuredClass(
+                group[_COORDINATES].to_numpy(float), float(group["limit"].iloc[0]), group["described"].tolist()
+            )
+            for name, group in self.measured.groupby("operation_class")
+        }
+
+
+@dataclass(frozen=True)
+class _MeasuredClass:
+    """Operations of one class: coordinates of shape (operations, 2), from where on one lies outside, and in words."""
+
+    points: NDArray[np.float64]
+    limit: float
+    described: list[str]
+
+
+def described(spec: str) -> str:
+    """An operation in words: `conv2d 32×3×224×224 · 64×3×7×7`."""
+    operation = Operation.from_json(spec)
+    shapes = ["×".join(map(str, tensor.shape)) or "scalar" for tensor in operation.tensors[:2]]
+    return f"{operation.operation_class} {' · '.join(shapes)}".strip()
+
+
+def _limit(measured: pd.DataFrame) -> float:
+    """How far a measured operation of the class lies from its nearest neighbour at most."""
+    points = np.unique(measured[_COORDINATES].to_numpy(float), axis=0)
+    if len(points) < 2:
+        return _AT_LEAST
+    nearest = []
+    for start in range(0, len(points), 512):
+        distances = _distances(points[start : start + 512], points)
+        distances[np.arange(len(distances)), start + np.arange(len(distances))] = math.inf
+        nearest.append(distances.min(axis=1).max())
+    return max(_AT_LEAST, float(max(nearest)))
+
+
+def _distances(some: NDArray[np.float64], others: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Largest difference in any coordinate; shape (some, others)."""
+    distances: NDArray[np.float64] = np.abs(some[:, None, :] - others[None, :, :]).max(axis=2)
+    return distances

@@ -1,0 +1,89 @@
+"""Fitted predictors on disk: plain arrays and JSON text in one .npz file. Loading one never runs code from it."""
+
+from __future__ import annotations
+
+import io
+import json
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from clockwatt.errors import DataFileError
+from clockwatt.io.files import written_aside
+from clockwatt.predict.models.predictors import PREDICTORS, TARGETS, CostPredictor
+from clockwatt.predict.models.trees import MalformedTreesError, Trees
+
+FORMAT = 2
+_DESCRIPTION = "description"
+_FITTED = ("targets_", "columns_", "classes_", "scales_")
+
+
+def save_predictor(predictor: CostPredictor, path: Path) -> None:
+    """Write a fitted predictor; the same predictor gives the same bytes.
+
+    Raises
+    ------
+    OutputError
+        If it cannot be written.
+    """
+    (name,) = (name for name, kind in PREDICTORS.items() if type(predictor) is kind)
+    description = {
+        "format": FORMAT,
+        "predictor": name,
+        "parameters": predictor.get_params(),
+        **{attribute: getattr(predictor, attribute) for attribute in _FITTED},
+    }
+    text = np.frombuffer(json.dumps(description, sort_keys=True).encode(), dtype=np.uint8)
+    buffer = io.BytesIO()
+    # not compressed: that takes a third off the size, and every answer four times as long to load
+    np.savez(buffer, allow_pickle=False, **{_DESCRIPTION: text, **predictor.trees_.arrays()})
+    with written_aside(path) as aside:
+        aside.write_bytes(buffer.getvalue())
+
+
+def load_predictor(path: Path) -> CostPredictor:
+    """Read a fitted predictor.
+
+    Raises
+    ------
+    DataFileError
+        If the file is missing, or is not a predictor that `save_predictor` wrote; nothing in it is ever executed.
+    """
+    try:
+        with np.load(path, allow_pickle=False) as archive:
+            arrays = {name: archive[name] for name in archive.files}
+        return _predictor(arrays)
+    except FileNotFoundError:
+        raise DataFileError(f"{path}: no such file. Run `clockwatt fit` first.") from None
+    except (OSError, EOFError, zipfile.BadZipFile, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise DataFileError(
+            f"{path}: not a predictor of this version of clockwatt ({error}). Delete it and run `clockwatt fit` again."
+        ) from error
+
+
+def _predictor(arrays: dict[str, NDArray[Any]]) -> CostPredictor:
+    description = json.loads(arrays[_DESCRIPTION].tobytes())
+    if description["format"] != FORMAT:
+        raise ValueError(f"format {description['format']}, not {FORMAT}")
+    predictor = PREDICTORS[description["predictor"]](**description["parameters"])
+    for attribute in _FITTED:
+        setattr(predictor, attribute, description[attribute])
+    _check(predictor)
+    predictor.trees_ = Trees.from_arrays(arrays, features=len(predictor.columns_) + len(predictor.classes_))
+    if predictor.trees_.value.shape[1] != len(predictor.targets_):
+        raise MalformedTreesError("the trees give another number of targets")
+    return predictor
+
+
+def _check(predictor: CostPredictor) -> None:
+    for names in (predictor.targets_, predictor.columns_, predictor.classes_):
+        if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+            raise TypeError("a list of names is something else")
+    if not set(predictor.targets_) <= set(TARGETS):
+        raise ValueError(f"targets {predictor.targets_}")
+    scales = predictor.scales_
+    if not isinstance(scales, dict) or not all(isinstance(value, float) for value in scales.values()):
+        raise TypeError("scales are not numbers")

@@ -1,0 +1,311 @@
+"""Predictors of the cost of an operation, with the interface of scikit-learn, which only fitting imports.
+
+`RooflinePredictor` learns how far an operation is from a physical estimate; `XgboostPredictor` learns the same by
+boosting; `ForestPredictor` learns the cost itself, as the thesis that this project goes back to did. All targets are
+learnt by one forest: they share their causes, and one fit takes a fifth of the time of five.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, ClassVar, Self
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from clockwatt.errors import ClockwattError
+from clockwatt.predict.features.operations import OPERATION_CLASS
+from clockwatt.predict.features.points import POWER_LIMIT, ROOFLINE_TIME
+from clockwatt.predict.models.trees import Trees
+from clockwatt.schema.costs import CORRECTED
+from clockwatt.threads import usable_threads
+
+Floats = NDArray[np.float64]
+
+TIMES = ("time_device_corrected_s", "time_host_corrected_s", "time_eager_corrected_s")
+TARGETS = CORRECTED
+"""What is predicted for an operation; per call."""
+
+ROWS_PER_TREE = 10_000
+"""Larger data are sampled for each tree anew, which bounds the time of a fit and the size of a forest."""
+
+_FLOOR_QUANTILE = 0.01
+
+_BOOSTING = {"objective": "reg:squarederror", "tree_method": "hist", "eta": 0.15, "max_depth": 8, "subsample": 0.8}
+
+
+class MissingLibraryError(ClockwattError):
+    """A library that is installed on demand is not there."""
+
+
+class CostPredictor:
+    """What all predictors share: encoding of the features, sampling, and the trees as plain arrays.
+
+    Parameters
+    ----------
+    trees
+        Number of trees.
+    max_features
+        Share of features tried at each split.
+    seed
+        Of the forest.
+    jobs
+        Threads for fitting, None for as many as `usable_threads` says; the result does not depend on it.
+
+    Attributes
+    ----------
+    targets_ : list of str
+        Columns that `predict` gives.
+    columns_ : list of str
+        Numeric features in use; those that do not vary in the training data are left out.
+    classes_ : list of str
+        Operation classes seen.
+    scales_ : dict
+        Fitted numbers that the targets are scaled with.
+    trees_ : Trees
+        The forest.
+    """
+
+    requires: ClassVar[str] = ""
+    """Library that fitting needs beyond what is always installed; empty for none."""
+
+    def __init__(self, trees: int = 200, max_features: float = 0.5, seed: int = 0, jobs: int | None = None) -> None:
+        self.trees = trees
+        self.max_features = max_features
+        self.seed = seed
+        self.jobs = jobs
+
+    def get_params(self, deep: bool = True) -> dict[str, Any]:  # noqa: ARG002  # scikit-learn's signature
+        """Parameters by name."""
+        return {"trees": self.trees, "max_features": self.max_features, "seed": self.seed, "jobs": self.jobs}
+
+    def set_params(self, **parameters: Any) -> Self:
+        """Set parameters by name."""
+        unknown = sorted(set(parameters) - set(self.get_params()))
+        if unknown:
+            raise ValueError(f"no parameter {unknown[0]!r}; there are {', '.join(self.get_params())}")
+        for name, value in parameters.items():
+            setattr(self, name, value)
+        return self
+
+    def fit(self, X: pd.DataFrame, y: pd.DataFrame) -> Self:  # noqa: N803  # scikit-learn's name
+        """Fit on operations at operating points.
+
+        Parameters
+        ----------
+        X
+            From `features.points.features_at`; shape (rows, features).
+        y
+            Columns of `TARGETS`; the roofline predictor needs them positive. Each is learnt from the rows where it is
+            not missing; one that is missing everywhere is not learnt. Shape (rows, targets).
+        """
+        y = y.loc[:, y.notna().any()]
+        self.targets_ = list(y.columns)
+        numeric = X.drop(columns=[OPERATION_CLASS])
+        self.columns_ = list(numeric.columns[(numeric.min() < numeric.max()).to_numpy()])
+        self.classes_ = sorted(X[OPERATION_CLASS].unique())
+        self.scales_ = self._fit_scales(X, y)
+        matrix, learnt = self._encode(X), self._link(y.to_numpy(float) / self._estimates(X))
+        self.trees_ = Trees.side_by_side(
+            [
+                (columns, self._grow(matrix[rows], learnt[np.ix_(rows, columns)]))
+                for rows, columns in _known_together(np.isfinite(learnt))
+            ],
+            outputs=len(self.targets_),
+        )
+        return self
+
+    def predict(self, X: pd.DataFrame) -> pd.DataFrame:  # noqa: N803  # scikit-learn's name
+        """Predict every target that was learnt; shape (rows, targets), in the units of the targets' names."""
+        values = self._inverse_link(self.trees_.predict(self._encode(X))) * self._estimates(X)
+        return pd.DataFrame(values, index=X.index, columns=self.targets_)
+
+    def _encode(self, features: pd.DataFrame) -> NDArray[np.float32]:
+        classes = features[OPERATION_CLASS].to_numpy()[:, None] == np.array(self.classes_, dtype=object)[None, :]
+        numbers = features[self.columns_].to_numpy(np.float32)
+        return np.hstack([numbers, classes.astype(np.float32)])
+
+    @property
+    def _jobs(self) -> int:
+        return self.jobs or usable_threads()
+
+    def _sampling(self, rows: int) -> dict[str, Any]:
+        return {"bootstrap": True, "max_samples": min(rows, ROWS_PER_TREE)}
+
+    def _fit_scales(self, features: pd.DataFrame, targets: pd.DataFrame) -> dict[str, float]:
+        """What `_estimates` needs to know of the training data."""
+        raise NotImplementedError
+
+    def _estimates(self, features: pd.DataFrame) -> Floats:
+        """What the targets are divided by; shape (rows, targets)."""
+        raise NotImplementedError
+
+    def _grow(self, matrix: NDArray[np.float32], learnt: Floats) -> Trees:
+        """Trees fitted on encoded features and on what is learnt of each target; shape (rows, targets)."""
+        forest = self._forest(len(matrix))
+        # scikit-learn wants a single target flat
+        forest.fit(matrix, learnt[:, 0] if learnt.shape[1] == 1 else learnt)
+        return Trees.from_forest(forest)
+
+    def _forest(self, rows: int) -> Any:
+        """An unfitted forest for so many rows."""
+        raise NotImplementedError
+
+    def _link(self, ratios: Floats) -> Floats:
+        """What the forest learns of the ratio of targets to estimates."""
+        return ratios
+
+    def _inverse_link(self, learnt: Floats) -> Floats:
+        return learnt
+
+
+def _known_together(known: NDArray[np.bool_]) -> list[tuple[NDArray[np.intp], NDArray[np.intp]]]:
+    """Rows and columns of the targets that the same rows have: these share a forest; `known` of shape (rows, targets).
+
+    Targets that share their causes are best learnt by one forest, which also takes a fifth of the time of five.
+    """
+    together: dict[bytes, list[int]] = {}
+    for column in range(known.shape[1]):
+        together.setdefault(known[:, column].tobytes(), []).append(column)
+    return [(np.flatnonzero(known[:, columns[0]]), np.array(columns)) for columns in together.values()]
+
+
+class RooflinePredictor(CostPredictor):
+    """Extremely randomised trees (Geurts, Ernst and Wehenkel, Mach. Learn. 63, 2006) on log(cost / physical estimate).
+
+    The estimate of device and eager time is the roofline without overlap plus a floor, the time of the shortest
+    operations; of host time the median; of power the power limit; of dynamic energy the power limit over the estimated
+    time. The ratio spans a small range where cost spans six orders of magnitude, and clocks and sizes never seen scale
+    as physics has it.
+    """
+
+    def _fit_scales(self, features: pd.DataFrame, targets: pd.DataFrame) -> dict[str, float]:
+        scales = {}
+        for name in self.targets_:
+            if name == "time_host_corrected_s":
+                scales[name] = float(targets[name].median())
+            elif name in TIMES:
+                scales[name] = float(targets[name].quantile(_FLOOR_QUANTILE))
+        if "energy_dynamic_corrected_j" in self.targets_:
+            power = targets["energy_dynamic_corrected_j"] / features[POWER_LIMIT].to_numpy()
+            scales["energy_dynamic_corrected_j"] = float(power.quantile(_FLOOR_QUANTILE))
+        return scales
+
+    def _forest(self, rows: int) -> Any:
+        from sklearn.ensemble import ExtraTreesRegressor
+
+        sampling = self._sampling(rows) if rows > ROWS_PER_TREE else {}
+        return ExtraTreesRegressor(
+            self.trees, max_features=self.max_features, random_state=self.seed, n_jobs=self._jobs, **sampling
+        )
+
+    def _estimates(self, features: pd.DataFrame) -> Floats:
+        roofline_s = features[ROOFLINE_TIME].to_numpy(float)
+        limit_w = features[POWER_LIMIT].to_numpy(float)
+        estimates = {
+            "time_host_corrected_s": np.full(len(features), self.scales_.get("time_host_corrected_s", 1.0)),
+            "power_corrected_w": limit_w,
+            "energy_dynamic_corrected_j": limit_w * (roofline_s + self.scales_.get("energy_dynamic_corrected_j", 0.0)),
+        }
+        columns = [estimates[name] if name in estimates else roofline_s + self.scales_[name] for name in self.targets_]
+        return np.column_stack(columns)
+
+    def _link(self, ratios: Floats) -> Floats:
+        return np.log(ratios)
+
+    def _inverse_link(self, learnt: Floats) -> Floats:
+        return np.exp(learnt)
+
+
+class ForestPredictor(CostPredictor):
+    """Random forest (Breiman, Mach. Learn. 45, 2001) on the costs themselves, each scaled by its standard deviation."""
+
+    def _fit_scales(self, features: pd.DataFrame, targets: pd.DataFrame) -> dict[str, float]:  # noqa: ARG002
+        return {name: float(targets[name].std(ddof=0)) or 1.0 for name in self.targets_}
+
+    def _forest(self, rows: int) -> Any:
+        from sklearn.ensemble import RandomForestRegressor
+
+        return RandomForestRegressor(
+            self.trees,
+            max_features=self.max_features,
+            random_state=self.seed,
+            n_jobs=self._jobs,
+            **self._sampling(rows),
+        )
+
+    def _estimates(self, features: pd.DataFrame) -> Floats:
+        scales = np.array([self.scales_[name] for name in self.targets_])
+        return np.broadcast_to(scales, (len(features), len(scales)))
+
+
+class BaselinePredictor(RooflinePredictor):
+    """The physical estimate times one factor for each class and target: what the others have to beat.
+
+    The factor is the geometric mean of measured over estimated; a class never learnt from has that of one that was.
+    """
+
+    def _grow(self, matrix: NDArray[np.float32], learnt: Floats) -> Trees:
+        from sklearn.ensemble import RandomForestRegressor
+
+        classes_only = matrix.copy()
+        classes_only[:, : len(self.columns_)] = 0
+        one_tree = RandomForestRegressor(1, bootstrap=False, random_state=self.seed, n_jobs=1)
+        one_tree.fit(classes_only, learnt[:, 0] if learnt.shape[1] == 1 else learnt)
+        return Trees.from_forest(one_tree)
+
+
+class XgboostPredictor(RooflinePredictor):
+    """Gradient boosting by XGBoost (Chen and Guestrin, KDD 2016) on log(cost / physical estimate).
+
+    `trees` are grown for each target, and `max_features` is tried at each split. XGBoost fits only: its trees become
+    plain arrays, so neither predicting nor reading a predictor needs it.
+    """
+
+    requires = "xgboost"
+
+    def _grow(self, matrix: NDArray[np.float32], learnt: Floats) -> Trees:
+        import xgboost
+
+        # one thread each: sums of histograms depend on the number of threads, targets do not depend on each other
+        settings = {
+            **_BOOSTING, "colsample_bynode": self.max_features, "seed": self.seed, "nthread": 1, "base_score": 0.0
+        }  # fmt: skip
+        centre = learnt.mean(axis=0)
+
+        def boosted(column: int) -> Any:
+            data = xgboost.DMatrix(matrix, learnt[:, column] - centre[column], nthread=1)
+            return xgboost.train(settings, data, num_boost_round=self.trees)
+
+        with ThreadPoolExecutor(self._jobs) as pool:
+            boosters = list(pool.map(boosted, range(learnt.shape[1])))
+        return Trees.from_boosters(boosters, centre)
+
+
+PREDICTORS: dict[str, type[CostPredictor]] = {
+    "roofline": RooflinePredictor,
+    "forest": ForestPredictor,
+    "xgboost": XgboostPredictor,
+    "baseline": BaselinePredictor,
+}
+"""Predictors by their name in a configuration."""
+
+
+def check_installed(names: Iterable[str]) -> None:
+    """Refuse predictors whose library is missing, before work is begun.
+
+    Raises
+    ------
+    MissingLibraryError
+        Naming the predictor and how its library is installed.
+    """
+    for name in names:
+        library = PREDICTORS[name].requires
+        if library and importlib.util.find_spec(library) is None:
+            raise MissingLibraryError(
+                f"fit.predictors: {name} needs the library {library}, which is not installed. "
+                f"Run `pip install 'clockwatt[{library}]'`, or take {name} off the list in config.yaml."
+            )

@@ -1,0 +1,202 @@
+"""What is learnt from on one GPU in one pass, and what predictions there say about every row that was measured.
+
+Of many SM clocks only some are learnt from (see `clock_law.learnt_points`). Predictions there, of every operation
+with its group held out, give those at the other measured clocks by the clock law, so that all rows judge the predictor.
+"""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from clockwatt.config import OperatingPoint
+from clockwatt.gpu.specs import GpuSpec
+from clockwatt.predict.features.operations import OPERATION_CLASS, channel_groups, operation_features
+from clockwatt.predict.features.points import Setting, features_of
+from clockwatt.predict.models.clock_law import CostLaw, learnt_points, neighbours
+from clockwatt.predict.models.domain import Domain
+from clockwatt.predict.models.predictors import TARGETS
+from clockwatt.predict.samples import Samples
+from clockwatt.schema.costs import NEEDED
+
+_SERIES = ["operation_id", "tf32"]
+_CELL = ["operation_id", "point", "tf32"]
+
+
+@dataclass(frozen=True)
+class TrainingData:
+    """Rows of one pass that do something on the device.
+
+    Attributes
+    ----------
+    rows
+        Every measured row: `samples.KEY`, `TARGETS`, `excluded`, `operation_class`, and `group` for cross-validation.
+    usable
+        Which of them may be learnt from; shape (rows,).
+    cells
+        Each operation with each TF32 setting at each operating point to learn from, measured there or not:
+        `operation_id`, `point`, `tf32`.
+    features, targets, groups, learnt
+        Of the cells: features, costs (missing where not measured: some have times alone), group for cross-validation,
+        and whether they may be learnt from.
+    domain
+        What was measured, for questions outside it.
+    """
+
+    rows: pd.DataFrame
+    usable: NDArray[np.bool_]
+    cells: pd.DataFrame
+    features: pd.DataFrame
+    targets: pd.DataFrame
+    groups: pd.Series
+    learnt: NDArray[np.bool_]
+    domain: Domain
+
+    def at_rows(self, at_cells: pd.DataFrame, spec: GpuSpec) -> pd.DataFrame:
+        """Predictions for every measured row from those for the cells.
+
+        Parameters
+        ----------
+        at_cells
+            Columns `TARGETS`; shape (cells, targets).
+        spec
+            The GPU.
+
+        Returns
+        -------
+        pandas.DataFrame
+            Columns `TARGETS`, in the order of `rows`.
+        """
+        of_point = {
+            str(point): at_cells.loc[group.index].set_index(pd.MultiIndex.from_frame(group[_SERIES]))
+            for point, group in self.cells.groupby("point")
+        }
+        laws: dict[tuple[str, ...], CostLaw] = {}
+        parts = []
+        for point, group in self.rows.groupby("point"):
+            wanted = pd.MultiIndex.from_frame(group[_SERIES])
+            found = of_point.get(str(point))
+            if found is None:
+                around = tuple(neighbours(OperatingPoint.parse(str(point)), list(of_point)))
+                if around not in laws:
+                    laws[around] = _law({_clock(name, spec): of_point[name] for name in around})
+                found = laws[around].at(_clock(str(point), spec))
+            parts.append(found.reindex(wanted).set_index(group.index))
+        return pd.concat(parts).loc[self.rows.index]
+
+
+def training_data(samples: Samples, pass_: str, spec: GpuSpec) -> TrainingData | None:
+    """What there is to learn of one pass; None where there is nothing."""
+    rows = samples.rows
+    rows = rows[(rows["pass"] == pass_) & rows["device_work"].astype(bool)].reset_index(drop=True)
+    usable = (rows["excluded"] == "").to_numpy(bool)
+    if not usable.any():
+        return None
+    described = samples.operations[samples.operations["pass"] == pass_]
+    operations = operation_features(described)
+    rows[OPERATION_CLASS] = rows["operation_id"].map(operations[OPERATION_CLASS])
+    rows["group"] = rows["operation_id"].map(groups_of(operations, described))
+    return TrainingData(
+        rows=rows,
+        usable=usable,
+        **_of_cells(rows, usable, operations, groups_of(operations, described), spec),
+        domain=Domain.of(operations.loc[rows.loc[usable, "operation_id"].unique()], described),
+    )
+
+
+def with_unmeasured(data: TrainingData, wanted: pd.DataFrame, described: pd.DataFrame, spec: GpuSpec) -> TrainingData:
+    """The data with rows and cells for what was not measured, so that it is predicted: nothing is learnt from it.
+
+    Parameters
+    ----------
+    data
+        What was measured in one pass.
+    wanted
+        `operation_id`, `point` and `tf32` of what is to be predicted, measured or not.
+    described
+        Operations of the catalogue in this pass.
+    spec
+        The GPU.
+    """
+    works = described.set_index("operation_id")["device_work"].astype(bool)
+    measured = pd.MultiIndex.from_frame(data.rows[_CELL])
+    lacking = wanted[_CELL].drop_duplicates()
+    lacking = lacking[lacking["operation_id"].map(works).eq(True) & ~pd.MultiIndex.from_frame(lacking).isin(measured)]
+    if lacking.empty:
+        return data
+    known = set(data.rows["operation_id"]) | set(lacking["operation_id"])
+    operations = operation_features(described[described["operation_id"].isin(known)])
+    ids = lacking["operation_id"]
+    lacking = lacking.assign(
+        **dict.fromkeys(TARGETS, np.nan),
+        **{"pass": data.rows["pass"].iloc[0], "excluded": "not measured"},
+        **{OPERATION_CLASS: ids.map(operations[OPERATION_CLASS]), "group": ids.map(groups_of(operations, described))},
+    )
+    rows = pd.concat([data.rows, lacking], ignore_index=True)
+    usable = np.concatenate([data.usable, np.zeros(len(lacking), dtype=bool)])
+    return replace(
+        data,
+        rows=rows,
+        usable=usable,
+        **_of_cells(rows, usable, operations, groups_of(operations, described), spec),
+    )
+
+
+def groups_of(operations: pd.DataFrame, described: pd.DataFrame) -> pd.Series:
+    """Group of each operation for cross-validation: the block it was designed in, else its class and channels.
+
+    Operations of a block follow each other and are alike, so whole blocks are left out.
+
+    Parameters
+    ----------
+    operations
+        From `features.operations.operation_features`.
+    described
+        The catalogue's rows in this pass, with `operation_id` and `block`.
+    """
+    blocks = operations.index.to_series().map(described.set_index("operation_id")["block"])
+    return blocks.where(blocks.notna(), channel_groups(operations))
+
+
+def _of_cells(
+    rows: pd.DataFrame, usable: NDArray[np.bool_], operations: pd.DataFrame, groups: pd.Series, spec: GpuSpec
+) -> dict[str, Any]:
+    """The fields of training data that describe the cells; `operations` from `features.operation_features`."""
+    cells = _cells(rows, usable)
+    return {
+        "cells": cells[_CELL],
+        "features": features_of(cells, operations, spec),
+        "targets": cells[list(TARGETS)].astype(float),
+        "groups": cells["operation_id"].map(groups),
+        "learnt": cells["usable"].to_numpy(bool),
+    }
+
+
+def _cells(rows: pd.DataFrame, usable: NDArray[np.bool_]) -> pd.DataFrame:
+    points = sorted(rows["point"].unique())
+    learnt = learnt_points(points)
+    measured = rows.assign(usable=usable)[["operation_id", "point", "tf32", "usable", *TARGETS]]
+    cells = measured[measured["point"].isin(learnt)]
+    if len(learnt) < len(points):
+        elsewhere = measured.loc[~measured["point"].isin(learnt), ["operation_id", "tf32", "point"]]
+        wanted = {point: neighbours(OperatingPoint.parse(point), learnt) for point in elsewhere["point"].unique()}
+        needed = elsewhere.assign(point=elsewhere["point"].map(wanted)).explode("point").drop_duplicates()
+        cells = cells.merge(needed, how="outer", on=["operation_id", "tf32", "point"])
+        cells["usable"] = cells["usable"].eq(True)  # missing where it was not measured
+    return cells.sort_values(["operation_id", "point", "tf32"], ignore_index=True)
+
+
+def _law(at_clocks: dict[float, pd.DataFrame]) -> CostLaw:
+    """Law of the operations that have a prediction at every clock."""
+    complete = (costs.dropna(subset=[*NEEDED]).index for costs in at_clocks.values())
+    known = functools.reduce(pd.Index.intersection, complete)
+    return CostLaw({clock: costs.loc[known] for clock, costs in at_clocks.items()})
+
+
+def _clock(point: str, spec: GpuSpec) -> float:
+    return Setting(spec, OperatingPoint.parse(point), tf32=False).sm_clock_mhz

@@ -1,0 +1,152 @@
+"""The costs of a call: under which names each is measured, corrected and predicted.
+
+A measured column stays as the measurement gave it. The corrected one beside it says what the call costs on the median
+card and the median host, in a pass and not slowed by the power limit; the stage `dataset` writes it, and whoever learns
+from it, looks it up or draws it reads it as it stands.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Measured:
+    """A measured column and that of its standard error, in the same unit."""
+
+    column: str
+    standard_error: str
+
+    def of(self, row: Any) -> tuple[float | None, float | None]:
+        """Value and standard error that a row has."""
+        return getattr(row, self.column), getattr(row, self.standard_error)
+
+    def put(self, row: Any, value: float, standard_error: float) -> None:
+        """Put value and standard error into a row."""
+        setattr(row, self.column, value)
+        setattr(row, self.standard_error, standard_error)
+
+
+TIME_DEVICE = Measured("time_device_s", "time_device_standard_error_s")
+TIME_HOST = Measured("time_host_s", "time_host_standard_error_s")
+TIME_HOST_IN_PASS = Measured("time_host_in_pass_s", "time_host_in_pass_standard_error_s")
+TIME_EAGER = Measured("time_eager_s", "time_eager_standard_error_s")
+ENERGY = Measured("energy_j", "energy_standard_error_j")
+ENERGY_DYNAMIC = Measured("energy_dynamic_j", "energy_dynamic_standard_error_j")
+ENERGY_DYNAMIC_UNTHROTTLED = Measured("energy_dynamic_unthrottled_j", "energy_dynamic_unthrottled_standard_error_j")
+POWER = Measured("power_w", "power_standard_error_w")
+
+POWER_BY_ESTIMATOR: Mapping[str, Measured] = {
+    "counter": Measured("power_counter_w", "power_counter_standard_error_w"),
+    "instant": Measured("power_instant_w", "power_instant_standard_error_w"),
+    "average": Measured("power_average_w", "power_average_standard_error_w"),
+    "trapezoid": Measured("power_trapezoid_w", "power_trapezoid_standard_error_w"),
+    "samples": Measured("power_samples_w", "power_samples_standard_error_w"),
+}
+"""Power by each estimator that may be chosen."""
+
+
+@dataclass(frozen=True)
+class Cost:
+    """A cost of a call that is learnt and predicted.
+
+    Attributes
+    ----------
+    measured
+        Where it is measured.
+    corrected, standard_error
+        Columns of the dataset, in the same unit.
+    relative_error
+        Standard error over cost, of repetitions together.
+    predicted, lower, upper
+        A prediction, where it stands beside what was measured, and the ends of its interval.
+    """
+
+    measured: Measured
+    corrected: str
+    standard_error: str
+    relative_error: str
+    predicted: str
+    lower: str
+    upper: str
+
+
+COSTS = (
+    Cost(
+        measured=TIME_DEVICE,
+        corrected="time_device_corrected_s",
+        standard_error="time_device_corrected_standard_error_s",
+        relative_error="time_device_relative_error",
+        predicted="predicted_time_device_corrected_s",
+        lower="lower_time_device_corrected_s",
+        upper="upper_time_device_corrected_s",
+    ),
+    Cost(
+        measured=TIME_HOST,
+        corrected="time_host_corrected_s",
+        standard_error="time_host_corrected_standard_error_s",
+        relative_error="time_host_relative_error",
+        predicted="predicted_time_host_corrected_s",
+        lower="lower_time_host_corrected_s",
+        upper="upper_time_host_corrected_s",
+    ),
+    Cost(
+        measured=TIME_EAGER,
+        corrected="time_eager_corrected_s",
+        standard_error="time_eager_corrected_standard_error_s",
+        relative_error="time_eager_relative_error",
+        predicted="predicted_time_eager_corrected_s",
+        lower="lower_time_eager_corrected_s",
+        upper="upper_time_eager_corrected_s",
+    ),
+    Cost(
+        measured=ENERGY_DYNAMIC,
+        corrected="energy_dynamic_corrected_j",
+        standard_error="energy_dynamic_corrected_standard_error_j",
+        relative_error="energy_dynamic_relative_error",
+        predicted="predicted_energy_dynamic_corrected_j",
+        lower="lower_energy_dynamic_corrected_j",
+        upper="upper_energy_dynamic_corrected_j",
+    ),
+    Cost(
+        measured=POWER,
+        corrected="power_corrected_w",
+        standard_error="power_corrected_standard_error_w",
+        relative_error="power_relative_error",
+        predicted="predicted_power_corrected_w",
+        lower="lower_power_corrected_w",
+        upper="upper_power_corrected_w",
+    ),
+)
+"""In the order in which they are predicted."""
+
+CORRECTED = tuple(cost.corrected for cost in COSTS)
+LOWER = tuple(cost.lower for cost in COSTS)
+UPPER = tuple(cost.upper for cost in COSTS)
+BY_CORRECTED: Mapping[str, Cost] = {cost.corrected: cost for cost in COSTS}
+"""Costs by their column in the dataset."""
+
+MEASURED_WHOLE: Mapping[str, str] = {
+    "time_s": "measured_time_s",
+    "energy_j": "measured_energy_j",
+    "power_w": "measured_power_w",
+}
+"""What a network's pass is composed to, and what it was measured to take."""
+PLAIN_SUM: Mapping[str, str] = {"time_s": "plain_time_s", "energy_j": "plain_energy_j"}
+"""The same, and the plain sum over its calls."""
+
+NEEDED = ("time_device_corrected_s", "time_host_corrected_s")
+"""Without these a row is not learnt from; the others may be missing, since time alone is cheaper to measure."""
+
+TIME_HOST_FROM = "time_host_corrected_from"
+ENERGY_DYNAMIC_FROM = "energy_dynamic_corrected_from"
+ENERGY_CORRECTED = "energy_corrected_j"
+EXCLUDED = "excluded"
+
+MEASURED = "measured"
+MEASURED_IN_PASS = "measured_in_pass"  # noqa: S105  # a pass of a network, no password
+MEASURED_UNTHROTTLED = "measured_unthrottled"
+ESTIMATED_FROM_CLOCK = "estimated_from_clock"
+"""How a corrected cost was got, before it was levelled."""

@@ -1,0 +1,74 @@
+"""What is typed of a network, and what is done about what does not fit."""
+
+import pytest
+
+from clockwatt.config import TrainingConfig
+from clockwatt.errors import ClockwattError
+from clockwatt.io.resources import resource
+from clockwatt.predict import questions
+from clockwatt.predict.query import NetworkQuery
+
+SHIPPED = resource("reference") / "h200" / "catalogue"
+GPT2 = "clockwatt.operations.transformer_networks:gpt2"
+
+
+def asked(name, *inputs, folder=None, **settings):
+    return NetworkQuery(name, list(inputs), "float32", **settings).network(folder or SHIPPED)
+
+
+def test_inputs_are_given_by_keyword_with_their_dtypes():
+    network = asked("a:b", "input_ids=8,128:int64:30522", "scale=8", assume_branch="false")
+    assert network.by_keyword["input_ids"].below == 30522
+    assert network.by_keyword["scale"].dtype == "float"
+    assert network.data_dependent_branch == "false"
+    assert network.network_id == "a:b-input_ids=8x128+scale=8-float32"
+
+
+def test_a_network_of_the_campaign_takes_the_indices_it_takes_there_at_any_shape():
+    network = asked("gpt2", "2,77")
+    assert (network.name, network.input, network.input_below) == (GPT2, [2, 77], 50257)
+    assert asked("resnet18", "2,3,64,64").input_below is None
+    assert asked("a:b", "2,8", input_dtype="int64", input_below=9).input_below == 9
+
+
+@pytest.mark.parametrize(
+    ("inputs", "settings", "message"),
+    [
+        (["8,x"], {}, "write the shape"),
+        (["8,4", "8,2"], {}, "by keyword"),
+        (["ids=8,4:int64"], {}, "below belong together"),
+        (["ids=8,4:int64:many"], {}, "NAME=SHAPE"),
+        (["ids=8,4"], {"input_below": 4}, "go with one --input"),
+        (["8,4"], {"input_dtype": "int64"}, "input_below belong together"),
+        (["8,4"], {"assume_branch": "perhaps"}, "data_dependent_branch"),
+        (["8,1"], {"cache_length": 9}, "cache_length is for decoders"),
+    ],
+)
+def test_what_is_no_input_is_refused(inputs, settings, message):
+    with pytest.raises(ClockwattError, match=message):
+        asked("a:b", *inputs, **settings)
+
+
+def test_the_campaigns_training_step_is_that_of_questions(tmp_path):
+    assert questions.training_of(tmp_path) == TrainingConfig()
+    adam = TrainingConfig(optimizer="adam", learning_rate=0.5)
+    (tmp_path / "training.json").write_text(adam.model_dump_json())
+    assert questions.training_of(tmp_path) == adam
+    (tmp_path / "training.json").write_text('{"optimizer": "newton"}')
+    with pytest.raises(ClockwattError, match=r"training\.json"):
+        questions.training_of(tmp_path)
+
+
+def test_a_fit_says_how_networks_were_trained(made):
+    assert questions.training_of(made.predictors) == made.config.training
+
+
+def test_what_cannot_fit_is_refused_and_left_out():
+    network = asked("vgg11", "32,3,224,224")
+    traced = questions.traced_network(network, "training", TrainingConfig(), SHIPPED)
+    assert questions.check_fits(traced, ["NVIDIA H200", "NVIDIA A30"]) == {"NVIDIA H200", "NVIDIA A30"}
+    traced.network.parameter_bytes = 20 * 2**30
+    assert questions.check_fits(traced, ["NVIDIA H200", "NVIDIA A30"]) == {"NVIDIA H200"}
+    traced.network.parameter_bytes *= 10
+    with pytest.raises(ClockwattError, match="needs at least 600 GiB, more than the 140 GiB of NVIDIA H200"):
+        questions.check_fits(traced, ["NVIDIA H200", "NVIDIA A30"])
