@@ -18,7 +18,7 @@ from clockwatt.io import files
 from clockwatt.schema import layout
 from clockwatt.workflow import settings as campaigns
 from clockwatt.control.points import check_campaign
-from clockwatt.dataset.reference import CATALOGUE_FILES, references
+from clockwatt.dataset.reference import references
 from clockwatt.errors import ClockwattError
 from clockwatt.figures.names import FIGURES
 from clockwatt.workflow.fingerprint import fingerprint

@@ -33,27 +33,23 @@ import pandas as pd
 from clockwatt import config
 from clockwatt.config import FitConfig
 from clockwatt.dataset.build import build_dataset
+from clockwatt.dataset.unthrottled import UnthrottledEnergy
 from clockwatt.gpu.specs import find_spec
 from clockwatt.io.resources import resource
-from clockwatt.predict import added, leaveout, samples, unlimited
+from clockwatt.predict.composition import overhead_estimates
+from clockwatt.predict.evaluation import leave_out
 from clockwatt.predict.fit import fit
 from clockwatt.predict.models.predictors import PREDICTORS, RooflinePredictor
 from clockwatt.predict.models.training_data import training_data
 from clockwatt.predict.models.trees import Trees
+from clockwatt.predict.samples import gpus_in, read_samples
 from clockwatt.predict.validate import validate
+from clockwatt.schema import costs
 
 TODAY = "all, 25 trees"
 ROOFLINE = "roofline"
 
-WAVES = r"log_waves|wave_quantisation"
-TILES = rf"{WAVES}|tiles|log_tiles|log_tile_padding"
-PRODUCT = rf"{TILES}|matrix|log_rows|log_columns|log_depth|log_batch|(rows|columns|depth)_alignment"
-FEATURES = {
-    "no *_applies": r".*_applies",
-    "no waves": WAVES,
-    "no waves, no tiles": TILES,
-    "no matrix product": PRODUCT,
-}
+FEATURES = {"no matrix product": r"matrix|log_rows|log_columns|log_depth|log_batch|(rows|columns|depth)_alignment"}
 """Features that are not learnt from."""
 TREES = {f"{number} trees": number for number in (50, 100, 200)}
 DEFAULT_TREES, FOLDS, DEALS = 25, 5, 8
@@ -79,23 +75,25 @@ def nested() -> AbstractContextManager[Any]:
 
 def one_gap() -> AbstractContextManager[Any]:
     """Networks with grouped convolutions tell the same gap as all others."""
-    original = added.beyond_calls
-    return patch.object(added, "beyond_calls", lambda *given: original(*given).assign(grouped=False))
+    original = overhead_estimates.seen_overheads
+    return patch.object(overhead_estimates, "seen_overheads", lambda *given: original(*given).assign(grouped=False))
 
 
-def none_told() -> AbstractContextManager[Any]:
-    """Energies with pauses count where they were measured; the clock tells of none."""
-
-    def nothing(rows: pd.DataFrame, *_: Any) -> tuple[pd.Series, pd.Series]:
-        return pd.Series(np.nan, index=rows.index), pd.Series(np.nan, index=rows.index)
-
-    return patch.object(unlimited, "_told_by_clock", nothing)
+def none_estimated() -> AbstractContextManager[Any]:
+    """Unthrottled energies count where they were measured; none is estimated from the clock."""
+    return patch.object(UnthrottledEnergy, "learn", lambda _: UnthrottledEnergy(pd.Series(dtype=float), {}))
 
 
 def as_measured() -> AbstractContextManager[Any]:
     """Energies at the power limit count as they were measured, without pauses."""
-    columns = ["energy_dynamic_j", "energy_dynamic_standard_error_j"]
-    return patch.object(samples, "without_limit", lambda rows, _: rows[columns].astype(float))
+    names = costs.ENERGY_DYNAMIC.column, costs.ENERGY_DYNAMIC.standard_error
+
+    def throttled(_: UnthrottledEnergy, rows: pd.DataFrame) -> pd.DataFrame:
+        return pd.DataFrame(
+            {"energy_j": rows[names[0]].astype(float), "standard_error_j": rows[names[1]].astype(float)}
+        ).assign(source=costs.MEASURED)
+
+    return patch.object(UnthrottledEnergy, "of", throttled)
 
 
 def without(features: str) -> AbstractContextManager[Any]:
@@ -108,11 +106,12 @@ def without(features: str) -> AbstractContextManager[Any]:
     return patch.dict(PREDICTORS, {ROOFLINE: Without})
 
 
-COMPOSING: dict[str, Callable[[], AbstractContextManager[Any]]] = {
-    "one gap for all networks": one_gap,
-    "no energy told by the clock": none_told,
+CORRECTING: dict[str, Callable[[], AbstractContextManager[Any]]] = {
+    "no energy estimated from the clock": none_estimated,
     "energy at the limit as measured": as_measured,
 }
+"""What the dataset has otherwise."""
+COMPOSING: dict[str, Callable[[], AbstractContextManager[Any]]] = {"one gap for all networks": one_gap, **CORRECTING}
 """What shows in networks composed from measured operations already: nothing is fitted anew for it."""
 
 MECHANISMS: dict[str, Callable[[], AbstractContextManager[Any]]] = {
@@ -150,7 +149,10 @@ def run_h200(given: argparse.Namespace) -> None:
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary)
         dataset, validation = folder / "dataset", folder / "validation"
-        build_dataset(campaign, given.reference / "measurements", catalogue, dataset)
+        datasets = {name: folder / f"dataset {number}" for number, name in enumerate(CORRECTING)}
+        for mechanism, made in ((nullcontext, dataset), *((CORRECTING[name], datasets[name]) for name in datasets)):
+            with mechanism():
+                build_dataset(campaign, given.reference / "measurements", catalogue, made)
         Nested.most = max((TREES[name] for name in given.only if name in TREES), default=DEFAULT_TREES)
         for name, seed in [(name, seed) for seed in range(given.seeds) for name in given.only]:
             path = given.output / f"{re.sub(r'[^a-z0-9]+', '-', name.lower()).strip('-')}-{seed}.json"
@@ -161,10 +163,10 @@ def run_h200(given: argparse.Namespace) -> None:
             fitted = TODAY if name in COMPOSING else name
             predictors = folder / fitted / str(seed)
             if not predictors.exists():
-                with MECHANISMS[fitted](), patch.object(leaveout, "FOLDS_AT_MOST", DEALS):
+                with MECHANISMS[fitted](), patch.object(leave_out, "FOLDS_AT_MOST", DEALS):
                     fit(chosen, dataset, catalogue, predictors)
             with COMPOSING.get(name, nullcontext)(), MECHANISMS[fitted]():
-                validate(chosen, dataset, catalogue, predictors, validation)
+                validate(chosen, datasets.get(name, dataset), catalogue, predictors, validation)
             judged = {"validation": validation, "predictors": predictors}
             found = {"name": name, "seed": seed, "accuracy": golden.accuracy(**judged)}
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -174,20 +176,23 @@ def run_h200(given: argparse.Namespace) -> None:
 
 def say_times(dataset: Path) -> None:
     """Print the CPU time of fitting one predictor to all operations of a pass, by its number of trees."""
-    for gpu in samples.gpus_in(dataset):
-        rows = samples.read_samples(dataset, gpu)
+    for gpu in gpus_in(dataset):
+        rows = read_samples(dataset, gpu)
         for pass_ in ("inference", "training"):
-            problem = training_data(rows, pass_, find_spec(rows.gpu_name))
-            for trees in (DEFAULT_TREES, *TREES.values()) if problem is not None else ():
+            data = training_data(rows, pass_, find_spec(rows.gpu_name))
+            for trees in (DEFAULT_TREES, *TREES.values()) if data is not None else ():
                 began_s = time.process_time()
-                RooflinePredictor(trees=trees).fit(problem.features[problem.learnt], problem.targets[problem.learnt])
+                RooflinePredictor(trees=trees).fit(data.features[data.learnt], data.targets[data.learnt])
                 print(f"{gpu} {pass_}: {trees} trees fitted in {time.process_time() - began_s:.2f} s of CPU time")
 
 
 OPERATIONS, LEFT_OUT = "operations", "operations of networks left out"
 MEASURED, PREDICTED = "networks from measured operations", "networks from predicted operations"
 SHOWN = {
-    OPERATIONS: (("time_device_s", "time_host_s", "energy_dynamic_j", "power_w"), ("median", "mean", "p90")),
+    OPERATIONS: (
+        ("time_device_s", "time_host_s", "energy_dynamic_j", "power_w"),
+        ("median", "mean", "p90"),
+    ),
     LEFT_OUT: (("time_device_s", "energy_dynamic_j"), ("median", "mean", "p90")),
     MEASURED: (("time_s", "energy_j"), ("median", "p90", "worst")),
     PREDICTED: (("time_s", "energy_j"), ("median", "p90", "worst")),

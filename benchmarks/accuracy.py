@@ -29,7 +29,8 @@ from clockwatt import config
 from clockwatt.config import CampaignConfig
 from clockwatt.io import files
 from clockwatt.measure.bench.interface import Subject
-from clockwatt.operations.catalogue import CALLS_FILE, OPERATIONS_FILE, write_catalogue
+from clockwatt.operations.catalogue import write_catalogue
+from clockwatt.schema import layout
 from clockwatt.schema.records import CALL_SCHEMA, INFERENCE, OPERATION, OPERATION_SCHEMA
 
 CLOCKWATT, THESIS, REFERENCE = "clockwatt", "thesis", "reference"
@@ -117,8 +118,12 @@ def measure_all(given: argparse.Namespace) -> None:
 
 def subjects_by_name(campaign: CampaignConfig, catalogue_dir: Path) -> dict[str, Subject]:
     """Each network's one operation with device work."""
-    operations = files.read_table(catalogue_dir / OPERATIONS_FILE, OPERATION_SCHEMA).to_pandas()
-    calls = files.read_table(catalogue_dir / CALLS_FILE, CALL_SCHEMA).to_pandas().merge(operations, on="operation_id")
+    operations = files.read_table(catalogue_dir / layout.OPERATIONS_FILE, OPERATION_SCHEMA).to_pandas()
+    calls = (
+        files.read_table(catalogue_dir / layout.CALLS_FILE, CALL_SCHEMA)
+        .to_pandas()
+        .merge(operations, on="operation_id")
+    )
     subjects = {}
     for network in campaign.networks:
         (call,) = calls[(calls["network_id"] == network.network_id) & calls["device_work"]].to_dict("records")

@@ -29,8 +29,8 @@ from clockwatt.gpu.specs import find_spec
 from clockwatt.io import files
 from clockwatt.measure.bench.interface import Subject
 from clockwatt.measure.statistics import NORMAL_95
-from clockwatt.operations.catalogue import OPERATIONS_FILE
 from clockwatt.operations.spec.operation import MATRIX_CLASSES
+from clockwatt.schema import layout
 from clockwatt.schema.records import OK, OPERATION, OPERATION_SCHEMA
 
 REFERENCE = -1
@@ -88,7 +88,7 @@ def sample(campaign: CampaignConfig, label: str, catalogue_dir: Path, count: int
     """Operations with device work and their classes: one from each of `count` equal parts of the catalogue, by time."""
     gpu = campaign.gpu(label)
     spec = find_spec(gpu.device.removeprefix("virtual:"))
-    table = files.read_table(catalogue_dir / OPERATIONS_FILE, OPERATION_SCHEMA).to_pandas()
+    table = files.read_table(catalogue_dir / layout.OPERATIONS_FILE, OPERATION_SCHEMA).to_pandas()
     table = table[table["device_work"] & table["pass"].isin(campaign.passes)]
     peaks = [
         spec.peak_flops(row.dtype, tf32=gpu.tf32[0], matrix=row.operation_class in MATRIX_CLASSES)

@@ -2,6 +2,10 @@
 
     python benchmarks/pack_reference.py RESULTS_DIR NAME [--output-dir resources/reference]
 
+What is shipped is brought to the columns of today by packing it again:
+
+    python benchmarks/pack_reference.py resources/reference/h200 h200
+
 Takes `config.yaml`, `catalogue/` and `measurements/`, merges the shards of each GPU and operating point into one file
 each for operations and networks, and leaves out telemetry, names of hosts, Slurm's job ids and what jobs ask Slurm for.
 Of several calibrations of a GPU at an operating point one is kept. What is packed is read by `clockwatt dataset` before

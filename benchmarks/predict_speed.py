@@ -65,7 +65,7 @@ def main() -> None:
         if not (folder / "catalogue" / "networks.parquet").exists():
             write_campaign(folder)
             run_clockwatt(folder, "catalogue", "--output-dir", "catalogue")
-        if not (folder / "dataset" / tables.NETWORKS_FILE).exists():
+        if not (folder / "dataset" / layout.NETWORKS_FILE).exists():
             write_dataset(folder)
         if not (folder / "predictors").exists():
             taken = timed(lambda: run_clockwatt(
@@ -111,10 +111,10 @@ def write_dataset(folder: Path) -> None:
     measured = [operation_rows(card, works, int(clock or 0), rng) for clock in clocks]
     whole = [network_rows(folder / "catalogue", table, rng) for table in measured]
     shutil.copytree(folder / "catalogue", folder / "dataset" / layout.CATALOGUE, dirs_exist_ok=True)
-    files.write_table(pa.concat_tables(measured), folder / "dataset" / tables.OPERATIONS_FILE)
+    files.write_table(pa.concat_tables(measured), folder / "dataset" / layout.OPERATIONS_FILE)
     calibration = pa.Table.from_pylist([], schema=records.CALIBRATION_SCHEMA)
-    files.write_table(calibration, folder / "dataset" / tables.CALIBRATION_FILE)
-    files.write_table(pa.concat_tables(whole), folder / "dataset" / tables.NETWORKS_FILE)
+    files.write_table(calibration, folder / "dataset" / layout.CALIBRATION_FILE)
+    files.write_table(pa.concat_tables(whole), folder / "dataset" / layout.NETWORKS_FILE)
 
 
 def operation_rows(card: CardModel, operations: list[dict], clock: int, rng: np.random.Generator) -> pa.Table:

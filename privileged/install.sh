@@ -1,23 +1,23 @@
 #!/bin/sh
-# Install clockwatt-clocks on this machine, as root:  ./install.sh
-# Take it away again, GPUs put back first:            ./install.sh --uninstall
+# clockwatt-clocks on this machine, as root:
+#   ./install.sh                      install it, or bring it up to date; what is set, and clocks.ini, stay as they are
+#   ./install.sh --disable            nobody can set anything from now on; what is set ends with its job. install.sh enables
+#   ./install.sh --uninstall [--now]  disable it and take it away, unless jobs hold GPUs by it; --now puts those back at once
 set -eu
 cd "$(dirname "$0")"
 
 helper=/usr/local/sbin/clockwatt-clocks
 etc=/etc/clockwatt
+leases=/run/clockwatt
 sudoers=/etc/sudoers.d/clockwatt
 unit=/etc/systemd/system/clockwatt-restore.service
 
 booted_by_systemd() { [ -d /run/systemd/system ]; }
 
-uninstall() {
-    rm -f "$sudoers" # first: from here on nobody can set anything
-    if [ -x "$helper" ] && [ -d /run/clockwatt ]; then env -i "$helper" restore all; fi
-    if booted_by_systemd && [ -f "$unit" ]; then systemctl disable clockwatt-restore; fi
-    rm -f "$helper" "$unit" "$etc/slurm-restore"
-    rm -rf /run/clockwatt
-    echo "Removed. Left for you: $etc/clocks.ini, the group clockwatt, Prolog= and Epilog= in slurm.conf."
+# Whoever reads the file meanwhile, as a job's sudo or slurmd, finds the old or the new one, whole.
+replace() { # MODE FROM TO
+    install -m "$1" "$2" "$3.new~" # sudo reads no file whose name ends so
+    mv -f "$3.new~" "$3"
 }
 
 install_all() {
@@ -27,13 +27,14 @@ install_all() {
     }
     visudo --check --quiet --file=sudoers
     groupadd --system --force clockwatt
-    install -d -m 0755 "$etc"
-    install -m 0755 clockwatt-clocks "$helper"
-    install -m 0755 slurm-restore "$etc/slurm-restore"
-    [ -e "$etc/clocks.ini" ] || install -m 0644 clocks.ini "$etc/clocks.ini"
-    if [ -d /etc/systemd/system ]; then install -m 0644 clockwatt-restore.service "$unit"; fi
+    install -d -m 0755 "$etc" "${helper%/*}"
+    replace 0755 clockwatt-clocks "$helper"
+    replace 0755 slurm-restore "$etc/slurm-restore"
+    [ -e "$etc/clocks.ini" ] || replace 0644 clocks.ini "$etc/clocks.ini"
+    if [ -d /etc/systemd/system ]; then replace 0644 clockwatt-restore.service "$unit"; fi
     if booted_by_systemd; then systemctl enable clockwatt-restore; fi
-    install -m 0440 sudoers "$sudoers" # last: from here on it can be used
+    replace 0440 sudoers "$sudoers" # last: from here on it can be used
+    env -i "$helper" status >/dev/null || echo "install.sh: $(env -i "$helper" status)" >&2
     cat <<END
 Installed. Left for you:
   1. $etc/clocks.ini: where Slurm's configuration lies, and what may be set.
@@ -42,15 +43,45 @@ Installed. Left for you:
 END
 }
 
+disable() {
+    [ -e "$sudoers" ] || return 0
+    sed '/^[^#].*CLOCKWATT_SET/d' sudoers >"$etc/sudoers.disabled"
+    visudo --check --quiet --file="$etc/sudoers.disabled"
+    replace 0440 "$etc/sudoers.disabled" "$sudoers"
+    rm "$etc/sudoers.disabled"
+}
+
+uninstall() { # [--now]
+    disable # first: from here on nobody can set anything
+    if [ -x "$helper" ]; then env -i "$helper" restore "${1:-0}" || echo "install.sh: the driver keeps a GPU set" >&2; fi
+    if [ -z "${1-}" ] && ls "$leases"/*.lease >/dev/null 2>&1; then
+        echo "install.sh: disabled, but not removed yet, since jobs hold GPUs: wait for their end, or --uninstall --now" >&2
+        exit 1
+    fi
+    rm -f "$sudoers"
+    if booted_by_systemd && [ -f "$unit" ]; then systemctl disable clockwatt-restore; fi
+    rm -f "$helper" "$unit"
+    rm -rf "$leases"
+    printf '#!/bin/sh\n# clockwatt-clocks was removed; slurm.conf may still name this as Prolog and Epilog.\nexit 0\n' >"$etc/stub"
+    replace 0755 "$etc/stub" "$etc/slurm-restore"
+    rm "$etc/stub"
+    cat <<END
+Removed. Left for you: Prolog= and Epilog= in slurm.conf, and once they are gone, and scontrol reconfigure has told all
+nodes, $etc with clocks.ini and a script slurm-restore that does nothing; the group clockwatt.
+END
+}
+
 if [ "$(id -u)" != 0 ]; then
     echo "install.sh: needs root" >&2
     exit 1
 fi
-case "${1-}" in
+case "$*" in
 "") install_all ;;
+--disable) disable ;;
 --uninstall) uninstall ;;
+"--uninstall --now") uninstall all ;;
 *)
-    echo "usage: install.sh [--uninstall]" >&2
+    echo "usage: install.sh [--disable | --uninstall [--now]]" >&2
     exit 2
     ;;
 esac

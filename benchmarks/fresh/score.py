@@ -26,9 +26,10 @@ import pyarrow.parquet as pq
 from scipy.stats import beta
 
 from clockwatt.io import files
-from clockwatt.predict.ask import TracedNetwork, load_models, predict_network
-from clockwatt.predict.gpumodel import GpuModel
+from clockwatt.predict.answer import TracedNetwork, load_models, predict_network
+from clockwatt.predict.gpu_predictor import GpuPredictor
 from clockwatt.schema import records
+from clockwatt.schema.costs import COSTS, TIME_DEVICE
 from clockwatt.schema.records import NetworkRow
 
 HERE = Path(__file__).parent
@@ -39,6 +40,7 @@ QUANTITIES = {
 }  # fmt: skip
 """What is compared: what was seen, and what was stated."""
 NAMED_ABOVE = 0.3
+_DEVICE = next(cost for cost in COSTS if cost.measured == TIME_DEVICE)
 LEVEL = 0.9
 BATCHES = (1, 5, 17, 65, 100_000_000)
 _PACKED = [
@@ -99,7 +101,7 @@ class Catalogue:
         return TracedNetwork(records.row_of(NetworkRow, row), calls, self._operations[mine].reset_index(drop=True))
 
 
-def compare(rows: pd.DataFrame, model: GpuModel, catalogue: Catalogue) -> pd.DataFrame:
+def compare(rows: pd.DataFrame, model: GpuPredictor, catalogue: Catalogue) -> pd.DataFrame:
     """What was seen and what is stated, a row each pass."""
     found = []
     for row in rows.itertuples(index=False):
@@ -160,7 +162,7 @@ def kind_of(name: str, kinds: dict[str, tuple[str, ...]]) -> str:
     return next((kind for kind, parts in kinds.items() if any(part in name for part in parts)), "elementwise")
 
 
-def cause(model: GpuModel, traced: TracedNetwork, row: Any) -> str:
+def cause(model: GpuPredictor, traced: TracedNetwork, row: Any) -> str:
     """Classes of operations that a large error comes from, as far as it can be told.
 
     Where the profiler saw the kernels: the kinds of work whose time differs most from what was stated. Else the classes
@@ -168,10 +170,10 @@ def cause(model: GpuModel, traced: TracedNetwork, row: Any) -> str:
     """
     counts = traced.calls["operation_id"].value_counts()
     operations = traced.operations.set_index("operation_id")
-    at = model.predict_at(traced.operations, traced.network.pass_, ["default"], tf32=bool(row.tf32))["default"]
+    at = model.predict(traced.operations, traced.network.pass_, "default", tf32=bool(row.tf32))
     times = pd.DataFrame({"class": operations["operation_class"], "count": counts})
-    times["device_s"] = at["time_device_s"] * times["count"]
-    times["width_s"] = (at["upper_time_device_s"] - at["lower_time_device_s"]) * times["count"]
+    times["device_s"] = at[_DEVICE.corrected] * times["count"]
+    times["width_s"] = (at[_DEVICE.upper] - at[_DEVICE.lower]) * times["count"]
     if isinstance(row.kernel_names, str):
         stated = times.groupby(times["class"].map(lambda name: kind_of(name, _CLASSES)))["device_s"].sum()
         seen: dict[str, float] = {}

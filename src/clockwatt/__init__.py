@@ -1,4 +1,23 @@
-"""What every PyTorch operation costs, in seconds and joules, on every GPU of a cluster at every clock."""
+"""What every PyTorch operation costs, in seconds and joules, on every GPU of a cluster at every clock.
+
+import clockwatt
+
+predictors = clockwatt.load("results/predictors")
+predictors.predict("resnet50", input=(32, 3, 224, 224), gpu="h200").expected.time_s
+predictors.recommend("resnet50", input=(32, 3, 224, 224), objective="energy").best.point
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from clockwatt.config import OperatingPoint as OperatingPoint
+    from clockwatt.errors import ClockwattError as ClockwattError
+    from clockwatt.predict.library import Predictors as Predictors
+    from clockwatt.predict.library import load as load
+    from clockwatt.predict.recommend import Limits as Limits
 
 __version__ = "0.1.0"
 
@@ -7,3 +26,22 @@ MEASUREMENT_VERSION = 4
 
 Refactoring leaves it alone: a change of code must not throw away weeks of GPU time.
 """
+
+_PUBLIC = {
+    "ClockwattError": "clockwatt.errors",
+    "Limits": "clockwatt.predict.recommend",
+    "OperatingPoint": "clockwatt.config",
+    "Predictors": "clockwatt.predict.library",
+    "load": "clockwatt.predict.library",
+}
+"""Names to where they are: imported when they are used, since the command line must not wait for predictors."""
+
+
+def __getattr__(name: str) -> Any:
+    if name in _PUBLIC:
+        return getattr(importlib.import_module(_PUBLIC[name]), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *_PUBLIC])

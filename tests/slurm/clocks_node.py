@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from harness import SlurmCluster
+from machine import alive
 from slurm_files import GPU_TYPES
 
 from standin_nvml import Card, StandInNvml, build
@@ -125,6 +126,53 @@ class ClocksNode:
         step = ("srun", "--quiet", "--overlap", f"--jobid={job}", "bash", "-c", f"{script}\nexit $?")
         return run(self.as_user(user, *step))
 
+    @contextlib.contextmanager
+    def slurm_with(self, *changes: tuple[str, str, str], configless: bool = False) -> Iterator[None]:
+        """Slurm's daemons started anew with other files, and as before on leaving.
+
+        Parameters
+        ----------
+        *changes
+            Each the name of a file (`slurm`, `gres`, `cgroup`), what stands there, and what shall stand there instead.
+        configless
+            Whether slurmd asks the controller for its configuration.
+        """
+        before = {name: (self.cluster.root / f"{name}.conf").read_text() for name, _, _ in changes}
+        files = dict(before)
+        for name, old, new in changes:
+            assert old in files[name], (name, old)
+            files[name] = files[name].replace(old, new)
+        self.cancel_all()
+        try:
+            self._write_and_restart(files, configless=configless)
+            yield
+        finally:
+            self.cancel_all()
+            self._write_and_restart(before)
+
+    def _write_and_restart(self, files: dict[str, str], *, configless: bool = False) -> None:
+        for name, text in files.items():
+            (self.cluster.root / f"{name}.conf").write_text(text)
+        self.cluster.restart(configless=configless)
+
+    def node_state(self) -> str:
+        """State of the node, as Slurm has it: it is drained where a prolog or an epilog has failed."""
+        return self.cluster.command("sinfo", "-h", "-o", "%T").stdout.strip()
+
+    def resume(self) -> None:
+        """Take jobs again after a prolog or an epilog has failed."""
+        self.cluster.command("scontrol", "update", f"NodeName={self.cluster.node}", "State=RESUME")
+
+    def keepers(self) -> list[int]:
+        """Processes of the helper that wait for a holder's end."""
+        found = []
+        for path in Path("/proc").glob("[0-9]*/cmdline"):
+            with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # it has ended
+                words = path.read_bytes().split(b"\0")
+                if HELPER.encode() in words and b"keep" in words and alive(int(path.parent.name)):
+                    found.append(int(path.parent.name))
+        return found
+
     def cancel_all(self) -> None:
         """Cancel the jobs of all test users and wait until they have gone."""
         for user in USERS:
@@ -178,7 +226,7 @@ def install() -> None:
 
 def uninstall() -> None:
     """Run the administrator's script, and take away what it leaves to the administrator."""
-    run([str(REPOSITORY / "privileged" / "install.sh"), "--uninstall"]).check_returncode()
+    run([str(REPOSITORY / "privileged" / "install.sh"), "--uninstall", "--now"]).check_returncode()
     shutil.rmtree(CONFIGURATION.parent)
     run(["groupdel", "clockwatt"])
 

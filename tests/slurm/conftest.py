@@ -43,3 +43,5 @@ def node(_clocks_node: ClocksNode) -> Iterator[ClocksNode]:
     _clocks_node.cancel_all()
     _clocks_node.reset_cards()
     run([HELPER, "restore", "all"])
+    if "drain" in _clocks_node.node_state():  # where a test has failed
+        _clocks_node.resume()

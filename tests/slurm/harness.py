@@ -67,6 +67,7 @@ class SlurmCluster:
         self._device_numbers = device_numbers
         self._settings = settings
         self.processes: dict[str, int] = {}
+        self._ports: dict[str, int] = {}
         self.devices: list[Path] = []
         self._children: list[subprocess.Popen[bytes]] = []
 
@@ -103,20 +104,42 @@ class SlurmCluster:
         slurm_files.write_srun(self.root)
         self._make_devices()
         self._start_munge()
-        ports = dict(zip(("slurmctld", "slurmd", "slurmdbd", "database"), free_ports(4), strict=True))
+        self._ports = ports = dict(zip(("slurmctld", "slurmd", "slurmdbd", "database"), free_ports(4), strict=True))
         slurm_files.write(
             self.root, self.node, ports, self.devices, accounting=self.accounting, settings=self._settings
         )
         if self.accounting:
             self._start_accounting(ports)
-        self._run("slurmctld", "slurmctld", "-D", "-c")
-        self._wait("slurmctld", lambda: self.command("scontrol", "ping").returncode == 0)
+        self.start_slurmctld("-c")
         self.start_slurmd()
         self._save()
 
-    def start_slurmd(self) -> None:
-        """Start the node's daemon and wait until the node is idle."""
-        self._run("slurmd", "slurmd", "-D", "-N", self.node)
+    def start_slurmctld(self, *options: str) -> None:
+        """Start the controller and wait until it answers; with `-c` it forgets what was before."""
+        self._run("slurmctld", "slurmctld", "-D", *options)
+        self._wait("slurmctld", lambda: self.command("scontrol", "ping").returncode == 0)
+
+    def stop_slurmctld(self) -> None:
+        """Stop the controller; jobs run on."""
+        terminate(self.processes.pop("slurmctld"))
+
+    def restart(self, *, configless: bool = False) -> None:
+        """Stop node and controller and start them with what the files say now; no job may run."""
+        self.stop_slurmd()
+        self.stop_slurmctld()
+        self.start_slurmctld("-c")
+        self.start_slurmd(configless=configless)
+
+    def start_slurmd(self, *, configless: bool = False) -> None:
+        """Start the node's daemon and wait until the node is idle.
+
+        Parameters
+        ----------
+        configless
+            Whether it asks the controller for its configuration in place of reading it.
+        """
+        source = ["--conf-server", f"localhost:{self._ports['slurmctld']}"] if configless else []
+        self._run("slurmd", "slurmd", "-D", "-N", self.node, *source, with_files=not configless)
         self._wait("slurmd", lambda: self.command("sinfo", "-h", "-o", "%T").stdout.strip() == "idle")
 
     def stop_slurmd(self) -> None:
@@ -209,10 +232,13 @@ class SlurmCluster:
         if added.returncode:
             raise HarnessError(f"sacctmgr add cluster failed:\n{added.stdout}{added.stderr}")
 
-    def _run(self, name: str, *arguments: str) -> None:
+    def _run(self, name: str, *arguments: str, with_files: bool = True) -> None:
+        environment = {**os.environ, **self.environment}
+        if not with_files:
+            del environment["SLURM_CONF"]
         with (self.root / "log" / f"{name}.out").open("w") as log:
             process = subprocess.Popen(
-                arguments, env={**os.environ, **self.environment}, stdin=subprocess.DEVNULL, stdout=log,
+                arguments, env=environment, stdin=subprocess.DEVNULL, stdout=log,
                 stderr=subprocess.STDOUT, start_new_session=True,
             )  # fmt: skip
         self._children.append(process)

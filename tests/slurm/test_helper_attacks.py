@@ -8,31 +8,14 @@ from __future__ import annotations
 
 import json
 import os
-import re
-import subprocess
 import time
-from dataclasses import dataclass
 
 import pytest
+from attacks import HELD, NOT_PERMITTED, NOT_SUPPORTED, REFUSED_BY_SUDO, USAGE, Attack, outcomes_of
 from clocks_node import HELPER, LEASES, kill, lease_of, run, wait_for
 from harness import CGROUPS
 
 pytestmark = pytest.mark.slurm
-
-USAGE, NOT_PERMITTED, NOT_SUPPORTED, HELD = 2, 3, 4, 5
-REFUSED_BY_SUDO = 1
-VICTIM_LOCKS = "sudo -n $HELPER lock $GPU1 600 >/dev/null"
-
-
-@dataclass(frozen=True)
-class Attack:
-    """A Bash script of the attacker, and the exit code it must end with."""
-
-    name: str
-    script: str
-    code: int
-    gpu: int | None = 0  # None: a job without a GPU
-
 
 ATTACKS = [
     Attack("another job's GPU", "sudo -n $HELPER lock $GPU1 900", NOT_PERMITTED),
@@ -100,45 +83,9 @@ ATTACKS = [
 ]
 
 
-@dataclass(frozen=True)
-class Outcome:
-    """What came of an attack."""
-
-    code: int
-    output: str
-    state: str  # checksum of all cards
-
-
 @pytest.fixture(scope="module")
 def outcomes(_clocks_node):
-    """All attacks, one after another in as few jobs as they need, by name."""
-    _clocks_node.reset_cards()
-    _clocks_node.configure()
-    with _clocks_node.holding("cw_bob", VICTIM_LOCKS, gpu=1):
-        lease = lease_of(_clocks_node.uuids[1])
-        found = {"nothing": Outcome(0, "", checksum(_clocks_node))}
-        for gpu in (0, None):
-            found.update(attacked(_clocks_node, [attack for attack in ATTACKS if attack.gpu == gpu], gpu))
-        assert lease_of(_clocks_node.uuids[1]) == lease
-    return found
-
-
-def attacked(node, attacks, gpu):
-    state = f"cksum <{node.nvml.state_file}"
-    script = "\n".join(f'( {attack.script} ) 2>&1; code=$?; echo; echo "== $code $({state})"' for attack in attacks)
-    said = node.run("cw_alice", script, gpu=gpu)
-    parts = re.split(r"^== (\d+) (.*)\n", said.stdout, flags=re.MULTILINE)
-    assert len(parts) == 3 * len(attacks) + 1, said.stdout + said.stderr
-    told = zip(attacks, parts[::3], parts[1::3], parts[2::3], strict=False)
-    return {attack.name: Outcome(int(code), output, state) for attack, output, code, state in told}
-
-
-def checksum(node):
-    return (
-        subprocess.run(["cksum"], input=node.nvml.state_file.read_bytes(), capture_output=True, check=True)
-        .stdout.decode()
-        .strip()
-    )
+    return outcomes_of(_clocks_node, ATTACKS)
 
 
 @pytest.mark.parametrize("attack", ATTACKS, ids=lambda attack: attack.name)
@@ -161,7 +108,7 @@ def test_limits_of_the_caller_do_not_cut_a_setting_in_half(node, limit):
 def test_outside_of_any_job(node):
     done = run(node.as_user("cw_alice", "bash", "-c", "sudo -n $HELPER lock $GPU1 900; exit $?"))
     assert done.returncode == NOT_PERMITTED
-    assert "not in the cgroup of a Slurm job" in done.stdout
+    assert "not in the cgroups of a Slurm job" in done.stdout
     assert node.settings(1) == (0, 0, 165_000)
 
 
@@ -216,33 +163,21 @@ def test_shared_and_split_gpus_are_refused(node):
     assert "split by MIG" in node.run("cw_alice", "sudo -n $HELPER lock $GPU0 900").stdout
     node.cards[0].mig_enabled, node.cards[0].process = 0, os.getpid()
     assert "a process of another user" in node.run("cw_alice", "sudo -n $HELPER lock $GPU0 900").stdout
-    node.cards[0].process = 0
-    gres = node.cluster.root / "gres.conf"
-    before = gres.read_text()
-    gres.write_text(before + "Name=shard Count=8\n")
-    assert "jobs share GPUs" in node.run("cw_alice", "sudo -n $HELPER lock $GPU0 900").stdout
-    gres.write_text(before)
     assert node.settings(0) == (0, 0, 165_000)
 
 
-def test_where_slurm_constrains_no_devices_nobody_owns_a_gpu(node):
-    """A job that holds every GPU is denied none, so what Slurm's own configuration says decides."""
-    cgroup = node.cluster.root / "cgroup.conf"
-    before = cgroup.read_text()
-    everything = "--gres=gpu:a30:1,gpu:rtx2080ti:1"
-    assert node.run("cw_alice", "sudo -n $HELPER lock $GPU0 900", everything, gpu=None).returncode == 0
-    cgroup.write_text(before.replace("ConstrainDevices=yes", "ConstrainDevices=no"))
-    done = node.run("cw_alice", "sudo -n $HELPER lock $GPU0 900", everything, gpu=None)
-    cgroup.write_text(before)
-    assert done.returncode == NOT_PERMITTED
-    assert "does not constrain devices" in done.stdout
-
-
-def test_status_shows_the_caller(node):
-    said = json.loads(node.run("cw_alice", "sudo -n $HELPER status").stdout)
-    assert said["ok"]
-    assert said["job"] is not None
-    assert said["leases"] == {}
+def test_status_shows_a_caller_his_own_lease_and_nobody_elses(node):
+    with node.holding("cw_alice", "sudo -n $HELPER lock $GPU0 900 >/dev/null"):
+        own = json.loads(node.run_beside("cw_alice", "sudo -n $HELPER status").stdout)
+        others = json.loads(node.run("cw_bob", "sudo -n $HELPER status", gpu=1).stdout)
+        outside = json.loads(run(node.as_user("cw_alice", "bash", "-c", "sudo -n $HELPER status; true")).stdout)
+        roots = json.loads(run([HELPER, "status"]).stdout)
+    assert own["ok"]
+    assert own["leases"][node.uuids[0]]["settings"] == {"sm_clock_mhz": 900}
+    assert own["leases"][node.uuids[0]]["job"] == own["job"]
+    assert others["job"] not in (None, own["job"])
+    assert others["leases"] == outside["leases"] == {}
+    assert roots["leases"] == own["leases"]
 
 
 def test_a_stopped_call_of_one_job_does_not_hold_up_another(node):

@@ -30,9 +30,14 @@ QUICK = {
 
 
 def measured(
-    node: ClocksNode, folder: Path, gpu: dict[str, Any], points: list[OperatingPoint] | None = None
+    node: ClocksNode,
+    folder: Path,
+    gpu: dict[str, Any],
+    points: list[OperatingPoint] | None = None,
+    *,
+    refusal: str | None = None,
 ) -> tuple[list[dict[str, Any]], dict[str, Any]]:
-    """Rows of some points (by default of all), and how long setting them took.
+    """Rows of some points (by default of all), and how long setting them took; none where it ends with a `refusal`.
 
     The job is root's: the environment that the tests run in may be closed to other users. It still sets nothing itself.
     """
@@ -42,6 +47,7 @@ def measured(
         "networks": [{"name": "toy", "input": [8, 64]}],
         "passes": "inference",
     }
+    folder.mkdir(exist_ok=True)
     path = folder / "config.yaml"
     path.write_text(yaml.safe_dump(content | QUICK))
     script = str(REPOSITORY / "tests/support/standin_campaign.py")
@@ -50,6 +56,10 @@ def measured(
         "srun", "--quiet", "-n1", "--mem=2000", "--gres=gpu:a30:1", sys.executable, script, str(path), str(folder),
         *map(str, points), **node.nvml.environ,
     )  # fmt: skip
+    if refusal is not None:
+        assert done.returncode != 0
+        assert refusal in done.stderr
+        return [], {}
     assert done.returncode == 0, done.stdout + done.stderr
     rows = []
     for point in points:
@@ -113,8 +123,10 @@ def test_doctor_says_what_works_in_a_job(node):
 
 
 def test_slurm_holds_a_step_beside_the_one_that_measures(node, tmp_path):
-    """This Slurm is built without NVML, so the clock does not follow; that is seen, and the step starts and ends."""
+    """This Slurm is built without NVML, so no clock follows; what is read back has to be what was asked for."""
     gpu = {"clocks_mhz": [900], "control": {"method": "slurm", "settle_timeout_s": 0.6}}
-    rows, times = measured(node, tmp_path, gpu)
-    assert all("clock_off_target" in row["flags"] for row in rows)
+    measured(node, tmp_path / "ignored", gpu, refusal="use another control.method")
+    node.cards[0].free_sm_mhz = 900
+    rows, times = measured(node, tmp_path / "followed", gpu)
+    assert not any("clock_off_target" in row["flags"] for row in rows)
     assert times["sm900"]["set_s"] < 10

@@ -66,7 +66,7 @@ def timed_out(_clocks_node):
     job.communicate()
 
 
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", range(10))
 def test_killed_at_a_random_moment(timed_out, seed):
     killed = kill_at_random(timed_out.node, random.Random(seed), WAYS[seed % len(WAYS)])
     assert killed.restored_s < 5

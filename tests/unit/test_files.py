@@ -1,5 +1,6 @@
 import os
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
@@ -8,7 +9,16 @@ import pytest
 
 from clockwatt.errors import DataFileError, OutputError
 from clockwatt.io import files
-from clockwatt.schema.records import CALIBRATION_SCHEMA, CALL_SCHEMA, CallRow, table_of
+from clockwatt.io.segments import read_segments
+from clockwatt.schema.records import (
+    CALIBRATION_SCHEMA,
+    CALL_SCHEMA,
+    MEASUREMENT_SCHEMA,
+    SCHEMA_VERSION,
+    CallRow,
+    MeasurementRow,
+    table_of,
+)
 
 ROW = CallRow(
     network_id="n",
@@ -141,3 +151,41 @@ def test_a_nullable_column_that_an_older_version_did_not_write_is_null(tmp_path:
     required = CALL_SCHEMA.append(pa.field("later", pa.int64(), nullable=False))
     with pytest.raises(DataFileError, match="column 'later' missing"):
         files.read_table(path, required)
+
+
+def _measurements(path: Path, version: int, column: str) -> None:
+    """A file of measurements as another version of clockwatt wrote it, with the energy's column under that name."""
+    row = MeasurementRow(kind="operation", subject_id="a", pass_="inference", gpu="g", point="default", tf32=True,
+                         dtype="float32", energy_dynamic_unthrottled_j=2.0)  # fmt: skip
+    table = table_of([row], MEASUREMENT_SCHEMA)
+    names = [column if name == "energy_dynamic_unthrottled_j" else name for name in table.column_names]
+    metadata = MEASUREMENT_SCHEMA.metadata | {b"schema_version": str(version).encode()}
+    pq.write_table(table.rename_columns(names).replace_schema_metadata(metadata), path)
+
+
+def test_a_column_is_read_under_its_former_name(tmp_path: Path) -> None:
+    path = tmp_path / "1.parquet"
+    _measurements(path, 1, "energy_dynamic_paced_j")
+    name = "energy_dynamic_unthrottled_j"
+    assert files.read_table(path, MEASUREMENT_SCHEMA)[name].to_pylist() == [2.0]
+    assert files.read_table(path, MEASUREMENT_SCHEMA, [name])[name].to_pylist() == [2.0]
+    (batch,) = files.read_batches(path, MEASUREMENT_SCHEMA, ["gpu", name])
+    assert batch.to_pylist() == [{"gpu": "g", name: 2.0}]
+    (segment,) = read_segments(tmp_path, MEASUREMENT_SCHEMA)
+    assert segment[name].to_pylist() == [2.0], "the store is read too"
+
+
+def test_a_file_of_a_newer_version_is_refused_with_what_to_do(tmp_path: Path) -> None:
+    path = tmp_path / "1.parquet"
+    _measurements(path, SCHEMA_VERSION + 1, "energy_dynamic_unthrottled_j")
+    with pytest.raises(DataFileError, match=r"1\.parquet: .* A newer clockwatt wrote it: update this one\."):
+        files.read_table(path, MEASUREMENT_SCHEMA)
+
+
+def test_batches_hold_all_rows_in_order_and_no_more_than_they_may(tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.setattr(files, "BATCH_ROWS", 3)
+    path = tmp_path / "calls.parquet"
+    files.write_table(table_of([replace(ROW, position=number) for number in range(8)], CALL_SCHEMA), path)
+    batches = list(files.read_batches(path, CALL_SCHEMA, ["position"]))
+    assert [batch.num_rows for batch in batches] == [3, 3, 2]
+    assert [value for batch in batches for value in batch["position"].to_pylist()] == list(range(8))

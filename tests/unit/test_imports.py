@@ -31,11 +31,11 @@ PREDICT_FLOORS = [
     {"samples", "models"},
     {"evaluation"},
     {"composition"},
-    {"costs", "measured"},
+    {"costs"},
     {"description", "gpu_predictor", "hosts"},
     {"model_card", "fit", "validate", "answer"},
-    {"recommend"},
-    {"questions"},
+    {"recommend", "questions", "query", "missing"},
+    {"library"},
 ]
 """Rooms of `predict`, likewise."""
 

@@ -82,3 +82,24 @@ def test_what_is_worse_or_judged_on_fewer_rows_is_said() -> None:
     changes = {"same": {"median": 0.054}, "median": {"median": 0.056}, "p90": {"p90": 0.23}, "fewer": {"rows": 9}}
     said = golden.worse(was, {name: was[name] | change for name, change in changes.items()})
     assert [line.split(":")[0] for line in said] == ["median", "p90", "fewer", "gone"]
+
+
+def test_the_fresh_set_is_scored_from_its_traces(results: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    root = Path(__file__).parents[2]
+    monkeypatch.syspath_prepend(str(root))
+    from benchmarks.fresh import score
+
+    traced = pd.read_parquet(root / "benchmarks" / "fresh" / "catalogue" / "networks.parquet")
+    chosen = traced.iloc[::40]
+    rows = pd.DataFrame({
+        "subject_id": chosen["network_id"], "pass": chosen["pass"], "tf32": True, "dtype": chosen["dtype"], "day": 1,
+        "network_kind": "any", "device_s": 1e-9, "time_eager_s": 1e-3, "energy_j": 0.1, "time_host_s": 1e-3,
+        "device_method": "queued", "kernel_names": [json.dumps({"sm90_gemm": 1.0}), *[None] * (len(chosen) - 1)],
+    })  # fmt: skip
+    model = score.load_models(results / "predictors")["h200"]
+    compared = score.compare(rows, model, score.Catalogue(root / "benchmarks" / "fresh" / "catalogue"))
+    assert compared[["device", "time", "energy", "plain time"]].notna().all().all()
+    assert (compared["device"] > 0).all()
+    assert "matrix product -9" in compared["cause"].iloc[0]
+    assert compared["cause"].iloc[1:].str.startswith("unsure of").all()
+    assert f"{len(chosen)} of {len(chosen)}" in score.report(compared)

@@ -34,7 +34,7 @@ rule dataset:
         networks=at("dataset/networks.parquet"),
         anchors=at("dataset/anchors.parquet"),
         calibration=at("dataset/calibration.parquet"),
-        catalogue=[f"{RESULTS}/dataset/catalogue/{name}" for name in CATALOGUE_FILES],
+        catalogue=[f"{RESULTS}/dataset/catalogue/{name}" for name in layout.CATALOGUE_FILES],
         quality=at("dataset/quality.json"),
     log:
         at("logs/dataset.log"),

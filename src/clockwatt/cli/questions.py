@@ -1,4 +1,4 @@
-"""`clockwatt predict` and `clockwatt recommend`: what is asked, put to the predictors. See `questions` for the answers.
+"""`clockwatt predict` and `clockwatt recommend`: what is asked, put to the predictors. See `printing` for the answers.
 
 Predictors are imported where they are called: the command line must not wait for them.
 """
@@ -8,39 +8,47 @@ from __future__ import annotations
 import functools
 import gc
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from clockwatt import config
+from clockwatt.cli import printing
 from clockwatt.cli.app import Answered, app
 from clockwatt.cli.options import (
+    DEFAULT_CONFIG,
     RESULTS,
     AsJson,
     AssumeBranch,
     CacheLength,
+    CampaignFile,
     CatalogueDir,
     Dtype,
     HostName,
     InputBelow,
     InputDtype,
     Inputs,
+    MeasureMissing,
+    MeasureWhole,
     NetworkName,
     Operations,
     PassName,
     Point,
     PredictorsDir,
+    StoreOfCampaign,
     Tf32,
     ValidationDir,
+    point_of,
 )
-from clockwatt.config import OperatingPoint
 from clockwatt.errors import ClockwattError
+from clockwatt.schema import layout
 
 if TYPE_CHECKING:
+    from clockwatt.measure.on_demand import OnDemand
     from clockwatt.predict.answer import TracedNetwork
-    from clockwatt.predict.hosts.profile import HostProfile
+    from clockwatt.predict.library import Predictors
     from clockwatt.predict.query import NetworkQuery
 
 
@@ -80,22 +88,37 @@ def predict(
     cache_length: CacheLength = None,
     tf32: Tf32 = True,
     host: HostName = None,
+    measure_missing: MeasureMissing = None,
+    measure_whole: MeasureWhole = False,
+    config_file: CampaignFile = DEFAULT_CONFIG,
+    store_dir: StoreOfCampaign = None,
     predictors_dir: PredictorsDir = RESULTS / "predictors",
     catalogue_dir: CatalogueDir = RESULTS / "dataset" / "catalogue",
     as_json: AsJson = False,
 ) -> None:
-    """Say what a pass of a network, or listed operations, cost on a GPU at an operating point, without running it."""
-    from clockwatt.predict import questions
-    from clockwatt.predict.answer import load_models, predict_network
+    """Say what a pass of a network, or listed operations, cost on a GPU at an operating point, without running it.
 
-    models = load_models(predictors_dir)
-    _check_fitted([gpu], models, predictors_dir)
-    profile = _profile(host, predictors_dir)
-    query = questions.NetworkQuery(network, inputs, dtype, input_dtype, input_below, assume_branch, cache_length)
-    traced = _traced(query, operations, _pass(pass_), catalogue_dir, predictors_dir)
-    questions.check_fits(traced, [models[gpu].description.gpu_name])
-    prediction = predict_network(models[gpu], traced, str(OperatingPoint.parse(point)), tf32=tf32, host=profile)
-    (questions.print_json if as_json else questions.print_prediction)(prediction)
+    With `--measure-missing` or `--measure-whole` it is measured where the answer needs it most.
+    """
+    predictors = _loaded(predictors_dir, catalogue_dir)
+    query = _query(network, inputs, dtype, input_dtype, input_below, assume_branch, cache_length)
+    traced = _traced(predictors, query, operations, _pass(pass_))
+    more: dict[str, Any] = {}
+    if measure_missing is None and not measure_whole:
+        prediction = predictors.answer(traced, gpu=gpu, point=point, tf32=tf32, host=host)
+    else:
+        from clockwatt.predict.missing import Stop
+
+        demand = _on_demand(config_file, gpu, point, traced, store_dir, tf32=tf32)
+        stop = Stop.parse(measure_missing) if measure_missing is not None else Stop(operations=0)
+        prediction, measured_now = predictors.answer_measured(traced, stop, demand, host)
+        more["measured_now"] = measured_now.to_dict()
+        if measure_whole:
+            if operations is not None:
+                raise ClockwattError("--measure-whole runs a network; --operations FILE lists operations.")
+            more["measured_whole"] = demand.measure_whole(query.network(catalogue_dir), *traced.tables())
+    tokens = traced.network.input_shape[0] if cache_length is not None else None
+    (printing.print_json if as_json else printing.print_prediction)(prediction, tokens, more)
 
 
 @app.command()
@@ -126,67 +149,57 @@ def recommend(
     as_json: AsJson = False,
 ) -> None:
     """Say on which GPU and at which operating point a network takes least time or energy."""
-    from clockwatt.predict import questions
-    from clockwatt.predict import recommend as stage
-    from clockwatt.predict.answer import load_models
+    from clockwatt.predict.recommend import Limits
 
     if objective not in ("time", "energy", "edp"):
         raise ClockwattError(f"--objective {objective}: choose time, energy or edp.")
-    models = load_models(predictors_dir)
-    _check_fitted(gpu or [], models, predictors_dir)
-    profile = _profile(host, predictors_dir)
-    query = questions.NetworkQuery(network, inputs, dtype, input_dtype, input_below, assume_branch, cache_length)
-    traced = _traced(query, operations, _pass(pass_), catalogue_dir, predictors_dir)
-    measured = [label for label, model in models.items() if not model.description.virtual]
-    chosen = {label: models[label] for label in gpu or measured or models}
-    fitting = questions.check_fits(traced, [model.description.gpu_name for model in chosen.values()])
-    limits = stage.Limits(
-        max_slowdown=questions.parse_slowdown(max_slowdown) if max_slowdown is not None else float("inf"),
+    predictors = _loaded(predictors_dir, catalogue_dir, validation_dir)
+    query = _query(network, inputs, dtype, input_dtype, input_below, assume_branch, cache_length)
+    traced = _traced(predictors, query, operations, _pass(pass_))
+    limits = Limits(
+        max_slowdown=printing.parse_slowdown(max_slowdown) if max_slowdown is not None else float("inf"),
         power_cap_w=power_cap if power_cap is not None else float("inf"),
     )
-    answer = stage.recommend(
-        {label: model for label, model in chosen.items() if model.description.gpu_name in fitting},
-        traced,
-        objective=objective,
-        limits=limits,
-        points=[str(OperatingPoint.parse(text)) for text in point or []],
-        tf32=tf32,
-        host=profile,
-        validation_dir=validation_dir,
+    answer = predictors.choose(
+        traced, objective=objective, limits=limits, gpus=gpu, points=point or [], tf32=tf32, host=host
     )
     if pareto is not None:
         from clockwatt.figures.pareto import draw_pareto
 
         draw_pareto(answer, pareto)
-    (questions.print_json if as_json else questions.print_recommendation)(answer)
+    (printing.print_json if as_json else printing.print_recommendation)(answer)
 
 
-def _check_fitted(labels: Iterable[str], models: Iterable[str], predictors_dir: Path) -> None:
-    """Refuse the label of a GPU that no predictors were fitted for."""
-    unknown = sorted(set(labels) - set(models))
-    if unknown:
-        raise ClockwattError(f"--gpu {unknown[0]}: {predictors_dir} has predictors for {', '.join(models)}.")
+def _loaded(predictors_dir: Path, catalogue_dir: Path, validation_dir: Path | None = None) -> Predictors:
+    from clockwatt.predict.library import load
+
+    return load(predictors_dir, catalogue_dir=catalogue_dir, validation_dir=validation_dir)
 
 
-def _profile(host: str | None, predictors_dir: Path) -> HostProfile | None:
-    """The profile of the host that is asked for."""
-    from clockwatt.predict.hosts.profile import HostProfile
+def _query(*typed: Any) -> NetworkQuery:
+    from clockwatt.predict.query import NetworkQuery
 
-    return None if host is None else HostProfile.read(predictors_dir, host)
+    return NetworkQuery(*typed)
 
 
-def _traced(
-    query: NetworkQuery, operations: Path | None, pass_: config.Pass, catalogue_dir: Path, predictors_dir: Path
-) -> TracedNetwork:
+def _traced(predictors: Predictors, query: NetworkQuery, operations: Path | None, pass_: config.Pass) -> TracedNetwork:
     """What a question is about: a network with its input, or operations from a file."""
-    from clockwatt.predict import questions
+    if operations is None:
+        return predictors.traced(query, pass_)
+    if query.name is not None or query.inputs:
+        raise ClockwattError("--operations stands in place of a network and its --input: give one or the other.")
+    return predictors.listed(operations, pass_)
 
-    if operations is not None:
-        if query.name is not None or query.inputs:
-            raise ClockwattError("--operations stands in place of a network and its --input: give one or the other.")
-        return questions.listed_operations(operations, pass_)
-    network = query.network(catalogue_dir)
-    return questions.traced_network(network, pass_, questions.training_of(predictors_dir), catalogue_dir)
+
+def _on_demand(
+    config_file: Path, gpu: str, point: str, traced: TracedNetwork, store_dir: Path | None, *, tf32: bool
+) -> OnDemand:
+    """Where a question is measured: the campaign's GPU, into the campaign's store."""
+    from clockwatt.measure.on_demand import OnDemand
+
+    campaign = config.load(config_file)
+    store = store_dir or Path(campaign.results_dir) / layout.STORE
+    return OnDemand(campaign, gpu, point_of(campaign, gpu, point), traced.network.pass_, tf32, store)
 
 
 def _pass(name: str) -> config.Pass:

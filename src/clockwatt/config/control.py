@@ -29,8 +29,9 @@ class ControlConfig(Model):
     method: Literal["nvml", "helper", "command", "slurm", "none"] = Field(
         "nvml",
         description="nvml sets clocks directly (root, or a machine of one's own); helper asks what an administrator "
-        "installed from `privileged/`, by sudo; command runs the site's own script; slurm uses `srun --gpu-freq` (SM "
-        "and memory clock); none sets nothing, for `default`. `clockwatt doctor` says which of them work",
+        "installed from `privileged/`, by sudo; command runs the site's own script; slurm, for want of these, uses "
+        "`srun --gpu-freq` (SM and memory clock); none sets nothing, for `default`. `clockwatt doctor` says which of "
+        "them work",
     )
     helper: str = Field("/usr/local/sbin/clockwatt-clocks", description="of method helper: where it is installed")
     set_command: str | None = Field(
@@ -49,7 +50,9 @@ class ControlConfig(Model):
         10, gt=0, description="how long the SM clock may take to reach its target under load"
     )
     on_mismatch: Literal["error", "flag"] = Field(
-        "flag", description="whether a clock that is not reached ends the job or flags its rows"
+        "flag",
+        description="whether a clock that is not reached ends the job or flags its rows; with method slurm, whose "
+        "clocks new drivers ignore, it always ends the job",
     )
 
     @field_validator("set_command", "reset_command")

@@ -5,16 +5,14 @@ from __future__ import annotations
 import os
 import re
 import shutil
-import subprocess
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from clockwatt.config import ControlConfig
 from clockwatt.control.helper import ask
+from clockwatt.control.slurm import lacks_nvml, shown_config
 from clockwatt.gpu.interface import GpuError
-
-_TIMEOUT_S = 20
 
 
 @dataclass(frozen=True)
@@ -77,25 +75,16 @@ def _slurm(environ: Mapping[str, str]) -> Advice:
             "slurm", False, "this is not a Slurm job",
             "ask inside one, on a node with a GPU: srun --gres=gpu:1 clockwatt doctor",
         )  # fmt: skip
-    plugins = _plugin_directories()
-    if plugins and not any((folder / "gpu_nvml.so").exists() for folder in plugins):
+    if lacks_nvml(shown_config()):
         return Advice(
             "slurm", False, "this node's Slurm has no gpu_nvml plugin, without which --gpu-freq changes nothing",
             "Slurm has to be built with NVML, and gres.conf to say AutoDetect=nvml",
         )  # fmt: skip
-    return Advice("slurm", True, "srun --gpu-freq can be tried; whether clocks follow is seen when they are verified")
-
-
-def _plugin_directories() -> list[Path]:
-    """Where this Slurm looks for its plugins; empty if it does not say."""
-    try:
-        shown = subprocess.run(
-            ["scontrol", "show", "config"], capture_output=True, text=True, check=False, timeout=_TIMEOUT_S
-        ).stdout
-    except (FileNotFoundError, subprocess.TimeoutExpired):
-        return []
-    found = re.search(r"^PluginDir\s*=\s*(\S+)", shown, re.MULTILINE)
-    return [Path(folder) for folder in found[1].split(":")] if found else []
+    return Advice(
+        "slurm",
+        True,
+        "srun --gpu-freq can be tried where nothing else works; a clock not seen ends the job",
+    )
 
 
 def _command() -> Advice:

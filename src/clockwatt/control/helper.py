@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import subprocess
+import time
 from typing import Any
 
 from clockwatt.config import OperatingPoint
@@ -13,8 +15,16 @@ from clockwatt.gpu.interface import GpuError, NoPermissionError, NotSupportedErr
 VERBS = {"memory_clock_mhz": "lock-memory", "sm_clock_mhz": "lock", "power_limit_w": "power-limit"}
 """In the order in which they are set: which SM clocks there are depends on the memory clock."""
 
-_ERRORS: dict[int, type[GpuError]] = {3: NoPermissionError, 4: NotSupportedError}
+
+class SlurmAwayError(ControlError):
+    """The helper could not ask Slurm's controller whether this job holds the GPU; it may soon be able to."""
+
+
+_ERRORS: dict[int, type[GpuError]] = {3: NoPermissionError, 4: NotSupportedError, 9: SlurmAwayError}
 """By the helper's exit codes, which its head documents."""
+
+_ASK_AGAIN_AFTER_S = (2, 5, 10)
+"""A controller that starts anew answers within seconds. No longer: signals wait while a GPU is being set."""
 
 
 class HelperMethod(Method):
@@ -26,8 +36,17 @@ class HelperMethod(Method):
         """See `Method`."""
         for setting, verb in VERBS.items():
             if (value := point.settings.get(setting)) is not None:
-                ask(self._control.helper, verb, self._gpu.identity.uuid, str(value))
+                self._set(verb, str(value))
                 self._has_set = True
+
+    def _set(self, verb: str, value: str) -> None:
+        words = (verb, self._gpu.identity.uuid, value)
+        for pause_s in _ASK_AGAIN_AFTER_S:
+            with contextlib.suppress(SlurmAwayError):
+                ask(self._control.helper, *words)
+                return
+            time.sleep(pause_s)
+        ask(self._control.helper, *words)
 
     def release(self) -> None:
         """See `Method`."""

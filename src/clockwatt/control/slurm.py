@@ -1,9 +1,16 @@
-"""Clocks that Slurm sets: `srun --gpu-freq`, which takes effect while a step runs."""
+"""Clocks that Slurm sets: `srun --gpu-freq`, which takes effect while a step runs. A fallback for want of others.
+
+Slurm sets application clocks, which NVIDIA deprecates: new drivers accept and ignore them. So each operating point is a
+step of its own, and counts only if the clock that is read back under load is the one asked for (`verify`).
+"""
 
 from __future__ import annotations
 
 import os
+import re
+import subprocess
 from collections.abc import Mapping
+from pathlib import Path
 
 from clockwatt.config import OperatingPoint
 from clockwatt.control.held import HeldCommand
@@ -12,6 +19,7 @@ from clockwatt.gpu.registry import visible_gpus
 
 _STARTED_WITHIN_S = 30.0
 _HELD = "clockwatt holds this step"
+_CONFIG_WITHIN_S = 20
 
 
 class SlurmMethod(Method):
@@ -75,3 +83,45 @@ def step_environment(environ: Mapping[str, str]) -> dict[str, str]:
     """Environment without what the step that measures was started with: `srun` would take it for its own options."""
     of_job = ("SLURM_JOB_ID", "SLURM_CONF", "SLURM_CLUSTER_NAME")
     return {name: value for name, value in environ.items() if name in of_job or not name.startswith(("SLURM", "SRUN_"))}
+
+
+def shown_config() -> str:
+    """Slurm's configuration as `scontrol show config` prints it; empty where there is no Slurm, or no answer."""
+    try:
+        return subprocess.run(
+            ["scontrol", "show", "config"], capture_output=True, text=True, check=False, timeout=_CONFIG_WITHIN_S
+        ).stdout
+    except (FileNotFoundError, subprocess.TimeoutExpired):
+        return ""
+
+
+def lacks_nvml(shown: str) -> bool:
+    """Whether this node's Slurm has no plugin for NVML, without which it sets no clocks; False if it does not say.
+
+    Parameters
+    ----------
+    shown
+        As of `shown_config`.
+    """
+    found = re.search(r"^PluginDir\s*=\s*(\S+)", shown, re.MULTILINE)
+    folders = [Path(folder) for folder in found[1].split(":")] if found else []
+    return bool(folders) and not any((folder / "gpu_nvml.so").exists() for folder in folders)
+
+
+def gpu_freq_warning(shown: str) -> str | None:
+    """What to say where Slurm itself sets clocks of every step; None where it does not.
+
+    Up to some version it does so unless slurm.conf says otherwise: then it shows a GpuFreqDef that nobody has written.
+
+    Parameters
+    ----------
+    shown
+        As of `shown_config`.
+    """
+    found = re.search(r"^GpuFreqDef\s*=\s*(\S+)", shown, re.MULTILINE)
+    if found is None or found[1] in ("(null)", "N/A") or lacks_nvml(shown):
+        return None
+    return (
+        f"GpuFreqDef={found[1]}: Slurm may set application clocks in every job step that does not ask for others. "
+        "Operating point `default` is that clock then, not the card's own: lock the clocks that you want to know."
+    )

@@ -59,14 +59,15 @@ def verify(
     Returns
     -------
     Verification
-        Also of a clock that was not reached, if `control.on_mismatch` is `flag`.
+        Also of a clock that was not reached, if `control.on_mismatch` is `flag` and the method is not `slurm`.
 
     Raises
     ------
     ClockMismatchError
-        If a clock was not reached in `control.settle_timeout_s` and `control.on_mismatch` is `error`.
+        If a clock was not reached in `control.settle_timeout_s` and `control.on_mismatch` is `error`, or the method is
+        `slurm`, which rounds clocks and may be ignored by the driver: its clocks count only if they are seen.
     """
-    on_target = _target(gpu, point)
+    on_target = _target(gpu, point, exact=not _may_be_flagged(control))
     seen: deque[_Reading] = deque(maxlen=readings)
     rounds = 0
     reached = False
@@ -85,15 +86,23 @@ def verify(
         throttle_reasons=throttle_reason_names(mask),
         waited_s=rounds * PERIOD_S,
     )
-    if not reached and control.on_mismatch == "error":
-        raise ClockMismatchError(_complaint(gpu, point, verification))
+    if not reached and (control.on_mismatch == "error" or not _may_be_flagged(control)):
+        raise ClockMismatchError(_complaint(gpu, point, verification, control))
     return verification
 
 
-def _target(gpu: Gpu, point: OperatingPoint) -> Callable[[_Reading], bool]:
-    """Whether a reading is what was asked for: within a step of the SM clock, nearer than any other memory clock."""
+def _may_be_flagged(control: ControlConfig) -> bool:
+    return control.method != "slurm"
+
+
+def _target(gpu: Gpu, point: OperatingPoint, *, exact: bool) -> Callable[[_Reading], bool]:
+    """Whether a reading is what was asked for: within a step of the SM clock, nearer than any other memory clock.
+
+    Where it is to be `exact`, it is nearer than any other SM clock as well.
+    """
     sm_mhz, memory_mhz = point.sm_clock_mhz, point.memory_clock_mhz
     sm_step = _step(sm_mhz, gpu.supported_sm_clocks_mhz(memory_mhz)) if sm_mhz is not None else 0
+    sm_step = (sm_step - 1) // 2 if exact else sm_step
     memory_step = _step(memory_mhz, gpu.supported_memory_clocks_mhz()) // 2 if memory_mhz is not None else 0
 
     def on_target(reading: _Reading) -> bool:
@@ -111,12 +120,15 @@ def _step(mhz: int, supported: Sequence[int]) -> int:
     return min((abs(other - mhz) for other in others), default=0)
 
 
-def _complaint(gpu: Gpu, point: OperatingPoint, seen: Verification) -> str:
+def _complaint(gpu: Gpu, point: OperatingPoint, seen: Verification, control: ControlConfig) -> str:
     low, high = min(seen.sm_clocks_mhz), max(seen.sm_clocks_mhz)
     reasons = ", ".join(seen.throttle_reasons) or "none"
+    fix = "or let such rows be flagged (control.on_mismatch: flag)."
+    if not _may_be_flagged(control):
+        fix = "or use another control.method: Slurm sets application clocks, which new drivers ignore."
     return (
         f"{gpu.identity.name} ({gpu.identity.uuid}): {point} was asked for and accepted, but after {seen.waited_s:g} s "
         f"under load the SM clock is {low} to {high} MHz, the memory clock {seen.memory_clocks_mhz[-1]} MHz "
         f"(throttle reasons: {reasons}). Choose a clock that the power limit allows, raise control.settle_timeout_s, "
-        "or let such rows be flagged (control.on_mismatch: flag)."
+        f"{fix}"
     )

@@ -22,9 +22,9 @@ from clockwatt.io.progress import progress, say
 from clockwatt.schema import layout, records, tables
 
 _OUTPUTS = {
-    records.OPERATION: (tables.OPERATIONS_FILE, tables.OPERATIONS_SCHEMA),
-    records.NETWORK: (tables.NETWORKS_FILE, tables.NETWORKS_SCHEMA),
-    records.ANCHOR: (tables.ANCHORS_FILE, tables.ANCHORS_SCHEMA),
+    records.OPERATION: (layout.OPERATIONS_FILE, tables.OPERATIONS_SCHEMA),
+    records.NETWORK: (layout.NETWORKS_FILE, tables.NETWORKS_SCHEMA),
+    records.ANCHOR: (layout.ANCHORS_FILE, tables.ANCHORS_SCHEMA),
 }
 
 _Part = tuple[Source, str, OperatingPoint]
@@ -68,12 +68,12 @@ def build_dataset(config: CampaignConfig, measurements_dir: Path, catalogue_dir:
         for source, gpu, point in parts:
             _add_point(source, gpu, point, catalogues[source], unlike[source], writers, quality)
             advance(f"{gpu} {point}")
-    _join_calibration(parts, output_dir / tables.CALIBRATION_FILE)
+    _join_calibration(parts, output_dir / layout.CALIBRATION_FILE)
     report = quality.report()
-    files.write_text(json.dumps(report, indent=2) + "\n", output_dir / tables.QUALITY_FILE)
+    files.write_text(json.dumps(report, indent=2) + "\n", output_dir / layout.QUALITY_FILE)
     say(
         f"dataset: {report['rows']} rows, {report['virtual_rows']} of them virtual; "
-        f"flags and gaps are counted in {tables.QUALITY_FILE}"
+        f"flags and gaps are counted in {layout.QUALITY_FILE}"
     )
 
 
@@ -130,8 +130,8 @@ def _add_point(
 def _catalogues(source: Source) -> dict[str, Catalogue]:
     folder = source.catalogue
     return {
-        records.OPERATION: Catalogue.read(folder / "operations.parquet", records.OPERATION_SCHEMA, "operation_id"),
-        records.NETWORK: Catalogue.read(folder / "networks.parquet", records.NETWORK_SCHEMA, "network_id"),
+        records.OPERATION: Catalogue.read(folder / layout.OPERATIONS_FILE, records.OPERATION_SCHEMA, "operation_id"),
+        records.NETWORK: Catalogue.read(folder / layout.NETWORKS_FILE, records.NETWORK_SCHEMA, "network_id"),
     }
 
 

@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from clockwatt.dataset.reference import Source
 from clockwatt.io import files
+from clockwatt.schema import layout
 from clockwatt.schema.records import CALL_SCHEMA, NETWORK_SCHEMA, OPERATION_SCHEMA
 
 NetworkKey = tuple[str, str]
@@ -42,17 +43,17 @@ def join_catalogues(sources: Sequence[Source], output_dir: Path) -> list[frozens
     known: dict[NetworkKey, str] = {}
     unlike = []
     for source in sources:
-        operations.append(files.read_table(source.catalogue / "operations.parquet", OPERATION_SCHEMA))
-        table = files.read_table(source.catalogue / "networks.parquet", NETWORK_SCHEMA)
+        operations.append(files.read_table(source.catalogue / layout.OPERATIONS_FILE, OPERATION_SCHEMA))
+        table = files.read_table(source.catalogue / layout.NETWORKS_FILE, NETWORK_SCHEMA)
         own = {(row["network_id"], row["pass"]): _described(row) for row in table.to_pylist()}
         unlike.append(frozenset(key for key, network in own.items() if known.get(key, network) != network))
         new = own.keys() - known.keys()
         networks.append(_of_networks(table, new))
-        calls.append(_of_networks(files.read_table(source.catalogue / "calls.parquet", CALL_SCHEMA), new))
+        calls.append(_of_networks(files.read_table(source.catalogue / layout.CALLS_FILE, CALL_SCHEMA), new))
         known = own | known
-    files.write_table(_first_of_each(pa.concat_tables(operations)), output_dir / "operations.parquet")
-    files.write_table(pa.concat_tables(calls), output_dir / "calls.parquet")
-    files.write_table(pa.concat_tables(networks), output_dir / "networks.parquet")
+    files.write_table(_first_of_each(pa.concat_tables(operations)), output_dir / layout.OPERATIONS_FILE)
+    files.write_table(pa.concat_tables(calls), output_dir / layout.CALLS_FILE)
+    files.write_table(pa.concat_tables(networks), output_dir / layout.NETWORKS_FILE)
     return unlike
 
 

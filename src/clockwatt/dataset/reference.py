@@ -16,8 +16,6 @@ from clockwatt.errors import ConfigError, DataFileError
 from clockwatt.io.resources import resource
 from clockwatt.schema import layout
 
-CATALOGUE_FILES = ("operations.parquet", "calls.parquet", "networks.parquet")
-
 
 @dataclass(frozen=True, eq=False)
 class Source:
@@ -41,7 +39,10 @@ class Source:
     def files(self) -> list[Path]:
         """Every file that a dataset is made from."""
         own = [*self.config.measurement_files(), *self.config.calibration_files()]
-        return [*(self.measurements / path for path in own), *(self.catalogue / name for name in CATALOGUE_FILES)]
+        return [
+            *(self.measurements / path for path in own),
+            *(self.catalogue / name for name in layout.CATALOGUE_FILES),
+        ]
 
     def digest(self) -> str:
         """Hash of the config and of what these files hold: the same wherever they lie, whenever they were written.

@@ -15,9 +15,9 @@ from clockwatt.config import CampaignConfig
 from clockwatt.figures import calibration, load, networks, predictions, quality, style
 from clockwatt.figures.names import FIGURES
 from clockwatt.io.progress import progress
+from clockwatt.schema import layout
 from clockwatt.schema.costs import BY_CORRECTED
 from clockwatt.schema.quantities import CalibrationQuantity
-from clockwatt.schema.tables import QUALITY_FILE
 
 GPUS_AT_MOST = 4
 NETWORKS_AT_MOST = len(style.COLOURS)
@@ -238,7 +238,7 @@ def _per_gpu(results: _Results, rows: pd.DataFrame, draw: Callable[..., Axes], x
 
 
 def _quality(results: _Results) -> Figure:
-    statuses, flags = quality.per_gpu(load.quality(results.dataset, QUALITY_FILE))
+    statuses, flags = quality.per_gpu(load.quality(results.dataset, layout.QUALITY_FILE))
     virtual = set(results.virtual)
     rows = statuses.drop(columns="missing").sum(axis=1)
     titles = {

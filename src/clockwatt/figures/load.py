@@ -18,9 +18,8 @@ from clockwatt.io import files
 from clockwatt.predict.composition.comparison import VALIDATION_SCHEMA
 from clockwatt.predict.fit import CROSSVAL_FILE, CROSSVAL_SCHEMA
 from clockwatt.predict.samples import read_gpu_rows
-from clockwatt.predict.validate import NETWORKS_FILE
+from clockwatt.schema import layout
 from clockwatt.schema.records import CALIBRATION_SCHEMA
-from clockwatt.schema.tables import CALIBRATION_FILE
 
 
 @dataclass(frozen=True)
@@ -66,7 +65,7 @@ def compositions(validation_dir: Path) -> pd.DataFrame:
     DataFileError
         If there is no validation, or it is damaged.
     """
-    rows: pd.DataFrame = files.read_table(validation_dir / NETWORKS_FILE, VALIDATION_SCHEMA).to_pandas()
+    rows: pd.DataFrame = files.read_table(validation_dir / layout.NETWORKS_FILE, VALIDATION_SCHEMA).to_pandas()
     pairs = rows[["gpu_name", "point"]].drop_duplicates().itertuples(index=False)
     clocks = {
         (name, point): OperatingPoint.parse(point).sm_clock_mhz or find_spec(name).boost_clock_mhz
@@ -85,7 +84,7 @@ def calibrated(dataset_dir: Path, quantity: str) -> pd.DataFrame:
         If the dataset has no calibration, or it is damaged.
     """
     columns = ["gpu", "virtual", "point", "quantity", "subject", "x", "value", "standard_error"]
-    table = files.read_table(dataset_dir / CALIBRATION_FILE, CALIBRATION_SCHEMA, columns)
+    table = files.read_table(dataset_dir / layout.CALIBRATION_FILE, CALIBRATION_SCHEMA, columns)
     wanted = (pc.field("quantity") == quantity) & pc.field("value").is_valid()
     rows: pd.DataFrame = table.filter(wanted).to_pandas()
     clocks = {point: OperatingPoint.parse(point).sm_clock_mhz or math.inf for point in rows["point"].unique()}

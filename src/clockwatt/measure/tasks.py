@@ -17,6 +17,7 @@ from clockwatt.errors import ConfigError
 from clockwatt.io import files
 from clockwatt.measure.bench.interface import Subject
 from clockwatt.measure.store import Key
+from clockwatt.schema import layout
 from clockwatt.schema.records import ENERGY, NETWORK, NETWORK_SCHEMA, OPERATION, OPERATION_SCHEMA
 
 
@@ -108,7 +109,7 @@ def specs(catalogue_dir: Path, operation_ids: set[str]) -> dict[str, str]:
     DataFileError
         If the catalogue is missing or damaged.
     """
-    table = files.read_table(catalogue_dir / "operations.parquet", OPERATION_SCHEMA, ["operation_id", "spec"])
+    table = files.read_table(catalogue_dir / layout.OPERATIONS_FILE, OPERATION_SCHEMA, ["operation_id", "spec"])
     wanted = table.filter(pc.is_in(table["operation_id"], value_set=pa.array(sorted(operation_ids), pa.string())))
     return dict(zip(wanted["operation_id"].to_pylist(), wanted["spec"].to_pylist(), strict=True))
 
@@ -118,11 +119,11 @@ def _catalogued(
 ) -> Iterator[tuple[str, str, str, bool, list[bool] | None, list[str] | None]]:
     if networks:
         columns = ["network_id", "pass", "dtype", "measured_tf32", "measured_quantities"]
-        for row in files.read_table(catalogue_dir / "networks.parquet", NETWORK_SCHEMA, columns).to_pylist():
+        for row in files.read_table(catalogue_dir / layout.NETWORKS_FILE, NETWORK_SCHEMA, columns).to_pylist():
             name, pass_, dtype, settings, quantities = (row[column] for column in columns)
             yield name, pass_, dtype, True, settings, quantities
     else:
         columns = ["operation_id", "pass", "dtype", "device_work", "measured_tf32", "measured_quantities"]
-        for row in files.read_table(catalogue_dir / "operations.parquet", OPERATION_SCHEMA, columns).to_pylist():
+        for row in files.read_table(catalogue_dir / layout.OPERATIONS_FILE, OPERATION_SCHEMA, columns).to_pylist():
             name, pass_, dtype, work, settings, quantities = (row[column] for column in columns)
             yield name, pass_, dtype, work, settings, quantities

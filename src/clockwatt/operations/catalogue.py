@@ -19,6 +19,7 @@ from clockwatt.operations import optimizers
 from clockwatt.operations.design.rounds import designed_operations
 from clockwatt.operations.rows import operation_row
 from clockwatt.operations.trace.trace import Trace, trace_network
+from clockwatt.schema import layout
 from clockwatt.schema.records import (
     CALL_SCHEMA,
     NETWORK_SCHEMA,
@@ -31,9 +32,6 @@ from clockwatt.schema.records import (
     table_of,
 )
 
-OPERATIONS_FILE = "operations.parquet"
-CALLS_FILE = "calls.parquet"
-NETWORKS_FILE = "networks.parquet"
 SOURCE_NETWORK = "network"
 
 
@@ -89,12 +87,12 @@ def write_catalogue(config: CampaignConfig, output_dir: Path) -> None:
                 advance(f"{traced.network.network_id} {pass_}")
     if config.design is not None:
         _add_designed(config.design, config.passes, operations)
-    files.write_table(table_of(operations.values(), OPERATION_SCHEMA), output_dir / OPERATIONS_FILE)
-    files.write_table(table_of(calls, CALL_SCHEMA), output_dir / CALLS_FILE)
+    files.write_table(table_of(operations.values(), OPERATION_SCHEMA), output_dir / layout.OPERATIONS_FILE)
+    files.write_table(table_of(calls, CALL_SCHEMA), output_dir / layout.CALLS_FILE)
     table = table_of(networks, NETWORK_SCHEMA)
     settings = {SETTINGS_KEY: json.dumps(config.catalogue_settings(), sort_keys=True).encode()}
     files.write_table(
-        table.replace_schema_metadata((table.schema.metadata or {}) | settings), output_dir / NETWORKS_FILE
+        table.replace_schema_metadata((table.schema.metadata or {}) | settings), output_dir / layout.NETWORKS_FILE
     )
 
 

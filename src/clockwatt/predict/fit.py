@@ -41,8 +41,8 @@ from clockwatt.predict.model_card import model_card
 from clockwatt.predict.models.predictors import PREDICTORS, TARGETS, CostPredictor, check_installed
 from clockwatt.predict.models.training_data import TrainingData, training_data, with_unmeasured
 from clockwatt.predict.samples import Samples, gpus_in, read_samples
+from clockwatt.schema import layout
 from clockwatt.schema.costs import BY_CORRECTED
-from clockwatt.schema.tables import OPERATIONS_FILE
 
 CROSSVAL_FILE = "crossval.parquet"
 MODEL_CARD_FILE = "model-card.md"
@@ -98,7 +98,9 @@ def fit(config: CampaignConfig, dataset_dir: Path, catalogue_dir: Path, output_d
     check_installed(config.fit.predictors)
     gpus = gpus_in(dataset_dir)
     if not gpus:
-        raise DataFileError(f"{dataset_dir / OPERATIONS_FILE}: holds no measurement. Run `clockwatt measure` first.")
+        raise DataFileError(
+            f"{dataset_dir / layout.OPERATIONS_FILE}: holds no measurement. Run `clockwatt measure` first."
+        )
     catalogue = Catalogue.read(catalogue_dir)
     report: dict[str, Any] = {"campaign": config.campaign, "folds_wanted": config.fit.folds, "gpus": {}}
     with ExitStack() as in_place:

@@ -75,7 +75,7 @@ def gpus_in(dataset_dir: Path) -> list[str]:
     DataFileError
         If there is no dataset of operations.
     """
-    table = files.read_table(dataset_dir / tables.OPERATIONS_FILE, tables.OPERATIONS_SCHEMA, ["gpu"])
+    table = files.read_table(dataset_dir / layout.OPERATIONS_FILE, tables.OPERATIONS_SCHEMA, ["gpu"])
     return sorted(pc.unique(table["gpu"]).to_pylist())
 
 
@@ -87,7 +87,7 @@ def read_samples(dataset_dir: Path, gpu: str) -> Samples:
     DataFileError
         If the dataset is missing or damaged, has no rows of this GPU, or mixes virtual and measured ones.
     """
-    path = dataset_dir / tables.OPERATIONS_FILE
+    path = dataset_dir / layout.OPERATIONS_FILE
     table = read_gpu_rows(path, tables.OPERATIONS_SCHEMA, gpu, _COLUMNS)
     if table.num_rows == 0:
         raise DataFileError(f"{path}: no rows of GPU {gpu!r}. Measure it, then run `clockwatt dataset` again.")
@@ -104,7 +104,7 @@ def read_samples(dataset_dir: Path, gpu: str) -> Samples:
         gpu_name=str(rows["gpu_name"].iloc[0]),
         virtual=bool(rows["virtual"].iloc[0]),
         rows=_merge_repetitions(described),
-        operations=_operations(dataset_dir / layout.CATALOGUE / "operations.parquet", described),
+        operations=_operations(dataset_dir / layout.CATALOGUE / layout.OPERATIONS_FILE, described),
         measurements=len(rows),
     )
 

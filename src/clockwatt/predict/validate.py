@@ -23,8 +23,7 @@ from clockwatt.predict.evaluation.leave_out import LEFT_OUT_FILE, LEFT_OUT_SCHEM
 from clockwatt.predict.evaluation.regret import VALIDATION_FILE, regrets
 from clockwatt.predict.gpu_predictor import GpuPredictor
 from clockwatt.predict.samples import gpus_in, read_gpu_rows, read_samples
-
-NETWORKS_FILE = "networks.parquet"
+from clockwatt.schema import layout
 
 
 def validate(
@@ -56,7 +55,7 @@ def validate(
     report: dict[str, Any] = {"campaign": config.campaign, "gpus": {}}
     gpus = gpus_in(dataset_dir)
     with ExitStack() as stack:
-        aside = stack.enter_context(files.written_aside(output_dir / NETWORKS_FILE))
+        aside = stack.enter_context(files.written_aside(output_dir / layout.NETWORKS_FILE))
         writer = stack.enter_context(pq.ParquetWriter(aside, VALIDATION_SCHEMA, compression=files.COMPRESSION))
         advance = stack.enter_context(progress("validate", len(gpus)))
         for gpu in gpus:

@@ -7,6 +7,19 @@ from pathlib import Path
 CATALOGUE = Path("catalogue")
 STORE = Path("store")
 MEASUREMENTS = Path("measurements")
+DATASET_CATALOGUE = Path("dataset/catalogue")
+PREDICTORS = Path("predictors")
+VALIDATION = Path("validation")
+
+OPERATIONS_FILE = "operations.parquet"
+CALLS_FILE = "calls.parquet"
+NETWORKS_FILE = "networks.parquet"
+ANCHORS_FILE = "anchors.parquet"
+CALIBRATION_FILE = "calibration.parquet"
+QUALITY_FILE = "quality.json"
+"""Files of a catalogue, a dataset and a validation."""
+
+CATALOGUE_FILES = (OPERATIONS_FILE, CALLS_FILE, NETWORKS_FILE)
 
 
 def point_dir(gpu: str, point: object) -> Path:
@@ -31,4 +44,4 @@ def telemetry_file(measurements: Path) -> Path:
 
 def calibration_file(gpu: str, point: object) -> Path:
     """Calibration of a GPU at an operating point, below the measurements folder."""
-    return point_dir(gpu, point) / "calibration.parquet"
+    return point_dir(gpu, point) / CALIBRATION_FILE

@@ -13,12 +13,6 @@ import pyarrow as pa
 from clockwatt.schema import costs
 from clockwatt.schema.records import MEASUREMENT_SCHEMA, NETWORK_SCHEMA, OPERATION_SCHEMA, SCHEMA_VERSION
 
-OPERATIONS_FILE = "operations.parquet"
-NETWORKS_FILE = "networks.parquet"
-ANCHORS_FILE = "anchors.parquet"
-CALIBRATION_FILE = "calibration.parquet"
-QUALITY_FILE = "quality.json"
-
 _CATALOGUE_NAMES = {"kind": "operation_kind"}  # a measurement's own `kind` says operation, network or anchor
 _ONLY_IN_CATALOGUE = {"operation_id", "network_id", "measured_tf32", "measured_quantities", "spec"}
 

@@ -23,6 +23,7 @@ import clockwatt
 from clockwatt.config import CampaignConfig, GpuConfig, load
 from clockwatt.control.advice import method_advice
 from clockwatt.control.points import check_supported, known_gpu, persistence_warning
+from clockwatt.control.slurm import gpu_freq_warning, shown_config
 from clockwatt.errors import ClockwattError
 from clockwatt.gpu.interface import Gpu, GpuError, InstalledGpu, NotSupportedError
 from clockwatt.gpu.registry import installed_gpus, lost_gpus, open_installed, visible_gpus
@@ -201,6 +202,7 @@ def _cuda() -> Finding:
 def _slurm() -> Iterator[Finding]:
     try:
         yield Finding("Slurm", OK, cluster.version())
+        yield from (Finding("Slurm", MISSING, text) for text in [gpu_freq_warning(shown_config())] if text is not None)
         partitions = cluster.gpu_partitions()
         status = cluster.job_status()
     except cluster.SlurmUnavailableError as error:

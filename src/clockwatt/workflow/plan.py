@@ -78,7 +78,7 @@ def catalogue_for(config: CampaignConfig, catalogue_dir: Path) -> Iterator[Path]
     TraceError
         If a network cannot be traced.
     """
-    networks_file = catalogue_dir / "networks.parquet"
+    networks_file = catalogue_dir / layout.NETWORKS_FILE
     if networks_file.exists():
         if _is_of(config, networks_file):
             yield catalogue_dir
@@ -122,7 +122,7 @@ def make_plan(config: CampaignConfig, catalogue_dir: Path, store_dir: Path, meas
             energy := _with_energy(config, row["measured_quantities"]),
             expected_duration_s(config.measurement, device_work=row["device_work"], energy=energy),
         )
-        for row in files.read_table(catalogue_dir / "operations.parquet", OPERATION_SCHEMA, columns).to_pylist()
+        for row in files.read_table(catalogue_dir / layout.OPERATIONS_FILE, OPERATION_SCHEMA, columns).to_pylist()
         if row["pass"] in config.passes and row["measured_tf32"] != []
     ]
     columns = ["network_id", "pass", "measured_tf32", "measured_quantities"]
@@ -134,7 +134,7 @@ def make_plan(config: CampaignConfig, catalogue_dir: Path, store_dir: Path, meas
             _with_energy(config, row["measured_quantities"]),
             expected_duration_s(config.measurement, device_work=True),
         )
-        for row in files.read_table(catalogue_dir / "networks.parquet", NETWORK_SCHEMA, columns).to_pylist()
+        for row in files.read_table(catalogue_dir / layout.NETWORKS_FILE, NETWORK_SCHEMA, columns).to_pylist()
         if row["pass"] in config.passes and row["measured_tf32"] != []
     ]
     gpus = [

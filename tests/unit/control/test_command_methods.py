@@ -11,9 +11,10 @@ import time
 import pytest
 
 from clockwatt.config import ControlConfig, OperatingPoint, parse
+from clockwatt.control import helper
 from clockwatt.control.methods import ControlError, ReleaseError
 from clockwatt.control.points import operating_point
-from clockwatt.control.slurm import step_command, step_environment
+from clockwatt.control.slurm import gpu_freq_warning, lacks_nvml, step_command, step_environment
 from clockwatt.errors import ConfigError
 from clockwatt.gpu.interface import NoPermissionError, NotSupportedError
 from clockwatt.gpu.virtual.card import VirtualGpu
@@ -187,6 +188,23 @@ def test_what_the_helper_refuses_is_told_with_its_reason(sudo, code, error):
         pytest.fail("entered")
 
 
+def test_while_slurms_controller_is_away_the_helper_is_asked_again(tmp_path, monkeypatch):
+    answers = [json.dumps({"ok": False, "error": "Slurm does not answer"}), json.dumps({"ok": True})]
+    count = tmp_path / "count"
+    script(tmp_path / "sudo", f"echo >>{count}; test $(wc -l <{count}) -ge 3 && {{ echo '{answers[1]}'; exit 0; }}\n"
+           f"echo '{answers[0]}'; exit 9")  # fmt: skip
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    paused_s = []
+    monkeypatch.setattr(helper.time, "sleep", paused_s.append)
+    with operating_point(VirtualGpu("a30", seed=0), POINT, ControlConfig(method="helper")):
+        assert paused_s == [2, 5]
+    count.write_text("")
+    monkeypatch.setattr(helper, "_ASK_AGAIN_AFTER_S", ())
+    entering = operating_point(VirtualGpu("a30", seed=0), POINT, ControlConfig(method="helper"))
+    with pytest.raises(ControlError, match="Slurm does not answer"), entering:
+        pytest.fail("entered")
+
+
 def test_where_the_helper_is_not_installed_sudo_is_quoted(sudo):
     sudo(1, "a password is required")
     entering = operating_point(VirtualGpu("a30", seed=0), POINT, ControlConfig(method="helper"))
@@ -207,6 +225,27 @@ def test_slurm_holds_a_step_of_its_own_beside_the_one_that_measures():
     assert "--gpu-freq=900,memory=1215" in command
     assert "--nodelist=gpu01" in command
     assert step_environment(environ) == {"SLURM_JOB_ID": "7", "SLURM_CONF": "/s", "HOME": "/"}
+
+
+@pytest.mark.parametrize(
+    ("value", "plugin", "warns"),
+    [
+        ("low", "gpu_nvml.so", True),
+        ("high,memory=high", "gpu_nvml.so", True),
+        ("900,memory=1215", "gpu_generic.so", False),  # a Slurm that can set no clocks
+        ("(null)", "gpu_nvml.so", False),
+        (None, "gpu_nvml.so", False),
+    ],
+)
+def test_a_slurm_that_sets_clocks_of_every_step_is_warned_of(tmp_path, value, plugin, warns):
+    (tmp_path / plugin).touch()
+    line = "" if value is None else f"GpuFreqDef              = {value}\n"
+    shown = f"GresTypes               = gpu\n{line}PluginDir               = /nowhere:{tmp_path}\nPrivateData = none\n"
+    assert lacks_nvml(shown) == (plugin != "gpu_nvml.so")
+    warning = gpu_freq_warning(shown)
+    assert (warning is not None) == warns
+    if warning is not None:
+        assert f"GpuFreqDef={value}" in warning
 
 
 def test_slurm_needs_a_job(monkeypatch):

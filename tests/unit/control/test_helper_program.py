@@ -6,6 +6,7 @@ import importlib.util
 import json
 import os
 import random
+import re
 import shutil
 import string
 import subprocess
@@ -18,7 +19,7 @@ import standin_nvml
 
 PRIVILEGED = Path(__file__).parents[3] / "privileged"
 HELPER = PRIVILEGED / "clockwatt-clocks"
-DOCUMENTED = {0, 2, 3, 4, 5, 6, 7, 8}
+DOCUMENTED = {0, *range(2, 10)}
 CASES = {"arguments": 4000, "configuration": 3000, "lease": 3000}
 
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="the helper refuses whoever is not root before all else")
@@ -119,6 +120,13 @@ def assert_every_answer_is_json(capfd, count):
         ("[site]\nusers = root\nslurm_directory = /etc/slurm\n", "needs slurm_directory or, without Slurm, users"),
         ("[site]\nusers = root\n[gpus]\nsm_clock_mhz = 210-1440\n", "[gpus] sm_clock_mhz"),
         ("[site]\nusers = root\n[gpu]\nsm_clock = 210-1440\n", "sm_clock = 210-1440 is not understood"),
+        ("[site]\nusers = root\n[gpus]\n", "[gpus]"),
+        ("[site]\nusers = root\nsm_clock_mhz = 210-1440\n", "[site] sm_clock_mhz = 210-1440 is not understood"),
+        ("[site]\nusers = root\n[gpu]\nlibrary = libnvidia-ml.so.1\n", "[gpu] library"),
+        ("[site]\n[gpu]\nusers = root\n", "[gpu] users = root is not understood"),
+        ("[site]\nusers = root\n[gpu NVIDIA A30]\ndevice = /dev/nvidia{minor}\n", "[gpu NVIDIA A30] device"),
+        ("[site]\nusers = root\nscontrol = scontrol\n", "scontrol = scontrol is not understood"),
+        ("[site]\nusers = root\n[gpu NVIDIA A30]\nsm_clock_mhz = 210-1440\nsite_sm_clock_mhz = 1201\n", "site_sm"),
         ("[site]\nusers = root\n[gpu]\nsm_clock_mhz = all\n", "sm_clock_mhz = all is not understood"),
         ("[site]\nusers = root\ndevice = /dev/nvidia0\n", "device = /dev/nvidia0 is not understood"),
         ("[site]\nusers = root\nusers = alice\n", "already exists"),
@@ -147,26 +155,208 @@ def test_users_without_slurm_are_those_named(installed, nvml, capfd):
     assert "user 0 is not named" in json.loads(capfd.readouterr().out)["error"]
 
 
+V1 = "5:devices:{0}\n6:freezer:{0}\n4:memory:/\n0::/\n"
+V2 = "0::{0}\n"
+
+
 @pytest.mark.parametrize(
     ("cgroup", "job"),
     [
-        ("5:devices:/slurm/uid_1000/job_42/step_0/task_0\n0::/\n", 42),
-        ("5:devices:/slurm_node01/uid_1000/job_42/step_batch\n0::/\n", 42),
-        ("12:cpuset,devices:/slurm/uid_1000/job_42\n", 42),
-        ("0::/system.slice/slurmstepd.scope/job_42/step_0/user/task_0\n", 42),
-        ("0::/system.slice/node01_slurmstepd.scope/job_42/step_extern/user/task_special\n", 42),
-        ("5:devices:/slurm/uid_1001/job_42/step_0\n", None),  # another user's job
-        ("5:devices:/\n4:memory:/slurm/uid_1000/job_42\n", None),  # not the hierarchy that constrains devices
+        (V1.format("/slurm/uid_1000/job_42/step_0/task_0"), 42),
+        (V1.format("/slurm_node01/uid_1000/job_42/step_batch"), 42),
+        (V1.format("/slurm/uid_1000/job_42"), 42),
+        ("12:cpuset,devices:/slurm/uid_1000/job_42\n3:freezer,cpu:/slurm/uid_1000/job_42/step_0\n", 42),
+        (V1.format("/slurm/uid_1001/job_42/step_0"), None),  # another user's job
+        (V1.format("/slurm/uid_1000/job_42x/step_0"), None),
+        (V1.format("/slurm/uid_1000/job_"), None),
+        (V1.format("/user.slice/slurm/uid_1000/job_42"), None),
+        (V1.format("/slurm//uid_1000/job_42"), None),
+        (V1.format("/../slurm/uid_1000/job_42"), None),  # above the root of a cgroup namespace
+        ("5:devices:/\n4:memory:/slurm/uid_1000/job_42\n6:freezer:/slurm/uid_1000/job_42\n", None),
+        ("5:devices:/slurm/uid_1000/job_42\n6:freezer:/\n", None),  # Slurm does not track it
+        ("5:devices:/slurm/uid_1000/job_42\n", None),
+        ("5:devices:/slurm/uid_1000/job_42\n6:freezer:/slurm/uid_1000/job_43\n", None),
         ("5:devices:/\n0::/system.slice/slurmstepd.scope/job_42/step_0\n", None),
-        ("5:devices:/user.slice/slurm/uid_1000/job_42\n", None),
-        ("0::/user.slice/user-1000.slice/system.slice/slurmstepd.scope/job_42/step_0\n", None),
-        ("0::/system.slice/slurmstepd.scope/job_42x/step_0\n", None),
-        ("0::/\n", None),
+        (V2.format("/system.slice/slurmstepd.scope/job_42/step_0/user/task_0"), 42),
+        (V2.format("/system.slice/slurmstepd.scope/job_42/step_batch/user/task_0"), 42),
+        (V2.format("/system.slice/slurmstepd.scope/job_42/step_interactive/user/task_0"), 42),
+        (V2.format("/system.slice/slurmstepd.scope/job_42/step_extern/user/task_special"), 42),
+        (V2.format("/system.slice/slurmstepd.scope/job_42/step_0/slurm"), 42),
+        (V2.format("/system.slice/slurmstepd.scope/job_42"), 42),
+        (V2.format("/system.slice/node01_slurmstepd.scope/job_42/step_0/user/task_0"), 42),
+        (V2.format("/system.slice/rack_1_node_slurmstepd.scope/job_42/step_0/user/task_0"), 42),
+        (V2.format("/system.slice/slurmstepd.scope/job_42x/step_0"), None),
+        (V2.format("/system.slice/slurmstepd.scope/system/job_42/step_0"), None),
+        (V2.format("/system.slice/slurmstepd.scope/job_0x2a"), None),
+        (V2.format("/system.slice/slurmstepd.scope.d/job_42/step_0"), None),
+        (V2.format("/system.slice/a/b_slurmstepd.scope/job_42/step_0"), None),
+        (V2.format("/system.slice/slurmd.service/job_42/step_0"), None),
+        (V2.format("/user.slice/user-1000.slice/system.slice/slurmstepd.scope/job_42/step_0"), None),
+        (V2.format("/../system.slice/slurmstepd.scope/job_42/step_0"), None),
+        (V2.format("/system.slice/slurmstepd.scope/job_42 (deleted)"), None),
+        (V2.format("/"), None),
+        ("", None),
     ],
 )
 def test_jobs_are_told_by_their_cgroup(program, monkeypatch, cgroup, job):
     monkeypatch.setattr(program, "proc", lambda _path: cgroup)
     assert program.job_of("self", 1000) == job
+
+
+NODE = """NodeName=node01 Arch=x86_64 CoresPerSocket=1
+   ActiveFeatures=(null)
+   Gres={gres}
+   GresUsed=gpu:a30:1(IDX:0)
+   Comment={comment}
+"""
+JOB = """JobId=42 JobName={name}
+   UserId=first last(1000) GroupId=users(100) MCS_label=N/A
+   JobState={state} Reason=None Dependency=(null)
+   TRES=cpu=1,mem=300M,node=1,billing=1
+   JOB_GRES={whole}
+{parts}   MinCPUsNode=1 MinMemoryNode=300M MinTmpDiskNode=0
+   Command=bash
+   Comment={comment}
+"""
+PART = "     Nodes={} CPU_IDs=0-1 Mem=300 GRES={}\n"
+HELD = PART.format("node01", "gpu:a30:1(IDX:0)")
+FORGED = "x\n   UserId=a(1000) GroupId=b(1)\n   JobState=RUNNING\n   JOB_GRES=gpu:4\n" + PART.format("node01", "gpu:4")
+
+
+@pytest.fixture
+def proves(program, monkeypatch):
+    """Check what the helper says of a job: that it holds the GPU, or why not.
+
+    Of a node with `there` GPUs this process may open `open_`, of which Slurm's answers are given.
+    """
+
+    def prove(said, node, job, *, there=4, open_=1, uid=1000):
+        def answer(_site, *words):
+            if "hostnames" in words:
+                return {"node[01-02]": "node01\nnode02\n", "node[02-03]": "node02\nnode03\n"}.get(words[-1], words[-1])
+            return node if "node" in words else job
+
+        monkeypatch.setattr(program, "ask_slurm", answer)
+        reach = dict.fromkeys(range(there), False) | dict.fromkeys(range(open_), True)
+        monkeypatch.setattr(program, "may_open", lambda device: reach.get(int(device.removeprefix("/dev/nvidia"))))
+        site = {"node": "node01", "device": "/dev/nvidia{minor}"}
+        if said == "holds":
+            program.prove_allocation(uid, 42, site)
+            return
+        with pytest.raises(program.Refusal, match=re.escape(said)) as refused:
+            program.prove_allocation(uid, 42, site)
+        assert refused.value.args[0] == program.NOT_PERMITTED
+
+    return prove
+
+
+def node_text(gres="gpu:a30:4", comment=""):
+    return NODE.format(gres=gres, comment=comment)
+
+
+def job_text(parts=HELD, *, state="RUNNING", name="bash", comment="", whole="gpu:1"):
+    return JOB.format(parts=parts, state=state, name=name, comment=comment, whole=whole)
+
+
+@pytest.mark.parametrize(
+    ("node", "job", "reach", "said"),
+    [
+        (node_text(), job_text(), {}, "holds"),
+        (node_text("gpu:4(S:0-1)"), job_text(PART.format("node01", "gpu:1(IDX:3)")), {}, "holds"),
+        (node_text("gpu:a30:2(S:0),gpu:rtx:2(S:1),tmpdisk:100"), job_text(), {}, "holds"),
+        (node_text(), job_text(PART.format("node01", "gpu:a30:2(IDX:0,2)")), {"open_": 1}, "holds"),  # a step of it
+        (node_text(), job_text(PART.format("node[01-02]", "gpu:a30:1(IDX:0)")), {}, "holds"),
+        (node_text(), job_text(PART.format("node[02-03]", "gpu:2(IDX:0-1)") + HELD), {}, "holds"),
+        (node_text(), job_text(PART.format("node01", "gpu:4(IDX:0-3)")), {"open_": 4}, "holds"),  # nothing is refused
+        (node_text(), job_text() + job_text().replace("JobId=42", "JobId=43"), {}, "holds"),  # an array's
+        (node_text(), job_text(PART.format("node[02-03]", "gpu:1(IDX:0)")), {}, "holds 0 GPUs of node01"),
+        (node_text(), job_text(), {"open_": 4}, "holds 1 GPUs of node01 and may open 4"),  # devices not constrained
+        (node_text(), job_text(PART.format("node01", "")), {}, "holds 0 GPUs"),
+        (node_text(), job_text("", whole="(null)"), {}, "holds 0 GPUs"),
+        (node_text(), job_text(PART.format("node01", "shard:1(0/4,1/4)")), {}, "holds 0 GPUs"),
+        (node_text(), job_text(PART.format("node01", "mygpu:1(IDX:0)")), {}, "holds 0 GPUs"),
+        (node_text("gpu:a30:4,shard:16"), job_text(), {}, "jobs share GPUs here"),
+        (node_text("gpu:a30:4,mps:a30:400"), job_text(), {}, "jobs share GPUs here"),
+        (node_text(), job_text(), {"there": 5}, "Slurm knows 4 of 5 GPUs here"),
+        (node_text("gpu:8"), job_text(), {}, "Slurm knows 8 of 4 GPUs here"),  # a device named twice
+        (node_text("(null)"), job_text(), {}, "Slurm knows 0 of 4 GPUs here"),
+        (node_text(), job_text(state="COMPLETING"), {}, "does not run: it is COMPLETING"),
+        (node_text(), job_text(state="SUSPENDED"), {}, "does not run"),
+        (node_text(), job_text(), {"uid": 1001}, "not of user 1001"),
+        (node_text(), job_text(), {"uid": 0}, "not of user 0"),
+        (node_text(comment="x\n   Gres=gpu:5"), job_text(), {}, "2 lines Gres="),
+        (node_text(), job_text(name=FORGED), {"open_": 2}, "2 lines UserId="),
+        (node_text(), job_text(comment=FORGED), {"open_": 2}, "2 lines UserId="),
+        (
+            node_text(),
+            job_text(comment="x\n   JOB_GRES=gpu:9\n" + PART.format("node01", "gpu:9")),
+            {},
+            "2 lines JOB_GRES=",
+        ),
+        (node_text(), job_text(name="x\nJobId=42 JobName=" + FORGED), {}, "0 lines UserId="),
+        (node_text(), job_text(name="x\nJobId=43 JobName=y"), {}, "0 lines UserId="),
+        (node_text(), job_text(state="PENDING").replace("JobId=42", "JobId=7"), {}, "0 lines UserId="),
+        (node_text(), "", {}, "0 lines UserId="),
+    ],
+)
+def test_who_holds_a_gpu_is_told_by_slurms_answers(proves, node, job, reach, said):
+    proves(said, node, job, **reach)
+
+
+@pytest.mark.parametrize(
+    ("script", "within_s", "message"),
+    [
+        ("exec sleep 60", 0.3, "timed out"),
+        ("echo Unable to contact slurm controller >&2; exit 1", 10, "Unable to contact slurm controller"),
+        (None, 10, "No such file"),
+    ],
+)
+def test_a_controller_that_does_not_answer_is_told_soon(program, monkeypatch, tmp_path, script, within_s, message):
+    scontrol = tmp_path / "scontrol"
+    if script is not None:
+        scontrol.write_text(f"#!/bin/sh\n{script}\n")
+        scontrol.chmod(0o755)
+    monkeypatch.setattr(program, "SLURM_ANSWERS_WITHIN_S", within_s)
+    with pytest.raises(program.Refusal, match=message) as refused:
+        program.ask_slurm({"scontrol": str(scontrol), "slurm_directory": "/etc/slurm"}, "show", "config")
+    assert refused.value.args[0] == program.NO_SLURM
+
+
+def test_a_gpu_that_cannot_be_put_back_is_tried_with_growing_pauses(program, monkeypatch, tmp_path):
+    """Of a keeper whose GPU is lost: 17 lines in the log in the first two hours, not one a second."""
+    paused_s = []
+
+    def sleep(pause_s):
+        paused_s.append(pause_s)
+        if len(paused_s) == 17:
+            raise InterruptedError
+
+    def lost(*_):
+        raise program.Refusal(program.DRIVER, "NVML's error 15")
+
+    holder, holder_ends = os.pipe()
+    os.close(holder_ends)  # readable at once, like the pidfd of a dead holder
+    words, said = os.pipe()
+    os.write(said, b"written")
+    monkeypatch.setattr(program, "LEASES", str(tmp_path))
+    monkeypatch.setattr(program, "proc", lambda path: "" if path in ("self/mountinfo", "self/cgroup") else "x")
+    monkeypatch.setattr(program, "identity", lambda _pid: [7, 7])
+    monkeypatch.setattr(program, "undo_inherited", lambda: None)
+    monkeypatch.setattr(program, "put_back", lost)
+    monkeypatch.setattr(program.time, "sleep", sleep)
+    monkeypatch.setattr(program.os, "read", lambda _fd, count: os_read(words, count))
+    monkeypatch.setattr(program.os, "write", lambda *_: 0)
+    lease = {"uid": 1, "job": 1, "holder": [1, 1], "power_limit_mw": 1, "keeper": [7, 7], "settings": {}}
+    (tmp_path / "GPU.lease").write_text(json.dumps(lease))
+    with pytest.raises(InterruptedError):
+        program.keep("GPU", str(holder))
+    assert paused_s[:4] == [1, 2, 4, 8]
+    assert max(paused_s) == program.LONGEST_PAUSE_S == 600
+    for descriptor in (holder, words, said):
+        os.close(descriptor)
+
+
+os_read = os.read
 
 
 def test_a_recycled_pid_is_another_process(program):
@@ -178,8 +368,16 @@ def test_a_recycled_pid_is_another_process(program):
     assert program.identity(ended.pid) == []
 
 
-def test_it_can_be_read_in_ten_minutes():
-    assert len(HELPER.read_text().splitlines()) <= 400
+def test_it_can_be_read_in_a_quarter_of_an_hour_and_its_readme_says_how_long_it_is():
+    lines = len(HELPER.read_text().splitlines())
+    assert lines <= 500
+    (said,) = re.findall(r"one file of (\d+) lines", (PRIVILEGED / "README.md").read_text())
+    assert int(said) == lines
+
+
+def test_exit_codes_are_documented_where_it_is_read():
+    head = HELPER.read_text().split('"""')[1]
+    assert all(re.search(rf"(?m)(?:^|\s){code} [a-zA-Z]", head) for code in {1, *DOCUMENTED})
 
 
 def test_it_runs_on_python_3_9_and_takes_nothing_but_the_standard_library():
@@ -187,7 +385,7 @@ def test_it_runs_on_python_3_9_and_takes_nothing_but_the_standard_library():
     imported = {alias.name for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names}
     imported |= {node.module for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
     assert {name.partition(".")[0] for name in imported} <= sys.stdlib_module_names
-    assert HELPER.read_text().startswith("#!/usr/bin/python3 -I\n")
+    assert HELPER.read_text().startswith("#!/usr/bin/python3 -IS\n")
 
 
 @pytest.mark.skipif(shutil.which("visudo") is None, reason="sudo is not installed here")

@@ -77,3 +77,26 @@ def test_a_real_clock_that_settles_late_is_waited_for(nvml, in_worker):
     seen = in_worker(held, nvml.uuid(0), STRICT)
     assert seen.reached
     assert 0.45 < seen.waited_s < 1
+
+
+class Rounded(VirtualGpu):
+    """Runs a step beside what is asked for, as Slurm's --gpu-freq may, or stays as it is."""
+
+    def sm_clock_mhz(self):
+        return super().sm_clock_mhz() + 15
+
+
+@pytest.mark.parametrize("on_mismatch", ["error", "flag"])
+def test_a_clock_that_slurm_has_set_counts_only_if_it_is_the_one_asked_for(on_mismatch):
+    point = OperatingPoint(sm_clock_mhz=900)
+    by_slurm = ControlConfig(method="slurm", on_mismatch=on_mismatch, settle_timeout_s=2)
+    gpu = VirtualGpu("a30", seed=0)
+    gpu.lock_sm_clock(900)
+    gpu.load(MEMORY_BOUND)
+    assert verify(gpu, point, by_slurm, wait=gpu.advance).reached
+    rounded = Rounded("a30", seed=0)
+    rounded.lock_sm_clock(900)
+    rounded.load(MEMORY_BOUND)
+    assert verify(rounded, point, ControlConfig(method="helper", on_mismatch="error"), wait=rounded.advance).reached
+    with pytest.raises(ClockMismatchError, match=r"915 to 915 MHz[^/]*use another control\.method"):
+        verify(rounded, point, by_slurm, wait=rounded.advance)

@@ -47,6 +47,27 @@ def test_one_row_group_for_each_file_so_that_memory_stays_flat(made):
     assert pq.read_metadata(made.dataset / "operations.parquet").num_row_groups == 4
 
 
+def test_a_dataset_of_many_batches_is_that_of_one(made, monkeypatch):
+    path = layout.operations_file("a30", "sm900", 1)
+
+    def edit(rows):
+        slowed = [row for row in rows if row.kind == records.OPERATION and row.power_w is not None][1:]
+        for number, row in enumerate(slowed):
+            row.throttle_reasons, row.sm_clock_median_mhz = ["sw_power_cap"], 0.9 * row.sm_clock_median_mhz
+            if number % 4:
+                row.energy_dynamic_unthrottled_j = 1.25 * row.energy_dynamic_j
+                row.energy_dynamic_unthrottled_standard_error_j = 0.0
+
+    synthetic.change(made, path, edit)
+    at_once, quality = build(made)
+    assert (at_once["energy_dynamic_corrected_from"] == "estimated_from_clock").any()
+    monkeypatch.setattr(files, "BATCH_ROWS", 7)
+    in_batches, again = build(made)
+    assert pq.read_metadata(made.dataset / "operations.parquet").num_row_groups > 4
+    pd.testing.assert_frame_equal(in_batches, at_once)
+    assert again == quality
+
+
 def test_what_failed_what_is_missing_and_what_has_left_the_catalogue_is_counted(made):
     path = layout.operations_file("a30", "sm900", 1)
 

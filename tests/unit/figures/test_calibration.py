@@ -8,9 +8,9 @@ from clockwatt.figures import calibration, load
 from clockwatt.figures.draw import draw_figures
 from clockwatt.io import files
 from clockwatt.measure.anchors import anchors
-from clockwatt.measure.calibrate.calibration import POWER_TRANSIENT, TIME_AGAINST_ITERATIONS
+from clockwatt.schema import layout
+from clockwatt.schema.quantities import CalibrationQuantity
 from clockwatt.schema.records import CALIBRATION_SCHEMA
-from clockwatt.schema.tables import CALIBRATION_FILE
 
 
 @pytest.fixture
@@ -19,12 +19,12 @@ def axes():
 
 
 def test_each_gpu_is_shown_at_its_highest_clock(made):
-    rows = load.calibrated(made.dataset, POWER_TRANSIENT)
+    rows = load.calibrated(made.dataset, CalibrationQuantity.POWER_TRANSIENT)
     assert set(zip(rows["gpu"], rows["point"], strict=True)) == {("a30", "sm1440"), ("v100", "sm900")}
 
 
 def test_times_are_relative_to_those_of_the_most_calls(made, axes):
-    rows = load.calibrated(made.dataset, TIME_AGAINST_ITERATIONS)
+    rows = load.calibrated(made.dataset, CalibrationQuantity.TIME_AGAINST_ITERATIONS)
     names = calibration.operation_names(list(rows["subject"].unique()))
     calibration.time_against_iterations(axes, rows[rows["gpu"] == "a30"], list(names))
     curves = [container.lines[0].get_xydata() for container in axes.containers]
@@ -35,7 +35,7 @@ def test_times_are_relative_to_those_of_the_most_calls(made, axes):
 
 
 def test_power_is_drawn_from_idle_to_load_a_line_per_run_and_sensor(made, axes):
-    rows = load.calibrated(made.dataset, POWER_TRANSIENT)
+    rows = load.calibrated(made.dataset, CalibrationQuantity.POWER_TRANSIENT)
     calibration.power_transient(axes, rows[rows["gpu"] == "a30"])
     runs = [line.get_xydata() for line in axes.lines if len(line.get_xydata()) > 2]
     assert len(runs) == 4
@@ -51,10 +51,12 @@ def test_operations_are_named_by_function_and_shape_and_unknown_ones_by_id():
 
 
 def test_a_dataset_without_these_calibrations_has_its_figures_all_the_same(made, tmp_path):
-    table = files.read_table(made.dataset / CALIBRATION_FILE, CALIBRATION_SCHEMA)
+    table = files.read_table(made.dataset / layout.CALIBRATION_FILE, CALIBRATION_SCHEMA)
     for path in made.dataset.iterdir():
         (tmp_path / path.name).symlink_to(path)
-    (tmp_path / CALIBRATION_FILE).unlink()
-    files.write_table(table.filter([value is None for value in table["x"].to_pylist()]), tmp_path / CALIBRATION_FILE)
+    (tmp_path / layout.CALIBRATION_FILE).unlink()
+    files.write_table(
+        table.filter([value is None for value in table["x"].to_pylist()]), tmp_path / layout.CALIBRATION_FILE
+    )
     draw_figures(made.config, tmp_path, made.predictors, made.validation, tmp_path / "figures")
     assert (tmp_path / "figures" / "power_transient.png").stat().st_size > 0

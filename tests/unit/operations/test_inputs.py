@@ -1,12 +1,14 @@
 """Networks with several inputs, of transformers by configuration, of timm, and steps of decoding."""
 
 import json
+import sys
 
 import pytest
 import torch
 
 from clockwatt.config import NetworkConfig, TrainingConfig
 from clockwatt.operations.constructors import NetworkError
+from clockwatt.operations.cost import cost
 from clockwatt.operations.networks import build_network, construct, example_inputs
 from clockwatt.operations.trace.trace import trace_network
 from clockwatt.operations.trace.tracer import UntraceableError
@@ -100,3 +102,29 @@ def test_segmentation_and_video_networks_of_torchvision_are_built_without_downlo
     assert operations(NetworkConfig(name="lraspp_mobilenet_v3_large", input=[1, 3, 64, 64]))
     classes = {one.operation_class for one in operations(NetworkConfig(name="r3d_18", input=[1, 3, 4, 32, 32]))}
     assert "conv3d" in classes
+
+
+@pytest.mark.parametrize("both", [False, True])
+def test_a_recurrent_layer_is_one_operation_of_the_shapes_it_has_on_a_processor(both, monkeypatch, tmp_path):
+    (tmp_path / "recurrent_of_ones_own.py").write_text(
+        "from torch import nn\n\n"
+        "class Layer(nn.Module):\n"
+        "    def __init__(self):\n"
+        "        super().__init__()\n"
+        f"        self.layer = nn.LSTM(5, 7, 2, batch_first=True, bidirectional={both})\n\n"
+        "    def forward(self, x):\n"
+        "        return self.layer(x)[0]\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "recurrent_of_ones_own", raising=False)
+    network = NetworkConfig(name="recurrent_of_ones_own:Layer", input=[3, 11, 5])
+    trace = trace_network(network, "training", TrainingConfig())
+    (layer,) = [call.operation for call in trace.calls if call.operation.operation_class == "lstm"]
+    real = torch.nn.LSTM(5, 7, 2, batch_first=True, bidirectional=both)(torch.randn(3, 11, 5))
+    assert [output.shape for output in layer.out] == [tuple(real[0].shape), *(tuple(state.shape) for state in real[1])]
+    assert layer.grad_out[0] is not None
+    assert trace.backward_nodes < 40
+    weights = sum(tensor.elements for tensor in layer.tensors[1:] if len(tensor.shape) == 2)
+    assert cost(layer, "inference").flops >= 2 * 33 * weights
+    assert cost(layer, "training").flops > 3 * 2 * 33 * weights

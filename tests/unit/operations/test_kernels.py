@@ -8,7 +8,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from clockwatt.config import NetworkConfig, TrainingConfig
 from clockwatt.operations.build.build import build
-from clockwatt.operations.networks import Loss, construct, example_input
+from clockwatt.operations.networks import Loss, construct, example_inputs
 from clockwatt.operations.trace.trace import trace_network
 
 CPU = torch.device("cpu")
@@ -33,7 +33,8 @@ class Kernels(TorchDispatchMode):
 
 def real_pass(network):
     module = construct(network, training=True)
-    x, loss = example_input(network, CPU, 0), Loss(network, CPU, 0)
+    (x,), _ = example_inputs(network, CPU, 0)
+    loss = Loss(network, CPU, 0)
     forward, backward = Kernels(), Kernels()
     with forward:
         outputs = module(x)

@@ -196,3 +196,14 @@ def test_an_answer_with_torch_ends_without_a_word_beside_it(made, listed):
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "")
     assert json.loads(done.stdout)["point"] == "default"
+
+
+def test_a_step_of_decoding_says_what_a_token_costs(ask, answer, tmp_path):
+    config = tmp_path / "config.json"
+    shape = {"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 4, "intermediate_size": 64}
+    config.write_text(json.dumps({"model_type": "llama", "architectures": ["LlamaForCausalLM"], **shape}))
+    question = [f"hf:{config}", "--input", "4,1", "--input-dtype", "int64", "--input-below", "100",
+                "--cache-length", "16", "--gpu", "a30", "--point", "sm900"]  # fmt: skip
+    found = answer("predict", *question)
+    assert found["energy_per_token_j"] == pytest.approx(found["expected"]["energy_j"] / 4)
+    assert "Energy per token: " in ask("predict", *question)[1]

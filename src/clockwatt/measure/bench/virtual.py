@@ -32,6 +32,7 @@ from clockwatt.measure.bench.interface import (
 )
 from clockwatt.measure.statistics import Estimate, median_estimate
 from clockwatt.operations.spec.operation import MATRIX_CLASSES
+from clockwatt.schema import layout
 from clockwatt.schema.quantities import CalibrationQuantity
 from clockwatt.schema.records import (
     ACCUMULATION,
@@ -257,7 +258,7 @@ class VirtualBench(Bench):
             calls.append(_call(row, subject.tf32))
             forward_calls += row.kind not in (ACCUMULATION, OPTIMIZER)
             peak = max(peak, row.bytes_read + row.bytes_written)
-        table = files.read_table(self._catalogue_dir / "networks.parquet", NETWORK_SCHEMA)
+        table = files.read_table(self._catalogue_dir / layout.NETWORKS_FILE, NETWORK_SCHEMA)
         chosen = pc.and_(pc.equal(table["network_id"], subject.subject_id), pc.equal(table["pass"], subject.pass_))
         (network,) = table.filter(chosen).to_pylist()
         start_s = _HOST_PER_BACKWARD_CALL_S if subject.pass_ == TRAINING else 0.0
@@ -268,7 +269,7 @@ class VirtualBench(Bench):
 
     def _call_ids(self, subject: Subject) -> list[str]:
         columns = ["network_id", "pass", "position", "operation_id"]
-        table = files.read_table(self._catalogue_dir / "calls.parquet", CALL_SCHEMA, columns)
+        table = files.read_table(self._catalogue_dir / layout.CALLS_FILE, CALL_SCHEMA, columns)
         chosen = pc.and_(pc.equal(table["network_id"], subject.subject_id), pc.equal(table["pass"], subject.pass_))
         ids: list[str] = table.filter(chosen).sort_by("position")["operation_id"].to_pylist()
         return ids
@@ -278,7 +279,7 @@ def _read_operations(catalogue_dir: Path) -> dict[tuple[str, str], OperationRow]
     """Operations of the catalogue and the anchors, without their specs."""
     columns = [name for name in OPERATION_SCHEMA.names if name != "spec"]
     rows = {}
-    for values in files.read_table(catalogue_dir / "operations.parquet", OPERATION_SCHEMA, columns).to_pylist():
+    for values in files.read_table(catalogue_dir / layout.OPERATIONS_FILE, OPERATION_SCHEMA, columns).to_pylist():
         pass_ = values.pop("pass")
         rows[values["operation_id"], pass_] = OperationRow(**values, pass_=pass_, spec="")
     return rows | {(row.operation_id, row.pass_): row for row in anchors.anchors()}

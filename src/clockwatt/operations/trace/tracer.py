@@ -180,7 +180,8 @@ class Tracer(TorchFunctionMode):
         if self._branch == "refuse":
             raise UntraceableError(
                 f"{self._at(func)} decides a branch by the values of a tensor, which are not known without data. "
-                'Remove it, or say with the network\'s `data_dependent_branch: "true"` (or "false") where it goes.'
+                'Remove it, or say with the network\'s `data_dependent_branch: "true"` (or "false"), typed '
+                "--assume-branch, where it goes."
             )
         self.assumed_branches.append(f"{self._stack[-1] if self._stack else ''}: {self._branch}")
         return self._branch == "true"

@@ -10,7 +10,7 @@ import pandas as pd
 
 from clockwatt.io import files
 from clockwatt.predict.samples import read_gpu_rows, worth_most
-from clockwatt.schema import records, tables
+from clockwatt.schema import layout, records, tables
 from clockwatt.schema.costs import ENERGY_CORRECTED
 from clockwatt.schema.flags import NEVER_LEARNT_FROM, Flag, flagged
 
@@ -23,10 +23,10 @@ _NETWORK_COLUMNS = [
     *_COSTS,
 ]
 _KEY = ["pass", "point", "tf32"]
-_PACED_BY_DEVICE = 1.05
-"""Time of a pass back to back over its device time up to which the device paces it."""
+_DEVICE_BOUND = 1.05
+"""Time of a pass back to back over its device time up to which it is device-bound."""
 _AT_LIMIT = 0.95
-"""Share of the power limit from which on the device paces a pass, slower than it would be without."""
+"""Share of the power limit from which on a pass is device-bound, slower than it would be without."""
 
 
 @dataclass(frozen=True)
@@ -40,16 +40,16 @@ class Catalogue:
     @classmethod
     def read(cls, folder: Path) -> Catalogue:
         """Read a folder; DataFileError if a file is missing or damaged."""
-        networks = files.read_table(folder / "networks.parquet", records.NETWORK_SCHEMA).to_pylist()
+        networks = files.read_table(folder / layout.NETWORKS_FILE, records.NETWORK_SCHEMA).to_pylist()
         columns = ["network_id", "pass", "position", "phase", "operation_id"]
-        calls = files.read_table(folder / "calls.parquet", records.CALL_SCHEMA, columns).to_pandas()
+        calls = files.read_table(folder / layout.CALLS_FILE, records.CALL_SCHEMA, columns).to_pandas()
         return cls(
             networks={(row["network_id"], row["pass"]): records.row_of(records.NetworkRow, row) for row in networks},
             calls={
                 (str(key[0]), str(key[1])): group.sort_values("position")
                 for key, group in calls.groupby(["network_id", "pass"])
             },
-            operations=files.read_table(folder / "operations.parquet", records.OPERATION_SCHEMA).to_pandas(),
+            operations=files.read_table(folder / layout.OPERATIONS_FILE, records.OPERATION_SCHEMA).to_pandas(),
         )
 
     def called(self, pass_: str) -> dict[str, frozenset[str]]:
@@ -85,21 +85,21 @@ CostsOfNetwork = Callable[[str, str, str, bool], pd.DataFrame]
 
 
 def whole_networks(dataset_dir: Path, gpu: str) -> tuple[pd.DataFrame, int]:
-    """Medians over repetitions of networks measured whole, and how many rows no composition can be held against.
+    """Medians over repetitions of networks measured whole, and how many rows no composition can be compared with.
 
     `host_factor` is that of the host in the session: what a host delays cannot be levelled. `host_steady` is whether
-    one can be told at all, since the host's speed did not vary within the session. If it did, a pass is `repeatable`
-    only if the device is known to pace it: at another minute the host takes another time. Device times count in any
-    case. Of repetitions, those on steady hosts count; without any, those that the device paced; else all.
+    there is one at all, since the host's speed did not vary within the session. If it did, a pass is `repeatable` only
+    if it is known to be device-bound: at another minute the host takes another time. Device times count in any case.
+    Of repetitions, those on steady hosts count; without any, those that were device-bound; else all.
     """
-    rows = read_gpu_rows(dataset_dir / tables.NETWORKS_FILE, tables.NETWORKS_SCHEMA, gpu, _NETWORK_COLUMNS).to_pandas()
+    rows = read_gpu_rows(dataset_dir / layout.NETWORKS_FILE, tables.NETWORKS_SCHEMA, gpu, _NETWORK_COLUMNS).to_pandas()
     at_limit = rows["power_w"].astype(float) >= _AT_LIMIT * rows["power_limit_w"].astype(float)
     steady = ~flagged(rows, Flag.HOST_UNSTEADY)
     device_s, eager_s = (rows[name].astype(float) for name in ("time_device_corrected_s", "time_eager_corrected_s"))
     rows = rows.assign(
         host_factor=rows["anchor_host_factor"].fillna(1.0),
         host_steady=steady,
-        repeatable=steady | (eager_s <= _PACED_BY_DEVICE * device_s) | at_limit,
+        repeatable=steady | (eager_s <= _DEVICE_BOUND * device_s) | at_limit,
     )
     usable = rows[(rows["status"] == records.OK) & ~flagged(rows, *NEVER_LEARNT_FROM) & eager_s.notna()]
     worth = usable["host_steady"].astype(int) + usable["repeatable"].astype(int)

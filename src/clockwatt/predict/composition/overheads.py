@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow.compute as pc
 
 from clockwatt.io import files
-from clockwatt.schema import tables
+from clockwatt.schema import layout
 from clockwatt.schema.quantities import CalibrationQuantity
 from clockwatt.schema.records import CALIBRATION_SCHEMA, INFERENCE, TRAINING
 
@@ -121,7 +121,7 @@ def read_calibrated(dataset_dir: Path, gpu: str) -> dict[str, Overheads]:
         If the dataset has no calibration or it is damaged.
     """
     columns = ["gpu", "point", "quantity", "subject", "value"]
-    table = files.read_table(dataset_dir / tables.CALIBRATION_FILE, CALIBRATION_SCHEMA, columns)
+    table = files.read_table(dataset_dir / layout.CALIBRATION_FILE, CALIBRATION_SCHEMA, columns)
     values: dict[str, dict[tuple[str, str | None], float]] = {}
     for row in table.filter(pc.equal(table["gpu"], gpu)).to_pylist():
         of_point = values.setdefault(row["point"], {})

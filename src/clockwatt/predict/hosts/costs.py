@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from clockwatt.errors import DataFileError
 from clockwatt.io import files
 from clockwatt.predict.composition.overheads import HostOverheads, Overheads
-from clockwatt.schema import tables
+from clockwatt.schema import layout, tables
 from clockwatt.schema.records import TRAINING
 
 HOSTS_SEEN_FILE = "hosts-seen.json"
@@ -90,7 +90,7 @@ class HostsSeen:
     def of_dataset(cls, dataset_dir: Path, gpu: str) -> Self:
         """Those of one GPU of a dataset; DataFileError if it is missing or damaged."""
         columns = ["gpu", "session_id", "host", "cpu_model", "anchor_host_factor"]
-        rows = files.read_table(dataset_dir / tables.OPERATIONS_FILE, tables.OPERATIONS_SCHEMA, columns).to_pandas()
+        rows = files.read_table(dataset_dir / layout.OPERATIONS_FILE, tables.OPERATIONS_SCHEMA, columns).to_pandas()
         known = rows[(rows["gpu"] == gpu) & rows["anchor_host_factor"].notna()].drop_duplicates("session_id")
         found = known.sort_values(["host", "anchor_host_factor"])
         return cls(

@@ -12,7 +12,7 @@ from clockwatt.predict.composition.comparison import MEASURED, VALIDATION_SCHEMA
 from clockwatt.predict.composition.networks import Catalogue, whole_networks
 from clockwatt.predict.composition.overheads import HostOverheads, Overheads, PassOverheads
 from clockwatt.predict.composition.pipeline import COST_COLUMNS
-from clockwatt.schema import records, tables
+from clockwatt.schema import layout, records, tables
 from clockwatt.schema.flags import Flag
 from clockwatt.schema.records import FORWARD, INFERENCE, NetworkRow
 from support import synthetic
@@ -36,11 +36,11 @@ def whole(made, tmp_path):
     """Networks of a dataset of which some rows were changed, by row; others take as long on the device as in all."""
 
     def read(*changes, again=()):
-        rows = pq.read_table(made.dataset / tables.NETWORKS_FILE, schema=tables.NETWORKS_SCHEMA).to_pylist()
+        rows = pq.read_table(made.dataset / layout.NETWORKS_FILE, schema=tables.NETWORKS_SCHEMA).to_pylist()
         rows = [row | {DEVICE: row[EAGER]} for row in rows if row["gpu"] == "a30"]
         rows += [rows[number] | {"repetition": 1} | changed for number, changed in again]
         rows = [row | dict(changes).get(number, {}) for number, row in enumerate(rows)]
-        files.write_table(pa.Table.from_pylist(rows, schema=tables.NETWORKS_SCHEMA), tmp_path / tables.NETWORKS_FILE)
+        files.write_table(pa.Table.from_pylist(rows, schema=tables.NETWORKS_SCHEMA), tmp_path / layout.NETWORKS_FILE)
         found, left_out = whole_networks(tmp_path, "a30")
         return found.set_index("subject_id").loc[[row["subject_id"] for row in rows[:3]]], left_out
 

@@ -11,11 +11,10 @@ from clockwatt.gpu.specs import find_spec
 from clockwatt.io import files
 from clockwatt.predict.costs.interface import MEASURED, FirstKnown
 from clockwatt.predict.costs.learnt import ByClock, Learnt
-from clockwatt.predict.costs.looked_up import LookedUp
+from clockwatt.predict.costs.looked_up import LookedUp, MeasuredCosts, write_measured
 from clockwatt.predict.features.operations import operation_features
 from clockwatt.predict.fit import fit
 from clockwatt.predict.gpu_predictor import GpuPredictor
-from clockwatt.predict.measured import MeasuredCosts, write_measured
 from clockwatt.predict.models.clock_law import CostLaw
 from clockwatt.predict.models.predictors import TARGETS
 from clockwatt.predict.samples import error_of, read_samples
@@ -202,14 +201,15 @@ def looked_up(tmp_path, rows, asked, point="default", *, tf32=True):
 def test_costs_come_in_the_order_in_which_they_are_asked_for(tmp_path):
     found = looked_up(tmp_path, rows_of(operation_id=["a", "b", "c"]), ["c", "unknown", "a"])
     assert found.known.tolist() == [True, False, True]
-    assert found.costs.tolist() == [[3.0] * len(TARGETS), [1.0] * len(TARGETS)]
-    assert found.factors.shape == (2, len(TARGETS), 2)
+    assert found.mean[found.known].tolist() == [[3.0] * len(TARGETS), [1.0] * len(TARGETS)]
+    assert found.factors.shape == (3, len(TARGETS), 2)
+    assert np.isnan(found.factors[1]).all()
 
 
 def test_only_the_operating_point_and_setting_asked_for_is_looked_up(tmp_path):
     rows = rows_of(operation_id=["a"] * 3, point=["default", "sm900", "default"], tf32=[True, True, False])
-    assert looked_up(tmp_path, rows, ["a"], "sm900").costs[0, 0] == 2.0
-    assert looked_up(tmp_path, rows, ["a"], tf32=False).costs[0, 0] == 3.0
+    assert looked_up(tmp_path, rows, ["a"], "sm900").mean[0, 0] == 2.0
+    assert looked_up(tmp_path, rows, ["a"], tf32=False).mean[0, 0] == 3.0
     assert not looked_up(tmp_path, rows, ["a"], "sm900", tf32=False).known.any()
 
 

@@ -1,0 +1,174 @@
+"""Answers of `clockwatt predict` and `clockwatt recommend` as tables and as JSON."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
+
+from clockwatt.errors import ClockwattError
+
+if TYPE_CHECKING:
+    from clockwatt.predict.answer import NetworkPrediction
+    from clockwatt.predict.composition.pipeline import Composition
+    from clockwatt.predict.hosts.answer import HostAnswer
+    from clockwatt.predict.recommend import Recommendation
+
+_PREFIXES = ((1.0, ""), (1e-3, "m"), (1e-6, "µ"), (1e-9, "n"))
+
+
+_INTERVALS = {
+    "conformal": "Low to high: 90 %, conformal, from {networks} networks measured whole and left out one by one.",
+    "student_t": "Low to high: 90 % if errors are normal, from only {networks} networks measured whole and left out "
+    "one by one; conformal intervals need 9.",
+    "conformal_of_measured": "Low to high: 90 %, conformal, from {networks} networks whose operations were measured.",
+    "student_t_of_measured": "Low to high: 90 % if errors are normal, from only {networks} networks whose operations "
+    "were measured; conformal intervals need 9.",
+    "operations": "Low to high: every operation at the end of its 90 % interval, as if all errors had one cause.",
+    "none": "No interval is known.",
+}
+
+
+def parse_slowdown(text: str) -> float:
+    """Read `10%` or `0.1`.
+
+    Raises
+    ------
+    ClockwattError
+        If it is neither.
+    """
+    try:
+        value = float(text.removesuffix("%")) / (100 if text.endswith("%") else 1)
+    except ValueError:
+        value = -1.0
+    if not value >= 0:
+        raise ClockwattError(f"--max-slowdown {text!r}: write 10% or 0.1.")
+    return value
+
+
+def print_prediction(
+    prediction: NetworkPrediction, tokens: int | None = None, more: Mapping[str, Any] = MappingProxyType({})
+) -> None:
+    """One line per quantity, with its interval; `tokens` and `more` as in `print_json`."""
+    from rich.console import Console  # here, because JSON needs none of it
+    from rich.table import Table
+
+    kind = "VIRTUAL, a modelled GPU" if prediction.virtual else prediction.gpu_name
+    table = Table(title=f"{prediction.network_id}, {prediction.pass_}, {prediction.gpu} ({kind}) at {prediction.point}")
+    for heading in ("", "expected", "low", "high"):
+        table.add_column(heading, justify="left" if not heading else "right")
+    for name, attribute, unit in (
+        ("time", "time_s", "s"),
+        ("of it: device", "device_s", "s"),
+        ("of it: host", "host_s", "s"),
+        ("energy", "energy_j", "J"),
+        ("mean power", "power_w", "W"),
+    ):
+        low, high = prediction.intervals.get(attribute, (None, None))
+        expected = _of(prediction.expected, attribute)
+        table.add_row(name, quantity(expected, unit), quantity(low, unit), quantity(high, unit))
+    console = Console()
+    console.print(table)
+    if tokens is not None and prediction.expected.energy_j is not None:
+        console.print(f"Energy per token: {quantity(prediction.expected.energy_j / tokens, 'J')}.")
+    if prediction.measured_calls:
+        known, calls = prediction.measured_calls, prediction.expected.calls
+        console.print(f"Of {calls} calls, {known} are of operations measured there, and looked up.")
+    console.print(_INTERVALS[prediction.interval_method].format(networks=prediction.interval_networks))
+    if now := more.get("measured_now"):
+        console.print(
+            f"Measured now: {now['operations']} operations in {now['seconds']:.0f} s, {now['looked_up']} were in the "
+            f"store, {now['left']} are predicted. Device time: ± {now['half_width_before']:.1%} before, "
+            f"± {now['half_width']:.1%} now."
+        )
+    if whole := more.get("measured_whole"):
+        console.print(
+            f"Measured whole: {quantity(whole['time_s'], 's')}, device {quantity(whole['device_s'], 's')}, host "
+            f"{quantity(whole['host_s'], 's')}, {quantity(whole['energy_j'], 'J')}, {quantity(whole['power_w'], 'W')}."
+        )
+    if prediction.host is not None:
+        console.print(_said_of(prediction.host))
+    if not prediction.measured_point:
+        console.print("Nothing was measured at this operating point: the law of the clock speaks, from other points.")
+    for warning in prediction.warnings:
+        console.print(f"Beware: {warning}")
+
+
+def _said_of(host: HostAnswer) -> str:
+    """Which host the answer is for, what paces the pass there, and what a captured graph would save."""
+    if host.name is not None:
+        where = f"On host {host.name}, whose calls cost {host.factor:.2f} times those of the median host measured on"
+    else:
+        where = (
+            f"On the median host measured on; low to high spans hosts from {host.low:.2f} to {host.high:.2f} times its "
+            f"cost of a call ({host.sessions} sessions); --host answers for one"
+        )
+    paces = {"host": "The host", "device": "The device", "power_limit": "The power limit"}[host.paced_by]
+    saved = f"save {quantity(host.graph_saves_s, 's')}" if host.graph_saves_s > 0 else "save nothing"
+    return f"{where}. {paces} paces the pass; a captured graph would {saved} of it."
+
+
+def print_recommendation(answer: Recommendation, *, rows: int = 20) -> None:
+    """The candidates, best first, and what is known of the regret of such choices."""
+    from rich.console import Console
+    from rich.table import Table
+
+    best = answer.best
+    virtual = " (VIRTUAL: modelled GPUs)" if best.virtual else ""
+    table = Table(title=f"{best.network_id}, {best.pass_}: least {answer.objective}{virtual}")
+    for heading in ("GPU", "point", "time", "energy", "mean power"):
+        table.add_column(heading, justify="right" if heading not in ("GPU", "point") else "left")
+    for number, candidate in enumerate(answer.candidates[:rows]):
+        expected = candidate.expected
+        style = "bold" if number == 0 else None if number < answer.allowed else "dim"
+        point = candidate.point if candidate.measured_point else f"{candidate.point} (not measured)"
+        table.add_row(candidate.gpu, point, quantity(expected.time_s, "s"), quantity(expected.energy_j, "J"),
+                      quantity(expected.power_w, "W"), style=style)  # fmt: skip
+    console = Console()
+    console.print(table)
+    if answer.allowed < len(answer.candidates):
+        console.print(
+            f"{len(answer.candidates) - answer.allowed} of {len(answer.candidates)} are beyond the limits (dim, last)."
+        )
+    if answer.regret is None:
+        console.print(
+            f"What such a choice costs over the best one is unknown: no networks measured whole on {best.gpu} at "
+            "several operating points were validated (`clockwatt validate`)."
+        )
+    else:
+        known = answer.regret
+        console.print(
+            f"Of {known['networks']} networks measured whole on {best.gpu} at {known['points']} operating points: such "
+            f"a choice costs {known['mean_regret']:.1%} more {answer.objective} than the best point on average; "
+            f"{known['fixed_point']} for all of them costs {known['fixed_mean_regret']:.1%} more."
+        )
+
+
+def print_json(
+    answer: NetworkPrediction | Recommendation,
+    tokens: int | None = None,
+    more: Mapping[str, Any] = MappingProxyType({}),
+) -> None:
+    """The answer as one JSON document; of a decoding step that gives so many tokens also what each costs.
+
+    `more` has further keys: what was measured for the answer.
+    """
+    content = answer.to_dict() | dict(more)
+    if tokens is not None:
+        energy_j = content["expected"]["energy_j"]
+        content["energy_per_token_j"] = None if energy_j is None else energy_j / tokens
+    print(json.dumps(content, indent=2))
+
+
+def quantity(value: float | None, unit: str) -> str:
+    """A value to three digits with an SI prefix; a dash where it is unknown."""
+    if value is None:
+        return "–"
+    scale, prefix = next(((scale, prefix) for scale, prefix in _PREFIXES if abs(value) >= scale), _PREFIXES[-1])
+    return f"{value / scale:.3g} {prefix}{unit}"
+
+
+def _of(composition: Composition, attribute: str) -> float | None:
+    value: float | None = getattr(composition, attribute)
+    return value

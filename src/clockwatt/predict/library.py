@@ -1,0 +1,284 @@
+"""Predictors as a library: what `clockwatt predict` and `clockwatt recommend` answer, as typed results."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from clockwatt.config import OperatingPoint, Pass
+from clockwatt.errors import ClockwattError
+from clockwatt.predict import recommend as recommending
+from clockwatt.predict.answer import NetworkPrediction, TracedNetwork, load_models, predict_network
+from clockwatt.predict.gpu_predictor import GpuPredictor
+from clockwatt.predict.hosts.profile import HostProfile
+from clockwatt.predict.query import NetworkQuery
+from clockwatt.predict.questions import check_fits, listed_operations, traced_network, training_of
+from clockwatt.predict.recommend import Limits, Recommendation
+from clockwatt.schema import layout
+
+if TYPE_CHECKING:
+    from clockwatt.measure.on_demand import OnDemand
+    from clockwatt.predict.missing import MeasuredNow, Stop
+
+Shape = Sequence[int]
+KeywordInput = Shape | Mapping[str, Any]
+"""A shape, or `{"shape": …, "dtype": "int64", "below": 30522}`."""
+
+
+def load(
+    predictors_dir: str | Path, *, catalogue_dir: str | Path | None = None, validation_dir: str | Path | None = None
+) -> Predictors:
+    """Load what `clockwatt fit` wrote. Nothing is unpickled.
+
+    Parameters
+    ----------
+    predictors_dir
+        `results/predictors` of a campaign.
+    catalogue_dir
+        Networks that need not be traced again; else `dataset/catalogue` beside the predictors.
+    validation_dir
+        What choices by these predictors have cost; else `validation` beside them.
+
+    Raises
+    ------
+    DataFileError
+        If there are no predictors, or one is damaged.
+    """
+    folder = Path(predictors_dir)
+    return Predictors(
+        load_models(folder),
+        folder,
+        Path(catalogue_dir) if catalogue_dir else folder.parent / layout.DATASET_CATALOGUE,
+        Path(validation_dir) if validation_dir else folder.parent / layout.VALIDATION,
+    )
+
+
+@dataclass(frozen=True)
+class Predictors:
+    """Predictors of time, power and energy of one or more GPUs.
+
+    Attributes
+    ----------
+    models
+        What predicts each GPU, by its label.
+    predictors_dir, catalogue_dir, validation_dir
+        Folders, see `load`.
+    """
+
+    models: Mapping[str, GpuPredictor]
+    predictors_dir: Path
+    catalogue_dir: Path
+    validation_dir: Path
+
+    @property
+    def gpus(self) -> tuple[str, ...]:
+        """Labels of the GPUs that can be asked about."""
+        return tuple(self.models)
+
+    def predict(
+        self,
+        network: str,
+        *,
+        gpu: str,
+        input: Shape | None = None,  # noqa: A002  # as a campaign names it
+        inputs: Mapping[str, KeywordInput] | None = None,
+        point: str | OperatingPoint = "default",
+        pass_: Pass = "inference",
+        dtype: str = "float32",
+        input_dtype: str | None = None,
+        input_below: int | None = None,
+        tf32: bool = True,
+        host: str | None = None,
+    ) -> NetworkPrediction:
+        """Predict one pass of a network on one GPU at one operating point.
+
+        Parameters
+        ----------
+        network
+            torchvision name, `timm:NAME`, `hf:CONFIG.json` or `package.module:callable`.
+        gpu
+            One of `gpus`.
+        input
+            Shape of its only input, batch first.
+        inputs
+            In place of `input`: keyword to shape, or to `{"shape": …, "dtype": …, "below": …}`.
+        point
+            `default`, `sm1440`, `sm1440-mem5001`, `pl150`, or an `OperatingPoint`.
+        pass_
+            `inference` or `training`.
+        dtype
+            The network and its input are cast to this: `float32`, `float16` or `bfloat16`.
+        input_dtype, input_below
+            `int64` and the bound of indices, for networks that take token ids.
+        tf32
+            Whether float32 may use TensorFloat-32.
+        host
+            That issues the calls: one that `clockwatt calibrate --host` made a profile of; None for the median of those
+            measured on, with intervals that span them.
+
+        Returns
+        -------
+        NetworkPrediction
+            `expected.time_s`, `expected.energy_j`, `intervals` and more, units in their names.
+
+        Raises
+        ------
+        ClockwattError
+            If the GPU, the network or the point is unknown, or the pass was not fitted.
+        """
+        self._check(gpu)
+        query = NetworkQuery(network, _typed(input, inputs), dtype, input_dtype, input_below)
+        return self.answer(self.traced(query, pass_), gpu=gpu, point=point, tf32=tf32, host=host)
+
+    def recommend(
+        self,
+        network: str,
+        *,
+        input: Shape | None = None,  # noqa: A002  # as a campaign names it
+        inputs: Mapping[str, KeywordInput] | None = None,
+        objective: Literal["time", "energy", "edp"] = "energy",
+        limits: Limits = Limits(),
+        gpus: Sequence[str] | None = None,
+        points: Sequence[str | OperatingPoint] = (),
+        pass_: Pass = "inference",
+        dtype: str = "float32",
+        input_dtype: str | None = None,
+        input_below: int | None = None,
+        tf32: bool = True,
+        host: str | None = None,
+    ) -> Recommendation:
+        """Say on which GPU and at which operating point a pass costs least.
+
+        Parameters
+        ----------
+        objective
+            Have least of: time, energy, or their product.
+        limits
+            What the choice must keep to, e.g. `Limits(max_slowdown=0.1)`.
+        gpus
+            Choose among these; else among the measured ones, or among virtual ones where there are no others.
+        points
+            Operating points to consider too, though never measured.
+        network, input, inputs, pass_, dtype, input_dtype, input_below, tf32, host
+            As for `predict`.
+
+        Raises
+        ------
+        ClockwattError
+            As `predict`, or if nothing keeps to the limits.
+        """
+        self._check(*(gpus or ()))
+        query = NetworkQuery(network, _typed(input, inputs), dtype, input_dtype, input_below)
+        return self.choose(
+            self.traced(query, pass_),
+            objective=objective,
+            limits=limits,
+            gpus=gpus,
+            points=points,
+            tf32=tf32,
+            host=host,
+        )
+
+    def traced(self, query: NetworkQuery, pass_: Pass) -> TracedNetwork:
+        """A network's calls in one pass: from the catalogue, or traced now.
+
+        Raises
+        ------
+        ClockwattError
+            If the network is unknown or cannot be traced.
+        """
+        network = query.network(self.catalogue_dir)
+        return traced_network(network, pass_, training_of(self.predictors_dir), self.catalogue_dir)
+
+    def listed(self, path: Path, pass_: Pass) -> TracedNetwork:
+        """Operations with counts from a file, in place of a network; see `operations.listed`."""
+        return listed_operations(path, pass_)
+
+    def answer(
+        self,
+        traced: TracedNetwork,
+        *,
+        gpu: str,
+        point: str | OperatingPoint = "default",
+        tf32: bool = True,
+        host: str | None = None,
+    ) -> NetworkPrediction:
+        """Predict a pass that was traced before; raises as `predict`."""
+        self._check(gpu)
+        check_fits(traced, [self.models[gpu].description.gpu_name])
+        return predict_network(self.models[gpu], traced, _name_of(point), tf32=tf32, host=self._profile(host))
+
+    def choose(
+        self,
+        traced: TracedNetwork,
+        *,
+        objective: str = "energy",
+        limits: Limits = Limits(),
+        gpus: Sequence[str] | None = None,
+        points: Sequence[str | OperatingPoint] = (),
+        tf32: bool = True,
+        host: str | None = None,
+    ) -> Recommendation:
+        """Recommend for a pass that was traced before; raises as `recommend`."""
+        self._check(*(gpus or ()))
+        measured = [label for label, model in self.models.items() if not model.description.virtual]
+        chosen = {label: self.models[label] for label in gpus or measured or self.models}
+        fitting = check_fits(traced, [model.description.gpu_name for model in chosen.values()])
+        return recommending.recommend(
+            {label: model for label, model in chosen.items() if model.description.gpu_name in fitting},
+            traced,
+            objective=objective,
+            limits=limits,
+            points=[_name_of(point) for point in points],
+            tf32=tf32,
+            host=self._profile(host),
+            validation_dir=self.validation_dir,
+        )
+
+    def answer_measured(
+        self,
+        traced: TracedNetwork,
+        stop: Stop,
+        demand: OnDemand,
+        host: str | None = None,
+    ) -> tuple[NetworkPrediction, MeasuredNow]:
+        """Predict a pass that was traced before, with what it lacks most measured first; see `missing`."""
+        from clockwatt.predict.missing import Missing
+
+        self._check(demand.label)
+        return Missing(self.models[demand.label], traced, demand).answer(stop, self._profile(host))
+
+    def _profile(self, host: str | None) -> HostProfile | None:
+        return None if host is None else HostProfile.read(self.predictors_dir, host)
+
+    def _check(self, *labels: str) -> None:
+        """Refuse the label of a GPU that no predictors were fitted for."""
+        for label in labels:
+            if label not in self.models:
+                raise ClockwattError(f"--gpu {label}: {self.predictors_dir} has predictors for {', '.join(self.gpus)}.")
+
+
+def _name_of(point: str | OperatingPoint) -> str:
+    return str(OperatingPoint.parse(point) if isinstance(point, str) else point)
+
+
+def _typed(only: Shape | None, inputs: Mapping[str, KeywordInput] | None) -> list[str]:
+    """Inputs as the command line writes them."""
+    if only is not None and inputs:
+        raise ClockwattError("input is a network's only one, inputs are several by keyword: give one or the other.")
+    return (
+        [_text(only)] if only is not None else [f"{name}={_keyword(given)}" for name, given in (inputs or {}).items()]
+    )
+
+
+def _keyword(given: KeywordInput) -> str:
+    if not isinstance(given, Mapping):
+        return _text(given)
+    more = [str(given[key]) for key in ("dtype", "below") if key in given]
+    return ":".join([_text(given["shape"]), *more])
+
+
+def _text(shape: Iterable[int]) -> str:
+    return ",".join(map(str, shape))

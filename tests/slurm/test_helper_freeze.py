@@ -1,0 +1,135 @@
+"""A holder that is stopped, limited or starved holds up nobody, and leaves no process of root's behind."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+from attacks import SYSTEM
+from clocks_node import HELPER, LEASES, lease_of, run, wait_for
+
+pytestmark = pytest.mark.slurm
+
+RESTORE = "/etc/clockwatt/slurm-restore"
+
+
+def is_locked(uuid):
+    """Whether a call is in the middle of changing a GPU."""
+    with (LEASES / f"{uuid}.lock").open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+    return False
+
+
+def stop_in_the_middle(node, uuid):
+    """Have Slurm stop and continue all of alice's processes until a call of the helper is stopped with the lock."""
+    deadline = time.monotonic() + 30
+    while True:
+        node.cluster.command("scancel", "--user=cw_alice", "--signal=STOP")
+        time.sleep(0.3)
+        if is_locked(uuid):
+            return
+        assert time.monotonic() < deadline, "no call was stopped in the middle"
+        node.cluster.command("scancel", "--user=cw_alice", "--signal=CONT")
+        time.sleep(0.1)
+
+
+def test_a_stopped_call_holds_up_no_prolog_and_no_other_job(node):
+    node.cards[0].setting_us = 300_000
+    with node.holding("cw_alice", "(while true; do sudo -n $HELPER lock $GPU0 900; done >/dev/null) & sleep 1"):
+        wait_for(lambda: (LEASES / f"{node.uuids[0]}.lock").exists())
+        stop_in_the_middle(node, node.uuids[0])
+        start = time.monotonic()
+        done = run(node.job("cw_bob", "sudo -n $HELPER lock $GPU1 600", gpu=1), timeout=25)
+        took_s = time.monotonic() - start
+        assert done.returncode == 0, done.stdout + done.stderr
+        assert took_s < 10
+        start = time.monotonic()
+        assert run(["env", "SLURM_JOB_ID=999999", RESTORE]).returncode == 0
+        assert time.monotonic() - start < 5
+        assert is_locked(node.uuids[0])
+        assert "drain" not in node.node_state()
+    assert node.wait_restored() < 5
+    assert "drain" not in node.node_state()
+
+
+def test_a_restore_waits_for_its_own_job_with_a_deadline(node):
+    with node.holding("cw_alice", "sudo -n $HELPER lock $GPU0 900 >/dev/null"):
+        job = str(lease_of(node.uuids[0])["job"])
+        with (LEASES / f"{node.uuids[0]}.lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            start = time.monotonic()
+            done = run(["env", f"SLURM_JOB_ID={job}", RESTORE], timeout=30)
+            assert 4 < time.monotonic() - start < 15
+            assert done.returncode == 1
+        assert run(["env", f"SLURM_JOB_ID={job}", RESTORE]).returncode == 0
+        assert node.is_restored(0)
+
+
+@pytest.mark.parametrize("limit", ["-f 0", "-S -f 0"])
+def test_a_limit_leaves_no_keeper_without_a_lease(node, limit):
+    """Either the limit is undone, or the call refuses; where root lacks CAP_SYS_RESOURCE a hard limit stays."""
+    calls = f'ulimit {limit}; for _ in 1 2 3 4 5; do sudo -n $HELPER lock $GPU0 900; echo "code $?"; done'
+    job = node.start("cw_alice", f"{calls}; echo held; sleep 60")
+    codes = []
+    for line in job.stdout:
+        if line.startswith("code "):
+            codes.append(int(line.split()[1]))
+        if line == "held\n":
+            break
+    leases = list(LEASES.glob("*.lease"))
+    assert set(codes) in ({0}, {SYSTEM})
+    assert len(leases) == (codes[0] == 0)
+    wait_for(lambda: len(node.keepers()) == len(leases))
+    if "-S" in limit:
+        assert codes[0] == 0
+    node.cancel_all()
+    job.communicate(timeout=30)
+
+
+def test_a_keeper_without_the_word_that_its_lease_is_written_ends(node):
+    holder = subprocess.Popen(["sleep", "60"])
+    pidfd = os.pidfd_open(holder.pid)
+    try:
+        keeper = subprocess.Popen(
+            [HELPER, "keep", node.uuids[0], str(pidfd)], pass_fds=[pidfd], stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE, start_new_session=True, env={},
+        )  # fmt: skip
+        try:
+            said, _ = keeper.communicate(timeout=10)
+        finally:
+            keeper.kill()
+            keeper.wait()
+        assert said.startswith(b"ready\n")
+        assert keeper.returncode == 0
+        assert node.cards[0].settings_made == 0
+    finally:
+        os.close(pidfd)
+        holder.kill()
+        holder.wait()
+
+
+def test_a_keeper_inherits_no_priority_and_no_place_of_its_caller(node):
+    """Starved by its own holder, it could not put the GPU back in time."""
+    spoil = (
+        "cd $(mktemp -d); echo 1000 >/proc/self/oom_score_adj; echo 9000000000 >/proc/self/timerslack_ns; "
+        "taskset -p 1 $$ >/dev/null; renice -n 19 $$ >/dev/null; ionice -c 3 -p $$; chrt --idle -p 0 $$"
+    )
+    with node.holding("cw_alice", f"{spoil}; sudo -n $HELPER lock $GPU0 900 >/dev/null"):
+        keeper, *_ = lease_of(node.uuids[0])["keeper"]
+        proc = Path(f"/proc/{keeper}")
+        fields = (proc / "stat").read_text().rpartition(")")[2].split()
+        assert int(fields[16]) == 0  # nice
+        assert int(fields[38]) == os.SCHED_OTHER
+        assert os.sched_getaffinity(keeper) == os.sched_getaffinity(0)
+        assert (proc / "oom_score_adj").read_text() == "0\n"
+        assert (proc / "timerslack_ns").read_text() == "50000\n"
+        assert (proc / "cwd").readlink() == Path("/")
+        assert "idle" not in run(["ionice", "-p", str(keeper)]).stdout
+        assert len(list((proc / "fd").iterdir())) <= 6

@@ -1,0 +1,54 @@
+"""The public Python API: typed answers, the same as the command line's, and the examples of its page."""
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import clockwatt
+from clockwatt.cli.main import app
+from clockwatt.config import OperatingPoint
+
+PAGE = Path(__file__).parents[3] / "docs" / "python.md"
+INPUT = (8, 3, 64, 64)
+
+
+@pytest.fixture(scope="module")
+def predictors(made):
+    return clockwatt.load(made.predictors, catalogue_dir=made.catalogue, validation_dir=made.validation)
+
+
+def test_the_examples_of_the_page_run(made, predictors, capsys):
+    blocks = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)
+    assert len(blocks) == 4
+    blocks[0] = blocks[0].replace('clockwatt.load("results/predictors")', "loaded")
+    names = {"loaded": predictors}
+    for block in blocks:
+        exec(compile(block, PAGE.name, "exec"), names)
+    assert names["passed"].expected.time_s > 0
+    assert names["choice"].best.expected.energy_j > 0
+    assert "--gpu a31" in capsys.readouterr().out
+
+
+def test_the_command_line_says_the_same(made, predictors, capsys):
+    options = ["--predictors-dir", made.predictors, "--catalogue-dir", made.catalogue, "--json"]
+    with pytest.raises(SystemExit):
+        app(["predict", "net24", "--input", "8,3,64,64", "--gpu", "a30", "--point", "sm1200", *map(str, options)])
+    printed = json.loads(capsys.readouterr().out)
+    answer = predictors.predict("net24", input=INPUT, gpu="a30", point=OperatingPoint(sm_clock_mhz=1200))
+    assert json.loads(json.dumps(answer.to_dict())) == printed
+
+
+def test_one_input_or_several_by_keyword(predictors):
+    with pytest.raises(clockwatt.ClockwattError, match="one or the other"):
+        predictors.predict("net24", input=INPUT, inputs={"x": INPUT}, gpu="a30")
+
+
+def test_importing_clockwatt_imports_no_predictors():
+    code = "import sys, clockwatt; print(*({'clockwatt.predict', 'torch'} & set(sys.modules)), 'nothing')"
+    said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert said.stdout.split() == ["nothing"]
+    assert {"load", "Predictors", "OperatingPoint", "Limits"} <= set(dir(clockwatt))
