@@ -42,7 +42,7 @@ def predictors(made, tmp_path):
 
 @pytest.fixture
 def traced(predictors):
-    return predictors.traced(NetworkQuery("net24", ["8,3,64,64"]), "inference")
+    return predictors.traced(NetworkQuery("net24", ["8,3,64,64"], "float32"), "inference")
 
 
 @pytest.fixture
