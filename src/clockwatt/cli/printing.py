@@ -16,13 +16,14 @@ _PREFIXES = ((1.0, ""), (1e-3, "m"), (1e-6, "µ"), (1e-9, "n"))
 
 
 _INTERVALS = {
-    "conformal": "Low to high: 90 %, conformal, from {networks} networks measured whole and left out one by one.",
-    "student_t": "Low to high: 90 % if errors are normal, from only {networks} networks measured whole and left out "
-    "one by one; conformal intervals need 9.",
+    "conformal": "Low to high: 90 %, as wide as its operations are unsure; conformal, from {networks} networks "
+    "measured whole and left out one by one.",
+    "student_t": "Low to high: 90 % if errors are normal, as wide as its operations are unsure, from only {networks} "
+    "networks measured whole and left out one by one; conformal intervals need 9.",
     "conformal_of_measured": "Low to high: 90 %, conformal, from {networks} networks whose operations were measured.",
     "student_t_of_measured": "Low to high: 90 % if errors are normal, from only {networks} networks whose operations "
     "were measured; conformal intervals need 9.",
-    "operations": "Low to high: every operation at the end of its 90 % interval, as if all errors had one cause.",
+    "operations": "Low to high: 90 % if errors are normal and a quarter of them is shared by all operations.",
     "none": "No interval is known.",
 }
 

@@ -150,7 +150,7 @@ class GpuPredictor:
             through: CostSource = Learnt(forest, self._spec, features, factors, tf32=tf32)
             if measured is not None:
                 through = FirstKnown(LookedUp(measured, ids[works], tf32=tf32, positive=True), through)
-            sources.append(Among(ByClock(through, known.learnt_points, self._spec, factors), works))
+            sources.append(Among(ByClock(through, known.learnt_points, self._spec), works))
         if not works.all():
             sources.append(Among(HostOnly(classes[~works], known.workless_host_s), ~works))
         return FirstKnown(*sources)
