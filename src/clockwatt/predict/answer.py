@@ -123,6 +123,8 @@ def load_models(predictors_dir: Path) -> dict[str, GpuPredictor]:
 def predict_network(model: GpuPredictor, traced: TracedNetwork, point: str, *, tf32: bool = True) -> NetworkPrediction:
     """Predict one pass of a network on one GPU at one operating point, and say what lies outside the measurements.
 
+    Where only locked clocks were measured, `default` is answered for the boost clock, with a warning.
+
     Raises
     ------
     NotPredictableError
@@ -130,8 +132,11 @@ def predict_network(model: GpuPredictor, traced: TracedNetwork, point: str, *, t
     ConfigError
         If `point` is no operating point.
     """
+    asked, point = point, model.point_for(point)
     (prediction,) = predict_points(model, traced, [point], tf32=tf32)
     warnings = model.warnings(traced.operations, traced.features, traced.network.pass_, point, tf32=tf32)
+    if point != asked:
+        warnings.insert(0, f"Only locked clocks were measured: {asked} is answered for the boost clock, {point}.")
     return replace(prediction, warnings=tuple(warnings))
 
 

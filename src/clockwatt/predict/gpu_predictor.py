@@ -186,6 +186,14 @@ class GpuPredictor:
             said += domain.warnings(features, works.set_index("operation_id"))
         return said
 
+    def point_for(self, point: str) -> str:
+        """The operating point that is answered for: the boost clock for `default` where only clocks were measured."""
+        measured = self.description.points
+        clocked = neighbours(OperatingPoint(), list(measured))
+        if point != str(OperatingPoint()) or point in measured or len(clocked) < POWER_CLOCKS:
+            return point
+        return str(OperatingPoint(sm_clock_mhz=self._spec.sm_clock_mhz.boost))
+
     def _point_warnings(self, point: str) -> list[str]:
         if point in self.description.points:
             return []

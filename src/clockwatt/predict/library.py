@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -203,7 +203,7 @@ class Predictors:
         measured = [label for label, model in self.models.items() if not model.description.virtual]
         chosen = {label: self.models[label] for label in gpus or measured or self.models}
         fitting = check_fits(traced, [model.description.gpu_name for model in chosen.values()])
-        return recommending.recommend(
+        answer = recommending.recommend(
             {label: model for label, model in chosen.items() if model.description.gpu_name in fitting},
             traced,
             objective=objective,
@@ -212,6 +212,15 @@ class Predictors:
             tf32=tf32,
             validation_dir=self.validation_dir,
         )
+        virtual = [label for label in self.models if label not in measured]
+        if gpus or not measured or not virtual:
+            return answer
+        among = self.choose(traced, objective=objective, limits=limits, gpus=virtual, points=points, tf32=tf32).best
+        reason = (
+            f"{', '.join(virtual)}: virtual, nothing was measured there; among them {among.gpu} at {among.point} would "
+            "be chosen (--gpu)."
+        )
+        return replace(answer, left_out=(*answer.left_out, reason))
 
     def _check(self, *labels: str) -> None:
         """Refuse the label of a GPU that no predictors were fitted for."""
