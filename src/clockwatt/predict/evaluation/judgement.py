@@ -108,15 +108,25 @@ def _judged(data: TrainingData, left_out: LeftOutPredictions, target: str) -> ND
 
 
 def _calibrated_elsewhere(data: TrainingData, elsewhere: LeftOutPredictions, target: str) -> dict[str, Interval] | None:
-    """Intervals of a target from predictions by operations of another origin; None where an origin has few groups."""
+    """Intervals of a target from predictions by operations of another origin; None where an origin has few groups.
+
+    Classes that one origin alone has do not count: the predictor in use has seen them. Nor does to which side it was
+    off, since that depends on what it learnt from: the intervals are symmetric.
+    """
     judged = _judged(data, elsewhere, target)
+    of_origin = data.rows[judged].groupby(elsewhere.fold[judged])[OPERATION_CLASS].agg(set)
+    shared: set[str] = set.intersection(*of_origin) if len(of_origin) else set()
+    judged &= data.rows[OPERATION_CLASS].isin(shared).to_numpy(bool)
     rows = data.rows[judged]
     groups = rows["group"].groupby(elsewhere.fold[judged]).nunique()
     if len(groups) < len(set(elsewhere.fold)) or len(groups) < 2 or groups.min() < GROUPS_OF_A_CLASS:
         return None
     scale = scale_of(elsewhere.spread.loc[judged, target].to_numpy(float))
     residuals = np.log(rows[target].to_numpy(float) / elsewhere.predictions.loc[judged, target].to_numpy(float))
-    return class_intervals(residuals / scale, rows[OPERATION_CLASS].to_numpy(object), pd.factorize(rows["group"])[0])
+    standard, classes = residuals / scale, rows[OPERATION_CLASS].to_numpy(object)
+    groups = pd.factorize(rows["group"])[0]
+    both = (np.concatenate([one, one]) for one in (classes, groups))
+    return class_intervals(np.concatenate([standard, -standard]), *both)
 
 
 def _intervals_judged(
