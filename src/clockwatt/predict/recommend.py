@@ -17,6 +17,7 @@ from clockwatt.gpu.specs import find_spec
 from clockwatt.predict.answer import NetworkPrediction, TracedNetwork, predict_points
 from clockwatt.predict.evaluation.regret import VALIDATION_FILE, objective_of
 from clockwatt.predict.gpu_predictor import GpuPredictor, NotPredictableError
+from clockwatt.predict.hosts.profile import HostProfile
 
 _REPEATED = 0.01
 """Points of one GPU closer to each other than this are as good, where both were measured."""
@@ -97,6 +98,7 @@ def recommend(
     limits: Limits = Limits(),
     points: Sequence[str] = (),
     tf32: bool = True,
+    host: HostProfile | None = None,
     validation_dir: Path | None = None,
 ) -> Recommendation:
     """Find the GPU and operating point at which a pass costs least.
@@ -116,6 +118,8 @@ def recommend(
         clocks that cost less than holding them back. What a card cannot do is left out.
     tf32
         Whether TF32 may be used.
+    host
+        That issues the calls; without one the median of those seen.
     validation_dir
         From `clockwatt validate`: what such choices have cost where it was measured.
 
@@ -140,7 +144,7 @@ def recommend(
             why = {point: _impossible(model, point) for point in dict.fromkeys([*model.description.points, *points])}
             left_out += [reason for reason in why.values() if reason is not None]
             possible = [point for point, reason in why.items() if reason is None]
-            candidates += predict_points(model, traced, possible, tf32=tf32)
+            candidates += predict_points(model, traced, possible, tf32=tf32, host=host)
     promised = [_value(candidate, objective) for candidate in candidates]
     if not any(math.isfinite(value) for value in promised):
         raise NotPredictableError(

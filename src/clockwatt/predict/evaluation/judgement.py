@@ -124,8 +124,7 @@ def _calibrated_elsewhere(data: TrainingData, elsewhere: LeftOutPredictions, tar
     scale = scale_of(elsewhere.spread.loc[judged, target].to_numpy(float))
     residuals = np.log(rows[target].to_numpy(float) / elsewhere.predictions.loc[judged, target].to_numpy(float))
     standard, classes = residuals / scale, rows[OPERATION_CLASS].to_numpy(object)
-    groups = pd.factorize(rows["group"])[0]
-    both = (np.concatenate([one, one]) for one in (classes, groups))
+    both = (np.concatenate([one, one]) for one in (classes, pd.factorize(rows["group"])[0]))
     return class_intervals(np.concatenate([standard, -standard]), *both)
 
 

@@ -32,8 +32,6 @@ LOOKED_UP_ERROR = 0.02
 """Of an operation that was measured: another card, another hour."""
 CARD_ENERGY = 0.04
 """Cards of one model: the same passes drew 6 % more on one of two H200."""
-HOST_SPREAD = 0.24
-"""Hosts: what a call costs differed 2.3 times between machines; evenly spread over that, log 2.3 / √12."""
 
 _ASSUMED_CORRELATION = 0.25
 _ASSUMED_COMPOSITION = 0.03
@@ -88,10 +86,8 @@ class PassErrors:
     time: Interval = _NORMAL
     energy: Interval = _NORMAL
 
-    def ends(
-        self, expected: Any, added: Mapping[str, Added], *, host_spread: float = HOST_SPREAD
-    ) -> dict[str, tuple[float, float]]:
-        """Lower and upper ends of `time_s`, `device_s`, `host_s`, `energy_j` and `power_w` of a pass.
+    def ends(self, expected: Any, added: Mapping[str, Added]) -> dict[str, tuple[float, float]]:
+        """Lower and upper ends of `time_s`, `device_s`, `host_s`, `energy_j` and `power_w` of a pass on a known host.
 
         Parameters
         ----------
@@ -99,10 +95,8 @@ class PassErrors:
             `pipeline.Composition`.
         added
             Of each of `ADDED`.
-        host_spread
-            Of the host that is not known.
         """
-        device, host = self._errors(added, host_spread)
+        device, host = self._errors(added)
         found = {
             "device_s": self._around(expected.device_s, self.time, device),
             "host_s": self._around(expected.host_s, self.time, host),
@@ -119,18 +113,18 @@ class PassErrors:
             found["power_w"] = self._around(expected.power_w, self.energy, energy)
         return found
 
-    def time_error(self, expected: Any, added: Mapping[str, Added], host_spread: float) -> float:
+    def time_error(self, expected: Any, added: Mapping[str, Added]) -> float:
         """Error of the time of a pass: that of what paces it."""
-        device, host = self._errors(added, host_spread)
+        device, host = self._errors(added)
         return device if expected.device_s >= expected.host_s else host
 
-    def energy_error(self, expected: Any, added: Mapping[str, Added], host_spread: float) -> float:
+    def energy_error(self, expected: Any, added: Mapping[str, Added]) -> float:
         """Error of the energy of a pass."""
-        return self._energy_error(expected, added, *self._errors(added, host_spread))
+        return self._energy_error(expected, added, *self._errors(added))
 
-    def _errors(self, added: Mapping[str, Added], host_spread: float) -> tuple[float, float]:
+    def _errors(self, added: Mapping[str, Added]) -> tuple[float, float]:
         device = np.hypot(added[DEVICE].error(self.correlation), self.composition_time)
-        host = np.hypot(added[HOST].error(self.correlation), np.hypot(self.composition_time, host_spread))
+        host = np.hypot(added[HOST].error(self.correlation), self.composition_time)
         return float(device), float(host)
 
     def _energy_error(self, expected: Any, added: Mapping[str, Added], device: float, host: float) -> float:
@@ -187,7 +181,7 @@ def estimate_pass_errors(
     intervals: dict[str, Interval] = {}
     for name, of_pass in (("time_s", errors.time_error), ("energy_j", errors.energy_error)):
         known = [
-            (np.log(whole / stated), of_pass(row, added, 0.0), row.network)
+            (np.log(whole / stated), of_pass(row, added), row.network)
             for row, added in found
             if (whole := getattr(row, MEASURED_WHOLE[name])) > 0 and (stated := getattr(row, name)) > 0
         ]
