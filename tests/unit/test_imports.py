@@ -32,7 +32,7 @@ PREDICT_FLOORS = [
     {"evaluation"},
     {"composition"},
     {"costs"},
-    {"description", "gpu_predictor"},
+    {"description", "gpu_predictor", "hosts"},
     {"model_card", "fit", "validate", "answer"},
     {"recommend", "questions", "query"},
     {"library"},

@@ -61,6 +61,14 @@ Operations = Annotated[
 PassName = Annotated[str, typer.Option("--pass", help="inference or training.")]
 Dtype = Annotated[str, typer.Option(help="float32, float16 or bfloat16.")]
 Tf32 = Annotated[bool, typer.Option(help="Whether float32 may use TensorFloat-32.")]
+HostName = Annotated[
+    str | None,
+    typer.Option(
+        "--host",
+        help="Answer for this host, of which `clockwatt calibrate --host` made a profile; else for the median host "
+        "that was measured on, with intervals that span them all.",
+    ),
+]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 ClockMethod = Annotated[str, typer.Option("--method", help="nvml, helper or slurm, as control.method in a campaign.")]
 OneGpu = Annotated[str | None, typer.Option("--gpu", help="UUID, beginning of one, or index.")]

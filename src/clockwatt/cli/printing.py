@@ -10,6 +10,7 @@ from clockwatt.errors import ClockwattError
 if TYPE_CHECKING:
     from clockwatt.predict.answer import NetworkPrediction
     from clockwatt.predict.composition.pipeline import Composition
+    from clockwatt.predict.hosts.answer import HostAnswer
     from clockwatt.predict.recommend import Recommendation
 
 _PREFIXES = ((1.0, ""), (1e-3, "m"), (1e-6, "µ"), (1e-9, "n"))
@@ -71,10 +72,26 @@ def print_prediction(prediction: NetworkPrediction, tokens: int | None = None) -
         known, calls = prediction.measured_calls, prediction.expected.calls
         console.print(f"Of {calls} calls, {known} are of operations measured there, and looked up.")
     console.print(_INTERVALS[prediction.interval_method].format(networks=prediction.interval_networks))
+    if prediction.host is not None:
+        console.print(_said_of(prediction.host))
     if not prediction.measured_point:
         console.print("Nothing was measured at this operating point: the law of the clock speaks, from other points.")
     for warning in prediction.warnings:
         console.print(f"Beware: {warning}")
+
+
+def _said_of(host: HostAnswer) -> str:
+    """Which host the answer is for, what paces the pass there, and what a captured graph would save."""
+    if host.name is not None:
+        where = f"On host {host.name}, whose calls cost {host.factor:.2f} times those of the median host measured on"
+    else:
+        where = (
+            f"On the median host measured on; low to high spans hosts from {host.low:.2f} to {host.high:.2f} times its "
+            f"cost of a call ({host.sessions} sessions); --host answers for one"
+        )
+    paces = {"host": "the host", "device": "the device", "power_limit": "the power limit"}[host.paced_by]
+    saved = f"saves {quantity(host.graph_saves_s, 's')}" if host.graph_saves_s > 0 else "saves nothing"
+    return f"{where}. {paces.capitalize()} paces the pass; a captured graph {saved} of it."
 
 
 def print_recommendation(answer: Recommendation, *, rows: int = 20) -> None:

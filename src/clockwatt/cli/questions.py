@@ -24,6 +24,7 @@ from clockwatt.cli.options import (
     CacheLength,
     CatalogueDir,
     Dtype,
+    HostName,
     InputBelow,
     InputDtype,
     Inputs,
@@ -78,6 +79,7 @@ def predict(
     assume_branch: AssumeBranch = None,
     cache_length: CacheLength = None,
     tf32: Tf32 = True,
+    host: HostName = None,
     predictors_dir: PredictorsDir = RESULTS / "predictors",
     catalogue_dir: CatalogueDir = RESULTS / "dataset" / "catalogue",
     as_json: AsJson = False,
@@ -86,7 +88,7 @@ def predict(
     predictors = _loaded(predictors_dir, catalogue_dir)
     query = _query(network, inputs, dtype, input_dtype, input_below, assume_branch, cache_length)
     traced = _traced(predictors, query, operations, _pass(pass_))
-    prediction = predictors.answer(traced, gpu=gpu, point=point, tf32=tf32)
+    prediction = predictors.answer(traced, gpu=gpu, point=point, tf32=tf32, host=host)
     tokens = traced.network.input_shape[0] if cache_length is not None else None
     (printing.print_json if as_json else printing.print_prediction)(prediction, tokens)
 
@@ -111,6 +113,7 @@ def recommend(
     assume_branch: AssumeBranch = None,
     cache_length: CacheLength = None,
     tf32: Tf32 = True,
+    host: HostName = None,
     predictors_dir: PredictorsDir = RESULTS / "predictors",
     validation_dir: ValidationDir = RESULTS / "validation",
     catalogue_dir: CatalogueDir = RESULTS / "dataset" / "catalogue",
@@ -129,7 +132,9 @@ def recommend(
         max_slowdown=printing.parse_slowdown(max_slowdown) if max_slowdown is not None else float("inf"),
         power_cap_w=power_cap if power_cap is not None else float("inf"),
     )
-    answer = predictors.choose(traced, objective=objective, limits=limits, gpus=gpu, points=point or [], tf32=tf32)
+    answer = predictors.choose(
+        traced, objective=objective, limits=limits, gpus=gpu, points=point or [], tf32=tf32, host=host
+    )
     if pareto is not None:
         from clockwatt.figures.pareto import draw_pareto
 

@@ -14,8 +14,10 @@ from clockwatt.predict.composition.pipeline import Composer, Composition
 from clockwatt.predict.costs.interface import SIDES
 from clockwatt.predict.description import fitted_gpus
 from clockwatt.predict.evaluation.intervals import Interval
-from clockwatt.predict.features.operations import operation_features
+from clockwatt.predict.features.operations import OPERATION_CLASS, operation_features
 from clockwatt.predict.gpu_predictor import GpuPredictor, NotPredictableError
+from clockwatt.predict.hosts.answer import HostAnswer, span
+from clockwatt.predict.hosts.profile import HostProfile
 from clockwatt.schema.records import NetworkRow
 
 OF_MEASURED = "_of_measured"
@@ -78,6 +80,8 @@ class NetworkPrediction:
         all are, the interval is that of networks composed so.
     warnings
         Why the answer rests on less than usual: what lies outside the measurements.
+    host
+        The host that is answered for, what paces the pass there, and what a captured graph would save.
     """
 
     gpu: str
@@ -94,6 +98,7 @@ class NetworkPrediction:
     interval_networks: int
     warnings: tuple[str, ...] = ()
     measured_calls: int = 0
+    host: HostAnswer | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """For JSON; the key of the pass is `pass`."""
@@ -113,8 +118,12 @@ def load_models(predictors_dir: Path) -> dict[str, GpuPredictor]:
     return {gpu: GpuPredictor.load(predictors_dir / gpu) for gpu in fitted_gpus(predictors_dir)}
 
 
-def predict_network(model: GpuPredictor, traced: TracedNetwork, point: str, *, tf32: bool = True) -> NetworkPrediction:
+def predict_network(
+    model: GpuPredictor, traced: TracedNetwork, point: str, *, tf32: bool = True, host: HostProfile | None = None
+) -> NetworkPrediction:
     """Predict one pass of a network on one GPU at one operating point, and say what lies outside the measurements.
+
+    `host` issues the calls; without one it is the median of those seen, and the intervals span them all.
 
     Raises
     ------
@@ -123,13 +132,18 @@ def predict_network(model: GpuPredictor, traced: TracedNetwork, point: str, *, t
     ConfigError
         If `point` is no operating point.
     """
-    (prediction,) = predict_points(model, traced, [point], tf32=tf32)
+    (prediction,) = predict_points(model, traced, [point], tf32=tf32, host=host)
     warnings = model.warnings(traced.operations, traced.features, traced.network.pass_, point, tf32=tf32)
     return replace(prediction, warnings=tuple(warnings))
 
 
 def predict_points(
-    model: GpuPredictor, traced: TracedNetwork, points: Sequence[str], *, tf32: bool = True
+    model: GpuPredictor,
+    traced: TracedNetwork,
+    points: Sequence[str],
+    *,
+    tf32: bool = True,
+    host: HostProfile | None = None,
 ) -> list[NetworkPrediction]:
     """Predict one pass of a network on one GPU at several operating points, without warnings.
 
@@ -142,10 +156,13 @@ def predict_points(
     source = model.costs(traced.operations, network.pass_, tf32=tf32, features=traced.features)
     composer = traced.composer
     described = description.passes[network.pass_]
+    on_host = host.costs(model, network.pass_) if host else model.hosts_seen.costs()
+    factors = on_host.factors(traced.operations[OPERATION_CLASS])
     predictions = []
     for point, costs in source.at(points).items():
         overheads = model.overheads(point)
-        expected = composer.compose(costs.pipeline(), overheads)
+        of_host = span(composer, costs.pipeline(), overheads, network.pass_, on_host, factors, model.hosts_seen)
+        expected = of_host.expected
         if not expected.complete:
             raise NotPredictableError(
                 f"{network.network_id}: calls without an operation. Run `clockwatt catalogue` again."
@@ -157,8 +174,11 @@ def predict_points(
         if known and known is of_measured:
             method = f"{method}{OF_MEASURED}"
         if not intervals:
-            ends = [composer.compose(costs.pipeline(side), overheads) for side in range(len(SIDES))]
-            intervals, method = _between(*ends)
+            of_ends = [
+                span(composer, costs.pipeline(side), overheads, network.pass_, on_host, factors, model.hosts_seen)
+                for side in range(len(SIDES))
+            ]
+            intervals, method = _between(*(end.expected for end in of_ends))
         predictions.append(
             NetworkPrediction(
                 gpu=description.gpu,
@@ -170,10 +190,11 @@ def predict_points(
                 network_id=network.network_id,
                 measured_point=point in description.points,
                 expected=expected,
-                intervals=intervals,
+                intervals=of_host.widened(intervals),
                 interval_method=method,
                 interval_networks=networks,
                 measured_calls=measured_calls,
+                host=of_host.answer,
             )
         )
     return predictions

@@ -36,6 +36,7 @@ from clockwatt.predict.evaluation.judgement import (
 from clockwatt.predict.evaluation.leave_out import LEFT_OUT_FILE, LEFT_OUT_SCHEMA, cross_validate, leave_networks_out
 from clockwatt.predict.features.operations import OPERATION_CLASS
 from clockwatt.predict.gpu_predictor import GpuPredictor
+from clockwatt.predict.hosts.costs import HostsSeen
 from clockwatt.predict.model_card import model_card
 from clockwatt.predict.models.predictors import PREDICTORS, TARGETS, CostPredictor, check_installed
 from clockwatt.predict.models.training_data import TrainingData, training_data, with_unmeasured
@@ -121,6 +122,7 @@ def fit(config: CampaignConfig, dataset_dir: Path, catalogue_dir: Path, output_d
                 networks = _Networks(catalogue, whole, measured, overheads, left_out_writer)
                 folder = in_place.enter_context(files.folder_written_aside(output_dir / gpu))
                 report["gpus"][gpu] = _fit_gpu(config, gpu, samples, networks, folder, writer, advance)
+                HostsSeen.of_dataset(dataset_dir, gpu).write(folder)
         training.write_text(config.training.model_dump_json(indent=2) + "\n", encoding="utf-8")
         metrics.write_text(json.dumps(report, indent=2) + "\n", encoding="utf-8")
     files.remove_folders(_of_others(output_dir, gpus))

@@ -20,6 +20,7 @@ from clockwatt.predict.costs.looked_up import LookedUp, MeasuredCosts, write_mea
 from clockwatt.predict.description import DESCRIPTION_FILE, GpuDescription, PassDescription
 from clockwatt.predict.features.operations import OPERATION_CLASS, operation_features
 from clockwatt.predict.features.points import Setting
+from clockwatt.predict.hosts.costs import HostsSeen
 from clockwatt.predict.models.clock_law import POWER_CLOCKS, neighbours
 from clockwatt.predict.models.domain import Domain
 from clockwatt.predict.models.persistence import load_predictor, save_predictor
@@ -70,6 +71,11 @@ class GpuPredictor:
     def save_measured(self, pass_: str, rows: pd.DataFrame) -> None:
         """Write what was measured in one pass into the folder; `rows` of `samples.Samples`."""
         write_measured(rows[rows["pass"] == pass_], self._measured_path(pass_))
+
+    @functools.cached_property
+    def hosts_seen(self) -> HostsSeen:
+        """On which hosts the GPU was measured."""
+        return HostsSeen.read(self.folder)
 
     def save_description(self) -> None:
         """Write the description, last: a folder without it is not complete."""

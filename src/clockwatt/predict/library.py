@@ -12,6 +12,7 @@ from clockwatt.errors import ClockwattError
 from clockwatt.predict import recommend as recommending
 from clockwatt.predict.answer import NetworkPrediction, TracedNetwork, load_models, predict_network
 from clockwatt.predict.gpu_predictor import GpuPredictor
+from clockwatt.predict.hosts.profile import HostProfile
 from clockwatt.predict.query import NetworkQuery
 from clockwatt.predict.questions import check_fits, listed_operations, traced_network, training_of
 from clockwatt.predict.recommend import Limits, Recommendation
@@ -85,6 +86,7 @@ class Predictors:
         input_dtype: str | None = None,
         input_below: int | None = None,
         tf32: bool = True,
+        host: str | None = None,
     ) -> NetworkPrediction:
         """Predict one pass of a network on one GPU at one operating point.
 
@@ -108,6 +110,8 @@ class Predictors:
             `int64` and the bound of indices, for networks that take token ids.
         tf32
             Whether float32 may use TensorFloat-32.
+        host
+            Name of a host that `clockwatt calibrate --host` measured; without one the interval spans the hosts seen.
 
         Returns
         -------
@@ -121,7 +125,7 @@ class Predictors:
         """
         self._check(gpu)
         query = NetworkQuery(network, _typed(input, inputs), dtype, input_dtype, input_below)
-        return self.answer(self.traced(query, pass_), gpu=gpu, point=point, tf32=tf32)
+        return self.answer(self.traced(query, pass_), gpu=gpu, point=point, tf32=tf32, host=host)
 
     def recommend(
         self,
@@ -138,6 +142,7 @@ class Predictors:
         input_dtype: str | None = None,
         input_below: int | None = None,
         tf32: bool = True,
+        host: str | None = None,
     ) -> Recommendation:
         """Say on which GPU and at which operating point a pass costs least.
 
@@ -151,7 +156,7 @@ class Predictors:
             Choose among these; else among the measured ones, or among virtual ones where there are no others.
         points
             Operating points to consider too, though never measured.
-        network, input, inputs, pass_, dtype, input_dtype, input_below, tf32
+        network, input, inputs, pass_, dtype, input_dtype, input_below, tf32, host
             As for `predict`.
 
         Raises
@@ -162,7 +167,13 @@ class Predictors:
         self._check(*(gpus or ()))
         query = NetworkQuery(network, _typed(input, inputs), dtype, input_dtype, input_below)
         return self.choose(
-            self.traced(query, pass_), objective=objective, limits=limits, gpus=gpus, points=points, tf32=tf32
+            self.traced(query, pass_),
+            objective=objective,
+            limits=limits,
+            gpus=gpus,
+            points=points,
+            tf32=tf32,
+            host=host,
         )
 
     def traced(self, query: NetworkQuery, pass_: Pass) -> TracedNetwork:
@@ -181,12 +192,18 @@ class Predictors:
         return listed_operations(path, pass_)
 
     def answer(
-        self, traced: TracedNetwork, *, gpu: str, point: str | OperatingPoint = "default", tf32: bool = True
+        self,
+        traced: TracedNetwork,
+        *,
+        gpu: str,
+        point: str | OperatingPoint = "default",
+        tf32: bool = True,
+        host: str | None = None,
     ) -> NetworkPrediction:
         """Predict a pass that was traced before; raises as `predict`."""
         self._check(gpu)
         check_fits(traced, [self.models[gpu].description.gpu_name])
-        return predict_network(self.models[gpu], traced, _name_of(point), tf32=tf32)
+        return predict_network(self.models[gpu], traced, _name_of(point), tf32=tf32, host=self._profile(host))
 
     def choose(
         self,
@@ -197,6 +214,7 @@ class Predictors:
         gpus: Sequence[str] | None = None,
         points: Sequence[str | OperatingPoint] = (),
         tf32: bool = True,
+        host: str | None = None,
     ) -> Recommendation:
         """Recommend for a pass that was traced before; raises as `recommend`."""
         self._check(*(gpus or ()))
@@ -210,8 +228,12 @@ class Predictors:
             limits=limits,
             points=[_name_of(point) for point in points],
             tf32=tf32,
+            host=self._profile(host),
             validation_dir=self.validation_dir,
         )
+
+    def _profile(self, host: str | None) -> HostProfile | None:
+        return None if host is None else HostProfile.read(self.predictors_dir, host)
 
     def _check(self, *labels: str) -> None:
         """Refuse the label of a GPU that no predictors were fitted for."""

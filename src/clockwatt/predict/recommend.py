@@ -16,6 +16,7 @@ from clockwatt.errors import DataFileError
 from clockwatt.predict.answer import NetworkPrediction, TracedNetwork, predict_points
 from clockwatt.predict.evaluation.regret import VALIDATION_FILE, objective_of
 from clockwatt.predict.gpu_predictor import GpuPredictor, NotPredictableError
+from clockwatt.predict.hosts.profile import HostProfile
 from clockwatt.predict.models.clock_law import POWER_CLOCKS, ClockLaw, neighbours, power_terms, time_terms
 
 
@@ -84,6 +85,7 @@ def recommend(
     limits: Limits = Limits(),
     points: Sequence[str] = (),
     tf32: bool = True,
+    host: HostProfile | None = None,
     validation_dir: Path | None = None,
 ) -> Recommendation:
     """Find the GPU and operating point at which a pass costs least.
@@ -103,6 +105,8 @@ def recommend(
         than the clock law's own error on this network, see `law_error`.
     tf32
         Whether TF32 may be used.
+    host
+        That issues the calls; without one the median of those seen.
     validation_dir
         From `clockwatt validate`: what such choices have cost where it was measured.
 
@@ -124,7 +128,8 @@ def recommend(
     promised: list[float] = []
     for model in models.values():
         if traced.network.pass_ in model.description.passes:
-            own = predict_points(model, traced, [*dict.fromkeys([*model.description.points, *points])], tf32=tf32)
+            wanted = [*dict.fromkeys([*model.description.points, *points])]
+            own = predict_points(model, traced, wanted, tf32=tf32, host=host)
             candidates += own
             promised += _promised(own, objective)
     if not any(math.isfinite(value) for value in promised):

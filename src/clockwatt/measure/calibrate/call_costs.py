@@ -24,7 +24,7 @@ _IN_A_ROW = 4
 _SHORT, _LONG = 2, 60
 _ELEMENTS = 8
 
-_NETWORKS = [
+NETWORKS = [
     NetworkConfig(name=name, input=[32, 3, 224, 224])
     for name in ("mobilenet_v3_small", "resnet34", "squeezenet1_0", f"{__name__}:tiny_transformer")
 ]
@@ -96,7 +96,7 @@ def call_costs(device: torch.device, timer: CallTimer) -> Costs:
     }
     passes: list[tuple[Pass, float]] = [("inference", 0.0), ("training", start_s.value if start_s else 0.0)]
     for pass_, once_s in passes:
-        found = [_pass_or_none(network, device, pass_, timer) for network in _NETWORKS]
+        found = [_pass_or_none(network, device, pass_, timer) for network in NETWORKS]
         known = [one for one in found if one is not None]
         costs[CalibrationQuantity.HOST_PER_MODULE, pass_], costs[CalibrationQuantity.HOST_ADDED_PER_CALL, pass_] = (
             _host_added(known, once_s)

@@ -1,0 +1,92 @@
+"""What a host needs to issue calls, measured within a minute: the operations of a few networks, and these whole.
+
+Time alone is measured, by the session that measures shards too; nothing of it reaches the campaign's store.
+"""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+import pandas as pd
+
+from clockwatt.config import CampaignConfig, OperatingPoint
+from clockwatt.io import files
+from clockwatt.measure.calibrate.call_costs import NETWORKS
+from clockwatt.measure.session import measure_shard
+from clockwatt.measure.tasks import Shard
+from clockwatt.operations.catalogue import write_catalogue
+from clockwatt.schema.layout import CALLS_FILE, NETWORKS_FILE, OPERATIONS_FILE
+from clockwatt.schema.records import CALL_SCHEMA, MEASUREMENT_SCHEMA, NETWORK_SCHEMA, OPERATION_SCHEMA, TIME
+
+SECONDS = 50.0
+"""Nothing more is begun after so long; closing takes the rest of a minute."""
+
+
+@dataclass(frozen=True)
+class HostMeasurements:
+    """What was measured of a host, and what that is; times as measured.
+
+    Attributes
+    ----------
+    rows
+        Columns of `MEASUREMENT_SCHEMA`: operations, networks and the anchors around them.
+    operations, calls, networks
+        Columns of the catalogue's tables.
+    seconds
+        How long it took, all in.
+    """
+
+    rows: pd.DataFrame
+    operations: pd.DataFrame
+    calls: pd.DataFrame
+    networks: pd.DataFrame
+    seconds: float
+
+
+def measure_host(config: CampaignConfig, *, label: str, point: OperatingPoint) -> HostMeasurements:
+    """Measure this host with one of a campaign's GPUs at an operating point.
+
+    Raises
+    ------
+    ConfigError, GpuError, BenchLostError
+        As in `measure_shard`.
+    """
+    begun_s = time.monotonic()
+    own = _campaign(config, label)
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = Path(temporary)
+        write_catalogue(own, folder)
+        tables = []
+        for networks in (True, False):  # networks first: they are few, and say what modules cost
+            output = folder / f"measured-{networks}.parquet"
+            measure_shard(
+                own, label=label, point=point, shard=Shard(1, 1, networks), catalogue_dir=folder,
+                store_dir=folder / "store", output=output,
+                stop_after_s=max(0.0, SECONDS - (time.monotonic() - begun_s)),
+            )  # fmt: skip
+            tables.append(files.read_table(output, MEASUREMENT_SCHEMA).to_pandas())
+        return HostMeasurements(
+            rows=pd.concat(tables, ignore_index=True),
+            operations=files.read_table(folder / OPERATIONS_FILE, OPERATION_SCHEMA).to_pandas(),
+            calls=files.read_table(folder / CALLS_FILE, CALL_SCHEMA).to_pandas(),
+            networks=files.read_table(folder / NETWORKS_FILE, NETWORK_SCHEMA).to_pandas(),
+            seconds=time.monotonic() - begun_s,
+        )
+
+
+def _campaign(config: CampaignConfig, label: str) -> CampaignConfig:
+    """The campaign with these networks in place of its own, each once, time alone."""
+    gpu = config.gpu(label)
+    content = config.model_dump(mode="json", exclude_unset=True)
+    content |= {
+        "gpus": {label: content["gpus"][label] | {"tf32": [gpu.tf32[0]]}},
+        "networks": [network.model_dump(mode="json", exclude_unset=True) for network in NETWORKS],
+        "quantities": [TIME],
+        "passes": ["inference", "training"],
+        "reference": [],
+    }
+    content["measurement"] = content.get("measurement", {}) | {"repetitions": 1}
+    return CampaignConfig.model_validate({key: value for key, value in content.items() if key != "design"})

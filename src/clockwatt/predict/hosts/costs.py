@@ -1,0 +1,123 @@
+"""What calls cost a host relative to the median host, and the hosts that a GPU was measured on."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from clockwatt.errors import DataFileError
+from clockwatt.io import files
+from clockwatt.predict.composition.overheads import HostOverheads, Overheads
+from clockwatt.schema import layout, tables
+from clockwatt.schema.records import TRAINING
+
+HOSTS_SEEN_FILE = "hosts-seen.json"
+"""In the folder of a GPU's predictors."""
+
+_RANGE = (0.05, 0.95)
+
+
+@dataclass(frozen=True)
+class HostCosts:
+    """How a pass costs on a host, relative to the median host.
+
+    Attributes
+    ----------
+    name
+        Of a host with a profile; None for the median of those seen.
+    overall
+        Factor of all calls.
+    of_classes
+        Operation class to its factor; `overall` for others.
+    overheads
+        What the pass costs beside its calls; None for `overall` times the median host's.
+    low, high
+        Range of what calls cost relative to this, 90 % of it: over the host's hours, or over the hosts seen.
+    """
+
+    name: str | None = None
+    overall: float = 1.0
+    of_classes: Mapping[str, float] | None = None
+    overheads: HostOverheads | None = None
+    low: float = 1.0
+    high: float = 1.0
+
+    def factors(self, classes: pd.Series) -> NDArray[np.float64]:
+        """Factor of each operation's host time; shape (operations,)."""
+        known = self.of_classes or {}
+        return np.array([known.get(str(name), self.overall) for name in classes], dtype=np.float64)
+
+    def on(self, overheads: Overheads, pass_: str) -> Overheads:
+        """Overheads of the median host as they are on this one."""
+        scaled = overheads.on_host(self.overall)
+        if self.overheads is None:
+            return scaled
+        own = replace(scaled.of(pass_), host=replace(self.overheads, call_s=scaled.of(pass_).host.call_s))
+        return replace(scaled, training=own) if pass_ == TRAINING else replace(scaled, inference=own)
+
+
+@dataclass(frozen=True)
+class HostsSeen:
+    """What calls cost the hosts that a GPU was measured on, relative to the median session.
+
+    Attributes
+    ----------
+    sessions
+        `host`, `cpu_model` and `factor` of each session of measuring whose anchors tell it.
+    """
+
+    sessions: tuple[dict[str, Any], ...]
+
+    @property
+    def hosts(self) -> int:
+        """How many names hosts had."""
+        return len({session["host"] for session in self.sessions})
+
+    def costs(self) -> HostCosts:
+        """Of the median host, and the range of those seen."""
+        factors = [float(session["factor"]) for session in self.sessions]
+        low, high = np.quantile(factors, _RANGE) if factors else (1.0, 1.0)
+        return HostCosts(low=min(1.0, float(low)), high=max(1.0, float(high)))
+
+    @classmethod
+    def of_dataset(cls, dataset_dir: Path, gpu: str) -> Self:
+        """Those of one GPU of a dataset; DataFileError if it is missing or damaged."""
+        columns = ["gpu", "session_id", "host", "cpu_model", "anchor_host_factor"]
+        rows = files.read_table(dataset_dir / layout.OPERATIONS_FILE, tables.OPERATIONS_SCHEMA, columns).to_pandas()
+        known = rows[(rows["gpu"] == gpu) & rows["anchor_host_factor"].notna()].drop_duplicates("session_id")
+        found = known.sort_values(["host", "anchor_host_factor"])
+        return cls(
+            tuple(
+                {"host": host, "cpu_model": cpu, "factor": round(float(factor), 4)}
+                for host, cpu, factor in found[["host", "cpu_model", "anchor_host_factor"]].itertuples(index=False)
+            )
+        )
+
+    def write(self, folder: Path) -> None:
+        """Write it beside a GPU's predictors."""
+        files.write_text(json.dumps({"sessions": self.sessions}, indent=1) + "\n", folder / HOSTS_SEEN_FILE)
+
+    @classmethod
+    def read(cls, folder: Path) -> Self:
+        """What `write` wrote; none seen where there is no such file, as in folders of older fits.
+
+        Raises
+        ------
+        DataFileError
+            If the file is damaged.
+        """
+        path = folder / HOSTS_SEEN_FILE
+        try:
+            sessions = json.loads(path.read_text(encoding="utf-8"))["sessions"]
+            return cls(tuple({**session, "factor": float(session["factor"])} for session in sessions))
+        except FileNotFoundError:
+            return cls(())
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise DataFileError(f"{path}: not a list of hosts ({error!r}). Run `clockwatt fit` again.") from error

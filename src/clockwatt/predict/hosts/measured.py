@@ -1,0 +1,103 @@
+"""The profile of a host from what was measured on it."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from clockwatt.dataset.levels import host_spreads
+from clockwatt.errors import DataFileError
+from clockwatt.predict.composition.overheads import HostOverheads
+from clockwatt.predict.features.operations import CATALOGUE_COLUMNS, OPERATION_CLASS
+from clockwatt.predict.hosts.profile import HostProfile
+from clockwatt.schema.records import ANCHOR, FORWARD, INFERENCE, LOSS, NETWORK, OK, OPERATION, TRAINING
+
+_PER_CLASS = 4
+"""Operations of a class that are kept: what a call costs a host depends on its class more than on its size."""
+
+
+def profile_of(
+    name: str, rows: pd.DataFrame, operations: pd.DataFrame, calls: pd.DataFrame, networks: pd.DataFrame, seconds: float
+) -> HostProfile:
+    """The profile that measurements make of a host.
+
+    Parameters
+    ----------
+    name
+        What the user calls it.
+    rows, operations, calls, networks, seconds
+        See `measure.calibrate.host.HostMeasurements`.
+
+    Raises
+    ------
+    DataFileError
+        If nothing was measured.
+    """
+    fine = rows[rows["status"] == OK]
+    in_pass, alone = (fine[column].astype(float) for column in ("time_host_in_pass_s", "time_host_s"))
+    fine = fine.assign(host_s=in_pass.fillna(alone))
+    of_operations = fine[(fine["kind"] == OPERATION) & fine["host_s"].notna()]
+    if of_operations.empty:
+        raise DataFileError(f"host {name}: no operation could be measured; see what was said above.")
+    key = ["operation_id", "pass"]
+    measured = of_operations.rename(columns={"subject_id": "operation_id"})[[*key, "host_s"]]
+    anchors = fine[fine["kind"] == ANCHOR].assign(session_id="all")
+    spreads = host_spreads(anchors) if len(anchors) else pd.Series(dtype=float)
+    first = of_operations.sort_values("started_us").iloc[0]
+    host_s = measured.set_index(key)["host_s"]
+    return HostProfile(
+        name=name,
+        host=str(first["host"]),
+        cpu_model=_text(first["cpu_model"]),
+        gpu_name=str(first["gpu_name"]),
+        point=str(first["point"]),
+        tf32=bool(first["tf32"]),
+        virtual=bool(first["virtual"]),
+        torch_version=_text(first["torch_version"]),
+        measured_us=int(first["started_us"]),
+        seconds=round(seconds, 1),
+        spread=float(spreads.iloc[0]) if len(spreads) and np.isfinite(spreads.iloc[0]) else None,
+        operations=_kept(operations.merge(measured, on=key)),
+        overheads={
+            pass_: found
+            for pass_ in (INFERENCE, TRAINING)
+            if (found := _overheads(fine[fine["kind"] == NETWORK], calls, networks, host_s, pass_)) is not None
+        },
+    )
+
+
+def _text(value: Any) -> str | None:
+    return value if isinstance(value, str) else None
+
+
+def _kept(measured: pd.DataFrame) -> list[dict[str, Any]]:
+    """Of every class and pass a few operations, those of the shortest specs, as plain values."""
+    columns = [*CATALOGUE_COLUMNS, "pass", "device_work", "host_s"]
+    ordered = measured.assign(length=measured["spec"].str.len()).sort_values(["pass", OPERATION_CLASS, "length"])
+    kept = ordered.groupby(["pass", OPERATION_CLASS], sort=False).head(_PER_CLASS)
+    found: list[dict[str, Any]] = json.loads(kept[columns].to_json(orient="records", double_precision=15))
+    return found
+
+
+def _overheads(
+    whole: pd.DataFrame, calls: pd.DataFrame, networks: pd.DataFrame, host_s: pd.Series, pass_: str
+) -> HostOverheads | None:
+    """What modules and forward calls add to the calls of a pass; None with too few networks."""
+    from clockwatt.measure.calibrate.module_costs import COSTS, module_and_call_costs  # needs scipy, answers do not
+
+    found = []
+    for row in whole[whole["pass"] == pass_].to_dict("records"):
+        own = calls[(calls["network_id"] == row["subject_id"]) & (calls["pass"] == pass_)]
+        calls_s = host_s.reindex(pd.MultiIndex.from_frame(own[["operation_id", "pass"]])).to_numpy(float)
+        pass_s = float(row["time_host_s"])
+        network = networks[(networks["network_id"] == row["subject_id"]) & (networks["pass"] == pass_)].iloc[0]
+        forward = int(own["phase"].isin((FORWARD, LOSS)).sum())
+        found.append((pass_s, float(network["module_calls"]), float(forward), pass_s - float(calls_s.sum())))
+    known = np.array([values for values in found if np.isfinite(values).all()], dtype=float)
+    if len(known) <= COSTS:
+        return None
+    (module_s, call_s), _ = module_and_call_costs(*known.T)
+    return HostOverheads(module_s=float(module_s), forward_call_s=float(call_s))
