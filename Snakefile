@@ -2,6 +2,7 @@
 
 import os
 import shlex
+import shutil
 import sys
 from pathlib import Path
 
@@ -10,13 +11,16 @@ from snakemake.utils import min_version
 
 min_version("9.20")  # priorities that depend on wildcards
 
-SOURCES = Path(workflow.basedir) / "src"
+CHECKOUT = Path(workflow.basedir)
+SOURCES = CHECKOUT / "src"
 sys.path.insert(0, str(SOURCES))
 
 from clockwatt import config as campaign_config
 from clockwatt.io import files
+from clockwatt.io.progress import say
 from clockwatt.schema import layout
 from clockwatt.workflow import settings as campaigns
+from clockwatt.workflow import snapshot
 from clockwatt.control.points import check_campaign
 from clockwatt.dataset.reference import references
 from clockwatt.errors import ClockwattError
@@ -25,23 +29,50 @@ from clockwatt.workflow.fingerprint import fingerprint
 
 # Jobs run the Python that runs Snakemake, unless conda gives them another one, and the sources of this checkout.
 os.environ.update(PATH=f"{Path(sys.executable).parent}{os.pathsep}{os.getenv('PATH', os.defpath)}")
+# and Slurm's own sacct and sbatch behind those of the workflow, which say in their heads what they mend.
+for program in ("status/sacct", "submit/sbatch"):
+    mended = CHECKOUT / "workflow" / "slurm" / program
+    if workflow.is_main_process and shutil.which(mended.name):
+        os.environ.update(PATH=f"{mended.parent}{os.pathsep}{os.environ['PATH']}")
 PYTHONPATH = shlex.quote(str(SOURCES)) + "${{PYTHONPATH:+:$PYTHONPATH}}"
 shell.prefix(f"set -euo pipefail; export PYTHONPATH={PYTHONPATH}; ")
 
 
 # A campaign given with --configfile stands for itself: merged into the default one it would measure its GPUs as well.
-if not workflow.overwrite_configfiles:
+if workflow.is_main_process and not workflow.overwrite_configfiles:
 
     configfile: "config/config.yaml"
 
 
+# What the run began with: a job reads it where the main process left it, and never the files that are being edited.
 try:
-    campaign = campaign_config.parse(config, source=", ".join(str(path) for path in workflow.configfiles))
-    # by what they hold: as inputs they would count by path and time, and a copy of the checkout would make all anew
-    reference_digests = {source.reference: source.digest() for source in references(campaign)}
+    if workflow.is_main_process:
+        campaign = campaign_config.parse(config, source=", ".join(str(path) for path in workflow.configfiles))
+        check_campaign(campaign)
+        stages = {
+            "dataset": fingerprint("dataset"),
+            "predict": fingerprint("predict", resources=("gpus.yaml",)),
+            "figures": fingerprint("figures", resources=("gpus.yaml",)),
+        }
+        # by what they hold: as inputs they would count by path and time, and a copy of the checkout would make all anew
+        digests = {source.reference: source.digest() for source in references(campaign)}
+        config_files = {Path(path): Path(path).read_bytes() for path in workflow.configfiles}
+        run = snapshot.Run(campaign, snapshot.Code.present(CHECKOUT, stages, digests))
+        os.environ[snapshot.VARIABLE] = str(run.folder)
+    else:
+        run = snapshot.read(Path(os.environ[snapshot.VARIABLE]))
+        if changed := snapshot.check_sources(run, CHECKOUT):
+            say(changed)
 except ClockwattError as error:
     raise WorkflowError(str(error)) from None
 
+
+envvars:
+    snapshot.VARIABLE,  # executors hand it to their jobs
+
+
+campaign = run.campaign
+CONFIG = run.config_file
 RESULTS = campaign.results_dir
 
 
@@ -54,13 +85,30 @@ wildcard_constraints:
     shard=r"\d+",
 
 
+def announce():
+    """Say what changed while the run went on."""
+    for change in snapshot.changes(run, config_files, CHECKOUT):
+        say(change)
+
+
 onstart:
-    # once, by the process that holds the lock: jobs read it, dry runs leave it alone
+    # once, by the process that holds the lock: dry runs leave it alone
     try:
-        check_campaign(campaign)
+        run.write()
+        # for people, and for what is done by hand: the campaign of the last run
         files.write_text(campaign_config.dump(campaign), Path(at("config.yaml")))
     except ClockwattError as error:
         raise WorkflowError(str(error)) from None
+    if workflow.overwrite_configfiles:
+        workflow.overwrite_configfiles[:] = [CONFIG.absolute()]  # which the commands of the jobs name
+
+
+onsuccess:
+    announce()
+
+
+onerror:
+    announce()
 
 
 include: "workflow/rules/common.smk"

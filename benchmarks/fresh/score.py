@@ -1,9 +1,10 @@
 """How right the predictors are on the fresh set, and whether their intervals hold.
 
-    python benchmarks/fresh/score.py pack ROWS_DIR... --output benchmarks/fresh/h200-day1.parquet
+    python benchmarks/fresh/score.py pack ROWS_DIR... --output benchmarks/fresh/measured-h200-day1.parquet
     python benchmarks/fresh/score.py report --predictors DIR --gpu LABEL [--output FILE.csv] [FILE.parquet...]
 
-`pack` joins what `measure.py` wrote, the profiler's rows beside the measured ones. `report` composes every pass from
+`pack` joins what `measure.py` wrote, the profiler's rows beside the measured ones, and gives cards and machines names
+that tell them apart and tell nothing else. `report` composes every pass from
 the predictors and the traces under `catalogue/` and compares: medians, 90th and 95th percentiles and the worst of the
 relative errors of device time, time back to back and energy, the plain sum of back-to-back times beside, the coverage
 of 90 % intervals with its Clopper–Pearson interval, half-widths; within kinds, dtypes, batches and days. Every pass
@@ -14,6 +15,7 @@ unsure. Nothing here is learnt from: that fitting reads nothing of this folder i
 from __future__ import annotations
 
 import argparse
+import hashlib
 import json
 import sys
 from pathlib import Path
@@ -63,9 +65,17 @@ def pack(folders: list[Path], output: Path) -> None:
     found = profiles.reindex(pd.MultiIndex.from_frame(kept[KEY]))
     for column in ("kernels", "kernels_s", "kernel_names"):
         kept[column] = found[column].to_numpy()
+    # machines lent for an hour are all called alike: the card is what tells one from another
+    kept["host"] = [_named(f"{host} {card}") for host, card in zip(kept["host"], kept["gpu_uuid"], strict=True)]
+    kept["gpu_uuid"] = kept["gpu_uuid"].map(_named)
     packed = pa.Table.from_pandas(kept, schema=table.schema, preserve_index=False)
     pq.write_table(packed, output, compression="zstd", compression_level=22)
     print(f"{output}: {len(kept)} rows, {output.stat().st_size:,} bytes; {kept['status'].value_counts().to_dict()}")
+
+
+def _named(what: str) -> str:
+    """A name that tells it from others and nothing else."""
+    return hashlib.sha256(what.encode()).hexdigest()[:12]
 
 
 def measured(paths: list[Path]) -> pd.DataFrame:
@@ -263,7 +273,7 @@ def main() -> int:
     packing.add_argument("folders", type=Path, nargs="+")
     packing.add_argument("--output", type=Path, required=True)
     reporting = modes.add_parser("report")
-    reporting.add_argument("files", type=Path, nargs="*", default=sorted(HERE.glob("*.parquet")))
+    reporting.add_argument("files", type=Path, nargs="*", help="measured-GPU-*.parquet beside this file without")
     reporting.add_argument("--predictors", type=Path, required=True)
     reporting.add_argument("--gpu", required=True)
     reporting.add_argument("--output", type=Path, help="CSV with a row each pass")
@@ -272,7 +282,8 @@ def main() -> int:
         pack(arguments.folders, arguments.output)
         return 0
     model = load_models(arguments.predictors)[arguments.gpu]
-    compared = compare(measured(arguments.files), model, Catalogue(HERE / "catalogue"))
+    paths = arguments.files or sorted(HERE.glob(f"measured-{arguments.gpu}-*.parquet"))
+    compared = compare(measured(paths), model, Catalogue(HERE / "catalogue"))
     if arguments.output:
         compared.to_csv(arguments.output, index=False)
     print(report(compared))

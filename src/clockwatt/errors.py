@@ -13,5 +13,9 @@ class DataFileError(ClockwattError):
     """A data file is missing, damaged, or not of the kind that was expected."""
 
 
+class DamagedFileError(DataFileError):
+    """A data file is not what was written to it: bits flipped, or its end is missing."""
+
+
 class OutputError(ClockwattError):
     """A result could not be written (full disk, unwritable folder)."""

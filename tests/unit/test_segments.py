@@ -5,7 +5,7 @@ import pytest
 from clockwatt.errors import DataFileError
 from clockwatt.io import segments
 from clockwatt.io.segments import SegmentWriter, read_segments, segment_paths
-from clockwatt.schema.records import CALL_SCHEMA, CallRow
+from clockwatt.schema.records import CALL_SCHEMA, TELEMETRY_SCHEMA, CallRow, TelemetryRow
 
 
 def row(position: int) -> CallRow:
@@ -70,10 +70,11 @@ def test_two_writers_share_a_folder(tmp_path: Path) -> None:
     assert positions(tmp_path) == [0, 1]
 
 
-def test_a_damaged_segment_is_named_with_what_its_loss_costs(tmp_path: Path) -> None:
-    SegmentWriter(tmp_path, CALL_SCHEMA, segment_s=0).add([row(0)])
+def test_a_foreign_segment_is_named_and_refused(tmp_path: Path) -> None:
+    SegmentWriter(tmp_path, TELEMETRY_SCHEMA, segment_s=0).add(
+        [TelemetryRow(session_id="s", lane="fast", time_us=0, monotonic_ns=0)]
+    )
     (path,) = segment_paths(tmp_path)
-    path.write_bytes(path.read_bytes()[:-4])
     with pytest.raises(DataFileError, match=f"{path.name}.*will be measured again"):
         list(read_segments(tmp_path, CALL_SCHEMA))
 

@@ -34,7 +34,7 @@ rule catalogue:
     shell:
         """
         python -m clockwatt catalogue \
-            --config {params.results:q}/config.yaml \
+            --config {CONFIG:q} \
             --output-dir {params.results:q}/catalogue \
             >{log:q} 2>&1
         """

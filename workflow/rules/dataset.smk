@@ -48,12 +48,12 @@ rule dataset:
     params:
         results=results_dir,
         settings=campaigns.dataset_settings(campaign),
-        references=reference_digests,
-        code=fingerprint("dataset"),
+        references=run.code.references,
+        code=run.code.stages["dataset"],
     shell:
         """
         python -m clockwatt dataset \
-            --config {params.results:q}/config.yaml \
+            --config {CONFIG:q} \
             --measurements-dir {params.results:q}/measurements \
             --catalogue-dir {params.results:q}/catalogue \
             --output-dir {params.results:q}/dataset \

@@ -42,11 +42,11 @@ rule figures:
     params:
         results=results_dir,
         settings=campaigns.figures_settings(campaign),
-        code=fingerprint("figures", resources=("gpus.yaml",)),
+        code=run.code.stages["figures"],
     shell:
         """
         python -m clockwatt figures \
-            --config {params.results:q}/config.yaml \
+            --config {CONFIG:q} \
             --dataset-dir {params.results:q}/dataset \
             --predictors-dir {params.results:q}/predictors \
             --validation-dir {params.results:q}/validation \

@@ -38,11 +38,11 @@ rule fit:
     params:
         results=results_dir,
         settings=campaigns.fit_settings(campaign),
-        code=fingerprint("predict", resources=("gpus.yaml",)),
+        code=run.code.stages["predict"],
     shell:
         """
         python -m clockwatt fit \
-            --config {params.results:q}/config.yaml \
+            --config {CONFIG:q} \
             --dataset-dir {params.results:q}/dataset \
             --catalogue-dir {params.results:q}/dataset/catalogue \
             --output-dir {params.results:q}/predictors \
@@ -70,11 +70,11 @@ rule validate:
     params:
         results=results_dir,
         settings=campaigns.fit_settings(campaign),
-        code=fingerprint("predict", resources=("gpus.yaml",)),
+        code=run.code.stages["predict"],
     shell:
         """
         python -m clockwatt validate \
-            --config {params.results:q}/config.yaml \
+            --config {CONFIG:q} \
             --dataset-dir {params.results:q}/dataset \
             --catalogue-dir {params.results:q}/dataset/catalogue \
             --predictors-dir {params.results:q}/predictors \

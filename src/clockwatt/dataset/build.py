@@ -19,6 +19,7 @@ from clockwatt.dataset.reference import Source, references
 from clockwatt.errors import DataFileError
 from clockwatt.io import files
 from clockwatt.io.progress import progress, say
+from clockwatt.io.seal import SealedWriter
 from clockwatt.schema import layout, records, tables
 
 _OUTPUTS = {
@@ -153,7 +154,7 @@ def _by_kind(path: Path, gpu: str, point: str) -> Iterator[tuple[str, pa.Table]]
 
 def _open(stack: ExitStack, path: Path, columns: pa.Schema) -> pq.ParquetWriter:
     aside = stack.enter_context(files.written_aside(path))
-    return stack.enter_context(pq.ParquetWriter(aside, columns, compression=files.COMPRESSION))
+    return stack.enter_context(SealedWriter(aside, columns))
 
 
 def _join_calibration(parts: list[_Part], output: Path) -> None:

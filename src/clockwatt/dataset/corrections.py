@@ -20,7 +20,7 @@ WITHOUT_WORK = "no device work: known, not learnt"
 NOT_ABOVE_IDLE = "dynamic energy not above zero"
 """Why calls that need no more power than idling are not learnt from: what is learnt is a ratio."""
 
-_INCOMPLETE = "a time or the power could not be measured"
+_INCOMPLETE = "device or host time could not be measured"
 
 
 def corrected(rows: pd.DataFrame, unthrottled: UnthrottledEnergy | None) -> pd.DataFrame:
@@ -85,6 +85,8 @@ def _of(rows: pd.DataFrame, measured: Measured) -> tuple[pd.Series, pd.Series]:
 def exclusions(rows: pd.DataFrame) -> list[str]:
     """Why predictors do not learn from an operation: the first reason that holds, empty where there is none.
 
+    Each cost is learnt from the rows that have it: times from a row of times alone, too.
+
     Parameters
     ----------
     rows
@@ -92,7 +94,8 @@ def exclusions(rows: pd.DataFrame) -> list[str]:
         costs.
     """
     found = rows[list(costs.CORRECTED)].astype(float)
-    complete, positive = found.notna().all(axis=1), (found > 0).all(axis=1)
+    complete = found[list(costs.NEEDED)].notna().all(axis=1)
+    positive = ~(found <= 0).any(axis=1)  # what was not measured is not learnt, and keeps nothing else from being so
     works = np.array([work is None or bool(work) for work in rows["device_work"]], dtype=bool)
     return [
         _reason(status, set(flags), device_work=device_work, complete=known, positive=above_zero)

@@ -12,12 +12,15 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from clockwatt.errors import DataFileError, OutputError
+from clockwatt.errors import DamagedFileError, DataFileError, OutputError
+from clockwatt.io import seal
+from clockwatt.io.seal import COMPRESSION as COMPRESSION
+from clockwatt.io.seal import SealedWriter
 from clockwatt.schema.records import FORMER_NAMES, READABLE_SINCE, SCHEMA_VERSION
 
-COMPRESSION = "zstd"
 BATCH_ROWS = 20_000
 """Rows that are held at once where a file is read in parts."""
+_MAGIC = b"PAR1"
 _ASIDE = ".part"
 
 
@@ -37,6 +40,7 @@ def written_aside(path: Path) -> Iterator[Path]:
         os.close(handle)
         aside = Path(name)
         yield aside
+        seal.seal(aside)
         # mkstemp is private to the user by design; results are shared, so they get what the umask allows
         aside.chmod(0o666 & ~_umask())
         with aside.open("rb+") as written:
@@ -122,8 +126,8 @@ def write_table(table: pa.Table, path: Path) -> None:
     OutputError
         If it cannot be written.
     """
-    with written_aside(path) as aside:
-        pq.write_table(table, aside, compression=COMPRESSION)
+    with written_aside(path) as aside, SealedWriter(aside, table.schema) as writer:
+        writer.write_table(table)
 
 
 def write_text(text: str, path: Path) -> None:
@@ -143,25 +147,40 @@ def open_parquet(path: Path, schema: pa.Schema) -> pq.ParquetFile:
 
     Raises
     ------
+    DamagedFileError
+        If the file is not what was written to it; it is set aside as `….damaged`.
     DataFileError
         If the file is missing, is no readable Parquet file, lacks columns of `schema` or has them with another type, or
         another version of clockwatt wrote it whose columns meant something else.
     """
     try:
+        if seal.is_whole(path) is False:
+            raise _set_aside(path, "damaged (its digest is of other bytes)")
         parquet = pq.ParquetFile(path)
     except FileNotFoundError:
         raise DataFileError(f"{path}: no such file. Run the stage that writes it first.") from None
     except (pa.ArrowException, OSError) as error:
-        raise DataFileError(
-            f"{path}: not a readable Parquet file ({str(error).splitlines()[0]}). "
-            "Delete it and run the stage that writes it again."
-        ) from error
+        raise _set_aside(path, f"not a readable Parquet file ({str(error).splitlines()[0]})") from error
     try:
         check_schema(path, parquet.schema_arrow, schema)
     except DataFileError:
         parquet.close()
         raise
     return parquet
+
+
+def _set_aside(path: Path, what: str) -> DamagedFileError:
+    """Rename a file that was Parquet once, and say what to do; what never was is somebody's and stays where it is."""
+    with contextlib.suppress(OSError):
+        with path.open("rb") as file:
+            ours = file.read(len(_MAGIC)) == _MAGIC or path.stat().st_size == 0
+        if ours:
+            path.rename(path.with_name(f"{path.name}.damaged"))
+            return DamagedFileError(
+                f"{path}: {what}. It is set aside as {path.name}.damaged; run the workflow again, "
+                "which makes anew what it held."
+            )
+    return DamagedFileError(f"{path}: {what}. Delete it and run the stage that writes it again.")
 
 
 def read_table(path: Path, schema: pa.Schema, columns: list[str] | None = None) -> pa.Table:
@@ -207,9 +226,7 @@ def _told_as_damaged(path: Path) -> Iterator[None]:
     try:
         yield
     except (pa.ArrowException, OSError) as error:
-        raise DataFileError(
-            f"{path}: damaged ({str(error).splitlines()[0]}). Delete it and run the stage that writes it again."
-        ) from error
+        raise _set_aside(path, f"damaged ({str(error).splitlines()[0]})") from error
 
 
 def stored_columns(found: Collection[str], wanted: Collection[str]) -> list[str]:

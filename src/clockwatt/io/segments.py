@@ -7,6 +7,7 @@ again in the merged one.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import socket
 import time
@@ -16,10 +17,11 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
-from clockwatt.errors import DataFileError
+from clockwatt.errors import DamagedFileError, DataFileError
 from clockwatt.io import files
+from clockwatt.io.progress import say
+from clockwatt.io.seal import SealedWriter
 from clockwatt.schema import records
 
 
@@ -91,12 +93,12 @@ class SegmentWriter:
         self.flush()
         if len(self._written) > 1:
             merged = self._next_path()
-            with (
-                files.written_aside(merged) as aside,
-                pq.ParquetWriter(aside, self.schema, compression=files.COMPRESSION) as writer,
-            ):
+            with files.written_aside(merged) as aside, SealedWriter(aside, self.schema) as writer:
                 for path in self._written:
-                    writer.write_table(files.read_table(path, self.schema))
+                    try:
+                        writer.write_table(files.read_table(path, self.schema))
+                    except DamagedFileError as error:  # the rest is worth keeping
+                        say(f"{error} It is a segment of the store.")
             for path in self._written:
                 path.unlink(missing_ok=True)
             self._written = [merged]
@@ -114,10 +116,14 @@ def segment_paths(folder: Path) -> list[Path]:
 def read_segments(folder: Path, schema: pa.Schema, columns: list[str] | None = None) -> Iterator[pa.Table]:
     """Tables of a folder's segments, one at a time; rows may come twice where a merge was interrupted or under way.
 
+    A damaged segment is named, set aside as `….damaged` and passed over: what it held counts as not measured.
+
     Raises
     ------
     DataFileError
-        If a segment is damaged or foreign; the message says that deleting it only costs its rows.
+        If a file is foreign; deleting it only costs its rows.
+    OSError
+        If a damaged one cannot be renamed.
     """
     done: set[Path] = set()
     while pending := [path for path in segment_paths(folder) if path not in done]:
@@ -125,6 +131,10 @@ def read_segments(folder: Path, schema: pa.Schema, columns: list[str] | None = N
             done.add(path)
             try:
                 yield files.read_table(path, schema, columns)
+            except DamagedFileError as error:
+                say(f"{error} It is a segment of the store.")
+                with contextlib.suppress(FileNotFoundError):  # set aside already, where it looked like Parquet
+                    path.rename(path.with_name(f"{path.name}.damaged"))
             except DataFileError as error:
                 if not path.exists():  # merged away since the folder was listed
                     continue

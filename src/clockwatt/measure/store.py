@@ -16,11 +16,11 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
 from clockwatt import MEASUREMENT_VERSION
 from clockwatt.config import CampaignConfig, OperatingPoint
 from clockwatt.io import files
+from clockwatt.io.seal import SealedWriter
 from clockwatt.io.segments import SegmentWriter, read_segments
 from clockwatt.schema import layout, records
 from clockwatt.schema.records import ANCHOR, ENERGY, MEASUREMENT_SCHEMA, OK, TELEMETRY_SCHEMA, MeasurementRow
@@ -131,10 +131,7 @@ class Store:
             If `output` cannot be written.
         """
         windows = _windows(rows)
-        with (
-            files.written_aside(output) as aside,
-            pq.ParquetWriter(aside, TELEMETRY_SCHEMA, compression=files.COMPRESSION) as writer,
-        ):
+        with files.written_aside(output) as aside, SealedWriter(aside, TELEMETRY_SCHEMA) as writer:
             for table in read_segments(self.telemetry_folder, TELEMETRY_SCHEMA):
                 kept = _inside(table, windows)
                 if kept.num_rows:

@@ -157,9 +157,10 @@ def _classes(of_predictor: dict[str, Any]) -> list[str]:
     for name in sorted(errors, key=lambda key: -(errors[key]["mape"] or 0.0)):
         cells = [name, str(errors[name]["rows"])]
         for target in ("time_device_corrected_s", "energy_dynamic_corrected_j"):
-            values = of_predictor["classes"][target][name]
-            covered = of_predictor["intervals"][target]["classes"][name]["held_out_coverage"]
-            cells += [percent(values["mape"]), percent(values["median_ape"]), percent(covered)]
+            values = of_predictor["classes"][target].get(name, {})  # none where time alone was measured
+            covered = of_predictor["intervals"].get(target, {}).get("classes", {}).get(name, {})
+            cells += [percent(values.get(error)) for error in ("mape", "median_ape")]
+            cells.append(percent(covered.get("held_out_coverage")))
         lines.append(f"| {' | '.join(cells)} |")
     return [*lines, ""]
 

@@ -49,7 +49,7 @@ class Samples:
         `device_work`, `power_idle_w`, `power_limit_w` and `excluded`: the reason why the row is not learnt from, or
         empty.
     operations
-        Every operation once per pass, with `CATALOGUE_COLUMNS`, `pass` and `device_work`.
+        Every operation once per pass, with `CATALOGUE_COLUMNS`, `pass`, `device_work` and `block`.
     measurements
         Rows before repetitions were merged.
     """
@@ -112,7 +112,7 @@ def read_samples(dataset_dir: Path, gpu: str) -> Samples:
 def _operations(path: Path, rows: pd.DataFrame) -> pd.DataFrame:
     """What the catalogue says of the operations of `rows`, by pass."""
     key = ["operation_id", "pass"]
-    columns = ["operation_id", "pass", "device_work", *(name for name in CATALOGUE_COLUMNS if name != "operation_id")]
+    columns = list(dict.fromkeys([*key, "device_work", "block", *CATALOGUE_COLUMNS]))
     catalogue: pd.DataFrame = files.read_table(path, OPERATION_SCHEMA, columns).to_pandas()
     there = pd.MultiIndex.from_frame(catalogue[key]).isin(pd.MultiIndex.from_frame(rows[key].drop_duplicates()))
     return catalogue[there].sort_values(["pass", "operation_id"], ignore_index=True)

@@ -137,6 +137,9 @@ MEASURED_WHOLE: Mapping[str, str] = {
 PLAIN_SUM: Mapping[str, str] = {"time_s": "plain_time_s", "energy_j": "plain_energy_j"}
 """The same, and the plain sum over its calls."""
 
+NEEDED = ("time_device_corrected_s", "time_host_corrected_s")
+"""Without these a row is not learnt from; the others may be missing, since time alone is cheaper to measure."""
+
 TIME_HOST_FROM = "time_host_corrected_from"
 ENERGY_DYNAMIC_FROM = "energy_dynamic_corrected_from"
 ENERGY_CORRECTED = "energy_corrected_j"

@@ -45,7 +45,7 @@ def test_all_rows_of_both_are_there_and_know_what_they_measured(tmp_path):
     assert len(reference) == len(shipped_rows())
     assert not reference["virtual"].any()
     assert everything.loc[everything["gpu"] != "h200", "virtual"].all()
-    assert rows["operations.parquet"]["spec"].notna().all()
+    assert rows["operations.parquet"]["function"].notna().all()
     assert quality["references"] == {"h200": {"rows_left_out": {}}}
     assert {(point["gpu"], point["reference"]) for point in quality["points"]} == {
         ("a30", None), ("v100", None), ("h200", "h200"),

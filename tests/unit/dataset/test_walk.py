@@ -5,10 +5,10 @@ import math
 import pandas as pd
 import pyarrow.parquet as pq
 import pytest
-from clockwatt.predict.measured import MeasuredCosts, write_measured
 
 from clockwatt.dataset.build import build_dataset
 from clockwatt.io import files
+from clockwatt.predict.costs.looked_up import MeasuredCosts, write_measured
 from clockwatt.predict.samples import KEY, read_samples
 from clockwatt.schema import costs, layout, records, tables
 from clockwatt.schema.flags import Flag
@@ -116,7 +116,7 @@ def test_predictors_see_and_look_up_the_columns_of_the_dataset_under_their_names
     write_measured(samples.rows[samples.rows["pass"] == "training"], tmp_path / "measured.parquet")
     kept = MeasuredCosts.read(tmp_path / "measured.parquet")
     found = kept.look_up(pd.Index([followed[0].subject_id]), POINT, tf32=True)
-    assert found.costs[0].tolist() == [seen[name] for name in costs.CORRECTED]
+    assert found.mean[0].tolist() == [seen[name] for name in costs.CORRECTED]
 
 
 def test_what_is_not_known_is_null(made):

@@ -154,14 +154,14 @@ def test_exclusions_are_counted_and_their_networks_still_composed(tmp_path):
         operations[1].flags = ["interrupted"]
         operations[2].flags = ["clock_off_target"]
         operations[3].flags, operations[3].throttle_reasons = ["clock_off_target"], ["sw_power_cap"]
-        operations[6].power_w = None
+        operations[6].time_device_s = None
 
     made = rebuilt(tmp_path, edit)
     fit(made.config, made.dataset, made.catalogue, made.predictors)
     validate(made.config, made.dataset, made.catalogue, made.predictors, made.validation)
     left_out = synthetic.read_json(made.predictors / "metrics.json")["gpus"]["a30"]["not_learnt_from"]
     assert left_out == {
-        "a time or the power could not be measured": 1,
+        "device or host time could not be measured": 1,
         "flag clock_off_target": 1,
         "flag interrupted": 1,
         "no device work: known, not learnt": 4,

@@ -44,25 +44,25 @@ class Composition:
     device_s, host_s
         What the device, not slowed by the power limit, and the host need.
     energy_dynamic_j, energy_j
-        Sum over calls, and with idle power over `time_s` (None where idle power is not known)..
+        Sum over calls (None where that of one is not known), and with idle power over `time_s` (None without that).
     power_w
         Mean over the pass.
     plain_time_s, plain_energy_j
         The sum of back-to-back times and their energies over the traced calls, as the thesis composed networks;
-        gradient accumulation, which no traced call shows, is left out there.
+        gradient accumulation, which no traced call shows, is left out there. None where one is not known.
     calls, calls_without_cost
-        How many calls there are, and for how many no cost is known: the sums then miss something.
+        How many calls there are, and for how many no time is known: the sums then miss something.
     """
 
     time_s: float
     latency_s: float | None
     device_s: float
     host_s: float
-    energy_dynamic_j: float
+    energy_dynamic_j: float | None
     energy_j: float | None
     power_w: float | None
-    plain_time_s: float
-    plain_energy_j: float
+    plain_time_s: float | None
+    plain_energy_j: float | None
     calls: int
     calls_without_cost: int
 
@@ -134,8 +134,11 @@ class Composer:
         """
         of_calls = costs[self.positions]
         of_calls[self.positions < 0] = np.nan
-        known = np.asarray(np.isfinite(of_calls[:, :4]).all(axis=1))
+        known = np.asarray(np.isfinite(of_calls[:, :2]).all(axis=1))
         device, host, eager, dynamic, energy = np.where(known[:, None], of_calls, 0.0).T
+        of_power = bool(np.isfinite(dynamic).all())
+        if not of_power:
+            dynamic = np.zeros_like(dynamic)
         per_call_host = self._host_times(host, overheads)
         grouped = bool(self._network.grouped_convolutions)
         gap_s = overheads.of(self._network.pass_).gap_of(grouped=grouped)
@@ -145,17 +148,19 @@ class Composer:
         latency_s = None
         if self._network.pass_ != TRAINING and known.size:
             latency_s = float(pipeline_ends(np.cumsum(per_call_host), device)[-1])
-        energy_j = None if overheads.power_idle_w is None else dynamic_j + overheads.power_idle_w * time_s
+        energy_j = None
+        if of_power and overheads.power_idle_w is not None:
+            energy_j = dynamic_j + overheads.power_idle_w * time_s
         return Composition(
             time_s=time_s,
             latency_s=latency_s,
             device_s=device_s,
             host_s=host_s,
-            energy_dynamic_j=dynamic_j,
+            energy_dynamic_j=dynamic_j if of_power else None,
             energy_j=energy_j,
             power_w=energy_j / time_s if energy_j is not None and time_s > 0 else None,
-            plain_time_s=math.fsum(eager[self._traced]),
-            plain_energy_j=float(np.nansum(energy[self._traced])),
+            plain_time_s=_sum_of(eager[self._traced]),
+            plain_energy_j=_sum_of(np.where((device > 0) | np.isfinite(energy), energy, 0.0)[self._traced]),
             calls=known.size,
             calls_without_cost=int(np.sum(~known)),
         )
@@ -169,6 +174,11 @@ class Composer:
         around_s = (known.module_s or 0.0) * self._network.module_calls + (known.backward_start_s or 0.0)
         per_call_s = (known.forward_call_s or 0.0) + around_s / max(int(self._forward.sum()), 1)
         return host + np.where(self._forward, per_call_s, 0.0)
+
+
+def _sum_of(values: NDArray[np.float64]) -> float | None:
+    """Their sum; None where one is not known."""
+    return math.fsum(values) if np.isfinite(values).all() else None
 
 
 def _with_gaps(
@@ -203,7 +213,7 @@ def _under_limit(
     above_w = overheads.power_limit_w - overheads.power_idle_w
     if above_w <= 0 or dynamic_j <= above_w * time_s:
         return time_s, dynamic_j
-    slowed = np.maximum(np.minimum(eager, dynamic / above_w), device)
+    slowed = np.maximum(np.fmin(eager, dynamic / above_w), device)
     longer_s = float((slowed - device).sum())
     less_j = float(np.maximum(dynamic - above_w * slowed, 0.0).sum())
     possible_j = less_j + above_w * longer_s

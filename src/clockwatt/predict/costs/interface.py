@@ -27,10 +27,12 @@ MEASURED = "measured"
 
 SIDES = ("lower", "upper")
 
+_COMPOSED = [TARGETS.index(name) for name in COST_COLUMNS if name in TARGETS]
+
 
 @dataclass(frozen=True)
 class Costs:
-    """Costs of operations at one operating point; rows of what is not known mean nothing.
+    """Costs of operations at one operating point; what is not known is nan.
 
     Attributes
     ----------
@@ -40,7 +42,8 @@ class Costs:
         From the mean to the lower and upper end of the 90 % interval, nan where none is known; shape
         (operations, targets, 2).
     known
-        Which operations the source knows here; shape (operations,).
+        Which operations the source knows here, if not all their costs: of some, time alone was measured; shape
+        (operations,).
     measured
         Which of them were measured at this operating point, and looked up; shape (operations,).
     """
@@ -49,6 +52,11 @@ class Costs:
     factors: Floats
     known: Mask
     measured: Mask
+
+    @property
+    def complete(self) -> bool:
+        """Whether everything is known that a pass is composed from."""
+        return bool(self.known.all() and np.isfinite(self.mean[:, _COMPOSED]).all())
 
     def end(self, side: int) -> Floats:
         """Lower (0) or upper (1) ends of the intervals; shape (operations, targets)."""
@@ -75,7 +83,7 @@ class CostSource(Protocol):
 
 
 class FirstKnown:
-    """Of several sources for each operation the first that knows it; later ones are asked only where that is needed."""
+    """Of several sources for each cost the first that knows it; later ones are asked only where that is needed."""
 
     def __init__(self, *sources: CostSource) -> None:
         self._sources = sources
@@ -85,7 +93,7 @@ class FirstKnown:
         first, *others = self._sources
         found = first.at(points)
         for source in others:
-            lacking = [point for point in points if not found[point].known.all()]
+            lacking = [point for point in points if not found[point].complete]
             if lacking:
                 for point, costs in source.at(lacking).items():
                     found[point] = _filled(found[point], costs)
@@ -152,10 +160,10 @@ def interval_factors(classes: NDArray[np.object_], intervals: Mapping[str, Mappi
 
 def _filled(costs: Costs, others: Costs) -> Costs:
     """Costs, with those of others where they are not known."""
-    wide, wider = costs.known[:, None], costs.known[:, None, None]
+    kept = costs.known[:, None] & np.isfinite(costs.mean)
     return Costs(
-        np.where(wide, costs.mean, others.mean),
-        np.where(wider, costs.factors, others.factors),
+        np.where(kept, costs.mean, others.mean),
+        np.where(kept[:, :, None], costs.factors, others.factors),
         costs.known | others.known,
         np.where(costs.known, costs.measured, others.measured),
     )

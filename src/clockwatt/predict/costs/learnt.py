@@ -46,7 +46,8 @@ class Learnt:
     def at(self, points: Sequence[str]) -> dict[str, Costs]:
         """See `CostSource.at`. The predictor is called once, for all of them."""
         settings = [Setting(self._spec, OperatingPoint.parse(point), self._tf32) for point in points]
-        predicted = self._predictor.predict(features_at(self._features, *settings))[list(TARGETS)].to_numpy(float)
+        found = self._predictor.predict(features_at(self._features, *settings))
+        predicted = found.reindex(columns=list(TARGETS)).to_numpy(float)
         means = np.split(predicted, len(settings))
         return {point: _all_known(mean, self._factors) for point, mean in zip(points, means, strict=True)}
 

@@ -109,5 +109,6 @@ class LookedUp:
         costs = self._measured.look_up(self._ids, point, tf32=self._tf32)
         if not self._positive:
             return costs
-        known = costs.known & (np.nan_to_num(costs.mean, nan=-1.0) > 0).all(axis=1)
+        known = costs.known & ~(costs.mean <= 0).any(axis=1)
+        costs.mean[~known] = np.nan
         return Costs(costs.mean, costs.factors, known, known)

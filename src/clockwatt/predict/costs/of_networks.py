@@ -45,7 +45,7 @@ def left_out_costs(
     """
     looked_up = rows["learnt"] & ~rows["unseen"]
     values = [
-        rows[BY_CORRECTED[target].predicted].where(~looked_up, rows[target]).to_numpy(float) for target in TARGETS
+        rows[target].where(looked_up).fillna(rows[BY_CORRECTED[target].predicted]).to_numpy(float) for target in TARGETS
     ]
     predicted = pd.DataFrame(cost_columns(np.column_stack(values)), index=rows["operation_id"], columns=COST_COLUMNS)
     keys = [rows[name].to_numpy() for name in ("network", *_KEY)]

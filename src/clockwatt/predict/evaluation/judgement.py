@@ -57,10 +57,11 @@ def judge_operations(
     """
     intervals: dict[str, dict[str, Interval]] = {}
     report: dict[str, Any] = {"targets": {}, "classes": {}, "intervals": {}}
-    judged = data.usable & left_out.predictions.notna().all(axis=1).to_numpy(bool)
-    classes = data.rows.loc[judged, OPERATION_CLASS]
-    names, groups = classes.to_numpy(object), pd.factorize(data.rows.loc[judged, "group"])[0]
     for target in TARGETS:
+        known = left_out.predictions[target].notna() & data.rows[target].notna()
+        judged = data.usable & known.to_numpy(bool)
+        classes = data.rows.loc[judged, OPERATION_CLASS]
+        names, groups = classes.to_numpy(object), pd.factorize(data.rows.loc[judged, "group"])[0]
         measured = data.rows.loc[judged, target].to_numpy(float)
         predicted = left_out.predictions.loc[judged, target].to_numpy(float)
         report["targets"][target] = metrics(measured, predicted)

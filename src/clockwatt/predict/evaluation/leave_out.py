@@ -70,7 +70,7 @@ def predict_left_out(
     features
         From `features.points.features_at`; shape (rows, features).
     targets
-        Shape (rows, targets); finite where it is learnt from.
+        Shape (rows, targets); each is learnt from where it is not missing.
     parts
         What is left out together.
 
@@ -83,7 +83,8 @@ def predict_left_out(
         predictions = pd.DataFrame(np.nan, index=features.index, columns=targets.columns)
         if part.training.any() and part.predicted.any():
             predictor = make().fit(features[part.training], targets[part.training])
-            predictions.iloc[np.flatnonzero(part.predicted)] = predictor.predict(features[part.predicted]).to_numpy()
+            found = predictor.predict(features[part.predicted]).reindex(columns=targets.columns)
+            predictions.iloc[np.flatnonzero(part.predicted)] = found.to_numpy()
         yield predictions
 
 

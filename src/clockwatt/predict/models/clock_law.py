@@ -175,8 +175,8 @@ class CostLaw:
     Parameters
     ----------
     at_clocks
-        SM clock in MHz to costs with columns `TARGETS`, positive, the same operations in the same order; at least
-        `POWER_CLOCKS` clocks.
+        SM clock in MHz to costs with columns `TARGETS`, positive or missing, the same operations in the same order; at
+        least `POWER_CLOCKS` clocks. A cost that is missing at one clock is at all.
 
     Raises
     ------
@@ -188,6 +188,8 @@ class CostLaw:
         clocks = np.array(sorted(at_clocks), dtype=float)
         self._index = at_clocks[clocks[0]].index
         costs = np.stack([at_clocks[clock][list(TARGETS)].to_numpy(float) for clock in clocks], axis=1)
+        self._unknown = ~np.isfinite(costs).all(axis=1)
+        costs[np.broadcast_to(self._unknown[:, None], costs.shape)] = 1.0  # any law will do where there is none
         values = dict(zip(TARGETS, np.moveaxis(costs, 2, 0), strict=True))
         self._host_s = values["time_host_corrected_s"].mean(axis=1)
         # all laws of one kind at once: most of a fit's time goes into calls
@@ -203,4 +205,5 @@ class CostLaw:
         result["time_host_corrected_s"] = self._host_s
         result["energy_dynamic_corrected_j"] = dynamic_w * result["time_device_corrected_s"]
         values = np.column_stack([result[name] for name in TARGETS])
+        values[self._unknown] = np.nan
         return pd.DataFrame(values, index=self._index, columns=list(TARGETS))

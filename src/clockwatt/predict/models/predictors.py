@@ -99,18 +99,27 @@ class CostPredictor:
         X
             From `features.points.features_at`; shape (rows, features).
         y
-            Columns of `TARGETS`, all finite; the roofline predictor needs them positive. Shape (rows, targets).
+            Columns of `TARGETS`; the roofline predictor needs them positive. Each is learnt from the rows where it is
+            not missing; one that is missing everywhere is not learnt. Shape (rows, targets).
         """
+        y = y.loc[:, y.notna().any()]
         self.targets_ = list(y.columns)
         numeric = X.drop(columns=[OPERATION_CLASS])
         self.columns_ = list(numeric.columns[(numeric.min() < numeric.max()).to_numpy()])
         self.classes_ = sorted(X[OPERATION_CLASS].unique())
         self.scales_ = self._fit_scales(X, y)
-        self.trees_ = self._grow(self._encode(X), self._link(y.to_numpy(float) / self._estimates(X)))
+        matrix, learnt = self._encode(X), self._link(y.to_numpy(float) / self._estimates(X))
+        self.trees_ = Trees.side_by_side(
+            [
+                (columns, self._grow(matrix[rows], learnt[np.ix_(rows, columns)]))
+                for rows, columns in _known_together(np.isfinite(learnt))
+            ],
+            outputs=len(self.targets_),
+        )
         return self
 
     def predict(self, X: pd.DataFrame) -> pd.DataFrame:  # noqa: N803  # scikit-learn's name
-        """Predict every target; shape (rows, targets), in the units of the targets' names."""
+        """Predict every target that was learnt; shape (rows, targets), in the units of the targets' names."""
         values = self._inverse_link(self.trees_.predict(self._encode(X))) * self._estimates(X)
         return pd.DataFrame(values, index=X.index, columns=self.targets_)
 
@@ -151,6 +160,17 @@ class CostPredictor:
 
     def _inverse_link(self, learnt: Floats) -> Floats:
         return learnt
+
+
+def _known_together(known: NDArray[np.bool_]) -> list[tuple[NDArray[np.intp], NDArray[np.intp]]]:
+    """Rows and columns of the targets that the same rows have: these share a forest; `known` of shape (rows, targets).
+
+    Targets that share their causes are best learnt by one forest, which also takes a fifth of the time of five.
+    """
+    together: dict[bytes, list[int]] = {}
+    for column in range(known.shape[1]):
+        together.setdefault(known[:, column].tobytes(), []).append(column)
+    return [(np.flatnonzero(known[:, columns[0]]), np.array(columns)) for columns in together.values()]
 
 
 class RooflinePredictor(CostPredictor):

@@ -22,6 +22,7 @@ from clockwatt.predict.models.clock_law import CostLaw, learnt_points, neighbour
 from clockwatt.predict.models.domain import Domain
 from clockwatt.predict.models.predictors import TARGETS
 from clockwatt.predict.samples import Samples
+from clockwatt.schema.costs import NEEDED
 
 _SERIES = ["operation_id", "tf32"]
 _CELL = ["operation_id", "point", "tf32"]
@@ -41,8 +42,8 @@ class TrainingData:
         Each operation with each TF32 setting at each operating point to learn from, measured there or not:
         `operation_id`, `point`, `tf32`.
     features, targets, groups, learnt
-        Of the cells: features, costs (missing where not measured), group for cross-validation, and whether they may be
-        learnt from.
+        Of the cells: features, costs (missing where not measured: some have times alone), group for cross-validation,
+        and whether they may be learnt from.
     domain
         What was measured, for questions outside it.
     """
@@ -99,11 +100,11 @@ def training_data(samples: Samples, pass_: str, spec: GpuSpec) -> TrainingData |
     described = samples.operations[samples.operations["pass"] == pass_]
     operations = operation_features(described)
     rows[OPERATION_CLASS] = rows["operation_id"].map(operations[OPERATION_CLASS])
-    rows["group"] = rows["operation_id"].map(channel_groups(operations))
+    rows["group"] = rows["operation_id"].map(groups_of(operations, described))
     return TrainingData(
         rows=rows,
         usable=usable,
-        **_of_cells(rows, usable, operations, spec),
+        **_of_cells(rows, usable, operations, groups_of(operations, described), spec),
         domain=Domain.of(operations.loc[rows.loc[usable, "operation_id"].unique()], described),
     )
 
@@ -134,7 +135,7 @@ def with_unmeasured(data: TrainingData, wanted: pd.DataFrame, described: pd.Data
     lacking = lacking.assign(
         **dict.fromkeys(TARGETS, np.nan),
         **{"pass": data.rows["pass"].iloc[0], "excluded": "not measured"},
-        **{OPERATION_CLASS: ids.map(operations[OPERATION_CLASS]), "group": ids.map(channel_groups(operations))},
+        **{OPERATION_CLASS: ids.map(operations[OPERATION_CLASS]), "group": ids.map(groups_of(operations, described))},
     )
     rows = pd.concat([data.rows, lacking], ignore_index=True)
     usable = np.concatenate([data.usable, np.zeros(len(lacking), dtype=bool)])
@@ -142,18 +143,36 @@ def with_unmeasured(data: TrainingData, wanted: pd.DataFrame, described: pd.Data
         data,
         rows=rows,
         usable=usable,
-        **_of_cells(rows, usable, operations, spec),
+        **_of_cells(rows, usable, operations, groups_of(operations, described), spec),
     )
 
 
-def _of_cells(rows: pd.DataFrame, usable: NDArray[np.bool_], operations: pd.DataFrame, spec: GpuSpec) -> dict[str, Any]:
+def groups_of(operations: pd.DataFrame, described: pd.DataFrame) -> pd.Series:
+    """Group of each operation for cross-validation: the block it was designed in, else its class and channels.
+
+    Operations of a block follow each other and are alike, so whole blocks are left out.
+
+    Parameters
+    ----------
+    operations
+        From `features.operations.operation_features`.
+    described
+        The catalogue's rows in this pass, with `operation_id` and `block`.
+    """
+    blocks = operations.index.to_series().map(described.set_index("operation_id")["block"])
+    return blocks.where(blocks.notna(), channel_groups(operations))
+
+
+def _of_cells(
+    rows: pd.DataFrame, usable: NDArray[np.bool_], operations: pd.DataFrame, groups: pd.Series, spec: GpuSpec
+) -> dict[str, Any]:
     """The fields of training data that describe the cells; `operations` from `features.operation_features`."""
     cells = _cells(rows, usable)
     return {
         "cells": cells[_CELL],
         "features": features_of(cells, operations, spec),
         "targets": cells[list(TARGETS)].astype(float),
-        "groups": cells["operation_id"].map(channel_groups(operations)),
+        "groups": cells["operation_id"].map(groups),
         "learnt": cells["usable"].to_numpy(bool),
     }
 
@@ -174,7 +193,8 @@ def _cells(rows: pd.DataFrame, usable: NDArray[np.bool_]) -> pd.DataFrame:
 
 def _law(at_clocks: dict[float, pd.DataFrame]) -> CostLaw:
     """Law of the operations that have a prediction at every clock."""
-    known = functools.reduce(pd.Index.intersection, (costs.dropna().index for costs in at_clocks.values()))
+    complete = (costs.dropna(subset=[*NEEDED]).index for costs in at_clocks.values())
+    known = functools.reduce(pd.Index.intersection, complete)
     return CostLaw({clock: costs.loc[known] for clock, costs in at_clocks.items()})
 
 

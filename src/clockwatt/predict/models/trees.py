@@ -98,6 +98,33 @@ class Trees:
         return cls._from_nodes(sizes, feature=feature, threshold=below, left=left, right=right, value=value)
 
     @classmethod
+    def side_by_side(cls, parts: Sequence[tuple[Ints, Trees]], outputs: int) -> Trees:
+        """One forest of several, each of which gives some of the outputs.
+
+        Parameters
+        ----------
+        parts
+            Forests, and which columns theirs are.
+        outputs
+            How many columns there are in all; each belongs to one forest.
+        """
+        if len(parts) == 1:
+            return parts[0][1]
+        trees, nodes, leaves = sum(len(part.roots) for _, part in parts), 0, 0
+        arrays: dict[str, list[NDArray[Any]]] = {name: [] for name in _KINDS}
+        for columns, part in parts:
+            # the mean over all trees is to be that over a part's own
+            value = np.zeros((len(part.value), outputs), dtype=np.float32)
+            value[:, columns] = part.value * (trees / len(part.roots))
+            arrays["roots"].append(part.roots + nodes)
+            arrays["feature"].append(part.feature)
+            arrays["threshold"].append(part.threshold)
+            arrays["right"].append(part.right + np.where(part.feature == _LEAF, leaves, nodes))
+            arrays["value"].append(value)
+            nodes, leaves = nodes + len(part.feature), leaves + len(part.value)
+        return cls(**{name: np.concatenate(arrays[name]).astype(kind) for name, kind in _KINDS.items()})
+
+    @classmethod
     def _from_nodes(
         cls, sizes: Sequence[int], *, feature: Ints, threshold: NDArray[np.float32], left: Ints, right: Ints,
         value: NDArray[np.float64],

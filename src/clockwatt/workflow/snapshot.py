@@ -1,0 +1,180 @@
+"""What a run of the workflow began with, kept as it was: the jobs of a run read this and never the file being edited.
+
+A run on a cluster takes days. Its main process writes the campaign and what the code was below `{results_dir}/runs/`,
+in a folder named by the digest of both, and says where in the environment, which every job inherits. An edit counts
+from the next run on; jobs left over from an earlier run go on reading what theirs began with.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import clockwatt
+from clockwatt import config
+from clockwatt.config import CampaignConfig
+from clockwatt.errors import DataFileError
+from clockwatt.io import files
+
+VARIABLE = "CLOCKWATT_RUN"
+"""Environment variable that holds the folder of the run's snapshot."""
+_CAMPAIGN, _CODE = "config.yaml", "code.json"
+_DIGITS = 16
+
+
+@dataclass(frozen=True)
+class Code:
+    """What decides, beside the campaign, which results are up to date.
+
+    Attributes
+    ----------
+    measurement_version, version
+        `MEASUREMENT_VERSION` and the package's version.
+    sources
+        Digest of all sources of the package and of the workflow.
+    stages
+        Fingerprints of the stages of analysis, by name.
+    references
+        Digests of the shipped measurements that the campaign names.
+    """
+
+    measurement_version: int
+    version: str
+    sources: str
+    stages: Mapping[str, str]
+    references: Mapping[str, str]
+
+    @classmethod
+    def present(cls, checkout: Path, stages: Mapping[str, str], references: Mapping[str, str]) -> Code:
+        """That of a checkout as it is now."""
+        return cls(
+            clockwatt.MEASUREMENT_VERSION,
+            clockwatt.__version__,
+            sources_digest(checkout),
+            dict(stages),
+            dict(references),
+        )
+
+
+@dataclass(frozen=True)
+class Run:
+    """A campaign and the code that a run began with."""
+
+    campaign: CampaignConfig
+    code: Code
+
+    @property
+    def folder(self) -> Path:
+        """Where it is kept, named by its digest."""
+        return Path(self.campaign.results_dir) / "runs" / _digest(*self._texts())
+
+    @property
+    def config_file(self) -> Path:
+        """The campaign as the run's jobs read it."""
+        return self.folder / _CAMPAIGN
+
+    def write(self) -> None:
+        """Write it, read-only, where it is not there yet.
+
+        Raises
+        ------
+        OutputError
+            If it cannot be written.
+        """
+        for name, text in zip((_CAMPAIGN, _CODE), self._texts(), strict=True):
+            path = self.folder / name
+            if not path.exists() or path.read_text(encoding="utf-8") != text:
+                files.write_text(text, path)
+                path.chmod(0o444)
+
+    def _texts(self) -> tuple[str, str]:
+        return config.dump(self.campaign), json.dumps(asdict(self.code), indent=1, sort_keys=True)
+
+
+def read(folder: Path) -> Run:
+    """What the run began with that keeps its snapshot in `folder`.
+
+    Raises
+    ------
+    DataFileError
+        If it is missing, or is not what the run wrote.
+    """
+    try:
+        texts = [(folder / name).read_text(encoding="utf-8") for name in (_CAMPAIGN, _CODE)]
+    except (OSError, UnicodeDecodeError) as error:
+        raise DataFileError(f"{folder}: what this run began with cannot be read ({error}). Start it again.") from error
+    if _digest(*texts) != folder.name:
+        raise DataFileError(f"{folder}: was changed after this run began. Remove the folder and start the run again.")
+    return Run(config.load(folder / _CAMPAIGN), Code(**json.loads(texts[1])))
+
+
+def check_sources(run: Run, checkout: Path) -> str | None:
+    """Compare the code of a job with that which its run began with.
+
+    Returns
+    -------
+    str or None
+        What to say if the sources changed: it is recorded beside the snapshot, and the next run makes anew what needs
+        it.
+
+    Raises
+    ------
+    DataFileError
+        If they would measure in another way: measurements of two versions in one run are not comparable.
+    """
+    if run.code.measurement_version != clockwatt.MEASUREMENT_VERSION:
+        raise DataFileError(
+            f"{checkout}: the sources now measure by version {clockwatt.MEASUREMENT_VERSION}, this run began with "
+            f"version {run.code.measurement_version}. Stop the run and start it again, or put the sources back."
+        )
+    now = sources_digest(checkout)
+    if now == run.code.sources:
+        return None
+    files.write_text(json.dumps({"sources": now, "version": clockwatt.__version__}), _changed_file(run, now))
+    return f"{checkout}: the sources changed since this run began; recorded in {_changed_file(run, now)}"
+
+
+def _changed_file(run: Run, sources: str) -> Path:
+    return run.folder / f"sources-{sources}.json"
+
+
+def changes(run: Run, config_files: Mapping[Path, bytes], checkout: Path) -> list[str]:
+    """What to announce at the end of a run: what changed while it went on, and counts from the next run on.
+
+    Parameters
+    ----------
+    run
+        What the run began with.
+    config_files
+        The campaign's files as they were read at its start.
+    checkout
+        Where the sources lie.
+    """
+    said = [
+        f"{path}: was edited while this run went on. The edit counts from the next run on."
+        for path, content in config_files.items()
+        if not path.is_file() or path.read_bytes() != content
+    ]
+    if sources_digest(checkout) != run.code.sources:
+        said.append(
+            f"{checkout}: the sources changed while this run went on. Run it once more: that makes anew what needs it."
+        )
+    return said
+
+
+def sources_digest(checkout: Path) -> str:
+    """Digest of all that a run of the workflow executes: the package, the rules and the Snakefile."""
+    package = checkout / "src" / "clockwatt"
+    paths = [checkout / "Snakefile", *(checkout / "workflow").rglob("*.smk"), *package.rglob("*.py")]
+    digest = hashlib.sha256()
+    for path in sorted(paths):
+        digest.update(f"{path.relative_to(checkout)}\0".encode())
+        digest.update(hashlib.sha256(path.read_bytes()).digest())
+    return digest.hexdigest()[:_DIGITS]
+
+
+def _digest(*texts: str) -> str:
+    return hashlib.sha256("\0".join(texts).encode()).hexdigest()[:_DIGITS]

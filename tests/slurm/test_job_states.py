@@ -1,0 +1,99 @@
+"""How a job ended, as the workflow hears of it: cancelled, out of time, its node lost. None is waited for for ever."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from harness import SlurmCluster
+
+from clockwatt.workflow.snapshot import VARIABLE
+from support.workdir import REPOSITORY
+
+pytestmark = pytest.mark.slurm
+
+SNAKEFILE = """
+rule all:
+    input: "cancelled", "late"
+rule cancelled:
+    output: "cancelled"
+    shell: "sleep 600"
+rule late:
+    output: "late"
+    retries: 0
+    resources: runtime=1
+    shell: "sleep 600"
+rule lost:
+    output: "lost"
+    retries: 0
+    shell: "sleep 600"
+"""
+ENDS_WITHIN_S = 300
+
+
+@pytest.fixture(params=["sacct", "squeue"])
+def cluster(request) -> SlurmCluster:
+    return request.getfixturevalue("accounting_cluster" if request.param == "sacct" else "plain_cluster")
+
+
+def start(cluster: SlurmCluster, folder: Path, target: str) -> subprocess.Popen[str]:
+    """Snakemake with the programs that the workflow puts before Slurm's."""
+    (folder / "Snakefile").write_text(SNAKEFILE)
+    (folder / "run").mkdir(exist_ok=True)
+    mended = [str(REPOSITORY / "workflow/slurm" / name) for name in ("status", "submit")]
+    environment = {**os.environ, **cluster.environment, VARIABLE: str(folder / "run")}
+    environment["PATH"] = os.pathsep.join([*mended, environment["PATH"]])
+    command = [
+        sys.executable, "-m", "snakemake", "--executor", "slurm", "--jobs", "4", "--keep-going", "--retries", "2",
+        "--default-resources", "mem_mb=300", "runtime=30", "--slurm-init-seconds-before-status-checks", "2",
+        "--slurm-status-command", "sacct" if cluster.accounting else "squeue", "--", target,
+    ]  # fmt: skip
+    return subprocess.Popen(
+        command, cwd=folder, env=environment, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+    )
+
+
+def running(cluster: SlurmCluster, rule: str) -> str:
+    """Id of the job of a rule, once it runs."""
+    deadline = time.monotonic() + 120
+    while time.monotonic() < deadline:
+        for line in cluster.command("squeue", "-h", "-t", "R", "-o", "%i|%k").stdout.splitlines():
+            job, comment = line.split("|")
+            if comment == f"rule_{rule}":
+                return job
+        time.sleep(0.5)
+    raise AssertionError(f"no job of rule {rule} runs")
+
+
+def test_a_cancelled_job_and_one_out_of_time_fail_and_the_cancelled_is_not_submitted_again(cluster, tmp_path):
+    snakemake = start(cluster, tmp_path, "all")
+    job = running(cluster, "cancelled")
+    running(cluster, "late")
+    cluster.command("scancel", job)
+    said, _ = snakemake.communicate(timeout=ENDS_WITHIN_S)
+    assert snakemake.returncode == 1
+    assert re.search(rf"SLURM-job '{job}' failed, SLURM status is: 'CANCELLED'", said), said
+    assert "SLURM status is: 'TIMEOUT'" in said
+    assert f"job {job} was cancelled: it is not submitted again" in said
+    (submitted,) = (tmp_path / "run").glob("submitted-*.tsv")
+    comments = [line.split("\t")[1] for line in submitted.read_text().splitlines()]
+    assert sorted(comments) == ["rule_cancelled", "rule_late"]
+
+
+def test_a_job_whose_node_is_lost_fails(cluster, tmp_path):
+    snakemake = start(cluster, tmp_path, "lost")
+    job = running(cluster, "lost")
+    # as slurmctld does with a node that is silent; a job that may not be requeued ends with it
+    cluster.command("scontrol", "update", f"jobid={job}", "requeue=0")
+    cluster.command("scontrol", "update", f"nodename={cluster.node}", "state=down", "reason=test")
+    try:
+        said, _ = snakemake.communicate(timeout=ENDS_WITHIN_S)
+    finally:
+        cluster.command("scontrol", "update", f"nodename={cluster.node}", "state=resume")
+    assert snakemake.returncode == 1
+    assert "'NODE_FAIL'" in said
