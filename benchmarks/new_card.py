@@ -5,9 +5,9 @@
 Rows are measurements as `clockwatt measure` writes them (`--other` may be given several times, shipped reference data
 of an H200 are always among them), catalogues say what their operations are; the shipped catalogue is always known.
 Prints for twins (the same operation was measured on the other card), and for all operations as if none had a twin (the
-other card's predictor answers, fitted without them), the median, mean and 90th percentile of the absolute error and the
-share inside the 90 % interval, means over draws of the operations that are learnt from; beside them the other card's
-time as it stands, and in proportion to the rooflines. `--thesis` does so between the shipped H200 and an NVIDIA A30
+other card's predictor answers, fitted without them in folds), the median, mean and 90th percentile of the absolute
+error and the share inside the 90 % interval, means over draws of the operations that are learnt from; beside them the
+other card's time as it stands, and in proportion to the rooflines, and how far its predictor is off on its own card. `--thesis` does so between the shipped H200 and an NVIDIA A30
 (back-to-back times), both ways.
 """
 
@@ -33,6 +33,7 @@ from clockwatt.schema.records import MEASUREMENT_SCHEMA, OK, OPERATION, OPERATIO
 
 OWN = (0, 30, 300)
 DRAWS = 10
+FOLDS = 5
 KEY = ["operation_id", "pass", "tf32"]
 SHIPPED = "reference/h200"
 TARGET = "time_device_corrected_s"
@@ -104,15 +105,14 @@ def compare(what: str, source: pd.DataFrame, target: pd.DataFrame, catalogue: pd
     names = [str(card["gpu_name"].iloc[0]) for card in (source, target)]
     twins = target.merge(source[[*KEY, "seconds"]], on=KEY, how="left", suffixes=("", "_other"))
     at_source, at_target = (at_card(twins, catalogue, name) for name in names)
-    predictor = RooflinePredictor(trees=100, seed=0)
-    kept = source[~source["operation_id"].isin(target["operation_id"])].reset_index(drop=True)
-    predictor.fit(at_card(kept, catalogue, names[0]), pd.DataFrame({TARGET: kept["seconds"]}))
+    predicted_s = left_out(source, at_card(source, catalogue, names[0]), twins["operation_id"], at_source)
     classes = at_target[OPERATION_CLASS].to_numpy(object)
-    predicted_s = predictor.predict(at_source)[TARGET].to_numpy(float)
     rooflines = [at[ROOFLINE_TIME].to_numpy(float) for at in (at_source, at_target)]
     own_s, measured_s = twins["seconds"].to_numpy(float), twins["seconds_other"].to_numpy(float)
     is_twin = np.isfinite(measured_s)
     print(f"{names[0]} → {names[1]}, {what}: {len(twins)} operations, {is_twin.sum()} of them twins")
+    on_own_card = error(predicted_s[is_twin], measured_s[is_twin])
+    print(f"  the predictor of {names[0]} on its own card: {np.median(on_own_card):.1%} off (median)")
     print("  told from, own operations: median, mean, 90th percentile of the error, in the 90 % interval, operations")
     for kind, of_other, rows in (
         ("twin", OtherCard(measured_s, predicted_s, rooflines[0]), is_twin),
@@ -129,6 +129,19 @@ def compare(what: str, source: pd.DataFrame, target: pd.DataFrame, catalogue: pd
         show(f"{kind}, by the rooflines", [error(proportional_s, own_s[chosen])])
         for own in OWN:
             show(f"{kind}, {own}", *learnt(classes[chosen], other, roofline_s, own_s[chosen], own))
+
+
+def left_out(source: pd.DataFrame, features: pd.DataFrame, wanted: pd.Series, at_source: pd.DataFrame) -> np.ndarray:
+    """What the other card's predictor says of operations, each fold of them fitted without it; shape (wanted,)."""
+    fold_of = {name: number % FOLDS for number, name in enumerate(sorted(set(wanted)))}
+    folds = wanted.map(fold_of).to_numpy()
+    predicted_s = np.full(len(wanted), np.nan)
+    for fold in range(FOLDS):
+        kept = (source["operation_id"].map(fold_of) != fold).to_numpy()
+        predictor = RooflinePredictor(trees=100, seed=0)
+        predictor.fit(features[kept], pd.DataFrame({TARGET: source.loc[kept, "seconds"]}))
+        predicted_s[folds == fold] = predictor.predict(at_source[folds == fold])[TARGET].to_numpy(float)
+    return predicted_s
 
 
 def at_card(rows: pd.DataFrame, catalogue: pd.DataFrame, gpu_name: str) -> pd.DataFrame:
