@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import subprocess
+import sys
 from typing import Any
 
 import pytest
@@ -68,11 +69,36 @@ def test_network_with_a_data_dependent_branch(workdir):
     assert "data" in output
 
 
-def test_clock_that_the_gpu_does_not_support(workdir):
-    workdir.configure(with_gpu(clocks_mhz=[901]))
-    output = fails(workdir, "results/measurements/a30/sm901/1.parquet")
-    assert "gpus.a30: virtual A30: SM clock 901 MHz is not supported. Nearest: 900 and 915 MHz" in output
-    assert "rule measure:" not in output  # before anything runs or is submitted
+def plan_fails(workdir: Workdir) -> str:
+    """What `clockwatt plan` says of the campaign, without its own name before it."""
+    command = [sys.executable, "-m", "clockwatt", "plan", "--config", "config.yaml"]
+    finished = subprocess.run(command, cwd=workdir.path, text=True, capture_output=True, check=False)
+    assert finished.returncode == 1, finished.stdout
+    assert "Traceback" not in finished.stderr
+    return finished.stderr.strip().splitlines()[-1].removeprefix("clockwatt: ")
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"clocks_mhz": [901]}, "gpus.a30: virtual A30: SM clock 901 MHz is not supported. Nearest: 900 and 915 MHz"),
+        ({"device": "virtual:a31"}, "'a31': no specifications of such a GPU"),
+    ],
+)
+def test_a_start_a_dry_run_and_a_plan_refuse_the_same_with_the_same_words(workdir, changes, message):
+    workdir.configure(with_gpu(**changes))
+    said = plan_fails(workdir)
+    assert message in said
+    for options in ((), ("-n",)):
+        output = fails(workdir, *options)
+        assert said in output
+        assert "rule measure:" not in output  # before anything runs or is submitted
+    assert not (workdir.path / "results").exists()
+
+
+def test_an_input_of_the_wrong_rank_is_refused_by_plan_as_by_a_start(workdir):
+    workdir.configure({"networks": [{"name": "squeezenet1_1", "input": [3, 64]}]})
+    assert plan_fails(workdir) in fails(workdir, CATALOGUE)
 
 
 def test_no_gpu_of_that_name(finished):

@@ -18,10 +18,12 @@ def plan(
     measurements_dir: MeasurementsOfCampaign = None,
 ) -> None:
     """Say what a campaign will cost: jobs, GPU-hours, files, bytes. Traces the networks first if that was not done."""
+    from clockwatt.control.points import check_campaign
     from clockwatt.workflow import plan as stage
     from clockwatt.workflow import rounds
 
     campaign = config.load(config_file)
+    check_campaign(campaign)
     results = Path(campaign.results_dir)
     with stage.catalogue_for(campaign, catalogue_dir or results / layout.CATALOGUE) as catalogue:
         store_dir, measurements_dir = (

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
 
 from clockwatt.errors import ClockwattError
 
@@ -46,8 +48,10 @@ def parse_slowdown(text: str) -> float:
     return value
 
 
-def print_prediction(prediction: NetworkPrediction, tokens: int | None = None) -> None:
-    """One line per quantity, with its interval; `tokens` as in `print_json`."""
+def print_prediction(
+    prediction: NetworkPrediction, tokens: int | None = None, more: Mapping[str, Any] = MappingProxyType({})
+) -> None:
+    """One line per quantity, with its interval; `tokens` and `more` as in `print_json`."""
     from rich.console import Console  # here, because JSON needs none of it
     from rich.table import Table
 
@@ -73,6 +77,17 @@ def print_prediction(prediction: NetworkPrediction, tokens: int | None = None) -
         known, calls = prediction.measured_calls, prediction.expected.calls
         console.print(f"Of {calls} calls, {known} are of operations measured there, and looked up.")
     console.print(_INTERVALS[prediction.interval_method].format(networks=prediction.interval_networks))
+    if now := more.get("measured_now"):
+        console.print(
+            f"Measured now: {now['operations']} operations in {now['seconds']:.0f} s, {now['looked_up']} were in the "
+            f"store, {now['left']} are predicted. Device time: ± {now['half_width_before']:.1%} before, "
+            f"± {now['half_width']:.1%} now."
+        )
+    if whole := more.get("measured_whole"):
+        console.print(
+            f"Measured whole: {quantity(whole['time_s'], 's')}, device {quantity(whole['device_s'], 's')}, host "
+            f"{quantity(whole['host_s'], 's')}, {quantity(whole['energy_j'], 'J')}, {quantity(whole['power_w'], 'W')}."
+        )
     if prediction.host is not None:
         console.print(_said_of(prediction.host))
     if not prediction.measured_point:
@@ -90,9 +105,9 @@ def _said_of(host: HostAnswer) -> str:
             f"On the median host measured on; low to high spans hosts from {host.low:.2f} to {host.high:.2f} times its "
             f"cost of a call ({host.sessions} sessions); --host answers for one"
         )
-    paces = {"host": "the host", "device": "the device", "power_limit": "the power limit"}[host.paced_by]
-    saved = f"saves {quantity(host.graph_saves_s, 's')}" if host.graph_saves_s > 0 else "saves nothing"
-    return f"{where}. {paces.capitalize()} paces the pass; a captured graph {saved} of it."
+    paces = {"host": "The host", "device": "The device", "power_limit": "The power limit"}[host.paced_by]
+    saved = f"save {quantity(host.graph_saves_s, 's')}" if host.graph_saves_s > 0 else "save nothing"
+    return f"{where}. {paces} paces the pass; a captured graph would {saved} of it."
 
 
 def print_recommendation(answer: Recommendation, *, rows: int = 20) -> None:
@@ -142,9 +157,16 @@ def print_recommendation(answer: Recommendation, *, rows: int = 20) -> None:
         )
 
 
-def print_json(answer: NetworkPrediction | Recommendation, tokens: int | None = None) -> None:
-    """The answer as one JSON document; of a decoding step that gives so many tokens also what each costs."""
-    content = answer.to_dict()
+def print_json(
+    answer: NetworkPrediction | Recommendation,
+    tokens: int | None = None,
+    more: Mapping[str, Any] = MappingProxyType({}),
+) -> None:
+    """The answer as one JSON document; of a decoding step that gives so many tokens also what each costs.
+
+    `more` has further keys: what was measured for the answer.
+    """
+    content = answer.to_dict() | dict(more)
     if tokens is not None:
         energy_j = content["expected"]["energy_j"]
         content["energy_per_token_j"] = None if energy_j is None else energy_j / tokens

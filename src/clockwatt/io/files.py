@@ -57,6 +57,18 @@ def written_aside(path: Path) -> Iterator[Path]:
 
 
 @contextlib.contextmanager
+def told_as_output(path: Path) -> Iterator[None]:
+    """Raise what the operating system says of `path` as an `OutputError`."""
+    try:
+        yield
+    except OSError as error:
+        raise OutputError(
+            f"{path}: cannot be written ({os.strerror(error.errno) if error.errno else error}). "
+            "Free some space or make the folder writable, then run the same command again."
+        ) from error
+
+
+@contextlib.contextmanager
 def folder_written_aside(path: Path) -> Iterator[Path]:
     """Yield an empty folder beside `path`; on success it takes the place of `path`, on any error it is removed.
 

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import math
-import os
-import platform
-import socket
+import sys
 import time
 import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-import clockwatt
 from clockwatt.config import CampaignConfig, GpuConfig, OperatingPoint
 from clockwatt.control.points import operating_point
 from clockwatt.control.verify import verify
@@ -21,10 +18,11 @@ from clockwatt.gpu.registry import open_gpu
 from clockwatt.io import files
 from clockwatt.io.progress import progress, say
 from clockwatt.io.segments import SegmentWriter
-from clockwatt.measure import anchors, tasks
+from clockwatt.measure import anchors, guard, tasks
 from clockwatt.measure.bench.interface import Bench, BenchLostError, Subject, under_load
 from clockwatt.measure.bench.registry import open_bench
 from clockwatt.measure.calibrate.calibration import Calibration
+from clockwatt.measure.origin import base_row, mixed_versions
 from clockwatt.measure.steps import energy
 from clockwatt.measure.steps.conditions import Surroundings
 from clockwatt.measure.steps.procedure import measure, measure_idle
@@ -42,6 +40,7 @@ from clockwatt.schema.records import (
     MeasurementRow,
     OperationRow,
 )
+from clockwatt.telemetry.logger import LoggerError
 
 _SEGMENT_S = 3.0
 """A file is closed this often, and a kill loses so much at most: closing one takes as long as measuring time alone."""
@@ -58,6 +57,11 @@ class Session:
     catalogue_dir: Path
     store: Store
     calibration: Calibration
+
+    @property
+    def name(self) -> str:
+        """What messages call it."""
+        return f"{self.label} at {self.point}, shard {self.shard}"
 
     @property
     def gpu_config(self) -> GpuConfig:
@@ -101,29 +105,57 @@ def measure_shard(
         If the GPU is not there, is another one, or refuses the operating point.
     BenchLostError
         If the GPU cannot be used any more; what was finished is in the store.
+    ShardBusyError
+        If another process measures the shard.
+    ShardUnfinishedError
+        If the job nears its time limit; what was finished is in the store.
     """
-    end_s = math.inf if stop_after_s is None else time.monotonic() + stop_after_s
+    limits_s = [seconds for seconds in (stop_after_s, guard.seconds_left()) if seconds is not None]
+    end_s = time.monotonic() + min(limits_s, default=math.inf)
     store = Store(store_dir, config, label, point)
     session = Session(config, label, point, shard, catalogue_dir, store, calibration or Calibration())
     wanted = tasks.subjects(config, session.gpu_config, shard, catalogue_dir)
-    finished = session.store.finished()
-    pending = [
-        subject
-        for subject in wanted
-        if (found := finished.get(tasks.key(subject))) is None
-        or not found.is_enough(energy=subject.energy)
-        or (retry_failed and found.status == FAILED)
-    ]
-    say(f"{label} at {point}, shard {shard}: {len(wanted) - len(pending)} of {len(wanted)} already in the store")
-    if pending:
-        if any(subject.energy for subject in pending) and (warning := _power_warning(session)):
-            say(warning)
-        left = _measure_pending(session, tasks.shuffled(pending, config, label, point), end_s)
-        if left:
-            say(f"stopped after {stop_after_s:g} s with {left} left to measure; run the same command again to go on")
+    with guard.only_process(store.shard_file(shard, "lock")):
+        left = _measure_wanted(session, wanted, end_s, retry_failed=retry_failed)
+    if left and (stop_after_s is None or guard.seconds_left() == 0):
+        raise guard.ShardUnfinishedError(
+            f"{label} at {point}, shard {shard}: the job's time is up with {left} left to measure. What was finished "
+            "is in the store; submitted again, it goes on from there. A longer slurm.runtime needs fewer jobs."
+        )
+    if left:
+        say(f"stopped after {stop_after_s:g} s with {left} left to measure; run the same command again to go on")
     rows = session.store.rows(tasks.key(subject) for subject in wanted)
     session.store.write_telemetry(rows, layout.telemetry_file(output))
     files.write_table(records.table_of(rows, MEASUREMENT_SCHEMA), output)
+    if mixed := mixed_versions(rows):
+        say(f"{label} at {point}, shard {shard}: {mixed}")
+
+
+def _measure_wanted(session: Session, wanted: list[Subject], end_s: float, *, retry_failed: bool) -> int:
+    """Measure what the store lacks of `wanted`, with a new logger where one died; returns how many are left."""
+    for attempt in range(1, guard.STRIKES + 1):
+        finished = session.store.finished()
+        pending = [
+            subject
+            for subject in wanted
+            if (found := finished.get(tasks.key(subject))) is None
+            or not found.is_enough(energy=subject.energy)
+            or (retry_failed and found.status == FAILED)
+        ]
+        say(f"{session.name}: {len(wanted) - len(pending)} of {len(wanted)} already in the store")
+        if not pending:
+            return 0
+        if any(subject.energy for subject in pending) and (warning := _power_warning(session)):
+            say(warning)
+        try:
+            return _measure_pending(
+                session, tasks.shuffled(pending, session.config, session.label, session.point), end_s
+            )
+        except LoggerError as error:
+            if attempt == guard.STRIKES:
+                raise
+            say(f"{session.name}: {error} It is started anew; what was under way is measured again.")
+    raise AssertionError("unreachable")
 
 
 def _power_warning(session: Session) -> str | None:
@@ -165,19 +197,37 @@ def _measure_pending(session: Session, pending: list[Subject], end_s: float) -> 
         if settings.rest_to_c is not None:
             rest(bench, settings.rest_to_c, settings.rest_max_s)
         energy_wanted = any(subject.energy for subject in pending)
-        run = _Run(session, bench, writer, _base_row(session, bench, session_id), anchor_ids, energy=energy_wanted)
+        run = _Run(session, bench, writer, base_row(session, bench, session_id), anchor_ids, energy=energy_wanted)
         run.check()
+        under_way, watchdog = guard.UnderWay(session.store.shard_file(session.shard, "under-way")), guard.Watchdog()
         with progress(f"{session.label} {session.point} {session.shard}", len(pending)) as advance:
             for subject in pending:
                 if time.monotonic() >= end_s:
                     break
                 if run.check_is_due:
                     run.check()
-                run.measure(subject)
+                with _watched(under_way, watchdog, subject) as strikes:
+                    run.measure(subject, strikes)
                 left -= 1
                 advance(f"{subject.subject_id} {subject.pass_}")
         run.measure_anchors()
+    under_way.close()
     return left
+
+
+@contextlib.contextmanager
+def _watched(under_way: guard.UnderWay, watchdog: guard.Watchdog, subject: Subject) -> Iterator[int]:
+    """Watch over one measurement; yields how many processes died of it. A process that ends in order is no strike."""
+    key = tasks.key(subject)
+    under_way.begin(key)
+    try:
+        with watchdog.watching(f"{subject.subject_id} {subject.pass_}"):
+            yield under_way.strikes(key)
+    finally:
+        if not watchdog.barked:
+            under_way.end(key)
+            if sys.exception() is not None:
+                under_way.close()
 
 
 def verify_point(bench: Bench, point: OperatingPoint, gpu_config: GpuConfig, load: OperationRow) -> None:
@@ -249,7 +299,8 @@ class _Run:
         for anchor_id in self._anchor_ids:
             self.measure(anchor_subject(anchor_id, self._tf32, energy=self._energy))
 
-    def measure(self, subject: Subject) -> None:
+    def measure(self, subject: Subject, strikes: int = 0) -> None:
+        """Measure a subject, unless so many processes died of it that it is left out with a row that says so."""
         row = replace(
             self._base,
             kind=subject.kind, subject_id=subject.subject_id, pass_=subject.pass_, tf32=subject.tf32,
@@ -258,6 +309,10 @@ class _Run:
         )  # fmt: skip
         self._position += 1
         try:
+            if strikes >= guard.STRIKES:
+                row.started_us = row.ended_us = self._bench.now_us()
+                row.status, row.error = FAILED, f"{strikes} processes died or hung while it was measured: left out"
+                return
             measure(self._bench, subject, row, self._config, self._around)
         except BenchLostError as error:
             row.status, row.error = FAILED, str(error)
@@ -278,26 +333,3 @@ def _segments(session: Session) -> Iterator[SegmentWriter]:
         yield writer
     finally:
         writer.merge()
-
-
-def _base_row(session: Session, bench: Bench, session_id: str) -> MeasurementRow:
-    """What all rows of a session share."""
-    identity = bench.gpu.identity
-    return MeasurementRow(
-        kind="", subject_id="", pass_="", tf32=False, dtype="",
-        gpu=session.label, point=str(session.point), session_id=session_id, shard=str(session.shard),
-        measurement_version=clockwatt.MEASUREMENT_VERSION, settings_id=session.store.settings_id,
-        clockwatt_version=clockwatt.__version__,
-        virtual=identity.virtual, gpu_name=identity.name, gpu_uuid=identity.uuid,
-        driver_version=identity.driver_version,
-        host=socket.gethostname(), slurm_job_id=os.environ.get("SLURM_JOB_ID"), cpu_model=_cpu_model(),
-        cuda_version=bench.versions.cuda, torch_version=bench.versions.torch, cudnn_version=bench.versions.cudnn,
-        requested_sm_clock_mhz=session.point.sm_clock_mhz, requested_memory_clock_mhz=session.point.memory_clock_mhz,
-        requested_power_limit_w=session.point.power_limit_w,
-    )  # fmt: skip
-
-
-def _cpu_model() -> str:
-    lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines() if Path("/proc/cpuinfo").is_file() else []
-    models = [line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")]
-    return models[0] if models else platform.processor()

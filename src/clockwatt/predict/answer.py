@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 from numpy.typing import NDArray
 
 from clockwatt.predict.composition.pipeline import Composer, Composition
@@ -19,10 +20,10 @@ from clockwatt.predict.evaluation.intervals import Interval
 from clockwatt.predict.evaluation.pass_errors import ADDED, DEVICE, DYNAMIC, HOST, NORMAL_90, Added, PassErrors
 from clockwatt.predict.features.operations import OPERATION_CLASS, operation_features
 from clockwatt.predict.gpu_predictor import GpuPredictor, NotPredictableError
-from clockwatt.predict.hosts.answer import HostAnswer, span
+from clockwatt.predict.hosts.answer import HostAnswer, HostSpan, span
 from clockwatt.predict.hosts.profile import HostProfile
 from clockwatt.predict.models.predictors import TARGETS
-from clockwatt.schema.records import NetworkRow
+from clockwatt.schema.records import CALL_SCHEMA, NETWORK_SCHEMA, OPERATION_SCHEMA, NetworkRow, table_of
 
 _LEAST_FACTOR = 0.1  # of an interval whose lower end is zero or nearly
 
@@ -55,6 +56,19 @@ class TracedNetwork:
     def features(self) -> pd.DataFrame:
         """Features of the operations with device work; the same on every GPU."""
         return operation_features(self.operations[self.operations["device_work"].astype(bool)])
+
+    def tables(self) -> tuple[pa.Table, pa.Table, pa.Table]:
+        """As tables of a catalogue: the network, its calls, its operations."""
+        settings = {"measured_tf32": None, "measured_quantities": None}
+        return (
+            table_of([replace(self.network, measured_tf32=None, measured_quantities=None)], NETWORK_SCHEMA),
+            pa.Table.from_pandas(self.calls.reindex(columns=CALL_SCHEMA.names), CALL_SCHEMA, preserve_index=False),
+            pa.Table.from_pandas(
+                self.operations.reindex(columns=OPERATION_SCHEMA.names).assign(**settings),
+                OPERATION_SCHEMA,
+                preserve_index=False,
+            ),
+        )
 
     @functools.cached_property
     def composer(self) -> Composer:
@@ -89,6 +103,8 @@ class NetworkPrediction:
         Why the answer rests on less than usual: what lies outside the measurements.
     host
         The host that is answered for, what paces the pass there, and what a captured graph would save.
+    on_hosts
+        The pass at the ends of that host's range.
     """
 
     gpu: str
@@ -106,10 +122,16 @@ class NetworkPrediction:
     warnings: tuple[str, ...] = ()
     measured_calls: int = 0
     host: HostAnswer | None = None
+    on_hosts: HostSpan | None = field(default=None, repr=False, compare=False)
+
+    def spanned(self, intervals: dict[str, tuple[float, float]]) -> dict[str, tuple[float, float]]:
+        """Intervals that hold for the host of the answer, widened to the range of hosts that it spans."""
+        return intervals if self.on_hosts is None else self.on_hosts.widened(intervals)
 
     def to_dict(self) -> dict[str, Any]:
         """For JSON; the key of the pass is `pass`."""
-        values = asdict(self)
+        values = asdict(replace(self, on_hosts=None))
+        del values["on_hosts"]
         values["pass"] = values.pop("pass_")
         return values
 
@@ -205,6 +227,7 @@ def predict_points(
                 interval_networks=networks,
                 measured_calls=measured_calls,
                 host=of_host.answer,
+                on_hosts=of_host,
             )
         )
     return predictions

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import functools
 from dataclasses import replace
 from pathlib import Path
@@ -17,6 +18,7 @@ from clockwatt.predict.composition.overheads import Overheads
 from clockwatt.predict.costs.interface import Among, CostSource, FirstKnown, interval_factors
 from clockwatt.predict.costs.learnt import ByClock, HostOnly, Learnt
 from clockwatt.predict.costs.looked_up import LookedUp, MeasuredCosts, write_measured
+from clockwatt.predict.costs.refined import DeviceTimes, Refined
 from clockwatt.predict.description import DESCRIPTION_FILE, GpuDescription, PassDescription
 from clockwatt.predict.features.operations import OPERATION_CLASS, operation_features
 from clockwatt.predict.features.points import Setting
@@ -37,6 +39,7 @@ class GpuPredictor:
     def __init__(self, folder: Path, description: GpuDescription) -> None:
         self.folder = folder
         self.description = description
+        self._device_times: DeviceTimes | None = None
         self._load = functools.cache(load_predictor)
         self._read_domain = functools.cache(Domain.read)
         self._read_measured = functools.cache(MeasuredCosts.read)
@@ -159,7 +162,14 @@ class GpuPredictor:
             sources.append(Among(ByClock(through, known.learnt_points, self._spec), works))
         if not works.all():
             sources.append(Among(HostOnly(classes[~works], known.workless_host_s), ~works))
-        return FirstKnown(*sources)
+        times, found = self._device_times, FirstKnown(*sources)
+        return found if times is None or times.tf32 != tf32 else Refined(found, ids, times)
+
+    def with_device_times(self, times: DeviceTimes) -> Self:
+        """The same with device times that were measured in place of its own; all questions are of their pass."""
+        other = copy.copy(self)
+        other._device_times = times
+        return other
 
     def warnings(
         self, operations: pd.DataFrame, features: pd.DataFrame, pass_: str, point: str, *, tf32: bool

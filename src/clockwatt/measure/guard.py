@@ -1,0 +1,165 @@
+"""What keeps a shard from harm: one process at a time, an end before Slurm's, and no operation that ends it for ever.
+
+An operation may hang or take its process with it. It is noted before it begins; who finds the note of a process that
+died counts a strike, and after three the operation is left out, with a row that says so.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import json
+import os
+import signal
+import socket
+import sys
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from clockwatt.errors import ClockwattError
+from clockwatt.io import files
+from clockwatt.io.progress import say
+from clockwatt.measure.store import Key
+
+STRIKES = 3
+HANG_S = 900.0
+"""An operation that is under way for so long hangs: a measurement takes seconds, building a large network minutes."""
+_GRACE_S = 30.0
+_MARGIN_S = 90.0
+"""Before Slurm's time limit: the operation under way, the last anchors, merging and assembling."""
+_NO_LOCKS = {errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP}
+
+
+class ShardBusyError(ClockwattError):
+    """Another process measures the shard."""
+
+
+class ShardUnfinishedError(ClockwattError):
+    """The shard's time was up before all was measured; what was finished is in the store."""
+
+
+@contextlib.contextmanager
+def only_process(path: Path) -> Iterator[None]:
+    """Hold a shard's lock file, so that no two processes measure the same.
+
+    It is let go of when the process ends, however it ends. Where a file system knows no locks a warning is all there
+    is: the store stays whole, but things may be measured twice.
+
+    Raises
+    ------
+    ShardBusyError
+        If another process holds it; the message names host, process and job.
+    OutputError
+        If the file cannot be written.
+    """
+    with files.told_as_output(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        file = path.open("a+", encoding="utf-8")
+    with file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            file.seek(0)
+            holder = file.read().strip() or "another process"
+            raise ShardBusyError(
+                f"{path}: {holder} measures this shard. Wait until it has ended, or end it; what it finished counts."
+            ) from None
+        except OSError as error:
+            if error.errno not in _NO_LOCKS:
+                raise
+            say(f"{path}: this file system knows no locks; see to it that no other process measures this shard.")
+        file.truncate(0)
+        job = os.environ.get("SLURM_JOB_ID")
+        file.write(f"process {os.getpid()} on {socket.gethostname()}{f', job {job}' if job else ''}")
+        file.flush()
+        yield
+
+
+def seconds_left(environment: Mapping[str, str] = os.environ) -> float | None:
+    """Seconds until a job should begin nothing more, from Slurm's time limit; None outside a job or without a limit."""
+    start, end = (environment.get(f"SLURM_JOB_{name}_TIME", "") for name in ("START", "END"))
+    if not end.isdecimal():
+        return None
+    margin_s = min(_MARGIN_S, 0.1 * (int(end) - int(start))) if start.isdecimal() else _MARGIN_S
+    return max(0.0, int(end) - time.time() - margin_s)
+
+
+class UnderWay:
+    """The note of what is being measured, in a file of the shard.
+
+    Parameters
+    ----------
+    path
+        The file; it is there only while something is under way, or after a process died.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._died: dict[str, int] = {}
+        with contextlib.suppress(FileNotFoundError, ValueError):
+            self._died = {str(name): int(count) for name, count in json.loads(path.read_text("utf-8")).items()}
+
+    def strikes(self, key: Key) -> int:
+        """How many processes died while this was under way."""
+        return self._died.get(str(key), 0)
+
+    def begin(self, key: Key) -> None:
+        """Note that this is under way: for a process that dies, not for a machine, so nothing is waited for.
+
+        Raises
+        ------
+        OutputError
+            If the note cannot be written.
+        """
+        with files.told_as_output(self._path):
+            self._path.write_text(json.dumps(self._died | {str(key): self.strikes(key) + 1}), "utf-8")
+
+    def end(self, key: Key) -> None:
+        """Note that it ended, well or not."""
+        self._died.pop(str(key), None)
+
+    def close(self) -> None:
+        """Keep the strikes of what was not tried again, and no more."""
+        if self._died:
+            with files.told_as_output(self._path):
+                self._path.write_text(json.dumps(self._died), "utf-8")
+        else:
+            self._path.unlink(missing_ok=True)
+
+
+class Watchdog:
+    """Ends this process when an operation hangs: first as SIGTERM does, then, if that is not heard, at once.
+
+    Attributes
+    ----------
+    barked
+        Whether it found one.
+    """
+
+    def __init__(self, hang_s: float = HANG_S, grace_s: float = _GRACE_S) -> None:
+        self._hang_s, self._grace_s = hang_s, grace_s
+        self.barked = False
+
+    @contextlib.contextmanager
+    def watching(self, name: str) -> Iterator[None]:
+        """Watch over one operation."""
+        done = threading.Event()
+        watcher = threading.Thread(target=self._watch, args=(name, done), daemon=True)
+        watcher.start()
+        try:
+            yield
+        finally:
+            done.set()
+
+    def _watch(self, name: str, done: threading.Event) -> None:
+        if done.wait(self._hang_s):
+            return
+        self.barked = True
+        say(f"{name} hangs for {self._hang_s:g} s: this process ends, and another one goes on.")
+        os.kill(os.getpid(), signal.SIGTERM)
+        if not done.wait(self._grace_s):
+            sys.stderr.flush()
+            os._exit(1)

@@ -1,0 +1,53 @@
+"""Where a measurement comes from: what all rows of one session say of GPU, host, job and versions."""
+
+from __future__ import annotations
+
+import os
+import platform
+import socket
+from collections import Counter
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import clockwatt
+from clockwatt.measure.bench.interface import Bench
+from clockwatt.schema.records import ANCHOR, MeasurementRow
+
+if TYPE_CHECKING:
+    from clockwatt.measure.session import Session
+
+
+def base_row(session: Session, bench: Bench, session_id: str) -> MeasurementRow:
+    """What all rows of a session share."""
+    identity = bench.gpu.identity
+    return MeasurementRow(
+        kind="", subject_id="", pass_="", tf32=False, dtype="",
+        gpu=session.label, point=str(session.point), session_id=session_id, shard=str(session.shard),
+        measurement_version=clockwatt.MEASUREMENT_VERSION, settings_id=session.store.settings_id,
+        clockwatt_version=clockwatt.__version__,
+        virtual=identity.virtual, gpu_name=identity.name, gpu_uuid=identity.uuid,
+        driver_version=identity.driver_version,
+        host=socket.gethostname(), slurm_job_id=os.environ.get("SLURM_JOB_ID"), cpu_model=_cpu_model(),
+        cuda_version=bench.versions.cuda, torch_version=bench.versions.torch, cudnn_version=bench.versions.cudnn,
+        requested_sm_clock_mhz=session.point.sm_clock_mhz, requested_memory_clock_mhz=session.point.memory_clock_mhz,
+        requested_power_limit_w=session.point.power_limit_w,
+    )  # fmt: skip
+
+
+def _cpu_model() -> str:
+    lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines() if Path("/proc/cpuinfo").is_file() else []
+    models = [line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")]
+    return models[0] if models else platform.processor()
+
+
+def mixed_versions(rows: Iterable[MeasurementRow]) -> str | None:
+    """What to say if a shard's rows were measured with several drivers or versions of torch; each row names its own."""
+    counts = Counter(
+        f"driver {row.driver_version}, torch {row.torch_version}, CUDA {row.cuda_version}, cuDNN {row.cudnn_version}"
+        for row in rows
+        if row.kind != ANCHOR
+    )
+    if len(counts) < 2:
+        return None
+    return "measured with several versions: " + "; ".join(f"{count} rows with {name}" for name, count in counts.items())

@@ -1,0 +1,215 @@
+"""What keeps a shard from harm: locks, time limits, dead loggers, operations that end their process."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import json
+import multiprocessing
+import os
+import signal
+import sys
+import time
+
+import pytest
+
+from clockwatt import config
+from clockwatt.config import OperatingPoint
+from clockwatt.gpu import registry
+from clockwatt.gpu.interface import Vendor
+from clockwatt.gpu.virtual.card import VirtualGpu
+from clockwatt.io import files
+from clockwatt.measure import guard
+from clockwatt.measure.bench import registry as benches
+from clockwatt.measure.bench.virtual import VirtualBench
+from clockwatt.measure.session import measure_shard
+from clockwatt.measure.store import Key, Store
+from clockwatt.measure.tasks import Shard
+from clockwatt.schema.records import MEASUREMENT_SCHEMA
+from clockwatt.telemetry.logger import LoggerError, virtual_logger
+
+ALL = Shard(1, 1, networks=False)
+KEY = Key("operation", "o", "inference", True, 0)
+SPAWN = multiprocessing.get_context("spawn")
+
+
+def measured(campaign, catalogue):
+    folder, (label,) = catalogue.parent, campaign.gpus
+    output = folder / "1.parquet"
+    measure_shard(
+        campaign, label=label, point=OperatingPoint(), shard=ALL, catalogue_dir=catalogue,
+        store_dir=folder / "store", output=output,
+    )  # fmt: skip
+    rows = files.read_table(output, MEASUREMENT_SCHEMA).to_pandas()
+    return rows[rows["kind"] != "anchor"]
+
+
+def hold(path, held, done):
+    with guard.only_process(path):
+        held.set()
+        done.wait(60)
+
+
+def test_of_two_processes_on_one_shard_the_second_is_refused_until_the_first_is_killed(campaign, catalogue):
+    path = Store(catalogue.parent / "store", campaign, "a30", OperatingPoint()).shard_file(ALL, "lock")
+    held, done = SPAWN.Event(), SPAWN.Event()
+    process = SPAWN.Process(target=hold, args=(path, held, done))
+    process.start()
+    assert held.wait(60)
+    with pytest.raises(guard.ShardBusyError, match=f"process {process.pid} on .* measures this shard"):
+        measured(campaign, catalogue)
+    process.kill()
+    process.join()
+    assert len(measured(campaign, catalogue)) == 12
+
+
+def test_a_job_near_its_time_limit_ends_cleanly_and_the_next_goes_on(campaign, catalogue, monkeypatch):
+    monkeypatch.setenv("SLURM_JOB_END_TIME", str(int(time.time()) + 60))
+    with pytest.raises(guard.ShardUnfinishedError, match=r"with 12 left to measure.*submitted again"):
+        measured(campaign, catalogue)
+    assert not (catalogue.parent / "1.parquet").exists()
+    monkeypatch.setenv("SLURM_JOB_END_TIME", str(int(time.time()) + 3600))
+    assert len(measured(campaign, catalogue)) == 12
+
+
+def test_a_short_job_keeps_most_of_its_time():
+    now = int(time.time())
+    left = guard.seconds_left({"SLURM_JOB_START_TIME": str(now), "SLURM_JOB_END_TIME": str(now + 120)})
+    assert 100 < left < 110
+    assert guard.seconds_left({}) is None
+
+
+def die(path):
+    guard.UnderWay(path).begin(KEY)
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def test_processes_that_die_of_an_operation_are_counted_and_one_that_ends_is_not(tmp_path):
+    path = tmp_path / "note"
+    for strikes in range(1, 4):
+        process = SPAWN.Process(target=die, args=(path,))
+        process.start()
+        process.join()
+        assert guard.UnderWay(path).strikes(KEY) == strikes
+    note = guard.UnderWay(path)
+    note.begin(KEY)
+    note.end(KEY)
+    note.close()
+    assert not path.exists()
+
+
+def test_after_three_strikes_an_operation_is_left_out_with_a_row_that_says_so(campaign, catalogue):
+    first = measured(campaign, catalogue)
+    victim = first[first["status"] == "ok"].iloc[0]
+    store = Store(catalogue.parent / "store", campaign, "a30", OperatingPoint())
+    for segment in store.rows_folder.glob("*.parquet"):
+        segment.unlink()
+    key = Key("operation", victim["subject_id"], victim["pass"], bool(victim["tf32"]), 0)
+    store.shard_file(ALL, "under-way").write_text(json.dumps({str(key): 3}))
+    rows = measured(campaign, catalogue)
+    failed = rows[rows["status"] == "failed"]
+    assert list(failed["subject_id"]) == [victim["subject_id"]]
+    assert failed["error"].iloc[0] == "3 processes died or hung while it was measured: left out"
+    assert (rows["status"] == "ok").sum() == (first["status"] == "ok").sum() - 1
+
+
+def hang(path, hear):
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    watchdog, note = guard.Watchdog(hang_s=0.3, grace_s=0.3), guard.UnderWay(path)
+    note.begin(KEY)
+    with watchdog.watching("an operation"):
+        if hear:
+            time.sleep(60)
+        else:  # in C, without a look at Python's signals
+            signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
+            ctypes.CDLL(None).sleep(60)
+
+
+@pytest.mark.parametrize(("hear", "code"), [(True, 143), (False, 1)])
+def test_an_operation_that_hangs_ends_its_process_and_is_a_strike(tmp_path, hear, code):
+    process = SPAWN.Process(target=hang, args=(tmp_path / "note", hear))
+    began = time.monotonic()
+    process.start()
+    process.join(30)
+    assert time.monotonic() - began < 20
+    assert process.exitcode == code
+    assert guard.UnderWay(tmp_path / "note").strikes(KEY) == 1
+
+
+class LoggedGpu(VirtualGpu):
+    vendor = "logged"
+
+
+class Logged(Vendor):
+    """A virtual GPU whose logger can be told to die."""
+
+    name = LoggedGpu.vendor
+
+    def claims(self, device):
+        return device == "logged"
+
+    def installed(self):
+        return []
+
+    def lost(self):
+        return 0
+
+    def visible(self, environ):
+        return []
+
+    def open(self, uuid):
+        return LoggedGpu("a30", seed=0)
+
+    def open_configured(self, device, *, seed, key, environ):
+        return self.open("")
+
+    def open_model(self, device, *, seed):
+        return self.open("")
+
+
+@pytest.mark.parametrize("deaths", [1, 3])
+def test_a_logger_that_died_is_started_anew_twice(campaign, catalogue, deaths, capsys):
+    content = campaign.model_dump(mode="json") | {"gpus": {"logged": {"device": "logged"}}}
+    opened = 0
+
+    @contextlib.contextmanager
+    def open_bench(gpu, settings):
+        nonlocal opened
+        opened += 1
+        with virtual_logger(gpu, settings.session_id, settings.telemetry_dir, settings.config.telemetry) as logger:
+            if opened <= deaths:
+                after = time.monotonic() + 0.3
+                taken = logger.take
+
+                def take():
+                    if time.monotonic() > after:
+                        raise LoggerError("the telemetry logger has ended")
+                    return taken()
+
+                logger.take = take
+            yield VirtualBench(gpu, logger, settings.config.seed, settings.catalogue_dir)
+
+    with registry.register(Logged()), benches.register(Logged.name, open_bench):
+        if deaths == 3:
+            with pytest.raises(LoggerError):
+                measured(config.parse(content), catalogue)
+        else:
+            rows = measured(config.parse(content), catalogue)
+            assert len(rows) == 12
+            assert not rows.duplicated(["subject_id", "pass"]).any()
+    assert opened == min(deaths + 1, 3)
+    assert "It is started anew" in capsys.readouterr().err
+
+
+def test_rows_of_several_versions_are_named(campaign, catalogue, capsys):
+    measured(campaign, catalogue)
+    store = Store(catalogue.parent / "store", campaign, "a30", OperatingPoint())
+    (segment,) = store.rows_folder.glob("*.parquet")
+    table = files.read_table(segment, MEASUREMENT_SCHEMA)
+    versions = ["other", *table["torch_version"].to_pylist()[1:]]
+    kept = [index for index, kind in enumerate(table["kind"].to_pylist()) if kind != "anchor"]
+    versions = ["other" if index == kept[0] else value for index, value in enumerate(versions)]
+    column = table.schema.get_field_index("torch_version")
+    files.write_table(table.set_column(column, MEASUREMENT_SCHEMA.field(column), [versions]), segment)
+    measured(campaign, catalogue)
+    assert "measured with several versions: " in capsys.readouterr().err
