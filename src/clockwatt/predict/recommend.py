@@ -114,8 +114,8 @@ def recommend(
     limits
         What the choice must keep to.
     points
-        Further operating points, never measured: between measured clocks they count like these. What a card cannot do is
-        left out, and so are clocks outside those measured: on a V100 choices there cost more than they saved.
+        Further operating points, never measured: between measured clocks they count like these. What a card cannot do
+        is left out, and so are clocks outside those measured: on a V100 choices there cost more than they saved.
     tf32
         Whether TF32 may be used.
     host
