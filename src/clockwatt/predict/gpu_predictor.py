@@ -194,7 +194,7 @@ class GpuPredictor:
         """
         self._described(pass_)
         works = operations.loc[operations["device_work"].to_numpy(bool), ["operation_id", "spec", "dtype"]]
-        said = self._point_warnings(point)
+        said = self.point_warnings(point)
         if tf32 not in self.description.tf32:
             said.append(f"Nothing was measured with TF32 {'on' if tf32 else 'off'}.")
         if len(works):
@@ -210,7 +210,8 @@ class GpuPredictor:
             return point
         return str(OperatingPoint(sm_clock_mhz=self._spec.sm_clock_mhz.boost))
 
-    def _point_warnings(self, point: str) -> list[str]:
+    def point_warnings(self, point: str) -> list[str]:
+        """Why no law leads to an operating point from those that were measured: sentences, none where one does."""
         if point in self.description.points:
             return []
         wanted = OperatingPoint.parse(point)

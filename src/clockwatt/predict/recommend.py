@@ -114,8 +114,8 @@ def recommend(
     limits
         What the choice must keep to.
     points
-        Further operating points, never measured: they count like measured ones. Over all designs of three to five
-        clocks that cost less than holding them back. What a card cannot do is left out.
+        Further operating points, never measured: between measured clocks they count like these. What a card cannot do
+        is left out, and so are clocks outside those measured: on a V100 choices there cost more than they saved.
     tf32
         Whether TF32 may be used.
     host
@@ -141,7 +141,7 @@ def recommend(
     left_out = []
     for model in models.values():
         if traced.network.pass_ in model.description.passes:
-            why = {point: _impossible(model, point) for point in dict.fromkeys([*model.description.points, *points])}
+            why = {point: _why_not(model, point) for point in dict.fromkeys([*model.description.points, *points])}
             left_out += [reason for reason in why.values() if reason is not None]
             possible = [point for point, reason in why.items() if reason is None]
             candidates += predict_points(model, traced, possible, tf32=tf32, host=host)
@@ -172,8 +172,8 @@ def recommend(
     )
 
 
-def _impossible(model: GpuPredictor, point: str) -> str | None:
-    """Why a card cannot run at an operating point; None where it can."""
+def _why_not(model: GpuPredictor, point: str) -> str | None:
+    """Why an operating point cannot be chosen: the card cannot run there, or nothing is known; None where it can."""
     wanted, spec = OperatingPoint.parse(point), find_spec(model.description.gpu_name)
     for asked, low, high, unit in (
         (wanted.sm_clock_mhz, spec.sm_clock_mhz.min, spec.sm_clock_mhz.max, "MHz"),
@@ -182,7 +182,7 @@ def _impossible(model: GpuPredictor, point: str) -> str | None:
     ):
         if asked is not None and not low <= asked <= high and point not in model.description.points:
             return f"{model.description.gpu} cannot run at {point}: it has {low:g} to {high:g} {unit}."
-    return None
+    return next((f"{model.description.gpu}: {reason}" for reason in model.point_warnings(point)), None)
 
 
 def _as_good(candidates: Sequence[NetworkPrediction], best: NetworkPrediction, objective: str) -> int:

@@ -99,14 +99,17 @@ def test_a_power_cap_is_kept_to_or_refused(made, models):
 
 
 def test_a_clock_never_measured_counts_like_the_others_and_what_the_card_cannot_do_is_left_out(made, models):
-    found = recommend({"a30": models["a30"]}, traced(made), objective="time", points=["sm1050", "sm5000", "pl10"])
+    found = recommend(
+        {"a30": models["a30"]}, traced(made), objective="time", points=["sm1050", "sm5000", "pl10", "sm1441"]
+    )
     times = [one.expected.time_s for one in found.candidates]
     assert times == sorted(times)
     assert {one.point for one in found.candidates} == {"sm900", "sm1050", "sm1200", "sm1440"}
     assert found.candidates[-2].point == "sm1050"
     assert [reason.split(":")[0] for reason in found.left_out] == [
-        "a30 cannot run at sm5000", "a30 cannot run at pl10"
+        "a30 cannot run at sm5000", "a30 cannot run at pl10", "a30"
     ]  # fmt: skip
+    assert "outside the measured clocks, 900 to 1440 MHz" in found.left_out[-1]
 
 
 def test_a_choice_says_what_predict_warns_of_and_which_others_are_as_good(made, models):
