@@ -251,6 +251,7 @@ def main() -> None:
     rng, made = random.Random(given.seed), Counter[str]()
     with tempfile.TemporaryDirectory(prefix="faults-", dir="/tmp", ignore_cleanup_errors=True) as name:
         root = Path(name)
+        root.chmod(0o755)  # the daemons of Slurm look into it
         for folder in ("slurm", "disturbed", "undisturbed"):
             (root / folder).mkdir()
         alone = Workdir(root / "undisturbed")
