@@ -6,10 +6,17 @@ What is shipped is brought to the columns of today by packing it again:
 
     python benchmarks/pack_reference.py resources/reference/h200 h200
 
+Rows of designed operations that were measured apart, as time alone, join what is shipped:
+
+    python benchmarks/pack_reference.py resources/reference/h200 h200 --designed FOLDER... --drawn CATALOGUE_DIR
+
 Takes `config.yaml`, `catalogue/` and `measurements/`, merges the shards of each GPU and operating point into one file
 each for operations and networks, and leaves out telemetry, names of hosts, Slurm's job ids and what jobs ask Slurm for.
 Of several calibrations of a GPU at an operating point one is kept. What is packed is read by `clockwatt dataset` before
-it replaces what was there; more than 5 MB are refused. Prints what it holds, by kind, pass, status and flag.
+it replaces what was there; more than 5 MB are refused. `--designed` takes the Parquet files of each FOLDER (of the
+operating point `default` of the campaign's one GPU), and of the catalogue that they were drawn into what they measured;
+the same command again adds nothing. A campaign without networks has no networks' rows, and may lack a calibration.
+Prints what it holds, by kind, pass, status and flag.
 """
 
 from __future__ import annotations
@@ -51,17 +58,28 @@ def main() -> int:
     parser.add_argument("results", type=Path, metavar="RESULTS_DIR")
     parser.add_argument("name", metavar="NAME")
     parser.add_argument("--output-dir", type=Path, default=resource("reference"))
+    parser.add_argument("--designed", type=Path, nargs="+", default=[], metavar="FOLDER")
+    parser.add_argument("--drawn", type=Path, metavar="CATALOGUE_DIR")
     arguments = parser.parse_args()
+    if bool(arguments.designed) != bool(arguments.drawn):
+        parser.error("--designed and --drawn are given together")
     try:
-        pack(arguments.results, arguments.output_dir / arguments.name)
+        pack(arguments.results, arguments.output_dir / arguments.name, arguments.designed, arguments.drawn)
     except ClockwattError as error:
         print(error, file=sys.stderr)
         return 1
     return 0
 
 
-def pack(results: Path, target: Path) -> None:
+def pack(results: Path, target: Path, designed: list[Path] | None = None, drawn: Path | None = None) -> None:
     """Pack the campaign in `results` into the folder `target`, whole or not at all.
+
+    Parameters
+    ----------
+    results, target
+        Where the campaign lies, and where the reference goes.
+    designed, drawn
+        Folders with further rows of designed operations, and the folder of the catalogue that these are of.
 
     Raises
     ------
@@ -69,14 +87,19 @@ def pack(results: Path, target: Path) -> None:
         If a part of the campaign is missing or damaged, or holds more than may be shipped.
     """
     campaign = shipped_config(config.load(results / "config.yaml"))
+    further = [path for folder in designed or [] for path in sorted(folder.glob("*.parquet"))]
+    further = [path for path in further if not path.name.startswith("telemetry-")]
     target.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=f".{target.name}.", dir=target.parent) as scratch:
         packed = Path(scratch) / target.name
         for name, schema in CATALOGUE.items():
             write(files.read_table(results / layout.CATALOGUE / name, schema), packed / layout.CATALOGUE / name)
+        if drawn is not None:
+            add_measured(drawn / layout.OPERATIONS_FILE, further, packed / layout.CATALOGUE / layout.OPERATIONS_FILE)
         for label, gpu in campaign.gpus.items():
             for point in gpu.points:
-                pack_point(results / layout.MEASUREMENTS, packed / layout.MEASUREMENTS, label, str(point))
+                own = further if str(point) == "default" else []
+                pack_point(results, packed / layout.MEASUREMENTS, label, str(point), own)
         write_config(campaign, target / "config.yaml", packed / "config.yaml")
         size = sum(path.stat().st_size for path in packed.rglob("*") if path.is_file())
         if size > MAX_BYTES:
@@ -88,6 +111,29 @@ def pack(results: Path, target: Path) -> None:
             target.replace(Path(scratch) / "replaced")
         packed.replace(target)
     print(f"\n{target}: {size:,} bytes")
+
+
+def add_measured(drawn: Path, measured: list[Path], output: Path) -> None:
+    """Add the operations of a catalogue that these files measured to another catalogue, where it lacks them.
+
+    Raises
+    ------
+    DataFileError
+        If a file cannot be read.
+    """
+    there = files.read_table(output, records.OPERATION_SCHEMA)
+    rows = [files.read_table(path, records.MEASUREMENT_SCHEMA, ["kind", "subject_id", "pass"]) for path in measured]
+    wanted = {(row["subject_id"], row["pass"]) for row in pa.concat_tables(rows).to_pylist()
+              if row["kind"] == records.OPERATION}  # fmt: skip
+    wanted -= set(keys_of(there))
+    candidates = files.read_table(drawn, records.OPERATION_SCHEMA)
+    added = candidates.filter(pa.array([key in wanted for key in keys_of(candidates)]))
+    write(pa.concat_tables([there, added]), output)
+
+
+def keys_of(operations: pa.Table) -> list[tuple[str, str]]:
+    """Identity and pass of the rows of a catalogue."""
+    return list(zip(operations["operation_id"].to_pylist(), operations["pass"].to_pylist(), strict=True))
 
 
 def shipped_config(campaign: CampaignConfig) -> CampaignConfig:
@@ -104,36 +150,41 @@ def write_config(campaign: CampaignConfig, present: Path, output: Path) -> None:
         files.write_text(config.dump(campaign), output)
 
 
-def pack_point(measurements: Path, output: Path, gpu: str, point: str) -> None:
-    """Merge the files of one GPU at one operating point.
+def pack_point(results: Path, output: Path, gpu: str, point: str, further: list[Path]) -> None:
+    """Merge the files of one GPU at one operating point, `further` files of operations with them.
 
     Raises
     ------
     DataFileError
         If there are no measurements or no calibration.
     """
-    folder = measurements / layout.point_dir(gpu, point)
+    folder = results / layout.MEASUREMENTS / layout.point_dir(gpu, point)
+    networks_wanted = bool(config.load(results / "config.yaml").networks)
     names = {path.name: path for path in sorted(folder.glob("*.parquet")) if not path.name.startswith("telemetry-")}
     calibrations = [path for name, path in names.items() if name.startswith("calibration")]
     networks = [path for name, path in names.items() if name.startswith("networks-")]
-    operations = [path for path in names.values() if path not in (*calibrations, *networks)]
+    operations = [*(path for path in names.values() if path not in (*calibrations, *networks)), *further]
     for kind, paths in (("operations", operations), ("networks", networks), ("calibration", calibrations)):
-        if not paths:
+        if not paths and (networks_wanted or kind == "operations"):
             raise DataFileError(f"{folder}: holds no file of {kind}. Run that job of the campaign first.")
         print(f"{gpu} {point} {kind}: {', '.join(path.name for path in paths)}")
     own = folder / layout.calibration_file(gpu, point).name
-    kept = own if own in calibrations else calibrations[0]
-    if len(calibrations) > 1:
-        print(f"{gpu} {point}: of the calibrations, {kept.name} is kept")
+    calibration = records.CALIBRATION_SCHEMA.empty_table()
+    if calibrations:
+        kept = own if own in calibrations else calibrations[0]
+        print(f"{gpu} {point}: of {len(calibrations)} calibrations, {kept.name} is kept")
+        calibration = files.read_table(kept, records.CALIBRATION_SCHEMA)
     write(merged(operations), output / layout.operations_file(gpu, point, 1))
     write(merged(networks), output / layout.networks_file(gpu, point, 1))
-    calibration = files.read_table(kept, records.CALIBRATION_SCHEMA)
     write(without_host(calibration), output / layout.calibration_file(gpu, point))
 
 
 def merged(paths: list[Path]) -> pa.Table:
-    """Rows of several files in the order in which they were measured, without what tells of the site."""
-    rows = pa.concat_tables([files.read_table(path, records.MEASUREMENT_SCHEMA) for path in paths])
+    """Rows of several files, each once, in the order in which they were measured, without what tells of the site."""
+    tables = [files.read_table(path, records.MEASUREMENT_SCHEMA) for path in paths]
+    rows = pa.concat_tables(tables) if tables else records.MEASUREMENT_SCHEMA.empty_table()
+    again = rows.select(["session_id", "kind", "position", "started_us"]).to_pandas().duplicated()
+    rows = rows.filter(pa.array(~again.to_numpy()))
     for host in sorted(set(rows["host"].to_pylist()) - {""}):
         at = rows.schema.get_field_index("error")
         rows = rows.set_column(at, rows.schema.field(at), pc.replace_substring(rows["error"], host, LEFT_OUT))

@@ -34,7 +34,7 @@ PREDICT_FLOORS = [
     {"costs"},
     {"description", "gpu_predictor", "hosts"},
     {"model_card", "fit", "validate", "answer"},
-    {"recommend", "questions", "query"},
+    {"recommend", "questions", "query", "missing"},
     {"library"},
 ]
 """Rooms of `predict`, likewise."""

@@ -69,6 +69,19 @@ HostName = Annotated[
         "that was measured on, with intervals that span them all.",
     ),
 ]
+MeasureMissing = Annotated[
+    str | None,
+    typer.Option(
+        help="Measure first, on the GPU in this machine, the operations that make the answer least certain: so many "
+        "(20), for so long (30s), or until half the interval is so wide (5%). They stay in the store."
+    ),
+]
+MeasureWhole = Annotated[
+    bool, typer.Option("--measure-whole", help="Measure the pass itself too, on the GPU in this machine.")
+]
+CampaignFile = Annotated[
+    Path, typer.Option("--config", help="The campaign's YAML file, which says how the GPU is measured.")
+]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 ClockMethod = Annotated[str, typer.Option("--method", help="nvml, helper or slurm, as control.method in a campaign.")]
 OneGpu = Annotated[str | None, typer.Option("--gpu", help="UUID, beginning of one, or index.")]

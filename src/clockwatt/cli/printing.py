@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
 
 from clockwatt.errors import ClockwattError
 
@@ -17,13 +19,14 @@ _PREFIXES = ((1.0, ""), (1e-3, "m"), (1e-6, "µ"), (1e-9, "n"))
 
 
 _INTERVALS = {
-    "conformal": "Low to high: 90 %, conformal, from {networks} networks measured whole and left out one by one.",
-    "student_t": "Low to high: 90 % if errors are normal, from only {networks} networks measured whole and left out "
-    "one by one; conformal intervals need 9.",
+    "conformal": "Low to high: 90 %, as wide as its operations are unsure; conformal, from {networks} networks "
+    "measured whole and left out one by one.",
+    "student_t": "Low to high: 90 % if errors are normal, as wide as its operations are unsure, from only {networks} "
+    "networks measured whole and left out one by one; conformal intervals need 9.",
     "conformal_of_measured": "Low to high: 90 %, conformal, from {networks} networks whose operations were measured.",
     "student_t_of_measured": "Low to high: 90 % if errors are normal, from only {networks} networks whose operations "
     "were measured; conformal intervals need 9.",
-    "operations": "Low to high: every operation at the end of its 90 % interval, as if all errors had one cause.",
+    "operations": "Low to high: 90 % if errors are normal and a quarter of them is shared by all operations.",
     "none": "No interval is known.",
 }
 
@@ -45,8 +48,10 @@ def parse_slowdown(text: str) -> float:
     return value
 
 
-def print_prediction(prediction: NetworkPrediction, tokens: int | None = None) -> None:
-    """One line per quantity, with its interval; `tokens` as in `print_json`."""
+def print_prediction(
+    prediction: NetworkPrediction, tokens: int | None = None, more: Mapping[str, Any] = MappingProxyType({})
+) -> None:
+    """One line per quantity, with its interval; `tokens` and `more` as in `print_json`."""
     from rich.console import Console  # here, because JSON needs none of it
     from rich.table import Table
 
@@ -72,6 +77,17 @@ def print_prediction(prediction: NetworkPrediction, tokens: int | None = None) -
         known, calls = prediction.measured_calls, prediction.expected.calls
         console.print(f"Of {calls} calls, {known} are of operations measured there, and looked up.")
     console.print(_INTERVALS[prediction.interval_method].format(networks=prediction.interval_networks))
+    if now := more.get("measured_now"):
+        console.print(
+            f"Measured now: {now['operations']} operations in {now['seconds']:.0f} s, {now['looked_up']} were in the "
+            f"store, {now['left']} are predicted. Device time: ± {now['half_width_before']:.1%} before, "
+            f"± {now['half_width']:.1%} now."
+        )
+    if whole := more.get("measured_whole"):
+        console.print(
+            f"Measured whole: {quantity(whole['time_s'], 's')}, device {quantity(whole['device_s'], 's')}, host "
+            f"{quantity(whole['host_s'], 's')}, {quantity(whole['energy_j'], 'J')}, {quantity(whole['power_w'], 'W')}."
+        )
     if prediction.host is not None:
         console.print(_said_of(prediction.host))
     if not prediction.measured_point:
@@ -89,9 +105,9 @@ def _said_of(host: HostAnswer) -> str:
             f"On the median host measured on; low to high spans hosts from {host.low:.2f} to {host.high:.2f} times its "
             f"cost of a call ({host.sessions} sessions); --host answers for one"
         )
-    paces = {"host": "the host", "device": "the device", "power_limit": "the power limit"}[host.paced_by]
-    saved = f"saves {quantity(host.graph_saves_s, 's')}" if host.graph_saves_s > 0 else "saves nothing"
-    return f"{where}. {paces.capitalize()} paces the pass; a captured graph {saved} of it."
+    paces = {"host": "The host", "device": "The device", "power_limit": "The power limit"}[host.paced_by]
+    saved = f"save {quantity(host.graph_saves_s, 's')}" if host.graph_saves_s > 0 else "save nothing"
+    return f"{where}. {paces} paces the pass; a captured graph would {saved} of it."
 
 
 def print_recommendation(answer: Recommendation, *, rows: int = 20) -> None:
@@ -102,16 +118,27 @@ def print_recommendation(answer: Recommendation, *, rows: int = 20) -> None:
     best = answer.best
     virtual = " (VIRTUAL: modelled GPUs)" if best.virtual else ""
     table = Table(title=f"{best.network_id}, {best.pass_}: least {answer.objective}{virtual}")
-    for heading in ("GPU", "point", "time", "energy", "mean power"):
+    for heading in ("GPU", "point", "time", "90 %", "energy", "90 %", "mean power"):
         table.add_column(heading, justify="right" if heading not in ("GPU", "point") else "left")
     for number, candidate in enumerate(answer.candidates[:rows]):
         expected = candidate.expected
         style = "bold" if number == 0 else None if number < answer.allowed else "dim"
         point = candidate.point if candidate.measured_point else f"{candidate.point} (not measured)"
-        table.add_row(candidate.gpu, point, quantity(expected.time_s, "s"), quantity(expected.energy_j, "J"),
-                      quantity(expected.power_w, "W"), style=style)  # fmt: skip
+        table.add_row(
+            candidate.gpu, point,
+            quantity(expected.time_s, "s"), _ends(candidate, "time_s", "s"),
+            quantity(expected.energy_j, "J"), _ends(candidate, "energy_j", "J"),
+            quantity(expected.power_w, "W"), style=style,
+        )  # fmt: skip
     console = Console()
     console.print(table)
+    if answer.as_good > 1:
+        names = ", ".join(f"{one.gpu} at {one.point}" for one in answer.candidates[1 : answer.as_good])
+        console.print(f"As good, within error: {names}.")
+    for reason in answer.left_out:
+        console.print(f"Left out: {reason}")
+    for warning in best.warnings:
+        console.print(f"Beware: {warning}")
     if answer.allowed < len(answer.candidates):
         console.print(
             f"{len(answer.candidates) - answer.allowed} of {len(answer.candidates)} are beyond the limits (dim, last)."
@@ -130,13 +157,26 @@ def print_recommendation(answer: Recommendation, *, rows: int = 20) -> None:
         )
 
 
-def print_json(answer: NetworkPrediction | Recommendation, tokens: int | None = None) -> None:
-    """The answer as one JSON document; of a decoding step that gives so many tokens also what each costs."""
-    content = answer.to_dict()
+def print_json(
+    answer: NetworkPrediction | Recommendation,
+    tokens: int | None = None,
+    more: Mapping[str, Any] = MappingProxyType({}),
+) -> None:
+    """The answer as one JSON document; of a decoding step that gives so many tokens also what each costs.
+
+    `more` has further keys: what was measured for the answer.
+    """
+    content = answer.to_dict() | dict(more)
     if tokens is not None:
         energy_j = content["expected"]["energy_j"]
         content["energy_per_token_j"] = None if energy_j is None else energy_j / tokens
     print(json.dumps(content, indent=2))
+
+
+def _ends(candidate: NetworkPrediction, name: str, unit: str) -> str:
+    """An interval; a dash where there is none."""
+    low, high = candidate.intervals.get(name, (None, None))
+    return "–" if low is None else f"{quantity(low, unit)} … {quantity(high, unit)}"
 
 
 def quantity(value: float | None, unit: str) -> str:

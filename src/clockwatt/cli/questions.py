@@ -18,27 +18,35 @@ from clockwatt import config
 from clockwatt.cli import printing
 from clockwatt.cli.app import Answered, app
 from clockwatt.cli.options import (
+    DEFAULT_CONFIG,
     RESULTS,
     AsJson,
     AssumeBranch,
     CacheLength,
+    CampaignFile,
     CatalogueDir,
     Dtype,
     HostName,
     InputBelow,
     InputDtype,
     Inputs,
+    MeasureMissing,
+    MeasureWhole,
     NetworkName,
     Operations,
     PassName,
     Point,
     PredictorsDir,
+    StoreOfCampaign,
     Tf32,
     ValidationDir,
+    point_of,
 )
 from clockwatt.errors import ClockwattError
+from clockwatt.schema import layout
 
 if TYPE_CHECKING:
+    from clockwatt.measure.on_demand import OnDemand
     from clockwatt.predict.answer import TracedNetwork
     from clockwatt.predict.library import Predictors
     from clockwatt.predict.query import NetworkQuery
@@ -80,17 +88,37 @@ def predict(
     cache_length: CacheLength = None,
     tf32: Tf32 = True,
     host: HostName = None,
+    measure_missing: MeasureMissing = None,
+    measure_whole: MeasureWhole = False,
+    config_file: CampaignFile = DEFAULT_CONFIG,
+    store_dir: StoreOfCampaign = None,
     predictors_dir: PredictorsDir = RESULTS / "predictors",
     catalogue_dir: CatalogueDir = RESULTS / "dataset" / "catalogue",
     as_json: AsJson = False,
 ) -> None:
-    """Say what a pass of a network, or listed operations, cost on a GPU at an operating point, without running it."""
+    """Say what a pass of a network, or listed operations, cost on a GPU at an operating point, without running it.
+
+    With `--measure-missing` or `--measure-whole` it is measured where the answer needs it most.
+    """
     predictors = _loaded(predictors_dir, catalogue_dir)
     query = _query(network, inputs, dtype, input_dtype, input_below, assume_branch, cache_length)
     traced = _traced(predictors, query, operations, _pass(pass_))
-    prediction = predictors.answer(traced, gpu=gpu, point=point, tf32=tf32, host=host)
+    more: dict[str, Any] = {}
+    if measure_missing is None and not measure_whole:
+        prediction = predictors.answer(traced, gpu=gpu, point=point, tf32=tf32, host=host)
+    else:
+        from clockwatt.predict.missing import Stop
+
+        demand = _on_demand(config_file, gpu, point, traced, store_dir, tf32=tf32)
+        stop = Stop.parse(measure_missing) if measure_missing is not None else Stop(operations=0)
+        prediction, measured_now = predictors.answer_measured(traced, stop, demand, host)
+        more["measured_now"] = measured_now.to_dict()
+        if measure_whole:
+            if operations is not None:
+                raise ClockwattError("--measure-whole runs a network; --operations FILE lists operations.")
+            more["measured_whole"] = demand.measure_whole(query.network(catalogue_dir), *traced.tables())
     tokens = traced.network.input_shape[0] if cache_length is not None else None
-    (printing.print_json if as_json else printing.print_prediction)(prediction, tokens)
+    (printing.print_json if as_json else printing.print_prediction)(prediction, tokens, more)
 
 
 @app.command()
@@ -161,6 +189,17 @@ def _traced(predictors: Predictors, query: NetworkQuery, operations: Path | None
     if query.name is not None or query.inputs:
         raise ClockwattError("--operations stands in place of a network and its --input: give one or the other.")
     return predictors.listed(operations, pass_)
+
+
+def _on_demand(
+    config_file: Path, gpu: str, point: str, traced: TracedNetwork, store_dir: Path | None, *, tf32: bool
+) -> OnDemand:
+    """Where a question is measured: the campaign's GPU, into the campaign's store."""
+    from clockwatt.measure.on_demand import OnDemand
+
+    campaign = config.load(config_file)
+    store = store_dir or Path(campaign.results_dir) / layout.STORE
+    return OnDemand(campaign, gpu, point_of(campaign, gpu, point), traced.network.pass_, tf32, store)
 
 
 def _pass(name: str) -> config.Pass:

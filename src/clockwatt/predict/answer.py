@@ -4,21 +4,28 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
+import pyarrow as pa
+from numpy.typing import NDArray
 
 from clockwatt.predict.composition.pipeline import Composer, Composition
-from clockwatt.predict.costs.interface import SIDES
+from clockwatt.predict.costs.interface import Costs
 from clockwatt.predict.description import fitted_gpus
 from clockwatt.predict.evaluation.intervals import Interval
+from clockwatt.predict.evaluation.pass_errors import ADDED, DEVICE, DYNAMIC, HOST, NORMAL_90, Added, PassErrors
 from clockwatt.predict.features.operations import OPERATION_CLASS, operation_features
 from clockwatt.predict.gpu_predictor import GpuPredictor, NotPredictableError
-from clockwatt.predict.hosts.answer import HostAnswer, span
+from clockwatt.predict.hosts.answer import HostAnswer, HostSpan, span
 from clockwatt.predict.hosts.profile import HostProfile
-from clockwatt.schema.records import NetworkRow
+from clockwatt.predict.models.predictors import TARGETS
+from clockwatt.schema.records import CALL_SCHEMA, NETWORK_SCHEMA, OPERATION_SCHEMA, NetworkRow, table_of
+
+_LEAST_FACTOR = 0.1  # of an interval whose lower end is zero or nearly
 
 OF_MEASURED = "_of_measured"
 """End of the name of an interval's method."""
@@ -50,6 +57,19 @@ class TracedNetwork:
         """Features of the operations with device work; the same on every GPU."""
         return operation_features(self.operations[self.operations["device_work"].astype(bool)])
 
+    def tables(self) -> tuple[pa.Table, pa.Table, pa.Table]:
+        """As tables of a catalogue: the network, its calls, its operations."""
+        settings = {"measured_tf32": None, "measured_quantities": None}
+        return (
+            table_of([replace(self.network, measured_tf32=None, measured_quantities=None)], NETWORK_SCHEMA),
+            pa.Table.from_pandas(self.calls.reindex(columns=CALL_SCHEMA.names), CALL_SCHEMA, preserve_index=False),
+            pa.Table.from_pandas(
+                self.operations.reindex(columns=OPERATION_SCHEMA.names).assign(**settings),
+                OPERATION_SCHEMA,
+                preserve_index=False,
+            ),
+        )
+
     @functools.cached_property
     def composer(self) -> Composer:
         """Composes the pass from costs of `operations`, in their order."""
@@ -69,12 +89,13 @@ class NetworkPrediction:
     expected
         The pass as predicted.
     intervals
-        `time_s`, `energy_j` and `power_w` to their lower and upper ends; what has no interval is missing.
+        `time_s`, `device_s`, `host_s`, `energy_j` and `power_w` to their lower and upper ends; what has no interval is
+        missing.
     interval_method, interval_networks
-        `conformal` or `student_t`, see `intervals.grouped_interval`: from residuals of so many networks that were left
-        out; with `OF_MEASURED` at the end, of networks composed from measured operations. `operations`: every operation
-        at the end of its interval, as if all errors had one cause, which is the widest the operations' intervals allow.
-        `none`: an operation has no interval.
+        `conformal` or `student_t`, see `intervals.grouped_interval`: errors of the operations, as far as they are
+        estimated to be alike, scaled by those of so many networks that were left out; with `OF_MEASURED` at the end, of
+        networks composed from measured operations. `operations`: no network was left out, errors are taken as normal
+        and a quarter alike. `none`: an operation has no interval.
     measured_calls
         How many of the calls are of operations that were measured at this operating point: these are looked up. Where
         all are, the interval is that of networks composed so.
@@ -82,6 +103,8 @@ class NetworkPrediction:
         Why the answer rests on less than usual: what lies outside the measurements.
     host
         The host that is answered for, what paces the pass there, and what a captured graph would save.
+    on_hosts
+        The pass at the ends of that host's range.
     """
 
     gpu: str
@@ -99,10 +122,16 @@ class NetworkPrediction:
     warnings: tuple[str, ...] = ()
     measured_calls: int = 0
     host: HostAnswer | None = None
+    on_hosts: HostSpan | None = field(default=None, repr=False, compare=False)
+
+    def spanned(self, intervals: dict[str, tuple[float, float]]) -> dict[str, tuple[float, float]]:
+        """Intervals that hold for the host of the answer, widened to the range of hosts that it spans."""
+        return intervals if self.on_hosts is None else self.on_hosts.widened(intervals)
 
     def to_dict(self) -> dict[str, Any]:
         """For JSON; the key of the pass is `pass`."""
-        values = asdict(self)
+        values = asdict(replace(self, on_hosts=None))
+        del values["on_hosts"]
         values["pass"] = values.pop("pass_")
         return values
 
@@ -123,6 +152,8 @@ def predict_network(
 ) -> NetworkPrediction:
     """Predict one pass of a network on one GPU at one operating point, and say what lies outside the measurements.
 
+    Where only locked clocks were measured, `default` is answered for the boost clock, with a warning.
+
     `host` issues the calls; without one it is the median of those seen, and the intervals span them all.
 
     Raises
@@ -132,8 +163,11 @@ def predict_network(
     ConfigError
         If `point` is no operating point.
     """
+    asked, point = point, model.point_for(point)
     (prediction,) = predict_points(model, traced, [point], tf32=tf32, host=host)
     warnings = model.warnings(traced.operations, traced.features, traced.network.pass_, point, tf32=tf32)
+    if point != asked:
+        warnings.insert(0, f"Only locked clocks were measured: {asked} is answered for the boost clock, {point}.")
     return replace(prediction, warnings=tuple(warnings))
 
 
@@ -169,16 +203,14 @@ def predict_points(
             )
         measured_calls = int(costs.measured[composer.positions].sum())
         of_measured = described.networks_measured if measured_calls == expected.calls else {}
-        known = (of_measured or described.networks) if traced.is_network else {}
+        known = of_measured if traced.is_network else {}
         intervals, method, networks = _of_networks(expected, known)
-        if known and known is of_measured:
+        if known:
             method = f"{method}{OF_MEASURED}"
-        if not intervals:
-            of_ends = [
-                span(composer, costs.pipeline(side), overheads, network.pass_, on_host, factors, model.hosts_seen)
-                for side in range(len(SIDES))
-            ]
-            intervals, method = _between(*(end.expected for end in of_ends))
+        else:
+            intervals, method, networks = _of_operations(
+                expected, composer.positions, costs, described.errors, is_network=traced.is_network
+            )
         predictions.append(
             NetworkPrediction(
                 gpu=description.gpu,
@@ -195,6 +227,7 @@ def predict_points(
                 interval_networks=networks,
                 measured_calls=measured_calls,
                 host=of_host.answer,
+                on_hosts=of_host,
             )
         )
     return predictions
@@ -212,11 +245,29 @@ def _of_networks(expected: Composition, known: dict[str, Interval]) -> tuple[dic
     return found, of_time.method if of_time else "", of_time.groups if of_time else 0
 
 
-def _between(lower: Composition, upper: Composition) -> tuple[dict[str, tuple[float, float]], str]:
-    """Intervals of time and energy; the mean power, their quotient, has none of its own."""
-    if not (lower.complete and upper.complete):
-        return {}, "none"
-    found = {"time_s": (lower.time_s, upper.time_s)}
-    if lower.energy_j is not None and upper.energy_j is not None:
-        found["energy_j"] = (lower.energy_j, upper.energy_j)
-    return found, "operations"
+def _of_operations(
+    expected: Composition,
+    positions: NDArray[np.intp],
+    costs: Costs,
+    errors: PassErrors | None,
+    *,
+    is_network: bool,
+) -> tuple[dict[str, tuple[float, float]], str, int]:
+    """Intervals from what is not sure of each operation, how they were made and of how many networks."""
+    calls = np.bincount(positions, minlength=len(costs.mean)).astype(float)
+    added = {}
+    for target in ADDED:
+        column = TARGETS.index(target)
+        cost = costs.mean[:, column] * calls
+        lower, upper = np.log(np.maximum(costs.factors[:, column], _LEAST_FACTOR)).T
+        error = (upper - lower) / (2 * NORMAL_90)
+        matters = cost > 0
+        if np.isfinite(error[matters]).all() and (target != DYNAMIC or expected.energy_dynamic_j is not None):
+            added[target] = Added.of(cost[matters], error[matters])
+    if DEVICE not in added or HOST not in added:
+        return {}, "none", 0
+    if errors is None:
+        return PassErrors().ends(expected, added), "operations", 0
+    if not is_network:
+        errors = replace(errors, composition_time=0.0, composition_energy=0.0)
+    return errors.ends(expected, added), errors.time.method, errors.time.groups

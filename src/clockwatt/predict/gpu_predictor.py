@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import functools
 from dataclasses import replace
 from pathlib import Path
@@ -17,6 +18,7 @@ from clockwatt.predict.composition.overheads import Overheads
 from clockwatt.predict.costs.interface import Among, CostSource, FirstKnown, interval_factors
 from clockwatt.predict.costs.learnt import ByClock, HostOnly, Learnt
 from clockwatt.predict.costs.looked_up import LookedUp, MeasuredCosts, write_measured
+from clockwatt.predict.costs.refined import DeviceTimes, Refined
 from clockwatt.predict.description import DESCRIPTION_FILE, GpuDescription, PassDescription
 from clockwatt.predict.features.operations import OPERATION_CLASS, operation_features
 from clockwatt.predict.features.points import Setting
@@ -37,6 +39,7 @@ class GpuPredictor:
     def __init__(self, folder: Path, description: GpuDescription) -> None:
         self.folder = folder
         self.description = description
+        self._device_times: DeviceTimes | None = None
         self._load = functools.cache(load_predictor)
         self._read_domain = functools.cache(Domain.read)
         self._read_measured = functools.cache(MeasuredCosts.read)
@@ -156,10 +159,17 @@ class GpuPredictor:
             through: CostSource = Learnt(forest, self._spec, features, factors, tf32=tf32)
             if measured is not None:
                 through = FirstKnown(LookedUp(measured, ids[works], tf32=tf32, positive=True), through)
-            sources.append(Among(ByClock(through, known.learnt_points, self._spec, factors), works))
+            sources.append(Among(ByClock(through, known.learnt_points, self._spec), works))
         if not works.all():
             sources.append(Among(HostOnly(classes[~works], known.workless_host_s), ~works))
-        return FirstKnown(*sources)
+        times, found = self._device_times, FirstKnown(*sources)
+        return found if times is None or times.tf32 != tf32 else Refined(found, ids, times)
+
+    def with_device_times(self, times: DeviceTimes) -> Self:
+        """The same with device times that were measured in place of its own; all questions are of their pass."""
+        other = copy.copy(self)
+        other._device_times = times
+        return other
 
     def warnings(
         self, operations: pd.DataFrame, features: pd.DataFrame, pass_: str, point: str, *, tf32: bool
@@ -184,7 +194,7 @@ class GpuPredictor:
         """
         self._described(pass_)
         works = operations.loc[operations["device_work"].to_numpy(bool), ["operation_id", "spec", "dtype"]]
-        said = self._point_warnings(point)
+        said = self.point_warnings(point)
         if tf32 not in self.description.tf32:
             said.append(f"Nothing was measured with TF32 {'on' if tf32 else 'off'}.")
         if len(works):
@@ -192,7 +202,16 @@ class GpuPredictor:
             said += domain.warnings(features, works.set_index("operation_id"))
         return said
 
-    def _point_warnings(self, point: str) -> list[str]:
+    def point_for(self, point: str) -> str:
+        """The operating point that is answered for: the boost clock for `default` where only clocks were measured."""
+        measured = self.description.points
+        clocked = neighbours(OperatingPoint(), list(measured))
+        if point != str(OperatingPoint()) or point in measured or len(clocked) < POWER_CLOCKS:
+            return point
+        return str(OperatingPoint(sm_clock_mhz=self._spec.sm_clock_mhz.boost))
+
+    def point_warnings(self, point: str) -> list[str]:
+        """Why no law leads to an operating point from those that were measured: sentences, none where one does."""
         if point in self.description.points:
             return []
         wanted = OperatingPoint.parse(point)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from clockwatt.config import OperatingPoint, Pass
 from clockwatt.errors import ClockwattError
@@ -17,6 +17,10 @@ from clockwatt.predict.query import NetworkQuery
 from clockwatt.predict.questions import check_fits, listed_operations, traced_network, training_of
 from clockwatt.predict.recommend import Limits, Recommendation
 from clockwatt.schema import layout
+
+if TYPE_CHECKING:
+    from clockwatt.measure.on_demand import OnDemand
+    from clockwatt.predict.missing import MeasuredNow, Stop
 
 Shape = Sequence[int]
 KeywordInput = Shape | Mapping[str, Any]
@@ -111,7 +115,8 @@ class Predictors:
         tf32
             Whether float32 may use TensorFloat-32.
         host
-            Name of a host that `clockwatt calibrate --host` measured; without one the interval spans the hosts seen.
+            That issues the calls: one that `clockwatt calibrate --host` made a profile of; None for the median of those
+            measured on, with intervals that span them.
 
         Returns
         -------
@@ -221,7 +226,7 @@ class Predictors:
         measured = [label for label, model in self.models.items() if not model.description.virtual]
         chosen = {label: self.models[label] for label in gpus or measured or self.models}
         fitting = check_fits(traced, [model.description.gpu_name for model in chosen.values()])
-        return recommending.recommend(
+        answer = recommending.recommend(
             {label: model for label, model in chosen.items() if model.description.gpu_name in fitting},
             traced,
             objective=objective,
@@ -231,6 +236,31 @@ class Predictors:
             host=self._profile(host),
             validation_dir=self.validation_dir,
         )
+        virtual = [label for label in self.models if label not in measured]
+        if gpus or not measured or not virtual:
+            return answer
+        try:
+            among = self.choose(
+                traced, objective=objective, limits=limits, gpus=virtual, points=points, tf32=tf32, host=host
+            ).best
+            chosen_there = f"among them {among.gpu} at {among.point} would be chosen (--gpu)"
+        except ClockwattError as error:
+            chosen_there = f"among them none can be chosen: {error}"
+        reason = f"{', '.join(virtual)}: virtual, nothing was measured there; {chosen_there.rstrip('.')}."
+        return replace(answer, left_out=(*answer.left_out, reason))
+
+    def answer_measured(
+        self,
+        traced: TracedNetwork,
+        stop: Stop,
+        demand: OnDemand,
+        host: str | None = None,
+    ) -> tuple[NetworkPrediction, MeasuredNow]:
+        """Predict a pass that was traced before, with what it lacks most measured first; see `missing`."""
+        from clockwatt.predict.missing import Missing
+
+        self._check(demand.label)
+        return Missing(self.models[demand.label], traced, demand).answer(stop, self._profile(host))
 
     def _profile(self, host: str | None) -> HostProfile | None:
         return None if host is None else HostProfile.read(self.predictors_dir, host)

@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import tempfile
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import pandas as pd
 
-from clockwatt.config import CampaignConfig, OperatingPoint
+from clockwatt.config import CampaignConfig, NetworkConfig, OperatingPoint
 from clockwatt.io import files
 from clockwatt.measure.calibrate.call_costs import NETWORKS
 from clockwatt.measure.session import measure_shard
@@ -46,8 +47,16 @@ class HostMeasurements:
     seconds: float
 
 
-def measure_host(config: CampaignConfig, *, label: str, point: OperatingPoint) -> HostMeasurements:
+def measure_host(
+    config: CampaignConfig,
+    *,
+    label: str,
+    point: OperatingPoint,
+    networks: Sequence[NetworkConfig] = NETWORKS,
+) -> HostMeasurements:
     """Measure this host with one of a campaign's GPUs at an operating point.
+
+    `networks` are whole networks and their operations; three or more tell what modules and calls add.
 
     Raises
     ------
@@ -55,15 +64,15 @@ def measure_host(config: CampaignConfig, *, label: str, point: OperatingPoint) -
         As in `measure_shard`.
     """
     begun_s = time.monotonic()
-    own = _campaign(config, label)
+    own = _campaign(config, label, networks)
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary)
         write_catalogue(own, folder)
         tables = []
-        for networks in (True, False):  # networks first: they are few, and say what modules cost
-            output = folder / f"measured-{networks}.parquet"
+        for whole in (True, False):  # networks first: they are few, and say what modules cost
+            output = folder / f"measured-{whole}.parquet"
             measure_shard(
-                own, label=label, point=point, shard=Shard(1, 1, networks), catalogue_dir=folder,
+                own, label=label, point=point, shard=Shard(1, 1, whole), catalogue_dir=folder,
                 store_dir=folder / "store", output=output,
                 stop_after_s=max(0.0, SECONDS - (time.monotonic() - begun_s)),
             )  # fmt: skip
@@ -77,13 +86,13 @@ def measure_host(config: CampaignConfig, *, label: str, point: OperatingPoint) -
         )
 
 
-def _campaign(config: CampaignConfig, label: str) -> CampaignConfig:
+def _campaign(config: CampaignConfig, label: str, networks: Sequence[NetworkConfig]) -> CampaignConfig:
     """The campaign with these networks in place of its own, each once, time alone."""
     gpu = config.gpu(label)
     content = config.model_dump(mode="json", exclude_unset=True)
     content |= {
         "gpus": {label: content["gpus"][label] | {"tf32": [gpu.tf32[0]]}},
-        "networks": [network.model_dump(mode="json", exclude_unset=True) for network in NETWORKS],
+        "networks": [network.model_dump(mode="json", exclude_unset=True) for network in networks],
         "quantities": [TIME],
         "passes": ["inference", "training"],
         "reference": [],

@@ -85,8 +85,11 @@ def _kept(measured: pd.DataFrame) -> list[dict[str, Any]]:
 def _overheads(
     whole: pd.DataFrame, calls: pd.DataFrame, networks: pd.DataFrame, host_s: pd.Series, pass_: str
 ) -> HostOverheads | None:
-    """What modules and forward calls add to the calls of a pass; None with too few networks."""
-    from clockwatt.measure.calibrate.module_costs import COSTS, module_and_call_costs  # needs scipy, answers do not
+    """What modules, forward calls and the start of a backward pass add to the calls of a pass.
+
+    Least squares relative to each pass, no cost below zero; None with no more networks than costs.
+    """
+    from scipy.optimize import nnls  # here, because answers need no scipy
 
     found = []
     for row in whole[whole["pass"] == pass_].to_dict("records"):
@@ -94,10 +97,15 @@ def _overheads(
         calls_s = host_s.reindex(pd.MultiIndex.from_frame(own[["operation_id", "pass"]])).to_numpy(float)
         pass_s = float(row["time_host_s"])
         network = networks[(networks["network_id"] == row["subject_id"]) & (networks["pass"] == pass_)].iloc[0]
-        forward = int(own["phase"].isin((FORWARD, LOSS)).sum())
-        found.append((pass_s, float(network["module_calls"]), float(forward), pass_s - float(calls_s.sum())))
+        counts = [float(network["module_calls"]), float(own["phase"].isin((FORWARD, LOSS)).sum())]
+        starts = [1.0] if pass_ == TRAINING else []
+        found.append([pass_s, pass_s - float(calls_s.sum()), *counts, *starts])
     known = np.array([values for values in found if np.isfinite(values).all()], dtype=float)
-    if len(known) <= COSTS:
+    if not len(known) or len(known) <= known.shape[1] - 2:
         return None
-    (module_s, call_s), _ = module_and_call_costs(*known.T)
-    return HostOverheads(module_s=float(module_s), forward_call_s=float(call_s))
+    costs, _ = nnls(known[:, 2:] / known[:, :1], known[:, 1] / known[:, 0])
+    return HostOverheads(
+        module_s=float(costs[0]),
+        forward_call_s=float(costs[1]),
+        backward_start_s=float(costs[2]) if pass_ == TRAINING else None,
+    )

@@ -49,8 +49,7 @@ class HostProfile:
     operations
         Of every class and pass a few, with `features.operations.CATALOGUE_COLUMNS`, `pass`, `device_work` and `host_s`.
     overheads
-        Pass to what its networks cost this host beside their calls; a pass is missing where too few were measured. The
-        start of a backward pass is part of what its calls add.
+        Pass to what its networks cost this host beside their calls; a pass is missing where too few were measured.
     """
 
     name: str

@@ -1,0 +1,140 @@
+"""What a question lacks, measured now: time alone of a few operations, or a network's pass whole.
+
+Through the session and the store of the campaign: what is in the store is not measured again, and what is measured now
+is there for the next question and the next shard.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import pyarrow as pa
+
+from clockwatt.config import CampaignConfig, NetworkConfig, OperatingPoint
+from clockwatt.errors import ClockwattError
+from clockwatt.gpu.interface import GpuError
+from clockwatt.io import files
+from clockwatt.measure.session import measure_shard
+from clockwatt.measure.store import Key, Store
+from clockwatt.measure.tasks import Shard
+from clockwatt.schema.layout import CALLS_FILE, NETWORKS_FILE, OPERATIONS_FILE
+from clockwatt.schema.records import (
+    CALL_SCHEMA,
+    ENERGY,
+    NETWORK,
+    NETWORK_SCHEMA,
+    OK,
+    OPERATION,
+    OPERATION_SCHEMA,
+    TIME,
+    MeasurementRow,
+)
+
+
+@dataclass(frozen=True)
+class OnDemand:
+    """Where a question is measured: one of a campaign's GPUs at an operating point, in one pass.
+
+    Attributes
+    ----------
+    config, label, point
+        The campaign, its GPU and the operating point.
+    pass_, tf32
+        Of the question.
+    store_dir
+        Of the campaign.
+    """
+
+    config: CampaignConfig
+    label: str
+    point: OperatingPoint
+    pass_: str
+    tf32: bool
+    store_dir: Path
+
+    def stored(self, operation_ids: Sequence[str]) -> dict[str, MeasurementRow]:
+        """What the store has of operations, by their ids; anchors and what failed are left out."""
+        keys = [Key(OPERATION, name, self.pass_, self.tf32, 0) for name in operation_ids]
+        rows = Store(self.store_dir, self.config, self.label, self.point).rows(keys)
+        return {row.subject_id: row for row in rows if row.kind == OPERATION and row.status == OK}
+
+    def measure(self, operations: pa.Table, stop_after_s: float | None = None) -> None:
+        """Measure time alone of what the store lacks of operations, rows of `OPERATION_SCHEMA`.
+
+        Raises
+        ------
+        ClockwattError
+            If the GPU is not here.
+        """
+        self._run(operations, CALL_SCHEMA.empty_table(), NETWORK_SCHEMA.empty_table(), [], stop_after_s)
+
+    def measure_whole(
+        self, network: NetworkConfig, row: pa.Table, calls: pa.Table, operations: pa.Table
+    ) -> dict[str, float | None]:
+        """Measure a network's pass; its row, as `NETWORK_SCHEMA` has one, comes with its calls and operations.
+
+        Gives `time_s`, `device_s`, `host_s`, `energy_j` and `power_w`, None where one could not be measured.
+
+        Raises
+        ------
+        ClockwattError
+            If the GPU is not here, or the pass cannot be run.
+        """
+        self._run(operations, calls, row, [network], None)
+        key = Key(NETWORK, network.network_id, self.pass_, self.tf32, 0)
+        rows = Store(self.store_dir, self.config, self.label, self.point).rows([key])
+        found = next(row for row in rows if row.kind == NETWORK)
+        if found.status != OK:
+            raise ClockwattError(f"{network.network_id}: its pass could not be measured ({found.error}).")
+        return {
+            "time_s": found.time_eager_s,
+            "device_s": found.time_device_s,
+            "host_s": found.time_host_s,
+            "energy_j": found.energy_j,
+            "power_w": found.power_w,
+        }
+
+    def _run(
+        self,
+        operations: pa.Table,
+        calls: pa.Table,
+        networks: pa.Table,
+        configured: Sequence[NetworkConfig],
+        stop_after_s: float | None,
+    ) -> None:
+        with tempfile.TemporaryDirectory() as temporary:
+            folder = Path(temporary)
+            for name, table, schema in (
+                (OPERATIONS_FILE, operations, OPERATION_SCHEMA),
+                (CALLS_FILE, calls, CALL_SCHEMA),
+                (NETWORKS_FILE, networks, NETWORK_SCHEMA),
+            ):
+                files.write_table(table.cast(schema), folder / name)
+            try:
+                measure_shard(
+                    self._campaign(configured), label=self.label, point=self.point,
+                    shard=Shard(1, 1, networks=bool(configured)), catalogue_dir=folder, store_dir=self.store_dir,
+                    output=folder / "measured.parquet", stop_after_s=stop_after_s,
+                )  # fmt: skip
+            except GpuError as error:
+                raise ClockwattError(
+                    f"measuring needs {self.config.gpu(self.label).device} in this machine ({error}). Ask on a node "
+                    "that has it, inside of a Slurm job for instance, or leave out --measure-missing and "
+                    "--measure-whole."
+                ) from error
+
+    def _campaign(self, networks: Sequence[NetworkConfig]) -> CampaignConfig:
+        """The campaign as far as it decides how is measured, and what of it is asked for now."""
+        gpu = self.config.gpu(self.label)
+        return self.config.model_copy(
+            update={
+                "gpus": {self.label: gpu.model_copy(update={"tf32": [self.tf32]})},
+                "networks": list(networks),
+                "passes": [self.pass_],
+                "quantities": [TIME, ENERGY] if networks else [TIME],
+                "measurement": self.config.measurement.model_copy(update={"repetitions": 1}),
+            }
+        )

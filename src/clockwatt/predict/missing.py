@@ -1,0 +1,204 @@
+"""`predict --measure-missing`: of a pass first measured what its time is least certain for, on a node with the GPU.
+
+Operations are measured alone, time only, in batches; after each the pass is composed anew. What contributes most
+uncertainty comes first: the width of the interval of its device time, as often as it is called.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Self
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from clockwatt.errors import ClockwattError
+from clockwatt.predict.answer import NetworkPrediction, TracedNetwork, predict_network
+from clockwatt.predict.costs.refined import DeviceTimes
+from clockwatt.predict.gpu_predictor import GpuPredictor
+from clockwatt.predict.hosts.profile import HostProfile
+from clockwatt.predict.models.predictors import TARGETS
+from clockwatt.schema.records import MeasurementRow
+
+if TYPE_CHECKING:
+    from clockwatt.measure.on_demand import OnDemand
+
+_FIRST_BATCH = 8
+"""Each batch is twice as long as the one before: opening the GPU takes as long as measuring dozens."""
+_CORRELATION = 0.25
+"""Between errors of operations: without any, root sums of squares held 67 % of passes, with this 86 %."""
+_TIME_ALONE_ERROR = 0.02
+"""Half a 90 % interval of time alone, beside its own standard error: what it differs from a full measurement."""
+_NORMAL_90 = 1.645
+_DEVICE = TARGETS.index("time_device_corrected_s")
+
+
+@dataclass(frozen=True)
+class Stop:
+    """When enough was measured: after so many operations, so many seconds, or at half so wide an interval.
+
+    Attributes
+    ----------
+    operations, seconds, width
+        Only one of them is finite; `width` is half of the interval of device time, relative to it.
+    """
+
+    operations: float = math.inf
+    seconds: float = math.inf
+    width: float = 0.0
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """Read `20`, `30s` or `5%`.
+
+        Raises
+        ------
+        ClockwattError
+            If it is none of them.
+        """
+        number = text.strip().removesuffix("s").removesuffix("%")
+        try:
+            value = float(number)
+        except ValueError:
+            value = math.nan
+        if value >= 0 and math.isfinite(value):
+            if text.strip() == number + "s":
+                return cls(seconds=value)
+            if text.strip() == number + "%":
+                return cls(width=value / 100)
+            if text.strip() == number and value.is_integer():
+                return cls(operations=value)
+        raise ClockwattError(
+            f"--measure-missing {text!r}: write how many operations (20), how long (30s) or to which width (5%)."
+        )
+
+
+@dataclass(frozen=True)
+class MeasuredNow:
+    """What was measured for an answer.
+
+    Attributes
+    ----------
+    operations, looked_up
+        How many operations were measured now, and were in the store before.
+    left
+        How many of the pass were not measured, now or ever.
+    seconds
+        How long it took.
+    half_width_before, half_width
+        Half the 90 % interval of device time relative to it, before and after.
+    """
+
+    operations: int
+    looked_up: int
+    left: int
+    seconds: float
+    half_width_before: float
+    half_width: float
+
+    def to_dict(self) -> dict[str, Any]:
+        """For JSON."""
+        return asdict(self)
+
+
+@dataclass
+class Missing:
+    """The operations of a pass that lack a measurement on a GPU at an operating point.
+
+    Parameters
+    ----------
+    model, traced
+        Predictors of the GPU, and the pass.
+    demand
+        Where and how is measured.
+    """
+
+    model: GpuPredictor
+    traced: TracedNetwork
+    demand: OnDemand
+    _found: dict[str, MeasurementRow] = field(default_factory=dict)
+
+    def answer(self, stop: Stop, host: HostProfile | None = None) -> tuple[NetworkPrediction, MeasuredNow]:
+        """Measure until `stop`, then answer.
+
+        Raises
+        ------
+        ClockwattError
+            If the GPU is not here, or as `predict_network`.
+        """
+        begun_s = time.monotonic()
+        before, missing = self._uncertainty()
+        self._found = self.demand.stored(list(missing.index))
+        looked_up, tried = len(self._found), set[str]()
+        half_width, missing = self._uncertainty() if looked_up else (before, missing)
+        batch = _FIRST_BATCH
+        while len(missing := missing.drop(labels=list(tried & set(missing.index)))) and half_width > stop.width:
+            left_s = stop.seconds - (time.monotonic() - begun_s)
+            wanted = int(min(batch, stop.operations - len(tried), len(missing)))
+            if wanted < 1 or left_s <= 0:
+                break
+            chosen = list(missing.index[:wanted])
+            self.demand.measure(self._rows(chosen), None if math.isinf(left_s) else left_s)
+            tried.update(chosen)
+            self._found |= self.demand.stored(chosen)
+            half_width, missing = self._uncertainty()
+            batch *= 2
+        seconds = time.monotonic() - begun_s
+        now = MeasuredNow(len(self._found) - looked_up, looked_up, len(missing), seconds, before, half_width)
+        return self._answer(half_width, host), now
+
+    def _refined(self) -> GpuPredictor:
+        found = {name: row for name, row in self._found.items() if row.time_device_s}
+        seconds = {name: float(row.time_device_s or 0.0) for name, row in found.items()}
+        return self.model.with_device_times(
+            DeviceTimes(str(self.demand.point), self.demand.tf32, seconds, _errors(found, seconds))
+        )
+
+    def _uncertainty(self) -> tuple[float, pd.Series]:
+        """Half the interval of device time relative to it, and what each operation not measured adds, most first."""
+        operations, point = self.traced.operations, str(self.demand.point)
+        source = self._refined().costs(
+            operations, self.demand.pass_, tf32=self.demand.tf32, features=self.traced.features
+        )
+        costs = source.at([point])[point]
+        calls = np.bincount(self.traced.composer.positions, minlength=len(operations))
+        total_s = calls * costs.mean[:, _DEVICE]
+        factors = np.nan_to_num(costs.factors[:, _DEVICE], nan=1.0)
+        halves_s = total_s * (factors[:, 1] - factors[:, 0]) / 2
+        added = pd.Series(halves_s, index=operations["operation_id"])
+        open_ = operations["device_work"].to_numpy(bool) & ~costs.measured
+        return _half_width(halves_s) / float(total_s.sum()), added[open_].sort_values(ascending=False)
+
+    def _rows(self, names: list[str]) -> pa.Table:
+        """Rows of the catalogue of some operations."""
+        operations = self.traced.tables()[2]
+        return operations.filter(pc.is_in(operations["operation_id"], value_set=pa.array(names)))
+
+    def _answer(self, half_width: float, host: HostProfile | None) -> NetworkPrediction:
+        """The pass with what was measured; what composing itself misses is part of the interval of its time."""
+        found = predict_network(self._refined(), self.traced, str(self.demand.point), tf32=self.demand.tf32, host=host)
+        composing = self.model.description.passes[self.demand.pass_].networks_measured.get("time_s")
+        if not self._found or composing is None or "time_s" not in found.intervals or found.host is None:
+            return found
+        lower, upper = (math.hypot(half_width, factor - 1) for factor in composing.factors())
+        time_s = found.expected.time_s
+        own = found.spanned({"time_s": (time_s * max(0.0, 1 - lower), time_s * (1 + upper))})
+        return replace(found, intervals=found.intervals | own)
+
+
+def _errors(rows: Mapping[str, MeasurementRow], seconds: Mapping[str, float]) -> dict[str, float]:
+    """Half the 90 % interval of each device time, relative to it."""
+    own = {name: (row.time_device_standard_error_s or 0.0) / seconds[name] for name, row in rows.items()}
+    return {name: math.hypot(_TIME_ALONE_ERROR, _NORMAL_90 * error) for name, error in own.items()}
+
+
+def _half_width(halves_s: NDArray[np.float64]) -> float:
+    """Half the interval of a sum from those of its terms, whose errors are correlated."""
+    squares = float((halves_s**2).sum())
+    return math.sqrt((1 - _CORRELATION) * squares + _CORRELATION * float(halves_s.sum()) ** 2)

@@ -1,0 +1,211 @@
+"""A card of which little was measured, from another one: the other's time of each operation, carried over.
+
+Where the operation was measured on the other card its time is taken from there (its twin), else what that card's
+predictor says. Times are not the same on both: `log(own / other's)` is taken to be a share of the log of the ratio of
+both rooflines, and a factor of the operation's class. Both begin at what is known without any measurement and move as
+far as operations measured on the new card say: Bayesian linear regression, its two variances by empirical Bayes, so
+that a class with few operations of its own is drawn to all of them, and without any nothing is learnt.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from itertools import product
+from typing import Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float64]
+
+FLOOR_S = 4e-6
+"""What a kernel takes on any card, however little it does: added to rooflines, so that short ones are alike."""
+
+PRIOR_SHARE = 0.5
+"""Share of the rooflines' ratio that cards differ by where nothing was measured on the new one."""
+_SHARE_DEVIATION, _OVERALL_DEVIATION = 0.5, 0.2
+_CLASS_DEVIATIONS = (0.02, 0.05, 0.1, 0.2, 0.4)
+_NOISES = (0.02, 0.05, 0.1, 0.2, 0.4)
+"""Of factors of classes, and of operations about their class; in logs. The likeliest pair is taken."""
+_UNKNOWN = (0.2, 0.2)
+"""Both, without operations of its own."""
+_HEAVY = 2.0
+"""So many deviations off an operation weighs less: kernels of two cards may be different ones altogether."""
+_ROUNDS = 5
+_NORMAL_90 = 1.645
+
+
+@dataclass
+class ClassFactors:
+    """What times on one card are over times on another, by class and by the ratio of the rooflines.
+
+    Attributes
+    ----------
+    share_
+        Of the log of the rooflines' ratio that the times differ by.
+    class_deviation_, noise_
+        Standard deviations in logs of classes, and of operations about their class.
+    """
+
+    share_: float = PRIOR_SHARE
+    class_deviation_: float = _UNKNOWN[0]
+    noise_: float = _UNKNOWN[1]
+    _classes: list[str] = field(default_factory=list)
+    _mean: Floats = field(default_factory=lambda: np.array([0.0, PRIOR_SHARE]))
+    _covariance: Floats = field(default_factory=lambda: np.diag([_OVERALL_DEVIATION**2, _SHARE_DEVIATION**2]))
+
+    def fit(self, classes: NDArray[np.object_], log_rooflines: Floats, log_times: Floats) -> Self:
+        """Learn from operations measured on both cards, or predicted on the other.
+
+        Parameters
+        ----------
+        classes
+            Operation classes; shape (operations,).
+        log_rooflines, log_times
+            Logs of the new card's over the other's rooflines and times; shape (operations,).
+        """
+        if not len(log_times):
+            return self
+        self._classes = sorted({str(name) for name in classes})
+        design = self._design(classes, log_rooflines)
+        weights = np.ones(len(log_times))
+        for _ in range(_ROUNDS):
+            self.class_deviation_, self.noise_ = max(
+                product(_CLASS_DEVIATIONS, _NOISES), key=lambda pair: _log_evidence(design, log_times, weights, *pair)
+            )
+            self._mean, self._covariance = _posterior(design, log_times, weights, self.class_deviation_, self.noise_)
+            off = np.abs(log_times - design @ self._mean) / self.noise_
+            weights = np.minimum(1.0, _HEAVY / np.maximum(off, 1e-9))
+        self.share_ = float(self._mean[1])
+        return self
+
+    def predict(self, classes: NDArray[np.object_], log_rooflines: Floats) -> tuple[Floats, Floats]:
+        """Logs of the ratio of the times, and their standard deviations; shape (operations,) each."""
+        design = self._design(classes, log_rooflines)
+        unseen = ~np.isin(classes.astype(str), self._classes)
+        of_fit = np.einsum("ij,jk,ik->i", design, self._covariance, design)
+        variance = of_fit + self.noise_**2 + np.where(unseen, self.class_deviation_**2, 0.0)
+        return design @ self._mean, np.sqrt(variance)
+
+    def _design(self, classes: NDArray[np.object_], log_rooflines: Floats) -> Floats:
+        members = classes.astype(str)[:, None] == np.array(self._classes, dtype=str)[None, :]
+        return np.column_stack([np.ones(len(log_rooflines)), log_rooflines, members.astype(float)])
+
+
+@dataclass
+class Transfer:
+    """Times of operations on a new card from those on another.
+
+    Twins and operations that the other card's predictor answers for differ in what is left over, so each kind has
+    factors of its own.
+
+    Attributes
+    ----------
+    twins_, others_
+        The factors of each kind.
+    """
+
+    twins_: ClassFactors = field(default_factory=ClassFactors)
+    others_: ClassFactors = field(default_factory=ClassFactors)
+
+    def fit(
+        self,
+        classes: NDArray[np.object_],
+        other: OtherCard,
+        rooflines_s: Floats,
+        own_s: Floats,
+    ) -> Self:
+        """Learn from operations that were measured on the new card.
+
+        Parameters
+        ----------
+        classes
+            Operation classes; shape (operations,).
+        other
+            The same operations on the other card.
+        rooflines_s, own_s
+            On the new card; shape (operations,).
+        """
+        logs, rooflines = np.log(own_s / other.best_s), other.log_rooflines(rooflines_s)
+        for factors, chosen in ((self.twins_, other.has_twin), (self.others_, ~other.has_twin)):
+            factors.fit(classes[chosen], rooflines[chosen], logs[chosen])
+        return self
+
+    def predict(self, classes: NDArray[np.object_], other: OtherCard, rooflines_s: Floats) -> tuple[Floats, Floats]:
+        """Times on the new card in s, shape (operations,), and the ends of their 90 % intervals, (operations, 2)."""
+        rooflines = other.log_rooflines(rooflines_s)
+        logs, deviations = np.empty(len(classes)), np.empty(len(classes))
+        for factors, chosen in ((self.twins_, other.has_twin), (self.others_, ~other.has_twin)):
+            logs[chosen], deviations[chosen] = factors.predict(classes[chosen], rooflines[chosen])
+        expected = other.best_s * np.exp(logs)
+        widths = np.exp(_NORMAL_90 * deviations)
+        return expected, np.column_stack([expected / widths, expected * widths])
+
+
+@dataclass(frozen=True)
+class OtherCard:
+    """What is known of operations on the card that a new one is told from.
+
+    Attributes
+    ----------
+    measured_s
+        Their times, nan where they were not measured; shape (operations,).
+    predicted_s
+        What that card's predictor says; shape (operations,).
+    rooflines_s
+        Of that card; shape (operations,).
+    """
+
+    measured_s: Floats
+    predicted_s: Floats
+    rooflines_s: Floats
+
+    @property
+    def has_twin(self) -> NDArray[np.bool_]:
+        """Which were measured on that card; shape (operations,)."""
+        known: NDArray[np.bool_] = np.isfinite(self.measured_s)
+        return known
+
+    @property
+    def best_s(self) -> Floats:
+        """Times as measured, else as predicted; shape (operations,)."""
+        times: Floats = np.where(self.has_twin, self.measured_s, self.predicted_s)
+        return times
+
+    def log_rooflines(self, rooflines_s: Floats) -> Floats:
+        """Logs of the new card's rooflines over this one's, each with what any kernel takes; shape (operations,)."""
+        ratio: Floats = np.log((rooflines_s + FLOOR_S) / (self.rooflines_s + FLOOR_S))
+        return ratio
+
+    def among(self, rows: NDArray[np.bool_] | NDArray[np.int64]) -> OtherCard:
+        """Some of the operations."""
+        return OtherCard(self.measured_s[rows], self.predicted_s[rows], self.rooflines_s[rows])
+
+
+def _prior(design: Floats, class_deviation: float) -> tuple[Floats, Floats]:
+    """Mean and variances of the coefficients before anything is seen; shape (coefficients,) each."""
+    classes = design.shape[1] - 2
+    deviations = np.array([_OVERALL_DEVIATION, _SHARE_DEVIATION, *[class_deviation] * classes])
+    return np.array([0.0, PRIOR_SHARE, *[0.0] * classes]), deviations**2
+
+
+def _posterior(
+    design: Floats, values: Floats, weights: Floats, class_deviation: float, noise: float
+) -> tuple[Floats, Floats]:
+    """Mean and covariance of the coefficients."""
+    mean, variances = _prior(design, class_deviation)
+    precision = weights / noise**2
+    covariance = np.asarray(np.linalg.inv(np.diag(1 / variances) + (design.T * precision) @ design), np.float64)
+    return mean + covariance @ (design.T @ (precision * (values - design @ mean))), covariance
+
+
+def _log_evidence(design: Floats, values: Floats, weights: Floats, class_deviation: float, noise: float) -> float:
+    """Log of how likely the values are, coefficients integrated out, but for a constant."""
+    mean, variances = _prior(design, class_deviation)
+    _, covariance = _posterior(design, values, weights, class_deviation, noise)
+    left = values - design @ mean
+    precision = weights / noise**2
+    projected = design.T @ (precision * left)
+    squares = float(left @ (precision * left) - projected @ covariance @ projected)
+    log_determinant = -np.linalg.slogdet(covariance)[1] + np.log(variances).sum() - np.log(precision).sum()
+    return -0.5 * (squares + float(log_determinant))

@@ -1,0 +1,56 @@
+"""Networks small enough to be traced in a test, of different shares of modules and calls."""
+
+from torch import nn
+
+
+def deep() -> nn.Module:
+    """Many modules, each with one call."""
+    return nn.Sequential(*[nn.Sequential(nn.Linear(16, 16), nn.ReLU()) for _ in range(12)])
+
+
+def wide() -> nn.Module:
+    """Few modules."""
+    return nn.Sequential(nn.Linear(16, 256), nn.ReLU(), nn.Linear(256, 16))
+
+
+def normalised() -> nn.Module:
+    """Modules of another kind."""
+    return nn.Sequential(*[nn.Sequential(nn.LayerNorm(16), nn.Linear(16, 16), nn.GELU()) for _ in range(5)])
+
+
+class Functional(nn.Module):
+    """Calls without modules of their own."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = nn.Linear(16, 16)
+
+    def forward(self, x):
+        x = self.first(x)
+        for _ in range(20):
+            x = x.relu() + x
+        return x
+
+
+PRINTED = [
+    nn.Conv2d(8, 8, 3, padding=1),
+    nn.BatchNorm2d(8),
+    nn.ReLU(inplace=True),
+    nn.Conv2d(8, 8, 1, bias=False),
+    nn.BatchNorm2d(8, eps=1e-3, momentum=0.01),
+    nn.SiLU(),
+    nn.MaxPool2d(3, stride=2, padding=1),
+    nn.GELU(),
+    nn.AvgPool2d(2),
+    nn.Sigmoid(),
+    nn.AdaptiveAvgPool2d(2),
+    nn.ReLU(),
+    nn.LayerNorm((2, 2)),
+    nn.Linear(2, 5),
+]
+"""Modules that a table of others may hold, each printed as PyTorch prints it."""
+
+
+def printed() -> nn.Module:
+    """All of `PRINTED`, one after another; the first one's input needs no gradient."""
+    return nn.Sequential(nn.Conv2d(8, 8, 1), *PRINTED)

@@ -1,0 +1,150 @@
+"""Hosts: a profile made on a virtual GPU, what an answer makes of it, and the span of those seen."""
+
+import json
+import shutil
+
+import pytest
+
+from clockwatt import config
+from clockwatt.config import NetworkConfig, OperatingPoint
+from clockwatt.errors import DataFileError
+from clockwatt.measure.bench import virtual
+from clockwatt.measure.calibrate.host import measure_host
+from clockwatt.predict.composition.overheads import HostOverheads
+from clockwatt.predict.features.operations import CATALOGUE_COLUMNS
+from clockwatt.predict.hosts.costs import HOSTS_SEEN_FILE
+from clockwatt.predict.hosts.measured import profile_of
+from clockwatt.predict.hosts.profile import HostProfile
+from clockwatt.predict.library import load
+from clockwatt.predict.query import NetworkQuery
+
+NETWORKS = [
+    NetworkConfig(name=f"support.small_networks:{name}", input=[8, 16])
+    for name in ("deep", "wide", "normalised", "Functional")
+]
+CONFIG = {"campaign": "test", "gpus": {"a30": {"device": "virtual:a30"}}, "networks": [{"name": "x", "input": [8, 8]}]}
+POINT = "sm900"
+
+
+@pytest.fixture(scope="module")
+def profile():
+    """Of a virtual GPU's host."""
+    found = measure_host(config.parse(CONFIG), label="a30", point=OperatingPoint(), networks=NETWORKS)
+    return profile_of("node1", found.rows, found.operations, found.calls, found.networks, found.seconds)
+
+
+@pytest.fixture
+def predictors(made, tmp_path):
+    """Predictors of the synthetic campaign, which may be changed."""
+    shutil.copytree(made.predictors, tmp_path / "predictors")
+    return load(tmp_path / "predictors", catalogue_dir=made.catalogue)
+
+
+@pytest.fixture
+def traced(predictors):
+    return predictors.traced(NetworkQuery("net24", ["8,3,64,64"], "float32"), "inference")
+
+
+@pytest.fixture
+def slower(predictors, traced):
+    """Writes the profile of a host on which everything costs so many times what it costs the median host."""
+
+    def write(factor, spread=0.0):
+        model = predictors.models["a30"]
+        host_s = model.predict(traced.operations, "inference", POINT, tf32=True)["time_host_corrected_s"].to_numpy()
+        rows = traced.operations[[*CATALOGUE_COLUMNS, "device_work"]].assign(host_s=factor * host_s)
+        rows["pass"] = "inference"
+        known = model.overheads(POINT).inference.host
+        overheads = HostOverheads(
+            module_s=factor * (known.module_s or 0), forward_call_s=factor * (known.forward_call_s or 0)
+        )
+        HostProfile(
+            name="node2", host="node2", cpu_model=None, gpu_name="virtual A30", point=POINT, tf32=True, virtual=True,
+            torch_version=None, measured_us=0, seconds=1.0, spread=spread,
+            operations=json.loads(rows.to_json(orient="records", double_precision=15)),
+            overheads={"inference": overheads},
+        ).write(predictors.predictors_dir)  # fmt: skip
+
+    return write
+
+
+def ask(predictors, traced, host=None):
+    return predictors.answer(traced, gpu="a30", point=POINT, host=host)
+
+
+def test_a_profile_tells_what_modules_and_calls_of_the_host_cost(profile) -> None:
+    for pass_ in ("inference", "training"):
+        known = profile.overheads[pass_]
+        assert known.module_s == pytest.approx(virtual._HOST_PER_MODULE_S, rel=0.15)
+    assert {row["operation_class"] for row in profile.operations} >= {"linear", "relu", "gelu", "layer_norm", "SGD"}
+    assert profile.seconds < 60
+    linear = [row["host_s"] for row in profile.operations if row["operation_class"] == "linear"]
+    assert min(linear) > virtual._HOST_FORWARD_S
+
+
+def test_a_profile_is_read_as_it_was_written(profile, tmp_path) -> None:
+    assert json.loads(profile.write(tmp_path).read_text())["name"] == "node1"
+    assert HostProfile.read(tmp_path, "node1") == profile
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "said"),
+    [
+        ("node3", None, "there are none"),
+        ("node3", "{}", "not a profile of a host"),
+        ("node3", "[", "not a profile of a host"),
+        ("../node3", None, "letters, digits"),
+    ],
+)
+def test_a_profile_that_is_none_is_told_so(tmp_path, name, content, said) -> None:
+    if content is not None:
+        (tmp_path / "hosts").mkdir()
+        (tmp_path / "hosts" / "node3.json").write_text(content)
+    with pytest.raises(DataFileError, match=said):
+        HostProfile.read(tmp_path, name)
+
+
+def test_a_host_twice_as_slow_needs_twice_the_time(predictors, traced, slower) -> None:
+    slower(2.0)
+    median, named = ask(predictors, traced), ask(predictors, traced, "node2")
+    assert named.expected.host_s == pytest.approx(2 * median.expected.host_s, rel=1e-6)
+    assert named.expected.device_s == median.expected.device_s
+    assert named.host.factor == pytest.approx(2.0)
+    assert (named.host.name, median.host.name) == ("node2", None)
+
+
+def test_what_paces_and_what_a_graph_saves(predictors, traced, slower) -> None:
+    slower(50.0)
+    answer = ask(predictors, traced, "node2")
+    assert answer.host.paced_by == "host"
+    assert answer.host.graph_time_s == pytest.approx(answer.expected.device_s)
+    assert answer.host.graph_saves_s == pytest.approx(answer.expected.time_s - answer.expected.device_s)
+    slower(0.001)
+    assert ask(predictors, traced, "node2").host.paced_by == "device"
+    assert ask(predictors, traced, "node2").host.graph_saves_s == 0
+
+
+def test_the_interval_of_a_host_that_varied_is_wider(predictors, traced, slower) -> None:
+    slower(50.0)
+    steady = ask(predictors, traced, "node2").intervals["time_s"]
+    slower(50.0, spread=0.2)
+    varied = ask(predictors, traced, "node2").intervals["time_s"]
+    assert varied[0] < steady[0]
+    assert varied[1] > steady[1]
+
+
+def test_without_a_host_the_interval_spans_those_seen(predictors, traced) -> None:
+    narrow = ask(predictors, traced)
+    sessions = [
+        {"host": f"n{number}", "cpu_model": None, "factor": factor} for number, factor in enumerate((0.5, 1, 40))
+    ]
+    path = predictors.predictors_dir / "a30" / HOSTS_SEEN_FILE
+    assert json.loads(path.read_text())["sessions"]
+    path.write_text(json.dumps({"sessions": sessions}))
+    wide = ask(load(predictors.predictors_dir, catalogue_dir=predictors.catalogue_dir), traced)
+    assert wide.expected == narrow.expected
+    assert wide.intervals["time_s"][1] > 2 * narrow.intervals["time_s"][1]
+    assert (wide.host.sessions, wide.host.hosts) == (3, 3)
+    path.write_text("[]")
+    with pytest.raises(DataFileError, match="not a list of hosts"):
+        ask(load(predictors.predictors_dir, catalogue_dir=predictors.catalogue_dir), traced)

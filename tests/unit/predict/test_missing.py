@@ -1,0 +1,100 @@
+"""`predict --measure-missing` and `--measure-whole` on a virtual GPU: what is measured, what stays, what is said."""
+
+import json
+
+import pytest
+import yaml
+
+from clockwatt.cli.main import app
+from clockwatt.errors import ClockwattError
+from clockwatt.predict.missing import Stop
+
+NETWORK = ["support.small_networks:normalised", "--input", "4096,16", "--gpu", "a30", "--point", "sm900"]
+
+
+@pytest.fixture
+def campaign(made, tmp_path):
+    """The synthetic campaign's file, with a results folder that may be written to."""
+    content = made.config.model_dump(mode="json", exclude_unset=True) | {"results_dir": str(tmp_path / "results")}
+    path = tmp_path / "config.yaml"
+    path.write_text(yaml.safe_dump(content))
+    return path
+
+
+@pytest.fixture
+def ask(made, campaign, capsys):
+    """Put a question; its answer as read from JSON, or the text with `as_json=False`."""
+
+    def run(*options, as_json=True, network=NETWORK):
+        folders = ["--predictors-dir", made.predictors, "--catalogue-dir", made.catalogue, "--config", campaign]
+        arguments = ["predict", *network, *options, *map(str, folders), *(["--json"] if as_json else [])]
+        with pytest.raises(SystemExit) as ended:
+            app(arguments, prog_name="clockwatt")
+        assert ended.value.code == 0
+        printed = capsys.readouterr().out
+        return json.loads(printed) if as_json else printed
+
+    return run
+
+
+@pytest.mark.parametrize(
+    ("text", "stop"),
+    [("20", Stop(operations=20)), ("30s", Stop(seconds=30)), ("5%", Stop(width=0.05)), ("0.5s", Stop(seconds=0.5))],
+)
+def test_when_to_stop_is_read(text, stop) -> None:
+    assert Stop.parse(text) == stop
+
+
+@pytest.mark.parametrize("text", ["", "many", "-3", "1.5", "5 %%", "nan", "inf"])
+def test_another_stop_is_refused(text) -> None:
+    with pytest.raises(ClockwattError, match=r"write how many operations \(20\)"):
+        Stop.parse(text)
+
+
+def test_what_is_least_certain_is_measured_and_stays(ask) -> None:
+    cold = ask()
+    assert "measured_now" not in cold
+    two = ask("--measure-missing", "2")
+    now = two["measured_now"]
+    assert (now["operations"], now["looked_up"]) == (2, 0)
+    assert now["half_width"] < now["half_width_before"]
+    assert two["measured_calls"] > cold["measured_calls"]
+    assert two["expected"]["device_s"] != cold["expected"]["device_s"]
+    again = ask("--measure-missing", "0")
+    assert (again["measured_now"]["operations"], again["measured_now"]["looked_up"]) == (0, 2)
+    assert again["expected"]["device_s"] == two["expected"]["device_s"]
+
+
+def test_all_of_it_is_measured_down_to_a_width(ask) -> None:
+    found = ask("--measure-missing", "0%")["measured_now"]
+    assert found["left"] == 0
+    assert found["half_width"] < 0.03
+    wide = ask("--measure-missing", "99%")["measured_now"]
+    assert wide["operations"] == 0
+
+
+def test_the_pass_itself_is_measured(ask) -> None:
+    found = ask("--measure-whole", "--measure-missing", "0%")
+    whole = found["measured_whole"]
+    assert whole["device_s"] == pytest.approx(found["expected"]["device_s"], rel=0.5)
+    assert whole["time_s"] >= 0.98 * max(whole["device_s"], whole["host_s"])
+    assert whole["energy_j"] > 0
+    said = ask("--measure-missing", "1", "--measure-whole", as_json=False)
+    assert "Measured now: 0 operations" in said or "Measured now: 1 operations" in said
+    assert "Measured whole:" in said
+
+
+def test_without_the_gpu_one_sentence_says_so(made, campaign) -> None:
+    content = yaml.safe_load(campaign.read_text())
+    content["gpus"]["a30"]["device"] = "NVIDIA A30"
+    campaign.write_text(yaml.safe_dump(content))
+    folders = ["--predictors-dir", made.predictors, "--catalogue-dir", made.catalogue, "--config", campaign]
+    with pytest.raises(ClockwattError, match="measuring needs NVIDIA A30 in this machine"):
+        app(["predict", *NETWORK, "--measure-missing", "3", *map(str, folders)], prog_name="clockwatt")
+
+
+def test_a_point_that_the_campaign_lacks_is_told(made, campaign) -> None:
+    folders = ["--predictors-dir", made.predictors, "--catalogue-dir", made.catalogue, "--config", campaign]
+    options = [*NETWORK[:-1], "sm1050", "--measure-missing", "3", *map(str, folders)]
+    with pytest.raises(ClockwattError, match="has no such operating point"):
+        app(["predict", *options], prog_name="clockwatt")
