@@ -266,8 +266,8 @@ def _of_operations(
             added[target] = Added.of(cost[matters], error[matters])
     if DEVICE not in added or HOST not in added:
         return {}, "none", 0
-    if errors is None:
-        return PassErrors().ends(expected, added), "operations", 0
     if not is_network:
-        errors = replace(errors, composition_time=0.0, composition_energy=0.0)
+        errors = PassErrors(composition_time=0.0, composition_energy=0.0)
+    elif errors is None:
+        errors = PassErrors()
     return errors.ends(expected, added), errors.time.method, errors.time.groups

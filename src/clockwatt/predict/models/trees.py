@@ -177,7 +177,7 @@ class Trees:
             part = matrix[start : start + at_once]
             total, squares = np.zeros((len(part), self.value.shape[1])), np.zeros((len(part), self.value.shape[1]))
             for leaves in self._leaves(part):
-                values = self.value[leaves]
+                values = self.value[leaves].astype(float)  # squares need the digits
                 total += values
                 squares += values * values
             mean = total / len(self.roots)
