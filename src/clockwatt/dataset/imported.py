@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 from clockwatt.errors import DataFileError
@@ -88,16 +89,25 @@ def _operation(
     training: bool,
     *settings: Any,
     buffers: Sequence[int] = (),
+    positive: Sequence[int] = (),
     named: dict[str, Any] | None = None,
+    in_place: bool = False,
 ) -> Operation:
-    """A call whose first tensor is the input and whose others are parameters, or buffers where their index says so."""
-    tensors = tuple(
+    """A call whose first tensor is the input and whose others are parameters, or buffers where their index says so.
+
+    It is spelled as PyTorch's module calls the function, so that it is the operation that a traced network has.
+    `positive` are tensors without negative values; `in_place` says that the input is changed.
+    """
+    dense = (
         TensorSpec.dense(shape, parameter=number > 0, grad=training and number not in buffers)
         for number, shape in enumerate(shapes)
     )
+    tensors = tuple(replace(tensor, positive=number in positive) for number, tensor in enumerate(dense))
     stride = contiguous_stride(out)
     outputs = (OutputSpec(out, "float32", stride, grad=training),)
-    return Operation(name, settings, named or {}, tensors, outputs, (stride,) if training else ())
+    return Operation(
+        name, settings, named or {}, tensors, outputs, (stride,) if training else (), (0,) if in_place else ()
+    )
 
 
 def _tensor(number: int) -> dict[str, int]:
@@ -111,6 +121,11 @@ def _pair(value: Any) -> tuple[int, int]:
 
 def _encoded(pair: tuple[int, int]) -> dict[str, list[int]]:
     return {"tuple": list(pair)}
+
+
+def _as_printed(value: Any) -> Any:
+    """A setting as a traced call has it: a number stays a number, also where a pair is meant."""
+    return {"tuple": list(value)} if isinstance(value, tuple) else value
 
 
 def _window_out(size: int, kernel: int, stride: int, padding: int, dilation: int = 1, *, ceil: bool = False) -> int:
@@ -156,7 +171,7 @@ def _batch_norm(module: _Printed, shape: Shape, training: bool) -> Operation:
         raise ValueError(f"{channels} channels are wanted")
     return _operation(
         f"{_FUNCTIONAL}.batch_norm", [shape, *[(channels,)] * 4], shape, training,
-        _tensor(0), _tensor(1), _tensor(2), buffers=(1, 2),
+        _tensor(0), _tensor(1), _tensor(2), buffers=(1, 2), positive=(2,),
         named={
             "weight": _tensor(3), "bias": _tensor(4), "training": training,
             "momentum": float(module.get("momentum", default=0.1)), "eps": float(module.get("eps", default=1e-5)),
@@ -176,33 +191,39 @@ def _layer_norm(module: _Printed, shape: Shape, training: bool) -> Operation:
 
 
 def _max_pool(module: _Printed, shape: Shape, training: bool) -> Operation:
-    kernel = _pair(module.kwargs["kernel_size"])
-    stride = _pair(module.get("stride", default=kernel))
-    padding, dilation = _pair(module.get("padding", default=0)), _pair(module.get("dilation", default=1))
+    kernel = module.kwargs["kernel_size"]
+    stride = module.get("stride", default=kernel)
+    padding, dilation = module.get("padding", default=0), module.get("dilation", default=1)
     ceil = bool(module.get("ceil_mode", default=False))
-    sizes = zip(shape[2:], kernel, stride, padding, dilation, strict=True)
+    sizes = zip(shape[2:], *map(_pair, (kernel, stride, padding, dilation)), strict=True)
     out = (*shape[:2], *(_window_out(*each, ceil=ceil) for each in sizes))
     return _operation(
-        f"{_FUNCTIONAL}.max_pool2d", [shape], out, training, _tensor(0), _encoded(kernel),
+        f"{_FUNCTIONAL}.max_pool2d", [shape], out, training, _tensor(0), _as_printed(kernel),
         named={
-            "stride": _encoded(stride), "padding": _encoded(padding),
-            "dilation": _encoded(dilation), "ceil_mode": ceil,
+            "stride": _as_printed(stride), "padding": _as_printed(padding),
+            "dilation": _as_printed(dilation), "ceil_mode": ceil, "return_indices": False,
         },
     )  # fmt: skip
 
 
 def _avg_pool(module: _Printed, shape: Shape, training: bool) -> Operation:
-    kernel = _pair(module.kwargs["kernel_size"])
-    stride, padding = _pair(module.get("stride", default=kernel)), _pair(module.get("padding", default=0))
-    out = (*shape[:2], *(_window_out(*each) for each in zip(shape[2:], kernel, stride, padding, strict=True)))
-    settings = [_tensor(0), _encoded(kernel), _encoded(stride), _encoded(padding)]
+    kernel = module.kwargs["kernel_size"]
+    stride, padding = module.get("stride", default=kernel), module.get("padding", default=0)
+    ceil, count_padding = (
+        bool(module.get("ceil_mode", default=False)),
+        bool(module.get("count_include_pad", default=True)),
+    )
+    sizes = zip(shape[2:], *map(_pair, (kernel, stride, padding)), strict=True)
+    out = (*shape[:2], *(_window_out(*each, ceil=ceil) for each in sizes))
+    windows = [_as_printed(setting) for setting in (kernel, stride, padding)]
+    settings = [_tensor(0), *windows, ceil, count_padding, module.get("divisor_override")]
     return _operation(f"{_FUNCTIONAL}.avg_pool2d", [shape], out, training, *settings)
 
 
 def _adaptive_avg_pool(module: _Printed, shape: Shape, training: bool) -> Operation:
-    size = _pair(module.kwargs["output_size"])
-    out = (*shape[:2], *size)
-    return _operation(f"{_FUNCTIONAL}.adaptive_avg_pool2d", [shape], out, training, _tensor(0), _encoded(size))
+    size = module.kwargs["output_size"]
+    out = (*shape[:2], *_pair(size))
+    return _operation(f"{_FUNCTIONAL}.adaptive_avg_pool2d", [shape], out, training, _tensor(0), _as_printed(size))
 
 
 def _stochastic_depth(module: _Printed, shape: Shape, training: bool) -> Operation:
@@ -220,6 +241,25 @@ def _elementwise(name: str) -> Callable[[_Printed, Shape, bool], Operation]:
     return read
 
 
+def _activation(name: str) -> Callable[[_Printed, Shape, bool], Operation]:
+    """One that may change its input in place, and says so in the call."""
+
+    def read(module: _Printed, shape: Shape, training: bool) -> Operation:
+        in_place = bool(module.get("inplace", 0, default=False))
+        return _operation(
+            name, [shape], shape, training, _tensor(0), named={"inplace": in_place}, in_place=in_place
+        )  # fmt: skip
+
+    return read
+
+
+def _gelu(module: _Printed, shape: Shape, training: bool) -> Operation:
+    approximate = str(module.get("approximate", 0, default="none"))
+    return _operation(
+        f"{_FUNCTIONAL}.gelu", [shape], shape, training, _tensor(0), named={"approximate": approximate}
+    )  # fmt: skip
+
+
 _READERS: dict[str, Callable[[_Printed, Shape, bool], Operation]] = {
     "Conv2d": _conv2d,
     "Linear": _linear,
@@ -229,8 +269,8 @@ _READERS: dict[str, Callable[[_Printed, Shape, bool], Operation]] = {
     "AvgPool2d": _avg_pool,
     "AdaptiveAvgPool2d": _adaptive_avg_pool,
     "StochasticDepth": _stochastic_depth,
-    "ReLU": _elementwise(f"{_FUNCTIONAL}.relu"),
-    "SiLU": _elementwise(f"{_FUNCTIONAL}.silu"),
-    "GELU": _elementwise(f"{_FUNCTIONAL}.gelu"),
+    "ReLU": _activation(f"{_FUNCTIONAL}.relu"),
+    "SiLU": _activation(f"{_FUNCTIONAL}.silu"),
+    "GELU": _gelu,
     "Sigmoid": _elementwise("torch.sigmoid"),
 }

@@ -110,11 +110,19 @@ def read_samples(dataset_dir: Path, gpu: str) -> Samples:
 
 
 def _operations(path: Path, rows: pd.DataFrame) -> pd.DataFrame:
-    """What the catalogue says of the operations of `rows`, by pass."""
+    """What the catalogue says of the operations of `rows`, by pass; DataFileError if it lacks one."""
     key = ["operation_id", "pass"]
     columns = list(dict.fromkeys([*key, "device_work", "block", *CATALOGUE_COLUMNS]))
     catalogue: pd.DataFrame = files.read_table(path, OPERATION_SCHEMA, columns).to_pandas()
-    there = pd.MultiIndex.from_frame(catalogue[key]).isin(pd.MultiIndex.from_frame(rows[key].drop_duplicates()))
+    wanted = pd.MultiIndex.from_frame(rows[key].drop_duplicates())
+    known = pd.MultiIndex.from_frame(catalogue[key])
+    lacking = wanted.difference(known)
+    if len(lacking):
+        raise DataFileError(
+            f"{path}: lacks {len(lacking)} operations that were measured, such as {lacking[0][0]} in {lacking[0][1]}. "
+            "It belongs to another dataset: run `clockwatt dataset` again."
+        )
+    there = known.isin(wanted)
     return catalogue[there].sort_values(["pass", "operation_id"], ignore_index=True)
 
 

@@ -1,10 +1,13 @@
 import pytest
 import torch
 
+from clockwatt.config import NetworkConfig, TrainingConfig
 from clockwatt.dataset.imported import UnknownModuleError, operation_of
 from clockwatt.operations.build.build import build
+from clockwatt.operations.catalogue import trace_rows
 from clockwatt.operations.cost import cost
 from clockwatt.operations.spec.operation import Operation
+from support import small_networks
 
 PRINTED = [
     ("Conv2d(3, 64, kernel_size=(7, 7), stride=(2, 2), padding=(3, 3), bias=False)", (2, 3, 32, 32), (2, 64, 16, 16)),
@@ -71,3 +74,19 @@ def test_identities_do_nothing():
 def test_anything_else_is_refused_by_name(printed):
     with pytest.raises(UnknownModuleError):
         operation_of(printed, (2, 3, 7, 7), "inference")
+
+
+@pytest.mark.parametrize("pass_", ["inference", "training"])
+def test_a_printed_module_is_the_operation_that_a_traced_network_has(pass_) -> None:
+    network = NetworkConfig(name="support.small_networks:printed", input=[4, 8, 16, 16])
+    traced = {row.operation_id for row in trace_rows(network, pass_, TrainingConfig()).operations}
+    x = torch.zeros(4, 8, 16, 16)
+    for module in small_networks.PRINTED:
+        operation = operation_of(repr(module), x.shape, pass_)
+        assert operation.operation_id in traced, operation.to_json()
+        x = module(x).detach()
+
+
+def test_a_printed_network_in_place_is_another_operation() -> None:
+    of = [operation_of(text, (4, 8), "inference") for text in ("ReLU()", "ReLU(inplace=True)", "ReLU(True)")]
+    assert of[0].operation_id != of[1].operation_id == of[2].operation_id
