@@ -113,7 +113,10 @@ def report_coverage(campaign: config.CampaignConfig, dataset: Path, splits: int)
                 fold_of = dict(zip(problem.cells["operation_id"], validation.fold, strict=True))
                 folds = problem.rows["operation_id"].map(fold_of).to_numpy()
                 intervals = judge_operations(
-                    problem, LeftOutPredictions(problem.at_rows(validation.predictions, spec), folds)
+                    problem,
+                    LeftOutPredictions(
+                        problem.at_rows(validation.predictions, spec), problem.spread_at_rows(validation.spread), folds
+                    ),
                 )[1]["intervals"]
                 for target in JUDGED:
                     found.append((pass_, target, "pooled", intervals[target]["held_out_coverage"]))

@@ -195,7 +195,9 @@ def test_an_answer_with_torch_ends_without_a_word_beside_it(made, listed):
     command = [sys.executable, "-m", "clockwatt", *map(str, arguments)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "")
-    assert json.loads(done.stdout)["point"] == "default"
+    answer = json.loads(done.stdout)
+    assert answer["point"] == "sm1440"
+    assert "default is answered for the boost clock" in answer["warnings"][0]
 
 
 def test_a_step_of_decoding_says_what_a_token_costs(ask, answer, tmp_path):

@@ -141,8 +141,9 @@ def test_at_a_clock_never_measured_nothing_is_measured_and_the_law_leads_through
 class Forest:
     """Says the same of every operation at every clock."""
 
-    def predict(self, features):
-        return pd.DataFrame(2.0, index=features.index, columns=list(TARGETS))
+    def predict_with_spread(self, features):
+        twos = pd.DataFrame(2.0, index=features.index, columns=list(TARGETS))
+        return twos, 0 * twos
 
 
 def test_the_law_prefers_what_was_measured_to_what_the_forest_says(samples, ids):
@@ -159,7 +160,7 @@ def test_the_law_prefers_what_was_measured_to_what_the_forest_says(samples, ids)
         through = Learnt(Forest(), find_spec("a30"), features, factors, tf32=True)
         if measured is not None:
             through = FirstKnown(LookedUp(measured, features.index, tf32=True, positive=True), through)
-        found = ByClock(through, points, find_spec("a30"), factors).at([BETWEEN])
+        found = ByClock(through, points, find_spec("a30")).at([BETWEEN])
         np.testing.assert_allclose(found[BETWEEN].mean, CostLaw(at_clocks).at(1050)[list(TARGETS)])
 
 
