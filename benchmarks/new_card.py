@@ -7,8 +7,8 @@ of an H200 are always among them), catalogues say what their operations are; the
 Prints for twins (the same operation was measured on the other card), and for all operations as if none had a twin (the
 other card's predictor answers, fitted without them in folds), the median, mean and 90th percentile of the absolute
 error and the share inside the 90 % interval, means over draws of the operations that are learnt from; beside them the
-other card's time as it stands, and in proportion to the rooflines, and how far its predictor is off on its own card. `--thesis` does so between the shipped H200 and an NVIDIA A30
-(back-to-back times), both ways.
+other card's time as it stands, and in proportion to the rooflines, and how far its predictor is off on its own card.
+`--thesis` does so between the shipped H200 and an NVIDIA A30 (back-to-back times), both ways.
 """
 
 from __future__ import annotations

@@ -195,7 +195,8 @@ def _posterior(
     """Mean and covariance of the coefficients."""
     mean, variances = _prior(design, class_deviation)
     precision = weights / noise**2
-    covariance: Floats = np.linalg.inv(np.diag(1 / variances) + (design.T * precision) @ design)
+    precisions = np.diag(1 / variances) + (design.T * precision) @ design
+    covariance = np.asarray(np.linalg.inv(precisions), dtype=np.float64)
     return mean + covariance @ (design.T @ (precision * (values - design @ mean))), covariance
 
 
