@@ -33,7 +33,7 @@ os.environ.update(PATH=f"{Path(sys.executable).parent}{os.pathsep}{os.getenv('PA
 for program in ("status/sacct", "submit/sbatch"):
     mended = CHECKOUT / "workflow" / "slurm" / program
     if workflow.is_main_process and shutil.which(mended.name):
-        os.environ.update(PATH=f"{mended.parent}{os.pathsep}{os.environ['PATH']}")
+        os.environ.update(PATH=f"{mended.parent}{os.pathsep}{os.getenv('PATH')}")
 PYTHONPATH = shlex.quote(str(SOURCES)) + "${{PYTHONPATH:+:$PYTHONPATH}}"
 shell.prefix(f"set -euo pipefail; export PYTHONPATH={PYTHONPATH}; ")
 
@@ -68,11 +68,10 @@ except ClockwattError as error:
 
 
 envvars:
-    snapshot.VARIABLE,  # executors hand it to their jobs
+    snapshot.VARIABLE,  # executors hand it to their jobs, whose commands read the campaign in that folder
 
 
 campaign = run.campaign
-CONFIG = run.config_file
 RESULTS = campaign.results_dir
 
 
@@ -85,12 +84,6 @@ wildcard_constraints:
     shard=r"\d+",
 
 
-def announce():
-    """Say what changed while the run went on."""
-    for change in snapshot.changes(run, config_files, CHECKOUT):
-        say(change)
-
-
 onstart:
     # once, by the process that holds the lock: dry runs leave it alone
     try:
@@ -100,7 +93,7 @@ onstart:
     except ClockwattError as error:
         raise WorkflowError(str(error)) from None
     if workflow.overwrite_configfiles:
-        workflow.overwrite_configfiles[:] = [CONFIG.absolute()]  # which the commands of the jobs name
+        workflow.overwrite_configfiles[:] = [run.config_file.absolute()]  # which the commands of the jobs name
 
 
 onsuccess:

@@ -214,7 +214,7 @@ def errors_of(compared: pd.DataFrame) -> dict[str, str]:
         found[name] = (
             "–" if off.empty else " / ".join(f"{value:.1f}" for value in (*np.percentile(off, [50, 90, 95]), off.max()))
         )
-    for name in ("time_s", "energy_j"):
+    for name in ("device_s", "time_s", "energy_j"):
         held = compared[f"held_{name}"].dropna()
         if held.empty:
             continue

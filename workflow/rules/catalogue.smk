@@ -34,7 +34,7 @@ rule catalogue:
     shell:
         """
         python -m clockwatt catalogue \
-            --config {CONFIG:q} \
+            --config "$CLOCKWATT_RUN"/config.yaml \
             --output-dir {params.results:q}/catalogue \
             >{log:q} 2>&1
         """

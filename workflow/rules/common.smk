@@ -13,6 +13,12 @@ def results_dir(wildcards):
     return RESULTS
 
 
+def announce():
+    """Say what changed while the run went on."""
+    for change in snapshot.changes(run, config_files, CHECKOUT):
+        say(change)
+
+
 def calibration_settings(wildcards):
     """What a calibration depends on."""
     return campaigns.measurement_settings(campaign, wildcards.gpu)

@@ -53,7 +53,7 @@ rule dataset:
     shell:
         """
         python -m clockwatt dataset \
-            --config {CONFIG:q} \
+            --config "$CLOCKWATT_RUN"/config.yaml \
             --measurements-dir {params.results:q}/measurements \
             --catalogue-dir {params.results:q}/catalogue \
             --output-dir {params.results:q}/dataset \

@@ -46,7 +46,7 @@ rule figures:
     shell:
         """
         python -m clockwatt figures \
-            --config {CONFIG:q} \
+            --config "$CLOCKWATT_RUN"/config.yaml \
             --dataset-dir {params.results:q}/dataset \
             --predictors-dir {params.results:q}/predictors \
             --validation-dir {params.results:q}/validation \

@@ -39,7 +39,7 @@ rule calibrate:
     shell:
         """
         python -m clockwatt calibrate \
-            --config {CONFIG:q} \
+            --config "$CLOCKWATT_RUN"/config.yaml \
             --gpu {wildcards.gpu:q} \
             --point {wildcards.point:q} \
             --catalogue-dir {params.results:q}/catalogue \
@@ -72,7 +72,7 @@ rule measure:
     shell:
         """
         python -m clockwatt measure \
-            --config {CONFIG:q} \
+            --config "$CLOCKWATT_RUN"/config.yaml \
             --gpu {wildcards.gpu:q} \
             --point {wildcards.point:q} \
             --shard {wildcards.shard:q}/{params.shards:q} \
@@ -110,7 +110,7 @@ rule measure_networks:
     shell:
         """
         python -m clockwatt measure \
-            --config {CONFIG:q} \
+            --config "$CLOCKWATT_RUN"/config.yaml \
             --gpu {wildcards.gpu:q} \
             --point {wildcards.point:q} \
             --shard {wildcards.shard:q}/{params.shards:q} \

@@ -42,7 +42,7 @@ rule fit:
     shell:
         """
         python -m clockwatt fit \
-            --config {CONFIG:q} \
+            --config "$CLOCKWATT_RUN"/config.yaml \
             --dataset-dir {params.results:q}/dataset \
             --catalogue-dir {params.results:q}/dataset/catalogue \
             --output-dir {params.results:q}/predictors \
@@ -74,7 +74,7 @@ rule validate:
     shell:
         """
         python -m clockwatt validate \
-            --config {CONFIG:q} \
+            --config "$CLOCKWATT_RUN"/config.yaml \
             --dataset-dir {params.results:q}/dataset \
             --catalogue-dir {params.results:q}/dataset/catalogue \
             --predictors-dir {params.results:q}/predictors \

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from pathlib import Path
 
 from clockwatt import config
@@ -19,8 +20,8 @@ def plan(
 ) -> None:
     """Say what a campaign will cost: jobs, GPU-hours, files, bytes. Traces the networks first if that was not done."""
     from clockwatt.control.points import check_campaign
+    from clockwatt.workflow import cluster, fits, rounds
     from clockwatt.workflow import plan as stage
-    from clockwatt.workflow import rounds
 
     campaign = config.load(config_file)
     check_campaign(campaign)
@@ -32,3 +33,6 @@ def plan(
         )
         stage.show_plan(stage.make_plan(campaign, catalogue, store_dir, measurements_dir))
         rounds.show_rounds(rounds.round_costs(campaign, catalogue))
+    with contextlib.suppress(cluster.SlurmUnavailableError):  # on a machine without Slurm nothing waits for nodes
+        for misfit in fits.misfits(campaign, cluster.nodes()):
+            print(misfit)

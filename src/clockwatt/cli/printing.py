@@ -19,13 +19,14 @@ _PREFIXES = ((1.0, ""), (1e-3, "m"), (1e-6, "µ"), (1e-9, "n"))
 
 
 _INTERVALS = {
-    "conformal": "Low to high: 90 %, conformal, from {networks} networks measured whole and left out one by one.",
-    "student_t": "Low to high: 90 % if errors are normal, from only {networks} networks measured whole and left out "
-    "one by one; conformal intervals need 9.",
+    "conformal": "Low to high: 90 %, as wide as its operations are unsure; conformal, from {networks} networks "
+    "measured whole and left out one by one.",
+    "student_t": "Low to high: 90 % if errors are normal, as wide as its operations are unsure, from only {networks} "
+    "networks measured whole and left out one by one; conformal intervals need 9.",
     "conformal_of_measured": "Low to high: 90 %, conformal, from {networks} networks whose operations were measured.",
     "student_t_of_measured": "Low to high: 90 % if errors are normal, from only {networks} networks whose operations "
     "were measured; conformal intervals need 9.",
-    "operations": "Low to high: every operation at the end of its 90 % interval, as if all errors had one cause.",
+    "operations": "Low to high: 90 % if errors are normal and a quarter of them is shared by all operations.",
     "none": "No interval is known.",
 }
 
@@ -117,16 +118,27 @@ def print_recommendation(answer: Recommendation, *, rows: int = 20) -> None:
     best = answer.best
     virtual = " (VIRTUAL: modelled GPUs)" if best.virtual else ""
     table = Table(title=f"{best.network_id}, {best.pass_}: least {answer.objective}{virtual}")
-    for heading in ("GPU", "point", "time", "energy", "mean power"):
+    for heading in ("GPU", "point", "time", "90 %", "energy", "90 %", "mean power"):
         table.add_column(heading, justify="right" if heading not in ("GPU", "point") else "left")
     for number, candidate in enumerate(answer.candidates[:rows]):
         expected = candidate.expected
         style = "bold" if number == 0 else None if number < answer.allowed else "dim"
         point = candidate.point if candidate.measured_point else f"{candidate.point} (not measured)"
-        table.add_row(candidate.gpu, point, quantity(expected.time_s, "s"), quantity(expected.energy_j, "J"),
-                      quantity(expected.power_w, "W"), style=style)  # fmt: skip
+        table.add_row(
+            candidate.gpu, point,
+            quantity(expected.time_s, "s"), _ends(candidate, "time_s", "s"),
+            quantity(expected.energy_j, "J"), _ends(candidate, "energy_j", "J"),
+            quantity(expected.power_w, "W"), style=style,
+        )  # fmt: skip
     console = Console()
     console.print(table)
+    if answer.as_good > 1:
+        names = ", ".join(f"{one.gpu} at {one.point}" for one in answer.candidates[1 : answer.as_good])
+        console.print(f"As good, within error: {names}.")
+    for reason in answer.left_out:
+        console.print(f"Left out: {reason}")
+    for warning in best.warnings:
+        console.print(f"Beware: {warning}")
     if answer.allowed < len(answer.candidates):
         console.print(
             f"{len(answer.candidates) - answer.allowed} of {len(answer.candidates)} are beyond the limits (dim, last)."
@@ -159,6 +171,12 @@ def print_json(
         energy_j = content["expected"]["energy_j"]
         content["energy_per_token_j"] = None if energy_j is None else energy_j / tokens
     print(json.dumps(content, indent=2))
+
+
+def _ends(candidate: NetworkPrediction, name: str, unit: str) -> str:
+    """An interval; a dash where there is none."""
+    low, high = candidate.intervals.get(name, (None, None))
+    return "–" if low is None else f"{quantity(low, unit)} … {quantity(high, unit)}"
 
 
 def quantity(value: float | None, unit: str) -> str:

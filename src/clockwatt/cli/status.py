@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
 from clockwatt import config
@@ -22,5 +23,11 @@ def status(
 
     campaign = config.load(config_file)
     results = Path(campaign.results_dir)
-    with catalogue_for(campaign, catalogue_dir or results / layout.CATALOGUE) as catalogue:
-        stage.show_status(stage.campaign_status(campaign, catalogue, store_dir or results / layout.STORE))
+    catalogue_dir, store_dir = catalogue_dir or results / layout.CATALOGUE, store_dir or results / layout.STORE
+    if not (catalogue_dir / layout.NETWORKS_FILE).exists():
+        print(f"{catalogue_dir}: no catalogue yet. `snakemake catalogue` makes one, and the networks are traced now.")
+    with catalogue_for(campaign, catalogue_dir) as catalogue:
+        points = stage.campaign_status(campaign, catalogue, store_dir)
+    stage.show_status(points)
+    stage.show_pace(stage.pace(campaign, points, store_dir, time.time()))
+    stage.show_queue(campaign)

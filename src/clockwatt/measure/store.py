@@ -105,6 +105,11 @@ class Store:
                 finished[key] = Finished(row["status"], _has_energy(row["quantities"]))
         return finished
 
+    def ended_s(self) -> list[float]:
+        """When each finished measurement ended, in seconds since the epoch; anchors too."""
+        columns = ["ended_us", "measurement_version", "settings_id"]
+        return [end_us / 1e6 for table in self._read(columns) for end_us in table["ended_us"].to_pylist()]
+
     def rows(self, wanted: Iterable[Key]) -> list[MeasurementRow]:
         """The best row of each wanted key and the anchors of their sessions, in order.
 

@@ -8,18 +8,24 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from clockwatt.predict.composition.pipeline import Composer, Composition
-from clockwatt.predict.costs.interface import SIDES
+from clockwatt.predict.costs.interface import Costs
 from clockwatt.predict.description import fitted_gpus
 from clockwatt.predict.evaluation.intervals import Interval
+from clockwatt.predict.evaluation.pass_errors import ADDED, DEVICE, DYNAMIC, HOST, NORMAL_90, Added, PassErrors
 from clockwatt.predict.features.operations import OPERATION_CLASS, operation_features
 from clockwatt.predict.gpu_predictor import GpuPredictor, NotPredictableError
 from clockwatt.predict.hosts.answer import HostAnswer, HostSpan, span
 from clockwatt.predict.hosts.profile import HostProfile
+from clockwatt.predict.models.predictors import TARGETS
 from clockwatt.schema.records import CALL_SCHEMA, NETWORK_SCHEMA, OPERATION_SCHEMA, NetworkRow, table_of
+
+_LEAST_FACTOR = 0.1  # of an interval whose lower end is zero or nearly
 
 OF_MEASURED = "_of_measured"
 """End of the name of an interval's method."""
@@ -83,12 +89,13 @@ class NetworkPrediction:
     expected
         The pass as predicted.
     intervals
-        `time_s`, `energy_j` and `power_w` to their lower and upper ends; what has no interval is missing.
+        `time_s`, `device_s`, `host_s`, `energy_j` and `power_w` to their lower and upper ends; what has no interval is
+        missing.
     interval_method, interval_networks
-        `conformal` or `student_t`, see `intervals.grouped_interval`: from residuals of so many networks that were left
-        out; with `OF_MEASURED` at the end, of networks composed from measured operations. `operations`: every operation
-        at the end of its interval, as if all errors had one cause, which is the widest the operations' intervals allow.
-        `none`: an operation has no interval.
+        `conformal` or `student_t`, see `intervals.grouped_interval`: errors of the operations, as far as they are
+        estimated to be alike, scaled by those of so many networks that were left out; with `OF_MEASURED` at the end, of
+        networks composed from measured operations. `operations`: no network was left out, errors are taken as normal
+        and a quarter alike. `none`: an operation has no interval.
     measured_calls
         How many of the calls are of operations that were measured at this operating point: these are looked up. Where
         all are, the interval is that of networks composed so.
@@ -145,6 +152,8 @@ def predict_network(
 ) -> NetworkPrediction:
     """Predict one pass of a network on one GPU at one operating point, and say what lies outside the measurements.
 
+    Where only locked clocks were measured, `default` is answered for the boost clock, with a warning.
+
     `host` issues the calls; without one it is the median of those seen, and the intervals span them all.
 
     Raises
@@ -154,8 +163,11 @@ def predict_network(
     ConfigError
         If `point` is no operating point.
     """
+    asked, point = point, model.point_for(point)
     (prediction,) = predict_points(model, traced, [point], tf32=tf32, host=host)
     warnings = model.warnings(traced.operations, traced.features, traced.network.pass_, point, tf32=tf32)
+    if point != asked:
+        warnings.insert(0, f"Only locked clocks were measured: {asked} is answered for the boost clock, {point}.")
     return replace(prediction, warnings=tuple(warnings))
 
 
@@ -191,16 +203,14 @@ def predict_points(
             )
         measured_calls = int(costs.measured[composer.positions].sum())
         of_measured = described.networks_measured if measured_calls == expected.calls else {}
-        known = (of_measured or described.networks) if traced.is_network else {}
+        known = of_measured if traced.is_network else {}
         intervals, method, networks = _of_networks(expected, known)
-        if known and known is of_measured:
+        if known:
             method = f"{method}{OF_MEASURED}"
-        if not intervals:
-            of_ends = [
-                span(composer, costs.pipeline(side), overheads, network.pass_, on_host, factors, model.hosts_seen)
-                for side in range(len(SIDES))
-            ]
-            intervals, method = _between(*(end.expected for end in of_ends))
+        else:
+            intervals, method, networks = _of_operations(
+                expected, composer.positions, costs, described.errors, is_network=traced.is_network
+            )
         predictions.append(
             NetworkPrediction(
                 gpu=description.gpu,
@@ -235,11 +245,29 @@ def _of_networks(expected: Composition, known: dict[str, Interval]) -> tuple[dic
     return found, of_time.method if of_time else "", of_time.groups if of_time else 0
 
 
-def _between(lower: Composition, upper: Composition) -> tuple[dict[str, tuple[float, float]], str]:
-    """Intervals of time and energy; the mean power, their quotient, has none of its own."""
-    if not (lower.complete and upper.complete):
-        return {}, "none"
-    found = {"time_s": (lower.time_s, upper.time_s)}
-    if lower.energy_j is not None and upper.energy_j is not None:
-        found["energy_j"] = (lower.energy_j, upper.energy_j)
-    return found, "operations"
+def _of_operations(
+    expected: Composition,
+    positions: NDArray[np.intp],
+    costs: Costs,
+    errors: PassErrors | None,
+    *,
+    is_network: bool,
+) -> tuple[dict[str, tuple[float, float]], str, int]:
+    """Intervals from what is not sure of each operation, how they were made and of how many networks."""
+    calls = np.bincount(positions, minlength=len(costs.mean)).astype(float)
+    added = {}
+    for target in ADDED:
+        column = TARGETS.index(target)
+        cost = costs.mean[:, column] * calls
+        lower, upper = np.log(np.maximum(costs.factors[:, column], _LEAST_FACTOR)).T
+        error = (upper - lower) / (2 * NORMAL_90)
+        matters = cost > 0
+        if np.isfinite(error[matters]).all() and (target != DYNAMIC or expected.energy_dynamic_j is not None):
+            added[target] = Added.of(cost[matters], error[matters])
+    if DEVICE not in added or HOST not in added:
+        return {}, "none", 0
+    if not is_network:
+        errors = PassErrors(composition_time=0.0, composition_energy=0.0)
+    elif errors is None:
+        errors = PassErrors()
+    return errors.ends(expected, added), errors.time.method, errors.time.groups

@@ -10,6 +10,7 @@ from typing import Any, Self
 from clockwatt.errors import DataFileError
 from clockwatt.predict.composition.overheads import Overheads
 from clockwatt.predict.evaluation.intervals import Interval
+from clockwatt.predict.evaluation.pass_errors import PassErrors
 
 DESCRIPTION_FILE = "description.json"
 TRAINING_FILE = "training.json"
@@ -48,21 +49,23 @@ class PassDescription:
     Attributes
     ----------
     intervals
-        Predictor to target to operation class to interval; `ANY_CLASS` for classes that have none of their own. A
-        target without held-out residuals has none.
+        Predictor to target to operation class to interval for a scale of 1, which the spread of the trees gives;
+        `ANY_CLASS` for classes that have none of their own. A target without held-out residuals has none.
     learnt_points
         Operating points that were learnt from; costs at other clocks follow by the clock law.
     workless_host_s
         Operation class to median host time of calls that do nothing on the device; `ANY_CLASS` for all of them.
-    networks, networks_measured
-        `time_s`, `energy_j` and `power_w` of whole networks to their intervals: from networks left out, and from those
-        of which every operation was measured; empty where none was measured whole.
+    errors
+        How errors of operations carry over to a network, told by networks left out; None where none was measured whole.
+    networks_measured
+        `time_s`, `energy_j` and `power_w` of whole networks to their intervals where every operation was measured;
+        empty where there are no such.
     """
 
     intervals: dict[str, dict[str, dict[str, Interval]]]
     learnt_points: list[str]
     workless_host_s: dict[str, float]
-    networks: dict[str, Interval] = field(default_factory=dict)
+    errors: PassErrors | None = None
     networks_measured: dict[str, Interval] = field(default_factory=dict)
 
 
@@ -118,13 +121,20 @@ class GpuDescription:
                 },
                 learnt_points=[str(point) for point in entry["learnt_points"]],
                 workless_host_s={str(key): float(value) for key, value in entry["workless_host_s"].items()},
-                networks=_intervals(entry["networks"]),
+                errors=_errors(entry["errors"]),
                 networks_measured=_intervals(entry["networks_measured"]),
             )
             for name, entry in content.pop("passes").items()
         }
         points = {point: Overheads.from_dict(costs) for point, costs in content.pop("points").items()}
         return cls(**content, points=points, passes=passes)
+
+
+def _errors(entry: dict[str, Any] | None) -> PassErrors | None:
+    if entry is None:
+        return None
+    own = {name: Interval(**interval) for name, interval in entry.items() if isinstance(interval, dict)}
+    return PassErrors(**entry | own)
 
 
 def _intervals(intervals: dict[str, dict[str, Any]]) -> dict[str, Interval]:

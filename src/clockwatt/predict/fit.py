@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,14 +17,14 @@ import pyarrow.parquet as pq
 import clockwatt
 from clockwatt.config import CampaignConfig
 from clockwatt.errors import DataFileError
-from clockwatt.gpu.specs import find_spec
+from clockwatt.gpu.specs import GpuSpec, find_spec
 from clockwatt.io import files
 from clockwatt.io.progress import Advance, progress, say
 from clockwatt.predict.composition.comparison import MEASURED, PREDICTED, compositions
 from clockwatt.predict.composition.networks import Catalogue, CostsOfNetwork, whole_networks
 from clockwatt.predict.composition.overhead_estimates import OverheadEstimates
 from clockwatt.predict.costs.learnt import workless_host_s
-from clockwatt.predict.costs.of_networks import left_out_costs, measured_costs
+from clockwatt.predict.costs.of_networks import left_out_costs, measured_costs, with_errors
 from clockwatt.predict.description import DESCRIPTION_FILE, METRICS_FILE, TRAINING_FILE, GpuDescription, PassDescription
 from clockwatt.predict.evaluation.judgement import (
     LeftOutPredictions,
@@ -33,7 +33,14 @@ from clockwatt.predict.evaluation.judgement import (
     network_errors,
     network_intervals,
 )
-from clockwatt.predict.evaluation.leave_out import LEFT_OUT_FILE, LEFT_OUT_SCHEMA, cross_validate, leave_networks_out
+from clockwatt.predict.evaluation.leave_out import (
+    LEFT_OUT_FILE,
+    LEFT_OUT_SCHEMA,
+    cross_validate,
+    leave_networks_out,
+    predict_elsewhere,
+)
+from clockwatt.predict.evaluation.pass_errors import estimate_pass_errors
 from clockwatt.predict.features.operations import OPERATION_CLASS
 from clockwatt.predict.gpu_predictor import GpuPredictor
 from clockwatt.predict.hosts.costs import HostsSeen
@@ -234,15 +241,31 @@ def _fit_one(
     predictor.fit(data.features[data.learnt], data.targets[data.learnt])
     model.save_forest(name, pass_, predictor)
     fold_of = dict(zip(data.cells["operation_id"], validation.fold, strict=True))
+    spec = find_spec(model.description.gpu_name)
     left_out = LeftOutPredictions(
-        data.at_rows(validation.predictions, find_spec(model.description.gpu_name)),
+        data.at_rows(validation.predictions, spec),
+        data.spread_at_rows(validation.spread),
         data.rows["operation_id"].map(fold_of).to_numpy(np.int64),
     )
-    described.intervals[name], report = judge_operations(data, left_out)
+    described.intervals[name], report = judge_operations(data, left_out, _elsewhere(config, name, data, spec))
     report["folds"] = validation.folds
     if validation.folds < config.fit.folds:
         say(f"fit: {model.description.gpu}: {validation.folds} folds in {pass_}, as many as groups")
     return left_out, report
+
+
+def _elsewhere(
+    config: CampaignConfig, name: str, data: TrainingData, spec: GpuSpec
+) -> LeftOutPredictions | None:  # fmt: skip
+    """Designed operations predicted from those that networks call, and these from the designed; None without both."""
+    origin = np.where(data.designed, "designed", "called").astype(object)
+    if len(set(origin)) == 1:
+        return None
+    predictions, spread = predict_elsewhere(
+        lambda: _unfitted(config, name), data.features, data.targets, origin, data.learnt
+    )
+    designed = data.rows["operation_id"].isin(data.blocks).to_numpy(bool).astype(np.int64)
+    return LeftOutPredictions(data.at_rows(predictions, spec), data.spread_at_rows(spread), designed)
 
 
 def _leave_out(
@@ -266,9 +289,16 @@ def _leave_out(
     networks.writer.write_table(pa.Table.from_pandas(rows, schema=LEFT_OUT_SCHEMA, preserve_index=False))
     costs = left_out_costs(rows, operations, model.description.workless_host_s)
     composed = networks.composed(pass_, PREDICTED, costs)
-    intervals, described = network_intervals(composed[composed["calls_without_cost"] == 0])
-    model.description.passes[pass_].networks.update(intervals)
-    return {**judge_left_out(rows), "compositions": network_errors(composed), "intervals": described}
+    measured = networks.composed(pass_, MEASURED, networks.measured)
+    described = model.description.passes[pass_]
+    errors, report = estimate_pass_errors(
+        composed[composed["calls_without_cost"] == 0],
+        measured[measured["calls_without_cost"] == 0],
+        with_errors(rows, described.intervals[config.fit.predictors[0]]),
+        networks.catalogue,
+    )
+    model.description.passes[pass_] = replace(described, errors=errors)
+    return {**judge_left_out(rows), "compositions": network_errors(composed), "intervals": report}
 
 
 def _of_measured(model: GpuPredictor, pass_: str, networks: _Networks) -> dict[str, Any] | None:

@@ -159,7 +159,7 @@ class GpuPredictor:
             through: CostSource = Learnt(forest, self._spec, features, factors, tf32=tf32)
             if measured is not None:
                 through = FirstKnown(LookedUp(measured, ids[works], tf32=tf32, positive=True), through)
-            sources.append(Among(ByClock(through, known.learnt_points, self._spec, factors), works))
+            sources.append(Among(ByClock(through, known.learnt_points, self._spec), works))
         if not works.all():
             sources.append(Among(HostOnly(classes[~works], known.workless_host_s), ~works))
         times, found = self._device_times, FirstKnown(*sources)
@@ -194,7 +194,7 @@ class GpuPredictor:
         """
         self._described(pass_)
         works = operations.loc[operations["device_work"].to_numpy(bool), ["operation_id", "spec", "dtype"]]
-        said = self._point_warnings(point)
+        said = self.point_warnings(point)
         if tf32 not in self.description.tf32:
             said.append(f"Nothing was measured with TF32 {'on' if tf32 else 'off'}.")
         if len(works):
@@ -202,7 +202,16 @@ class GpuPredictor:
             said += domain.warnings(features, works.set_index("operation_id"))
         return said
 
-    def _point_warnings(self, point: str) -> list[str]:
+    def point_for(self, point: str) -> str:
+        """The operating point that is answered for: the boost clock for `default` where only clocks were measured."""
+        measured = self.description.points
+        clocked = neighbours(OperatingPoint(), list(measured))
+        if point != str(OperatingPoint()) or point in measured or len(clocked) < POWER_CLOCKS:
+            return point
+        return str(OperatingPoint(sm_clock_mhz=self._spec.sm_clock_mhz.boost))
+
+    def point_warnings(self, point: str) -> list[str]:
+        """Why no law leads to an operating point from those that were measured: sentences, none where one does."""
         if point in self.description.points:
             return []
         wanted = OperatingPoint.parse(point)

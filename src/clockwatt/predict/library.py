@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -226,7 +226,7 @@ class Predictors:
         measured = [label for label, model in self.models.items() if not model.description.virtual]
         chosen = {label: self.models[label] for label in gpus or measured or self.models}
         fitting = check_fits(traced, [model.description.gpu_name for model in chosen.values()])
-        return recommending.recommend(
+        answer = recommending.recommend(
             {label: model for label, model in chosen.items() if model.description.gpu_name in fitting},
             traced,
             objective=objective,
@@ -236,6 +236,18 @@ class Predictors:
             host=self._profile(host),
             validation_dir=self.validation_dir,
         )
+        virtual = [label for label in self.models if label not in measured]
+        if gpus or not measured or not virtual:
+            return answer
+        try:
+            among = self.choose(
+                traced, objective=objective, limits=limits, gpus=virtual, points=points, tf32=tf32, host=host
+            ).best
+            chosen_there = f"among them {among.gpu} at {among.point} would be chosen (--gpu)"
+        except ClockwattError as error:
+            chosen_there = f"among them none can be chosen: {error}"
+        reason = f"{', '.join(virtual)}: virtual, nothing was measured there; {chosen_there.rstrip('.')}."
+        return replace(answer, left_out=(*answer.left_out, reason))
 
     def answer_measured(
         self,

@@ -137,6 +137,17 @@ def _whole(report: dict[str, Any]) -> list[str]:
     ]
     lines.append("")
     for name, interval in report["intervals"].items():
+        if name == "correlation":
+            lines.append(f"- errors of two operations of a network are estimated to be correlated by {interval:.2f}")
+            continue
+        if "median_half_width" in interval:
+            lines.append(
+                f"- {name} of a whole network: ±{percent(interval['median_half_width'])} in the median, as wide as its "
+                f"operations are unsure ({_METHODS[interval['method']]}, {interval['groups']} networks; of networks "
+                f"left out in turn it contains {percent(interval['left_out_coverage'])}; interval score "
+                f"{interval['interval_score']:.2f})"
+            )
+            continue
         lines.append(
             f"- {name} of a whole network: ×{interval['lower']:.2f} … ×{interval['upper']:.2f} "
             f"({_METHODS[interval['method']]}, {interval['groups']} networks; of networks left out in turn it contains "

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +13,16 @@ import numpy as np
 
 from clockwatt.config import OperatingPoint
 from clockwatt.errors import DataFileError
+from clockwatt.gpu.specs import find_spec
 from clockwatt.predict.answer import NetworkPrediction, TracedNetwork, predict_points
 from clockwatt.predict.evaluation.regret import VALIDATION_FILE, objective_of
 from clockwatt.predict.gpu_predictor import GpuPredictor, NotPredictableError
 from clockwatt.predict.hosts.profile import HostProfile
-from clockwatt.predict.models.clock_law import POWER_CLOCKS, ClockLaw, neighbours, power_terms, time_terms
+
+_REPEATED = 0.01
+"""Points of one GPU closer to each other than this are as good, where both were measured."""
+_BY_LAW = 0.03
+"""Likewise where one follows by the law of the clock, which misses 1 to 5 %."""
 
 
 @dataclass(frozen=True)
@@ -51,13 +56,17 @@ class Recommendation:
     objective
         time, energy or edp.
     best
-        The choice.
+        The choice, with the warnings of `predict`.
     candidates
         Every operating point of every GPU, best first; those beyond the limits come last.
     allowed
         How many of them keep to the limits.
     regret
         What such choices have cost on the best GPU, see `regret.regrets`; None without a validation of it.
+    as_good
+        How many of the first candidates are within error of the best, which is one of them.
+    left_out
+        Why operating points or GPUs are not among the candidates: sentences.
     """
 
     objective: str
@@ -65,6 +74,8 @@ class Recommendation:
     candidates: list[NetworkPrediction]
     allowed: int
     regret: dict[str, Any] | None
+    as_good: int = 1
+    left_out: tuple[str, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
         """For JSON."""
@@ -74,6 +85,8 @@ class Recommendation:
             "candidates": [candidate.to_dict() for candidate in self.candidates],
             "allowed": self.allowed,
             "regret": self.regret,
+            "as_good": self.as_good,
+            "left_out": list(self.left_out),
         }
 
 
@@ -101,8 +114,8 @@ def recommend(
     limits
         What the choice must keep to.
     points
-        Further operating points, never measured. One of them comes before a measured one only where it promises more
-        than the clock law's own error on this network, see `law_error`.
+        Further operating points, never measured: between measured clocks they count like these. What a card cannot do
+        is left out, and so are clocks outside those measured: on a V100 choices there cost more than they saved.
     tf32
         Whether TF32 may be used.
     host
@@ -125,13 +138,14 @@ def recommend(
             "virtual and measured GPUs cannot be compared: name the GPUs to choose from, all of one kind (--gpu)."
         )
     candidates: list[NetworkPrediction] = []
-    promised: list[float] = []
+    left_out = []
     for model in models.values():
         if traced.network.pass_ in model.description.passes:
-            wanted = [*dict.fromkeys([*model.description.points, *points])]
-            own = predict_points(model, traced, wanted, tf32=tf32, host=host)
-            candidates += own
-            promised += _promised(own, objective)
+            why = {point: _why_not(model, point) for point in dict.fromkeys([*model.description.points, *points])}
+            left_out += [reason for reason in why.values() if reason is not None]
+            possible = [point for point, reason in why.items() if reason is None]
+            candidates += predict_points(model, traced, possible, tf32=tf32, host=host)
+    promised = [_value(candidate, objective) for candidate in candidates]
     if not any(math.isfinite(value) for value in promised):
         raise NotPredictableError(
             f"no GPU predicts the {objective} of {traced.network.network_id} in {traced.network.pass_}. "
@@ -143,62 +157,56 @@ def recommend(
         raise NotPredictableError(f"nothing keeps to the limits: {_closest(candidates)}. Raise --power-cap.")
     order = sorted(range(len(candidates)), key=lambda number: (not keeps[number], promised[number]))
     best = candidates[order[0]]
+    model = models[best.gpu]
+    warnings = model.warnings(traced.operations, traced.features, traced.network.pass_, best.point, tf32=tf32)
+    best = replace(best, warnings=tuple(warnings))
+    ordered = [best, *(candidates[number] for number in order[1:])]
     return Recommendation(
         objective=objective,
         best=best,
-        candidates=[candidates[number] for number in order],
+        candidates=ordered,
         allowed=sum(keeps),
+        as_good=_as_good(ordered[: sum(keeps)], best, objective),
+        left_out=tuple(left_out),
         regret=None if validation_dir is None else _known_regret(validation_dir, best, objective),
     )
 
 
-def law_error(candidates: Sequence[NetworkPrediction], objective: str) -> float:
-    """How far the clock law misses this network where a measured clock is left out: the most, relative.
+def _why_not(model: GpuPredictor, point: str) -> str | None:
+    """Why an operating point cannot be chosen: the card cannot run there, or nothing is known; None where it can."""
+    wanted, spec = OperatingPoint.parse(point), find_spec(model.description.gpu_name)
+    for asked, low, high, unit in (
+        (wanted.sm_clock_mhz, spec.sm_clock_mhz.min, spec.sm_clock_mhz.max, "MHz"),
+        (wanted.memory_clock_mhz, min(spec.memory_clocks_mhz), max(spec.memory_clocks_mhz), "MHz of memory"),
+        (wanted.power_limit_w, spec.power_w.min, spec.power_w.max, "W"),
+    ):
+        if asked is not None and not low <= asked <= high and point not in model.description.points:
+            return f"{model.description.gpu} cannot run at {point}: it has {low:g} to {high:g} {unit}."
+    return next((f"{model.description.gpu}: {reason}" for reason in model.point_warnings(point)), None)
 
-    Parameters
-    ----------
-    candidates
-        Predictions of one network on one GPU at measured operating points that differ in the SM clock alone.
-    objective
-        What is judged.
 
-    Returns
-    -------
-    float
-        Infinite where leaving one out leaves fewer clocks than the law needs.
+def _as_good(candidates: Sequence[NetworkPrediction], best: NetworkPrediction, objective: str) -> int:
+    """How many of the first candidates, the best included, are within error of the best.
+
+    Errors of one GPU's points are mostly shared: there only what differs between points counts, repeatability or what
+    the law of the clock misses. Another GPU is as good where what the objective may be there is below the best's
+    highest end, and its own expected value is within the best's interval.
     """
-    ordered = sorted(candidates, key=lambda one: OperatingPoint.parse(one.point).sm_clock_mhz or 0)
-    clocks = np.array([float(OperatingPoint.parse(one.point).sm_clock_mhz or 0) for one in ordered])
-    if len(clocks) <= POWER_CLOCKS:
-        return math.inf
-    times = np.array([[one.expected.time_s for one in ordered]])
-    powers = np.array([[one.expected.power_w or math.nan for one in ordered]])
-    if objective != "time" and not np.isfinite(powers).all():
-        return math.inf
-    worst = 0.0
-    for left_out in range(1, len(clocks) - 1):
-        kept = np.arange(len(clocks)) != left_out
-        time_s = ClockLaw.fit(time_terms, clocks[kept], times[:, kept]).at(clocks[left_out])[0]
-        value, truth = time_s, times[0, left_out]
-        if objective != "time":
-            power_w = ClockLaw.fit(power_terms, clocks[kept], powers[:, kept]).at(clocks[left_out])[0]
-            value = objective_of(objective, time_s, power_w * time_s)
-            truth = objective_of(objective, truth, powers[0, left_out] * truth)
-        worst = max(worst, abs(value / truth - 1))
-    return worst
-
-
-def _promised(candidates: list[NetworkPrediction], objective: str) -> list[float]:
-    """Values of one GPU's candidates; at points never measured as bad as the law may be wrong."""
-    measured = {candidate.point: candidate for candidate in candidates if candidate.measured_point}
-    values = []
+    least = _value(best, objective)
+    number = 0
     for candidate in candidates:
-        value = _value(candidate, objective)
-        if not candidate.measured_point:
-            around = neighbours(OperatingPoint.parse(candidate.point), list(measured))
-            value *= 1 + law_error([measured[name] for name in around], objective)
-        values.append(value)
-    return values
+        ratio = _value(candidate, objective) / least - 1
+        if candidate.gpu == best.gpu:
+            within = ratio <= (_REPEATED if candidate.measured_point and best.measured_point else _BY_LAW)
+        else:
+            name = "time_s" if objective == "time" else "energy_j"
+            low, high = best.intervals.get(name, (0.0, 0.0))
+            own = (candidate.intervals.get(name) or (np.inf, np.inf))[0]
+            within = own <= high and ratio <= high / max(low, 1e-12) - 1
+        if not within:
+            break
+        number += 1
+    return number
 
 
 def _value(candidate: NetworkPrediction, objective: str) -> float:

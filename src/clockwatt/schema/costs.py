@@ -72,6 +72,11 @@ class Cost:
     lower: str
     upper: str
 
+    @property
+    def spread(self) -> str:
+        """How far the trees disagree that predict it: standard deviation of the logarithm."""
+        return f"spread_{self.corrected}"
+
 
 COSTS = (
     Cost(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 from collections.abc import Sequence
@@ -30,6 +31,26 @@ class GpuPartition:
     def gres(self) -> str:
         """What a job asks for to get one such GPU."""
         return f"gpu:{self.gpu_type}:1" if self.gpu_type else "gpu:1"
+
+
+@dataclass(frozen=True)
+class Node:
+    """What a job can get on one kind of node of one partition."""
+
+    partition: str
+    is_default: bool  # of the partition
+    cpus: int
+    memory_mb: int
+    gpus: tuple[tuple[str | None, int], ...]  # type and count
+
+
+@dataclass(frozen=True)
+class QueuedJob:
+    """A job that Slurm holds: its comment says the rule and wildcards, the reason why it waits."""
+
+    state: str
+    reason: str
+    comment: str
 
 
 @dataclass(frozen=True)
@@ -72,6 +93,40 @@ def gpu_partitions() -> list[GpuPartition]:
         for gpu_type, count in parse_gres(gres):
             found[GpuPartition(partition.rstrip("*"), gpu_type, count)] = None
     return list(found)
+
+
+def nodes() -> list[Node]:
+    """What nodes offer, each kind once per partition.
+
+    Raises
+    ------
+    SlurmUnavailableError
+        If Slurm does not answer.
+    """
+    found: dict[Node, None] = {}
+    for line in _output(["sinfo", "--noheader", "--Node", "--format=%P|%c|%m|%G"]).splitlines():
+        partition, cpus, memory, gres = line.strip().split("|", 3)
+        node = Node(
+            partition.rstrip("*"),
+            partition.endswith("*"),
+            int(cpus.rstrip("+")),
+            int(memory.rstrip("+")),
+            tuple(parse_gres(gres)),
+        )
+        found[node] = None
+    return list(found)
+
+
+def my_jobs() -> list[QueuedJob]:
+    """The caller's jobs that run or wait.
+
+    Raises
+    ------
+    SlurmUnavailableError
+        If Slurm does not answer.
+    """
+    listed = _output(["squeue", "--noheader", f"--user={os.getuid()}", "--format=%T|%r|%k"]).splitlines()
+    return [QueuedJob(*line.strip().split("|", 2)) for line in listed]
 
 
 def parse_gres(gres: str) -> list[tuple[str | None, int]]:

@@ -29,7 +29,7 @@ from clockwatt.gpu.interface import Gpu, GpuError, InstalledGpu, NotSupportedErr
 from clockwatt.gpu.registry import installed_gpus, lost_gpus, open_installed, visible_gpus
 from clockwatt.gpu.sensing.sensors import update_periods_s
 from clockwatt.gpu.specs import UnknownGpuError, find_spec
-from clockwatt.workflow import cluster, propose
+from clockwatt.workflow import cluster, fits, propose
 
 POWER_SENSORS = ("power_average", "power_instant", "energy_counter", "power_samples")
 
@@ -237,6 +237,9 @@ def _campaign(path: Path | None) -> Iterator[Finding]:
     yield Finding("config", OK, f"{path}: {len(campaign.gpus)} GPUs, {len(campaign.networks)} networks")
     for label, gpu_config in campaign.gpus.items():
         yield _campaign_gpu(f"gpus.{label}", gpu_config, campaign)
+    with contextlib.suppress(cluster.SlurmUnavailableError):  # said above
+        for misfit in fits.misfits(campaign, cluster.nodes()):
+            yield Finding("Slurm", WRONG, misfit)
 
 
 def _campaign_gpu(key: str, gpu_config: GpuConfig, campaign: CampaignConfig) -> Finding:

@@ -126,7 +126,6 @@ def assert_every_answer_is_json(capfd, count):
         ("[site]\n[gpu]\nusers = root\n", "[gpu] users = root is not understood"),
         ("[site]\nusers = root\n[gpu NVIDIA A30]\ndevice = /dev/nvidia{minor}\n", "[gpu NVIDIA A30] device"),
         ("[site]\nusers = root\nscontrol = scontrol\n", "scontrol = scontrol is not understood"),
-        ("[site]\nusers = root\n[gpu NVIDIA A30]\nsm_clock_mhz = 210-1440\nsite_sm_clock_mhz = 1201\n", "site_sm"),
         ("[site]\nusers = root\n[gpu]\nsm_clock_mhz = all\n", "sm_clock_mhz = all is not understood"),
         ("[site]\nusers = root\ndevice = /dev/nvidia0\n", "device = /dev/nvidia0 is not understood"),
         ("[site]\nusers = root\nusers = alice\n", "already exists"),
@@ -137,6 +136,15 @@ def test_a_wrong_configuration_allows_nothing_and_is_named(installed, nvml, capf
     Path(installed.CONFIGURATION).write_text(text)
     assert installed.main(["lock", nvml.uuid(0), "900"]) == installed.MISCONFIGURED
     assert message in json.loads(capfd.readouterr().out)["error"]
+
+
+@needs_root
+def test_a_clock_of_the_site_that_could_not_be_put_back_is_refused(installed, nvml, capfd):
+    path = Path(installed.CONFIGURATION)
+    path.write_text(f"{path.read_text()}site_sm_clock_mhz = 1201\n")
+    assert installed.main(["lock", nvml.uuid(0), "900"]) == installed.MISCONFIGURED
+    assert "does not support its site_sm_clock_mhz" in json.loads(capfd.readouterr().out)["error"]
+    assert nvml.card(0).settings_made == 0
 
 
 @needs_root

@@ -8,7 +8,7 @@ from clockwatt.io import files
 from clockwatt.predict.answer import TracedNetwork, load_models, predict_network, predict_points
 from clockwatt.predict.evaluation.regret import objective_of
 from clockwatt.predict.gpu_predictor import GpuPredictor, NotPredictableError
-from clockwatt.predict.recommend import Limits, law_error, recommend
+from clockwatt.predict.recommend import Limits, recommend
 from clockwatt.schema import records
 from clockwatt.schema.records import NetworkRow
 from support import synthetic
@@ -98,15 +98,28 @@ def test_a_power_cap_is_kept_to_or_refused(made, models):
         recommend(models, network, limits=Limits(power_cap_w=powers[0] / 2))
 
 
-def test_a_clock_never_measured_comes_first_only_where_the_law_is_surer_than_its_promise(made, models):
-    # three clocks leave none to judge the law by, so it is never trusted above what was measured
-    found = recommend({"a30": models["a30"]}, traced(made), objective="time", points=["sm1500", "sm1050"])
-    assert found.best.measured_point
-    assert {one.point for one in found.candidates[3:]} == {"sm1500", "sm1050"}
-    measured = predict_points(models["a30"], traced(made), ["sm900", "sm1050", "sm1200", "sm1440"])
-    assert law_error(measured[:3], "energy") == float("inf")
-    assert 0 <= law_error(measured, "time") < 0.05
-    assert 0 <= law_error(measured, "energy") < 0.05
+def test_a_clock_never_measured_counts_like_the_others_and_what_the_card_cannot_do_is_left_out(made, models):
+    found = recommend(
+        {"a30": models["a30"]}, traced(made), objective="time", points=["sm1050", "sm5000", "pl10", "sm800"]
+    )
+    times = [one.expected.time_s for one in found.candidates]
+    assert times == sorted(times)
+    assert {one.point for one in found.candidates} == {"sm900", "sm1050", "sm1200", "sm1440"}
+    assert found.candidates[-2].point == "sm1050"
+    assert [reason.split(":")[0] for reason in found.left_out] == [
+        "a30 cannot run at sm5000", "a30 cannot run at pl10", "a30"
+    ]  # fmt: skip
+    assert "outside the measured clocks, 900 to 1440 MHz" in found.left_out[-1]
+
+
+def test_a_choice_says_what_predict_warns_of_and_which_others_are_as_good(made, models):
+    network = traced(made)
+    found = recommend({"a30": models["a30"]}, network, objective="time", points=["sm1435"], tf32=False)
+    assert found.best.warnings == predict_network(models["a30"], network, found.best.point, tf32=False).warnings
+    assert "Nothing was measured with TF32 off." in found.best.warnings
+    good = {one.point for one in found.candidates[: found.as_good]}
+    assert {"sm1435", "sm1440"} <= good
+    assert "sm900" not in good
 
 
 def test_what_lies_outside_the_measurements_is_said(made, models):

@@ -12,16 +12,20 @@ from clockwatt.config import OperatingPoint
 from clockwatt.gpu.specs import GpuSpec
 from clockwatt.predict.composition.overheads import Overheads
 from clockwatt.predict.costs.interface import Costs, CostSource, Floats
-from clockwatt.predict.evaluation.intervals import ANY_CLASS
+from clockwatt.predict.evaluation.intervals import ANY_CLASS, scale_of
 from clockwatt.predict.features.operations import OPERATION_CLASS
 from clockwatt.predict.features.points import Setting, features_at
 from clockwatt.predict.models.clock_law import POWER_CLOCKS, CostLaw, neighbours
 from clockwatt.predict.models.predictors import TARGETS, CostPredictor
 from clockwatt.predict.samples import Samples
 
+_LAW_MISSES = 0.05
+"""Half of the interval of what follows by the law of the clock alone: 1 to 5 % on sweeps of a V100."""
+_LEAST_FACTOR = 1e-3
+
 
 class Learnt:
-    """Costs that a fitted predictor gives, with intervals of operation classes.
+    """Costs that a fitted predictor gives, with intervals as wide as its trees disagree.
 
     Parameters
     ----------
@@ -32,7 +36,7 @@ class Learnt:
     features
         Of the operations, from `features.operations.operation_features`.
     factors
-        To the ends of their intervals, from `interface.interval_factors`.
+        To the ends of their intervals for a scale of 1, from `interface.interval_factors`.
     tf32
         Whether TF32 may be used.
     """
@@ -46,10 +50,14 @@ class Learnt:
     def at(self, points: Sequence[str]) -> dict[str, Costs]:
         """See `CostSource.at`. The predictor is called once, for all of them."""
         settings = [Setting(self._spec, OperatingPoint.parse(point), self._tf32) for point in points]
-        found = self._predictor.predict(features_at(self._features, *settings))
-        predicted = found.reindex(columns=list(TARGETS)).to_numpy(float)
-        means = np.split(predicted, len(settings))
-        return {point: _all_known(mean, self._factors) for point, mean in zip(points, means, strict=True)}
+        predicted, spread = (
+            np.split(found.reindex(columns=list(TARGETS)).to_numpy(float), len(settings))
+            for found in self._predictor.predict_with_spread(features_at(self._features, *settings))
+        )
+        return {
+            point: _all_known(mean, self._factors ** scale_of(spread_there)[:, :, None])
+            for point, mean, spread_there in zip(points, predicted, spread, strict=True)
+        }
 
 
 class ByClock:
@@ -63,13 +71,11 @@ class ByClock:
         Where that is.
     spec
         The GPU.
-    factors
-        To the ends of the intervals, of costs that follow by the law.
     """
 
-    def __init__(self, source: CostSource, learnt_points: Sequence[str], spec: GpuSpec, factors: Floats) -> None:
+    def __init__(self, source: CostSource, learnt_points: Sequence[str], spec: GpuSpec) -> None:
         self._source, self._learnt_points = source, learnt_points
-        self._spec, self._factors = spec, factors
+        self._spec = spec
 
     def at(self, points: Sequence[str]) -> dict[str, Costs]:
         """See `CostSource.at`. The source is asked once, for all that is needed."""
@@ -85,7 +91,8 @@ class ByClock:
         for point, names in around.items():
             if names:
                 costs = laws[names].at(self._clock(point))
-                found[point] = _all_known(costs[list(TARGETS)].to_numpy(float), self._factors)
+                factors = _widened([known[name].factors for name in names])
+                found[point] = _all_known(costs[list(TARGETS)].to_numpy(float), factors)
             else:
                 found[point] = known[point]
         return found
@@ -127,6 +134,13 @@ class HostOnly:
     def at(self, points: Sequence[str]) -> dict[str, Costs]:
         """See `CostSource.at`."""
         return dict.fromkeys(points, self.costs)
+
+
+def _widened(factors: Sequence[Floats]) -> Floats:
+    """Mean of the intervals at the clocks that a law is drawn through, and what the law itself misses."""
+    ends = np.mean([np.log(np.maximum(one, _LEAST_FACTOR)) for one in factors], axis=0)
+    widened: Floats = np.exp(np.array([-1.0, 1.0]) * np.hypot(ends, _LAW_MISSES))
+    return widened
 
 
 def _all_known(mean: Floats, factors: Floats) -> Costs:

@@ -10,8 +10,10 @@ import pandas as pd
 
 from clockwatt.predict.composition.networks import CostsOfNetwork
 from clockwatt.predict.composition.pipeline import COST_COLUMNS
-from clockwatt.predict.costs.interface import cost_columns
+from clockwatt.predict.costs.interface import cost_columns, interval_factors
 from clockwatt.predict.costs.learnt import HostOnly
+from clockwatt.predict.evaluation.intervals import Interval, scale_of
+from clockwatt.predict.evaluation.pass_errors import ADDED, LOOKED_UP_ERROR, NORMAL_90
 from clockwatt.predict.features.operations import OPERATION_CLASS
 from clockwatt.predict.models.predictors import TARGETS
 from clockwatt.schema.costs import BY_CORRECTED
@@ -27,6 +29,27 @@ def measured_costs(rows: pd.DataFrame) -> CostsOfNetwork:
     }
     none = rows.iloc[:0].set_index("operation_id")
     return lambda _name, pass_, point, tf32: indexed.get((pass_, point, tf32), none)
+
+
+def with_errors(rows: pd.DataFrame, intervals: Mapping[str, Mapping[str, Interval]]) -> pd.DataFrame:
+    """Operations of networks left out, with the error of each of `pass_errors.ADDED` in a column `error_…`.
+
+    Parameters
+    ----------
+    rows
+        Of `leave_out.LEFT_OUT_SCHEMA`.
+    intervals
+        Target to operation class to interval for a scale of 1.
+    """
+    factors = interval_factors(rows[OPERATION_CLASS].to_numpy(object), intervals)
+    looked_up = (rows["learnt"] & ~rows["unseen"]).to_numpy(bool)
+    errors = {}
+    for target in ADDED:
+        own = factors[:, TARGETS.index(target)]
+        scale = scale_of(rows[BY_CORRECTED[target].spread].to_numpy(float))
+        error = np.log(own[:, 1] / own[:, 0]) / (2 * NORMAL_90) * scale
+        errors[f"error_{target}"] = np.where(looked_up & rows[target].notna(), LOOKED_UP_ERROR, error)
+    return rows.assign(**errors)
 
 
 def left_out_costs(

@@ -32,6 +32,9 @@ ANY_CLASS = ""
 CONFORMAL = "conformal"
 STUDENT_T = "student_t"
 
+SPREAD_FLOOR = 0.02
+"""Added to the spread of a forest's trees: where they agree, measuring and cards still differ."""
+
 _ROUNDING = 1e-12
 
 
@@ -139,6 +142,20 @@ def grouped_interval(log_residuals: Floats, groups: NDArray[np.object_]) -> Inte
     mean_squares = np.bincount(member, weights=errors**2) / sizes
     half_width = float(t.ppf((1 + COVERAGE) / 2, len(sizes)) * np.sqrt(mean_squares.mean()))
     return _symmetric(max(half_width, float(errors.max())), STUDENT_T, len(sizes))
+
+
+def scale_of(spread: Floats) -> Floats:
+    """How much rows err, relative to each other, from the spread of the logarithms that trees give; same shape."""
+    return np.hypot(spread, SPREAD_FLOOR)
+
+
+def interval_score(residuals: Floats, lower: Floats, upper: Floats) -> float:
+    """Mean interval score (Gneiting and Raftery, J. Am. Stat. Assoc. 102, 2007) of logarithms: small is good.
+
+    The width, and for each residual outside 2 / (1 − coverage) times how far it lies outside. Shape (rows,) each.
+    """
+    outside = np.maximum(lower - residuals, 0.0) + np.maximum(residuals - upper, 0.0)
+    return float(np.mean(upper - lower + 2 / (1 - COVERAGE) * outside))
 
 
 def left_out_inside(

@@ -12,10 +12,13 @@ from numpy.typing import NDArray
 
 from clockwatt.predict.evaluation.intervals import (
     ANY_CLASS,
+    GROUPS_OF_A_CLASS,
     Interval,
     class_intervals,
     grouped_interval,
+    interval_score,
     left_out_inside,
+    scale_of,
 )
 from clockwatt.predict.evaluation.metrics import metrics, metrics_by
 from clockwatt.predict.features.operations import OPERATION_CLASS
@@ -35,31 +38,45 @@ class LeftOutPredictions:
     ----------
     predictions
         Columns `TARGETS`; shape (rows, targets). Missing for rows without a training fold.
+    spread
+        How far the trees disagree; likewise.
     fold
-        Fold of each row; shape (rows,).
+        What was left out together with each row; shape (rows,).
     """
 
     predictions: pd.DataFrame
+    spread: pd.DataFrame
     fold: NDArray[np.int64]
 
 
 def judge_operations(
-    data: TrainingData, left_out: LeftOutPredictions
+    data: TrainingData, left_out: LeftOutPredictions, elsewhere: LeftOutPredictions | None = None
 ) -> tuple[dict[str, dict[str, Interval]], dict[str, Any]]:
     """Judge predictions on the rows that may be learnt from.
+
+    Parameters
+    ----------
+    data
+        Rows.
+    left_out
+        Each predicted without its group.
+    elsewhere
+        Each predicted from operations of another origin alone. Intervals of a cost are calibrated on these where each
+        origin has enough groups with it, else on the former.
 
     Returns
     -------
     intervals
-        Target to operation class to interval; `ANY_CLASS` for classes with few rows.
+        Target to operation class to interval for a scale of 1, see `intervals.scale_of`; `ANY_CLASS` for classes with
+        few rows.
     report
-        Errors of each target, over all and by class, and its intervals with their coverage of held-out groups.
+        Errors of each target, over all and by class, and its intervals with their coverage of held-out groups, median
+        half-width and interval score.
     """
     intervals: dict[str, dict[str, Interval]] = {}
     report: dict[str, Any] = {"targets": {}, "classes": {}, "intervals": {}}
     for target in TARGETS:
-        known = left_out.predictions[target].notna() & data.rows[target].notna()
-        judged = data.usable & known.to_numpy(bool)
+        judged = _judged(data, left_out, target)
         classes = data.rows.loc[judged, OPERATION_CLASS]
         names, groups = classes.to_numpy(object), pd.factorize(data.rows.loc[judged, "group"])[0]
         measured = data.rows.loc[judged, target].to_numpy(float)
@@ -67,18 +84,76 @@ def judge_operations(
         report["targets"][target] = metrics(measured, predicted)
         report["classes"][target] = metrics_by(classes, measured, predicted)
         if judged.any():
+            scale = scale_of(left_out.spread.loc[judged, target].to_numpy(float))
             residuals = np.log(measured / predicted)
-            intervals[target] = class_intervals(residuals, names, groups)
-            made = functools.partial(_class_intervals_of, residuals, names, groups)
-            inside = pd.Series(left_out_inside(residuals, left_out.fold[judged], made, names))
+            calibrated = None if elsewhere is None else _calibrated_elsewhere(data, elsewhere, target)
+            intervals[target] = calibrated or class_intervals(residuals / scale, names, groups)
+
+            def made(rows: NDArray[np.bool_], chosen: Any = (calibrated, residuals / scale, names, groups)) -> Any:
+                return chosen[0] or class_intervals(*(values[rows] for values in chosen[1:]))
+
+            inside = left_out_inside(residuals / scale, left_out.fold[judged], made, names)
             report["intervals"][target] = {
-                **_described(intervals[target][ANY_CLASS], inside),
-                "classes": {
-                    str(name): _described(intervals[target].get(str(name), intervals[target][ANY_CLASS]), own)
-                    for name, own in inside.groupby(names)
-                },
+                "calibrated_on": "held out groups" if calibrated is None else "operations of another origin",
+                **_intervals_judged(intervals[target], residuals, scale, inside, names),
             }
     return intervals, report
+
+
+def _judged(data: TrainingData, left_out: LeftOutPredictions, target: str) -> NDArray[np.bool_]:
+    """Rows that a prediction of a target can be judged by; shape (rows,)."""
+    known = left_out.predictions[target].notna() & data.rows[target].notna()
+    judged: NDArray[np.bool_] = data.usable & known.to_numpy(bool)
+    return judged
+
+
+def _calibrated_elsewhere(data: TrainingData, elsewhere: LeftOutPredictions, target: str) -> dict[str, Interval] | None:
+    """Intervals of a target from predictions by operations of another origin; None where an origin has few groups.
+
+    Classes that one origin alone has do not count: the predictor in use has seen them. Nor does to which side it was
+    off, since that depends on what it learnt from: the intervals are symmetric.
+    """
+    judged = _judged(data, elsewhere, target)
+    of_origin = data.rows[judged].groupby(elsewhere.fold[judged])[OPERATION_CLASS].agg(set)
+    shared: set[str] = set.intersection(*of_origin) if len(of_origin) else set()
+    judged &= data.rows[OPERATION_CLASS].isin(shared).to_numpy(bool)
+    rows = data.rows[judged]
+    groups = rows["group"].groupby(elsewhere.fold[judged]).nunique()
+    if len(groups) < len(set(elsewhere.fold)) or len(groups) < 2 or groups.min() < GROUPS_OF_A_CLASS:
+        return None
+    scale = scale_of(elsewhere.spread.loc[judged, target].to_numpy(float))
+    residuals = np.log(rows[target].to_numpy(float) / elsewhere.predictions.loc[judged, target].to_numpy(float))
+    standard, classes = residuals / scale, rows[OPERATION_CLASS].to_numpy(object)
+    both = (np.concatenate([one, one]) for one in (classes, pd.factorize(rows["group"])[0]))
+    return class_intervals(np.concatenate([standard, -standard]), *both)
+
+
+def _intervals_judged(
+    intervals: dict[str, Interval],
+    residuals: NDArray[np.float64],
+    scale: NDArray[np.float64],
+    inside: NDArray[np.float64],
+    classes: NDArray[np.object_],
+) -> dict[str, Any]:
+    """What intervals are worth over all rows, and within each class."""
+    chosen = [intervals.get(str(name), intervals[ANY_CLASS]) for name in classes]
+    lower, upper = (
+        np.log([getattr(one, side) for one in chosen]) * scale for side in ("lower", "upper")
+    )  # fmt: skip
+    rows = pd.DataFrame({"residual": residuals, "lower": lower, "upper": upper, "inside": inside, "class": classes})
+
+    def described(part: pd.DataFrame) -> dict[str, Any]:
+        return {
+            "lower": float(np.exp(part["lower"].median())),
+            "upper": float(np.exp(part["upper"].median())),
+            "held_out_coverage": None if part["inside"].isna().all() else float(part["inside"].mean()),
+            "median_half_width": float(np.expm1((part["upper"] - part["lower"]) / 2).median()),
+            "interval_score": interval_score(
+                *(part[name].to_numpy(float) for name in ("residual", "lower", "upper"))
+            ),
+        }  # fmt: skip
+
+    return {**described(rows), "classes": {str(name): described(part) for name, part in rows.groupby("class")}}
 
 
 def network_intervals(rows: pd.DataFrame) -> tuple[dict[str, Interval], dict[str, Any]]:
@@ -137,18 +212,7 @@ def judge_left_out(rows: pd.DataFrame) -> dict[str, Any]:
     return report
 
 
-def _class_intervals_of(
-    residuals: NDArray[np.float64], classes: NDArray[np.object_], groups: NDArray[np.intp], rows: NDArray[np.bool_]
-) -> dict[str, Interval]:
-    return class_intervals(residuals[rows], classes[rows], groups[rows])
-
-
 def _network_interval_of(
     residuals: NDArray[np.float64], networks: NDArray[np.object_], rows: NDArray[np.bool_]
 ) -> dict[str, Interval]:
     return {ANY_CLASS: grouped_interval(residuals[rows], networks[rows])}
-
-
-def _described(interval: Interval, inside: pd.Series) -> dict[str, float | None]:
-    coverage = None if inside.isna().all() else float(inside.mean())
-    return {"lower": interval.lower, "upper": interval.upper, "held_out_coverage": coverage}

@@ -38,10 +38,11 @@ LEFT_OUT_SCHEMA = pa.schema(
         pa.field("learnt", pa.bool_()),  # False: excluded from fitting and from the metrics
         *(pa.field(name, pa.float64()) for name in TARGETS),
         *(pa.field(BY_CORRECTED[name].predicted, pa.float64()) for name in TARGETS),
+        *(pa.field(BY_CORRECTED[name].spread, pa.float64()) for name in TARGETS),
     ],
     metadata={"kind": "networks left out"},
 )
-"""Each operation of each network left out, measured or not, with its prediction."""
+"""Each operation of each network left out, measured or not, with its prediction and how far the trees disagree."""
 
 
 @dataclass(frozen=True)
@@ -60,7 +61,7 @@ class LeftOut:
 
 def predict_left_out(
     make: Callable[[], CostPredictor], features: pd.DataFrame, targets: pd.DataFrame, parts: Iterable[LeftOut]
-) -> Iterator[pd.DataFrame]:
+) -> Iterator[tuple[pd.DataFrame, pd.DataFrame]]:
     """Predict what is left out, with a predictor fitted to the rest, one part after another.
 
     Parameters
@@ -76,16 +77,19 @@ def predict_left_out(
 
     Yields
     ------
-    pandas.DataFrame
+    predictions, spread
         In the form of `targets`, for each part; missing for other rows, and for all if nothing is left to learn from.
+        The spread is that of the trees, see `CostPredictor.predict_with_spread`.
     """
     for part in parts:
         predictions = pd.DataFrame(np.nan, index=features.index, columns=targets.columns)
+        spread = predictions.copy()
         if part.training.any() and part.predicted.any():
             predictor = make().fit(features[part.training], targets[part.training])
-            found = predictor.predict(features[part.predicted]).reindex(columns=targets.columns)
-            predictions.iloc[np.flatnonzero(part.predicted)] = found.to_numpy()
-        yield predictions
+            found = predictor.predict_with_spread(features[part.predicted])
+            for kept, of_part in zip((predictions, spread), found, strict=True):
+                kept.iloc[np.flatnonzero(part.predicted)] = of_part.reindex(columns=targets.columns).to_numpy()
+        yield predictions, spread
 
 
 @dataclass(frozen=True)
@@ -96,6 +100,8 @@ class CrossValidation:
     ----------
     predictions
         One column per target; shape (rows, targets). Missing for rows without a training fold.
+    spread
+        Of the trees; likewise.
     fold
         Fold of each row; shape (rows,).
     folds
@@ -103,6 +109,7 @@ class CrossValidation:
     """
 
     predictions: pd.DataFrame
+    spread: pd.DataFrame
     fold: NDArray[np.int64]
     folds: int
 
@@ -135,10 +142,50 @@ def cross_validate(
     fold = grouped_folds(groups, folds, seed)
     count = int(fold.max(initial=-1)) + 1
     parts = [LeftOut(usable & (fold != number), fold == number) for number in range(count)]
-    predictions = pd.DataFrame(np.nan, index=features.index, columns=targets.columns)
-    for part, found in zip(parts, predict_left_out(make, features, targets, parts), strict=True):
-        predictions.iloc[np.flatnonzero(part.predicted)] = found[part.predicted].to_numpy()
-    return CrossValidation(predictions, fold, count)
+    predictions, spread = _together(parts, predict_left_out(make, features, targets, parts), targets)
+    return CrossValidation(predictions, spread, fold, count)
+
+
+def predict_elsewhere(
+    make: Callable[[], CostPredictor],
+    features: pd.DataFrame,
+    targets: pd.DataFrame,
+    origin: NDArray[np.object_],
+    usable: Mask,
+) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Predict the rows of each origin with a predictor fitted to those of the others alone.
+
+    What networks call and what was designed are drawn differently: intervals calibrated so hold for what is drawn
+    differently again.
+
+    Parameters
+    ----------
+    make, features, targets
+        See `predict_left_out`.
+    origin
+        Where each row is from; shape (rows,).
+    usable
+        Which rows may be learnt from; all are predicted. Shape (rows,).
+
+    Returns
+    -------
+    predictions, spread
+        In the form of `targets`; missing where the other origins have nothing to learn from.
+    """
+    parts = [LeftOut(usable & (origin != name), origin == name) for name in sorted(set(origin))]
+    return _together(parts, predict_left_out(make, features, targets, parts), targets)
+
+
+def _together(
+    parts: Iterable[LeftOut], found: Iterable[tuple[pd.DataFrame, pd.DataFrame]], targets: pd.DataFrame
+) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Predictions and spread of all parts, which do not overlap, in the form of `targets`."""
+    predictions = pd.DataFrame(np.nan, index=targets.index, columns=targets.columns)
+    spread = predictions.copy()
+    for part, of_part in zip(parts, found, strict=True):
+        for kept, own in zip((predictions, spread), of_part, strict=True):
+            kept.iloc[np.flatnonzero(part.predicted)] = own[part.predicted].to_numpy()
+    return predictions, spread
 
 
 def grouped_folds(groups: pd.Series, folds: int, seed: int) -> NDArray[np.int64]:
@@ -215,12 +262,12 @@ def leave_networks_out(
         training = data.learnt & ~ids.isin(only_there[-1]).to_numpy(bool)
         parts.append(LeftOut(training, ids.isin(own).to_numpy(bool)))
     found = []
-    for left_out, unseen, at_cells in zip(
+    for left_out, unseen, (at_cells, spread) in zip(
         together, only_there, predict_left_out(make, data.features, data.targets, parts), strict=True
     ):
         if at_cells.notna().any(axis=None):
-            at_rows = data.at_rows(at_cells, spec)
-            found += [_of_network(data, at_rows, name, called[name], unseen) for name in sorted(left_out)]
+            at_rows = (data.at_rows(at_cells, spec), data.spread_at_rows(spread))
+            found += [_of_network(data, *at_rows, name, called[name], unseen) for name in sorted(left_out)]
     columns = [name for name in LEFT_OUT_SCHEMA.names if name not in ("gpu", "virtual")]
     return pd.concat(found, ignore_index=True)[columns] if found else pd.DataFrame(columns=columns)
 
@@ -244,7 +291,12 @@ def _dealt(names: list[str], called: Mapping[str, frozenset[str]], folds: int, s
 
 
 def _of_network(
-    data: TrainingData, predictions: pd.DataFrame, name: str, ids: frozenset[str], unseen: frozenset[str]
+    data: TrainingData,
+    predictions: pd.DataFrame,
+    spread: pd.DataFrame,
+    name: str,
+    ids: frozenset[str],
+    unseen: frozenset[str],
 ) -> pd.DataFrame:
     own = data.rows["operation_id"].isin(ids).to_numpy(bool)
     rows = data.rows.loc[own, ["pass", "point", "tf32", "operation_id", OPERATION_CLASS, *TARGETS]]
@@ -253,4 +305,5 @@ def _of_network(
         unseen=rows["operation_id"].isin(unseen),
         learnt=data.usable[own],
         **{BY_CORRECTED[target].predicted: predictions.loc[own, target] for target in TARGETS},
+        **{BY_CORRECTED[target].spread: spread.loc[own, target] for target in TARGETS},
     )

@@ -123,6 +123,20 @@ class CostPredictor:
         values = self._inverse_link(self.trees_.predict(self._encode(X))) * self._estimates(X)
         return pd.DataFrame(values, index=X.index, columns=self.targets_)
 
+    def predict_with_spread(self, X: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame]:  # noqa: N803
+        """Predict, with how far the trees disagree: the standard deviation of the logarithm; shape (rows, targets)."""
+        mean, spread = self.trees_.mean_and_spread(self._encode(X))
+        values = self._inverse_link(mean) * self._estimates(X)
+        spreads = self._relative_spread(mean, spread)
+        return (
+            pd.DataFrame(values, index=X.index, columns=self.targets_),
+            pd.DataFrame(spreads, index=X.index, columns=self.targets_),
+        )
+
+    def _relative_spread(self, mean: Floats, spread: Floats) -> Floats:  # noqa: ARG002  # for what learns the cost
+        """Standard deviation of the logarithm of a cost, from mean and standard deviation of what trees give."""
+        return spread
+
     def _encode(self, features: pd.DataFrame) -> NDArray[np.float32]:
         classes = features[OPERATION_CLASS].to_numpy()[:, None] == np.array(self.classes_, dtype=object)[None, :]
         numbers = features[self.columns_].to_numpy(np.float32)
@@ -237,6 +251,9 @@ class ForestPredictor(CostPredictor):
             **self._sampling(rows),
         )
 
+    def _relative_spread(self, mean: Floats, spread: Floats) -> Floats:
+        return spread / np.maximum(np.abs(mean), 1e-9)
+
     def _estimates(self, features: pd.DataFrame) -> Floats:
         scales = np.array([self.scales_[name] for name in self.targets_])
         return np.broadcast_to(scales, (len(features), len(scales)))
@@ -266,6 +283,9 @@ class XgboostPredictor(RooflinePredictor):
     """
 
     requires = "xgboost"
+
+    def _relative_spread(self, mean: Floats, spread: Floats) -> Floats:  # noqa: ARG002  # trees add up: no spread
+        return np.zeros_like(mean)
 
     def _grow(self, matrix: NDArray[np.float32], learnt: Floats) -> Trees:
         import xgboost

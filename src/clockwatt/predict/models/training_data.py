@@ -46,6 +46,8 @@ class TrainingData:
         and whether they may be learnt from.
     domain
         What was measured, for questions outside it.
+    blocks
+        Operations that were designed, not called by a network.
     """
 
     rows: pd.DataFrame
@@ -56,6 +58,7 @@ class TrainingData:
     groups: pd.Series
     learnt: NDArray[np.bool_]
     domain: Domain
+    blocks: frozenset[str] = frozenset()
 
     def at_rows(self, at_cells: pd.DataFrame, spec: GpuSpec) -> pd.DataFrame:
         """Predictions for every measured row from those for the cells.
@@ -89,6 +92,18 @@ class TrainingData:
             parts.append(found.reindex(wanted).set_index(group.index))
         return pd.concat(parts).loc[self.rows.index]
 
+    def spread_at_rows(self, at_cells: pd.DataFrame) -> pd.DataFrame:
+        """Spread of trees for every measured row from that of the cells: the mean where the law of the clock speaks."""
+        of_cells = at_cells.set_index(pd.MultiIndex.from_frame(self.cells[[*_SERIES, "point"]]))
+        found = of_cells.reindex(pd.MultiIndex.from_frame(self.rows[[*_SERIES, "point"]])).set_index(self.rows.index)
+        means = at_cells.groupby([self.cells[name] for name in _SERIES]).mean()
+        return found.fillna(means.reindex(pd.MultiIndex.from_frame(self.rows[_SERIES])).set_index(self.rows.index))
+
+    @property
+    def designed(self) -> NDArray[np.bool_]:
+        """Which cells are of designed operations; the others are called by networks. Shape (cells,)."""
+        return self.cells["operation_id"].isin(self.blocks).to_numpy(bool)
+
 
 def training_data(samples: Samples, pass_: str, spec: GpuSpec) -> TrainingData | None:
     """What there is to learn of one pass; None where there is nothing."""
@@ -106,6 +121,7 @@ def training_data(samples: Samples, pass_: str, spec: GpuSpec) -> TrainingData |
         usable=usable,
         **_of_cells(rows, usable, operations, groups_of(operations, described), spec),
         domain=Domain.of(operations.loc[rows.loc[usable, "operation_id"].unique()], described),
+        blocks=frozenset(described.loc[described["block"].notna(), "operation_id"]),
     )
 
 

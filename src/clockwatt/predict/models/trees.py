@@ -6,6 +6,7 @@ threaded sum does not give.
 
 from __future__ import annotations
 
+import functools
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
@@ -166,6 +167,33 @@ class Trees:
         at_once = max(1, _WALKS_AT_ONCE // len(self.roots))
         chunks = [self._predict(matrix[start : start + at_once]) for start in range(0, len(matrix), at_once)]
         return np.concatenate(chunks) if chunks else np.empty((0, self.value.shape[1]))
+
+    def mean_and_spread(self, matrix: NDArray[np.float32]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Mean and standard deviation over the trees that give an output; shape (rows, outputs) each."""
+        at_once = max(1, _WALKS_AT_ONCE // len(self.roots))
+        share = self._trees_of_outputs / len(self.roots)
+        means, spreads = [np.empty((0, self.value.shape[1]))], [np.empty((0, self.value.shape[1]))]
+        for start in range(0, len(matrix), at_once):
+            part = matrix[start : start + at_once]
+            total, squares = np.zeros((len(part), self.value.shape[1])), np.zeros((len(part), self.value.shape[1]))
+            for leaves in self._leaves(part):
+                values = self.value[leaves].astype(float)  # squares need the digits
+                total += values
+                squares += values * values
+            mean = total / len(self.roots)
+            means.append(mean)
+            # an output's own trees stand `1 / share` times too high, so that the mean is over all
+            spreads.append(np.sqrt(np.maximum(share * squares / len(self.roots) - mean**2, 0.0)))
+        return np.concatenate(means), np.concatenate(spreads)
+
+    @functools.cached_property
+    def _trees_of_outputs(self) -> NDArray[np.float64]:
+        """How many trees give each output, where forests stand side by side; shape (outputs,)."""
+        leaf = self.feature == _LEAF
+        first = self.right[leaf][np.searchsorted(np.flatnonzero(leaf), np.sort(self.roots))]
+        gives = np.logical_or.reduceat(self.value != 0, first, axis=0)
+        trees: NDArray[np.float64] = np.maximum(gives.sum(axis=0), 1).astype(float)
+        return trees
 
     def _predict(self, matrix: NDArray[np.float32]) -> NDArray[np.float64]:
         total = np.zeros((len(matrix), self.value.shape[1]))

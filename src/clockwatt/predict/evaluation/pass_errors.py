@@ -1,0 +1,252 @@
+"""How the errors of its operations add up in a pass of a network.
+
+Errors of different operations are neither independent, so that they would average out, nor one and the same. With `a`
+the root of the sum of squares of each operation's share times its own error, and `b` their sum, the variance of the
+pass is (1 − r)·a² + r·b² with one correlation `r`, which networks left out tell. Beside it stand what composing adds,
+what cards and hosts differ by. How far a new network may be off for its scale is told by networks left out, too.
+All errors here are standard deviations of logarithms.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from clockwatt.predict.composition.networks import Catalogue
+from clockwatt.predict.evaluation.intervals import COVERAGE, Interval, grouped_interval, interval_score, left_out_inside
+from clockwatt.schema.costs import BY_CORRECTED, MEASURED_WHOLE
+
+Floats = NDArray[np.float64]
+
+NORMAL_90 = 1.645
+DEVICE, HOST, DYNAMIC = "time_device_corrected_s", "time_host_corrected_s", "energy_dynamic_corrected_j"
+ADDED = (DEVICE, HOST, DYNAMIC)
+"""Costs that a pass is the sum of."""
+
+LOOKED_UP_ERROR = 0.02
+"""Of an operation that was measured: another card, another hour."""
+CARD_ENERGY = 0.04
+"""Cards of one model: the same passes drew 6 % more on one of two H200."""
+
+_ASSUMED_CORRELATION = 0.25
+_ASSUMED_COMPOSITION = 0.03
+_LEAST_CORRELATION = 0.02
+_NORMAL = Interval(float(np.exp(-NORMAL_90)), float(np.exp(NORMAL_90)), "operations")
+
+
+@dataclass(frozen=True)
+class Added:
+    """What the errors of its operations come to in a pass, for one cost.
+
+    Attributes
+    ----------
+    independent, together
+        Error of the sum if those of operations are independent, and if they are one; `a` and `b` above.
+    """
+
+    independent: float
+    together: float
+
+    @classmethod
+    def of(cls, costs: Floats, errors: Floats) -> Added:
+        """From each operation's cost in all of its calls, and its error; shape (operations,)."""
+        total = float(costs.sum())
+        if not total > 0:
+            return cls(0.0, 0.0)
+        parts = costs * errors / total
+        return cls(float(np.sqrt(np.sum(parts**2))), float(parts.sum()))
+
+    def error(self, correlation: float) -> float:
+        """Error of the sum."""
+        return float(np.sqrt((1 - correlation) * self.independent**2 + correlation * self.together**2))
+
+
+@dataclass(frozen=True)
+class PassErrors:
+    """How errors of operations carry over to passes of a GPU.
+
+    Attributes
+    ----------
+    correlation
+        Between the errors of two operations of a network.
+    composition_time, composition_energy
+        Error of networks composed from measured operations.
+    time, energy
+        Intervals for a pass whose error is 1, from networks left out.
+    """
+
+    correlation: float = _ASSUMED_CORRELATION
+    composition_time: float = _ASSUMED_COMPOSITION
+    composition_energy: float = _ASSUMED_COMPOSITION
+    time: Interval = _NORMAL
+    energy: Interval = _NORMAL
+
+    def ends(self, expected: Any, added: Mapping[str, Added]) -> dict[str, tuple[float, float]]:
+        """Lower and upper ends of `time_s`, `device_s`, `host_s`, `energy_j` and `power_w` of a pass on a known host.
+
+        Parameters
+        ----------
+        expected
+            `pipeline.Composition`.
+        added
+            Of each of `ADDED`.
+        """
+        device, host = self._errors(added)
+        found = {
+            "device_s": self._around(expected.device_s, self.time, device),
+            "host_s": self._around(expected.host_s, self.time, host),
+        }
+        longer = expected.time_s / max(expected.device_s, expected.host_s, 1e-12)  # at the power limit
+        low, high = (
+            longer * max(device_end, host_end)
+            for device_end, host_end in zip(found["device_s"], found["host_s"], strict=True)
+        )
+        found = {"time_s": (low, high)} | found
+        if expected.energy_j is not None and expected.energy_j > 0 and DYNAMIC in added:
+            energy = self._energy_error(expected, added, device, host)
+            found["energy_j"] = self._around(expected.energy_j, self.energy, energy)
+            found["power_w"] = self._around(expected.power_w, self.energy, energy)
+        return found
+
+    def time_error(self, expected: Any, added: Mapping[str, Added]) -> float:
+        """Error of the time of a pass: that of what paces it."""
+        device, host = self._errors(added)
+        return device if expected.device_s >= expected.host_s else host
+
+    def energy_error(self, expected: Any, added: Mapping[str, Added]) -> float:
+        """Error of the energy of a pass."""
+        return self._energy_error(expected, added, *self._errors(added))
+
+    def _errors(self, added: Mapping[str, Added]) -> tuple[float, float]:
+        device = np.hypot(added[DEVICE].error(self.correlation), self.composition_time)
+        host = np.hypot(added[HOST].error(self.correlation), self.composition_time)
+        return float(device), float(host)
+
+    def _energy_error(self, expected: Any, added: Mapping[str, Added], device: float, host: float) -> float:
+        idle = 1 - min(max(expected.energy_dynamic_j / expected.energy_j, 0.0), 1.0)
+        paced = device if expected.device_s >= expected.host_s else host
+        parts = (
+            (1 - idle) * added[DYNAMIC].error(self.correlation), idle * paced, self.composition_energy, CARD_ENERGY
+        )  # fmt: skip
+        return float(np.sqrt(np.sum(np.square(parts))))
+
+    @staticmethod
+    def _around(value: float, interval: Interval, error: float) -> tuple[float, float]:
+        lower, upper = interval.factors(error)
+        return float(value * lower), float(value * upper)
+
+
+def estimate_pass_errors(
+    composed: pd.DataFrame, measured: pd.DataFrame, left_out: pd.DataFrame, catalogue: Catalogue
+) -> tuple[PassErrors, dict[str, Any]]:
+    """From networks left out: the correlation between operations, and intervals for passes of an error of 1.
+
+    Parameters
+    ----------
+    composed, measured
+        Complete compositions of one pass with the network left out, and from measured operations; see
+        `comparison.VALIDATION_SCHEMA`.
+    left_out
+        Operations of the networks left out, `leave_out.LEFT_OUT_SCHEMA`, with `error_…` of each of `ADDED`.
+    catalogue
+        What networks call.
+
+    Returns
+    -------
+    errors
+        Those.
+    report
+        Intervals for an error of 1, their coverage and interval score of networks left out in turn, and half-widths.
+    """
+    of_network = dict(iter(left_out.groupby(["network", "point", "tf32"])))
+    pass_ = str(left_out["pass"].iloc[0])
+    found, seen = [], []
+    for row in composed.itertuples(index=False):
+        calls = catalogue.calls[str(row.network_id), pass_]["operation_id"].value_counts()
+        rows = of_network.get((row.network, row.point, row.tf32), left_out.iloc[:0])
+        rows = rows[rows["operation_id"].isin(calls.index)]
+        found.append((row, _added(rows, calls)))
+        seen.append(_missed(rows[rows["unseen"] & rows["learnt"]], calls))
+    errors = PassErrors(
+        correlation=_correlation([one for one in seen if one is not None]),
+        composition_time=_composition(measured, "time_s"),
+        composition_energy=_composition(measured, "energy_j"),
+    )
+    report: dict[str, Any] = {"correlation": errors.correlation}
+    intervals: dict[str, Interval] = {}
+    for name, of_pass in (("time_s", errors.time_error), ("energy_j", errors.energy_error)):
+        known = [
+            (np.log(whole / stated), of_pass(row, added), row.network)
+            for row, added in found
+            if (whole := getattr(row, MEASURED_WHOLE[name])) > 0 and (stated := getattr(row, name)) > 0
+        ]
+        if known:
+            residuals, scales = (np.array([one[column] for one in known]) for column in (0, 1))
+            groups = np.array([one[2] for one in known], dtype=object)
+            intervals[name], report[name] = _judged(residuals, scales, groups)
+    return PassErrors(
+        errors.correlation, errors.composition_time, errors.composition_energy,
+        intervals.get("time_s", errors.time), intervals.get("energy_j", errors.energy),
+    ), report  # fmt: skip
+
+
+def _added(rows: pd.DataFrame, calls: pd.Series) -> dict[str, Added]:
+    counts = rows["operation_id"].map(calls).to_numpy(float)
+    found = {}
+    for target in ADDED:
+        costs = rows[BY_CORRECTED[target].predicted].to_numpy(float) * counts
+        known = np.isfinite(costs)
+        found[target] = Added.of(costs[known], rows[f"error_{target}"].to_numpy(float)[known])
+    return found
+
+
+def _missed(rows: pd.DataFrame, calls: pd.Series) -> tuple[float, Added] | None:
+    """Logarithm of measured over predicted device time of operations that only the network has, and what was due."""
+    counts = rows["operation_id"].map(calls).to_numpy(float)
+    measured, predicted = (
+        rows[name].to_numpy(float) * counts for name in (DEVICE, BY_CORRECTED[DEVICE].predicted)
+    )  # fmt: skip
+    known = np.isfinite(measured) & np.isfinite(predicted)
+    if known.sum() < 2:
+        return None
+    missed = float(np.log(measured[known].sum() / predicted[known].sum()))
+    return missed, Added.of(predicted[known], rows[f"error_{DEVICE}"].to_numpy(float)[known])
+
+
+def _correlation(seen: list[tuple[float, Added]]) -> float:
+    """By the method of moments; each network counts alike, however large its errors are."""
+    if not seen:
+        return _ASSUMED_CORRELATION
+    missed = np.array([one[0] for one in seen])
+    independent, together = (np.array([getattr(one[1], name) for one in seen]) for name in ("independent", "together"))
+    varies = together**2 - independent**2
+    weight = varies / np.maximum(together, 1e-9) ** 4
+    estimated = float(np.sum(weight * (missed**2 - independent**2)) / max(np.sum(weight * varies), 1e-9))
+    return min(max(estimated, _LEAST_CORRELATION), 1.0)
+
+
+def _composition(measured: pd.DataFrame, name: str) -> float:
+    """Error of networks composed from measured operations: the root mean square, extremes cut off."""
+    whole, stated = (measured[column].to_numpy(float) for column in (MEASURED_WHOLE[name], name))
+    known = (whole > 0) & (stated > 0)
+    if known.sum() < 3:
+        return _ASSUMED_COMPOSITION
+    return float(np.quantile(np.abs(np.log(whole[known] / stated[known])), COVERAGE) / NORMAL_90)
+
+
+def _judged(residuals: Floats, scales: Floats, groups: NDArray[np.object_]) -> tuple[Interval, dict[str, Any]]:
+    standard = residuals / scales
+    inside = left_out_inside(standard, groups, lambda rows: {"": grouped_interval(standard[rows], groups[rows])})
+    interval = grouped_interval(standard, groups)
+    half = np.log(interval.upper) * scales
+    return interval, {
+        "lower": interval.lower, "upper": interval.upper, "method": interval.method, "groups": interval.groups,
+        "left_out_coverage": None if np.isnan(inside).all() else float(np.nanmean(inside)),
+        "median_half_width": float(np.median(np.expm1(half))),
+        "interval_score": interval_score(residuals, -half, half),
+    }  # fmt: skip

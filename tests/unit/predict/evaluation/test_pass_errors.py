@@ -1,0 +1,57 @@
+import numpy as np
+import pytest
+
+from clockwatt.predict.composition.pipeline import Composition
+from clockwatt.predict.evaluation.intervals import Interval, interval_score
+from clockwatt.predict.evaluation.pass_errors import DEVICE, DYNAMIC, HOST, Added, PassErrors, _correlation
+
+HALF = Interval(float(np.exp(-2.0)), float(np.exp(2.0)))
+
+
+def composition(device_s, host_s, energy_j=None):
+    return Composition(
+        time_s=max(device_s, host_s), latency_s=None, device_s=device_s, host_s=host_s,
+        energy_dynamic_j=None if energy_j is None else energy_j / 2, energy_j=energy_j,
+        power_w=None if energy_j is None else energy_j / max(device_s, host_s),
+        plain_time_s=None, plain_energy_j=None, calls=1, calls_without_cost=0,
+    )  # fmt: skip
+
+
+def test_independent_errors_average_out_and_shared_ones_do_not():
+    added = Added.of(np.full(100, 1e-3), np.full(100, 0.2))
+    assert added.independent == pytest.approx(0.02)
+    assert added.together == pytest.approx(0.2)
+    assert added.error(0.0) == pytest.approx(0.02)
+    assert added.error(1.0) == pytest.approx(0.2)
+    assert Added.of(np.zeros(3), np.ones(3)) == Added(0.0, 0.0)
+
+
+def test_what_paces_a_pass_sets_its_interval():
+    sure, unsure = Added(0.01, 0.01), Added(0.3, 0.3)
+    errors = PassErrors(correlation=0.5, composition_time=0.0, composition_energy=0.0, time=HALF, energy=HALF)
+    device_bound = errors.ends(composition(1.0, 0.1), {DEVICE: sure, HOST: unsure})
+    assert device_bound["time_s"] == pytest.approx((np.exp(-0.02), np.exp(0.02)))
+    host_bound = errors.ends(composition(0.1, 1.0), {DEVICE: sure, HOST: unsure})
+    assert host_bound["time_s"] == pytest.approx((np.exp(-0.6), np.exp(0.6)))
+    assert "energy_j" not in host_bound
+    low, high = errors.ends(composition(1.0, 0.1, 10.0), {DEVICE: sure, HOST: unsure, DYNAMIC: unsure})["energy_j"]
+    assert 1 / np.exp(0.6) < low / 10 < 1 < high / 10 < np.exp(0.6)
+
+
+@pytest.mark.parametrize("correlation", [0.1, 0.6])
+def test_the_correlation_of_errors_is_found_again(correlation):
+    rng = np.random.default_rng(1)
+    seen = []
+    for _ in range(4000):
+        shares, errors = np.full(25, 1 / 25), rng.uniform(0.05, 0.3, 25)
+        drawn = np.sqrt(correlation) * rng.standard_normal() + np.sqrt(1 - correlation) * rng.standard_normal(25)
+        seen.append((float(np.sum(shares * errors * drawn)), Added.of(shares, errors)))
+    assert _correlation(seen) == pytest.approx(correlation, abs=0.05)
+
+
+def test_the_interval_score_rewards_narrow_intervals_that_hold():
+    residuals = np.zeros(4)
+    narrow, wide = (interval_score(residuals, np.full(4, -half), np.full(4, half)) for half in (0.1, 0.5))
+    assert (narrow, wide) == pytest.approx((0.2, 1.0))
+    missed = interval_score(residuals + 1.0, np.full(4, -0.1), np.full(4, 0.1))
+    assert missed == pytest.approx(0.2 + 20 * 0.9)

@@ -1,0 +1,87 @@
+"""What is said of jobs that wait: those that fit no node, and those that Slurm holds."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from clockwatt import MEASUREMENT_VERSION, config
+from clockwatt.config import OperatingPoint
+from clockwatt.measure.store import Store
+from clockwatt.schema.records import MeasurementRow
+from clockwatt.workflow.cluster import Node, QueuedJob
+from clockwatt.workflow.fits import misfits
+from clockwatt.workflow.status import PointStatus, pace, queue_lines
+
+NODES = [
+    Node("cpu", True, 2, 8000, ()),
+    Node("gpu", False, 64, 256000, (("a30", 4),)),
+    Node("gpu", False, 8, 512000, (("v100", 2),)),
+]
+
+
+def campaign(device="virtual:a30", **slurm):
+    gpu = {"device": device, "slurm": slurm}
+    return config.parse({"campaign": "c", "gpus": {"a30": gpu}, "networks": [{"name": "x", "input": [1]}]})
+
+
+@pytest.mark.parametrize(
+    ("slurm", "said"),
+    [
+        ({"partition": "gpu", "gres": "gpu:a30:1"}, None),
+        ({"partition": "gpu", "gpu": 1, "gpu_model": "V100", "mem_mb": 400000}, None),
+        ({"partition": "gpus"}, "gpus.a30.slurm.partition: no partition 'gpus' (there are: cpu, gpu)"),
+        ({"partition": "gpu", "gres": "gpu:h100:1"}, "gres: no node has gpu:h100:1 (there are: gpu:a30:4, gpu:v100:2)"),
+        ({"partition": "gpu", "gpu": 8}, "gpu: no node has gpu:8"),
+        ({"partition": "gpu", "gres": "gpu:a30:1", "cpus_per_task": 128}, "cpus_per_task: 128 cores"),
+        ({"partition": "gpu", "gres": "gpu:v100:1", "cpus_per_task": 16}, "no such node has more than 8"),
+        ({"partition": "gpu", "cpus_per_task": 64, "mem_mb": 500000}, "no one node has 64 cores and 500000 MB"),
+        ({"cpus_per_task": 2, "mem_mb": 16000}, "mem_mb: 16000 MB, and no such node has more than 8000"),
+    ],
+)
+def test_what_fits_no_node_is_named_with_its_key(slurm, said):
+    found = list(misfits(campaign(**slurm), NODES))
+    if said is None:
+        assert not found
+    else:
+        (message,) = found
+        assert said in message
+        assert message.endswith("jobs would wait for ever")
+
+
+def test_jobs_are_told_by_state_and_reason_and_those_of_others_are_left_out():
+    waiting = [QueuedJob("PENDING", "Resources", f"rule_measure_wildcards_a30_sm900_{n}") for n in range(5)]
+    others = [
+        QueuedJob("PENDING", "Priority", ""),
+        QueuedJob("RUNNING", "None", "rule_measure_wildcards_other_sm900_1"),
+    ]
+    running = [QueuedJob("RUNNING", "None", "rule_catalogue")]
+    assert queue_lines(campaign(), [*others, *waiting, *running]) == [
+        "5 pending (Resources): measure a30_sm900_0, measure a30_sm900_1, measure a30_sm900_2 and 2 more",
+        "1 running: catalogue",
+    ]
+
+
+def test_the_pace_is_that_of_the_last_hour_without_its_pauses(tmp_path: Path):
+    real = campaign("NVIDIA A30")
+    store = Store(tmp_path, real, "a30", OperatingPoint())
+    now_s = time.time()
+    # every 2 s, with a pause of half an hour in between
+    ends_s = [now_s - 2 * n - (1800 if n >= 100 else 0) for n in range(200)]
+    writer = store.writer(0)
+    writer.add([row(store, end_s) for end_s in ends_s])
+    found = pace(real, [PointStatus("a30", OperatingPoint(), 900, Counter())], tmp_path, now_s)
+    assert found is not None
+    assert found.rows_per_hour == pytest.approx(199 / (198 * 2 + 300) * 3600)
+    assert pace(real, [], tmp_path, now_s + 7200) is None
+
+
+def row(store, end_s):
+    return MeasurementRow(
+        kind="operation", subject_id="o", pass_="inference", tf32=False, dtype="float32", gpu="a30", point="default",
+        session_id="s", shard="1/1", settings_id=store.settings_id, ended_us=int(end_s * 1e6),
+        measurement_version=MEASUREMENT_VERSION,
+    )  # fmt: skip
