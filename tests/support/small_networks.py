@@ -32,25 +32,26 @@ class Functional(nn.Module):
         return x
 
 
-PRINTED = [
-    nn.Conv2d(8, 8, 3, padding=1),
-    nn.BatchNorm2d(8),
-    nn.ReLU(inplace=True),
-    nn.Conv2d(8, 8, 1, bias=False),
-    nn.BatchNorm2d(8, eps=1e-3, momentum=0.01),
-    nn.SiLU(),
-    nn.MaxPool2d(3, stride=2, padding=1),
-    nn.GELU(),
-    nn.AvgPool2d(2),
-    nn.Sigmoid(),
-    nn.AdaptiveAvgPool2d(2),
-    nn.ReLU(),
-    nn.LayerNorm((2, 2)),
-    nn.Linear(2, 5),
-]
-"""Modules that a table of others may hold, each printed as PyTorch prints it."""
+def printed_modules() -> list[nn.Module]:
+    """Modules that a table of others may hold, each printed as PyTorch prints it."""
+    return [
+        nn.Conv2d(8, 8, 3, padding=1),
+        nn.BatchNorm2d(8),
+        nn.ReLU(inplace=True),
+        nn.Conv2d(8, 8, 1, bias=False),
+        nn.BatchNorm2d(8, eps=1e-3, momentum=0.01),
+        nn.SiLU(),
+        nn.MaxPool2d(3, stride=2, padding=1),
+        nn.GELU(),
+        nn.AvgPool2d(2),
+        nn.Sigmoid(),
+        nn.AdaptiveAvgPool2d(2),
+        nn.ReLU(),
+        nn.LayerNorm((2, 2)),
+        nn.Linear(2, 5),
+    ]
 
 
 def printed() -> nn.Module:
-    """All of `PRINTED`, one after another; the first one's input needs no gradient."""
-    return nn.Sequential(nn.Conv2d(8, 8, 1), *PRINTED)
+    """All of `printed_modules`, one after another; the first one's input needs no gradient."""
+    return nn.Sequential(nn.Conv2d(8, 8, 1), *printed_modules())

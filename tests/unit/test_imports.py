@@ -29,8 +29,7 @@ FLOORS = [
 PREDICT_FLOORS = [
     {"features"},
     {"samples", "models"},
-    {"evaluation"},
-    {"composition"},
+    {"evaluation", "composition"},
     {"costs"},
     {"description", "gpu_predictor", "hosts"},
     {"model_card", "fit", "validate", "answer"},

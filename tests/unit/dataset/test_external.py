@@ -81,7 +81,7 @@ def test_a_printed_module_is_the_operation_that_a_traced_network_has(pass_) -> N
     network = NetworkConfig(name="support.small_networks:printed", input=[4, 8, 16, 16])
     traced = {row.operation_id for row in trace_rows(network, pass_, TrainingConfig()).operations}
     x = torch.zeros(4, 8, 16, 16)
-    for module in small_networks.PRINTED:
+    for module in small_networks.printed_modules():
         operation = operation_of(repr(module), x.shape, pass_)
         assert operation.operation_id in traced, operation.to_json()
         x = module(x).detach()

@@ -25,7 +25,7 @@ PRIOR_SHARE = 0.5
 """Share of the rooflines' ratio that cards differ by where nothing was measured on the new one."""
 _SHARE_DEVIATION, _OVERALL_DEVIATION = 0.5, 0.2
 _CLASS_DEVIATIONS = (0.02, 0.05, 0.1, 0.2, 0.4)
-_NOISES = (0.02, 0.05, 0.1, 0.2, 0.4)
+_NOISES = (0.02, 0.05, 0.1, 0.2, 0.4, 0.8)
 """Of factors of classes, and of operations about their class; in logs. The likeliest pair is taken."""
 _UNKNOWN = (0.2, 0.2)
 """Both, without operations of its own."""
@@ -195,7 +195,8 @@ def _posterior(
     """Mean and covariance of the coefficients."""
     mean, variances = _prior(design, class_deviation)
     precision = weights / noise**2
-    covariance = np.asarray(np.linalg.inv(np.diag(1 / variances) + (design.T * precision) @ design), np.float64)
+    precisions = np.diag(1 / variances) + (design.T * precision) @ design
+    covariance = np.asarray(np.linalg.inv(precisions), dtype=np.float64)
     return mean + covariance @ (design.T @ (precision * (values - design @ mean))), covariance
 
 

@@ -1,0 +1,62 @@
+"""A card told from another one: what is learnt of a made-up pair of cards, and what stays without measurements."""
+
+import numpy as np
+import pytest
+
+from clockwatt.predict.models.transfer import PRIOR_SHARE, ClassFactors, OtherCard, Transfer
+
+CLASSES = np.array(["conv2d", "relu", "linear", "add"], dtype=object)
+FACTORS = {"conv2d": 1.3, "relu": 0.8, "linear": 1.0, "add": 1.1}
+SHARE = 0.9
+
+
+@pytest.fixture
+def cards():
+    """Operations on two cards that differ by a factor per class and a share of the rooflines' ratio, with 5 % noise."""
+    rng = np.random.default_rng(0)
+    classes = CLASSES[rng.integers(0, 4, 600)]
+    measured_s = 10 ** rng.uniform(-5, -2, 600)
+    rooflines_s = measured_s * rng.uniform(0.2, 0.8, 600)
+    other = OtherCard(np.where(np.arange(600) % 2 == 0, measured_s, np.nan), measured_s * 1.2, rooflines_s)
+    own_rooflines_s = rooflines_s * rng.uniform(1.0, 4.0, 600)
+    ratio = SHARE * other.log_rooflines(own_rooflines_s) + np.log([FACTORS[name] for name in classes])
+    return classes, other, own_rooflines_s, measured_s * np.exp(ratio + 0.05 * rng.standard_normal(600))
+
+
+def errors(cards, own):
+    classes, other, rooflines_s, own_s = cards
+    known, rest = np.arange(own), np.arange(300, 600)
+    transfer = Transfer().fit(classes[known], other.among(known), rooflines_s[known], own_s[known])
+    expected_s, ends_s = transfer.predict(classes[rest], other.among(rest), rooflines_s[rest])
+    inside = (ends_s[:, 0] <= own_s[rest]) & (own_s[rest] <= ends_s[:, 1])
+    return np.median(np.abs(expected_s / own_s[rest] - 1)), inside.mean()
+
+
+def test_errors_fall_with_operations_of_its_own(cards) -> None:
+    (none, _), (few, _), (many, inside) = (errors(cards, own) for own in (0, 30, 300))
+    assert none > few > many
+    assert many < 0.06
+    assert 0.8 < inside < 0.99
+
+
+def test_without_measurements_only_the_rooflines_speak(cards) -> None:
+    classes, other, rooflines_s, _ = cards
+    expected_s, _ = Transfer().predict(classes, other, rooflines_s)
+    assert expected_s == pytest.approx(other.best_s * np.exp(PRIOR_SHARE * other.log_rooflines(rooflines_s)))
+
+
+def test_a_class_with_few_operations_is_drawn_to_the_others() -> None:
+    classes = np.array(["conv2d"] * 40 + ["relu"] + ["add"] * 40, dtype=object)
+    logs = np.array([0.5] * 40 + [-0.5] + [0.5] * 40) + 0.05 * np.random.default_rng(1).standard_normal(81)
+    found, _ = ClassFactors().fit(classes, np.zeros(81), logs).predict(np.array(["relu"], dtype=object), np.zeros(1))
+    assert logs[40] < found[0] < 0.5
+
+
+def test_a_class_never_seen_is_less_certain(cards) -> None:
+    classes, other, rooflines_s, own_s = cards
+    known = np.flatnonzero(other.has_twin)
+    logs, rooflines = np.log(own_s / other.best_s)[known], other.log_rooflines(rooflines_s)[known]
+    factors = ClassFactors().fit(classes[known], rooflines, logs)
+    _, seen = factors.predict(np.array(["relu"], dtype=object), np.zeros(1))
+    _, unseen = factors.predict(np.array(["gelu"], dtype=object), np.zeros(1))
+    assert unseen[0] > 1.5 * seen[0]
