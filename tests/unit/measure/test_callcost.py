@@ -45,7 +45,7 @@ def networks(*names):
 @pytest.fixture(autouse=True, scope="module")
 def _small():
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(module, "_NETWORKS", networks("shallow", "deep", "wide"))
+        patch.setattr(module, "NETWORKS", networks("shallow", "deep", "wide"))
         # how exactly the host is timed does not matter here
         patch.setattr(module, "_REPEATS", 4)
         patch.setattr(module, "_WARM", 1)
@@ -61,7 +61,7 @@ class Device:
 
     def __init__(self, *gaps_s, call_s=1e-6, unknown=()):
         self.gaps_s, self.call_s, self.unknown, self.asked = list(gaps_s), call_s, unknown, []
-        self.times = iter([times(network, pass_) for pass_ in PASSES for network in module._NETWORKS])
+        self.times = iter([times(network, pass_) for pass_ in PASSES for network in module.NETWORKS])
 
     def timer(self):
         return CallTimer(host_s=self.host_s, device_s=self.device_s, pass_s=self.pass_s)

@@ -196,7 +196,7 @@ def test_elements_counts_an_expanded_dimension_once():
 
 
 def test_reading_specs_needs_no_torch():
-    code = "import sys, clockwatt.operations.operation; sys.exit('torch' in sys.modules)"
+    code = "import sys, clockwatt.operations.spec.operation; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
