@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from clockwatt.predict.models.predictors import ForestPredictor, XgboostPredictor
+from clockwatt.predict.models.predictors import TARGETS, ForestPredictor, XgboostPredictor
 from clockwatt.threads import usable_threads
 
 CORES = len(os.sched_getaffinity(0))
@@ -26,7 +26,7 @@ def test_as_many_as_the_variable_of_openmp_says_and_never_more_than_cores(monkey
 def test_a_fit_starts_as_many_threads_as_were_asked_for(monkeypatch, kind, asked):
     features = pd.DataFrame({"operation_class": "relu", "size": np.arange(1.0, 41.0), "roofline_time_s": 1e-6})
     features["power_limit_w"] = 300.0
-    targets = pd.DataFrame({"time_device_s": features["size"] * 1e-6, "time_eager_s": features["size"] * 2e-6})
+    targets = pd.DataFrame({name: features["size"] * 1e-6 * factor for factor, name in enumerate(TARGETS, 1)})
     started, start = [], threading.Thread.start
 
     def counted(thread):

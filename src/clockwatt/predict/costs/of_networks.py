@@ -13,7 +13,7 @@ from clockwatt.predict.composition.pipeline import COST_COLUMNS
 from clockwatt.predict.costs.interface import cost_columns, interval_factors
 from clockwatt.predict.costs.learnt import HostOnly
 from clockwatt.predict.evaluation.intervals import Interval, scale_of
-from clockwatt.predict.evaluation.pass_errors import ADDED, LOOKED_UP_ERROR, NORMAL_90
+from clockwatt.predict.evaluation.pass_errors import ADDED, ERROR_OF, LOOKED_UP_ERROR, NORMAL_90
 from clockwatt.predict.features.operations import OPERATION_CLASS
 from clockwatt.predict.models.predictors import TARGETS
 from clockwatt.schema.costs import BY_CORRECTED
@@ -48,7 +48,7 @@ def with_errors(rows: pd.DataFrame, intervals: Mapping[str, Mapping[str, Interva
         own = factors[:, TARGETS.index(target)]
         scale = scale_of(rows[BY_CORRECTED[target].spread].to_numpy(float))
         error = np.log(own[:, 1] / own[:, 0]) / (2 * NORMAL_90) * scale
-        errors[f"error_{target}"] = np.where(looked_up & rows[target].notna(), LOOKED_UP_ERROR, error)
+        errors[ERROR_OF[target]] = np.where(looked_up & rows[target].notna(), LOOKED_UP_ERROR, error)
     return rows.assign(**errors)
 
 

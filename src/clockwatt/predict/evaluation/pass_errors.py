@@ -27,6 +27,8 @@ NORMAL_90 = 1.645
 DEVICE, HOST, DYNAMIC = "time_device_corrected_s", "time_host_corrected_s", "energy_dynamic_corrected_j"
 ADDED = (DEVICE, HOST, DYNAMIC)
 """Costs that a pass is the sum of."""
+ERROR_OF = {DEVICE: "error_time_device", HOST: "error_time_host", DYNAMIC: "error_energy_dynamic"}
+"""Columns of the relative error that is due of each, with one standard deviation, where it is predicted."""
 
 LOOKED_UP_ERROR = 0.02
 """Of an operation that was measured: another card, another hour."""
@@ -152,7 +154,7 @@ def estimate_pass_errors(
         Complete compositions of one pass with the network left out, and from measured operations; see
         `comparison.VALIDATION_SCHEMA`.
     left_out
-        Operations of the networks left out, `leave_out.LEFT_OUT_SCHEMA`, with `error_…` of each of `ADDED`.
+        Operations of the networks left out, `leave_out.LEFT_OUT_SCHEMA`, with the columns of `ERROR_OF`.
     catalogue
         What networks call.
 
@@ -201,7 +203,7 @@ def _added(rows: pd.DataFrame, calls: pd.Series) -> dict[str, Added]:
     for target in ADDED:
         costs = rows[BY_CORRECTED[target].predicted].to_numpy(float) * counts
         known = np.isfinite(costs)
-        found[target] = Added.of(costs[known], rows[f"error_{target}"].to_numpy(float)[known])
+        found[target] = Added.of(costs[known], rows[ERROR_OF[target]].to_numpy(float)[known])
     return found
 
 
@@ -215,7 +217,7 @@ def _missed(rows: pd.DataFrame, calls: pd.Series) -> tuple[float, Added] | None:
     if known.sum() < 2:
         return None
     missed = float(np.log(measured[known].sum() / predicted[known].sum()))
-    return missed, Added.of(predicted[known], rows[f"error_{DEVICE}"].to_numpy(float)[known])
+    return missed, Added.of(predicted[known], rows[ERROR_OF[DEVICE]].to_numpy(float)[known])
 
 
 def _correlation(seen: list[tuple[float, Added]]) -> float:
