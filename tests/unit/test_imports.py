@@ -20,7 +20,7 @@ FLOORS = [
     {"measure"},
     {"dataset"},
     {"predict"},
-    {"figures", "page", "studies"},
+    {"figures"},
     {"workflow"},
     {"cli", "__main__"},
 ]
