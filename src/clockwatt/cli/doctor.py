@@ -13,7 +13,9 @@ from clockwatt.cli.app import app
 @app.command()
 def doctor(
     config_file: Annotated[Path | None, typer.Option("--config", help="Check this campaign too.")] = None,
-    write_config: Annotated[Path | None, typer.Option(help="Write a proposed campaign to this file, which must not exist.")] = None,
+    write_config: Annotated[
+        Path | None, typer.Option(help="Write a proposed campaign to this file, which must not exist.")
+    ] = None,
 ) -> None:
     """Say what this machine can do: GPUs, sensors, clock permission, Slurm, the campaign."""
     from clockwatt.workflow import doctor as stage
