@@ -364,7 +364,7 @@ def test_a_gpu_that_cannot_be_put_back_is_tried_with_growing_pauses(program, mon
         os.close(descriptor)
 
 
-os_read = os.read
+os_read, os_stat = os.read, os.stat
 
 
 def test_a_recycled_pid_is_another_process(program):
@@ -374,6 +374,24 @@ def test_a_recycled_pid_is_another_process(program):
     ended = subprocess.Popen(["true"])
     ended.wait()
     assert program.identity(ended.pid) == []
+
+
+@pytest.mark.parametrize("name", ["PPid: 1", "PPid:\t1\nx", ") S 1 1 1", "x) S 1 (y"])
+def test_a_parent_is_told_by_what_the_kernel_writes_whatever_the_process_is_called(program, monkeypatch, name):
+    """Of an ancestor that counts as setuid root, so that the search goes on to its parent, which is this process."""
+    rename = "import sys; open('/proc/self/comm', 'w').write(sys.argv[1]); print(); sys.stdin.read()"
+    command = [sys.executable, "-c", rename, name]
+    sudo = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    with sudo:
+        sudo.stdout.readline()
+        assert Path(f"/proc/{sudo.pid}/comm").read_text() == f"{name}\n"
+        setuid_root = os.stat_result((0o104755, 0, 0, 1, 0, 0, 0, 0, 0, 0))
+        told = {f"/proc/{sudo.pid}/exe": setuid_root}
+        monkeypatch.setattr(program.os, "getppid", lambda: sudo.pid)
+        monkeypatch.setattr(program.os, "stat", lambda path: told.get(path) or os_stat(path))
+        assert program.calling_pid() == os.getpid()
+        monkeypatch.undo()
+        sudo.stdin.close()
 
 
 def test_it_can_be_read_in_a_quarter_of_an_hour_and_its_readme_says_how_long_it_is():
