@@ -235,14 +235,14 @@ FORGED = "x\n   UserId=a(1000) GroupId=b(1)\n   JobState=RUNNING\n   JOB_GRES=gp
 def proves(program, monkeypatch):
     """Check what the helper says of a job: that it holds the GPU, or why not.
 
-    Of a node with `there` GPUs this process may open `open_`, of which Slurm's answers are given.
+    Of a node with `there` GPUs this process may open `open_`, with Slurm's answers: one, or each by its id.
     """
 
-    def prove(said, node, job, *, there=4, open_=1, uid=1000):
+    def prove(said, node, jobs, *, there=4, open_=1, uid=1000):
         def answer(_site, *words):
             if "hostnames" in words:
                 return {"node[01-02]": "node01\nnode02\n", "node[02-03]": "node02\nnode03\n"}.get(words[-1], words[-1])
-            return node if "node" in words else job
+            return node if "node" in words else jobs.get(words[-1], "") if isinstance(jobs, dict) else jobs
 
         monkeypatch.setattr(program, "ask_slurm", answer)
         reach = dict.fromkeys(range(there), False) | dict.fromkeys(range(open_), True)
@@ -266,6 +266,26 @@ def job_text(parts=HELD, *, state="RUNNING", name="bash", comment="", whole="gpu
     return JOB.format(parts=parts, state=state, name=name, comment=comment, whole=whole)
 
 
+def array_text():
+    """Of job 42, the second task of array 40: of an array Slurm tells every task that has the number, or began it."""
+    first, ours = job_text().split(" ", 1)[1], job_text()
+    ours = ours.replace("JobId=42 ", "JobId=42 ArrayJobId=40 ArrayTaskId=2 ")
+    return {"42": f"JobId=41 ArrayJobId=40 ArrayTaskId=1 {first}\n{ours}", "40_2": ours}
+
+
+def het_text():
+    ours = job_text().replace("JobId=42 ", "JobId=42 HetJobId=42 HetJobOffset=0 ")
+    return {
+        "42": ours
+        + "\n"
+        + ours.replace("JobId=42 HetJobId=42 HetJobOffset=0 ", "JobId=43 HetJobId=42 HetJobOffset=1 "),
+        "42+0": ours,
+    }
+
+
+OTHER = job_text().replace("JobId=42", "JobId=43")
+
+
 @pytest.mark.parametrize(
     ("node", "job", "reach", "said"),
     [
@@ -276,7 +296,28 @@ def job_text(parts=HELD, *, state="RUNNING", name="bash", comment="", whole="gpu
         (node_text(), job_text(PART.format("node[01-02]", "gpu:a30:1(IDX:0)")), {}, "holds"),
         (node_text(), job_text(PART.format("node[02-03]", "gpu:2(IDX:0-1)") + HELD), {}, "holds"),
         (node_text(), job_text(PART.format("node01", "gpu:4(IDX:0-3)")), {"open_": 4}, "holds"),  # nothing is refused
-        (node_text(), job_text() + job_text().replace("JobId=42", "JobId=43"), {}, "holds"),  # an array's
+        (node_text(), array_text(), {}, "holds"),
+        (node_text(), het_text(), {}, "holds"),
+        (node_text(), {"42": array_text()["40_2"]}, {}, "not one record"),  # no such task
+        (
+            node_text(),
+            {"42": job_text(name="x\nJobId=42 ArrayJobId=7 ArrayTaskId=1 "), "7_1": OTHER},
+            {},
+            "not one record",
+        ),
+        (
+            node_text(),
+            {"42": job_text(name="x\nJobId=42 HetJobId=7 HetJobOffset=1 "), "7+1": OTHER},
+            {},
+            "not one record",
+        ),
+        (node_text(), job_text() + OTHER, {}, "not one record"),
+        (node_text(), OTHER + job_text(), {}, "not one record"),
+        (node_text(), job_text(name=FORGED + "JobId=999 JobName=y"), {"open_": 4}, "not one record"),  # a record whole
+        (node_text(), job_text(name=FORGED + "\nJobId=999 JobName=y", whole="(null)", parts=""), {}, "not one record"),
+        (node_text(), job_text(name=FORGED + "    z=\rJobId=999 JobName=y"), {"open_": 4}, "2 lines UserId="),
+        (node_text(), job_text(name="x\n   JobState=RUNNING", state="COMPLETING"), {}, "2 lines JobState="),
+        (node_text(), job_text("", whole="(null)", name=f"x\n   JOB_GRES=gpu:1\n{HELD}"), {}, "2 lines JOB_GRES="),
         (node_text(), job_text(PART.format("node[02-03]", "gpu:1(IDX:0)")), {}, "holds 0 GPUs of node01"),
         (node_text(), job_text(), {"open_": 4}, "holds 1 GPUs of node01 and may open 4"),  # devices not constrained
         (node_text(), job_text(PART.format("node01", "")), {}, "holds 0 GPUs"),
@@ -301,10 +342,10 @@ def job_text(parts=HELD, *, state="RUNNING", name="bash", comment="", whole="gpu
             {},
             "2 lines JOB_GRES=",
         ),
-        (node_text(), job_text(name="x\nJobId=42 JobName=" + FORGED), {}, "0 lines UserId="),
-        (node_text(), job_text(name="x\nJobId=43 JobName=y"), {}, "0 lines UserId="),
-        (node_text(), job_text(state="PENDING").replace("JobId=42", "JobId=7"), {}, "0 lines UserId="),
-        (node_text(), "", {}, "0 lines UserId="),
+        (node_text(), job_text(name="x\nJobId=42 JobName=" + FORGED), {}, "not one record"),
+        (node_text(), job_text(name="x\nJobId=43 JobName=y"), {}, "not one record"),
+        (node_text(), job_text(state="PENDING").replace("JobId=42", "JobId=7"), {}, "not one record"),
+        (node_text(), "", {}, "not one record"),
     ],
 )
 def test_who_holds_a_gpu_is_told_by_slurms_answers(proves, node, job, reach, said):
