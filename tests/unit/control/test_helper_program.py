@@ -408,6 +408,28 @@ def test_a_gpu_that_cannot_be_put_back_is_tried_with_growing_pauses(program, mon
 os_read, os_stat = os.read, os.stat
 
 
+@needs_root
+def test_a_keeper_that_ends_after_it_was_ready_leaves_no_lease_and_nothing_set(
+    installed, nvml, capfd, monkeypatch, tmp_path
+):
+    keeper = tmp_path / "keeper"
+    keeper.write_text("#!/bin/sh\necho ready\n")
+    keeper.chmod(0o755)
+    monkeypatch.setattr(installed, "PYTHON", str(keeper))
+    identity = installed.identity
+
+    def after_its_end(pid):
+        if pid and Path(f"/proc/{pid}/stat").read_text().split()[3] == str(os.getpid()):
+            os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
+        return identity(pid)
+
+    monkeypatch.setattr(installed, "identity", after_its_end)
+    assert installed.main(["lock", nvml.uuid(0), "900"]) == installed.SYSTEM
+    assert "has ended; nothing was set" in json.loads(capfd.readouterr().out)["error"]
+    assert list(Path(installed.LEASES).glob("*.lease")) == []
+    assert nvml.card(0).settings_made == 0
+
+
 def test_a_recycled_pid_is_another_process(program):
     mine = program.identity(os.getpid())
     assert program.identity(os.getpid()) == mine
