@@ -8,6 +8,7 @@ import os
 import random
 import re
 import shutil
+import signal
 import string
 import subprocess
 import sys
@@ -428,6 +429,41 @@ def test_a_keeper_that_ends_after_it_was_ready_leaves_no_lease_and_nothing_set(
     assert "has ended; nothing was set" in json.loads(capfd.readouterr().out)["error"]
     assert list(Path(installed.LEASES).glob("*.lease")) == []
     assert nvml.card(0).settings_made == 0
+
+
+@needs_root
+@pytest.mark.parametrize(("later", "ends"), [(0, True), (1, False)])
+def test_only_the_keeper_is_killed_and_no_process_that_has_its_number_since(installed, nvml, monkeypatch, later, ends):
+    """A process that started later has taken the number after it was read, and before the pidfd was opened."""
+    with subprocess.Popen(["sleep", "60"]) as process:
+        now = installed.identity(process.pid)
+        keeper = [now[0], now[1] - later]
+        pidfd_open, opened = os.pidfd_open, []
+        monkeypatch.setattr(installed.os, "pidfd_open", lambda pid: opened.append(pid) or pidfd_open(pid))
+        monkeypatch.setattr(installed, "identity", lambda pid: now if opened else keeper)
+        lease = {"uid": 0, "job": None, "holder": keeper, "power_limit_mw": 0, "keeper": keeper, "settings": {}}
+        path = Path(installed.LEASES) / f"{nvml.uuid(0)}.lease"
+        path.parent.mkdir()
+        path.write_text(json.dumps(lease))
+        installed.put_back(nvml.uuid(0), installed.read_lease(nvml.uuid(0)))
+        assert not path.exists()
+        try:
+            assert process.wait(timeout=0.5) == -signal.SIGKILL
+        except subprocess.TimeoutExpired:
+            assert not ends
+            process.kill()
+        else:
+            assert ends
+
+
+@needs_root
+@pytest.mark.parametrize("pid", [0, 10**14])
+def test_where_no_keeper_can_be_killed_the_gpu_is_put_back(installed, nvml, pid):
+    path = Path(installed.LEASES) / f"{nvml.uuid(0)}.lease"
+    path.parent.mkdir()
+    path.write_text("{}")
+    installed.put_back(nvml.uuid(0), {**installed.DAMAGED, "keeper": [pid, 0]})
+    assert not path.exists()
 
 
 def test_a_recycled_pid_is_another_process(program):
