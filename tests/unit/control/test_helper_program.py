@@ -466,6 +466,20 @@ def test_where_no_keeper_can_be_killed_the_gpu_is_put_back(installed, nvml, pid)
     assert not path.exists()
 
 
+@needs_root
+@pytest.mark.skipif(not all(map(shutil.which, ("setarch", "ionice"))), reason="util-linux is not installed here")
+@pytest.mark.parametrize("personality", [[], ["setarch", "linux32"], ["setarch", "--uname-2.6"]])
+def test_the_io_class_of_a_caller_is_undone_whatever_machine_it_says_this_is(personality):
+    undo = (
+        "import os, runpy, subprocess, sys; program = runpy.run_path(sys.argv[1], run_name='program');"
+        "program['undo_inherited'](); print(os.uname().machine); subprocess.run([sys.argv[2]], check=True)"
+    )
+    command = [*personality, "ionice", "-c", "3", sys.executable, "-u", "-c", undo, str(HELPER), shutil.which("ionice")]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[0] == os.uname().machine
+    assert "idle" not in done.stdout
+
+
 def test_a_recycled_pid_is_another_process(program):
     mine = program.identity(os.getpid())
     assert program.identity(os.getpid()) == mine
