@@ -480,6 +480,27 @@ def test_the_io_class_of_a_caller_is_undone_whatever_machine_it_says_this_is(per
     assert "idle" not in done.stdout
 
 
+@needs_root
+def test_a_gpu_whose_node_cannot_be_opened_is_nobodys_but_counts_as_one_that_others_may_reach(
+    installed, nvml, tmp_path
+):
+    """Any error but the cgroup's: here a link, which is not followed."""
+    site = {"slurm_directory": "/etc/slurm", "device": f"{tmp_path}/card{{minor}}"}
+    with installed.opened(nvml.uuid(0), str(Path(nvml.environ["LD_LIBRARY_PATH"]) / standin_nvml.LIBRARY)) as gpu:
+        card = Path(site["device"].format(minor=gpu.numbers("nvmlDeviceGetMinorNumber")[0]))
+        card.touch()
+        installed.prove_ownership(0, 42, gpu, site, ask=False)
+        card.rename(tmp_path / "moved")
+        card.symlink_to(tmp_path / "moved")
+        assert installed.may_open(str(card)) is True
+        with pytest.raises(installed.Refusal, match="not in the cgroups of a Slurm job that holds it"):
+            installed.prove_ownership(0, 42, gpu, site, ask=False)
+        card.unlink()
+        assert installed.may_open(str(card)) is None
+        with pytest.raises(installed.Refusal, match="not in the cgroups of a Slurm job that holds it"):
+            installed.prove_ownership(0, 42, gpu, site, ask=False)
+
+
 def test_a_recycled_pid_is_another_process(program):
     mine = program.identity(os.getpid())
     assert program.identity(os.getpid()) == mine
