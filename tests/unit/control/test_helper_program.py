@@ -559,3 +559,33 @@ def test_sudo_understands_its_file():
 @pytest.mark.parametrize("script", ["install.sh", "slurm-restore"])
 def test_shell_scripts_can_be_read_by_a_plain_shell(script):
     subprocess.run(["sh", "-n", str(PRIVILEGED / script)], check=True)
+
+
+def moved(script, folder, *changes):
+    """A script of the administrator's, with a folder in place of the machine's own."""
+    text = (PRIVILEGED / script).read_text()
+    for path in ("/usr/local/sbin", "/etc/clockwatt", "/run/clockwatt", "/etc/sudoers.d", "/etc/systemd/system"):
+        text = text.replace(path, f"{folder}{path}")
+        (folder / path[1:]).mkdir(parents=True, exist_ok=True)
+    for old, new in changes:
+        assert old in text
+        text = text.replace(old, new)
+    shutil.copy(PRIVILEGED / "sudoers", folder)
+    (folder / script).write_text(text)
+    return ["sh", str(folder / script)]
+
+
+@pytest.mark.parametrize(("ends_after_s", "code"), [(0, 0), (1, 0), (60, 1)])
+def test_an_epilog_waits_for_a_keeper_that_is_at_it_before_it_drains_the_node(tmp_path, ends_after_s, code):
+    """The restore could not have the GPU, since its keeper had it; the keeper is done a while later, or never."""
+    command = moved("slurm-restore", tmp_path, ("keeper_within_s=15", "keeper_within_s=3"))
+    helper = tmp_path / "usr/local/sbin/clockwatt-clocks"
+    helper.write_text("#!/bin/sh\nexit 6\n")
+    helper.chmod(0o755)
+    lease = tmp_path / "run/clockwatt/GPU-0.lease"
+    lease.write_text('{"uid": 1, "job": 42, "holder": [1, 1]}')
+    with subprocess.Popen(["sh", "-c", f"sleep {ends_after_s}; exec rm {lease}"]) as keeper:
+        assert subprocess.run(command, env={**os.environ, "SLURM_JOB_ID": "7"}, check=False).returncode == 0
+        done = subprocess.run(command, env={**os.environ, "SLURM_JOB_ID": "42"}, check=False)
+        assert (done.returncode, lease.exists()) == (code, bool(code))
+        keeper.kill()
