@@ -167,7 +167,9 @@ FORGED = """x
 def test_a_job_whose_name_or_comment_reads_like_slurms_description(node):
     uid = int(run(["id", "-u", "cw_alice"]).stdout)
     forged = FORGED % (uid, node.cluster.node)
-    for option in (f"--job-name={forged}", f"--comment={forged}", f"--job-name=x\nJobId=1 JobName=x{forged}"):
+    whole = f"{forged}   z=\nJobId=999 JobName=y"  # a record of its own, and what is true goes to another job
+    names = (forged, f"x\nJobId=1 JobName=x{forged}", whole)
+    for option in (f"--comment={forged}", *(f"--job-name={name}" for name in names)):
         for script, gpu in ((LOCK1, 0), (LOCK0, None)):
             done = node.run("cw_alice", script, option, gpu=gpu)
             assert done.returncode == NOT_PERMITTED, done.stdout + done.stderr

@@ -81,7 +81,7 @@ def test_one_lost_gpu_keeps_no_other_one_locked(node):
     assert node.settings(1) == RESTORED
     node.cancel_all()
     job.communicate(timeout=30)
-    wait_for(lambda: "drain" in node.node_state())  # the next job would get a GPU that is not as it expects it
+    wait_for(lambda: "drain" in node.node_state(), 40)  # the next job would get a GPU that is not as it expects it
     node.resume()
     assert_jobs_run(node)  # but nobody else's prolog or epilog fails by it
     node.cards[0].lost = 0

@@ -8,6 +8,7 @@ import os
 import random
 import re
 import shutil
+import signal
 import string
 import subprocess
 import sys
@@ -235,14 +236,14 @@ FORGED = "x\n   UserId=a(1000) GroupId=b(1)\n   JobState=RUNNING\n   JOB_GRES=gp
 def proves(program, monkeypatch):
     """Check what the helper says of a job: that it holds the GPU, or why not.
 
-    Of a node with `there` GPUs this process may open `open_`, of which Slurm's answers are given.
+    Of a node with `there` GPUs this process may open `open_`, with Slurm's answers: one, or each by its id.
     """
 
-    def prove(said, node, job, *, there=4, open_=1, uid=1000):
+    def prove(said, node, jobs, *, there=4, open_=1, uid=1000):
         def answer(_site, *words):
             if "hostnames" in words:
                 return {"node[01-02]": "node01\nnode02\n", "node[02-03]": "node02\nnode03\n"}.get(words[-1], words[-1])
-            return node if "node" in words else job
+            return node if "node" in words else jobs.get(words[-1], "") if isinstance(jobs, dict) else jobs
 
         monkeypatch.setattr(program, "ask_slurm", answer)
         reach = dict.fromkeys(range(there), False) | dict.fromkeys(range(open_), True)
@@ -266,6 +267,26 @@ def job_text(parts=HELD, *, state="RUNNING", name="bash", comment="", whole="gpu
     return JOB.format(parts=parts, state=state, name=name, comment=comment, whole=whole)
 
 
+def array_text():
+    """Of job 42, the second task of array 40: of an array Slurm tells every task that has the number, or began it."""
+    first, ours = job_text().split(" ", 1)[1], job_text()
+    ours = ours.replace("JobId=42 ", "JobId=42 ArrayJobId=40 ArrayTaskId=2 ")
+    return {"42": f"JobId=41 ArrayJobId=40 ArrayTaskId=1 {first}\n{ours}", "40_2": ours}
+
+
+def het_text():
+    ours = job_text().replace("JobId=42 ", "JobId=42 HetJobId=42 HetJobOffset=0 ")
+    return {
+        "42": ours
+        + "\n"
+        + ours.replace("JobId=42 HetJobId=42 HetJobOffset=0 ", "JobId=43 HetJobId=42 HetJobOffset=1 "),
+        "42+0": ours,
+    }
+
+
+OTHER = job_text().replace("JobId=42", "JobId=43")
+
+
 @pytest.mark.parametrize(
     ("node", "job", "reach", "said"),
     [
@@ -276,7 +297,28 @@ def job_text(parts=HELD, *, state="RUNNING", name="bash", comment="", whole="gpu
         (node_text(), job_text(PART.format("node[01-02]", "gpu:a30:1(IDX:0)")), {}, "holds"),
         (node_text(), job_text(PART.format("node[02-03]", "gpu:2(IDX:0-1)") + HELD), {}, "holds"),
         (node_text(), job_text(PART.format("node01", "gpu:4(IDX:0-3)")), {"open_": 4}, "holds"),  # nothing is refused
-        (node_text(), job_text() + job_text().replace("JobId=42", "JobId=43"), {}, "holds"),  # an array's
+        (node_text(), array_text(), {}, "holds"),
+        (node_text(), het_text(), {}, "holds"),
+        (node_text(), {"42": array_text()["40_2"]}, {}, "not one record"),  # no such task
+        (
+            node_text(),
+            {"42": job_text(name="x\nJobId=42 ArrayJobId=7 ArrayTaskId=1 "), "7_1": OTHER},
+            {},
+            "not one record",
+        ),
+        (
+            node_text(),
+            {"42": job_text(name="x\nJobId=42 HetJobId=7 HetJobOffset=1 "), "7+1": OTHER},
+            {},
+            "not one record",
+        ),
+        (node_text(), job_text() + OTHER, {}, "not one record"),
+        (node_text(), OTHER + job_text(), {}, "not one record"),
+        (node_text(), job_text(name=FORGED + "JobId=999 JobName=y"), {"open_": 4}, "not one record"),  # a record whole
+        (node_text(), job_text(name=FORGED + "\nJobId=999 JobName=y", whole="(null)", parts=""), {}, "not one record"),
+        (node_text(), job_text(name=FORGED + "    z=\rJobId=999 JobName=y"), {"open_": 4}, "2 lines UserId="),
+        (node_text(), job_text(name="x\n   JobState=RUNNING", state="COMPLETING"), {}, "2 lines JobState="),
+        (node_text(), job_text("", whole="(null)", name=f"x\n   JOB_GRES=gpu:1\n{HELD}"), {}, "2 lines JOB_GRES="),
         (node_text(), job_text(PART.format("node[02-03]", "gpu:1(IDX:0)")), {}, "holds 0 GPUs of node01"),
         (node_text(), job_text(), {"open_": 4}, "holds 1 GPUs of node01 and may open 4"),  # devices not constrained
         (node_text(), job_text(PART.format("node01", "")), {}, "holds 0 GPUs"),
@@ -301,10 +343,10 @@ def job_text(parts=HELD, *, state="RUNNING", name="bash", comment="", whole="gpu
             {},
             "2 lines JOB_GRES=",
         ),
-        (node_text(), job_text(name="x\nJobId=42 JobName=" + FORGED), {}, "0 lines UserId="),
-        (node_text(), job_text(name="x\nJobId=43 JobName=y"), {}, "0 lines UserId="),
-        (node_text(), job_text(state="PENDING").replace("JobId=42", "JobId=7"), {}, "0 lines UserId="),
-        (node_text(), "", {}, "0 lines UserId="),
+        (node_text(), job_text(name="x\nJobId=42 JobName=" + FORGED), {}, "not one record"),
+        (node_text(), job_text(name="x\nJobId=43 JobName=y"), {}, "not one record"),
+        (node_text(), job_text(state="PENDING").replace("JobId=42", "JobId=7"), {}, "not one record"),
+        (node_text(), "", {}, "not one record"),
     ],
 )
 def test_who_holds_a_gpu_is_told_by_slurms_answers(proves, node, job, reach, said):
@@ -364,7 +406,99 @@ def test_a_gpu_that_cannot_be_put_back_is_tried_with_growing_pauses(program, mon
         os.close(descriptor)
 
 
-os_read = os.read
+os_read, os_stat = os.read, os.stat
+
+
+@needs_root
+def test_a_keeper_that_ends_after_it_was_ready_leaves_no_lease_and_nothing_set(
+    installed, nvml, capfd, monkeypatch, tmp_path
+):
+    keeper = tmp_path / "keeper"
+    keeper.write_text("#!/bin/sh\necho ready\n")
+    keeper.chmod(0o755)
+    monkeypatch.setattr(installed, "PYTHON", str(keeper))
+    identity = installed.identity
+
+    def after_its_end(pid):
+        if pid and Path(f"/proc/{pid}/stat").read_text().split()[3] == str(os.getpid()):
+            os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
+        return identity(pid)
+
+    monkeypatch.setattr(installed, "identity", after_its_end)
+    assert installed.main(["lock", nvml.uuid(0), "900"]) == installed.SYSTEM
+    assert "has ended; nothing was set" in json.loads(capfd.readouterr().out)["error"]
+    assert list(Path(installed.LEASES).glob("*.lease")) == []
+    assert nvml.card(0).settings_made == 0
+
+
+@needs_root
+@pytest.mark.parametrize(("later", "ends"), [(0, True), (1, False)])
+def test_only_the_keeper_is_killed_and_no_process_that_has_its_number_since(installed, nvml, monkeypatch, later, ends):
+    """A process that started later has taken the number after it was read, and before the pidfd was opened."""
+    with subprocess.Popen(["sleep", "60"]) as process:
+        now = installed.identity(process.pid)
+        keeper = [now[0], now[1] - later]
+        pidfd_open, opened = os.pidfd_open, []
+        monkeypatch.setattr(installed.os, "pidfd_open", lambda pid: opened.append(pid) or pidfd_open(pid))
+        monkeypatch.setattr(installed, "identity", lambda pid: now if opened else keeper)
+        lease = {"uid": 0, "job": None, "holder": keeper, "power_limit_mw": 0, "keeper": keeper, "settings": {}}
+        path = Path(installed.LEASES) / f"{nvml.uuid(0)}.lease"
+        path.parent.mkdir()
+        path.write_text(json.dumps(lease))
+        installed.put_back(nvml.uuid(0), installed.read_lease(nvml.uuid(0)))
+        assert not path.exists()
+        try:
+            assert process.wait(timeout=0.5) == -signal.SIGKILL
+        except subprocess.TimeoutExpired:
+            assert not ends
+            process.kill()
+        else:
+            assert ends
+
+
+@needs_root
+@pytest.mark.parametrize("pid", [0, 10**14])
+def test_where_no_keeper_can_be_killed_the_gpu_is_put_back(installed, nvml, pid):
+    path = Path(installed.LEASES) / f"{nvml.uuid(0)}.lease"
+    path.parent.mkdir()
+    path.write_text("{}")
+    installed.put_back(nvml.uuid(0), {**installed.DAMAGED, "keeper": [pid, 0]})
+    assert not path.exists()
+
+
+@needs_root
+@pytest.mark.skipif(not all(map(shutil.which, ("setarch", "ionice"))), reason="util-linux is not installed here")
+@pytest.mark.parametrize("personality", [[], ["setarch", "linux32"], ["setarch", "--uname-2.6"]])
+def test_the_io_class_of_a_caller_is_undone_whatever_machine_it_says_this_is(personality):
+    undo = (
+        "import os, runpy, subprocess, sys; program = runpy.run_path(sys.argv[1], run_name='program');"
+        "program['undo_inherited'](); print(os.uname().machine); subprocess.run([sys.argv[2]], check=True)"
+    )
+    command = [*personality, "ionice", "-c", "3", sys.executable, "-u", "-c", undo, str(HELPER), shutil.which("ionice")]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[0] == os.uname().machine
+    assert "idle" not in done.stdout
+
+
+@needs_root
+def test_a_gpu_whose_node_cannot_be_opened_is_nobodys_but_counts_as_one_that_others_may_reach(
+    installed, nvml, tmp_path
+):
+    """Any error but the cgroup's: here a link, which is not followed."""
+    site = {"slurm_directory": "/etc/slurm", "device": f"{tmp_path}/card{{minor}}"}
+    with installed.opened(nvml.uuid(0), str(Path(nvml.environ["LD_LIBRARY_PATH"]) / standin_nvml.LIBRARY)) as gpu:
+        card = Path(site["device"].format(minor=gpu.numbers("nvmlDeviceGetMinorNumber")[0]))
+        card.touch()
+        installed.prove_ownership(0, 42, gpu, site, ask=False)
+        card.rename(tmp_path / "moved")
+        card.symlink_to(tmp_path / "moved")
+        assert installed.may_open(str(card)) is True
+        with pytest.raises(installed.Refusal, match="not in the cgroups of a Slurm job that holds it"):
+            installed.prove_ownership(0, 42, gpu, site, ask=False)
+        card.unlink()
+        assert installed.may_open(str(card)) is None
+        with pytest.raises(installed.Refusal, match="not in the cgroups of a Slurm job that holds it"):
+            installed.prove_ownership(0, 42, gpu, site, ask=False)
 
 
 def test_a_recycled_pid_is_another_process(program):
@@ -374,6 +508,24 @@ def test_a_recycled_pid_is_another_process(program):
     ended = subprocess.Popen(["true"])
     ended.wait()
     assert program.identity(ended.pid) == []
+
+
+@pytest.mark.parametrize("name", ["PPid: 1", "PPid:\t1\nx", ") S 1 1 1", "x) S 1 (y"])
+def test_a_parent_is_told_by_what_the_kernel_writes_whatever_the_process_is_called(program, monkeypatch, name):
+    """Of an ancestor that counts as setuid root, so that the search goes on to its parent, which is this process."""
+    rename = "import sys; open('/proc/self/comm', 'w').write(sys.argv[1]); print(); sys.stdin.read()"
+    command = [sys.executable, "-c", rename, name]
+    sudo = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    with sudo:
+        sudo.stdout.readline()
+        assert Path(f"/proc/{sudo.pid}/comm").read_text() == f"{name}\n"
+        setuid_root = os.stat_result((0o104755, 0, 0, 1, 0, 0, 0, 0, 0, 0))
+        told = {f"/proc/{sudo.pid}/exe": setuid_root}
+        monkeypatch.setattr(program.os, "getppid", lambda: sudo.pid)
+        monkeypatch.setattr(program.os, "stat", lambda path: told.get(path) or os_stat(path))
+        assert program.calling_pid() == os.getpid()
+        monkeypatch.undo()
+        sudo.stdin.close()
 
 
 def test_it_can_be_read_in_a_quarter_of_an_hour_and_its_readme_says_how_long_it_is():
@@ -407,3 +559,33 @@ def test_sudo_understands_its_file():
 @pytest.mark.parametrize("script", ["install.sh", "slurm-restore"])
 def test_shell_scripts_can_be_read_by_a_plain_shell(script):
     subprocess.run(["sh", "-n", str(PRIVILEGED / script)], check=True)
+
+
+def moved(script, folder, *changes):
+    """A script of the administrator's, with a folder in place of the machine's own."""
+    text = (PRIVILEGED / script).read_text()
+    for path in ("/usr/local/sbin", "/etc/clockwatt", "/run/clockwatt", "/etc/sudoers.d", "/etc/systemd/system"):
+        text = text.replace(path, f"{folder}{path}")
+        (folder / path[1:]).mkdir(parents=True, exist_ok=True)
+    for old, new in changes:
+        assert old in text
+        text = text.replace(old, new)
+    shutil.copy(PRIVILEGED / "sudoers", folder)
+    (folder / script).write_text(text)
+    return ["sh", str(folder / script)]
+
+
+@pytest.mark.parametrize(("ends_after_s", "code"), [(0, 0), (1, 0), (60, 1)])
+def test_an_epilog_waits_for_a_keeper_that_is_at_it_before_it_drains_the_node(tmp_path, ends_after_s, code):
+    """The restore could not have the GPU, since its keeper had it; the keeper is done a while later, or never."""
+    command = moved("slurm-restore", tmp_path, ("keeper_within_s=15", "keeper_within_s=3"))
+    helper = tmp_path / "usr/local/sbin/clockwatt-clocks"
+    helper.write_text("#!/bin/sh\nexit 6\n")
+    helper.chmod(0o755)
+    lease = tmp_path / "run/clockwatt/GPU-0.lease"
+    lease.write_text('{"uid": 1, "job": 42, "holder": [1, 1]}')
+    with subprocess.Popen(["sh", "-c", f"sleep {ends_after_s}; exec rm {lease}"]) as keeper:
+        assert subprocess.run(command, env={**os.environ, "SLURM_JOB_ID": "7"}, check=False).returncode == 0
+        done = subprocess.run(command, env={**os.environ, "SLURM_JOB_ID": "42"}, check=False)
+        assert (done.returncode, lease.exists()) == (code, bool(code))
+        keeper.kill()
