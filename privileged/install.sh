@@ -53,9 +53,15 @@ disable() {
 
 uninstall() { # [--now]
     disable # first: from here on nobody can set anything
-    if [ -x "$helper" ]; then env -i "$helper" restore "${1:-0}" || echo "install.sh: the driver keeps a GPU set" >&2; fi
-    if [ -z "${1-}" ] && ls "$leases"/*.lease >/dev/null 2>&1; then
-        echo "install.sh: disabled, but not removed yet, since jobs hold GPUs: wait for their end, or --uninstall --now" >&2
+    if [ -x "$helper" ]; then env -i "$helper" restore "${1:-0}" || echo "install.sh: a GPU is not put back" >&2; fi
+    if ls "$leases"/*.lease >/dev/null 2>&1; then
+        if [ -z "${1-}" ]; then
+            why="since jobs hold GPUs: wait for their end, or --uninstall --now"
+        else
+            why="since these could not be put back: see journalctl -t clockwatt-clocks, and try again. What a reboot is to
+put right, forget first: rm $leases/*.lease"
+        fi
+        echo "install.sh: disabled, but not removed yet, $why" >&2
         exit 1
     fi
     rm -f "$sudoers"

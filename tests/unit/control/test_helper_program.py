@@ -589,3 +589,28 @@ def test_an_epilog_waits_for_a_keeper_that_is_at_it_before_it_drains_the_node(tm
         done = subprocess.run(command, env={**os.environ, "SLURM_JOB_ID": "42"}, check=False)
         assert (done.returncode, lease.exists()) == (code, bool(code))
         keeper.kill()
+
+
+@needs_root
+def test_root_by_sudo_is_told_how_to_restore(installed, capfd):
+    assert installed.main(["restore", "all"]) == installed.NOT_PERMITTED
+    assert "env -u SUDO_UID clockwatt-clocks restore all" in json.loads(capfd.readouterr().out)["error"]
+
+
+@needs_root
+@pytest.mark.parametrize(("words", "said"), [([], "jobs hold GPUs"), (["--now"], "could not be put back")])
+def test_what_could_not_be_put_back_is_not_removed(tmp_path, words, said):
+    command = [*moved("install.sh", tmp_path, ("if booted_by_systemd", "if false")), "--uninstall", *words]
+    helper = tmp_path / "usr/local/sbin/clockwatt-clocks"
+    helper.write_text("#!/bin/sh\nexit 6\n")
+    helper.chmod(0o755)
+    lease = tmp_path / "run/clockwatt/GPU-0.lease"
+    lease.touch()
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert said in done.stderr
+    assert lease.exists()
+    assert helper.exists()
+    lease.unlink()
+    assert subprocess.run(command, capture_output=True, check=False).returncode == 0
+    assert not helper.exists()
