@@ -17,6 +17,7 @@ from pydantic.fields import FieldInfo
 
 from clockwatt.config import CampaignConfig, json_schema
 from clockwatt.io import files
+from clockwatt.schema.reference import with_made
 
 BEGIN = "<!-- made by `python -m clockwatt.config.reference`; change src/clockwatt/config instead -->"
 END = "<!-- end of what was made -->"
@@ -35,11 +36,7 @@ def with_reference(readme: str) -> str:
     ValueError
         If a mark is missing.
     """
-    before, _, rest = readme.partition(BEGIN)
-    _, mark, after = rest.partition(END)
-    if not mark:
-        raise ValueError(f"the README has no lines {BEGIN!r} and {END!r}")
-    return f"{before}{BEGIN}\n\n{reference()}\n{END}{after}"
+    return with_made(readme, BEGIN, END, reference())
 
 
 def _tables(model: type[BaseModel], prefix: str) -> list[str]:

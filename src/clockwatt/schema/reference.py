@@ -50,11 +50,22 @@ def with_reference(readme: str) -> str:
     ValueError
         If a mark is missing.
     """
-    before, _, rest = readme.partition(BEGIN)
-    _, mark, after = rest.partition(END)
+    return with_made(readme, BEGIN, END, reference())
+
+
+def with_made(readme: str, begin: str, end: str, made: str) -> str:
+    """`readme` with what stands between two marks replaced by `made`.
+
+    Raises
+    ------
+    ValueError
+        If a mark is missing.
+    """
+    before, _, rest = readme.partition(begin)
+    _, mark, after = rest.partition(end)
     if not mark:
-        raise ValueError(f"the README has no lines {BEGIN!r} and {END!r}")
-    return f"{before}{BEGIN}\n\n{reference()}\n{END}{after}"
+        raise ValueError(f"the README has no lines {begin!r} and {end!r}")
+    return f"{before}{begin}\n\n{made}\n{end}{after}"
 
 
 def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
