@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,10 @@ from clockwatt.io.files import written_aside
 
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#8C6D31", "#000000")
 """Eight colours that colour-blind readers tell apart (after Okabe and Ito, 2008; yellow is too pale on white)."""
+
+GPU_COLOURS = ("#4A39B3", "#FE8668", "#467B63", "#AD9407", "#682254", "#4ECDCF", "#636203", "#8878BF")
+"""Of GPUs. Any two differ by 22 CIELAB units or more for readers with full, red-, green- or blue-blind sight, and by 7
+units of lightness, so that they can be told apart in grey."""
 
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
 GREY = "#8A8A8A"
@@ -142,6 +146,24 @@ def footer(figure: Figure, virtual: Sequence[str], note: str = "") -> None:
         lines.insert(0, f"VIRTUAL: {', '.join(virtual)} {kind}; nothing of it was measured on real hardware.")
     if lines:
         figure.supxlabel("\n".join(lines), fontsize=7, color="#B00020" if virtual else GREY, x=0.01, ha="left")
+
+
+def gpu_colours(names: Iterable[str]) -> dict[str, str]:
+    """A colour for each GPU, the same in every figure and on the page.
+
+    Parameters
+    ----------
+    names
+        Labels of all GPUs of the campaign, in any order, also where only some of them are shown. Beyond eight, colours
+        come again; `gpu_markers` then tells those of one colour apart.
+    """
+    return {name: GPU_COLOURS[number % len(GPU_COLOURS)] for number, name in enumerate(sorted(set(names)))}
+
+
+def gpu_markers(names: Iterable[str]) -> dict[str, str]:
+    """A marker for each GPU, as `gpu_colours`; no two of the first 64 share both colour and marker."""
+    ordered = sorted(set(names))
+    return {name: MARKERS[(number + number // len(GPU_COLOURS)) % len(MARKERS)] for number, name in enumerate(ordered)}
 
 
 def gpu_title(label: str, *, virtual: bool) -> str:
