@@ -8,7 +8,7 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from clockwatt.figures import style
-from clockwatt.figures.networks import pareto_front
+from clockwatt.figures.pareto_front import front as pareto_front
 from clockwatt.io.files import written_aside
 from clockwatt.predict.recommend import Recommendation
 
