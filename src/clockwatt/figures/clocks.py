@@ -77,7 +77,7 @@ def draw(data: pd.DataFrame, gpus: Gpus, labels: Sequence[str]) -> Figure:
         for axes, (column, (name, unit)) in zip(line, PER_PASS.items(), strict=True):
             for entry, (network, tf32) in zip(style.entries(_words(chosen)), chosen, strict=True):
                 _curve(axes, own[(own["network_id"] == network) & (own["tf32"] == tf32)], column, entry)
-            style.log_axis(axes, "y", unit, name)
+            style.log_axis(axes, "y", unit, name.removeprefix("mean "))
             axes.set_xlabel(SETTINGS[setting])
         gpus.title(line[0], gpu, loc="left")
     style.legend(figure, style.entries(_words(chosen)), "")
@@ -169,7 +169,7 @@ def draw_optima(data: pd.DataFrame, gpus: Gpus, labels: Sequence[str]) -> Figure
             if len(r2):
                 text = f"R² {r2.median():.3f} (least {r2.min():.3f})"
                 axes.text(0.97, 0.97, text, transform=axes.transAxes, fontsize=6, ha="right", va="top")
-            axes.set(xlabel=SETTINGS[setting], ylabel=f"{name} (×)")
+            axes.set(xlabel=SETTINGS[setting], ylabel=f"{name} (×)".replace("energy-delay product", "energy × time"))
             axes.margins(y=0.2)
         gpus.title(line[0], gpu, loc="left")
     style.legend(figure, style.entries(_words(chosen)), "")
@@ -220,10 +220,9 @@ def _not_shown(
 ) -> str:
     networks = sorted(set(data["network_id"]) - {network for network, _ in chosen})
     note = gpus.note([gpu for gpu, _ in rows], data["gpu"].unique())
-    return f"{note} {style.left_out(networks, 'network', 'networks')}".strip()
+    return f"{note} {style.networks_left_out(networks)}".strip()
 
 
 def _without(data: pd.DataFrame, labels: Sequence[str]) -> str:
     """GPUs that have no curve."""
-    still = sorted(set(labels) - set(data["gpu"]))
-    return f"Measured at one operating point only: {', '.join(still)}." if still else ""
+    return style.without_curve(set(labels) - set(data["gpu"]))

@@ -69,6 +69,7 @@ def draw(data: pd.DataFrame, gpus: Gpus, incomplete: int) -> Figure:
             _panel(axes, own[own["quantity"] == quantity])
             style.log_axis(axes, "x", unit, f"measured {name}")
         gpus.kind_title(line[0], kind, f"{', '.join(kinds[kind])}: {pass_}", loc="left")
+        gpus.kind_title(line[1], kind, pass_, loc="left")
         line[0].set_ylabel("composed against\nmeasured")
     style.legend(figure, list(METHODS.values()), "")
     style.footer(
@@ -88,11 +89,9 @@ def _panel(axes: Axes, own: pd.DataFrame) -> None:
             markersize=3.5 if len(part) < 300 else 2, alpha=0.7, markeredgewidth=0, rasterized=len(part) > 3000,
         )  # fmt: skip
         if len(part):
-            told.append((f"{100 * np.median(part['error']):+.1f} %", entry.colour))
+            told.append((style.percent_words(100 * float(np.median(part["error"])), ".1f"), entry.colour))
     for number, (text, colour) in enumerate(told):
-        axes.text(
-            0.99, 0.98 - 0.11 * number, text, transform=axes.transAxes, fontsize=6.5, color=colour, ha="right", va="top"
-        )
+        axes.text(1.01, 0.95 - 0.11 * number, text, transform=axes.transAxes, fontsize=6.5, color=colour, va="top")
     axes.axhline(0, color=style.GREY, linewidth=0.8, zorder=1)
-    axes.yaxis.set_major_formatter("{x:+g} %")
+    style.percent(axes, "y")
     axes.margins(x=0.12)

@@ -80,7 +80,7 @@ class _Results:
             label: load.reference_point(point["point"] for point in self.quality["points"] if point["gpu"] == label)
             for label in self.gpus.labels
         }
-        return load.operations(self.dataset, points)
+        return load.operations(self.dataset, points, ["dtype", "operation_kind", "energy_dynamic_corrected_j"])
 
     @functools.cached_property
     def sum_errors(self) -> pd.DataFrame:

@@ -54,11 +54,17 @@ class Gpus:
 
     def entry(self, label: str) -> style.Entry:
         """A GPU's line in a legend."""
-        return style.Entry(label, self._colours[label], self._markers[label])
+        return style.Entry(self.words(label), self._colours[label], self._markers[label])
 
-    def title(self, axes: Axes, label: str, more: str = "", *, loc: str = "center") -> None:
-        """A GPU's name above its panel; that of a virtual one says so."""
-        self.kind_title(axes, self.kind(label), f"{label}{', ' if more else ''}{more}", loc=loc)
+    def title(self, axes: Axes, label: str, more: str = "", *, loc: str = "center", lines: int = 1) -> None:
+        """A GPU's name above its panel, on one line or two; that of a virtual one says so."""
+        between = ("\n" if lines > 1 else ", ") if more else ""
+        virtual = self._virtual[label]
+        axes.set_title(f"{self.words(label)}{between}{more}", loc=loc, color=style.STAMP if virtual else "black")
+
+    def words(self, label: str) -> str:
+        """A GPU's label; that of a virtual one says so."""
+        return f"{label} ({VIRTUAL})" if self._virtual[label] else label
 
     @staticmethod
     def kind_title(axes: Axes, kind: str, text: str, *, loc: str = "center") -> None:

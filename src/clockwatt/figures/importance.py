@@ -17,6 +17,8 @@ from clockwatt.predict.features.points import Setting, features_at
 from clockwatt.predict.gpu_predictor import GpuPredictor
 
 FEATURES_AT_MOST = 12
+LEAST = 0.5
+"""In percent, where bars begin."""
 OPERATIONS_AT_MOST = 60
 """Shuffled at each of at most `POINTS_AT_MOST` operating points."""
 POINTS_AT_MOST = 4
@@ -87,15 +89,15 @@ def draw(data: pd.DataFrame, gpus: Gpus) -> Figure:
             own = own.sort_values(targets[0], ascending=False).head(FEATURES_AT_MOST)
             for number, target in enumerate(targets):
                 y = np.arange(len(own)) + (number - (len(targets) - 1) / 2) * 0.4
-                axes.barh(y, 100 * np.expm1(own[target].to_numpy(float)), height=0.38, color=style.COLOURS[number])
+                moved = 100 * np.expm1(own[target].to_numpy(float))
+                axes.barh(y, np.maximum(moved - LEAST, 0), left=LEAST, height=0.38, color=style.COLOURS[number])
             axes.set_yticks(range(len(own)), labels=[_words(name) for name in own["feature"]])
             axes.tick_params(axis="y", labelsize=5.5, length=0)
             axes.set_ylim(len(own) - 0.4, -0.6)
-            axes.xaxis.set_major_formatter("{x:g} %")
-            axes.xaxis.set_major_locator(style.few())
-            gpus.title(axes, gpu, pass_)
-    for axes in grid[-1]:
-        axes.set_xlabel("prediction moves by")
+            axes.set_xlim(left=LEAST)
+            style.log_axis(axes, "x", "", "prediction moves by" if line is grid[-1] else None)
+            style.percent(axes, "x", signed=False)
+            gpus.title(axes, gpu, pass_, lines=2)
     entries = [style.Entry(TARGETS[target], style.COLOURS[number], "s") for number, target in enumerate(targets)]
     style.legend(figure, entries, "")
     style.footer(

@@ -123,10 +123,8 @@ def draw_cards(data: pd.DataFrame, gpus: Gpus) -> Figure:
     if data.empty:
         return style.nothing("no GPU was measured on two cards at one operating point.")
     shown = gpus.shown(data["gpu"].unique())
-    figure, (panels,) = style.panels(1, max(len(shown), 2), height_in=2.4)
-    for axes in panels[len(shown) :]:
-        axes.set_axis_off()
-    for axes, gpu in zip(panels, shown, strict=False):
+    figure, (panels,) = style.panels(1, len(shown), height_in=2.4)
+    for axes, gpu in zip(panels, shown, strict=True):
         own, entry = data[data["gpu"] == gpu], gpus.entry(gpu)
         axes.plot(
             100 * own["time"], 100 * own["power"], linestyle="", marker=entry.marker, color=entry.colour, alpha=0.8
@@ -134,8 +132,9 @@ def draw_cards(data: pd.DataFrame, gpus: Gpus) -> Figure:
         axes.axhline(0, color=style.GREY, linewidth=0.8, zorder=1)
         axes.axvline(0, color=style.GREY, linewidth=0.8, zorder=1)
         for which in (axes.xaxis, axes.yaxis):
-            which.set_major_formatter("{x:+g} %")
             which.set_major_locator(style.few())
+        style.percent(axes, "x")
+        style.percent(axes, "y")
         axes.margins(0.15)
         axes.set_xlabel("time against the median card")
         gpus.title(axes, gpu, f"{own['card'].nunique()} cards")

@@ -37,13 +37,15 @@ def costliest(operations: pd.DataFrame, calls: pd.DataFrame, gpus: Gpus) -> pd.D
     Returns
     -------
     pandas.DataFrame
-        `kind`, `gpu`, `point`, `operation_id`, `operation_class`, `pass`, `tf32`, `rank`, `time_s`, `energy_j` and halves of
+        `kind`, `gpu`, `point`, `operation_id`, `operation_class`, `pass`, `tf32`, `rank`, `dtype`, `time_s`, `energy_j` and halves of
         their 95 % intervals, `time_error_s` and `energy_error_j`.
     """
     counts = calls.groupby(["operation_id", "pass"])["calls"].sum().reset_index()
-    rows = operations[operations[ENERGY_CORRECTED].notna()].merge(counts, on=["operation_id", "pass"])
+    rows = operations[operations[ENERGY_CORRECTED].notna() & (operations["operation_kind"] == "compute")]
+    rows = rows.merge(counts, on=["operation_id", "pass"])
     rows = rows.assign(
-        kind=[gpus.kind(gpu) for gpu in rows["gpu"]], total_j=rows["calls"] * rows[ENERGY_CORRECTED].astype(float)
+        kind=[gpus.kind(gpu) for gpu in rows["gpu"]],
+        total_j=rows["calls"] * rows["energy_dynamic_corrected_j"].astype(float),
     )
     parts = []
     for _, own in rows.groupby("kind"):
@@ -56,7 +58,7 @@ def costliest(operations: pd.DataFrame, calls: pd.DataFrame, gpus: Gpus) -> pd.D
         time_error_s=NORMAL_95 * found["time_device_corrected_standard_error_s"].astype(float),
         energy_error_j=NORMAL_95 * found["energy_error"].astype(float),
     )
-    key = ["kind", "gpu", "point", "operation_id", "operation_class", "pass", "tf32", "rank"]
+    key = ["kind", "gpu", "point", "operation_id", "operation_class", "dtype", "pass", "tf32", "rank"]
     columns = ["time_s", "energy_j", "time_error_s", "energy_error_j"]
     return found.groupby(key, as_index=False)[columns].median().sort_values(["kind", "rank", "gpu"], ignore_index=True)
 
@@ -73,7 +75,7 @@ def _chosen(own: pd.DataFrame) -> pd.DataFrame:
 def words(operation_class: str, spec: str) -> str:
     """An operation as people say it: `conv2d 32×64×56×56, 3×3 to 128`."""
     tensors = json.loads(spec)["tensors"] if spec else []
-    shapes = ["×".join(str(size) for size in tensor["shape"]) for tensor in tensors[:2]]
+    shapes = ["×".join(str(size) for size in tensor["shape"]) or "scalar" for tensor in tensors[:2]]
     return f"{operation_class} {' · '.join(shapes)}"
 
 
@@ -99,7 +101,7 @@ def draw(data: pd.DataFrame, specs: Mapping[str, str], gpus: Gpus) -> Figure:
         own = data[(data["kind"] == kind) & data["gpu"].isin(shown[kind])]
         ranked = own.drop_duplicates("rank").sort_values("rank")
         names = [
-            f"{words(row.operation_class, specs.get(row.operation_id, ''))}, {row.pass_}"
+            f"{words(row.operation_class, specs.get(row.operation_id, ''))} {style.number_format(row.dtype, tf32=row.tf32)}, {row.pass_}"
             for row in ranked.rename(columns={"pass": "pass_"}).itertuples()
         ]
         for axes, (quantity, (name, unit, *_)) in zip(line, QUANTITIES.items(), strict=True):
@@ -120,7 +122,7 @@ def draw(data: pd.DataFrame, specs: Mapping[str, str], gpus: Gpus) -> Figure:
         point = ", ".join(f"{gpu} at {point_words(_point(own, gpu))}" for gpu in shown[kind])
         gpus.kind_title(line[-1], kind, point, loc="right")
     labels = [label for of_kind in shown.values() for label in of_kind]
-    style.legend(figure, [style.Entry(label, gpus.entry(label).colour, "s") for label in labels], "")
+    style.legend(figure, [style.Entry(gpus.words(label), gpus.entry(label).colour, "s") for label in labels], "")
     style.footer(
         figure,
         "The costliest operation of each of the ten classes that take most energy of all networks; shapes of its first two "

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
@@ -14,6 +12,7 @@ from clockwatt.figures.gpus import Gpus, point_words
 from clockwatt.figures.whole import NORMAL_95
 
 NETWORKS_AT_MOST = 4
+_LABEL_PT = 6
 _KEY = ["gpu", "network_id", "tf32"]
 
 
@@ -99,6 +98,11 @@ def draw(data: pd.DataFrame, gpus: Gpus) -> Figure:
     """A column for each network, a row for each kind of GPUs; `data` from `points`."""
     if data.empty:
         return style.nothing("no network has both time and energy in this pass.")
+    compared = data.groupby(["kind", "network_id", "tf32"])["time_s"].transform("size") > 1
+    alone = "" if compared.all() else "Networks that ran on one GPU at one operating point are left out."
+    data = data[compared]
+    if data.empty:
+        return style.nothing(f"no network ran on two GPUs or at two operating points. {alone}")
     rows = {kind: _networks(data[data["kind"] == kind]) for kind in gpus.kinds(data["gpu"].unique())}
     columns = max(len(chosen) for chosen in rows.values())
     figure, grid = style.panels(len(rows), columns, height_in=2.3)
@@ -118,7 +122,8 @@ def draw(data: pd.DataFrame, gpus: Gpus) -> Figure:
         figure,
         "Measured; bars: 95 % intervals. Ringed: no other GPU or clock of its kind is faster and takes less energy. Points "
         "of a GPU within error of each other are one.",
-        style.left_out(sorted(set(data["network_id"]) - networks), "network", "networks"),
+        style.networks_left_out(set(data["network_id"]) - networks),
+        alone,
     )
     return figure
 
@@ -145,23 +150,23 @@ def _panel(axes: Axes, own: pd.DataFrame, gpus: Gpus) -> None:
         best["time_s"], best["energy_j"], color="black", linewidth=0.8, marker="o", markersize=7.5,
         markerfacecolor="none", markeredgewidth=0.8, zorder=3,
     )  # fmt: skip
-    axes.margins(0.22)
+    axes.margins(0.3)
     style.log_axis(axes, "x", "s", "time per pass")
     style.log_axis(axes, "y", "J")
     _label(axes, best)
 
 
 def _label(axes: Axes, best: pd.DataFrame) -> None:
-    """Operating points of the first and last of the front, and of the middle one of many."""
-    places = sorted({0, len(best) // 2, len(best) - 1} if len(best) > 4 else range(len(best)))
-    taken: list[Sequence[float]] = []
-    for place in places:
+    """Operating points of the front, below and left of it: that of the least energy, the least time, and others that fit."""
+    order = [len(best) - 1, *range(len(best) - 1)]
+    apart = 1.6 * _LABEL_PT * axes.figure.dpi / 72
+    taken: list[float] = []
+    for place in order:
         row = best.iloc[place]
-        x, y = axes.transData.transform((row["time_s"], row["energy_j"]))
-        if all(abs(y - other) > 14 for _, other in taken):
-            taken.append((x, y))
-            right = axes.transAxes.inverted().transform((x, y))[0] > 0.5
+        _, y = axes.transData.transform((row["time_s"], row["energy_j"]))
+        if all(abs(y - other) > apart for other in taken):
+            taken.append(y)
             axes.annotate(
-                row["points"], (row["time_s"], row["energy_j"]), xytext=(-6 if right else 6, 5), fontsize=6,
-                textcoords="offset points", ha="right" if right else "left", zorder=5,
+                row["points"], (row["time_s"], row["energy_j"]), xytext=(-5, -6), fontsize=_LABEL_PT,
+                textcoords="offset points", ha="right", va="top", zorder=5,
             )  # fmt: skip

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -20,6 +20,7 @@ from clockwatt.schema.costs import BY_CORRECTED
 POINTS_AT_MOST = 3000
 """More than this in a panel are drawn, and written, as density."""
 CLASSES_AT_MOST = 14
+GPUS_OF_A_KIND = 2
 LEVEL = 0.9
 """What intervals promise to hold."""
 
@@ -245,7 +246,7 @@ def draw_class_errors(data: pd.DataFrame, quantity: Quantity, gpus: Gpus, predic
             axes.hlines(y, low, high, color=style.COLOURS[offset], linewidth=1)
             axes.plot(low, y, marker=style.MARKERS[offset], color=style.COLOURS[offset], linestyle="", markersize=3.5)
         style.log_axis(axes, "x", "%", "error")
-        axes.xaxis.set_major_formatter("{x:g} %")
+        style.percent(axes, "x", signed=False)
     style.legend(figure, style.entries(predictors), "")
     style.footer(
         figure,
@@ -309,7 +310,8 @@ def draw_coverages(data: pd.DataFrame, gpus: Gpus, predictor: str) -> Figure:
         axes.axvline(100 * LEVEL, color=style.GREY, linewidth=0.8)
         axes.plot(coverage, y, marker="o", color=style.COLOURS[0], linestyle="", markersize=3.5)
         axes.set_xlim(min(40.0, float(np.nanmin([*coverage, 40.0]))) - 4, 104)
-        axes.xaxis.set_major_formatter("{x:g} %")
+        axes.xaxis.set_major_locator(style.few())
+        style.percent(axes, "x", signed=False)
         axes.set_xlabel("inside their interval")
     style.footer(
         figure,
@@ -325,34 +327,31 @@ Panel = tuple[Axes, str, str, list[str]]
 
 
 def _by_class(data: pd.DataFrame, gpus: Gpus) -> tuple[Figure, list[Panel]]:
-    """A row for each kind of GPUs and pass, whose classes stand in the order of their share of energy."""
-    shown = gpus.shown(data["gpu"].unique())
-    kinds = gpus.kinds(shown)
-    rows: dict[tuple[str, str], pd.Series] = {}
+    """A row for each kind of GPUs, a column for each of its GPUs and pass; classes in the order of their share of energy."""
+    kinds = {kind: gpus.shown(labels, GPUS_OF_A_KIND) for kind, labels in gpus.kinds(data["gpu"].unique()).items()}
+    shares, panels = {}, {}
     for kind, labels in kinds.items():
         own = data[data["gpu"].isin(labels)]
-        for pass_, part in own.groupby("pass"):
-            share = part.groupby("operation_class")["share"].mean().fillna(0)
-            ordered = sorted(share.index, key=lambda name, share=share: (-share[name], name))  # type: ignore[misc]
-            rows[kind, str(pass_)] = share[ordered[:CLASSES_AT_MOST]]
-    columns = max(len(labels) for labels in kinds.values())
-    heights = [0.62 + 0.155 * len(share) for share in rows.values()]
-    figure, grid = style.panels(len(rows), columns, height_in=heights)
+        share = own.groupby("operation_class")["share"].mean().fillna(0)
+        ordered = sorted(share.index, key=lambda name, share=share: (-share[name], name))  # type: ignore[misc]
+        shares[kind] = share[ordered[:CLASSES_AT_MOST]]
+        panels[kind] = [(gpu, pass_) for gpu in labels for pass_ in sorted(own.loc[own["gpu"] == gpu, "pass"].unique())]
+    heights = [0.75 + 0.155 * len(share) for share in shares.values()]
+    figure, grid = style.ragged([len(pairs) for pairs in panels.values()], height_in=heights)
     found: list[Panel] = []
-    for line, ((kind, pass_), share) in zip(grid, rows.items(), strict=True):
-        names = [f"{name} ({100 * value:.0f} %)" for name, value in share.items()]
-        for axes in line[len(kinds[kind]) :]:
-            axes.set_axis_off()
-        for axes, gpu in zip(line, kinds[kind], strict=False):
+    for line, (kind, pairs) in zip(grid, panels.items(), strict=True):
+        names = [f"{name} ({100 * value:.0f} %)" for name, value in shares[kind].items()]
+        for axes, (gpu, pass_) in zip(line, pairs, strict=True):
             axes.set_yticks(range(len(names)), labels=names if axes is line[0] else [""] * len(names))
             axes.tick_params(axis="y", labelsize=6.5)
             axes.set_ylim(len(names) - 0.4, -0.6)
-            gpus.title(axes, gpu, pass_)
-            found.append((axes, gpu, pass_, [str(name) for name in share.index]))
+            gpus.title(axes, gpu, pass_, lines=2)
+            found.append((axes, gpu, pass_, [str(name) for name in shares[kind].index]))
     return figure, found
 
 
-def _classes_left_out(data: pd.DataFrame, panels: Iterable[Panel]) -> str:
+def _classes_left_out(data: pd.DataFrame, panels: Sequence[Panel]) -> str:
     shown = {name for *_, classes in panels for name in classes}
     number = data["operation_class"].nunique() - len(shown)
-    return f"{number} classes with less are not shown." if number else ""
+    told = f"{number} classes with less are not shown." if number else ""
+    return f"{told} {Gpus.note([gpu for _, gpu, *_ in panels], data['gpu'].unique())}"

@@ -57,8 +57,9 @@ def draw(data: pd.DataFrame, gpus: Gpus) -> Figure:
     figure, ((above,), (below,)) = style.panels(
         2, 1, height_in=[0.5 + 0.2 * len(labels), 0.6 + 0.2 * max(len(flags), 1)]
     )
-    _bars(above, data[data["kind"] == "status"], labels)
-    _table(below, flags)
+    names = {label: gpus.words(label) if label in gpus.labels else label for label in labels}
+    _bars(above, data[data["kind"] == "status"], labels, names)
+    _table(below, flags.rename(columns=names))
     for axes, which in ((above, above.yaxis), (below, below.xaxis)):
         for text, label in zip(which.get_ticklabels(), labels, strict=False):
             if axes is above or len(flags):
@@ -66,24 +67,23 @@ def draw(data: pd.DataFrame, gpus: Gpus) -> Figure:
     style.legend(figure, list(STATUSES.values()), "")
     style.footer(
         figure,
-        "Above: rows by how they ended. Below: share of the measured rows with a flag; what is not learnt from is bold. Red: "
-        "virtual GPUs.",
+        "Above: rows by how they ended. Below: share of the measured rows with a flag; what is not learnt from is bold.",
     )
     return figure
 
 
-def _bars(axes: Axes, data: pd.DataFrame, labels: list[str]) -> None:
+def _bars(axes: Axes, data: pd.DataFrame, labels: list[str], names: dict[str, str]) -> None:
     table = data.pivot_table(index="gpu", columns="what", values="rows", aggfunc="sum").reindex(labels).fillna(0)
     total, left = table.sum(axis=1).to_numpy(float), np.zeros(len(labels))
     for name, entry in STATUSES.items():
         share = 100 * (table[name].to_numpy(float) if name in table else 0 * left) / np.maximum(total, 1)
         axes.barh(range(len(labels)), share, left=left, color=entry.colour, height=0.6)
         left = left + share
-    rows = [f"{label}, {int(number):,} rows" for label, number in zip(labels, total, strict=True)]
+    rows = [f"{names[label]}, {int(number):,} rows" for label, number in zip(labels, total, strict=True)]
     axes.set_yticks(range(len(labels)), labels=rows)
     axes.invert_yaxis()
     axes.set_xlim(0, 100)
-    axes.xaxis.set_major_formatter("{x:g} %")
+    style.percent(axes, "x", signed=False)
     axes.grid(visible=False, axis="y")
 
 

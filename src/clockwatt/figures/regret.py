@@ -94,7 +94,8 @@ def draw(data: pd.DataFrame, gpus: Gpus) -> Figure:
     style.footer(
         figure,
         "Regret: what a network takes more at the chosen clock than at its own best one. Small: a network; large: the mean.",
-        gpus.note(shown, gpus.labels),
+        gpus.note(shown, data["gpu"].unique()),
+        style.without_curve(set(gpus.labels) - set(data["gpu"])),
     )
     return figure
 
@@ -117,4 +118,4 @@ def _panel(axes: Axes, own: pd.DataFrame) -> None:
                 )  # fmt: skip
     axes.set_xticks(range(len(OBJECTIVES)), labels=[_NAMES[name] for name in OBJECTIVES])
     axes.set_xlim(-0.5, len(OBJECTIVES) - 0.5)
-    axes.yaxis.set_major_formatter("{x:g} %")
+    style.percent(axes, "y", signed=False)

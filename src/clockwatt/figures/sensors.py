@@ -17,6 +17,8 @@ LANES = {
 NO_TELEMETRY = "no telemetry of the campaign's own GPUs was found; reference data is shipped without."
 TRACE_S = 20.0
 """How much of a power trace is shown."""
+PAUSE = 10.0
+"""Intervals so many times as long as the median are pauses between sessions, in which nothing was read on purpose."""
 _READINGS_AT_MOST = 20_000
 
 
@@ -39,6 +41,7 @@ def intervals(telemetry: pd.DataFrame) -> pd.DataFrame:
     rows = rows.assign(interval_s=interval).dropna(subset="interval_s")
     rows = rows[rows.groupby(key).cumcount() < _READINGS_AT_MOST]
     median = rows.groupby(key)["interval_s"].transform("median")
+    rows, median = rows[rows["interval_s"] < PAUSE * median], median[rows["interval_s"] < PAUSE * median]
     return rows.assign(jitter_s=rows["interval_s"] - median)[[*key, "time_s", "interval_s", "jitter_s"]]
 
 
@@ -54,20 +57,26 @@ def draw_intervals(data: pd.DataFrame, gpus: Gpus) -> Figure:
         bins = np.geomspace(positive.min() / 1.3, positive.max() * 1.3, 60)
         for lane, entry in LANES.items():
             part = own[own["lane"] == lane]
-            top.hist(part["interval_s"], bins=bins, color=entry.colour, alpha=0.75, log=True)
+            top.hist(part["interval_s"], bins=bins, color=entry.colour, alpha=0.75)
             bottom.plot(
                 part["time_s"], 1e3 * part["jitter_s"], linestyle="", marker=entry.marker, color=entry.colour, markersize=1.6,
                 markeredgewidth=0, alpha=0.6, rasterized=True,
             )  # fmt: skip
         style.log_axis(top, "x", "s", "interval between readings")
+        top.set_ylim(bottom=0.7)
+        style.log_axis(top, "y", "")
         bottom.set_xlabel("time (s)")
         gpus.title(top, gpu)
     above[0].set_ylabel("readings (log)")
-    below[0].set_ylabel("off the median interval (ms)")
+    below[0].set_ylabel("off the median (ms)")
     style.legend(figure, list(LANES.values()), "")
     jitter = data.groupby("lane")["jitter_s"].agg(lambda values: values.abs().quantile(0.95))
     told = "; ".join(f"{LANES[str(lane)].label}: {1e3 * value:.2g} ms" for lane, value in jitter.items())
-    style.footer(figure, f"95 % of the readings were off by less than: {told}.", gpus.note(shown, gpus.labels))
+    style.footer(
+        figure,
+        f"95 % of the readings were off by less than: {told}. Pauses are left out.",
+        gpus.note(shown, gpus.labels),
+    )
     return figure
 
 
@@ -96,8 +105,7 @@ def draw_traces(data: pd.DataFrame, gpus: Gpus) -> Figure:
                 continue
             own = data[(data["gpu"] == gpu) & (data["point"] == points[gpu][number])]
             for lane, entry in LANES.items():
-                part = own[own["lane"] == lane]
-                ring = lane == "ring"
+                part, ring = _broken(own[own["lane"] == lane]), lane == "ring"
                 axes.plot(
                     part["time_s"], part["power_w"], color=entry.colour, linewidth=0.6, linestyle="-" if ring else "",
                     marker="" if ring else entry.marker, markersize=1.8, markeredgewidth=0,
@@ -117,6 +125,18 @@ def draw_traces(data: pd.DataFrame, gpus: Gpus) -> Figure:
     return figure
 
 
+def _broken(rows: pd.DataFrame) -> pd.DataFrame:
+    """A trace whose line breaks where nothing was read for `GAP_S`."""
+    return rows.assign(power_w=rows["power_w"].where(~(rows["time_s"].diff() > GAP_S)))
+
+
+def _longest(own: pd.DataFrame) -> pd.DataFrame:
+    """The longest stretch of readings without a gap."""
+    stretch = (own["time_s"].diff() > GAP_S).cumsum()
+    longest = own.groupby(stretch)["time_s"].agg(lambda times: times.max() - times.min()).idxmax()
+    return own[stretch == longest]
+
+
 def cumulated(telemetry: pd.DataFrame) -> pd.DataFrame:
     """Energy since the first reading, by the counter and as integrals of power.
 
@@ -132,7 +152,8 @@ def cumulated(telemetry: pd.DataFrame) -> pd.DataFrame:
         one, from `STEADY_S` on.
     """
     parts = []
-    for (gpu, point), own in telemetry.groupby(["gpu", "point"]):
+    for (gpu, point), rows in telemetry[telemetry["lane"].isin(LANES)].groupby(["gpu", "point"]):
+        own = _longest(rows)
         polled, ring = own[own["lane"] == "fast"], own[own["lane"] == "ring"]
         counter = polled[["time_s", "energy_counter_j"]].dropna().astype(float)
         series = {
@@ -163,8 +184,9 @@ SOURCES = {
     "instant": style.Entry("of the instantaneous power", style.COLOURS[1], line="--"),
     "average": style.Entry("of the moving average", style.COLOURS[2], line=":"),
 }
+GAP_S = 0.6
 STEADY_S = 2.0
-"""Before, a single tick of the counter is a large part of it."""
+"""Before this time, a single tick of the counter is a large part of it."""
 
 
 def _integral(rows: pd.DataFrame, column: str) -> tuple[pd.Series, pd.Series]:
@@ -191,12 +213,14 @@ def draw_cumulated(data: pd.DataFrame, gpus: Gpus) -> Figure:
         bottom.axhline(0, color="black", linewidth=0.8)
         low, high = bottom.get_ylim()
         bottom.set_ylim(min(low, -1), max(high, 1))
-        bottom.yaxis.set_major_formatter("{x:+g} %")
+        style.percent(bottom, "y")
         bottom.set_xlabel("time (s)")
         style.si(top, "y", "J")
         gpus.title(top, gpu, point_words(own["point"].iloc[0]))
     above[0].set_ylabel("energy since the start")
     below[0].set_ylabel("off the counter")
     style.legend(figure, list(SOURCES.values()), "")
-    style.footer(figure, "While networks were measured.", gpus.note(shown, gpus.labels))
+    style.footer(
+        figure, "While networks were measured, the longest stretch without a pause.", gpus.note(shown, gpus.labels)
+    )
     return figure

@@ -17,9 +17,12 @@ import pandas as pd
 import pyarrow as pa
 from matplotlib.axes import Axes
 from matplotlib.axis import Axis
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.backends.backend_pdf import FigureCanvasPdf
 from matplotlib.figure import Figure
+from matplotlib.gridspec import GridSpec
 from matplotlib.lines import Line2D
-from matplotlib.ticker import EngFormatter, FixedLocator, MaxNLocator, NullLocator
+from matplotlib.ticker import EngFormatter, FixedLocator, FuncFormatter, MaxNLocator, NullLocator
 from pyarrow import csv
 
 from clockwatt.io.files import written_aside
@@ -122,6 +125,18 @@ def panels(
     return figure, [list(row) for row in grid]
 
 
+def ragged(columns: Sequence[int], *, height_in: Sequence[float]) -> tuple[Figure, list[list[Axes]]]:
+    """A page-wide figure whose rows have so many panels each, and such heights."""
+    figure = Figure(figsize=(WIDTH_IN, sum(height_in) + _FOOTER_IN), layout="constrained")
+    width = math.lcm(*columns)
+    spec = GridSpec(len(columns), width, figure=figure, height_ratios=height_in)
+    grid = [
+        [figure.add_subplot(spec[row, number * width // of : (number + 1) * width // of]) for number in range(of)]
+        for row, of in enumerate(columns)
+    ]
+    return figure, grid
+
+
 def nothing(why: str) -> Figure:
     """A figure that says why there is nothing to draw."""
     figure = Figure(figsize=(WIDTH_IN, 0.8), layout="constrained")
@@ -204,10 +219,21 @@ def left_out(names: Sequence[str], one: str, several: str) -> str:
     return f"{len(names)} {one + ' is' if len(names) == 1 else several + ' are'} not shown: {', '.join(named)}."
 
 
+def without_curve(labels: Iterable[str]) -> str:
+    """A sentence about GPUs that were measured at one operating point."""
+    return f"Measured at one operating point only: {', '.join(sorted(labels))}." if labels else ""
+
+
 def network_words(network_id: str, *, tf32: bool) -> str:
     """A network as people say it: name, shape of its input, number format."""
     name, shape, dtype = network_id.rsplit("-", 2)
-    return f"{name} {shape.replace('x', '×')} {number_format(dtype, tf32=tf32)}"
+    return f"{name.rpartition(':')[2]} {shape.replace('x', '×')} {number_format(dtype, tf32=tf32)}"
+
+
+def networks_left_out(network_ids: Iterable[str]) -> str:
+    """`left_out`, of networks: by their names and shapes."""
+    words = sorted({network_words(name, tf32=False).removesuffix(" float32") for name in network_ids})
+    return left_out(words, "network", "networks")
 
 
 def number_format(dtype: str, *, tf32: bool) -> str:
@@ -231,6 +257,21 @@ def gpu_markers(names: Iterable[str]) -> dict[str, str]:
     """A marker for each GPU, as `gpu_colours`; no two of the first 64 share both colour and marker."""
     ordered = sorted(set(names))
     return {name: MARKERS[(number + number // len(GPU_COLOURS)) % len(MARKERS)] for number, name in enumerate(ordered)}
+
+
+def percent(axes: Axes, which: str, *, signed: bool = True) -> None:
+    """Tick labels of an axis (`x` or `y`) in percent: `+20 %`, `0 %`."""
+
+    def words(value: float, _: int) -> str:
+        return percent_words(value, signed=signed)
+
+    (axes.xaxis if which == "x" else axes.yaxis).set_major_formatter(FuncFormatter(words))
+
+
+def percent_words(value: float, digits: str = "g", *, signed: bool = True) -> str:
+    """`+20 %`; nothing is neither above nor below 0."""
+    text = f"{value:{'+' if signed else ''}{digits}}".replace("-", "\N{MINUS SIGN}")
+    return f"{text.lstrip('+-\N{MINUS SIGN}') if not float(f'{value:{digits}}') else text} %"
 
 
 def few() -> MaxNLocator:
@@ -280,10 +321,12 @@ def save(figure: Figure, data: pd.DataFrame, folder: Path, name: str) -> None:
         If it cannot be written.
     """
     settle(figure)
-    undated = {"png": {"Software": None}, "pdf": {"CreationDate": None, "Producer": None, "Creator": None}}
-    for ending, metadata in undated.items():
-        with written_aside(folder / f"{name}.{ending}") as aside:
-            figure.savefig(aside, format=ending, dpi=_DPI, metadata=metadata)
+    # not by `savefig`, which draws each of them twice
+    with written_aside(folder / f"{name}.png") as aside:
+        FigureCanvasAgg(figure).print_png(aside, metadata={"Software": None})
+    undated = {"CreationDate": None, "Producer": None, "Creator": None}
+    with written_aside(folder / f"{name}.pdf") as aside:
+        FigureCanvasPdf(figure).print_pdf(aside, metadata=undated)
     with written_aside(folder / f"{name}.csv") as aside:
         csv.write_csv(pa.Table.from_pandas(_rounded(data), preserve_index=False), aside)
 
@@ -292,7 +335,8 @@ def _rounded(data: pd.DataFrame) -> pd.DataFrame:
     """With six significant digits."""
     numbers = data.select_dtypes("floating")
     values = numbers.to_numpy(float)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        scale = 10.0 ** (5 - np.floor(np.log10(np.abs(values))))
-    rounded = np.where(np.isfinite(scale), np.round(values * scale) / scale, values)
+    known = np.isfinite(values) & (values != 0)
+    scale = 10.0 ** (5 - np.floor(np.log10(np.abs(values, where=known, out=np.ones_like(values)))))
+    rounded = np.round(np.where(known, values, 0.0) * scale) / scale
+    rounded = np.where(known, rounded, values)
     return data.assign(**dict(zip(numbers.columns, rounded.T, strict=True)))

@@ -122,6 +122,7 @@ def draw(data: pd.DataFrame, gpus: Gpus, quantity: str) -> Figure:
         own = data[data["gpu"] == label]
         left_out += sorted(set(own["network_id"]) - set(names))
         gpus.title(absolute, label, point_words(own["point"].iloc[0]))
+        gpus.title(deviation, label)
         _absolute(absolute, own, names, unit)
         _deviation(deviation, own, names)
     grid[-1][0].set_xlabel(f"{name} (log)")
@@ -135,7 +136,7 @@ def draw(data: pd.DataFrame, gpus: Gpus, quantity: str) -> Figure:
         figure,
         "Bars and grey: 95 % intervals of measured values and of the plain sum; hollow: without TF32.",
         gpus.note(list(chosen), data["gpu"].unique()),
-        style.left_out(sorted(set(left_out)), "network", "networks"),
+        style.networks_left_out(left_out),
     )
     return figure
 
@@ -199,7 +200,8 @@ def _deviation(axes: Axes, own: pd.DataFrame, names: Sequence[str]) -> None:
                 markerfacecolor=entry.colour if filled else "white", markeredgewidth=0.7, zorder=3,
             )  # fmt: skip
     _names(axes, names, labelled=False)
-    axes.xaxis.set_major_formatter("{x:+g} %")
+    style.percent(axes, "x")
+    axes.xaxis.set_major_locator(style.few())
 
 
 def _names(axes: Axes, names: Sequence[str], *, labelled: bool = True) -> None:
@@ -211,4 +213,4 @@ def _names(axes: Axes, names: Sequence[str], *, labelled: bool = True) -> None:
 
 def _without_tf32(network_id: str) -> str:
     name, shape, dtype = network_id.rsplit("-", 2)
-    return f"{name} {shape.replace('x', '×')}{'' if dtype == 'float32' else ' ' + dtype}"
+    return f"{name.rpartition(':')[2]} {shape.replace('x', '×')}{'' if dtype == 'float32' else ' ' + dtype}"
