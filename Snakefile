@@ -24,7 +24,7 @@ from clockwatt.workflow import snapshot
 from clockwatt.control.points import check_campaign
 from clockwatt.dataset.reference import references
 from clockwatt.errors import ClockwattError
-from clockwatt.figures.names import FIGURES
+from clockwatt.figures.names import QUESTIONS, figures
 from clockwatt.workflow.fingerprint import fingerprint
 
 # Jobs run the Python that runs Snakemake, unless conda gives them another one, and the sources of this checkout.
@@ -73,6 +73,7 @@ envvars:
 
 campaign = run.campaign
 RESULTS = campaign.results_dir
+FIGURES = figures(campaign.passes)
 
 
 report: "workflow/report/campaign.rst"

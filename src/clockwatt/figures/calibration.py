@@ -59,7 +59,8 @@ def draw_transient(data: pd.DataFrame, gpus: Gpus) -> Figure:
     runs = data["subject"].str.extract(r"^run(\d+)-")[0].nunique()
     style.footer(
         figure,
-        f"{runs} runs of the heaviest reference operation over each other, each after a rest. A sensor shows the mean over "
+        f"{runs} runs of the heaviest reference operation over each other, each after a rest. A sensor shows the "
+        "mean over "
         "its own window.",
         gpus.note(shown, gpus.labels),
     )
@@ -78,7 +79,8 @@ def durations(rows: pd.DataFrame) -> pd.DataFrame:
     Returns
     -------
     pandas.DataFrame
-        `gpu`, `point`, `operation`, `calls`, `duration_s`, `relative` (time per call over that of the longest run) and half
+        `gpu`, `point`, `operation`, `calls`, `duration_s`, `relative` (time per call over that of the longest run)
+        and half
         of its 95 % interval, `relative_error`.
     """
     names = operation_names(list(rows["subject"].unique()))

@@ -120,7 +120,8 @@ def optima(data: pd.DataFrame) -> pd.DataFrame:
     Returns
     -------
     pandas.DataFrame
-        A row for each point: `gpu`, `setting`, `network_id`, `tf32`, `objective`, `x`, `relative` (measured, over that at
+        A row for each point: `gpu`, `setting`, `network_id`, `tf32`, `objective`, `x`, `relative` (measured, over
+        that at
         the highest x), `fitted`, and of the whole curve `r2`, `optimum_x` (the least value within what was measured),
         `optimum_relative`. Curves of fewer than `POINTS_OF_A_FIT` points have no fit.
     """

@@ -9,6 +9,7 @@ from matplotlib.axes import Axes
 
 from clockwatt.config import OperatingPoint
 from clockwatt.figures import style
+from clockwatt.figures.palette import gpu_colours
 
 REAL, VIRTUAL = "real", "virtual"
 AT_MOST = 4
@@ -30,7 +31,7 @@ class Gpus:
         self.all = sorted(gpus, key=lambda gpu: (gpu.virtual, gpu.label))
         self.labels = [gpu.label for gpu in self.all]
         self._virtual = {gpu.label: gpu.virtual for gpu in self.all}
-        self._colours, self._markers = style.gpu_colours(self.labels), style.gpu_markers(self.labels)
+        self._colours, self._markers = gpu_colours(self.labels), style.gpu_markers(self.labels)
 
     def kind(self, label: str) -> str:
         """`REAL` or `VIRTUAL`."""

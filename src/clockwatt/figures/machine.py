@@ -27,7 +27,8 @@ def clocks(rows: pd.DataFrame) -> pd.DataFrame:
     Returns
     -------
     pandas.DataFrame
-        `gpu`, `point`, `asked_mhz` (missing where no clock is asked for), `operations`, `lowest_mhz`, `p5_mhz`, `median_mhz`,
+        `gpu`, `point`, `asked_mhz` (missing where no clock is asked for), `operations`, `lowest_mhz`, `p5_mhz`,
+        `median_mhz`,
         `p95_mhz`, `highest_mhz`, `off_target`: share of operations more than 2 % off.
     """
     rows = rows.dropna(subset="sm_clock_median_mhz")
@@ -35,8 +36,8 @@ def clocks(rows: pd.DataFrame) -> pd.DataFrame:
     off = ((seen / asked - 1).abs() > OFF_TARGET).where(asked.notna())
     grouped = rows.assign(seen=seen, asked=asked, off=off.astype(float)).groupby(["gpu", "point"])
     found = grouped.agg(
-        asked_mhz=("asked", "first"), operations=("seen", "size"), lowest_mhz=("seen", "min"), median_mhz=("seen", "median"),
-        highest_mhz=("seen", "max"), off_target=("off", "mean"),
+        asked_mhz=("asked", "first"), operations=("seen", "size"), lowest_mhz=("seen", "min"),
+        median_mhz=("seen", "median"), highest_mhz=("seen", "max"), off_target=("off", "mean"),
     )  # fmt: skip
     found = found.assign(p5_mhz=grouped["seen"].quantile(0.05), p95_mhz=grouped["seen"].quantile(0.95))
     return found.reset_index()
@@ -87,7 +88,8 @@ def draw_clocks(data: pd.DataFrame, gpus: Gpus) -> Figure:
     panels[0].set_ylabel("SM clock seen under load (MHz)")
     style.footer(
         figure,
-        "Marker: median over operations; thick: 5 to 95 %; thin: lowest to highest. Hollow: no clock was asked for, and it "
+        "Marker: median over operations; thick: 5 to 95 %; thin: lowest to highest. Hollow: no clock was asked "
+        "for, and it "
         "stands at the median seen.",
         gpus.note(shown, gpus.labels),
     )
@@ -109,7 +111,7 @@ def cards(report: dict[str, Any]) -> pd.DataFrame:
         out.
     """
     found = [
-        {"gpu": point["gpu"], "point": point["point"], "card": card, "time": told["anchor_time_factor"], "power": told["anchor_power_factor"]}
+        (point["gpu"], point["point"], card, told["anchor_time_factor"], told["anchor_power_factor"])
         for point in report["points"]
         if len(point["cards"]) >= CARDS_AT_LEAST
         for card, told in point["cards"].items()
@@ -141,7 +143,8 @@ def draw_cards(data: pd.DataFrame, gpus: Gpus) -> Figure:
     panels[0].set_ylabel("power against the median card")
     style.footer(
         figure,
-        "A marker for each card and operating point: reference operations, measured at the start and the end of every shard.",
+        "A marker for each card and operating point: reference operations, measured at the start and the end of "
+        "every shard.",
         gpus.note(shown, gpus.labels),
     )
     return figure

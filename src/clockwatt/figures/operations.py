@@ -37,7 +37,8 @@ def costliest(operations: pd.DataFrame, calls: pd.DataFrame, gpus: Gpus) -> pd.D
     Returns
     -------
     pandas.DataFrame
-        `kind`, `gpu`, `point`, `operation_id`, `operation_class`, `pass`, `tf32`, `rank`, `dtype`, `time_s`, `energy_j` and halves of
+        `kind`, `gpu`, `point`, `operation_id`, `operation_class`, `pass`, `tf32`, `rank`, `dtype`, `time_s`,
+        `energy_j` and halves of
         their 95 % intervals, `time_error_s` and `energy_error_j`.
     """
     counts = calls.groupby(["operation_id", "pass"])["calls"].sum().reset_index()
@@ -101,7 +102,8 @@ def draw(data: pd.DataFrame, specs: Mapping[str, str], gpus: Gpus) -> Figure:
         own = data[(data["kind"] == kind) & data["gpu"].isin(shown[kind])]
         ranked = own.drop_duplicates("rank").sort_values("rank")
         names = [
-            f"{words(row.operation_class, specs.get(row.operation_id, ''))} {style.number_format(row.dtype, tf32=row.tf32)}, {row.pass_}"
+            f"{words(row.operation_class, specs.get(row.operation_id, ''))} "
+            f"{style.number_format(row.dtype, tf32=row.tf32)}, {row.pass_}"
             for row in ranked.rename(columns={"pass": "pass_"}).itertuples()
         ]
         for axes, (quantity, (name, unit, *_)) in zip(line, QUANTITIES.items(), strict=True):
@@ -125,7 +127,8 @@ def draw(data: pd.DataFrame, specs: Mapping[str, str], gpus: Gpus) -> Figure:
     style.legend(figure, [style.Entry(gpus.words(label), gpus.entry(label).colour, "s") for label in labels], "")
     style.footer(
         figure,
-        "The costliest operation of each of the ten classes that take most energy of all networks; shapes of its first two "
+        "The costliest operation of each of the ten classes that take most energy of all networks; shapes of its "
+        "first two "
         "tensors. Bars: 95 % intervals.",
         gpus.note(labels, data["gpu"].unique()),
     )

@@ -41,7 +41,8 @@ def pareto_figure(answer: Recommendation) -> Figure:
             markerfacecolor="none", color="black", zorder=4,
         )  # fmt: skip
         axes.annotate(
-            f"{gpus.words(best.gpu)}, {point_words(best.point)}", (best.expected.time_s, best.expected.energy_j), xytext=(8, 6),
+            f"{gpus.words(best.gpu)}, {point_words(best.point)}",
+            (best.expected.time_s, best.expected.energy_j), xytext=(8, 6),
             textcoords="offset points", fontsize=7,
         )  # fmt: skip
     axes.margins(0.12)

@@ -43,7 +43,8 @@ def points(compositions: pd.DataFrame, errors: pd.DataFrame, gpus: Gpus, pass_: 
     -------
     pandas.DataFrame
         `kind` (real or virtual), `gpu`, `network_id`, `tf32`, `time_s`, `energy_j`, halves of their 95 % intervals
-        `time_error_s` and `energy_error_j`, `points` (in words), and `front`: whether no other of its kind is faster and
+        `time_error_s` and `energy_error_j`, `points` (in words), and `front`: whether no other of its kind is faster
+        and
         takes less energy.
     """
     rows = compositions[(compositions["pass"] == pass_) & (compositions["source"] == "predicted")]
@@ -120,7 +121,8 @@ def draw(data: pd.DataFrame, gpus: Gpus) -> Figure:
     networks = {network for chosen in rows.values() for network, _ in chosen}
     style.footer(
         figure,
-        "Measured; bars: 95 % intervals. Ringed: no other GPU or clock of its kind is faster and takes less energy. Points "
+        "Measured; bars: 95 % intervals. Ringed: no other GPU or clock of its kind is faster and takes less "
+        "energy. Points "
         "of a GPU within error of each other are one.",
         style.networks_left_out(set(data["network_id"]) - networks),
         alone,
@@ -157,7 +159,7 @@ def _panel(axes: Axes, own: pd.DataFrame, gpus: Gpus) -> None:
 
 
 def _label(axes: Axes, best: pd.DataFrame) -> None:
-    """Operating points of the front, below and left of it: that of the least energy, the least time, and others that fit."""
+    """Operating points of the front, below and left: that of least energy, of least time, and others that fit."""
     order = [len(best) - 1, *range(len(best) - 1)]
     apart = 1.6 * _LABEL_PT * axes.figure.dpi / 72
     taken: list[float] = []

@@ -49,7 +49,7 @@ ENERGY = Quantity("energy_dynamic_corrected_j", "dynamic energy per call", "J", 
 
 
 def weighted(rows: pd.DataFrame, calls: pd.DataFrame) -> pd.DataFrame:
-    """Held-out rows with `weight_j`: the energy that all networks' calls of the operation take, 0 where it is not known.
+    """Held-out rows with `weight_j`: the energy that all networks' calls of the operation take, 0 where not known.
 
     Parameters
     ----------
@@ -160,7 +160,8 @@ def draw_compared(
         axes.set_xlabel(f"measured{' (log)' if quantity.logarithmic else ''}")
     style.footer(
         figure,
-        f"{quantity.name.capitalize()}, predicted by {predictor} without the operation's group. Darker: more operations.",
+        f"{quantity.name.capitalize()}, predicted by {predictor} without the operation's group. Darker: more "
+        "operations.",
         "Errors: median, 95th percentile and mean weighted by the energy that networks spend on an operation.",
         gpus.note(shown, gpus.labels),
     )
@@ -219,7 +220,8 @@ def class_errors(rows: pd.DataFrame, quantity: Quantity, predictors: Sequence[st
     Returns
     -------
     pandas.DataFrame
-        `gpu`, `pass`, `operation_class`, `predictor`, `operations`, `median`, `p95` (of the absolute relative error) and
+        `gpu`, `pass`, `operation_class`, `predictor`, `operations`, `median`, `p95` (of the absolute relative error)
+        and
         `share`: of the energy of all networks' calls in that GPU and pass.
     """
     known = rows[(rows[quantity.column] > 0) & rows[quantity.predicted].notna() & rows["predictor"].isin(predictors)]
@@ -250,7 +252,8 @@ def draw_class_errors(data: pd.DataFrame, quantity: Quantity, gpus: Gpus, predic
     style.legend(figure, style.entries(predictors), "")
     style.footer(
         figure,
-        f"Absolute error of {quantity.name}, each operation's group held out. Marker: median; line: to the 95th percentile.",
+        f"Absolute error of {quantity.name}, each operation's group held out. Marker: median; line: to the 95th "
+        "percentile.",
         _CLASSES_NOTE,
         _classes_left_out(data, rows),
     )
@@ -275,7 +278,8 @@ def coverages(report: dict[str, Any], errors: pd.DataFrame, target: str) -> pd.D
     Returns
     -------
     pandas.DataFrame
-        `gpu`, `pass`, `predictor`, `operation_class`, `coverage`, `half_width` (relative, median), `operations`, `share`.
+        `gpu`, `pass`, `predictor`, `operation_class`, `coverage`, `half_width` (relative, median), `operations`,
+        `share`.
     """
     found = []
     for gpu, told in report["gpus"].items():
@@ -284,7 +288,10 @@ def coverages(report: dict[str, Any], errors: pd.DataFrame, target: str) -> pd.D
                 for name, one in judged["intervals"].get(target, {}).get("classes", {}).items():
                     found.append(
                         {
-                            **{"gpu": gpu, "pass": pass_, "predictor": predictor, "operation_class": name},
+                            "gpu": gpu,
+                            "pass": pass_,
+                            "predictor": predictor,
+                            "operation_class": name,
                             "coverage": one["held_out_coverage"],
                             "half_width": one["median_half_width"],
                         }
@@ -315,7 +322,8 @@ def draw_coverages(data: pd.DataFrame, gpus: Gpus, predictor: str) -> Figure:
         axes.set_xlabel("inside their interval")
     style.footer(
         figure,
-        f"Device time by {predictor}: operations held out that lie in their {100 * LEVEL:.0f} % intervals. Grey: what chance "
+        f"Device time by {predictor}: operations held out that lie in their {100 * LEVEL:.0f} % intervals. Grey: "
+        "what chance "
         "gives with so many operations.",
         _CLASSES_NOTE,
         _classes_left_out(data, rows),
@@ -327,7 +335,7 @@ Panel = tuple[Axes, str, str, list[str]]
 
 
 def _by_class(data: pd.DataFrame, gpus: Gpus) -> tuple[Figure, list[Panel]]:
-    """A row for each kind of GPUs, a column for each of its GPUs and pass; classes in the order of their share of energy."""
+    """A row for each kind of GPUs, a column for each of its GPUs and pass; classes by their share of energy."""
     kinds = {kind: gpus.shown(labels, GPUS_OF_A_KIND) for kind, labels in gpus.kinds(data["gpu"].unique()).items()}
     shares, panels = {}, {}
     for kind, labels in kinds.items():

@@ -30,7 +30,8 @@ def counts(report: dict[str, Any]) -> pd.DataFrame:
     Returns
     -------
     pandas.DataFrame
-        `gpu`, `what` (a status, `missing` or a flag), `kind` (`status` or `flag`), `rows`, and `share` of the GPU's rows.
+        `gpu`, `what` (a status, `missing` or a flag), `kind` (`status` or `flag`), `rows`, and `share` of the GPU's
+        rows.
     """
     found: dict[tuple[str, str, str], int] = {}
     for point in report["points"]:
@@ -67,7 +68,8 @@ def draw(data: pd.DataFrame, gpus: Gpus) -> Figure:
     style.legend(figure, list(STATUSES.values()), "")
     style.footer(
         figure,
-        "Above: rows by how they ended. Below: share of the measured rows with a flag; what is not learnt from is bold.",
+        "Above: rows by how they ended. Below: share of the measured rows with a flag; what is not learnt from "
+        "is bold.",
     )
     return figure
 

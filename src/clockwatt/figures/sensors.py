@@ -46,7 +46,7 @@ def intervals(telemetry: pd.DataFrame) -> pd.DataFrame:
 
 
 def draw_intervals(data: pd.DataFrame, gpus: Gpus) -> Figure:
-    """Histogram of the intervals, and below it their jitter over time: a column for each GPU; `data` from `intervals`."""
+    """Histogram of the intervals, below it their jitter over time: a column for each GPU; `data` from `intervals`."""
     if data.empty:
         return style.nothing(NO_TELEMETRY)
     shown = gpus.shown(data["gpu"].unique())
@@ -59,8 +59,8 @@ def draw_intervals(data: pd.DataFrame, gpus: Gpus) -> Figure:
             part = own[own["lane"] == lane]
             top.hist(part["interval_s"], bins=bins, color=entry.colour, alpha=0.75)
             bottom.plot(
-                part["time_s"], 1e3 * part["jitter_s"], linestyle="", marker=entry.marker, color=entry.colour, markersize=1.6,
-                markeredgewidth=0, alpha=0.6, rasterized=True,
+                part["time_s"], 1e3 * part["jitter_s"], linestyle="", marker=entry.marker, color=entry.colour,
+                markersize=1.6,                 markeredgewidth=0, alpha=0.6, rasterized=True,
             )  # fmt: skip
         style.log_axis(top, "x", "s", "interval between readings")
         top.set_ylim(bottom=0.7)

@@ -25,17 +25,15 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import EngFormatter, FixedLocator, FuncFormatter, MaxNLocator, NullLocator
 from pyarrow import csv
 
+from clockwatt.figures.palette import GPU_COLOURS
 from clockwatt.io.files import written_aside
 
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#8C6D31", "#000000")
 """Eight colours that colour-blind readers tell apart (after Okabe and Ito, 2008; yellow is too pale on white)."""
 
-GPU_COLOURS = ("#4A39B3", "#FE8668", "#467B63", "#AD9407", "#682254", "#4ECDCF", "#636203", "#8878BF")
-"""Of GPUs. Any two differ by 22 CIELAB units or more for readers with full, red-, green- or blue-blind sight, and by 7
-units of lightness, so that they can be told apart in grey."""
-
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
 GREY = "#8A8A8A"
+MINUS = "\N{MINUS SIGN}"
 WIDTH_IN = 7.2
 """Width of a page with two columns."""
 
@@ -151,7 +149,7 @@ def si(axes: Axes, which: str, unit: str) -> None:
 
 
 def log_axis(axes: Axes, which: str, unit: str, label: str | None = None) -> None:
-    """Make an axis (`x` or `y`) logarithmic after plotting, with round labels; its label says that it is logarithmic."""
+    """Make an axis (`x` or `y`) logarithmic after plotting, with round labels; `label` is told to be logarithmic."""
     (axes.set_xscale if which == "x" else axes.set_yscale)("log")
     axis = axes.xaxis if which == "x" else axes.yaxis
     low, high = axes.get_xlim() if which == "x" else axes.get_ylim()
@@ -210,7 +208,7 @@ def footer(figure: Figure, *notes: str) -> None:
 
 
 def left_out(names: Sequence[str], one: str, several: str) -> str:
-    """A sentence about what is not shown, empty if nothing is: `4 GPUs are not shown: a, b, c and one more.`"""
+    """Say what is not shown, if anything is: `4 GPUs are not shown: a, b, c, d.`."""
     if not names:
         return ""
     named = list(names[:_NAMED_AT_MOST]) + (
@@ -241,20 +239,8 @@ def number_format(dtype: str, *, tf32: bool) -> str:
     return "TF32" if dtype == "float32" and tf32 else dtype
 
 
-def gpu_colours(names: Iterable[str]) -> dict[str, str]:
-    """A colour for each GPU, the same in every figure and on the page.
-
-    Parameters
-    ----------
-    names
-        Labels of all GPUs of the campaign, in any order, also where only some of them are shown. Beyond eight, colours
-        come again; `gpu_markers` then tells those of one colour apart.
-    """
-    return {name: GPU_COLOURS[number % len(GPU_COLOURS)] for number, name in enumerate(sorted(set(names)))}
-
-
 def gpu_markers(names: Iterable[str]) -> dict[str, str]:
-    """A marker for each GPU, as `gpu_colours`; no two of the first 64 share both colour and marker."""
+    """A marker for each GPU, as `palette.gpu_colours`; no two of the first 64 share both colour and marker."""
     ordered = sorted(set(names))
     return {name: MARKERS[(number + number // len(GPU_COLOURS)) % len(MARKERS)] for number, name in enumerate(ordered)}
 
@@ -270,8 +256,9 @@ def percent(axes: Axes, which: str, *, signed: bool = True) -> None:
 
 def percent_words(value: float, digits: str = "g", *, signed: bool = True) -> str:
     """`+20 %`; nothing is neither above nor below 0."""
-    text = f"{value:{'+' if signed else ''}{digits}}".replace("-", "\N{MINUS SIGN}")
-    return f"{text.lstrip('+-\N{MINUS SIGN}') if not float(f'{value:{digits}}') else text} %"
+    zero = not float(f"{value:{digits}}")
+    text = f"{abs(value) if zero else value:{'+' if signed and not zero else ''}{digits}}"
+    return f"{text.replace('-', MINUS)} %"
 
 
 def few() -> MaxNLocator:

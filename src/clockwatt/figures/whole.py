@@ -34,7 +34,7 @@ _KEY = ["gpu", "point", "network_id", "tf32", "pass"]
 
 
 def sum_errors(operations: pd.DataFrame, calls: pd.DataFrame) -> pd.DataFrame:
-    """Standard errors of plain sums: `plain_time_s_error` and `plain_energy_j_error`, by GPU, point, network, TF32, pass.
+    """Standard errors of plain sums, `plain_time_s_error` and `plain_energy_j_error`, by network, TF32, pass, GPU.
 
     Calls of one operation share its error; errors of different operations are independent.
 

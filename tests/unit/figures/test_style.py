@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from matplotlib.colors import to_rgb
 
-from clockwatt.figures import style
+from clockwatt.figures import palette, style
 
 SIGHT = {
     "full": np.eye(3),
@@ -32,20 +32,20 @@ def lab(colour, sight="full"):
 
 @pytest.mark.parametrize("sight", SIGHT)
 def test_gpus_can_be_told_apart_by_colour(sight):
-    for one, other in itertools.combinations(style.GPU_COLOURS, 2):
+    for one, other in itertools.combinations(palette.GPU_COLOURS, 2):
         assert np.linalg.norm(lab(one, sight) - lab(other, sight)) >= 22, (one, other)
 
 
 def test_gpus_can_be_told_apart_in_grey():
-    lightness = sorted(lab(colour)[0] for colour in style.GPU_COLOURS)
+    lightness = sorted(lab(colour)[0] for colour in palette.GPU_COLOURS)
     assert np.diff(lightness).min() >= 7
     assert lightness[-1] < 77, "too pale on white"
 
 
 def test_a_gpu_has_one_colour_and_marker_in_whatever_order_they_are_told():
     names = [f"gpu{number}" for number in range(20)]
-    colours, markers = style.gpu_colours(names), style.gpu_markers(names)
-    assert style.gpu_colours(reversed(names)) == colours
+    colours, markers = palette.gpu_colours(names), style.gpu_markers(names)
+    assert palette.gpu_colours(reversed(names)) == colours
     assert style.gpu_markers(names[::-1]) == markers
     assert len({(colours[name], markers[name]) for name in names}) == len(names)
     assert len({colours[name] for name in sorted(names)[:8]}) == 8
