@@ -39,7 +39,7 @@ TRACES_AT_MOST = 3
 Drawn = tuple[Figure, pd.DataFrame]
 
 
-class _Results:
+class Results:
     """Folders of a campaign, and what several figures need of them, read once."""
 
     def __init__(
@@ -60,22 +60,27 @@ class _Results:
 
     @functools.cached_property
     def compositions(self) -> pd.DataFrame:
+        """From `load.compositions`."""
         return load.compositions(self.validation)
 
     @functools.cached_property
     def whole_errors(self) -> pd.DataFrame:
+        """From `load.whole_errors`."""
         return load.whole_errors(self.dataset)
 
     @functools.cached_property
     def calls(self) -> pd.DataFrame:
+        """From `load.calls`."""
         return load.calls(self.dataset)
 
     @functools.cached_property
     def catalogue(self) -> pd.DataFrame:
+        """From `load.catalogue`."""
         return load.catalogue(self.dataset)
 
     @functools.cached_property
     def operations(self) -> pd.DataFrame:
+        """Those of every GPU at its reference point; see `load.operations`."""
         points = {
             label: load.reference_point(point["point"] for point in self.quality["points"] if point["gpu"] == label)
             for label in self.gpus.labels
@@ -84,6 +89,7 @@ class _Results:
 
     @functools.cached_property
     def sum_errors(self) -> pd.DataFrame:
+        """From `whole.sum_errors`."""
         return whole.sum_errors(self.operations, self.calls)
 
     @functools.cached_property
@@ -97,19 +103,23 @@ class _Results:
 
     @functools.cached_property
     def class_errors(self) -> pd.DataFrame:
+        """Of device time; see `predictions.class_errors`."""
         return predictions.class_errors(self.held_out, predictions.TIME, self.config.fit.predictors)
 
     @functools.cached_property
     def telemetry(self) -> pd.DataFrame:
+        """Of GPUs that are shown, at a few operating points each; see `load.telemetry`."""
         return load.telemetry(self.measurements, self.gpus.shown(self.gpus.labels), TRACES_AT_MOST)
 
     @functools.cached_property
     def telemetry_of_one_point(self) -> pd.DataFrame:
+        """The same, each GPU at its reference point."""
         rows = self.telemetry
         last = {gpu: load.reference_point(own["point"]) for gpu, own in rows.groupby("gpu")}
         return rows[rows["point"] == rows["gpu"].map(last)]
 
     def measured_in(self, pass_: str) -> list[str]:
+        """GPUs with a network in this pass."""
         return sorted(self.compositions.loc[self.compositions["pass"] == pass_, "gpu"].unique())
 
 
@@ -139,57 +149,57 @@ def draw_figures(
     OutputError
         If a figure cannot be written.
     """
-    results = _Results(config, measurements_dir, dataset_dir, predictors_dir, validation_dir)
+    results = Results(config, measurements_dir, dataset_dir, predictors_dir, validation_dir)
     wanted = figures(list(config.passes))
     with style.styled(), progress("figures", len(wanted)) as advance:
         for name, (family, pass_) in wanted.items():
-            figure, data = _DRAWN[family](results, pass_)
+            figure, data = DRAWN[family](results, pass_)
             style.save(figure, data, output_dir, name)
             advance(name)
 
 
-def _network(quantity: str) -> Callable[[_Results, str], Drawn]:
-    def drawn(results: _Results, pass_: str) -> Drawn:
+def _network(quantity: str) -> Callable[[Results, str], Drawn]:
+    def drawn(results: Results, pass_: str) -> Drawn:
         data = whole.costs(results.compositions, results.whole_errors, results.sum_errors, quantity, pass_)
         return whole.draw(data, results.gpus, quantity), data
 
     return drawn
 
 
-def _network_clock(results: _Results, pass_: str) -> Drawn:
+def _network_clock(results: Results, pass_: str) -> Drawn:
     data = clocks.along(results.compositions, results.whole_errors, pass_)
     return clocks.draw(data, results.gpus, results.measured_in(pass_)), data
 
 
-def _network_optimum(results: _Results, pass_: str) -> Drawn:
+def _network_optimum(results: Results, pass_: str) -> Drawn:
     data = clocks.optima(clocks.along(results.compositions, results.whole_errors, pass_))
     return clocks.draw_optima(data, results.gpus, results.measured_in(pass_)), data
 
 
-def _energy_time(results: _Results, pass_: str) -> Drawn:
+def _energy_time(results: Results, pass_: str) -> Drawn:
     data = pareto_front.points(results.compositions, results.whole_errors, results.gpus, pass_)
     return pareto_front.draw(data, results.gpus), data
 
 
-def _regret(results: _Results, _: str) -> Drawn:
+def _regret(results: Results, _: str) -> Drawn:
     data = regret.regrets(results.compositions)
     return regret.draw(data, results.gpus), data
 
 
-def _composed(results: _Results, _: str) -> Drawn:
+def _composed(results: Results, _: str) -> Drawn:
     data = composed.errors(results.compositions, results.gpus)
     incomplete = int((results.compositions["calls_without_cost"] > 0).sum())
     return composed.draw(data, results.gpus, incomplete), data
 
 
-def _operations(results: _Results, _: str) -> Drawn:
+def _operations(results: Results, _: str) -> Drawn:
     data = operations.costliest(results.operations, results.calls, results.gpus)
     specs = load.specs(results.catalogue, data["operation_id"].unique())
     return operations.draw(data, specs, results.gpus), data
 
 
-def _predicted(quantity: predictions.Quantity) -> Callable[[_Results, str], Drawn]:
-    def drawn(results: _Results, _: str) -> Drawn:
+def _predicted(quantity: predictions.Quantity) -> Callable[[Results, str], Drawn]:
+    def drawn(results: Results, _: str) -> Drawn:
         rows = results.held_out[results.held_out["predictor"] == results.predictor]
         data, told = predictions.compared(rows, quantity), predictions.summary(rows, quantity)
         return predictions.draw_compared(data, told, quantity, results.gpus, results.predictor), data
@@ -197,64 +207,64 @@ def _predicted(quantity: predictions.Quantity) -> Callable[[_Results, str], Draw
     return drawn
 
 
-def _error_by_class(results: _Results, _: str) -> Drawn:
+def _error_by_class(results: Results, _: str) -> Drawn:
     names = results.config.fit.predictors
     data = results.class_errors
     return predictions.draw_class_errors(data, predictions.TIME, results.gpus, names), data
 
 
-def _coverage_by_class(results: _Results, _: str) -> Drawn:
+def _coverage_by_class(results: Results, _: str) -> Drawn:
     data = predictions.coverages(results.report, results.class_errors, predictions.TIME.column)
     return predictions.draw_coverages(data, results.gpus, results.predictor), data
 
 
-def _importance(results: _Results, _: str) -> Drawn:
+def _importance(results: Results, _: str) -> Drawn:
     shown = {gpu: GpuPredictor.load(results.predictors / gpu) for gpu in results.gpus.shown(results.gpus.labels)}
     data = importance.of_gpus(shown, results.catalogue, results.predictor, list(results.config.passes))
     return importance.draw(data, results.gpus), data
 
 
-def _durations(results: _Results, _: str) -> Drawn:
+def _durations(results: Results, _: str) -> Drawn:
     data = calibration.durations(load.calibrated(results.dataset, CalibrationQuantity.TIME_AGAINST_ITERATIONS))
     return calibration.draw_durations(data, results.gpus), data
 
 
-def _transient(results: _Results, _: str) -> Drawn:
+def _transient(results: Results, _: str) -> Drawn:
     rows = load.calibrated(results.dataset, CalibrationQuantity.POWER_TRANSIENT)
     return calibration.draw_transient(rows, results.gpus), rows[["gpu", "point", "subject", "x", "value"]]
 
 
-def _traces(results: _Results, _: str) -> Drawn:
+def _traces(results: Results, _: str) -> Drawn:
     data = sensors.traces(results.telemetry)
     return sensors.draw_traces(data, results.gpus), data
 
 
-def _sampling(results: _Results, _: str) -> Drawn:
+def _sampling(results: Results, _: str) -> Drawn:
     data = sensors.intervals(results.telemetry_of_one_point)
     return sensors.draw_intervals(data, results.gpus), data
 
 
-def _cumulative(results: _Results, _: str) -> Drawn:
+def _cumulative(results: Results, _: str) -> Drawn:
     data = sensors.cumulated(results.telemetry_of_one_point)
     return sensors.draw_cumulated(data, results.gpus), data
 
 
-def _clock_seen(results: _Results, _: str) -> Drawn:
+def _clock_seen(results: Results, _: str) -> Drawn:
     data = machine.clocks(load.clocks(results.dataset))
     return machine.draw_clocks(data, results.gpus), data
 
 
-def _cards(results: _Results, _: str) -> Drawn:
+def _cards(results: Results, _: str) -> Drawn:
     data = machine.cards(results.quality)
     return machine.draw_cards(data, results.gpus), data
 
 
-def _quality(results: _Results, _: str) -> Drawn:
+def _quality(results: Results, _: str) -> Drawn:
     data = quality.counts(results.quality)
     return quality.draw(data, results.gpus), data
 
 
-_DRAWN: dict[str, Callable[[Any, str], Drawn]] = {
+DRAWN: dict[str, Callable[[Any, str], Drawn]] = {
     "network_energy": _network("energy_j"),
     "network_time": _network("time_s"),
     "network_clock": _network_clock,
@@ -278,3 +288,4 @@ _DRAWN: dict[str, Callable[[Any, str], Drawn]] = {
     "cards": _cards,
     "quality": _quality,
 }
+"""Families of `names.QUESTIONS`: each from results and a pass to the figure and the data that it shows."""
