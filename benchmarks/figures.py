@@ -120,9 +120,8 @@ def main() -> None:
         written = sorted((folder / "figures").iterdir())
         size_mb = sum(path.stat().st_size for path in written) / 1e6
         print(f"{rows:,} rows of operations, {NETWORKS} networks, {GPUS} GPUs, {POINTS} clocks")
-        print(
-            f"{len(written)} files, {size_mb:.0f} MB, the largest {max(path.stat().st_size for path in written) / 1e6:.1f} MB"
-        )
+        largest_mb = max(path.stat().st_size for path in written) / 1e6
+        print(f"{len(written)} files, {size_mb:.0f} MB, the largest {largest_mb:.1f} MB")
         print(f"{wall_s:.0f} s, {used.ru_utime + used.ru_stime:.0f} s of CPU, {used.ru_maxrss / 2**20:.2f} GiB")
 
 

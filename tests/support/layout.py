@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import warnings
+from collections.abc import Iterator
 from typing import Any
 
 from matplotlib.figure import Figure
@@ -21,8 +22,8 @@ def check_layout(figure: Figure) -> None:
         style.settle(figure)
         figure.draw_without_rendering()
     paper = figure.bbox
-    for text in figure.findobj(Text):
-        if text.get_visible() and text.get_text().strip() and _on_paper(text):
+    for text in words(figure):
+        if text.get_visible() and text.get_text().strip():
             box = text.get_window_extent()
             inside = box.x0 >= -SLACK_PX and box.y0 >= -SLACK_PX
             inside &= box.x1 <= paper.x1 + SLACK_PX and box.y1 <= paper.y1 + SLACK_PX
@@ -43,12 +44,14 @@ def shown(axis: Any) -> list[Text]:
     return [label for tick in ticks for label in (tick.label1, tick.label2) if label.get_visible()]
 
 
-def _on_paper(text: Text) -> bool:
-    """Whether a text is drawn at all: not in axes that are off, and no label of a tick beyond its axis."""
-    axes = text.axes
-    if axes is None:
-        return True
-    ticks = {label for axis in (axes.xaxis, axes.yaxis) for label in axis.get_ticklabels(which="both")}
-    if text in ticks:
-        return axes.axison and any(text in shown(axis) for axis in (axes.xaxis, axes.yaxis))
-    return axes.axison or text in axes.texts
+def words(figure: Figure) -> Iterator[Text]:
+    """Every text that is drawn."""
+    yield from figure.texts
+    for legend in figure.legends:
+        yield from (legend.get_title(), *legend.get_texts())
+    for axes in figure.axes:
+        yield from axes.texts
+        if axes.axison:
+            yield from (axes.title, axes._left_title, axes._right_title)
+            for axis in (axes.xaxis, axes.yaxis):
+                yield from (axis.label, *shown(axis))

@@ -152,23 +152,23 @@ def _panel(axes: Axes, own: pd.DataFrame, gpus: Gpus) -> None:
         best["time_s"], best["energy_j"], color="black", linewidth=0.8, marker="o", markersize=7.5,
         markerfacecolor="none", markeredgewidth=0.8, zorder=3,
     )  # fmt: skip
-    axes.margins(0.3)
+    axes.margins(0.28)
     style.log_axis(axes, "x", "s", "time per pass")
     style.log_axis(axes, "y", "J")
     _label(axes, best)
 
 
 def _label(axes: Axes, best: pd.DataFrame) -> None:
-    """Operating points of the front, below and left: that of least energy, of least time, and others that fit."""
-    order = [len(best) - 1, *range(len(best) - 1)]
-    apart = 1.6 * _LABEL_PT * axes.figure.dpi / 72
-    taken: list[float] = []
-    for place in order:
+    """Operating points of the front: least energy below it, least time above, and between where there is room."""
+    taken: list[tuple[float, float]] = []
+    apart = 2.4 * _LABEL_PT * axes.figure.dpi / 72
+    for place in [len(best) - 1, *range(len(best) - 1)]:
         row = best.iloc[place]
-        _, y = axes.transData.transform((row["time_s"], row["energy_j"]))
-        if all(abs(y - other) > apart for other in taken):
-            taken.append(y)
+        x, y = axes.transData.transform((row["time_s"], row["energy_j"]))
+        if place in (0, len(best) - 1) or all(np.hypot(x - other, y - below) > 2 * apart for other, below in taken):
+            taken.append((x, y))
+            above = place < len(best) - 1
             axes.annotate(
-                row["points"], (row["time_s"], row["energy_j"]), xytext=(-5, -6), fontsize=_LABEL_PT,
-                textcoords="offset points", ha="right", va="top", zorder=5,
+                row["points"], (row["time_s"], row["energy_j"]), xytext=(0, 6 if above else -6), fontsize=_LABEL_PT,
+                textcoords="offset points", ha="center", va="bottom" if above else "top", zorder=5,
             )  # fmt: skip

@@ -340,7 +340,9 @@ def _by_class(data: pd.DataFrame, gpus: Gpus) -> tuple[Figure, list[Panel]]:
     shares, panels = {}, {}
     for kind, labels in kinds.items():
         own = data[data["gpu"].isin(labels)]
-        share = own.groupby("operation_class")["share"].mean().fillna(0)
+        places = own.drop_duplicates(["gpu", "pass"])
+        share = own.drop_duplicates(["gpu", "pass", "operation_class"]).groupby("operation_class")["share"].sum()
+        share = share / len(places)
         ordered = sorted(share.index, key=lambda name, share=share: (-share[name], name))  # type: ignore[misc]
         shares[kind] = share[ordered[:CLASSES_AT_MOST]]
         panels[kind] = [(gpu, pass_) for gpu in labels for pass_ in sorted(own.loc[own["gpu"] == gpu, "pass"].unique())]

@@ -52,7 +52,10 @@ _LEGEND_CHARACTERS = 125
 _FOOTER_CHARACTERS = 138
 _NAMED_AT_MOST = 6
 _LABEL_WIDTH_IN = 0.42
-_FOOTER_IN = 0.3
+_AROUND_IN = 0.1
+_LINE_IN = 0.155
+"""Height of a line in a legend or below the panels; a figure grows by as many as there are."""
+_NOTHING = 1e-9
 _SETTINGS: dict[Any, Any] = {
     "font.family": "DejaVu Sans",  # comes with matplotlib: the same on every machine
     "font.size": 8,
@@ -115,7 +118,7 @@ def panels(
         Whether the panels of a column, or of a row, have one axis.
     """
     heights = [height_in] * rows if isinstance(height_in, int | float) else list(height_in)
-    figure = Figure(figsize=(WIDTH_IN, sum(heights) + _FOOTER_IN), layout="constrained")
+    figure = Figure(figsize=(WIDTH_IN, sum(heights) + _AROUND_IN), layout="constrained")
     grid = figure.subplots(
         rows, columns, squeeze=False, sharex="col" if share_x else False, sharey="row" if share_y else False,
         height_ratios=heights,
@@ -125,7 +128,7 @@ def panels(
 
 def ragged(columns: Sequence[int], *, height_in: Sequence[float]) -> tuple[Figure, list[list[Axes]]]:
     """A page-wide figure whose rows have so many panels each, and such heights."""
-    figure = Figure(figsize=(WIDTH_IN, sum(height_in) + _FOOTER_IN), layout="constrained")
+    figure = Figure(figsize=(WIDTH_IN, sum(height_in) + _AROUND_IN), layout="constrained")
     width = math.lcm(*columns)
     spec = GridSpec(len(columns), width, figure=figure, height_ratios=height_in)
     grid = [
@@ -137,7 +140,7 @@ def ragged(columns: Sequence[int], *, height_in: Sequence[float]) -> tuple[Figur
 
 def nothing(why: str) -> Figure:
     """A figure that says why there is nothing to draw."""
-    figure = Figure(figsize=(WIDTH_IN, 0.8), layout="constrained")
+    figure = Figure(figsize=(WIDTH_IN, 0.8))
     figure.text(0.5, 0.5, "\n".join(textwrap.wrap(f"Nothing to draw: {why}", 100)), ha="center", va="center")
     return figure
 
@@ -198,13 +201,20 @@ def legend(figure: Figure, shown: Sequence[Entry], title: str) -> None:
         handles=handles, title=title, loc="outside upper left", alignment="left", title_fontsize=7, ncols=columns,
         handletextpad=0.4, columnspacing=1.2, borderaxespad=0.2,
     )  # fmt: skip
+    _grow(figure, -(-len(handles) // columns) + bool(title))
 
 
 def footer(figure: Figure, *notes: str) -> None:
     """What a reader must know and what is not shown, below the panels."""
     note = " ".join(note.strip() for note in notes if note)
     if note:
-        figure.supxlabel("\n".join(textwrap.wrap(note, _FOOTER_CHARACTERS)), fontsize=7, color=DARK, x=0.01, ha="left")
+        lines = textwrap.wrap(note, _FOOTER_CHARACTERS)
+        figure.supxlabel("\n".join(lines), fontsize=7, color=DARK, x=0.01, ha="left")
+        _grow(figure, len(lines))
+
+
+def _grow(figure: Figure, lines: int) -> None:
+    figure.set_figheight(figure.get_figheight() + lines * _LINE_IN)
 
 
 def left_out(names: Sequence[str], one: str, several: str) -> str:
@@ -256,8 +266,8 @@ def percent(axes: Axes, which: str, *, signed: bool = True) -> None:
 
 def percent_words(value: float, digits: str = "g", *, signed: bool = True) -> str:
     """`+20 %`; nothing is neither above nor below 0."""
-    zero = not float(f"{value:{digits}}")
-    text = f"{abs(value) if zero else value:{'+' if signed and not zero else ''}{digits}}"
+    zero = abs(value) < _NOTHING or not float(f"{value:{digits}}")
+    text = f"{0.0 if zero else value:{'+' if signed and not zero else ''}{digits}}"
     return f"{text.replace('-', MINUS)} %"
 
 

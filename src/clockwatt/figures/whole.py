@@ -17,7 +17,7 @@ NORMAL_95 = 1.96
 ROWS_AT_MOST = 64
 """In the whole figure; a single GPU has no more than `NETWORKS_AT_MOST`."""
 NETWORKS_AT_MOST = 40
-_ROW_IN, _AROUND_IN = 0.155, 0.75
+_ROW_IN, _AROUND_IN = 0.155, 0.65
 _OFFSET = 0.2
 
 QUANTITIES = {"time_s": ("time per pass", "s"), "energy_j": ("energy per pass", "J")}
@@ -127,14 +127,16 @@ def draw(data: pd.DataFrame, gpus: Gpus, quantity: str) -> Figure:
         _deviation(deviation, own, names)
     grid[-1][0].set_xlabel(f"{name} (log)")
     grid[-1][1].set_xlabel("off the measured value")
-    both = [
-        style.Entry("measured whole, TF32", "black", "o"),
-        style.Entry("measured whole, without TF32 or in another format", "black", "o", filled=False),
-    ]
-    style.legend(figure, [*both, *METHODS.values()], "")
+    both = {
+        True: style.Entry("measured whole, TF32", "black", "o"),
+        False: style.Entry("measured whole, without TF32 or in another format", "black", "o", filled=False),
+    }
+    there = set(_full(data))
+    style.legend(figure, [*(entry for full, entry in both.items() if full in there), *METHODS.values()], "")
     style.footer(
         figure,
-        "Bars and grey: 95 % intervals of measured values and of the plain sum; hollow: without TF32.",
+        "Bars and grey: 95 % intervals of measured values and of the plain sum."
+        + " Hollow: without TF32." * (False in there),
         gpus.note(list(chosen), data["gpu"].unique()),
         style.networks_left_out(left_out),
     )

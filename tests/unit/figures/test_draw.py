@@ -49,8 +49,9 @@ def test_the_data_beside_a_figure_have_six_digits_and_what_is_not_known_is_empty
     data = pd.DataFrame({"name": ["a", "b", "c"], "time_s": [1.23456789e-5, np.nan, 0.0]})
     style.save(style.nothing("a test."), data, tmp_path, "one")
     text = (tmp_path / "one.csv").read_text()
-    assert text.splitlines()[1] == '"a",1.23457e-05'
-    assert pd.read_csv(StringIO(text))["time_s"].isna().tolist() == [False, True, False]
+    read = pd.read_csv(StringIO(text))["time_s"]
+    assert read.tolist()[::2] == [1.23457e-5, 0.0]
+    assert read.isna().tolist() == [False, True, False]
 
 
 def test_one_clock_one_network_one_pass_one_predictor(tmp_path):
