@@ -79,7 +79,8 @@ def draw(data: pd.DataFrame, gpus: Gpus, labels: Sequence[str]) -> Figure:
                 _curve(axes, own[(own["network_id"] == network) & (own["tf32"] == tf32)], column, entry)
             style.log_axis(axes, "y", unit, name.removeprefix("mean "))
             axes.set_xlabel(SETTINGS[setting])
-        gpus.title(line[0], gpu, loc="left")
+        for axes in line:
+            gpus.title(axes, gpu, loc="left")
     style.legend(figure, style.entries(_words(chosen)), "")
     style.footer(
         figure,
@@ -172,7 +173,8 @@ def draw_optima(data: pd.DataFrame, gpus: Gpus, labels: Sequence[str]) -> Figure
                 axes.text(0.97, 0.97, text, transform=axes.transAxes, fontsize=6, ha="right", va="top")
             axes.set(xlabel=SETTINGS[setting], ylabel=f"{name} (×)".replace("energy-delay product", "energy × time"))
             axes.margins(y=0.2)
-        gpus.title(line[0], gpu, loc="left")
+        for axes in line:
+            gpus.title(axes, gpu, loc="left")
     style.legend(figure, style.entries(_words(chosen)), "")
     style.footer(
         figure,

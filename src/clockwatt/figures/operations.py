@@ -12,6 +12,7 @@ from matplotlib.figure import Figure
 from clockwatt.figures import style
 from clockwatt.figures.gpus import Gpus, point_words
 from clockwatt.figures.whole import NORMAL_95
+from clockwatt.operations.spec.operation import MATRIX_CLASSES
 from clockwatt.schema.costs import ENERGY_CORRECTED
 
 COUNT = 10
@@ -65,7 +66,8 @@ def costliest(operations: pd.DataFrame, calls: pd.DataFrame, gpus: Gpus) -> pd.D
 
 
 def _chosen(own: pd.DataFrame) -> pd.DataFrame:
-    """Operations with their `rank`: of those that most GPUs have, the costliest of each class."""
+    """Operations with their `rank`: of those that most GPUs have, with TF32, the costliest of each class."""
+    own = own[own["tf32"].astype(bool)] if own["tf32"].any() else own
     key = ["operation_class", "operation_id", "pass", "tf32"]
     counted = own.groupby(key).agg(gpus=("gpu", "nunique"), total_j=("total_j", "mean")).reset_index()
     common = counted[counted["gpus"] == counted["gpus"].max()].sort_values("total_j", ascending=False)
@@ -103,7 +105,7 @@ def draw(data: pd.DataFrame, specs: Mapping[str, str], gpus: Gpus) -> Figure:
         ranked = own.drop_duplicates("rank").sort_values("rank")
         names = [
             f"{words(row.operation_class, specs.get(row.operation_id, ''))} "
-            f"{style.number_format(row.dtype, tf32=row.tf32)}, {row.pass_}"
+            f"{_format(row.operation_class, row.dtype, tf32=row.tf32)}, {row.pass_}"
             for row in ranked.rename(columns={"pass": "pass_"}).itertuples()
         ]
         for axes, (quantity, (name, unit, *_)) in zip(line, QUANTITIES.items(), strict=True):
@@ -121,8 +123,9 @@ def draw(data: pd.DataFrame, specs: Mapping[str, str], gpus: Gpus) -> Figure:
             axes.set_ylim(len(names) - 0.4, -0.6)
             axes.set_xlim(left=low)
             style.log_axis(axes, "x", unit, name)
-        point = ", ".join(f"{gpu} at {point_words(_point(own, gpu))}" for gpu in shown[kind])
-        gpus.kind_title(line[-1], kind, point, loc="right")
+        point = ", ".join(dict.fromkeys(point_words(_point(own, gpu)) for gpu in shown[kind]))
+        for axes in line:
+            gpus.kind_title(axes, kind, point, loc="right")
     labels = [label for of_kind in shown.values() for label in of_kind]
     style.legend(figure, [style.Entry(gpus.words(label), gpus.entry(label).colour, "s") for label in labels], "")
     style.footer(
@@ -137,3 +140,8 @@ def draw(data: pd.DataFrame, specs: Mapping[str, str], gpus: Gpus) -> Figure:
 
 def _point(own: pd.DataFrame, gpu: str) -> str:
     return str(own.loc[own["gpu"] == gpu, "point"].iloc[0]) if (own["gpu"] == gpu).any() else "default"
+
+
+def _format(operation_class: str, dtype: str, *, tf32: bool) -> str:
+    """Number format of an operation; TF32 is for what multiplies matrices."""
+    return style.number_format(dtype, tf32=tf32 and operation_class in MATRIX_CLASSES)
