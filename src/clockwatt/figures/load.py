@@ -221,14 +221,14 @@ def specs(operations: pd.DataFrame, operation_ids: Iterable[str]) -> dict[str, s
 
 
 def clocks(dataset_dir: Path) -> pd.DataFrame:
-    """SM clocks asked for and seen under load, of every operation: GPU, point, `flags`.
+    """SM clocks asked for and seen under load, of every operation, by GPU and point.
 
     Raises
     ------
     DataFileError
         If the dataset is missing or damaged.
     """
-    columns = ["gpu", "point", "requested_sm_clock_mhz", "sm_clock_median_mhz", "throttle_reasons"]
+    columns = ["gpu", "point", "requested_sm_clock_mhz", "sm_clock_median_mhz"]
     rows: pd.DataFrame = files.read_table(
         dataset_dir / layout.OPERATIONS_FILE, tables.OPERATIONS_SCHEMA, columns
     ).to_pandas()

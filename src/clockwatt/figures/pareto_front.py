@@ -113,8 +113,7 @@ def draw(data: pd.DataFrame, gpus: Gpus) -> Figure:
         for axes, (network, tf32) in zip(line, chosen, strict=False):
             own = data[(data["kind"] == kind) & (data["network_id"] == network) & (data["tf32"] == tf32)]
             _panel(axes, own, gpus)
-            name, rest = style.network_words(network, tf32=tf32).split(" ", 1)
-            gpus.kind_title(axes, kind, f"{name}\n{rest}")
+            gpus.kind_title(axes, kind, style.network_words(network, tf32=tf32).replace(" ", "\n", 1))
         line[0].set_ylabel("energy per pass (log)")
     labels = [label for of_kind in gpus.kinds(data["gpu"].unique()).values() for label in of_kind]
     style.legend(figure, [gpus.entry(label) for label in labels], "")

@@ -234,8 +234,16 @@ def without_curve(labels: Iterable[str]) -> str:
 
 def network_words(network_id: str, *, tf32: bool) -> str:
     """A network as people say it: name, shape of its input, number format."""
-    name, shape, dtype = network_id.rsplit("-", 2)
-    return f"{name.rpartition(':')[2]} {shape.replace('x', '×')} {number_format(dtype, tf32=tf32)}"
+    name, dtype = network_and_input(network_id)
+    return f"{name} {number_format(dtype, tf32=tf32)}".strip()
+
+
+def network_and_input(network_id: str) -> tuple[str, str]:
+    """Name and shape of the input, and number format: `resnet18 32×3×224×224` and `float32`; else the id alone."""
+    name, *rest = network_id.rsplit("-", 2)
+    if len(rest) < 2:
+        return network_id, ""
+    return f"{name.rpartition(':')[2]} {rest[0].replace('x', '×')}", rest[1]
 
 
 def networks_left_out(network_ids: Iterable[str]) -> str:

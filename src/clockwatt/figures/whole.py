@@ -214,5 +214,5 @@ def _names(axes: Axes, names: Sequence[str], *, labelled: bool = True) -> None:
 
 
 def _without_tf32(network_id: str) -> str:
-    name, shape, dtype = network_id.rsplit("-", 2)
-    return f"{name.rpartition(':')[2]} {shape.replace('x', '×')}{'' if dtype == 'float32' else ' ' + dtype}"
+    name, dtype = style.network_and_input(network_id)
+    return f"{name} {dtype.replace('float32', '')}".strip()
