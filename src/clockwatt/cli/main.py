@@ -16,7 +16,7 @@ from clockwatt.cli.app import Answered, app
 from clockwatt.errors import ClockwattError
 
 COMMANDS = (
-    "doctor", "plan", "status", "catalogue", "calibrate", "measure", "dataset", "fit", "validate", "figures",
+    "init", "doctor", "plan", "status", "catalogue", "calibrate", "measure", "dataset", "fit", "validate", "figures",
     "questions", "record", "clocks",
 )  # fmt: skip
 """Modules that add commands, in the order in which the help lists them."""
