@@ -20,7 +20,8 @@ def init(
     for path in create(folder):
         print(folder / path)
     print(
-        f"\nEdit {folder / 'config' / 'config.yaml'}, which measures two modelled GPUs until you do, then in {folder}:\n"
+        f"\n{folder / 'config' / 'config.yaml'} says what is measured: two modelled GPUs, until you edit it. "
+        f"Then in {folder}:\n"
         "  snakemake                    on this machine\n"
         "  snakemake --profile slurm    one Slurm job for each GPU, clock and shard"
     )

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,10 @@ from clockwatt.errors import ClockwattError
 from clockwatt.io import files
 from clockwatt.schema.records import CALL_SCHEMA, NETWORK_SCHEMA, OPERATION_SCHEMA
 
+Shape = Sequence[int]
+KeywordInput = Shape | Mapping[str, Any]
+"""A shape, or `{"shape": …, "dtype": "int64", "below": 30522}`."""
+
 _SHAPE = "write the shape of the input, batch first, such as 32,3,224,224"
 
 
@@ -25,7 +30,7 @@ class NetworkQuery:
     Attributes
     ----------
     inputs
-        Each a shape, or `NAME=SHAPE[:dtype[:below]]`.
+        Each a shape, or `NAME=SHAPE[:dtype[:below]]`; without any, the input that the network was measured with.
     """
 
     name: str | None
@@ -36,8 +41,15 @@ class NetworkQuery:
     assume_branch: str | None = None
     cache_length: int | None = None
 
-    def network(self, catalogue_dir: Path) -> NetworkConfig:
+    def network(self, catalogue_dir: Path, shipped_catalogue_dir: Path | None = None) -> NetworkConfig:
         """The network; one of the campaign may go by the last part of its name, and takes the indices it takes there.
+
+        Parameters
+        ----------
+        catalogue_dir
+            Of the campaign; it need not be there.
+        shipped_catalogue_dir
+            Of networks that the campaign does not know.
 
         Raises
         ------
@@ -46,12 +58,16 @@ class NetworkQuery:
         ClockwattError
             If something is missing, or an input is none.
         """
-        if self.name is None or not self.inputs:
+        if self.name is None:
             raise ClockwattError(
                 "give a network and its --input (resnet50 --input 32,3,224,224), or --operations FILE."
             )
         known = _Known.read(catalogue_dir)
+        if shipped_catalogue_dir is not None and not known.has(self.name):
+            known = _Known.read(shipped_catalogue_dir)
         name = known.full_name(self.name)
+        if not self.inputs:
+            return replace(self, inputs=[known.first_input(name, self.dtype)]).network(known.folder)
         content: dict[str, Any] = {"name": name, "dtype": self.dtype, **self._input(name, known)}
         if self.assume_branch is not None:
             content["data_dependent_branch"] = self.assume_branch
@@ -86,7 +102,7 @@ class _Known:
     @classmethod
     def read(cls, folder: Path) -> _Known:
         path = folder / "networks.parquet"
-        columns = ["network", "network_id"]
+        columns = ["network", "network_id", "dtype", "input_shape"]
         there = path.exists()
         table = files.read_table(path, NETWORK_SCHEMA, columns).to_pandas() if there else pd.DataFrame(columns=columns)
         return cls(folder, table)
@@ -95,6 +111,26 @@ class _Known:
         """A network of the campaign by the last part of its name, where there is one such; else as it was given."""
         full = {one for one in self.networks["network"] if one.endswith(f":{name}")}
         return full.pop() if len(full) == 1 and ":" not in name else name
+
+    def has(self, name: str) -> bool:
+        """Whether a network goes by this name, or ends with it."""
+        return self.full_name(name) in set(self.networks["network"])
+
+    def first_input(self, name: str, dtype: str) -> str:
+        """Shape of the input of a network where it stands first, as it is typed.
+
+        Raises
+        ------
+        ClockwattError
+            If the network is not there.
+        """
+        own = self.networks[(self.networks["network"] == name) & (self.networks["dtype"] == dtype)]
+        if own.empty:
+            raise ClockwattError(
+                f"{name} in {dtype} was not measured: give the shape of its --input, batch first, such as "
+                f"--input 32,3,224,224."
+            )
+        return ",".join(str(size) for size in own["input_shape"].iloc[0])
 
     def indices_below(self, name: str) -> int | None:
         """What the indices that a network of the campaign begins with stay below; None if it takes no indices."""
@@ -147,3 +183,23 @@ def _keyword_input(text: str) -> tuple[str, dict[str, Any]]:
     if below:
         given["below"] = int(below)
     return keyword, given
+
+
+def typed_inputs(only: Shape | None, inputs: Mapping[str, KeywordInput] | None) -> list[str]:
+    """Inputs as the command line writes them."""
+    if only is not None and inputs:
+        raise ClockwattError("input is a network's only one, inputs are several by keyword: give one or the other.")
+    return (
+        [_text(only)] if only is not None else [f"{name}={_keyword(given)}" for name, given in (inputs or {}).items()]
+    )
+
+
+def _keyword(given: KeywordInput) -> str:
+    if not isinstance(given, Mapping):
+        return _text(given)
+    more = [str(given[key]) for key in ("dtype", "below") if key in given]
+    return ":".join([_text(given["shape"]), *more])
+
+
+def _text(shape: Iterable[int]) -> str:
+    return ",".join(map(str, shape))

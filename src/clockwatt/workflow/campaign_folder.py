@@ -10,7 +10,7 @@ from clockwatt.errors import ClockwattError
 from clockwatt.io.files import told_as_output
 from clockwatt.io.resources import workflow_folder
 
-SNAKEFILE = '''"""The campaign of config/config.yaml, by the rules of the clockwatt that is installed beside this Snakemake."""
+SNAKEFILE = '''"""The campaign of config/config.yaml, by the rules of the clockwatt beside this Snakemake."""
 
 from clockwatt.io.resources import workflow_folder
 
