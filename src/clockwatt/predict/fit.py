@@ -45,6 +45,7 @@ from clockwatt.predict.features.operations import OPERATION_CLASS
 from clockwatt.predict.gpu_predictor import GpuPredictor
 from clockwatt.predict.hosts.costs import HostsSeen
 from clockwatt.predict.model_card import model_card
+from clockwatt.predict.model_card_details import model_card_details
 from clockwatt.predict.models.predictors import PREDICTORS, TARGETS, CostPredictor, check_installed
 from clockwatt.predict.models.training_data import TrainingData, training_data, with_unmeasured
 from clockwatt.predict.samples import Samples, gpus_in, read_samples
@@ -53,6 +54,7 @@ from clockwatt.schema.costs import BY_CORRECTED
 
 CROSSVAL_FILE = "crossval.parquet"
 MODEL_CARD_FILE = "model-card.md"
+MODEL_CARD_DETAILS_FILE = "model-card-details.md"
 
 CROSSVAL_SCHEMA = pa.schema(
     [
@@ -78,9 +80,9 @@ def fit(config: CampaignConfig, dataset_dir: Path, catalogue_dir: Path, output_d
     """Fit every predictor of the config for every GPU of the dataset, in each pass.
 
     Writes `metrics.json`, `training.json`, `crossval.parquet`, `networks-left-out.parquet`, and for each GPU a folder
-    with its predictors, `description.json` and `model-card.md`. One GPU is in memory at a time. All of it is written
-    aside and put in place at the end, so a fit that fails leaves the predictors and metrics of the one before; folders
-    of GPUs that are no longer in the dataset are removed.
+    with its predictors, `description.json`, `model-card.md` and its details. One GPU is in memory at a time. All of it
+    is written aside and put in place at the end, so a fit that fails leaves the predictors and metrics of the one
+    before; folders of GPUs that are no longer in the dataset are removed.
 
     Parameters
     ----------
@@ -204,7 +206,8 @@ def _fit_gpu(
         model.save_domain(pass_, data.domain)
         model.save_measured(pass_, samples.rows)
     model.save_description()
-    files.write_text(model_card(model.description, report), folder / MODEL_CARD_FILE)
+    files.write_text(model_card(model.description, report, details=MODEL_CARD_DETAILS_FILE), folder / MODEL_CARD_FILE)
+    files.write_text(model_card_details(model.description, report), folder / MODEL_CARD_DETAILS_FILE)
     return report
 
 
