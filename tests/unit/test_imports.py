@@ -37,6 +37,7 @@ PREDICT_FLOORS = [
     {"fit", "validate", "answer"},
     {"recommend", "questions", "query", "missing"},
     {"library"},
+    {"overview"},
 ]
 """Rooms of `predict`, likewise."""
 

@@ -5,10 +5,6 @@ Predictors are imported where they are called: the command line must not wait fo
 
 from __future__ import annotations
 
-import functools
-import gc
-import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -16,7 +12,7 @@ import typer
 
 from clockwatt import config
 from clockwatt.cli import printing
-from clockwatt.cli.app import Answered, app
+from clockwatt.cli.app import answers_once, app
 from clockwatt.cli.options import (
     DEFAULT_CONFIG,
     AsJson,
@@ -51,28 +47,8 @@ if TYPE_CHECKING:
     from clockwatt.predict.query import NetworkQuery
 
 
-def _answers_once(command: Callable[..., None]) -> Callable[..., None]:
-    """Make a command end with `Answered`, and keep the collector of reference cycles from it.
-
-    Most of its time goes into importing torch, of which a tenth is the collector's, looking through modules again and
-    again that stay until the end; freeing them there takes another tenth.
-    """
-
-    @functools.wraps(command)
-    def run(**options: Any) -> None:
-        gc.disable()
-        try:
-            command(**options)
-        finally:
-            gc.enable()
-        sys.stdout.flush()
-        raise Answered(0)
-
-    return run
-
-
 @app.command()
-@_answers_once
+@answers_once
 def predict(
     gpu: Annotated[str, typer.Option("--gpu", help="Label of a GPU that predictors were fitted for.")],
     network: NetworkName = None,
@@ -121,7 +97,7 @@ def predict(
 
 
 @app.command()
-@_answers_once
+@answers_once
 def recommend(
     network: NetworkName = None,
     inputs: Inputs = None,

@@ -83,7 +83,7 @@ def _doubts(description: GpuDescription, report: dict[str, Any], fitted: dict[st
     yield "Operations of classes and sizes that were not measured: trees do not extrapolate, only the roofline does."
     yield "Another host: it is the median of those that measured, alone at work. Hosts differ by a factor of two."
     yield "Another card: cards of one model differ by several percent, all operations of a network alike."
-    yield f"Intervals: one in {1 / (1 - COVERAGE):.0f} operations of the kinds measured lies outside, of other kinds more."
+    yield f"Intervals: meant for {COVERAGE:.0%} of operations of the kinds measured; of other kinds more lie outside."
 
 
 def _left_out(report: dict[str, Any]) -> list[tuple[str, int]]:

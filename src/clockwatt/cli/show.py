@@ -1,0 +1,170 @@
+"""`clockwatt show`: a network on every GPU at every operating point, as a table and as JSON."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from clockwatt import config
+from clockwatt.cli.app import answers_once, app
+from clockwatt.cli.options import AsJson, AssumeBranch, CacheLength, Dtype, InputBelow, InputDtype, Inputs, Tf32
+from clockwatt.cli.printing import quantity
+from clockwatt.errors import ClockwattError
+from clockwatt.schema import layout
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from clockwatt.predict.overview import AtPoint, OnGpu, Overview, Whole
+
+_UNITS = {"time_s": ("time", "s"), "power_w": ("mean power", "W"), "energy_j": ("energy", "J")}
+_BARS = "▁▂▃▄▅▆▇█"
+_FEWEST_POINTS = 2
+"""From which there is something to draw against the clock."""
+
+
+@app.command()
+@answers_once
+def show(
+    network: Annotated[
+        str, typer.Argument(help="A campaign's network, or one that predict could be asked about; with its --input.")
+    ],
+    inputs: Inputs = None,
+    gpu: Annotated[list[str] | None, typer.Option("--gpu", help="Show these; else all that were measured.")] = None,
+    point: Annotated[
+        list[str] | None, typer.Option(help="Show this operating point too, though never measured.")
+    ] = None,
+    pass_: Annotated[str | None, typer.Option("--pass", help="inference or training; else both.")] = None,
+    dtype: Dtype = "float32",
+    input_dtype: InputDtype = None,
+    input_below: InputBelow = None,
+    assume_branch: AssumeBranch = None,
+    cache_length: CacheLength = None,
+    tf32: Tf32 = True,
+    results: Annotated[
+        Path | None,
+        typer.Option(help="Results of a campaign; else results/, or the shipped measurements where there is none."),
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Show what a network costs on every GPU at every clock: measured, composed from its operations, or predicted."""
+    from clockwatt.predict.library import load
+    from clockwatt.predict.overview import overview, passes_of
+    from clockwatt.predict.query import NetworkQuery
+
+    if pass_ is not None and pass_ not in config.PASSES:
+        raise ClockwattError(f"--pass {pass_}: choose {' or '.join(config.PASSES)}.")
+    predictors = load(None if results is None else results / layout.PREDICTORS)
+    query = NetworkQuery(network, inputs, dtype, input_dtype, input_below, assume_branch, cache_length)
+    shown = [
+        overview(predictors, predictors.traced(query, one), gpus=gpu, points=point or (), tf32=tf32)
+        for one in passes_of(predictors, gpu)
+        if pass_ is None or one == pass_
+    ]
+    if not shown:
+        raise ClockwattError(f"--pass {pass_}: nothing was fitted for it.")
+    if as_json:
+        print(json.dumps([one.to_dict() for one in shown], indent=2))
+    else:
+        _print(shown)
+
+
+def _print(shown: list[Overview]) -> None:
+    from rich.console import Console
+
+    console = Console()
+    for one in shown:
+        for gpu in one.gpus:
+            console.print(_table(one, gpu))
+            for line in [*sparklines(gpu), *_said_of(gpu)]:
+                console.print(line)
+            console.print()
+        for reason in one.left_out:
+            console.print(f"Left out: {reason}")
+    console.print(
+        "90 %: of passes like this one nine in ten lie between these; of what was measured whole it is not told."
+    )
+
+
+def _table(one: Overview, gpu: OnGpu) -> Table:
+    from rich.table import Table
+
+    kind = "VIRTUAL, a modelled GPU" if gpu.virtual else gpu.gpu_name
+    tf32 = "" if one.tf32 else " without TF32"
+    table = Table(title=f"{one.network_id}, {one.pass_}{tf32}, {gpu.gpu} ({kind})")
+    for heading in ("point", "", *(word for name, _ in _UNITS.values() for word in (name, "90 %"))):
+        table.add_column(heading, justify="left" if heading in ("point", "") else "right")
+    for point in gpu.points:
+        if point.measured is not None:
+            table.add_row(_words(point), "measured", *_cells(point.measured))
+        first = "" if point.measured is not None else _words(point)
+        table.add_row(first, "composed" if point.composed else "predicted", *_answer_cells(point), end_section=True)
+    return table
+
+
+def _words(point: AtPoint) -> str:
+    return point.answer.point if point.answer.measured_point else f"{point.answer.point} (not measured)"
+
+
+def _cells(whole: Whole) -> list[str]:
+    return [
+        cell for name, (_, unit) in _UNITS.items() for cell in (quantity(getattr(whole, name), unit), "")
+    ]  # fmt: skip
+
+
+def _answer_cells(point: AtPoint) -> list[str]:
+    cells = []
+    for name, (_, unit) in _UNITS.items():
+        low, high = point.answer.intervals.get(name, (None, None))
+        ends = "–" if low is None else f"{quantity(low, unit)} … {quantity(high, unit)}"
+        cells += [quantity(getattr(point.answer.expected, name), unit), ends]
+    return cells
+
+
+def sparklines(gpu: OnGpu) -> list[str]:
+    """Each quantity against the SM clock in one line of bars, of what was measured whole or is answered.
+
+    Of points with other settings beside the clock only those count that have most of them the same.
+    """
+    from clockwatt.config import OperatingPoint
+
+    at = [(OperatingPoint.parse(point.answer.point), point) for point in gpu.points]
+    series: dict[tuple[int | None, int | None], list[tuple[int, AtPoint]]] = {}
+    for asked, point in at:
+        if asked.sm_clock_mhz is not None:
+            others = (asked.memory_clock_mhz, asked.power_limit_w)
+            series.setdefault(others, []).append((asked.sm_clock_mhz, point))
+    longest = max(series.values(), key=len, default=[])
+    if len(longest) < _FEWEST_POINTS:
+        return []
+    clocks = [clock for clock, _ in longest]
+    lines = []
+    for name, (words, unit) in _UNITS.items():
+        values = [getattr(point.measured or point.answer.expected, name) for _, point in longest]
+        if None in values:
+            continue
+        least = values.index(min(values))
+        lines.append(
+            f"{words:>10}  {bars(values)}  least {quantity(values[least], unit)} at {clocks[least]} MHz, "
+            f"most {quantity(max(values), unit)}"
+        )
+    return [*lines, f"{'':>10}  {clocks[0]} to {clocks[-1]} MHz"] if lines else []
+
+
+def bars(values: list[float]) -> str:
+    """A character for each value, as high as it lies between the least and the most of them."""
+    low, high = min(values), max(values)
+    return "".join(_BARS[round((len(_BARS) - 1) * (value - low) / (high - low or 1.0))] for value in values)
+
+
+def _said_of(gpu: OnGpu) -> list[str]:
+    """Where the predictors come from, and how far they were off for this network."""
+    said = [f"Predictors of {gpu.gpu}: {gpu.predictors}."]
+    missed = {words: error for name, (words, _) in _UNITS.items() if (error := gpu.missed(name)) is not None}
+    if missed:
+        told = ", ".join(f"{words} {error:.1%}" for words, error in missed.items())
+        said.append(f"Predictors that never saw the network were off by (median over points): {told}.")
+    return said
