@@ -18,10 +18,12 @@ from clockwatt.schema import layout
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from clockwatt.predict.overview import AtPoint, OnGpu, Overview, Whole
+    from clockwatt.predict.overview import AtPoint, OnGpu, Overview
 
 _UNITS = {"time_s": ("time", "s"), "power_w": ("mean power", "W"), "energy_j": ("energy", "J")}
 _BARS = "▁▂▃▄▅▆▇█"
+_WIDEST = 300
+_THREE_DIGITS = 100
 _FEWEST_POINTS = 2
 """From which there is something to draw against the clock."""
 
@@ -76,52 +78,74 @@ def _print(shown: list[Overview]) -> None:
     from rich.console import Console
 
     console = Console()
+    wide = console.options.update(max_width=_WIDEST)
     for one in shown:
         for gpu in one.gpus:
-            console.print(_table(one, gpu))
+            table = _table(one, gpu)
+            # numbers are not cut where a terminal is narrow
+            console.width = max(console.width, console.measure(table, options=wide).maximum)
+            console.print(table)
             for line in [*sparklines(gpu), *_said_of(gpu)]:
                 console.print(line)
             console.print()
         for reason in one.left_out:
             console.print(f"Left out: {reason}")
-    console.print(
-        "90 %: of passes like this one nine in ten lie between these; of what was measured whole it is not told."
-    )
+    console.print("In brackets: where nine in ten passes like this one lie. What was measured whole has none.")
+    if any(not point.answer.measured_point for one in shown for gpu in one.gpus for point in gpu.points):
+        console.print("* Nothing was measured at this operating point: the law of the clock speaks, from other points.")
 
 
 def _table(one: Overview, gpu: OnGpu) -> Table:
+    from rich.box import SIMPLE_HEAD
     from rich.table import Table
 
     kind = "VIRTUAL, a modelled GPU" if gpu.virtual else gpu.gpu_name
     tf32 = "" if one.tf32 else " without TF32"
-    table = Table(title=f"{one.network_id}, {one.pass_}{tf32}, {gpu.gpu} ({kind})")
-    for heading in ("point", "", *(word for name, _ in _UNITS.values() for word in (name, "90 %"))):
-        table.add_column(heading, justify="left" if heading in ("point", "") else "right")
+    table = Table(
+        title=f"{one.network_id}, {one.pass_}{tf32}, {gpu.gpu} ({kind})",
+        title_justify="left", box=SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 1, 0, 0),
+    )  # fmt: skip
+    for heading in ("point", "", *(f"{name} (90 %)" for name, _ in _UNITS.values())):
+        table.add_column(heading, no_wrap=True)
     for point in gpu.points:
+        answer, words = point.answer, point_in_words(point)
         if point.measured is not None:
-            table.add_row(_words(point), "measured", *_cells(point.measured))
-        first = "" if point.measured is not None else _words(point)
-        table.add_row(first, "composed" if point.composed else "predicted", *_answer_cells(point), end_section=True)
+            cells = (quantity(getattr(point.measured, name), unit) for name, (_, unit) in _UNITS.items())
+            table.add_row(words, "measured", *cells)
+            words = ""
+        cells = (
+            _with_ends(getattr(answer.expected, name), answer.intervals.get(name), unit)
+            for name, (_, unit) in _UNITS.items()
+        )
+        table.add_row(words, "composed" if point.composed else "predicted", *cells, end_section=True)
     return table
 
 
-def _words(point: AtPoint) -> str:
-    return point.answer.point if point.answer.measured_point else f"{point.answer.point} (not measured)"
+def point_in_words(point: AtPoint) -> str:
+    """`1440 MHz`, `150 W`, `1440 MHz, memory 5001 MHz` or `default`; a star where nothing was measured."""
+    from clockwatt.config import OperatingPoint
+
+    asked = OperatingPoint.parse(point.answer.point)
+    parts = (
+        ("{} MHz", asked.sm_clock_mhz),
+        ("memory {} MHz", asked.memory_clock_mhz),
+        ("{} W", asked.power_limit_w),
+    )
+    words = ", ".join(text.format(value) for text, value in parts if value is not None) or str(asked)
+    return words if point.answer.measured_point else f"{words} *"
 
 
-def _cells(whole: Whole) -> list[str]:
-    return [
-        cell for name, (_, unit) in _UNITS.items() for cell in (quantity(getattr(whole, name), unit), "")
-    ]  # fmt: skip
+def _with_ends(value: float | None, ends: tuple[float, float] | None, unit: str) -> str:
+    """`1.28 ms (1.22–1.33)`, the ends in the unit of the value; a dash where it is unknown."""
+    told = quantity(value, unit)
+    if not value or ends is None:
+        return told
+    scale = value / float(told.split()[0])
+    return f"{told} ({'–'.join(_three_digits(end / scale) for end in ends)})"
 
 
-def _answer_cells(point: AtPoint) -> list[str]:
-    cells = []
-    for name, (_, unit) in _UNITS.items():
-        low, high = point.answer.intervals.get(name, (None, None))
-        ends = "–" if low is None else f"{quantity(low, unit)} … {quantity(high, unit)}"
-        cells += [quantity(getattr(point.answer.expected, name), unit), ends]
-    return cells
+def _three_digits(value: float) -> str:
+    return f"{value:.0f}" if value >= _THREE_DIGITS else f"{value:.3g}"
 
 
 def sparklines(gpu: OnGpu) -> list[str]:
