@@ -100,6 +100,8 @@ onstart:
 
 onsuccess:
     announce()
+    if Path(at("validation/networks.parquet")).exists():
+        shell(f"python -m clockwatt show --results {shlex.quote(RESULTS)}")
 
 
 onerror:

@@ -37,7 +37,7 @@ PREDICT_FLOORS = [
     {"fit", "validate", "answer"},
     {"recommend", "questions", "query", "missing"},
     {"library"},
-    {"overview"},
+    {"overview", "best_points"},
 ]
 """Rooms of `predict`, likewise."""
 

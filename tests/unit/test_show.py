@@ -73,6 +73,22 @@ def test_both_passes_and_all_gpus_of_the_campaign_without_a_choice(show):
     assert not any(gpu["predictors"].startswith("shipped") for one in shown for gpu in one["gpus"])
 
 
+def test_without_a_network_each_is_told_where_it_took_least_energy(show, made):
+    told = json.loads(show("--json"))
+    rows = pd.read_parquet(made.validation / "networks.parquet").drop_duplicates(
+        ["gpu", "network_id", "pass", "tf32", "point"]
+    )
+    assert len(told) == rows.groupby(["gpu", "network_id", "pass", "tf32"]).ngroups
+    one = told[0]
+    own = rows[(rows["gpu"] == one["gpu"]) & (rows["network_id"] == one["network_id"])]
+    own = own[(own["pass"] == one["pass"]) & (own["tf32"] == one["tf32"])].set_index("point")
+    assert one["energy_j"] == own["measured_energy_j"].min() == own.loc[one["point"], "measured_energy_j"]
+    assert one["less_energy"] == 1 - one["energy_j"] / own.loc[one["fastest_point"], "measured_energy_j"]
+    printed = show().splitlines()
+    assert len(printed) == 1 + len(told)
+    assert f"{one['network_id']} {one['pass']}, {one['gpu']} (VIRTUAL): " in printed[1]
+
+
 def test_bars_reach_from_the_least_to_the_most():
     assert bars([1.0, 2.0, 3.0, 8.0]) == "▁▂▃█"
     assert bars([5.0, 5.0]) == "▁▁"

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 _UNITS = {"time_s": ("time", "s"), "power_w": ("mean power", "W"), "energy_j": ("energy", "J")}
 _BARS = "▁▂▃▄▅▆▇█"
+_MOST_LINES = 24
 _WIDEST = 300
 _THREE_DIGITS = 100
 _FEWEST_POINTS = 2
@@ -32,8 +33,12 @@ _FEWEST_POINTS = 2
 @answers_once
 def show(
     network: Annotated[
-        str, typer.Argument(help="A campaign's network, or one that predict could be asked about; with its --input.")
-    ],
+        str | None,
+        typer.Argument(
+            help="A campaign's network, or another with its --input; without one, where each that was measured whole "
+            "took least energy."
+        ),
+    ] = None,
     inputs: Inputs = None,
     gpu: Annotated[list[str] | None, typer.Option("--gpu", help="Show these; else all that were measured.")] = None,
     point: Annotated[
@@ -59,6 +64,9 @@ def show(
 
     if pass_ is not None and pass_ not in config.PASSES:
         raise ClockwattError(f"--pass {pass_}: choose {' or '.join(config.PASSES)}.")
+    if network is None:
+        show_best_points(load().validation_dir if results is None else results / layout.VALIDATION, as_json=as_json)
+        return
     predictors = load(None if results is None else results / layout.PREDICTORS)
     query = NetworkQuery(network, inputs, dtype, input_dtype, input_below, assume_branch, cache_length)
     shown = [
@@ -108,7 +116,8 @@ def _table(one: Overview, gpu: OnGpu) -> Table:
     for heading in ("point", "", *(f"{name} (90 %)" for name, _ in _UNITS.values())):
         table.add_column(heading, no_wrap=True)
     for point in gpu.points:
-        answer, words = point.answer, point_in_words(point)
+        answer = point.answer
+        words = point_in_words(answer.point) + ("" if answer.measured_point else " *")
         if point.measured is not None:
             cells = (quantity(getattr(point.measured, name), unit) for name, (_, unit) in _UNITS.items())
             table.add_row(words, "measured", *cells)
@@ -121,18 +130,15 @@ def _table(one: Overview, gpu: OnGpu) -> Table:
     return table
 
 
-def point_in_words(point: AtPoint) -> str:
-    """`1440 MHz`, `150 W`, `1440 MHz, memory 5001 MHz` or `default`; a star where nothing was measured."""
-    from clockwatt.config import OperatingPoint
-
-    asked = OperatingPoint.parse(point.answer.point)
+def point_in_words(point: str) -> str:
+    """`1440 MHz`, `150 W`, `1440 MHz, memory 5001 MHz` or `default`."""
+    asked = config.OperatingPoint.parse(point)
     parts = (
         ("{} MHz", asked.sm_clock_mhz),
         ("memory {} MHz", asked.memory_clock_mhz),
         ("{} W", asked.power_limit_w),
     )
-    words = ", ".join(text.format(value) for text, value in parts if value is not None) or str(asked)
-    return words if point.answer.measured_point else f"{words} *"
+    return ", ".join(text.format(value) for text, value in parts if value is not None) or str(asked)
 
 
 def _with_ends(value: float | None, ends: tuple[float, float] | None, unit: str) -> str:
@@ -148,14 +154,37 @@ def _three_digits(value: float) -> str:
     return f"{value:.0f}" if value >= _THREE_DIGITS else f"{value:.3g}"
 
 
+def show_best_points(validation_dir: Path, *, as_json: bool) -> None:
+    """Where each network that was measured whole took least energy; on a terminal the first of many."""
+    from clockwatt.predict.best_points import best_points
+
+    found = best_points(validation_dir)
+    if as_json:
+        print(json.dumps([best.to_dict() for best in found], indent=2))
+        return
+    print("Least energy of a pass, as measured; `clockwatt show NETWORK` has every point, with intervals:")
+    for best in found[:_MOST_LINES]:
+        tf32 = "" if best.tf32 else " without TF32"
+        line = (
+            f"  {best.network_id} {best.pass_}{tf32}, {best.gpu}{' (VIRTUAL)' if best.virtual else ''}: "
+            f"{quantity(best.energy_j, 'J')} in {quantity(best.time_s, 's')} at {point_in_words(best.point)}"
+        )
+        if best.point != best.fastest_point:
+            line += (
+                f"; {best.less_energy:.0%} less energy and {best.more_time:.0%} more time than at "
+                f"{point_in_words(best.fastest_point)}, the fastest of {best.points}"
+            )
+        print(line)
+    if len(found) > _MOST_LINES:
+        print(f"  … and {len(found) - _MOST_LINES} more (--json)")
+
+
 def sparklines(gpu: OnGpu) -> list[str]:
     """Each quantity against the SM clock in one line of bars, of what was measured whole or is answered.
 
     Of points with other settings beside the clock only those count that have most of them the same.
     """
-    from clockwatt.config import OperatingPoint
-
-    at = [(OperatingPoint.parse(point.answer.point), point) for point in gpu.points]
+    at = [(config.OperatingPoint.parse(point.answer.point), point) for point in gpu.points]
     series: dict[tuple[int | None, int | None], list[tuple[int, AtPoint]]] = {}
     for asked, point in at:
         if asked.sm_clock_mhz is not None:
