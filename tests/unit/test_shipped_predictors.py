@@ -16,6 +16,7 @@ import clockwatt
 from clockwatt.gpu.specs import find_spec
 from clockwatt.io.resources import resource
 from clockwatt.predict.answer import load_models
+from clockwatt.predict.models.persistence import load_predictor
 from clockwatt.predict.models.training_data import training_data
 from clockwatt.predict.samples import read_samples
 from clockwatt.predict.shipped import shipped_predictors
@@ -65,8 +66,11 @@ def test_they_were_fitted_to_the_measurements_that_are_shipped(packed):
     assert differences(packed["data"], packing.digests(CAMPAIGN)) == [], AGAIN
 
 
-def test_they_were_fitted_with_the_default_settings(packed):
+def test_they_were_fitted_with_the_settings_of_the_script(packed):
     assert differences(packed["settings"], packing.settings(CAMPAIGN)) == [], AGAIN
+    forests = [load_predictor(path) for path in SHIPPED.glob("*/*.npz")]
+    assert len(forests) == 4
+    assert {forest.get_params()["trees"] for forest in forests} == {packing.TREES}, AGAIN
 
 
 def test_what_is_learnt_from_is_what_they_learnt_from(packed, dataset):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -146,7 +147,7 @@ def _with_ends(value: float | None, ends: tuple[float, float] | None, unit: str)
     told = quantity(value, unit)
     if not value or ends is None:
         return told
-    scale = value / float(told.split()[0])
+    scale = 10.0 ** round(math.log10(value / float(told.split()[0])))
     return f"{told} ({'–'.join(_three_digits(end / scale) for end in ends)})"
 
 

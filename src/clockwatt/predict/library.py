@@ -15,7 +15,7 @@ from clockwatt.predict.description import METRICS_FILE
 from clockwatt.predict.gpu_predictor import GpuPredictor
 from clockwatt.predict.hosts.profile import HostProfile
 from clockwatt.predict.query import KeywordInput, NetworkQuery, Shape, typed_inputs
-from clockwatt.predict.questions import check_fits, listed_operations, traced_network, training_of
+from clockwatt.predict.questions import check_fits, check_same_gpu, listed_operations, traced_network, training_of
 from clockwatt.predict.recommend import Limits, Recommendation
 from clockwatt.predict.shipped import shipped_catalogue, shipped_predictors, shipped_validation
 from clockwatt.schema import layout
@@ -296,7 +296,9 @@ class Predictors:
         """Predict a pass that was traced before, with what it lacks most measured first; see `missing`."""
         from clockwatt.predict.missing import Missing
 
-        return Missing(self.model(demand.label), traced, demand).answer(stop, self._profile(host))
+        model = self.model(demand.label)
+        check_same_gpu(demand.config.gpu(demand.label).device, demand.label, model.description)
+        return Missing(model, traced, demand).answer(stop, self._profile(host))
 
     def _profile(self, host: str | None) -> HostProfile | None:
         return None if host is None else HostProfile.read(self.predictors_dir, host)
