@@ -157,7 +157,7 @@ def overview(
             )
         )
     if not found:
-        raise ClockwattError("\n".join(left_out))
+        raise ClockwattError(" ".join(left_out))
     return Overview(traced.network.network_id, traced.network.pass_, tf32, tuple(found), tuple(left_out))
 
 

@@ -67,13 +67,26 @@ class NetworkQuery:
             known = _Known.read(shipped_catalogue_dir)
         name = known.full_name(self.name)
         if not self.inputs:
-            return replace(self, inputs=[known.first_input(name, self.dtype)]).network(known.folder)
+            return self._as_measured(name, known)
         content: dict[str, Any] = {"name": name, "dtype": self.dtype, **self._input(name, known)}
         if self.assume_branch is not None:
             content["data_dependent_branch"] = self.assume_branch
         if self.cache_length is not None:
             content["cache_length"] = self.cache_length
         return config.parse_network(content, source="command line")
+
+    def _as_measured(self, name: str, known: _Known) -> NetworkConfig:
+        """With the input that the network was measured with first."""
+        measured = known.first_input(name, self.dtype)
+        network = None
+        if measured is not None:
+            network = replace(self, inputs=[measured[1]]).network(known.folder)
+        if measured is None or network is None or network.network_id != measured[0]:
+            raise ClockwattError(
+                f"{name} in {self.dtype} was not measured with one input: give a network and its --input, batch first, "
+                "such as --input 32,3,224,224."
+            )
+        return network
 
     def _input(self, name: str, known: _Known) -> dict[str, Any]:
         assert self.inputs
@@ -116,21 +129,12 @@ class _Known:
         """Whether a network goes by this name, or ends with it."""
         return self.full_name(name) in set(self.networks["network"])
 
-    def first_input(self, name: str, dtype: str) -> str:
-        """Shape of the input of a network where it stands first, as it is typed.
-
-        Raises
-        ------
-        ClockwattError
-            If the network is not there.
-        """
+    def first_input(self, name: str, dtype: str) -> tuple[str, str] | None:
+        """Id of a network where it stands first, and the shape of its first input as it is typed; None if nowhere."""
         own = self.networks[(self.networks["network"] == name) & (self.networks["dtype"] == dtype)]
         if own.empty:
-            raise ClockwattError(
-                f"{name} in {dtype} was not measured: give the shape of its --input, batch first, such as "
-                f"--input 32,3,224,224."
-            )
-        return ",".join(str(size) for size in own["input_shape"].iloc[0])
+            return None
+        return str(own["network_id"].iloc[0]), _text(own["input_shape"].iloc[0])
 
     def indices_below(self, name: str) -> int | None:
         """What the indices that a network of the campaign begins with stay below; None if it takes no indices."""
