@@ -22,6 +22,7 @@ CAMPAIGN = SMALL | {
         }
     },
     "passes": ["inference"],
+    "fit": {"trees": 2, "folds": 2},
 }
 
 

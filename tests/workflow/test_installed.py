@@ -13,7 +13,11 @@ from support.installed import Installed, install
 from support.shared import made_once
 from support.workdir import SMALL
 
-TINY = SMALL | {"gpus": {"a30": {"device": "virtual:a30", "clocks_mhz": [900]}}, "passes": ["inference"]}
+TINY = SMALL | {
+    "gpus": {"a30": {"device": "virtual:a30", "clocks_mhz": [900]}},
+    "passes": ["inference"],
+    "fit": {"trees": 2, "folds": 2},
+}
 
 
 @pytest.fixture(scope="module")

@@ -75,7 +75,8 @@ def _doubts(description: GpuDescription, report: dict[str, Any], fitted: dict[st
             yield f"{pass_.capitalize()}: no network was left out, so how far off one is has not been seen."
         if not _counted(of_pass, name, "energy_dynamic_corrected_j"):
             yield f"{pass_.capitalize()}: energy was not measured, and is not answered."
-    clocks = {OperatingPoint.parse(point).sm_clock_mhz for point in description.points} - {None}
+    asked = [OperatingPoint.parse(point).sm_clock_mhz for point in description.points]
+    clocks = {clock for clock in asked if clock is not None}
     if len(clocks) < _FEWEST_CLOCKS:
         yield f"Other operating points than {', '.join(description.points)}: no law leads there."
     else:

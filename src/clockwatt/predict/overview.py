@@ -180,7 +180,8 @@ def _compared(validation_dir: Path, traced: TracedNetwork, *, tf32: bool) -> pd.
     rows = files.read_table(path, VALIDATION_SCHEMA) if path.exists() else VALIDATION_SCHEMA.empty_table()
     frame = rows.to_pandas()
     own = (frame["network_id"] == traced.network.network_id) & (frame["pass"] == traced.network.pass_)
-    return frame[own & (frame["tf32"] == tf32)]
+    found: pd.DataFrame = frame[own & (frame["tf32"] == tf32)]
+    return found
 
 
 def _at_point(answer: NetworkPrediction, compared: pd.DataFrame) -> AtPoint:
