@@ -38,7 +38,7 @@ rule fit:
     params:
         results=results_dir,
         settings=campaigns.fit_settings(campaign),
-        code=run.code.stages["predict"],
+        code=run.code.stages["fit"],
     shell:
         """
         python -m clockwatt fit \
@@ -70,7 +70,7 @@ rule validate:
     params:
         results=results_dir,
         settings=campaigns.fit_settings(campaign),
-        code=run.code.stages["predict"],
+        code=run.code.stages["validate"],
     shell:
         """
         python -m clockwatt validate \
