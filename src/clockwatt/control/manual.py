@@ -11,10 +11,9 @@ from rich.console import Console
 from rich.table import Table
 
 from clockwatt.config import ControlConfig, OperatingPoint
-from clockwatt.control.helper import ask
 from clockwatt.control.methods import ControlError
 from clockwatt.control.points import check_supported, operating_point, persistence_warning
-from clockwatt.control.registry import METHODS
+from clockwatt.control.registry import method_named
 from clockwatt.gpu.interface import Gpu, GpuError, GpuNotFoundError, NotSupportedError, throttle_reason_names
 from clockwatt.gpu.registry import installed_gpus, open_installed, visible_gpus
 
@@ -64,7 +63,7 @@ def lock(
         )
     console = console or Console()
     with _chosen(gpu) as card:
-        method = METHODS[control.method](card, control)
+        method = method_named(control.method)(card, control)
         about = f"{card.identity.name} ({card.identity.uuid}): {point}"
         if method.stays_set:
             check_supported(card, point)
@@ -91,7 +90,7 @@ def reset(*, gpu: str | None = None, control: ControlConfig = NVML, console: Con
     gpu
         UUID, beginning of one, or index; may be left out on a machine with one GPU.
     control
-        In which way: nvml or helper.
+        In which way: one that `resets_by_hand`.
     console
         Where to say what was done.
 
@@ -101,18 +100,8 @@ def reset(*, gpu: str | None = None, control: ControlConfig = NVML, console: Con
         If there is no such GPU, or the user may not set it.
     """
     with _chosen(gpu) as card:
-        if control.method == "helper":
-            was_set = ask(control.helper, "reset", card.identity.uuid)["reset"]
-            done = "put back" if was_set else "nothing of this job's was set"
-            (console or Console()).print(f"{card.identity.name} ({card.identity.uuid}): {done}")
-            return
-        card.reset_sm_clock()
-        with contextlib.suppress(NotSupportedError):  # a card whose memory clock cannot be locked
-            card.reset_memory_clock()
-        card.set_power_limit(card.default_power_limit_w())
-        (console or Console()).print(
-            f"{card.identity.name} ({card.identity.uuid}): clocks and power limit are the driver's again"
-        )
+        done = method_named(control.method)(card, control).reset()
+        (console or Console()).print(f"{card.identity.name} ({card.identity.uuid}): {done}")
 
 
 def _warn(gpu: Gpu, console: Console) -> None:
