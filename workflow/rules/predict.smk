@@ -37,7 +37,7 @@ rule fit:
         runtime=lambda wildcards, attempt: 120 * attempt,
     params:
         results=results_dir,
-        settings=campaigns.fit_settings(campaign),
+        settings=campaigns.part(campaign, "campaign", "seed", "passes", "fit"),
         code=run.code.stages["fit"],
     shell:
         """
@@ -69,7 +69,7 @@ rule validate:
         runtime=lambda wildcards, attempt: 60 * attempt,
     params:
         results=results_dir,
-        settings=campaigns.fit_settings(campaign),
+        settings=campaigns.part(campaign, "campaign", "seed", "passes", "fit"),
         code=run.code.stages["validate"],
     shell:
         """
