@@ -184,7 +184,7 @@ def network_errors(rows: pd.DataFrame) -> dict[str, Any]:
 
 
 def judge_left_out(rows: pd.DataFrame) -> dict[str, Any]:
-    """Errors on operations that only the network left out calls; `rows` of `leave_out.LEFT_OUT_SCHEMA`, one pass."""
+    """Errors on operations that only the network left out calls; `rows` of `tables.LEFT_OUT_SCHEMA`, one pass."""
     unseen = rows[rows["unseen"].astype(bool) & rows["learnt"].astype(bool)]
     report: dict[str, Any] = {"networks": sorted(set(rows["network"])), "targets": {}, "classes": {}}
     for target in TARGETS:

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
-import pyarrow as pa
 from numpy.typing import NDArray
 
 from clockwatt.gpu.specs import GpuSpec
+from clockwatt.predict.evaluation.tables import LEFT_OUT_SCHEMA
 from clockwatt.predict.features.operations import OPERATION_CLASS
 from clockwatt.predict.models.predictors import ROWS_PER_TREE, TARGETS, CostPredictor
 from clockwatt.predict.models.training_data import TrainingData
@@ -21,26 +21,6 @@ Mask = NDArray[np.bool_]
 FOLDS_AT_MOST, FOLDS_OF_LARGE_DATA = 20, 10
 """More networks than this are left out several at a time, which bounds the time of a fit; then those that share fewest
 operations. Data are large from `predictors.ROWS_PER_TREE` rows on."""
-
-LEFT_OUT_SCHEMA = pa.schema(
-    [
-        pa.field("gpu", pa.string()),
-        pa.field("virtual", pa.bool_()),
-        pa.field("pass", pa.string()),
-        pa.field("network", pa.string()),
-        pa.field("point", pa.string()),
-        pa.field("tf32", pa.bool_()),
-        pa.field("operation_id", pa.string()),
-        pa.field("operation_class", pa.string()),
-        pa.field("unseen", pa.bool_()),  # False: another network calls it too, so its measurement was learnt from
-        pa.field("learnt", pa.bool_()),  # False: excluded from fitting and from the metrics
-        *(pa.field(name, pa.float64()) for name in TARGETS),
-        *(pa.field(BY_CORRECTED[name].predicted, pa.float64()) for name in TARGETS),
-        *(pa.field(BY_CORRECTED[name].spread, pa.float64()) for name in TARGETS),
-    ],
-    metadata={"kind": "networks left out"},
-)
-"""Each operation of each network left out, measured or not, with its prediction and how far the trees disagree."""
 
 
 @dataclass(frozen=True)
