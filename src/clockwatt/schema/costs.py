@@ -131,8 +131,6 @@ COSTS = (
 """In the order in which they are predicted."""
 
 CORRECTED = tuple(cost.corrected for cost in COSTS)
-LOWER = tuple(cost.lower for cost in COSTS)
-UPPER = tuple(cost.upper for cost in COSTS)
 BY_CORRECTED: Mapping[str, Cost] = {cost.corrected: cost for cost in COSTS}
 """Costs by their column in the dataset."""
 
