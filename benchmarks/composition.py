@@ -103,13 +103,13 @@ def report_coverage(campaign: config.CampaignConfig, dataset: Path, splits: int)
         spec = find_spec(samples.gpu_name)
         found = []
         for pass_ in campaign.passes:
-            problem = training_data(samples, pass_, spec)
-            for seed in range(splits if problem is not None else 0):
+            data = training_data(samples, pass_, spec)
+            for seed in range(splits if data is not None else 0):
                 validation = cross_validate(
-                    lambda seed=seed: kind(trees=campaign.fit.trees, seed=seed), problem.features, problem.targets,
-                    problem.groups, problem.learnt, folds=campaign.fit.folds, seed=seed,
+                    lambda seed=seed: kind(trees=campaign.fit.trees, seed=seed), data.features, data.targets,
+                    data.groups, data.learnt, folds=campaign.fit.folds, seed=seed,
                 )  # fmt: skip
-                intervals = judge_operations(problem, validation.at_rows(problem, spec))[1]["intervals"]
+                intervals = judge_operations(data, validation.at_rows(data, spec))[1]["intervals"]
                 for target in JUDGED:
                     found.append((pass_, target, "pooled", intervals[target]["held_out_coverage"]))
                     of_classes = intervals[target]["classes"].items()

@@ -51,7 +51,7 @@ rule fit:
 
 
 rule validate:
-    """Compose whole networks from their operations and hold them against the measured ones."""
+    """Compose whole networks from their operations and compare them with the measured ones."""
     input:
         dataset=rules.dataset.output,
         predictors=rules.fit.output,

@@ -125,23 +125,23 @@ def _chosen(gpu: str | None) -> Iterator[Gpu]:
 
 
 def _row(gpu: Gpu) -> list[str]:
-    sm_clocks = _told(gpu.supported_sm_clocks_mhz)
-    memory_clocks = _told(gpu.supported_memory_clocks_mhz)
-    limits_w = _told(gpu.power_limit_range_w)
-    reasons = _told(gpu.throttle_reasons)
+    sm_clocks = _if_supported(gpu.supported_sm_clocks_mhz)
+    memory_clocks = _if_supported(gpu.supported_memory_clocks_mhz)
+    limits_w = _if_supported(gpu.power_limit_range_w)
+    reasons = _if_supported(gpu.throttle_reasons)
     return [
         f"{gpu.identity.name}\n{gpu.identity.uuid}",
-        f"{_told(gpu.sm_clock_mhz)} MHz\n"
+        f"{_if_supported(gpu.sm_clock_mhz)} MHz\n"
         + (f"of {sm_clocks[0]}–{sm_clocks[-1]}" if sm_clocks else "cannot be locked"),
-        f"{_told(gpu.memory_clock_mhz)} MHz\n"
+        f"{_if_supported(gpu.memory_clock_mhz)} MHz\n"
         + (f"of {', '.join(map(str, memory_clocks))}" if memory_clocks else "cannot be locked"),
-        f"{_told(gpu.power_limit_w)} W" + (f"\nof {limits_w[0]:g}–{limits_w[1]:g}" if limits_w else ""),
+        f"{_if_supported(gpu.power_limit_w)} W" + (f"\nof {limits_w[0]:g}–{limits_w[1]:g}" if limits_w else ""),
         "?" if reasons is None else ", ".join(throttle_reason_names(reasons)) or "nothing",
-        {True: "on", False: "off", None: "?"}[_told(gpu.persistence_mode)],
+        {True: "on", False: "off", None: "?"}[_if_supported(gpu.persistence_mode)],
     ]
 
 
-def _told(read: Callable[[], T]) -> T | None:
+def _if_supported(read: Callable[[], T]) -> T | None:
     try:
         return read()
     except NotSupportedError:

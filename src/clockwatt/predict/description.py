@@ -50,7 +50,8 @@ class PassDescription:
     workless_host_s
         Operation class to median host time of calls that do nothing on the device; `ANY_CLASS` for all of them.
     errors
-        How errors of operations carry over to a network, told by networks left out; None where none was measured whole.
+        How errors of operations carry over to a network, estimated from networks left out; None where none was
+        measured whole.
     networks_measured
         `time_s`, `energy_j` and `power_w` of whole networks to their intervals where every operation was measured;
         empty where there are no such.
