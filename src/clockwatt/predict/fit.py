@@ -163,28 +163,43 @@ def _fit_gpu(
             for name in config.fit.predictors:
                 advance(f"{gpu} {pass_} {name}")
             continue
-        measured = set(data.cells["point"])
-        learnt = [point for point in model.description.points if point in measured]
-        described = PassDescription({}, learnt, workless_host_s(samples, pass_, model.description.points))
-        of_predictors: dict[str, Any] = {}
-        report["passes"][pass_] = {
-            "rows": int(data.usable.sum()),
-            "learnt_rows": int(data.learnt.sum()),
-            "learnt_points": learnt,
-            "predictors": of_predictors,
-        }
-        for name in config.fit.predictors:
-            left_out, of_predictors[name] = _fit_one(config, name, data, model, pass_, described)
-            writer.write_table(_crossval_table(gpu, samples.virtual, name, data, left_out))
-            advance(f"{gpu} {pass_} {name}")
-        model.description.passes[pass_] = described
-        report["passes"][pass_]["networks_left_out"] = _leave_out(config, data, model, pass_, networks)
-        report["passes"][pass_]["networks_measured"] = _of_measured(model, pass_, networks)
-        model.save_domain(pass_, data.domain)
+        workless = workless_host_s(samples, pass_, model.description.points)
+        report["passes"][pass_] = _fit_pass(config, data, workless, model, pass_, networks, writer, advance)
         model.save_measured(pass_, samples.rows)
     model.save_description()
     files.write_text(model_card(model.description, report), folder / layout.MODEL_CARD_FILE)
     return report
+
+
+def _fit_pass(
+    config: CampaignConfig,
+    data: TrainingData,
+    workless_s: dict[str, float],
+    model: GpuPredictor,
+    pass_: str,
+    networks: _Networks,
+    writer: SealedWriter,
+    advance: Advance,
+) -> dict[str, Any]:
+    description = model.description
+    measured = set(data.cells["point"])
+    learnt = [point for point in description.points if point in measured]
+    described = PassDescription({}, learnt, workless_s)
+    of_predictors: dict[str, Any] = {}
+    for name in config.fit.predictors:
+        left_out, of_predictors[name] = _fit_one(config, name, data, model, pass_, described)
+        writer.write_table(_crossval_table(description.gpu, description.virtual, name, data, left_out))
+        advance(f"{description.gpu} {pass_} {name}")
+    description.passes[pass_] = described
+    model.save_domain(pass_, data.domain)
+    return {
+        "rows": int(data.usable.sum()),
+        "learnt_rows": int(data.learnt.sum()),
+        "learnt_points": learnt,
+        "predictors": of_predictors,
+        "networks_left_out": _leave_out(config, data, model, pass_, networks),
+        "networks_measured": _of_measured(model, pass_, networks),
+    }
 
 
 def _description(config: CampaignConfig, gpu: str, samples: Samples, overheads: OverheadEstimates) -> GpuDescription:
