@@ -35,7 +35,6 @@ from clockwatt.gpu.specs import find_spec
 from clockwatt.io import files
 from clockwatt.io.resources import resource
 from clockwatt.predict.answer import load_models
-from clockwatt.predict.description import METRICS_FILE
 from clockwatt.predict.fit import fit
 from clockwatt.predict.library import Predictors
 from clockwatt.predict.models.training_data import training_data
@@ -96,7 +95,7 @@ def make(campaign: CampaignConfig, results: Path) -> None:
     if not (dataset / layout.QUALITY_FILE).exists():
         join(campaign, dataset)
     catalogue = results / layout.DATASET_CATALOGUE
-    if not (predictors / METRICS_FILE).exists():
+    if not (predictors / layout.METRICS_FILE).exists():
         fit(campaign, dataset, catalogue, predictors)
     if not (validation / layout.NETWORKS_FILE).exists():
         validate(campaign, dataset, catalogue, predictors, validation)
@@ -130,7 +129,7 @@ def pack(campaign: CampaignConfig, results: Path, output: Path) -> None:
             "learnt_from": learnt_from(results / "dataset", list(load_models(packed))),
             "answers": answers(packed),
         }
-        shorten_metrics(packed / METRICS_FILE)
+        shorten_metrics(packed / layout.METRICS_FILE)
         files.write_text(json.dumps(content, indent=1) + "\n", packed / PACKED_FILE)
         sizes = {path: path.stat().st_size for path in aside.rglob("*") if path.is_file()}
         for path, size in sorted(sizes.items()):

@@ -11,7 +11,6 @@ from clockwatt.config import NetworkConfig, OperatingPoint, Pass
 from clockwatt.errors import ClockwattError
 from clockwatt.predict import recommend as recommending
 from clockwatt.predict.answer import NetworkPrediction, TracedNetwork, load_models, predict_network
-from clockwatt.predict.description import METRICS_FILE
 from clockwatt.predict.gpu_predictor import GpuPredictor
 from clockwatt.predict.hosts.profile import HostProfile
 from clockwatt.predict.query import KeywordInput, NetworkQuery, Shape, typed_inputs
@@ -55,7 +54,7 @@ def load(
     folder = RESULTS / layout.PREDICTORS if predictors_dir is None else Path(predictors_dir)
     shipped = load_models(shipped_predictors()) if predictors_dir is None else {}
     catalogue, validation = folder.parent / layout.DATASET_CATALOGUE, folder.parent / layout.VALIDATION
-    if predictors_dir is not None or (folder / METRICS_FILE).exists():
+    if predictors_dir is not None or (folder / layout.METRICS_FILE).exists():
         models = load_models(folder)
     else:
         models, catalogue, validation = shipped, shipped_catalogue(), shipped_validation()
