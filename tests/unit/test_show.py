@@ -60,7 +60,7 @@ def test_a_table_with_intervals_and_bars_against_the_clock(show):
     assert predicted.startswith("1000 MHz *")
     assert len(re.findall(r"\d \w+ \([\d.]+–[\d.]+\)", predicted)) == 3  # time, power and energy with their intervals
     (energy,) = [line for line in lines if line.split()[:1] == ["energy"]]
-    assert re.search(r"[▁▂▃▄▅▆▇█]{4}  least .* J at (900|1000|1200|1440) MHz", energy)
+    assert re.search(r"[▁▂▃▄▅▆▇█]{4}  least .*J at (900|1000|1200|1440) MHz", energy)
     assert "900 to 1440 MHz" in printed
     assert "Predictors that never saw the network were off by" in printed
     assert "Predictors of a30: " in printed

@@ -95,7 +95,7 @@ def _print(shown: list[Overview]) -> None:
             console.width = max(console.width, console.measure(table, options=wide).maximum)
             console.print(table)
             for line in [*sparklines(gpu), *_said_of(gpu)]:
-                console.print(line)
+                console.print(line, soft_wrap=True)
             console.print()
         for reason in one.left_out:
             console.print(f"Left out: {reason}")
