@@ -5,6 +5,7 @@ It is computed once for each operation; what depends on the operating point is j
 
 from __future__ import annotations
 
+import functools
 import math
 from typing import Any
 
@@ -88,7 +89,7 @@ def operation_features(operations: pd.DataFrame) -> pd.DataFrame:
     OperationSpecError
         If a spec is no operation.
     """
-    read = [Operation.from_json(spec) for spec in operations["spec"]]
+    read = [read_operation(spec) for spec in operations["spec"]]
     index = pd.Index(operations["operation_id"], name="operation_id")
     features = pd.DataFrame([describe(operation) for operation in read], index=index)
     features[["channels_in", "channels_out"]] = [channels(operation) for operation in read]
@@ -106,6 +107,12 @@ def operation_features(operations: pd.DataFrame) -> pd.DataFrame:
     features["log_intensity"] = np.log2((flops + 1) / (traffic + 1))
     features["log_flops_per_output"] = np.log2((flops + 1) / elements_out)
     return features
+
+
+@functools.lru_cache(maxsize=20_000)
+def read_operation(spec: str) -> Operation:
+    """`Operation.from_json`, which a fit asks for the same specs several times."""
+    return Operation.from_json(spec)
 
 
 def channel_groups(operations: pd.DataFrame) -> pd.Series:
