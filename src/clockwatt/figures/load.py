@@ -19,8 +19,7 @@ from clockwatt.figures.gpus import Gpu, Gpus
 from clockwatt.gpu.specs import find_spec
 from clockwatt.io import files
 from clockwatt.predict.composition.comparison import VALIDATION_SCHEMA
-from clockwatt.predict.description import METRICS_FILE
-from clockwatt.predict.fit import CROSSVAL_FILE, CROSSVAL_SCHEMA
+from clockwatt.predict.evaluation.tables import CROSSVAL_SCHEMA
 from clockwatt.predict.samples import read_gpu_rows
 from clockwatt.schema import layout, records, tables
 from clockwatt.schema.costs import ENERGY_CORRECTED
@@ -34,7 +33,7 @@ def metrics(predictors_dir: Path) -> dict[str, Any]:
     DataFileError
         If it is missing or no such file.
     """
-    return _json(predictors_dir / METRICS_FILE, "clockwatt fit", "gpus")
+    return _json(predictors_dir / layout.METRICS_FILE, "clockwatt fit", "gpus")
 
 
 def quality(dataset_dir: Path) -> dict[str, Any]:
@@ -71,7 +70,7 @@ def held_out(predictors_dir: Path, gpu: str, predictors: Sequence[str], columns:
         If there is no cross-validation, or it is damaged.
     """
     wanted = ["gpu", "pass", "predictor", "operation_class", "learnt", *columns]
-    table = read_gpu_rows(predictors_dir / CROSSVAL_FILE, CROSSVAL_SCHEMA, gpu, wanted)
+    table = read_gpu_rows(predictors_dir / layout.CROSSVAL_FILE, CROSSVAL_SCHEMA, gpu, wanted)
     chosen = pc.field("learnt") & pc.is_in(pc.field("predictor"), pa.array(predictors, pa.string()))
     frame: pd.DataFrame = table.filter(chosen).drop_columns(["learnt"]).to_pandas()
     return frame

@@ -105,6 +105,8 @@ class NetworkPrediction:
         The host that is answered for, what paces the pass there, and what a captured graph would save.
     on_hosts
         The pass at the ends of that host's range.
+    predictors
+        Where the predictors come from, see `GpuPredictor.origin`.
     """
 
     gpu: str
@@ -123,6 +125,7 @@ class NetworkPrediction:
     measured_calls: int = 0
     host: HostAnswer | None = None
     on_hosts: HostSpan | None = field(default=None, repr=False, compare=False)
+    predictors: str = ""
 
     def spanned(self, intervals: dict[str, tuple[float, float]]) -> dict[str, tuple[float, float]]:
         """Intervals that hold for the host of the answer, widened to the range of hosts that it spans."""
@@ -202,11 +205,9 @@ def predict_points(
                 f"{network.network_id}: calls without an operation. Run `clockwatt catalogue` again."
             )
         measured_calls = int(costs.measured[composer.positions].sum())
-        of_measured = described.networks_measured if measured_calls == expected.calls else {}
-        known = of_measured if traced.is_network else {}
-        intervals, method, networks = _of_networks(expected, known)
-        if known:
-            method = f"{method}{OF_MEASURED}"
+        all_measured = traced.is_network and measured_calls == expected.calls
+        if all_measured and described.networks_measured:
+            intervals, method, networks = _of_networks(expected, described.networks_measured)
         else:
             intervals, method, networks = _of_operations(
                 expected, composer.positions, costs, described.errors, is_network=traced.is_network
@@ -228,6 +229,7 @@ def predict_points(
                 measured_calls=measured_calls,
                 host=of_host.answer,
                 on_hosts=of_host,
+                predictors=model.origin,
             )
         )
     return predictions
@@ -242,7 +244,7 @@ def _of_networks(expected: Composition, known: dict[str, Interval]) -> tuple[dic
             lower, upper = interval.factors()
             found[name] = (value * lower, value * upper)
     of_time = known.get("time_s")
-    return found, of_time.method if of_time else "", of_time.groups if of_time else 0
+    return found, f"{of_time.method if of_time else ''}{OF_MEASURED}", of_time.groups if of_time else 0
 
 
 def _of_operations(

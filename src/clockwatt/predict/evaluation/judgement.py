@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import Any
 
 import numpy as np
@@ -20,6 +20,7 @@ from clockwatt.predict.evaluation.intervals import (
     left_out_inside,
     scale_of,
 )
+from clockwatt.predict.evaluation.leave_out import LeftOutPredictions
 from clockwatt.predict.evaluation.metrics import metrics, metrics_by
 from clockwatt.predict.features.operations import OPERATION_CLASS
 from clockwatt.predict.models.predictors import TARGETS
@@ -28,25 +29,6 @@ from clockwatt.schema.costs import BY_CORRECTED, MEASURED_WHOLE
 
 WHOLE_QUANTITIES = ("time_s", "energy_j", "power_w")
 """What whole networks have an interval of, each from its own residuals."""
-
-
-@dataclass(frozen=True)
-class LeftOutPredictions:
-    """Predictions of every measured row by a predictor that never saw its group.
-
-    Attributes
-    ----------
-    predictions
-        Columns `TARGETS`; shape (rows, targets). Missing for rows without a training fold.
-    spread
-        How far the trees disagree; likewise.
-    fold
-        What was left out together with each row; shape (rows,).
-    """
-
-    predictions: pd.DataFrame
-    spread: pd.DataFrame
-    fold: NDArray[np.int64]
 
 
 def judge_operations(
@@ -140,20 +122,20 @@ def _intervals_judged(
     lower, upper = (
         np.log([getattr(one, side) for one in chosen]) * scale for side in ("lower", "upper")
     )  # fmt: skip
-    rows = pd.DataFrame({"residual": residuals, "lower": lower, "upper": upper, "inside": inside, "class": classes})
 
-    def described(part: pd.DataFrame) -> dict[str, Any]:
+    def described(rows: NDArray[np.bool_]) -> dict[str, Any]:
+        known = inside[rows][~np.isnan(inside[rows])]
         return {
-            "lower": float(np.exp(part["lower"].median())),
-            "upper": float(np.exp(part["upper"].median())),
-            "held_out_coverage": None if part["inside"].isna().all() else float(part["inside"].mean()),
-            "median_half_width": float(np.expm1((part["upper"] - part["lower"]) / 2).median()),
-            "interval_score": interval_score(
-                *(part[name].to_numpy(float) for name in ("residual", "lower", "upper"))
-            ),
-        }  # fmt: skip
+            "lower": float(np.exp(np.median(lower[rows]))),
+            "upper": float(np.exp(np.median(upper[rows]))),
+            "held_out_coverage": float(known.mean()) if known.size else None,
+            "median_half_width": float(np.median(np.expm1((upper[rows] - lower[rows]) / 2))),
+            "interval_score": interval_score(residuals[rows], lower[rows], upper[rows]),
+        }
 
-    return {**described(rows), "classes": {str(name): described(part) for name, part in rows.groupby("class")}}
+    names = classes.astype(str)
+    of_classes = {str(name): described(names == name) for name in np.unique(names)}
+    return {**described(np.ones(len(names), dtype=bool)), "classes": of_classes}
 
 
 def network_intervals(rows: pd.DataFrame) -> tuple[dict[str, Interval], dict[str, Any]]:
@@ -202,7 +184,7 @@ def network_errors(rows: pd.DataFrame) -> dict[str, Any]:
 
 
 def judge_left_out(rows: pd.DataFrame) -> dict[str, Any]:
-    """Errors on operations that only the network left out calls; `rows` of `leave_out.LEFT_OUT_SCHEMA`, one pass."""
+    """Errors on operations that only the network left out calls; `rows` of `tables.LEFT_OUT_SCHEMA`, one pass."""
     unseen = rows[rows["unseen"].astype(bool) & rows["learnt"].astype(bool)]
     report: dict[str, Any] = {"networks": sorted(set(rows["network"])), "targets": {}, "classes": {}}
     for target in TARGETS:
