@@ -103,7 +103,7 @@ def draw_durations(data: pd.DataFrame, gpus: Gpus) -> Figure:
     """A column for each GPU, a colour for each operation; `data` from `durations`."""
     if data.empty:
         return style.nothing("no calibration holds times of calls back to back.")
-    shown, names = gpus.shown(data["gpu"].unique()), _in_order(data["operation"].unique())
+    shown, names = gpus.shown(data["gpu"].unique()), _in_order(sorted(data["operation"].unique()))
     entries = style.entries(names)
     figure, (panels,) = style.panels(1, len(shown), height_in=2.3, share_y=True)
     for axes, gpu in zip(panels, shown, strict=True):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 from matplotlib.axes import Axes
 
@@ -11,6 +12,7 @@ from clockwatt.config import OperatingPoint
 from clockwatt.figures import style
 from clockwatt.figures.palette import gpu_colours
 
+Place = Literal["left", "center", "right"]
 REAL, VIRTUAL = "real", "virtual"
 AT_MOST = 4
 """GPUs that have panels of their own."""
@@ -57,7 +59,7 @@ class Gpus:
         """A GPU's line in a legend."""
         return style.Entry(self.words(label), self._colours[label], self._markers[label])
 
-    def title(self, axes: Axes, label: str, more: str = "", *, loc: str = "center", lines: int = 1) -> None:
+    def title(self, axes: Axes, label: str, more: str = "", *, loc: Place = "center", lines: int = 1) -> None:
         """A GPU's name above its panel, on one line or two; that of a virtual one says so."""
         between = ("\n" if lines > 1 else ", ") if more else ""
         virtual = self._virtual[label]
@@ -68,7 +70,7 @@ class Gpus:
         return f"{label} ({VIRTUAL})" if self._virtual[label] else label
 
     @staticmethod
-    def kind_title(axes: Axes, kind: str, text: str, *, loc: str = "center") -> None:
+    def kind_title(axes: Axes, kind: str, text: str, *, loc: Place = "center") -> None:
         """A title of a panel of one kind of GPUs; the stamp `virtual` is on what is, and on nothing else."""
         if kind == VIRTUAL:
             axes.set_title(f"{text} ({VIRTUAL})", color=style.STAMP, loc=loc)

@@ -62,7 +62,8 @@ def costliest(operations: pd.DataFrame, calls: pd.DataFrame, gpus: Gpus) -> pd.D
     )
     key = ["kind", "gpu", "point", "operation_id", "operation_class", "dtype", "pass", "tf32", "rank"]
     columns = ["time_s", "energy_j", "time_error_s", "energy_error_j"]
-    return found.groupby(key, as_index=False)[columns].median().sort_values(["kind", "rank", "gpu"], ignore_index=True)
+    medians: pd.DataFrame = found.groupby(key, as_index=False)[columns].median()
+    return medians.sort_values(["kind", "rank", "gpu"], ignore_index=True)
 
 
 def _chosen(own: pd.DataFrame) -> pd.DataFrame:
@@ -104,9 +105,9 @@ def draw(data: pd.DataFrame, specs: Mapping[str, str], gpus: Gpus) -> Figure:
         own = data[(data["kind"] == kind) & data["gpu"].isin(shown[kind])]
         ranked = own.drop_duplicates("rank").sort_values("rank")
         names = [
-            f"{words(row.operation_class, specs.get(row.operation_id, ''))} "
-            f"{_format(row.operation_class, row.dtype, tf32=row.tf32)}, {row.pass_}"
-            for row in ranked.rename(columns={"pass": "pass_"}).itertuples()
+            f"{words(row['operation_class'], specs.get(row['operation_id'], ''))} "
+            f"{_format(row['operation_class'], row['dtype'], tf32=bool(row['tf32']))}, {row['pass']}"
+            for row in ranked.to_dict("records")
         ]
         for axes, (quantity, (name, unit, *_)) in zip(line, QUANTITIES.items(), strict=True):
             low = 0.4 * float(np.nanmin(own[quantity].where(own[quantity] > 0)))

@@ -52,7 +52,10 @@ def points(compositions: pd.DataFrame, errors: pd.DataFrame, gpus: Gpus, pass_: 
     rows = rows.merge(errors, on=["gpu", "point", "tf32", "network_id", "pass"], how="left").fillna(
         {"time_s_error": 0.0, "energy_j_error": 0.0}
     )
-    parts = [_merged(own).assign(**dict(zip(_KEY, key, strict=True))) for key, own in rows.groupby(_KEY)]
+    parts = [
+        _merged(own).assign(gpu=str(gpu), network_id=str(network), tf32=bool(tf32))
+        for (gpu, network, tf32), own in rows.groupby(_KEY)
+    ]
     columns = ["kind", *_KEY, "time_s", "energy_j", "time_error_s", "energy_error_j", "points", "front"]
     if not parts:
         return pd.DataFrame(columns=columns)

@@ -80,12 +80,13 @@ def compared(rows: pd.DataFrame, quantity: Quantity) -> pd.DataFrame:
     """
     columns = ["gpu", "pass", "measured", "predicted", "operations"]
     parts = []
-    for key, own in rows.groupby(["gpu", "pass"]):
+    for (gpu, pass_), own in rows.groupby(["gpu", "pass"]):
         told = pd.DataFrame({"measured": own[quantity.column], "predicted": own[quantity.predicted]}).astype(float)
-        told = told[(told > 0).all(axis=1) & np.isfinite(told).all(axis=1)].assign(operations=1)
+        values = told.to_numpy(float)
+        told = told[((values > 0) & np.isfinite(values)).all(axis=1)].assign(operations=1)
         if len(told) > POINTS_AT_MOST:
             told = _binned(told, logarithmic=quantity.logarithmic)
-        parts.append(told.assign(gpu=key[0], **{"pass": key[1]}))
+        parts.append(told.assign(**{"gpu": str(gpu), "pass": str(pass_)}))
     return pd.concat(parts, ignore_index=True)[columns] if parts else pd.DataFrame(columns=columns)
 
 

@@ -101,12 +101,12 @@ def _table(axes: Axes, flags: pd.DataFrame) -> None:
         text = "0" if value == 0 else f"{value:.1f} %" if value < 10 else f"{value:.0f} %"
         axes.text(x, y, text, ha="center", va="center", fontsize=6.5, color="white" if value > 60 else "black")
     axes.set_yticks(range(len(flags)), labels=[str(name).replace("_", " ") for name in flags.index])
-    for text, name in zip(axes.yaxis.get_ticklabels(), flags.index, strict=True):
-        text.set_fontweight("bold" if _not_learnt(str(name)) else "normal")
+    for label, name in zip(axes.yaxis.get_ticklabels(), flags.index, strict=True):
+        label.set_fontweight("bold" if _not_learnt(str(name)) else "normal")
     axes.set_xticks(range(flags.shape[1]), labels=list(flags.columns))
     axes.tick_params(axis="x", top=True, labeltop=True, bottom=False, labelbottom=False, length=0)
     axes.grid(visible=False)
 
 
 def _not_learnt(name: str) -> bool:
-    return name in set(Flag) and Flag(name).learnt_from is not LearntFrom.YES
+    return any(flag == name and flag.learnt_from is not LearntFrom.YES for flag in Flag)

@@ -5,9 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
+from numpy.typing import NDArray
 
 from clockwatt.figures import style
 from clockwatt.figures.gpus import Gpus, point_words
+
+Floats = NDArray[np.float64]
 
 LANES = {
     "ring": style.Entry("samples that the driver keeps", style.COLOURS[0], "o"),
@@ -54,13 +57,13 @@ def draw_intervals(data: pd.DataFrame, gpus: Gpus) -> Figure:
     for top, bottom, gpu in zip(above, below, shown, strict=True):
         own = data[data["gpu"] == gpu]
         positive = own.loc[own["interval_s"] > 0, "interval_s"]
-        bins = np.geomspace(positive.min() / 1.3, positive.max() * 1.3, 60)
+        bins = np.geomspace(positive.min() / 1.3, positive.max() * 1.3, 60).tolist()
         for lane, entry in LANES.items():
             part = own[own["lane"] == lane]
             top.hist(part["interval_s"], bins=bins, color=entry.colour, alpha=0.75)
             bottom.plot(
                 part["time_s"], 1e3 * part["jitter_s"], linestyle="", marker=entry.marker, color=entry.colour,
-                markersize=1.6,                 markeredgewidth=0, alpha=0.6, rasterized=True,
+                markersize=1.6, markeredgewidth=0, alpha=0.6, rasterized=True,
             )  # fmt: skip
         style.log_axis(top, "x", "s", "interval between readings")
         top.set_ylim(bottom=0.7)
@@ -70,7 +73,7 @@ def draw_intervals(data: pd.DataFrame, gpus: Gpus) -> Figure:
     above[0].set_ylabel("readings (log)")
     below[0].set_ylabel("off the median (ms)")
     style.legend(figure, list(LANES.values()), "")
-    jitter = data.groupby("lane")["jitter_s"].agg(lambda values: values.abs().quantile(0.95))
+    jitter = data["jitter_s"].abs().groupby(data["lane"]).quantile(0.95)
     told = "; ".join(f"{LANES[str(lane)].label}: {1e3 * value:.2g} ms" for lane, value in jitter.items())
     style.footer(
         figure,
@@ -133,7 +136,8 @@ def _broken(rows: pd.DataFrame) -> pd.DataFrame:
 def _longest(own: pd.DataFrame) -> pd.DataFrame:
     """The longest stretch of readings without a gap."""
     stretch = (own["time_s"].diff() > GAP_S).cumsum()
-    longest = own.groupby(stretch)["time_s"].agg(lambda times: times.max() - times.min()).idxmax()
+    times = own.groupby(stretch)["time_s"]
+    longest = (times.max() - times.min()).idxmax()
     return own[stretch == longest]
 
 
@@ -157,23 +161,19 @@ def cumulated(telemetry: pd.DataFrame) -> pd.DataFrame:
         polled, ring = own[own["lane"] == "fast"], own[own["lane"] == "ring"]
         counter = polled[["time_s", "energy_counter_j"]].dropna().astype(float)
         series = {
-            "counter": (counter["time_s"], counter["energy_counter_j"] - counter["energy_counter_j"].min()),
+            "counter": (
+                counter["time_s"].to_numpy(),
+                (counter["energy_counter_j"] - counter["energy_counter_j"].min()).to_numpy(),
+            ),
             "samples": _integral(ring, "power_sample_w"),
             "instant": _integral(polled, "power_instant_w"),
             "average": _integral(polled, "power_average_w"),
         }
         for source, (time_s, energy_j) in series.items():
             if len(time_s) > 1:
-                told = pd.DataFrame({"time_s": np.asarray(time_s, float), "energy_j": np.asarray(energy_j, float)})
-                told = told.iloc[:: max(1, len(told) // 1000)].assign(gpu=gpu, point=point, source=source, off=np.nan)
-                if len(counter) > 1:
-                    at = np.interp(told["time_s"], *(np.asarray(values, float) for values in series["counter"]))
-                    start = np.interp(
-                        told["time_s"].iloc[0], *(np.asarray(values, float) for values in series["counter"])
-                    )
-                    late = told["time_s"] - told["time_s"].iloc[0] >= STEADY_S
-                    told["off"] = (told["energy_j"] / np.where(late, at - start, np.nan) - 1).where(late)
-                parts.append(told)
+                told = pd.DataFrame({"time_s": time_s, "energy_j": energy_j}).iloc[:: max(1, len(time_s) // 1000)]
+                off = _off_counter(told, *series["counter"]) if len(counter) > 1 else np.nan
+                parts.append(told.assign(gpu=str(gpu), point=str(point), source=source, off=off))
     columns = ["gpu", "point", "source", "time_s", "energy_j", "off"]
     return pd.concat(parts, ignore_index=True)[columns] if parts else pd.DataFrame(columns=columns)
 
@@ -189,12 +189,20 @@ STEADY_S = 2.0
 """Before this time, a single tick of the counter is a large part of it."""
 
 
-def _integral(rows: pd.DataFrame, column: str) -> tuple[pd.Series, pd.Series]:
+def _off_counter(told: pd.DataFrame, counted_s: Floats, counted_j: Floats) -> Floats:
+    """Energy over that of the counter since the first of these times, minus one; missing before `STEADY_S`."""
+    time_s, energy_j = told["time_s"].to_numpy(float), told["energy_j"].to_numpy(float)
+    since = np.interp(time_s, counted_s, counted_j) - np.interp(time_s[0], counted_s, counted_j)
+    found: Floats = energy_j / np.where((time_s - time_s[0] >= STEADY_S) & (since > 0), since, np.nan) - 1
+    return found
+
+
+def _integral(rows: pd.DataFrame, column: str) -> tuple[Floats, Floats]:
     """Times and the energy up to each, in J."""
     own = rows[["time_s", column]].dropna().astype(float)
     time_s, power_w = own["time_s"].to_numpy(), own[column].to_numpy()
     step = np.diff(time_s) * (power_w[1:] + power_w[:-1]) / 2
-    return own["time_s"], pd.Series(np.concatenate([[0.0], np.cumsum(step)])[: len(own)], index=own.index)
+    return time_s, np.concatenate([[0.0], np.cumsum(step)])[: len(own)]
 
 
 def draw_cumulated(data: pd.DataFrame, gpus: Gpus) -> Figure:

@@ -9,7 +9,7 @@ import textwrap
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import matplotlib as mpl
 import numpy as np
@@ -94,7 +94,7 @@ class Entry:
     label: str
     colour: str
     marker: str = ""
-    line: str = ""
+    line: Literal["-", "--", ":", ""] = ""
     filled: bool = True
 
 
@@ -328,17 +328,17 @@ def save(figure: Figure, data: pd.DataFrame, folder: Path, name: str) -> None:
     settle(figure)
     # not by `savefig`, which draws each of them twice
     with written_aside(folder / f"{name}.png") as aside:
-        FigureCanvasAgg(figure).print_png(aside, metadata={"Software": None})
+        FigureCanvasAgg(figure).print_png(aside, metadata={"Software": None})  # type: ignore[no-untyped-call]
     undated = {"CreationDate": None, "Producer": None, "Creator": None}
     with written_aside(folder / f"{name}.pdf") as aside:
-        FigureCanvasPdf(figure).print_pdf(aside, metadata=undated)
+        FigureCanvasPdf(figure).print_pdf(aside, metadata=undated)  # type: ignore[no-untyped-call]
     with written_aside(folder / f"{name}.csv") as aside:
         csv.write_csv(pa.Table.from_pandas(_rounded(data), preserve_index=False), aside)
 
 
 def _rounded(data: pd.DataFrame) -> pd.DataFrame:
     """With six significant digits."""
-    numbers = data.select_dtypes("floating")
+    numbers = data.select_dtypes(np.floating)
     values = numbers.to_numpy(float)
     known = np.isfinite(values) & (values != 0)
     scale = 10.0 ** (5 - np.floor(np.log10(np.abs(values, where=known, out=np.ones_like(values)))))
