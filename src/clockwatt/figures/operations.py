@@ -62,8 +62,9 @@ def costliest(operations: pd.DataFrame, calls: pd.DataFrame, gpus: Gpus) -> pd.D
     )
     key = ["kind", "gpu", "point", "operation_id", "operation_class", "dtype", "pass", "tf32", "rank"]
     columns = ["time_s", "energy_j", "time_error_s", "energy_error_j"]
-    medians: pd.DataFrame = found.groupby(key, as_index=False)[columns].median()
-    return medians.sort_values(["kind", "rank", "gpu"], ignore_index=True)
+    medians = found.groupby(key)[columns].median().reset_index()
+    ordered: pd.DataFrame = medians.sort_values(["kind", "rank", "gpu"], ignore_index=True)
+    return ordered
 
 
 def _chosen(own: pd.DataFrame) -> pd.DataFrame:

@@ -39,8 +39,8 @@ def regrets(compositions: pd.DataFrame) -> pd.DataFrame:
         for objective in OBJECTIVES:
             measured, predicted = _per_point(group, objective)
             if measured.shape[0] and measured.shape[1] > 1:
-                about = {"gpu": gpu, "pass": pass_, "tf32": tf32, "objective": objective}
-                parts.append(_of_choices(measured, predicted).assign(**about))
+                about = {"gpu": str(gpu), "pass": str(pass_), "objective": objective}
+                parts.append(_of_choices(measured, predicted).assign(tf32=bool(tf32), **about))
     columns = ["gpu", "pass", "tf32", "objective", "network_id", "choice", "point", "regret"]
     return pd.concat(parts, ignore_index=True)[columns] if parts else pd.DataFrame(columns=columns)
 
