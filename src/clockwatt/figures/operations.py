@@ -73,8 +73,9 @@ def _chosen(own: pd.DataFrame) -> pd.DataFrame:
     key = ["operation_class", "operation_id", "pass", "tf32"]
     counted = own.groupby(key).agg(gpus=("gpu", "nunique"), total_j=("total_j", "mean")).reset_index()
     common = counted[counted["gpus"] == counted["gpus"].max()].sort_values("total_j", ascending=False)
-    first = common.drop_duplicates("operation_class").head(COUNT)
-    return first.assign(rank=range(1, len(first) + 1))[["operation_id", "pass", "tf32", "rank"]]
+    first: pd.DataFrame = common.drop_duplicates("operation_class").head(COUNT)
+    first = first.assign(rank=range(1, len(first) + 1))
+    return first[["operation_id", "pass", "tf32", "rank"]]
 
 
 def words(operation_class: str, spec: str) -> str:
