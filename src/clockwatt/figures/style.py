@@ -18,7 +18,6 @@ import pyarrow as pa
 from matplotlib.axes import Axes
 from matplotlib.axis import Axis
 from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.backends.backend_pdf import FigureCanvasPdf
 from matplotlib.figure import Figure
 from matplotlib.gridspec import GridSpec
 from matplotlib.lines import Line2D
@@ -73,7 +72,7 @@ _SETTINGS: dict[Any, Any] = {
     "legend.frameon": False,
     "lines.linewidth": 1.2,
     "lines.markersize": 4,
-    "pdf.fonttype": 42,  # text stays text
+    "pdf.fonttype": 3,  # text stays text; cutting TrueType fonts (42) to size would take as long as drawing
     "figure.dpi": _DPI,
 }
 
@@ -325,6 +324,8 @@ def save(figure: Figure, data: pd.DataFrame, folder: Path, name: str) -> None:
     OutputError
         If it cannot be written.
     """
+    from matplotlib.backends.backend_pdf import FigureCanvasPdf  # noqa: PLC0415  # loads a library for fonts
+
     settle(figure)
     # not by `savefig`, which draws each of them twice
     with written_aside(folder / f"{name}.png") as aside:
