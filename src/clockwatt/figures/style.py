@@ -324,7 +324,7 @@ def save(figure: Figure, data: pd.DataFrame, folder: Path, name: str) -> None:
     OutputError
         If it cannot be written.
     """
-    from matplotlib.backends.backend_pdf import FigureCanvasPdf  # noqa: PLC0415  # loads a library for fonts
+    from matplotlib.backends.backend_pdf import FigureCanvasPdf  # loads a library for fonts
 
     settle(figure)
     # not by `savefig`, which draws each of them twice
