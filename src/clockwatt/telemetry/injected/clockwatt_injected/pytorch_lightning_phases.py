@@ -1,0 +1,11 @@
+"""Phases of a trainer of the package `pytorch_lightning`."""
+
+from __future__ import annotations
+
+from pytorch_lightning import Callback
+
+from clockwatt_injected.lightning_hooks import MarksPhases
+
+
+class Phases(MarksPhases, Callback):  # type: ignore[misc]
+    """At the top of a module, so that a trainer that is sent to another process can be pickled."""
