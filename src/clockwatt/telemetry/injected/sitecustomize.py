@@ -8,7 +8,6 @@ from __future__ import annotations
 import os
 import sys
 from importlib.machinery import PathFinder
-from importlib.util import module_from_spec
 
 
 def _begin() -> None:
@@ -25,6 +24,8 @@ def _run_the_users_own() -> None:
     """The user's `sitecustomize`, which this one hides, under its own name; its errors are its own."""
     spec = PathFinder.find_spec("sitecustomize", sys.path)
     if spec is not None and spec.loader is not None:
+        from importlib.util import module_from_spec
+
         module = module_from_spec(spec)
         sys.modules["sitecustomize"] = module
         spec.loader.exec_module(module)

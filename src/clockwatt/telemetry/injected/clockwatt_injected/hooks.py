@@ -1,12 +1,16 @@
-"""Has frameworks mark their phases: when one of them is imported, its trainer gets a callback more."""
+"""Has frameworks mark their phases: when one of them is imported, its trainer gets a callback more.
+
+Every Python of a recorded program runs this, however short it lives: what takes time is imported where it is needed.
+"""
 
 from __future__ import annotations
 
-import functools
 import sys
-from typing import Any, Callable
 
-from clockwatt_injected import marks
+TYPE_CHECKING = False  # typing alone would take ten times as long as all the rest
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
 
 
 def install() -> None:
@@ -47,7 +51,7 @@ def _run_after(spec: Any, name: str, hook: Callable[[str], None]) -> None:
             hook(name)
         except (ImportError, AttributeError, TypeError, ValueError) as error:
             # a version of the framework that has it otherwise: the program must not notice
-            marks.told("note", text="phases of %s are not marked by themselves (%s)" % (name, error))
+            _told("note", text=f"phases of {name} are not marked by themselves ({error})")
 
     try:
         loader.exec_module = exec_module
@@ -55,11 +59,17 @@ def _run_after(spec: Any, name: str, hook: Callable[[str], None]) -> None:
         return
 
 
+def _told(event: str, **values: Any) -> None:
+    from clockwatt_injected import marks
+
+    marks.told(event, **values)
+
+
 def _library(name: str) -> None:
     module = sys.modules[name]
     version = getattr(module, "__version__", None)
     if isinstance(version, str):
-        marks.told("library", name=name, version=version)
+        _told("library", name=name, version=version)
 
 
 def _torch(name: str) -> None:
@@ -67,7 +77,7 @@ def _torch(name: str) -> None:
     for what, where in (("CUDA of torch", "cuda"), ("ROCm of torch", "hip")):
         version = getattr(sys.modules["torch"].version, where, None)
         if isinstance(version, str):
-            marks.told("library", name=what, version=version)
+            _told("library", name=what, version=version)
 
 
 def _keras(name: str) -> None:
@@ -95,6 +105,8 @@ def _transformers(name: str) -> None:
 
 def _after_init(owner: Any, add: Callable[[Any], None]) -> None:
     """Have `add` run on each object of a class when it is made; a class below it that calls this one adds once."""
+    import functools
+
     init = owner.__init__
 
     @functools.wraps(init)

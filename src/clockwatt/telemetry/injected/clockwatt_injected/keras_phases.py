@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from keras.callbacks import Callback
-
 from clockwatt_injected.open_phases import OpenPhases
+from keras.callbacks import Callback
 
 
 class Phases(Callback):  # type: ignore[misc]

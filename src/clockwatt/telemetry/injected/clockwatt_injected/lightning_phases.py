@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from lightning.pytorch import Callback
-
 from clockwatt_injected.lightning_hooks import MarksPhases
+from lightning.pytorch import Callback
 
 
 class Phases(MarksPhases, Callback):  # type: ignore[misc]

@@ -1,13 +1,15 @@
 """Marks and phases of a recorded program: a line of JSON each, in a file of this process's own.
 
-`CLOCKWATT_MARKS` names the folder of these files. Without it nothing is recorded, and a mark costs a look at a variable.
-A line is written by one call to the operating system, so that a kill loses none that was made before it.
+`CLOCKWATT_MARKS` names the folder of these files. Without it nothing is recorded, and a mark costs a look at
+a variable. A line is written by one call to the operating system, so that a kill loses none that was made before it.
 """
 
 from __future__ import annotations
 
 import itertools
+import json
 import os
+import socket
 import sys
 import time
 from _thread import get_ident
@@ -15,11 +17,13 @@ from typing import Any
 
 VARIABLE = "CLOCKWATT_MARKS"
 LONGEST_NAME = 200
+_REMEMBERED_NAMES = 1000
+_NOT_OPEN, _GONE = -1, -2
 _RANKS = ("RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK", "PMI_RANK")
 
 
 class Writer:
-    """Appends lines to this process's file.
+    """Appends lines to this process's file, which the first line makes: most processes mark nothing.
 
     Parameters
     ----------
@@ -28,26 +32,18 @@ class Writer:
     """
 
     def __init__(self, folder: str) -> None:
-        import json
-        import socket
-
-        self._dumps = json.dumps
-        self._names: dict[str, str] = {}
+        self._folder = folder
+        self._file = _NOT_OPEN
+        self._quoted: dict[str, str] = {}
         self._ids = itertools.count(1)
-        self._told = False
-        host = socket.gethostname()
-        name = "%s-%d-%x.jsonl" % (host.split(".")[0], os.getpid(), time.time_ns())
-        flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
-        self._file = os.open(os.path.join(folder, name), flags, 0o666)
-        self.told(
-            "process", host=host, pid=os.getpid(), rank=_rank(), program=(getattr(sys, "argv", None) or [""])[0],
-            python="%d.%d.%d" % sys.version_info[:3],
-        )  # fmt: skip
+        self._warned = False
 
     def told(self, event: str, **values: Any) -> None:
         """Write a line of any other kind than a mark."""
+        if self._file == _NOT_OPEN:
+            self._open()
         times = {"time_ns": time.time_ns(), "monotonic_ns": time.monotonic_ns()}
-        self._write(self._dumps({"event": event, **values, **times}) + "\n")
+        self._write(json.dumps({"event": event, **values, **times}) + "\n")
 
     def begin(self, name: str, index: int | None) -> int:
         """Write that a phase begins; its number is needed to end it."""
@@ -66,19 +62,21 @@ class Writer:
     def is_mark(self, name: Any, index: Any) -> bool:
         """Whether a mark is of the right types; if not, it is said once, and the program goes on."""
         if not isinstance(name, str) or not 0 < len(name) <= LONGEST_NAME:
-            self._warn("its name must be text of 1 to %d characters, not %.60r" % (LONGEST_NAME, name))
+            self.warn("its name must be text of 1 to %d characters, not %.60r" % (LONGEST_NAME, name))
             return False
         if index is not None and not isinstance(index, int) and not _is_whole_number(index):
-            self._warn("the index of %r must be a whole number, not %s" % (name, type(index).__name__))
+            self.warn(f"the index of {name!r} must be a whole number, not {type(index).__name__}")
             return False
         return True
 
     def _line(self, event: str, name: str, index: int | None, number: int) -> None:
-        quoted = self._names.get(name)
+        if self._file == _NOT_OPEN:
+            self._open()
+        quoted = self._quoted.get(name)
         if quoted is None:
-            quoted = self._dumps(name)
-            if len(self._names) < 1000:
-                self._names[name] = quoted
+            quoted = json.dumps(name)
+            if len(self._quoted) < _REMEMBERED_NAMES:
+                self._quoted[name] = quoted
         # put together by hand: a third of what json.dumps takes
         self._write(
             '{"event":"%s","name":%s,"index":%s,"id":%d,"thread":%d,"time_ns":%d,"monotonic_ns":%d}\n'
@@ -88,16 +86,32 @@ class Writer:
             )
         )  # fmt: skip
 
-    def _write(self, line: str) -> None:
+    def _open(self) -> None:
+        host = socket.gethostname()
+        name = "%s-%d-%x.jsonl" % (host.split(".")[0], os.getpid(), time.time_ns())
+        flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
         try:
-            os.write(self._file, line.encode("utf-8", "backslashreplace"))
-        except OSError as error:
-            self._warn("it cannot be written (%s)" % error.strerror)
+            self._file = os.open(os.path.join(self._folder, name), flags, 0o666)
+        except OSError:  # the record is gone, and the program has outlived it
+            self._file = _GONE
+            return
+        self.told(
+            "process", host=host, pid=os.getpid(), rank=_rank(), program=(getattr(sys, "argv", None) or [""])[0],
+            python="%d.%d.%d" % sys.version_info[:3],
+        )  # fmt: skip
 
-    def _warn(self, why: str) -> None:
-        if not self._told:
-            self._told = True
-            print("clockwatt: a mark is not recorded: %s. Others like it are left out in silence." % why, file=sys.stderr)
+    def _write(self, line: str) -> None:
+        if self._file != _GONE:
+            try:
+                os.write(self._file, line.encode("utf-8"))
+            except OSError as error:
+                self.warn(f"it cannot be written ({error.strerror})")
+
+    def warn(self, why: str) -> None:
+        """Say once why a mark is left out."""
+        if not self._warned:
+            self._warned = True
+            print(f"clockwatt: a mark is not recorded: {why}. Others like it are left out in silence.", file=sys.stderr)
 
 
 class Phase:
@@ -160,41 +174,6 @@ def told(event: str, **values: Any) -> None:
         _writer.told(event, **values)
 
 
-def _opened() -> Writer | None:
-    folder = os.environ.get(VARIABLE)
-    if not folder:
-        return None
-    try:
-        return Writer(folder)
-    except OSError:  # the record is gone, and the program has outlived it
-        return None
-
-
-def _reopen() -> None:
-    """In a forked child: a file of its own, or what parent and child do would be told as one."""
-    global _writer
-    _writer = _Later() if os.environ.get(VARIABLE) else None  # type: ignore[assignment]
-
-
-class _Later:
-    """Opens the file at the first mark: most processes make none."""
-
-    def __getattr__(self, name: str) -> Any:
-        global _writer
-        _writer = _opened()
-        return getattr(_writer if _writer is not None else _Nowhere(), name)
-
-
-class _Nowhere:
-    """Takes what cannot be written any more."""
-
-    def told(self, event: str, **values: Any) -> None:
-        pass
-
-    def is_mark(self, name: Any, index: Any) -> bool:
-        return False
-
-
 def _rank() -> int | None:
     for variable in _RANKS:
         text = os.environ.get(variable, "")
@@ -210,7 +189,13 @@ def _is_whole_number(index: Any) -> bool:
     return isinstance(index, Integral)
 
 
-_writer: Writer | None = None
-_reopen()
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_reopen)
+def _begin() -> None:
+    """Start over, as a forked child has to: with one file for both, what parent and child do would be told as one."""
+    global _writer
+    folder = os.environ.get(VARIABLE)
+    _writer = Writer(folder) if folder else None
+
+
+_writer: Writer | None
+_begin()
+os.register_at_fork(after_in_child=_begin)

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from pytorch_lightning import Callback
-
 from clockwatt_injected.lightning_hooks import MarksPhases
+from pytorch_lightning import Callback
 
 
 class Phases(MarksPhases, Callback):  # type: ignore[misc]

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from transformers.trainer_callback import TrainerCallback
-
 from clockwatt_injected import marks
 from clockwatt_injected.open_phases import OpenPhases
+from transformers.trainer_callback import TrainerCallback
 
 
 class Phases(TrainerCallback):  # type: ignore[misc]
