@@ -20,14 +20,18 @@ _CONTEXT_BYTES = 64 * 2**20
 _LEAST_IDLE_S = 1.0
 
 
-def power_source(frame: pd.DataFrame) -> str | None:
-    """Column of the best readings of power that a GPU gave; None if there are none."""
+def power_source(frame: pd.DataFrame, end_s: float) -> str | None:
+    """Column of the best readings of power that a GPU gave for the whole run; None if there are none."""
+    for name in POWER_SOURCES:
+        power = readings(frame, name)
+        if len(power) >= _LEAST_READINGS and signals.integrated_energy_j(power.index, power, 0.0, end_s) >= 0:
+            return name
     return next((name for name in POWER_SOURCES if frame[name].notna().sum() >= _LEAST_READINGS), None)
 
 
-def power_readings(frame: pd.DataFrame) -> pd.Series[float]:
+def power_readings(frame: pd.DataFrame, end_s: float) -> pd.Series[float]:
     """The best readings of power in W by time in s; empty if there are none."""
-    source = power_source(frame)
+    source = power_source(frame, end_s)
     if source is None:
         return pd.Series([], index=pd.Index([], dtype=float), dtype=float)
     return readings(frame, source)
@@ -54,11 +58,13 @@ def of_gpu(frame: pd.DataFrame, end_s: float, idle_s: float | None, contexts: in
         How many processes computed on it then; None if it cannot be told.
     """
     during = frame[frame["time_s"].between(0, end_s)]
-    power, counter = power_readings(frame), readings(frame, "energy_counter_j")
+    power, counter = power_readings(frame, end_s), readings(frame, "energy_counter_j")
     integrated = known(signals.integrated_energy_j(power.index, power, 0.0, end_s))
     counted = known(signals.counted_energy_j(counter.index, counter, 0.0, end_s))
     at_work = power[(power.index >= 0) & (power.index <= end_s)]
-    before = None if idle_s is None else known(signals.integrated_energy_j(power.index, power, -idle_s, 0.0))
+    # the logger's first reading comes a little after the watch has begun
+    idle_from_s = None if idle_s is None or power.empty else max(-idle_s, float(power.index[0]))
+    idle = None if idle_from_s is None else known(signals.integrated_energy_j(power.index, power, idle_from_s, 0.0))
     reasons = during["throttle_reasons"].dropna().astype("int64")
     loaded = during.loc[reasons.index[(reasons & GPU_IDLE) == 0], "sm_clock_mhz"].dropna()
     temperature = during["temperature_c"].dropna()
@@ -67,11 +73,11 @@ def of_gpu(frame: pd.DataFrame, end_s: float, idle_s: float | None, contexts: in
         "energy_counter_j": counted,
         "energy_integrated_j": integrated,
         "energy_difference": integrated / counted - 1 if integrated is not None and counted else None,
-        "integrated_from": power_source(frame),
+        "integrated_from": power_source(frame, end_s),
         "power_mean_w": integrated / end_s if integrated is not None and end_s > 0 else None,
         "power_max_w": known(at_work.max()),
         "power_limit_w": known(during["power_limit_w"].min()),
-        "power_idle_before_w": before / idle_s if before is not None and idle_s else None,
+        "power_idle_before_w": idle / -idle_from_s if idle is not None and idle_from_s else None,
         "contexts_before": contexts,
         "power_idle_with_context_w": _idle_with_context_w(frame, power, end_s),
         "temperature_start_c": known(temperature.iloc[0]) if len(temperature) else None,

@@ -100,7 +100,9 @@ class Loggers(contextlib.ExitStack):
         """Close all files; how each logger did. What one could not write or read stands in `notes`."""
         self.tick()
         reports = {}
-        for what, (recorder, _) in self._here.items():
+        for what, (recorder, gpu) in self._here.items():
+            if gpu is not None:
+                gpu.advance_to(time.monotonic_ns())
             try:
                 reports[what] = recorder.close()
             except OutputError as error:

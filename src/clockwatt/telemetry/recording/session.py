@@ -29,6 +29,9 @@ _LOOK_EVERY_S = 1.0
 _LEAVE_TIME_S = 0.5
 """Processes that are still there so long after the program are told as left running: most helpers end with it."""
 
+_LAST_READINGS_S = 0.3
+"""Sensors are read on for so long, so that each has a reading after the program's end."""
+
 
 @dataclass(frozen=True)
 class Settings:
@@ -146,6 +149,7 @@ def _run(
 
 def _see_what_is_left(run: Run, token: str, settings: Settings, signals: Signals, loggers: Loggers) -> None:
     """Tell which processes outlive the program; wait for them if that is wanted."""
+    signals.pause(_LAST_READINGS_S, loggers)
     left = processes_of(token)
     end_ns = time.monotonic_ns() + round(_LEAVE_TIME_S * 1e9)
     while left and (settings.wait_for_children or time.monotonic_ns() < end_ns):

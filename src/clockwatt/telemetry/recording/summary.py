@@ -59,15 +59,19 @@ def telemetry_of(folder: Path, run: Run, what: str) -> pd.DataFrame:
     frame = pa.concat_tables(tables or [TELEMETRY_SCHEMA.empty_table()]).to_pandas()
     start_ns = run.start_ns if run.start_ns is not None else run.idle_start_ns or 0
     frame["time_s"] = signals.relative_time_s(frame["monotonic_ns"].to_numpy(), start_ns, unit_s=1e-9)
-    return frame.sort_values("time_s", kind="stable", ignore_index=True)
+    # a ring holds samples from before it was watched
+    first_s = 0.0 if run.idle_start_ns is None else (run.idle_start_ns - start_ns) * 1e-9
+    return frame[frame["time_s"] >= first_s].sort_values("time_s", kind="stable", ignore_index=True)
 
 
 def _of_run(folder: Path, record: Record, run: Run) -> tuple[Summary, Marks]:
     frames = {what: telemetry_of(folder, run, what) for what in [gpu.uuid for gpu in record.gpus] + [HOST]}
-    end_s, notes = _end_s(record, run, frames), list(run.notes)
+    end_s, notes = _end_s(run, frames), list(run.notes)
     marks = read_marks(layout.marks_folder(folder, run.number), run, record.host, end_s)
     if run.end_ns is None:
-        notes.append(f"cut off: the recorder (process {record.recorder}) ended first, or still runs; seen until the end")
+        notes.append(
+            f"cut off: the recorder (process {record.recorder}) ended first, or still runs; seen until the end"
+        )
     if run.left_running:
         processes = ", ".join(run.left_running)
         notes.append(f"outlived by {processes}: what they do after the program's end is not in this record")
@@ -87,7 +91,7 @@ def _of_run(folder: Path, record: Record, run: Run) -> tuple[Summary, Marks]:
             "rings": {name: ring.model_dump() for name, ring in logged.rings.items()} if logged else {},
             "failed_readings": logged.failed_readings if logged else None,
         }
-        power, counter = gpu_summary.power_readings(frame), frame.dropna(subset=["energy_counter_j"])
+        power, counter = gpu_summary.power_readings(frame, end_s), frame.dropna(subset=["energy_counter_j"])
         energies = signals.energy_of_phases(
             marks.phases, power.index, power, counter["time_s"], counter["energy_counter_j"]
         )
@@ -100,7 +104,7 @@ def _of_run(folder: Path, record: Record, run: Run) -> tuple[Summary, Marks]:
     return told, marks
 
 
-def _end_s(record: Record, run: Run, frames: dict[str, pd.DataFrame]) -> float:
+def _end_s(run: Run, frames: dict[str, pd.DataFrame]) -> float:
     """How long the program ran; if nobody saw its end, until the last reading."""
     if run.end_ns is not None and run.start_ns is not None:
         return (run.end_ns - run.start_ns) * 1e-9
