@@ -36,7 +36,7 @@ def record(
         str | None, typer.Option(help="Before each run let the GPUs cool down to this temperature: 35C.")
     ] = None,
     rest_max_s: Annotated[float, typer.Option(min=0, help="Longest such rest, in s.")] = 600,
-    idle_s: Annotated[float, typer.Option(min=0, help="How long idle power is read before each run, in s.")] = 3,
+    idle_s: Annotated[float, typer.Option(min=0.3, help="How long idle power is read before each run, in s.")] = 3,
     name: Annotated[str | None, typer.Option(help="Of the record, which is then a folder in --output.")] = None,
     phases: Annotated[bool, typer.Option(help="Whether Keras, Lightning and transformers mark their phases.")] = True,
     wait_for_children: Annotated[

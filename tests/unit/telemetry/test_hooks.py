@@ -60,6 +60,7 @@ arguments = TrainingArguments(
 Trainer(model=Net(), args=arguments, train_dataset=rows).train()
 """
 
+
 def marks_of(script: str, tmp_path: Path, **environ: str) -> Marks:
     folder = tmp_path / "marks"
     folder.mkdir()
@@ -125,3 +126,17 @@ def test_a_framework_that_has_it_otherwise_runs_unmarked_and_that_is_told(tmp_pa
     assert marks.libraries["keras"] == "99"
     (note,) = marks.notes
     assert note.startswith("phases of keras are not marked by themselves")
+
+
+def test_the_users_own_sitecustomize_still_runs(tmp_path: Path) -> None:
+    (tmp_path / "own").mkdir()
+    (tmp_path / "own" / "sitecustomize.py").write_text("import sys; sys.own = __name__")
+    script = """
+import os, subprocess, sys
+assert sys.own == "sitecustomize"
+assert "clockwatt_injected" in sys.modules
+assert not any("injected" in entry for entry in sys.path)
+if len(sys.argv) == 1:  # and in a child
+    subprocess.run([sys.executable, sys.argv[0], "child"], check=True)
+"""
+    marks_of(script, tmp_path, PYTHONPATH=str(tmp_path / "own"))

@@ -43,17 +43,15 @@ def readings(frame: pd.DataFrame, column: str) -> pd.Series[float]:
     return pd.Series(there[column].to_numpy(float), index=pd.Index(there["time_s"].to_numpy(float), name="time_s"))
 
 
-def of_gpu(frame: pd.DataFrame, end_s: float, idle_s: float | None, contexts: int | None) -> dict[str, Any]:
+def of_gpu(frame: pd.DataFrame, end_s: float, contexts: int | None) -> dict[str, Any]:
     """Energy, power and the like of a GPU during a run.
 
     Parameters
     ----------
     frame
-        Its telemetry, with `time_s` since the program's start.
+        Its telemetry, with `time_s` since the program's start; before that the GPU idled.
     end_s
         When the program ended.
-    idle_s
-        How long it was watched before the program started; None if it was not.
     contexts
         How many processes computed on it then; None if it cannot be told.
     """
@@ -62,9 +60,8 @@ def of_gpu(frame: pd.DataFrame, end_s: float, idle_s: float | None, contexts: in
     integrated = known(signals.integrated_energy_j(power.index, power, 0.0, end_s))
     counted = known(signals.counted_energy_j(counter.index, counter, 0.0, end_s))
     at_work = power[(power.index >= 0) & (power.index <= end_s)]
-    # the logger's first reading comes a little after the watch has begun
-    idle_from_s = None if idle_s is None or power.empty else max(-idle_s, float(power.index[0]))
-    idle = None if idle_from_s is None else known(signals.integrated_energy_j(power.index, power, idle_from_s, 0.0))
+    idle_from_s = float(power.index[0]) if len(power) else 0.0
+    idle = known(signals.integrated_energy_j(power.index, power, idle_from_s, 0.0))
     reasons = during["throttle_reasons"].dropna().astype("int64")
     loaded = during.loc[reasons.index[(reasons & GPU_IDLE) == 0], "sm_clock_mhz"].dropna()
     temperature = during["temperature_c"].dropna()
@@ -77,7 +74,7 @@ def of_gpu(frame: pd.DataFrame, end_s: float, idle_s: float | None, contexts: in
         "power_mean_w": integrated / end_s if integrated is not None and end_s > 0 else None,
         "power_max_w": known(at_work.max()),
         "power_limit_w": known(during["power_limit_w"].min()),
-        "power_idle_before_w": idle / -idle_from_s if idle is not None and idle_from_s else None,
+        "power_idle_before_w": idle / -idle_from_s if idle is not None and idle_from_s < 0 else None,
         "contexts_before": contexts,
         "power_idle_with_context_w": _idle_with_context_w(frame, power, end_s),
         "temperature_start_c": known(temperature.iloc[0]) if len(temperature) else None,

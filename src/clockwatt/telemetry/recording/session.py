@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from clockwatt.config import ControlConfig, OperatingPoint
-from clockwatt.control.points import operating_point
+from clockwatt.control.points import check_supported, operating_point
 from clockwatt.errors import OutputError
 from clockwatt.gpu.interface import Gpu, GpuError
 from clockwatt.io.files import told_as_output
@@ -43,7 +43,7 @@ class Settings:
     name: str | None = None
     rest_to_c: float | None = None
     rest_max_s: float = 600.0
-    idle_s: float = 3.0  # before each run
+    idle_s: float = 3.0  # before each run; at least so long that a counter ticks
     hooks: bool = True  # whether frameworks mark their phases
     wait_for_children: bool = False
 
@@ -74,15 +74,18 @@ def record(command: list[str], gpus: Sequence[Gpu], folder: Path, settings: Sett
         If a signal asks for the end while no program runs.
     """
     check_program(command)
+    for gpu in gpus:
+        check_supported(gpu, settings.point)
     _check_folder(folder)
     told = _begun(command, gpus, settings)
-    told.write(folder)
     if not gpus:
         say("There is no GPU here that the program could compute on: the host is recorded.")
     with Signals() as signals, contextlib.ExitStack() as held:
+        held.callback(_remove_if_empty, folder)  # where a GPU cannot be held, nothing is recorded
         for gpu in gpus:
             applied = held.enter_context(operating_point(gpu, settings.point, settings.control))
             told.notes += applied.warnings
+        told.write(folder)
         for number in range(1, settings.repeat + 1):
             _rest(gpus, settings, signals, told)
             _run(command, gpus, folder, settings, signals, told, number)
@@ -98,6 +101,11 @@ def _check_folder(folder: Path) -> None:
         raise OutputError(f"{folder}: holds a record already. Choose another --output, or another --name.")
     with told_as_output(folder):
         folder.mkdir(parents=True, exist_ok=True)
+
+
+def _remove_if_empty(folder: Path) -> None:
+    with contextlib.suppress(OSError):
+        folder.rmdir()
 
 
 def _begun(command: list[str], gpus: Sequence[Gpu], settings: Settings) -> Record:
@@ -128,9 +136,8 @@ def _run(
     run = Run(number=number, contexts_before={gpu.identity.uuid: _contexts(gpu) for gpu in gpus})
     told.runs.append(run)
     with Loggers(gpus, folder, number) as loggers:
-        if settings.idle_s:
-            run.idle_start_ns = time.monotonic_ns()
-            signals.pause(settings.idle_s, loggers)
+        run.idle_start_ns = time.monotonic_ns()
+        signals.pause(settings.idle_s, loggers)
         run.start_us, run.start_ns = time.time_ns() // 1000, time.monotonic_ns()
         try:
             process = start(command, environment, signals)

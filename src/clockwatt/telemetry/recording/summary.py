@@ -75,7 +75,6 @@ def _of_run(folder: Path, record: Record, run: Run) -> tuple[Summary, Marks]:
     if run.left_running:
         processes = ", ".join(run.left_running)
         notes.append(f"outlived by {processes}: what they do after the program's end is not in this record")
-    idle_s = None if None in (run.idle_start_ns, run.start_ns) else (run.start_ns - run.idle_start_ns) * 1e-9  # type: ignore[operator]
     told: Summary = {
         "number": run.number, "status": run.status, "ending": run.ending, "start_us": run.start_us, "time_s": end_s,
         "processor_s": run.processor_s, "memory_max_bytes": run.memory_max_bytes, "left_running": run.left_running,
@@ -87,7 +86,7 @@ def _of_run(folder: Path, record: Record, run: Run) -> tuple[Summary, Marks]:
         frame = frames[gpu.uuid]
         contexts = run.contexts_before.get(gpu.uuid)
         logged = run.logged.get(gpu.uuid)
-        told["gpus"][gpu.uuid] = gpu_summary.of_gpu(frame, end_s, idle_s, contexts) | {
+        told["gpus"][gpu.uuid] = gpu_summary.of_gpu(frame, end_s, contexts) | {
             "rings": {name: ring.model_dump() for name, ring in logged.rings.items()} if logged else {},
             "failed_readings": logged.failed_readings if logged else None,
         }
