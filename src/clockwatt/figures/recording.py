@@ -86,8 +86,9 @@ def shade_phases(axes: Axes, phases: pd.DataFrame, run: int) -> None:
     )
     if name is None:
         return
-    for number, phase in enumerate(phases[phases["name"] == name].itertuples()):
-        axes.axvspan(phase.start_s, phase.end_s, color=GREY, alpha=0.18 if number % 2 else 0.08, linewidth=0)
+    shaded = phases[phases["name"] == name]
+    for number, (start_s, end_s) in enumerate(zip(shaded["start_s"], shaded["end_s"], strict=True)):
+        axes.axvspan(start_s, end_s, color=GREY, alpha=0.18 if number % 2 else 0.08, linewidth=0)
     axes.set_title(f"shaded: each {name} of run {run}", loc="right", fontsize=7, color=GREY)
 
 

@@ -39,16 +39,15 @@ def average_runs(runs: Sequence[pd.Series[float]], *, rate_hz: float | None = No
         return pd.DataFrame({"mean": [], "deviation": [], "runs": []}, index=empty).astype({"runs": int})
     rate = 2 * max(measured_rate_hz(run.index) for run in usable) if rate_hz is None else rate_hz
     gridded = [resample(run.index.to_numpy(float), run.to_numpy(float), rate_hz=rate).to_numpy() for run in usable]
-    stacked = np.ma.masked_all((len(gridded), max(map(len, gridded))))
+    stacked = np.full((len(gridded), max(map(len, gridded))), np.nan)
     for row, values in enumerate(gridded):
         stacked[row, : len(values)] = values
-    count = stacked.count(axis=0)
-    deviation = stacked.std(axis=0, ddof=1).filled(np.nan) if len(gridded) > 1 else np.full(stacked.shape[1], np.nan)
+    ran = ~np.isnan(stacked)  # the masks
+    count = ran.sum(axis=0)
+    mean = np.where(ran, stacked, 0).sum(axis=0) / count
+    squares = (np.where(ran, stacked - mean, 0) ** 2).sum(axis=0)
+    deviation = np.sqrt(squares / np.where(count > 1, count - 1, np.nan))
     return pd.DataFrame(
-        {
-            "mean": stacked.mean(axis=0).filled(np.nan),
-            "deviation": np.where(count > 1, deviation, np.nan),
-            "runs": count,
-        },
+        {"mean": mean, "deviation": deviation, "runs": count},
         index=pd.Index(np.arange(stacked.shape[1]) / rate, name="time_s"),
     )

@@ -129,4 +129,4 @@ def counted_energy_j(
 
 def energy_delay_product_j_s(energy_j: ArrayLike, time_s: ArrayLike) -> Array:
     """E·t in J·s of runs of some energy in J and time in s: what falls when a program gets quicker or thriftier."""
-    return np.asarray(energy_j, float) * np.asarray(time_s, float)
+    return np.asarray(np.asarray(energy_j, float) * np.asarray(time_s, float), float)

@@ -95,4 +95,5 @@ def resample(time_s: ArrayLike, value: ArrayLike, *, rate_hz: float | None = Non
         raise ValueError(f"a rate of {rate} Hz: it must be above 0")
     # the last point may miss the last reading by rounding alone
     grid = np.minimum(times[0] + np.arange(int((times[-1] - times[0]) * rate + 1e-9) + 1) / rate, times[-1])
-    return pd.Series(CubicSpline(times, values)(grid), index=pd.Index(grid, name="time_s"))
+    curve: Array = np.asarray(CubicSpline(times, values)(grid), float)
+    return pd.Series(curve, index=pd.Index(grid, name="time_s")).astype(float)

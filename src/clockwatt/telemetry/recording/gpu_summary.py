@@ -40,7 +40,8 @@ def power_readings(frame: pd.DataFrame, end_s: float) -> pd.Series[float]:
 def readings(frame: pd.DataFrame, column: str) -> pd.Series[float]:
     """Readings of a sensor by time in s, without the rows that have none."""
     there = frame[frame[column].notna()]
-    return pd.Series(there[column].to_numpy(float), index=pd.Index(there["time_s"].to_numpy(float), name="time_s"))
+    index = pd.Index(there["time_s"].to_numpy(float), name="time_s")
+    return pd.Series(there[column].to_numpy(float), index=index).astype(float)
 
 
 def of_gpu(frame: pd.DataFrame, end_s: float, contexts: int | None) -> dict[str, Any]:

@@ -56,7 +56,7 @@ def telemetry_of(folder: Path, run: Run, what: str) -> pd.DataFrame:
         If a file is foreign.
     """
     tables = list(read_segments(layout.telemetry_folder(folder, run.number, what), TELEMETRY_SCHEMA))
-    frame = pa.concat_tables(tables or [TELEMETRY_SCHEMA.empty_table()]).to_pandas()
+    frame: pd.DataFrame = pa.concat_tables(tables or [TELEMETRY_SCHEMA.empty_table()]).to_pandas()
     start_ns = run.start_ns if run.start_ns is not None else run.idle_start_ns or 0
     frame["time_s"] = signals.relative_time_s(frame["monotonic_ns"].to_numpy(), start_ns, unit_s=1e-9)
     # a ring holds samples from before it was watched
@@ -95,7 +95,7 @@ def _of_run(folder: Path, record: Record, run: Run) -> tuple[Summary, Marks]:
             marks.phases, power.index, power, counter["time_s"], counter["energy_counter_j"]
         )
         phases.append(energies.assign(gpu_uuid=gpu.uuid))
-    table = pd.concat(phases) if phases else marks.phases.assign(time_s=marks.phases.eval("end_s - start_s"))
+    table = pd.concat(phases) if phases else marks.phases.assign(time_s=marks.phases["end_s"] - marks.phases["start_s"])
     if len(table):
         frame = pa.Table.from_pandas(table, preserve_index=False)
         write_table(frame, layout.run_folder(folder, run.number) / "phases.parquet")
