@@ -5,13 +5,13 @@ from __future__ import annotations
 import shlex
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
-
-from rich.console import Console
-from rich.markup import escape
-from rich.table import Table
+from typing import TYPE_CHECKING, Any
 
 from clockwatt.cli.printing import quantity
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.table import Table
 
 _PHASES_SHOWN = 12
 _UNKNOWN = "–"
@@ -29,6 +29,9 @@ def print_record(summary: dict[str, Any], folder: Path, console: Console | None 
     console
         Where to; standard error if None.
     """
+    from rich.console import Console  # here, because every command imports this file
+    from rich.markup import escape
+
     console = console or Console(stderr=True)
     point = "" if summary["point"] == "default" else f" at {summary['point']}"
     command = escape(shlex.join(summary["command"]).replace("\n", " ")[:200])
@@ -61,6 +64,8 @@ def print_record(summary: dict[str, Any], folder: Path, console: Console | None 
 
 def _gpus(summary: dict[str, Any]) -> Table:
     """A column for each GPU of each run."""
+    from rich.table import Table
+
     names = {gpu["uuid"]: gpu for gpu in summary["gpus"]}
     columns = [(run, uuid) for run in summary["runs"] for uuid in run["gpus"]]
     table = Table(show_edge=False, pad_edge=False)
@@ -134,6 +139,8 @@ def _bytes(value: float | None) -> str:
 
 
 def _host(summary: dict[str, Any]) -> Table:
+    from rich.table import Table
+
     table = Table("run", "processors busy, per socket", "hottest processor", "memory in use, most", show_edge=False)
     for run in summary["runs"]:
         host = run["host"]
@@ -148,6 +155,9 @@ def _host(summary: dict[str, Any]) -> Table:
 
 
 def _phases(summary: dict[str, Any]) -> Table:
+    from rich.markup import escape
+    from rich.table import Table
+
     uuids = [gpu["uuid"] for gpu in summary["gpus"]]
     table = Table("run", "phase", show_edge=False, pad_edge=False)
     for heading in (
@@ -174,6 +184,9 @@ def _phases(summary: dict[str, Any]) -> Table:
 
 
 def _versions(summary: dict[str, Any]) -> Table:
+    from rich.markup import escape
+    from rich.table import Table
+
     table = Table(show_header=False, show_edge=False, pad_edge=False, box=None)
     table.add_column()
     table.add_column(overflow="fold")
