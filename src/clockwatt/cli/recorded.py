@@ -14,6 +14,9 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 _PHASES_SHOWN = 12
+_LABEL_WIDTH, _COLUMN_WIDTH = 26, 26
+"""Of the table that has a column for each GPU of each run; where it does not fit, there is a row for each."""
+
 _UNKNOWN = "–"
 
 
@@ -47,7 +50,13 @@ def print_record(summary: dict[str, Any], folder: Path, console: Console | None 
         )
         for note in run["notes"]:
             console.print(f"[yellow]  {escape(note)}[/yellow]")
-    console.print(_gpus(summary) if summary["gpus"] else _host(summary))
+    columns = sum(len(run["gpus"]) for run in summary["runs"])
+    if not summary["gpus"]:
+        console.print(_host(summary))
+    elif _LABEL_WIDTH + columns * _COLUMN_WIDTH <= max(console.width, _LABEL_WIDTH + 2 * _COLUMN_WIDTH):
+        console.print(_gpus(summary))
+    else:
+        console.print(_many_gpus(summary))
     for uuid, told in summary["over_runs"].items():
         time, energy = told["time_s"], told["energy_j"]
         console.print(
@@ -77,6 +86,27 @@ def _gpus(summary: dict[str, Any]) -> Table:
         table.add_column(f"{several}{gpu['name']}{idle}\n{uuid}", justify="right", overflow="fold")
     for label, show in _ROWS:
         table.add_row(label, *(show(run["gpus"][uuid]) for run, uuid in columns))
+    return table
+
+
+def _many_gpus(summary: dict[str, Any]) -> Table:
+    """A row for each GPU of each run."""
+    from rich.table import Table
+
+    table = Table(show_edge=False, pad_edge=False)
+    for heading in ("run", "GPU", "counter", "integrated", "mean", "peak", "°C", "MHz", "busy", "memory"):
+        table.add_column(heading, justify="left" if heading == "GPU" else "right", overflow="fold")
+    computed_on = {gpu["uuid"]: gpu["computed_on"] for gpu in summary["gpus"]}
+    for run in summary["runs"]:
+        for uuid, told in run["gpus"].items():
+            idle = " (not the program's)" if computed_on[uuid] is False else ""
+            table.add_row(
+                str(run["number"]), uuid + idle,
+                _quantity("energy_counter_j", "J")(told), _quantity("energy_integrated_j", "J")(told),
+                _number("power_mean_w", "W")(told), _number("power_max_w", "W")(told),
+                _number("temperature_max_c", "")(told), _number("sm_clock_loaded_mhz", "")(told),
+                _number("gpu_utilization_percent", "%")(told), _bytes(told["memory_used_max_bytes"]),
+            )  # fmt: skip
     return table
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pandas as pd
@@ -96,4 +96,4 @@ def resample(time_s: ArrayLike, value: ArrayLike, *, rate_hz: float | None = Non
     # the last point may miss the last reading by rounding alone
     grid = np.minimum(times[0] + np.arange(int((times[-1] - times[0]) * rate + 1e-9) + 1) / rate, times[-1])
     curve: Array = np.asarray(CubicSpline(times, values)(grid), float)
-    return pd.Series(curve, index=pd.Index(grid, name="time_s")).astype(float)
+    return cast("pd.Series[float]", pd.Series(curve, index=pd.Index(grid, name="time_s")))

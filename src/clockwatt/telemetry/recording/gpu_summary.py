@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, cast
 
 import pandas as pd
 
@@ -41,7 +41,7 @@ def readings(frame: pd.DataFrame, column: str) -> pd.Series[float]:
     """Readings of a sensor by time in s, without the rows that have none."""
     there = frame[frame[column].notna()]
     index = pd.Index(there["time_s"].to_numpy(float), name="time_s")
-    return pd.Series(there[column].to_numpy(float), index=index).astype(float)
+    return cast("pd.Series[float]", pd.Series(there[column].to_numpy(float), index=index))
 
 
 def of_gpu(frame: pd.DataFrame, end_s: float, contexts: int | None) -> dict[str, Any]:
