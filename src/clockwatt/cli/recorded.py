@@ -57,6 +57,8 @@ def print_record(summary: dict[str, Any], folder: Path, console: Console | None 
         console.print(_gpus(summary))
     else:
         console.print(_many_gpus(summary))
+    if neighbours := [gpu["uuid"] for gpu in summary["gpus"] if gpu["computed_on"] is False]:
+        console.print(f"Neighbours, which the program could not compute on: {', '.join(neighbours)}.")
     for uuid, told in summary["over_runs"].items():
         time, energy = told["time_s"], told["energy_j"]
         console.print(
@@ -81,9 +83,8 @@ def _gpus(summary: dict[str, Any]) -> Table:
     table.add_column("")
     for run, uuid in columns:
         gpu = names[uuid]
-        idle = " (not the program's)" if gpu["computed_on"] is False else ""
         several = f"run {run['number']}, " if len(summary["runs"]) > 1 else ""
-        table.add_column(f"{several}{gpu['name']}{idle}\n{uuid}", justify="right", overflow="fold")
+        table.add_column(f"{several}{gpu['name']}\n{uuid}", justify="right", overflow="fold")
     for label, show in _ROWS:
         table.add_row(label, *(show(run["gpus"][uuid]) for run, uuid in columns))
     return table
@@ -96,12 +97,10 @@ def _many_gpus(summary: dict[str, Any]) -> Table:
     table = Table(show_edge=False, pad_edge=False)
     for heading in ("run", "GPU", "counter", "integrated", "mean", "peak", "°C", "MHz", "busy", "memory"):
         table.add_column(heading, justify="left" if heading == "GPU" else "right", overflow="fold")
-    computed_on = {gpu["uuid"]: gpu["computed_on"] for gpu in summary["gpus"]}
     for run in summary["runs"]:
         for uuid, told in run["gpus"].items():
-            idle = " (not the program's)" if computed_on[uuid] is False else ""
             table.add_row(
-                str(run["number"]), uuid + idle,
+                str(run["number"]), uuid,
                 _quantity("energy_counter_j", "J")(told), _quantity("energy_integrated_j", "J")(told),
                 _number("power_mean_w", "W")(told), _number("power_max_w", "W")(told),
                 _number("temperature_max_c", "")(told), _number("sm_clock_loaded_mhz", "")(told),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -89,11 +89,11 @@ def resample(time_s: ArrayLike, value: ArrayLike, *, rate_hz: float | None = Non
 
     times, values = checked(time_s, value)
     if len(times) < 2:
-        return pd.Series([], index=pd.Index([], name="time_s", dtype=float), dtype=float)
+        return pd.Series(np.zeros(0), index=pd.Index(np.zeros(0), name="time_s"))
     rate = 2 * measured_rate_hz(times) if rate_hz is None else rate_hz
     if not rate > 0:
         raise ValueError(f"a rate of {rate} Hz: it must be above 0")
     # the last point may miss the last reading by rounding alone
     grid = np.minimum(times[0] + np.arange(int((times[-1] - times[0]) * rate + 1e-9) + 1) / rate, times[-1])
     curve: Array = np.asarray(CubicSpline(times, values)(grid), float)
-    return cast("pd.Series[float]", pd.Series(curve, index=pd.Index(grid, name="time_s")))
+    return pd.Series(curve, index=pd.Index(grid, name="time_s"))

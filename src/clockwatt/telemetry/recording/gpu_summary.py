@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from typing import Any, cast
+from typing import Any
 
+import numpy as np
 import pandas as pd
 
 from clockwatt import signals
@@ -33,7 +34,7 @@ def power_readings(frame: pd.DataFrame, end_s: float) -> pd.Series[float]:
     """The best readings of power in W by time in s; empty if there are none."""
     source = power_source(frame, end_s)
     if source is None:
-        return pd.Series([], index=pd.Index([], dtype=float), dtype=float)
+        return pd.Series(np.zeros(0), index=pd.Index(np.zeros(0), name="time_s"))
     return readings(frame, source)
 
 
@@ -41,7 +42,7 @@ def readings(frame: pd.DataFrame, column: str) -> pd.Series[float]:
     """Readings of a sensor by time in s, without the rows that have none."""
     there = frame[frame[column].notna()]
     index = pd.Index(there["time_s"].to_numpy(float), name="time_s")
-    return cast("pd.Series[float]", pd.Series(there[column].to_numpy(float), index=index))
+    return pd.Series(there[column].to_numpy(float), index=index)
 
 
 def of_gpu(frame: pd.DataFrame, end_s: float, contexts: int | None) -> dict[str, Any]:
