@@ -48,13 +48,14 @@ def draw_record(folder: Path) -> None:
             axes.set_ylabel(label)
         if record.runs:
             shade_phases(grid[0][0], _phases(folder, record), record.runs[0].number)
+        virtual = {gpu.uuid for gpu in record.gpus if gpu.virtual}
         for number, name in enumerate(names):
-            grid[0][0].plot([], [], color=COLOURS[number % len(COLOURS)], label=name)
+            label = f"{name} (virtual)" if name in virtual else name
+            grid[0][0].plot([], [], color=COLOURS[number % len(COLOURS)], label=label)
         grid[0][0].legend(loc="upper left", ncols=2)
         grid[-1][0].set_xlabel("time since the program's start (s)")
-        virtual = [gpu.uuid for gpu in record.gpus if gpu.virtual]
         several = f"{len(record.runs)} runs: faint each, strong their mean. " if len(record.runs) > 1 else ""
-        footer(figure, virtual, f"{several}{record.name} at {record.point} on {record.host}")
+        footer(figure, f"{several}{record.name} at {record.point} on {record.host}")
         with written_aside(folder / FIGURE) as aside:
             figure.savefig(aside, format="png", metadata={"Software": None})
 
