@@ -13,7 +13,7 @@ import pandas as pd
 
 from clockwatt.operations.spec.operation import Operation, TensorSpec
 from clockwatt.predict.features.matrix import matrix_product
-from clockwatt.predict.features.settings import recurrence, setting_numbers
+from clockwatt.predict.features.settings import serial_time_s, setting_numbers
 
 OPERATION_CLASS = "operation_class"
 
@@ -29,7 +29,7 @@ CATALOGUE_COLUMNS = [
 ]
 """Columns of the catalogue that features are made of."""
 
-NOT_LEARNT_FROM = ["dtype", "flops", "bytes", "serial_steps", "channels_in", "channels_out"]
+NOT_LEARNT_FROM = ["dtype", "flops", "bytes", "serial_s", "channels_in", "channels_out"]
 """What `operation_features` gives for the physics and the groups alone."""
 
 
@@ -92,7 +92,7 @@ def operation_features(operations: pd.DataFrame) -> pd.DataFrame:
     read = [Operation.from_json(spec) for spec in operations["spec"]]
     index = pd.Index(operations["operation_id"], name="operation_id")
     features = pd.DataFrame([describe(operation) for operation in read], index=index)
-    features["serial_steps"] = [float(recurrence(operation)[0]) for operation in read]
+    features["serial_s"] = [serial_time_s(operation) for operation in read]
     features[["channels_in", "channels_out"]] = [channels(operation) for operation in read]
     flops = operations["flops"].to_numpy(float)
     traffic = operations["bytes_read"].to_numpy(float) + operations["bytes_written"].to_numpy(float)
