@@ -31,6 +31,7 @@ from scipy.stats import beta
 
 from clockwatt.io import files
 from clockwatt.predict.answer import TracedNetwork, load_models, predict_network
+from clockwatt.predict.evaluation.intervals import interval_score
 from clockwatt.predict.gpu_predictor import GpuPredictor
 from clockwatt.schema import records
 from clockwatt.schema.costs import COSTS, TIME_DEVICE
@@ -139,27 +140,29 @@ def compare(rows: pd.DataFrame, model: GpuPredictor, catalogue: Catalogue) -> pd
             unknown = real is None or predicted is None or not np.isfinite(real)
             entry[name] = np.nan if unknown else predicted / real - 1
         for name, real in (("time_s", row.time_eager_s), ("energy_j", row.energy_j), ("device_s", row.device_s)):
-            low, high = answer.intervals.get(name, (np.nan, np.nan))
-            if not np.isfinite([low, high, real if real is not None else np.nan]).all():
-                entry[f"held_{name}"] = entry[f"width_{name}"] = np.nan
-                continue
-            entry[f"held_{name}"], entry[f"width_{name}"] = (
-                float(low <= real <= high),
-                (high - low) / 2 / max(real, 1e-12),
-            )
+            entry |= judged(name, answer.intervals.get(name, (np.nan, np.nan)), real)
         if host is not None:
             answer = predict_network(model, traced, "default", tf32=bool(row.tf32), host=host)
             entry["own_host_s"] = answer.expected.host_s
             for name, stated_as in ON_HOST.items():
                 real = getattr(row, QUANTITIES[name.removesuffix(" on its host")][0])
                 entry[name] = getattr(answer.expected, stated_as) / real - 1
-                low, high = answer.intervals[stated_as]
-                entry[f"held_{name}"] = float(low <= real <= high)
-                entry[f"width_{name}"] = (high - low) / 2 / max(real, 1e-12)
+                entry |= judged(name, answer.intervals[stated_as], real)
         if np.isfinite(entry["device"]) and abs(entry["device"]) > NAMED_ABOVE:
             entry["cause"] = cause(model, traced, row)
         found.append(entry)
     return pd.DataFrame(found)
+
+
+def judged(name: str, interval: tuple[float, float], real: float | None) -> dict[str, float]:
+    """Whether an interval held what was seen, its half-width relative to that, and its score (of logarithms)."""
+    low, high = interval
+    columns = [f"{what}_{name}" for what in ("held", "width", "score")]
+    if real is None or not np.isfinite([low, high, real]).all():
+        return dict.fromkeys(columns, np.nan)
+    ends = [np.array([np.log(max(end, 1e-12) / real)]) for end in (low, high)]
+    values = (float(low <= real <= high), (high - low) / 2 / max(real, 1e-12), interval_score(np.zeros(1), *ends))
+    return dict(zip(columns, values, strict=True))
 
 
 _KERNELS = {
@@ -224,7 +227,7 @@ def clopper_pearson(held: int, number: int, level: float = 0.95) -> tuple[float,
 
 
 def errors_of(compared: pd.DataFrame) -> dict[str, str]:
-    """Median, 90th, 95th percentile and worst of the absolute relative errors, in %."""
+    """Median, 90th, 95th percentile and worst of the absolute relative errors in %; coverage, half-width, score."""
     found = {"passes": str(len(compared))}
     for name in (*QUANTITIES, *ON_HOST):
         off = compared[name].dropna().abs() * 100 if name in compared else pd.Series(dtype=float)
@@ -238,7 +241,8 @@ def errors_of(compared: pd.DataFrame) -> dict[str, str]:
         low, high = clopper_pearson(int(held.sum()), len(held))
         verdict = "" if low <= LEVEL <= high else " (!)"
         width = compared[f"width_{name}"].median()
-        found[f"{name} in its 90 %"] = f"{held.mean():.0%} ({low:.0%}–{high:.0%}){verdict} ±{width:.0%}"
+        score = compared[f"score_{name}"].mean()
+        found[f"{name} in its 90 %"] = f"{held.mean():.0%} ({low:.0%}–{high:.0%}){verdict} ±{width:.0%}, {score:.2f}"
     return found
 
 
