@@ -45,6 +45,7 @@ from clockwatt.predict.features.operations import OPERATION_CLASS
 from clockwatt.predict.gpu_predictor import GpuPredictor
 from clockwatt.predict.hosts.costs import HostsSeen
 from clockwatt.predict.model_card import model_card
+from clockwatt.predict.models.borrowing import lenders, with_borrowed
 from clockwatt.predict.models.predictors import PREDICTORS, TARGETS, CostPredictor, check_installed
 from clockwatt.predict.models.training_data import TrainingData, training_data, with_unmeasured
 from clockwatt.predict.samples import Samples, gpus_in, read_samples
@@ -109,6 +110,7 @@ def fit(config: CampaignConfig, dataset_dir: Path, catalogue_dir: Path, output_d
             f"{dataset_dir / layout.OPERATIONS_FILE}: holds no measurement. Run `clockwatt measure` first."
         )
     catalogue = Catalogue.read(catalogue_dir)
+    lent = lenders(dataset_dir, gpus)
     report: dict[str, Any] = {"campaign": config.campaign, "folds_wanted": config.fit.folds, "gpus": {}}
     with ExitStack() as in_place:
         # put in place in reverse order: the list of GPUs last, when all that it lists is there
@@ -128,7 +130,8 @@ def fit(config: CampaignConfig, dataset_dir: Path, catalogue_dir: Path, output_d
                 overheads = OverheadEstimates.read(dataset_dir, gpu, samples, whole, catalogue, measured)
                 networks = _Networks(catalogue, whole, measured, overheads, left_out_writer)
                 folder = in_place.enter_context(files.folder_written_aside(output_dir / gpu))
-                report["gpus"][gpu] = _fit_gpu(config, gpu, samples, networks, folder, writer, advance)
+                lender = (lent[gpu], read_samples(dataset_dir, lent[gpu])) if gpu in lent else None
+                report["gpus"][gpu] = _fit_gpu(config, gpu, samples, networks, folder, writer, advance, lender)
                 HostsSeen.of_dataset(dataset_dir, gpu).write(folder)
         training.write_text(config.training.model_dump_json(indent=2) + "\n", encoding="utf-8")
         metrics.write_text(json.dumps(report, indent=2) + "\n", encoding="utf-8")
@@ -165,7 +168,9 @@ def _fit_gpu(
     folder: Path,
     writer: pq.ParquetWriter,
     advance: Advance,
+    lender: tuple[str, Samples] | None = None,
 ) -> dict[str, Any]:
+    """Fit one GPU; `lender` is another one, which it learns from too since it has few operations of its own."""
     spec = find_spec(samples.gpu_name)
     model = GpuPredictor(folder, _description(config, gpu, samples, networks.overheads))
     report: dict[str, Any] = {
@@ -184,6 +189,9 @@ def _fit_gpu(
             for name in config.fit.predictors:
                 advance(f"{gpu} {pass_} {name}")
             continue
+        own_cells = len(data.cells)
+        if lender is not None:
+            data = with_borrowed(data, lender[1], pass_, spec)
         measured = set(data.cells["point"])
         learnt = [point for point in model.description.points if point in measured]
         described = PassDescription({}, learnt, workless_host_s(samples, pass_, model.description.points))
@@ -194,6 +202,8 @@ def _fit_gpu(
             "learnt_points": learnt,
             "predictors": of_predictors,
         }
+        if lender is not None:
+            report["passes"][pass_]["borrowed"] = {"gpu": lender[0], "rows": len(data.cells) - own_cells}
         for name in config.fit.predictors:
             left_out, of_predictors[name] = _fit_one(config, name, data, model, pass_, described)
             writer.write_table(_crossval_table(gpu, samples.virtual, name, data, left_out))
