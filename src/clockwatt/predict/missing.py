@@ -151,7 +151,8 @@ class Missing:
         now = MeasuredNow(len(self._found) - looked_up, looked_up, len(missing), seconds, before, half_width)
         return self._answer(host), now
 
-    def _refined(self) -> GpuPredictor:
+    def refined(self) -> GpuPredictor:
+        """The predictors with what was measured."""
         found = {name: row for name, row in self._found.items() if row.time_device_s}
         seconds = {name: float(row.time_device_s or 0.0) for name, row in found.items()}
         return self.model.with_device_times(
@@ -161,7 +162,7 @@ class Missing:
     def _uncertainty(self) -> tuple[float, pd.Series]:
         """Half the interval of device time relative to it, and what each operation not measured adds, most first."""
         operations, point = self.traced.operations, str(self.demand.point)
-        source = self._refined().costs(
+        source = self.refined().costs(
             operations, self.demand.pass_, tf32=self.demand.tf32, features=self.traced.features
         )
         costs = source.at([point])[point]
@@ -182,7 +183,7 @@ class Missing:
 
     def _answer(self, host: HostProfile | None) -> NetworkPrediction:
         """The pass with what was measured."""
-        return predict_network(self._refined(), self.traced, str(self.demand.point), tf32=self.demand.tf32, host=host)
+        return predict_network(self.refined(), self.traced, str(self.demand.point), tf32=self.demand.tf32, host=host)
 
 
 def _errors(rows: Mapping[str, MeasurementRow], seconds: Mapping[str, float]) -> dict[str, float]:
