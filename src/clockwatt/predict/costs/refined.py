@@ -76,7 +76,8 @@ class Refined:
         if not here:
             unmeasured = ~measured[own]
             own, missed_by, widths = own[unmeasured], missed_by[unmeasured], np.hypot(widths[unmeasured], _CARRIED)
-        mean[np.ix_(own, [_DEVICE, _DYNAMIC])] *= missed_by[:, None]
+        for column in (_DEVICE, _DYNAMIC):
+            mean[own, column] *= missed_by
         mean[own, _EAGER] = np.maximum(mean[own, _HOST], mean[own, _DEVICE])
         factors[own, _DEVICE] = np.stack([1 - widths, 1 + widths], axis=1)
         measured[own] |= here
