@@ -86,6 +86,7 @@ def print_prediction(
         )
     if prediction.host is not None:
         console.print(_said_of(prediction.host))
+    console.print(f"Predictors of {prediction.gpu}: {prediction.predictors}.")
     if not prediction.measured_point:
         console.print("Nothing was measured at this operating point: the law of the clock speaks, from other points.")
     for warning in prediction.warnings:
@@ -141,6 +142,8 @@ def print_recommendation(answer: Recommendation, more: Mapping[str, Any], *, row
         console.print(f"As good, within error: {names}.")
     for label, now in more.get("measured_now", {}).items():
         console.print(f"{label}: {_measured(now)}")
+    origins = {one.gpu: one.predictors for one in answer.candidates}
+    console.print(f"Predictors: {'; '.join(f'{gpu}: {origin}' for gpu, origin in origins.items())}.")
     for reason in answer.left_out:
         console.print(f"Left out: {reason}")
     for warning in best.warnings:
