@@ -2,7 +2,7 @@
 
     python benchmarks/pack_predictors.py [--reference h200 h100] [--output-dir resources] [--keep DIR]
 
-Joins the named folders of `resources/reference`, fits with the default settings but for the number of trees, validates,
+Joins the named folders of `resources/reference`, fits with the default settings but for fewer trees and without borrowing, validates,
 and writes `predictors/` and `validation/` below the output folder, each in place of what was there. Forests are
 compressed without loss, so they predict to the last bit what they did before. Predictions of operations that were left
 out, of which figures are made, are not shipped, and of `metrics.json` only which GPUs there are: model cards say the
