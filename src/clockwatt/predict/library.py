@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from clockwatt.config import NetworkConfig, OperatingPoint, Pass
 from clockwatt.errors import ClockwattError
@@ -298,6 +298,43 @@ class Predictors:
         model = self.model(demand.label)
         check_same_gpu(demand.config.gpu(demand.label).device, demand.label, model.description)
         return Missing(model, traced, demand).answer(stop, self._profile(host))
+
+    def choose_measured(
+        self,
+        traced: TracedNetwork,
+        stop: Stop,
+        demand_at: Callable[[str, str], OnDemand],
+        **asked: Any,
+    ) -> tuple[Recommendation, dict[str, MeasuredNow]]:
+        """Choose, measure what the choice lacks most, and choose again, until the GPU that is best was measured on.
+
+        Parameters
+        ----------
+        traced, stop
+            The pass, and how much is measured on each GPU.
+        demand_at
+            GPU and operating point to where and how is measured.
+        asked
+            As `choose` takes it.
+
+        Returns
+        -------
+        answer, measured
+            The choice, and what was measured on each GPU that came out best.
+        """
+        from clockwatt.predict.missing import Missing
+
+        now, chosen = self, self.choose(traced, **asked)
+        measured: dict[str, MeasuredNow] = {}
+        while chosen.best.gpu not in measured:
+            best = chosen.best
+            demand, model = demand_at(best.gpu, best.point), self.model(best.gpu)
+            check_same_gpu(demand.config.gpu(demand.label).device, demand.label, model.description)
+            missing = Missing(model, traced, demand)
+            _, measured[best.gpu] = missing.answer(stop)
+            now = replace(now, models={**now.models, best.gpu: missing.refined()})
+            chosen = now.choose(traced, **asked)
+        return chosen, measured
 
     def _profile(self, host: str | None) -> HostProfile | None:
         return None if host is None else HostProfile.read(self.predictors_dir, host)
