@@ -53,6 +53,7 @@ try:
             "dataset": fingerprint("dataset"),
             "predict": fingerprint("predict", resources=("gpus.yaml",)),
             "figures": fingerprint("figures", resources=("gpus.yaml",)),
+            "page": fingerprint("page", resources=("gpus.yaml",)),
         }
         # by what they hold: as inputs they would count by path and time, and a copy of the checkout would make all anew
         digests = {source.reference: source.digest() for source in references(campaign)}
@@ -110,6 +111,7 @@ include: "workflow/rules/measure.smk"
 include: "workflow/rules/dataset.smk"
 include: "workflow/rules/predict.smk"
 include: "workflow/rules/figures.smk"
+include: "workflow/rules/page.smk"
 
 
 localrules:
@@ -122,6 +124,7 @@ rule all:
     """Everything that a campaign gives."""
     default_target: True
     input:
+        rules.page.output,
         rules.figures.output,
         rules.validate.output,
 

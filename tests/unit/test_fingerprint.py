@@ -34,6 +34,12 @@ def test_changes_with_what_is_imported(project, changed):
     assert fingerprint("top", root=project) != before
 
 
+def test_changes_with_what_a_package_ships_beside_its_modules(project):
+    before = fingerprint("top", root=project)
+    (project / "top" / "page.css").write_text("body {}\n")
+    assert fingerprint("top", root=project) != before
+
+
 @pytest.mark.parametrize("changed", ["aside", "below/other"])
 def test_does_not_change_with_what_is_not(project, changed):
     before = fingerprint("top", root=project)

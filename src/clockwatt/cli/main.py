@@ -17,7 +17,7 @@ from clockwatt.errors import ClockwattError
 
 COMMANDS = (
     "doctor", "plan", "status", "catalogue", "calibrate", "measure", "dataset", "fit", "validate", "figures",
-    "questions", "record", "clocks",
+    "page", "questions", "record", "clocks",
 )  # fmt: skip
 """Modules that add commands, in the order in which the help lists them."""
 

@@ -131,10 +131,7 @@ def _settings(models: Mapping[str, GpuPredictor]) -> dict[bool, set[bool]]:
     """Settings of TF32 that may be asked about, of measured GPUs and of virtual ones: those that one of them had."""
     return {
         virtual: {
-            tf32
-            for model in models.values()
-            if model.description.virtual == virtual
-            for tf32 in model.description.tf32
+            tf32 for model in models.values() if model.description.virtual == virtual for tf32 in model.description.tf32
         }
         for virtual in (False, True)
     }

@@ -1,4 +1,4 @@
-"""The predictor of a GPU for many networks at once: what their operations cost is asked for once, not network by network."""
+"""The predictor of a GPU for many networks: what all their operations cost is asked for once."""
 
 from __future__ import annotations
 
@@ -43,9 +43,7 @@ class BulkPredictor(GpuPredictor):
     ) -> CostSource:
         """See `GpuPredictor.costs`; by the first predictor, looked up where it can be."""
         if predictor is not None or not look_up:
-            return super().costs(
-                operations, pass_, tf32=tf32, predictor=predictor, look_up=look_up, features=features
-            )
+            return super().costs(operations, pass_, tf32=tf32, predictor=predictor, look_up=look_up, features=features)
         if (pass_, tf32) not in self._known:
             source = super().costs(self._operations[pass_], pass_, tf32=tf32, features=self._features[pass_])
             self._known[pass_, tf32] = source.at(list(self.description.points))

@@ -145,7 +145,9 @@ def _candidates(answers: Answers, beside: pd.DataFrame) -> dict[str, Any]:
     warnings: dict[str, dict[str, list[str]]] = {}
     for (question, gpu), said in answers.warnings.items():
         warnings.setdefault(str(question), {})[str(gpu)] = said
-    ids = {network_id: number for number, network_id in enumerate(dict.fromkeys(q.network_id for q in answers.questions))}
+    ids = {
+        network_id: number for number, network_id in enumerate(dict.fromkeys(q.network_id for q in answers.questions))
+    }
     return {
         "questions": [[ids[one.network_id], one.pass_, one.tf32] for one in answers.questions],
         "candidates": columns,

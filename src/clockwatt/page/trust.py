@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections import Counter, defaultdict
 from pathlib import Path
 from typing import Any
@@ -69,7 +70,7 @@ def _class_shares(answers: Answers, classes: dict[str, str]) -> dict[tuple[str, 
         if total > 0:
             networks[key] += 1
             for operation_id, share in zip(parts.operation_ids, shares.share.tolist(), strict=True):
-                if share == share:  # noqa: PLR0124  # not nan
+                if not math.isnan(share):
                     sums[key][classes[operation_id]] += share / total
     return {key: {name: value / networks[key] for name, value in own.items()} for key, own in sums.items()}
 
@@ -81,7 +82,10 @@ def whole_errors(predictors_dir: Path) -> list[dict[str, Any]]:
         for pass_, of_pass in of_gpu["passes"].items():
             for source, key in (("predicted", "networks_left_out"), ("measured", "networks_measured")):
                 own = of_pass.get(key) or {}
-                for quantity, column, summed in (("time", "time_s", "plain_time_s"), ("energy", "energy_j", "plain_energy_j")):
+                for quantity, column, summed in (
+                    ("time", "time_s", "plain_time_s"),
+                    ("energy", "energy_j", "plain_energy_j"),
+                ):
                     errors = (own.get("compositions") or {}).get(column) or {}
                     if errors.get("rows"):
                         found.append({
@@ -103,8 +107,7 @@ def held_out_points(predictors_dir: Path, predictor: str, specs: dict[str, str])
         `predicted_energy`: at most `SHOWN_AT_MOST` of each GPU and pass.
     """
     columns = ["gpu", "predictor", "pass", "point", "tf32", "operation_id", "operation_class", "learnt"]
-    costs = {name: column for name, column in _JUDGED.items()}
-    costs |= {f"predicted_{name}": BY_CORRECTED[column].predicted for name, column in _JUDGED.items()}
+    costs = _JUDGED | {f"predicted_{name}": BY_CORRECTED[column].predicted for name, column in _JUDGED.items()}
     table = files.read_table(predictors_dir / CROSSVAL_FILE, CROSSVAL_SCHEMA, [*columns, *costs.values()])
     rows: pd.DataFrame = table.to_pandas()
     rows = rows[rows["learnt"] & (rows["predictor"] == predictor)]

@@ -1,4 +1,4 @@
-"""What things are called on the page: operating points, networks, operations, in words and never in the words of paths."""
+"""What things are called on the page: operating points, networks and operations, not in the words of paths."""
 
 from __future__ import annotations
 

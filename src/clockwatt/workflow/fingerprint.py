@@ -52,14 +52,17 @@ def fingerprint(*packages: str, resources: tuple[str, ...] = (), root: Path = _R
 
 
 def _sources_of(root: Path, package: str) -> list[Path]:
+    """All that lies in a package, what it ships beside its modules included."""
     folder = root.joinpath(*package.split("."))
     if not folder.is_dir():
         raise FileNotFoundError(f"{folder}: no such package")
-    return sorted(folder.rglob("*.py"))
+    return sorted(path for path in folder.rglob("*") if path.is_file() and path.suffix != ".pyc")
 
 
 def _imported(path: Path, root: Path) -> Iterator[Path]:
-    """Files of the project that a file imports, wherever in it the import stands."""
+    """Files of the project that a file imports, wherever in it the import stands; none where it is no module."""
+    if path.suffix != ".py":
+        return
     for node in ast.walk(ast.parse(path.read_bytes(), filename=str(path))):
         if isinstance(node, ast.Import):
             names = [alias.name for alias in node.names]

@@ -95,6 +95,11 @@ def figures_settings(campaign: CampaignConfig) -> Settings:
     return campaign.model_dump(mode="json", include={"campaign": True, "passes": True, "fit": {"predictors"}})
 
 
+def page_settings(campaign: CampaignConfig) -> Settings:
+    """What the page depends on beside what it shows."""
+    return campaign.model_dump(mode="json", include={"campaign": True, "fit": {"predictors"}})
+
+
 def slurm_resources(gpu: GpuConfig, attempt: int) -> dict[str, int | str | None]:
     """What a job on a GPU asks Slurm for, by the names of Snakemake's Slurm executor; None leaves the choice to Slurm.
 

@@ -168,7 +168,8 @@ def changes(run: Run, config_files: Mapping[Path, bytes], checkout: Path) -> lis
 def sources_digest(checkout: Path) -> str:
     """Digest of all that a run of the workflow executes: the package, the rules and the Snakefile."""
     package = checkout / "src" / "clockwatt"
-    paths = [checkout / "Snakefile", *(checkout / "workflow").rglob("*.smk"), *package.rglob("*.py")]
+    shipped = (path for path in package.rglob("*") if path.is_file() and path.suffix != ".pyc")
+    paths = [checkout / "Snakefile", *(checkout / "workflow").rglob("*.smk"), *shipped]
     digest = hashlib.sha256()
     for path in sorted(paths):
         digest.update(f"{path.relative_to(checkout)}\0".encode())

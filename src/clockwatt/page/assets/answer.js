@@ -59,9 +59,10 @@ function comparison(best, question, objective) {
   const time = change(rows.time_s[best] / rows.time_s[other]);
   const first = objective === "time" ? [time, "time"] : [energy, "energy"];
   const second = objective === "time" ? [energy, "energy"] : [time, "time"];
-  const part = ([found, name]) => (found === null ? `as much ${name}` : `${found} ${name}`);
-  if (!Number.isFinite(rows.energy_j[best])) return `${part([time, "time"])} than ${than}`;
-  return `${part(first)} for ${part(second)} ${first[0] === null && second[0] === null ? "as" : "than"} ${than}`;
+  if (!Number.isFinite(rows.energy_j[best])) return time === null ? `as quick as ${than}` : `${time} time than ${than}`;
+  if (first[0] === null) return second[0] === null ? `no different from what it takes ${than}` : `as much ${first[1]}, and ${second[0]} ${second[1]} than ${than}`;
+  if (second[0] === null) return `${first[0]} ${first[1]} ${objective === "time" ? "for the same energy" : "in the same time"} as ${than}`;
+  return `${first[0]} ${first[1]} for ${second[0]} ${second[1]} than ${than}`;
 }
 
 function fact(name, value, range) {
@@ -110,7 +111,7 @@ function showAnswer(asked, answer) {
   const kinds = new Set(answer.ordered.map((row) => gpuOf(row).virtual));
   byId("answer-good").textContent = [
     others.length ? `As good, within error: ${sentenceList(others)}.` : "",
-    `${counted(answer.allowed, "choice")} of ${answer.ordered.length} ${answer.allowed === 1 ? "keeps" : "keep"} to the limits.`,
+    answer.allowed < answer.ordered.length ? `${answer.allowed} of ${answer.ordered.length} operating points keep to the limits.` : "",
     gpu.virtual ? `${gpu.label} is modelled: nothing of it was measured on real hardware.` : "",
     kinds.size > 1 ? "Measured and modelled GPUs are ranked together, as asked: a model's errors are not among the intervals." : "",
   ].filter(Boolean).join(" ");

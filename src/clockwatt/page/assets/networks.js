@@ -31,7 +31,8 @@ function showNetworks() {
   const unit = quantityName === "time" ? "s" : "J";
   const measured = rows[`measured_${quantityName}_${unit.toLowerCase()}`];
   const error = rows[`measured_${quantityName}_error_${unit.toLowerCase()}`];
-  const found = rowsMeasured((row) => rows.gpu[row] === gpu && rows.point[row] === point && questionAt(row).pass === pass && Number.isFinite(measured[row]));
+  const all = rowsMeasured((row) => rows.gpu[row] === gpu && rows.point[row] === point && questionAt(row).pass === pass && Number.isFinite(measured[row]));
+  const found = all.filter((row) => WAYS.some((way) => Number.isFinite(rows[way.columns[quantityName]][row])));
   let shown = 0;
   for (const [side, tf32] of [["on", true], ["off", false]]) {
     const own = found.filter((row) => questionAt(row).tf32 === tf32).sort((a, b) => measured[b] - measured[a]);
@@ -43,20 +44,19 @@ function showNetworks() {
     legendEntry("band", style("quiet"), "measured, 95 % interval"),
     ...WAYS.map((way) => legendEntry(way.shape, way.colour(), way.name, way.hollow)),
   );
-  const without = found.filter((row) => !Number.isFinite(rows.composed_time_s[row])).length;
+  const without = all.length - found.length;
   byId("networks-note").textContent = [
     shown ? "" : "No network was measured whole there.",
     shown === 1 ? `Measured with TF32 ${found.some((row) => questionAt(row).tf32) ? "on" : "off"} alone.` : "",
-    without ? `${counted(without, "network")} of ${found.length} cannot be compared: the host's speed varied while they were measured, or a call has no cost.` : "",
+    without ? `${counted(without, "network")} of ${all.length} cannot be compared: the host's speed varied while they were measured, or a call has no cost.` : "",
   ].filter(Boolean).join(" ");
 }
 
 function drawNetworks(side, own, { measured, error, quantityName, unit, pass, gpu }) {
-  const names = own.map((row) => {
-    const network = content.networks[questionAt(row).network];
-    return `${network.name} ${network.input}`;
-  });
+  const networks = own.map((row) => content.networks[questionAt(row).network]);
+  const names = networks.map((one) => (networks.filter((other) => other.name === one.name).length > 1 ? `${one.name} ${one.input}` : one.name));
   const plot = plots[`networks-${side}`];
+  plot.left[0].major_label_text_font_size = "12px";
   plot.setv({ height: 90 + NETWORK_ROW_PX * own.length });
   plot.y_range.factors = names;
   const marks = own.flatMap((row, at) => WAYS.map((way) => {

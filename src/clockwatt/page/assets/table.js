@@ -1,5 +1,5 @@
 // The table of networks × GPUs × operating points × TF32: search, sort, pages, CSV.
-const PAGE_ROWS = 50;
+const PAGE_ROWS = 15;
 const questionAt = (row) => questions[rows.question[row]];
 const measuredOr = (measured, predicted) => (row) => (Number.isFinite(rows[measured][row]) ? rows[measured][row] : rows[predicted][row]);
 const off = (predicted, measured) => (row) => rows[predicted][row] / rows[measured][row] - 1;
@@ -17,13 +17,13 @@ function valueCell(row, measured, error, predicted, unit) {
 const TABLE = [
   { head: "Network", text: true, value: (row) => content.networks[questionAt(row).network].name, cell: (row) => element("span", {}, content.networks[questionAt(row).network].name, element("small", {}, ` ${content.networks[questionAt(row).network].input}`)) },
   { head: "Pass", text: true, value: (row) => questionAt(row).pass },
-  { head: "GPU", text: true, value: (row) => gpuWords(gpuOf(row)) },
-  { head: "Operating point", text: true, value: (row) => pointOf(row).clock_mhz, cell: (row) => pointOf(row).words },
+  { head: "GPU", text: true, value: (row) => gpuOf(row).label, cell: (row) => element("span", {}, gpuOf(row).label, element("small", {}, gpuOf(row).virtual ? " modelled" : "")) },
+  { head: "At", text: true, value: (row) => pointOf(row).clock_mhz, cell: (row) => pointOf(row).words },
   { head: "TF32", text: true, value: (row) => (questionAt(row).tf32 ? "on" : "off") },
   { head: "Time", value: timeOf, cell: (row) => valueCell(row, "measured_time_s", "measured_time_error_s", "time_s", "s") },
-  { head: "predicted off", value: off("left_out_time_s", "measured_time_s"), cell: (row) => percent(off("left_out_time_s", "measured_time_s")(row)) },
+  { head: "prediction off", value: off("left_out_time_s", "measured_time_s"), cell: (row) => percent(off("left_out_time_s", "measured_time_s")(row)) },
   { head: "Energy", value: energyOf, cell: (row) => valueCell(row, "measured_energy_j", "measured_energy_error_j", "energy_j", "J") },
-  { head: "predicted off", value: off("left_out_energy_j", "measured_energy_j"), cell: (row) => percent(off("left_out_energy_j", "measured_energy_j")(row)) },
+  { head: "prediction off", value: off("left_out_energy_j", "measured_energy_j"), cell: (row) => percent(off("left_out_energy_j", "measured_energy_j")(row)) },
   { head: "Power", value: measuredOr("measured_power_w", "power_w"), cell: (row) => valueCell(row, "measured_power_w", null, "power_w", "W") },
   { head: "Flags", text: true, value: (row) => content.flag_sets[rows.flags[row]].length, cell: (row) => content.flag_sets[rows.flags[row]].map(flagWords).join(", ") },
 ];
@@ -101,6 +101,7 @@ function tableCsv() {
 }
 
 function setUpTable() {
+  byId("table-measured").checked = rows.measured_time_s.some(Number.isFinite);
   const again = () => {
     table.shown = PAGE_ROWS;
     showTable();
@@ -108,7 +109,7 @@ function setUpTable() {
   byId("table-search").addEventListener("input", again);
   byId("table-measured").addEventListener("change", again);
   byId("table-more").addEventListener("click", () => {
-    table.shown += 4 * PAGE_ROWS;
+    table.shown += 100;
     showTable();
   });
   byId("table-csv").addEventListener("click", () => {

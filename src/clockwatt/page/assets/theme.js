@@ -11,7 +11,7 @@ function seen(colour) {
   if (!dark.matches) return colour;
   const channels = [1, 3, 5].map((at) => parseInt(colour.slice(at, at + 2), 16));
   const light = (0.3 * channels[0] + 0.59 * channels[1] + 0.11 * channels[2]) / 255;
-  const mix = Math.max(0, 0.6 - light);
+  const mix = Math.max(0, 0.7 - light);
   return `#${channels.map((one) => Math.round(one + (255 - one) * mix).toString(16).padStart(2, "0")).join("")}`;
 }
 

@@ -63,9 +63,7 @@ function showTradeoff(asked, answer) {
     return { xs: own.map((one) => one.x), ys: own.map((one) => one.y), colour: seen(content.gpus[gpu].colour) };
   }));
   give("tradeoff", "tradeoff-front", front.length > 1 ? [{ xs: front.map((one) => one.x), ys: front.map((one) => one.y), colour: style("accent") }] : []);
-  give("tradeoff", "tradeoff-labels", labelled(groups, front, best).map((one) => ({
-    x: one.x, y: one.y, text: groupWords(one.group), colour: style("quiet"), dx: 11, dy: -11, align: "left",
-  })));
+  give("tradeoff", "tradeoff-labels", placed(labelled(groups, front, best), groups).map((one) => ({ ...one, colour: style("quiet") })));
   const plot = plots.tradeoff;
   plot.below[0].axis_label = `time per pass (${timePrefix}s)`;
   plot.left[0].axis_label = `energy per pass (${energyPrefix}J)`;
@@ -83,6 +81,32 @@ function labelled(groups, front, best) {
   const ends = groups.filter((one, at) => !groups[at - 1] || groups[at - 1].gpu !== one.gpu || !groups[at + 1] || groups[at + 1].gpu !== one.gpu);
   const some = front.filter((_, at) => front.length <= 6 || at % Math.ceil(front.length / 6) === 0);
   return groups.filter((one) => ends.includes(one) || some.includes(one) || one.group.includes(best));
+}
+
+const PLACES = [[11, -10, "left"], [11, 12, "left"], [-11, -10, "right"], [-11, 12, "right"], [11, -24, "left"], [11, 26, "left"]];
+
+/** Labels where they touch neither each other nor a point; one that finds no such place is left out, hovering tells it. */
+function placed(wanted, groups) {
+  const extent = (values) => [Math.min(...values), Math.max(...values)];
+  const [width, height] = [Math.max(byId("plot-tradeoff").clientWidth - 110, 200), 340];
+  const [[x0, x1], [y0, y1]] = [extent(groups.map((one) => one.x)), extent(groups.map((one) => one.y))];
+  const at = (one) => ({ x: ((one.x - x0) / (x1 - x0 || 1)) * width * 0.85, y: (1 - (one.y - y0) / (y1 - y0 || 1)) * height * 0.85 });
+  const taken = groups.map((one) => ({ left: at(one).x - 6, right: at(one).x + 6, top: at(one).y - 6, bottom: at(one).y + 6 }));
+  const found = [];
+  for (const one of wanted) {
+    const text = groupWords(one.group);
+    for (const [dx, dy, align] of PLACES) {
+      const left = at(one).x + dx - (align === "right" ? 7 * text.length : 0);
+      const box = { left, right: left + 7 * text.length, top: at(one).y + dy - 8, bottom: at(one).y + dy + 8 };
+      const inside = box.left > -0.06 * width && box.right < 0.95 * width;
+      if (inside && !taken.some((other) => box.left < other.right && other.left < box.right && box.top < other.bottom && other.top < box.bottom)) {
+        taken.push(box);
+        found.push({ x: one.x, y: one.y, text, dx, dy, align });
+        break;
+      }
+    }
+  }
+  return found;
 }
 
 function tradeoffSaid(row, chosen) {

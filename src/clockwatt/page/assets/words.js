@@ -14,6 +14,7 @@ function prefixOf(value) {
 /** A value with its unit: 3.21 ms; a dash where it is not known. */
 function quantity(value, unit) {
   if (value === null || !Number.isFinite(value)) return "–";
+  if (value === 0) return `0\u00a0${unit}`;
   const [scale, prefix] = prefixOf(value);
   return `${digits(value / scale)}\u00a0${prefix}${unit}`;
 }
