@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 
 import clockwatt
-from clockwatt.config import CampaignConfig, OperatingPoint
+from clockwatt.config import PASSES, CampaignConfig, OperatingPoint
 from clockwatt.errors import DataFileError
 from clockwatt.figures.palette import gpu_colours
 from clockwatt.io import files
@@ -87,7 +87,7 @@ def page_content(config: CampaignConfig, dataset_dir: Path, predictors_dir: Path
             "networks": trust.whole_errors(predictors_dir),
             "points": _scatter(trust.held_out_points(predictors_dir, predictor, known.specs), models),
             "counts": trust.counts(dataset_dir, predictors_dir),
-            "left_out": left_out,
+            "left_out": [*left_out, *_left_out(config, models, answers)],
         },
         "method": method.described(dataset_dir, list(models)),
     })  # fmt: skip
@@ -113,6 +113,24 @@ def _gpus(models: dict[str, GpuPredictor]) -> list[dict[str, Any]]:
             "reference": None if reference is None else list(described.points).index(reference),
         })  # fmt: skip
     return found
+
+
+def _left_out(config: CampaignConfig, models: dict[str, GpuPredictor], answers: Answers) -> list[str]:
+    """Sentences: what a reader may look for here and will not find."""
+    said = (
+        [] if answers.questions else ["The campaign has no network: there is nothing to choose an operating point for."]
+    )
+    asked = {question.pass_ for question in answers.questions}
+    said += [f"{pass_.capitalize()} was not measured in this campaign." for pass_ in PASSES if pass_ not in asked]
+    for label, model in models.items():
+        missing = [pass_ for pass_ in config.passes if pass_ in asked and pass_ not in model.description.passes]
+        said += [f"{label} predicts no {pass_}: too little of it was measured." for pass_ in missing]
+        if len(model.description.points) < 2:
+            said.append(f"{label} was measured at one operating point: no clock can be chosen there.")
+        without = sum(answers.gpus[gpu] == label for _, gpu in answers.without_room)
+        if without:
+            said.append(f"{without} passes have no room in the memory of {label}.")
+    return said
 
 
 def _learnt(model: GpuPredictor) -> set[str]:

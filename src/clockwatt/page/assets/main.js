@@ -4,7 +4,7 @@
 function update() {
   state.asked = readForm();
   if (!state.asked.question) {
-    showAnswer(state.asked, { refused: "Nothing is known of this pass." });
+    showAnswer(state.asked, { refused: content.networks.length ? "Nothing is known of this pass." : "No network is in this campaign: there is nothing to choose a clock for." });
     return;
   }
   state.answer = recommend(state.asked.question, state.asked);

@@ -82,6 +82,7 @@ function showFlags(label) {
     if (own.missing) lines.push(`${counted(own.missing, "operation or network", "operations or networks")} of the campaign were not measured.`);
     if (own.failed) lines.push(`${counted(own.failed, "measurement")} failed or ran out of memory.`);
   } else {
+    // as where a campaign has no rows of this GPU at all
     byId("trust-flags-lead").textContent = `No measurements of ${label} are in the dataset.`;
     fillTable(byId("trust-flags"), [["Flag", "text"]], []);
   }
