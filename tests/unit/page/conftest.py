@@ -18,7 +18,7 @@ _NO_STORAGE = """
 for (const name of ["localStorage", "sessionStorage", "indexedDB"]) {
   Object.defineProperty(window, name, { get() { throw new DOMException("storage is disabled", "SecurityError"); } });
 }
-Object.defineProperty(document, "cookie", { get() { throw new DOMException("cookies are disabled", "SecurityError"); } });
+Object.defineProperty(document, "cookie", { get() { throw new DOMException("no cookies", "SecurityError"); } });
 """
 
 

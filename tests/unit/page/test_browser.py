@@ -61,7 +61,8 @@ def questions(made, count, seed=7):
             "pass": pass_,
             "objective": dice.choice(["time", "energy", "edp"]),
             "gpus": dice.choice([None, ["a30"], ["v100"], ["a30", "v100"]]),
-            **{key: value for key, value in zip(("maxSlowdown", "powerCap"), limits.values()) if value != float("inf")},
+            **({} if limits["max_slowdown"] == float("inf") else {"maxSlowdown": limits["max_slowdown"]}),
+            **({} if limits["power_cap_w"] == float("inf") else {"powerCap": limits["power_cap_w"]}),
         }
         traced = predictors.traced(NetworkQuery(network.name, [shape], "float32"), pass_)
         try:
@@ -182,7 +183,7 @@ def test_it_can_be_used_by_keyboard_alone(opened):
         keys.press("Tab")
         focused = opened.run(
             "[document.activeElement.name || document.activeElement.textContent || document.activeElement.id,"
-            " getComputedStyle(document.activeElement).outlineStyle]"
+            " getComputedStyle(document.activeElement.closest('.plot') || document.activeElement).outlineStyle]"
         )
         names.append(focused[0])
         assert focused[1] != "none", f"focus cannot be seen on {focused[0]}"

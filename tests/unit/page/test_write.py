@@ -106,6 +106,6 @@ def test_without_predictors_it_says_which_stage_to_run_and_writes_nothing(made, 
 
 
 def test_without_a_validation_it_says_which_stage_to_run_and_writes_nothing(made, tmp_path):
-    with pytest.raises(DataFileError, match="clockwatt validate|networks.parquet"):
+    with pytest.raises(DataFileError, match=r"validate|networks\.parquet"):
         write_page(made.config, made.dataset, made.predictors, tmp_path / "none", tmp_path / "page.html")
     assert not (tmp_path / "page.html").exists()

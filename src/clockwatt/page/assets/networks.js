@@ -39,6 +39,7 @@ function showNetworks() {
     byId(`networks-side-${side}`).hidden = !own.length;
     shown += own.length ? 1 : 0;
     if (own.length) drawNetworks(side, own, { measured, error, quantityName, unit, pass, gpu });
+    else describe(`networks-${side}`, `No network was measured whole there with TF32 ${side}.`);
   }
   byId("networks-legend").replaceChildren(
     legendEntry("band", style("quiet"), "measured, 95 % interval"),
