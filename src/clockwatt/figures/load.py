@@ -16,7 +16,7 @@ from clockwatt.errors import DataFileError
 from clockwatt.gpu.specs import find_spec
 from clockwatt.io import files
 from clockwatt.predict.composition.comparison import VALIDATION_SCHEMA
-from clockwatt.predict.fit import CROSSVAL_FILE, CROSSVAL_SCHEMA
+from clockwatt.predict.evaluation.crossval import CROSSVAL_FILE, CROSSVAL_SCHEMA
 from clockwatt.predict.samples import read_gpu_rows
 from clockwatt.schema import layout
 from clockwatt.schema.records import CALIBRATION_SCHEMA

@@ -6,7 +6,7 @@ functions that the command calls, so that both choose alike.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -75,8 +75,8 @@ class Answers:
     shares: dict[tuple[int, int], Shares] = field(default_factory=dict)
 
 
-def answer_all(models: Mapping[str, GpuPredictor], catalogue_dir: Path) -> Answers:
-    """Predict every network of a catalogue in each of its passes, on every GPU, at every operating point measured.
+def answer_all(models: Mapping[str, GpuPredictor], catalogue_dir: Path, asked: Mapping[bool, Set[str]]) -> Answers:
+    """Predict networks of a catalogue in each of their passes, on every GPU, at every operating point measured.
 
     Parameters
     ----------
@@ -84,6 +84,8 @@ def answer_all(models: Mapping[str, GpuPredictor], catalogue_dir: Path) -> Answe
         From `answer.load_models`.
     catalogue_dir
         Of the dataset.
+    asked
+        Ids of the networks that virtual GPUs (True) and measured ones (False) are asked about.
 
     Raises
     ------
@@ -95,16 +97,24 @@ def answer_all(models: Mapping[str, GpuPredictor], catalogue_dir: Path) -> Answe
     bulk = [BulkPredictor(model, networks.operations, networks.features) for model in models.values()]
     answers = Answers([], pd.DataFrame(), list(models))
     rows: list[tuple[float, ...]] = []
-    for traced in networks.traced():
+    for traced in networks.traced(frozenset().union(*asked.values())):
         parts = Parts.of(traced)
         fitting = _with_room(traced, bulk)
-        outside = _outside(traced, bulk, fitting)
+        able = [
+            traced.network.pass_ in model.description.passes
+            and traced.network.network_id in asked[model.description.virtual]
+            for model in bulk
+        ]
+        outside = {
+            gpu: _outside(traced, model)
+            for gpu, model in enumerate(bulk)
+            if able[gpu] and model.description.gpu_name in fitting
+        }
         for tf32 in (True, False):
             number = len(answers.questions)
             found = []
             for gpu, model in enumerate(bulk):
-                described = model.description
-                if traced.network.pass_ not in described.passes or tf32 not in settings[described.virtual]:
+                if not able[gpu] or tf32 not in settings[model.description.virtual]:
                     continue
                 if model.description.gpu_name not in fitting:
                     answers.without_room.append((number, gpu))
@@ -137,17 +147,13 @@ def _settings(models: Mapping[str, GpuPredictor]) -> dict[bool, set[bool]]:
     }
 
 
-def _outside(traced: TracedNetwork, models: Sequence[GpuPredictor], fitting: set[str]) -> dict[int, list[str]]:
-    """What lies outside the measurements of each GPU, TF32 aside, which `recommend` would warn of."""
-    found = {}
-    for gpu, model in enumerate(models):
-        described = model.description
-        if traced.network.pass_ in described.passes and described.gpu_name in fitting and described.points:
-            point = next(iter(described.points))
-            found[gpu] = model.warnings(
-                traced.operations, traced.features, traced.network.pass_, point, tf32=described.tf32[0]
-            )
-    return found
+def _outside(traced: TracedNetwork, model: GpuPredictor) -> list[str]:
+    """What lies outside the measurements of a GPU, TF32 aside, which `recommend` would warn of."""
+    described = model.description
+    point = next(iter(described.points), None)
+    if point is None:
+        return []
+    return model.warnings(traced.operations, traced.features, traced.network.pass_, point, tf32=described.tf32[0])
 
 
 def _about_tf32(model: GpuPredictor, *, tf32: bool) -> list[str]:
@@ -218,16 +224,18 @@ class _Networks:
         for pass_, rows in catalogue.operations.groupby("pass"):
             called = frozenset().union(*catalogue.called(str(pass_)).values())
             own = rows[rows["operation_id"].isin(called)].reset_index(drop=True)
+            if own.empty:
+                continue
             operations[str(pass_)] = own
             features[str(pass_)] = operation_features(own[own["device_work"].astype(bool)])
         return cls(catalogue, operations, features)
 
-    def traced(self) -> Iterator[TracedNetwork]:
-        """Each network in each of its passes, as `questions.traced_network` gives it."""
+    def traced(self, asked: Set[str]) -> Iterator[TracedNetwork]:
+        """Each network that is asked about in each of its passes, as `questions.traced_network` gives it."""
         ids = {pass_: pd.Index(rows["operation_id"]) for pass_, rows in self.operations.items()}
         for key, network in self.catalogue.networks.items():
             calls = self.catalogue.calls.get(key)
-            if calls is not None:
+            if calls is not None and key[0] in asked and key[1] in ids:
                 positions = np.unique(ids[key[1]].get_indexer(pd.Index(calls["operation_id"])))
                 own = self.operations[key[1]].iloc[positions[positions >= 0]].reset_index(drop=True)
                 works = own.loc[own["device_work"].astype(bool), "operation_id"]
@@ -241,6 +249,6 @@ class _Described(TracedNetwork):
     known_features: pd.DataFrame = field(default_factory=pd.DataFrame)
 
     @property
-    def features(self) -> pd.DataFrame:  # type: ignore[override]  # in place of a cached property
+    def features(self) -> pd.DataFrame:
         """See `TracedNetwork.features`."""
         return self.known_features

@@ -33,7 +33,7 @@ _KINDS = {"question": "i4", "gpu": "u1", "point": "i4", "measured_point": "u1", 
 class _Catalogued:
     """What the catalogue says of what is shown."""
 
-    networks: pd.DataFrame
+    networks: dict[str, dict[str, Any]]
     classes: dict[str, str]
     specs: dict[str, str]
 
@@ -44,7 +44,7 @@ class _Catalogued:
         columns = ["operation_id", "operation_class", "spec"]
         table = files.read_table(folder / layout.OPERATIONS_FILE, OPERATION_SCHEMA, columns)
         ids, classes, specs = (table[name].to_pylist() for name in columns)
-        by_id = networks.drop_duplicates("network_id").set_index("network_id")
+        by_id = {str(row["network_id"]): row for row in networks.to_dict("records")}
         return cls(by_id, dict(zip(ids, classes, strict=True)), dict(zip(ids, specs, strict=True)))
 
 
@@ -70,7 +70,8 @@ def page_content(config: CampaignConfig, dataset_dir: Path, predictors_dir: Path
     """
     models = load_models(predictors_dir)
     catalogue_dir = dataset_dir / layout.DATASET_CATALOGUE.name
-    answers, known = answer_all(models, catalogue_dir), _Catalogued.read(catalogue_dir)
+    asked = measured.networks_asked(config, dataset_dir)
+    answers, known = answer_all(models, catalogue_dir, asked), _Catalogued.read(catalogue_dir)
     beside, left_out = measured.beside_candidates(answers, models, dataset_dir, validation_dir)
     predictor = config.fit.predictors[0]
     return plain({
@@ -87,7 +88,7 @@ def page_content(config: CampaignConfig, dataset_dir: Path, predictors_dir: Path
             "networks": trust.whole_errors(predictors_dir),
             "points": _scatter(trust.held_out_points(predictors_dir, predictor, known.specs), models),
             "counts": trust.counts(dataset_dir, predictors_dir),
-            "left_out": [*left_out, *_left_out(config, models, answers)],
+            "left_out": [*left_out, *_left_out(config, models, answers, len(asked[False] - asked[True]))],
         },
         "method": method.described(dataset_dir, list(models)),
     })  # fmt: skip
@@ -115,12 +116,19 @@ def _gpus(models: dict[str, GpuPredictor]) -> list[dict[str, Any]]:
     return found
 
 
-def _left_out(config: CampaignConfig, models: dict[str, GpuPredictor], answers: Answers) -> list[str]:
+def _left_out(
+    config: CampaignConfig, models: dict[str, GpuPredictor], answers: Answers, networks_of_measured_alone: int
+) -> list[str]:
     """Sentences: what a reader may look for here and will not find."""
     said = (
         [] if answers.questions else ["The campaign has no network: there is nothing to choose an operating point for."]
     )
     asked = {question.pass_ for question in answers.questions}
+    if any(model.description.virtual for model in models.values()) and networks_of_measured_alone:
+        said.append(
+            f"{networks_of_measured_alone} networks were measured on real GPUs alone: modelled GPUs are not asked about them "
+            "here, but clockwatt recommend is."
+        )
     said += [f"{pass_.capitalize()} was not measured in this campaign." for pass_ in PASSES if pass_ not in asked]
     for label, model in models.items():
         missing = [pass_ for pass_ in config.passes if pass_ in asked and pass_ not in model.description.passes]
@@ -141,13 +149,13 @@ def _networks(answers: Answers, known: _Catalogued) -> list[dict[str, Any]]:
     """In the order in which they are asked about: those of the campaign first."""
     found = []
     for network_id in dict.fromkeys(question.network_id for question in answers.questions):
-        row = known.networks.loc[network_id]
+        row: dict[str, Any] = known.networks[network_id]
         words = network_words(row["network"], list(row["input_shape"]), row["dtype"], list(row["assumed_branches"]))
         found.append({"id": network_id, **words, "command": _command(network_id, row)})
     return found
 
 
-def _command(network_id: str, row: Any) -> str | None:
+def _command(network_id: str, row: dict[str, Any]) -> str | None:
     """How the command line names a network; None where that takes more than its input's shape."""
     shape, dtype = [str(size) for size in row["input_shape"]], row["dtype"]
     if network_id != f"{row['network']}-{'x'.join(shape)}-{dtype}":
@@ -156,7 +164,9 @@ def _command(network_id: str, row: Any) -> str | None:
 
 
 def _candidates(answers: Answers, beside: pd.DataFrame) -> dict[str, Any]:
-    flag_sets = {flags: number for number, flags in enumerate(dict.fromkeys([(), *beside["flags"]]))}
+    flag_sets: dict[tuple[str, ...], int] = {}
+    for flags in [(), *beside["flags"]]:
+        flag_sets.setdefault(flags, len(flag_sets))
     columns = {name: packed(answers.candidates[name], _KINDS.get(name, "f8")) for name in answers.candidates}
     columns |= {name: packed(beside[name], "f4") for name in measured.COLUMNS}
     columns["flags"] = packed([flag_sets[flags] for flags in beside["flags"]], "i4")

@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
+from clockwatt.config import CampaignConfig
 from clockwatt.io import files
 from clockwatt.page.answers import Answers
 from clockwatt.predict.composition.comparison import MEASURED, PREDICTED, VALIDATION_SCHEMA
@@ -25,6 +26,19 @@ COLUMNS = (
 )
 """Measured whole with half the width of a 95 % interval; composed from operations as measured; their plain sum;
 composed from predictions that never saw the network."""
+
+
+def networks_asked(config: CampaignConfig, dataset_dir: Path) -> dict[bool, set[str]]:
+    """Networks that virtual GPUs (True) and measured ones (False) are asked about.
+
+    Those of the campaign, and those that were measured whole on a GPU of the kind.
+    """
+    table = files.read_table(dataset_dir / layout.NETWORKS_FILE, tables.NETWORKS_SCHEMA, ["subject_id", "virtual"])
+    of_campaign = {network.network_id for network in config.networks}
+    found = {False: set(of_campaign), True: set(of_campaign)}
+    for network_id, virtual in zip(table["subject_id"].to_pylist(), table["virtual"].to_pylist(), strict=True):
+        found[virtual].add(network_id)
+    return found
 
 
 def beside_candidates(
@@ -53,7 +67,7 @@ def beside_candidates(
     without = len(rows.index.difference(keys))
     said = [f"{without} passes were measured whole that no predictor answers for."] if without else []
     flags = [value if isinstance(value, tuple) else () for value in beside["flags"]]
-    return beside.reset_index(drop=True)[list(COLUMNS)].assign(flags=flags), said
+    return beside.reset_index(drop=True)[list(COLUMNS)].assign(flags=pd.Series(flags, dtype=object)), said
 
 
 def _keys(answers: Answers, models: dict[str, GpuPredictor]) -> pd.MultiIndex:
@@ -89,4 +103,5 @@ def _whole(dataset_dir: Path) -> pd.DataFrame:
 
 def _of_source(rows: pd.DataFrame, source: str, names: dict[str, str]) -> pd.DataFrame:
     own = rows[rows["source"] == source].groupby(_KEY, sort=False)[list(names)].median()
-    return own.rename(columns=names)
+    found: pd.DataFrame = own.rename(columns=names)
+    return found

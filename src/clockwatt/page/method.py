@@ -105,7 +105,7 @@ def _transient(rows: pd.DataFrame) -> dict[str, list[float]] | None:
         mine = own[lane == name]
         step = _STEP_S if name == "ring" else 5 * _STEP_S
         grouped = mine.groupby((mine["x"] / step).round())
-        found[f"{name}_s"] = [round(float(key) * step, 4) for key in grouped.groups]
+        found[f"{name}_s"] = [round(float(key) * step, 4) for key in grouped["value"].median().index.to_numpy(float)]
         found[f"{name}_w"] = [round(float(value), 2) for value in grouped["value"].median()]
     return found
 

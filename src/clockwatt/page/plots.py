@@ -22,7 +22,6 @@ from bokeh.models import (
     HoverTool,
     Range1d,
     ResetTool,
-    Span,
     WheelZoomTool,
 )
 from bokeh.plotting import figure
@@ -30,6 +29,8 @@ from bokeh.plotting import figure
 _TYPEFACE = "system-ui, sans-serif"
 _FONT = "13px"
 _HEIGHT = 300
+_NEUTRAL = "#8a919c"
+"""Seen on light and on dark."""
 
 CURVES = {"time": "time per pass", "power": "mean power", "energy": "energy per pass", "edp": "energy × time"}
 """Plots against clock or power limit: name and what they show."""
@@ -140,7 +141,7 @@ def _curve(name: str, title: str) -> Any:
 
 def _networks(side: str) -> Any:
     plot = _figure(f"networks-{side}", y_range=FactorRange(factors=["–"]), x_range=DataRange1d(range_padding=0.06))
-    plot.add_layout(Span(location=0, dimension="height", line_width=1, line_alpha=0.5, name=f"networks-{side}-zero"))
+    plot.vspan(x=[0], line_width=1, line_alpha=0.6, line_color=_NEUTRAL)
     source = _source(f"networks-{side}-whiskers", ("x0", "x1", "y0", "y1", "colour"))
     plot.segment("x0", "y0", "x1", "y1", source=source, line_color="colour", line_width=6, line_alpha=0.22)
     points = _points(plot, f"networks-{side}-points")
@@ -151,7 +152,7 @@ def _networks(side: str) -> Any:
 
 
 def _joules() -> Any:
-    plot = _figure("joules", height=340, x_range=Range1d(0, 1), y_range=Range1d(-0.05, 4))
+    plot = _figure("joules", height=340, x_range=Range1d(start=0, end=1), y_range=Range1d(start=-0.05, end=4))
     plot.axis.visible = False
     plot.grid.visible = False
     blocks = _source("joules-blocks", ("left", "right", "bottom", "top", "fill", "alpha", "said"))

@@ -16,7 +16,7 @@ from clockwatt.io import files
 from clockwatt.page.answers import Answers
 from clockwatt.page.words import operation_words
 from clockwatt.predict.description import METRICS_FILE
-from clockwatt.predict.fit import CROSSVAL_FILE, CROSSVAL_SCHEMA
+from clockwatt.predict.evaluation.crossval import CROSSVAL_FILE, CROSSVAL_SCHEMA
 from clockwatt.schema import layout, tables
 from clockwatt.schema.costs import BY_CORRECTED
 from clockwatt.schema.flags import Flag, LearntFrom

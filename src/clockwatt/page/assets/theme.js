@@ -21,7 +21,6 @@ function paint(plot) {
     const has = (name) => name in model.properties;
     if (has("major_label_text_color")) model.setv({ major_label_text_color: quiet, axis_label_text_color: quiet });
     if (model.type === "Grid") model.setv({ grid_line_color: grid });
-    if (model.type === "Span") model.setv({ line_color: quiet });
   }
   for (const name of ["joules-quads"]) {
     const renderer = plot.document.get_model_by_name(name);
