@@ -26,6 +26,7 @@ from clockwatt.predict.composition.overhead_estimates import OverheadEstimates
 from clockwatt.predict.costs.learnt import workless_host_s
 from clockwatt.predict.costs.of_networks import left_out_costs, measured_costs, with_errors
 from clockwatt.predict.description import DESCRIPTION_FILE, METRICS_FILE, TRAINING_FILE, GpuDescription, PassDescription
+from clockwatt.predict.evaluation.crossval import CROSSVAL_FILE, CROSSVAL_SCHEMA
 from clockwatt.predict.evaluation.judgement import (
     LeftOutPredictions,
     judge_left_out,

@@ -11,7 +11,8 @@ from clockwatt.dataset.build import build_dataset
 from clockwatt.errors import DataFileError
 from clockwatt.io import files
 from clockwatt.predict.composition.comparison import VALIDATION_SCHEMA
-from clockwatt.predict.fit import CROSSVAL_SCHEMA, fit
+from clockwatt.predict.evaluation.crossval import CROSSVAL_SCHEMA
+from clockwatt.predict.fit import fit
 from clockwatt.predict.gpu_predictor import GpuPredictor
 from clockwatt.predict.models.predictors import MissingLibraryError
 from clockwatt.predict.samples import read_samples
