@@ -126,8 +126,8 @@ def _left_out(
     asked = {question.pass_ for question in answers.questions}
     if any(model.description.virtual for model in models.values()) and networks_of_measured_alone:
         said.append(
-            f"{networks_of_measured_alone} networks were measured on real GPUs alone: modelled GPUs are not asked about "
-            "them here, but clockwatt recommend is."
+            f"{networks_of_measured_alone} networks were measured on real GPUs alone: modelled GPUs are not asked "
+            "about them here, but clockwatt recommend is."
         )
     said += [f"{pass_.capitalize()} was not measured in this campaign." for pass_ in PASSES if pass_ not in asked]
     for label, model in models.items():
