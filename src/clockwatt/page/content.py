@@ -127,7 +127,7 @@ def _left_out(
     if any(model.description.virtual for model in models.values()) and networks_of_measured_alone:
         said.append(
             f"{networks_of_measured_alone} networks were measured on real GPUs alone: modelled GPUs are not asked "
-            "about them here, but clockwatt recommend is."
+            "about them here; clockwatt recommend answers."
         )
     said += [f"{pass_.capitalize()} was not measured in this campaign." for pass_ in PASSES if pass_ not in asked]
     for label, model in models.items():

@@ -20,7 +20,7 @@ _SENSORS = {
     "power_samples": "samples kept by the driver",
     "energy_counter": "energy counter",
 }
-_VERSIONS = {"driver_version": "driver", "cuda_version": "CUDA", "torch_version": "PyTorch", "cudnn_version": "cuDNN"}
+_VERSIONS = {"driver_version": "Driver", "cuda_version": "CUDA", "torch_version": "PyTorch", "cudnn_version": "cuDNN"}
 _STEP_S = 0.02
 _BEFORE_S = 0.3
 
@@ -80,7 +80,7 @@ def _calibrated(rows: pd.DataFrame) -> dict[str, Any]:
         "sensors": [
             {
                 "sensor": words, "period_s": periods.get(sensor), "window_s": windows.get(sensor),
-                "period_error_s": None if pd.isna(error := jitter.get(sensor)) else float(error),
+                "period_error_s": float(error) if (error := jitter.get(sensor)) and error > 0 else None,
             }
             for sensor, words in _SENSORS.items()
             if sensor in periods or sensor in windows

@@ -13,10 +13,10 @@ function showMethod() {
     : `${gpu.name}: ${counted(found.operations, "measurement")} of operations in ${counted(found.sessions, "session")}.`;
   const facts = [
     ["Cards", counted(found.cards.length, "card")],
-    ["Hosts", found.processors.length ? `${counted(found.hosts, "name")}, ${sentenceList(found.processors)}` : counted(found.hosts, "name")],
+    ["Hosts", [found.hosts > 1 ? counted(found.hosts, "host") : "", sentenceList(found.processors)].filter(Boolean).join(", ") || counted(found.hosts, "host")],
     ["Temperature", found.temperature_c ? `${found.temperature_c[0]} to ${found.temperature_c[1]} °C` : "not known"],
     ["Idle power", found.idle.length ? found.idle.map((one) => `${quantity(one.power_w, "W")} at ${one.point}`).slice(0, 4).join("; ") : "not calibrated"],
-    ["Power told by", Object.entries(found.estimators).map(([name, number]) => `${name} (${number.toLocaleString("en")} rows)`).join(", ") || "nothing"],
+    ["Power from", Object.entries(found.estimators).map(([name, number]) => `${name} (${number.toLocaleString("en")} rows)`).join(", ") || "nothing"],
     ["Repeats within", Object.entries(found.repeatability).map(([name, value]) => `${percent(value)} where the ${name.replace("_", " ")} sets the pace`).join(", ") || "not calibrated"],
     ...Object.entries(found.versions).filter(([, values]) => values.length).map(([name, values]) => [name, values.join(", ")]),
   ];
@@ -25,7 +25,7 @@ function showMethod() {
     one.sensor, quantity(one.period_s, "s"), quantity(one.period_error_s, "s"), quantity(one.window_s, "s"),
   ]));
   fillTable(byId("method-cards"), [["Card", "text"], ["time"], ["power"]], found.cards.map((card) => [
-    element("span", { title: card.card }, card.card.slice(0, 12)), ...[card.time, card.power].map((factor) => (factor === null ? "–" : `${((factor - 1) * 100).toFixed(1).replace("-", "−")}\u00a0%`)),
+    element("span", { title: card.card }, card.card.slice(0, 12)), ...[card.time, card.power].map((factor) => (factor === null ? "–" : percent(factor - 1))),
   ]));
   const trace = found.transient;
   byId("method-transient").textContent = trace ? `Runs of the heaviest fixed operation after a rest, at ${found.point}: line, the driver's samples; rings, its instantaneous reading.` : "Not calibrated.";

@@ -53,9 +53,16 @@ function showNetworks() {
   ].filter(Boolean).join(" ");
 }
 
+/** Names that are as short as they can be and still tell networks apart: by name, batch and number format, or all of it. */
+function shortNames(networks) {
+  const ways = [(one) => one.name, (one) => `${one.name}, batch ${one.input.replace(/×[^,]*/, "")}`, (one) => `${one.name} ${one.input}`];
+  const alone = (one, way) => networks.every((other) => other === one || way(other) !== way(one));
+  return networks.map((one) => (ways.find((way) => alone(one, way)) || ways[2])(one));
+}
+
 function drawNetworks(side, own, { measured, error, quantityName, unit, pass, gpu }) {
   const networks = own.map((row) => content.networks[questionAt(row).network]);
-  const names = networks.map((one) => (networks.filter((other) => other.name === one.name).length > 1 ? `${one.name} ${one.input}` : one.name));
+  const names = shortNames(networks);
   const plot = plots[`networks-${side}`];
   plot.left[0].major_label_text_font_size = "12px";
   plot.setv({ height: 90 + NETWORK_ROW_PX * own.length });

@@ -30,7 +30,7 @@ function interval(low, high, unit) {
 function percent(share) {
   if (share === null || !Number.isFinite(share)) return "–";
   const value = Math.abs(100 * share);
-  return `${share < 0 ? "−" : ""}${value < 0.05 ? "0" : value < 10 ? value.toFixed(1) : Math.round(value)}\u00a0%`;
+  return `${share < 0 && value >= 0.05 ? "−" : ""}${value < 0.05 ? "0" : value < 10 ? value.toFixed(1) : Math.round(value)}\u00a0%`;
 }
 
 /** A change against 1 in words: "12 % less", "3 % more", "as much". */
