@@ -25,8 +25,7 @@ from clockwatt.gpu.specs import find_spec
 from clockwatt.io import files
 from clockwatt.page.write import write_page
 from clockwatt.predict.composition.comparison import VALIDATION_SCHEMA
-from clockwatt.predict.description import DESCRIPTION_FILE, METRICS_FILE
-from clockwatt.predict.evaluation.crossval import CROSSVAL_FILE, CROSSVAL_SCHEMA
+from clockwatt.predict.evaluation.tables import CROSSVAL_SCHEMA
 from clockwatt.schema import layout
 from clockwatt.schema.records import NETWORK_SCHEMA
 from clockwatt.schema.tables import NETWORKS_SCHEMA
@@ -57,7 +56,7 @@ def enlarge(source: Path, results: Path, networks: int, gpus: int, points: int) 
     """Write results of a large virtual campaign that are made of copies."""
     for folder in ("dataset", "predictors", "validation"):
         shutil.copytree(source / folder, results / folder)
-    metrics = json.loads((results / "predictors" / METRICS_FILE).read_text())
+    metrics = json.loads((results / "predictors" / layout.METRICS_FILE).read_text())
     first = next(gpu for gpu, own in sorted(metrics["gpus"].items()) if own["virtual"])
     spec = find_spec(metrics["gpus"][first]["gpu_name"])
     low, high = spec.sm_clock_mhz.min, spec.sm_clock_mhz.max
@@ -86,17 +85,17 @@ def enlarge(source: Path, results: Path, networks: int, gpus: int, points: int) 
 
 
 def _predictors(folder: Path, first: str, labels: list[str], names: list[str], metrics: dict) -> None:
-    description = json.loads((folder / first / DESCRIPTION_FILE).read_text())
+    description = json.loads((folder / first / layout.DESCRIPTION_FILE).read_text())
     overheads = next(iter(description["points"].values()))
     for label in labels:
         shutil.copytree(folder / first, folder / label)
         described = description | {"gpu": label, "points": dict.fromkeys(names, overheads)}
-        (folder / label / DESCRIPTION_FILE).write_text(json.dumps(described))
+        (folder / label / layout.DESCRIPTION_FILE).write_text(json.dumps(described))
     metrics["gpus"] = dict.fromkeys(labels, metrics["gpus"][first])
-    (folder / METRICS_FILE).write_text(json.dumps(metrics))
-    rows = files.read_table(folder / CROSSVAL_FILE, CROSSVAL_SCHEMA).to_pandas()
+    (folder / layout.METRICS_FILE).write_text(json.dumps(metrics))
+    rows = files.read_table(folder / layout.CROSSVAL_FILE, CROSSVAL_SCHEMA).to_pandas()
     own = rows[rows["gpu"] == first]
-    _write(pd.concat([own.assign(gpu=label) for label in labels]), folder / CROSSVAL_FILE, CROSSVAL_SCHEMA)
+    _write(pd.concat([own.assign(gpu=label) for label in labels]), folder / layout.CROSSVAL_FILE, CROSSVAL_SCHEMA)
 
 
 def _write(rows: pd.DataFrame, path: Path, schema: pa.Schema) -> None:

@@ -32,7 +32,7 @@ rule page:
         runtime=lambda wildcards, attempt: 60 * attempt,
     params:
         results=results_dir,
-        settings=campaigns.page_settings(campaign),
+        settings=campaigns.part(campaign, "campaign", "networks", "passes", "fit"),
         code=run.code.stages["page"],
     shell:
         """

@@ -37,8 +37,8 @@ rule fit:
         runtime=lambda wildcards, attempt: 120 * attempt,
     params:
         results=results_dir,
-        settings=campaigns.fit_settings(campaign),
-        code=run.code.stages["predict"],
+        settings=campaigns.part(campaign, "campaign", "seed", "passes", "fit"),
+        code=run.code.stages["fit"],
     shell:
         """
         python -m clockwatt fit \
@@ -51,7 +51,7 @@ rule fit:
 
 
 rule validate:
-    """Compose whole networks from their operations and hold them against the measured ones."""
+    """Compose whole networks from their operations and compare them with the measured ones."""
     input:
         dataset=rules.dataset.output,
         predictors=rules.fit.output,
@@ -69,8 +69,8 @@ rule validate:
         runtime=lambda wildcards, attempt: 60 * attempt,
     params:
         results=results_dir,
-        settings=campaigns.fit_settings(campaign),
-        code=run.code.stages["predict"],
+        settings=campaigns.part(campaign, "campaign", "seed", "passes", "fit"),
+        code=run.code.stages["validate"],
     shell:
         """
         python -m clockwatt validate \

@@ -20,7 +20,6 @@ import pyarrow.compute as pc
 from clockwatt import MEASUREMENT_VERSION
 from clockwatt.config import CampaignConfig, OperatingPoint
 from clockwatt.io import files
-from clockwatt.io.seal import SealedWriter
 from clockwatt.io.segments import SegmentWriter, read_segments
 from clockwatt.schema import layout, records
 from clockwatt.schema.records import ANCHOR, ENERGY, MEASUREMENT_SCHEMA, OK, TELEMETRY_SCHEMA, MeasurementRow
@@ -141,7 +140,7 @@ class Store:
             If `output` cannot be written.
         """
         windows = _windows(rows)
-        with files.written_aside(output) as aside, SealedWriter(aside, TELEMETRY_SCHEMA) as writer:
+        with files.table_writer(output, TELEMETRY_SCHEMA) as writer:
             for table in read_segments(self.telemetry_folder, TELEMETRY_SCHEMA):
                 kept = _inside(table, windows)
                 if kept.num_rows:

@@ -20,7 +20,6 @@ from clockwatt.page.answers import Answers, answer_all, reference_point
 from clockwatt.page.packing import packed, plain
 from clockwatt.page.words import clock_mhz, network_words, operation_words, point_words
 from clockwatt.predict.answer import load_models
-from clockwatt.predict.evaluation.regret import VALIDATION_FILE
 from clockwatt.predict.gpu_predictor import GpuPredictor
 from clockwatt.schema import layout
 from clockwatt.schema.records import NETWORK_SCHEMA, OPERATION_SCHEMA
@@ -186,7 +185,7 @@ def _candidates(answers: Answers, beside: pd.DataFrame) -> dict[str, Any]:
 
 
 def _regrets(validation_dir: Path) -> dict[str, Any]:
-    path = validation_dir / VALIDATION_FILE
+    path = validation_dir / layout.VALIDATION_FILE
     try:
         report = json.loads(path.read_text(encoding="utf-8"))
         return {gpu: own.get("regret", []) for gpu, own in report["gpus"].items()}

@@ -15,8 +15,7 @@ from clockwatt.errors import DataFileError
 from clockwatt.io import files
 from clockwatt.page.answers import Answers
 from clockwatt.page.words import operation_words
-from clockwatt.predict.description import METRICS_FILE
-from clockwatt.predict.evaluation.crossval import CROSSVAL_FILE, CROSSVAL_SCHEMA
+from clockwatt.predict.evaluation.tables import CROSSVAL_SCHEMA
 from clockwatt.schema import layout, tables
 from clockwatt.schema.costs import BY_CORRECTED
 from clockwatt.schema.flags import Flag, LearntFrom
@@ -108,7 +107,7 @@ def held_out_points(predictors_dir: Path, predictor: str, specs: dict[str, str])
     """
     columns = ["gpu", "predictor", "pass", "point", "tf32", "operation_id", "operation_class", "learnt"]
     costs = _JUDGED | {f"predicted_{name}": BY_CORRECTED[column].predicted for name, column in _JUDGED.items()}
-    table = files.read_table(predictors_dir / CROSSVAL_FILE, CROSSVAL_SCHEMA, [*columns, *costs.values()])
+    table = files.read_table(predictors_dir / layout.CROSSVAL_FILE, CROSSVAL_SCHEMA, [*columns, *costs.values()])
     rows: pd.DataFrame = table.to_pandas()
     rows = rows[rows["learnt"] & (rows["predictor"] == predictor)]
     rows = rows.rename(columns={column: name for name, column in costs.items()} | {"operation_class": "class"})
@@ -168,7 +167,7 @@ def _any_flag(dataset_dir: Path) -> dict[str, int]:
 
 
 def _metrics(predictors_dir: Path) -> dict[str, Any]:
-    path = predictors_dir / METRICS_FILE
+    path = predictors_dir / layout.METRICS_FILE
     try:
         found: dict[str, Any] = json.loads(_text(path))["gpus"]
     except (ValueError, KeyError, TypeError) as error:

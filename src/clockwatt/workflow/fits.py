@@ -55,10 +55,6 @@ def _gpus(asked: SlurmResources) -> tuple[str | None, int]:
     return asked.gpu_model, asked.gpu or 0
 
 
-def _gres(gpu_type: str | None, count: int) -> str:
-    return f"gpu:{gpu_type}:{count}" if gpu_type else f"gpu:{count}"
-
-
 def _has(node: Node, gpu_type: str | None, count: int) -> bool:
     return count == 0 or any(
         number >= count and (gpu_type is None or (kind or "").lower() == gpu_type.lower()) for kind, number in node.gpus

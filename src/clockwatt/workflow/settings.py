@@ -85,19 +85,14 @@ def dataset_settings(campaign: CampaignConfig) -> Settings:
     }
 
 
-def fit_settings(campaign: CampaignConfig) -> Settings:
-    """What the predictors depend on beside the dataset."""
-    return campaign.model_dump(mode="json", include={"campaign", "seed", "passes", "fit"})
+def part(campaign: CampaignConfig, *keys: str) -> Settings:
+    """What a stage depends on that reads these top-level keys of the campaign, and no others."""
+    return campaign.model_dump(mode="json", include=set(keys))
 
 
 def figures_settings(campaign: CampaignConfig) -> Settings:
     """What the figures depend on beside what they show."""
     return campaign.model_dump(mode="json", include={"campaign": True, "passes": True, "fit": {"predictors"}})
-
-
-def page_settings(campaign: CampaignConfig) -> Settings:
-    """What the page depends on beside what it shows."""
-    return campaign.model_dump(mode="json", include={"campaign": True, "fit": {"predictors"}})
 
 
 def slurm_resources(gpu: GpuConfig, attempt: int) -> dict[str, int | str | None]:
