@@ -34,7 +34,7 @@ PREDICT_FLOORS = [
     {"costs"},
     {"description", "gpu_predictor", "hosts"},
     {"model_card", "fit", "validate", "answer"},
-    {"recommend", "questions", "query", "missing"},
+    {"recommend", "questions", "query", "missing", "memory"},
     {"library"},
 ]
 """Rooms of `predict`, likewise."""

@@ -22,7 +22,7 @@ from clockwatt.predict.answer import NetworkPrediction, TracedNetwork, predict_p
 from clockwatt.predict.composition.networks import Catalogue
 from clockwatt.predict.features.operations import operation_features
 from clockwatt.predict.gpu_predictor import GpuPredictor
-from clockwatt.predict.questions import check_fits
+from clockwatt.predict.memory import check_fits
 from clockwatt.schema import layout
 from clockwatt.schema.records import CALL_SCHEMA
 

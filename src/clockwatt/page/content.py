@@ -16,7 +16,7 @@ from clockwatt.errors import DataFileError
 from clockwatt.figures.palette import gpu_colours
 from clockwatt.io import files
 from clockwatt.page import measured, method, trust
-from clockwatt.page.answers import Answers, answer_all, reference_point
+from clockwatt.page.answers import COLUMNS, Answers, answer_all, reference_point
 from clockwatt.page.packing import packed, plain
 from clockwatt.page.words import clock_mhz, network_words, operation_words, point_words
 from clockwatt.predict.answer import load_models
@@ -166,7 +166,7 @@ def _candidates(answers: Answers, beside: pd.DataFrame) -> dict[str, Any]:
     flag_sets: dict[tuple[str, ...], int] = {}
     for flags in [(), *beside["flags"]]:
         flag_sets.setdefault(flags, len(flag_sets))
-    columns = {name: packed(answers.candidates[name], _KINDS.get(name, "f8")) for name in answers.candidates}
+    columns = {name: packed(answers.candidates[name], _KINDS.get(name, "f8")) for name in COLUMNS}
     columns |= {name: packed(beside[name], "f4") for name in measured.COLUMNS}
     columns["flags"] = packed([flag_sets[flags] for flags in beside["flags"]], "i4")
     warnings: dict[str, dict[str, list[str]]] = {}

@@ -98,7 +98,8 @@ def _whole(dataset_dir: Path) -> pd.DataFrame:
     for name in ("measured_time_error_s", "measured_energy_error_j"):
         medians[name] *= _NORMAL_95 / np.sqrt(grouped.size())
     flags = grouped["flags"].agg(lambda own: tuple(sorted({flag for flags in own for flag in flags})))
-    return medians.assign(flags=flags)
+    found: pd.DataFrame = medians.assign(flags=flags)
+    return found
 
 
 def _of_source(rows: pd.DataFrame, source: str, names: dict[str, str]) -> pd.DataFrame:
