@@ -14,7 +14,7 @@ ROOT = Path(clockwatt.__file__).parent
 
 FLOORS = [
     {"schema", "errors", "threads"},
-    {"io", "config"},
+    {"io", "config", "signals"},
     {"gpu"},
     {"telemetry", "control", "operations"},
     {"measure"},
