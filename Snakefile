@@ -26,7 +26,7 @@ from clockwatt.workflow.installed import importable
 from clockwatt.control.points import check_campaign
 from clockwatt.dataset.reference import references
 from clockwatt.errors import ClockwattError
-from clockwatt.figures.names import FIGURES
+from clockwatt.figures.names import QUESTIONS, figures
 from clockwatt.workflow.fingerprint import fingerprint
 
 # Jobs run the Python that runs Snakemake, unless conda gives them another one, and the sources beside this file.
@@ -71,6 +71,7 @@ envvars:
 
 campaign = run.campaign
 RESULTS = campaign.results_dir
+FIGURES = figures(campaign.passes)
 
 
 report: "workflow/report/campaign.rst"
