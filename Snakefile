@@ -51,7 +51,7 @@ try:
     if workflow.is_main_process:
         campaign = campaign_config.parse(config, source=", ".join(str(path) for path in workflow.configfiles))
         check_campaign(campaign)
-        stages = {name: fingerprint(name) for name in ("catalogue", "dataset", "fit", "validate", "figures")}
+        stages = {name: fingerprint(name) for name in ("catalogue", "dataset", "fit", "validate", "figures", "page")}
         # by what they hold: as inputs they would count by path and time, and a copy of the checkout would make all anew
         digests = {source.reference: source.digest() for source in references(campaign)}
         config_files = {Path(path): Path(path).read_bytes() for path in workflow.configfiles}
@@ -111,6 +111,7 @@ include: "workflow/rules/measure.smk"
 include: "workflow/rules/dataset.smk"
 include: "workflow/rules/predict.smk"
 include: "workflow/rules/figures.smk"
+include: "workflow/rules/page.smk"
 
 
 localrules:
@@ -123,6 +124,7 @@ rule all:
     """Everything that a campaign gives."""
     default_target: True
     input:
+        rules.page.output,
         rules.figures.output,
         rules.validate.output,
 
