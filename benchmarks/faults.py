@@ -15,6 +15,7 @@ import argparse
 import contextlib
 import os
 import random
+import signal
 import subprocess
 import sys
 import tempfile
@@ -33,6 +34,9 @@ sys.path[:0] = [str(REPOSITORY / "tests"), str(REPOSITORY / "tests" / "slurm")]
 
 from harness import SlurmCluster  # noqa: E402  # from the tests
 
+import standin_nvml  # noqa: E402
+from standin_nvml import StandInNvml  # noqa: E402
+from support.logged_bench import FOLDER  # noqa: E402
 from support.workdir import KEY, MEASURED_ALL, ON_SLURM, Workdir  # noqa: E402
 
 SLURM = {"cpus_per_task": 1, "mem_mb": 1200, "runtime": 10}
@@ -58,8 +62,8 @@ FINISHING_RUNS = 10
 class Disturbed:
     """The campaign on Slurm, and what is done to it."""
 
-    def __init__(self, cluster: SlurmCluster, workdir: Workdir, rng: random.Random) -> None:
-        self.cluster, self.workdir, self.rng = cluster, workdir, rng
+    def __init__(self, cluster: SlurmCluster, workdir: Workdir, loggers: Path, rng: random.Random) -> None:
+        self.cluster, self.workdir, self.loggers, self.rng = cluster, workdir, loggers, rng
         self.snakemake: subprocess.Popen[bytes] | None = None
         self.starts = 0
         self._edits = 0
@@ -80,7 +84,7 @@ class Disturbed:
         self.starts += 1
 
     def finish(self) -> None:
-        """Let it run until all is measured: a run that finds a damaged file sets it aside, the next makes it anew."""
+        """Let it run until all is measured: a run that finds damaged files sets them aside, the next makes them anew."""
         for _ in range(FINISHING_RUNS):
             self.run()
             assert self.snakemake is not None
@@ -91,6 +95,11 @@ class Disturbed:
     def kill_worker(self) -> bool:
         """SIGKILL a process that measures."""
         return self._kill([process for process in self._workers() if "measure" in process.cmdline()])
+
+    def kill_logger(self) -> bool:
+        """SIGKILL a logger process."""
+        known = {path.name for path in self.loggers.iterdir()}
+        return self._kill([process for process in self._workers() if str(process.pid) in known])
 
     def kill_job(self) -> bool:
         """SIGKILL any process of a job."""
@@ -142,6 +151,20 @@ class Disturbed:
             self.cluster.command("scontrol", "update", f"nodename={self.cluster.node}", "state=resume").returncode == 0
         )
 
+    def kill_slurmd(self) -> bool:
+        """SIGKILL the node's daemon, whose jobs live on, and start it again."""
+        return self._kill_daemon("slurmd", self.cluster.start_slurmd)
+
+    def kill_slurmctld(self) -> bool:
+        """SIGKILL the controller, and start it again with what it had saved."""
+        return self._kill_daemon("slurmctld", self.cluster.start_slurmctld)
+
+    def _kill_daemon(self, name: str, start: Callable[[], None]) -> bool:
+        os.kill(self.cluster.processes.pop(name), signal.SIGKILL)
+        time.sleep(self.rng.uniform(0, 3))
+        start()
+        return True
+
     def full_disk(self) -> bool:
         """Fill the file system of the results for a moment."""
         filler = self.workdir.path / "results" / "filler"
@@ -164,8 +187,9 @@ class Disturbed:
     def faults(self) -> list[Callable[[], bool]]:
         """All of them; each tells whether it found something to disturb."""
         return [
-            self.kill_worker, self.kill_worker, self.kill_job, self.kill_snakemake, self.scancel, self.requeue,
-            self.flip, self.truncate, self.edit, self.node_down_and_up, self.full_disk, self.read_only,
+            self.kill_worker, self.kill_worker, self.kill_logger, self.kill_job, self.kill_snakemake, self.scancel, self.requeue,
+            self.flip, self.truncate, self.edit, self.node_down_and_up, self.kill_slurmd, self.kill_slurmctld,
+            self.full_disk, self.read_only,
         ]  # fmt: skip
 
     def _workers(self) -> list[psutil.Process]:
@@ -201,6 +225,12 @@ class Disturbed:
             path.write_bytes(change(path.read_bytes()))
             os.utime(path, ns=(stat.st_atime_ns, stat.st_mtime_ns))  # nothing tells it but its bytes
         return True
+
+
+def logged(loggers: Path) -> dict[str, str]:
+    """What has the jobs' virtual GPUs read by a logger process too."""
+    paths = (REPOSITORY / "tests" / "support" / "in_jobs", REPOSITORY / "tests")
+    return {"PYTHONPATH": os.pathsep.join(map(str, paths)), FOLDER: str(loggers)}
 
 
 def measured(workdir: Workdir) -> pd.DataFrame:
@@ -252,7 +282,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="faults-", dir="/tmp", ignore_cleanup_errors=True) as name:
         root = Path(name)
         root.chmod(0o755)  # the daemons of Slurm look into it
-        for folder in ("slurm", "disturbed", "undisturbed"):
+        for folder in ("slurm", "disturbed", "undisturbed", "loggers"):
             (root / folder).mkdir()
         alone = Workdir(root / "undisturbed")
         alone.configure(CAMPAIGN)
@@ -261,8 +291,10 @@ def main() -> None:
         workdir = Workdir(root / "disturbed")
         workdir.configure(CAMPAIGN)
         with file_system(workdir.path / "results"), SlurmCluster(root / "slurm") as cluster:
-            workdir.environment = cluster.environment
-            disturbed, began = Disturbed(cluster, workdir, rng), time.monotonic()
+            nvml = StandInNvml(standin_nvml.build(root), root / "nvml")
+            nvml.install("NVIDIA A30")
+            workdir.environment = cluster.environment | nvml.environ | logged(root / "loggers")
+            disturbed, began = Disturbed(cluster, workdir, root / "loggers", rng), time.monotonic()
             while made.total() < given.faults:
                 disturbed.run()
                 time.sleep(rng.expovariate(1 / given.pause_s))
@@ -271,6 +303,7 @@ def main() -> None:
                     made[fault.__name__] += 1
             print(f"{made.total()} faults in {time.monotonic() - began:.0f} s: {dict(made)}", flush=True)
             workdir.configure(CAMPAIGN)
+            cluster.command("scontrol", "update", f"nodename={cluster.node}", "state=resume")
             disturbed.finish()
             print(f"finished after {disturbed.starts} starts, {time.monotonic() - began:.0f} s", flush=True)
             compare(measured(workdir), measured(alone))

@@ -32,6 +32,7 @@ PROGRAMS = ("munged", "slurmctld", "slurmd", "sbatch", "sinfo", "srun")
 ACCOUNTING_PROGRAMS = ("slurmdbd", "mariadbd", "mariadb-install-db", "sacct", "sacctmgr")
 CGROUPS = Path("/sys/fs/cgroup")
 STATE = "state.json"
+_UP = {"idle", "mixed", "allocated", "completing"}
 
 
 class HarnessError(RuntimeError):
@@ -131,7 +132,7 @@ class SlurmCluster:
         self.start_slurmd(configless=configless)
 
     def start_slurmd(self, *, configless: bool = False) -> None:
-        """Start the node's daemon and wait until the node is idle.
+        """Start the node's daemon and wait until the node is up.
 
         Parameters
         ----------
@@ -140,7 +141,7 @@ class SlurmCluster:
         """
         source = ["--conf-server", f"localhost:{self._ports['slurmctld']}"] if configless else []
         self._run("slurmd", "slurmd", "-D", "-N", self.node, *source, with_files=not configless)
-        self._wait("slurmd", lambda: self.command("sinfo", "-h", "-o", "%T").stdout.strip() == "idle")
+        self._wait("slurmd", lambda: self.command("sinfo", "-h", "-o", "%T").stdout.strip() in _UP)
 
     def stop_slurmd(self) -> None:
         """Stop the node's daemon, as when the node goes down; its jobs' processes live on."""

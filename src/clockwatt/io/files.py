@@ -195,6 +195,24 @@ def _set_aside(path: Path, what: str) -> DamagedFileError:
     return DamagedFileError(f"{path}: {what}. Delete it and run the stage that writes it again.")
 
 
+def set_aside_damaged(paths: Iterable[Path]) -> list[Path]:
+    """Rename every file whose bytes are not what was written to it, as `open_parquet` does; returns their names."""
+    found = []
+    for path in paths:
+        try:
+            whole = seal.is_whole(path) is not False
+            if whole:
+                pq.read_metadata(path)
+        except FileNotFoundError:
+            continue
+        except (pa.ArrowException, OSError):
+            whole = False
+        if not whole:
+            _set_aside(path, "damaged")
+            found.append(path)
+    return found
+
+
 def read_table(path: Path, schema: pa.Schema, columns: list[str] | None = None) -> pa.Table:
     """Read a Parquet file of the kind `schema` describes (all of it, or some `columns`).
 
