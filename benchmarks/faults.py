@@ -84,7 +84,7 @@ class Disturbed:
         self.starts += 1
 
     def finish(self) -> None:
-        """Let it run until all is measured: a run that finds damaged files sets them aside, the next makes them anew."""
+        """Let it run until all is measured: a run sets damaged files aside, the next makes them anew."""
         for _ in range(FINISHING_RUNS):
             self.run()
             assert self.snakemake is not None
@@ -187,9 +187,9 @@ class Disturbed:
     def faults(self) -> list[Callable[[], bool]]:
         """All of them; each tells whether it found something to disturb."""
         return [
-            self.kill_worker, self.kill_worker, self.kill_logger, self.kill_job, self.kill_snakemake, self.scancel, self.requeue,
-            self.flip, self.truncate, self.edit, self.node_down_and_up, self.kill_slurmd, self.kill_slurmctld,
-            self.full_disk, self.read_only,
+            self.kill_worker, self.kill_worker, self.kill_logger, self.kill_job, self.kill_snakemake, self.scancel,
+            self.requeue, self.flip, self.truncate, self.edit, self.node_down_and_up, self.kill_slurmd,
+            self.kill_slurmctld, self.full_disk, self.read_only,
         ]  # fmt: skip
 
     def _workers(self) -> list[psutil.Process]:

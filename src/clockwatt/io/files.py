@@ -6,7 +6,7 @@ import contextlib
 import os
 import shutil
 import tempfile
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from pathlib import Path
 
 import pyarrow as pa
@@ -231,8 +231,20 @@ def read_table(path: Path, schema: pa.Schema, columns: list[str] | None = None) 
     return with_columns(table, schema, wanted.names)
 
 
-def read_batches(path: Path, schema: pa.Schema, columns: list[str] | None = None) -> Iterator[pa.Table]:
+def read_batches(
+    path: Path,
+    schema: pa.Schema,
+    columns: list[str] | None = None,
+    row_groups: Callable[[pq.FileMetaData], list[int]] | None = None,
+) -> Iterator[pa.Table]:
     """The same in parts of at most `BATCH_ROWS` rows, so that memory does not grow with the file.
+
+    Parameters
+    ----------
+    path, schema, columns
+        As for `read_table`.
+    row_groups
+        Chooses the row groups that are read, by the file's footer; by default all.
 
     Raises
     ------
@@ -242,7 +254,8 @@ def read_batches(path: Path, schema: pa.Schema, columns: list[str] | None = None
     wanted = list(schema.names if columns is None else columns)
     with open_parquet(path, schema) as parquet:
         there = stored_columns(parquet.schema_arrow.names, wanted)
-        batches = parquet.iter_batches(BATCH_ROWS, columns=there)
+        chosen = None if row_groups is None else row_groups(parquet.metadata)
+        batches = parquet.iter_batches(BATCH_ROWS, columns=there, row_groups=chosen)
         while True:
             with _told_as_damaged(path):
                 batch = next(batches, None)

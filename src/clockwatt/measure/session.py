@@ -29,12 +29,11 @@ from clockwatt.measure.steps.procedure import measure, measure_idle
 from clockwatt.measure.steps.rest import rest
 from clockwatt.measure.store import Store
 from clockwatt.measure.tasks import Shard
-from clockwatt.schema import layout, records
+from clockwatt.schema import layout
 from clockwatt.schema.records import (
     ANCHOR,
     FAILED,
     INFERENCE,
-    MEASUREMENT_SCHEMA,
     OK,
     OPERATION,
     MeasurementRow,
@@ -124,9 +123,9 @@ def measure_shard(
         )
     if left:
         say(f"stopped after {stop_after_s:g} s with {left} left to measure; run the same command again to go on")
-    rows = session.store.rows(tasks.key(subject) for subject in wanted)
+    rows = session.store.table(tasks.key(subject) for subject in wanted)
     session.store.write_telemetry(rows, layout.telemetry_file(output))
-    files.write_table(records.table_of(rows, MEASUREMENT_SCHEMA), output)
+    files.write_table(rows, output)
     if mixed := mixed_versions(rows):
         say(f"{label} at {point}, shard {shard}: {mixed}")
 
