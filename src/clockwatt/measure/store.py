@@ -92,11 +92,11 @@ class Store:
         self.settings_id = settings_id(config, gpu)
         self.rows_folder = folder / layout.point_dir(gpu, point) / "rows"
         self.telemetry_folder = folder / layout.point_dir(gpu, point) / "telemetry"
-        self._shards_folder = folder / layout.point_dir(gpu, point) / "shards"
+        self._folder, self._gpu, self._point = folder, gpu, point
 
     def shard_file(self, shard: object, suffix: str) -> Path:
         """A file of one shard: its lock, or the note of what is under way."""
-        return self._shards_folder / f"{str(shard).replace('/', '-of-')}.{suffix}"
+        return layout.shard_file(self._folder, self._gpu, self._point, shard, suffix)
 
     def writer(self, segment_s: float) -> SegmentWriter:
         """A writer of measurement rows."""
