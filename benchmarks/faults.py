@@ -93,8 +93,10 @@ class Disturbed:
         raise AssertionError((self.workdir.path / "snakemake.log").read_text()[-4000:])
 
     def kill_worker(self) -> bool:
-        """SIGKILL a process that measures."""
-        return self._kill([process for process in self._workers() if "measure" in process.cmdline()])
+        """SIGKILL a process that measures, or the one that waits for it."""
+        known = {path.name for path in self.loggers.iterdir()}
+        measuring = [process for process in self._workers() if {"measure", "--multiprocessing-fork"} & _words(process)]
+        return self._kill([process for process in measuring if str(process.pid) not in known])
 
     def kill_logger(self) -> bool:
         """SIGKILL a logger process."""
@@ -225,6 +227,13 @@ class Disturbed:
             path.write_bytes(change(path.read_bytes()))
             os.utime(path, ns=(stat.st_atime_ns, stat.st_mtime_ns))  # nothing tells it but its bytes
         return True
+
+
+def _words(process: psutil.Process) -> set[str]:
+    """Of the command that a process runs; none of one that has ended."""
+    with contextlib.suppress(psutil.Error):
+        return set(process.cmdline())
+    return set()
 
 
 def logged(loggers: Path) -> dict[str, str]:
