@@ -4,6 +4,7 @@ import os
 import shlex
 import shutil
 import sys
+import time
 from pathlib import Path
 
 from snakemake.exceptions import WorkflowError
@@ -11,6 +12,7 @@ from snakemake.utils import min_version
 
 min_version("9.20")  # priorities that depend on wildcards
 
+BEGAN_S = time.time()
 CHECKOUT = Path(workflow.basedir)
 SOURCES = CHECKOUT / "src"
 sys.path.insert(0, str(SOURCES))
@@ -20,7 +22,7 @@ from clockwatt.io import files
 from clockwatt.io.progress import say
 from clockwatt.schema import layout
 from clockwatt.workflow import settings as campaigns
-from clockwatt.workflow import snapshot
+from clockwatt.workflow import snapshot, summary
 from clockwatt.control.points import check_campaign
 from clockwatt.dataset.reference import references
 from clockwatt.errors import ClockwattError

@@ -14,7 +14,9 @@ def results_dir(wildcards):
 
 
 def announce():
-    """Say what changed while the run went on."""
+    """Say what became of the run, and what changed while it went on."""
+    for line in summary.lines(campaign, summary.outcomes(campaign, BEGAN_S), time.time() - BEGAN_S):
+        say(line)
     for change in snapshot.changes(run, config_files, CHECKOUT):
         say(change)
 
