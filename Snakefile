@@ -1,5 +1,6 @@
 """What every PyTorch operation costs on every GPU of a campaign at every clock: measured, predicted, drawn."""
 
+import functools
 import os
 import shlex
 import shutil

@@ -1,6 +1,6 @@
 """Disturb a campaign on a real local Slurm at random, and see that its measurements are those of an undisturbed run.
 
-    python benchmarks/faults.py [--faults 100] [--seed 0] [--pause-s 2]        # as root, like tests/slurm
+    python benchmarks/faults.py [--faults 100] [--seed 0] [--pause-s 8]        # as root, like tests/slurm
 
 A campaign of two virtual GPUs runs on the Slurm of `tests/slurm/harness.py`, its results on a file system of its own.
 Every now and then one of the faults below is made; when Snakemake ends, or is killed, it is started again. After the
@@ -285,7 +285,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--faults", type=int, default=100)
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--pause-s", type=float, default=2.0, help="mean pause between two faults")
+    parser.add_argument("--pause-s", type=float, default=8.0, help="mean pause between two faults")
     given = parser.parse_args()
     rng, made = random.Random(given.seed), Counter[str]()
     with tempfile.TemporaryDirectory(prefix="faults-", dir="/tmp", ignore_cleanup_errors=True) as name:
@@ -310,6 +310,7 @@ def main() -> None:
                 fault = rng.choice(disturbed.faults)
                 if fault():
                     made[fault.__name__] += 1
+                    print(f"{time.monotonic() - began:.0f} s: {fault.__name__}", flush=True)
             print(f"{made.total()} faults in {time.monotonic() - began:.0f} s: {dict(made)}", flush=True)
             workdir.configure(CAMPAIGN)
             cluster.command("scontrol", "update", f"nodename={cluster.node}", "state=resume")

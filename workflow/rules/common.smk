@@ -21,14 +21,20 @@ def announce():
         say(change)
 
 
+@functools.cache
+def gpu_settings(gpu):
+    """What all jobs on a GPU depend on: thousands of them ask."""
+    return campaigns.measurement_settings(campaign, gpu)
+
+
 def calibration_settings(wildcards):
     """What a calibration depends on."""
-    return campaigns.measurement_settings(campaign, wildcards.gpu)
+    return gpu_settings(wildcards.gpu)
 
 
 def shard_settings(shards):
     """What one of `shards` shards depends on."""
-    return lambda wildcards: campaigns.measurement_settings(campaign, wildcards.gpu, f"{wildcards.shard}/{shards}")
+    return lambda wildcards: gpu_settings(wildcards.gpu) | {"shard": f"{wildcards.shard}/{shards}"}
 
 
 def shuffled(kind):
@@ -40,9 +46,24 @@ def shuffled(kind):
     return priority
 
 
+@functools.cache
+def slurm_resources(gpu, attempt):
+    """What a job on a GPU asks Slurm for."""
+    return campaigns.slurm_resources(campaign.gpus[gpu], attempt)
+
+
 def slurm_resource(name):
     """One of the resources that a job on a GPU asks Slurm for."""
-    return lambda wildcards, attempt: campaigns.slurm_resources(campaign.gpus[wildcards.gpu], attempt)[name]
+    return lambda wildcards, attempt: slurm_resources(wildcards.gpu, attempt)[name]
+
+
+def stage_resources(stage):
+    """What a stage without a GPU asks Slurm for."""
+    asked = campaigns.STAGES[stage]
+    return {
+        "mem_mb": lambda wildcards, attempt: asked.mem_mb * attempt,
+        "runtime": lambda wildcards, attempt: asked.runtime_min * attempt,
+    }
 
 
 def real_gpu(wildcards):

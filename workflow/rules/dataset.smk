@@ -43,8 +43,7 @@ rule dataset:
     conda:
         "../../envs/analysis.yaml"
     resources:
-        mem_mb=lambda wildcards, attempt: 4000 * attempt,
-        runtime=lambda wildcards, attempt: 60 * attempt,
+        **stage_resources("dataset"),
     params:
         results=results_dir,
         settings=campaigns.dataset_settings(campaign),
