@@ -132,8 +132,8 @@ rule all:
 rule measure_all:
     """Everything that needs a GPU, and nothing of what is made from it."""
     input:
-        measurements=[at(f"measurements/{path}") for path in campaign.measurement_files()],
-        calibrations=[at(f"measurements/{path}") for path in campaign.calibration_files()],
+        measurements=measurement_files,
+        calibrations=calibration_files,
 
 
 rule fit_all:

@@ -13,6 +13,17 @@ def results_dir(wildcards):
     return RESULTS
 
 
+# Functions, since Snakemake compares all files of a list in a rule with each other: 20,000 of them took it a minute.
+def measurement_files(wildcards):
+    """Every file of measurements of the campaign."""
+    return [at(f"measurements/{path}") for path in campaign.measurement_files()]
+
+
+def calibration_files(wildcards):
+    """Every calibration of the campaign."""
+    return [at(f"measurements/{path}") for path in campaign.calibration_files()]
+
+
 def announce():
     """Say what became of the run, and what changed while it went on."""
     for line in summary.lines(campaign, summary.outcomes(campaign, BEGAN_S), time.time() - BEGAN_S):

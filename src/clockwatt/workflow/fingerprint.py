@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import hashlib
 from collections.abc import Iterator
 from pathlib import Path
@@ -60,18 +61,21 @@ def _sources_of(root: Path, package: str) -> list[Path]:
 
 def _imported(path: Path, root: Path) -> Iterator[Path]:
     """Files of the project that a file imports, wherever in it the import stands."""
-    for node in ast.walk(ast.parse(path.read_bytes(), filename=str(path))):
+    for name in _imported_names(path.read_bytes(), str(path)):
+        yield from _files_of(root, name.split(".")[1:])
+
+
+@functools.cache
+def _imported_names(source: bytes, path: str) -> frozenset[str]:
+    """Names of the project that a source imports, of modules and of what may be one; several stages import the same."""
+    names: set[str] = set()
+    for node in ast.walk(ast.parse(source, filename=path)):
         if isinstance(node, ast.Import):
-            names = [alias.name for alias in node.names]
+            names.update(alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
             # `from package import name`: the name may be a module or something in it
-            names = [node.module, *(f"{node.module}.{alias.name}" for alias in node.names)]
-        else:
-            continue
-        for name in names:
-            first, *below = name.split(".")
-            if first == PACKAGE:
-                yield from _files_of(root, below)
+            names.update((node.module, *(f"{node.module}.{alias.name}" for alias in node.names)))
+    return frozenset(name for name in names if name.split(".")[0] == PACKAGE)
 
 
 def _files_of(root: Path, below: list[str]) -> Iterator[Path]:
