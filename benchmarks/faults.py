@@ -280,6 +280,52 @@ def file_system(path: Path) -> Iterator[None]:
         subprocess.run(["umount", "--lazy", str(path)], check=True)
 
 
+def disturb(root: Path, cluster: SlurmCluster, faults: int, seed: int, pause_s: float) -> Counter[str]:
+    """Run the campaign undisturbed, and on Slurm with faults; returns how many of each were made.
+
+    Parameters
+    ----------
+    root
+        Folder for both, which the daemons of Slurm can look into.
+    cluster
+        The Slurm.
+    faults, seed, pause_s
+        How many are made, of which draw, and the mean pause between two.
+
+    Raises
+    ------
+    AssertionError
+        If the two runs' rows are not equal.
+    """
+    rng, made, loggers = random.Random(seed), Counter[str](), root / "loggers"
+    for folder in (loggers, root / "disturbed", root / "undisturbed"):
+        folder.mkdir()
+    alone = Workdir(root / "undisturbed")
+    alone.configure(CAMPAIGN)
+    alone.run(*MEASURED_ALL)
+    print(f"undisturbed: {len(measured(alone))} rows", flush=True)
+    nvml = StandInNvml(standin_nvml.build(root), root / "nvml")
+    nvml.install("NVIDIA A30")
+    workdir = Workdir(root / "disturbed", cluster.environment | nvml.environ | logged(loggers))
+    workdir.configure(CAMPAIGN)
+    with file_system(workdir.path / "results"):
+        disturbed, began = Disturbed(cluster, workdir, loggers, rng), time.monotonic()
+        while made.total() < faults:
+            disturbed.run()
+            time.sleep(rng.expovariate(1 / pause_s))
+            fault = rng.choice(disturbed.faults)
+            if fault():
+                made[fault.__name__] += 1
+                print(f"{time.monotonic() - began:.0f} s: {fault.__name__}", flush=True)
+        print(f"{made.total()} faults in {time.monotonic() - began:.0f} s: {dict(made)}", flush=True)
+        workdir.configure(CAMPAIGN)
+        cluster.command("scontrol", "update", f"nodename={cluster.node}", "state=resume")
+        disturbed.finish()
+        print(f"finished after {disturbed.starts} starts, {time.monotonic() - began:.0f} s", flush=True)
+        compare(measured(workdir), measured(alone))
+    return made
+
+
 def main() -> None:
     """Disturb, finish and compare."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -287,36 +333,12 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--pause-s", type=float, default=3.0, help="mean pause between two faults")
     given = parser.parse_args()
-    rng, made = random.Random(given.seed), Counter[str]()
     with tempfile.TemporaryDirectory(prefix="faults-", dir="/tmp", ignore_cleanup_errors=True) as name:
         root = Path(name)
         root.chmod(0o755)  # the daemons of Slurm look into it
-        for folder in ("slurm", "disturbed", "undisturbed", "loggers"):
-            (root / folder).mkdir()
-        alone = Workdir(root / "undisturbed")
-        alone.configure(CAMPAIGN)
-        alone.run(*MEASURED_ALL)
-        print(f"undisturbed: {len(measured(alone))} rows", flush=True)
-        workdir = Workdir(root / "disturbed")
-        workdir.configure(CAMPAIGN)
-        with file_system(workdir.path / "results"), SlurmCluster(root / "slurm") as cluster:
-            nvml = StandInNvml(standin_nvml.build(root), root / "nvml")
-            nvml.install("NVIDIA A30")
-            workdir.environment = cluster.environment | nvml.environ | logged(root / "loggers")
-            disturbed, began = Disturbed(cluster, workdir, root / "loggers", rng), time.monotonic()
-            while made.total() < given.faults:
-                disturbed.run()
-                time.sleep(rng.expovariate(1 / given.pause_s))
-                fault = rng.choice(disturbed.faults)
-                if fault():
-                    made[fault.__name__] += 1
-                    print(f"{time.monotonic() - began:.0f} s: {fault.__name__}", flush=True)
-            print(f"{made.total()} faults in {time.monotonic() - began:.0f} s: {dict(made)}", flush=True)
-            workdir.configure(CAMPAIGN)
-            cluster.command("scontrol", "update", f"nodename={cluster.node}", "state=resume")
-            disturbed.finish()
-            print(f"finished after {disturbed.starts} starts, {time.monotonic() - began:.0f} s", flush=True)
-            compare(measured(workdir), measured(alone))
+        (root / "slurm").mkdir()
+        with SlurmCluster(root / "slurm") as cluster:
+            disturb(root, cluster, given.faults, given.seed, given.pause_s)
 
 
 if __name__ == "__main__":

@@ -77,7 +77,9 @@ def write(
             for kind, device in zip(GPU_TYPES, devices, strict=True)
         )
     )
-    (root / "cgroup.conf").write_text("CgroupPlugin=cgroup/v1\nConstrainDevices=yes\nConstrainCores=yes\n")
+    (root / "cgroup.conf").write_text(
+        "CgroupPlugin=cgroup/v1\nConstrainDevices=yes\nConstrainCores=yes\nConstrainRAMSpace=yes\n"
+    )
     if accounting:
         _write_accounting(root, host, auth, ports)
 
