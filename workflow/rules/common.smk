@@ -82,7 +82,17 @@ def real_gpu(wildcards):
     return int(campaign.gpus[wildcards.gpu].virtual_model is None)
 
 
-GPU_RESOURCES = {name: slurm_resource(name) for name in campaigns.SLURM_RESOURCES}
+def gpu_resources():
+    """What jobs on a GPU ask for; constant where all GPUs ask for the same, since a function is called for every job."""
+    found = {}
+    for name in campaigns.SLURM_RESOURCES:
+        asked = {slurm_resources(label, 1)[name] for label in campaign.gpus}
+        if asked != {None}:
+            found[name] = asked.pop() if len(asked) == 1 and name != "runtime" else slurm_resource(name)
+    return found
+
+
+GPU_RESOURCES = gpu_resources()
 GPU_RESOURCES["real_gpu"] = real_gpu
 
 

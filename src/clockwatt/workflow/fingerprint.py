@@ -38,11 +38,14 @@ def fingerprint(*packages: str, resources: tuple[str, ...] = (), root: Path = _R
     """
     waiting = [path for package in packages for path in _sources_of(root, package)]
     sources: set[Path] = set()
+    names: set[str] = set()
     while waiting:
         path = waiting.pop()
         if path not in sources:
             sources.add(path)
-            waiting.extend(_imported(path, root))
+            new = _imported_names(path.read_bytes(), str(path)) - names
+            names |= new
+            waiting.extend(found for name in new for found in _files_of(root, name.split(".")[1:]))
     digest = hashlib.sha256()
     for name, path in sorted(
         [(str(path.relative_to(root)), path) for path in sources] + [(name, resource(name)) for name in resources]
@@ -59,15 +62,9 @@ def _sources_of(root: Path, package: str) -> list[Path]:
     return sorted(folder.rglob("*.py"))
 
 
-def _imported(path: Path, root: Path) -> Iterator[Path]:
-    """Files of the project that a file imports, wherever in it the import stands."""
-    for name in _imported_names(path.read_bytes(), str(path)):
-        yield from _files_of(root, name.split(".")[1:])
-
-
 @functools.cache
 def _imported_names(source: bytes, path: str) -> frozenset[str]:
-    """Names of the project that a source imports, of modules and of what may be one; several stages import the same."""
+    """Names of the project that a source imports, wherever the import stands: of modules, and of what may be one."""
     names: set[str] = set()
     for node in ast.walk(ast.parse(source, filename=path)):
         if isinstance(node, ast.Import):
