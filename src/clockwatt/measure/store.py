@@ -19,6 +19,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
+from numpy.typing import NDArray
 
 from clockwatt import MEASUREMENT_VERSION
 from clockwatt.config import CampaignConfig, OperatingPoint
@@ -180,7 +181,7 @@ def _key_texts(table: pa.Table) -> pa.ChunkedArray:
     return pc.binary_join_element_wise(*(table[name].cast(pa.string()) for name in KEY_COLUMNS), "\n")
 
 
-def _best(table: pa.Table) -> np.ndarray:
+def _best(table: pa.Table) -> NDArray[np.int64]:
     """Positions, in order of time, of the best row of each key, and of the anchors of their sessions, each once."""
     rows = table.select(["session_id", "position", "started_us"]).to_pandas()
     anchor = np.asarray(pc.equal(table["kind"], ANCHOR))
@@ -192,7 +193,7 @@ def _best(table: pa.Table) -> np.ndarray:
     anchors = rows[anchor & rows["session_id"].isin(best["session_id"].unique())]
     chosen = pd.concat([best, anchors.drop_duplicates(["session_id", "position"], keep="last")])
     ordered = chosen.sort_values(["started_us", "session_id", "position"])
-    return ordered.index.to_numpy(np.int64)
+    return np.asarray(ordered.index, dtype=np.int64)
 
 
 def _windows(rows: pa.Table) -> dict[str, np.ndarray]:
