@@ -52,11 +52,7 @@ try:
     if workflow.is_main_process:
         campaign = campaign_config.parse(config, source=", ".join(str(path) for path in workflow.configfiles))
         check_campaign(campaign)
-        stages = {
-            "dataset": fingerprint("dataset"),
-            "predict": fingerprint("predict", resources=("gpus.yaml",)),
-            "figures": fingerprint("figures", resources=("gpus.yaml",)),
-        }
+        stages = {name: fingerprint(name) for name in ("catalogue", "dataset", "fit", "validate", "figures")}
         # by what they hold: as inputs they would count by path and time, and a copy of the checkout would make all anew
         digests = {source.reference: source.digest() for source in references(campaign)}
         config_files = {Path(path): Path(path).read_bytes() for path in workflow.configfiles}

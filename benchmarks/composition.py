@@ -21,15 +21,14 @@ from clockwatt.dataset.build import build_dataset
 from clockwatt.gpu.specs import find_spec
 from clockwatt.io import files
 from clockwatt.io.resources import resource
-from clockwatt.predict.evaluation.judgement import LeftOutPredictions, judge_left_out, judge_operations
-from clockwatt.predict.evaluation.leave_out import LEFT_OUT_FILE, cross_validate
-from clockwatt.predict.evaluation.regret import VALIDATION_FILE
+from clockwatt.predict.evaluation.judgement import judge_left_out, judge_operations
+from clockwatt.predict.evaluation.leave_out import cross_validate
 from clockwatt.predict.fit import fit
 from clockwatt.predict.models.predictors import PREDICTORS
 from clockwatt.predict.models.training_data import training_data
 from clockwatt.predict.samples import gpus_in, read_samples
 from clockwatt.predict.validate import validate
-from clockwatt.schema import records
+from clockwatt.schema import layout, records
 
 JUDGED = ("time_device_corrected_s", "energy_dynamic_corrected_j")
 
@@ -57,9 +56,9 @@ def run(reference: Path, folder: Path, splits: int) -> None:
     networks = files.read_table(catalogue / "networks.parquet", records.NETWORK_SCHEMA).to_pandas()
     batch_of = {row.network_id: row.input_shape[0] for row in networks.itertuples()}
     report(rows.assign(batch=rows["network_id"].map(batch_of)))
-    for gpu, judged in json.loads((validation / VALIDATION_FILE).read_text(encoding="utf-8"))["gpus"].items():
+    for gpu, judged in json.loads((validation / layout.VALIDATION_FILE).read_text(encoding="utf-8"))["gpus"].items():
         print(f"{gpu}: {judged['whole_network_rows_left_out']} rows of whole networks can be held against nothing")
-    report_left_out(pd.read_parquet(predictors / LEFT_OUT_FILE))
+    report_left_out(pd.read_parquet(predictors / layout.LEFT_OUT_FILE))
     report_coverage(campaign, dataset, splits)
 
 
@@ -104,20 +103,13 @@ def report_coverage(campaign: config.CampaignConfig, dataset: Path, splits: int)
         spec = find_spec(samples.gpu_name)
         found = []
         for pass_ in campaign.passes:
-            problem = training_data(samples, pass_, spec)
-            for seed in range(splits if problem is not None else 0):
+            data = training_data(samples, pass_, spec)
+            for seed in range(splits if data is not None else 0):
                 validation = cross_validate(
-                    lambda seed=seed: kind(trees=campaign.fit.trees, seed=seed), problem.features, problem.targets,
-                    problem.groups, problem.learnt, folds=campaign.fit.folds, seed=seed,
+                    lambda seed=seed: kind(trees=campaign.fit.trees, seed=seed), data.features, data.targets,
+                    data.groups, data.learnt, folds=campaign.fit.folds, seed=seed,
                 )  # fmt: skip
-                fold_of = dict(zip(problem.cells["operation_id"], validation.fold, strict=True))
-                folds = problem.rows["operation_id"].map(fold_of).to_numpy()
-                intervals = judge_operations(
-                    problem,
-                    LeftOutPredictions(
-                        problem.at_rows(validation.predictions, spec), problem.spread_at_rows(validation.spread), folds
-                    ),
-                )[1]["intervals"]
+                intervals = judge_operations(data, validation.at_rows(data, spec))[1]["intervals"]
                 for target in JUDGED:
                     found.append((pass_, target, "pooled", intervals[target]["held_out_coverage"]))
                     of_classes = intervals[target]["classes"].items()

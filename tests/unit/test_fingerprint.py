@@ -15,6 +15,9 @@ def project(tmp_path):
         "below/stage": "from clockwatt.ground import ZERO\n",
         "below/other": "",
         "top/__init__": "",
+        "cli/__init__": "",
+        "cli/options": "OPTION = 0\n",
+        "cli/top": "from clockwatt.cli.options import OPTION\nfrom clockwatt.top.stage import run\n",
         "top/stage": "def run():\n    from clockwatt.below import stage\n    return stage.ZERO\n",
     }
     for name, source in sources.items():
@@ -30,14 +33,41 @@ def project(tmp_path):
 def test_changes_with_what_is_imported(project, changed):
     before = fingerprint("top", root=project)
     path = project / f"{changed}.py"
-    path.write_text(path.read_text() + "# changed\n")
+    path.write_text(path.read_text() + "CHANGED = 1\n")
     assert fingerprint("top", root=project) != before
 
 
-@pytest.mark.parametrize("changed", ["aside", "below/other"])
+@pytest.mark.parametrize("said", ["# a comment\n", "\n\n", '"""Of the module."""\n'])
+def test_does_not_change_with_what_is_only_said(project, said):
+    before = fingerprint("top", root=project)
+    path = project / "below/stage.py"
+    path.write_text(said + path.read_text() + said + "NAME = 1\n")
+    spoken = fingerprint("top", root=project)
+    path.write_text("from clockwatt.ground import ZERO\nNAME = 1\n")
+    assert fingerprint("top", root=project) == spoken != before
+
+
+def test_does_not_change_with_what_is_imported_for_types_alone(project):
+    source = "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from clockwatt import aside\n"
+    (project / "__init__.py").write_text(source)
+    before = fingerprint("top", root=project)
+    (project / "aside.py").write_text("CHANGED = 1\n")
+    assert fingerprint("top", root=project) == before
+
+
+def test_text_that_code_uses_counts(project):
+    path = project / "ground.py"
+    path.write_text('ZERO = (\n    "first"\n)\n')
+    before = fingerprint("top", root=project)
+    path.write_text('ZERO = (\n    "second"\n)\n')
+    assert fingerprint("top", root=project) != before
+
+
+@pytest.mark.parametrize("changed", ["aside", "below/other", "cli/options", "cli/top"])
 def test_does_not_change_with_what_is_not(project, changed):
     before = fingerprint("top", root=project)
-    (project / f"{changed}.py").write_text("CHANGED = 1\n")
+    path = project / f"{changed}.py"
+    path.write_text(path.read_text() + "CHANGED = 1\n")
     assert fingerprint("top", root=project) == before
 
 
@@ -49,15 +79,21 @@ def test_does_not_depend_on_the_place(project, tmp_path):
     assert fingerprint("top", root=moved) == before
 
 
-def test_covers_shipped_files(project):
-    assert fingerprint("top", root=project) != fingerprint("top", root=project, resources=("gpus.yaml",))
+def test_shipped_file_that_a_module_names_counts(project, tmp_path, monkeypatch):
+    monkeypatch.setattr("clockwatt.workflow.fingerprint.resource", tmp_path.joinpath)
+    path = project / "ground.py"
+    path.write_text(path.read_text() + 'TABLE = resource("table.yaml")\n')
+    (tmp_path / "table.yaml").write_text("a: 1\n")
+    before = fingerprint("top", root=project)
+    (tmp_path / "table.yaml").write_text("a: 2\n")
+    assert fingerprint("top", root=project) != before
 
 
-def test_unknown_package_is_an_error(project):
-    with pytest.raises(FileNotFoundError, match="no such package"):
+def test_unknown_command_is_an_error(project):
+    with pytest.raises(FileNotFoundError, match="nowhere"):
         fingerprint("nowhere", root=project)
 
 
 def test_of_the_project_itself_is_stable():
     assert fingerprint("dataset") == fingerprint("dataset")
-    assert fingerprint("dataset") != fingerprint("figures")
+    assert len({fingerprint(stage) for stage in ("catalogue", "dataset", "fit", "figures")}) == 4

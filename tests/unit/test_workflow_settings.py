@@ -84,10 +84,11 @@ def test_dataset_depends_on_points_but_not_on_slurm():
 
 
 def test_fit_depends_on_its_block_and_the_seed():
-    before = settings.fit_settings(campaign())
-    assert settings.fit_settings(campaign(fit={"trees": 10})) != before
-    assert settings.fit_settings(campaign(seed=1)) != before
-    assert settings.fit_settings(with_gpu(clocks_mhz=[300])) == before
+    keys = ("campaign", "seed", "passes", "fit")
+    before = settings.part(campaign(), *keys)
+    assert settings.part(campaign(fit={"trees": 10}), *keys) != before
+    assert settings.part(campaign(seed=1), *keys) != before
+    assert settings.part(with_gpu(clocks_mhz=[300]), *keys) == before
 
 
 def test_slurm_resources_are_those_that_the_workflow_names():

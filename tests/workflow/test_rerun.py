@@ -94,14 +94,28 @@ def test_a_refit_that_fails_leaves_the_old_predictors_with_their_metrics(finishe
     assert contents(predictors) == before
 
 
-def test_a_copied_checkout_makes_nothing_anew(finished, tmp_path):
-    finished.configure({"reference": ["h200"]})
-    assert jobs_of(finished.run(*MEASURED_ALL), "dataset") == 1
+def copied_checkout(tmp_path):
     checkout = tmp_path / "checkout"
     for folder in ("workflow", "src", "resources", "envs"):
         shutil.copytree(REPOSITORY / folder, checkout / folder, copy_function=shutil.copy)  # written now, not then
     shutil.copy(REPOSITORY / "Snakefile", checkout)
-    assert "Nothing to be done" in finished.run("--snakefile", str(checkout / "Snakefile"), "-n", *MEASURED_ALL)
+    return checkout
+
+
+def test_a_copied_checkout_makes_nothing_anew(finished, tmp_path):
+    finished.configure({"reference": ["h200"]})
+    assert jobs_of(finished.run(*MEASURED_ALL), "dataset") == 1
+    snakefile = copied_checkout(tmp_path) / "Snakefile"
+    assert "Nothing to be done" in finished.run("--snakefile", str(snakefile), "-n", *MEASURED_ALL)
+
+
+def test_another_tracer_makes_the_catalogue_anew_and_measures_nothing_twice(finished, tmp_path):
+    before, checkout = finished.measured(), copied_checkout(tmp_path)
+    with (checkout / "src/clockwatt/operations/trace/tracer.py").open("a") as tracer:
+        tracer.write("\nCHANGED = True\n")
+    output = finished.run("--snakefile", str(checkout / "Snakefile"), *MEASURED_ALL)
+    assert [jobs_of(output, rule) for rule in ("catalogue", "calibrate", "dataset")] == [1, 0, 1]
+    assert finished.measured() == before
 
 
 def test_a_killed_run_keeps_what_was_finished(workdir):

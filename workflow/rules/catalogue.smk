@@ -30,6 +30,7 @@ rule catalogue:
     params:
         results=results_dir,
         settings=campaigns.catalogue_settings(campaign),
+        code=run.code.stages["catalogue"],
     shell:
         """
         python -m clockwatt catalogue \

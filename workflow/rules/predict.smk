@@ -36,8 +36,8 @@ rule fit:
         **stage_resources("fit"),
     params:
         results=results_dir,
-        settings=campaigns.fit_settings(campaign),
-        code=run.code.stages["predict"],
+        settings=campaigns.part(campaign, "campaign", "seed", "passes", "fit"),
+        code=run.code.stages["fit"],
     shell:
         """
         python -m clockwatt fit \
@@ -50,7 +50,7 @@ rule fit:
 
 
 rule validate:
-    """Compose whole networks from their operations and hold them against the measured ones."""
+    """Compose whole networks from their operations and compare them with the measured ones."""
     input:
         dataset=rules.dataset.output,
         predictors=rules.fit.output,
@@ -67,8 +67,8 @@ rule validate:
         **stage_resources("validate"),
     params:
         results=results_dir,
-        settings=campaigns.fit_settings(campaign),
-        code=run.code.stages["predict"],
+        settings=campaigns.part(campaign, "campaign", "seed", "passes", "fit"),
+        code=run.code.stages["validate"],
     shell:
         """
         python -m clockwatt validate \

@@ -32,19 +32,23 @@ def clocks_lock(
 ) -> None:
     """Lock a GPU at an operating point: with nvml until it is reset, with helper or slurm until you press Ctrl-C."""
     from clockwatt.control import manual
+    from clockwatt.control.registry import NAMES, method_named
 
-    manual.lock(OperatingPoint.parse(point), gpu=gpu, control=_control(method, "nvml", "helper", "slurm"))
+    known = [name for name in NAMES if method_named(name).locks_by_hand]
+    manual.lock(OperatingPoint.parse(point), gpu=gpu, control=_control(method, known))
 
 
 @clocks_app.command("reset")
 def clocks_reset(gpu: OneGpu = None, method: ClockMethod = "nvml") -> None:
     """Give clocks and power limit back to the driver; with helper, put back what this job had set."""
     from clockwatt.control import manual
+    from clockwatt.control.registry import NAMES, method_named
 
-    manual.reset(gpu=gpu, control=_control(method, "nvml", "helper"))
+    known = [name for name in NAMES if method_named(name).resets_by_hand]
+    manual.reset(gpu=gpu, control=_control(method, known))
 
 
-def _control(method: str, *known: str) -> config.ControlConfig:
+def _control(method: str, known: list[str]) -> config.ControlConfig:
     if method not in known:
         raise ClockwattError(f"--method {method}: choose {', '.join(known)}.")
     return config.ControlConfig.model_validate({"method": method})

@@ -7,21 +7,24 @@ from __future__ import annotations
 
 import importlib
 import os
+import pkgutil
 import signal
 import sys
 from types import FrameType
 from typing import NoReturn
 
+from clockwatt import cli
 from clockwatt.cli.app import Answered, app
 from clockwatt.errors import ClockwattError
 
-COMMANDS = (
+_ORDER = (
     "doctor", "plan", "status", "catalogue", "calibrate", "measure", "dataset", "fit", "validate", "figures",
     "questions", "record", "clocks",
 )  # fmt: skip
-"""Modules that add commands, in the order in which the help lists them."""
+"""In which the help lists what these files add; the commands of other files of this folder follow."""
 
-for _name in COMMANDS:
+_files = {module.name for module in pkgutil.iter_modules(cli.__path__)} - {"main"}
+for _name in (*_ORDER, *sorted(_files - {*_ORDER})):
     importlib.import_module(f"clockwatt.cli.{_name}")
 
 

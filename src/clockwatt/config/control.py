@@ -11,6 +11,8 @@ from pydantic import Field, field_validator, model_validator
 from clockwatt.config.model import Model
 from clockwatt.config.points import POINT_SETTINGS
 
+ControlMethod = Literal["nvml", "helper", "command", "slurm", "none"]
+
 
 def placeholders(template: str) -> set[str]:
     """Names in braces in a command of the site's own.
@@ -26,7 +28,7 @@ def placeholders(template: str) -> set[str]:
 class ControlConfig(Model):
     """How the operating point is set."""
 
-    method: Literal["nvml", "helper", "command", "slurm", "none"] = Field(
+    method: ControlMethod = Field(
         "nvml",
         description="nvml sets clocks directly (root, or a machine of one's own); helper asks what an administrator "
         "installed from `privileged/`, by sudo; command runs the site's own script; slurm, for want of these, uses "

@@ -98,7 +98,7 @@ class NetworkConfig(Model):
         return values
 
     @model_validator(mode="after")
-    def _inputs_are_told_once(self) -> Self:
+    def _inputs_are_given_once(self) -> Self:
         if (self.input is None) == (self.inputs is None):
             raise ValueError("give `input`, the shape of the only input, or `inputs`, several by keyword")
         if self.inputs is not None and (self.input_dtype != "float" or self.input_below is not None):

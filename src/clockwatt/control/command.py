@@ -8,7 +8,7 @@ import subprocess
 
 from clockwatt.config import OperatingPoint, placeholders
 from clockwatt.control.held import HeldCommand
-from clockwatt.control.methods import ControlError, Method, ReleaseError
+from clockwatt.control.methods import Advice, ControlError, Method, ReleaseError
 
 _HELD_AFTER_S = 0.3
 """A command that is to hold the GPU and has not failed by then is taken to do so; verification tells the truth."""
@@ -24,6 +24,14 @@ class CommandMethod(Method):
     def stays_set(self) -> bool:
         """See `Method`."""
         return self._control.reset_command is not None
+
+    @classmethod
+    def advice(cls) -> Advice:
+        """See `Method`."""
+        return Advice(
+            False, "needs a script of your site's own, if there is one",
+            "control: {method: command, set_command: …}, see config/README.md",
+        )  # fmt: skip
 
     def apply(self, point: OperatingPoint) -> None:
         """See `Method`."""
@@ -73,3 +81,6 @@ def _run(words: list[str]) -> None:
     if done.returncode != 0:
         complaint = " ".join((done.stderr or done.stdout).split())[-300:]
         raise ControlError(f"control: `{' '.join(words)}` ended with {done.returncode}: {complaint or 'no message'}")
+
+
+METHOD = CommandMethod

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import json
+import re
 import subprocess
 import time
+from pathlib import Path
 from typing import Any
 
-from clockwatt.config import OperatingPoint
-from clockwatt.control.methods import ControlError, Method, ReleaseError
+from clockwatt.config import ControlConfig, OperatingPoint
+from clockwatt.control.methods import Advice, ControlError, Method, ReleaseError
 from clockwatt.gpu.interface import GpuError, NoPermissionError, NotSupportedError
 
 VERBS = {"memory_clock_mhz": "lock-memory", "sm_clock_mhz": "lock", "power_limit_w": "power-limit"}
@@ -30,7 +32,27 @@ _ASK_AGAIN_AFTER_S = (2, 5, 10)
 class HelperMethod(Method):
     """Has the helper set the GPU; it puts everything back when this process ends, however it ends."""
 
+    locks_by_hand = resets_by_hand = True
     _has_set = False
+
+    @classmethod
+    def advice(cls) -> Advice:
+        """See `Method`: it sets clocks inside a Slurm job."""
+        helper = ControlConfig().helper
+        if not Path(helper).exists():
+            return Advice(False, f"{helper} is not installed", "an administrator installs it: privileged/README.md")
+        if _no_new_privileges():
+            return Advice(
+                False, "this process may not gain privileges (no_new_privs), so sudo cannot work",
+                "run outside of the container, or use the method command or slurm",
+            )  # fmt: skip
+        try:
+            answer = ask(helper, "status")
+        except GpuError as error:
+            return Advice(False, str(error))
+        if answer["job"] is None:
+            return Advice(True, "it answers, but outside of a Slurm job it sets clocks for named users at most")
+        return Advice(True, f"it answers in job {answer['job']}, and may set the GPUs of that job")
 
     def apply(self, point: OperatingPoint) -> None:
         """See `Method`."""
@@ -60,6 +82,16 @@ class HelperMethod(Method):
                 f"THE GPU MAY NOT BE AS IT WAS: {error} The helper puts it back when this process has ended; if not, "
                 f"an administrator does by `{self._control.helper} restore all`."
             ) from error
+
+    def reset(self) -> str:
+        """See `Method`: what this job had set."""
+        was_set = ask(self._control.helper, "reset", self._gpu.identity.uuid)["reset"]
+        return "put back" if was_set else "nothing of this job's was set"
+
+
+def _no_new_privileges() -> bool:
+    status = Path("/proc/self/status").read_text(encoding="utf-8")
+    return re.search(r"^NoNewPrivs:\s*1$", status, re.MULTILINE) is not None
 
 
 def ask(helper: str, *words: str) -> dict[str, Any]:
@@ -91,3 +123,6 @@ def ask(helper: str, *words: str) -> dict[str, Any]:
     if done.returncode != 0:
         raise _ERRORS.get(done.returncode, ControlError)(f"control.method helper: {answer['error']}.")
     return answer
+
+
+METHOD = HelperMethod

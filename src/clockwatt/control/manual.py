@@ -11,10 +11,9 @@ from rich.console import Console
 from rich.table import Table
 
 from clockwatt.config import ControlConfig, OperatingPoint
-from clockwatt.control.helper import ask
 from clockwatt.control.methods import ControlError
 from clockwatt.control.points import check_supported, operating_point, persistence_warning
-from clockwatt.control.registry import METHODS
+from clockwatt.control.registry import method_named
 from clockwatt.gpu.interface import Gpu, GpuError, GpuNotFoundError, NotSupportedError, throttle_reason_names
 from clockwatt.gpu.registry import installed_gpus, open_installed, visible_gpus
 
@@ -64,7 +63,7 @@ def lock(
         )
     console = console or Console()
     with _chosen(gpu) as card:
-        method = METHODS[control.method](card, control)
+        method = method_named(control.method)(card, control)
         about = f"{card.identity.name} ({card.identity.uuid}): {point}"
         if method.stays_set:
             check_supported(card, point)
@@ -91,7 +90,7 @@ def reset(*, gpu: str | None = None, control: ControlConfig = NVML, console: Con
     gpu
         UUID, beginning of one, or index; may be left out on a machine with one GPU.
     control
-        In which way: nvml or helper.
+        In which way: one that `resets_by_hand`.
     console
         Where to say what was done.
 
@@ -101,18 +100,8 @@ def reset(*, gpu: str | None = None, control: ControlConfig = NVML, console: Con
         If there is no such GPU, or the user may not set it.
     """
     with _chosen(gpu) as card:
-        if control.method == "helper":
-            was_set = ask(control.helper, "reset", card.identity.uuid)["reset"]
-            done = "put back" if was_set else "nothing of this job's was set"
-            (console or Console()).print(f"{card.identity.name} ({card.identity.uuid}): {done}")
-            return
-        card.reset_sm_clock()
-        with contextlib.suppress(NotSupportedError):  # a card whose memory clock cannot be locked
-            card.reset_memory_clock()
-        card.set_power_limit(card.default_power_limit_w())
-        (console or Console()).print(
-            f"{card.identity.name} ({card.identity.uuid}): clocks and power limit are the driver's again"
-        )
+        done = method_named(control.method)(card, control).reset()
+        (console or Console()).print(f"{card.identity.name} ({card.identity.uuid}): {done}")
 
 
 def _warn(gpu: Gpu, console: Console) -> None:
@@ -136,23 +125,23 @@ def _chosen(gpu: str | None) -> Iterator[Gpu]:
 
 
 def _row(gpu: Gpu) -> list[str]:
-    sm_clocks = _told(gpu.supported_sm_clocks_mhz)
-    memory_clocks = _told(gpu.supported_memory_clocks_mhz)
-    limits_w = _told(gpu.power_limit_range_w)
-    reasons = _told(gpu.throttle_reasons)
+    sm_clocks = _if_supported(gpu.supported_sm_clocks_mhz)
+    memory_clocks = _if_supported(gpu.supported_memory_clocks_mhz)
+    limits_w = _if_supported(gpu.power_limit_range_w)
+    reasons = _if_supported(gpu.throttle_reasons)
     return [
         f"{gpu.identity.name}\n{gpu.identity.uuid}",
-        f"{_told(gpu.sm_clock_mhz)} MHz\n"
+        f"{_if_supported(gpu.sm_clock_mhz)} MHz\n"
         + (f"of {sm_clocks[0]}–{sm_clocks[-1]}" if sm_clocks else "cannot be locked"),
-        f"{_told(gpu.memory_clock_mhz)} MHz\n"
+        f"{_if_supported(gpu.memory_clock_mhz)} MHz\n"
         + (f"of {', '.join(map(str, memory_clocks))}" if memory_clocks else "cannot be locked"),
-        f"{_told(gpu.power_limit_w)} W" + (f"\nof {limits_w[0]:g}–{limits_w[1]:g}" if limits_w else ""),
+        f"{_if_supported(gpu.power_limit_w)} W" + (f"\nof {limits_w[0]:g}–{limits_w[1]:g}" if limits_w else ""),
         "?" if reasons is None else ", ".join(throttle_reason_names(reasons)) or "nothing",
-        {True: "on", False: "off", None: "?"}[_told(gpu.persistence_mode)],
+        {True: "on", False: "off", None: "?"}[_if_supported(gpu.persistence_mode)],
     ]
 
 
-def _told(read: Callable[[], T]) -> T | None:
+def _if_supported(read: Callable[[], T]) -> T | None:
     try:
         return read()
     except NotSupportedError:

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from clockwatt.config import CampaignConfig, ControlConfig, GpuConfig, OperatingPoint
-from clockwatt.control.registry import METHODS
+from clockwatt.control.registry import method_named
 from clockwatt.gpu.clocks import check_clock, check_power_limit
 from clockwatt.gpu.interface import Gpu, GpuError, NotSupportedError
 from clockwatt.gpu.registry import open_model
@@ -50,7 +50,7 @@ def operating_point(gpu: Gpu, point: OperatingPoint, control: ControlConfig) -> 
         On exit, if the GPU could not be put back; the message says how to.
     """
     check_supported(gpu, point)
-    method = METHODS[control.method](gpu, control)
+    method = method_named(control.method)(gpu, control)
     try:
         with _signals_wait():
             method.apply(point)

@@ -1,17 +1,17 @@
-"""The ways of setting operating points, by their names in a config."""
+"""The ways of setting operating points, by their names in a config: NAME is the `METHOD` of the file NAME.py here."""
 
 from __future__ import annotations
 
-from clockwatt.control.command import CommandMethod
-from clockwatt.control.helper import HelperMethod
-from clockwatt.control.methods import Method, NoMethod, NvmlMethod
-from clockwatt.control.slurm import SlurmMethod
+import importlib
+from typing import get_args
 
-METHODS: dict[str, type[Method]] = {
-    "nvml": NvmlMethod,
-    "helper": HelperMethod,
-    "command": CommandMethod,
-    "slurm": SlurmMethod,
-    "none": NoMethod,
-}
-"""Values of `control.method` in a config."""
+from clockwatt.config.control import ControlMethod
+from clockwatt.control.methods import Method
+
+NAMES: tuple[str, ...] = get_args(ControlMethod)
+
+
+def method_named(name: str) -> type[Method]:
+    """The way of setting operating points that `control.method` names."""
+    found: type[Method] = importlib.import_module(f"clockwatt.control.{name}").METHOD
+    return found

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import subprocess
 from collections.abc import Mapping
 from pathlib import Path
 
 from clockwatt.config import OperatingPoint
 from clockwatt.control.held import HeldCommand
-from clockwatt.control.methods import ControlError, Method
+from clockwatt.control.methods import Advice, ControlError, Method
 from clockwatt.gpu.registry import visible_gpus
 
 _STARTED_WITHIN_S = 30.0
@@ -29,7 +30,25 @@ class SlurmMethod(Method):
     suitable without a word, so what is not supported exactly is refused before, and verification tells what came of it.
     """
 
+    locks_by_hand = True
     _step: HeldCommand | None = None
+
+    @classmethod
+    def advice(cls) -> Advice:
+        """See `Method`: it works inside a Slurm job."""
+        if shutil.which("srun") is None:
+            return Advice(False, "srun is not installed here")
+        if "SLURM_JOB_ID" not in os.environ:
+            return Advice(
+                False, "this is not a Slurm job",
+                "ask inside one, on a node with a GPU: srun --gres=gpu:1 clockwatt doctor",
+            )  # fmt: skip
+        if lacks_nvml(shown_config()):
+            return Advice(
+                False, "this node's Slurm has no gpu_nvml plugin, without which --gpu-freq changes nothing",
+                "Slurm has to be built with NVML, and gres.conf to say AutoDetect=nvml",
+            )  # fmt: skip
+        return Advice(True, "srun --gpu-freq can be tried where nothing else works; a clock not seen ends the job")
 
     def apply(self, point: OperatingPoint) -> None:
         """See `Method`."""
@@ -125,3 +144,6 @@ def gpu_freq_warning(shown: str) -> str | None:
         f"GpuFreqDef={found[1]}: Slurm may set application clocks in every job step that does not ask for others. "
         "Operating point `default` is that clock then, not the card's own: lock the clocks that you want to know."
     )
+
+
+METHOD = SlurmMethod

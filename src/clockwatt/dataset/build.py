@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
 from clockwatt.config import CampaignConfig, OperatingPoint
 from clockwatt.dataset.catalogues import NetworkKey, join_catalogues, without_networks
@@ -86,7 +85,10 @@ def _build(config: CampaignConfig, sources: list[Source], output_dir: Path) -> N
     unlike = dict(zip(sources, join_catalogues(sources, output_dir / layout.CATALOGUE), strict=True))
     catalogues = {source: _catalogues(source) for source in sources}
     with ExitStack() as stack, progress("dataset", len(parts)) as advance:
-        writers = {kind: _open(stack, output_dir / name, columns) for kind, (name, columns) in _OUTPUTS.items()}
+        writers = {
+            kind: stack.enter_context(files.table_writer(output_dir / name, columns))
+            for kind, (name, columns) in _OUTPUTS.items()
+        }
         for source, gpu, point in parts:
             _add_point(source, gpu, point, catalogues[source], unlike[source], writers, quality)
             advance(f"{gpu} {point}")
@@ -121,7 +123,7 @@ def _add_point(
     point: OperatingPoint,
     catalogues: dict[str, Catalogue],
     unlike: frozenset[NetworkKey],
-    writers: dict[str, pq.ParquetWriter],
+    writers: dict[str, SealedWriter],
     quality: QualityReport,
 ) -> None:
     paths = source.measurement_files(gpu, point)
@@ -173,14 +175,8 @@ def _by_kind(path: Path, gpu: str, point: str) -> Iterator[tuple[str, pa.Table]]
                 yield kind, table
 
 
-def _open(stack: ExitStack, path: Path, columns: pa.Schema) -> pq.ParquetWriter:
-    aside = stack.enter_context(files.written_aside(path))
-    return stack.enter_context(SealedWriter(aside, columns))
-
-
 def _join_calibration(parts: list[_Part], output: Path) -> None:
-    with ExitStack() as stack:
-        writer = _open(stack, output, records.CALIBRATION_SCHEMA)
+    with files.table_writer(output, records.CALIBRATION_SCHEMA) as writer:
         for source, gpu, point in parts:
             path = source.measurements / layout.calibration_file(gpu, point)
             writer.write_table(files.read_table(path, records.CALIBRATION_SCHEMA))

@@ -16,7 +16,7 @@ from clockwatt.errors import DataFileError
 from clockwatt.gpu.specs import find_spec
 from clockwatt.io import files
 from clockwatt.predict.composition.comparison import VALIDATION_SCHEMA
-from clockwatt.predict.fit import CROSSVAL_FILE, CROSSVAL_SCHEMA
+from clockwatt.predict.evaluation.tables import CROSSVAL_SCHEMA
 from clockwatt.predict.samples import read_gpu_rows
 from clockwatt.schema import layout
 from clockwatt.schema.records import CALIBRATION_SCHEMA
@@ -38,7 +38,7 @@ def gpus(predictors_dir: Path) -> list[Gpu]:
     DataFileError
         If there is no cross-validation.
     """
-    table = files.read_table(predictors_dir / CROSSVAL_FILE, CROSSVAL_SCHEMA, ["gpu", "virtual"])
+    table = files.read_table(predictors_dir / layout.CROSSVAL_FILE, CROSSVAL_SCHEMA, ["gpu", "virtual"])
     pairs = table.group_by(["gpu", "virtual"]).aggregate([]).to_pylist()
     return sorted((Gpu(pair["gpu"], pair["virtual"]) for pair in pairs), key=lambda gpu: gpu.label)
 
@@ -52,7 +52,7 @@ def held_out(predictors_dir: Path, gpu: Gpu, columns: list[str]) -> pd.DataFrame
         If there is no cross-validation, or it is damaged.
     """
     wanted = ["pass", "predictor", "operation_class", "learnt", *columns]
-    table = read_gpu_rows(predictors_dir / CROSSVAL_FILE, CROSSVAL_SCHEMA, gpu.label, wanted)
+    table = read_gpu_rows(predictors_dir / layout.CROSSVAL_FILE, CROSSVAL_SCHEMA, gpu.label, wanted)
     frame: pd.DataFrame = table.filter(pc.field("learnt")).to_pandas()
     return frame
 

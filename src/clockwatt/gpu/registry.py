@@ -1,7 +1,7 @@
 """The only place where GPUs are found and opened, whoever made them.
 
-A vendor is added by one object, here in `_VENDORS` or by `register`, and by the bench that goes with its GPUs (see
-`measure.bench.registry`).
+A vendor is added by one object, here in `_VENDORS` or by `register`. Where PyTorch does not address its GPUs as CUDA
+devices, they need a bench of their own, too (see `measure.bench.registry`).
 """
 
 from __future__ import annotations

@@ -5,15 +5,12 @@ from __future__ import annotations
 import functools
 import math
 import re
-from typing import Literal
 
 import yaml
 from pydantic import BaseModel, ConfigDict
 
 from clockwatt.gpu.interface import GpuError
 from clockwatt.io.resources import resource
-
-Architecture = Literal["volta", "turing", "ga100", "ampere", "ada", "hopper"]
 
 VIRTUAL_PREFIX = "virtual"
 VIRTUAL_DEVICE = f"{VIRTUAL_PREFIX}:"
@@ -62,7 +59,7 @@ class GpuSpec(_Model):
     name: str
     nvml_name: str
     nvml_names: tuple[str, ...]
-    architecture: Architecture
+    architecture: str
     sm_count: int
     flop_per_cycle_per_sm: FlopRates
     bandwidth_gb_s: float

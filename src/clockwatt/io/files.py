@@ -138,8 +138,21 @@ def write_table(table: pa.Table, path: Path) -> None:
     OutputError
         If it cannot be written.
     """
-    with written_aside(path) as aside, SealedWriter(aside, table.schema) as writer:
+    with table_writer(path, table.schema) as writer:
         writer.write_table(table)
+
+
+@contextlib.contextmanager
+def table_writer(path: Path, schema: pa.Schema) -> Iterator[SealedWriter]:
+    """Yield what writes tables one after another into one file, whole or not at all.
+
+    Raises
+    ------
+    OutputError
+        If it cannot be written. `path` keeps what it held before.
+    """
+    with written_aside(path) as aside, SealedWriter(aside, schema) as writer:
+        yield writer
 
 
 def write_text(text: str, path: Path) -> None:

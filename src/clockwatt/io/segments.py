@@ -22,7 +22,6 @@ import pyarrow.parquet as pq
 from clockwatt.errors import DamagedFileError, DataFileError
 from clockwatt.io import files
 from clockwatt.io.progress import say
-from clockwatt.io.seal import SealedWriter
 from clockwatt.schema import records
 
 
@@ -94,7 +93,7 @@ class SegmentWriter:
         self.flush()
         if len(self._written) > 1:
             merged = self._next_path()
-            with files.written_aside(merged) as aside, SealedWriter(aside, self.schema) as writer:
+            with files.table_writer(merged, self.schema) as writer:
                 for path in self._written:
                     try:
                         writer.write_table(files.read_table(path, self.schema))

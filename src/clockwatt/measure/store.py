@@ -24,7 +24,6 @@ from numpy.typing import NDArray
 from clockwatt import MEASUREMENT_VERSION
 from clockwatt.config import CampaignConfig, OperatingPoint
 from clockwatt.io import files
-from clockwatt.io.seal import SealedWriter
 from clockwatt.io.segments import SegmentWriter, read_segments
 from clockwatt.schema import layout, records
 from clockwatt.schema.records import ANCHOR, ENERGY, MEASUREMENT_SCHEMA, OK, TELEMETRY_SCHEMA, MeasurementRow
@@ -151,7 +150,7 @@ class Store:
         """
         windows = _windows(rows)
         wanted = partial(_row_groups_of, windows.keys())
-        with files.written_aside(output) as aside, SealedWriter(aside, TELEMETRY_SCHEMA) as writer:
+        with files.table_writer(output, TELEMETRY_SCHEMA) as writer:
             kept: list[pa.Table] = []
             for table in read_segments(self.telemetry_folder, TELEMETRY_SCHEMA, row_groups=wanted):
                 kept.append(_inside(table, windows))

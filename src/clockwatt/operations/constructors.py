@@ -35,7 +35,7 @@ class NetworkError(ClockwattError):
     """A configured network cannot be found, built or run."""
 
 
-def told(error: BaseException) -> str:
+def summary(error: BaseException) -> str:
     """Type and first line of an error, for messages."""
     return f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}".removesuffix(": ")
 
@@ -98,7 +98,7 @@ def _imported(name: str) -> Constructor:
         module = importlib.import_module(module_name)
     except (*FAULTS, SyntaxError) as error:
         raise NetworkError(
-            f"network {name}: module {module_name!r} cannot be imported ({told(error)}). "
+            f"network {name}: module {module_name!r} cannot be imported ({summary(error)}). "
             f"It is looked for in {here} and among the installed packages."
         ) from error
     constructor: Constructor | None = getattr(module, attribute, None)

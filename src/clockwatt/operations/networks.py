@@ -16,11 +16,11 @@ from torch.nn.modules.module import (
 
 from clockwatt.config import InputConfig, NetworkConfig, TrainingConfig
 from clockwatt.operations import optimizers
-from clockwatt.operations.constructors import FAULTS, NetworkError, constructor_of, told
+from clockwatt.operations.constructors import FAULTS, NetworkError, constructor_of, summary
 from clockwatt.operations.spec.encode import dtype_of
 from clockwatt.schema.records import TRAINING
 
-__all__ = ["FAULTS", "BuiltNetwork", "Loss", "NetworkError", "build_network", "construct", "example_inputs", "told"]
+__all__ = ["FAULTS", "BuiltNetwork", "Loss", "NetworkError", "build_network", "construct", "example_inputs", "summary"]
 
 _USUAL_WEIGHT = 0.02
 """Standard deviation of weights as transformers begin with."""
@@ -117,7 +117,7 @@ def construct(network: NetworkConfig, *, training: bool) -> torch.nn.Module:
         raise
     except FAULTS as error:
         raise NetworkError(
-            f"network {network.name}: its constructor fails ({told(error)}). Correct it and try again."
+            f"network {network.name}: its constructor fails ({summary(error)}). Correct it and try again."
         ) from error
     if not isinstance(module, torch.nn.Module):
         raise NetworkError(f"network {network.name}: gives a {type(module).__name__}, not a torch.nn.Module.")

@@ -202,11 +202,9 @@ def predict_points(
                 f"{network.network_id}: calls without an operation. Run `clockwatt catalogue` again."
             )
         measured_calls = int(costs.measured[composer.positions].sum())
-        of_measured = described.networks_measured if measured_calls == expected.calls else {}
-        known = of_measured if traced.is_network else {}
-        intervals, method, networks = _of_networks(expected, known)
-        if known:
-            method = f"{method}{OF_MEASURED}"
+        all_measured = traced.is_network and measured_calls == expected.calls
+        if all_measured and described.networks_measured:
+            intervals, method, networks = _of_networks(expected, described.networks_measured)
         else:
             intervals, method, networks = _of_operations(
                 expected, composer.positions, costs, described.errors, is_network=traced.is_network
@@ -242,7 +240,7 @@ def _of_networks(expected: Composition, known: dict[str, Interval]) -> tuple[dic
             lower, upper = interval.factors()
             found[name] = (value * lower, value * upper)
     of_time = known.get("time_s")
-    return found, of_time.method if of_time else "", of_time.groups if of_time else 0
+    return found, f"{of_time.method if of_time else ''}{OF_MEASURED}", of_time.groups if of_time else 0
 
 
 def _of_operations(

@@ -11,13 +11,7 @@ from clockwatt.errors import DataFileError
 from clockwatt.predict.composition.overheads import Overheads
 from clockwatt.predict.evaluation.intervals import Interval
 from clockwatt.predict.evaluation.pass_errors import PassErrors
-
-DESCRIPTION_FILE = "description.json"
-TRAINING_FILE = "training.json"
-"""Beside the folders of all GPUs: the training step of the campaign, which a question's network makes, too."""
-
-METRICS_FILE = "metrics.json"
-"""Beside the folders of predictors: of which GPUs they are, and how well each does."""
+from clockwatt.schema import layout
 
 
 def fitted_gpus(predictors_dir: Path) -> list[str]:
@@ -30,7 +24,7 @@ def fitted_gpus(predictors_dir: Path) -> list[str]:
     DataFileError
         If there are none, or the file that lists them is damaged.
     """
-    path = predictors_dir / METRICS_FILE
+    path = predictors_dir / layout.METRICS_FILE
     try:
         labels = sorted(str(label) for label in json.loads(path.read_text(encoding="utf-8"))["gpus"])
     except FileNotFoundError:
@@ -56,7 +50,8 @@ class PassDescription:
     workless_host_s
         Operation class to median host time of calls that do nothing on the device; `ANY_CLASS` for all of them.
     errors
-        How errors of operations carry over to a network, told by networks left out; None where none was measured whole.
+        How errors of operations carry over to a network, estimated from networks left out; None where none was
+        measured whole.
     networks_measured
         `time_s`, `energy_j` and `power_w` of whole networks to their intervals where every operation was measured;
         empty where there are no such.

@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 import clockwatt
 from clockwatt.config import CampaignConfig
@@ -20,27 +19,27 @@ from clockwatt.errors import DataFileError
 from clockwatt.gpu.specs import GpuSpec, find_spec
 from clockwatt.io import files
 from clockwatt.io.progress import Advance, progress, say
+from clockwatt.io.seal import SealedWriter
 from clockwatt.predict.composition.comparison import MEASURED, PREDICTED, compositions
 from clockwatt.predict.composition.networks import Catalogue, CostsOfNetwork, whole_networks
 from clockwatt.predict.composition.overhead_estimates import OverheadEstimates
 from clockwatt.predict.costs.learnt import workless_host_s
 from clockwatt.predict.costs.of_networks import left_out_costs, measured_costs, with_errors
-from clockwatt.predict.description import DESCRIPTION_FILE, METRICS_FILE, TRAINING_FILE, GpuDescription, PassDescription
+from clockwatt.predict.description import GpuDescription, PassDescription
 from clockwatt.predict.evaluation.judgement import (
-    LeftOutPredictions,
     judge_left_out,
     judge_operations,
     network_errors,
     network_intervals,
 )
 from clockwatt.predict.evaluation.leave_out import (
-    LEFT_OUT_FILE,
-    LEFT_OUT_SCHEMA,
+    LeftOutPredictions,
     cross_validate,
     leave_networks_out,
     predict_elsewhere,
 )
 from clockwatt.predict.evaluation.pass_errors import estimate_pass_errors
+from clockwatt.predict.evaluation.tables import CROSSVAL_SCHEMA, LEFT_OUT_SCHEMA
 from clockwatt.predict.features.operations import OPERATION_CLASS
 from clockwatt.predict.gpu_predictor import GpuPredictor
 from clockwatt.predict.hosts.costs import HostsSeen
@@ -50,28 +49,6 @@ from clockwatt.predict.models.training_data import TrainingData, training_data, 
 from clockwatt.predict.samples import Samples, gpus_in, read_samples
 from clockwatt.schema import layout
 from clockwatt.schema.costs import BY_CORRECTED
-
-CROSSVAL_FILE = "crossval.parquet"
-MODEL_CARD_FILE = "model-card.md"
-
-CROSSVAL_SCHEMA = pa.schema(
-    [
-        pa.field("gpu", pa.string()),
-        pa.field("virtual", pa.bool_()),
-        pa.field("predictor", pa.string()),
-        pa.field("pass", pa.string()),
-        pa.field("point", pa.string()),
-        pa.field("tf32", pa.bool_()),
-        pa.field("operation_id", pa.string()),
-        pa.field("operation_class", pa.string()),
-        pa.field("fold", pa.int64()),
-        pa.field("learnt", pa.bool_()),  # False: predicted, but excluded from fitting and from the metrics
-        *(pa.field(name, pa.float64()) for name in TARGETS),
-        *(pa.field(BY_CORRECTED[name].predicted, pa.float64()) for name in TARGETS),
-    ],
-    metadata={"kind": "cross-validation"},
-)
-"""Each measured operation with the prediction of a predictor that never saw its group."""
 
 
 def fit(config: CampaignConfig, dataset_dir: Path, catalogue_dir: Path, output_dir: Path) -> None:
@@ -112,15 +89,15 @@ def fit(config: CampaignConfig, dataset_dir: Path, catalogue_dir: Path, output_d
     report: dict[str, Any] = {"campaign": config.campaign, "folds_wanted": config.fit.folds, "gpus": {}}
     with ExitStack() as in_place:
         # put in place in reverse order: the list of GPUs last, when all that it lists is there
-        metrics, training, crossval, left_out = (
+        metrics, training = (
             in_place.enter_context(files.written_aside(output_dir / name))
-            for name in (METRICS_FILE, TRAINING_FILE, CROSSVAL_FILE, LEFT_OUT_FILE)
+            for name in (layout.METRICS_FILE, layout.TRAINING_FILE)
         )
-        with (
-            pq.ParquetWriter(crossval, CROSSVAL_SCHEMA, compression=files.COMPRESSION) as writer,
-            pq.ParquetWriter(left_out, LEFT_OUT_SCHEMA, compression=files.COMPRESSION) as left_out_writer,
-            progress("fit", len(gpus) * len(config.passes) * len(config.fit.predictors)) as advance,
-        ):
+        writer, left_out_writer = (
+            in_place.enter_context(files.table_writer(output_dir / name, schema))
+            for name, schema in ((layout.CROSSVAL_FILE, CROSSVAL_SCHEMA), (layout.LEFT_OUT_FILE, LEFT_OUT_SCHEMA))
+        )
+        with progress("fit", len(gpus) * len(config.passes) * len(config.fit.predictors)) as advance:
             for gpu in gpus:
                 samples = read_samples(dataset_dir, gpu)
                 whole, _ = whole_networks(dataset_dir, gpu)
@@ -130,6 +107,8 @@ def fit(config: CampaignConfig, dataset_dir: Path, catalogue_dir: Path, output_d
                 folder = in_place.enter_context(files.folder_written_aside(output_dir / gpu))
                 report["gpus"][gpu] = _fit_gpu(config, gpu, samples, networks, folder, writer, advance)
                 HostsSeen.of_dataset(dataset_dir, gpu).write(folder)
+        for open_writer in (writer, left_out_writer):
+            open_writer.close()  # before anything is put in place: the disk may be full
         training.write_text(config.training.model_dump_json(indent=2) + "\n", encoding="utf-8")
         metrics.write_text(json.dumps(report, indent=2) + "\n", encoding="utf-8")
     files.remove_folders(_of_others(output_dir, gpus))
@@ -137,7 +116,7 @@ def fit(config: CampaignConfig, dataset_dir: Path, catalogue_dir: Path, output_d
 
 def _of_others(output_dir: Path, gpus: Sequence[str]) -> list[Path]:
     """Folders of predictors that earlier fits left: of GPUs that are not among these, and of fits that were killed."""
-    fitted = [path.parent for path in output_dir.glob(f"[!.]*/{DESCRIPTION_FILE}")]
+    fitted = [path.parent for path in output_dir.glob(f"[!.]*/{layout.DESCRIPTION_FILE}")]
     return [*files.left_aside(output_dir), *(folder for folder in fitted if folder.name not in gpus)]
 
 
@@ -149,7 +128,7 @@ class _Networks:
     whole: pd.DataFrame
     measured: CostsOfNetwork
     overheads: OverheadEstimates
-    writer: pq.ParquetWriter
+    writer: SealedWriter
 
     def composed(self, pass_: str, source: str, costs: CostsOfNetwork) -> pd.DataFrame:
         """All of one pass, composed; see `comparison.compositions`."""
@@ -163,7 +142,7 @@ def _fit_gpu(
     samples: Samples,
     networks: _Networks,
     folder: Path,
-    writer: pq.ParquetWriter,
+    writer: SealedWriter,
     advance: Advance,
 ) -> dict[str, Any]:
     spec = find_spec(samples.gpu_name)
@@ -184,28 +163,43 @@ def _fit_gpu(
             for name in config.fit.predictors:
                 advance(f"{gpu} {pass_} {name}")
             continue
-        measured = set(data.cells["point"])
-        learnt = [point for point in model.description.points if point in measured]
-        described = PassDescription({}, learnt, workless_host_s(samples, pass_, model.description.points))
-        of_predictors: dict[str, Any] = {}
-        report["passes"][pass_] = {
-            "rows": int(data.usable.sum()),
-            "learnt_rows": int(data.learnt.sum()),
-            "learnt_points": learnt,
-            "predictors": of_predictors,
-        }
-        for name in config.fit.predictors:
-            left_out, of_predictors[name] = _fit_one(config, name, data, model, pass_, described)
-            writer.write_table(_crossval_table(gpu, samples.virtual, name, data, left_out))
-            advance(f"{gpu} {pass_} {name}")
-        model.description.passes[pass_] = described
-        report["passes"][pass_]["networks_left_out"] = _leave_out(config, data, model, pass_, networks)
-        report["passes"][pass_]["networks_measured"] = _of_measured(model, pass_, networks)
-        model.save_domain(pass_, data.domain)
+        workless = workless_host_s(samples, pass_, model.description.points)
+        report["passes"][pass_] = _fit_pass(config, data, workless, model, pass_, networks, writer, advance)
         model.save_measured(pass_, samples.rows)
     model.save_description()
-    files.write_text(model_card(model.description, report), folder / MODEL_CARD_FILE)
+    files.write_text(model_card(model.description, report), folder / layout.MODEL_CARD_FILE)
     return report
+
+
+def _fit_pass(
+    config: CampaignConfig,
+    data: TrainingData,
+    workless_s: dict[str, float],
+    model: GpuPredictor,
+    pass_: str,
+    networks: _Networks,
+    writer: SealedWriter,
+    advance: Advance,
+) -> dict[str, Any]:
+    description = model.description
+    measured = set(data.cells["point"])
+    learnt = [point for point in description.points if point in measured]
+    described = PassDescription({}, learnt, workless_s)
+    of_predictors: dict[str, Any] = {}
+    for name in config.fit.predictors:
+        left_out, of_predictors[name] = _fit_one(config, name, data, model, pass_, described)
+        writer.write_table(_crossval_table(description.gpu, description.virtual, name, data, left_out))
+        advance(f"{description.gpu} {pass_} {name}")
+    description.passes[pass_] = described
+    model.save_domain(pass_, data.domain)
+    return {
+        "rows": int(data.usable.sum()),
+        "learnt_rows": int(data.learnt.sum()),
+        "learnt_points": learnt,
+        "predictors": of_predictors,
+        "networks_left_out": _leave_out(config, data, model, pass_, networks),
+        "networks_measured": _of_measured(model, pass_, networks),
+    }
 
 
 def _description(config: CampaignConfig, gpu: str, samples: Samples, overheads: OverheadEstimates) -> GpuDescription:
@@ -240,13 +234,8 @@ def _fit_one(
     predictor = _unfitted(config, name)
     predictor.fit(data.features[data.learnt], data.targets[data.learnt])
     model.save_forest(name, pass_, predictor)
-    fold_of = dict(zip(data.cells["operation_id"], validation.fold, strict=True))
     spec = find_spec(model.description.gpu_name)
-    left_out = LeftOutPredictions(
-        data.at_rows(validation.predictions, spec),
-        data.spread_at_rows(validation.spread),
-        data.rows["operation_id"].map(fold_of).to_numpy(np.int64),
-    )
+    left_out = validation.at_rows(data, spec)
     described.intervals[name], report = judge_operations(data, left_out, _elsewhere(config, name, data, spec))
     report["folds"] = validation.folds
     if validation.folds < config.fit.folds:
@@ -261,11 +250,8 @@ def _elsewhere(
     origin = np.where(data.designed, "designed", "called").astype(object)
     if len(set(origin)) == 1:
         return None
-    predictions, spread = predict_elsewhere(
-        lambda: _unfitted(config, name), data.features, data.targets, origin, data.learnt
-    )
-    designed = data.rows["operation_id"].isin(data.blocks).to_numpy(bool).astype(np.int64)
-    return LeftOutPredictions(data.at_rows(predictions, spec), data.spread_at_rows(spread), designed)
+    predictions = predict_elsewhere(lambda: _unfitted(config, name), data.features, data.targets, origin, data.learnt)
+    return predictions.at_rows(data, spec)
 
 
 def _leave_out(

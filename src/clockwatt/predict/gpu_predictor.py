@@ -19,7 +19,7 @@ from clockwatt.predict.costs.interface import Among, CostSource, FirstKnown, int
 from clockwatt.predict.costs.learnt import ByClock, HostOnly, Learnt
 from clockwatt.predict.costs.looked_up import LookedUp, MeasuredCosts, write_measured
 from clockwatt.predict.costs.refined import DeviceTimes, Refined
-from clockwatt.predict.description import DESCRIPTION_FILE, GpuDescription, PassDescription
+from clockwatt.predict.description import GpuDescription, PassDescription
 from clockwatt.predict.features.operations import OPERATION_CLASS, operation_features
 from clockwatt.predict.features.points import Setting
 from clockwatt.predict.hosts.costs import HostsSeen
@@ -27,6 +27,7 @@ from clockwatt.predict.models.clock_law import POWER_CLOCKS, neighbours
 from clockwatt.predict.models.domain import Domain
 from clockwatt.predict.models.persistence import load_predictor, save_predictor
 from clockwatt.predict.models.predictors import CostPredictor
+from clockwatt.schema import layout
 
 
 class NotPredictableError(ClockwattError):
@@ -53,7 +54,7 @@ class GpuPredictor:
         DataFileError
             If the folder has no description, or something else in its place.
         """
-        path = folder / DESCRIPTION_FILE
+        path = folder / layout.DESCRIPTION_FILE
         try:
             return cls(folder, GpuDescription.from_json(path.read_text(encoding="utf-8")))
         except FileNotFoundError:
@@ -82,7 +83,7 @@ class GpuPredictor:
 
     def save_description(self) -> None:
         """Write the description, last: a folder without it is not complete."""
-        write_text(self.description.to_json(), self.folder / DESCRIPTION_FILE)
+        write_text(self.description.to_json(), self.folder / layout.DESCRIPTION_FILE)
 
     def predict(
         self,
@@ -268,10 +269,10 @@ class GpuPredictor:
         return find_spec(self.description.gpu_name)
 
     def _measured_path(self, pass_: str) -> Path:
-        return self.folder / f"measured-{pass_}.parquet"
+        return self.folder / layout.measured_file(pass_)
 
     def _domain_path(self, pass_: str) -> Path:
-        return self.folder / f"domain-{pass_}.parquet"
+        return self.folder / layout.domain_file(pass_)
 
     def _forest_path(self, predictor_name: str, pass_: str) -> Path:
-        return self.folder / f"{predictor_name}-{pass_}.npz"
+        return self.folder / layout.predictor_file(predictor_name, pass_)

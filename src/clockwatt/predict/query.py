@@ -13,6 +13,7 @@ from clockwatt import config
 from clockwatt.config import NetworkConfig
 from clockwatt.errors import ClockwattError
 from clockwatt.io import files
+from clockwatt.schema import layout
 from clockwatt.schema.records import CALL_SCHEMA, NETWORK_SCHEMA, OPERATION_SCHEMA
 
 _SHAPE = "write the shape of the input, batch first, such as 32,3,224,224"
@@ -85,7 +86,7 @@ class _Known:
 
     @classmethod
     def read(cls, folder: Path) -> _Known:
-        path = folder / "networks.parquet"
+        path = folder / layout.NETWORKS_FILE
         columns = ["network", "network_id"]
         there = path.exists()
         table = files.read_table(path, NETWORK_SCHEMA, columns).to_pandas() if there else pd.DataFrame(columns=columns)
@@ -102,10 +103,10 @@ class _Known:
         if ids.empty:
             return None
         calls = files.read_table(
-            self.folder / "calls.parquet", CALL_SCHEMA, ["network_id", "pass", "position", "operation_id"]
+            self.folder / layout.CALLS_FILE, CALL_SCHEMA, ["network_id", "pass", "position", "operation_id"]
         ).to_pandas()
         operations = files.read_table(
-            self.folder / "operations.parquet", OPERATION_SCHEMA, ["operation_id", "operation_class", "spec"]
+            self.folder / layout.OPERATIONS_FILE, OPERATION_SCHEMA, ["operation_id", "operation_class", "spec"]
         ).to_pandas()
         called = calls[calls["network_id"] == ids.iloc[0]].sort_values("position").merge(operations, on="operation_id")
         embeddings = called[called["operation_class"] == "embedding"]

@@ -14,8 +14,7 @@ from clockwatt.errors import ClockwattError, DataFileError
 from clockwatt.gpu.specs import UnknownGpuError, find_spec
 from clockwatt.io import files
 from clockwatt.predict.answer import TracedNetwork
-from clockwatt.predict.description import TRAINING_FILE
-from clockwatt.schema import records
+from clockwatt.schema import layout, records
 from clockwatt.schema.records import CALL_SCHEMA, NETWORK_SCHEMA, OPERATION_SCHEMA, NetworkRow, column_name
 
 
@@ -29,7 +28,7 @@ def traced_network(network: NetworkConfig, pass_: Pass, training: TrainingConfig
     NetworkError
         If the network cannot be found or traced.
     """
-    if (catalogue_dir / "networks.parquet").exists():
+    if (catalogue_dir / layout.NETWORKS_FILE).exists():
         catalogued = _from_catalogue(network, pass_, catalogue_dir)
         if catalogued is not None:
             return catalogued
@@ -47,7 +46,7 @@ def training_of(predictors_dir: Path) -> TrainingConfig:
     DataFileError
         If the file that says it is damaged.
     """
-    path = predictors_dir / TRAINING_FILE
+    path = predictors_dir / layout.TRAINING_FILE
     try:
         return TrainingConfig.model_validate_json(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
@@ -104,11 +103,11 @@ def _from_catalogue(network: NetworkConfig, pass_: Pass, catalogue_dir: Path) ->
         table = files.read_table(catalogue_dir / name, schema)
         return table.filter(pc.and_(pc.equal(table["network_id"], network.network_id), pc.equal(table["pass"], pass_)))
 
-    found = chosen("networks.parquet", NETWORK_SCHEMA).to_pylist()
+    found = chosen(layout.NETWORKS_FILE, NETWORK_SCHEMA).to_pylist()
     if not found:
         return None
-    calls = chosen("calls.parquet", CALL_SCHEMA).sort_by("position").to_pandas()
-    operations = files.read_table(catalogue_dir / "operations.parquet", OPERATION_SCHEMA).to_pandas()
+    calls = chosen(layout.CALLS_FILE, CALL_SCHEMA).sort_by("position").to_pandas()
+    operations = files.read_table(catalogue_dir / layout.OPERATIONS_FILE, OPERATION_SCHEMA).to_pandas()
     mine = operations["operation_id"].isin(calls["operation_id"]) & (operations["pass"] == pass_)
     return TracedNetwork(records.row_of(NetworkRow, found[0]), calls, operations[mine].reset_index(drop=True))
 

@@ -15,9 +15,10 @@ from clockwatt.config import OperatingPoint
 from clockwatt.errors import DataFileError
 from clockwatt.gpu.specs import find_spec
 from clockwatt.predict.answer import NetworkPrediction, TracedNetwork, predict_points
-from clockwatt.predict.evaluation.regret import VALIDATION_FILE, objective_of
+from clockwatt.predict.evaluation.regret import objective_of
 from clockwatt.predict.gpu_predictor import GpuPredictor, NotPredictableError
 from clockwatt.predict.hosts.profile import HostProfile
+from clockwatt.schema import layout
 
 _REPEATED = 0.01
 """Points of one GPU closer to each other than this are as good, where both were measured."""
@@ -225,7 +226,7 @@ def _closest(candidates: list[NetworkPrediction]) -> str:
 
 
 def _known_regret(validation_dir: Path, best: NetworkPrediction, objective: str) -> dict[str, Any] | None:
-    path = validation_dir / VALIDATION_FILE
+    path = validation_dir / layout.VALIDATION_FILE
     try:
         report = json.loads(path.read_text(encoding="utf-8"))
         entries = report["gpus"].get(best.gpu, {}).get("regret", [])

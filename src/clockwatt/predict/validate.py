@@ -9,7 +9,6 @@ from typing import Any
 
 import pandas as pd
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from clockwatt.config import CampaignConfig
 from clockwatt.io import files
@@ -19,8 +18,8 @@ from clockwatt.predict.composition.networks import Catalogue, whole_networks
 from clockwatt.predict.composition.overhead_estimates import OverheadEstimates
 from clockwatt.predict.costs.of_networks import left_out_costs, measured_costs
 from clockwatt.predict.evaluation.judgement import network_errors, network_intervals
-from clockwatt.predict.evaluation.leave_out import LEFT_OUT_FILE, LEFT_OUT_SCHEMA
-from clockwatt.predict.evaluation.regret import VALIDATION_FILE, regrets
+from clockwatt.predict.evaluation.regret import regrets
+from clockwatt.predict.evaluation.tables import LEFT_OUT_SCHEMA
 from clockwatt.predict.gpu_predictor import GpuPredictor
 from clockwatt.predict.samples import gpus_in, read_gpu_rows, read_samples
 from clockwatt.schema import layout
@@ -55,8 +54,7 @@ def validate(
     report: dict[str, Any] = {"campaign": config.campaign, "gpus": {}}
     gpus = gpus_in(dataset_dir)
     with ExitStack() as stack:
-        aside = stack.enter_context(files.written_aside(output_dir / layout.NETWORKS_FILE))
-        writer = stack.enter_context(pq.ParquetWriter(aside, VALIDATION_SCHEMA, compression=files.COMPRESSION))
+        writer = stack.enter_context(files.table_writer(output_dir / layout.NETWORKS_FILE, VALIDATION_SCHEMA))
         advance = stack.enter_context(progress("validate", len(gpus)))
         for gpu in gpus:
             whole, excluded = whole_networks(dataset_dir, gpu)
@@ -64,7 +62,7 @@ def validate(
             measured = measured_costs(samples.rows)
             overheads = OverheadEstimates.read(dataset_dir, gpu, samples, whole, catalogue, measured)
             left_out = read_gpu_rows(
-                predictors_dir / LEFT_OUT_FILE, LEFT_OUT_SCHEMA, gpu, LEFT_OUT_SCHEMA.names
+                predictors_dir / layout.LEFT_OUT_FILE, LEFT_OUT_SCHEMA, gpu, LEFT_OUT_SCHEMA.names
             ).to_pandas()
             sources = {
                 MEASURED: measured,
@@ -78,7 +76,7 @@ def validate(
             writer.write_table(table)
             report["gpus"][gpu] = _report(table.to_pandas(), excluded)
             advance(gpu)
-    files.write_text(json.dumps(report, indent=2) + "\n", output_dir / VALIDATION_FILE)
+    files.write_text(json.dumps(report, indent=2) + "\n", output_dir / layout.VALIDATION_FILE)
 
 
 def _report(rows: pd.DataFrame, excluded: int) -> dict[str, Any]:

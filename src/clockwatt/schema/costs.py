@@ -62,6 +62,8 @@ class Cost:
         Standard error over cost, of repetitions together.
     predicted, lower, upper
         A prediction, where it stands beside what was measured, and the ends of its interval.
+    spread
+        How far the trees disagree that predict it: standard deviation of the logarithm.
     """
 
     measured: Measured
@@ -71,11 +73,7 @@ class Cost:
     predicted: str
     lower: str
     upper: str
-
-    @property
-    def spread(self) -> str:
-        """How far the trees disagree that predict it: standard deviation of the logarithm."""
-        return f"spread_{self.corrected}"
+    spread: str
 
 
 COSTS = (
@@ -87,6 +85,7 @@ COSTS = (
         predicted="predicted_time_device_corrected_s",
         lower="lower_time_device_corrected_s",
         upper="upper_time_device_corrected_s",
+        spread="spread_time_device_corrected_s",
     ),
     Cost(
         measured=TIME_HOST,
@@ -96,6 +95,7 @@ COSTS = (
         predicted="predicted_time_host_corrected_s",
         lower="lower_time_host_corrected_s",
         upper="upper_time_host_corrected_s",
+        spread="spread_time_host_corrected_s",
     ),
     Cost(
         measured=TIME_EAGER,
@@ -105,6 +105,7 @@ COSTS = (
         predicted="predicted_time_eager_corrected_s",
         lower="lower_time_eager_corrected_s",
         upper="upper_time_eager_corrected_s",
+        spread="spread_time_eager_corrected_s",
     ),
     Cost(
         measured=ENERGY_DYNAMIC,
@@ -114,6 +115,7 @@ COSTS = (
         predicted="predicted_energy_dynamic_corrected_j",
         lower="lower_energy_dynamic_corrected_j",
         upper="upper_energy_dynamic_corrected_j",
+        spread="spread_energy_dynamic_corrected_j",
     ),
     Cost(
         measured=POWER,
@@ -123,13 +125,12 @@ COSTS = (
         predicted="predicted_power_corrected_w",
         lower="lower_power_corrected_w",
         upper="upper_power_corrected_w",
+        spread="spread_power_corrected_w",
     ),
 )
 """In the order in which they are predicted."""
 
 CORRECTED = tuple(cost.corrected for cost in COSTS)
-LOWER = tuple(cost.lower for cost in COSTS)
-UPPER = tuple(cost.upper for cost in COSTS)
 BY_CORRECTED: Mapping[str, Cost] = {cost.corrected: cost for cost in COSTS}
 """Costs by their column in the dataset."""
 

@@ -19,6 +19,20 @@ CALIBRATION_FILE = "calibration.parquet"
 QUALITY_FILE = "quality.json"
 """Files of a catalogue, a dataset and a validation."""
 
+METRICS_FILE = "metrics.json"
+"""Beside the folders of predictors: of which GPUs they are, and how well each does."""
+TRAINING_FILE = "training.json"
+"""Beside the folders of all GPUs: the training step of the campaign, which a question's network makes, too."""
+CROSSVAL_FILE = "crossval.parquet"
+LEFT_OUT_FILE = "networks-left-out.parquet"
+"""Beside the folders of all GPUs: predictions of operations, and of those of networks, that were left out."""
+DESCRIPTION_FILE = "description.json"
+MODEL_CARD_FILE = "model-card.md"
+HOSTS_SEEN_FILE = "hosts-seen.json"
+"""In the folder of a GPU's predictors."""
+VALIDATION_FILE = "validation.json"
+"""In the folder of a validation: errors of networks, and what choosing a clock by prediction has cost."""
+
 CATALOGUE_FILES = (OPERATIONS_FILE, CALLS_FILE, NETWORKS_FILE)
 
 
@@ -45,6 +59,21 @@ def networks_file(gpu: str, point: object, shard: int) -> Path:
 def telemetry_file(measurements: Path) -> Path:
     """Telemetry that goes with a file of measurements, beside it."""
     return measurements.with_name(f"telemetry-{measurements.name}")
+
+
+def predictor_file(predictor: str, pass_: str) -> str:
+    """Name of a fitted predictor of one pass, in the folder of its GPU."""
+    return f"{predictor}-{pass_}.npz"
+
+
+def domain_file(pass_: str) -> str:
+    """Name of what was learnt from in one pass, in the folder of a GPU's predictors."""
+    return f"domain-{pass_}.parquet"
+
+
+def measured_file(pass_: str) -> str:
+    """Name of what was measured in one pass, in the folder of a GPU's predictors."""
+    return f"measured-{pass_}.parquet"
 
 
 def calibration_file(gpu: str, point: object) -> Path:

@@ -21,8 +21,8 @@ from rich.table import Table
 
 import clockwatt
 from clockwatt.config import CampaignConfig, GpuConfig, load
-from clockwatt.control.advice import method_advice
 from clockwatt.control.points import check_supported, known_gpu, persistence_warning
+from clockwatt.control.registry import NAMES, method_named
 from clockwatt.control.slurm import gpu_freq_warning, shown_config
 from clockwatt.errors import ClockwattError
 from clockwatt.gpu.interface import Gpu, GpuError, InstalledGpu, NotSupportedError
@@ -184,8 +184,9 @@ def _clocks(gpu: Gpu) -> Iterator[Finding]:
 
 
 def _control() -> Iterator[Finding]:
-    for advice in method_advice(os.environ):
-        yield Finding("clock control", OK if advice.works else MISSING, f"{advice.method}: {advice.reason}", advice.fix)
+    for name in NAMES:
+        advice = method_named(name).advice()
+        yield Finding("clock control", OK if advice.works else MISSING, f"{name}: {advice.reason}", advice.fix)
 
 
 def _cuda() -> Finding:

@@ -1,28 +1,34 @@
-"""A fingerprint of the code that a stage of analysis consists of, so that its results are made anew when it changes."""
+"""A fingerprint of the code that a stage consists of, so that its results are made anew when it changes."""
 
 from __future__ import annotations
 
 import ast
 import functools
 import hashlib
+import io
+import tokenize
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 from clockwatt.io.resources import resource
 
 PACKAGE = "clockwatt"
 _ROOT = Path(__file__).parents[1]
+_CLI = "cli"
+_NO_CODE = frozenset({tokenize.COMMENT, tokenize.NL, tokenize.ENCODING})
+_INDENTATION = frozenset({tokenize.INDENT, tokenize.DEDENT})
 
 
-def fingerprint(*packages: str, resources: tuple[str, ...] = (), root: Path = _ROOT) -> str:
-    """Hash of the sources of some packages and of every module of the project that they import, directly or not.
+def fingerprint(command: str, root: Path = _ROOT) -> str:
+    """Hash of what a command runs: every module of the project that it imports, directly or not, and their resources.
+
+    Comments and docstrings do not count, nor does the command line itself, which only hands over.
 
     Parameters
     ----------
-    packages
-        Names below `clockwatt`, e.g. `predict`.
-    resources
-        Shipped files that they read, relative to `resources/`.
+    command
+        Name of a file in `cli/`, without its ending.
     root
         Folder of the package `clockwatt`.
 
@@ -34,48 +40,95 @@ def fingerprint(*packages: str, resources: tuple[str, ...] = (), root: Path = _R
     Raises
     ------
     FileNotFoundError
-        If there is no such package or resource.
+        If there is no such command, or a shipped file that a module names.
     """
-    waiting = [path for package in packages for path in _sources_of(root, package)]
-    sources: set[Path] = set()
-    names: set[str] = set()
+    first = root / _CLI / f"{command}.py"
+    waiting, sources = [first], {}
     while waiting:
         path = waiting.pop()
         if path not in sources:
-            sources.add(path)
-            new = _imported_names(path.read_bytes(), str(path)) - names
-            names |= new
-            waiting.extend(found for name in new for found in _files_of(root, name.split(".")[1:]))
+            sources[path] = _read(path.read_bytes())
+            waiting.extend(found for name in sources[path].imports for found in _files_of(root, name))
+    sources = {path: source for path, source in sources.items() if root / _CLI not in path.parents}
+    resources = {name for source in sources.values() for name in source.resources}
+    hashed = {str(path.relative_to(root)): source.digest for path, source in sources.items()}
+    hashed |= {name: hashlib.sha256(resource(name).read_bytes()).digest() for name in resources}
     digest = hashlib.sha256()
-    for name, path in sorted(
-        [(str(path.relative_to(root)), path) for path in sources] + [(name, resource(name)) for name in resources]
-    ):
+    for name in sorted(hashed):
         digest.update(f"{name}\0".encode())
-        digest.update(hashlib.sha256(path.read_bytes()).digest())
+        digest.update(hashed[name])
     return digest.hexdigest()[:16]
 
 
-def _sources_of(root: Path, package: str) -> list[Path]:
-    folder = root.joinpath(*package.split("."))
-    if not folder.is_dir():
-        raise FileNotFoundError(f"{folder}: no such package")
-    return sorted(folder.rglob("*.py"))
+@dataclass(frozen=True)
+class _Source:
+    """What counts of a file.
+
+    Attributes
+    ----------
+    digest
+        Of its code.
+    imports
+        Names below `clockwatt` that it imports, wherever in it the import stands.
+    resources
+        Shipped files that it names in a call of `resource`; folders are told from them by having no ending.
+    """
+
+    digest: bytes
+    imports: frozenset[tuple[str, ...]]
+    resources: frozenset[str]
 
 
 @functools.cache
-def _imported_names(source: bytes, path: str) -> frozenset[str]:
-    """Names of the project that a source imports, wherever the import stands: of modules, and of what may be one."""
-    names: set[str] = set()
-    for node in ast.walk(ast.parse(source, filename=path)):
-        if isinstance(node, ast.Import):
-            names.update(alias.name for alias in node.names)
-        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
-            # `from package import name`: the name may be a module or something in it
-            names.update((node.module, *(f"{node.module}.{alias.name}" for alias in node.names)))
-    return frozenset(name for name in names if name.split(".")[0] == PACKAGE)
+def _read(source: bytes) -> _Source:
+    imports: set[tuple[str, ...]] = set()
+    resources = set()
+    for node in _run(ast.parse(source)):
+        names: list[str] = []
+        match node:
+            case ast.Import(names=aliases):
+                names = [alias.name for alias in aliases]
+            case ast.ImportFrom(module=str(module), names=aliases, level=0):
+                # `from package import name`: the name may be a module or something in it
+                names = [module, *(f"{module}.{alias.name}" for alias in aliases)]
+            case ast.Call(func=ast.Name(id="resource"), args=[ast.Constant(value=str(name))]) if "." in name:
+                resources.add(name)
+        imports |= {tuple(below) for first, *below in (name.split(".") for name in names) if first == PACKAGE}
+    return _Source(hashlib.sha256(_code(source)).digest(), frozenset(imports), frozenset(resources))
 
 
-def _files_of(root: Path, below: list[str]) -> Iterator[Path]:
+def _run(tree: ast.Module) -> Iterator[ast.AST]:
+    """Nodes of what runs: not of what is imported for type checkers alone."""
+    waiting: list[ast.AST] = [tree]
+    while waiting:
+        node = waiting.pop()
+        yield node
+        match node:
+            case ast.If(test=ast.Name(id="TYPE_CHECKING")):
+                waiting += node.orelse
+            case _:
+                waiting += ast.iter_child_nodes(node)
+
+
+def _code(source: bytes) -> bytes:
+    """Tokens of a source but for comments, docstrings and blank lines."""
+    lines: list[list[tokenize.TokenInfo]] = [[]]
+    for token in tokenize.tokenize(io.BytesIO(source).readline):
+        if token.type == tokenize.NEWLINE:
+            lines.append([])
+        elif token.type not in _NO_CODE:
+            lines[-1].append(token)
+    code = []
+    for line in lines:
+        indentation = [token for token in line if token.type in _INDENTATION]
+        code += [tokenize.tok_name[token.type] for token in indentation]
+        statement = [token for token in line if token.type not in _INDENTATION]
+        if [token.type for token in statement] != [tokenize.STRING]:
+            code += [*(token.string for token in statement), "\n"]
+    return "\0".join(code).encode()
+
+
+def _files_of(root: Path, below: tuple[str, ...]) -> Iterator[Path]:
     """The file of a module and those of the packages above it; nothing for a name that is no module."""
     for depth in range(len(below) + 1):
         parent = root.joinpath(*below[:depth])

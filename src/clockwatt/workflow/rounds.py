@@ -11,6 +11,7 @@ from rich.table import Table
 from clockwatt.config import CampaignConfig
 from clockwatt.io import files
 from clockwatt.measure.steps.procedure import expected_duration_s
+from clockwatt.schema import layout
 from clockwatt.schema.records import ENERGY, OPERATION_SCHEMA
 
 
@@ -34,7 +35,7 @@ def round_costs(config: CampaignConfig, catalogue_dir: Path) -> list[RoundCost]:
         If the catalogue is missing or damaged.
     """
     columns = ["pass", "device_work", "measured_tf32", "measured_quantities", "design_round"]
-    table = files.read_table(catalogue_dir / "operations.parquet", OPERATION_SCHEMA, columns).to_pylist()
+    table = files.read_table(catalogue_dir / layout.OPERATIONS_FILE, OPERATION_SCHEMA, columns).to_pylist()
     drawn = [row for row in table if row["design_round"] is not None and row["pass"] in config.passes]
     costs = []
     for number in sorted({row["design_round"] for row in drawn}):

@@ -104,9 +104,9 @@ def dataset_settings(campaign: CampaignConfig) -> Settings:
     }
 
 
-def fit_settings(campaign: CampaignConfig) -> Settings:
-    """What the predictors depend on beside the dataset."""
-    return campaign.model_dump(mode="json", include={"campaign", "seed", "passes", "fit"})
+def part(campaign: CampaignConfig, *keys: str) -> Settings:
+    """What a stage depends on that reads these top-level keys of the campaign, and no others."""
+    return campaign.model_dump(mode="json", include=set(keys))
 
 
 def figures_settings(campaign: CampaignConfig) -> Settings:

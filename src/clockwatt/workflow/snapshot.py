@@ -36,7 +36,7 @@ class Code:
     sources
         Digest of all sources of the package and of the workflow.
     stages
-        Fingerprints of the stages of analysis, by name.
+        Fingerprints of the stages, but for those that measure, by the name of their command.
     references
         Digests of the shipped measurements that the campaign names.
     """

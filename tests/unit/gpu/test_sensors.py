@@ -12,7 +12,7 @@ from clockwatt.gpu.sensing.sensors import AVERAGE, COUNTER, INSTANT, RING, Senso
 from clockwatt.gpu.sensing.windows import Steps, averaging_window_s
 from clockwatt.gpu.virtual.card import VirtualGpu
 from clockwatt.gpu.virtual.model import Work
-from clockwatt.gpu.virtual.sensors import RING_PERIOD_NS, SENSOR_SUITES
+from clockwatt.gpu.virtual.sensors import RING_PERIOD_NS, sensor_suite
 from support.limited_gpu import RING_S, TICK_S, LimitedGpu
 
 CONVOLUTION = Work(flops=7_400_000_000, bytes_moved=51_500_000, dtype="float32", tf32=True, matrix=True)
@@ -45,7 +45,7 @@ def traits_of(model: str, seed: int, *, locked: bool) -> dict[str, SensorTraits]
 @pytest.mark.parametrize("model", ["rtx2080ti", "a100", "a30", "rtx3090", "rtx4090", "h100"])
 def test_windows_of_every_architecture_are_told_to_a_tenth_of_a_period(model, seed, locked):
     traits = traits_of(model, seed, locked=locked)
-    suite = SENSOR_SUITES[VirtualGpu(model, seed=0).spec.architecture]
+    suite = sensor_suite(VirtualGpu(model, seed=0).spec.architecture)
     expected = {AVERAGE: suite.average, INSTANT: suite.instant}
     for name, sensor in expected.items():
         if sensor is None:

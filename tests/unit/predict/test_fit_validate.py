@@ -9,9 +9,10 @@ import pytest
 
 from clockwatt.dataset.build import build_dataset
 from clockwatt.errors import DataFileError
-from clockwatt.io import files
+from clockwatt.io import files, seal
 from clockwatt.predict.composition.comparison import VALIDATION_SCHEMA
-from clockwatt.predict.fit import CROSSVAL_SCHEMA, fit
+from clockwatt.predict.evaluation.tables import CROSSVAL_SCHEMA
+from clockwatt.predict.fit import fit
 from clockwatt.predict.gpu_predictor import GpuPredictor
 from clockwatt.predict.models.predictors import MissingLibraryError
 from clockwatt.predict.samples import read_samples
@@ -243,3 +244,11 @@ def test_a_library_that_is_missing_is_named_with_the_way_to_get_it(made, tmp_pat
 def test_missing_dataset_is_named(made, tmp_path):
     with pytest.raises(DataFileError, match=r"operations\.parquet: no such file"):
         fit(made.config, tmp_path, made.catalogue, tmp_path / "out")
+
+
+def test_every_table_that_a_stage_of_analysis_writes_carries_the_digest_of_its_bytes(made):
+    written = [
+        path for folder in (made.dataset, made.predictors, made.validation) for path in folder.rglob("*.parquet")
+    ]
+    assert {layout.CROSSVAL_FILE, layout.LEFT_OUT_FILE, layout.NETWORKS_FILE} <= {path.name for path in written}
+    assert [path.name for path in written if seal.is_whole(path) is not True] == []

@@ -12,11 +12,11 @@ from clockwatt.measure.bench import virtual
 from clockwatt.measure.calibrate.host import measure_host
 from clockwatt.predict.composition.overheads import HostOverheads
 from clockwatt.predict.features.operations import CATALOGUE_COLUMNS
-from clockwatt.predict.hosts.costs import HOSTS_SEEN_FILE
 from clockwatt.predict.hosts.measured import profile_of
 from clockwatt.predict.hosts.profile import HostProfile
 from clockwatt.predict.library import load
 from clockwatt.predict.query import NetworkQuery
+from clockwatt.schema import layout
 
 NETWORKS = [
     NetworkConfig(name=f"support.small_networks:{name}", input=[8, 16])
@@ -138,7 +138,7 @@ def test_without_a_host_the_interval_spans_those_seen(predictors, traced) -> Non
     sessions = [
         {"host": f"n{number}", "cpu_model": None, "factor": factor} for number, factor in enumerate((0.5, 1, 40))
     ]
-    path = predictors.predictors_dir / "a30" / HOSTS_SEEN_FILE
+    path = predictors.predictors_dir / "a30" / layout.HOSTS_SEEN_FILE
     assert json.loads(path.read_text())["sessions"]
     path.write_text(json.dumps({"sessions": sessions}))
     wide = ask(load(predictors.predictors_dir, catalogue_dir=predictors.catalogue_dir), traced)

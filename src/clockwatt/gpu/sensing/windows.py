@@ -33,7 +33,7 @@ class Steps:
     values
         Value between the end before and this end, shape (n,). After the last end the last value holds on.
     finest_s
-        Shortest window in s that can be told from steps that are means themselves; shorter ones count as this.
+        Shortest window in s that can be determined from steps that are means themselves; shorter ones count as this.
     """
 
     times_s: Sequence[float] | Floats
@@ -75,16 +75,16 @@ def averaging_window_s(
     seen = np.asarray(values, dtype=float)
     if len(seen) < _FEWEST_READINGS or np.ptp(seen) == 0:
         return None
-    told: list[tuple[_Fit, Floats, _Mean]] = []
+    determined: list[tuple[_Fit, Floats, _Mean]] = []
     for account in times_s:
         seen_s = np.asarray(account, dtype=float)
         for mean in (_Mean(power) for power in powers if len(power.times_s)):
             fits = [_fit(seen_s, seen, mean, window_s, _DELAYS_S) for window_s in mean.resolved(_WINDOWS_S)]
-            if _is_told(fits, len(seen)):
-                told.append((_best(fits), seen_s, mean))
-    if not told:
+            if _is_determined(fits, len(seen)):
+                determined.append((_best(fits), seen_s, mean))
+    if not determined:
         return None
-    fit, seen_s, mean = min(told, key=lambda one: one[0].residual)
+    fit, seen_s, mean = min(determined, key=lambda one: one[0].residual)
     window_factor, delay_step_s = _WINDOWS_S[1] / _WINDOWS_S[0], _DELAYS_S[1] - _DELAYS_S[0]
     windows_s = mean.resolved(fit.window_s * np.geomspace(1 / window_factor, window_factor, _FINER))
     delays_s = fit.delay_s + delay_step_s * np.linspace(-1, 1, _FINER)
@@ -95,7 +95,7 @@ def _best(fits: Sequence[_Fit]) -> _Fit:
     return min(fits, key=lambda fit: fit.residual)
 
 
-def _is_told(fits: Sequence[_Fit], readings: int) -> bool:
+def _is_determined(fits: Sequence[_Fit], readings: int) -> bool:
     """Whether the best of fits explains the readings, and windows of other lengths much worse."""
     least = _best(fits).residual
     as_good = least * (1 + _TOLERANCE_F / (readings - _PARAMETERS))
@@ -131,5 +131,5 @@ class _Mean:
         return np.asarray((later - earlier) / window_s)
 
     def resolved(self, windows_s: Floats) -> list[float]:
-        """The windows, each at least as long as can be told, ascending and each once."""
+        """The windows, each at least as long as can be determined, ascending and each once."""
         return sorted({max(float(window_s), self._finest_s) for window_s in windows_s})

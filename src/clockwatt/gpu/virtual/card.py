@@ -21,11 +21,11 @@ from clockwatt.gpu.virtual.model import CardModel, Load, Mixture, Work, hashed
 from clockwatt.gpu.virtual.sensors import (
     RING_PERIOD_NS,
     RING_SAMPLES,
-    SENSOR_SUITES,
     PowerHistory,
     Sensor,
     latest_tick,
     noise,
+    sensor_suite,
 )
 
 CONTEXT_BYTES = 512 * 2**20
@@ -62,7 +62,7 @@ class VirtualGpu(Gpu):
     def __init__(self, model: str, *, seed: int, card: int = 0, permitted: bool = True) -> None:
         self.spec = find_spec(model)
         self._model = CardModel(self.spec, seed=seed, card=card)
-        self._sensors = SENSOR_SUITES[self.spec.architecture]
+        self._sensors = sensor_suite(self.spec.architecture)
         self._permitted = permitted
         self._uuid = f"virtual-{self.spec.name.replace(' ', '-').lower()}-seed{seed}-card{card}"
         self._noise_seed = int(hashed(self._uuid, "noise") * 2**63)

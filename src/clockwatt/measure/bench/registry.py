@@ -13,7 +13,6 @@ from typing import cast
 
 from clockwatt.config import CampaignConfig
 from clockwatt.gpu.interface import Gpu
-from clockwatt.gpu.nvidia.nvml import NvmlGpu
 from clockwatt.gpu.virtual.card import VirtualGpu
 from clockwatt.measure import anchors, tasks
 from clockwatt.measure.bench.interface import Bench
@@ -53,7 +52,7 @@ def open_bench(
         If the logger cannot read the GPU.
     """
     settings = BenchSettings(config, session_id, telemetry_dir, catalogue_dir, operation_ids)
-    return _OPENERS[gpu.vendor](gpu, settings)
+    return _OPENERS.get(gpu.vendor, _open_cuda)(gpu, settings)
 
 
 @contextlib.contextmanager
@@ -88,7 +87,8 @@ def _open_cuda(gpu: Gpu, settings: BenchSettings) -> Iterator[Bench]:
         yield CudaBench(gpu, logger, specs, config)
 
 
-_OPENERS: dict[str, Opener] = {VirtualGpu.vendor: _open_virtual, NvmlGpu.vendor: _open_cuda}
+_OPENERS: dict[str, Opener] = {VirtualGpu.vendor: _open_virtual}
+"""By vendor. GPUs of all others are measured as CUDA devices, which is what PyTorch calls AMD's, too."""
 
 
 @contextlib.contextmanager

@@ -58,8 +58,8 @@ class _WholePass:
     forward_calls: int
     device_calls: int
     host_s: float
-    host_beyond_s: float | None
-    device_beyond_s: float | None
+    host_overhead_s: float | None
+    device_overhead_s: float | None
 
 
 Costs = dict[tuple[str, str | None], Estimate | None]
@@ -99,9 +99,9 @@ def call_costs(device: torch.device, timer: CallTimer) -> Costs:
         found = [_pass_or_none(network, device, pass_, timer) for network in NETWORKS]
         known = [one for one in found if one is not None]
         costs[CalibrationQuantity.HOST_PER_MODULE, pass_], costs[CalibrationQuantity.HOST_ADDED_PER_CALL, pass_] = (
-            _host_added(known, once_s)
+            _host_overhead(known, once_s)
         )
-        costs[CalibrationQuantity.DEVICE_ADDED_PER_CALL, pass_] = _device_added(known)
+        costs[CalibrationQuantity.DEVICE_ADDED_PER_CALL, pass_] = _device_overhead(known)
     return costs
 
 
@@ -146,40 +146,42 @@ def _pass_of(network: NetworkConfig, device: torch.device, pass_: Pass, timer: C
         forward_calls=sum(call.phase in (FORWARD, LOSS) for call in traced.calls),
         device_calls=len(device_calls),
         host_s=host_s,
-        host_beyond_s=_beyond(host_s, calls, on_host),
-        device_beyond_s=_beyond(device_s, device_calls, on_device),
+        host_overhead_s=_overhead_of(host_s, calls, on_host),
+        device_overhead_s=_overhead_of(device_s, device_calls, on_device),
     )
 
 
-def _beyond(whole_s: float, calls: list[str], alone_s: Mapping[str, float | None]) -> float | None:
-    """What a pass takes beyond its calls alone; None if the time of one is not known."""
+def _overhead_of(whole_s: float, calls: list[str], alone_s: Mapping[str, float | None]) -> float | None:
+    """What a pass takes more than its calls alone; None if the time of one is not known."""
     times = [seconds for name in calls if (seconds := alone_s[name]) is not None]
     return whole_s - sum(times) if len(times) == len(calls) else None
 
 
-def _host_added(passes: list[_WholePass], once_s: float) -> tuple[Estimate | None, Estimate | None]:
+def _host_overhead(passes: list[_WholePass], once_s: float) -> tuple[Estimate | None, Estimate | None]:
     """What entering a module costs, and what a call takes longer in a network than in a loop of its own.
 
     A call that is measured alone runs from warm caches, which in a network it does not, and modules call it through
-    layers of Python. Told by what passes of whole networks take beyond the sum of their calls and `once_s`.
+    layers of Python. Estimated from what passes of whole networks take more than the sum of their calls and `once_s`.
     """
-    known = [(one, one.host_beyond_s - once_s) for one in passes if one.host_beyond_s is not None]
+    known = [(one, one.host_overhead_s - once_s) for one in passes if one.host_overhead_s is not None]
     if len(known) <= COSTS:
         return None, None
-    of_passes = [(one.host_s, one.modules, one.forward_calls, beyond_s) for one, beyond_s in known]
+    of_passes = [(one.host_s, one.modules, one.forward_calls, overhead_s) for one, overhead_s in known]
     found, errors = module_and_call_costs(*np.array(of_passes, dtype=float).T)
-    module_s, added_s = (
+    module_s, call_s = (
         Estimate(float(cost), float(error), len(known)) for cost, error in zip(found, errors, strict=True)
     )
-    return module_s, added_s
+    return module_s, call_s
 
 
-def _device_added(passes: list[_WholePass]) -> Estimate | None:
+def _device_overhead(passes: list[_WholePass]) -> Estimate | None:
     """What a call takes longer on the device among others than after itself.
 
     Every kernel follows a different one, and finds other data in the caches.
     """
-    return mean_estimate([one.device_beyond_s / one.device_calls for one in passes if one.device_beyond_s is not None])
+    return mean_estimate(
+        [one.device_overhead_s / one.device_calls for one in passes if one.device_overhead_s is not None]
+    )
 
 
 def _chain(x: torch.Tensor, length: int) -> torch.Tensor:

@@ -1,6 +1,6 @@
-"""What modules and calls cost the host in a network, told by what whole passes take beyond their calls alone.
+"""What modules and calls cost the host in a network, estimated from what whole passes take more than their calls.
 
-A calibration tells it of networks of its own, predictors tell it of those that a campaign measured.
+A calibration estimates it from networks of its own, predictors from those that a campaign measured.
 """
 
 from __future__ import annotations

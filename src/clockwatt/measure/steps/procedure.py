@@ -140,9 +140,9 @@ def _measure_device_work(
     _put_time(row, TIME_EAGER, mean_estimate(run.block_times_s), around, pace_of(row))
     put_energy(row, around)
     if call_s is not None and row.kind == OPERATION and pace_of(row) == POWER_LIMIT:
-        paced = energy_with_pauses(bench, workload, call_s, around)
-        row.energy_dynamic_unthrottled_j = paced.value if paced else None
-        row.energy_dynamic_unthrottled_standard_error_j = paced.standard_error if paced else None
+        unthrottled = energy_with_pauses(bench, workload, call_s, around)
+        row.energy_dynamic_unthrottled_j = unthrottled.value if unthrottled else None
+        row.energy_dynamic_unthrottled_standard_error_j = unthrottled.standard_error if unthrottled else None
 
 
 def _put_time(row: MeasurementRow, which: Measured, estimate: Estimate | None, around: Surroundings, pace: str) -> None:

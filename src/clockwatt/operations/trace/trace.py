@@ -16,7 +16,7 @@ from torch.nn.modules.module import register_module_forward_hook, register_modul
 
 from clockwatt.config import NetworkConfig, TrainingConfig
 from clockwatt.operations import numerics, optimizers
-from clockwatt.operations.networks import FAULTS, Loss, NetworkError, construct, example_inputs, told, without_memory
+from clockwatt.operations.networks import FAULTS, Loss, NetworkError, construct, example_inputs, summary, without_memory
 from clockwatt.operations.spec.encode import dtype_of
 from clockwatt.operations.spec.operation import Operation, OutputSpec, TensorSpec
 from clockwatt.operations.trace.gradients import Accumulation
@@ -112,7 +112,7 @@ def _run(
     except FAULTS as error:
         shapes = [str(list(x.shape)) for x in given] + [f"{key} {list(x.shape)}" for key, x in by_keyword.items()]
         raise UntraceableError(
-            f"network {tracer.name}: its forward pass fails in {tracer.place()} ({told(error)}). "
+            f"network {tracer.name}: its forward pass fails in {tracer.place()} ({summary(error)}). "
             f"Check that the network takes an input of shape {', '.join(shapes)}."
         ) from error
 

@@ -12,7 +12,7 @@ import torch
 from torch.overrides import TorchFunctionMode
 
 from clockwatt.config import NetworkConfig
-from clockwatt.operations.networks import FAULTS, NetworkError, told
+from clockwatt.operations.networks import FAULTS, NetworkError, summary
 from clockwatt.operations.spec import functions
 from clockwatt.operations.spec.encode import NotEncodableError, tensors_in
 from clockwatt.operations.spec.operation import Operation
@@ -146,7 +146,7 @@ class Tracer(TorchFunctionMode):
             raise
         except FAULTS as error:
             raise UntraceableError(
-                f"{self._at(func)} fails without data ({told(error)}). "
+                f"{self._at(func)} fails without data ({summary(error)}). "
                 "What it gives, or its shape, must not depend on the values of tensors."
             ) from error
 

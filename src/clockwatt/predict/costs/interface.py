@@ -25,7 +25,6 @@ Mask = NDArray[np.bool_]
 MEASURED = "measured"
 """Column of predictions: whether an operation was measured, and looked up."""
 
-SIDES = ("lower", "upper")
 
 _COMPOSED = [TARGETS.index(name) for name in COST_COLUMNS if name in TARGETS]
 

@@ -37,7 +37,7 @@ def with_errors(rows: pd.DataFrame, intervals: Mapping[str, Mapping[str, Interva
     Parameters
     ----------
     rows
-        Of `leave_out.LEFT_OUT_SCHEMA`.
+        Of `tables.LEFT_OUT_SCHEMA`.
     intervals
         Target to operation class to interval for a scale of 1.
     """
@@ -60,7 +60,7 @@ def left_out_costs(
     Parameters
     ----------
     rows
-        Of `leave_out.LEFT_OUT_SCHEMA`, one GPU.
+        Of `tables.LEFT_OUT_SCHEMA`, one GPU.
     operations
         Of the catalogue.
     workless_host_s

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import Any
 
 import numpy as np
@@ -20,6 +20,7 @@ from clockwatt.predict.evaluation.intervals import (
     left_out_inside,
     scale_of,
 )
+from clockwatt.predict.evaluation.leave_out import LeftOutPredictions
 from clockwatt.predict.evaluation.metrics import metrics, metrics_by
 from clockwatt.predict.features.operations import OPERATION_CLASS
 from clockwatt.predict.models.predictors import TARGETS
@@ -28,25 +29,6 @@ from clockwatt.schema.costs import BY_CORRECTED, MEASURED_WHOLE
 
 WHOLE_QUANTITIES = ("time_s", "energy_j", "power_w")
 """What whole networks have an interval of, each from its own residuals."""
-
-
-@dataclass(frozen=True)
-class LeftOutPredictions:
-    """Predictions of every measured row by a predictor that never saw its group.
-
-    Attributes
-    ----------
-    predictions
-        Columns `TARGETS`; shape (rows, targets). Missing for rows without a training fold.
-    spread
-        How far the trees disagree; likewise.
-    fold
-        What was left out together with each row; shape (rows,).
-    """
-
-    predictions: pd.DataFrame
-    spread: pd.DataFrame
-    fold: NDArray[np.int64]
 
 
 def judge_operations(
@@ -202,7 +184,7 @@ def network_errors(rows: pd.DataFrame) -> dict[str, Any]:
 
 
 def judge_left_out(rows: pd.DataFrame) -> dict[str, Any]:
-    """Errors on operations that only the network left out calls; `rows` of `leave_out.LEFT_OUT_SCHEMA`, one pass."""
+    """Errors on operations that only the network left out calls; `rows` of `tables.LEFT_OUT_SCHEMA`, one pass."""
     unseen = rows[rows["unseen"].astype(bool) & rows["learnt"].astype(bool)]
     report: dict[str, Any] = {"networks": sorted(set(rows["network"])), "targets": {}, "classes": {}}
     for target in TARGETS:

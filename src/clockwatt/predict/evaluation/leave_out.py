@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
-import pyarrow as pa
 from numpy.typing import NDArray
 
 from clockwatt.gpu.specs import GpuSpec
+from clockwatt.predict.evaluation.tables import LEFT_OUT_SCHEMA
 from clockwatt.predict.features.operations import OPERATION_CLASS
 from clockwatt.predict.models.predictors import ROWS_PER_TREE, TARGETS, CostPredictor
 from clockwatt.predict.models.training_data import TrainingData
@@ -18,31 +18,9 @@ from clockwatt.schema.costs import BY_CORRECTED
 
 Mask = NDArray[np.bool_]
 
-LEFT_OUT_FILE = "networks-left-out.parquet"
-
 FOLDS_AT_MOST, FOLDS_OF_LARGE_DATA = 20, 10
 """More networks than this are left out several at a time, which bounds the time of a fit; then those that share fewest
 operations. Data are large from `predictors.ROWS_PER_TREE` rows on."""
-
-LEFT_OUT_SCHEMA = pa.schema(
-    [
-        pa.field("gpu", pa.string()),
-        pa.field("virtual", pa.bool_()),
-        pa.field("pass", pa.string()),
-        pa.field("network", pa.string()),
-        pa.field("point", pa.string()),
-        pa.field("tf32", pa.bool_()),
-        pa.field("operation_id", pa.string()),
-        pa.field("operation_class", pa.string()),
-        pa.field("unseen", pa.bool_()),  # False: another network calls it too, so its measurement was learnt from
-        pa.field("learnt", pa.bool_()),  # False: excluded from fitting and from the metrics
-        *(pa.field(name, pa.float64()) for name in TARGETS),
-        *(pa.field(BY_CORRECTED[name].predicted, pa.float64()) for name in TARGETS),
-        *(pa.field(BY_CORRECTED[name].spread, pa.float64()) for name in TARGETS),
-    ],
-    metadata={"kind": "networks left out"},
-)
-"""Each operation of each network left out, measured or not, with its prediction and how far the trees disagree."""
 
 
 @dataclass(frozen=True)
@@ -93,7 +71,7 @@ def predict_left_out(
 
 
 @dataclass(frozen=True)
-class CrossValidation:
+class LeftOutPredictions:
     """Predictions of each row by a predictor that never saw its group.
 
     Attributes
@@ -101,17 +79,28 @@ class CrossValidation:
     predictions
         One column per target; shape (rows, targets). Missing for rows without a training fold.
     spread
-        Of the trees; likewise.
+        How far the trees disagree; likewise.
     fold
-        Fold of each row; shape (rows,).
-    folds
-        How many there are.
+        What was left out together with each row, counted from 0; shape (rows,).
     """
 
     predictions: pd.DataFrame
     spread: pd.DataFrame
     fold: NDArray[np.int64]
-    folds: int
+
+    @property
+    def folds(self) -> int:
+        """How many parts were left out one after another."""
+        return int(self.fold.max(initial=-1)) + 1
+
+    def at_rows(self, data: TrainingData, spec: GpuSpec) -> LeftOutPredictions:
+        """The same for every measured row of `data`, from predictions for its cells, on the GPU of `spec`."""
+        fold_of = dict(zip(data.cells["operation_id"], self.fold, strict=True))
+        return LeftOutPredictions(
+            data.at_rows(self.predictions, spec),
+            data.spread_at_rows(self.spread),
+            data.rows["operation_id"].map(fold_of).to_numpy(np.int64),
+        )
 
 
 def cross_validate(
@@ -123,7 +112,7 @@ def cross_validate(
     *,
     folds: int,
     seed: int,
-) -> CrossValidation:
+) -> LeftOutPredictions:
     """Predict every row with a predictor fitted on the usable rows of the other folds.
 
     Parameters
@@ -140,10 +129,7 @@ def cross_validate(
         Of the folds.
     """
     fold = grouped_folds(groups, folds, seed)
-    count = int(fold.max(initial=-1)) + 1
-    parts = [LeftOut(usable & (fold != number), fold == number) for number in range(count)]
-    predictions, spread = _together(parts, predict_left_out(make, features, targets, parts), targets)
-    return CrossValidation(predictions, spread, fold, count)
+    return _each_left_out(make, features, targets, fold, usable)
 
 
 def predict_elsewhere(
@@ -152,7 +138,7 @@ def predict_elsewhere(
     targets: pd.DataFrame,
     origin: NDArray[np.object_],
     usable: Mask,
-) -> tuple[pd.DataFrame, pd.DataFrame]:
+) -> LeftOutPredictions:
     """Predict the rows of each origin with a predictor fitted to those of the others alone.
 
     What networks call and what was designed are drawn differently: intervals calibrated so hold for what is drawn
@@ -169,23 +155,28 @@ def predict_elsewhere(
 
     Returns
     -------
-    predictions, spread
-        In the form of `targets`; missing where the other origins have nothing to learn from.
+    LeftOutPredictions
+        Missing where the other origins have nothing to learn from. The fold is the origin, in the order of its name.
     """
-    parts = [LeftOut(usable & (origin != name), origin == name) for name in sorted(set(origin))]
-    return _together(parts, predict_left_out(make, features, targets, parts), targets)
+    fold = np.unique(origin, return_inverse=True)[1].astype(np.int64)
+    return _each_left_out(make, features, targets, fold, usable)
 
 
-def _together(
-    parts: Iterable[LeftOut], found: Iterable[tuple[pd.DataFrame, pd.DataFrame]], targets: pd.DataFrame
-) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """Predictions and spread of all parts, which do not overlap, in the form of `targets`."""
+def _each_left_out(
+    make: Callable[[], CostPredictor],
+    features: pd.DataFrame,
+    targets: pd.DataFrame,
+    fold: NDArray[np.int64],
+    usable: Mask,
+) -> LeftOutPredictions:
+    """Predict the rows of each fold with a predictor fitted on the usable rows of the others."""
     predictions = pd.DataFrame(np.nan, index=targets.index, columns=targets.columns)
     spread = predictions.copy()
-    for part, of_part in zip(parts, found, strict=True):
+    parts = [LeftOut(usable & (fold != number), fold == number) for number in range(int(fold.max(initial=-1)) + 1)]
+    for part, of_part in zip(parts, predict_left_out(make, features, targets, parts), strict=True):
         for kept, own in zip((predictions, spread), of_part, strict=True):
             kept.iloc[np.flatnonzero(part.predicted)] = own[part.predicted].to_numpy()
-    return predictions, spread
+    return LeftOutPredictions(predictions, spread, fold)
 
 
 def grouped_folds(groups: pd.Series, folds: int, seed: int) -> NDArray[np.int64]:

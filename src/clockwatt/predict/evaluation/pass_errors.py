@@ -154,7 +154,7 @@ def estimate_pass_errors(
         Complete compositions of one pass with the network left out, and from measured operations; see
         `comparison.VALIDATION_SCHEMA`.
     left_out
-        Operations of the networks left out, `leave_out.LEFT_OUT_SCHEMA`, with the columns of `ERROR_OF`.
+        Operations of the networks left out, `tables.LEFT_OUT_SCHEMA`, with the columns of `ERROR_OF`.
     catalogue
         What networks call.
 

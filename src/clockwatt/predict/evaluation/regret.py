@@ -8,9 +8,6 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-VALIDATION_FILE = "validation.json"
-"""Where `clockwatt validate` says what such choices have cost."""
-
 OBJECTIVES = ("time", "energy", "edp")
 
 

@@ -18,7 +18,6 @@ from clockwatt.predict.composition.overheads import HostOverheads, Overheads
 from clockwatt.schema import layout, tables
 from clockwatt.schema.records import TRAINING
 
-HOSTS_SEEN_FILE = "hosts-seen.json"
 """In the folder of a GPU's predictors."""
 
 _RANGE = (0.05, 0.95)
@@ -102,7 +101,7 @@ class HostsSeen:
 
     def write(self, folder: Path) -> None:
         """Write it beside a GPU's predictors."""
-        files.write_text(json.dumps({"sessions": self.sessions}, indent=1) + "\n", folder / HOSTS_SEEN_FILE)
+        files.write_text(json.dumps({"sessions": self.sessions}, indent=1) + "\n", folder / layout.HOSTS_SEEN_FILE)
 
     @classmethod
     def read(cls, folder: Path) -> Self:
@@ -113,7 +112,7 @@ class HostsSeen:
         DataFileError
             If the file is damaged.
         """
-        path = folder / HOSTS_SEEN_FILE
+        path = folder / layout.HOSTS_SEEN_FILE
         try:
             sessions = json.loads(path.read_text(encoding="utf-8"))["sessions"]
             return cls(tuple({**session, "factor": float(session["factor"])} for session in sessions))
