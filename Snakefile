@@ -29,7 +29,7 @@ from clockwatt.workflow.installed import importable
 from clockwatt.control.points import check_campaign
 from clockwatt.dataset.reference import references
 from clockwatt.errors import ClockwattError
-from clockwatt.figures.names import FIGURES
+from clockwatt.figures.names import QUESTIONS, figures
 from clockwatt.workflow.fingerprint import fingerprint
 
 # Jobs run the Python that runs Snakemake, unless conda gives them another one, and the sources beside this file.
@@ -54,7 +54,7 @@ try:
     if workflow.is_main_process:
         campaign = campaign_config.parse(config, source=", ".join(str(path) for path in workflow.configfiles))
         check_campaign(campaign)
-        stages = {name: fingerprint(name) for name in ("catalogue", "dataset", "fit", "validate", "figures")}
+        stages = {name: fingerprint(name) for name in ("catalogue", "dataset", "fit", "validate", "figures", "page")}
         # by what they hold: as inputs they would count by path and time, and a copy of the checkout would make all anew
         digests = {source.reference: source.digest() for source in references(campaign)}
         config_files = {Path(path): Path(path).read_bytes() for path in workflow.configfiles}
@@ -74,6 +74,7 @@ envvars:
 
 campaign = run.campaign
 RESULTS = campaign.results_dir
+FIGURES = figures(campaign.passes)
 
 
 report: "workflow/report/campaign.rst"
@@ -113,6 +114,7 @@ include: "workflow/rules/measure.smk"
 include: "workflow/rules/dataset.smk"
 include: "workflow/rules/predict.smk"
 include: "workflow/rules/figures.smk"
+include: "workflow/rules/page.smk"
 
 
 localrules:
@@ -125,6 +127,7 @@ rule all:
     """Everything that a campaign gives."""
     default_target: True
     input:
+        rules.page.output,
         rules.figures.output,
         rules.validate.output,
 

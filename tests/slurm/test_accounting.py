@@ -69,7 +69,7 @@ def jobs(accounting_cluster, on_slurm) -> dict[str, dict[str, str]]:
 
 def test_every_job_is_one_of_slurm_and_ended_well(jobs):
     measured = {"a30_sm900", "turing_sm1005"}
-    expected = {"catalogue", "dataset", "fit", "validate", "figures"}
+    expected = {"catalogue", "dataset", "fit", "validate", "figures", "page"}
     expected |= {f"calibrate_wildcards_{point}" for point in measured}
     expected |= {f"measure_wildcards_{point}_{shard}" for point in measured for shard in (1, 2)}
     expected |= {f"measure_networks_wildcards_{point}_1" for point in measured}
