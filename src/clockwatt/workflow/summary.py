@@ -13,7 +13,7 @@ from datetime import timedelta
 from pathlib import Path
 
 from clockwatt.config import CampaignConfig
-from clockwatt.figures.names import FIGURES
+from clockwatt.figures.names import figures
 from clockwatt.schema import layout
 
 _REASONS, _REASON_CHARACTERS = 5, 300
@@ -56,7 +56,7 @@ def jobs(campaign: CampaignConfig) -> list[Job]:
         ("dataset", layout.DATASET_CATALOGUE.parent / layout.QUALITY_FILE),
         ("fit", layout.PREDICTORS / "metrics.json"),
         ("validate", layout.VALIDATION / "validation.json"),
-        ("figures", Path("figures") / f"{FIGURES[0]}.png"),
+        ("figures", Path("figures") / f"{next(iter(figures(list(campaign.passes))))}.png"),
     ):
         found.append(Job(stage, "", output, Path("logs") / f"{stage}.log"))
     return found
