@@ -1,9 +1,11 @@
 """What every PyTorch operation costs on every GPU of a campaign at every clock: measured, predicted, drawn."""
 
+import functools
 import os
 import shlex
 import shutil
 import sys
+import time
 from pathlib import Path
 
 from snakemake.exceptions import WorkflowError
@@ -11,6 +13,7 @@ from snakemake.utils import min_version
 
 min_version("9.20")  # priorities that depend on wildcards
 
+BEGAN_S = time.time()
 # Of this file, which a campaign's own Snakefile may include: a checkout, or a folder of the installed package.
 CHECKOUT = Path(workflow.current_basedir.get_path_or_uri(secret_free=True))
 if (CHECKOUT / "src").is_dir():
@@ -21,7 +24,7 @@ from clockwatt.io import files
 from clockwatt.io.progress import say
 from clockwatt.schema import layout
 from clockwatt.workflow import settings as campaigns
-from clockwatt.workflow import snapshot
+from clockwatt.workflow import snapshot, summary
 from clockwatt.workflow.installed import importable
 from clockwatt.control.points import check_campaign
 from clockwatt.dataset.reference import references
@@ -132,8 +135,8 @@ rule all:
 rule measure_all:
     """Everything that needs a GPU, and nothing of what is made from it."""
     input:
-        measurements=[at(f"measurements/{path}") for path in campaign.measurement_files()],
-        calibrations=[at(f"measurements/{path}") for path in campaign.calibration_files()],
+        measurements=measurement_files,
+        calibrations=calibration_files,
 
 
 rule fit_all:

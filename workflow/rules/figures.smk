@@ -45,8 +45,7 @@ rule figures:
     conda:
         "../../envs/analysis.yaml"
     resources:
-        mem_mb=lambda wildcards, attempt: 4000 * attempt,
-        runtime=lambda wildcards, attempt: 60 * attempt,
+        **stage_resources("figures"),
     params:
         results=results_dir,
         settings=campaigns.figures_settings(campaign),

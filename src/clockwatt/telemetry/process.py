@@ -36,6 +36,11 @@ class LoggerProcess(Logger):
         self._asked = False
         self._early: list[TelemetryRow] = []  # answers that came before they were taken
 
+    @property
+    def pid(self) -> int | None:
+        """Number of the process."""
+        return self._process.pid
+
     def take(self) -> list[TelemetryRow]:
         """See `Logger.take`."""
         rows: list[TelemetryRow] = self._ask("take")
@@ -95,7 +100,7 @@ class LoggerProcess(Logger):
         with _ended():
             if not self._connection.poll(_ANSWER_TIMEOUT_S):
                 raise LoggerError(
-                    f"the telemetry logger (process {self._process.pid}) is silent for {_ANSWER_TIMEOUT_S:.0f} s; "
+                    f"the telemetry logger (process {self.pid}) is silent for {_ANSWER_TIMEOUT_S:.0f} s; "
                     "the driver may hang: look at `nvidia-smi` and the kernel's log."
                 )
             answer = self._connection.recv()
