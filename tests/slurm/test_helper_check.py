@@ -61,7 +61,10 @@ def test_a_slip_in_clocks_ini_is_told(node, slip):
 
 SLIPS_IN_FILES = {
     "a script that cannot be run": (lambda: RESTORE.chmod(0o644), f"{RESTORE}: cannot be run: chmod 755"),
-    "a program of another version": (lambda: Path(HELPER).open("a").write("#\n"), f"{HELPER}: another version"),
+    "a program of another version": (
+        lambda: replace(Path(HELPER), "import pwd\n", "import pwd  # of old\n"),
+        f"{HELPER}: another version",
+    ),
     "a program that others may write": (lambda: Path(HELPER).chmod(0o775), f"{HELPER}: can be changed by others"),
     "a folder that others may write": (lambda: RESTORE.parent.chmod(0o777), "/etc/clockwatt: can be changed by others"),
     "no rule for sudo": (SUDOERS.unlink, f"{SUDOERS}: missing"),
