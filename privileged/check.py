@@ -182,6 +182,9 @@ def settings() -> Iterator[str]:
         yield str(refusal.args[1])
         return
     yield from bounds(configuration)
+    for user in configuration["site"]["users"].split():
+        if not answer_of("id", "-u", user)[0]:
+            yield f"clocks.ini: users: there is no user {user}"
     if configuration["site"]["slurm_directory"]:
         yield from slurm(clocks, configuration["site"])
 
