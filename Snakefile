@@ -11,9 +11,10 @@ from snakemake.utils import min_version
 
 min_version("9.20")  # priorities that depend on wildcards
 
-CHECKOUT = Path(workflow.basedir)
-SOURCES = CHECKOUT / "src"
-sys.path.insert(0, str(SOURCES))
+# Of this file, which a campaign's own Snakefile may include: a checkout, or a folder of the installed package.
+CHECKOUT = Path(workflow.current_basedir.get_path_or_uri(secret_free=True))
+if (CHECKOUT / "src").is_dir():
+    sys.path.insert(0, str(CHECKOUT / "src"))
 
 from clockwatt import config as campaign_config
 from clockwatt.io import files
@@ -21,20 +22,21 @@ from clockwatt.io.progress import say
 from clockwatt.schema import layout
 from clockwatt.workflow import settings as campaigns
 from clockwatt.workflow import snapshot
+from clockwatt.workflow.installed import importable
 from clockwatt.control.points import check_campaign
 from clockwatt.dataset.reference import references
 from clockwatt.errors import ClockwattError
 from clockwatt.figures.names import FIGURES
 from clockwatt.workflow.fingerprint import fingerprint
 
-# Jobs run the Python that runs Snakemake, unless conda gives them another one, and the sources of this checkout.
+# Jobs run the Python that runs Snakemake, unless conda gives them another one, and the sources beside this file.
 os.environ.update(PATH=f"{Path(sys.executable).parent}{os.pathsep}{os.getenv('PATH', os.defpath)}")
 # and Slurm's own sacct and sbatch behind those of the workflow, which say in their heads what they mend.
 for program in ("status/sacct", "submit/sbatch"):
     mended = CHECKOUT / "workflow" / "slurm" / program
     if workflow.is_main_process and shutil.which(mended.name):
         os.environ.update(PATH=f"{mended.parent}{os.pathsep}{os.getenv('PATH')}")
-PYTHONPATH = shlex.quote(str(SOURCES)) + "${{PYTHONPATH:+:$PYTHONPATH}}"
+PYTHONPATH = shlex.quote(str(importable(CHECKOUT))) + "${{PYTHONPATH:+:$PYTHONPATH}}"
 shell.prefix(f"set -euo pipefail; export PYTHONPATH={PYTHONPATH}; ")
 
 
@@ -94,6 +96,8 @@ onstart:
 
 onsuccess:
     announce()
+    if Path(at("validation/networks.parquet")).exists():
+        shell(f"python -m clockwatt show --results {shlex.quote(RESULTS)}")
 
 
 onerror:

@@ -167,8 +167,8 @@ def run_h200(given: argparse.Namespace) -> None:
                     fit(chosen, dataset, catalogue, predictors)
             with COMPOSING.get(name, nullcontext)(), MECHANISMS[fitted]():
                 validate(chosen, datasets.get(name, dataset), catalogue, predictors, validation)
-            judged = {"validation": validation, "predictors": predictors}
-            found = {"name": name, "seed": seed, "accuracy": golden.accuracy(**judged)}
+            accuracy = golden.accuracy(predictors, validation, golden.designed(dataset))
+            found = {"name": name, "seed": seed, "accuracy": accuracy}
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(json.dumps(found), encoding="utf-8")
         say_times(dataset)

@@ -19,7 +19,12 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave tests of Slurm out unless they are asked for; asked for, they fail where Slurm cannot start."""
+    """Leave tests of Slurm out unless they are asked for; asked for, they fail where Slurm cannot start.
+
+    Those of the workflow, whose files take longest, come first: of files that are dealt out to processes, short ones
+    are to be left for the end.
+    """
+    items.sort(key=lambda item: "workflow" not in item.path.relative_to(config.rootpath / "tests").parts[:1])
     if config.getoption("--slurm"):
         return
     left_out = [item for item in items if item.get_closest_marker("slurm")]

@@ -2,7 +2,7 @@
 
 import clockwatt
 
-predictors = clockwatt.load("results/predictors")
+predictors = clockwatt.load()  # of the campaign in results/, and those that are shipped
 predictors.predict("resnet50", input=(32, 3, 224, 224), gpu="h200").expected.time_s
 predictors.recommend("resnet50", input=(32, 3, 224, 224), objective="energy").best.point
 """

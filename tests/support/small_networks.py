@@ -32,6 +32,13 @@ class Functional(nn.Module):
         return x
 
 
+def dense() -> nn.Module:
+    """Each layer takes what all before it gave: tensors that many calls take, and so many accumulations."""
+    from torchvision.models import DenseNet  # takes seconds, and the others do without
+
+    return DenseNet(growth_rate=8, block_config=(3, 4, 3), num_init_features=16, num_classes=10)
+
+
 def printed_modules() -> list[nn.Module]:
     """Modules that a table of others may hold, each printed as PyTorch prints it."""
     return [

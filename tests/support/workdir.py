@@ -19,7 +19,7 @@ SMALL: dict[str, Any] = {
     "campaign": "small",
     "gpus": {"a30": {"device": "virtual:a30", "clocks_mhz": [900, 1440]}},
     "networks": [{"name": "squeezenet1_1", "input": [1, 3, 64, 64]}],
-    "fit": {"trees": 10},
+    "fit": {"trees": 5, "folds": 3},
 }
 KEY = ["kind", "subject_id", "pass", "tf32", "repetition"]
 METRICS = "results/predictors/metrics.json"

@@ -27,14 +27,17 @@ FLOORS = [
 """Rooms of the house, from the ground up; rooms of one floor may import each other."""
 
 PREDICT_FLOORS = [
-    {"features"},
+    {"features", "shipped"},
     {"samples", "models"},
     {"evaluation", "composition"},
     {"costs"},
     {"description", "gpu_predictor", "hosts"},
-    {"model_card", "fit", "validate", "answer"},
+    {"model_card_details"},
+    {"model_card"},
+    {"fit", "validate", "answer"},
     {"recommend", "questions", "query", "missing"},
     {"library"},
+    {"overview", "best_points"},
 ]
 """Rooms of `predict`, likewise."""
 

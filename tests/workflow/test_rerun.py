@@ -120,7 +120,8 @@ def test_another_tracer_makes_the_catalogue_anew_and_measures_nothing_twice(fini
 
 def test_a_killed_run_keeps_what_was_finished(workdir):
     # short segments, so that some are closed long before the shard is done
-    workdir.configure({"telemetry": {"segment_s": 0.6}, "networks": [{"name": "densenet121", "input": [1, 3, 64, 64]}]})
+    networks = [{"name": "densenet121", "input": [1, 3, 64, 64]}]
+    workdir.configure({"telemetry": {"segment_s": 0.6}, "networks": networks, "passes": ["inference"]})
     process = subprocess.Popen(
         workdir.command("results/measurements/a30/sm900/1.parquet"), cwd=workdir.path, start_new_session=True,
         stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,

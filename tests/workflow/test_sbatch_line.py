@@ -48,13 +48,13 @@ def pretend(workdir: Workdir, name: str) -> None:
 
 
 def lines(
-    workdir: Workdir, caught: Path, slurm: dict[str, Any], target: str, retries: int = 0, options: Sequence[str] = ()
+    workdir: Workdir, caught: Path, slurm: dict[str, dict[str, Any]], *targets: str, options: Sequence[str]
 ) -> list[list[str]]:
-    """The sbatch lines, each without the command that it wraps."""
-    workdir.configure({"gpus": {"a30": SMALL["gpus"]["a30"] | {"slurm": slurm}}})
+    """The sbatch lines of a campaign with a GPU for each part of `slurm`, each without the command that it wraps."""
+    workdir.configure({"gpus": {name: SMALL["gpus"]["a30"] | {"slurm": asked} for name, asked in slurm.items()}})
     finished = workdir.snakemake(
         "--profile", str(REPOSITORY / "profiles/slurm"), "--slurm-init-seconds-before-status-checks", "1",
-        "--retries", str(retries), *options, "--", target,
+        *options, "--", *targets,
     )  # fmt: skip
     assert "refused" in finished.stdout, finished.stdout
     return [shlex.split(line.split(" --wrap=")[0]) for line in caught.read_text().splitlines()]
@@ -66,27 +66,43 @@ def resources(line: list[str]) -> list[str]:
     return line[comment + 2 : line.index("-D")] + line[line.index("-D") + 2 :]
 
 
-def test_gres(workdir, caught):
-    (line,) = lines(
-        workdir, caught,
-        {"partition": "rivulet", "gres": "gpu:A30:1", "account": "vision", "nodelist": "gpu[01-02]", "qos": "high"}
-        | {"constraint": "nvlink", "extra": "--exclusive", "runtime": 90, "cpus_per_task": 6, "mem_mb": 24000},
-        "results/measurements/a30/sm900/1.parquet",
+def test_what_a_job_asks_for_and_asks_for_when_it_is_tried_again(workdir, caught):
+    by_gres = {
+        "partition": "rivulet",
+        "gres": "gpu:A30:1",
+        "account": "vision",
+        "nodelist": "gpu[01-02]",
+        "qos": "high",
+        "constraint": "nvlink",
+        "extra": "--exclusive",
+        "runtime": 90,
+        "cpus_per_task": 6,
+        "mem_mb": 24000,
+    }
+    for gpu in ("model", "retried"):
+        pretend(workdir, f"measurements/{gpu}/sm900/calibration.parquet")
+    found = lines(
+        workdir, caught, {"a30": by_gres, "model": {"gpu": 1, "gpu_model": "a30"}, "retried": {"runtime": 30}},
+        "results/measurements/a30/sm900/1.parquet", "results/measurements/model/sm900/networks-1.parquet",
+        "results/measurements/retried/sm900/networks-1.parquet", options=("--retries", "1", "--keep-going"),
     )  # fmt: skip
-    assert line[line.index("--comment") + 1] == "rule_measure_wildcards_a30_sm900_1"
-    assert resources(line) == [
+    asked: dict[str, list[list[str]]] = {}
+    for line in found:
+        asked.setdefault(line[line.index("--comment") + 1], []).append(resources(line))
+    assert {name: len(attempts) for name, attempts in asked.items()} == {
+        "rule_measure_wildcards_a30_sm900_1": 2,
+        "rule_measure_networks_wildcards_model_sm900_1": 2,
+        "rule_measure_networks_wildcards_retried_sm900_1": 2,
+    }
+    assert asked["rule_measure_wildcards_a30_sm900_1"][0] == [
         "-A", "vision", "-p", "rivulet", "-t", "90", "-C", "nvlink", "--qos=high", "--mem", "24000",
         "--cpus-per-task=6", "--nodelist=gpu[01-02]", "--exclusive", "--gres=gpu:A30:1",
     ]  # fmt: skip
-
-
-def test_number_and_model(workdir, caught):
-    (line,) = lines(
-        workdir, caught, {"gpu": 1, "gpu_model": "a30"}, "results/measurements/a30/sm900/networks-1.parquet"
-    )
-    assert resources(line) == [
+    assert asked["rule_measure_networks_wildcards_model_sm900_1"][0] == [
         "-p", "common", "-t", "120", "--mem", "16000", "--cpus-per-task=4", "--gpus=a30:1",
     ]  # fmt: skip
+    first, second = asked["rule_measure_networks_wildcards_retried_sm900_1"]
+    assert (first[first.index("-t") + 1], second[second.index("-t") + 1]) == ("30", "60")
 
 
 @pytest.mark.parametrize(("options", "cores"), [((), 2), (("--set-threads", "fit=1"), 1)])
@@ -101,14 +117,8 @@ def test_fitting_asks_for_the_cores_that_it_will_use(workdir, caught, options, c
         *(f"dataset/{path}" for path in (*dataset, "quality.json")),
     ]:
         pretend(workdir, name)
-    (line,) = lines(workdir, caught, {}, METRICS, options=options)
+    (line,) = lines(workdir, caught, {"a30": {}}, METRICS, options=("--retries", "0", *options))
     assert f"--cpus-per-task={cores}" in resources(line)
-
-
-def test_run_time_grows_with_the_attempt(workdir, caught):
-    target = "results/measurements/a30/sm900/networks-1.parquet"
-    first, second = lines(workdir, caught, {"gres": "gpu:1", "runtime": 30}, target, retries=1)
-    assert (first[first.index("-t") + 1], second[second.index("-t") + 1]) == ("30", "60")
 
 
 def test_a_real_gpu_serves_one_job_at_a_time_here_and_all_nodes_on_slurm(workdir, caught):

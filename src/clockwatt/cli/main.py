@@ -18,8 +18,8 @@ from clockwatt.cli.app import Answered, app
 from clockwatt.errors import ClockwattError
 
 _ORDER = (
-    "doctor", "plan", "status", "catalogue", "calibrate", "measure", "dataset", "fit", "validate", "figures",
-    "questions", "record", "clocks",
+    "init", "doctor", "plan", "status", "catalogue", "calibrate", "measure", "dataset", "fit", "validate", "figures",
+    "questions", "show", "record", "clocks",
 )  # fmt: skip
 """In which the help lists what these files add; the commands of other files of this folder follow."""
 

@@ -29,6 +29,20 @@ StoreOfCampaign = Annotated[
 MeasurementsDir = Annotated[Path, typer.Option(help="Folder with the shards' files.")]
 DatasetDir = Annotated[Path, typer.Option(help="Folder that `clockwatt dataset` wrote.")]
 PredictorsDir = Annotated[Path, typer.Option(help="Folder that `clockwatt fit` wrote.")]
+OwnOrShipped = Annotated[
+    Path | None,
+    typer.Option(
+        "--predictors-dir",
+        help="Folder that `clockwatt fit` wrote; else results/predictors, and for GPUs that it lacks those that are "
+        "shipped.",
+    ),
+]
+CatalogueBeside = Annotated[
+    Path | None, typer.Option("--catalogue-dir", help="Folder of a catalogue; else that of the predictors' dataset.")
+]
+ValidationBeside = Annotated[
+    Path | None, typer.Option("--validation-dir", help="Folder that `clockwatt validate` wrote; else that beside them.")
+]
 ValidationDir = Annotated[Path, typer.Option(help="Folder that `clockwatt validate` wrote.")]
 OutputDir = Annotated[Path, typer.Option(help="Folder to write to.")]
 Output = Annotated[Path, typer.Option(help="File to write.")]
@@ -43,8 +57,8 @@ Inputs = Annotated[
     list[str] | None,
     typer.Option(
         "--input",
-        help="Shape of the input, batch first: 32,3,224,224. Several by keyword: NAME=SHAPE[:dtype[:below]], such as "
-        "input_ids=8,128:int64:30522.",
+        help="Shape of the input, batch first: 32,3,224,224; else that which the network was measured with. Several by "
+        "keyword: NAME=SHAPE[:dtype[:below]], such as input_ids=8,128:int64:30522.",
     ),
 ]
 InputDtype = Annotated[str | None, typer.Option(help="Of the input: float, or int64 for token ids.")]

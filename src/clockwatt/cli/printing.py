@@ -90,6 +90,7 @@ def print_prediction(
         )
     if prediction.host is not None:
         console.print(_said_of(prediction.host))
+    console.print(f"Predictors of {prediction.gpu}: {prediction.predictors}.")
     if not prediction.measured_point:
         console.print("Nothing was measured at this operating point: the law of the clock speaks, from other points.")
     for warning in prediction.warnings:
@@ -135,6 +136,8 @@ def print_recommendation(answer: Recommendation, *, rows: int = 20) -> None:
     if answer.as_good > 1:
         names = ", ".join(f"{one.gpu} at {one.point}" for one in answer.candidates[1 : answer.as_good])
         console.print(f"As good, within error: {names}.")
+    origins = {one.gpu: one.predictors for one in answer.candidates}
+    console.print(f"Predictors: {'; '.join(f'{gpu}: {origin}' for gpu, origin in origins.items())}.")
     for reason in answer.left_out:
         console.print(f"Left out: {reason}")
     for warning in best.warnings:

@@ -5,10 +5,6 @@ Predictors are imported where they are called: the command line must not wait fo
 
 from __future__ import annotations
 
-import functools
-import gc
-import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -16,15 +12,14 @@ import typer
 
 from clockwatt import config
 from clockwatt.cli import printing
-from clockwatt.cli.app import Answered, app
+from clockwatt.cli.app import answers_once, app
 from clockwatt.cli.options import (
     DEFAULT_CONFIG,
-    RESULTS,
     AsJson,
     AssumeBranch,
     CacheLength,
     CampaignFile,
-    CatalogueDir,
+    CatalogueBeside,
     Dtype,
     HostName,
     InputBelow,
@@ -34,12 +29,12 @@ from clockwatt.cli.options import (
     MeasureWhole,
     NetworkName,
     Operations,
+    OwnOrShipped,
     PassName,
     Point,
-    PredictorsDir,
     StoreOfCampaign,
     Tf32,
-    ValidationDir,
+    ValidationBeside,
     point_of,
 )
 from clockwatt.errors import ClockwattError
@@ -52,28 +47,8 @@ if TYPE_CHECKING:
     from clockwatt.predict.query import NetworkQuery
 
 
-def _answers_once(command: Callable[..., None]) -> Callable[..., None]:
-    """Make a command end with `Answered`, and keep the collector of reference cycles from it.
-
-    Most of its time goes into importing torch, of which a tenth is the collector's, looking through modules again and
-    again that stay until the end; freeing them there takes another tenth.
-    """
-
-    @functools.wraps(command)
-    def run(**options: Any) -> None:
-        gc.disable()
-        try:
-            command(**options)
-        finally:
-            gc.enable()
-        sys.stdout.flush()
-        raise Answered(0)
-
-    return run
-
-
 @app.command()
-@_answers_once
+@answers_once
 def predict(
     gpu: Annotated[str, typer.Option("--gpu", help="Label of a GPU that predictors were fitted for.")],
     network: NetworkName = None,
@@ -92,8 +67,8 @@ def predict(
     measure_whole: MeasureWhole = False,
     config_file: CampaignFile = DEFAULT_CONFIG,
     store_dir: StoreOfCampaign = None,
-    predictors_dir: PredictorsDir = RESULTS / "predictors",
-    catalogue_dir: CatalogueDir = RESULTS / "dataset" / "catalogue",
+    predictors_dir: OwnOrShipped = None,
+    catalogue_dir: CatalogueBeside = None,
     as_json: AsJson = False,
 ) -> None:
     """Say what a pass of a network, or listed operations, cost on a GPU at an operating point, without running it.
@@ -116,13 +91,13 @@ def predict(
         if measure_whole:
             if operations is not None:
                 raise ClockwattError("--measure-whole runs a network; --operations FILE lists operations.")
-            more["measured_whole"] = demand.measure_whole(query.network(catalogue_dir), *traced.tables())
+            more["measured_whole"] = demand.measure_whole(predictors.network(query), *traced.tables())
     tokens = traced.network.input_shape[0] if cache_length is not None else None
     (printing.print_json if as_json else printing.print_prediction)(prediction, tokens, more)
 
 
 @app.command()
-@_answers_once
+@answers_once
 def recommend(
     network: NetworkName = None,
     inputs: Inputs = None,
@@ -142,9 +117,9 @@ def recommend(
     cache_length: CacheLength = None,
     tf32: Tf32 = True,
     host: HostName = None,
-    predictors_dir: PredictorsDir = RESULTS / "predictors",
-    validation_dir: ValidationDir = RESULTS / "validation",
-    catalogue_dir: CatalogueDir = RESULTS / "dataset" / "catalogue",
+    predictors_dir: OwnOrShipped = None,
+    validation_dir: ValidationBeside = None,
+    catalogue_dir: CatalogueBeside = None,
     pareto: Annotated[Path | None, typer.Option(help="Draw time against energy of all candidates as PNG.")] = None,
     as_json: AsJson = False,
 ) -> None:
@@ -170,7 +145,7 @@ def recommend(
     (printing.print_json if as_json else printing.print_recommendation)(answer)
 
 
-def _loaded(predictors_dir: Path, catalogue_dir: Path, validation_dir: Path | None = None) -> Predictors:
+def _loaded(predictors_dir: Path | None, catalogue_dir: Path | None, validation_dir: Path | None = None) -> Predictors:
     from clockwatt.predict.library import load
 
     return load(predictors_dir, catalogue_dir=catalogue_dir, validation_dir=validation_dir)

@@ -1,10 +1,12 @@
-"""Where the data that the project ships lies: in the installed package, or in `resources/` of a checkout."""
+"""Where what the project ships lies: in the installed package, or in a checkout."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 _PACKAGE = Path(__file__).parents[1]
+_SHIPPED = _PACKAGE / "shipped"
+"""Where the wheel puts `resources/` and the workflow, see pyproject.toml."""
 
 
 def resource(name: str) -> Path:
@@ -15,5 +17,10 @@ def resource(name: str) -> Path:
     name
         Path relative to `resources/`, e.g. `gpus.yaml`.
     """
-    installed = _PACKAGE / "shipped" / name  # where the wheel puts resources/, see pyproject.toml
+    installed = _SHIPPED / name
     return installed if installed.exists() else _PACKAGE.parents[1] / "resources" / name
+
+
+def workflow_folder() -> Path:
+    """Folder with `Snakefile`, `workflow/`, `envs/`, `profiles/` and `config/`."""
+    return _SHIPPED if (_SHIPPED / "Snakefile").exists() else _PACKAGE.parents[1]

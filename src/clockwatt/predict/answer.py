@@ -105,6 +105,8 @@ class NetworkPrediction:
         The host that is answered for, what paces the pass there, and what a captured graph would save.
     on_hosts
         The pass at the ends of that host's range.
+    predictors
+        Where the predictors come from, see `GpuPredictor.origin`.
     """
 
     gpu: str
@@ -123,6 +125,7 @@ class NetworkPrediction:
     measured_calls: int = 0
     host: HostAnswer | None = None
     on_hosts: HostSpan | None = field(default=None, repr=False, compare=False)
+    predictors: str = ""
 
     def spanned(self, intervals: dict[str, tuple[float, float]]) -> dict[str, tuple[float, float]]:
         """Intervals that hold for the host of the answer, widened to the range of hosts that it spans."""
@@ -226,6 +229,7 @@ def predict_points(
                 measured_calls=measured_calls,
                 host=of_host.answer,
                 on_hosts=of_host,
+                predictors=model.origin,
             )
         )
     return predictions

@@ -44,6 +44,7 @@ from clockwatt.predict.features.operations import OPERATION_CLASS
 from clockwatt.predict.gpu_predictor import GpuPredictor
 from clockwatt.predict.hosts.costs import HostsSeen
 from clockwatt.predict.model_card import model_card
+from clockwatt.predict.model_card_details import model_card_details
 from clockwatt.predict.models.predictors import PREDICTORS, TARGETS, CostPredictor, check_installed
 from clockwatt.predict.models.training_data import TrainingData, training_data, with_unmeasured
 from clockwatt.predict.samples import Samples, gpus_in, read_samples
@@ -55,9 +56,9 @@ def fit(config: CampaignConfig, dataset_dir: Path, catalogue_dir: Path, output_d
     """Fit every predictor of the config for every GPU of the dataset, in each pass.
 
     Writes `metrics.json`, `training.json`, `crossval.parquet`, `networks-left-out.parquet`, and for each GPU a folder
-    with its predictors, `description.json` and `model-card.md`. One GPU is in memory at a time. All of it is written
-    aside and put in place at the end, so a fit that fails leaves the predictors and metrics of the one before; folders
-    of GPUs that are no longer in the dataset are removed.
+    with its predictors, `description.json`, `model-card.md` and its details. One GPU is in memory at a time. All of it
+    is written aside and put in place at the end, so a fit that fails leaves the predictors and metrics of the one
+    before; folders of GPUs that are no longer in the dataset are removed.
 
     Parameters
     ----------
@@ -167,7 +168,9 @@ def _fit_gpu(
         report["passes"][pass_] = _fit_pass(config, data, workless, model, pass_, networks, writer, advance)
         model.save_measured(pass_, samples.rows)
     model.save_description()
-    files.write_text(model_card(model.description, report), folder / layout.MODEL_CARD_FILE)
+    page = model_card(model.description, report, details=layout.MODEL_CARD_DETAILS_FILE)
+    files.write_text(page, folder / layout.MODEL_CARD_FILE)
+    files.write_text(model_card_details(model.description, report), folder / layout.MODEL_CARD_DETAILS_FILE)
     return report
 
 
@@ -192,13 +195,14 @@ def _fit_pass(
         advance(f"{description.gpu} {pass_} {name}")
     description.passes[pass_] = described
     model.save_domain(pass_, data.domain)
+    from_measured = networks.composed(pass_, MEASURED, networks.measured)
     return {
         "rows": int(data.usable.sum()),
         "learnt_rows": int(data.learnt.sum()),
         "learnt_points": learnt,
         "predictors": of_predictors,
-        "networks_left_out": _leave_out(config, data, model, pass_, networks),
-        "networks_measured": _of_measured(model, pass_, networks),
+        "networks_left_out": _leave_out(config, data, model, pass_, networks, from_measured),
+        "networks_measured": _of_measured(model, pass_, from_measured),
     }
 
 
@@ -255,9 +259,17 @@ def _elsewhere(
 
 
 def _leave_out(
-    config: CampaignConfig, data: TrainingData, model: GpuPredictor, pass_: str, networks: _Networks
+    config: CampaignConfig,
+    data: TrainingData,
+    model: GpuPredictor,
+    pass_: str,
+    networks: _Networks,
+    from_measured: pd.DataFrame,
 ) -> dict[str, Any] | None:
-    """Leave each network out that was measured whole; its errors are those of networks to come."""
+    """Leave each network out that was measured whole; its errors are those of networks to come.
+
+    `from_measured` are the compositions from measured operations.
+    """
     names = networks.catalogue.names(networks.whole, pass_)
     operations, spec = networks.catalogue.operations, find_spec(model.description.gpu_name)
     called = networks.catalogue.called_by(networks.whole, pass_)
@@ -275,11 +287,10 @@ def _leave_out(
     networks.writer.write_table(pa.Table.from_pandas(rows, schema=LEFT_OUT_SCHEMA, preserve_index=False))
     costs = left_out_costs(rows, operations, model.description.workless_host_s)
     composed = networks.composed(pass_, PREDICTED, costs)
-    measured = networks.composed(pass_, MEASURED, networks.measured)
     described = model.description.passes[pass_]
     errors, report = estimate_pass_errors(
         composed[composed["calls_without_cost"] == 0],
-        measured[measured["calls_without_cost"] == 0],
+        from_measured[from_measured["calls_without_cost"] == 0],
         with_errors(rows, described.intervals[config.fit.predictors[0]]),
         networks.catalogue,
     )
@@ -287,10 +298,9 @@ def _leave_out(
     return {**judge_left_out(rows), "compositions": network_errors(composed), "intervals": report}
 
 
-def _of_measured(model: GpuPredictor, pass_: str, networks: _Networks) -> dict[str, Any] | None:
-    """Compose each network of which every operation was measured; its errors are those of others like it."""
-    composed = networks.composed(pass_, MEASURED, networks.measured)
-    complete = composed[composed["calls_without_cost"] == 0]
+def _of_measured(model: GpuPredictor, pass_: str, from_measured: pd.DataFrame) -> dict[str, Any] | None:
+    """Networks of which every operation was measured; their errors are those of others like them."""
+    complete = from_measured[from_measured["calls_without_cost"] == 0]
     if complete.empty:
         return None
     intervals, described = network_intervals(complete)

@@ -27,6 +27,7 @@ from clockwatt.predict.models.clock_law import POWER_CLOCKS, neighbours
 from clockwatt.predict.models.domain import Domain
 from clockwatt.predict.models.persistence import load_predictor, save_predictor
 from clockwatt.predict.models.predictors import CostPredictor
+from clockwatt.predict.shipped import is_shipped
 from clockwatt.schema import layout
 
 
@@ -63,6 +64,12 @@ class GpuPredictor:
             raise DataFileError(
                 f"{path}: not a description of predictors ({error}). Run `clockwatt fit` again."
             ) from error
+
+    @property
+    def origin(self) -> str:
+        """Where the predictors come from: their folder, or that they are shipped."""
+        version = self.description.clockwatt_version
+        return f"shipped with clockwatt {version}" if is_shipped(self.folder) else str(self.folder)
 
     def save_forest(self, predictor_name: str, pass_: str, predictor: CostPredictor) -> None:
         """Write one fitted predictor into the folder."""

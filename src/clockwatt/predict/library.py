@@ -2,40 +2,45 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
-from clockwatt.config import OperatingPoint, Pass
+from clockwatt.config import NetworkConfig, OperatingPoint, Pass
 from clockwatt.errors import ClockwattError
 from clockwatt.predict import recommend as recommending
 from clockwatt.predict.answer import NetworkPrediction, TracedNetwork, load_models, predict_network
 from clockwatt.predict.gpu_predictor import GpuPredictor
 from clockwatt.predict.hosts.profile import HostProfile
-from clockwatt.predict.query import NetworkQuery
-from clockwatt.predict.questions import check_fits, listed_operations, traced_network, training_of
+from clockwatt.predict.query import KeywordInput, NetworkQuery, Shape, typed_inputs
+from clockwatt.predict.questions import check_fits, check_same_gpu, listed_operations, traced_network, training_of
 from clockwatt.predict.recommend import Limits, Recommendation
+from clockwatt.predict.shipped import shipped_catalogue, shipped_predictors, shipped_validation
 from clockwatt.schema import layout
 
 if TYPE_CHECKING:
     from clockwatt.measure.on_demand import OnDemand
     from clockwatt.predict.missing import MeasuredNow, Stop
 
-Shape = Sequence[int]
-KeywordInput = Shape | Mapping[str, Any]
-"""A shape, or `{"shape": …, "dtype": "int64", "below": 30522}`."""
+
+RESULTS = Path("results")
+"""Results of a campaign where nobody says otherwise."""
 
 
 def load(
-    predictors_dir: str | Path, *, catalogue_dir: str | Path | None = None, validation_dir: str | Path | None = None
+    predictors_dir: str | Path | None = None,
+    *,
+    catalogue_dir: str | Path | None = None,
+    validation_dir: str | Path | None = None,
 ) -> Predictors:
     """Load what `clockwatt fit` wrote. Nothing is unpickled.
 
     Parameters
     ----------
     predictors_dir
-        `results/predictors` of a campaign.
+        `results/predictors` of a campaign. Without it, those in `results/predictors` of the working directory if a
+        campaign was fitted there, and for GPUs that it lacks those that the package ships.
     catalogue_dir
         Networks that need not be traced again; else `dataset/catalogue` beside the predictors.
     validation_dir
@@ -46,12 +51,19 @@ def load(
     DataFileError
         If there are no predictors, or one is damaged.
     """
-    folder = Path(predictors_dir)
+    folder = RESULTS / layout.PREDICTORS if predictors_dir is None else Path(predictors_dir)
+    shipped = load_models(shipped_predictors()) if predictors_dir is None else {}
+    catalogue, validation = folder.parent / layout.DATASET_CATALOGUE, folder.parent / layout.VALIDATION
+    if predictors_dir is not None or (folder / layout.METRICS_FILE).exists():
+        models = load_models(folder)
+    else:
+        models, catalogue, validation = shipped, shipped_catalogue(), shipped_validation()
     return Predictors(
-        load_models(folder),
+        models,
         folder,
-        Path(catalogue_dir) if catalogue_dir else folder.parent / layout.DATASET_CATALOGUE,
-        Path(validation_dir) if validation_dir else folder.parent / layout.VALIDATION,
+        Path(catalogue_dir) if catalogue_dir else catalogue,
+        Path(validation_dir) if validation_dir else validation,
+        {label: model for label, model in shipped.items() if label not in models},
     )
 
 
@@ -65,17 +77,31 @@ class Predictors:
         What predicts each GPU, by its label.
     predictors_dir, catalogue_dir, validation_dir
         Folders, see `load`.
+    shipped
+        What predicts GPUs that are not among `models`, by the label that the package ships them under.
     """
 
     models: Mapping[str, GpuPredictor]
     predictors_dir: Path
     catalogue_dir: Path
     validation_dir: Path
+    shipped: Mapping[str, GpuPredictor] = field(default_factory=dict)
 
     @property
     def gpus(self) -> tuple[str, ...]:
         """Labels of the GPUs that can be asked about."""
-        return tuple(self.models)
+        return (*self.models, *self.shipped)
+
+    def model(self, label: str) -> GpuPredictor:
+        """What predicts a GPU.
+
+        Raises
+        ------
+        ClockwattError
+            If no predictors of it are there.
+        """
+        self._check(label)
+        return self.models[label] if label in self.models else self.shipped[label]
 
     def predict(
         self,
@@ -101,7 +127,7 @@ class Predictors:
         gpu
             One of `gpus`.
         input
-            Shape of its only input, batch first.
+            Shape of its only input, batch first; without it and `inputs`, as the network was measured.
         inputs
             In place of `input`: keyword to shape, or to `{"shape": …, "dtype": …, "below": …}`.
         point
@@ -129,7 +155,7 @@ class Predictors:
             If the GPU, the network or the point is unknown, or the pass was not fitted.
         """
         self._check(gpu)
-        query = NetworkQuery(network, _typed(input, inputs), dtype, input_dtype, input_below)
+        query = NetworkQuery(network, typed_inputs(input, inputs), dtype, input_dtype, input_below)
         return self.answer(self.traced(query, pass_), gpu=gpu, point=point, tf32=tf32, host=host)
 
     def recommend(
@@ -158,7 +184,8 @@ class Predictors:
         limits
             What the choice must keep to, e.g. `Limits(max_slowdown=0.1)`.
         gpus
-            Choose among these; else among the measured ones, or among virtual ones where there are no others.
+            Choose among these; else among the campaign's measured ones, or among its virtual ones where there are no
+            others. Shipped ones are chosen among where there is no campaign.
         points
             Operating points to consider too, though never measured.
         network, input, inputs, pass_, dtype, input_dtype, input_below, tf32, host
@@ -170,7 +197,7 @@ class Predictors:
             As `predict`, or if nothing keeps to the limits.
         """
         self._check(*(gpus or ()))
-        query = NetworkQuery(network, _typed(input, inputs), dtype, input_dtype, input_below)
+        query = NetworkQuery(network, typed_inputs(input, inputs), dtype, input_dtype, input_below)
         return self.choose(
             self.traced(query, pass_),
             objective=objective,
@@ -189,8 +216,17 @@ class Predictors:
         ClockwattError
             If the network is unknown or cannot be traced.
         """
-        network = query.network(self.catalogue_dir)
-        return traced_network(network, pass_, training_of(self.predictors_dir), self.catalogue_dir)
+        return traced_network(self.network(query), pass_, training_of(self.predictors_dir), self.catalogue_dir)
+
+    def network(self, query: NetworkQuery) -> NetworkConfig:
+        """What a question names, with the input that it was measured with if it names none.
+
+        Raises
+        ------
+        ClockwattError
+            As `NetworkQuery.network`.
+        """
+        return query.network(self.catalogue_dir, shipped_catalogue() if self.shipped else None)
 
     def listed(self, path: Path, pass_: Pass) -> TracedNetwork:
         """Operations with counts from a file, in place of a network; see `operations.listed`."""
@@ -206,9 +242,9 @@ class Predictors:
         host: str | None = None,
     ) -> NetworkPrediction:
         """Predict a pass that was traced before; raises as `predict`."""
-        self._check(gpu)
-        check_fits(traced, [self.models[gpu].description.gpu_name])
-        return predict_network(self.models[gpu], traced, _name_of(point), tf32=tf32, host=self._profile(host))
+        model = self.model(gpu)
+        check_fits(traced, [model.description.gpu_name])
+        return predict_network(model, traced, _name_of(point), tf32=tf32, host=self._profile(host))
 
     def choose(
         self,
@@ -224,7 +260,7 @@ class Predictors:
         """Recommend for a pass that was traced before; raises as `recommend`."""
         self._check(*(gpus or ()))
         measured = [label for label, model in self.models.items() if not model.description.virtual]
-        chosen = {label: self.models[label] for label in gpus or measured or self.models}
+        chosen = {label: self.model(label) for label in gpus or measured or self.models}
         fitting = check_fits(traced, [model.description.gpu_name for model in chosen.values()])
         answer = recommending.recommend(
             {label: model for label, model in chosen.items() if model.description.gpu_name in fitting},
@@ -259,8 +295,9 @@ class Predictors:
         """Predict a pass that was traced before, with what it lacks most measured first; see `missing`."""
         from clockwatt.predict.missing import Missing
 
-        self._check(demand.label)
-        return Missing(self.models[demand.label], traced, demand).answer(stop, self._profile(host))
+        model = self.model(demand.label)
+        check_same_gpu(demand.config.gpu(demand.label).device, demand.label, model.description)
+        return Missing(model, traced, demand).answer(stop, self._profile(host))
 
     def _profile(self, host: str | None) -> HostProfile | None:
         return None if host is None else HostProfile.read(self.predictors_dir, host)
@@ -268,29 +305,10 @@ class Predictors:
     def _check(self, *labels: str) -> None:
         """Refuse the label of a GPU that no predictors were fitted for."""
         for label in labels:
-            if label not in self.models:
-                raise ClockwattError(f"--gpu {label}: {self.predictors_dir} has predictors for {', '.join(self.gpus)}.")
+            if label not in self.gpus:
+                there = {label: f"{label} ({self.model(label).origin})" for label in self.gpus}
+                raise ClockwattError(f"--gpu {label}: there are predictors for {', '.join(there.values())}.")
 
 
 def _name_of(point: str | OperatingPoint) -> str:
     return str(OperatingPoint.parse(point) if isinstance(point, str) else point)
-
-
-def _typed(only: Shape | None, inputs: Mapping[str, KeywordInput] | None) -> list[str]:
-    """Inputs as the command line writes them."""
-    if only is not None and inputs:
-        raise ClockwattError("input is a network's only one, inputs are several by keyword: give one or the other.")
-    return (
-        [_text(only)] if only is not None else [f"{name}={_keyword(given)}" for name, given in (inputs or {}).items()]
-    )
-
-
-def _keyword(given: KeywordInput) -> str:
-    if not isinstance(given, Mapping):
-        return _text(given)
-    more = [str(given[key]) for key in ("dtype", "below") if key in given]
-    return ":".join([_text(given["shape"]), *more])
-
-
-def _text(shape: Iterable[int]) -> str:
-    return ",".join(map(str, shape))

@@ -1,28 +1,30 @@
-"""A page about the predictors of one GPU: what they were fitted on, how well they do, where not to trust them."""
+"""A page of one screen about the predictors of one GPU: where not to trust them, how far off they are, on what data."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
+from clockwatt.config import OperatingPoint
 from clockwatt.predict.description import GpuDescription
-from clockwatt.predict.evaluation.intervals import CONFORMAL, COVERAGE, GROUPS_OF_A_CLASS, STUDENT_T
+from clockwatt.predict.evaluation.intervals import COVERAGE
+from clockwatt.predict.model_card_details import percent, points_in_words, tf32_in_words, virtual_warning
 
-_NAMES = {
-    "time_device_corrected_s": "device time",
-    "time_host_corrected_s": "host time",
-    "time_eager_corrected_s": "back-to-back time",
-    "energy_dynamic_corrected_j": "dynamic energy",
-    "power_corrected_w": "power under load",
+_TARGETS = {
+    "time_device_corrected_s": "device time of an operation",
+    "time_host_corrected_s": "host time of an operation",
+    "energy_dynamic_corrected_j": "dynamic energy of an operation",
 }
+_WHOLE = {"time_s": "time of a network never seen", "energy_j": "energy of a network never seen"}
+_WORST_CLASSES = 5
+_FEWEST_ROWS = 10
+"""Of a class that is named among the worst: the error of fewer says little."""
+_MOST_REASONS = 4
+_FEWEST_CLOCKS = 3
+"""From which the costs at other clocks follow."""
 
 
-_METHODS = {
-    CONFORMAL: "conformal",
-    STUDENT_T: "too few networks for a conformal interval: Student's t, if errors are normal",
-}
-
-
-def model_card(description: GpuDescription, report: dict[str, Any]) -> str:
+def model_card(description: GpuDescription, report: dict[str, Any], *, details: str) -> str:
     """Markdown of the page.
 
     Parameters
@@ -31,176 +33,92 @@ def model_card(description: GpuDescription, report: dict[str, Any]) -> str:
         Of the predictors.
     report
         This GPU's entry of `metrics.json`.
+    details
+        File beside the page that has all errors.
     """
+    fitted = {name: of_pass for name, of_pass in report["passes"].items() if of_pass["rows"]}
     lines = [
         f"# Predictors of {description.gpu} ({description.gpu_name})",
         "",
-        *_warning(description),
-        f"Fitted by clockwatt {description.clockwatt_version} on {report['measurements']} measurements of operations.",
+        *virtual_warning(description),
+        "## Where not to trust them",
         "",
-        f"- {_points(description)}",
-        f"- TF32 {_tf32(description)}",
+        *(f"- {sentence}" for sentence in _doubts(description, report, fitted)),
         "",
-        "Not learnt from:",
+        "## How far they are off",
         "",
-        *(
-            [f"- {reason}: {count}" for reason, count in report["not_learnt_from"].items()]
-            or ["- nothing was left out"]
-        ),
+        "Median / 95th percentile of the error (rows) of what was left out when they were fitted.",
         "",
+        *_errors(description.predictors[0], fitted),
+        "",
+        "## What they rest on",
+        "",
+        f"- {report['measurements']} measurements of operations, fitted by clockwatt {description.clockwatt_version}",
+        f"- {points_in_words(description)}; TF32 {tf32_in_words(description)}",
+        *(f"- not learnt from {count} rows: {reason}" for reason, count in _left_out(report)),
+        f"- every class, interval and network: [{details}]({details})",
     ]
+    return "\n".join(lines) + "\n"
+
+
+def _doubts(description: GpuDescription, report: dict[str, Any], fitted: dict[str, Any]) -> Iterator[str]:
     for pass_, of_pass in report["passes"].items():
-        lines += _pass_section(pass_, of_pass, report["not_learnt_from"])
-    return "\n".join([*lines, *_limits()]) + "\n"
+        if not of_pass["rows"]:
+            yield f"{pass_.capitalize()}: there was nothing to learn from, so nothing is answered."
+    name = description.predictors[0]
+    for pass_, of_pass in fitted.items():
+        worst = _worst(of_pass["predictors"][name]["classes"]["time_device_corrected_s"])
+        if worst:
+            told = ", ".join(f"{class_} {percent(error)}" for class_, error in worst)
+            yield f"{pass_.capitalize()}, classes of operations missed most (median of device time): {told}."
+        if of_pass["networks_left_out"] is None:
+            yield f"{pass_.capitalize()}: no network was left out, so how far off one is has not been seen."
+        if not _counted(of_pass, name, "energy_dynamic_corrected_j"):
+            yield f"{pass_.capitalize()}: energy was not measured, and is not answered."
+    asked = [OperatingPoint.parse(point).sm_clock_mhz for point in description.points]
+    clocks = {clock for clock in asked if clock is not None}
+    if len(clocks) < _FEWEST_CLOCKS:
+        yield f"Other operating points than {', '.join(description.points)}: no law leads there."
+    else:
+        yield f"SM clocks outside {min(clocks)} to {max(clocks)} MHz."
+    yield "Operations of classes and sizes that were not measured: trees do not extrapolate, only the roofline does."
+    yield "Another host: it is the median of those that measured, alone at work. Hosts differ by a factor of two."
+    yield "Another card: cards of one model differ by several percent, all operations of a network alike."
+    yield f"Intervals: meant for {COVERAGE:.0%} of operations of the kinds measured; of other kinds more lie outside."
 
 
-def _warning(description: GpuDescription) -> list[str]:
-    return (
-        ["**Virtual: everything here rests on a modelled GPU, nothing was measured.**", ""]
-        if description.virtual
-        else []
-    )
+def _left_out(report: dict[str, Any]) -> list[tuple[str, int]]:
+    """Why most of the rows that were left out were, the most frequent reason first."""
+    return sorted(report["not_learnt_from"].items(), key=lambda item: -item[1])[:_MOST_REASONS]
 
 
-def _points(description: GpuDescription) -> str:
-    points = list(description.points)
-    shown = ", ".join(points[:6]) + (f" … ({len(points)} in all)" if len(points) > 6 else "")
-    return f"{'operating point' if len(points) == 1 else 'operating points'} {shown}"
+def _worst(classes: dict[str, Any]) -> list[tuple[str, float]]:
+    """Classes of which enough was measured with their median error, the worst first."""
+    known = {
+        name: values["median_ape"]
+        for name, values in classes.items()
+        if values["rows"] >= _FEWEST_ROWS and values["median_ape"] is not None
+    }
+    return sorted(known.items(), key=lambda item: -item[1])[:_WORST_CLASSES]
 
 
-def _tf32(description: GpuDescription) -> str:
-    return " and ".join("on" if value else "off" for value in description.tf32)
-
-
-def _pass_section(pass_: str, of_pass: dict[str, Any], excluded: dict[str, int]) -> list[str]:
-    lines = [f"## {pass_.capitalize()}", ""]
-    if not of_pass["rows"]:
-        return [*lines, f"Nothing to learn from (rows left out, in all passes: {sum(excluded.values())}).", ""]
-    for name, of_predictor in of_pass["predictors"].items():
-        lines += [
-            f"### {name}",
-            "",
-            f"{of_pass['rows']} rows, {of_predictor['folds']} folds grouped by operation class and channels.",
-            "",
-            "| quantity | R² | MAPE | median | 95th percentile | bias | interval of rarer classes | intervals cover |",
-            "| --- | --- | --- | --- | --- | --- | --- | --- |",
-        ]
-        for target, values in of_predictor["targets"].items():
-            interval = of_predictor["intervals"].get(target)
-            lines.append(f"| {_NAMES[target]} | {error_cells(values)} | {_interval(interval)} |")
-        lines += ["", *_classes(of_predictor)]
-    lines += _left_out(of_pass["networks_left_out"])
-    lines += _measured(of_pass["networks_measured"])
-    lines += [
-        "",
-        f"Learnt at {', '.join(of_pass['learnt_points'])}; costs at other SM clocks follow by the clock law.",
-        "",
-    ]
+def _errors(name: str, fitted: dict[str, Any]) -> list[str]:
+    """A table of quantities by pass."""
+    lines = [f"| | {' | '.join(fitted)} |", f"| --- |{' --- |' * len(fitted)}"]
+    for target, words in _TARGETS.items():
+        cells = [_cell(of_pass["predictors"][name]["targets"].get(target)) for of_pass in fitted.values()]
+        lines.append(f"| {words} | {' | '.join(cells)} |")
+    for quantity, words in _WHOLE.items():
+        found = [(of_pass["networks_left_out"] or {}).get("compositions", {}) for of_pass in fitted.values()]
+        lines.append(f"| {words} | {' | '.join(_cell(of_pass.get(quantity)) for of_pass in found)} |")
     return lines
 
 
-def _left_out(report: dict[str, Any] | None) -> list[str]:
-    """Errors on networks left out one by one, on their own operations and as a whole."""
-    if report is None:
-        return ["### Networks left out", "", "None: no network was measured whole beside others.", ""]
-    lines = [
-        "### Networks left out",
-        "",
-        (
-            f"{', '.join(report['networks'])}: each predicted by a predictor that never saw an operation that only "
-            "this network calls. Errors on these operations; operations that others call too were learnt from."
-        ),
-        "",
-    ]
-    for target in ("time_device_corrected_s", "energy_dynamic_corrected_j"):
-        heading = f"| class | rows | {_NAMES[target]}: R² | MAPE | median | 95th percentile | bias |"
-        lines += [heading, "| --- | --- | --- | --- | --- | --- | --- |"]
-        rows = {"all": report["targets"][target], **report["classes"][target]}
-        lines += [f"| {name} | {values['rows']} | {error_cells(values)} |" for name, values in rows.items()]
-        lines.append("")
-    return [*lines, *_whole(report)]
+def _counted(of_pass: dict[str, Any], name: str, target: str) -> int:
+    return int(of_pass["predictors"][name]["targets"].get(target, {}).get("rows", 0))
 
 
-def _measured(report: dict[str, Any] | None) -> list[str]:
-    """Errors on networks of which every operation was measured."""
-    lines = ["### Networks composed from measured operations", ""]
-    if report is None:
-        return [*lines, "None: of no network that was measured whole was every operation measured.", ""]
-    return [*lines, "Operations that were measured are looked up, not predicted.", "", *_whole(report)]
-
-
-def _whole(report: dict[str, Any]) -> list[str]:
-    lines = ["| whole networks | rows | R² | MAPE | median | 95th percentile | bias |"]
-    lines += ["| --- | --- | --- | --- | --- | --- | --- |"]
-    lines += [
-        f"| {name} | {values['rows']} | {error_cells(values)} |" for name, values in report["compositions"].items()
-    ]
-    lines.append("")
-    for name, interval in report["intervals"].items():
-        if name == "correlation":
-            lines.append(f"- errors of two operations of a network are estimated to be correlated by {interval:.2f}")
-            continue
-        if "median_half_width" in interval:
-            lines.append(
-                f"- {name} of a whole network: ±{percent(interval['median_half_width'])} in the median, as wide as its "
-                f"operations are unsure ({_METHODS[interval['method']]}, {interval['groups']} networks; of networks "
-                f"left out in turn it contains {percent(interval['left_out_coverage'])}; interval score "
-                f"{interval['interval_score']:.2f})"
-            )
-            continue
-        lines.append(
-            f"- {name} of a whole network: ×{interval['lower']:.2f} … ×{interval['upper']:.2f} "
-            f"({_METHODS[interval['method']]}, {interval['groups']} networks; of networks left out in turn it contains "
-            f"{percent(interval['left_out_coverage'])})"
-        )
-    return [*lines, ""]
-
-
-def _classes(of_predictor: dict[str, Any]) -> list[str]:
-    """Errors and coverage by class, the worst first."""
-    errors = of_predictor["classes"]["time_device_corrected_s"]
-    lines = [
-        "By operation class, the worst first:",
-        "",
-        "| class | rows | device time: MAPE | median | interval covers | energy: MAPE | median | interval covers |",
-        "| --- | --- | --- | --- | --- | --- | --- | --- |",
-    ]
-    for name in sorted(errors, key=lambda key: -(errors[key]["mape"] or 0.0)):
-        cells = [name, str(errors[name]["rows"])]
-        for target in ("time_device_corrected_s", "energy_dynamic_corrected_j"):
-            values = of_predictor["classes"][target].get(name, {})  # none where time alone was measured
-            covered = of_predictor["intervals"].get(target, {}).get("classes", {}).get(name, {})
-            cells += [percent(values.get(error)) for error in ("mape", "median_ape")]
-            cells.append(percent(covered.get("held_out_coverage")))
-        lines.append(f"| {' | '.join(cells)} |")
-    return [*lines, ""]
-
-
-def error_cells(values: dict[str, Any]) -> str:
-    """Cells of a table: R², MAPE, median, 95th percentile and bias of `metrics.metrics`."""
-    r2 = "–" if values["r2"] is None else f"{values['r2']:.3f}"
-    return " | ".join([r2, *(percent(values[name]) for name in ("mape", "median_ape", "p95_ape", "bias"))])
-
-
-def _interval(interval: dict[str, Any] | None) -> str:
-    if interval is None:
-        return "– | –"
-    return f"×{interval['lower']:.2f} … ×{interval['upper']:.2f} | {percent(interval['held_out_coverage'])}"
-
-
-def percent(value: float | None) -> str:
-    """A share in percent; a dash where it is unknown."""
-    return "–" if value is None else f"{100 * value:.1f} %"
-
-
-def _limits() -> list[str]:
-    return [
-        "## Where not to trust them",
-        "",
-        "- Operation classes and sizes outside the data: trees do not extrapolate, only the roofline does.",
-        "- Clocks outside the measured range.",
-        "- Host time: that of the median of the machines that measured, alone at work.",
-        f"- Intervals are meant to contain {COVERAGE:.0%} of new operations of the kinds measured.",
-        f"- Classes with fewer than {GROUPS_OF_A_CLASS} groups share one interval, too narrow for some of them.",
-        "- Errors that operations share (card, sensor, predictor) do not average out in a network.",
-    ]
+def _cell(values: dict[str, Any] | None) -> str:
+    if values is None or not values["rows"]:
+        return "–"
+    return f"{percent(values['median_ape'])} / {percent(values['p95_ape'])} ({values['rows']})"

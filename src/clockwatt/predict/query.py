@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,10 @@ from clockwatt.io import files
 from clockwatt.schema import layout
 from clockwatt.schema.records import CALL_SCHEMA, NETWORK_SCHEMA, OPERATION_SCHEMA
 
+Shape = Sequence[int]
+KeywordInput = Shape | Mapping[str, Any]
+"""A shape, or `{"shape": …, "dtype": "int64", "below": 30522}`."""
+
 _SHAPE = "write the shape of the input, batch first, such as 32,3,224,224"
 
 
@@ -26,7 +31,7 @@ class NetworkQuery:
     Attributes
     ----------
     inputs
-        Each a shape, or `NAME=SHAPE[:dtype[:below]]`.
+        Each a shape, or `NAME=SHAPE[:dtype[:below]]`; without any, the input that the network was measured with.
     """
 
     name: str | None
@@ -37,8 +42,15 @@ class NetworkQuery:
     assume_branch: str | None = None
     cache_length: int | None = None
 
-    def network(self, catalogue_dir: Path) -> NetworkConfig:
+    def network(self, catalogue_dir: Path, shipped_catalogue_dir: Path | None = None) -> NetworkConfig:
         """The network; one of the campaign may go by the last part of its name, and takes the indices it takes there.
+
+        Parameters
+        ----------
+        catalogue_dir
+            Of the campaign; it need not be there.
+        shipped_catalogue_dir
+            Of networks that the campaign does not know.
 
         Raises
         ------
@@ -47,18 +59,35 @@ class NetworkQuery:
         ClockwattError
             If something is missing, or an input is none.
         """
-        if self.name is None or not self.inputs:
+        if self.name is None:
             raise ClockwattError(
                 "give a network and its --input (resnet50 --input 32,3,224,224), or --operations FILE."
             )
         known = _Known.read(catalogue_dir)
+        if shipped_catalogue_dir is not None and not known.has(self.name):
+            known = _Known.read(shipped_catalogue_dir)
         name = known.full_name(self.name)
+        if not self.inputs:
+            return self._as_measured(name, known)
         content: dict[str, Any] = {"name": name, "dtype": self.dtype, **self._input(name, known)}
         if self.assume_branch is not None:
             content["data_dependent_branch"] = self.assume_branch
         if self.cache_length is not None:
             content["cache_length"] = self.cache_length
         return config.parse_network(content, source="command line")
+
+    def _as_measured(self, name: str, known: _Known) -> NetworkConfig:
+        """With the input that the network was measured with first."""
+        measured = known.first_input(name, self.dtype)
+        network = None
+        if measured is not None:
+            network = replace(self, inputs=[measured[1]]).network(known.folder)
+        if measured is None or network is None or network.network_id != measured[0]:
+            raise ClockwattError(
+                f"{name} in {self.dtype} was not measured with one input: give a network and its --input, batch first, "
+                "such as --input 32,3,224,224."
+            )
+        return network
 
     def _input(self, name: str, known: _Known) -> dict[str, Any]:
         assert self.inputs
@@ -87,7 +116,7 @@ class _Known:
     @classmethod
     def read(cls, folder: Path) -> _Known:
         path = folder / layout.NETWORKS_FILE
-        columns = ["network", "network_id"]
+        columns = ["network", "network_id", "dtype", "input_shape"]
         there = path.exists()
         table = files.read_table(path, NETWORK_SCHEMA, columns).to_pandas() if there else pd.DataFrame(columns=columns)
         return cls(folder, table)
@@ -96,6 +125,17 @@ class _Known:
         """A network of the campaign by the last part of its name, where there is one such; else as it was given."""
         full = {one for one in self.networks["network"] if one.endswith(f":{name}")}
         return full.pop() if len(full) == 1 and ":" not in name else name
+
+    def has(self, name: str) -> bool:
+        """Whether a network goes by this name, or ends with it."""
+        return self.full_name(name) in set(self.networks["network"])
+
+    def first_input(self, name: str, dtype: str) -> tuple[str, str] | None:
+        """Id of a network where it stands first, and the shape of its first input as it is typed; None if nowhere."""
+        own = self.networks[(self.networks["network"] == name) & (self.networks["dtype"] == dtype)]
+        if own.empty:
+            return None
+        return str(own["network_id"].iloc[0]), _text(own["input_shape"].iloc[0])
 
     def indices_below(self, name: str) -> int | None:
         """What the indices that a network of the campaign begins with stay below; None if it takes no indices."""
@@ -148,3 +188,23 @@ def _keyword_input(text: str) -> tuple[str, dict[str, Any]]:
     if below:
         given["below"] = int(below)
     return keyword, given
+
+
+def typed_inputs(only: Shape | None, inputs: Mapping[str, KeywordInput] | None) -> list[str]:
+    """Inputs as the command line writes them."""
+    if only is not None and inputs:
+        raise ClockwattError("input is a network's only one, inputs are several by keyword: give one or the other.")
+    return (
+        [_text(only)] if only is not None else [f"{name}={_keyword(given)}" for name, given in (inputs or {}).items()]
+    )
+
+
+def _keyword(given: KeywordInput) -> str:
+    if not isinstance(given, Mapping):
+        return _text(given)
+    more = [str(given[key]) for key in ("dtype", "below") if key in given]
+    return ":".join([_text(given["shape"]), *more])
+
+
+def _text(shape: Iterable[int]) -> str:
+    return ",".join(map(str, shape))

@@ -14,6 +14,7 @@ from clockwatt.errors import ClockwattError, DataFileError
 from clockwatt.gpu.specs import UnknownGpuError, find_spec
 from clockwatt.io import files
 from clockwatt.predict.answer import TracedNetwork
+from clockwatt.predict.description import GpuDescription
 from clockwatt.schema import layout, records
 from clockwatt.schema.records import CALL_SCHEMA, NETWORK_SCHEMA, OPERATION_SCHEMA, NetworkRow, column_name
 
@@ -82,6 +83,22 @@ def check_fits(traced: TracedNetwork, gpu_names: list[str]) -> set[str]:
             f"{size / 2**30:.0f} GiB of {largest_gpu}: choose a smaller batch or network."
         )
     return {name for name, size in memory.items() if needed <= size}
+
+
+def check_same_gpu(device: str, label: str, description: GpuDescription) -> None:
+    """Refuse to measure on a GPU for predictors of another one, as shipped ones may be.
+
+    Raises
+    ------
+    ClockwattError
+        If the campaign's label stands for another model, or the one is virtual and the other is not.
+    """
+    same = device.startswith("virtual:") == description.virtual and find_spec(device) == find_spec(description.gpu_name)
+    if not same:
+        raise ClockwattError(
+            f"--gpu {label}: is {device} in the campaign, but these predictors are of {description.gpu_name}. Give the "
+            "campaign's GPU another label, or fit predictors of it."
+        )
 
 
 def listed_operations(path: Path, pass_: Pass) -> TracedNetwork:

@@ -18,6 +18,7 @@ from clockwatt import config
 from clockwatt.config import CampaignConfig
 from clockwatt.errors import DataFileError
 from clockwatt.io import files
+from clockwatt.workflow.installed import package_of
 
 VARIABLE = "CLOCKWATT_RUN"
 """Environment variable that holds the folder of the run's snapshot."""
@@ -167,11 +168,13 @@ def changes(run: Run, config_files: Mapping[Path, bytes], checkout: Path) -> lis
 
 def sources_digest(checkout: Path) -> str:
     """Digest of all that a run of the workflow executes: the package, the rules and the Snakefile."""
-    package = checkout / "src" / "clockwatt"
-    paths = [checkout / "Snakefile", *(checkout / "workflow").rglob("*.smk"), *package.rglob("*.py")]
+    package = package_of(checkout)
+    rules = [checkout / "Snakefile", *(checkout / "workflow").rglob("*.smk")]
+    named = {str(path.relative_to(checkout)): path for path in rules}
+    named |= {f"src/clockwatt/{path.relative_to(package)}": path for path in package.rglob("*.py")}
     digest = hashlib.sha256()
-    for path in sorted(paths):
-        digest.update(f"{path.relative_to(checkout)}\0".encode())
+    for name, path in sorted(named.items()):
+        digest.update(f"{name}\0".encode())
         digest.update(hashlib.sha256(path.read_bytes()).digest())
     return digest.hexdigest()[:_DIGITS]
 

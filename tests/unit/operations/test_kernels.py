@@ -70,7 +70,10 @@ def rebuilt_pass(network):
 
 @pytest.mark.parametrize(
     ("name", "size"),
-    [("resnet18", 64), ("densenet121", 32), ("swin_t", 64), ("mobilenet_v3_small", 64), ("regnet_x_400mf", 64)],
+    [
+        *(("resnet18", 64), ("swin_t", 64), ("mobilenet_v3_small", 64), ("regnet_x_400mf", 64)),
+        ("support.small_networks:dense", 32),
+    ],
 )
 def test_operations_and_accumulations_are_the_kernels_of_a_real_pass(name, size):
     network = NetworkConfig(name=name, input=[2, 3, size, size])

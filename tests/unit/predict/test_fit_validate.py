@@ -14,6 +14,7 @@ from clockwatt.predict.composition.comparison import VALIDATION_SCHEMA
 from clockwatt.predict.evaluation.tables import CROSSVAL_SCHEMA
 from clockwatt.predict.fit import fit
 from clockwatt.predict.gpu_predictor import GpuPredictor
+from clockwatt.predict.model_card import model_card
 from clockwatt.predict.models.predictors import MissingLibraryError
 from clockwatt.predict.samples import read_samples
 from clockwatt.predict.validate import validate
@@ -91,12 +92,44 @@ def test_every_network_stands_in_the_validation(made):
     assert rows["virtual"].all()
 
 
-def test_model_card_says_virtual_and_what_was_left_out(made):
-    card = (made.predictors / "a30" / "model-card.md").read_text()
-    assert "Virtual" in card
-    assert "no device work: known, not learnt: 18" in card
-    assert "sm900, sm1200, sm1440" in card
-    assert "| conv2d |" in card
+def test_the_model_card_is_one_screen_and_says_first_where_not_to_trust_it(made):
+    lines = (made.predictors / "a30" / "model-card.md").read_text().splitlines()
+    assert len(lines) <= 45
+    assert [line for line in lines if line.startswith("#")] == [
+        "# Predictors of a30 (virtual A30)",
+        "## Where not to trust them",
+        "## How far they are off",
+        "## What they rest on",
+    ]
+    assert lines[2].startswith("**Virtual")
+    card = "\n".join(lines)
+    metrics = synthetic.read_json(made.predictors / "metrics.json")["gpus"]["a30"]
+    median = metrics["passes"]["inference"]["networks_left_out"]["compositions"]["energy_j"]["median_ape"]
+    assert f"| energy of a network never seen | {100 * median:.1f} % / " in card
+    assert "SM clocks outside 900 to 1440 MHz" in card
+    assert "not learnt from 18 rows: no device work: known, not learnt" in card
+
+
+def test_the_details_of_the_model_card_have_every_class(made):
+    folder = made.predictors / "a30"
+    assert "(model-card-details.md)" in (folder / "model-card.md").read_text()
+    details = (folder / "model-card-details.md").read_text()
+    assert "Virtual" in details
+    assert "no device work: known, not learnt: 18" in details
+    assert "sm900, sm1200, sm1440" in details
+    classes = synthetic.read_json(made.predictors / "metrics.json")["gpus"]["a30"]["passes"]["training"]
+    for name in classes["predictors"]["roofline"]["classes"]["time_device_corrected_s"]:
+        assert f"| {name} |" in details
+
+
+def test_the_model_card_says_what_was_not_fitted(made):
+    report = synthetic.read_json(made.predictors / "metrics.json")["gpus"]["a30"]
+    report["passes"]["training"] = {"rows": 0}
+    report["passes"]["inference"]["networks_left_out"] = None
+    card = model_card(GpuPredictor.load(made.predictors / "a30").description, report, details="d.md")
+    assert "Training: there was nothing to learn from" in card
+    assert "Inference: no network was left out" in card
+    assert "| energy of a network never seen | – |" in card
 
 
 def test_of_many_clocks_some_are_learnt_from_and_all_are_judged(tmp_path):

@@ -123,17 +123,20 @@ def test_the_pareto_front_is_drawn(ask, tmp_path):
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        (["predict", *NETWORK, "--gpu", "h100"], ["--gpu h100", "a30, v100"]),
+        (["predict", *NETWORK, "--gpu", "h100"], ["--gpu h100", "there are predictors for a30 (", "), v100 ("]),
         (["predict", *NETWORK, "--gpu", "a30", "--point", "fast"], ["'fast' is no operating point"]),
         (["predict", *NETWORK, "--gpu", "a30", "--pass", "backward"], ["--pass backward", "inference or training"]),
         (["predict", "--gpu", "a30"], ["give a network and its --input", "--operations FILE"]),
-        (["predict", "net24", "--gpu", "a30"], ["give a network and its --input"]),
+        (
+            ["predict", "net24", "--gpu", "a30", "--dtype", "bfloat16"],
+            ["net24 in bfloat16", "give a network and its --input"],
+        ),
         (["predict", "net24", "--input", "8,x", "--gpu", "a30"], ["--input '8,x'", "32,3,224,224"]),
         (["predict", *NETWORK, "--operations", "some.jsonl", "--gpu", "a30"], ["--operations stands in place"]),
         (["predict", "--operations", "none.jsonl", "--gpu", "a30"], ["none.jsonl: cannot be read"]),
         (["recommend", *NETWORK, "--objective", "money"], ["--objective money", "time, energy or edp"]),
         (["recommend", *NETWORK, "--max-slowdown", "-3%"], ["--max-slowdown '-3%'", "write 10% or 0.1"]),
-        (["recommend", *NETWORK, "--gpu", "h100"], ["--gpu h100", "a30, v100"]),
+        (["recommend", *NETWORK, "--gpu", "h100"], ["--gpu h100", "there are predictors for a30 (", "), v100 ("]),
         (["recommend", *NETWORK, "--point", "sm"], ["'sm' is no operating point"]),
         (["recommend", *NETWORK, "--power-cap", "1"], ["the least mean power is", "W, on"]),
     ],

@@ -122,20 +122,20 @@ def _intervals_judged(
     lower, upper = (
         np.log([getattr(one, side) for one in chosen]) * scale for side in ("lower", "upper")
     )  # fmt: skip
-    rows = pd.DataFrame({"residual": residuals, "lower": lower, "upper": upper, "inside": inside, "class": classes})
 
-    def described(part: pd.DataFrame) -> dict[str, Any]:
+    def described(rows: NDArray[np.bool_]) -> dict[str, Any]:
+        known = inside[rows][~np.isnan(inside[rows])]
         return {
-            "lower": float(np.exp(part["lower"].median())),
-            "upper": float(np.exp(part["upper"].median())),
-            "held_out_coverage": None if part["inside"].isna().all() else float(part["inside"].mean()),
-            "median_half_width": float(np.expm1((part["upper"] - part["lower"]) / 2).median()),
-            "interval_score": interval_score(
-                *(part[name].to_numpy(float) for name in ("residual", "lower", "upper"))
-            ),
-        }  # fmt: skip
+            "lower": float(np.exp(np.median(lower[rows]))),
+            "upper": float(np.exp(np.median(upper[rows]))),
+            "held_out_coverage": float(known.mean()) if known.size else None,
+            "median_half_width": float(np.median(np.expm1((upper[rows] - lower[rows]) / 2))),
+            "interval_score": interval_score(residuals[rows], lower[rows], upper[rows]),
+        }
 
-    return {**described(rows), "classes": {str(name): described(part) for name, part in rows.groupby("class")}}
+    names = classes.astype(str)
+    of_classes = {str(name): described(names == name) for name in np.unique(names)}
+    return {**described(np.ones(len(names), dtype=bool)), "classes": of_classes}
 
 
 def network_intervals(rows: pd.DataFrame) -> tuple[dict[str, Interval], dict[str, Any]]:

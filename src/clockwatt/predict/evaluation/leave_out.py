@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 import numpy as np
@@ -12,15 +13,16 @@ from numpy.typing import NDArray
 from clockwatt.gpu.specs import GpuSpec
 from clockwatt.predict.evaluation.tables import LEFT_OUT_SCHEMA
 from clockwatt.predict.features.operations import OPERATION_CLASS
-from clockwatt.predict.models.predictors import ROWS_PER_TREE, TARGETS, CostPredictor
+from clockwatt.predict.models.predictors import TARGETS, CostPredictor
 from clockwatt.predict.models.training_data import TrainingData
 from clockwatt.schema.costs import BY_CORRECTED
+from clockwatt.threads import usable_threads
 
 Mask = NDArray[np.bool_]
 
-FOLDS_AT_MOST, FOLDS_OF_LARGE_DATA = 20, 10
+FOLDS_AT_MOST = 10
 """More networks than this are left out several at a time, which bounds the time of a fit; then those that share fewest
-operations. Data are large from `predictors.ROWS_PER_TREE` rows on."""
+operations."""
 
 
 @dataclass(frozen=True)
@@ -38,9 +40,12 @@ class LeftOut:
 
 
 def predict_left_out(
-    make: Callable[[], CostPredictor], features: pd.DataFrame, targets: pd.DataFrame, parts: Iterable[LeftOut]
+    make: Callable[[], CostPredictor], features: pd.DataFrame, targets: pd.DataFrame, parts: Sequence[LeftOut]
 ) -> Iterator[tuple[pd.DataFrame, pd.DataFrame]]:
-    """Predict what is left out, with a predictor fitted to the rest, one part after another.
+    """Predict what is left out, with a predictor fitted to the rest; parts share the usable threads.
+
+    One forest's encoding and predicting leave all cores but one idle: so each has a thread of its own as far as there
+    are parts enough.
 
     Parameters
     ----------
@@ -59,15 +64,22 @@ def predict_left_out(
         In the form of `targets`, for each part; missing for other rows, and for all if nothing is left to learn from.
         The spread is that of the trees, see `CostPredictor.predict_with_spread`.
     """
-    for part in parts:
+    features, targets = features.copy(), targets.copy()  # which lays columns together, so that threads only read
+    threads = usable_threads()
+
+    def predicted(part: LeftOut) -> tuple[pd.DataFrame, pd.DataFrame]:
         predictions = pd.DataFrame(np.nan, index=features.index, columns=targets.columns)
         spread = predictions.copy()
         if part.training.any() and part.predicted.any():
-            predictor = make().fit(features[part.training], targets[part.training])
+            predictor = make().set_params(jobs=max(1, threads // len(parts)))
+            predictor.fit(features[part.training], targets[part.training])
             found = predictor.predict_with_spread(features[part.predicted])
             for kept, of_part in zip((predictions, spread), found, strict=True):
                 kept.iloc[np.flatnonzero(part.predicted)] = of_part.reindex(columns=targets.columns).to_numpy()
-        yield predictions, spread
+        return predictions, spread
+
+    with ThreadPoolExecutor(threads) as pool:
+        yield from pool.map(predicted, parts)
 
 
 @dataclass(frozen=True)
@@ -233,8 +245,8 @@ def leave_networks_out(
     called
         Name of every network of the catalogue to the operations it calls in this pass.
     names
-        Those to leave out, one after another; more than `FOLDS_AT_MOST`, or `FOLDS_OF_LARGE_DATA`, are dealt out to so
-        many folds: an operation that two networks of a fold have alone would be missed by both.
+        Those to leave out, one after another; more than `FOLDS_AT_MOST` are dealt out to so many folds: an operation
+        that two networks of a fold have alone would be missed by both.
     seed
         Of that deal.
 
@@ -245,8 +257,7 @@ def leave_networks_out(
         Empty where a single network leaves nothing to learn from.
     """
     ids = data.cells["operation_id"]
-    folds = FOLDS_OF_LARGE_DATA if data.learnt.sum() > ROWS_PER_TREE else FOLDS_AT_MOST
-    together, only_there, parts = _dealt(names, called, folds, seed), [], []
+    together, only_there, parts = _dealt(names, called, FOLDS_AT_MOST, seed), [], []
     for left_out in together:
         own, others = _called_by(left_out, called), _called_by(set(called) - left_out, called)
         only_there.append(own - others)

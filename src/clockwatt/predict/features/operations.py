@@ -5,6 +5,7 @@ It is computed once for each operation; what depends on the operating point is j
 
 from __future__ import annotations
 
+import functools
 import math
 from typing import Any
 
@@ -66,6 +67,9 @@ LAST_DIMENSION_CLASSES = frozenset(
 )
 """Operation classes whose channels are the last dimension."""
 
+_SPECS_KEPT = 20_000
+"""Of so many specs what was read is kept: the GPUs of a campaign share theirs, and each is asked for several times."""
+
 DIMENSIONS = 4
 """Entries of a shape that are features, from the first on; further ones count in the number of elements."""
 
@@ -88,10 +92,8 @@ def operation_features(operations: pd.DataFrame) -> pd.DataFrame:
     OperationSpecError
         If a spec is no operation.
     """
-    read = [Operation.from_json(spec) for spec in operations["spec"]]
     index = pd.Index(operations["operation_id"], name="operation_id")
-    features = pd.DataFrame([describe(operation) for operation in read], index=index)
-    features[["channels_in", "channels_out"]] = [channels(operation) for operation in read]
+    features = pd.DataFrame([_numbers_of(spec) for spec in operations["spec"]], index=index)
     flops = operations["flops"].to_numpy(float)
     traffic = operations["bytes_read"].to_numpy(float) + operations["bytes_written"].to_numpy(float)
     elements_out = np.exp2(features["log_elements_out"].to_numpy(float))
@@ -106,6 +108,20 @@ def operation_features(operations: pd.DataFrame) -> pd.DataFrame:
     features["log_intensity"] = np.log2((flops + 1) / (traffic + 1))
     features["log_flops_per_output"] = np.log2((flops + 1) / elements_out)
     return features
+
+
+@functools.lru_cache(maxsize=_SPECS_KEPT)
+def read_operation(spec: str) -> Operation:
+    """`Operation.from_json`, which a fit asks for the same specs several times."""
+    return Operation.from_json(spec)
+
+
+@functools.lru_cache(maxsize=_SPECS_KEPT)
+def _numbers_of(spec: str) -> dict[str, float]:
+    """What a spec alone says; not to be changed, since the next who asks gets the same."""
+    operation = read_operation(spec)
+    given, out = channels(operation)
+    return describe(operation) | {"channels_in": given, "channels_out": out}
 
 
 def channel_groups(operations: pd.DataFrame) -> pd.Series:

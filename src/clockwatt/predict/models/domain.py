@@ -18,8 +18,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from clockwatt.io import files
-from clockwatt.operations.spec.operation import Operation
-from clockwatt.predict.features.operations import OPERATION_CLASS
+from clockwatt.predict.features.operations import OPERATION_CLASS, read_operation
 
 DOMAIN_SCHEMA = pa.schema(
     [
@@ -138,7 +137,7 @@ class _MeasuredClass:
 
 def described(spec: str) -> str:
     """An operation in words: `conv2d 32×3×224×224 · 64×3×7×7`."""
-    operation = Operation.from_json(spec)
+    operation = read_operation(spec)
     shapes = ["×".join(map(str, tensor.shape)) or "scalar" for tensor in operation.tensors[:2]]
     return f"{operation.operation_class} {' · '.join(shapes)}".strip()
 

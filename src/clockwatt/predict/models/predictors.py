@@ -72,6 +72,9 @@ class CostPredictor:
     requires: ClassVar[str] = ""
     """Library that fitting needs beyond what is always installed; empty for none."""
 
+    shares_splits: ClassVar[bool] = True
+    """Whether a tree gives several targets, so that one that is known too helps to choose the splits for others."""
+
     def __init__(self, trees: int = 200, max_features: float = 0.5, seed: int = 0, jobs: int | None = None) -> None:
         self.trees = trees
         self.max_features = max_features
@@ -111,7 +114,7 @@ class CostPredictor:
         matrix, learnt = self._encode(X), self._link(y.to_numpy(float) / self._estimates(X))
         self.trees_ = Trees.side_by_side(
             [
-                (columns, self._grow(matrix[rows], learnt[np.ix_(rows, columns)]))
+                (columns, self._grow_for(columns, matrix[rows], learnt[rows]))
                 for rows, columns in _known_together(np.isfinite(learnt))
             ],
             outputs=len(self.targets_),
@@ -156,6 +159,12 @@ class CostPredictor:
     def _estimates(self, features: pd.DataFrame) -> Floats:
         """What the targets are divided by; shape (rows, targets)."""
         raise NotImplementedError
+
+    def _grow_for(self, columns: NDArray[np.intp], matrix: NDArray[np.float32], learnt: Floats) -> Trees:
+        """Trees that give some of the targets, their splits chosen with an eye to all that these rows have."""
+        known = np.flatnonzero(np.isfinite(learnt).all(axis=0)) if self.shares_splits else columns
+        trees = self._grow(matrix, learnt[:, known])
+        return trees.giving(np.searchsorted(known, columns))
 
     def _grow(self, matrix: NDArray[np.float32], learnt: Floats) -> Trees:
         """Trees fitted on encoded features and on what is learnt of each target; shape (rows, targets)."""
@@ -283,6 +292,7 @@ class XgboostPredictor(RooflinePredictor):
     """
 
     requires = "xgboost"
+    shares_splits = False
 
     def _relative_spread(self, mean: Floats, spread: Floats) -> Floats:  # noqa: ARG002  # trees add up: no spread
         return np.zeros_like(mean)

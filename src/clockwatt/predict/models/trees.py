@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import numpy as np
@@ -97,6 +97,10 @@ class Trees:
         # XGBoost goes left below a threshold, we up to it
         below = np.nextafter(condition, np.float32(-np.inf))
         return cls._from_nodes(sizes, feature=feature, threshold=below, left=left, right=right, value=value)
+
+    def giving(self, outputs: Ints) -> Trees:
+        """The same trees with some of the outputs alone."""
+        return replace(self, value=self.value[:, outputs])
 
     @classmethod
     def side_by_side(cls, parts: Sequence[tuple[Ints, Trees]], outputs: int) -> Trees:

@@ -61,10 +61,9 @@ def test_operations_of_one_network_alone_are_never_learnt_from(made):
     assert rows[[cost.predicted for cost in COSTS]].notna().all(axis=None)
 
 
-def test_of_large_data_several_networks_are_left_out_at_a_time(made, monkeypatch):
+def test_of_many_networks_several_are_left_out_at_a_time(made, monkeypatch):
     Recorder.fitted_on.clear()
-    monkeypatch.setattr(leave_out, "ROWS_PER_TREE", 10)
-    monkeypatch.setattr(leave_out, "FOLDS_OF_LARGE_DATA", 2)
+    monkeypatch.setattr(leave_out, "FOLDS_AT_MOST", 2)
     called = Catalogue.read(made.catalogue).called("inference")
     problem = training_data(read_samples(made.dataset, "a30"), "inference", find_spec("a30"))
     rows = leave_networks_out(lambda: Recorder(trees=3), problem, find_spec("a30"), called, list(called), seed=0)
@@ -81,6 +80,9 @@ class Counter:
     """Says the same of everything; remembers how many rows it was fitted on."""
 
     fitted_on: ClassVar[list[int]] = []
+
+    def set_params(self, **parameters):
+        return self
 
     def fit(self, X, y):  # noqa: N803
         Counter.fitted_on.append(len(y))

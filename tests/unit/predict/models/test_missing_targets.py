@@ -6,7 +6,7 @@ import pytest
 
 from clockwatt.predict.features.operations import OPERATION_CLASS
 from clockwatt.predict.features.points import POWER_LIMIT, ROOFLINE_TIME
-from clockwatt.predict.models.predictors import RooflinePredictor
+from clockwatt.predict.models.predictors import RooflinePredictor, XgboostPredictor
 from clockwatt.predict.models.trees import Trees
 
 ROWS = 60
@@ -44,6 +44,25 @@ def test_rows_of_times_alone_teach_time_and_leave_energy_as_it_was(data):
     np.testing.assert_allclose(energies, targets["energy_dynamic_corrected_j"][with_energy], rtol=1e-4)
     alone = of_both.predict(features)["time_device_corrected_s"][~with_energy]
     assert np.abs(alone / targets["time_device_corrected_s"][~with_energy] - 1).max() > 1e-3
+
+
+@pytest.mark.parametrize(("made", "shared"), [(RooflinePredictor, True), (XgboostPredictor, False)])
+def test_times_of_the_rows_that_have_energy_help_to_choose_its_splits(data, made, shared):
+    features, targets = data
+    features = features.assign(other=np.random.default_rng(1).uniform(1, 9, ROWS))
+    with_energy = np.arange(ROWS) < ROWS // 2
+    targets.loc[~with_energy, "energy_dynamic_corrected_j"] = np.nan
+    others = targets.copy()
+    others.loc[with_energy, "time_device_corrected_s"] = targets["time_device_corrected_s"][with_energy].to_numpy()[
+        ::-1
+    ]
+    energies, with_others = (
+        made(trees=5, jobs=1).fit(features, taught).predict(features)["energy_dynamic_corrected_j"][~with_energy]
+        for taught in (targets, others)
+    )
+    assert energies.equals(with_others) != shared
+    learnt = targets["energy_dynamic_corrected_j"][with_energy]
+    assert energies.between(0.5 * learnt.min(), 2 * learnt.max()).all()
 
 
 def test_a_cost_that_no_row_has_is_not_learnt(data):

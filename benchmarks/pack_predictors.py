@@ -1,0 +1,223 @@
+"""Fit predictors to the measurements that the project ships, and pack them so that they are shipped too.
+
+    python benchmarks/pack_predictors.py [--reference h200 h100] [--output-dir resources] [--keep DIR]
+
+Joins the named folders of `resources/reference`, fits with the default settings but for the number of trees, validates,
+and writes `predictors/` and `validation/` below the output folder, each in place of what was there. Forests are
+compressed without loss, so they predict to the last bit what they did before. Predictions of operations that were left
+out, of which figures are made, are not shipped, and of `metrics.json` only which GPUs there are: model cards say the
+rest. More than 8 MB are refused.
+
+`packed.json` says what they were fitted to and with, and a few answers: `tests/unit/test_shipped_predictors.py` holds
+them against data, settings and code as they are, and says when to run this again. `--keep` names a folder for
+all that was made, of which a second run takes what is there.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shutil
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow.parquet as pq
+
+from clockwatt import config
+from clockwatt.config import CampaignConfig, FitConfig
+from clockwatt.dataset.build import build_dataset
+from clockwatt.dataset.reference import references
+from clockwatt.errors import ClockwattError, DataFileError
+from clockwatt.gpu.specs import find_spec
+from clockwatt.io import files
+from clockwatt.io.resources import resource
+from clockwatt.predict.answer import load_models
+from clockwatt.predict.fit import fit
+from clockwatt.predict.library import Predictors
+from clockwatt.predict.models.training_data import training_data
+from clockwatt.predict.samples import read_samples
+from clockwatt.predict.shipped import shipped_catalogue
+from clockwatt.predict.validate import validate
+from clockwatt.schema import layout
+
+MAX_BYTES = 8_000_000
+TREES = 25
+"""With the default 50 they take 12.8 MB; what 25 cost is told in README.md beside this file."""
+REFERENCES = ("h200", "h100")
+PACKED_FILE = "packed.json"
+_LEVEL = 22
+_NOT_SHIPPED = ("crossval.parquet", "networks-left-out.parquet")
+QUESTIONS = (
+    ("h200", "resnet50", "inference", "float32"),
+    ("h200", "resnet50", "training", "float32"),
+    ("h200", "densenet121", "inference", "float32"),
+    ("h200", "swin_b", "training", "float32"),
+    ("h200", "vit_b_16", "inference", "bfloat16"),
+    ("h200", "bert_base", "training", "float32"),
+    ("h100", "resnet50", "inference", "float32"),
+    ("h100", "vgg16", "training", "float32"),
+)
+"""GPU, network, pass and type of the answers that are kept."""
+KEPT = ("time_s", "device_s", "host_s", "energy_j", "power_w")
+
+
+def main() -> int:
+    """Fit and pack."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--reference", nargs="+", default=list(REFERENCES), metavar="NAME")
+    parser.add_argument("--output-dir", type=Path, default=resource("predictors").parent)
+    parser.add_argument("--keep", type=Path, metavar="DIR")
+    given = parser.parse_args()
+    try:
+        with tempfile.TemporaryDirectory() as temporary:
+            results = given.keep or Path(temporary)
+            campaign = campaign_of(given.reference)
+            make(campaign, results)
+            pack(campaign, results, given.output_dir)
+    except ClockwattError as error:
+        print(error, file=sys.stderr)
+        return 1
+    return 0
+
+
+def campaign_of(names: list[str]) -> CampaignConfig:
+    """The first reference's campaign, which takes in the others, fitted with the default settings but for the trees."""
+    first = config.load(resource(f"reference/{names[0]}") / "config.yaml")
+    return first.model_copy(update={"reference": names[1:], "fit": FitConfig(trees=TREES)})
+
+
+def make(campaign: CampaignConfig, results: Path) -> None:
+    """Write dataset, predictors and validation, those that are not there yet."""
+    dataset, predictors, validation = (results / name for name in ("dataset", "predictors", "validation"))
+    if not (dataset / layout.QUALITY_FILE).exists():
+        join(campaign, dataset)
+    catalogue = results / layout.DATASET_CATALOGUE
+    if not (predictors / layout.METRICS_FILE).exists():
+        fit(campaign, dataset, catalogue, predictors)
+    if not (validation / layout.NETWORKS_FILE).exists():
+        validate(campaign, dataset, catalogue, predictors, validation)
+
+
+def join(campaign: CampaignConfig, dataset: Path) -> None:
+    """Join the shipped measurements."""
+    (first,) = campaign.gpus
+    folder = resource(f"reference/{first}")
+    build_dataset(campaign, folder / layout.MEASUREMENTS, folder / layout.CATALOGUE, dataset)
+
+
+def pack(campaign: CampaignConfig, results: Path, output: Path) -> None:
+    """Compress what is shipped of `results` and put it into `output`, whole or not at all.
+
+    Raises
+    ------
+    DataFileError
+        If it is more than may be shipped.
+    """
+    with tempfile.TemporaryDirectory(prefix=".packed.", dir=output) as scratch:
+        aside = Path(scratch)
+        for name in (layout.PREDICTORS, layout.VALIDATION):
+            for path in sorted((results / name).rglob("*")):
+                if path.is_file() and path.name not in _NOT_SHIPPED:
+                    compress(path, aside / path.relative_to(results))
+        packed = aside / layout.PREDICTORS
+        content = {
+            "data": digests(campaign),
+            "settings": settings(campaign),
+            "learnt_from": learnt_from(results / "dataset", list(load_models(packed))),
+            "answers": answers(packed),
+        }
+        shorten_metrics(packed / layout.METRICS_FILE)
+        files.write_text(json.dumps(content, indent=1) + "\n", packed / PACKED_FILE)
+        sizes = {path: path.stat().st_size for path in aside.rglob("*") if path.is_file()}
+        for path, size in sorted(sizes.items()):
+            before = results / path.relative_to(aside)
+            was = f"{before.stat().st_size:>12,}" if before.exists() else f"{'':>12}"
+            print(f"{was} → {size:>10,}  {path.relative_to(aside)}")
+        if sum(sizes.values()) > MAX_BYTES:
+            raise DataFileError(f"{sum(sizes.values()):,} bytes when packed, more than {MAX_BYTES:,}.")
+        check_same(results / layout.PREDICTORS, packed)
+        for name in (layout.PREDICTORS, layout.VALIDATION):
+            if (output / name).exists():
+                (output / name).rename(aside / f"replaced-{name}")
+            (aside / name).rename(output / name)
+    print(f"{sum(sizes.values()):,} bytes in all")
+
+
+def compress(path: Path, output: Path) -> None:
+    """Write a file as small as it gets without loss."""
+    output.parent.mkdir(parents=True, exist_ok=True)
+    if path.suffix == ".npz":
+        with np.load(path, allow_pickle=False) as archive:
+            np.savez_compressed(output, allow_pickle=False, **archive)
+    elif path.suffix == ".parquet":
+        pq.write_table(pq.read_table(path), output, compression=files.COMPRESSION, compression_level=_LEVEL)
+    elif path.suffix == ".json":
+        output.write_text(json.dumps(json.loads(path.read_text(encoding="utf-8")), separators=(",", ":")) + "\n")
+    else:
+        shutil.copyfile(path, output)
+
+
+def shorten_metrics(path: Path) -> None:
+    """Leave of each GPU what it is and how much was learnt from."""
+    content = json.loads(path.read_text(encoding="utf-8"))
+    for label, report in content["gpus"].items():
+        content["gpus"][label] = {name: report[name] for name in ("gpu_name", "virtual", "measurements")}
+    files.write_text(json.dumps(content) + "\n", path)
+
+
+def check_same(before: Path, packed: Path) -> None:
+    """Refuse packed predictors that answer otherwise than those that were fitted.
+
+    Raises
+    ------
+    DataFileError
+        If any number of an answer differs.
+    """
+    if answers(before) != answers(packed):
+        raise DataFileError(f"{packed}: answers otherwise than {before}: packing lost something.")
+
+
+def digests(campaign: CampaignConfig) -> dict[str, str]:
+    """What the data are that predictors are fitted to, by name."""
+    (first,) = campaign.gpus
+    own = references(campaign.model_copy(update={"reference": [first, *campaign.reference]}))
+    return {str(source.reference): source.digest() for source in own}
+
+
+def settings(campaign: CampaignConfig) -> dict[str, Any]:
+    """What predictors are fitted with."""
+    return campaign.model_dump(mode="json", include={"seed", "passes", "fit"})
+
+
+def learnt_from(dataset: Path, gpus: list[str]) -> dict[str, Any]:
+    """Mean and spread of each feature and target that is learnt from, by GPU and pass: the code's part in it."""
+    found: dict[str, Any] = {}
+    for gpu in gpus:
+        samples = read_samples(dataset, gpu)
+        for pass_ in config.PASSES:
+            data = training_data(samples, pass_, find_spec(samples.gpu_name))
+            assert data is not None
+            tables = (data.features[data.learnt], data.targets[data.learnt])
+            columns = {name: own[name] for own in tables for name in own.select_dtypes("number")}
+            found[f"{gpu} {pass_}"] = {
+                "rows": int(data.learnt.sum()),
+                **{name: [float(column.mean()), float(column.std())] for name, column in columns.items()},
+            }
+    return json.loads(json.dumps(found).replace("NaN", "null"))
+
+
+def answers(predictors: Path) -> dict[str, dict[str, float | None]]:
+    """Answers to a few questions, without anything looked up that is not beside the predictors."""
+    loaded = Predictors(load_models(predictors), predictors, shipped_catalogue(), predictors.parent / "validation")
+    found = {}
+    for gpu, network, pass_, dtype in QUESTIONS:
+        expected = loaded.predict(network, gpu=gpu, pass_=pass_, dtype=dtype).expected
+        found[f"{gpu} {network} {pass_} {dtype}"] = {name: getattr(expected, name) for name in KEPT}
+    return found
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,27 @@
+"""`clockwatt init`: a folder for a campaign."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from clockwatt.cli.app import app
+
+
+@app.command()
+def init(
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="Folder to write; it must be empty or new.")],
+) -> None:
+    """Write a campaign's folder: config, profiles, and a Snakefile that takes the rules from this installation."""
+    from clockwatt.workflow.campaign_folder import create
+
+    for path in create(folder):
+        print(folder / path)
+    print(
+        f"\n{folder / 'config' / 'config.yaml'} says what is measured: two modelled GPUs, until you edit it. "
+        f"Then in {folder}:\n"
+        "  snakemake                    on this machine\n"
+        "  snakemake --profile slurm    one Slurm job for each GPU, clock and shard"
+    )

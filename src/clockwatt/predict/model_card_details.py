@@ -1,0 +1,196 @@
+"""All errors of the predictors of one GPU, class by class, and what they were fitted on: details of the model card."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from clockwatt.predict.description import GpuDescription
+from clockwatt.predict.evaluation.intervals import CONFORMAL, STUDENT_T
+
+_NAMES = {
+    "time_device_corrected_s": "device time",
+    "time_host_corrected_s": "host time",
+    "time_eager_corrected_s": "back-to-back time",
+    "energy_dynamic_corrected_j": "dynamic energy",
+    "power_corrected_w": "power under load",
+}
+
+
+_METHODS = {
+    CONFORMAL: "conformal",
+    STUDENT_T: "too few networks for a conformal interval: Student's t, if errors are normal",
+}
+
+
+def model_card_details(description: GpuDescription, report: dict[str, Any]) -> str:
+    """Markdown of the page.
+
+    Parameters
+    ----------
+    description
+        Of the predictors.
+    report
+        This GPU's entry of `metrics.json`.
+    """
+    lines = [
+        f"# Predictors of {description.gpu} ({description.gpu_name}) in detail",
+        "",
+        *virtual_warning(description),
+        f"Fitted by clockwatt {description.clockwatt_version} on {report['measurements']} measurements of operations.",
+        "",
+        f"- {points_in_words(description)}",
+        f"- TF32 {tf32_in_words(description)}",
+        "",
+        "Not learnt from:",
+        "",
+        *(
+            [f"- {reason}: {count}" for reason, count in report["not_learnt_from"].items()]
+            or ["- nothing was left out"]
+        ),
+        "",
+    ]
+    for pass_, of_pass in report["passes"].items():
+        lines += _pass_section(pass_, of_pass, report["not_learnt_from"])
+    return "\n".join(lines).rstrip("\n") + "\n"
+
+
+def virtual_warning(description: GpuDescription) -> list[str]:
+    """A paragraph that says so where nothing was measured."""
+    return (
+        ["**Virtual: everything here rests on a modelled GPU, nothing was measured.**", ""]
+        if description.virtual
+        else []
+    )
+
+
+def points_in_words(description: GpuDescription) -> str:
+    """The operating points that were measured, the first of many."""
+    points = list(description.points)
+    shown = ", ".join(points[:6]) + (f" … ({len(points)} in all)" if len(points) > 6 else "")
+    return f"{'operating point' if len(points) == 1 else 'operating points'} {shown}"
+
+
+def tf32_in_words(description: GpuDescription) -> str:
+    """With which settings of TF32 something was measured."""
+    return " and ".join("on" if value else "off" for value in description.tf32)
+
+
+def _pass_section(pass_: str, of_pass: dict[str, Any], excluded: dict[str, int]) -> list[str]:
+    lines = [f"## {pass_.capitalize()}", ""]
+    if not of_pass["rows"]:
+        return [*lines, f"Nothing to learn from (rows left out, in all passes: {sum(excluded.values())}).", ""]
+    for name, of_predictor in of_pass["predictors"].items():
+        lines += [
+            f"### {name}",
+            "",
+            f"{of_pass['rows']} rows, {of_predictor['folds']} folds grouped by operation class and channels.",
+            "",
+            "| quantity | R² | MAPE | median | 95th percentile | bias | interval of rarer classes | intervals cover |",
+            "| --- | --- | --- | --- | --- | --- | --- | --- |",
+        ]
+        for target, values in of_predictor["targets"].items():
+            interval = of_predictor["intervals"].get(target)
+            lines.append(f"| {_NAMES[target]} | {_error_cells(values)} | {_interval(interval)} |")
+        lines += ["", *_classes(of_predictor)]
+    lines += _left_out(of_pass["networks_left_out"])
+    lines += _measured(of_pass["networks_measured"])
+    lines += [
+        "",
+        f"Learnt at {', '.join(of_pass['learnt_points'])}; costs at other SM clocks follow by the clock law.",
+        "",
+    ]
+    return lines
+
+
+def _left_out(report: dict[str, Any] | None) -> list[str]:
+    """Errors on networks left out one by one, on their own operations and as a whole."""
+    if report is None:
+        return ["### Networks left out", "", "None: no network was measured whole beside others.", ""]
+    lines = [
+        "### Networks left out",
+        "",
+        (
+            f"{', '.join(report['networks'])}: each predicted by a predictor that never saw an operation that only "
+            "this network calls. Errors on these operations; operations that others call too were learnt from."
+        ),
+        "",
+    ]
+    for target in ("time_device_corrected_s", "energy_dynamic_corrected_j"):
+        heading = f"| class | rows | {_NAMES[target]}: R² | MAPE | median | 95th percentile | bias |"
+        lines += [heading, "| --- | --- | --- | --- | --- | --- | --- |"]
+        rows = {"all": report["targets"][target], **report["classes"][target]}
+        lines += [f"| {name} | {values['rows']} | {_error_cells(values)} |" for name, values in rows.items()]
+        lines.append("")
+    return [*lines, *_whole(report)]
+
+
+def _measured(report: dict[str, Any] | None) -> list[str]:
+    """Errors on networks of which every operation was measured."""
+    lines = ["### Networks composed from measured operations", ""]
+    if report is None:
+        return [*lines, "None: of no network that was measured whole was every operation measured.", ""]
+    return [*lines, "Operations that were measured are looked up, not predicted.", "", *_whole(report)]
+
+
+def _whole(report: dict[str, Any]) -> list[str]:
+    lines = ["| whole networks | rows | R² | MAPE | median | 95th percentile | bias |"]
+    lines += ["| --- | --- | --- | --- | --- | --- | --- |"]
+    lines += [
+        f"| {name} | {values['rows']} | {_error_cells(values)} |" for name, values in report["compositions"].items()
+    ]
+    lines.append("")
+    for name, interval in report["intervals"].items():
+        if name == "correlation":
+            lines.append(f"- errors of two operations of a network are estimated to be correlated by {interval:.2f}")
+            continue
+        if "median_half_width" in interval:
+            lines.append(
+                f"- {name} of a whole network: ±{percent(interval['median_half_width'])} in the median, as wide as its "
+                f"operations are unsure ({_METHODS[interval['method']]}, {interval['groups']} networks; of networks "
+                f"left out in turn it contains {percent(interval['left_out_coverage'])}; interval score "
+                f"{interval['interval_score']:.2f})"
+            )
+            continue
+        lines.append(
+            f"- {name} of a whole network: ×{interval['lower']:.2f} … ×{interval['upper']:.2f} "
+            f"({_METHODS[interval['method']]}, {interval['groups']} networks; of networks left out in turn it contains "
+            f"{percent(interval['left_out_coverage'])})"
+        )
+    return [*lines, ""]
+
+
+def _classes(of_predictor: dict[str, Any]) -> list[str]:
+    """Errors and coverage by class, the worst first."""
+    errors = of_predictor["classes"]["time_device_corrected_s"]
+    lines = [
+        "By operation class, the worst first:",
+        "",
+        "| class | rows | device time: MAPE | median | interval covers | energy: MAPE | median | interval covers |",
+        "| --- | --- | --- | --- | --- | --- | --- | --- |",
+    ]
+    for name in sorted(errors, key=lambda key: -(errors[key]["mape"] or 0.0)):
+        cells = [name, str(errors[name]["rows"])]
+        for target in ("time_device_corrected_s", "energy_dynamic_corrected_j"):
+            values = of_predictor["classes"][target].get(name, {})  # none where time alone was measured
+            covered = of_predictor["intervals"].get(target, {}).get("classes", {}).get(name, {})
+            cells += [percent(values.get(error)) for error in ("mape", "median_ape")]
+            cells.append(percent(covered.get("held_out_coverage")))
+        lines.append(f"| {' | '.join(cells)} |")
+    return [*lines, ""]
+
+
+def _error_cells(values: dict[str, Any]) -> str:
+    """Cells of a table: R², MAPE, median, 95th percentile and bias of `metrics.metrics`."""
+    r2 = "–" if values["r2"] is None else f"{values['r2']:.3f}"
+    return " | ".join([r2, *(percent(values[name]) for name in ("mape", "median_ape", "p95_ape", "bias"))])
+
+
+def _interval(interval: dict[str, Any] | None) -> str:
+    if interval is None:
+        return "– | –"
+    return f"×{interval['lower']:.2f} … ×{interval['upper']:.2f} | {percent(interval['held_out_coverage'])}"
+
+
+def percent(value: float | None) -> str:
+    """A share in percent; a dash where it is unknown."""
+    return "–" if value is None else f"{100 * value:.1f} %"

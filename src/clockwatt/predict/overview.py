@@ -1,0 +1,196 @@
+"""One network on every GPU at every operating point: what was measured of it beside what is answered for it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from clockwatt.config import OperatingPoint, Pass
+from clockwatt.errors import ClockwattError
+from clockwatt.io import files
+from clockwatt.predict.answer import NetworkPrediction, TracedNetwork, predict_points
+from clockwatt.predict.composition.comparison import PREDICTED, VALIDATION_SCHEMA
+from clockwatt.predict.library import Predictors
+from clockwatt.predict.questions import check_fits
+from clockwatt.schema import layout
+
+QUANTITIES = ("time_s", "power_w", "energy_j")
+
+
+@dataclass(frozen=True)
+class Whole:
+    """Time, power and energy of a pass, without interval; None where it is not known."""
+
+    time_s: float | None
+    power_w: float | None
+    energy_j: float | None
+
+
+@dataclass(frozen=True)
+class AtPoint:
+    """A pass on one GPU at one operating point.
+
+    Attributes
+    ----------
+    answer
+        As `predict` answers: composed from measured operations where all were measured, else from predicted ones.
+    measured
+        The network as a whole, where it was measured so.
+    unseen
+        What was predicted for it by predictors that never saw it, on the host on which it was measured.
+    """
+
+    answer: NetworkPrediction
+    measured: Whole | None
+    unseen: Whole | None
+
+    @property
+    def composed(self) -> bool:
+        """Whether every operation of it was measured there."""
+        return self.answer.measured_calls == self.answer.expected.calls
+
+    def to_dict(self) -> dict[str, Any]:
+        """For JSON."""
+        return {
+            "point": self.answer.point,
+            "measured": None if self.measured is None else asdict(self.measured),
+            "composed" if self.composed else "predicted": self.answer.to_dict(),
+            "predicted_unseen": None if self.unseen is None else asdict(self.unseen),
+        }
+
+
+@dataclass(frozen=True)
+class OnGpu:
+    """A pass on one GPU at all operating points, by their settings."""
+
+    gpu: str
+    gpu_name: str
+    virtual: bool
+    predictors: str
+    points: tuple[AtPoint, ...]
+
+    def to_dict(self) -> dict[str, Any]:
+        """For JSON."""
+        points = [point.to_dict() for point in self.points]
+        return {
+            "gpu": self.gpu,
+            "gpu_name": self.gpu_name,
+            "virtual": self.virtual,
+            "predictors": self.predictors,
+            "points": points,
+        }
+
+    def missed(self, quantity: str) -> float | None:
+        """How far predictors that never saw the network were off: the median over points; None where it is unknown."""
+        errors = [
+            abs(seen / true - 1)
+            for point in self.points
+            if point.measured is not None and point.unseen is not None
+            and (true := getattr(point.measured, quantity)) and (seen := getattr(point.unseen, quantity)) is not None
+        ]  # fmt: skip
+        return float(np.median(errors)) if errors else None
+
+
+@dataclass(frozen=True)
+class Overview:
+    """One pass of a network on the GPUs that were asked about; `left_out` says why others are not there."""
+
+    network_id: str
+    pass_: str
+    tf32: bool
+    gpus: tuple[OnGpu, ...]
+    left_out: tuple[str, ...]
+
+    def to_dict(self) -> dict[str, Any]:
+        """For JSON; the key of the pass is `pass`."""
+        gpus = [gpu.to_dict() for gpu in self.gpus]
+        head = {"network_id": self.network_id, "pass": self.pass_, "tf32": self.tf32}
+        return {**head, "gpus": gpus, "left_out": list(self.left_out)}
+
+
+def overview(
+    predictors: Predictors,
+    traced: TracedNetwork,
+    *,
+    gpus: Sequence[str] | None = None,
+    points: Sequence[str] = (),
+    tf32: bool = True,
+) -> Overview:
+    """What is known of a network's pass on some GPUs at every operating point that was measured there.
+
+    Parameters
+    ----------
+    gpus
+        Labels; else all of the campaign's, or all that are shipped where there is no campaign.
+    points
+        Operating points to answer for too.
+
+    Raises
+    ------
+    ClockwattError
+        If a GPU is unknown, or if nothing can be told of any of them.
+    """
+    compared = _compared(predictors.validation_dir, traced, tf32=tf32)
+    found, left_out = [], []
+    for label in gpus or predictors.models:
+        model = predictors.model(label)
+        try:
+            check_fits(traced, [model.description.gpu_name])
+            asked = sorted({*model.description.points, *points}, key=_settings)
+            answers = predict_points(model, traced, asked, tf32=tf32)
+        except ClockwattError as error:
+            left_out.append(f"{label}: {error}")
+            continue
+        of_gpu = compared[compared["gpu"] == label]
+        found.append(
+            OnGpu(
+                label,
+                model.description.gpu_name,
+                model.description.virtual,
+                model.origin,
+                tuple(_at_point(answer, of_gpu[of_gpu["point"] == answer.point]) for answer in answers),
+            )
+        )
+    if not found:
+        raise ClockwattError(" ".join(left_out))
+    return Overview(traced.network.network_id, traced.network.pass_, tf32, tuple(found), tuple(left_out))
+
+
+def passes_of(predictors: Predictors, gpus: Sequence[str] | None) -> list[Pass]:
+    """Passes that something was fitted for on any of the GPUs."""
+    fitted = {pass_ for label in gpus or predictors.models for pass_ in predictors.model(label).description.passes}
+    known: tuple[Pass, ...] = ("inference", "training")
+    return [pass_ for pass_ in known if pass_ in fitted]
+
+
+def _settings(point: str) -> tuple[int, int, int]:
+    """Operating points by their settings, the default first."""
+    parsed = OperatingPoint.parse(point)
+    return parsed.sm_clock_mhz or 0, parsed.memory_clock_mhz or 0, parsed.power_limit_w or 0
+
+
+def _compared(validation_dir: Path, traced: TracedNetwork, *, tf32: bool) -> pd.DataFrame:
+    """Rows of the validation about the pass; none where nothing was validated."""
+    path = validation_dir / layout.NETWORKS_FILE
+    rows = files.read_table(path, VALIDATION_SCHEMA) if path.exists() else VALIDATION_SCHEMA.empty_table()
+    frame = rows.to_pandas()
+    own = (frame["network_id"] == traced.network.network_id) & (frame["pass"] == traced.network.pass_)
+    found: pd.DataFrame = frame[own & (frame["tf32"] == tf32)]
+    return found
+
+
+def _at_point(answer: NetworkPrediction, compared: pd.DataFrame) -> AtPoint:
+    unseen = compared[(compared["source"] == PREDICTED) & (compared["calls_without_cost"] == 0)]
+    return AtPoint(answer, _whole(compared, "measured_"), _whole(unseen, ""))
+
+
+def _whole(rows: pd.DataFrame, prefix: str) -> Whole | None:
+    if rows.empty:
+        return None
+    values = (rows[f"{prefix}{quantity}"].iloc[0] for quantity in QUANTITIES)
+    return Whole(*(float(value) if pd.notna(value) else None for value in values))

@@ -1,0 +1,174 @@
+"""The predictors that are shipped, held against the shipped measurements, the settings and the code as they are now."""
+
+from __future__ import annotations
+
+import json
+import math
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pack_predictors as packing
+import pytest
+
+import clockwatt
+from clockwatt.gpu.specs import find_spec
+from clockwatt.io.resources import resource
+from clockwatt.predict.answer import load_models
+from clockwatt.predict.models.persistence import load_predictor
+from clockwatt.predict.models.training_data import training_data
+from clockwatt.predict.samples import read_samples
+from clockwatt.predict.shipped import shipped_predictors
+
+SHIPPED = shipped_predictors()
+CAMPAIGN = packing.campaign_of(list(packing.REFERENCES))
+TOLERANCE = 1e-6
+AGAIN = "run benchmarks/pack_predictors.py again"
+
+
+@pytest.fixture(scope="module")
+def packed() -> dict[str, Any]:
+    return json.loads((SHIPPED / packing.PACKED_FILE).read_text(encoding="utf-8"))
+
+
+@pytest.fixture(scope="module")
+def dataset(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("shipped") / "dataset"
+    packing.join(CAMPAIGN, folder)
+    return folder
+
+
+def differences(was: Any, now: Any, where: str = "") -> list[str]:
+    """Where two documents of JSON differ by more than the tolerance."""
+    if isinstance(was, dict) and isinstance(now, dict):
+        missing = sorted(was.keys() ^ now.keys())
+        shared = [
+            difference
+            for key in was.keys() & now.keys()
+            for difference in differences(was[key], now[key], f"{where}/{key}")
+        ]
+        return [f"{where}/{key}: in one of them" for key in missing] + shared
+    if isinstance(was, list) and isinstance(now, list) and len(was) == len(now):
+        return [
+            line
+            for number, pair in enumerate(zip(was, now, strict=True))
+            for line in differences(*pair, f"{where}/{number}")
+        ]
+    if isinstance(was, float) and isinstance(now, float):
+        same = math.isclose(was, now, rel_tol=TOLERANCE, abs_tol=1e-12)
+    else:
+        same = was == now
+    return [] if same else [f"{where}: {was} when packed, {now} now"]
+
+
+def test_they_were_fitted_to_the_measurements_that_are_shipped(packed):
+    assert differences(packed["data"], packing.digests(CAMPAIGN)) == [], AGAIN
+
+
+def test_they_were_fitted_with_the_settings_of_the_script(packed):
+    assert differences(packed["settings"], packing.settings(CAMPAIGN)) == [], AGAIN
+    forests = [load_predictor(path) for path in SHIPPED.glob("*/*.npz")]
+    assert len(forests) == 4
+    assert {forest.get_params()["trees"] for forest in forests} == {packing.TREES}, AGAIN
+
+
+def test_what_is_learnt_from_is_what_they_learnt_from(packed, dataset):
+    assert differences(packed["learnt_from"], packing.learnt_from(dataset, list(load_models(SHIPPED)))) == [], AGAIN
+
+
+def test_they_answer_as_when_they_were_packed(packed):
+    assert differences(packed["answers"], packing.answers(SHIPPED)) == [], AGAIN
+
+
+@pytest.mark.parametrize(("gpu", "pass_"), [("h200", "inference"), ("h200", "training"), ("h100", "inference")])
+def test_they_know_what_they_learnt(dataset, gpu, pass_):
+    samples = read_samples(dataset, gpu)
+    data = training_data(samples, pass_, find_spec(samples.gpu_name))
+    ids = data.cells.loc[data.learnt & data.cells["tf32"].to_numpy(bool), "operation_id"].iloc[::10]
+    operations = samples.operations.set_index("operation_id", drop=False)
+    of_pass = operations[operations["pass"] == pass_] if "pass" in operations else operations
+    asked = of_pass.loc[of_pass.index.intersection(ids)].drop_duplicates("operation_id")
+    told = load_models(SHIPPED)[gpu].predict(asked, pass_, "default", tf32=True, look_up=False)
+    rows = data.rows[data.rows["tf32"].astype(bool)].groupby("operation_id")["time_device_corrected_s"].median()
+    errors = np.abs(told["time_device_corrected_s"] / rows.reindex(told.index) - 1).dropna()
+    assert len(errors) > 50
+    assert errors.median() < 0.03
+    assert errors.quantile(0.95) < 0.3
+
+
+def test_they_are_small_and_nothing_beside_them_is_forgotten():
+    files = [path for name in ("predictors", "validation") for path in resource(name).rglob("*") if path.is_file()]
+    assert sum(path.stat().st_size for path in files) <= packing.MAX_BYTES
+    names = {path.name for path in files if path.parent.name == "h200"}
+    assert {"description.json", "model-card.md", "model-card-details.md", "hosts-seen.json"} <= names
+
+
+def test_packing_loses_nothing(tmp_path):
+    before = tmp_path / "before.npz"
+    arrays = {"value": np.linspace(0, 1, 1000, dtype=np.float32), "feature": np.arange(1000, dtype=np.int16)}
+    np.savez(before, **arrays)
+    packing.compress(before, tmp_path / "after.npz")
+    assert (tmp_path / "after.npz").stat().st_size < before.stat().st_size
+    with np.load(tmp_path / "after.npz") as after:
+        assert all(
+            np.array_equal(after[name], array) and after[name].dtype == array.dtype for name, array in arrays.items()
+        )
+
+
+def test_predictors_that_answer_otherwise_are_not_packed(tmp_path):
+    shutil.copytree(SHIPPED, tmp_path / "predictors")
+    description = tmp_path / "predictors" / "h200" / "description.json"
+    content = json.loads(description.read_text())
+    content["points"]["default"]["power_idle_w"] += 1.0
+    description.write_text(json.dumps(content))
+    with pytest.raises(clockwatt.ClockwattError, match="answers otherwise"):
+        packing.check_same(SHIPPED, tmp_path / "predictors")
+
+
+def test_without_a_campaign_the_shipped_ones_answer(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    predictors = clockwatt.load()
+    assert predictors.gpus == ("h100", "h200")
+    answer = predictors.predict("resnet50", gpu="h200")
+    assert answer.network_id == "resnet50-32x3x224x224-float32"
+    assert answer.measured_calls == answer.expected.calls
+    assert answer.predictors == f"shipped with clockwatt {clockwatt.__version__}"
+    assert predictors.predict("resnet50", gpu="h100").expected.energy_j is None  # times alone were measured there
+    assert predictors.recommend("resnet50", objective="time").best.predictors.startswith("shipped")
+
+
+def test_a_network_that_was_not_measured_needs_its_input(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(clockwatt.ClockwattError, match=r"resnet152 .* --input 32,3,224,224"):
+        clockwatt.load().predict("resnet152", gpu="h200")
+
+
+def test_a_campaign_s_own_predictors_go_before_the_shipped(made, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    results = tmp_path / "results"
+    for name in ("predictors", "validation"):
+        shutil.copytree(made.root / name, results / name)
+    shutil.copytree(made.catalogue, results / "dataset" / "catalogue")
+    predictors = clockwatt.load()
+    assert predictors.gpus == ("a30", "v100", "h100", "h200")
+    own = predictors.predict("net24", gpu="a30", point="sm1200")  # with the input that the campaign measured
+    assert own.predictors == "results/predictors/a30"
+    assert predictors.predict("resnet50", gpu="h200").predictors.startswith("shipped")
+    # a GPU that the user may not have is not recommended
+    assert {candidate.gpu for candidate in predictors.recommend("net24").candidates} <= set(predictors.models)
+    # a label of the campaign's own is the campaign's
+    content = json.loads((results / "predictors" / "metrics.json").read_text())
+    content["gpus"]["h200"] = content["gpus"]["a30"]
+    (results / "predictors" / "metrics.json").write_text(json.dumps(content))
+    shutil.copytree(results / "predictors" / "a30", results / "predictors" / "h200")
+    assert clockwatt.load().predict("net24", gpu="h200", point="sm1200").predictors == "results/predictors/h200"
+
+
+def test_a_folder_that_is_named_answers_alone(made):
+    predictors = clockwatt.load(made.predictors)
+    assert not predictors.shipped
+    with pytest.raises(
+        clockwatt.ClockwattError, match=r"--gpu h200: there are predictors for a30 \(.*predictors/a30\)"
+    ):
+        predictors.predict("resnet50", gpu="h200")

@@ -1,0 +1,118 @@
+"""`clockwatt show`: what is printed and given as JSON, against the answers and the validation that it is made of."""
+
+from __future__ import annotations
+
+import json
+import re
+
+import pandas as pd
+import pytest
+
+import clockwatt
+from clockwatt.cli.main import app
+from clockwatt.cli.show import bars
+from clockwatt.errors import ClockwattError
+
+NETWORK = ["net24", "--pass", "inference", "--gpu", "a30"]
+
+
+@pytest.fixture
+def show(made, capsys, tmp_path):
+    """Run `clockwatt show` on the synthetic campaign, laid out as results; give what it printed."""
+    results = tmp_path / "results"
+    (results / "dataset").mkdir(parents=True)
+    for name in ("predictors", "validation"):
+        (results / name).symlink_to(made.root / name)
+    (results / "dataset" / "catalogue").symlink_to(made.catalogue)
+
+    def run(*options: str) -> str:
+        with pytest.raises(SystemExit) as ended:
+            app(["show", *options, "--results", str(results)], prog_name="clockwatt")
+        assert ended.value.code == 0
+        return capsys.readouterr().out
+
+    return run
+
+
+def test_every_point_has_what_was_measured_and_what_is_answered(show, made):
+    (shown,) = json.loads(show(*NETWORK, "--json"))
+    (gpu,) = shown["gpus"]
+    assert [point["point"] for point in gpu["points"]] == ["sm900", "sm1200", "sm1440"]
+    rows = pd.read_parquet(made.validation / "networks.parquet")
+    own = rows[(rows["network"] == "net24") & (rows["pass"] == "inference") & (rows["gpu"] == "a30") & rows["tf32"]]
+    predictors = clockwatt.load(made.predictors, catalogue_dir=made.catalogue)
+    for point in gpu["points"]:
+        of_point = own[own["point"] == point["point"]].set_index("source")
+        assert point["measured"]["energy_j"] == of_point["measured_energy_j"].iloc[0]
+        assert point["predicted_unseen"]["time_s"] == of_point.loc["predicted", "time_s"]
+        answer = predictors.predict("net24", gpu="a30", point=point["point"]).to_dict()
+        but_for = {"warnings": [], "predictors": gpu["predictors"]}
+        assert point["composed"] == json.loads(json.dumps(answer)) | but_for
+
+
+def test_a_table_with_intervals_and_bars_against_the_clock(show):
+    printed = show(*NETWORK, "--point", "sm1000")
+    assert "VIRTUAL" in printed
+    lines = printed.splitlines()
+    assert sum(re.search(r" measured +\d", line) is not None for line in lines) == 3
+    assert sum(re.search(r" composed +\d", line) is not None for line in lines) == 3
+    (predicted,) = [line for line in lines if re.search(r" predicted +\d", line)]
+    assert predicted.startswith("1000 MHz *")
+    assert len(re.findall(r"\d \w+ \([\d.]+–[\d.]+\)", predicted)) == 3  # time, power and energy with their intervals
+    (energy,) = [line for line in lines if line.split()[:1] == ["energy"]]
+    assert re.search(r"[▁▂▃▄▅▆▇█]{4}  least .*J at (900|1000|1200|1440) MHz", energy)
+    assert "900 to 1440 MHz" in printed
+    assert "Predictors that never saw the network were off by" in printed
+    assert "Predictors of a30: " in printed
+
+
+def test_both_passes_and_all_gpus_of_the_campaign_without_a_choice(show):
+    shown = json.loads(show("net24", "--json"))
+    assert [one["pass"] for one in shown] == ["inference", "training"]
+    assert all("a30" in {gpu["gpu"] for gpu in one["gpus"]} for one in shown)
+    assert not any(gpu["predictors"].startswith("shipped") for one in shown for gpu in one["gpus"])
+
+
+def test_without_a_network_each_is_told_where_it_took_least_energy(show, made):
+    told = json.loads(show("--json"))
+    rows = pd.read_parquet(made.validation / "networks.parquet").drop_duplicates(
+        ["gpu", "network_id", "pass", "tf32", "point"]
+    )
+    assert len(told) == rows.groupby(["gpu", "network_id", "pass", "tf32"]).ngroups
+    one = told[0]
+    own = rows[(rows["gpu"] == one["gpu"]) & (rows["network_id"] == one["network_id"])]
+    own = own[(own["pass"] == one["pass"]) & (own["tf32"] == one["tf32"])].set_index("point")
+    assert one["energy_j"] == own["measured_energy_j"].min() == own.loc[one["point"], "measured_energy_j"]
+    assert one["less_energy"] == 1 - one["energy_j"] / own.loc[one["fastest_point"], "measured_energy_j"]
+    printed = show().splitlines()
+    assert len(printed) == 1 + len(told)
+    assert f"{one['network_id']} {one['pass']}, {one['gpu']} (VIRTUAL): " in printed[1]
+
+
+def test_bars_reach_from_the_least_to_the_most():
+    assert bars([1.0, 2.0, 3.0, 8.0]) == "▁▂▃█"
+    assert bars([5.0, 5.0]) == "▁▁"
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["net24", "--gpu", "k80"], "--gpu k80: there are predictors for a30"),
+        (["net24", "--pass", "sideways"], "--pass sideways: choose inference or training"),
+        (["resnet152"], "resnet152 in float32 was not measured"),
+    ],
+)
+def test_what_cannot_be_shown_is_one_message(made, options, message):
+    with pytest.raises(ClockwattError, match=message):
+        app(["show", *options, "--results", str(made.root)], prog_name="clockwatt", standalone_mode=False)
+
+
+def test_shipped_measurements_are_shown_without_a_campaign(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(SystemExit):
+        app(["show", "resnet50", "--pass", "inference", "--json"], prog_name="clockwatt")
+    (shown,) = json.loads(capsys.readouterr().out)
+    of = {gpu["gpu"]: gpu["points"][0] for gpu in shown["gpus"]}
+    assert 0.005 < of["h200"]["measured"]["time_s"] < 0.0056  # 5.29 ms
+    assert of["h100"]["measured"] is None
+    assert of["h100"]["predicted"]["expected"]["energy_j"] is None

@@ -1,0 +1,77 @@
+"""The wheel in an environment of its own, outside of any checkout: answers, a campaign's folder, and a run there."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+import yaml
+
+from support.installed import Installed, install
+from support.shared import made_once
+from support.workdir import SMALL
+
+TINY = SMALL | {
+    "gpus": {"a30": {"device": "virtual:a30", "clocks_mhz": [900]}},
+    "passes": ["inference"],
+    "fit": {"trees": 2, "folds": 2},
+}
+
+
+@pytest.fixture(scope="module")
+def installed(tmp_path_factory: pytest.TempPathFactory) -> Installed:
+    return Installed(made_once(tmp_path_factory, "installed", install) / "venv")
+
+
+@pytest.fixture
+def campaign(installed: Installed, tmp_path: Path) -> Path:
+    """A folder from `clockwatt init` with a tiny campaign."""
+    made = installed.run("clockwatt", "init", "campaign", at=tmp_path)
+    assert made.returncode == 0, made.stdout
+    (tmp_path / "campaign" / "config" / "config.yaml").write_text(yaml.safe_dump(TINY))
+    return tmp_path / "campaign"
+
+
+def test_the_package_and_all_that_it_ships_lie_in_the_environment(installed, tmp_path):
+    code = tmp_path / "told.py"
+    code.write_text(
+        "import clockwatt; from clockwatt.io.resources import resource, workflow_folder\n"
+        "print(clockwatt.__file__, workflow_folder(), resource('gpus.yaml'), resource('predictors'), sep='\\n')"
+    )
+    said = installed.run("told", at=tmp_path)
+    assert said.returncode == 0, said.stdout
+    paths = [Path(line) for line in said.stdout.splitlines()]
+    assert all(path.is_relative_to(installed.folder) and path.exists() for path in paths)
+    for script in ("status/sacct", "submit/sbatch"):
+        assert os.access(paths[1] / "workflow" / "slurm" / script, os.X_OK)
+
+
+@pytest.mark.parametrize("command", ["predict", "recommend"])
+def test_questions_are_answered_right_after_installation(installed, tmp_path, command):
+    said = installed.run("clockwatt", command, "resnet50", "--gpu", "h200", "--json", at=tmp_path)
+    assert said.returncode == 0, said.stdout
+    answer = json.loads(said.stdout)
+    best = answer["best"] if command == "recommend" else answer
+    assert best["network_id"] == "resnet50-32x3x224x224-float32"
+    assert best["predictors"].startswith("shipped with clockwatt")
+    low, high = best["intervals"]["time_s"]
+    assert 0.003 < low < best["expected"]["time_s"] < high < 0.009  # 5.29 ms were measured
+
+
+def test_a_campaign_runs_where_init_made_its_folder(installed, campaign):
+    ran = installed.run("snakemake", "--nocolor", at=campaign)
+    assert ran.returncode == 0, ran.stdout[-5000:]
+    assert list((campaign / "results" / "figures").glob("*.png"))
+    answered = installed.run("clockwatt", "predict", "squeezenet1_1", "--gpu", "a30", "--point", "sm900", at=campaign)
+    assert answered.returncode == 0, answered.stdout
+    assert "results/predictors/a30" in answered.stdout
+    again = installed.run("snakemake", "--nocolor", "--dry-run", at=campaign)
+    assert "Nothing to be done" in again.stdout
+
+
+def test_the_slurm_profile_is_found_there(installed, campaign):
+    planned = installed.run("snakemake", "--profile", "slurm", "--dry-run", "--nocolor", at=campaign)
+    assert planned.returncode == 0, planned.stdout[-3000:]
+    assert "measure_networks" in planned.stdout
