@@ -6,6 +6,7 @@ It changes nothing. Exit code 0: nothing is wrong; 1: something is.
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import filecmp
 import grp
@@ -27,6 +28,7 @@ FILES = {
     RESTORE: HERE / "slurm-restore",
     SUDOERS: HERE / "sudoers",
 }
+CGROUPS = Path("/sys/fs/cgroup")
 STRAY = ("/usr/bin", "/usr/sbin", "/usr/local/bin", "/etc/clockwatt", "/opt/clockwatt")
 LONGEST_RESTORE_S = 60
 """What `slurm-restore` may take."""
@@ -156,15 +158,36 @@ def slurm(clocks: ModuleType, site: dict[str, str]) -> Iterator[str]:
     seconds = re.match("[0-9]+", settings.get("PrologEpilogTimeout", ""))
     if seconds and int(seconds[0]) < LONGEST_RESTORE_S:
         yield f"slurm.conf: PrologEpilogTimeout = {seconds[0]} is less than {LONGEST_RESTORE_S}"
-    node = site["node"] or os.uname().nodename.partition(".")[0]
-    done, said = answer_of(site["scontrol"], "--all", "show", "node", node, SLURM_CONF=path)
-    if not done:
-        yield f"Slurm knows no node {node}: set node in clocks.ini"
+    _, said = answer_of(site["scontrol"], "--all", "show", "node", SLURM_CONF=path)
+    expected = site["node"] or os.uname().nodename.partition(".")[0]
+    records = re.split(r"(?m)^(?=NodeName=)", said)
+    found = [record for record in records if record.startswith(f"NodeName={expected} ")]
+    if not found and not site["node"]:
+        found = [record for record in records if re.search(rf"\bNodeHostName={re.escape(expected)}\s", record)]
+    if not found:
+        yield f"Slurm knows no node {expected}: clocks.ini: node"
         return
-    known = clocks.count_gpus("".join(re.findall(r"(?m)^ +Gres=(.*)", said)))
+    name = found[0].partition(" ")[0].removeprefix("NodeName=")
+    if name != expected and not cgroup_names(name):
+        yield f"Slurm calls this node {name}, not {expected}: write node = {name} in clocks.ini"
+    known = clocks.count_gpus("".join(re.findall(r"(?m)^ +Gres=(.*)", found[0])))
     there = sum(Path(site["device"].format(minor=minor)).exists() for minor in range(256))
     if known != there:
-        yield f"Slurm knows {known} GPUs of {node}, and there are {there} ({site['device']}): every call is refused"
+        yield f"Slurm knows {known} GPUs of {name}, and there are {there} ({site['device']}): every call is refused"
+
+
+def cgroup_names(node: str) -> bool:
+    """Whether the cgroups of jobs have the node's name, as where several slurmd may run on one machine."""
+    return any(CGROUPS.glob(f"*/slurm_{node}")) or any(CGROUPS.glob(f"system.slice/{node}_slurmstepd.scope"))
+
+
+def slurmd_runs() -> bool:
+    """Whether Slurm gives this machine's GPUs to jobs; `users` would let their neighbours set them."""
+    for path in Path("/proc").glob("[0-9]*/comm"):
+        with contextlib.suppress(OSError):  # it has ended
+            if path.read_text() == "slurmd\n":
+                return True
+    return False
 
 
 def calls_restore(named: str) -> bool:
@@ -185,13 +208,15 @@ def settings() -> Iterator[str]:
     for user in configuration["site"]["users"].split():
         if not answer_of("id", "-u", user)[0]:
             yield f"clocks.ini: users: there is no user {user}"
+    if configuration["site"]["users"] and slurmd_runs():
+        yield "clocks.ini: users is for machines without Slurm, and slurmd runs here: write slurm_directory instead"
     if configuration["site"]["slurm_directory"]:
         yield from slurm(clocks, configuration["site"])
 
 
 def main() -> int:
     """Print what is wrong, and return the exit code."""
-    wrong = []
+    wrong: list[str] = []
     checks: tuple[Callable[[], Iterator[str]], ...] = (files, sudo, settings)
     for check in checks:
         for line in check():

@@ -45,6 +45,7 @@ SLIPS_IN_CLOCKS_INI = {
     "Slurm's file in place of its folder": ("\nlibrary", "/slurm.conf\nlibrary", "no slurm.conf lies there"),
     "a scontrol that is not there": ("[site]", "[site]\nscontrol = /opt/scontrol", "Slurm does not answer"),
     "a node that Slurm does not know": ("[site]", "[site]\nnode = gpu99", "Slurm knows no node gpu99"),
+    "users on a machine with Slurm": ("slurm_directory", "users = cw_alice\n#", "users is for machines without Slurm"),
     "device nodes that are not there": ("/dev/simgpu", "/dev/nvidia", "Slurm knows 2 GPUs of "),
 }
 
