@@ -1,9 +1,11 @@
 """What every PyTorch operation costs on every GPU of a campaign at every clock: measured, predicted, drawn."""
 
+import functools
 import os
 import shlex
 import shutil
 import sys
+import time
 from pathlib import Path
 
 from snakemake.exceptions import WorkflowError
@@ -11,6 +13,7 @@ from snakemake.utils import min_version
 
 min_version("9.20")  # priorities that depend on wildcards
 
+BEGAN_S = time.time()
 # Of this file, which a campaign's own Snakefile may include: a checkout, or a folder of the installed package.
 CHECKOUT = Path(workflow.current_basedir.get_path_or_uri(secret_free=True))
 if (CHECKOUT / "src").is_dir():
@@ -21,12 +24,12 @@ from clockwatt.io import files
 from clockwatt.io.progress import say
 from clockwatt.schema import layout
 from clockwatt.workflow import settings as campaigns
-from clockwatt.workflow import snapshot
+from clockwatt.workflow import snapshot, summary
 from clockwatt.workflow.installed import importable
 from clockwatt.control.points import check_campaign
 from clockwatt.dataset.reference import references
 from clockwatt.errors import ClockwattError
-from clockwatt.figures.names import FIGURES
+from clockwatt.figures.names import QUESTIONS, figures
 from clockwatt.workflow.fingerprint import fingerprint
 
 # Jobs run the Python that runs Snakemake, unless conda gives them another one, and the sources beside this file.
@@ -51,7 +54,7 @@ try:
     if workflow.is_main_process:
         campaign = campaign_config.parse(config, source=", ".join(str(path) for path in workflow.configfiles))
         check_campaign(campaign)
-        stages = {name: fingerprint(name) for name in ("catalogue", "dataset", "fit", "validate", "figures")}
+        stages = {name: fingerprint(name) for name in ("catalogue", "dataset", "fit", "validate", "figures", "page")}
         # by what they hold: as inputs they would count by path and time, and a copy of the checkout would make all anew
         digests = {source.reference: source.digest() for source in references(campaign)}
         config_files = {Path(path): Path(path).read_bytes() for path in workflow.configfiles}
@@ -71,6 +74,7 @@ envvars:
 
 campaign = run.campaign
 RESULTS = campaign.results_dir
+FIGURES = figures(campaign.passes)
 
 
 report: "workflow/report/campaign.rst"
@@ -110,6 +114,7 @@ include: "workflow/rules/measure.smk"
 include: "workflow/rules/dataset.smk"
 include: "workflow/rules/predict.smk"
 include: "workflow/rules/figures.smk"
+include: "workflow/rules/page.smk"
 
 
 localrules:
@@ -122,6 +127,7 @@ rule all:
     """Everything that a campaign gives."""
     default_target: True
     input:
+        rules.page.output,
         rules.figures.output,
         rules.validate.output,
 
@@ -129,8 +135,8 @@ rule all:
 rule measure_all:
     """Everything that needs a GPU, and nothing of what is made from it."""
     input:
-        measurements=[at(f"measurements/{path}") for path in campaign.measurement_files()],
-        calibrations=[at(f"measurements/{path}") for path in campaign.calibration_files()],
+        measurements=measurement_files,
+        calibrations=calibration_files,
 
 
 rule fit_all:

@@ -1,6 +1,6 @@
 """Disturb a campaign on a real local Slurm at random, and see that its measurements are those of an undisturbed run.
 
-    python benchmarks/faults.py [--faults 100] [--seed 0] [--pause-s 2]        # as root, like tests/slurm
+    python benchmarks/faults.py [--faults 100] [--seed 0] [--pause-s 3]        # as root, like tests/slurm
 
 A campaign of two virtual GPUs runs on the Slurm of `tests/slurm/harness.py`, its results on a file system of its own.
 Every now and then one of the faults below is made; when Snakemake ends, or is killed, it is started again. After the
@@ -15,6 +15,8 @@ import argparse
 import contextlib
 import os
 import random
+import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -33,6 +35,9 @@ sys.path[:0] = [str(REPOSITORY / "tests"), str(REPOSITORY / "tests" / "slurm")]
 
 from harness import SlurmCluster  # noqa: E402  # from the tests
 
+import standin_nvml  # noqa: E402
+from standin_nvml import StandInNvml  # noqa: E402
+from support.logged_bench import FOLDER  # noqa: E402
 from support.workdir import KEY, MEASURED_ALL, ON_SLURM, Workdir  # noqa: E402
 
 SLURM = {"cpus_per_task": 1, "mem_mb": 1200, "runtime": 10}
@@ -58,8 +63,8 @@ FINISHING_RUNS = 10
 class Disturbed:
     """The campaign on Slurm, and what is done to it."""
 
-    def __init__(self, cluster: SlurmCluster, workdir: Workdir, rng: random.Random) -> None:
-        self.cluster, self.workdir, self.rng = cluster, workdir, rng
+    def __init__(self, cluster: SlurmCluster, workdir: Workdir, loggers: Path, rng: random.Random) -> None:
+        self.cluster, self.workdir, self.loggers, self.rng = cluster, workdir, loggers, rng
         self.snakemake: subprocess.Popen[bytes] | None = None
         self.starts = 0
         self._edits = 0
@@ -70,8 +75,7 @@ class Disturbed:
             return
         self.cluster.command("scancel", "--user=root")  # what a killed Snakemake left
         environment = {**os.environ, **self.workdir.environment}
-        unlock = [*self.workdir.command("--unlock")]
-        subprocess.run(unlock, cwd=self.workdir.path, env=environment, capture_output=True, check=False)
+        shutil.rmtree(self.workdir.path / ".snakemake" / "locks", ignore_errors=True)  # as `snakemake --unlock` does
         with (self.workdir.path / "snakemake.log").open("ab") as log:
             self.snakemake = subprocess.Popen(
                 self.workdir.command(*ON_SLURM, "--", *MEASURED_ALL), cwd=self.workdir.path, env=environment,
@@ -80,7 +84,7 @@ class Disturbed:
         self.starts += 1
 
     def finish(self) -> None:
-        """Let it run until all is measured: a run that finds a damaged file sets it aside, the next makes it anew."""
+        """Let it run until all is measured: a run sets damaged files aside, the next makes them anew."""
         for _ in range(FINISHING_RUNS):
             self.run()
             assert self.snakemake is not None
@@ -89,8 +93,15 @@ class Disturbed:
         raise AssertionError((self.workdir.path / "snakemake.log").read_text()[-4000:])
 
     def kill_worker(self) -> bool:
-        """SIGKILL a process that measures."""
-        return self._kill([process for process in self._workers() if "measure" in process.cmdline()])
+        """SIGKILL a process that measures, or the one that waits for it."""
+        known = {path.name for path in self.loggers.iterdir()}
+        measuring = [process for process in self._workers() if {"measure", "--multiprocessing-fork"} & _words(process)]
+        return self._kill([process for process in measuring if str(process.pid) not in known])
+
+    def kill_logger(self) -> bool:
+        """SIGKILL a logger process."""
+        known = {path.name for path in self.loggers.iterdir()}
+        return self._kill([process for process in self._workers() if str(process.pid) in known])
 
     def kill_job(self) -> bool:
         """SIGKILL any process of a job."""
@@ -142,6 +153,20 @@ class Disturbed:
             self.cluster.command("scontrol", "update", f"nodename={self.cluster.node}", "state=resume").returncode == 0
         )
 
+    def kill_slurmd(self) -> bool:
+        """SIGKILL the node's daemon, whose jobs live on, and start it again."""
+        return self._kill_daemon("slurmd", self.cluster.start_slurmd)
+
+    def kill_slurmctld(self) -> bool:
+        """SIGKILL the controller, and start it again with what it had saved."""
+        return self._kill_daemon("slurmctld", self.cluster.start_slurmctld)
+
+    def _kill_daemon(self, name: str, start: Callable[[], None]) -> bool:
+        os.kill(self.cluster.processes.pop(name), signal.SIGKILL)
+        time.sleep(self.rng.uniform(0, 3))
+        start()
+        return True
+
     def full_disk(self) -> bool:
         """Fill the file system of the results for a moment."""
         filler = self.workdir.path / "results" / "filler"
@@ -164,8 +189,9 @@ class Disturbed:
     def faults(self) -> list[Callable[[], bool]]:
         """All of them; each tells whether it found something to disturb."""
         return [
-            self.kill_worker, self.kill_worker, self.kill_job, self.kill_snakemake, self.scancel, self.requeue,
-            self.flip, self.truncate, self.edit, self.node_down_and_up, self.full_disk, self.read_only,
+            self.kill_worker, self.kill_worker, self.kill_logger, self.kill_job, self.kill_snakemake, self.scancel,
+            self.requeue, self.flip, self.truncate, self.edit, self.node_down_and_up, self.kill_slurmd,
+            self.kill_slurmctld, self.full_disk, self.read_only,
         ]  # fmt: skip
 
     def _workers(self) -> list[psutil.Process]:
@@ -201,6 +227,19 @@ class Disturbed:
             path.write_bytes(change(path.read_bytes()))
             os.utime(path, ns=(stat.st_atime_ns, stat.st_mtime_ns))  # nothing tells it but its bytes
         return True
+
+
+def _words(process: psutil.Process) -> set[str]:
+    """Of the command that a process runs; none of one that has ended."""
+    with contextlib.suppress(psutil.Error):
+        return set(process.cmdline())
+    return set()
+
+
+def logged(loggers: Path) -> dict[str, str]:
+    """What has the jobs' virtual GPUs read by a logger process too."""
+    paths = (REPOSITORY / "tests" / "support" / "in_jobs", REPOSITORY / "tests")
+    return {"PYTHONPATH": os.pathsep.join(map(str, paths)), FOLDER: str(loggers)}
 
 
 def measured(workdir: Workdir) -> pd.DataFrame:
@@ -241,39 +280,65 @@ def file_system(path: Path) -> Iterator[None]:
         subprocess.run(["umount", "--lazy", str(path)], check=True)
 
 
+def disturb(root: Path, cluster: SlurmCluster, faults: int, seed: int, pause_s: float) -> Counter[str]:
+    """Run the campaign undisturbed, and on Slurm with faults; returns how many of each were made.
+
+    Parameters
+    ----------
+    root
+        Folder for both, which the daemons of Slurm can look into.
+    cluster
+        The Slurm.
+    faults, seed, pause_s
+        How many are made, of which draw, and the mean pause between two.
+
+    Raises
+    ------
+    AssertionError
+        If the two runs' rows are not equal.
+    """
+    rng, made, loggers = random.Random(seed), Counter[str](), root / "loggers"
+    for folder in (loggers, root / "disturbed", root / "undisturbed"):
+        folder.mkdir()
+    alone = Workdir(root / "undisturbed")
+    alone.configure(CAMPAIGN)
+    alone.run(*MEASURED_ALL)
+    print(f"undisturbed: {len(measured(alone))} rows", flush=True)
+    nvml = StandInNvml(standin_nvml.build(root), root / "nvml")
+    nvml.install("NVIDIA A30")
+    workdir = Workdir(root / "disturbed", cluster.environment | nvml.environ | logged(loggers))
+    workdir.configure(CAMPAIGN)
+    with file_system(workdir.path / "results"):
+        disturbed, began = Disturbed(cluster, workdir, loggers, rng), time.monotonic()
+        while made.total() < faults:
+            disturbed.run()
+            time.sleep(rng.expovariate(1 / pause_s))
+            fault = rng.choice(disturbed.faults)
+            if fault():
+                made[fault.__name__] += 1
+                print(f"{time.monotonic() - began:.0f} s: {fault.__name__}", flush=True)
+        print(f"{made.total()} faults in {time.monotonic() - began:.0f} s: {dict(made)}", flush=True)
+        workdir.configure(CAMPAIGN)
+        cluster.command("scontrol", "update", f"nodename={cluster.node}", "state=resume")
+        disturbed.finish()
+        print(f"finished after {disturbed.starts} starts, {time.monotonic() - began:.0f} s", flush=True)
+        compare(measured(workdir), measured(alone))
+    return made
+
+
 def main() -> None:
     """Disturb, finish and compare."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--faults", type=int, default=100)
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--pause-s", type=float, default=2.0, help="mean pause between two faults")
+    parser.add_argument("--pause-s", type=float, default=3.0, help="mean pause between two faults")
     given = parser.parse_args()
-    rng, made = random.Random(given.seed), Counter[str]()
     with tempfile.TemporaryDirectory(prefix="faults-", dir="/tmp", ignore_cleanup_errors=True) as name:
         root = Path(name)
         root.chmod(0o755)  # the daemons of Slurm look into it
-        for folder in ("slurm", "disturbed", "undisturbed"):
-            (root / folder).mkdir()
-        alone = Workdir(root / "undisturbed")
-        alone.configure(CAMPAIGN)
-        alone.run(*MEASURED_ALL)
-        print(f"undisturbed: {len(measured(alone))} rows", flush=True)
-        workdir = Workdir(root / "disturbed")
-        workdir.configure(CAMPAIGN)
-        with file_system(workdir.path / "results"), SlurmCluster(root / "slurm") as cluster:
-            workdir.environment = cluster.environment
-            disturbed, began = Disturbed(cluster, workdir, rng), time.monotonic()
-            while made.total() < given.faults:
-                disturbed.run()
-                time.sleep(rng.expovariate(1 / given.pause_s))
-                fault = rng.choice(disturbed.faults)
-                if fault():
-                    made[fault.__name__] += 1
-            print(f"{made.total()} faults in {time.monotonic() - began:.0f} s: {dict(made)}", flush=True)
-            workdir.configure(CAMPAIGN)
-            disturbed.finish()
-            print(f"finished after {disturbed.starts} starts, {time.monotonic() - began:.0f} s", flush=True)
-            compare(measured(workdir), measured(alone))
+        (root / "slurm").mkdir()
+        with SlurmCluster(root / "slurm") as cluster:
+            disturb(root, cluster, given.faults, given.seed, given.pause_s)
 
 
 if __name__ == "__main__":

@@ -2,11 +2,11 @@
 
     python benchmarks/pack_predictors.py [--reference h200 h100] [--output-dir resources] [--keep DIR]
 
-Joins the named folders of `resources/reference`, fits with the default settings but for the number of trees, validates,
-and writes `predictors/` and `validation/` below the output folder, each in place of what was there. Forests are
-compressed without loss, so they predict to the last bit what they did before. Predictions of operations that were left
-out, of which figures are made, are not shipped, and of `metrics.json` only which GPUs there are: model cards say the
-rest. More than 8 MB are refused.
+Joins the named folders of `resources/reference`, fits with the default settings but for fewer trees and without
+borrowing, validates, and writes `predictors/` and `validation/` below the output folder, each in place of what was
+there. Forests are compressed without loss, so they predict to the last bit what they did before. Predictions of
+operations that were left out, of which figures are made, are not shipped, and of `metrics.json` only which GPUs there
+are: model cards say the rest. More than 8 MB are refused.
 
 `packed.json` says what they were fitted to and with, and a few answers: `tests/unit/test_shipped_predictors.py` holds
 them against data, settings and code as they are, and says when to run this again. `--keep` names a folder for
@@ -86,7 +86,7 @@ def main() -> int:
 def campaign_of(names: list[str]) -> CampaignConfig:
     """The first reference's campaign, which takes in the others, fitted with the default settings but for the trees."""
     first = config.load(resource(f"reference/{names[0]}") / "config.yaml")
-    return first.model_copy(update={"reference": names[1:], "fit": FitConfig(trees=TREES)})
+    return first.model_copy(update={"reference": names[1:], "fit": FitConfig(trees=TREES, borrow=False)})
 
 
 def make(campaign: CampaignConfig, results: Path) -> None:

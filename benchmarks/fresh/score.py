@@ -4,12 +4,14 @@
     python benchmarks/fresh/score.py report --predictors DIR --gpu LABEL [--output FILE.csv] [FILE.parquet...]
 
 `pack` joins what `measure.py` wrote, the profiler's rows beside the measured ones, and gives cards and machines names
-that tell them apart and tell nothing else. `report` composes every pass from
-the predictors and the traces under `catalogue/` and compares: medians, 90th and 95th percentiles and the worst of the
-relative errors of device time, time back to back and energy, the plain sum of back-to-back times beside, the coverage
-of 90 % intervals with its Clopper–Pearson interval, half-widths; within kinds, dtypes, batches and days. Every pass
-whose device time is more than 30 % off is named, with the classes of operations that take most of what is wrong or
-unsure. Nothing here is learnt from: that fitting reads nothing of this folder is tested.
+that tell them apart and tell nothing else. `report` composes every pass from the predictors and the traces under
+`catalogue/` and compares: medians, 90th and 95th percentiles and the worst of the relative errors of device time, time
+back to back and energy, the plain sum of back-to-back times beside, the coverage of 90 % intervals with its
+Clopper–Pearson interval, half-widths; within kinds, dtypes, batches and days. Time and energy are given for the median
+host of those seen and, "on its host", for the host of that day as the other half of that day's networks tell it
+(`hosts.py`): what its calls and modules cost, nothing of the device. Every pass whose device time is more than 30 % off
+is named, with the classes of operations that take most of what is wrong or unsure.
+Nothing here is learnt from: that fitting reads nothing of this folder is tested.
 """
 
 from __future__ import annotations
@@ -29,10 +31,14 @@ from scipy.stats import beta
 
 from clockwatt.io import files
 from clockwatt.predict.answer import TracedNetwork, load_models, predict_network
+from clockwatt.predict.evaluation.intervals import interval_score
 from clockwatt.predict.gpu_predictor import GpuPredictor
 from clockwatt.schema import records
 from clockwatt.schema.costs import COSTS, TIME_DEVICE
 from clockwatt.schema.records import NetworkRow
+
+sys.path.insert(0, str(Path(__file__).parents[2]))  # the folder of this script is what Python looks into
+from benchmarks.fresh import hosts
 
 HERE = Path(__file__).parent
 KEY = ["subject_id", "pass", "tf32"]
@@ -41,6 +47,8 @@ QUANTITIES = {
     "plain time": ("time_eager_s", "plain_time_s"), "plain energy": ("energy_j", "plain_energy_j"),
 }  # fmt: skip
 """What is compared: what was seen, and what was stated."""
+ON_HOST = {"time on its host": "time_s", "energy on its host": "energy_j"}
+"""What is compared once more where the host is known; `QUANTITIES` names what was seen."""
 NAMED_ABOVE = 0.3
 _DEVICE = next(cost for cost in COSTS if cost.measured == TIME_DEVICE)
 LEVEL = 0.9
@@ -114,9 +122,10 @@ class Catalogue:
 def compare(rows: pd.DataFrame, model: GpuPredictor, catalogue: Catalogue) -> pd.DataFrame:
     """What was seen and what is stated, a row each pass."""
     found = []
-    for row in rows.itertuples(index=False):
+    traces = [catalogue.traced(*key) for key in zip(rows["subject_id"], rows["pass"], strict=True)]
+    on_host = hosts.hosts_of(rows, traces, model)
+    for traced, host, row in zip(traces, on_host, rows.itertuples(index=False), strict=True):
         pass_ = row[rows.columns.get_loc("pass")]
-        traced = catalogue.traced(row.subject_id, pass_)
         answer = predict_network(model, traced, "default", tf32=bool(row.tf32))
         stated = answer.expected
         entry: dict[str, Any] = {
@@ -131,18 +140,29 @@ def compare(rows: pd.DataFrame, model: GpuPredictor, catalogue: Catalogue) -> pd
             unknown = real is None or predicted is None or not np.isfinite(real)
             entry[name] = np.nan if unknown else predicted / real - 1
         for name, real in (("time_s", row.time_eager_s), ("energy_j", row.energy_j), ("device_s", row.device_s)):
-            low, high = answer.intervals.get(name, (np.nan, np.nan))
-            if not np.isfinite([low, high, real if real is not None else np.nan]).all():
-                entry[f"held_{name}"] = entry[f"width_{name}"] = np.nan
-                continue
-            entry[f"held_{name}"], entry[f"width_{name}"] = (
-                float(low <= real <= high),
-                (high - low) / 2 / max(real, 1e-12),
-            )
+            entry |= judged(name, answer.intervals.get(name, (np.nan, np.nan)), real)
+        if host is not None:
+            answer = predict_network(model, traced, "default", tf32=bool(row.tf32), host=host)
+            entry["own_host_s"] = answer.expected.host_s
+            for name, stated_as in ON_HOST.items():
+                real = getattr(row, QUANTITIES[name.removesuffix(" on its host")][0])
+                entry[name] = getattr(answer.expected, stated_as) / real - 1
+                entry |= judged(name, answer.intervals[stated_as], real)
         if np.isfinite(entry["device"]) and abs(entry["device"]) > NAMED_ABOVE:
             entry["cause"] = cause(model, traced, row)
         found.append(entry)
     return pd.DataFrame(found)
+
+
+def judged(name: str, interval: tuple[float, float], real: float | None) -> dict[str, float]:
+    """Whether an interval held what was seen, its half-width relative to that, and its score (of logarithms)."""
+    low, high = interval
+    columns = [f"{what}_{name}" for what in ("held", "width", "score")]
+    if real is None or not np.isfinite([low, high, real]).all():
+        return dict.fromkeys(columns, np.nan)
+    ends = [np.array([np.log(max(end, 1e-12) / real)]) for end in (low, high)]
+    values = (float(low <= real <= high), (high - low) / 2 / max(real, 1e-12), interval_score(np.zeros(1), *ends))
+    return dict(zip(columns, values, strict=True))
 
 
 _KERNELS = {
@@ -207,21 +227,22 @@ def clopper_pearson(held: int, number: int, level: float = 0.95) -> tuple[float,
 
 
 def errors_of(compared: pd.DataFrame) -> dict[str, str]:
-    """Median, 90th, 95th percentile and worst of the absolute relative errors, in %."""
+    """Median, 90th, 95th percentile and worst of the absolute relative errors in %; coverage, half-width, score."""
     found = {"passes": str(len(compared))}
-    for name in QUANTITIES:
-        off = compared[name].dropna().abs() * 100
+    for name in (*QUANTITIES, *ON_HOST):
+        off = compared[name].dropna().abs() * 100 if name in compared else pd.Series(dtype=float)
         found[name] = (
             "–" if off.empty else " / ".join(f"{value:.1f}" for value in (*np.percentile(off, [50, 90, 95]), off.max()))
         )
-    for name in ("device_s", "time_s", "energy_j"):
-        held = compared[f"held_{name}"].dropna()
+    for name in ("device_s", "time_s", "energy_j", *ON_HOST):
+        held = compared[f"held_{name}"].dropna() if f"held_{name}" in compared else pd.Series(dtype=float)
         if held.empty:
             continue
         low, high = clopper_pearson(int(held.sum()), len(held))
         verdict = "" if low <= LEVEL <= high else " (!)"
         width = compared[f"width_{name}"].median()
-        found[f"{name} in its 90 %"] = f"{held.mean():.0%} ({low:.0%}–{high:.0%}){verdict} ±{width:.0%}"
+        score = compared[f"score_{name}"].mean()
+        found[f"{name} in its 90 %"] = f"{held.mean():.0%} ({low:.0%}–{high:.0%}){verdict} ±{width:.0%}, {score:.2f}"
     return found
 
 

@@ -18,12 +18,13 @@ def cluster(accounting: bool) -> Iterator[SlurmCluster]:
     shutil.rmtree(root)
 
 
-@pytest.fixture(scope="module")
+# one of each for all files: starting Slurm with its database takes longer than most tests
+@pytest.fixture(scope="session")
 def accounting_cluster() -> Iterator[SlurmCluster]:
     yield from cluster(accounting=True)
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def plain_cluster() -> Iterator[SlurmCluster]:
     yield from cluster(accounting=False)
 

@@ -32,6 +32,7 @@ PROGRAMS = ("munged", "slurmctld", "slurmd", "sbatch", "sinfo", "srun")
 ACCOUNTING_PROGRAMS = ("slurmdbd", "mariadbd", "mariadb-install-db", "sacct", "sacctmgr")
 CGROUPS = Path("/sys/fs/cgroup")
 STATE = "state.json"
+_UP = {"idle", "mixed", "allocated", "completing"}
 
 
 class HarnessError(RuntimeError):
@@ -131,7 +132,7 @@ class SlurmCluster:
         self.start_slurmd(configless=configless)
 
     def start_slurmd(self, *, configless: bool = False) -> None:
-        """Start the node's daemon and wait until the node is idle.
+        """Start the node's daemon and wait until the node is up.
 
         Parameters
         ----------
@@ -139,8 +140,22 @@ class SlurmCluster:
             Whether it asks the controller for its configuration in place of reading it.
         """
         source = ["--conf-server", f"localhost:{self._ports['slurmctld']}"] if configless else []
-        self._run("slurmd", "slurmd", "-D", "-N", self.node, *source, with_files=not configless)
-        self._wait("slurmd", lambda: self.command("sinfo", "-h", "-o", "%T").stdout.strip() == "idle")
+        within = self._with_default_munge() if configless else []
+        self._run("slurmd", *within, "slurmd", "-D", "-N", self.node, *source, with_files=not configless)
+        self._wait("slurmd", lambda: self.command("sinfo", "-h", "-o", "%T").stdout.strip() in _UP)
+
+    def _with_default_munge(self) -> list[str]:
+        """Command that runs another one where the default munged is this cluster's, whoever else's the machine has.
+
+        A slurmd that has no files yet knows of no other socket. It gets a view of its own of the file system.
+        """
+        folder = self.root / "default-munge"
+        if not folder.exists():
+            folder.mkdir(mode=0o755)
+            (folder / slurm_files.DEFAULT_MUNGE.name).symlink_to(slurm_files.munge_socket(self.root))
+        place = slurm_files.DEFAULT_MUNGE.parent
+        place.mkdir(exist_ok=True)
+        return ["unshare", "--mount", "sh", "-c", f'mount --bind "$0" {place} && exec "$@"', str(folder)]
 
     def stop_slurmd(self) -> None:
         """Stop the node's daemon, as when the node goes down; its jobs' processes live on."""

@@ -12,6 +12,9 @@ from pathlib import Path
 GPU_TYPES = ("a30", "rtx2080ti")
 """One GPU of each on the node."""
 
+DEFAULT_MUNGE = Path("/run/munge/munge.socket.2")
+"""Where a client looks for munged that no file tells of another socket."""
+
 _SCHEDULING = (
     "batch_sched_delay=0", "sched_interval=2",
     # or a job that waits for one GPU holds up those that wait for the other
@@ -74,7 +77,9 @@ def write(
             for kind, device in zip(GPU_TYPES, devices, strict=True)
         )
     )
-    (root / "cgroup.conf").write_text("CgroupPlugin=cgroup/v1\nConstrainDevices=yes\nConstrainCores=yes\n")
+    (root / "cgroup.conf").write_text(
+        "CgroupPlugin=cgroup/v1\nConstrainDevices=yes\nConstrainCores=yes\nConstrainRAMSpace=yes\n"
+    )
     if accounting:
         _write_accounting(root, host, auth, ports)
 

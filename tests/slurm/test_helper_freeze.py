@@ -133,3 +133,14 @@ def test_a_keeper_inherits_no_priority_and_no_place_of_its_caller(node):
         assert (proc / "cwd").readlink() == Path("/")
         assert "idle" not in run(["ionice", "-p", str(keeper)]).stdout
         assert len(list((proc / "fd").iterdir())) <= 6
+
+
+def test_a_reset_that_is_killed_leaves_no_keeper_until_its_caller_ends(node):
+    """Killed when it had ended the lease and not yet the keeper, as where memory runs out."""
+    with node.holding("cw_alice", "sudo -n $HELPER lock $GPU0 900"):
+        assert len(node.keepers()) == 1
+        (LEASES / f"{node.uuids[0]}.lease").unlink()
+        wait_for(lambda: not node.keepers(), 15)
+        again = node.run_beside("cw_alice", "sudo -n $HELPER lock $GPU0 600")
+        assert again.returncode == 0, again.stdout
+    node.wait_restored()

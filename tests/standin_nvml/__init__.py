@@ -30,7 +30,8 @@ LIBRARY = "libnvidia-ml.so.1"
     MISSING_PCIE,
     MISSING_SM_LOCK,
     MISSING_MEMORY_LOCK,
-) = (1 << bit for bit in range(8))
+    MISSING_OTHER_RINGS,
+) = (1 << bit for bit in range(9))
 
 
 class Card(ctypes.Structure):

@@ -23,11 +23,12 @@ enum { SUCCESS, UNINITIALIZED, INVALID_ARGUMENT, NOT_SUPPORTED, NO_PERMISSION, N
 enum { CLOCK_GRAPHICS, CLOCK_SM, CLOCK_MEM };
 enum { FIELD_POWER_AVERAGE = 185, FIELD_POWER_INSTANT = 186 };
 enum { VALUE_UNSIGNED_INT = 1, SW_POWER_CAP = 4 };
-enum { RING_SAMPLES = 119, RING_PERIOD_US = 20000 };
+enum { RING_SAMPLES = 119, RING_PERIOD_US = 20000, SHORT_RING_SAMPLES = 60, SHORT_RING_PERIOD_US = 10000 };
+enum { RING_POWER, RING_GPU, RING_MEMORY, RING_ENCODER, RING_DECODER, RING_SM_CLOCK, RING_MEMORY_CLOCK, RINGS };
 
 /* bits of Card.missing */
 enum { MISSING_AVERAGE_FIELD = 1, MISSING_INSTANT = 2, MISSING_COUNTER = 4, MISSING_RING = 8, MISSING_MIG = 16,
-       MISSING_PCIE = 32, MISSING_SM_LOCK = 64, MISSING_MEMORY_LOCK = 128 };
+       MISSING_PCIE = 32, MISSING_SM_LOCK = 64, MISSING_MEMORY_LOCK = 128, MISSING_OTHER_RINGS = 256 };
 
 typedef struct {
     char name[96], uuid[96];
@@ -188,25 +189,6 @@ int nvmlDeviceGetTotalEnergyConsumption(Card *card, unsigned long long *out) {
     *out = ticks * card->counter_period_us * card->power_mw / 1000000;
     return SUCCESS;
 }
-int nvmlDeviceGetSamples(Card *card, unsigned int type, unsigned long long since_us, unsigned int *value_type,
-                         unsigned int *count, Sample *samples) {
-    NEEDS(card, MISSING_RING);
-    if (type != 0) return NOT_SUPPORTED;
-    *value_type = VALUE_UNSIGNED_INT;
-    if (!samples) {
-        *count = RING_SAMPLES;
-        return SUCCESS;
-    }
-    unsigned int filled = 0;
-    uint64_t newest = now_us() / RING_PERIOD_US;
-    for (uint64_t tick = newest - RING_SAMPLES + 1; tick <= newest && filled < *count; tick++) {
-        if (tick * RING_PERIOD_US <= since_us) continue;
-        samples[filled].time_us = tick * RING_PERIOD_US;
-        samples[filled++].value.ui = card->power_mw + tick % 5;
-    }
-    *count = filled;
-    return filled ? SUCCESS : NOT_FOUND;
-}
 static uint32_t asked_sm_mhz(const Card *card) {
     int ignored = card->ignores_locks || card->locked_sm_mhz == card->ignored_sm_mhz;
     if (!card->locked_sm_mhz || ignored) return card->free_sm_mhz;
@@ -214,6 +196,42 @@ static uint32_t asked_sm_mhz(const Card *card) {
 }
 static int is_capped(const Card *card) { return card->capped_sm_mhz && asked_sm_mhz(card) > card->capped_sm_mhz; }
 static uint32_t sm_clock_mhz(const Card *card) { return is_capped(card) ? card->capped_sm_mhz : asked_sm_mhz(card); }
+static uint32_t sample_of(const Card *card, unsigned int type) {
+    switch (type) {
+        case RING_POWER: return card->power_mw;
+        case RING_GPU: return card->gpu_percent;
+        case RING_MEMORY: return card->memory_percent;
+        case RING_SM_CLOCK: return sm_clock_mhz(card);
+        case RING_MEMORY_CLOCK: return card->free_memory_mhz;
+        default: return 0;
+    }
+}
+int nvmlDeviceGetSamples(Card *card, unsigned int type, unsigned long long since_us, unsigned int *value_type,
+                         unsigned int *count, Sample *samples) {
+    NEEDS(card, MISSING_RING);
+    if (type == RING_DECODER || type >= RINGS || (type != RING_POWER && card->missing & MISSING_OTHER_RINGS))
+        return NOT_SUPPORTED;
+    *value_type = VALUE_UNSIGNED_INT;
+    unsigned int length = type == RING_POWER ? RING_SAMPLES : SHORT_RING_SAMPLES;
+    uint64_t period_us = type == RING_POWER ? RING_PERIOD_US : SHORT_RING_PERIOD_US, newest = now_us() / period_us;
+    if (!samples) {
+        *count = 2 * length;
+        return SUCCESS;
+    }
+    unsigned int filled = 0;
+    for (uint64_t tick = newest - length + 1; tick <= newest && filled < *count; tick++) {
+        if (tick * period_us <= since_us) continue;
+        samples[filled].time_us = tick * period_us;
+        samples[filled].value.ui = sample_of(card, type) + (type == RING_POWER ? tick % 5 : 0);
+        filled++;
+        if (type != RING_POWER && tick % 10 == 0 && filled < *count) {  /* handed out twice, as drivers do */
+            samples[filled] = samples[filled - 1];
+            filled++;
+        }
+    }
+    *count = filled;
+    return filled ? SUCCESS : NOT_FOUND;
+}
 GIVE(nvmlDeviceGetCurrentClocksEventReasons, unsigned long long, card->throttle_reasons | (is_capped(card) ? SW_POWER_CAP : 0))
 int nvmlDeviceGetClockInfo(Card *card, int clock, unsigned int *out) {
     ON(card);

@@ -37,6 +37,13 @@ def test_changes_with_what_is_imported(project, changed):
     assert fingerprint("top", root=project) != before
 
 
+def test_changes_with_what_lies_beside_the_modules_for_them_to_read(project):
+    before = fingerprint("top", root=project)
+    (project / "top" / "assets").mkdir()
+    (project / "top" / "assets" / "page.css").write_text("body {}\n")
+    assert fingerprint("top", root=project) != before
+
+
 @pytest.mark.parametrize("said", ["# a comment\n", "\n\n", '"""Of the module."""\n'])
 def test_does_not_change_with_what_is_only_said(project, said):
     before = fingerprint("top", root=project)

@@ -14,13 +14,14 @@ ROOT = Path(clockwatt.__file__).parent
 
 FLOORS = [
     {"schema", "errors", "threads"},
-    {"io", "config"},
+    {"io", "config", "signals"},
     {"gpu"},
     {"telemetry", "control", "operations"},
     {"measure"},
     {"dataset"},
     {"predict"},
     {"figures"},
+    {"page"},
     {"workflow"},
     {"cli", "__main__"},
 ]
@@ -35,7 +36,7 @@ PREDICT_FLOORS = [
     {"model_card_details"},
     {"model_card"},
     {"fit", "validate", "answer"},
-    {"recommend", "questions", "query", "missing"},
+    {"recommend", "questions", "query", "missing", "memory"},
     {"library"},
     {"overview", "best_points"},
 ]
@@ -106,7 +107,7 @@ def test_an_import_that_leads_up_is_found() -> None:
     assert "clockwatt.predict.fit imports clockwatt.config" in upward(FLOORS[::-1], 1, "clockwatt.")
 
 
-@pytest.mark.parametrize("room", ["predict", "dataset", "figures"])
+@pytest.mark.parametrize("room", ["predict", "dataset", "figures", "page"])
 def test_analysis_imports_neither_torch_nor_nvml(room: str) -> None:
     own = [module for module in MODULES if module.startswith(f"clockwatt.{room}")]
     program = f"import sys, {', '.join(own)}; print({{'torch', 'pynvml'}} & set(sys.modules))"

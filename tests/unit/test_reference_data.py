@@ -11,6 +11,7 @@ from clockwatt import config
 from clockwatt.config import FitConfig
 from clockwatt.dataset.build import build_dataset
 from clockwatt.io.resources import resource
+from clockwatt.page.write import write_page
 from clockwatt.predict.fit import fit
 from clockwatt.predict.validate import validate
 
@@ -108,3 +109,16 @@ def test_the_fresh_set_is_scored_from_its_traces(results: Path, monkeypatch: pyt
     assert "matrix product -9" in compared["cause"].iloc[0]
     assert compared["cause"].iloc[1:].str.startswith("unsure of").all()
     assert f"{len(chosen)} of {len(chosen)}" in score.report(compared)
+
+
+def test_its_page_is_small_and_of_measured_gpus_alone(results: Path) -> None:
+    campaign = config.load(resource("reference/h200") / "config.yaml").model_copy(update={"fit": FIT})
+    page = results / "explore.html"
+    write_page(campaign, results / "dataset", results / "predictors", results / "validation", page)
+    text = page.read_text(encoding="utf-8")
+    assert page.stat().st_size < 4_000_000
+    content = json.loads(text.split('id="content">', 1)[1].split("</script>", 1)[0].replace("<\\/", "</"))
+    assert [(gpu["label"], gpu["virtual"]) for gpu in content["gpus"]] == [("h200", False)]
+    assert len(content["networks"]) >= 45
+    assert {tf32 for _, _, tf32 in content["questions"]} == {True, False}
+    assert content["method"]["h200"]["transient"]["ring_w"]

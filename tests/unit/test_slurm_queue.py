@@ -13,7 +13,7 @@ from clockwatt.config import OperatingPoint
 from clockwatt.measure.store import Store
 from clockwatt.schema.records import MeasurementRow
 from clockwatt.workflow.cluster import Node, QueuedJob
-from clockwatt.workflow.fits import misfits
+from clockwatt.workflow.fits import misfits, stage_misfits
 from clockwatt.workflow.status import PointStatus, pace, queue_lines
 
 NODES = [
@@ -50,6 +50,25 @@ def test_what_fits_no_node_is_named_with_its_key(slurm, said):
         (message,) = found
         assert said in message
         assert message.endswith("jobs would wait for ever")
+
+
+@pytest.mark.parametrize(
+    ("profile", "said"),
+    [
+        ("set-threads:\n  - fit=2\n", []),
+        ("set-threads: {fit: 2}\ndefault-resources: {slurm_partition: gpu}\n", []),
+        (None, ["stage fit: cpus_per_task: 4 cores, and no such node has more than 2"]),
+        ("default-resources: [slurm_partition=gpus]\n", ["partition: no partition 'gpus'"] * 5),
+    ],
+)
+def test_stages_without_a_gpu_that_fit_no_node_are_named(tmp_path, profile, said):
+    if profile is not None:
+        (tmp_path / "config.yaml").write_text(profile)
+    found = list(stage_misfits(NODES, tmp_path / "config.yaml"))
+    assert len(found) == len(said)
+    for message, expected in zip(found, said, strict=True):
+        assert expected in message
+        assert "it would wait for ever; see set-threads" in message
 
 
 def test_jobs_are_told_by_state_and_reason_and_those_of_others_are_left_out():

@@ -36,6 +36,7 @@ def test_all_that_the_workflow_promises_is_there(finished):
     ):
         assert (finished.path / path).stat().st_size > 0, path
     assert list(finished.path.glob("results/figures/*.png"))
+    assert (finished.path / "results/explore.html").stat().st_size < 4_000_000
     nothing_measured_twice(finished)
 
 

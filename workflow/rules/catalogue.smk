@@ -26,8 +26,7 @@ rule catalogue:
     conda:
         "../../envs/torch.yaml"
     resources:
-        mem_mb=4000,
-        runtime=lambda wildcards, attempt: 30 * attempt,
+        **stage_resources("catalogue"),
     params:
         results=results_dir,
         settings=campaigns.catalogue_settings(campaign),

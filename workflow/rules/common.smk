@@ -13,20 +13,39 @@ def results_dir(wildcards):
     return RESULTS
 
 
+# Functions, since Snakemake compares all files of a list in a rule with each other: 20,000 of them took it a minute.
+def measurement_files(wildcards):
+    """Every file of measurements of the campaign."""
+    return [at(f"measurements/{path}") for path in campaign.measurement_files()]
+
+
+def calibration_files(wildcards):
+    """Every calibration of the campaign."""
+    return [at(f"measurements/{path}") for path in campaign.calibration_files()]
+
+
 def announce():
-    """Say what changed while the run went on."""
+    """Say what became of the run, and what changed while it went on."""
+    for line in summary.lines(campaign, summary.outcomes(campaign, BEGAN_S), time.time() - BEGAN_S):
+        say(line)
     for change in snapshot.changes(run, config_files, CHECKOUT):
         say(change)
 
 
+@functools.cache
+def gpu_settings(gpu):
+    """What all jobs on a GPU depend on: thousands of them ask."""
+    return campaigns.measurement_settings(campaign, gpu)
+
+
 def calibration_settings(wildcards):
     """What a calibration depends on."""
-    return campaigns.measurement_settings(campaign, wildcards.gpu)
+    return gpu_settings(wildcards.gpu)
 
 
 def shard_settings(shards):
     """What one of `shards` shards depends on."""
-    return lambda wildcards: campaigns.measurement_settings(campaign, wildcards.gpu, f"{wildcards.shard}/{shards}")
+    return lambda wildcards: gpu_settings(wildcards.gpu) | {"shard": f"{wildcards.shard}/{shards}"}
 
 
 def shuffled(kind):
@@ -38,9 +57,24 @@ def shuffled(kind):
     return priority
 
 
+@functools.cache
+def slurm_resources(gpu, attempt):
+    """What a job on a GPU asks Slurm for."""
+    return campaigns.slurm_resources(campaign.gpus[gpu], attempt)
+
+
 def slurm_resource(name):
     """One of the resources that a job on a GPU asks Slurm for."""
-    return lambda wildcards, attempt: campaigns.slurm_resources(campaign.gpus[wildcards.gpu], attempt)[name]
+    return lambda wildcards, attempt: slurm_resources(wildcards.gpu, attempt)[name]
+
+
+def stage_resources(stage):
+    """What a stage without a GPU asks Slurm for."""
+    asked = campaigns.STAGES[stage]
+    return {
+        "mem_mb": lambda wildcards, attempt: asked.mem_mb * attempt,
+        "runtime": lambda wildcards, attempt: asked.runtime_min * attempt,
+    }
 
 
 def real_gpu(wildcards):
@@ -48,7 +82,17 @@ def real_gpu(wildcards):
     return int(campaign.gpus[wildcards.gpu].virtual_model is None)
 
 
-GPU_RESOURCES = {name: slurm_resource(name) for name in campaigns.SLURM_RESOURCES}
+def gpu_resources():
+    """What jobs on a GPU ask for; constant where all GPUs ask for the same, since a function is called for every job."""
+    found = {}
+    for name in campaigns.SLURM_RESOURCES:
+        asked = {slurm_resources(label, 1)[name] for label in campaign.gpus}
+        if asked != {None}:
+            found[name] = asked.pop() if len(asked) == 1 and name != "runtime" else slurm_resource(name)
+    return found
+
+
+GPU_RESOURCES = gpu_resources()
 GPU_RESOURCES["real_gpu"] = real_gpu
 
 

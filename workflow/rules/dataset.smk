@@ -24,8 +24,8 @@ OUTPUTS:
 rule dataset:
     """Join and check the measurements."""
     input:
-        measurements=[f"{RESULTS}/measurements/{path}" for path in campaign.measurement_files()],
-        calibrations=[f"{RESULTS}/measurements/{path}" for path in campaign.calibration_files()],
+        measurements=measurement_files,
+        calibrations=calibration_files,
         operations=rules.catalogue.output.operations,
         calls=rules.catalogue.output.calls,
         networks=rules.catalogue.output.networks,
@@ -43,8 +43,7 @@ rule dataset:
     conda:
         "../../envs/analysis.yaml"
     resources:
-        mem_mb=lambda wildcards, attempt: 4000 * attempt,
-        runtime=lambda wildcards, attempt: 60 * attempt,
+        **stage_resources("dataset"),
     params:
         results=results_dir,
         settings=campaigns.dataset_settings(campaign),

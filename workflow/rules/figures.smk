@@ -1,15 +1,17 @@
 """
-Figures, each as PNG and PDF; `snakemake --report results/index.html` puts them on one page with their captions.
+Figures, each as PNG and PDF with its data as CSV; `snakemake --report results/index.html` puts them on one page with the
+question that each answers and its caption.
 
 REQUIRED INPUTS:
 
     dataset     results/dataset/*
     predictors  results/predictors/*
     validation  results/validation/*
+    telemetry   results/measurements/{gpu}/{point}/telemetry-networks-*.parquet
 
 OUTPUTS:
 
-    figures     results/figures/*.png and *.pdf
+    figures     results/figures/*.png, *.pdf and *.csv
 """
 
 
@@ -19,17 +21,23 @@ rule figures:
         dataset=rules.dataset.output,
         predictors=rules.fit.output,
         validation=rules.validate.output,
+        telemetry=[
+            at(f"measurements/{layout.telemetry_file(path)}")
+            for path in campaign.measurement_files()
+            if path.name.startswith("networks-")
+        ],
     output:
         png=[
             report(
                 f"{RESULTS}/figures/{name}.png",
-                caption=f"../report/{name}.rst",
+                caption=f"../report/{family}.rst",
                 category="Figures",
-                labels={"figure": name.replace("_", " ")},
+                labels={"question": QUESTIONS[family], "pass": pass_ or "both"},
             )
-            for name in FIGURES
+            for name, (family, pass_) in FIGURES.items()
         ],
         pdf=expand(at("figures/{name}.pdf"), name=FIGURES),
+        csv=expand(at("figures/{name}.csv"), name=FIGURES),
     log:
         at("logs/figures.log"),
     benchmark:
@@ -37,8 +45,7 @@ rule figures:
     conda:
         "../../envs/analysis.yaml"
     resources:
-        mem_mb=lambda wildcards, attempt: 4000 * attempt,
-        runtime=lambda wildcards, attempt: 60 * attempt,
+        **stage_resources("figures"),
     params:
         results=results_dir,
         settings=campaigns.figures_settings(campaign),
@@ -47,6 +54,7 @@ rule figures:
         """
         python -m clockwatt figures \
             --config "$CLOCKWATT_RUN"/config.yaml \
+            --measurements-dir {params.results:q}/measurements \
             --dataset-dir {params.results:q}/dataset \
             --predictors-dir {params.results:q}/predictors \
             --validation-dir {params.results:q}/validation \

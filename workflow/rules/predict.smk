@@ -31,10 +31,9 @@ rule fit:
         at("benchmarks/fit.tsv")
     conda:
         "../../envs/analysis.yaml"
-    threads: 4
+    threads: campaigns.STAGES["fit"].cores
     resources:
-        mem_mb=lambda wildcards, attempt: 4000 * attempt,
-        runtime=lambda wildcards, attempt: 120 * attempt,
+        **stage_resources("fit"),
     params:
         results=results_dir,
         settings=campaigns.part(campaign, "campaign", "seed", "passes", "fit"),
@@ -65,8 +64,7 @@ rule validate:
     conda:
         "../../envs/analysis.yaml"
     resources:
-        mem_mb=lambda wildcards, attempt: 4000 * attempt,
-        runtime=lambda wildcards, attempt: 60 * attempt,
+        **stage_resources("validate"),
     params:
         results=results_dir,
         settings=campaigns.part(campaign, "campaign", "seed", "passes", "fit"),

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from clockwatt import config
 from clockwatt.cli.app import app
-from clockwatt.cli.options import Config, DatasetDir, OutputDir, PredictorsDir, ValidationDir
+from clockwatt.cli.options import Config, DatasetDir, MeasurementsDir, OutputDir, PredictorsDir, ValidationDir
 
 
 @app.command()
 def figures(
     config_file: Config,
+    measurements_dir: MeasurementsDir,
     dataset_dir: DatasetDir,
     predictors_dir: PredictorsDir,
     validation_dir: ValidationDir,
@@ -18,4 +19,4 @@ def figures(
     """Draw the figures."""
     from clockwatt.figures.draw import draw_figures
 
-    draw_figures(config.load(config_file), dataset_dir, predictors_dir, validation_dir, output_dir)
+    draw_figures(config.load(config_file), measurements_dir, dataset_dir, predictors_dir, validation_dir, output_dir)

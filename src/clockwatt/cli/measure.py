@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -10,6 +11,7 @@ import typer
 from clockwatt import config
 from clockwatt.cli.app import app
 from clockwatt.cli.options import CatalogueDir, Config, GpuLabel, Output, Point, StoreDir, point_of
+from clockwatt.schema import layout
 
 
 @app.command()
@@ -31,6 +33,33 @@ def measure(
     ] = None,
 ) -> None:
     """Measure a shard of the operations, or of the networks, on a GPU at an operating point."""
+    from clockwatt.measure import worker
+
+    name = f"networks-{shard}" if networks else shard
+    worker.run(
+        partial(
+            _measure, config_file, gpu, point, catalogue_dir, store_dir, output, shard, calibration,
+            networks=networks, retry_failed=retry_failed, stop_after=stop_after,
+        ),
+        layout.shard_file(store_dir, gpu, point, name, "under-way"),
+    )  # fmt: skip
+
+
+def _measure(
+    config_file: Path,
+    gpu: str,
+    point: str,
+    catalogue_dir: Path,
+    store_dir: Path,
+    output: Path,
+    shard: str,
+    calibration: Path | None,
+    *,
+    networks: bool,
+    retry_failed: bool,
+    stop_after: float | None,
+) -> None:
+    """What a worker does."""
     from clockwatt.measure.calibrate.calibration import read
     from clockwatt.measure.session import measure_shard
     from clockwatt.measure.tasks import Shard

@@ -34,5 +34,6 @@ def plan(
         stage.show_plan(stage.make_plan(campaign, catalogue, store_dir, measurements_dir))
         rounds.show_rounds(rounds.round_costs(campaign, catalogue))
     with contextlib.suppress(cluster.SlurmUnavailableError):  # on a machine without Slurm nothing waits for nodes
-        for misfit in fits.misfits(campaign, cluster.nodes()):
+        nodes = cluster.nodes()
+        for misfit in (*fits.misfits(campaign, nodes), *fits.stage_misfits(nodes)):
             print(misfit)

@@ -78,11 +78,7 @@ def print_prediction(
         console.print(f"Of {calls} calls, {known} are of operations measured there, and looked up.")
     console.print(_INTERVALS[prediction.interval_method].format(networks=prediction.interval_networks))
     if now := more.get("measured_now"):
-        console.print(
-            f"Measured now: {now['operations']} operations in {now['seconds']:.0f} s, {now['looked_up']} were in the "
-            f"store, {now['left']} are predicted. Device time: ± {now['half_width_before']:.1%} before, "
-            f"± {now['half_width']:.1%} now."
-        )
+        console.print(_measured(now))
     if whole := more.get("measured_whole"):
         console.print(
             f"Measured whole: {quantity(whole['time_s'], 's')}, device {quantity(whole['device_s'], 's')}, host "
@@ -95,6 +91,14 @@ def print_prediction(
         console.print("Nothing was measured at this operating point: the law of the clock speaks, from other points.")
     for warning in prediction.warnings:
         console.print(f"Beware: {warning}")
+
+
+def _measured(now: Mapping[str, Any]) -> str:
+    return (
+        f"Measured now: {now['operations']} operations in {now['seconds']:.0f} s, {now['looked_up']} were in the "
+        f"store, {now['left']} are predicted. Device time: ± {now['half_width_before']:.1%} before, "
+        f"± {now['half_width']:.1%} now."
+    )
 
 
 def _said_of(host: HostAnswer) -> str:
@@ -111,8 +115,8 @@ def _said_of(host: HostAnswer) -> str:
     return f"{where}. {paces} paces the pass; a captured graph would {saved} of it."
 
 
-def print_recommendation(answer: Recommendation, *, rows: int = 20) -> None:
-    """The candidates, best first, and what is known of the regret of such choices."""
+def print_recommendation(answer: Recommendation, more: Mapping[str, Any], *, rows: int = 20) -> None:
+    """The candidates, best first, and what is known of the regret of such choices; `more` was measured for it."""
     from rich.console import Console
     from rich.table import Table
 
@@ -136,6 +140,8 @@ def print_recommendation(answer: Recommendation, *, rows: int = 20) -> None:
     if answer.as_good > 1:
         names = ", ".join(f"{one.gpu} at {one.point}" for one in answer.candidates[1 : answer.as_good])
         console.print(f"As good, within error: {names}.")
+    for label, now in more.get("measured_now", {}).items():
+        console.print(f"{label}: {_measured(now)}")
     origins = {one.gpu: one.predictors for one in answer.candidates}
     console.print(f"Predictors: {'; '.join(f'{gpu}: {origin}' for gpu, origin in origins.items())}.")
     for reason in answer.left_out:

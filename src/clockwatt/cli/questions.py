@@ -117,13 +117,19 @@ def recommend(
     cache_length: CacheLength = None,
     tf32: Tf32 = True,
     host: HostName = None,
+    measure_missing: MeasureMissing = None,
+    config_file: CampaignFile = DEFAULT_CONFIG,
+    store_dir: StoreOfCampaign = None,
     predictors_dir: OwnOrShipped = None,
     validation_dir: ValidationBeside = None,
     catalogue_dir: CatalogueBeside = None,
     pareto: Annotated[Path | None, typer.Option(help="Draw time against energy of all candidates as PNG.")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Say on which GPU and at which operating point a network takes least time or energy."""
+    """Say on which GPU and at which operating point a network takes least time or energy.
+
+    With `--measure-missing` the choice is measured where it is least certain, and made again.
+    """
     from clockwatt.predict.recommend import Limits
 
     if objective not in ("time", "energy", "edp"):
@@ -135,14 +141,28 @@ def recommend(
         max_slowdown=printing.parse_slowdown(max_slowdown) if max_slowdown is not None else float("inf"),
         power_cap_w=power_cap if power_cap is not None else float("inf"),
     )
-    answer = predictors.choose(
-        traced, objective=objective, limits=limits, gpus=gpu, points=point or [], tf32=tf32, host=host
-    )
+    asked: dict[str, Any] = {
+        "objective": objective, "limits": limits, "gpus": gpu, "points": point or [], "tf32": tf32, "host": host
+    }  # fmt: skip
+    more: dict[str, Any] = {}
+    if measure_missing is None:
+        answer = predictors.choose(traced, **asked)
+    else:
+        from clockwatt.predict.missing import Stop
+
+        def demand_at(label: str, where: str) -> OnDemand:
+            return _on_demand(config_file, label, where, traced, store_dir, tf32=tf32)
+
+        answer, now = predictors.choose_measured(traced, Stop.parse(measure_missing), demand_at, **asked)
+        more["measured_now"] = {label: one.to_dict() for label, one in now.items()}
     if pareto is not None:
         from clockwatt.figures.pareto import draw_pareto
 
         draw_pareto(answer, pareto)
-    (printing.print_json if as_json else printing.print_recommendation)(answer)
+    if as_json:
+        printing.print_json(answer, None, more)
+    else:
+        printing.print_recommendation(answer, more)
 
 
 def _loaded(predictors_dir: Path | None, catalogue_dir: Path | None, validation_dir: Path | None = None) -> Predictors:

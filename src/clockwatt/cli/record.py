@@ -2,21 +2,102 @@
 
 from __future__ import annotations
 
+import contextlib
+import json
+import sys
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from clockwatt.cli.app import app
+from clockwatt.cli.options import AsJson
+from clockwatt.config import ControlConfig, OperatingPoint
+from clockwatt.errors import ClockwattError
+
+_METHODS = ("nvml", "helper", "slurm", "none")
 
 
-@app.command(context_settings={"ignore_unknown_options": True})
+@app.command(context_settings={"allow_interspersed_args": False})
 def record(
-    command: Annotated[list[str], typer.Argument(help="The command and its arguments, after --.")],
-    output_dir: Annotated[Path, typer.Option("--output", help="Folder for the telemetry.")],
+    output: Annotated[Path, typer.Option("--output", help="Folder of the record; with --name, of several.")],
+    command: Annotated[list[str] | None, typer.Argument(help="The program and its arguments, after --.")] = None,
+    gpu: Annotated[
+        list[str] | None,
+        typer.Option("--gpu", help="UUID, beginning of one, index, or virtual:a30; repeat it for several."),
+    ] = None,
+    all_gpus: Annotated[
+        bool, typer.Option("--all-gpus", help="Every GPU of the machine, idle neighbours too; else the visible ones.")
+    ] = False,
+    point: Annotated[str, typer.Option(help="Operating point to hold: default, sm1440, pl150 …")] = "default",
+    method: Annotated[str, typer.Option(help="How it is held: nvml, helper or slurm, as control.method.")] = "nvml",
+    repeat: Annotated[int, typer.Option(min=1, help="How often the program is run.")] = 1,
+    rest_to: Annotated[
+        str | None, typer.Option(help="Before each run let the GPUs cool down to this temperature: 35C.")
+    ] = None,
+    rest_max_s: Annotated[float, typer.Option(min=0, help="Longest such rest, in s.")] = 600,
+    idle_s: Annotated[float, typer.Option(min=0.3, help="How long idle power is read before each run, in s.")] = 3,
+    name: Annotated[str | None, typer.Option(help="Of the record, which is then a folder in --output.")] = None,
+    phases: Annotated[bool, typer.Option(help="Whether Keras, Lightning and transformers mark their phases.")] = True,
+    wait_for_children: Annotated[
+        bool, typer.Option("--wait-for-children", help="Record until all that the program started has ended.")
+    ] = False,
+    show: Annotated[bool, typer.Option("--show", help="Run nothing: show a record again, also one cut off.")] = False,
+    as_json: AsJson = False,
 ) -> None:
-    """Log the sensors of the visible GPUs while a command of your own runs."""
-    from clockwatt.gpu.registry import visible_gpus
-    from clockwatt.telemetry.record import record as stage
+    """Record time, energy and every sensor while a program of your own runs, unchanged; it gives the exit status."""
+    from clockwatt.telemetry.recording.choose import chosen_gpus
+    from clockwatt.telemetry.recording.program import check_program
+    from clockwatt.telemetry.recording.session import Settings
+    from clockwatt.telemetry.recording.session import record as stage
 
-    raise typer.Exit(stage(command, visible_gpus(), output_dir))
+    folder = output / _checked_name(name) if name is not None else output
+    if show:
+        _tell(folder, as_json=as_json)
+        return
+    check_program(command or [])
+    if method not in _METHODS:
+        raise ClockwattError(f"--method {method}: choose {', '.join(_METHODS)}.")
+    settings = Settings(
+        point=OperatingPoint.parse(point), control=ControlConfig.model_validate({"method": method}), repeat=repeat,
+        name=name, rest_to_c=None if rest_to is None else _temperature_c(rest_to), rest_max_s=rest_max_s,
+        idle_s=idle_s, hooks=phases, wait_for_children=wait_for_children,
+    )  # fmt: skip
+    with contextlib.ExitStack() as opened:
+        gpus = chosen_gpus(gpu or [], every=all_gpus)
+        for each in gpus:
+            opened.callback(each.close)
+        told = stage(command or [], gpus, folder, settings)
+    _tell(folder, as_json=as_json)
+    raise typer.Exit(next((run.status for run in told.runs if run.status), 0))
+
+
+def _tell(folder: Path, *, as_json: bool) -> None:
+    """Summarise a record and draw it; on standard error, since the program has the standard output."""
+    from clockwatt.cli.recorded import print_record
+    from clockwatt.figures.recording import draw_record
+    from clockwatt.telemetry.recording.summary import summarise
+
+    summary = summarise(folder)
+    draw_record(folder)
+    if as_json:
+        print(json.dumps(summary, allow_nan=False), flush=True)
+    else:
+        sys.stdout.flush()
+        print_record(summary, folder)
+
+
+def _checked_name(name: str) -> str:
+    if not name or "/" in name or name in (".", ".."):
+        raise ClockwattError(f"--name {name!r}: it becomes a folder in --output, so a word without slashes.")
+    return name
+
+
+def _temperature_c(text: str) -> float:
+    try:
+        value = float(text.strip().removesuffix("C").removesuffix("°").strip())
+    except ValueError:
+        value = 0.0
+    if not 0 < value <= 120:
+        raise ClockwattError(f"--rest-to {text!r}: write a temperature such as 35C.")
+    return value

@@ -23,6 +23,12 @@ class FitConfig(Model):
     folds: int = Field(15, ge=2, le=100, description="of the grouped cross-validation")
     trees: int = Field(50, ge=1, le=5000, description="per forest; of xgboost, per target")
 
+    borrow: bool = Field(
+        True,
+        description="whether a GPU with less than half as many operations as another one in the dataset "
+        "learns from that one's too, carried over",
+    )
+
     @model_validator(mode="before")
     @classmethod
     def _no_gpu_is_predicted_unmeasured(cls, content: Any) -> Any:

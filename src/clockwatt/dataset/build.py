@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -15,7 +16,7 @@ from clockwatt.dataset.catalogues import NetworkKey, join_catalogues, without_ne
 from clockwatt.dataset.join import Catalogue, Point, joined
 from clockwatt.dataset.quality import QualityReport
 from clockwatt.dataset.reference import Source, references
-from clockwatt.errors import DataFileError
+from clockwatt.errors import DamagedFileError, DataFileError
 from clockwatt.io import files
 from clockwatt.io.progress import progress, say
 from clockwatt.io.seal import SealedWriter
@@ -28,6 +29,7 @@ _OUTPUTS = {
 }
 
 _Part = tuple[Source, str, OperatingPoint]
+_NAMED = 5
 _UNLIKE = "networks that the campaign has with other calls or another optimizer"
 
 
@@ -54,11 +56,30 @@ def build_dataset(config: CampaignConfig, measurements_dir: Path, catalogue_dir:
     ConfigError
         If a label of the campaign stands for another device in the reference data.
     DataFileError
-        If a file of the campaign is missing, damaged, of another kind or of another GPU or operating point.
+        If a file of the campaign is missing, damaged, of another kind or of another GPU or operating point. All that
+        are damaged are set aside.
     OutputError
         If the dataset cannot be written; what was there stays.
     """
     sources = [Source(config, measurements_dir, catalogue_dir), *references(config)]
+    with _all_damaged_at_once(sources[0]):
+        _build(config, sources, output_dir)
+
+
+@contextlib.contextmanager
+def _all_damaged_at_once(own: Source) -> Iterator[None]:
+    """Where one file of the campaign is damaged, look at the others too: the next run makes them all anew."""
+    try:
+        yield
+    except DamagedFileError as error:
+        also = files.set_aside_damaged(own.files())
+        if not also:
+            raise
+        named = ", ".join(map(str, also[:_NAMED])) + (f" and {len(also) - _NAMED} more" if len(also) > _NAMED else "")
+        raise DamagedFileError(f"{error} So are set aside: {named}.") from error
+
+
+def _build(config: CampaignConfig, sources: list[Source], output_dir: Path) -> None:
     quality = QualityReport(config.campaign)
     parts = _parts(sources, quality)
     unlike = dict(zip(sources, join_catalogues(sources, output_dir / layout.CATALOGUE), strict=True))

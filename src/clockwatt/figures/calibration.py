@@ -1,74 +1,144 @@
-"""What calibration saw of a GPU: power from idle to load, and time per call against the number of calls."""
+"""What calibration saw of a GPU: power from idle to load, and time per call against how long calls ran."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
 import pandas as pd
-from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 
 from clockwatt.figures import style
+from clockwatt.figures.gpus import Gpus, point_words
+from clockwatt.figures.whole import NORMAL_95
 from clockwatt.measure.anchors import anchors
-from clockwatt.measure.statistics import NORMAL_95
 from clockwatt.operations.spec.operation import Operation
 
-SENSORS = {"ring": "driver's ring of samples", "fast": "instantaneous power"}
+SENSORS = {
+    "ring": style.Entry("samples that the driver keeps, 20 ms apart", style.COLOURS[0], "o"),
+    "fast": style.Entry("instantaneous power, polled every 100 ms", style.COLOURS[1], "s"),
+}
 """Lanes of the logger whose power is drawn, and what they read."""
+
+RULE_S = 0.1
+"""Runs of at least so long were asked for in the thesis."""
 _BEFORE_S = 0.3
 
 
-def power_transient(axes: Axes, rows: pd.DataFrame) -> Axes:
-    """Power against the time since a load began, a line or a series of markers for each run and sensor.
+def draw_transient(data: pd.DataFrame, gpus: Gpus) -> Figure:
+    """Power against the time since a load began: a column for each GPU, all runs over each other.
 
     Parameters
     ----------
-    axes
-        To draw on.
-    rows
-        Rows `power_transient_w` of one GPU and operating point: `subject` is run and lane, `x` in s, `value` in W.
+    data
+        Rows `power_transient_w` of `load.calibrated`: `subject` is run and lane, `x` in s, `value` in W.
+    gpus
+        Of the campaign.
     """
-    for number, lane in enumerate(SENSORS):
-        for subject in sorted(set(rows["subject"])):
-            if subject.endswith(f"-{lane}"):
-                run = rows[rows["subject"] == subject].sort_values("x")
+    if data.empty:
+        return style.nothing("no calibration holds power from idle to load.")
+    shown = gpus.shown(data["gpu"].unique())
+    figure, (panels,) = style.panels(1, len(shown), height_in=2.3)
+    for axes, gpu in zip(panels, shown, strict=True):
+        own = data[data["gpu"] == gpu]
+        for number, (lane, entry) in enumerate(SENSORS.items()):
+            for _, run in own[own["subject"].str.endswith(f"-{lane}")].sort_values("x").groupby("subject"):
                 axes.plot(
-                    run["x"], run["value"], color=style.COLOURS[number], marker=style.MARKERS[number],
-                    markersize=1.8 if lane == "ring" else 3.2, linestyle="-" if lane == "ring" else "",
-                    linewidth=0.5, alpha=0.6, markeredgewidth=0, zorder=2 + number,
+                    run["x"], run["value"], color=entry.colour, marker=entry.marker, alpha=0.6, markeredgewidth=0,
+                    markersize=1.8 if lane == "ring" else 3.2, linestyle="-" if lane == "ring" else "", linewidth=0.5,
+                    zorder=2 + number,
                 )  # fmt: skip
-    axes.axvline(0, color=style.GREY, linewidth=0.8, zorder=1)
-    axes.set_xlim(-_BEFORE_S, rows["x"].max())
-    axes.set_ylim(bottom=0)
-    style.si(axes, "y", "W")
-    return axes
+        axes.axvline(0, color=style.GREY, linewidth=0.8, zorder=1)
+        axes.set_xlim(-_BEFORE_S, own["x"].max())
+        axes.set_ylim(bottom=0)
+        axes.set_xlabel("time since the load began (s)")
+        style.si(axes, "y", "W")
+        gpus.title(axes, gpu, point_words(own["point"].iloc[0]))
+    panels[0].set_ylabel("board power")
+    style.legend(figure, list(SENSORS.values()), "")
+    runs = data["subject"].str.extract(r"^run(\d+)-")[0].nunique()
+    style.footer(
+        figure,
+        f"{runs} runs of the heaviest reference operation over each other, each after a rest. A sensor shows the "
+        "mean over "
+        "its own window.",
+        gpus.note(shown, gpus.labels),
+    )
+    return figure
 
 
-def time_against_iterations(axes: Axes, rows: pd.DataFrame, operations: Sequence[str]) -> Axes:
-    """Time per call against how many calls ran back to back, relative to that of the most calls.
+def durations(rows: pd.DataFrame) -> pd.DataFrame:
+    """Time per call against how long calls ran back to back.
 
     Parameters
     ----------
-    axes
-        To draw on.
     rows
-        Rows `time_per_call_s` of one GPU and operating point: `subject` is an operation id, `x` the number of calls,
-        `value` and `standard_error` in s. The bars are 95 % intervals.
-    operations
-        Ids, each with its colour.
+        Rows `time_per_call_s` of `load.calibrated`: `subject` is an operation id, `x` the number of calls, `value` and
+        `standard_error` in s.
+
+    Returns
+    -------
+    pandas.DataFrame
+        `gpu`, `point`, `operation`, `calls`, `duration_s`, `relative` (time per call over that of the longest run)
+        and half
+        of its 95 % interval, `relative_error`.
     """
-    for number, operation_id in enumerate(operations):
-        own = rows[rows["subject"] == operation_id].sort_values("x")
-        if len(own):
-            most = float(own["value"].iloc[-1])
+    names = operation_names(list(rows["subject"].unique()))
+    rows = rows.sort_values(["gpu", "subject", "x"])
+    last = rows.groupby(["gpu", "subject"])["value"].transform("last")
+    return pd.DataFrame(
+        {
+            "gpu": rows["gpu"],
+            "point": rows["point"],
+            "operation": rows["subject"].map(names),
+            "calls": rows["x"],
+            "duration_s": rows["x"] * rows["value"],
+            "relative": rows["value"] / last,
+            "relative_error": NORMAL_95 * rows["standard_error"].astype(float) / last,
+        }
+    ).reset_index(drop=True)
+
+
+def draw_durations(data: pd.DataFrame, gpus: Gpus) -> Figure:
+    """A column for each GPU, a colour for each operation; `data` from `durations`."""
+    if data.empty:
+        return style.nothing("no calibration holds times of calls back to back.")
+    shown, names = gpus.shown(data["gpu"].unique()), _in_order(sorted(data["operation"].unique()))
+    entries = style.entries(names)
+    figure, (panels,) = style.panels(1, len(shown), height_in=2.3, share_y=True)
+    for axes, gpu in zip(panels, shown, strict=True):
+        own = data[data["gpu"] == gpu]
+        for entry in entries:
+            curve = own[own["operation"] == entry.label]
             axes.errorbar(
-                own["x"], own["value"] / most, yerr=NORMAL_95 * own["standard_error"] / most,
-                color=style.COLOURS[number], marker=style.MARKERS[number], markersize=3, elinewidth=0.8, linewidth=0.9,
+                curve["duration_s"], curve["relative"], yerr=curve["relative_error"].fillna(0), color=entry.colour,
+                marker=entry.marker, markersize=3, elinewidth=0.8, linewidth=0.9,
             )  # fmt: skip
-    axes.axhline(1, color=style.GREY, linewidth=0.8, zorder=1)
-    style.log_axis(axes, "x", "")
-    axes.xaxis.set_major_formatter("{x:g}")
-    axes.yaxis.set_major_formatter("{x:g} ×")
-    return axes
+        axes.axvline(RULE_S, color="black", linewidth=0.9, linestyle=(0, (4, 2)), zorder=1)
+        axes.axhline(1, color=style.GREY, linewidth=0.8, zorder=1)
+        positive = own.loc[own["duration_s"] > 0, "duration_s"]
+        axes.set_xlim(positive.min() / 1.5, 1.5 * max(positive.max(), RULE_S))
+        style.log_axis(axes, "x", "s", "duration of the run")
+        axes.yaxis.set_major_formatter("{x:g} ×")
+        gpus.title(axes, gpu, point_words(own["point"].iloc[0]))
+    panels[0].set_ylabel("time per call,\nrelative to the longest run")
+    style.legend(figure, entries, "")
+    late = data[(data["duration_s"] >= RULE_S) & (data["relative"].notna())]
+    told = (
+        f" {RULE_S * 1e3:.0f} ms (dashed) or longer: off by at most {100 * np.abs(late['relative'] - 1).max():.1f} %."
+    )
+    style.footer(
+        figure,
+        "A run waits for the GPU once, at its end; bars: 95 % intervals of the median of several runs."
+        + told * bool(len(late)),
+        gpus.note(shown, gpus.labels),
+    )
+    return figure
+
+
+def _in_order(names: Sequence[str]) -> list[str]:
+    known = list(operation_names([row.operation_id for row in anchors()]).values())
+    return [name for name in known if name in names] + [name for name in names if name not in known]
 
 
 def operation_names(operation_ids: Sequence[str]) -> dict[str, str]:

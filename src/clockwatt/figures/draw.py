@@ -1,71 +1,144 @@
-"""Drawing every figure of a campaign."""
+"""Drawing every figure of a campaign: what each is given, and where it goes."""
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from clockwatt.config import CampaignConfig
-from clockwatt.figures import calibration, load, networks, predictions, quality, style
-from clockwatt.figures.names import FIGURES
+from clockwatt.figures import (
+    calibration,
+    clocks,
+    composed,
+    importance,
+    load,
+    machine,
+    operations,
+    pareto_front,
+    predictions,
+    quality,
+    regret,
+    sensors,
+    style,
+    whole,
+)
+from clockwatt.figures.gpus import Gpus
+from clockwatt.figures.names import figures
 from clockwatt.io.progress import progress
-from clockwatt.schema import layout
-from clockwatt.schema.costs import BY_CORRECTED
+from clockwatt.predict.gpu_predictor import GpuPredictor
 from clockwatt.schema.quantities import CalibrationQuantity
 
-GPUS_AT_MOST = 4
-NETWORKS_AT_MOST = len(style.COLOURS)
-SMALL_MULTIPLES = 4
-CLASSES_AT_MOST = 16
+TRACES_AT_MOST = 3
+"""Operating points of a GPU whose power traces are shown."""
+
+Drawn = tuple[Figure, pd.DataFrame]
 
 
-@dataclass(frozen=True)
-class _Results:
-    """Folders, and what several figures need of them."""
+class Results:
+    """Folders of a campaign, and what several figures need of them, read once."""
 
-    config: CampaignConfig
-    dataset: Path
-    predictors: Path
-    gpus: list[load.Gpu]
-    compositions: pd.DataFrame
-
-    @property
-    def shown(self) -> list[load.Gpu]:
-        """GPUs that have panels of their own."""
-        labels = style.spread([gpu.label for gpu in self.gpus], GPUS_AT_MOST)
-        return [gpu for gpu in self.gpus if gpu.label in labels]
+    def __init__(
+        self, config: CampaignConfig, measurements: Path, dataset: Path, predictors: Path, validation: Path
+    ) -> None:
+        self.config = config
+        self.measurements, self.dataset, self.predictors, self.validation = (
+            measurements, dataset, predictors, validation,
+        )  # fmt: skip
+        self.report = load.metrics(predictors)
+        self.quality = load.quality(dataset)
+        self.gpus: Gpus = load.gpus(self.report)
 
     @property
-    def still(self) -> list[str]:
-        """GPUs without a curve along operating points, where others have one."""
-        points = self.compositions.groupby("gpu")["point"].nunique()
-        return sorted(str(gpu) for gpu in points.index[points == 1]) if (points > 1).any() else []
+    def predictor(self) -> str:
+        """The one that compositions and answers use."""
+        return str(self.config.fit.predictors[0])
 
-    @property
-    def virtual(self) -> list[str]:
-        return [gpu.label for gpu in self.gpus if gpu.virtual]
+    @functools.cached_property
+    def compositions(self) -> pd.DataFrame:
+        """From `load.compositions`."""
+        return load.compositions(self.validation)
 
-    def note(self, shown: int, of: int, what: str) -> str:
-        return "" if shown == of else f"{shown} of {of} {what} are shown. "
+    @functools.cached_property
+    def whole_errors(self) -> pd.DataFrame:
+        """From `load.whole_errors`."""
+        return load.whole_errors(self.dataset)
+
+    @functools.cached_property
+    def calls(self) -> pd.DataFrame:
+        """From `load.calls`."""
+        return load.calls(self.dataset)
+
+    @functools.cached_property
+    def catalogue(self) -> pd.DataFrame:
+        """From `load.catalogue`."""
+        return load.catalogue(self.dataset)
+
+    @functools.cached_property
+    def operations(self) -> pd.DataFrame:
+        """Those of every GPU at its reference point; see `load.operations`."""
+        points = {
+            label: load.reference_point(point["point"] for point in self.quality["points"] if point["gpu"] == label)
+            for label in self.gpus.labels
+        }
+        return load.operations(self.dataset, points, ["dtype", "operation_kind", "energy_dynamic_corrected_j"])
+
+    @functools.cached_property
+    def sum_errors(self) -> pd.DataFrame:
+        """From `whole.sum_errors`."""
+        return whole.sum_errors(self.operations, self.calls)
+
+    @functools.cached_property
+    def held_out(self) -> pd.DataFrame:
+        """Held-out predictions of every GPU that is shown, weighted."""
+        quantities = (predictions.TIME, predictions.POWER, predictions.ENERGY)
+        columns = ["operation_id", *(name for one in quantities for name in (one.column, one.predicted))]
+        names = self.config.fit.predictors
+        parts = [load.held_out(self.predictors, gpu, names, columns) for gpu in self.gpus.shown(self.gpus.labels)]
+        return predictions.weighted(pd.concat(parts, ignore_index=True), self.calls)
+
+    @functools.cached_property
+    def class_errors(self) -> pd.DataFrame:
+        """Of device time; see `predictions.class_errors`."""
+        return predictions.class_errors(self.held_out, predictions.TIME, self.config.fit.predictors)
+
+    @functools.cached_property
+    def telemetry(self) -> pd.DataFrame:
+        """Of GPUs that are shown, at a few operating points each; see `load.telemetry`."""
+        return load.telemetry(self.measurements, self.gpus.shown(self.gpus.labels), TRACES_AT_MOST)
+
+    @functools.cached_property
+    def telemetry_of_one_point(self) -> pd.DataFrame:
+        """The same, each GPU at its reference point."""
+        rows = self.telemetry
+        last = {gpu: load.reference_point(own["point"]) for gpu, own in rows.groupby("gpu")}
+        return rows[rows["point"] == rows["gpu"].map(last)]
+
+    def measured_in(self, pass_: str) -> list[str]:
+        """GPUs with a network in this pass."""
+        return sorted(self.compositions.loc[self.compositions["pass"] == pass_, "gpu"].unique())
 
 
 def draw_figures(
-    config: CampaignConfig, dataset_dir: Path, predictors_dir: Path, validation_dir: Path, output_dir: Path
+    config: CampaignConfig,
+    measurements_dir: Path,
+    dataset_dir: Path,
+    predictors_dir: Path,
+    validation_dir: Path,
+    output_dir: Path,
 ) -> None:
-    """Draw every figure of `names.FIGURES`, as PNG and PDF.
+    """Draw every figure of `names.figures`, as PNG and PDF, each with its data as CSV beside it.
 
     Parameters
     ----------
     config
         Its passes, predictors and name.
-    dataset_dir, predictors_dir, validation_dir
-        What the stages before wrote.
+    measurements_dir, dataset_dir, predictors_dir, validation_dir
+        What the stages before wrote; of the first the telemetry, as far as there is any.
     output_dir
         Where the figures go.
 
@@ -76,226 +149,143 @@ def draw_figures(
     OutputError
         If a figure cannot be written.
     """
-    results = _Results(
-        config, dataset_dir, predictors_dir, load.gpus(predictors_dir), load.compositions(validation_dir)
-    )
-    with style.styled(), progress("figures", len(FIGURES)) as advance:
-        for name in FIGURES:
-            style.save(_DRAWN[name](results), output_dir, name)
+    results = Results(config, measurements_dir, dataset_dir, predictors_dir, validation_dir)
+    wanted = figures(list(config.passes))
+    with style.styled(), progress("figures", len(wanted)) as advance:
+        for name, (family, pass_) in wanted.items():
+            figure, data = DRAWN[family](results, pass_)
+            style.save(figure, data, output_dir, name)
             advance(name)
 
 
-def _predicted_vs_measured(quantity: predictions.Quantity) -> Callable[[_Results], Figure]:
-    def draw(results: _Results) -> Figure:
-        columns = [quantity.column, BY_CORRECTED[quantity.column].predicted]
-        predictor = results.config.fit.predictors[0]
-        rows = pd.concat(load.held_out(results.predictors, gpu, columns).assign(gpu=gpu.label) for gpu in results.shown)
-        rows = rows[rows["predictor"] == predictor]
-        dense = rows.groupby(["gpu", "pass"]).size().max() > predictions.POINTS_AT_MOST
-        classes = [] if dense else predictions.common_classes(rows)
-        height = min(3.0, 0.92 * style.WIDTH_IN / len(results.shown))
-        figure, grid = style.panels(len(results.config.passes), len(results.shown), height_in=height)
-        for row, pass_ in zip(grid, results.config.passes, strict=True):
-            for axes, gpu in zip(row, results.shown, strict=True):
-                own = rows[(rows["gpu"] == gpu.label) & (rows["pass"] == pass_)]
-                predictions.predicted_vs_measured(axes, own, quantity, classes)
-        _label(grid, results, "measured", "predicted")
-        if classes:
-            style.legend(figure, classes, "operation class")
-        note = f"{quantity.name.capitalize()}, predicted by {predictor} with its group held out. "
-        note += "Darker: more operations. " if dense else ""
-        note += results.note(len(results.shown), len(results.gpus), "GPUs")
-        style.footer(figure, results.virtual, note)
-        return figure
+def _network(quantity: str) -> Callable[[Results, str], Drawn]:
+    def drawn(results: Results, pass_: str) -> Drawn:
+        data = whole.costs(results.compositions, results.whole_errors, results.sum_errors, quantity, pass_)
+        return whole.draw(data, results.gpus, quantity), data
 
-    return draw
+    return drawn
 
 
-def _error_by_class(results: _Results) -> Figure:
-    quantity = predictions.TIME
-    columns = [quantity.column, BY_CORRECTED[quantity.column].predicted]
-    frames = {gpu.label: load.held_out(results.predictors, gpu, columns) for gpu in results.shown}
-    counts = pd.concat(frames.values())["operation_class"].value_counts()
-    ordered = sorted(counts.index, key=lambda name: (-counts[name], name))
-    classes = sorted(ordered[:CLASSES_AT_MOST])
-    height = 0.5 + 0.17 * len(classes)
-    figure, grid = style.panels(
-        len(results.config.passes), len(results.shown), height_in=max(height, 1.5), share_x=True
-    )
-    predictors = results.config.fit.predictors
-    for row, pass_ in zip(grid, results.config.passes, strict=True):
-        for axes, gpu in zip(row, results.shown, strict=True):
-            rows = frames[gpu.label]
-            predictions.error_by_class(axes, rows[rows["pass"] == pass_], quantity, classes, predictors)
-            if axes is not row[0]:
-                axes.tick_params(axis="y", labelleft=False)
-    _label(grid, results, "error", "")
-    style.legend(figure, predictors, "predictor")
-    note = f"Absolute error of {quantity.name}, groups held out. Marker: its median; line: to its 95th percentile. "
-    note += results.note(len(classes), len(ordered), "operation classes")
-    style.footer(figure, results.virtual, note)
-    return figure
+def _network_clock(results: Results, pass_: str) -> Drawn:
+    data = clocks.along(results.compositions, results.whole_errors, pass_)
+    return clocks.draw(data, results.gpus, results.measured_in(pass_)), data
 
 
-def _network_clock(results: _Results) -> Figure:
-    rows = _at_default_settings(results.compositions)
-    rows = rows[(rows["source"] == "predicted") & ~rows["gpu"].isin(results.still)]
-    shown = [gpu for gpu in results.shown if gpu.label not in results.still]
-    names = style.spread(_by_time(rows), NETWORKS_AT_MOST)
-    combinations = [(gpu, pass_) for gpu in shown for pass_ in results.config.passes]
-    figure, grid = style.panels(len(combinations), len(networks.PER_PASS), height_in=1.55, share_x=False)
-    for row, (gpu, pass_) in zip(grid, combinations, strict=True):
-        own = rows[(rows["gpu"] == gpu.label) & (rows["pass"] == pass_)]
-        for axes, (column, (name, _)) in zip(row, networks.PER_PASS.items(), strict=True):
-            networks.network_clock(axes, own, column, names)
-            if row is grid[0]:
-                axes.set_title(name)
-            if len(clocks := own["clock_mhz"].unique()) == 1:
-                axes.set_xticks(clocks)
-        row[0].set_ylabel(f"{style.gpu_title(gpu.label, virtual=gpu.virtual)}\n{pass_}")
-    for axes in grid[-1]:
-        axes.set_xlabel("SM clock (MHz)")
-    style.legend(figure, names, "network")
-    note = "Solid: measured whole; dashed: composed from predictions; ring: least measured energy.\n"
-    note += results.note(len(names), rows["network_id"].nunique(), "networks")
-    note += results.note(len(shown), len(results.gpus), "GPUs") + _without_curve(results.still)
-    style.footer(figure, results.virtual, note.strip())
-    return figure
+def _network_optimum(results: Results, pass_: str) -> Drawn:
+    data = clocks.optima(clocks.along(results.compositions, results.whole_errors, pass_))
+    return clocks.draw_optima(data, results.gpus, results.measured_in(pass_)), data
 
 
-def _energy_time(results: _Results) -> Figure:
-    rows = results.compositions[results.compositions["source"] == "predicted"]
-    rows = rows[~rows["gpu"].isin(results.still)]
-    names = style.spread(_by_time(rows), SMALL_MULTIPLES)
-    moving = [gpu.label for gpu in results.gpus if gpu.label not in results.still]
-    labels = style.spread(moving, len(style.COLOURS))
-    rows = rows[rows["gpu"].isin(labels)]
-    figure, grid = style.panels(len(results.config.passes), max(len(names), 1), height_in=2.0)
-    for row, pass_ in zip(grid, results.config.passes, strict=True):
-        for axes, name in zip(row, names, strict=False):
-            networks.energy_time(axes, rows[(rows["network_id"] == name) & (rows["pass"] == pass_)], labels)
-            if row is grid[0]:
-                axes.set_title(_on_two_lines(name))
-        row[0].set_ylabel(f"{pass_}\nenergy per pass")
-    for axes in grid[-1]:
-        axes.set_xlabel("time per pass")
-    titles = [style.gpu_title(gpu.label, virtual=gpu.virtual) for gpu in results.gpus if gpu.label in labels]
-    style.legend(figure, titles, "GPU")
-    note = "Measured whole networks, a marker per operating point; black: no other is faster and takes less energy.\n"
-    note += results.note(len(names), rows["network_id"].nunique(), "networks") + _without_curve(results.still)
-    style.footer(figure, results.virtual, note.strip())
-    return figure
+def _energy_time(results: Results, pass_: str) -> Drawn:
+    data = pareto_front.points(results.compositions, results.whole_errors, results.gpus, pass_)
+    return pareto_front.draw(data, results.gpus), data
 
 
-def _composed_vs_measured(results: _Results) -> Figure:
-    rows = results.compositions[results.compositions["calls_without_cost"] == 0]
-    quantities = ["time_s", "energy_j"]
-    figure, grid = style.panels(len(results.config.passes), len(quantities), height_in=2.1)
-    for row, pass_ in zip(grid, results.config.passes, strict=True):
-        for axes, quantity in zip(row, quantities, strict=True):
-            networks.composed_vs_measured(axes, rows[rows["pass"] == pass_], quantity)
-            axes.set(title=f"{networks.PER_PASS[quantity][0]}, {pass_}", ylabel="composed against measured")
-    for axes, quantity in zip(grid[-1], quantities, strict=True):
-        axes.set_xlabel(f"measured {networks.PER_PASS[quantity][0]}")
-    style.legend(figure, list(networks.METHODS), "composed by")
-    missing = len(results.compositions) - len(rows)
-    note = f"{missing} compositions lack the cost of a call and are left out." if missing else ""
-    style.footer(figure, results.virtual, note)
-    return figure
+def _regret(results: Results, _: str) -> Drawn:
+    data = regret.regrets(results.compositions)
+    return regret.draw(data, results.gpus), data
 
 
-def _time_against_iterations(results: _Results) -> Figure:
-    rows = load.calibrated(results.dataset, CalibrationQuantity.TIME_AGAINST_ITERATIONS)
-    names = calibration.operation_names(list(rows["subject"].unique()))
-    draw = functools.partial(calibration.time_against_iterations, operations=list(names))
-    figure = _per_gpu(results, rows, draw, "calls back to back", "time per call,\nrelative to most calls")
-    style.legend(figure, list(names.values()), "anchor operation, shape of its input")
-    note = "A run waits for the GPU once, at its end. Bars: 95 % intervals of the median of several runs. "
-    style.footer(figure, results.virtual, note + results.note(len(results.shown), len(results.gpus), "GPUs"))
-    return figure
+def _composed(results: Results, _: str) -> Drawn:
+    data = composed.errors(results.compositions, results.gpus)
+    incomplete = int((results.compositions["calls_without_cost"] > 0).sum())
+    return composed.draw(data, results.gpus, incomplete), data
 
 
-def _power_transient(results: _Results) -> Figure:
+def _operations(results: Results, _: str) -> Drawn:
+    data = operations.costliest(results.operations, results.calls, results.gpus)
+    specs = load.specs(results.catalogue, data["operation_id"].unique())
+    return operations.draw(data, specs, results.gpus), data
+
+
+def _predicted(quantity: predictions.Quantity) -> Callable[[Results, str], Drawn]:
+    def drawn(results: Results, _: str) -> Drawn:
+        rows = results.held_out[results.held_out["predictor"] == results.predictor]
+        data, told = predictions.compared(rows, quantity), predictions.summary(rows, quantity)
+        return predictions.draw_compared(data, told, quantity, results.gpus, results.predictor), data
+
+    return drawn
+
+
+def _error_by_class(results: Results, _: str) -> Drawn:
+    names = results.config.fit.predictors
+    data = results.class_errors
+    return predictions.draw_class_errors(data, predictions.TIME, results.gpus, names), data
+
+
+def _coverage_by_class(results: Results, _: str) -> Drawn:
+    data = predictions.coverages(results.report, results.class_errors, predictions.TIME.column)
+    return predictions.draw_coverages(data, results.gpus, results.predictor), data
+
+
+def _importance(results: Results, _: str) -> Drawn:
+    shown = {gpu: GpuPredictor.load(results.predictors / gpu) for gpu in results.gpus.shown(results.gpus.labels)}
+    data = importance.of_gpus(shown, results.catalogue, results.predictor, list(results.config.passes))
+    return importance.draw(data, results.gpus), data
+
+
+def _durations(results: Results, _: str) -> Drawn:
+    data = calibration.durations(load.calibrated(results.dataset, CalibrationQuantity.TIME_AGAINST_ITERATIONS))
+    return calibration.draw_durations(data, results.gpus), data
+
+
+def _transient(results: Results, _: str) -> Drawn:
     rows = load.calibrated(results.dataset, CalibrationQuantity.POWER_TRANSIENT)
-    figure = _per_gpu(results, rows, calibration.power_transient, "time since the load began (s)", "board power")
-    style.legend(figure, list(calibration.SENSORS.values()), "sensor")
-    note = "Several runs of the heaviest anchor operation after a rest; a sensor shows the mean over its own window. "
-    style.footer(figure, results.virtual, note + results.note(len(results.shown), len(results.gpus), "GPUs"))
-    return figure
+    return calibration.draw_transient(rows, results.gpus), rows[["gpu", "point", "subject", "x", "value"]]
 
 
-def _per_gpu(results: _Results, rows: pd.DataFrame, draw: Callable[..., Axes], x: str, y: str) -> Figure:
-    """A panel per GPU of calibration rows, with the operating point that they are of."""
-    figure, (panels,) = style.panels(1, len(results.shown), height_in=2.2)
-    for axes, gpu in zip(panels, results.shown, strict=True):
-        own = rows[rows["gpu"] == gpu.label]
-        point = own["point"].iloc[0] if len(own) else "not calibrated"
-        axes.set(title=f"{style.gpu_title(gpu.label, virtual=gpu.virtual)}\n{point}", xlabel=x)
-        if len(own):
-            draw(axes, own)
-    panels[0].set_ylabel(y)
-    return figure
+def _traces(results: Results, _: str) -> Drawn:
+    data = sensors.traces(results.telemetry)
+    return sensors.draw_traces(data, results.gpus), data
 
 
-def _quality(results: _Results) -> Figure:
-    statuses, flags = quality.per_gpu(load.quality(results.dataset, layout.QUALITY_FILE))
-    virtual = set(results.virtual)
-    rows = statuses.drop(columns="missing").sum(axis=1)
-    titles = {
-        label: f"{style.gpu_title(str(label), virtual=label in virtual)}\n{int(rows[label]):,} rows"
-        for label in statuses.index
-    }
-    figure, ((left, right),) = style.panels(1, 2, height_in=1.3 + 0.32 * len(statuses))
-    quality.status_bars(left, statuses.rename(index=titles))
-    left.set_title("rows by how they ended")
-    figure.legend(*left.get_legend_handles_labels(), loc="outside upper left", ncols=4)
-    quality.flag_table(right, flags.rename(index=titles), rows.rename(index=titles))
-    right.set_title("share of rows with a flag")
-    right.tick_params(axis="y", labelleft=False)
-    style.footer(figure, results.virtual)
-    return figure
+def _sampling(results: Results, _: str) -> Drawn:
+    data = sensors.intervals(results.telemetry_of_one_point)
+    return sensors.draw_intervals(data, results.gpus), data
 
 
-_DRAWN: dict[str, Callable[[_Results], Figure]] = {
-    "predicted_vs_measured_time": _predicted_vs_measured(predictions.TIME),
-    "predicted_vs_measured_power": _predicted_vs_measured(predictions.POWER),
-    "predicted_vs_measured_energy": _predicted_vs_measured(predictions.ENERGY),
-    "error_by_class": _error_by_class,
+def _cumulative(results: Results, _: str) -> Drawn:
+    data = sensors.cumulated(results.telemetry_of_one_point)
+    return sensors.draw_cumulated(data, results.gpus), data
+
+
+def _clock_seen(results: Results, _: str) -> Drawn:
+    data = machine.clocks(load.clocks(results.dataset))
+    return machine.draw_clocks(data, results.gpus), data
+
+
+def _cards(results: Results, _: str) -> Drawn:
+    data = machine.cards(results.quality)
+    return machine.draw_cards(data, results.gpus), data
+
+
+def _quality(results: Results, _: str) -> Drawn:
+    data = quality.counts(results.quality)
+    return quality.draw(data, results.gpus), data
+
+
+DRAWN: dict[str, Callable[[Any, str], Drawn]] = {
+    "network_energy": _network("energy_j"),
+    "network_time": _network("time_s"),
     "network_clock": _network_clock,
-    "energy_time_pareto": _energy_time,
-    "composed_vs_measured": _composed_vs_measured,
-    "time_against_iterations": _time_against_iterations,
-    "power_transient": _power_transient,
+    "network_optimum": _network_optimum,
+    "energy_time": _energy_time,
+    "regret": _regret,
+    "composed_vs_measured": _composed,
+    "operations": _operations,
+    "predicted_vs_measured_time": _predicted(predictions.TIME),
+    "predicted_vs_measured_power": _predicted(predictions.POWER),
+    "predicted_vs_measured_energy": _predicted(predictions.ENERGY),
+    "error_by_class": _error_by_class,
+    "coverage_by_class": _coverage_by_class,
+    "importance": _importance,
+    "time_against_duration": _durations,
+    "power_transient": _transient,
+    "power_traces": _traces,
+    "sampling_interval": _sampling,
+    "cumulative_energy": _cumulative,
+    "clock_seen": _clock_seen,
+    "cards": _cards,
     "quality": _quality,
 }
-
-
-def _label(grid: Sequence[Sequence[Axes]], results: _Results, x: str, y: str) -> None:
-    """GPUs above the columns, passes before the rows, axis labels outside."""
-    for axes, gpu in zip(grid[0], results.shown, strict=True):
-        axes.set_title(style.gpu_title(gpu.label, virtual=gpu.virtual))
-    for row, pass_ in zip(grid, results.config.passes, strict=True):
-        row[0].set_ylabel("\n".join(filter(None, (pass_, y))))
-    for axes in grid[-1]:
-        axes.set_xlabel(x)
-
-
-def _at_default_settings(rows: pd.DataFrame) -> pd.DataFrame:
-    """Operating points that differ in nothing but the SM clock, so that a curve against it is one."""
-    alike = rows["point"].str.fullmatch(r"default|sm\d+")
-    return rows[alike] if alike.any() else rows
-
-
-def _without_curve(gpus: Sequence[str]) -> str:
-    return f"Measured at one operating point and not shown: {', '.join(gpus)}." if gpus else ""
-
-
-def _by_time(rows: pd.DataFrame) -> list[str]:
-    """Network ids by rising time."""
-    return [str(name) for name in rows.groupby("network_id")["measured_time_s"].median().sort_values().index]
-
-
-def _on_two_lines(network_id: str) -> str:
-    """Network above its input's shape and dtype."""
-    name, shape, dtype = network_id.rsplit("-", 2)
-    return f"{name}\n{shape} {dtype}"
+"""Families of `names.QUESTIONS`: each from results and a pass to the figure and the data that it shows."""

@@ -2,19 +2,43 @@
 
 from __future__ import annotations
 
-FIGURES = (
-    "predicted_vs_measured_time",
-    "predicted_vs_measured_power",
-    "predicted_vs_measured_energy",
-    "error_by_class",
-    "network_clock",
-    "energy_time_pareto",
-    "composed_vs_measured",
-    "time_against_iterations",
-    "power_transient",
-    "quality",
-)
-"""File names without their ending, in the order in which a reader wants them."""
+QUESTIONS = {
+    "network_energy": "How much energy does a pass of each network take, and do its operations add up to it?",
+    "network_time": "How long does a pass of each network take, and do its operations add up to it?",
+    "network_clock": "What do clock and power limit do to time, power and energy, and is it predicted?",
+    "network_optimum": "Which clock or power limit is best for time, energy and their product?",
+    "energy_time": "Which GPU at which clock gives the least energy for the time?",
+    "regret": "What does choosing a clock by prediction cost, beside the best fixed one?",
+    "composed_vs_measured": "How far off are networks that are composed from their operations?",
+    "operations": "What do the ten operations cost that take most of the energy?",
+    "predicted_vs_measured_time": "How well is the time of operations predicted that were never seen?",
+    "predicted_vs_measured_power": "How well is their power predicted?",
+    "predicted_vs_measured_energy": "How well is their energy predicted?",
+    "error_by_class": "Which classes of operations are predicted well, of those that matter?",
+    "coverage_by_class": "Do intervals hold what they promise, class by class?",
+    "importance": "Which features do predictions rest on?",
+    "time_against_duration": "How long must calls run back to back until their time is right?",
+    "power_transient": "How long until power is steady after a load begins, run after run?",
+    "power_traces": "What do the power sensors say while networks run at several clocks?",
+    "sampling_interval": "How regularly were the sensors read?",
+    "cumulative_energy": "Do the energy counter and the power readings agree over time?",
+    "clock_seen": "Did the clock run that was asked for?",
+    "cards": "How much do cards of one model differ?",
+    "quality": "How much was measured, and what of it should be doubted?",
+}
+"""What each family of figures answers, in the order in which a reader wants them."""
 
-FORMATS = ("png", "pdf")
-"""Endings that each figure is written with."""
+PER_PASS = ("network_energy", "network_time", "network_clock", "network_optimum", "energy_time")
+"""Families with a figure for each pass."""
+
+FORMATS = ("png", "pdf", "csv")
+"""Endings that each figure is written with; the last holds the data that it is drawn from."""
+
+
+def figures(passes: list[str]) -> dict[str, tuple[str, str]]:
+    """File names without their endings to family and pass; figures of all passes have an empty one."""
+    found = {}
+    for family in QUESTIONS:
+        for pass_ in passes if family in PER_PASS else [""]:
+            found[f"{family}_{pass_}".rstrip("_")] = (family, str(pass_))
+    return found

@@ -8,7 +8,8 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from clockwatt.figures import style
-from clockwatt.figures.networks import pareto_front
+from clockwatt.figures.gpus import Gpu, Gpus, point_words
+from clockwatt.figures.pareto_front import front as pareto_front
 from clockwatt.io.files import written_aside
 from clockwatt.predict.recommend import Recommendation
 
@@ -21,16 +22,16 @@ def pareto_figure(answer: Recommendation) -> Figure:
     shown = [candidate for candidate in answer.candidates if candidate.expected.energy_j is not None]
     allowed = {id(candidate) for candidate in answer.candidates[: answer.allowed]}
     best = answer.best
-    gpus = list(dict.fromkeys(candidate.gpu for candidate in shown))
+    virtual = {candidate.gpu: candidate.virtual for candidate in shown}
+    gpus = Gpus(Gpu(label, is_virtual) for label, is_virtual in virtual.items())
     figure, ((axes,),) = style.panels(1, 1, height_in=3.4)
     time_s = np.array([candidate.expected.time_s for candidate in shown], dtype=float)
     energy_j = np.array([candidate.expected.energy_j for candidate in shown], dtype=float)
     for position, candidate in enumerate(shown):
-        number = gpus.index(candidate.gpu) % len(style.COLOURS)
-        colour = style.COLOURS[number]
+        entry = gpus.entry(candidate.gpu)
         axes.plot(
-            time_s[position], energy_j[position], linestyle="", marker=style.MARKERS[number], color=colour,
-            markerfacecolor=colour if id(candidate) in allowed else "none", zorder=2,
+            time_s[position], energy_j[position], linestyle="", marker=entry.marker, color=entry.colour,
+            markerfacecolor=entry.colour if id(candidate) in allowed else "none", zorder=2,
         )  # fmt: skip
     front = pareto_front(time_s, energy_j)
     axes.plot(time_s[front], energy_j[front], color="black", linewidth=0.8, zorder=3)
@@ -40,17 +41,18 @@ def pareto_figure(answer: Recommendation) -> Figure:
             markerfacecolor="none", color="black", zorder=4,
         )  # fmt: skip
         axes.annotate(
-            f"{best.gpu} {best.point}", (best.expected.time_s, best.expected.energy_j), xytext=(8, 6),
+            f"{gpus.words(best.gpu)}, {point_words(best.point)}",
+            (best.expected.time_s, best.expected.energy_j), xytext=(8, 6),
             textcoords="offset points", fontsize=7,
         )  # fmt: skip
     axes.margins(0.12)
-    style.log_axis(axes, "x", "s")
-    style.log_axis(axes, "y", "J")
-    axes.set_xlabel("time per pass, predicted")
-    axes.set_ylabel("energy per pass, predicted")
-    style.legend(figure, gpus, f"{best.network_id}, {best.pass_}: least {answer.objective} ringed, Pareto front black")
+    style.log_axis(axes, "x", "s", "time per pass, predicted")
+    style.log_axis(axes, "y", "J", "energy per pass, predicted")
+    network = style.network_words(best.network_id, tf32=best.tf32)
+    title = f"{network}, {best.pass_}: least {answer.objective} ringed, Pareto front black"
+    style.legend(figure, [gpus.entry(label) for label in gpus.labels], title)
     hidden = len(answer.candidates) - len(shown)
-    style.footer(figure, gpus if best.virtual else [], f"{hidden} candidates without energy." if hidden else "")
+    style.footer(figure, f"{hidden} candidates without energy." if hidden else "")
     return figure
 
 

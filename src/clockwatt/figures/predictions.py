@@ -1,27 +1,31 @@
-"""Predicted against measured costs of operations, and the errors class by class."""
+"""Predicted against measured costs of operations, and errors and intervals class by class."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.colors import LinearSegmentedColormap, LogNorm
+from matplotlib.figure import Figure
 
 from clockwatt.figures import style
+from clockwatt.figures.gpus import Gpus
 from clockwatt.predict.evaluation.metrics import metrics
 from clockwatt.schema.costs import BY_CORRECTED
 
 POINTS_AT_MOST = 3000
-"""More than this in a panel are drawn as density."""
+"""More than this in a panel are drawn, and written, as density."""
+CLASSES_AT_MOST = 14
+GPUS_OF_A_KIND = 2
+LEVEL = 0.9
+"""What intervals promise to hold."""
 
-CLASSES_NAMED = 7
-OTHER = "other"
-
-_DENSITY = LinearSegmentedColormap.from_list("density", ["#D6E6F2", style.COLOURS[0], "#00263D"])
+_BINS = 70
+_DENSITY = LinearSegmentedColormap.from_list("density", ["#BBD3E8", style.COLOURS[0], "#00263D"])
 
 
 @dataclass(frozen=True)
@@ -33,113 +37,164 @@ class Quantity:
     unit: str
     logarithmic: bool
 
+    @property
+    def predicted(self) -> str:
+        """Column of its prediction."""
+        return BY_CORRECTED[self.column].predicted
+
 
 TIME = Quantity("time_device_corrected_s", "device time per call", "s", logarithmic=True)
 POWER = Quantity("power_corrected_w", "power under load", "W", logarithmic=False)
 ENERGY = Quantity("energy_dynamic_corrected_j", "dynamic energy per call", "J", logarithmic=True)
 
 
-def common_classes(rows: pd.DataFrame) -> list[str]:
-    """The most frequent operation classes, so many as can be told apart, and `other` if there are more."""
-    counts = rows["operation_class"].value_counts()
-    ordered = sorted(counts.index, key=lambda name: (-counts[name], name))
-    return ordered if len(ordered) <= CLASSES_NAMED + 1 else [*ordered[:CLASSES_NAMED], OTHER]
-
-
-def predicted_vs_measured(axes: Axes, rows: pd.DataFrame, quantity: Quantity, classes: Sequence[str]) -> Axes:
-    """Predicted against measured values of one GPU and pass, held-out predictions.
+def weighted(rows: pd.DataFrame, calls: pd.DataFrame) -> pd.DataFrame:
+    """Held-out rows with `weight_j`: the energy that all networks' calls of the operation take, 0 where not known.
 
     Parameters
     ----------
-    axes
-        To draw on.
     rows
-        Of `crossval.parquet`: one GPU, pass and predictor, learnt rows.
-    quantity
-        What to draw.
-    classes
-        From `common_classes`; each has its colour. Density is drawn if there is none.
+        From `load.held_out`, with `operation_id` and dynamic energy.
+    calls
+        From `load.calls`.
     """
-    measured = rows[quantity.column].to_numpy(float)
-    predicted = rows[BY_CORRECTED[quantity.column].predicted].to_numpy(float)
-    limits = _limits(measured, predicted, quantity.logarithmic)
+    counts = calls.groupby(["operation_id", "pass"])["calls"].sum()
+    number = counts.reindex(pd.MultiIndex.from_frame(rows[["operation_id", "pass"]])).to_numpy(float)
+    return rows.assign(weight_j=np.nan_to_num(number * rows[ENERGY.column].to_numpy(float)))
+
+
+def compared(rows: pd.DataFrame, quantity: Quantity) -> pd.DataFrame:
+    """What a figure of predicted against measured values shows; bins where there are many.
+
+    Parameters
+    ----------
+    rows
+        From `weighted`, of one predictor: every GPU that is shown.
+    quantity
+        What to compare.
+
+    Returns
+    -------
+    pandas.DataFrame
+        `gpu`, `pass`, `measured`, `predicted`, `operations`: how many lie there, 1 where they are not binned.
+    """
+    columns = ["gpu", "pass", "measured", "predicted", "operations"]
+    parts = []
+    for (gpu, pass_), own in rows.groupby(["gpu", "pass"]):
+        told = pd.DataFrame({"measured": own[quantity.column], "predicted": own[quantity.predicted]}).astype(float)
+        values = told.to_numpy(float)
+        told = told[((values > 0) & np.isfinite(values)).all(axis=1)].assign(operations=1)
+        if len(told) > POINTS_AT_MOST:
+            told = _binned(told, logarithmic=quantity.logarithmic)
+        parts.append(told.assign(**{"gpu": str(gpu), "pass": str(pass_)}))
+    return pd.concat(parts, ignore_index=True)[columns] if parts else pd.DataFrame(columns=columns)
+
+
+def _binned(told: pd.DataFrame, *, logarithmic: bool) -> pd.DataFrame:
+    scale, back = (np.log10, lambda values: 10**values) if logarithmic else (np.asarray, np.asarray)
+    measured, predicted = (scale(told[name].to_numpy(float)) for name in ("measured", "predicted"))
+    low, high = min(measured.min(), predicted.min()), max(measured.max(), predicted.max())
+    width = (high - low) / _BINS or 1.0
+    places = pd.DataFrame(
+        {name: np.floor((values - low) / width) for name, values in (("measured", measured), ("predicted", predicted))}
+    )
+    counted = places.groupby(["measured", "predicted"]).size().rename("operations").reset_index()
+    for name in ("measured", "predicted"):
+        counted[name] = back(low + (counted[name] + 0.5) * width)
+    return counted
+
+
+def summary(rows: pd.DataFrame, quantity: Quantity) -> dict[tuple[str, str], dict[str, Any]]:
+    """GPU and pass to `metrics`, and `weighted_ape`: the mean error weighted by energy; `rows` as in `compared`."""
+    found = {}
+    for (gpu, pass_), own in rows.groupby(["gpu", "pass"]):
+        measured, predicted = (own[name].to_numpy(float) for name in (quantity.column, quantity.predicted))
+        found[str(gpu), str(pass_)] = metrics(measured, predicted) | {
+            "weighted_ape": weighted_error(measured, predicted, own["weight_j"].to_numpy(float))
+        }
+    return found
+
+
+def weighted_error(measured: np.ndarray, predicted: np.ndarray, weight: np.ndarray) -> float | None:
+    """Mean of |predicted / measured − 1| weighted; None where nothing has a weight."""
+    known = np.isfinite(measured) & np.isfinite(predicted) & (measured > 0) & (weight > 0)
+    if not known.any():
+        return None
+    return float(np.average(np.abs(predicted[known] / measured[known] - 1), weights=weight[known]))
+
+
+def draw_compared(
+    data: pd.DataFrame,
+    told: dict[tuple[str, str], dict[str, Any]],
+    quantity: Quantity,
+    gpus: Gpus,
+    predictor: str,
+) -> Figure:
+    """A row for each pass, a column for each GPU.
+
+    Parameters
+    ----------
+    data, told
+        From `compared` and `summary`.
+    quantity
+        As there.
+    gpus
+        Of the campaign.
+    predictor
+        Whose predictions they are.
+    """
+    if data.empty:
+        return style.nothing(f"no operation has both a measured {quantity.name} and a prediction of it.")
+    shown, passes = gpus.shown(data["gpu"].unique()), sorted(data["pass"].unique())
+    height = min(2.9, 0.92 * style.WIDTH_IN / len(shown))
+    figure, grid = style.panels(len(passes), len(shown), height_in=height)
+    for line, pass_ in zip(grid, passes, strict=True):
+        for axes, gpu in zip(line, shown, strict=True):
+            _scatter(axes, data[(data["gpu"] == gpu) & (data["pass"] == pass_)], quantity, gpus.entry(gpu))
+            axes.text(
+                0.03, 0.97, _words(told.get((gpu, pass_))), transform=axes.transAxes, va="top", fontsize=6,
+                bbox={"facecolor": "white", "edgecolor": "none", "alpha": 0.8, "pad": 1},
+            )  # fmt: skip
+            gpus.title(axes, gpu)
+        line[0].set_ylabel(f"{pass_}\npredicted{' (log)' if quantity.logarithmic else ''}")
+    for axes in grid[-1]:
+        axes.set_xlabel(f"measured{' (log)' if quantity.logarithmic else ''}")
+    style.footer(
+        figure,
+        f"{quantity.name.capitalize()}, predicted by {predictor} without the operation's group. Darker: more "
+        "operations.",
+        "Errors: median, 95th percentile and mean weighted by the energy that networks spend on an operation.",
+        gpus.note(shown, gpus.labels),
+    )
+    return figure
+
+
+def _scatter(axes: Axes, own: pd.DataFrame, quantity: Quantity, entry: style.Entry) -> None:
+    limits = _limits(own[["measured", "predicted"]].to_numpy(float).ravel(), logarithmic=quantity.logarithmic)
     scale: Literal["log", "linear"] = "log" if quantity.logarithmic else "linear"
     axes.set(xscale=scale, yscale=scale, xlim=limits, ylim=limits)
     axes.plot(limits, limits, color=style.GREY, linewidth=0.8, zorder=1)
-    if not classes:
-        extent = np.log10(limits) if quantity.logarithmic else limits
-        axes.hexbin(
-            measured,
-            predicted,
-            gridsize=60,
-            xscale=scale,
-            yscale=scale,
-            extent=(*extent, *extent),
-            cmap=_DENSITY,
-            norm=LogNorm(),
-            linewidths=0.1,
-            zorder=2,
-        )
+    if len(own) and own["operations"].max() > 1:
+        ordered = own.sort_values("operations")
+        axes.scatter(
+            ordered["measured"], ordered["predicted"], c=ordered["operations"], cmap=_DENSITY, norm=LogNorm(vmin=1),
+            s=2.2, marker="s", linewidths=0, zorder=2, rasterized=True,
+        )  # fmt: skip
     else:
-        named = rows["operation_class"].where(rows["operation_class"].isin(classes), OTHER).to_numpy(str)
-        for number, name in enumerate(classes):
-            chosen = named == name
-            axes.plot(
-                measured[chosen], predicted[chosen], linestyle="", marker=style.MARKERS[number], markersize=3,
-                color=style.COLOURS[number], alpha=0.6, markeredgewidth=0, zorder=2,
-            )  # fmt: skip
+        axes.plot(
+            own["measured"], own["predicted"], linestyle="", marker=entry.marker, markersize=2.5, color=entry.colour,
+            alpha=0.4, markeredgewidth=0, zorder=2, rasterized=True,
+        )  # fmt: skip
     axes.set_aspect("equal")
     for which in ("x", "y"):
         if quantity.logarithmic:
             style.log_axis(axes, which, quantity.unit)
         else:
             style.si(axes, which, quantity.unit)
-    axes.text(0.04, 0.96, _summary(measured, predicted), transform=axes.transAxes, va="top", fontsize=6.5)
-    return axes
+            (axes.xaxis if which == "x" else axes.yaxis).set_major_locator(style.few())
 
 
-def error_by_class(
-    axes: Axes, rows: pd.DataFrame, quantity: Quantity, classes: Sequence[str], predictors: Sequence[str]
-) -> Axes:
-    """Absolute percentage error of each class: a dot at the median, a line to the 95th percentile.
-
-    Parameters
-    ----------
-    axes
-        To draw on.
-    rows
-        Of `crossval.parquet`: one GPU and pass, learnt rows, every predictor.
-    quantity
-        Whose error.
-    classes
-        From top to bottom.
-    predictors
-        Each has its colour, and its line beside the others'.
-    """
-    for offset, name in enumerate(predictors):
-        own = rows[rows["predictor"] == name]
-        for position, operation_class in enumerate(classes):
-            of_class = own[own["operation_class"] == operation_class]
-            values = metrics(
-                of_class[quantity.column].to_numpy(float),
-                of_class[BY_CORRECTED[quantity.column].predicted].to_numpy(float),
-            )
-            if values["rows"]:
-                y = position + (offset - (len(predictors) - 1) / 2) * 0.3
-                colour = style.COLOURS[offset]
-                low, high = (100 * max(values[key], 1e-4) for key in ("median_ape", "p95_ape"))
-                axes.plot([low, high], [y, y], color=colour, linewidth=1)
-                axes.plot(low, y, marker=style.MARKERS[offset], color=colour, linestyle="", markersize=3.5)
-    style.log_axis(axes, "x", "%")
-    axes.set_yticks(range(len(classes)), labels=list(classes))
-    axes.set_ylim(len(classes) - 0.4, -0.6)
-    axes.xaxis.set_major_formatter("{x:g} %")
-    return axes
-
-
-def _limits(measured: np.ndarray, predicted: np.ndarray, logarithmic: bool) -> tuple[float, float]:
-    values = np.concatenate([measured, predicted])
-    values = values[np.isfinite(values) & (values > 0)]
+def _limits(values: np.ndarray, *, logarithmic: bool) -> tuple[float, float]:
     if values.size == 0:
         return (0.1, 10.0) if logarithmic else (0.0, 1.0)
     low, high = float(values.min()), float(values.max())
@@ -149,9 +204,165 @@ def _limits(measured: np.ndarray, predicted: np.ndarray, logarithmic: bool) -> t
     return low - margin, high + margin
 
 
-def _summary(measured: np.ndarray, predicted: np.ndarray) -> str:
-    values = metrics(measured, predicted)
-    if not values["rows"]:
+def _words(told: dict[str, Any] | None) -> str:
+    if not told or not told["rows"]:
         return "no rows"
-    r2 = "–" if values["r2"] is None else f"{values['r2']:.3f}"
-    return f"n = {values['rows']:,}\nR² = {r2}\nMAPE {100 * values['mape']:.1f} %"
+    r2 = "–" if told["r2"] is None else f"{told['r2']:.3f}"
+    weighted = "–" if told["weighted_ape"] is None else f"{100 * told['weighted_ape']:.1f} %"
+    return (
+        f"n {told['rows']:,}, R² {r2}\nmedian {100 * told['median_ape']:.1f} %\n"
+        f"95 % below {100 * told['p95_ape']:.0f} %\nby energy {weighted}"
+    )
+
+
+def class_errors(rows: pd.DataFrame, quantity: Quantity, predictors: Sequence[str]) -> pd.DataFrame:
+    """Errors of each class; `rows` from `weighted`.
+
+    Returns
+    -------
+    pandas.DataFrame
+        `gpu`, `pass`, `operation_class`, `predictor`, `operations`, `median`, `p95` (of the absolute relative error)
+        and
+        `share`: of the energy of all networks' calls in that GPU and pass.
+    """
+    known = rows[(rows[quantity.column] > 0) & rows[quantity.predicted].notna() & rows["predictor"].isin(predictors)]
+    error = (known[quantity.predicted].astype(float) / known[quantity.column].astype(float) - 1).abs()
+    key = ["gpu", "pass", "operation_class", "predictor"]
+    grouped = known.assign(error=error).groupby(key)
+    found = grouped.agg(operations=("error", "size"), median=("error", "median"), weight=("weight_j", "sum"))
+    found = found.assign(p95=grouped["error"].quantile(0.95)).reset_index()
+    total = found.groupby(["gpu", "pass", "predictor"])["weight"].transform("sum")
+    return found.assign(share=found["weight"] / total.where(total > 0)).drop(columns="weight")
+
+
+def draw_class_errors(data: pd.DataFrame, quantity: Quantity, gpus: Gpus, predictors: Sequence[str]) -> Figure:
+    """Median error and its way to the 95th percentile, class by class; `data` from `class_errors`."""
+    if data.empty:
+        return style.nothing(f"no operation has both a measured {quantity.name} and a prediction of it.")
+    figure, rows = _by_class(data, gpus)
+    for axes, gpu, pass_, classes in rows:
+        own = data[(data["gpu"] == gpu) & (data["pass"] == pass_)]
+        for offset, name in enumerate(predictors):
+            of_predictor = own[own["predictor"] == name].set_index("operation_class").reindex(classes)
+            y = np.arange(len(classes)) + (offset - (len(predictors) - 1) / 2) * 0.3
+            low, high = (100 * of_predictor[column].clip(lower=1e-4).to_numpy(float) for column in ("median", "p95"))
+            axes.hlines(y, low, high, color=style.COLOURS[offset], linewidth=1)
+            axes.plot(low, y, marker=style.MARKERS[offset], color=style.COLOURS[offset], linestyle="", markersize=3.5)
+        style.log_axis(axes, "x", "%", "error")
+        style.percent(axes, "x", signed=False)
+    style.legend(figure, style.entries(predictors), "")
+    style.footer(
+        figure,
+        f"Absolute error of {quantity.name}, each operation's group held out. Marker: median; line: to the 95th "
+        "percentile.",
+        _CLASSES_NOTE,
+        _classes_left_out(data, rows),
+    )
+    return figure
+
+
+_CLASSES_NOTE = "In brackets: share of the energy of all networks, by which classes are sorted."
+
+
+def coverages(report: dict[str, Any], errors: pd.DataFrame, target: str) -> pd.DataFrame:
+    """How many held-out operations lie in their intervals.
+
+    Parameters
+    ----------
+    report
+        From `load.metrics`.
+    errors
+        From `class_errors`: which classes matter.
+    target
+        A predicted column.
+
+    Returns
+    -------
+    pandas.DataFrame
+        `gpu`, `pass`, `predictor`, `operation_class`, `coverage`, `half_width` (relative, median), `operations`,
+        `share`.
+    """
+    found = []
+    for gpu, told in report["gpus"].items():
+        for pass_, of_pass in told["passes"].items():
+            for predictor, judged in of_pass.get("predictors", {}).items():
+                for name, one in judged["intervals"].get(target, {}).get("classes", {}).items():
+                    found.append(
+                        {
+                            "gpu": gpu,
+                            "pass": pass_,
+                            "predictor": predictor,
+                            "operation_class": name,
+                            "coverage": one["held_out_coverage"],
+                            "half_width": one["median_half_width"],
+                        }
+                    )
+    columns = ["gpu", "pass", "predictor", "operation_class", "coverage", "half_width"]
+    rows = pd.DataFrame(found, columns=columns).dropna(subset="coverage")
+    key = ["gpu", "pass", "predictor", "operation_class"]
+    return rows.merge(errors[[*key, "operations", "share"]], on=key)
+
+
+def draw_coverages(data: pd.DataFrame, gpus: Gpus, predictor: str) -> Figure:
+    """Share of operations inside their intervals, class by class; `data` from `coverages`."""
+    data = data[data["predictor"] == predictor]
+    if data.empty:
+        return style.nothing("no interval was judged on operations that were held out.")
+    figure, rows = _by_class(data, gpus)
+    for axes, gpu, pass_, classes in rows:
+        own = data[(data["gpu"] == gpu) & (data["pass"] == pass_)].set_index("operation_class").reindex(classes)
+        coverage, y = 100 * own["coverage"].to_numpy(float), np.arange(len(classes))
+        error = 196 * np.sqrt(LEVEL * (1 - LEVEL) / own["operations"].clip(lower=1).to_numpy(float))
+        known = np.isfinite(coverage)
+        axes.hlines(y[known], 100 * LEVEL - error[known], 100 * LEVEL + error[known], color="#CFCFCF", linewidth=4)
+        axes.axvline(100 * LEVEL, color=style.GREY, linewidth=0.8)
+        axes.plot(coverage, y, marker="o", color=style.COLOURS[0], linestyle="", markersize=3.5)
+        axes.set_xlim(min(40.0, float(np.nanmin([*coverage, 40.0]))) - 4, 104)
+        axes.xaxis.set_major_locator(style.few())
+        style.percent(axes, "x", signed=False)
+        axes.set_xlabel("inside their interval")
+    style.footer(
+        figure,
+        f"Device time by {predictor}: operations held out that lie in their {100 * LEVEL:.0f} % intervals. Grey: "
+        "what chance "
+        "gives with so many operations.",
+        _CLASSES_NOTE,
+        _classes_left_out(data, rows),
+    )
+    return figure
+
+
+Panel = tuple[Axes, str, str, list[str]]
+
+
+def _by_class(data: pd.DataFrame, gpus: Gpus) -> tuple[Figure, list[Panel]]:
+    """A row for each kind of GPUs, a column for each of its GPUs and pass; classes by their share of energy."""
+    kinds = {kind: gpus.shown(labels, GPUS_OF_A_KIND) for kind, labels in gpus.kinds(data["gpu"].unique()).items()}
+    shares, panels = {}, {}
+    for kind, labels in kinds.items():
+        own = data[data["gpu"].isin(labels)]
+        places = own.drop_duplicates(["gpu", "pass"])
+        share = own.drop_duplicates(["gpu", "pass", "operation_class"]).groupby("operation_class")["share"].sum()
+        share = share / len(places)
+        ordered = sorted(share.index, key=lambda name, share=share: (-share[name], name))  # type: ignore[misc]
+        shares[kind] = share[ordered[:CLASSES_AT_MOST]]
+        panels[kind] = [(gpu, pass_) for gpu in labels for pass_ in sorted(own.loc[own["gpu"] == gpu, "pass"].unique())]
+    heights = [0.75 + 0.155 * len(share) for share in shares.values()]
+    figure, grid = style.ragged([len(pairs) for pairs in panels.values()], height_in=heights)
+    found: list[Panel] = []
+    for line, (kind, pairs) in zip(grid, panels.items(), strict=True):
+        names = [f"{name} ({100 * value:.0f} %)" for name, value in shares[kind].items()]
+        for axes, (gpu, pass_) in zip(line, pairs, strict=True):
+            axes.set_yticks(range(len(names)), labels=names if axes is line[0] else [""] * len(names))
+            axes.tick_params(axis="y", labelsize=6.5)
+            axes.set_ylim(len(names) - 0.4, -0.6)
+            gpus.title(axes, gpu, pass_, lines=2)
+            found.append((axes, gpu, pass_, [str(name) for name in shares[kind].index]))
+    return figure, found
+
+
+def _classes_left_out(data: pd.DataFrame, panels: Sequence[Panel]) -> str:
+    shown = {name for *_, classes in panels for name in classes}
+    number = data["operation_class"].nunique() - len(shown)
+    told = f"{number} classes with less are not shown." if number else ""
+    return f"{told} {Gpus.note([gpu for _, gpu, *_ in panels], data['gpu'].unique())}"

@@ -7,67 +7,106 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 
 from clockwatt.figures import style
+from clockwatt.figures.gpus import Gpus
+from clockwatt.schema.flags import Flag, LearntFrom
 from clockwatt.schema.records import FAILED, OK, OUT_OF_MEMORY
 
-STATUSES = (OK, OUT_OF_MEMORY, FAILED, "missing")
-_COLOURS = (style.COLOURS[2], style.COLOURS[4], style.COLOURS[1], "#C9C9C9")
+MISSING = "missing"
+STATUSES = {
+    OK: style.Entry("measured", style.COLOURS[2], "s"),
+    OUT_OF_MEMORY: style.Entry("out of memory", style.COLOURS[4], "s"),
+    FAILED: style.Entry("failed", style.COLOURS[1], "s"),
+    MISSING: style.Entry("not measured yet", "#C9C9C9", "s"),
+}
+"""How rows end."""
 
 
-def per_gpu(report: dict[str, Any]) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """Counts of quality.json summed over operating points.
+def counts(report: dict[str, Any]) -> pd.DataFrame:
+    """Counts of `load.quality`, of operations, networks and anchors together.
 
     Returns
     -------
-    statuses, flags : pandas.DataFrame
-        GPU by status (with `missing`), and GPU by flag, of operations, networks and anchors together.
+    pandas.DataFrame
+        `gpu`, `what` (a status, `missing` or a flag), `kind` (`status` or `flag`), `rows`, and `share` of the GPU's
+        rows.
     """
-    statuses: dict[str, dict[str, int]] = {}
-    flags: dict[str, dict[str, int]] = {}
+    found: dict[tuple[str, str, str], int] = {}
     for point in report["points"]:
-        of_gpu = statuses.setdefault(point["gpu"], dict.fromkeys(STATUSES, 0))
-        for status, count in point["by_status"].items():
-            of_gpu[status] = of_gpu.get(status, 0) + count
-        of_gpu["missing"] += point["missing_operations"]["count"] + point["missing_networks"]["count"]
-        flagged = flags.setdefault(point["gpu"], {})
-        for flag, count in point["by_flag"].items():
-            flagged[flag] = flagged.get(flag, 0) + count
-    return pd.DataFrame(statuses).T.fillna(0), pd.DataFrame(flags).T.fillna(0)
+        missing = point["missing_operations"]["count"] + point["missing_networks"]["count"]
+        told = [("status", point["by_status"] | {MISSING: missing}), ("flag", point["by_flag"])]
+        for kind, numbers in told:
+            for what, number in numbers.items():
+                key = (point["gpu"], kind, str(what))
+                found[key] = found.get(key, 0) + number
+    rows = pd.DataFrame([(*key, number) for key, number in found.items()], columns=["gpu", "kind", "what", "rows"])
+    there = rows[(rows["kind"] == "status") & (rows["what"] != MISSING)].groupby("gpu")["rows"].sum()
+    return rows.assign(share=rows["rows"] / rows["gpu"].map(there))
 
 
-def status_bars(axes: Axes, statuses: pd.DataFrame) -> Axes:
-    """A bar per GPU: its rows by how they ended, and what is missing; shape (GPUs, statuses)."""
-    left = np.zeros(len(statuses))
-    total = statuses.sum(axis=1).to_numpy(float)
-    for name, colour in zip(STATUSES, _COLOURS, strict=True):
-        share = 100 * statuses[name].to_numpy(float) / np.maximum(total, 1)
-        axes.barh(range(len(statuses)), share, left=left, color=colour, label=name.replace("_", " "), height=0.6)
-        left += share
-    axes.set_yticks(range(len(statuses)), labels=list(statuses.index))
+def draw(data: pd.DataFrame, gpus: Gpus) -> Figure:
+    """Rows by how they ended, and the share that has each flag: a line for each GPU; `data` from `counts`."""
+    if data.empty:
+        return style.nothing("the dataset has no rows.")
+    labels = [label for label in gpus.labels if label in set(data["gpu"])]
+    labels += sorted(set(data["gpu"]) - set(labels))
+    flags = data[data["kind"] == "flag"].pivot_table(index="what", columns="gpu", values="share", aggfunc="sum")
+    flags = flags.reindex(columns=labels).fillna(0.0)
+    flags = flags.loc[flags.max(axis=1).sort_values(ascending=False).index]
+    figure, ((above,), (below,)) = style.panels(
+        2, 1, height_in=[0.5 + 0.2 * len(labels), 0.6 + 0.2 * max(len(flags), 1)]
+    )
+    names = {label: gpus.words(label) if label in gpus.labels else label for label in labels}
+    _bars(above, data[data["kind"] == "status"], labels, names)
+    _table(below, flags.rename(columns=names))
+    for axes, which in ((above, above.yaxis), (below, below.xaxis)):
+        for text, label in zip(which.get_ticklabels(), labels, strict=False):
+            if axes is above or len(flags):
+                text.set_color(style.STAMP if label in gpus.labels and gpus.kind(label) == "virtual" else "black")
+    style.legend(figure, list(STATUSES.values()), "")
+    style.footer(
+        figure,
+        "Above: rows by how they ended. Below: share of the measured rows with a flag; what is not learnt from "
+        "is bold.",
+    )
+    return figure
+
+
+def _bars(axes: Axes, data: pd.DataFrame, labels: list[str], names: dict[str, str]) -> None:
+    table = data.pivot_table(index="gpu", columns="what", values="rows", aggfunc="sum").reindex(labels).fillna(0)
+    total, left = table.sum(axis=1).to_numpy(float), np.zeros(len(labels))
+    for name, entry in STATUSES.items():
+        share = 100 * (table[name].to_numpy(float) if name in table else 0 * left) / np.maximum(total, 1)
+        axes.barh(range(len(labels)), share, left=left, color=entry.colour, height=0.6)
+        left = left + share
+    rows = [f"{names[label]}, {int(number):,} rows" for label, number in zip(labels, total, strict=True)]
+    axes.set_yticks(range(len(labels)), labels=rows)
     axes.invert_yaxis()
     axes.set_xlim(0, 100)
-    axes.xaxis.set_major_formatter("{x:g} %")
+    style.percent(axes, "x", signed=False)
     axes.grid(visible=False, axis="y")
-    return axes
 
 
-def flag_table(axes: Axes, flags: pd.DataFrame, rows: pd.Series) -> Axes:
-    """Share of each GPU's rows that carry each flag, written into a grid; shapes (GPUs, flags) and (GPUs,)."""
-    if flags.empty or not flags.shape[1]:
+def _table(axes: Axes, flags: pd.DataFrame) -> None:
+    """Shares written into a grid; shape (flags, GPUs)."""
+    if flags.empty:
         axes.set_axis_off()
         axes.text(0.5, 0.5, "no row has a flag", ha="center", va="center", transform=axes.transAxes)
-        return axes
-    share = 100 * flags.div(rows, axis=0).reindex(rows.index).fillna(0)
-    axes.imshow(share.to_numpy(float), cmap="Oranges", vmin=0, vmax=100, aspect="auto")
-    for y, gpu in enumerate(share.index):
-        for x, flag in enumerate(share.columns):
-            value = float(share.loc[gpu, flag])
-            text = "0" if value == 0 else f"{value:.1f} %" if value < 10 else f"{value:.0f} %"
-            axes.text(x, y, text, ha="center", va="center", fontsize=6.5, color="white" if value > 60 else "black")
-    axes.set_xticks(
-        range(share.shape[1]), labels=[name.replace("_", " ") for name in share.columns], rotation=35, ha="right"
-    )
-    axes.set_yticks(range(share.shape[0]), labels=list(share.index))
+        return
+    share = 100 * flags.to_numpy(float)
+    axes.imshow(share, cmap="Oranges", vmin=0, vmax=100, aspect="auto")
+    for (y, x), value in np.ndenumerate(share):
+        text = "0" if value == 0 else f"{value:.1f} %" if value < 10 else f"{value:.0f} %"
+        axes.text(x, y, text, ha="center", va="center", fontsize=6.5, color="white" if value > 60 else "black")
+    axes.set_yticks(range(len(flags)), labels=[str(name).replace("_", " ") for name in flags.index])
+    for label, name in zip(axes.yaxis.get_ticklabels(), flags.index, strict=True):
+        label.set_fontweight("bold" if _not_learnt(str(name)) else "normal")
+    axes.set_xticks(range(flags.shape[1]), labels=list(flags.columns))
+    axes.tick_params(axis="x", top=True, labeltop=True, bottom=False, labelbottom=False, length=0)
     axes.grid(visible=False)
-    return axes
+
+
+def _not_learnt(name: str) -> bool:
+    return any(flag == name and flag.learnt_from is not LearntFrom.YES for flag in Flag)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import abc
+import enum
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
@@ -54,6 +55,25 @@ class PowerSample:
 
     time_us: int  # the driver's time stamp, µs since the epoch (a virtual GPU: on its own clock)
     power_w: float
+
+
+class Ring(enum.StrEnum):
+    """Buffers of a driver in which it keeps samples of a sensor, beside that of power; named by what they hold."""
+
+    GPU_UTILIZATION = "gpu_utilization_sample_percent"
+    MEMORY_UTILIZATION = "memory_utilization_sample_percent"
+    ENCODER_UTILIZATION = "encoder_utilization_sample_percent"
+    DECODER_UTILIZATION = "decoder_utilization_sample_percent"
+    SM_CLOCK = "sm_clock_sample_mhz"
+    MEMORY_CLOCK = "memory_clock_sample_mhz"
+
+
+@dataclass(frozen=True)
+class Sample:
+    """One sample of a ring."""
+
+    time_us: int  # as of `PowerSample`
+    value: float  # in the unit of the ring's name
 
 
 @dataclass(frozen=True)
@@ -125,6 +145,10 @@ class Gpu(abc.ABC):
     def power_samples(self, since_us: int) -> Sequence[PowerSample]:
         """Samples of the driver's ring with a time stamp after `since_us`, oldest first."""
 
+    def samples(self, ring: Ring, since_us: int) -> Sequence[Sample]:
+        """Samples of another ring with a time stamp after `since_us`, oldest first; few GPUs have all rings."""
+        raise NotSupportedError(f"{self.identity.name}: has no ring of {ring} (asked for since {since_us} µs).")
+
     @abc.abstractmethod
     def sm_clock_mhz(self) -> int:
         """Current SM clock in MHz."""
@@ -160,6 +184,18 @@ class Gpu(abc.ABC):
     @abc.abstractmethod
     def pcie_rx_kib_s(self) -> int:
         """PCIe traffic to the GPU in KiB/s (one reading takes about 20 ms)."""
+
+    def memory_temperature_c(self) -> float:
+        """Temperature of the memory in °C, where it has a sensor."""
+        raise NotSupportedError(f"{self.identity.name}: has no sensor of the memory's temperature.")
+
+    def fan_speed_percent(self) -> int:
+        """Speed of the fan as a share of its highest, in percent; few cards of servers have one."""
+        raise NotSupportedError(f"{self.identity.name}: has no fan.")
+
+    def computing_processes(self) -> list[int]:
+        """Numbers of the processes that hold a context on it, as far as this one may see them."""
+        raise NotSupportedError(f"{self.identity.name}: does not tell who computes on it.")
 
     @abc.abstractmethod
     def power_limit_w(self) -> float:

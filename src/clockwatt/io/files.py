@@ -6,7 +6,7 @@ import contextlib
 import os
 import shutil
 import tempfile
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from pathlib import Path
 
 import pyarrow as pa
@@ -208,6 +208,24 @@ def _set_aside(path: Path, what: str) -> DamagedFileError:
     return DamagedFileError(f"{path}: {what}. Delete it and run the stage that writes it again.")
 
 
+def set_aside_damaged(paths: Iterable[Path]) -> list[Path]:
+    """Rename every file whose bytes are not what was written to it, as `open_parquet` does; returns their names."""
+    found = []
+    for path in paths:
+        try:
+            whole = seal.is_whole(path) is not False
+            if whole:
+                pq.read_metadata(path)
+        except FileNotFoundError:
+            continue
+        except (pa.ArrowException, OSError):
+            whole = False
+        if not whole:
+            _set_aside(path, "damaged")
+            found.append(path)
+    return found
+
+
 def read_table(path: Path, schema: pa.Schema, columns: list[str] | None = None) -> pa.Table:
     """Read a Parquet file of the kind `schema` describes (all of it, or some `columns`).
 
@@ -226,8 +244,20 @@ def read_table(path: Path, schema: pa.Schema, columns: list[str] | None = None) 
     return with_columns(table, schema, wanted.names)
 
 
-def read_batches(path: Path, schema: pa.Schema, columns: list[str] | None = None) -> Iterator[pa.Table]:
+def read_batches(
+    path: Path,
+    schema: pa.Schema,
+    columns: list[str] | None = None,
+    row_groups: Callable[[pq.FileMetaData], list[int]] | None = None,
+) -> Iterator[pa.Table]:
     """The same in parts of at most `BATCH_ROWS` rows, so that memory does not grow with the file.
+
+    Parameters
+    ----------
+    path, schema, columns
+        As for `read_table`.
+    row_groups
+        Chooses the row groups that are read, by the file's footer; by default all.
 
     Raises
     ------
@@ -237,7 +267,8 @@ def read_batches(path: Path, schema: pa.Schema, columns: list[str] | None = None
     wanted = list(schema.names if columns is None else columns)
     with open_parquet(path, schema) as parquet:
         there = stored_columns(parquet.schema_arrow.names, wanted)
-        batches = parquet.iter_batches(BATCH_ROWS, columns=there)
+        chosen = None if row_groups is None else row_groups(parquet.metadata)
+        batches = parquet.iter_batches(BATCH_ROWS, columns=there, row_groups=chosen)
         while True:
             with _told_as_damaged(path):
                 batch = next(batches, None)

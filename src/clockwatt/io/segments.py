@@ -12,11 +12,12 @@ import os
 import socket
 import time
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 
 from clockwatt.errors import DamagedFileError, DataFileError
 from clockwatt.io import files
@@ -112,8 +113,15 @@ def segment_paths(folder: Path) -> list[Path]:
     return sorted(folder.glob("*.parquet")) if folder.is_dir() else []
 
 
-def read_segments(folder: Path, schema: pa.Schema, columns: list[str] | None = None) -> Iterator[pa.Table]:
-    """Tables of a folder's segments, one at a time; rows may come twice where a merge was interrupted or under way.
+def read_segments(
+    folder: Path,
+    schema: pa.Schema,
+    columns: list[str] | None = None,
+    row_groups: Callable[[pq.FileMetaData], list[int]] | None = None,
+) -> Iterator[pa.Table]:
+    """Rows of a folder's segments in parts, segment after segment; see `files.read_batches`.
+
+    Rows may come twice where a merge was interrupted or under way.
 
     A damaged segment is named, set aside as `….damaged` and passed over: what it held counts as not measured.
 
@@ -129,7 +137,7 @@ def read_segments(folder: Path, schema: pa.Schema, columns: list[str] | None = N
         for path in pending:
             done.add(path)
             try:
-                yield files.read_table(path, schema, columns)
+                yield from files.read_batches(path, schema, columns, row_groups)
             except DamagedFileError as error:
                 say(f"{error} It is a segment of the store.")
                 with contextlib.suppress(FileNotFoundError):  # set aside already, where it looked like Parquet

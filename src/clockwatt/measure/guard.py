@@ -1,7 +1,8 @@
 """What keeps a shard from harm: one process at a time, an end before Slurm's, and no operation that ends it for ever.
 
 An operation may hang or take its process with it. It is noted before it begins; who finds the note of a process that
-died counts a strike, and after three the operation is left out, with a row that says so.
+died counts a strike, and after three the operation is left out, with a row that says so. `worker` has the shard gone on
+with by a fresh process.
 """
 
 from __future__ import annotations
@@ -16,18 +17,24 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from clockwatt.errors import ClockwattError
 from clockwatt.io import files
 from clockwatt.io.progress import say
-from clockwatt.measure.store import Key
+
+if TYPE_CHECKING:
+    from clockwatt.measure.store import Key
 
 STRIKES = 3
 HANG_S = 900.0
 """An operation that is under way for so long hangs: a measurement takes seconds, building a large network minutes."""
-_GRACE_S = 30.0
+GRACE_S = 30.0
+"""What a process that was told to end gets to put clocks back and close its files."""
+_KILLED = "it was killed or crashed"
 _MARGIN_S = 90.0
 """Before Slurm's time limit: the operation under way, the last anchors, merging and assembling."""
 _NO_LOCKS = {errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP}
@@ -87,6 +94,14 @@ def seconds_left(environment: Mapping[str, str] = os.environ) -> float | None:
     return max(0.0, int(end) - time.time() - margin_s)
 
 
+@dataclass
+class Strikes:
+    """How many processes died while something was measured, and what is known of the last one."""
+
+    count: int
+    why: str
+
+
 class UnderWay:
     """The note of what is being measured, in a file of the shard.
 
@@ -98,13 +113,12 @@ class UnderWay:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._died: dict[str, int] = {}
-        with contextlib.suppress(FileNotFoundError, ValueError):
-            self._died = {str(name): int(count) for name, count in json.loads(path.read_text("utf-8")).items()}
+        self._died = read_strikes(path)
+        self._strike = Strikes(0, "")  # of what is under way, should this process die
 
-    def strikes(self, key: Key) -> int:
-        """How many processes died while this was under way."""
-        return self._died.get(str(key), 0)
+    def strikes(self, key: Key) -> Strikes | None:
+        """What is known of processes that died while this was under way; None if none did."""
+        return self._died.get(str(key))
 
     def begin(self, key: Key) -> None:
         """Note that this is under way: for a process that dies, not for a machine, so nothing is waited for.
@@ -114,8 +128,14 @@ class UnderWay:
         OutputError
             If the note cannot be written.
         """
-        with files.told_as_output(self._path):
-            self._path.write_text(json.dumps(self._died | {str(key): self.strikes(key) + 1}), "utf-8")
+        before = self.strikes(key)
+        self._strike = Strikes(before.count + 1 if before else 1, _KILLED)
+        self._write(self._died | {str(key): self._strike})
+
+    def blame(self, key: Key, why: str) -> None:
+        """Note why this process must end while this is under way."""
+        self._died[str(key)] = replace(self._strike, why=why)
+        self._write(self._died)
 
     def end(self, key: Key) -> None:
         """Note that it ended, well or not."""
@@ -124,10 +144,21 @@ class UnderWay:
     def close(self) -> None:
         """Keep the strikes of what was not tried again, and no more."""
         if self._died:
-            with files.told_as_output(self._path):
-                self._path.write_text(json.dumps(self._died), "utf-8")
+            self._write(self._died)
         else:
             self._path.unlink(missing_ok=True)
+
+    def _write(self, died: Mapping[str, Strikes]) -> None:
+        with files.told_as_output(self._path):
+            content = {key: asdict(strikes) for key, strikes in died.items()}
+            self._path.write_text(json.dumps(content), "utf-8")
+
+
+def read_strikes(path: Path) -> dict[str, Strikes]:
+    """What a note holds, by key; nothing where there is none or a full disk left half of one."""
+    with contextlib.suppress(FileNotFoundError, ValueError, TypeError):
+        return {str(key): Strikes(**strikes) for key, strikes in json.loads(path.read_text("utf-8")).items()}
+    return {}
 
 
 class Watchdog:
@@ -139,25 +170,26 @@ class Watchdog:
         Whether it found one.
     """
 
-    def __init__(self, hang_s: float = HANG_S, grace_s: float = _GRACE_S) -> None:
-        self._hang_s, self._grace_s = hang_s, grace_s
+    def __init__(self, hang_s: float | None = None, grace_s: float = GRACE_S) -> None:
+        self._hang_s, self._grace_s = HANG_S if hang_s is None else hang_s, grace_s
         self.barked = False
 
     @contextlib.contextmanager
-    def watching(self, name: str) -> Iterator[None]:
-        """Watch over one operation."""
+    def watching(self, name: str, blame: Callable[[str], None]) -> Iterator[None]:
+        """Watch over one operation; `blame` is told why it ends this process."""
         done = threading.Event()
-        watcher = threading.Thread(target=self._watch, args=(name, done), daemon=True)
+        watcher = threading.Thread(target=self._watch, args=(name, blame, done), daemon=True)
         watcher.start()
         try:
             yield
         finally:
             done.set()
 
-    def _watch(self, name: str, done: threading.Event) -> None:
+    def _watch(self, name: str, blame: Callable[[str], None], done: threading.Event) -> None:
         if done.wait(self._hang_s):
             return
         self.barked = True
+        blame(f"hung for {self._hang_s:g} s")
         say(f"{name} hangs for {self._hang_s:g} s: this process ends, and another one goes on.")
         os.kill(os.getpid(), signal.SIGTERM)
         if not done.wait(self._grace_s):

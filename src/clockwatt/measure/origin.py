@@ -5,10 +5,11 @@ from __future__ import annotations
 import os
 import platform
 import socket
-from collections import Counter
-from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.compute as pc
 
 import clockwatt
 from clockwatt.measure.bench.interface import Bench
@@ -41,13 +42,14 @@ def _cpu_model() -> str:
     return models[0] if models else platform.processor()
 
 
-def mixed_versions(rows: Iterable[MeasurementRow]) -> str | None:
+def mixed_versions(rows: pa.Table) -> str | None:
     """What to say if a shard's rows were measured with several drivers or versions of torch; each row names its own."""
-    counts = Counter(
-        f"driver {row.driver_version}, torch {row.torch_version}, CUDA {row.cuda_version}, cuDNN {row.cudnn_version}"
-        for row in rows
-        if row.kind != ANCHOR
-    )
+    columns = ["driver_version", "torch_version", "cuda_version", "cudnn_version"]
+    counts = rows.filter(pc.field("kind") != ANCHOR).group_by(columns).aggregate([([], "count_all")]).to_pylist()
     if len(counts) < 2:
         return None
-    return "measured with several versions: " + "; ".join(f"{count} rows with {name}" for name, count in counts.items())
+    return "measured with several versions: " + "; ".join(
+        f"{row['count_all']} rows with driver {row['driver_version']}, torch {row['torch_version']}, "
+        f"CUDA {row['cuda_version']}, cuDNN {row['cudnn_version']}"
+        for row in counts
+    )

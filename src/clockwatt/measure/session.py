@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import math
-import sys
 import time
 import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 from clockwatt.config import CampaignConfig, GpuConfig, OperatingPoint
@@ -29,12 +29,11 @@ from clockwatt.measure.steps.procedure import measure, measure_idle
 from clockwatt.measure.steps.rest import rest
 from clockwatt.measure.store import Store
 from clockwatt.measure.tasks import Shard
-from clockwatt.schema import layout, records
+from clockwatt.schema import layout
 from clockwatt.schema.records import (
     ANCHOR,
     FAILED,
     INFERENCE,
-    MEASUREMENT_SCHEMA,
     OK,
     OPERATION,
     MeasurementRow,
@@ -124,9 +123,9 @@ def measure_shard(
         )
     if left:
         say(f"stopped after {stop_after_s:g} s with {left} left to measure; run the same command again to go on")
-    rows = session.store.rows(tasks.key(subject) for subject in wanted)
+    rows = session.store.table(tasks.key(subject) for subject in wanted)
     session.store.write_telemetry(rows, layout.telemetry_file(output))
-    files.write_table(records.table_of(rows, MEASUREMENT_SCHEMA), output)
+    files.write_table(rows, output)
     if mixed := mixed_versions(rows):
         say(f"{label} at {point}, shard {shard}: {mixed}")
 
@@ -216,18 +215,25 @@ def _measure_pending(session: Session, pending: list[Subject], end_s: float) -> 
 
 
 @contextlib.contextmanager
-def _watched(under_way: guard.UnderWay, watchdog: guard.Watchdog, subject: Subject) -> Iterator[int]:
-    """Watch over one measurement; yields how many processes died of it. A process that ends in order is no strike."""
+def _watched(under_way: guard.UnderWay, watchdog: guard.Watchdog, subject: Subject) -> Iterator[guard.Strikes | None]:
+    """Watch over one measurement; yields what is known of processes that died of it.
+
+    One that ends in order is no strike, unless what was measured left it without its GPU.
+    """
     key = tasks.key(subject)
     under_way.begin(key)
     try:
-        with watchdog.watching(f"{subject.subject_id} {subject.pass_}"):
+        with watchdog.watching(f"{subject.subject_id} {subject.pass_}", partial(under_way.blame, key)):
             yield under_way.strikes(key)
-    finally:
+    except BenchLostError as error:
+        under_way.blame(key, str(error))
+        raise
+    except BaseException:
         if not watchdog.barked:
             under_way.end(key)
-            if sys.exception() is not None:
-                under_way.close()
+            under_way.close()
+        raise
+    under_way.end(key)
 
 
 def verify_point(bench: Bench, point: OperatingPoint, gpu_config: GpuConfig, load: OperationRow) -> None:
@@ -299,7 +305,7 @@ class _Run:
         for anchor_id in self._anchor_ids:
             self.measure(anchor_subject(anchor_id, self._tf32, energy=self._energy))
 
-    def measure(self, subject: Subject, strikes: int = 0) -> None:
+    def measure(self, subject: Subject, strikes: guard.Strikes | None = None) -> None:
         """Measure a subject, unless so many processes died of it that it is left out with a row that says so."""
         row = replace(
             self._base,
@@ -309,14 +315,12 @@ class _Run:
         )  # fmt: skip
         self._position += 1
         try:
-            if strikes >= guard.STRIKES:
+            if strikes is not None and strikes.count >= guard.STRIKES:
                 row.started_us = row.ended_us = self._bench.now_us()
-                row.status, row.error = FAILED, f"{strikes} processes died or hung while it was measured: left out"
+                row.status = FAILED
+                row.error = f"left out: {strikes.count} processes ended while it was measured, the last: {strikes.why}"
                 return
             measure(self._bench, subject, row, self._config, self._around)
-        except BenchLostError as error:
-            row.status, row.error = FAILED, str(error)
-            raise
         finally:
             # a subject that a signal or another error stopped has no end: it is not finished
             if row.ended_us or row.status != OK:

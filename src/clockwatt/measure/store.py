@@ -9,13 +9,17 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from numpy.typing import NDArray
 
 from clockwatt import MEASUREMENT_VERSION
 from clockwatt.config import CampaignConfig, OperatingPoint
@@ -26,6 +30,9 @@ from clockwatt.schema.records import ANCHOR, ENERGY, MEASUREMENT_SCHEMA, OK, TEL
 
 _NO_PART_OF_A_MEASUREMENT = {"repetitions", "idle_s", "check_every_s", "rest_to_c", "rest_max_s"}
 
+_ROW_GROUP = 200_000
+"""Rows of telemetry that are written at once: many small row groups take longer to write and to read."""
+_SESSION_COLUMN = TELEMETRY_SCHEMA.get_field_index("session_id")
 KEY_COLUMNS = ["kind", "subject_id", "pass", "tf32", "repetition"]
 
 
@@ -85,11 +92,11 @@ class Store:
         self.settings_id = settings_id(config, gpu)
         self.rows_folder = folder / layout.point_dir(gpu, point) / "rows"
         self.telemetry_folder = folder / layout.point_dir(gpu, point) / "telemetry"
-        self._shards_folder = folder / layout.point_dir(gpu, point) / "shards"
+        self._folder, self._gpu, self._point = folder, gpu, point
 
     def shard_file(self, shard: object, suffix: str) -> Path:
         """A file of one shard: its lock, or the note of what is under way."""
-        return self._shards_folder / f"{str(shard).replace('/', '-of-')}.{suffix}"
+        return layout.shard_file(self._folder, self._gpu, self._point, shard, suffix)
 
     def writer(self, segment_s: float) -> SegmentWriter:
         """A writer of measurement rows."""
@@ -99,9 +106,9 @@ class Store:
         """Keys of all finished measurements of the present version and settings, with how they ended."""
         finished: dict[Key, Finished] = {}
         for table in self._read([*KEY_COLUMNS, "status", "quantities", "measurement_version", "settings_id"]):
-            for row in table.to_pylist():
-                key = Key(row["kind"], row["subject_id"], row["pass"], row["tf32"], row["repetition"])
-                finished[key] = Finished(row["status"], _has_energy(row["quantities"]))
+            columns = (table[name].to_pylist() for name in (*KEY_COLUMNS, "status", "quantities"))
+            for *key, status, quantities in zip(*columns, strict=True):
+                finished[Key(*key)] = Finished(status, _has_energy(quantities))
         return finished
 
     def ended_s(self) -> list[float]:
@@ -110,27 +117,29 @@ class Store:
         return [end_us / 1e6 for table in self._read(columns) for end_us in table["ended_us"].to_pylist()]
 
     def rows(self, wanted: Iterable[Key]) -> list[MeasurementRow]:
-        """The best row of each wanted key and the anchors of their sessions, in order.
+        """What `table` gives, row by row."""
+        return [records.row_of(MeasurementRow, values) for values in self.table(wanted).to_pylist()]
+
+    def table(self, wanted: Iterable[Key]) -> pa.Table:
+        """The best row of each wanted key and the anchors of their sessions, in order, as `MEASUREMENT_SCHEMA` says.
 
         One that went well is better than one that did not, one with energy better than time alone, and the newest best.
         """
-        keys = set(wanted)
-        best: dict[Key, MeasurementRow] = {}
-        anchors: dict[tuple[str, int], MeasurementRow] = {}
+        keys = pa.array([_key_text(key) for key in wanted], pa.string())
+        kept = [MEASUREMENT_SCHEMA.empty_table()]
         for table in self._read(None):
-            for values in table.to_pylist():
-                row: MeasurementRow = records.row_of(MeasurementRow, values)
-                key = Key(row.kind, row.subject_id, row.pass_, row.tf32, row.repetition)
-                if row.kind == ANCHOR:
-                    anchors[row.session_id, row.position] = row
-                elif key in keys and (key not in best or _rank(row) >= _rank(best[key])):
-                    best[key] = row  # segments come oldest first
-        sessions = {row.session_id for row in best.values()}
-        chosen = [*best.values(), *(row for row in anchors.values() if row.session_id in sessions)]
-        return sorted(chosen, key=lambda row: (row.started_us, row.session_id, row.position))
+            wanted_here = pc.is_in(_key_texts(table), value_set=keys)
+            kept.append(table.filter(pc.or_(wanted_here, pc.equal(table["kind"], ANCHOR))))
+        found = pa.concat_tables(kept)
+        return found.take(pa.array(_best(found)))
 
-    def write_telemetry(self, rows: Iterable[MeasurementRow], output: Path) -> None:
-        """Write the telemetry taken during `rows` to one file, segment by segment, so that memory stays flat.
+    def write_telemetry(self, rows: pa.Table, output: Path) -> None:
+        """Write the telemetry taken during `rows` to one file, part by part, so that memory stays flat.
+
+        Parameters
+        ----------
+        rows
+            With `session_id`, `started_us` and `ended_us`.
 
         Raises
         ------
@@ -140,11 +149,16 @@ class Store:
             If `output` cannot be written.
         """
         windows = _windows(rows)
+        wanted = partial(_row_groups_of, windows.keys())
         with files.table_writer(output, TELEMETRY_SCHEMA) as writer:
-            for table in read_segments(self.telemetry_folder, TELEMETRY_SCHEMA):
-                kept = _inside(table, windows)
-                if kept.num_rows:
-                    writer.write_table(kept)
+            kept: list[pa.Table] = []
+            for table in read_segments(self.telemetry_folder, TELEMETRY_SCHEMA, row_groups=wanted):
+                kept.append(_inside(table, windows))
+                if sum(part.num_rows for part in kept) >= _ROW_GROUP:
+                    writer.write_table(pa.concat_tables(kept))
+                    kept.clear()
+            if any(part.num_rows for part in kept):
+                writer.write_table(pa.concat_tables(kept))
 
     def _read(self, columns: list[str] | None) -> Iterator[pa.Table]:
         for table in read_segments(self.rows_folder, MEASUREMENT_SCHEMA, columns):
@@ -157,25 +171,57 @@ def _has_energy(quantities: list[str] | None) -> bool:
     return quantities is None or ENERGY in quantities
 
 
-def _rank(row: MeasurementRow) -> tuple[bool, bool]:
-    return row.status == OK, _has_energy(row.quantities)
+def _key_text(key: Key) -> str:
+    return f"{key.kind}\n{key.subject_id}\n{key.pass_}\n{str(key.tf32).lower()}\n{key.repetition}"
 
 
-def _windows(rows: Iterable[MeasurementRow]) -> dict[str, np.ndarray]:
+def _key_texts(table: pa.Table) -> pa.ChunkedArray:
+    """`_key_text` of the key of every row."""
+    return pc.binary_join_element_wise(*(table[name].cast(pa.string()) for name in KEY_COLUMNS), "\n")
+
+
+def _best(table: pa.Table) -> NDArray[np.int64]:
+    """Positions, in order of time, of the best row of each key, and of the anchors of their sessions, each once."""
+    rows = table.select(["session_id", "position", "started_us"]).to_pandas()
+    anchor = np.asarray(pc.equal(table["kind"], ANCHOR))
+    rows["key"] = _key_texts(table).to_pandas()
+    rows["ok"] = np.asarray(pc.equal(table["status"], OK))
+    rows["energy"] = [_has_energy(quantities) for quantities in table["quantities"].to_pylist()]
+    # segments come oldest first, and a stable sort keeps that
+    best = rows[~anchor].sort_values(["ok", "energy"], kind="stable").drop_duplicates("key", keep="last")
+    anchors = rows[anchor & rows["session_id"].isin(best["session_id"].unique())]
+    chosen = pd.concat([best, anchors.drop_duplicates(["session_id", "position"], keep="last")])
+    ordered = chosen.sort_values(["started_us", "session_id", "position"])
+    return np.asarray(ordered.index, dtype=np.int64)
+
+
+def _windows(rows: pa.Table) -> dict[str, np.ndarray]:
     """Start and end (µs) of what was measured, by session: arrays of shape (n, 2), ascending."""
-    windows: dict[str, list[tuple[int, int]]] = {}
-    for row in rows:
-        windows.setdefault(row.session_id, []).append((row.started_us, row.ended_us))
-    return {session: np.array(sorted(spans), dtype=np.int64) for session, spans in windows.items()}
+    spans = rows.select(["session_id", "started_us", "ended_us"]).to_pandas().sort_values(["started_us", "ended_us"])
+    return {
+        str(session): own[["started_us", "ended_us"]].to_numpy(np.int64) for session, own in spans.groupby("session_id")
+    }
+
+
+def _row_groups_of(sessions: Collection[str], metadata: pq.FileMetaData) -> list[int]:
+    """Row groups that may hold readings of these sessions, by the first and last session that each names."""
+    chosen = []
+    for number in range(metadata.num_row_groups):
+        seen = metadata.row_group(number).column(_SESSION_COLUMN).statistics
+        if seen is None or not seen.has_min_max or any(seen.min <= session <= seen.max for session in sessions):
+            chosen.append(number)
+    return chosen
 
 
 def _inside(table: pa.Table, windows: dict[str, np.ndarray]) -> pa.Table:
-    sessions = table["session_id"].to_numpy(zero_copy_only=False)
+    sessions = table["session_id"].combine_chunks().dictionary_encode()
     times = table["time_us"].to_numpy()
     keep = np.zeros(table.num_rows, dtype=bool)
-    for session, spans in windows.items():
-        mine = sessions == session
-        # the last span that starts before the reading is the only one it can lie in: spans of a session do not overlap
-        span = np.searchsorted(spans[:, 0], times, side="right") - 1
-        keep |= mine & (span >= 0) & (times <= spans[np.maximum(span, 0), 1])
-    return table.filter(pa.array(keep))
+    for code, session in enumerate(sessions.dictionary.to_pylist()):
+        spans = windows.get(session)
+        if spans is not None:
+            # the last span that starts before the reading is the only one it can lie in: a session's do not overlap
+            span = np.searchsorted(spans[:, 0], times, side="right") - 1
+            mine = sessions.indices.to_numpy() == code
+            keep |= mine & (span >= 0) & (times <= spans[np.maximum(span, 0), 1])
+    return table if keep.all() else table.filter(pa.array(keep))

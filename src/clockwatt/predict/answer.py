@@ -17,15 +17,12 @@ from clockwatt.predict.composition.pipeline import Composer, Composition
 from clockwatt.predict.costs.interface import Costs
 from clockwatt.predict.description import fitted_gpus
 from clockwatt.predict.evaluation.intervals import Interval
-from clockwatt.predict.evaluation.pass_errors import ADDED, DEVICE, DYNAMIC, HOST, NORMAL_90, Added, PassErrors
+from clockwatt.predict.evaluation.pass_errors import DEVICE, HOST, PassErrors, added_errors
 from clockwatt.predict.features.operations import OPERATION_CLASS, operation_features
 from clockwatt.predict.gpu_predictor import GpuPredictor, NotPredictableError
 from clockwatt.predict.hosts.answer import HostAnswer, HostSpan, span
 from clockwatt.predict.hosts.profile import HostProfile
-from clockwatt.predict.models.predictors import TARGETS
 from clockwatt.schema.records import CALL_SCHEMA, NETWORK_SCHEMA, OPERATION_SCHEMA, NetworkRow, table_of
-
-_LEAST_FACTOR = 0.1  # of an interval whose lower end is zero or nearly
 
 OF_MEASURED = "_of_measured"
 """End of the name of an interval's method."""
@@ -257,15 +254,7 @@ def _of_operations(
 ) -> tuple[dict[str, tuple[float, float]], str, int]:
     """Intervals from what is not sure of each operation, how they were made and of how many networks."""
     calls = np.bincount(positions, minlength=len(costs.mean)).astype(float)
-    added = {}
-    for target in ADDED:
-        column = TARGETS.index(target)
-        cost = costs.mean[:, column] * calls
-        lower, upper = np.log(np.maximum(costs.factors[:, column], _LEAST_FACTOR)).T
-        error = (upper - lower) / (2 * NORMAL_90)
-        matters = cost > 0
-        if np.isfinite(error[matters]).all() and (target != DYNAMIC or expected.energy_dynamic_j is not None):
-            added[target] = Added.of(cost[matters], error[matters])
+    added = added_errors(costs.mean, costs.factors, calls, energy=expected.energy_dynamic_j is not None)
     if DEVICE not in added or HOST not in added:
         return {}, "none", 0
     if not is_network:

@@ -45,6 +45,7 @@ from clockwatt.predict.gpu_predictor import GpuPredictor
 from clockwatt.predict.hosts.costs import HostsSeen
 from clockwatt.predict.model_card import model_card
 from clockwatt.predict.model_card_details import model_card_details
+from clockwatt.predict.models.borrowing import lenders, with_borrowed
 from clockwatt.predict.models.predictors import PREDICTORS, TARGETS, CostPredictor, check_installed
 from clockwatt.predict.models.training_data import TrainingData, training_data, with_unmeasured
 from clockwatt.predict.samples import Samples, gpus_in, read_samples
@@ -87,6 +88,7 @@ def fit(config: CampaignConfig, dataset_dir: Path, catalogue_dir: Path, output_d
             f"{dataset_dir / layout.OPERATIONS_FILE}: holds no measurement. Run `clockwatt measure` first."
         )
     catalogue = Catalogue.read(catalogue_dir)
+    lent = lenders(dataset_dir, gpus) if config.fit.borrow else {}
     report: dict[str, Any] = {"campaign": config.campaign, "folds_wanted": config.fit.folds, "gpus": {}}
     with ExitStack() as in_place:
         # put in place in reverse order: the list of GPUs last, when all that it lists is there
@@ -106,7 +108,8 @@ def fit(config: CampaignConfig, dataset_dir: Path, catalogue_dir: Path, output_d
                 overheads = OverheadEstimates.read(dataset_dir, gpu, samples, whole, catalogue, measured)
                 networks = _Networks(catalogue, whole, measured, overheads, left_out_writer)
                 folder = in_place.enter_context(files.folder_written_aside(output_dir / gpu))
-                report["gpus"][gpu] = _fit_gpu(config, gpu, samples, networks, folder, writer, advance)
+                lender = (lent[gpu], read_samples(dataset_dir, lent[gpu])) if gpu in lent else None
+                report["gpus"][gpu] = _fit_gpu(config, gpu, samples, networks, folder, writer, advance, lender)
                 HostsSeen.of_dataset(dataset_dir, gpu).write(folder)
         for open_writer in (writer, left_out_writer):
             open_writer.close()  # before anything is put in place: the disk may be full
@@ -145,7 +148,9 @@ def _fit_gpu(
     folder: Path,
     writer: SealedWriter,
     advance: Advance,
+    lender: tuple[str, Samples] | None = None,
 ) -> dict[str, Any]:
+    """Fit one GPU; `lender` is another one, which it learns from too since it has few operations of its own."""
     spec = find_spec(samples.gpu_name)
     model = GpuPredictor(folder, _description(config, gpu, samples, networks.overheads))
     report: dict[str, Any] = {
@@ -164,8 +169,13 @@ def _fit_gpu(
             for name in config.fit.predictors:
                 advance(f"{gpu} {pass_} {name}")
             continue
+        own_cells = len(data.cells)
+        if lender is not None:
+            data = with_borrowed(data, lender[1], pass_, spec)
         workless = workless_host_s(samples, pass_, model.description.points)
         report["passes"][pass_] = _fit_pass(config, data, workless, model, pass_, networks, writer, advance)
+        if lender is not None:
+            report["passes"][pass_]["borrowed"] = {"gpu": lender[0], "rows": len(data.cells) - own_cells}
         model.save_measured(pass_, samples.rows)
     model.save_description()
     page = model_card(model.description, report, details=layout.MODEL_CARD_DETAILS_FILE)

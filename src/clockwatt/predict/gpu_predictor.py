@@ -75,6 +75,16 @@ class GpuPredictor:
         """Write one fitted predictor into the folder."""
         save_predictor(predictor, self._forest_path(predictor_name, pass_))
 
+    def forest(self, predictor_name: str, pass_: str) -> CostPredictor:
+        """One fitted predictor.
+
+        Raises
+        ------
+        DataFileError
+            If the folder has none of this name and pass, or it is damaged.
+        """
+        return self._load(self._forest_path(predictor_name, pass_))
+
     def save_domain(self, pass_: str, domain: Domain) -> None:
         """Write what was learnt from in one pass into the folder."""
         domain.write(self._domain_path(pass_))

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from clockwatt.config import NetworkConfig, OperatingPoint, Pass
 from clockwatt.errors import ClockwattError
@@ -13,8 +13,9 @@ from clockwatt.predict import recommend as recommending
 from clockwatt.predict.answer import NetworkPrediction, TracedNetwork, load_models, predict_network
 from clockwatt.predict.gpu_predictor import GpuPredictor
 from clockwatt.predict.hosts.profile import HostProfile
+from clockwatt.predict.memory import check_fits
 from clockwatt.predict.query import KeywordInput, NetworkQuery, Shape, typed_inputs
-from clockwatt.predict.questions import check_fits, check_same_gpu, listed_operations, traced_network, training_of
+from clockwatt.predict.questions import check_same_gpu, listed_operations, traced_network, training_of
 from clockwatt.predict.recommend import Limits, Recommendation
 from clockwatt.predict.shipped import shipped_catalogue, shipped_predictors, shipped_validation
 from clockwatt.schema import layout
@@ -298,6 +299,43 @@ class Predictors:
         model = self.model(demand.label)
         check_same_gpu(demand.config.gpu(demand.label).device, demand.label, model.description)
         return Missing(model, traced, demand).answer(stop, self._profile(host))
+
+    def choose_measured(
+        self,
+        traced: TracedNetwork,
+        stop: Stop,
+        demand_at: Callable[[str, str], OnDemand],
+        **asked: Any,
+    ) -> tuple[Recommendation, dict[str, MeasuredNow]]:
+        """Choose, measure what the choice lacks most, and choose again, until the GPU that is best was measured on.
+
+        Parameters
+        ----------
+        traced, stop
+            The pass, and how much is measured on each GPU.
+        demand_at
+            GPU and operating point to where and how is measured.
+        asked
+            As `choose` takes it.
+
+        Returns
+        -------
+        answer, measured
+            The choice, and what was measured on each GPU that came out best.
+        """
+        from clockwatt.predict.missing import Missing
+
+        now, chosen = self, self.choose(traced, **asked)
+        measured: dict[str, MeasuredNow] = {}
+        while chosen.best.gpu not in measured:
+            best = chosen.best
+            demand, model = demand_at(best.gpu, best.point), self.model(best.gpu)
+            check_same_gpu(demand.config.gpu(demand.label).device, demand.label, model.description)
+            missing = Missing(model, traced, demand)
+            _, measured[best.gpu] = missing.answer(stop)
+            now = replace(now, models={**now.models, best.gpu: missing.refined()})
+            chosen = now.choose(traced, **asked)
+        return chosen, measured
 
     def _profile(self, host: str | None) -> HostProfile | None:
         return None if host is None else HostProfile.read(self.predictors_dir, host)

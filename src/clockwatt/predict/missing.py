@@ -9,18 +9,18 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
-from numpy.typing import NDArray
 
 from clockwatt.errors import ClockwattError
 from clockwatt.predict.answer import NetworkPrediction, TracedNetwork, predict_network
 from clockwatt.predict.costs.refined import DeviceTimes
+from clockwatt.predict.evaluation.pass_errors import PassErrors, added_errors
 from clockwatt.predict.gpu_predictor import GpuPredictor
 from clockwatt.predict.hosts.profile import HostProfile
 from clockwatt.predict.models.predictors import TARGETS
@@ -31,8 +31,6 @@ if TYPE_CHECKING:
 
 _FIRST_BATCH = 8
 """Each batch is twice as long as the one before: opening the GPU takes as long as measuring dozens."""
-_CORRELATION = 0.25
-"""Between errors of operations: without any, root sums of squares held 67 % of passes, with this 86 %."""
 _TIME_ALONE_ERROR = 0.02
 """Half a 90 % interval of time alone, beside its own standard error: what it differs from a full measurement."""
 _NORMAL_90 = 1.645
@@ -151,9 +149,10 @@ class Missing:
             batch *= 2
         seconds = time.monotonic() - begun_s
         now = MeasuredNow(len(self._found) - looked_up, looked_up, len(missing), seconds, before, half_width)
-        return self._answer(half_width, host), now
+        return self._answer(host), now
 
-    def _refined(self) -> GpuPredictor:
+    def refined(self) -> GpuPredictor:
+        """The predictors with what was measured."""
         found = {name: row for name, row in self._found.items() if row.time_device_s}
         seconds = {name: float(row.time_device_s or 0.0) for name, row in found.items()}
         return self.model.with_device_times(
@@ -163,42 +162,31 @@ class Missing:
     def _uncertainty(self) -> tuple[float, pd.Series]:
         """Half the interval of device time relative to it, and what each operation not measured adds, most first."""
         operations, point = self.traced.operations, str(self.demand.point)
-        source = self._refined().costs(
+        source = self.refined().costs(
             operations, self.demand.pass_, tf32=self.demand.tf32, features=self.traced.features
         )
         costs = source.at([point])[point]
-        calls = np.bincount(self.traced.composer.positions, minlength=len(operations))
+        calls = np.bincount(self.traced.composer.positions, minlength=len(operations)).astype(float)
         total_s = calls * costs.mean[:, _DEVICE]
-        factors = np.nan_to_num(costs.factors[:, _DEVICE], nan=1.0)
-        halves_s = total_s * (factors[:, 1] - factors[:, 0]) / 2
+        factors = np.nan_to_num(costs.factors, nan=1.0)
+        halves_s = total_s * (factors[:, _DEVICE, 1] - factors[:, _DEVICE, 0]) / 2
         added = pd.Series(halves_s, index=operations["operation_id"])
         open_ = operations["device_work"].to_numpy(bool) & ~costs.measured
-        return _half_width(halves_s) / float(total_s.sum()), added[open_].sort_values(ascending=False)
+        errors = self.model.description.passes[self.demand.pass_].errors or PassErrors()
+        half_width = errors.device_half_width(added_errors(costs.mean, factors, calls))
+        return half_width, added[open_].sort_values(ascending=False)
 
     def _rows(self, names: list[str]) -> pa.Table:
         """Rows of the catalogue of some operations."""
         operations = self.traced.tables()[2]
         return operations.filter(pc.is_in(operations["operation_id"], value_set=pa.array(names)))
 
-    def _answer(self, half_width: float, host: HostProfile | None) -> NetworkPrediction:
-        """The pass with what was measured; what composing itself misses is part of the interval of its time."""
-        found = predict_network(self._refined(), self.traced, str(self.demand.point), tf32=self.demand.tf32, host=host)
-        composing = self.model.description.passes[self.demand.pass_].networks_measured.get("time_s")
-        if not self._found or composing is None or "time_s" not in found.intervals or found.host is None:
-            return found
-        lower, upper = (math.hypot(half_width, factor - 1) for factor in composing.factors())
-        time_s = found.expected.time_s
-        own = found.spanned({"time_s": (time_s * max(0.0, 1 - lower), time_s * (1 + upper))})
-        return replace(found, intervals=found.intervals | own)
+    def _answer(self, host: HostProfile | None) -> NetworkPrediction:
+        """The pass with what was measured."""
+        return predict_network(self.refined(), self.traced, str(self.demand.point), tf32=self.demand.tf32, host=host)
 
 
 def _errors(rows: Mapping[str, MeasurementRow], seconds: Mapping[str, float]) -> dict[str, float]:
     """Half the 90 % interval of each device time, relative to it."""
     own = {name: (row.time_device_standard_error_s or 0.0) / seconds[name] for name, row in rows.items()}
     return {name: math.hypot(_TIME_ALONE_ERROR, _NORMAL_90 * error) for name, error in own.items()}
-
-
-def _half_width(halves_s: NDArray[np.float64]) -> float:
-    """Half the interval of a sum from those of its terms, whose errors are correlated."""
-    squares = float((halves_s**2).sum())
-    return math.sqrt((1 - _CORRELATION) * squares + _CORRELATION * float(halves_s.sum()) ** 2)

@@ -16,7 +16,7 @@ from clockwatt.io import files
 from clockwatt.predict.answer import NetworkPrediction, TracedNetwork, predict_points
 from clockwatt.predict.composition.comparison import PREDICTED, VALIDATION_SCHEMA
 from clockwatt.predict.library import Predictors
-from clockwatt.predict.questions import check_fits
+from clockwatt.predict.memory import check_fits
 from clockwatt.schema import layout
 
 QUANTITIES = ("time_s", "power_w", "energy_j")

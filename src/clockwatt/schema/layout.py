@@ -42,6 +42,11 @@ def point_dir(gpu: str, point: object) -> Path:
     return Path(gpu) / str(point)
 
 
+def shard_file(store: Path, gpu: str, point: object, shard: object, suffix: str) -> Path:
+    """A file of one shard in the store: its lock, or the note of what is under way."""
+    return store / point_dir(gpu, point) / "shards" / f"{str(shard).replace('/', '-of-')}.{suffix}"
+
+
 def operations_file(gpu: str, point: object, shard: int) -> Path:
     """Measurements of one shard of operations (1-based), below the measurements folder."""
     return point_dir(gpu, point) / f"{shard}.parquet"

@@ -214,12 +214,19 @@ class TelemetryRow:
     """One reading of one lane: what that lane does not read is null."""
 
     session_id: str
-    lane: str  # ring, fast or slow
-    time_us: int  # since the epoch; for the ring, the driver's time stamp of the sample
+    lane: str  # ring, samples, fast or slow
+    time_us: int  # since the epoch; for rings, the driver's time stamp of the sample
     monotonic_ns: int  # CLOCK_MONOTONIC just before the reading (ring: mapped from the driver's time stamp)
     read_ns: int | None = None  # how long the reading took
     # ring lane
     power_sample_w: float | None = None
+    # samples lane: the driver's other rings, of which `clockwatt record` alone takes any; one value a row
+    gpu_utilization_sample_percent: float | None = None
+    memory_utilization_sample_percent: float | None = None
+    encoder_utilization_sample_percent: float | None = None
+    decoder_utilization_sample_percent: float | None = None
+    sm_clock_sample_mhz: float | None = None
+    memory_clock_sample_mhz: float | None = None
     # fast lane
     power_average_w: float | None = None
     power_instant_w: float | None = None
@@ -236,7 +243,10 @@ class TelemetryRow:
     memory_used_bytes: int | None = None
     pcie_tx_kib_s: int | None = None
     pcie_rx_kib_s: int | None = None
+    memory_temperature_c: float | None = None
+    fan_speed_percent: int | None = None
     host_cpu_utilization_percent: list[float] | None = None  # one entry per socket
+    host_cpu_energy_j: list[float] | None = None  # counters, one entry per socket
     host_cpu_temperature_c: list[float] | None = None  # one entry per sensor that can be read
     host_memory_used_bytes: int | None = None
 

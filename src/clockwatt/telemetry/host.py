@@ -9,6 +9,7 @@ from pathlib import Path
 import psutil
 
 _CPUS = Path("/sys/devices/system/cpu")
+_POWERCAP = Path("/sys/class/powercap")
 _PROCESSOR_SENSORS = ("coretemp", "k10temp", "zenpower", "cpu_thermal")
 
 
@@ -34,6 +35,15 @@ class HostSensors:
         readings = [entry for name in _PROCESSOR_SENSORS for entry in sensors.get(name, [])]
         packages = [entry.current for entry in readings if re.match(r"Package|Tctl|Tdie", entry.label or "")]
         return packages or [entry.current for entry in readings] or None
+
+    @staticmethod
+    def cpu_energy_j() -> list[float] | None:
+        """Energy counters of the processor packages in J, which wrap; None where the host has none or only root may."""
+        packages = sorted(path for path in _POWERCAP.glob("intel-rapl:*") if path.name.count(":") == 1)
+        try:
+            return [int((path / "energy_uj").read_text()) * 1e-6 for path in packages] or None
+        except (OSError, ValueError):
+            return None
 
     @staticmethod
     def memory_used_bytes() -> int:

@@ -18,6 +18,7 @@ from clockwatt.gpu.interface import Gpu, InstalledGpu
 from clockwatt.gpu.registry import open_installed
 from clockwatt.io.segments import SegmentWriter
 from clockwatt.schema.records import TELEMETRY_SCHEMA, TelemetryRow, table_of
+from clockwatt.telemetry.everything import EverythingReader, EverythingRecorder
 from clockwatt.telemetry.host import HostSensors
 from clockwatt.telemetry.lanes import FAST, LaneReader
 from clockwatt.telemetry.logger import Logger, LoggerError
@@ -34,6 +35,11 @@ class LoggerProcess(Logger):
         self._connection, self._process = connection, process
         self._asked = False
         self._early: list[TelemetryRow] = []  # answers that came before they were taken
+
+    @property
+    def pid(self) -> int | None:
+        """Number of the process."""
+        return self._process.pid
 
     def take(self) -> list[TelemetryRow]:
         """See `Logger.take`."""
@@ -94,7 +100,7 @@ class LoggerProcess(Logger):
         with _ended():
             if not self._connection.poll(_ANSWER_TIMEOUT_S):
                 raise LoggerError(
-                    f"the telemetry logger (process {self._process.pid}) is silent for {_ANSWER_TIMEOUT_S:.0f} s; "
+                    f"the telemetry logger (process {self.pid}) is silent for {_ANSWER_TIMEOUT_S:.0f} s; "
                     "the driver may hang: look at `nvidia-smi` and the kernel's log."
                 )
             answer = self._connection.recv()
@@ -116,12 +122,14 @@ def _ended() -> Iterator[None]:
 
 @contextlib.contextmanager
 def logger_process(
-    card: InstalledGpu, session_id: str, folder: Path, config: TelemetryConfig
+    card: InstalledGpu, session_id: str, folder: Path, config: TelemetryConfig, *, everything: bool = False
 ) -> Iterator[LoggerProcess]:
     """A logger for one GPU in a process of its own, writing segments to `folder`.
 
     It gets a core to itself, which the calling process leaves to it, if there are at least two. It outlives an
-    exception of the caller long enough to close its files, and ends by itself when the caller dies.
+    exception of the caller long enough to close its files, and ends by itself when the caller dies. With `everything`
+    it reads all sensors and rings, keeps no rows for `take`, and leaves the cores as they are: a program that is
+    recorded has what it would have without.
 
     Raises
     ------
@@ -129,11 +137,13 @@ def logger_process(
         If it cannot open the GPU.
     """
     allowed = sorted(os.sched_getaffinity(0))
-    own_core = allowed[-1] if len(allowed) > 1 else None
+    own_core = allowed[-1] if len(allowed) > 1 and not everything else None
     # spawned, not forked: a fork of a process that holds a CUDA context is undefined
     context = multiprocessing.get_context("spawn")
     ours, theirs = context.Pipe()
-    process = context.Process(target=_run, args=(theirs, card, session_id, folder, config, own_core), daemon=True)
+    process = context.Process(
+        target=_run, args=(theirs, card, session_id, folder, config, own_core, everything), daemon=True
+    )
     process.start()
     theirs.close()
     logger = LoggerProcess(ours, process)
@@ -143,7 +153,8 @@ def logger_process(
         logger.wait_until_running()
         yield logger
     finally:
-        os.sched_setaffinity(0, allowed)
+        if own_core is not None:
+            os.sched_setaffinity(0, allowed)
         with contextlib.suppress(LoggerError):
             logger.stop()
         ours.close()
@@ -153,31 +164,41 @@ def logger_process(
 
 
 def _run(
-    connection: Connection, card: InstalledGpu, session_id: str, folder: Path, config: TelemetryConfig, core: int | None
-) -> None:
+    connection: Connection, card: InstalledGpu, session_id: str, folder: Path, config: TelemetryConfig,
+    core: int | None, everything: bool,
+) -> None:  # fmt: skip
     """Body of the logger's process."""
     # a Ctrl-C reaches the whole process group; the measuring process decides when telemetry ends
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT):
+        signal.signal(number, signal.SIG_IGN)
     if core is not None:
         os.sched_setaffinity(0, {core})
     try:
         with contextlib.closing(open_installed(card)) as gpu:
-            _serve(connection, gpu, session_id, folder, config)
+            _serve(connection, _recorder_of(gpu, session_id, folder, config, everything=everything))
     except ClockwattError as error:
         with contextlib.suppress(BrokenPipeError, EOFError, ConnectionResetError):
             connection.recv()
             connection.send(error)
 
 
-def _serve(connection: Connection, gpu: Gpu, session_id: str, folder: Path, config: TelemetryConfig) -> None:
-    reader = LaneReader(
-        gpu, session_id, lambda: (time.time_ns() // 1000, time.monotonic_ns()), HostSensors(),
-        cpu_ns=time.thread_time_ns, sensor_cpu_share=config.sensor_cpu_share,
-    )  # fmt: skip
+def _recorder_of(gpu: Gpu, session_id: str, folder: Path, config: TelemetryConfig, *, everything: bool) -> Recorder:
     # Arrow imports pandas with its first table: at the first segment that would cost the lanes a second or two
     table_of([TelemetryRow(session_id=session_id, lane=FAST, time_us=0, monotonic_ns=0)], TELEMETRY_SCHEMA)
-    recorder = Recorder(reader, SegmentWriter(folder, TELEMETRY_SCHEMA, config.segment_s), config, time.monotonic_ns())
+    writer = SegmentWriter(folder, TELEMETRY_SCHEMA, config.segment_s)
+    share = config.sensor_cpu_share
+    if everything:
+        complete = EverythingReader(gpu, session_id, _now, cpu_ns=time.thread_time_ns, sensor_cpu_share=share)
+        return EverythingRecorder(complete, writer, config, time.monotonic_ns())
+    reader = LaneReader(gpu, session_id, _now, HostSensors(), cpu_ns=time.thread_time_ns, sensor_cpu_share=share)
+    return Recorder(reader, writer, config, time.monotonic_ns())
+
+
+def _now() -> tuple[int, int]:
+    return time.time_ns() // 1000, time.monotonic_ns()
+
+
+def _serve(connection: Connection, recorder: Recorder) -> None:
     while True:
         wait_s = max(0.0, (recorder.due_ns - time.monotonic_ns()) / 1e9)
         try:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Protocol
 
 from clockwatt.config import TelemetryConfig
 from clockwatt.io.segments import SegmentWriter
 from clockwatt.schema.records import TelemetryRow
-from clockwatt.telemetry.lanes import FAST, RING, SLOW, LaneReader, Rhythm
+from clockwatt.telemetry.lanes import FAST, RING, SLOW, Rhythm
+from clockwatt.telemetry.rings import RingReport
 
 
 @dataclass(frozen=True)
@@ -16,12 +18,22 @@ class LoggerReport:
 
     dropped_ticks: int
     failed_readings: int
+    rings: dict[str, RingReport] = field(default_factory=dict)
+
+
+class Reader(Protocol):
+    """What is read, lane by lane."""
+
+    failed_readings: int
+
+    def read(self, lane: str) -> list[TelemetryRow]:
+        """Rows of one reading of a lane."""
 
 
 class Recorder:
     """Reads whatever lane is due, keeps the rows for `take` and writes them to segments."""
 
-    def __init__(self, reader: LaneReader, writer: SegmentWriter, config: TelemetryConfig, start_ns: int) -> None:
+    def __init__(self, reader: Reader, writer: SegmentWriter, config: TelemetryConfig, start_ns: int) -> None:
         self._reader, self._writer = reader, writer
         periods = {FAST: config.fast_period_s, SLOW: config.slow_period_s, RING: config.ring_period_s}
         # half a tick away from the fast lane, whose grid the others then do not disturb
@@ -46,6 +58,11 @@ class Recorder:
         taken, self._fresh = self._fresh, []
         return taken
 
+    @property
+    def dropped_ticks(self) -> int:
+        """Ticks of all lanes that were slept through."""
+        return sum(rhythm.dropped for rhythm in self._rhythms.values())
+
     def flush(self) -> None:
         """Close the open segment."""
         self._writer.flush()
@@ -54,7 +71,7 @@ class Recorder:
         """Drain, close the open segment, merge all segments into one."""
         self._read(RING)
         self._writer.merge()
-        return LoggerReport(sum(rhythm.dropped for rhythm in self._rhythms.values()), self._reader.failed_readings)
+        return LoggerReport(self.dropped_ticks, self._reader.failed_readings)
 
     def _read(self, lane: str) -> None:
         rows = self._reader.read(lane)

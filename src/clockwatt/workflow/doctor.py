@@ -239,7 +239,8 @@ def _campaign(path: Path | None) -> Iterator[Finding]:
     for label, gpu_config in campaign.gpus.items():
         yield _campaign_gpu(f"gpus.{label}", gpu_config, campaign)
     with contextlib.suppress(cluster.SlurmUnavailableError):  # said above
-        for misfit in fits.misfits(campaign, cluster.nodes()):
+        nodes = cluster.nodes()
+        for misfit in (*fits.misfits(campaign, nodes), *fits.stage_misfits(nodes)):
             yield Finding("Slurm", WRONG, misfit)
 
 

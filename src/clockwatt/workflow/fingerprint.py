@@ -16,12 +16,14 @@ from clockwatt.io.resources import resource
 PACKAGE = "clockwatt"
 _ROOT = Path(__file__).parents[1]
 _CLI = "cli"
+_ASSETS = "assets"
+"""Folder beside a package's modules with what they read that is no Python."""
 _NO_CODE = frozenset({tokenize.COMMENT, tokenize.NL, tokenize.ENCODING})
 _INDENTATION = frozenset({tokenize.INDENT, tokenize.DEDENT})
 
 
 def fingerprint(command: str, root: Path = _ROOT) -> str:
-    """Hash of what a command runs: every module of the project that it imports, directly or not, and their resources.
+    """Hash of what a command runs: every module that it imports, directly or not, their resources and assets.
 
     Comments and docstrings do not count, nor does the command line itself, which only hands over.
 
@@ -52,6 +54,11 @@ def fingerprint(command: str, root: Path = _ROOT) -> str:
     sources = {path: source for path, source in sources.items() if root / _CLI not in path.parents}
     resources = {name for source in sources.values() for name in source.resources}
     hashed = {str(path.relative_to(root)): source.digest for path, source in sources.items()}
+    hashed |= {
+        str(path.relative_to(root)): hashlib.sha256(path.read_bytes()).digest()
+        for folder in {path.parent / _ASSETS for path in sources}
+        for path in folder.glob("*.*")
+    }
     hashed |= {name: hashlib.sha256(resource(name).read_bytes()).digest() for name in resources}
     digest = hashlib.sha256()
     for name in sorted(hashed):

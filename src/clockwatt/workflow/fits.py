@@ -3,9 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import yaml
 
 from clockwatt.config import CampaignConfig, SlurmResources
 from clockwatt.workflow.cluster import Node, parse_gres
+from clockwatt.workflow.settings import STAGES
+
+PROFILE = Path("profiles/slurm/config.yaml")
+"""Below the checkout, in which the workflow is run."""
 
 
 def misfits(campaign: CampaignConfig, nodes: Iterable[Node]) -> Iterator[str]:
@@ -22,6 +30,37 @@ def misfits(campaign: CampaignConfig, nodes: Iterable[Node]) -> Iterator[str]:
     for label, gpu in campaign.gpus.items():
         if complaint := _misfit(gpu.slurm, offered):
             yield f"gpus.{label}.slurm.{complaint}: jobs would wait for ever"
+
+
+def stage_misfits(nodes: Iterable[Node], profile: Path = PROFILE) -> Iterator[str]:
+    """Which stages without a GPU fit no node of their partition, a message per stage.
+
+    Parameters
+    ----------
+    nodes
+        What `cluster.nodes` says.
+    profile
+        Snakemake's profile, which may name a partition and cores; where it is not there, the rules' own hold.
+    """
+    settings = yaml.safe_load(profile.read_text(encoding="utf-8")) or {} if profile.is_file() else {}
+    defaults, threads = _pairs(settings.get("default-resources")), _pairs(settings.get("set-threads"))
+    offered = list(nodes)
+    for stage, asked in STAGES.items():
+        resources = SlurmResources(
+            partition=defaults.get("slurm_partition"),
+            cpus_per_task=int(threads.get(stage, asked.cores)),
+            mem_mb=asked.mem_mb,
+        )
+        if complaint := _misfit(resources, offered):
+            yield f"stage {stage}: {complaint}: it would wait for ever; see set-threads, default-resources in {profile}"
+
+
+def _pairs(written: Any) -> dict[str, str]:
+    """`[name=value, …]` or `{name: value, …}` of a profile."""
+    if isinstance(written, dict):
+        return {str(name): str(value) for name, value in written.items()}
+    pairs = (str(entry).partition("=") for entry in written or ())
+    return {name: value for name, _, value in pairs}
 
 
 def _misfit(asked: SlurmResources, offered: list[Node]) -> str | None:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import json
+import multiprocessing
 import tempfile
 from collections.abc import Iterable, Iterator
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -75,8 +77,8 @@ def catalogue_for(config: CampaignConfig, catalogue_dir: Path) -> Iterator[Path]
     ------
     DataFileError
         If the catalogue that is there is damaged.
-    TraceError
-        If a network cannot be traced.
+    NetworkError
+        If a network cannot be found, built or traced.
     """
     networks_file = catalogue_dir / layout.NETWORKS_FILE
     if networks_file.exists():
@@ -84,11 +86,17 @@ def catalogue_for(config: CampaignConfig, catalogue_dir: Path) -> Iterator[Path]
             yield catalogue_dir
             return
         say(f"{catalogue_dir} is not of this campaign's networks: they are traced now, to be counted")
+    with tempfile.TemporaryDirectory() as folder:
+        # PyTorch, which tracing needs, takes most of a gigabyte and gives none of it back
+        with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as alone:
+            alone.submit(_trace, config, Path(folder)).result()
+        yield Path(folder)
+
+
+def _trace(config: CampaignConfig, folder: Path) -> None:
     from clockwatt.operations.catalogue import write_catalogue
 
-    with tempfile.TemporaryDirectory() as folder:
-        write_catalogue(config, Path(folder))
-        yield Path(folder)
+    write_catalogue(config, folder)
 
 
 def _is_of(config: CampaignConfig, networks_file: Path) -> bool:
@@ -193,6 +201,7 @@ def _gpu_plan(
         if settings is None or tf32 in settings
         for repetition in range(config.measurement.repetitions)
     ]
+    job_of = {(key.kind, key.subject_id): (key.kind, _shard(config, key)) for key, _, _ in keyed}
     anchors_s = 2 * len(anchors()) * expected_duration_s(config.measurement, device_work=True)
     finished, jobs, left_s = 0, 0, 0.0
     for point in gpu.points:
@@ -203,7 +212,7 @@ def _gpu_plan(
             if key not in done or not done[key].is_enough(energy=energy)
         ]
         finished += len(keyed) - len(left)
-        measuring = {_file(config, label, point, key) for key, _ in left}
+        measuring = {_file(label, point, *job) for job in {job_of[key.kind, key.subject_id] for key, _ in left}}
         missing = {path for path in config.point_files(label, point) if not (measurements_dir / path).exists()}
         calibrates = layout.calibration_file(label, point) in missing
         jobs += len(measuring | missing)
@@ -218,11 +227,13 @@ def _gpu_plan(
     return GpuPlan(label, len(gpu.points), jobs, measurements, finished, left_s / 3600, count, round(size))
 
 
-def _file(config: CampaignConfig, label: str, point: OperatingPoint, key: Key) -> Path:
-    """The file that the job writes which measures something."""
-    if key.kind == NETWORK:
-        return layout.networks_file(label, point, shard_number(key.subject_id, config.network_shards))
-    return layout.operations_file(label, point, shard_number(key.subject_id, config.shards))
+def _shard(config: CampaignConfig, key: Key) -> int:
+    return shard_number(key.subject_id, config.network_shards if key.kind == NETWORK else config.shards)
+
+
+def _file(label: str, point: OperatingPoint, kind: str, shard: int) -> Path:
+    """The file that a job writes."""
+    return (layout.networks_file if kind == NETWORK else layout.operations_file)(label, point, shard)
 
 
 def _size(count: float) -> str:

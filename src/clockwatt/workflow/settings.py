@@ -7,6 +7,7 @@ the campaign that its result depends on, and nothing else: a longer run time in 
 from __future__ import annotations
 
 import hashlib
+from dataclasses import dataclass
 from typing import Any
 
 from clockwatt import MEASUREMENT_VERSION
@@ -30,6 +31,24 @@ SLURM_RESOURCES = (
     "slurm_extra",
 )
 """Resources that `slurm_resources` gives, by the names of Snakemake's Slurm executor."""
+
+
+@dataclass(frozen=True)
+class Stage:
+    """What a stage without a GPU asks Slurm for; a job that ran out of memory or time asks for more the next time."""
+
+    cores: int
+    mem_mb: int
+    runtime_min: int
+
+
+STAGES = {
+    "catalogue": Stage(1, 4000, 30),
+    "dataset": Stage(1, 4000, 60),
+    "fit": Stage(4, 4000, 120),
+    "validate": Stage(1, 4000, 60),
+    "figures": Stage(1, 4000, 60),
+}
 
 
 def catalogue_settings(campaign: CampaignConfig) -> Settings:

@@ -172,6 +172,7 @@ def sources_digest(checkout: Path) -> str:
     rules = [checkout / "Snakefile", *(checkout / "workflow").rglob("*.smk")]
     named = {str(path.relative_to(checkout)): path for path in rules}
     named |= {f"src/clockwatt/{path.relative_to(package)}": path for path in package.rglob("*.py")}
+    named |= {f"src/clockwatt/{path.relative_to(package)}": path for path in package.rglob("assets/*")}
     digest = hashlib.sha256()
     for name, path in sorted(named.items()):
         digest.update(f"{name}\0".encode())

@@ -4,7 +4,7 @@ import pytest
 
 from clockwatt.dataset.build import build_dataset
 from clockwatt.dataset.flagging import HOST_SPREAD_ABOVE, derived_flags
-from clockwatt.errors import DataFileError
+from clockwatt.errors import DamagedFileError, DataFileError
 from clockwatt.io import files
 from clockwatt.schema import layout, records, tables
 from clockwatt.schema.flags import Flag
@@ -196,6 +196,23 @@ def test_damaged_or_missing_measurements_are_named(made, content):
         build(made)
     assert not (made.dataset / "operations.parquet").exists()
     assert not list(made.dataset.glob(".*"))
+
+
+def test_all_damaged_files_are_set_aside_at_once(made):
+    damaged = [
+        made.measurements / path
+        for path in (*made.config.measurement_files()[1:3], made.config.calibration_files()[-1])
+    ]
+    for path in damaged:
+        content = path.read_bytes()
+        path.write_bytes(content[:100] + bytes([content[100] ^ 4]) + content[101:])
+    before = set(made.measurements.rglob("*.parquet"))
+    with pytest.raises(DamagedFileError) as raised:
+        build(made)
+    assert before - set(made.measurements.rglob("*.parquet")) == set(damaged)
+    for path in damaged:
+        assert str(path) in str(raised.value)
+        assert path.with_name(f"{path.name}.damaged").exists()
 
 
 def test_foreign_parquet_is_named(made):

@@ -2,20 +2,13 @@
 
 import numpy as np
 import pytest
-from matplotlib.figure import Figure
 
 from clockwatt.figures import calibration, load
-from clockwatt.figures.draw import draw_figures
-from clockwatt.io import files
+from clockwatt.figures.gpus import Gpu, Gpus, point_words
 from clockwatt.measure.anchors import anchors
-from clockwatt.schema import layout
 from clockwatt.schema.quantities import CalibrationQuantity
-from clockwatt.schema.records import CALIBRATION_SCHEMA
 
-
-@pytest.fixture
-def axes():
-    return Figure().subplots()
+GPUS = Gpus([Gpu("a30", virtual=True), Gpu("v100", virtual=True)])
 
 
 def test_each_gpu_is_shown_at_its_highest_clock(made):
@@ -23,20 +16,26 @@ def test_each_gpu_is_shown_at_its_highest_clock(made):
     assert set(zip(rows["gpu"], rows["point"], strict=True)) == {("a30", "sm1440"), ("v100", "sm900")}
 
 
-def test_times_are_relative_to_those_of_the_most_calls(made, axes):
-    rows = load.calibrated(made.dataset, CalibrationQuantity.TIME_AGAINST_ITERATIONS)
-    names = calibration.operation_names(list(rows["subject"].unique()))
-    calibration.time_against_iterations(axes, rows[rows["gpu"] == "a30"], list(names))
-    curves = [container.lines[0].get_xydata() for container in axes.containers]
-    assert len(curves) == len(anchors())
-    for curve in curves:
-        assert list(curve[:, 0]) == [1, 10, 100, 1000]
-        assert curve[:, 1] == pytest.approx([6e-5 / 5.001e-5, 5.1e-5 / 5.001e-5, 5.01e-5 / 5.001e-5, 1])
+def test_times_are_relative_to_the_longest_run_and_stand_at_its_duration(made):
+    data = calibration.durations(load.calibrated(made.dataset, CalibrationQuantity.TIME_AGAINST_ITERATIONS))
+    assert data["operation"].nunique() == len(anchors())
+    for _, curve in data.groupby(["gpu", "operation"]):
+        assert list(curve["calls"]) == [1, 10, 100, 1000]
+        assert list(curve["relative"]) == pytest.approx([6e-5 / 5.001e-5, 5.1e-5 / 5.001e-5, 5.01e-5 / 5.001e-5, 1])
+        assert list(curve["duration_s"]) == pytest.approx([6e-5, 5.1e-4, 5.01e-3, 5.001e-2])
 
 
-def test_power_is_drawn_from_idle_to_load_a_line_per_run_and_sensor(made, axes):
+def test_the_rule_of_the_thesis_can_be_read_off(made):
+    data = calibration.durations(load.calibrated(made.dataset, CalibrationQuantity.TIME_AGAINST_ITERATIONS))
+    figure = calibration.draw_durations(data, GPUS)
+    for axes in figure.axes:
+        assert any(np.allclose(line.get_xdata(), 0.1) for line in axes.lines)
+        assert axes.get_xlim()[1] > 0.1
+
+
+def test_power_is_drawn_from_idle_to_load_a_line_per_run_and_sensor(made):
     rows = load.calibrated(made.dataset, CalibrationQuantity.POWER_TRANSIENT)
-    calibration.power_transient(axes, rows[rows["gpu"] == "a30"])
+    axes = calibration.draw_transient(rows[rows["gpu"] == "a30"], GPUS).axes[0]
     runs = [line.get_xydata() for line in axes.lines if len(line.get_xydata()) > 2]
     assert len(runs) == 4
     for run in runs:
@@ -50,13 +49,9 @@ def test_operations_are_named_by_function_and_shape_and_unknown_ones_by_id():
     assert names == {anchors()[2].operation_id: "softmax 4096×4096", "unknown": "unknown"}
 
 
-def test_a_dataset_without_these_calibrations_has_its_figures_all_the_same(made, tmp_path):
-    table = files.read_table(made.dataset / layout.CALIBRATION_FILE, CALIBRATION_SCHEMA)
-    for path in made.dataset.iterdir():
-        (tmp_path / path.name).symlink_to(path)
-    (tmp_path / layout.CALIBRATION_FILE).unlink()
-    files.write_table(
-        table.filter([value is None for value in table["x"].to_pylist()]), tmp_path / layout.CALIBRATION_FILE
-    )
-    draw_figures(made.config, tmp_path, made.predictors, made.validation, tmp_path / "figures")
-    assert (tmp_path / "figures" / "power_transient.png").stat().st_size > 0
+@pytest.mark.parametrize(
+    ("point", "words"),
+    [("default", "default"), ("sm1440", "1440 MHz"), ("sm900-mem5001", "900 MHz, memory 5001 MHz"), ("pl150", "150 W")],
+)
+def test_operating_points_are_said_in_words(point, words):
+    assert point_words(point) == words

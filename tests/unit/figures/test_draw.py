@@ -1,51 +1,57 @@
 import subprocess
 import sys
+from io import StringIO
 
 import numpy as np
+import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from matplotlib.image import imread
 
 from clockwatt.dataset.build import build_dataset
-from clockwatt.figures import style
-from clockwatt.figures.draw import draw_figures
-from clockwatt.figures.names import FIGURES, FORMATS
-from clockwatt.figures.networks import pareto_front
+from clockwatt.figures import draw, style
+from clockwatt.figures.names import FORMATS, PER_PASS, QUESTIONS, figures
+from clockwatt.figures.pareto_front import front
 from clockwatt.predict.fit import fit
 from clockwatt.predict.validate import validate
 from support import synthetic
+from support.layout import check_layout
+
+PASSES = ["inference", "training"]
 
 
 def drawn(made, folder):
-    draw_figures(made.config, made.dataset, made.predictors, made.validation, folder)
+    draw.draw_figures(made.config, made.measurements, made.dataset, made.predictors, made.validation, folder)
     return folder
 
 
-@pytest.fixture(scope="module")
-def figures(made, tmp_path_factory):
-    return drawn(made, tmp_path_factory.mktemp("figures"))
-
-
-def test_every_figure_is_drawn_in_every_format_and_nothing_else(figures):
-    assert {path.name for path in figures.iterdir()} == {f"{name}.{ending}" for name in FIGURES for ending in FORMATS}
-    for name in FIGURES:
-        pixels = imread(figures / f"{name}.png")
+def test_every_figure_is_drawn_in_every_format_and_nothing_else(made, tmp_path):
+    drawn(made, tmp_path)
+    names = figures(PASSES)
+    assert len(names) == len(QUESTIONS) + len(PER_PASS)
+    assert {path.name for path in tmp_path.iterdir()} == {f"{name}.{ending}" for name in names for ending in FORMATS}
+    for name in names:
+        pixels = imread(tmp_path / f"{name}.png")
         assert pixels.shape[1] == pytest.approx(style.WIDTH_IN * 200, abs=1)
         assert (pixels[..., :3].min(axis=2) < 0.5).mean() > 0.002, "nothing but paper"
+        assert len(pd.read_csv(tmp_path / f"{name}.csv").columns) > 2
 
 
-def test_figures_of_virtual_gpus_say_so(figures):
-    for name in FIGURES:
-        pixels = imread(figures / f"{name}.png")[..., :3]
-        red = (pixels[..., 0] > 0.6) & (pixels[..., 1] < 0.2) & (pixels[..., 2] < 0.3)
-        assert red[-80:].sum() > 300, name
+def test_same_data_give_the_same_bytes(results, tmp_path):
+    for folder in ("a", "b"):
+        style.save(*draw.DRAWN["composed_vs_measured"](results, ""), tmp_path / folder, "one")
+    for ending in FORMATS:
+        assert (tmp_path / "a" / f"one.{ending}").read_bytes() == (tmp_path / "b" / f"one.{ending}").read_bytes()
 
 
-def test_same_data_give_the_same_bytes(made, figures, tmp_path):
-    drawn(made, tmp_path)
-    for path in figures.iterdir():
-        assert (tmp_path / path.name).read_bytes() == path.read_bytes(), path.name
+def test_the_data_beside_a_figure_have_six_digits_and_what_is_not_known_is_empty(tmp_path):
+    data = pd.DataFrame({"name": ["a", "b", "c"], "time_s": [1.23456789e-5, np.nan, 0.0]})
+    style.save(style.nothing("a test."), data, tmp_path, "one")
+    text = (tmp_path / "one.csv").read_text()
+    read = pd.read_csv(StringIO(text))["time_s"]
+    assert read.tolist()[::2] == [1.23457e-5, 0.0]
+    assert read.isna().tolist() == [False, True, False]
 
 
 def test_one_clock_one_network_one_pass_one_predictor(tmp_path):
@@ -57,7 +63,82 @@ def test_one_clock_one_network_one_pass_one_predictor(tmp_path):
     build_dataset(made.config, made.measurements, made.catalogue, made.dataset)
     fit(made.config, made.dataset, made.catalogue, made.predictors)
     validate(made.config, made.dataset, made.catalogue, made.predictors, made.validation)
-    assert len(list(drawn(made, made.figures).iterdir())) == len(FIGURES) * len(FORMATS)
+    assert len(list(drawn(made, made.figures).iterdir())) == len(QUESTIONS) * len(FORMATS)
+
+
+def only(**chosen):
+    """Keep the rows of every table that have these values, where the table has the column."""
+
+    def change(results):
+        for name in ("compositions", "whole_errors", "calls", "operations", "held_out", "catalogue", "telemetry"):
+            table = getattr(results, name)
+            for column, value in chosen.items():
+                table = table[table[column] == value] if column in table else table
+            setattr(results, name, table)
+        for point in list(results.quality["points"]):
+            if any(point.get(column, value) != value for column, value in chosen.items()):
+                results.quality["points"].remove(point)
+
+    return change
+
+
+def empty(results):
+    only(gpu="nowhere")(results)
+    results.calls, results.catalogue = results.calls.iloc[:0], results.catalogue.iloc[:0]
+    results.report = {"gpus": {}}
+
+
+def nothing_learnt(results):
+    """What is left where every row has a flag that keeps it from being learnt from."""
+    results.held_out = results.held_out.iloc[:0]
+    results.report = {"gpus": {}}
+    results.compositions = results.compositions.assign(calls_without_cost=1)
+
+
+POOR = {
+    "all of it": lambda results: None,
+    "no rows": empty,
+    "one GPU": only(gpu="a30"),
+    "one clock": only(point="sm900"),
+    "no training": only(**{"pass": "inference"}),
+    "all flagged": nothing_learnt,
+    "one network": lambda results: only(network_id=min(results.compositions["network_id"]))(results),
+}
+
+
+@pytest.mark.parametrize("poor", POOR)
+@pytest.mark.parametrize("family", QUESTIONS)
+def test_figures_are_legible_whatever_there_is(results, family, poor):
+    POOR[poor](results)
+    figure, data = draw.DRAWN[family](results, "inference" if family in PER_PASS else "")
+    check_layout(figure)
+    assert not data.empty or "Nothing to draw" in figure.texts[0].get_text()
+
+
+@pytest.mark.parametrize("family", PER_PASS)
+def test_a_pass_that_was_not_measured_is_told(results, family):
+    POOR["no training"](results)
+    figure, data = draw.DRAWN[family](results, "training")
+    assert data.empty
+    assert "this pass" in figure.texts[0].get_text()
+
+
+@pytest.mark.parametrize("family", QUESTIONS)
+def test_the_stamp_is_on_what_is_virtual_and_on_nothing_else(results, family):
+    figure, _ = draw.DRAWN[family](results, "training" if family in PER_PASS else "")
+    titles = [axes.get_title(loc) for axes in figure.axes for loc in ("left", "center", "right")]
+    for title in titles:
+        assert ("a30" in title) <= ("(virtual)" in title), title
+        assert ("v100" in title) <= ("(virtual)" not in title), title
+    assert not ("a30" in "".join(titles) and "v100" in "".join(titles) and len(figure.axes) == 1)
+
+
+def test_what_needs_telemetry_says_so_without(results):
+    results.telemetry = results.telemetry.iloc[:0]
+    for family in ("power_traces", "sampling_interval", "cumulative_energy"):
+        figure, data = draw.DRAWN[family](results, "")
+        assert data.empty
+        assert "no telemetry" in figure.texts[0].get_text()
 
 
 @given(low=st.floats(1e-9, 1e3), span=st.floats(1.2, 1e9), at_most=st.integers(3, 6))
@@ -71,9 +152,14 @@ def test_labels_of_logarithmic_axes_are_few_and_inside(low, span, at_most):
 @given(st.lists(st.tuples(st.integers(1, 9), st.integers(1, 9)), min_size=1, max_size=20))
 def test_pareto_front_is_what_no_other_beats(points):
     time, energy = np.array(points, dtype=float).T
-    front = {points[position] for position in pareto_front(time, energy)}
+    best = {points[position] for position in front(time, energy)}
     beaten = {p for p in points for q in points if q != p and q[0] <= p[0] and q[1] <= p[1]}
-    assert front == set(points) - beaten
+    assert best == set(points) - beaten
+
+
+@pytest.mark.parametrize(("value", "words"), [(0, "0 %"), (20, "+20 %"), (-2.5, "\N{MINUS SIGN}2.5 %"), (-1e-12, None)])
+def test_percentages_are_signed_and_nothing_is_not(value, words):
+    assert style.percent_words(value) == words if words else style.percent_words(value, ".1f") == "0.0 %"
 
 
 def test_analysis_never_imports_torch():

@@ -37,7 +37,7 @@ def test_front_choice_and_limits_are_drawn(answer):
     (front,) = [line for line in axes.lines if line.get_linestyle() == "-"]
     assert front.get_xdata().tolist() == [1e-3, 2e-3]
     assert front.get_ydata().tolist() == [0.4, 0.2]
-    assert [text.get_text() for text in axes.texts] == ["a30 sm900"]
+    assert [text.get_text() for text in axes.texts] == ["a30 (virtual), 900 MHz"]
 
 
 def test_equal_answers_give_equal_bytes(answer, tmp_path):

@@ -5,6 +5,7 @@ import re
 import sys
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 import pytest
 
@@ -76,3 +77,26 @@ def test_device_time_of_unqueueable_passes_is_that_of_their_kernels_and_the_gaps
     assert found["device_s"].tolist()[:2] == pytest.approx([1.1e-3, 9e-3 + 5000 * 1e-6])
     assert found["device_s"].isna().tolist() == [False, False, True]
     assert found["device_method"].tolist()[1] == "profiler"
+
+
+def test_a_host_is_told_from_its_passes(score):
+    random = np.random.default_rng(0)
+    counts = pd.DataFrame({
+        "calls_s": random.uniform(1e-3, 1e-2, 40), "modules": random.integers(10, 300, 40) * 1.0,
+        "forward_calls": random.integers(10, 500, 40) * 1.0, "starts": 0.0,
+    })  # fmt: skip
+    passes = counts.assign(seen_s=1.8 * counts["calls_s"] + 4e-6 * counts["modules"])
+    told = score.hosts._told(passes, "one", "inference")
+    assert told.overall == pytest.approx(1.8, rel=1e-3)
+    assert told.overheads.module_s == pytest.approx(4e-6, rel=1e-2)
+    assert told.overheads.forward_call_s == pytest.approx(0.0, abs=1e-8)
+    assert told.low == pytest.approx(1.0, abs=1e-3)
+    noisy = passes.assign(seen_s=passes["seen_s"] * random.uniform(0.7, 1.4, 40))
+    assert score.hosts._told(noisy, "one", "inference").high > 1.15
+    assert score.hosts._told(passes.iloc[:5], "one", "inference") is None
+
+
+def test_a_network_tells_no_host_of_its_own(score):
+    half = score.hosts.half_of
+    assert half("resnet18-1x3x224x224-float32") == half("resnet18-8x3x96x96-bfloat16")
+    assert {half(one) for one in IDS} == {0, 1}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import functools
 import itertools
 import json
 import multiprocessing
@@ -91,7 +92,7 @@ def test_processes_that_die_of_an_operation_are_counted_and_one_that_ends_is_not
         process = SPAWN.Process(target=die, args=(path,))
         process.start()
         process.join()
-        assert guard.UnderWay(path).strikes(KEY) == strikes
+        assert guard.UnderWay(path).strikes(KEY) == guard.Strikes(strikes, "it was killed or crashed")
     note = guard.UnderWay(path)
     note.begin(KEY)
     note.end(KEY)
@@ -106,11 +107,11 @@ def test_after_three_strikes_an_operation_is_left_out_with_a_row_that_says_so(ca
     for segment in store.rows_folder.glob("*.parquet"):
         segment.unlink()
     key = Key("operation", victim["subject_id"], victim["pass"], bool(victim["tf32"]), 0)
-    store.shard_file(ALL, "under-way").write_text(json.dumps({str(key): 3}))
+    store.shard_file(ALL, "under-way").write_text(json.dumps({str(key): {"count": 3, "why": "hung"}}))
     rows = measured(campaign, catalogue)
     failed = rows[rows["status"] == "failed"]
     assert list(failed["subject_id"]) == [victim["subject_id"]]
-    assert failed["error"].iloc[0] == "3 processes died or hung while it was measured: left out"
+    assert failed["error"].iloc[0] == "left out: 3 processes ended while it was measured, the last: hung"
     assert (rows["status"] == "ok").sum() == (first["status"] == "ok").sum() - 1
 
 
@@ -118,7 +119,7 @@ def hang(path, hear):
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     watchdog, note = guard.Watchdog(hang_s=0.3, grace_s=0.3), guard.UnderWay(path)
     note.begin(KEY)
-    with watchdog.watching("an operation"):
+    with watchdog.watching("an operation", functools.partial(note.blame, KEY)):
         if hear:
             time.sleep(60)
         else:  # in C, without a look at Python's signals
@@ -134,7 +135,7 @@ def test_an_operation_that_hangs_ends_its_process_and_is_a_strike(tmp_path, hear
     process.join(30)
     assert time.monotonic() - began < 20
     assert process.exitcode == code
-    assert guard.UnderWay(tmp_path / "note").strikes(KEY) == 1
+    assert guard.UnderWay(tmp_path / "note").strikes(KEY) == guard.Strikes(1, "hung for 0.3 s")
 
 
 class LoggedGpu(VirtualGpu):

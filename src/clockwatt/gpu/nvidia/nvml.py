@@ -9,7 +9,16 @@ from typing import Any
 import pynvml
 
 from clockwatt.gpu.clocks import check_clock, check_power_limit
-from clockwatt.gpu.interface import Gpu, GpuError, GpuIdentity, NotSupportedError, PowerSample, Utilization
+from clockwatt.gpu.interface import (
+    Gpu,
+    GpuError,
+    GpuIdentity,
+    NotSupportedError,
+    PowerSample,
+    Ring,
+    Sample,
+    Utilization,
+)
 from clockwatt.gpu.nvidia.nvml_errors import typed_errors
 
 _VALUE_MEMBERS = {
@@ -20,6 +29,15 @@ _VALUE_MEMBERS = {
     pynvml.NVML_VALUE_TYPE_SIGNED_LONG_LONG: "sllVal",
     pynvml.NVML_VALUE_TYPE_SIGNED_INT: "siVal",
     pynvml.NVML_VALUE_TYPE_UNSIGNED_SHORT: "usVal",
+}
+
+_RINGS = {
+    Ring.GPU_UTILIZATION: pynvml.NVML_GPU_UTILIZATION_SAMPLES,
+    Ring.MEMORY_UTILIZATION: pynvml.NVML_MEMORY_UTILIZATION_SAMPLES,
+    Ring.ENCODER_UTILIZATION: pynvml.NVML_ENC_UTILIZATION_SAMPLES,
+    Ring.DECODER_UTILIZATION: pynvml.NVML_DEC_UTILIZATION_SAMPLES,
+    Ring.SM_CLOCK: pynvml.NVML_PROCESSOR_CLK_SAMPLES,
+    Ring.MEMORY_CLOCK: pynvml.NVML_MEMORY_CLK_SAMPLES,
 }
 
 
@@ -92,19 +110,15 @@ class NvmlGpu(Gpu):
     def power_samples(self, since_us: int) -> Sequence[PowerSample]:
         """See `Gpu`."""
         with self._on("power samples"):
-            try:
-                value_type, samples = pynvml.nvmlDeviceGetSamples(
-                    self._handle, pynvml.NVML_TOTAL_POWER_SAMPLES, since_us
-                )
-            except pynvml.NVMLError_NotFound:  # nothing newer
-                return []
-        member = _VALUE_MEMBERS[value_type]
-        filled = [
-            PowerSample(int(sample.timeStamp), getattr(sample.sampleValue, member) / 1000)
-            for sample in samples
-            if sample.timeStamp > since_us
-        ]
-        return sorted(filled, key=lambda sample: sample.time_us)
+            return [
+                PowerSample(time_us, value / 1000)
+                for time_us, value in self._samples(pynvml.NVML_TOTAL_POWER_SAMPLES, since_us)
+            ]
+
+    def samples(self, ring: Ring, since_us: int) -> Sequence[Sample]:
+        """See `Gpu`."""
+        with self._on(f"ring of {ring}"):
+            return [Sample(time_us, value) for time_us, value in self._samples(_RINGS[ring], since_us)]
 
     def sm_clock_mhz(self) -> int:
         """See `Gpu`."""
@@ -154,6 +168,21 @@ class NvmlGpu(Gpu):
         """See `Gpu`."""
         with self._on("PCIe traffic"):
             return int(pynvml.nvmlDeviceGetPcieThroughput(self._handle, pynvml.NVML_PCIE_UTIL_RX_BYTES))
+
+    def memory_temperature_c(self) -> float:
+        """See `Gpu`."""
+        with self._on("temperature of the memory"):
+            return self._field(pynvml.NVML_FI_DEV_MEMORY_TEMP)
+
+    def fan_speed_percent(self) -> int:
+        """See `Gpu`."""
+        with self._on("fan speed"):
+            return int(pynvml.nvmlDeviceGetFanSpeed(self._handle))
+
+    def computing_processes(self) -> list[int]:
+        """See `Gpu`."""
+        with self._on("processes that compute"):
+            return [int(process.pid) for process in pynvml.nvmlDeviceGetComputeRunningProcesses(self._handle)]
 
     def power_limit_w(self) -> float:
         """See `Gpu`."""
@@ -228,6 +257,19 @@ class NvmlGpu(Gpu):
 
     def _on(self, what: str) -> contextlib.AbstractContextManager[None]:
         return typed_errors(f"{self._identity.name} ({self._identity.uuid}): {what}")
+
+    def _samples(self, kind: int, since_us: int) -> list[tuple[int, float]]:
+        """Time stamps in µs and values of a ring, oldest first; entries that were never filled are left out."""
+        try:
+            value_type, samples = pynvml.nvmlDeviceGetSamples(self._handle, kind, since_us)
+        except pynvml.NVMLError_NotFound:  # nothing newer
+            return []
+        member = _VALUE_MEMBERS[value_type]
+        return sorted(
+            (int(sample.timeStamp), float(getattr(sample.sampleValue, member)))
+            for sample in samples
+            if sample.timeStamp > since_us
+        )
 
     def _field(self, field_id: int) -> float:
         (field,) = pynvml.nvmlDeviceGetFieldValues(self._handle, [field_id])

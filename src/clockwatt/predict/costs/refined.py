@@ -7,8 +7,9 @@ from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
-from clockwatt.predict.costs.interface import Costs, CostSource
+from clockwatt.predict.costs.interface import Costs, CostSource, Floats
 from clockwatt.predict.models.predictors import TARGETS
 
 _DEVICE, _HOST, _EAGER, _DYNAMIC = (
@@ -20,6 +21,12 @@ _DEVICE, _HOST, _EAGER, _DYNAMIC = (
         "energy_dynamic_corrected_j",
     )
 )
+
+
+Indices = NDArray[np.intp]
+
+_CARRIED = 0.05
+"""Half a 90 % interval of what is carried from one operating point to another: what laws of the clock miss."""
 
 
 @dataclass(frozen=True)
@@ -45,7 +52,9 @@ class DeviceTimes:
 class Refined:
     """Costs with measured device times; dynamic energy follows in proportion, since the power is the same.
 
-    Host times stay: those of the machine that measures are a matter of the host that is asked for.
+    By what factor an operation was missed at the operating point where it was measured, it is taken to be missed at the
+    others too, where it was not measured. Host times stay: those of the machine that measures are a matter of the host
+    that is asked for.
     """
 
     def __init__(self, source: CostSource, ids: pd.Index, times: DeviceTimes) -> None:
@@ -53,20 +62,23 @@ class Refined:
 
     def at(self, points: Sequence[str]) -> dict[str, Costs]:
         """See `CostSource.at`."""
-        found = self._source.at(points)
-        if self._times.point in found:
-            found[self._times.point] = self._refined(found[self._times.point])
-        return found
-
-    def _refined(self, costs: Costs) -> Costs:
-        mean, factors, measured = costs.mean.copy(), costs.factors.copy(), costs.measured.copy()
         own = np.flatnonzero(self._ids.isin(list(self._times.seconds)))
-        names = self._ids[own]
-        device_s = np.array([self._times.seconds[name] for name in names], dtype=float)
-        widths = np.array([self._times.errors[name] for name in names], dtype=float)
-        mean[own, _DYNAMIC] *= device_s / mean[own, _DEVICE]
-        mean[own, _DEVICE] = device_s
-        mean[own, _EAGER] = np.maximum(mean[own, _HOST], device_s)
+        if not own.size:
+            return self._source.at(points)
+        found = self._source.at([*dict.fromkeys([*points, self._times.point])])
+        seconds = np.array([self._times.seconds[name] for name in self._ids[own]], dtype=float)
+        missed_by = seconds / found[self._times.point].mean[own, _DEVICE]
+        return {point: self._refined(found[point], own, missed_by, here=point == self._times.point) for point in points}
+
+    def _refined(self, costs: Costs, own: Indices, missed_by: Floats, *, here: bool) -> Costs:
+        mean, factors, measured = costs.mean.copy(), costs.factors.copy(), costs.measured.copy()
+        widths = np.array([self._times.errors[name] for name in self._ids[own]], dtype=float)
+        if not here:
+            unmeasured = ~measured[own]
+            own, missed_by, widths = own[unmeasured], missed_by[unmeasured], np.hypot(widths[unmeasured], _CARRIED)
+        for column in (_DEVICE, _DYNAMIC):
+            mean[own, column] *= missed_by
+        mean[own, _EAGER] = np.maximum(mean[own, _HOST], mean[own, _DEVICE])
         factors[own, _DEVICE] = np.stack([1 - widths, 1 + widths], axis=1)
-        measured[own] = True
+        measured[own] |= here
         return Costs(mean, factors, costs.known, measured)

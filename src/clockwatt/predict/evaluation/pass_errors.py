@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from clockwatt.predict.composition.networks import Catalogue
 from clockwatt.predict.evaluation.intervals import COVERAGE, Interval, grouped_interval, interval_score, left_out_inside
+from clockwatt.predict.models.predictors import TARGETS
 from clockwatt.schema.costs import BY_CORRECTED, MEASURED_WHOLE
 
 Floats = NDArray[np.float64]
@@ -35,6 +36,7 @@ LOOKED_UP_ERROR = 0.02
 CARD_ENERGY = 0.04
 """Cards of one model: the same passes drew 6 % more on one of two H200."""
 
+_LEAST_FACTOR = 0.1  # of an interval whose lower end is zero or nearly
 _ASSUMED_CORRELATION = 0.25
 _ASSUMED_COMPOSITION = 0.03
 _LEAST_CORRELATION = 0.02
@@ -66,6 +68,31 @@ class Added:
     def error(self, correlation: float) -> float:
         """Error of the sum."""
         return float(np.sqrt((1 - correlation) * self.independent**2 + correlation * self.together**2))
+
+
+def added_errors(mean: Floats, factors: Floats, calls: Floats, *, energy: bool = True) -> dict[str, Added]:
+    """What the errors of operations come to in a pass, for each of `ADDED` whose errors are known.
+
+    Parameters
+    ----------
+    mean, factors
+        Costs of the operations and the factors to the ends of their 90 % intervals, as `costs.interface.Costs` has
+        them; shape (operations, targets) and (operations, targets, 2).
+    calls
+        How often each is called; shape (operations,).
+    energy
+        Whether every operation has an energy.
+    """
+    found = {}
+    for target in ADDED:
+        column = TARGETS.index(target)
+        cost = mean[:, column] * calls
+        lower, upper = np.log(np.maximum(factors[:, column], _LEAST_FACTOR)).T
+        error = (upper - lower) / (2 * NORMAL_90)
+        matters = cost > 0
+        if np.isfinite(error[matters]).all() and (target != DYNAMIC or energy):
+            found[target] = Added.of(cost[matters], error[matters])
+    return found
 
 
 @dataclass(frozen=True)
@@ -114,6 +141,11 @@ class PassErrors:
             found["energy_j"] = self._around(expected.energy_j, self.energy, energy)
             found["power_w"] = self._around(expected.power_w, self.energy, energy)
         return found
+
+    def device_half_width(self, added: Mapping[str, Added]) -> float:
+        """Half the 90 % interval of the device time of a pass, relative to it."""
+        lower, upper = self.time.factors(self._errors({HOST: Added(0.0, 0.0), **added})[0])
+        return float(upper - lower) / 2
 
     def time_error(self, expected: Any, added: Mapping[str, Added]) -> float:
         """Error of the time of a pass: that of what paces it."""

@@ -14,6 +14,7 @@ import pandas as pd
 
 from clockwatt.operations.spec.operation import Operation, TensorSpec
 from clockwatt.predict.features.matrix import matrix_product
+from clockwatt.predict.features.settings import serial_time_s, setting_numbers
 
 OPERATION_CLASS = "operation_class"
 
@@ -29,7 +30,7 @@ CATALOGUE_COLUMNS = [
 ]
 """Columns of the catalogue that features are made of."""
 
-NOT_LEARNT_FROM = ["dtype", "flops", "bytes", "channels_in", "channels_out"]
+NOT_LEARNT_FROM = ["dtype", "flops", "bytes", "serial_s", "channels_in", "channels_out"]
 """What `operation_features` gives for the physics and the groups alone."""
 
 
@@ -121,7 +122,9 @@ def _numbers_of(spec: str) -> dict[str, float]:
     """What a spec alone says; not to be changed, since the next who asks gets the same."""
     operation = read_operation(spec)
     given, out = channels(operation)
-    return describe(operation) | {"channels_in": given, "channels_out": out}
+    return describe(operation) | {
+        "serial_s": serial_time_s(operation), "channels_in": given, "channels_out": out
+    }  # fmt: skip
 
 
 def channel_groups(operations: pd.DataFrame) -> pd.Series:
@@ -174,7 +177,7 @@ def describe(operation: Operation) -> dict[str, float]:
     for name in ATTRIBUTES:
         value = attributes.get(name, 0.0)
         numbers[name] = math.log2(value + 1) if name in _SIZES else value
-    return numbers | _matrix_numbers(operation)
+    return numbers | setting_numbers(operation) | _matrix_numbers(operation)
 
 
 def channels(operation: Operation) -> tuple[int, int]:

@@ -15,6 +15,7 @@ from clockwatt.config import OperatingPoint
 from clockwatt.gpu.specs import GpuSpec
 from clockwatt.operations.spec.operation import MATRIX_CLASSES
 from clockwatt.predict.features.operations import NOT_LEARNT_FROM, OPERATION_CLASS
+from clockwatt.predict.features.settings import RECURRENT_GATES
 
 ROOFLINE_TIME = "roofline_time_s"
 POWER_LIMIT = "power_limit_w"
@@ -66,7 +67,7 @@ def features_at(operations: pd.DataFrame, *settings: Setting) -> pd.DataFrame:
     given = operations.drop(columns=NOT_LEARNT_FROM)
     if len(settings) > 1:
         given = given.take(np.tile(np.arange(len(given)), len(settings)))
-    numbers = {name: operations[name].to_numpy(float) for name in ("flops", "bytes", "log_elements_out")}
+    numbers = {name: operations[name].to_numpy(float) for name in ("flops", "bytes", "serial_s", "log_elements_out")}
     kinds = _kinds(operations)
     physics = [_physics(numbers, kinds, setting) for setting in settings]
     columns = {name: np.concatenate([each[name] for each in physics]) for name in physics[0]}
@@ -99,7 +100,7 @@ def features_of(rows: pd.DataFrame, operations: pd.DataFrame, spec: GpuSpec) -> 
 
 def _kinds(operations: pd.DataFrame) -> dict[tuple[str, bool], np.ndarray]:
     """Which operations are of each dtype, and whether they are matrix products: what a peak depends on."""
-    matrix = operations[OPERATION_CLASS].isin(MATRIX_CLASSES).to_numpy(bool)
+    matrix = operations[OPERATION_CLASS].isin(MATRIX_CLASSES | set(RECURRENT_GATES)).to_numpy(bool)
     dtypes = operations["dtype"].to_numpy(object)
     return {(dtype, kind): (dtypes == dtype) & (matrix == kind) for dtype in set(dtypes) for kind in (False, True)}
 
@@ -118,9 +119,10 @@ def _physics(
     compute_s = operations["flops"] / peak
     memory_s = operations["bytes"] / setting.bandwidth_bytes_s
     return {
-        ROOFLINE_TIME: compute_s + memory_s,
+        ROOFLINE_TIME: compute_s + memory_s + operations["serial_s"] / clock_ratio,
         "log_compute_time": np.log2(compute_s + 1e-9),
         "log_memory_time": np.log2(memory_s + 1e-9),
+        "log_serial_time": np.log2(1 + operations["serial_s"] / clock_ratio * 1e6),
         "compute_bound": np.log2((compute_s + 1e-9) / (memory_s + 1e-9)),
         "log_bytes_over_l2": np.log2((operations["bytes"] + 1) / spec.l2_bytes),
         "log_outputs_per_sm": operations["log_elements_out"] - np.log2(spec.sm_count),

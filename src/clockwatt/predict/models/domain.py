@@ -135,6 +135,7 @@ class _MeasuredClass:
     described: list[str]
 
 
+@functools.cache
 def described(spec: str) -> str:
     """An operation in words: `conv2d 32×3×224×224 · 64×3×7×7`."""
     operation = read_operation(spec)

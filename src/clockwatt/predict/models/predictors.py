@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from clockwatt.errors import ClockwattError
 from clockwatt.predict.features.operations import OPERATION_CLASS
 from clockwatt.predict.features.points import POWER_LIMIT, ROOFLINE_TIME
+from clockwatt.predict.models.power import with_energies
 from clockwatt.predict.models.trees import Trees
 from clockwatt.schema.costs import CORRECTED
 from clockwatt.threads import usable_threads
@@ -105,7 +106,7 @@ class CostPredictor:
             Columns of `TARGETS`; the roofline predictor needs them positive. Each is learnt from the rows where it is
             not missing; one that is missing everywhere is not learnt. Shape (rows, targets).
         """
-        y = y.loc[:, y.notna().any()]
+        y = self._completed(X, y.loc[:, y.notna().any()])
         self.targets_ = list(y.columns)
         numeric = X.drop(columns=[OPERATION_CLASS])
         self.columns_ = list(numeric.columns[(numeric.min() < numeric.max()).to_numpy()])
@@ -151,6 +152,10 @@ class CostPredictor:
 
     def _sampling(self, rows: int) -> dict[str, Any]:
         return {"bootstrap": True, "max_samples": min(rows, ROWS_PER_TREE)}
+
+    def _completed(self, features: pd.DataFrame, targets: pd.DataFrame) -> pd.DataFrame:  # noqa: ARG002  # for those who estimate
+        """Targets with what can be told of those that were not measured."""
+        return targets
 
     def _fit_scales(self, features: pd.DataFrame, targets: pd.DataFrame) -> dict[str, float]:
         """What `_estimates` needs to know of the training data."""
@@ -204,6 +209,9 @@ class RooflinePredictor(CostPredictor):
     time. The ratio spans a small range where cost spans six orders of magnitude, and clocks and sizes never seen scale
     as physics has it.
     """
+
+    def _completed(self, features: pd.DataFrame, targets: pd.DataFrame) -> pd.DataFrame:
+        return with_energies(features, targets, self.seed)
 
     def _fit_scales(self, features: pd.DataFrame, targets: pd.DataFrame) -> dict[str, float]:
         scales = {}

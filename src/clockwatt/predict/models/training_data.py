@@ -155,12 +155,13 @@ def with_unmeasured(data: TrainingData, wanted: pd.DataFrame, described: pd.Data
     )
     rows = pd.concat([data.rows, lacking], ignore_index=True)
     usable = np.concatenate([data.usable, np.zeros(len(lacking), dtype=bool)])
-    return replace(
-        data,
-        rows=rows,
-        usable=usable,
-        **_of_cells(rows, usable, operations, groups_of(operations, described), spec),
-    )
+    parts = _of_cells(rows, usable, operations, groups_of(operations, described), spec)
+    # cells that another GPU lent have no row here
+    lent = ~pd.MultiIndex.from_frame(data.cells).isin(pd.MultiIndex.from_frame(parts["cells"]))
+    for name in ("cells", "features", "targets", "groups"):
+        parts[name] = pd.concat([parts[name], getattr(data, name)[lent]], ignore_index=True)
+    parts["learnt"] = np.concatenate([parts["learnt"], data.learnt[lent]])
+    return replace(data, rows=rows, usable=usable, **parts)
 
 
 def groups_of(operations: pd.DataFrame, described: pd.DataFrame) -> pd.Series:

@@ -3,7 +3,16 @@ import pytest
 
 from clockwatt.predict.composition.pipeline import Composition
 from clockwatt.predict.evaluation.intervals import Interval, interval_score
-from clockwatt.predict.evaluation.pass_errors import DEVICE, DYNAMIC, HOST, Added, PassErrors, _correlation
+from clockwatt.predict.evaluation.pass_errors import (
+    DEVICE,
+    DYNAMIC,
+    HOST,
+    Added,
+    PassErrors,
+    _correlation,
+    added_errors,
+)
+from clockwatt.predict.models.predictors import TARGETS
 
 HALF = Interval(float(np.exp(-2.0)), float(np.exp(2.0)))
 
@@ -55,3 +64,17 @@ def test_the_interval_score_rewards_narrow_intervals_that_hold():
     assert (narrow, wide) == pytest.approx((0.2, 1.0))
     missed = interval_score(residuals + 1.0, np.full(4, -0.1), np.full(4, 0.1))
     assert missed == pytest.approx(0.2 + 20 * 0.9)
+
+
+def test_the_width_of_device_time_is_that_of_the_interval_that_is_stated():
+    mean = np.ones((2, len(TARGETS)))
+    factors = np.broadcast_to([np.exp(-0.3), np.exp(0.3)], (2, len(TARGETS), 2))
+    added = added_errors(mean, factors, np.array([3.0, 1.0]))
+    errors = PassErrors(correlation=0.1, composition_time=0.02, time=HALF)
+    low, high = errors.ends(composition(4.0, 1.0), added)["device_s"]
+    assert errors.device_half_width(added) == pytest.approx((high - low) / 2 / 4.0)
+    assert DYNAMIC not in added_errors(mean, factors, np.ones(2), energy=False)
+    unknown = np.array(factors)
+    unknown[0, TARGETS.index(DEVICE)] = np.nan
+    assert DEVICE not in added_errors(mean, unknown, np.ones(2))
+    assert DEVICE in added_errors(mean, unknown, np.array([0.0, 1.0]))  # what is never called does not matter

@@ -1,0 +1,111 @@
+"""Error over the number of designed operations that are learnt from, drawn at random or chosen.
+
+    python benchmarks/learning_curve.py [--gpu h200] [--trees 25] [--counts 0 500 1000 2000 3000 4000]
+
+A fifth of the blocks of the shipped designed operations is left out and judged, always the same; what networks call is
+learnt from throughout. Of the other blocks so many operations are learnt from: whole blocks at random, or chosen, half
+by what the trees that know the half before disagree on, times the time it takes (`spread × time`, in rounds that double
+what is known), half at random. Prints the median, mean and 90th percentile of the absolute error of the log of device
+time over both passes, the error weighted by time, and a power law through the means. Fits only; no GPU is needed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import tempfile
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from clockwatt import config
+from clockwatt.dataset.build import build_dataset
+from clockwatt.gpu.specs import find_spec
+from clockwatt.io.resources import resource
+from clockwatt.predict.models.predictors import RooflinePredictor
+from clockwatt.predict.models.training_data import TrainingData, training_data
+from clockwatt.predict.samples import read_samples
+
+TARGET = "time_device_corrected_s"
+JUDGED = 0.2
+
+
+def main() -> None:
+    """Print both curves."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--gpu", default="h200")
+    parser.add_argument("--trees", type=int, default=25)
+    parser.add_argument("--counts", type=int, nargs="+", default=[0, 500, 1000, 2000, 3000, 4000])
+    given = parser.parse_args()
+    reference = resource(f"reference/{given.gpu}")
+    with tempfile.TemporaryDirectory() as folder:
+        campaign = config.load(reference / "config.yaml")
+        build_dataset(campaign, reference / "measurements", reference / "catalogue", Path(folder))
+        samples = read_samples(Path(folder), given.gpu)
+    spec = find_spec(samples.gpu_name)
+    found = [training_data(samples, pass_, spec) for pass_ in ("inference", "training")]
+    passes = [Blocks(data, given.trees) for data in found if data is not None]
+    for chosen in (False, True):
+        print("chosen, half by spread × time" if chosen else "at random", "median, mean, 90th, weighted by time")
+        means = []
+        for count in given.counts:
+            parts = [one.errors(count // len(passes), chosen=chosen) for one in passes]
+            errors, seconds = (np.concatenate(values) for values in zip(*parts, strict=True))
+            weighted = float(np.sum(errors * seconds) / seconds.sum())
+            means.append(float(errors.mean()))
+            middle, most = np.quantile(errors, [0.5, 0.9])
+            print(f"  {count:6d}: {middle:6.1%} {means[-1]:6.1%} {most:6.1%} {weighted:6.1%}", flush=True)
+        grown = [(np.log(count), np.log(mean)) for count, mean in zip(given.counts, means, strict=True) if count >= 500]
+        slope, at_one = np.polyfit(*zip(*grown, strict=True), 1)
+        print(f"  mean error ∝ count^{slope:.2f}: {np.exp(at_one + slope * np.log(15_000)):.1%} at 15,000")
+
+
+class Blocks:
+    """One pass: what networks call, designed operations to learn from, and those that are judged."""
+
+    def __init__(self, data: TrainingData, trees: int) -> None:
+        self._data, self._trees = data, trees
+        designed = data.designed & data.learnt
+        names = pd.Series(data.groups.to_numpy()[designed]).drop_duplicates().to_numpy()
+        order = np.random.default_rng(0).permutation(len(names))
+        left_out = names[order[: int(JUDGED * len(names))]]
+        place = pd.Series(np.arange(len(names)), index=names[order])
+        self._place = data.groups.map(place).to_numpy(float)
+        self._judged = designed & data.groups.isin(left_out).to_numpy(bool)
+        self._pool = designed & ~self._judged
+        self._base = data.learnt & ~designed
+
+    def errors(self, count: int, *, chosen: bool) -> tuple[np.ndarray, np.ndarray]:
+        """Absolute errors, in logs, of what is judged with so many operations learnt from, and their times."""
+        known = self._chosen(count) if chosen else self._first(self._pool, count)
+        said = self._fit(self._base | known).predict(self._data.features[self._judged])[TARGET].to_numpy(float)
+        seconds = self._data.targets.loc[self._judged, TARGET].to_numpy(float)
+        return np.abs(np.log(said / seconds)), seconds
+
+    def _chosen(self, count: int) -> np.ndarray:
+        """Half of it drawn, the rest in rounds that double what is known, half drawn, half by spread × time."""
+        known = self._first(self._pool, count // 4)
+        while (lacking := count - int(known.sum())) > 0 and (open_ := self._pool & ~known).any():
+            batch = min(lacking, max(int(known.sum()), 100))
+            features = self._data.features[open_]
+            mean, spread = self._fit(self._base | known).predict_with_spread(features)
+            worth = (mean[TARGET] * spread[TARGET]).to_numpy(float)
+            best = np.flatnonzero(open_)[np.argsort(-worth)[: batch // 2]]
+            known[best] = True
+            known |= self._first(self._pool & ~known, batch - batch // 2)
+        return known
+
+    def _first(self, among: np.ndarray, count: int) -> np.ndarray:
+        """Whole blocks in their random order, as many as have so many operations."""
+        rows = np.flatnonzero(among)
+        taken = np.zeros(len(among), dtype=bool)
+        taken[rows[np.argsort(self._place[rows], kind="stable")][:count]] = True
+        return taken
+
+    def _fit(self, rows: np.ndarray) -> RooflinePredictor:
+        predictor = RooflinePredictor(trees=self._trees, seed=0)
+        return predictor.fit(self._data.features[rows], self._data.targets.loc[rows, [TARGET]])
+
+
+if __name__ == "__main__":
+    main()

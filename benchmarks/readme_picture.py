@@ -1,0 +1,36 @@
+"""The picture of the README: energy of networks on a real H200, measured, summed, composed, predicted.
+
+`python benchmarks/readme_picture.py RESULTS` writes `docs/energy-h200.png` from a campaign with `reference: [h200]`.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+
+from clockwatt import config
+from clockwatt.figures import draw, style, whole
+from clockwatt.figures.gpus import Gpu, Gpus
+
+PICTURE = Path("docs/energy-h200.png")
+GPU, INPUT = "h200", "-32x3x224x224-float32"
+
+
+def main(results: Path) -> None:
+    """Draw the networks at batch 32, float32 with TF32."""
+    read = draw.Results(
+        config.load(results / "config.yaml"),
+        *(results / name for name in ("measurements", "dataset", "predictors", "validation")),
+    )
+    data = whole.costs(read.compositions, read.whole_errors, read.sum_errors, "energy_j", "inference")
+    shown = data[(data["gpu"] == GPU) & data["tf32"].astype(bool) & data["network_id"].str.endswith(INPUT)]
+    with style.styled():
+        figure = whole.draw(shown, Gpus([Gpu(GPU, virtual=False)]), "energy_j")
+        style.settle(figure)
+        FigureCanvasAgg(figure).print_png(PICTURE, metadata={"Software": None})
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

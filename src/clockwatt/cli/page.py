@@ -1,0 +1,21 @@
+"""`clockwatt page`: the page that answers from a campaign's results."""
+
+from __future__ import annotations
+
+from clockwatt import config
+from clockwatt.cli.app import app
+from clockwatt.cli.options import Config, DatasetDir, Output, PredictorsDir, ValidationDir
+
+
+@app.command()
+def page(
+    config_file: Config,
+    dataset_dir: DatasetDir,
+    predictors_dir: PredictorsDir,
+    validation_dir: ValidationDir,
+    output: Output,
+) -> None:
+    """Write the page of results: one file that opens without a network."""
+    from clockwatt.page.write import write_page
+
+    write_page(config.load(config_file), dataset_dir, predictors_dir, validation_dir, output)

@@ -1,0 +1,254 @@
+"""Every question that a reader may ask of the page, answered by what `clockwatt recommend` answers with.
+
+The page chooses among candidates in the reader's browser. What it chooses from, and in which order, is made here by the
+functions that the command calls, so that both choose alike.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence, Set
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from clockwatt.errors import ClockwattError
+from clockwatt.io import files
+from clockwatt.page.bulk import BulkPredictor
+from clockwatt.page.joules import Parts, Shares, shares_of
+from clockwatt.page.words import clock_mhz
+from clockwatt.predict.answer import NetworkPrediction, TracedNetwork, predict_points
+from clockwatt.predict.composition.networks import Catalogue
+from clockwatt.predict.features.operations import operation_features
+from clockwatt.predict.gpu_predictor import GpuPredictor
+from clockwatt.predict.memory import check_fits
+from clockwatt.schema import layout
+from clockwatt.schema.records import CALL_SCHEMA
+
+COLUMNS = (
+    *("question", "gpu", "point", "measured_point", "time_s", "energy_j", "power_w"),
+    *("time_low_s", "time_high_s", "energy_low_j", "energy_high_j", "measured_share"),
+)
+"""Of the candidates: see `Answers`."""
+
+
+@dataclass(frozen=True)
+class Question:
+    """A pass of a network, with or without TF32."""
+
+    network_id: str
+    pass_: str
+    tf32: bool
+
+
+@dataclass
+class Answers:
+    """Candidates of every question.
+
+    Attributes
+    ----------
+    questions
+        In the order of the campaign's networks.
+    candidates
+        `COLUMNS`, a row for each question, GPU and operating point: `question` and `gpu` are numbers of `questions` and
+        `gpus`, `measured_share` is the share of the calls that were measured there. In the order in which `recommend`
+        takes them; what is not known is nan.
+    gpus
+        Labels in that order.
+    warnings
+        Question and GPU, by number, to why the answer rests on less than usual.
+    without_room
+        Questions and GPUs, by number, whose memory has no room for the pass.
+    parts
+        Network id and pass to what its energy is shared among.
+    shares
+        Question and GPU to where the pass's energy goes at the GPU's reference point.
+    """
+
+    questions: list[Question]
+    candidates: pd.DataFrame
+    gpus: list[str]
+    warnings: dict[tuple[int, int], list[str]] = field(default_factory=dict)
+    without_room: list[tuple[int, int]] = field(default_factory=list)
+    parts: dict[tuple[str, str], Parts] = field(default_factory=dict)
+    shares: dict[tuple[int, int], Shares] = field(default_factory=dict)
+
+
+def answer_all(models: Mapping[str, GpuPredictor], catalogue_dir: Path, asked: Mapping[bool, Set[str]]) -> Answers:
+    """Predict networks of a catalogue in each of their passes, on every GPU, at every operating point measured.
+
+    Parameters
+    ----------
+    models
+        From `answer.load_models`.
+    catalogue_dir
+        Of the dataset.
+    asked
+        Ids of the networks that virtual GPUs (True) and measured ones (False) are asked about.
+
+    Raises
+    ------
+    DataFileError
+        If the catalogue or a predictor is missing or damaged.
+    """
+    settings = _settings(models)
+    networks = _Networks.read(catalogue_dir)
+    bulk = [BulkPredictor(model, networks.operations, networks.features) for model in models.values()]
+    answers = Answers([], pd.DataFrame(), list(models))
+    rows: list[tuple[float, ...]] = []
+    for traced in networks.traced(frozenset().union(*asked.values())):
+        parts = Parts.of(traced)
+        fitting = _with_room(traced, bulk)
+        able = [
+            traced.network.pass_ in model.description.passes
+            and traced.network.network_id in asked[model.description.virtual]
+            for model in bulk
+        ]
+        outside = {
+            gpu: _outside(traced, model)
+            for gpu, model in enumerate(bulk)
+            if able[gpu] and model.description.gpu_name in fitting
+        }
+        for tf32 in (True, False):
+            number = len(answers.questions)
+            found = []
+            for gpu, model in enumerate(bulk):
+                if not able[gpu] or tf32 not in settings[model.description.virtual]:
+                    continue
+                if model.description.gpu_name not in fitting:
+                    answers.without_room.append((number, gpu))
+                    continue
+                warnings = [*_about_tf32(model, tf32=tf32), *outside[gpu]]
+                if warnings:
+                    answers.warnings[number, gpu] = warnings
+                points = list(model.description.points)
+                predictions = predict_points(model, traced, points, tf32=tf32)
+                found += [(number, gpu, points.index(one.point), *_numbers(one)) for one in predictions]
+                reference = reference_point(model)
+                of_reference = next((one for one in predictions if one.point == reference), None)
+                if of_reference is not None:
+                    answers.shares[number, gpu] = shares_of(model, traced, parts, of_reference)
+            if found:
+                answers.questions.append(Question(traced.network.network_id, traced.network.pass_, tf32))
+                answers.parts[traced.network.network_id, traced.network.pass_] = parts
+                rows += found
+    answers.candidates = pd.DataFrame(rows, columns=list(COLUMNS))
+    return answers
+
+
+def _settings(models: Mapping[str, GpuPredictor]) -> dict[bool, set[bool]]:
+    """Settings of TF32 that may be asked about, of measured GPUs and of virtual ones: those that one of them had."""
+    return {
+        virtual: {
+            tf32 for model in models.values() if model.description.virtual == virtual for tf32 in model.description.tf32
+        }
+        for virtual in (False, True)
+    }
+
+
+def _outside(traced: TracedNetwork, model: GpuPredictor) -> list[str]:
+    """What lies outside the measurements of a GPU, TF32 aside, which `recommend` would warn of."""
+    described = model.description
+    point = next(iter(described.points), None)
+    if point is None:
+        return []
+    return model.warnings(traced.operations, traced.features, traced.network.pass_, point, tf32=described.tf32[0])
+
+
+def _about_tf32(model: GpuPredictor, *, tf32: bool) -> list[str]:
+    known = tf32 in model.description.tf32
+    return [] if known else [f"Nothing was measured with TF32 {'on' if tf32 else 'off'}."]
+
+
+def _with_room(traced: TracedNetwork, models: Sequence[GpuPredictor]) -> set[str]:
+    """GPUs that have room for a pass; `recommend` refuses where none has."""
+    try:
+        return check_fits(traced, [model.description.gpu_name for model in models])
+    except ClockwattError:
+        return set()
+
+
+def reference_point(model: GpuPredictor) -> str | None:
+    """What a choice is compared with: where the GPU runs if nobody asks it for anything, as near as was measured.
+
+    That is `default`, the boost clock that stands for it, or else the highest clock; None without any point.
+    """
+    points = list(model.description.points)
+    asked = model.point_for("default")
+    if asked in points:
+        return asked
+    return max(points, key=lambda point: clock_mhz(model.description.gpu_name, point), default=None)
+
+
+def _numbers(prediction: NetworkPrediction) -> tuple[float, ...]:
+    expected, none = prediction.expected, (np.nan, np.nan)
+    return (
+        float(prediction.measured_point), expected.time_s, _known(expected.energy_j), _known(expected.power_w),
+        *prediction.intervals.get("time_s", none), *prediction.intervals.get("energy_j", none),
+        prediction.measured_calls / max(expected.calls, 1),
+    )  # fmt: skip
+
+
+def _known(value: float | None) -> float:
+    return np.nan if value is None else value
+
+
+@dataclass(frozen=True)
+class _Networks:
+    """The networks of a catalogue, with what is computed once for all of them.
+
+    Attributes
+    ----------
+    catalogue
+        Whose calls have a `module_path`.
+    operations
+        Pass to the operations that networks call in it.
+    features
+        Pass to features of those with device work.
+    """
+
+    catalogue: Catalogue
+    operations: dict[str, pd.DataFrame]
+    features: dict[str, pd.DataFrame]
+
+    @classmethod
+    def read(cls, folder: Path) -> _Networks:
+        catalogue = Catalogue.read(folder)
+        columns = ["network_id", "pass", "position", "module_path"]
+        paths = files.read_table(folder / layout.CALLS_FILE, CALL_SCHEMA, columns).to_pandas()
+        for key, own in paths.sort_values("position").groupby(["network_id", "pass"]):
+            calls = catalogue.calls[str(key[0]), str(key[1])]
+            catalogue.calls[str(key[0]), str(key[1])] = calls.assign(module_path=own["module_path"].to_numpy(object))
+        operations, features = {}, {}
+        for pass_, rows in catalogue.operations.groupby("pass"):
+            called = frozenset().union(*catalogue.called(str(pass_)).values())
+            own = rows[rows["operation_id"].isin(called)].reset_index(drop=True)
+            if own.empty:
+                continue
+            operations[str(pass_)] = own
+            features[str(pass_)] = operation_features(own[own["device_work"].astype(bool)])
+        return cls(catalogue, operations, features)
+
+    def traced(self, asked: Set[str]) -> Iterator[TracedNetwork]:
+        """Each network that is asked about in each of its passes, as `questions.traced_network` gives it."""
+        ids = {pass_: pd.Index(rows["operation_id"]) for pass_, rows in self.operations.items()}
+        for key, network in self.catalogue.networks.items():
+            calls = self.catalogue.calls.get(key)
+            if calls is not None and key[0] in asked and key[1] in ids:
+                positions = np.unique(ids[key[1]].get_indexer(pd.Index(calls["operation_id"])))
+                own = self.operations[key[1]].iloc[positions[positions >= 0]].reset_index(drop=True)
+                works = own.loc[own["device_work"].astype(bool), "operation_id"]
+                yield _Described(network, calls, own, known_features=self.features[key[1]].loc[works])
+
+
+@dataclass(frozen=True)
+class _Described(TracedNetwork):
+    """A traced network whose features are known already."""
+
+    known_features: pd.DataFrame = field(default_factory=pd.DataFrame)
+
+    @property
+    def features(self) -> pd.DataFrame:
+        """See `TracedNetwork.features`."""
+        return self.known_features

@@ -1,0 +1,76 @@
+// The rule of `clockwatt recommend`, applied to the candidates that its own functions computed; see predict/recommend.py.
+const REPEATED = 0.01;
+const BY_LAW = 0.03;
+
+function objectiveOf(objective, row) {
+  if (objective === "time") return rows.time_s[row];
+  const energy = rows.energy_j[row];
+  if (!Number.isFinite(energy)) return Infinity;
+  return objective === "energy" ? energy : rows.time_s[row] * energy;
+}
+
+/** How many of the first candidates, the best included, are within error of the best. */
+function asGood(ordered, objective) {
+  const best = ordered[0];
+  const least = objectiveOf(objective, best);
+  const [lows, highs] = objective === "time" ? [rows.time_low_s, rows.time_high_s] : [rows.energy_low_j, rows.energy_high_j];
+  const orElse = (value, other) => (Number.isFinite(value) ? value : other);
+  const low = orElse(lows[best], 0);
+  const high = orElse(highs[best], 0);
+  let number = 0;
+  for (const row of ordered) {
+    const ratio = objectiveOf(objective, row) / least - 1;
+    let within;
+    if (rows.gpu[row] === rows.gpu[best]) {
+      within = ratio <= (rows.measured_point[row] && rows.measured_point[best] ? REPEATED : BY_LAW);
+    } else {
+      within = orElse(lows[row], Infinity) <= high && ratio <= high / Math.max(low, 1e-12) - 1;
+    }
+    if (!within) break;
+    number += 1;
+  }
+  return number;
+}
+
+/**
+ * Where a pass costs least.
+ *
+ * @param question One of `questions`.
+ * @param limits {objective, maxSlowdown (0.1 is 10 %), powerCap (W), gpus (numbers)}; what is not limited is Infinity.
+ * @returns {ordered, allowed, asGood, regret} with rows best first, or {refused} with a sentence.
+ */
+function recommend(question, { objective, maxSlowdown, powerCap, gpus }) {
+  const candidates = question.rows.filter((row) => gpus.includes(rows.gpu[row]));
+  const promised = new Map(candidates.map((row) => [row, objectiveOf(objective, row)]));
+  if (!candidates.some((row) => Number.isFinite(promised.get(row)))) {
+    const without = gpus.filter((gpu) => content.without_room.some(([q, g]) => q === question.number && g === gpu));
+    return {
+      refused: without.length
+        ? `The pass has no room in the memory of ${sentenceList(without.map((gpu) => content.gpus[gpu].label))}.`
+        : `No GPU chosen here predicts the ${objective === "edp" ? "energy" : objective} of this pass.`,
+    };
+  }
+  const fastest = Math.min(...candidates.map((row) => rows.time_s[row]));
+  const keeps = (row) => {
+    const power = Number.isFinite(rows.power_w[row]) ? rows.power_w[row] : Infinity;
+    return rows.time_s[row] <= fastest * (1 + maxSlowdown) && (powerCap === Infinity || power <= powerCap);
+  };
+  const kept = new Map(candidates.map((row) => [row, keeps(row)]));
+  const allowed = candidates.filter((row) => kept.get(row)).length;
+  if (!allowed) {
+    const least = candidates.filter((row) => Number.isFinite(rows.power_w[row])).sort((a, b) => rows.power_w[a] - rows.power_w[b])[0];
+    return {
+      refused: least === undefined
+        ? "Nothing keeps to the limits: no mean power is known, since no idle power was calibrated."
+        : `Nothing keeps to the limits. The least mean power is ${quantity(rows.power_w[least], "W")}, on ${gpuOf(least).label} at ${atPoint(pointOf(least))}.`,
+    };
+  }
+  const ordered = [...candidates].sort((a, b) => kept.get(b) - kept.get(a) || (promised.get(a) === promised.get(b) ? 0 : promised.get(a) - promised.get(b)));
+  const regret = (content.regrets[gpuOf(ordered[0]).label] || []).find(
+    (one) => one.pass === question.pass && one.tf32 === question.tf32 && one.objective === objective,
+  );
+  return { ordered, allowed, asGood: asGood(ordered.slice(0, allowed), objective), regret: regret || null };
+}
+
+/** GPUs that `recommend` takes where none is named: the measured ones, or all where there are no others. */
+const defaultGpus = () => (measuredGpus.length ? measuredGpus : virtualGpus);

@@ -1,0 +1,129 @@
+"""How it was measured: sensors, transients, cards, hosts, temperatures and versions of each GPU."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pyarrow.compute as pc
+
+from clockwatt.io import files
+from clockwatt.page.words import clock_mhz, point_words
+from clockwatt.schema import layout, tables
+from clockwatt.schema.quantities import CalibrationQuantity
+from clockwatt.schema.records import CALIBRATION_SCHEMA
+
+_SENSORS = {
+    "power_instant": "instantaneous power",
+    "power_average": "driver's average",
+    "power_samples": "samples kept by the driver",
+    "energy_counter": "energy counter",
+}
+_VERSIONS = {"driver_version": "Driver", "cuda_version": "CUDA", "torch_version": "PyTorch", "cudnn_version": "cuDNN"}
+_STEP_S = 0.02
+_BEFORE_S = 0.3
+
+
+def described(dataset_dir: Path, gpus: list[str]) -> dict[str, dict[str, Any]]:
+    """What is to say of how each GPU was measured.
+
+    Raises
+    ------
+    DataFileError
+        If the dataset is missing or damaged.
+    """
+    columns = [
+        "gpu", "gpu_uuid", "host", "cpu_model", "temperature_start_c", "temperature_end_c", "session_id",
+        "power_estimator", *_VERSIONS,
+    ]  # fmt: skip
+    rows = files.read_table(dataset_dir / layout.OPERATIONS_FILE, tables.OPERATIONS_SCHEMA, columns).to_pandas()
+    calibration = files.read_table(dataset_dir / layout.CALIBRATION_FILE, CALIBRATION_SCHEMA).to_pandas()
+    cards = _cards(dataset_dir)
+    found = {}
+    for gpu in gpus:
+        own, of_gpu = rows[rows["gpu"] == gpu], calibration[calibration["gpu"] == gpu]
+        found[gpu] = {
+            "operations": len(own),
+            "sessions": int(own["session_id"].nunique()),
+            "cards": cards.get(gpu, []),
+            "hosts": int(own["host"].nunique()),
+            "processors": sorted(own["cpu_model"].dropna().unique()),
+            "temperature_c": _range(pd.concat([own["temperature_start_c"], own["temperature_end_c"]])),
+            "versions": {
+                name: sorted(str(value) for value in own[column].dropna().unique())
+                for column, name in _VERSIONS.items()
+            },
+            "estimators": {str(key): int(value) for key, value in own["power_estimator"].value_counts().items()},
+            **_calibrated(of_gpu),
+        }
+    return found
+
+
+def _calibrated(rows: pd.DataFrame) -> dict[str, Any]:
+    """What the calibration says at the highest clock of a GPU (`default` before all)."""
+    if rows.empty:
+        return {"point": None, "sensors": [], "idle": [], "repeatability": {}, "transient": None}
+    name = str(rows["gpu_name"].iloc[0])
+    point = max(rows["point"].unique(), key=lambda one: (clock_mhz(name, one), one == "default"))
+    own = rows[(rows["point"] == point) & rows["value"].notna()]
+
+    def values(quantity: CalibrationQuantity) -> dict[str, float]:
+        chosen = own[own["quantity"] == quantity]
+        return {str(subject): float(value) for subject, value in chosen.groupby("subject")["value"].median().items()}
+
+    periods, windows = values(CalibrationQuantity.SENSOR_PERIOD), values(CalibrationQuantity.SENSOR_WINDOW)
+    jitter = own[own["quantity"] == CalibrationQuantity.SENSOR_PERIOD].groupby("subject")["standard_error"].median()
+    idle = rows[(rows["quantity"] == CalibrationQuantity.IDLE_POWER) & rows["value"].notna()]
+    return {
+        "point": point_words(point),
+        "sensors": [
+            {
+                "sensor": words, "period_s": periods.get(sensor), "window_s": windows.get(sensor),
+                "period_error_s": float(error) if (error := jitter.get(sensor)) and error > 0 else None,
+            }
+            for sensor, words in _SENSORS.items()
+            if sensor in periods or sensor in windows
+        ],
+        "idle": [
+            {"point": point_words(str(one)), "power_w": float(value)}
+            for one, value in idle.groupby("point")["value"].median().items()
+        ],
+        "repeatability": values(CalibrationQuantity.TIME_REPEATABILITY),
+        "transient": _transient(own),
+    }  # fmt: skip
+
+
+def _transient(rows: pd.DataFrame) -> dict[str, list[float]] | None:
+    """Power from idle to load: all runs of a sensor together, medians over steps of time."""
+    own = rows[(rows["quantity"] == CalibrationQuantity.POWER_TRANSIENT) & (rows["x"] >= -_BEFORE_S)]
+    if own.empty:
+        return None
+    lane = own["subject"].str.rsplit("-", n=1).str[-1]
+    found: dict[str, list[float]] = {}
+    for name in ("ring", "fast"):
+        mine = own[lane == name]
+        step = _STEP_S if name == "ring" else 5 * _STEP_S
+        grouped = mine.groupby((mine["x"] / step).round())
+        found[f"{name}_s"] = [round(float(key) * step, 4) for key in grouped["value"].median().index.to_numpy(float)]
+        found[f"{name}_w"] = [round(float(value), 2) for value in grouped["value"].median()]
+    return found
+
+
+def _cards(dataset_dir: Path) -> dict[str, list[dict[str, Any]]]:
+    """Each GPU's cards with what their anchors took against the median card."""
+    columns = ["gpu", "gpu_uuid", "anchor_time_factor", "anchor_power_factor"]
+    table = files.read_table(dataset_dir / layout.OPERATIONS_FILE, tables.OPERATIONS_SCHEMA, columns)
+    grouped = table.filter(pc.is_valid(table["gpu_uuid"])).to_pandas().groupby(["gpu", "gpu_uuid"])
+    found: dict[str, list[dict[str, Any]]] = {}
+    for (gpu, uuid), own in grouped[["anchor_time_factor", "anchor_power_factor"]].median().iterrows():
+        known = {name: None if pd.isna(value) else round(float(value), 4) for name, value in own.items()}
+        found.setdefault(str(gpu), []).append(
+            {"card": str(uuid), "time": known["anchor_time_factor"], "power": known["anchor_power_factor"]}
+        )
+    return found
+
+
+def _range(values: pd.Series) -> list[float] | None:
+    known = values.dropna()
+    return [float(known.min()), float(known.max())] if len(known) else None

@@ -1,0 +1,66 @@
+"""What things are called on the page: operating points, networks and operations, not in the words of paths."""
+
+from __future__ import annotations
+
+import functools
+import json
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from clockwatt.config import OperatingPoint
+from clockwatt.gpu.specs import find_spec
+
+_SHAPES_AT_MOST = 2
+
+
+def point_words(point: str) -> str:
+    """`1440 MHz`, `150 W`, `1440 MHz, memory 5001 MHz` or `default`."""
+    asked = OperatingPoint.parse(point)
+    parts = [
+        text.format(value)
+        for text, value in (
+            ("{} MHz", asked.sm_clock_mhz),
+            ("memory {} MHz", asked.memory_clock_mhz),
+            ("{} W", asked.power_limit_w),
+        )
+        if value is not None
+    ]
+    return ", ".join(parts) or "default"
+
+
+def clock_mhz(gpu_name: str, point: str) -> int:
+    """The SM clock that an operating point asks for; where it asks for none, the GPU model's boost clock."""
+    return OperatingPoint.parse(point).sm_clock_mhz or find_spec(gpu_name).boost_clock_mhz
+
+
+def network_words(network: str, input_shape: Sequence[int], dtype: str, assumed: Sequence[str] = ()) -> dict[str, str]:
+    """A network's name and the rest of what tells it from others."""
+    name = network.rsplit(":", 1)[-1] if network.startswith("clockwatt.") else network
+    of_input = shape_words(input_shape) + ("" if dtype == "float32" else f", {dtype}")
+    return {"name": name, "input": of_input + (", assumed branches" if len(assumed) else "")}
+
+
+def shape_words(shape: Iterable[int]) -> str:
+    """`32×3×224×224`."""
+    return "×".join(map(str, shape))
+
+
+@functools.cache
+def operation_words(spec: str) -> str:
+    """What an operation is, for a reader: the shapes of what it takes, TF32 and dtype aside.
+
+    Parameters
+    ----------
+    spec
+        JSON of the catalogue.
+    """
+    content: dict[str, Any] = json.loads(spec)
+    shapes = [shape_words(tensor["shape"]) for tensor in content["tensors"] if tensor["shape"]]
+    shown = " and ".join(shapes[:_SHAPES_AT_MOST])
+    more = len(shapes) - _SHAPES_AT_MOST
+    return shown + (f" and {more} more" if more > 0 else "")
+
+
+def sentence_list(names: Sequence[str]) -> str:
+    """`a`, `a and b`, `a, b and c`."""
+    return " and ".join(filter(None, (", ".join(names[:-1]), names[-1]))) if names else ""

@@ -1,0 +1,109 @@
+"""What settings of a call say of the kernels that run: serial steps, masks, interpolation, layouts, number formats.
+
+Sizes alone do not tell an LSTM of a thousand steps from one of ten that does as much, causal attention from full, or
+nearest neighbours from bicubic.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from clockwatt.operations.spec.operation import Operation, TensorSpec
+
+RECURRENT_GATES = {"lstm": 4, "gru": 3, "rnn_tanh": 1, "rnn_relu": 1}
+"""Matrices that each step of a recurrent layer multiplies its state with."""
+
+_ELEMENT_BYTES = {"float64": 8, "float32": 4, "int64": 8, "int32": 4, "bool": 1, "uint8": 1, "int8": 1}
+_INTERPOLATIONS = ("nearest", "nearest-exact", "area", "linear", "bilinear", "trilinear", "bicubic")
+_WEIGHTED = ("linear", "bilinear", "trilinear", "bicubic")
+"""Interpolations whose kernels have a thread for each pixel, which goes through all channels of all rows."""
+RECURRENT_STEP_S = 5e-6
+"""What a step of a recurrent layer waits for the one before it, however little it does, at an H200's boost clock."""
+CHANNEL_STEP_S = 2e-7
+"""What a thread of an interpolation takes for each channel, likewise."""
+_ATTENTION_TENSORS = 3
+_RECURRENT_ARGUMENTS = 9
+"""Of `torch.lstm(input, state, weights, biases, layers, dropout, train, bidirectional, batch_first)` and its like."""
+
+
+def setting_numbers(operation: Operation) -> dict[str, float]:
+    """Numbers of the settings, 0 where an operation has no such setting; the same names for every operation."""
+    tensors, outputs, given = operation.tensors, operation.out, operation.kwargs
+    mode = given.get("mode")
+    steps, hidden, rows = recurrence(operation)
+    return {
+        "log_element_bytes": math.log2(_ELEMENT_BYTES.get(tensors[0].dtype, 2)) if tensors else 0.0,
+        "bfloat16": float(any(tensor.dtype == "bfloat16" for tensor in tensors)),
+        "input_gradient": float(bool(tensors) and tensors[0].grad),
+        "second_channels_last": float(len(tensors) > 1 and _channels_last(tensors[1])),
+        "output_channels_last": float(bool(outputs) and _channels_last(outputs[0])),
+        "log_window": math.log2(math.prod(tensors[1].shape[2:]) + 1) if _is_convolution(operation) else 0.0,
+        "log_group_channels": math.log2(tensors[1].shape[1] + 1) if _is_convolution(operation) else 0.0,
+        "log_normalised_groups": math.log2(_group_count(operation) + 1),
+        "causal": float(given.get("is_causal") is True),
+        "masked": float(isinstance(given.get("attn_mask"), dict) or len(tensors) > _ATTENTION_TENSORS),
+        "interpolation": float(_INTERPOLATIONS.index(mode) + 1) if mode in _INTERPOLATIONS else 0.0,
+        "aligned_corners": float(given.get("align_corners") is True),
+        "antialiased": float(given.get("antialias") is True),
+        "log_serial_steps": math.log2(steps + 1),
+        "log_step_rows": math.log2(rows + 1),
+        "log_hidden": math.log2(hidden + 1),
+        "log_independent_rows": math.log2(_independent_rows(operation) + 1),
+        "second_row_major": float(len(tensors) > 1 and bool(tensors[1].stride) and tensors[1].stride[-1] == 1),
+    }
+
+
+def serial_time_s(operation: Operation) -> float:
+    """What steps take that must follow one another, however many multiprocessors there are."""
+    steps, _, _ = recurrence(operation)
+    if steps:
+        return steps * RECURRENT_STEP_S
+    first = operation.tensors[0] if operation.tensors else None
+    if first is not None and operation.kwargs.get("mode") in _WEIGHTED and not _channels_last(first):
+        return math.prod(first.shape[:2]) * CHANNEL_STEP_S
+    return 0.0
+
+
+def _independent_rows(operation: Operation) -> int:
+    """Rows that a normalisation works on one by one: with few of them most multiprocessors have nothing to do."""
+    if not operation.tensors or len(operation.tensors[0].shape) < 2:
+        return 0
+    shape = operation.tensors[0].shape
+    match operation.operation_class:
+        case "batch_norm":
+            return shape[1]
+        case "instance_norm":
+            return shape[0] * shape[1]
+        case "group_norm":
+            return shape[0] * _group_count(operation)
+        case "layer_norm" | "rms_norm" | "softmax" | "log_softmax":
+            return math.prod(shape[:-1])
+    return 0
+
+
+def recurrence(operation: Operation) -> tuple[int, int, int]:
+    """Steps of all layers, one after another, size of the state, and rows of each step; zeros for what has none."""
+    if operation.operation_class not in RECURRENT_GATES or len(operation.args) != _RECURRENT_ARGUMENTS:
+        return 0, 0, 0
+    *_, layers, _, _, both, batch_first = operation.args
+    shape, state = operation.tensors[0].shape, operation.tensors[1].shape
+    if len(shape) != 3:
+        return 0, 0, 0
+    rows, length = (shape[0], shape[1]) if batch_first else (shape[1], shape[0])
+    return length * int(layers), state[-1], rows * (2 if both else 1)
+
+
+def _is_convolution(operation: Operation) -> bool:
+    tensors = operation.tensors
+    return operation.operation_class.startswith("conv") and len(tensors) > 1 and len(tensors[1].shape) > 2
+
+
+def _group_count(operation: Operation) -> int:
+    count = operation.args[1] if operation.operation_class == "group_norm" and len(operation.args) > 1 else 0
+    return count if isinstance(count, int) else 0
+
+
+def _channels_last(tensor: Any) -> bool:
+    one: TensorSpec = tensor
+    return len(one.shape) >= 3 and one.shape[1] > 1 and one.stride[1] == 1

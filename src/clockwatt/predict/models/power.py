@@ -1,0 +1,69 @@
+"""Dynamic energy of operations whose time alone was measured: the power that like work draws, over their time.
+
+How much power a kernel draws follows from what it keeps busy, arithmetic or memory, far more than from which operation
+it is. So power is learnt from how much of the peak and of the bandwidth an operation reaches in the time it took, and
+operations that were measured with energy teach it for all others.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from clockwatt.predict.features.operations import OPERATION_CLASS
+from clockwatt.predict.features.points import POWER_LIMIT, ROOFLINE_TIME
+
+Floats = NDArray[np.float64]
+
+_TIME, _ENERGY = "time_device_corrected_s", "energy_dynamic_corrected_j"
+_LEAST_ROWS = 100
+"""So many operations with energy it takes to say anything about others."""
+_TREES = 25
+_LEAST_SHARE = 1e-4
+
+
+def with_energies(features: pd.DataFrame, targets: pd.DataFrame, seed: int) -> pd.DataFrame:
+    """Targets with dynamic energies where only the device time was measured.
+
+    Parameters
+    ----------
+    features
+        From `features.points.features_at`; shape (rows, features).
+    targets
+        Columns of `predictors.TARGETS`, in their units; shape (rows, targets).
+    seed
+        Of the forest.
+
+    Returns
+    -------
+    pandas.DataFrame
+        The same where nothing is lacking, or too little was measured with energy to learn from.
+    """
+    if _ENERGY not in targets or _TIME not in targets:
+        return targets
+    time_s, energy_j = (targets[name].to_numpy(float, copy=True) for name in (_TIME, _ENERGY))
+    known = (energy_j > 0) & (time_s > 0)
+    lacking = np.isnan(energy_j) & (time_s > 0)
+    if not lacking.any() or known.sum() < _LEAST_ROWS:
+        return targets
+    from sklearn.ensemble import ExtraTreesRegressor
+
+    limit_w = features[POWER_LIMIT].to_numpy(float)
+    matrix = _utilisation(features, time_s)
+    forest = ExtraTreesRegressor(_TREES, max_features=0.5, min_samples_leaf=2, random_state=seed, n_jobs=1)
+    forest.fit(matrix[known], np.log(energy_j[known] / time_s[known] / limit_w[known]))
+    energy_j[lacking] = np.exp(forest.predict(matrix[lacking])) * limit_w[lacking] * time_s[lacking]
+    return targets.assign(**{_ENERGY: energy_j})
+
+
+def _utilisation(features: pd.DataFrame, time_s: Floats) -> NDArray[np.float32]:
+    """Features of operations, and what share of the peak and of the bandwidth they reach; shape (rows, numbers)."""
+    reached = [np.exp2(features[name].to_numpy(float)) / time_s for name in ("log_compute_time", "log_memory_time")]
+    shares = [np.log2(share + _LEAST_SHARE) for share in reached]
+    of_roofline = np.log2(features[ROOFLINE_TIME].to_numpy(float) / time_s)
+    numbers = features.drop(columns=[OPERATION_CLASS]).to_numpy(np.float32)
+    found: NDArray[np.float32] = np.column_stack([numbers, *shares, of_roofline, np.log2(time_s * 1e6)]).astype(
+        np.float32
+    )
+    return np.nan_to_num(found, posinf=0.0, neginf=0.0)

@@ -1,0 +1,99 @@
+"""Times since the start, and readings on an even grid."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import ArrayLike, NDArray
+
+Array = NDArray[np.float64]
+
+
+def checked(time_s: ArrayLike, value: ArrayLike) -> tuple[Array, Array]:
+    """Times and values of the readings that are there, as arrays, ascending.
+
+    Of readings at the same time the last one is taken, and what is missing (NaN) is left out.
+
+    Raises
+    ------
+    ValueError
+        If the two are not of one length, or not one-dimensional.
+    """
+    times, values = np.asarray(time_s, float), np.asarray(value, float)
+    if times.ndim != 1 or times.shape != values.shape:
+        raise ValueError(f"times of shape {times.shape} and values of shape {values.shape} do not belong together")
+    there = np.isfinite(times) & np.isfinite(values)
+    times, values = times[there], values[there]
+    order = np.argsort(times, kind="stable")
+    times, values = times[order], values[order]
+    last = np.append(np.diff(times) > 0, True) if len(times) else np.zeros(0, bool)
+    return times[last], values[last]
+
+
+def relative_time_s(time: ArrayLike, start: float | None = None, *, unit_s: float = 1.0) -> Array:
+    """Time since the start, in s.
+
+    Parameters
+    ----------
+    time
+        Times in any unit, such as µs since the epoch.
+    start
+        What counts as 0, in the same unit; the earliest time if None.
+    unit_s
+        That unit in s, such as 1e-6.
+
+    Returns
+    -------
+    Array of the shape of `time`; empty if `time` is.
+    """
+    # whole numbers are subtracted as such: µs since the epoch as a float would lose a quarter of one
+    times: NDArray[Any] = np.asarray(time)
+    if times.size == 0:
+        return np.zeros(times.shape)
+    return np.asarray((times - (times.min() if start is None else start)) * unit_s, float)
+
+
+def measured_rate_hz(time_s: ArrayLike) -> float:
+    """How often a sensor was read, in Hz: one over the median distance of its readings; NaN for fewer than two."""
+    times = np.unique(np.asarray(time_s, float))
+    return float(1 / np.median(np.diff(times))) if len(times) > 1 else float("nan")
+
+
+def resample(time_s: ArrayLike, value: ArrayLike, *, rate_hz: float | None = None) -> pd.Series[float]:
+    """Readings on an even grid, by cubic interpolation between them.
+
+    The grid begins at the first reading and ends at or before the last: nothing is extrapolated. With three readings
+    the curve is a parabola, with two a line.
+
+    Parameters
+    ----------
+    time_s
+        Times of the readings in s, in any order, of shape (n,).
+    value
+        The readings, of shape (n,); missing ones are NaN.
+    rate_hz
+        Rate of the grid in Hz; twice that of the readings if None.
+
+    Returns
+    -------
+    Values with an index `time_s`; empty for fewer than two readings.
+
+    Raises
+    ------
+    ValueError
+        If the arrays do not belong together, or the rate is not above 0.
+    """
+    from scipy.interpolate import CubicSpline  # half a second that other functions here do not need
+
+    times, values = checked(time_s, value)
+    if len(times) < 2:
+        return pd.Series(np.zeros(0), index=pd.Index(np.zeros(0), name="time_s"))
+    rate = 2 * measured_rate_hz(times) if rate_hz is None else rate_hz
+    if not rate > 0:
+        raise ValueError(f"a rate of {rate} Hz: it must be above 0")
+    # the last point may miss the last reading by rounding alone
+    grid = np.minimum(times[0] + np.arange(int((times[-1] - times[0]) * rate + 1e-9) + 1) / rate, times[-1])
+    curve: Array = np.asarray(CubicSpline(times, values)(grid), float)
+    return pd.Series(curve, index=pd.Index(grid, name="time_s"))

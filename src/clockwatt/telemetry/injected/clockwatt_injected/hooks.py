@@ -1,0 +1,130 @@
+"""Has frameworks mark their phases: when one of them is imported, its trainer gets a callback more.
+
+Every Python of a recorded program runs this, however short it lives: what takes time is imported where it is needed.
+"""
+
+from __future__ import annotations
+
+import sys
+
+TYPE_CHECKING = False  # typing alone would take ten times as long as all the rest
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
+
+def install() -> None:
+    """Watch imports from now on."""
+    if not any(isinstance(finder, _Finder) for finder in sys.meta_path):
+        sys.meta_path.insert(0, _Finder())
+
+
+class _Finder:
+    """Finds nothing itself: lets the others find a module, and runs its hook after it."""
+
+    def __init__(self) -> None:
+        self._hooks = dict(_HOOKS)
+
+    def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
+        hook = self._hooks.pop(name, None)
+        if hook is None:
+            return None
+        for finder in list(sys.meta_path):
+            find = getattr(finder, "find_spec", None)
+            spec = None if find is None or finder is self else find(name, path, target)
+            if spec is not None:
+                _run_after(spec, name, hook)
+                return spec
+        return None
+
+
+def _run_after(spec: Any, name: str, hook: Callable[[str], None]) -> None:
+    loader = spec.loader
+    execute = getattr(loader, "exec_module", None)
+    if execute is None:
+        return
+
+    def exec_module(module: Any) -> None:
+        del loader.exec_module
+        execute(module)
+        try:
+            hook(name)
+        except (ImportError, AttributeError, TypeError, ValueError) as error:
+            # a version of the framework that has it otherwise: the program must not notice
+            _told("note", text=f"phases of {name} are not marked by themselves ({error})")
+
+    try:
+        loader.exec_module = exec_module
+    except AttributeError:  # a loader that cannot be changed
+        return
+
+
+def _told(event: str, **values: Any) -> None:
+    from clockwatt_injected import marks
+
+    marks.told(event, **values)
+
+
+def _library(name: str) -> None:
+    module = sys.modules[name]
+    version = getattr(module, "__version__", None)
+    if isinstance(version, str):
+        _told("library", name=name, version=version)
+
+
+def _torch(name: str) -> None:
+    _library(name)
+    for what, where in (("CUDA of torch", "cuda"), ("ROCm of torch", "hip")):
+        version = getattr(sys.modules["torch"].version, where, None)
+        if isinstance(version, str):
+            _told("library", name=what, version=version)
+
+
+def _keras(name: str) -> None:
+    _library(name)
+    from clockwatt_injected.keras_phases import Phases
+
+    lists = sys.modules[name].callbacks.CallbackList
+    _after_init(lists, lambda made: made.callbacks.insert(0, Phases()))
+
+
+def _lightning(name: str) -> None:
+    if name == "lightning.pytorch":
+        from clockwatt_injected.lightning_phases import Phases
+    else:
+        from clockwatt_injected.pytorch_lightning_phases import Phases
+    _library(name.split(".")[0])
+    _after_init(sys.modules[name].Trainer, lambda trainer: trainer.callbacks.insert(0, Phases()))
+
+
+def _transformers(name: str) -> None:
+    from clockwatt_injected.transformers_phases import Phases
+
+    _after_init(sys.modules[name].Trainer, lambda trainer: trainer.add_callback(Phases()))
+
+
+def _after_init(owner: Any, add: Callable[[Any], None]) -> None:
+    """Have `add` run on each object of a class when it is made; a class below it that calls this one adds once."""
+    import functools
+
+    init = owner.__init__
+
+    @functools.wraps(init)
+    def with_phases(self: Any, *arguments: Any, **named: Any) -> None:
+        init(self, *arguments, **named)
+        add(self)
+
+    owner.__init__ = with_phases
+
+
+_HOOKS: dict[str, Callable[[str], None]] = {
+    "torch": _torch,
+    "numpy": _library,
+    "jax": _library,
+    "tensorflow": _library,
+    "transformers": _library,
+    "keras": _keras,
+    "lightning.pytorch": _lightning,
+    "pytorch_lightning": _lightning,
+    "transformers.trainer": _transformers,
+}

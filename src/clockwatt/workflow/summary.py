@@ -1,0 +1,162 @@
+"""What a run of the workflow says at its end, in a screenful: what was done, what failed and why, what comes next.
+
+It is told from files alone: a job is done where its file is there, and has failed where its log is of this run and its
+file is not.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+
+from clockwatt.config import CampaignConfig
+from clockwatt.figures.names import figures
+from clockwatt.schema import layout
+
+_REASONS, _REASON_CHARACTERS = 5, 300
+_MESSAGE = "clockwatt: "
+_CALIBRATE, _MEASURE, _NETWORKS = "calibrate", "measure", "measure networks"
+
+
+@dataclass(frozen=True)
+class Job:
+    """A job of the workflow: the file that it makes and where it logs, below the results folder."""
+
+    stage: str
+    name: str
+    output: Path
+    log: Path
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What became of a job: now, before, failed or left; why, if it failed."""
+
+    job: Job
+    what: str
+    reason: str = ""
+
+
+def jobs(campaign: CampaignConfig) -> list[Job]:
+    """All jobs of a campaign, stage after stage."""
+    found = [Job("catalogue", "", layout.CATALOGUE / layout.OPERATIONS_FILE, Path("logs/catalogue.log"))]
+    for stage, paths in (
+        (_CALIBRATE, campaign.calibration_files()),
+        (_MEASURE, [path for path in campaign.measurement_files() if not path.name.startswith("networks-")]),
+        (_NETWORKS, [path for path in campaign.measurement_files() if path.name.startswith("networks-")]),
+    ):
+        for path in paths:
+            log = Path("logs") / layout.MEASUREMENTS / path.with_suffix(".log")
+            name = " ".join(path.parent.parts if stage == _CALIBRATE else path.with_suffix("").parts)
+            found.append(Job(stage, name, layout.MEASUREMENTS / path, log))
+    for stage, output in (
+        ("dataset", layout.DATASET_CATALOGUE.parent / layout.QUALITY_FILE),
+        ("fit", layout.PREDICTORS / "metrics.json"),
+        ("validate", layout.VALIDATION / "validation.json"),
+        ("figures", Path("figures") / f"{next(iter(figures(list(campaign.passes))))}.png"),
+    ):
+        found.append(Job(stage, "", output, Path("logs") / f"{stage}.log"))
+    return found
+
+
+def outcomes(campaign: CampaignConfig, began_s: float) -> list[Outcome]:
+    """What became of every job in a run that began at `began_s`, in seconds since the epoch."""
+    results = Path(campaign.results_dir)
+    found = []
+    for job in jobs(campaign):
+        made_s, logged_s = _changed_s(results / job.output), _changed_s(results / job.log)
+        if made_s is not None:
+            found.append(Outcome(job, "now" if made_s >= began_s else "before"))
+        elif logged_s is not None and logged_s >= began_s:
+            found.append(Outcome(job, "failed", _reason(results / job.log)))
+        else:
+            found.append(Outcome(job, "left"))
+    return found
+
+
+def lines(campaign: CampaignConfig, found: Iterable[Outcome], took_s: float) -> list[str]:
+    """The summary."""
+    found = list(found)
+    results = Path(campaign.results_dir)
+    failed = [outcome for outcome in found if outcome.what == "failed"]
+    left = [outcome for outcome in found if outcome.what == "left"]
+    how = (
+        f"{len(failed)} job{'s' * (len(failed) > 1)} failed" if failed else "nothing failed" if left else "all is done"
+    )
+    said = [f"Campaign {campaign.campaign}: {how}, after {timedelta(seconds=round(took_s))}.", *_table(found)]
+    if failed:
+        said += ["", "Failed:", *_failures(failed, results)]
+    if (quality := results / layout.DATASET_CATALOGUE.parent / layout.QUALITY_FILE).exists():
+        said += ["", _rows(quality)]
+    said += ["", *_next(campaign, failed, left)]
+    return said
+
+
+def _changed_s(path: Path) -> float | None:
+    try:
+        return path.stat().st_mtime
+    except FileNotFoundError:
+        return None
+
+
+def _reason(log: Path) -> str:
+    """The message that a log ends with; its last line where it has none."""
+    written = [line.strip() for line in log.read_text(encoding="utf-8", errors="replace").splitlines() if line.strip()]
+    if not written:
+        return "ended without a word: Slurm or the kernel ended it"
+    messages = [line.removeprefix(_MESSAGE) for line in written if line.startswith(_MESSAGE)]
+    reason = messages[-1] if messages else f"ended without a message, last: {written[-1]}"
+    return reason if len(reason) <= _REASON_CHARACTERS else f"{reason[:_REASON_CHARACTERS]}…"
+
+
+def _table(found: list[Outcome]) -> list[str]:
+    columns = ("now", "before", "failed", "left")
+    rows = [f"{'':18}" + "".join(f"{name:>8}" for name in columns)]
+    for stage in dict.fromkeys(outcome.job.stage for outcome in found):
+        counts = [sum(one.job.stage == stage and one.what == what for one in found) for what in columns]
+        rows.append(f"  {stage:16}" + "".join(f"{count or '·':>8}" for count in counts))
+    return rows
+
+
+def _failures(failed: list[Outcome], results: Path) -> list[str]:
+    """A line for each reason, with the first job that has it and how many more there are."""
+    by_reason: dict[str, list[Job]] = {}
+    for outcome in failed:
+        by_reason.setdefault(outcome.reason, []).append(outcome.job)
+    ordered = sorted(by_reason.items(), key=lambda item: -len(item[1]))
+    said = []
+    for reason, of_it in ordered[:_REASONS]:
+        more = f" and {len(of_it) - 1} more" if len(of_it) > 1 else ""
+        name = f"{of_it[0].stage} {of_it[0].name}".strip()
+        said += [f"  {name}{more}: {reason}", f"    {results / of_it[0].log}"]
+    if len(ordered) > _REASONS:
+        said.append(f"  and {sum(len(of_it) for _, of_it in ordered[_REASONS:])} more, each with its log")
+    return said
+
+
+def _rows(quality: Path) -> str:
+    report = json.loads(quality.read_text(encoding="utf-8"))
+    virtual = f", {report['virtual_rows']} of them of virtual GPUs" if report["virtual_rows"] else ""
+    statuses = ", ".join(f"{count} {status.replace('_', ' ')}" for status, count in report["by_status"].items())
+    return f"Measurements in the dataset: {report['rows']}{virtual}; {statuses}. Flags and gaps: {quality}"
+
+
+def _next(campaign: CampaignConfig, failed: list[Outcome], left: list[Outcome]) -> list[str]:
+    results = campaign.results_dir
+    if failed:
+        return [
+            "What was measured is kept. Put right what failed and run the same command again: it goes on from here.",
+            "How far every operating point is: clockwatt status",
+        ]
+    if left:
+        return [f"Left: {', '.join(dict.fromkeys(one.job.stage for one in left))}. All of it: snakemake"]
+    label, gpu = next(iter(campaign.gpus.items()))
+    network = campaign.networks[0].network_id if campaign.networks else "resnet50 --input 32,3,224,224"
+    return [
+        f"Results: {results}/dataset, {results}/predictors, {results}/figures",
+        f"On one page:   snakemake --report {results}/index.html",
+        f"To ask them:   clockwatt predict {network} --gpu {label} --point {gpu.points[0]}",
+    ]

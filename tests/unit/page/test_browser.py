@@ -1,0 +1,211 @@
+"""The page in a real browser: it chooses as the command does, and works without a network, storage or a mouse."""
+
+from __future__ import annotations
+
+import json
+import random
+import subprocess
+import sys
+
+import pytest
+
+from clockwatt.errors import ClockwattError
+from clockwatt.predict.library import load
+from clockwatt.predict.query import NetworkQuery
+from clockwatt.predict.recommend import Limits
+from clockwatt.schema import layout
+
+SECTIONS = ["answer", "tradeoff", "curves", "table", "networks", "joules", "trust", "method"]
+
+
+@pytest.fixture
+def opened(open_page, page_of_made):
+    return open_page(page_of_made)
+
+
+@pytest.mark.parametrize(("scheme", "width"), [("light", 1280), ("dark", 1280), ("light", 390), ("dark", 390)])
+def test_it_opens_without_a_complaint_a_request_or_storage(open_page, page_of_made, scheme, width):
+    opened = open_page(page_of_made, scheme=scheme, width=width, storage=False)
+    assert opened.complaints == []
+    assert opened.requests == []
+    assert opened.run("document.documentElement.scrollWidth") <= width
+    assert opened.run("[...document.querySelectorAll('main > section')].map((one) => one.id)") == SECTIONS
+    channels = opened.run("getComputedStyle(document.body).backgroundColor.match(/\\d+/g).map(Number)")
+    assert (max(channels[:3]) < 60) == (scheme == "dark")
+
+
+def test_everything_drawn_is_told_in_words_and_really_drawn(opened):
+    said = opened.run("[...document.querySelectorAll('.plot')].map((one) => one.getAttribute('aria-label'))")
+    assert len(said) == 10
+    assert all(text and len(text) > 10 for text in said)
+    canvases = opened.run(
+        "Bokeh.documents.map((doc) => [...doc.roots()[0].renderers].map((one) => one.data_source.get_length()))"
+    )
+    assert all(any(rows) for rows in canvases[:5]), canvases
+
+
+def questions(made, count, seed=7):
+    """Random questions, of `Predictors.choose` and of the page's script."""
+    dice = random.Random(seed)
+    predictors = load(made.predictors, catalogue_dir=made.dataset / "catalogue", validation_dir=made.validation)
+    for _ in range(count):
+        network = dice.choice(made.config.networks)
+        shape = ",".join(map(str, network.first_input.shape))
+        pass_ = dice.choice(["inference", "training"])
+        limits = {
+            "max_slowdown": dice.choice([float("inf"), 0.0, 0.05, 0.3, 1.0]),
+            "power_cap_w": dice.choice([float("inf"), float("inf"), 60.0, 80.0, 120.0]),
+        }
+        asked = {
+            "network": network.network_id,
+            "pass": pass_,
+            "objective": dice.choice(["time", "energy", "edp"]),
+            "gpus": dice.choice([None, ["a30"], ["v100"], ["a30", "v100"]]),
+            **({} if limits["max_slowdown"] == float("inf") else {"maxSlowdown": limits["max_slowdown"]}),
+            **({} if limits["power_cap_w"] == float("inf") else {"powerCap": limits["power_cap_w"]}),
+        }
+        traced = predictors.traced(NetworkQuery(network.name, [shape], "float32"), pass_)
+        try:
+            answer = predictors.choose(
+                traced, objective=asked["objective"], limits=Limits(**limits), gpus=asked["gpus"]
+            ).to_dict()
+        except ClockwattError as error:
+            answer = str(error)
+        yield asked, answer
+
+
+def test_the_chooser_gives_what_recommend_gives(opened, made):
+    refused = 0
+    for asked, answer in questions(made, 30):
+        found = opened.run("(asked) => clockwatt.ask(asked)", asked)
+        if isinstance(answer, str):
+            refused += 1
+            assert found["refused"].rstrip(".").split(" is ")[0].lower()[:20] == answer.lower()[:20]
+            continue
+        assert [(one["gpu"], one["point"]) for one in found["candidates"]] == [
+            (one["gpu"], one["point"]) for one in answer["candidates"]
+        ]
+        for one, other in zip(found["candidates"], answer["candidates"], strict=True):
+            for name in ("time_s", "energy_j", "power_w"):
+                assert one[name] == pytest.approx(other["expected"][name], rel=1e-12)
+            for name, key in (("time_interval", "time_s"), ("energy_interval", "energy_j")):
+                assert one[name] == pytest.approx(list(other["intervals"][key]), rel=1e-12)
+        for name in ("allowed", "as_good", "regret"):
+            assert found[name] == answer[name], name
+        assert found["warnings"] == list(answer["best"]["warnings"])
+    assert 0 < refused < 10
+
+
+def test_the_chooser_gives_what_the_command_prints(opened, made):
+    command = [sys.executable, "-m", "clockwatt", "recommend", "net16", "--input", "8,3,64,64", "--objective", "edp"]
+    folders = ["--predictors-dir", made.predictors, "--validation-dir", made.validation]
+    folders += ["--catalogue-dir", made.dataset / layout.DATASET_CATALOGUE.name]
+    done = subprocess.run([*command, *folders, "--json"], capture_output=True, text=True, check=True)
+    printed = json.loads(done.stdout)
+    found = opened.run("(asked) => clockwatt.ask(asked)", {
+        "network": made.config.networks[0].network_id, "pass": "inference", "objective": "edp",
+    })  # fmt: skip
+    assert (found["best"]["gpu"], found["best"]["point"]) == (printed["best"]["gpu"], printed["best"]["point"])
+    assert found["best"]["energy_j"] == pytest.approx(printed["best"]["expected"]["energy_j"], rel=1e-12)
+
+
+def test_the_form_asks_what_it_shows(opened, made):
+    page = opened.page
+    page.select_option("[name=network]", "1")
+    page.select_option("[name=pass]", "training")
+    page.select_option("[name=objective]", "time")
+    page.fill("[name=cap]", "90")
+    network = made.config.networks[1].network_id
+    found = opened.run(
+        "(asked) => clockwatt.ask(asked)",
+        {"network": network, "pass": "training", "objective": "time", "powerCap": 90},
+    )
+    sentence = opened.text("#answer-sentence")
+    clock = found["best"]["point"].removeprefix("sm")
+    assert sentence.startswith(f"{found['best']['gpu']} (modelled) at {clock} MHz")
+    assert "--power-cap 90" in opened.text("#answer-command")
+    assert "--pass training" in opened.text("#answer-command")
+    page.fill("[name=cap]", "1")
+    assert opened.text("#answer-sentence").startswith("Nothing keeps to the limits. The least mean power is")
+    assert opened.complaints == []
+
+
+def test_the_sentence_says_what_the_choice_saves_against_the_highest_clock(opened):
+    opened.page.select_option("[name=among]", "gpu-0")
+    saved = opened.run(
+        """() => {
+        const ask = (gpus) => clockwatt.ask({ network: "net16-8x3x64x64-float32", pass: "inference", gpus: ["a30"] });
+        const { best, candidates } = ask();
+        return 1 - best.energy_j / candidates.find((one) => one.point === "sm1440").energy_j;
+    }"""
+    )
+    assert 0.005 < saved < 0.9
+    shown = f"{saved * 100:.1f}".removesuffix(".0") if saved < 0.1 else f"{saved * 100:.0f}"
+    assert f"{shown}\u00a0% less energy" in opened.run("document.getElementById('answer-sentence').textContent")
+    assert "at 1440 MHz, its highest clock" in opened.text("#answer-sentence")
+
+
+def rows_of(opened, column):
+    return opened.run(
+        f"[...document.querySelectorAll('#table-rows tbody tr')].map((row) => row.children[{column}].textContent)"
+    )
+
+
+def test_the_table_sorts_searches_and_gives_csv(opened):
+    everything = opened.run("clockwatt.csv()").splitlines()
+    assert len(everything) == 1 + 2 * 3 * 4, "networks × passes × operating points"
+    assert opened.text("#table-count") == "15 of 24 rows shown"
+    opened.page.click("#table-more")
+    assert len(rows_of(opened, 0)) == 24
+    energy = "#table-rows th:nth-child(8) button"
+    opened.page.click(energy)
+    lines = [dict(zip(everything[0].split(","), line.split(","), strict=True)) for line in
+             opened.run("clockwatt.csv()").splitlines()[1:]]  # fmt: skip
+    values = [float(line["measured_energy_j"]) for line in lines]
+    assert values == sorted(values)
+    opened.page.click(energy)
+    assert opened.page.get_attribute("#table-rows th:nth-child(8)", "aria-sort") == "descending"
+    opened.page.fill("#table-search", "NET24 v100 training")
+    assert [text.split(" ")[0] for text in rows_of(opened, 0)] == ["net24"]
+    assert rows_of(opened, 3) == ["900 MHz"]
+    opened.page.fill("#table-search", "nothing of this name")
+    assert opened.text("#table-count") == "0 of 0 rows shown"
+    with opened.page.expect_download() as download:
+        opened.page.click("#table-csv")
+    assert download.value.suggested_filename == "clockwatt-synthetic.csv"
+    assert opened.complaints == []
+
+
+def test_it_can_be_used_by_keyboard_alone(opened):
+    keys = opened.page.keyboard
+    names = []
+    for _ in range(40):
+        keys.press("Tab")
+        focused = opened.run(
+            "[document.activeElement.name || document.activeElement.textContent || document.activeElement.id,"
+            " getComputedStyle(document.activeElement.closest('.plot') || document.activeElement).outlineStyle]"
+        )
+        names.append(focused[0])
+        assert focused[1] != "none", f"focus cannot be seen on {focused[0]}"
+        if focused[0] == "network":
+            keys.press("ArrowDown")
+        if focused[0] == "slowdown":
+            keys.type("20")
+        if focused[0] == "Energy":
+            keys.press("Enter")
+            break
+    wanted = ["network", "pass", "tf32", "objective", "slowdown", "cap", "among"]
+    assert [name for name in names if name in wanted] == wanted
+    assert "--max-slowdown 20%" in opened.text("#answer-command")
+    assert "net24" in opened.text("#answer-command")
+    assert opened.page.get_attribute("#table-rows th:nth-child(8)", "aria-sort") == "ascending"
+    assert opened.run("document.activeElement.textContent") == "Energy", "sorting keeps the focus"
+
+
+def test_names_are_shown_as_they_are_and_never_run(open_page, page_of_made, tmp_path):
+    text = page_of_made.read_text(encoding="utf-8").replace('"name":"net16"', '"name":"<img src=x onerror=alert(1)>"')
+    (tmp_path / "page.html").write_text(text, encoding="utf-8")
+    opened = open_page(tmp_path / "page.html")
+    assert opened.run("document.querySelectorAll('img').length") == 0
+    assert "<img src=x" in opened.text("#tradeoff-lead")
+    assert opened.complaints == []

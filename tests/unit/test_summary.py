@@ -1,0 +1,86 @@
+"""What a run says at its end, told from files."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from clockwatt import config
+from clockwatt.workflow import summary
+
+BEGAN_S = 1_000_000_000.0
+CALIBRATIONS = [f"measurements/a30/sm{clock}/calibration.parquet" for clock in (900, 1200, 1440)]
+
+
+@pytest.fixture
+def campaign(tmp_path: Path) -> config.CampaignConfig:
+    return config.parse(
+        {
+            "campaign": "mine",
+            "results_dir": str(tmp_path),
+            "gpus": {"a30": {"device": "virtual:a30", "clocks_mhz": [900, 1200, 1440]}},
+            "networks": [{"name": "resnet18", "input": [1, 3, 64, 64]}],
+            "shards": 4,
+        }
+    )
+
+
+def write(campaign: config.CampaignConfig, path: str, content: str = "", at_s: float = BEGAN_S + 5) -> None:
+    file = Path(campaign.results_dir) / path
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(content)
+    os.utime(file, (at_s, at_s))
+
+
+def said(campaign: config.CampaignConfig) -> list[str]:
+    return summary.lines(campaign, summary.outcomes(campaign, BEGAN_S), 3700)
+
+
+def counts(lines: list[str], stage: str) -> list[str]:
+    (line,) = (line for line in lines if line.startswith(f"  {stage:16} "))
+    return line.removeprefix(f"  {stage}").split()
+
+
+def test_what_was_done_now_and_before_what_failed_and_what_is_left(campaign):
+    write(campaign, "catalogue/operations.parquet", at_s=BEGAN_S - 5)
+    write(campaign, CALIBRATIONS[0])
+    write(campaign, "logs/measurements/a30/sm1200/calibration.log", "starts\nclockwatt: no GPU: ask for one.\n")
+    write(campaign, "logs/measurements/a30/sm1440/calibration.log", "of an earlier run", at_s=BEGAN_S - 5)
+    for shard in (1, 2):
+        write(campaign, f"logs/measurements/a30/sm900/{shard}.log", "Traceback\nMemoryError\n")
+    lines = said(campaign)
+    assert lines[0] == "Campaign mine: 3 jobs failed, after 1:01:40."
+    assert counts(lines, "catalogue") == ["·", "1", "·", "·"]
+    assert counts(lines, "calibrate") == ["1", "·", "1", "1"]
+    assert counts(lines, "measure") == ["·", "·", "2", "10"]
+    text = "\n".join(lines)
+    assert "  measure a30 sm900 1 and 1 more: ended without a message, last: MemoryError\n" in text
+    assert "  calibrate a30 sm1200: no GPU: ask for one.\n" in text
+    assert f"    {campaign.results_dir}/logs/measurements/a30/sm900/1.log" in lines
+    assert "run the same command again" in text
+
+
+def test_hundreds_of_failures_are_a_screenful(campaign):
+    many = campaign.model_copy(update={"shards": 400})
+    for shard in range(1, 401):
+        write(many, f"logs/measurements/a30/sm900/{shard}.log", f"clockwatt: reason {shard % 100}\n")
+    lines = said(many)
+    assert len(lines) < 30
+    assert "  and 380 more, each with its log" in lines
+
+
+def test_where_all_is_done_the_results_and_what_comes_next_are_named(campaign):
+    for job in summary.jobs(campaign):
+        write(campaign, str(job.output))
+    report = {"rows": 12, "virtual_rows": 12, "by_status": {"ok": 11, "out_of_memory": 1}}
+    write(campaign, "dataset/quality.json", json.dumps(report))
+    lines = said(campaign)
+    assert lines[0] == "Campaign mine: all is done, after 1:01:40."
+    assert counts(lines, "measure") == ["12", "·", "·", "·"]
+    text = "\n".join(lines)
+    assert "12, 12 of them of virtual GPUs; 11 ok, 1 out of memory." in text
+    assert f"snakemake --report {campaign.results_dir}/index.html" in text
+    assert "clockwatt predict resnet18" in text

@@ -1,0 +1,46 @@
+"""
+The page of results: which GPU, which clock, and how far to trust it. One file that opens in a browser without a network.
+
+REQUIRED INPUTS:
+
+    dataset     results/dataset/*
+    predictors  results/predictors/*
+    validation  results/validation/*
+
+OUTPUTS:
+
+    page        results/explore.html
+"""
+
+
+rule page:
+    """Write the page of results."""
+    input:
+        dataset=rules.dataset.output,
+        predictors=rules.fit.output,
+        validation=rules.validate.output,
+    output:
+        page=at("explore.html"),
+    log:
+        at("logs/page.log"),
+    benchmark:
+        at("benchmarks/page.tsv")
+    conda:
+        "../../envs/analysis.yaml"
+    resources:
+        mem_mb=lambda wildcards, attempt: 4000 * attempt,
+        runtime=lambda wildcards, attempt: 60 * attempt,
+    params:
+        results=results_dir,
+        settings=campaigns.part(campaign, "campaign", "networks", "passes", "fit"),
+        code=run.code.stages["page"],
+    shell:
+        """
+        python -m clockwatt page \
+            --config "$CLOCKWATT_RUN"/config.yaml \
+            --dataset-dir {params.results:q}/dataset \
+            --predictors-dir {params.results:q}/predictors \
+            --validation-dir {params.results:q}/validation \
+            --output {output.page:q} \
+            >{log:q} 2>&1
+        """
