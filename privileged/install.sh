@@ -1,6 +1,7 @@
 #!/bin/sh
 # clockwatt-clocks on this machine, as root:
 #   ./install.sh                      install it, or bring it up to date; what is set, and clocks.ini, stay as they are
+#   ./install.sh --check              say what is wrong on this node, and change nothing
 #   ./install.sh --disable            nobody can set anything from now on; what is set ends with its job. install.sh enables
 #   ./install.sh --uninstall [--now]  disable it and take it away, unless jobs hold GPUs by it; --now puts those back at once
 set -eu
@@ -36,7 +37,7 @@ install_all() {
     replace 0440 sudoers "$sudoers" # last: from here on it can be used
     env -i "$helper" status >/dev/null || echo "install.sh: $(env -i "$helper" status)" >&2
     cat <<END
-Installed. Left for you:
+Installed. Left for you, and ./install.sh --check says if it is done and right:
   1. $etc/clocks.ini: where Slurm's configuration lies, and what may be set.
   2. slurm.conf: Prolog=$etc/slurm-restore and Epilog=$etc/slurm-restore (or call it from yours).
   3. usermod --append --groups clockwatt USER, for those who may set clocks in their jobs.
@@ -44,11 +45,29 @@ END
 }
 
 disable() {
+    install -d -m 0755 "$etc" # slurm.conf may name a script of it still, even where somebody has removed it
     [ -e "$sudoers" ] || return 0
     sed '/^[^#].*CLOCKWATT_SET/d' sudoers >"$etc/sudoers.disabled"
     visudo --check --quiet --file="$etc/sudoers.disabled"
     replace 0440 "$etc/sudoers.disabled" "$sudoers"
     rm "$etc/sudoers.disabled"
+}
+
+# Files of sudoers.d whose name has a dot or ends in ~ are not read by sudo.
+rules_elsewhere() {
+    for file in /etc/sudoers /etc/sudoers.d/*; do
+        case ${file##*/} in "${sudoers##*/}" | *.* | *~) continue ;; esac
+        if grep -qs "^[^#]*$helper" "$file"; then echo "$file"; fi
+    done
+}
+
+say_disabled() {
+    elsewhere=$(rules_elsewhere)
+    if [ -n "$elsewhere" ]; then
+        echo "install.sh: not disabled yet: a rule of sudo's lies elsewhere too, take it away:" $elsewhere >&2
+        exit 1
+    fi
+    echo "Disabled: nobody can set anything. What is set stays until its job puts it back or ends. ./install.sh enables."
 }
 
 uninstall() { # [--now]
@@ -83,11 +102,15 @@ if [ "$(id -u)" != 0 ]; then
 fi
 case "$*" in
 "") install_all ;;
---disable) disable ;;
+--check) exec /usr/bin/python3 -IS check.py ;;
+--disable)
+    disable
+    say_disabled
+    ;;
 --uninstall) uninstall ;;
 "--uninstall --now") uninstall all ;;
 *)
-    echo "usage: install.sh [--disable | --uninstall [--now]]" >&2
+    echo "usage: install.sh [--check | --disable | --uninstall [--now]]" >&2
     exit 2
     ;;
 esac

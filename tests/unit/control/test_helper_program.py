@@ -614,3 +614,28 @@ def test_what_could_not_be_put_back_is_not_removed(tmp_path, words, said):
     lease.unlink()
     assert subprocess.run(command, capture_output=True, check=False).returncode == 0
     assert not helper.exists()
+
+
+@needs_root
+@pytest.mark.skipif(shutil.which("visudo") is None, reason="sudo is not installed here")
+def test_disabling_fails_where_another_rule_lets_users_in(tmp_path):
+    command = [*moved("install.sh", tmp_path), "--disable"]
+    rules = tmp_path / "etc/sudoers.d"
+    for name in ("clockwatt", "clockwatt.conf"):  # sudo reads no name with a dot
+        shutil.copy(tmp_path / "sudoers", rules / name)
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert done.stdout.startswith("Disabled: nobody can set anything.")
+    other = rules / "site"
+    other.write_text(f"%users ALL = NOPASSWD: {tmp_path}/usr/local/sbin/clockwatt-clocks\n")
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert done.stderr.rstrip().endswith(f"take it away: {other}")
+
+
+@needs_root
+def test_removing_it_leaves_the_script_even_where_its_folder_was_removed_too_early(tmp_path):
+    command = [*moved("install.sh", tmp_path, ("if booted_by_systemd", "if false")), "--uninstall"]
+    folder = tmp_path / "etc/clockwatt"
+    folder.rmdir()
+    subprocess.run(command, capture_output=True, check=True)
+    subprocess.run([folder / "slurm-restore"], check=True)

@@ -1,0 +1,232 @@
+#!/usr/bin/python3 -IS
+"""What is wrong with clockwatt-clocks on this node, one line each with its fix; `install.sh --check` runs it as root.
+
+It changes nothing. Exit code 0: nothing is wrong; 1: something is.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import filecmp
+import grp
+import os
+import re
+import stat
+import sys
+from collections.abc import Callable, Iterator
+from importlib.machinery import SourceFileLoader
+from importlib.util import module_from_spec, spec_from_loader
+from pathlib import Path
+from subprocess import DEVNULL, PIPE, STDOUT, TimeoutExpired, run
+from types import ModuleType
+
+HERE = Path(__file__).resolve().parent
+RESTORE, SUDOERS = Path("/etc/clockwatt/slurm-restore"), Path("/etc/sudoers.d/clockwatt")
+FILES = {
+    Path("/usr/local/sbin/clockwatt-clocks"): HERE / "clockwatt-clocks",
+    RESTORE: HERE / "slurm-restore",
+    SUDOERS: HERE / "sudoers",
+}
+CGROUPS = Path("/sys/fs/cgroup")
+STRAY = ("/usr/bin", "/usr/sbin", "/usr/local/bin", "/etc/clockwatt", "/opt/clockwatt")
+LONGEST_RESTORE_S = 60
+"""What `slurm-restore` may take."""
+NO_TIMEOUT = 65534
+"""PrologEpilogTimeout as Slurm prints it where there is none."""
+Answer = tuple[bool, str]
+
+
+def program() -> ModuleType:
+    """The helper of this folder as a module, so that its own parser judges clocks.ini."""
+    sys.dont_write_bytecode = True  # no __pycache__ beside it
+    loader = SourceFileLoader("clockwatt_clocks", str(HERE / "clockwatt-clocks"))
+    spec = spec_from_loader(loader.name, loader)
+    assert spec is not None
+    module = module_from_spec(spec)
+    loader.exec_module(module)
+    return module
+
+
+def answer_of(*command: str, **environment: str) -> Answer:
+    """Whether a command succeeds, and what it prints."""
+    try:
+        done = run(
+            command, env={"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "LC_ALL": "C", **environment}, stdin=DEVNULL,
+            stdout=PIPE, stderr=STDOUT, timeout=20, check=False,
+        )  # fmt: skip
+    except (OSError, TimeoutExpired) as error:
+        return False, str(error)
+    return done.returncode == 0, done.stdout.decode(errors="replace").strip()
+
+
+def files() -> Iterator[str]:
+    """Each file is in its place, root's alone, of this version; none lies anywhere else."""
+    for path, source in FILES.items():
+        yield from owned_by_root(path.parent)
+        if not path.exists():
+            yield f"{path}: missing: ./install.sh"
+            continue
+        yield from owned_by_root(path)
+        if path != SUDOERS and not path.stat().st_mode & 0o001:
+            yield f"{path}: cannot be run: chmod 755 {path}"
+        if not filecmp.cmp(path, source, shallow=False):
+            why = "another version, or switched off" if path == SUDOERS else "another version than in this folder"
+            yield f"{path}: {why}: ./install.sh"
+    for folder in STRAY:
+        if (stray := Path(folder, "clockwatt-clocks")).exists():
+            yield f"{stray}: is in the wrong place, where nobody calls and no upgrade finds it: rm {stray}"
+
+
+def owned_by_root(path: Path) -> Iterator[str]:
+    """Nobody but root can change a file or folder; what is not there is no matter of this check."""
+    about = path.stat() if path.exists() else None
+    if about and (about.st_uid != 0 or about.st_mode & (stat.S_IWGRP | stat.S_IWOTH)):
+        yield f"{path}: can be changed by others than root: chown root:root {path}; chmod go-w {path}"
+
+
+def sudo() -> Iterator[str]:
+    """The rule is read by sudo, and its group exists."""
+    done, said = answer_of("visudo", "-c")
+    if not done:
+        yield f"sudo's files have an error: visudo -c says: {said}"
+    elif SUDOERS.exists() and f"{SUDOERS}: parsed OK" not in said:
+        yield f"{SUDOERS}: sudo does not read it: @includedir {SUDOERS.parent} is missing in /etc/sudoers"
+    try:
+        grp.getgrnam("clockwatt")
+    except KeyError:
+        yield "the group clockwatt does not exist: ./install.sh"
+
+
+def gpu_names(library: str) -> list[str]:
+    """Names of the node's GPUs, as the driver has them.
+
+    Raises
+    ------
+    OSError
+        If NVML cannot be loaded or does not answer.
+    """
+    nvml, count = ctypes.CDLL(library), ctypes.c_uint()
+    if result := nvml.nvmlInit_v2() or nvml.nvmlDeviceGetCount_v2(ctypes.byref(count)):
+        raise OSError(f"{library}: the driver does not answer: NVML's error {result}")
+    names = []
+    for index in range(count.value):
+        handle, name = ctypes.c_void_p(), ctypes.create_string_buffer(96)
+        if nvml.nvmlDeviceGetHandleByIndex_v2(index, ctypes.byref(handle)) == 0:
+            nvml.nvmlDeviceGetName(handle, name, len(name))
+            names.append(name.value.decode())
+    return names
+
+
+def bounds(configuration: dict[str, dict[str, str]]) -> Iterator[str]:
+    """The driver answers, bounds allow something, and sections are of models that this node has."""
+    names = None
+    try:
+        names = gpu_names(configuration["site"]["library"])
+    except OSError as error:
+        yield f"no clock can be set here: {error} (clocks.ini: library). Without GPUs a node needs slurm-restore alone"
+    for section, values in configuration.items():
+        for key, value in values.items():
+            low, dash, high = value.partition("-")
+            if section != "site" and dash and int(low) > int(high):
+                yield f"clocks.ini: [{section}] {key} = {value} allows nothing: write {high}-{low}"
+        if names is not None and section.startswith("gpu ") and section[4:] not in names:
+            yield f"clocks.ini: [{section}] is of no GPU here, which has {', '.join(sorted(set(names))) or 'none'}"
+
+
+def slurm(clocks: ModuleType, site: dict[str, str]) -> Iterator[str]:
+    """Slurm answers, calls `slurm-restore`, and constrains devices; it knows the GPUs that there are."""
+    path = f"{site['slurm_directory']}/slurm.conf"
+    if not Path(path).exists():
+        yield f"clocks.ini: slurm_directory = {site['slurm_directory']}: no slurm.conf lies there"
+        return
+    done, said = answer_of(site["scontrol"], "show", "config", SLURM_CONF=path)
+    if not done:
+        yield f"Slurm does not answer (clocks.ini: scontrol, slurm_directory): {' '.join(said.split())[:300]}"
+        return
+    settings = dict(re.findall(r"(?m)^(\w+) *= (.*)$", said))
+    for key in ("Prolog", "Epilog"):
+        if str(RESTORE) not in (named := settings.get(key, "")) and not calls_restore(named):
+            yield f"slurm.conf: {key} = {named} does not call {RESTORE}"
+    for key, wanted in (
+        ("ProctrackType", "proctrack/cgroup"),
+        ("TaskPlugin", "task/cgroup"),
+        ("ConstrainDevices", "yes"),
+    ):
+        if wanted not in settings.get(key, ""):
+            yield f"Slurm has {key} = {settings.get(key, '(unknown)')}, not {wanted}"
+    seconds = re.match("[0-9]+", settings.get("PrologEpilogTimeout", ""))
+    if seconds and int(seconds[0]) < LONGEST_RESTORE_S:
+        yield f"slurm.conf: PrologEpilogTimeout = {seconds[0]} is less than {LONGEST_RESTORE_S}"
+    _, said = answer_of(site["scontrol"], "--all", "show", "node", SLURM_CONF=path)
+    expected = site["node"] or os.uname().nodename.partition(".")[0]
+    records = re.split(r"(?m)^(?=NodeName=)", said)
+    found = [record for record in records if record.startswith(f"NodeName={expected} ")]
+    if not found and not site["node"]:
+        found = [record for record in records if re.search(rf"\bNodeHostName={re.escape(expected)}\s", record)]
+    if not found:
+        yield f"Slurm knows no node {expected}: clocks.ini: node"
+        return
+    name = found[0].partition(" ")[0].removeprefix("NodeName=")
+    if name != expected and not cgroup_names(name):
+        yield f"Slurm calls this node {name}, not {expected}: write node = {name} in clocks.ini"
+    known = clocks.count_gpus("".join(re.findall(r"(?m)^ +Gres=(.*)", found[0])))
+    there = sum(Path(site["device"].format(minor=minor)).exists() for minor in range(256))
+    if known != there:
+        yield f"Slurm knows {known} GPUs of {name}, and there are {there} ({site['device']}): every call is refused"
+
+
+def cgroup_names(node: str) -> bool:
+    """Whether the cgroups of jobs have the node's name, as where several slurmd may run on one machine."""
+    return any(CGROUPS.glob(f"*/slurm_{node}")) or any(CGROUPS.glob(f"system.slice/{node}_slurmstepd.scope"))
+
+
+def slurmd_runs() -> bool:
+    """Whether Slurm gives this machine's GPUs to jobs; `users` would let their neighbours set them."""
+    for path in Path("/proc").glob("[0-9]*/comm"):
+        with contextlib.suppress(OSError):  # it has ended
+            if path.read_text() == "slurmd\n":
+                return True
+    return False
+
+
+def calls_restore(named: str) -> bool:
+    """Whether one of the site's own scripts names `slurm-restore`."""
+    scripts = [script for script in map(Path, named.split(",")) if script.is_file()]
+    return any(str(RESTORE) in script.read_text(errors="replace") for script in scripts)
+
+
+def settings() -> Iterator[str]:
+    """clocks.ini is understood, and what it names is there."""
+    clocks = program()
+    try:
+        configuration = clocks.read_configuration()
+    except clocks.Refusal as refusal:
+        yield str(refusal.args[1])
+        return
+    yield from bounds(configuration)
+    for user in configuration["site"]["users"].split():
+        if not answer_of("id", "-u", user)[0]:
+            yield f"clocks.ini: users: there is no user {user}"
+    if configuration["site"]["users"] and slurmd_runs():
+        yield "clocks.ini: users is for machines without Slurm, and slurmd runs here: write slurm_directory instead"
+    if configuration["site"]["slurm_directory"]:
+        yield from slurm(clocks, configuration["site"])
+
+
+def main() -> int:
+    """Print what is wrong, and return the exit code."""
+    wrong: list[str] = []
+    checks: tuple[Callable[[], Iterator[str]], ...] = (files, sudo, settings)
+    for check in checks:
+        for line in check():
+            wrong.append(line)
+            print(f"wrong: {line}")
+    if not wrong:
+        members = ", ".join(grp.getgrnam("clockwatt").gr_mem) or "nobody yet, as /etc/group says"
+        print(f"Nothing is wrong. Clocks may be set by the members of the group clockwatt: {members}.")
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
