@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import signal
 import subprocess
 import sys
 import time
@@ -103,3 +104,23 @@ def test_a_job_whose_node_is_lost_fails(cluster, tmp_path):
         cluster.command("scontrol", "update", f"nodename={cluster.node}", "state=resume")
     assert snakemake.returncode == 1
     assert "'NODE_FAIL'" in said
+
+
+def test_a_job_that_the_controller_forgot_fails(accounting_cluster, tmp_path):
+    cluster = accounting_cluster
+    snakemake = start(cluster, tmp_path, "late")
+    running(cluster, "late")
+    (submitted,) = (tmp_path / "run").glob("submitted-*.tsv")
+    # killed before it saved its state, the controller starts with none of its jobs
+    os.kill(cluster.processes["slurmctld"], signal.SIGKILL)
+    cluster.stop_slurmctld()
+    for saved in (cluster.root / "state").glob("job_state*"):
+        saved.unlink()
+    cluster.start_slurmctld()
+    try:
+        said, _ = snakemake.communicate(timeout=ENDS_WITHIN_S)
+    finally:
+        snakemake.kill()
+    assert snakemake.returncode == 1
+    job, _comment, _second = submitted.read_text().splitlines()[0].split("\t")
+    assert f"SLURM-job '{job}' failed, SLURM status is: 'FAILED'" in said, said
