@@ -78,4 +78,7 @@ class Workdir:
 
 def jobs_of(output: str, rule: str) -> int:
     """How many jobs of a rule Snakemake's table of jobs names."""
-    return next((int(line.split()[1]) for line in output.splitlines() if line.split()[:1] == [rule]), 0)
+    return next(
+        (int(line.split()[1]) for line in output.splitlines() if line.split()[:1] == [rule] and len(line.split()) == 2),
+        0,
+    )

@@ -86,7 +86,7 @@ def needed(modules: set[str], *, at_once: bool) -> set[str]:
 def libraries_of(command: str) -> set[str]:
     """Libraries that a command imports: with the command line, and whatever its stage may call."""
     callback = typer.main.get_command(app).commands[command].callback
-    stage = set(imported(textwrap.dedent(inspect.getsource(inspect.unwrap(callback)))))
+    stage = set(imported(textwrap.dedent(inspect.getsource(inspect.getmodule(inspect.unwrap(callback))))))
     return needed({"clockwatt.__main__"}, at_once=True) | needed(stage, at_once=False)
 
 

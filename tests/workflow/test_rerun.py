@@ -97,7 +97,7 @@ def test_a_refit_that_fails_leaves_the_old_predictors_with_their_metrics(finishe
 
 def copied_checkout(tmp_path):
     checkout = tmp_path / "checkout"
-    for folder in ("workflow", "src", "resources", "envs"):
+    for folder in ("workflow", "src", "resources", "envs", "profiles"):
         shutil.copytree(REPOSITORY / folder, checkout / folder, copy_function=shutil.copy)  # written now, not then
     shutil.copy(REPOSITORY / "Snakefile", checkout)
     return checkout
@@ -122,7 +122,7 @@ def test_another_tracer_makes_the_catalogue_anew_and_measures_nothing_twice(fini
 def test_a_killed_run_keeps_what_was_finished(workdir):
     # short segments, so that some are closed long before the shard is done
     networks = [{"name": "densenet121", "input": [1, 3, 64, 64]}]
-    workdir.configure({"telemetry": {"segment_s": 0.6}, "networks": networks, "passes": ["inference"]})
+    workdir.configure({"telemetry": {"segment_s": 0.6}, "networks": networks})
     process = subprocess.Popen(
         workdir.command("results/measurements/a30/sm900/1.parquet"), cwd=workdir.path, start_new_session=True,
         stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,

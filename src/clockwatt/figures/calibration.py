@@ -42,7 +42,8 @@ def draw_transient(data: pd.DataFrame, gpus: Gpus) -> Figure:
     for axes, gpu in zip(panels, shown, strict=True):
         own = data[data["gpu"] == gpu]
         for number, (lane, entry) in enumerate(SENSORS.items()):
-            for _, run in own[own["subject"].str.endswith(f"-{lane}")].sort_values("x").groupby("subject"):
+            of_lane = own["subject"].str.endswith(f"-{lane}")
+            for _, run in own[of_lane].sort_values("x").groupby("subject"):
                 axes.plot(
                     run["x"], run["value"], color=entry.colour, marker=entry.marker, alpha=0.6, markeredgewidth=0,
                     markersize=1.8 if lane == "ring" else 3.2, linestyle="-" if lane == "ring" else "", linewidth=0.5,

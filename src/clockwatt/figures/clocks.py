@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 
 from clockwatt.figures import style
 from clockwatt.figures.gpus import Gpus
-from clockwatt.figures.whole import NORMAL_95
+from clockwatt.figures.whole import NORMAL_95, STANDARD_ERROR
 from clockwatt.schema.costs import MEASURED_WHOLE
 
 PER_PASS = {"time_s": ("time", "s"), "power_w": ("mean power", "W"), "energy_j": ("energy", "J")}
@@ -96,7 +96,8 @@ def _curve(axes: Axes, own: pd.DataFrame, column: str, entry: style.Entry) -> No
     if own.empty:
         return
     x, measured = own["x"].to_numpy(float), own[MEASURED_WHOLE[column]].to_numpy(float)
-    error = NORMAL_95 * own[f"{column}_error"].fillna(0).to_numpy(float) if f"{column}_error" in own else None
+    name = STANDARD_ERROR.get(column)
+    error = NORMAL_95 * own[name].fillna(0).to_numpy(float) if name in own else None
     size = 3.5 if len(x) <= 12 else 1.8
     axes.plot(x, own[column].to_numpy(float), color=entry.colour, linestyle=(0, (3, 2)), linewidth=0.9, zorder=2)
     axes.errorbar(

@@ -40,5 +40,6 @@ def figures(passes: list[str]) -> dict[str, tuple[str, str]]:
     found = {}
     for family in QUESTIONS:
         for pass_ in passes if family in PER_PASS else [""]:
-            found[f"{family}_{pass_}".rstrip("_")] = (family, str(pass_))
+            name = f"{family}_{pass_}".rstrip("_")
+            found[name] = (family, str(pass_))
     return found

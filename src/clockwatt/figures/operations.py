@@ -22,6 +22,9 @@ QUANTITIES = {
 }
 """What is drawn: name, unit, column and its standard error."""
 
+_ERRORS = {"time_s": "time_error_s", "energy_j": "energy_error_j"}
+"""Of what is drawn, half of its interval."""
+
 
 def costliest(operations: pd.DataFrame, calls: pd.DataFrame, gpus: Gpus) -> pd.DataFrame:
     """Of each kind of GPUs, the ten operations that take most of their networks' energy, one of each class.
@@ -116,7 +119,7 @@ def draw(data: pd.DataFrame, specs: Mapping[str, str], gpus: Gpus) -> Figure:
             for offset, gpu in enumerate(shown[kind]):
                 part = own[own["gpu"] == gpu]
                 height = 0.8 / len(shown[kind])
-                error = part[f"{quantity[:-2]}_error_{quantity[-1]}"].fillna(0)
+                error = part[_ERRORS[quantity]].fillna(0)
                 axes.barh(
                     part["rank"] - 1 + (offset - (len(shown[kind]) - 1) / 2) * height, part[quantity] - low, left=low,
                     height=height, color=gpus.entry(gpu).colour, xerr=error, error_kw={"elinewidth": 0.8},

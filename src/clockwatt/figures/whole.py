@@ -23,6 +23,12 @@ _OFFSET = 0.2
 QUANTITIES = {"time_s": ("time per pass", "s"), "energy_j": ("energy per pass", "J")}
 """Column of a composition to its name and unit."""
 
+STANDARD_ERROR = {"time_s": "time_s_error", "energy_j": "energy_j_error"}
+"""Column of a composition to that of `load.whole_errors`."""
+
+_PLAIN_ERROR = {"time_s": "plain_time_s_error", "energy_j": "plain_energy_j_error"}
+"""Column of a composition to that of `sum_errors`."""
+
 METHODS = {
     "plain": style.Entry("plain sum of its calls, measured alone", style.COLOURS[1], "X"),
     "composed": style.Entry("composed from measured operations", style.COLOURS[2], "^"),
@@ -89,13 +95,13 @@ def costs(
     ):
         own = complete.loc[complete["source"] == source, [*_KEY, column]].drop_duplicates(_KEY)
         found = found.merge(own.rename(columns={column: f"{name}_value"}), on=_KEY, how="left")
-    found = found.merge(errors[[*_KEY, f"{quantity}_error"]], on=_KEY, how="left")
-    found = found.merge(plain_errors[[*_KEY, f"plain_{quantity}_error"]], on=_KEY, how="left")
+    found = found.merge(errors[[*_KEY, STANDARD_ERROR[quantity]]], on=_KEY, how="left")
+    found = found.merge(plain_errors[[*_KEY, _PLAIN_ERROR[quantity]]], on=_KEY, how="left")
     return found.rename(
         columns={MEASURED_WHOLE[quantity]: "measured", **{f"{name}_value": name for name in METHODS}}
     ).assign(
-        measured_error=NORMAL_95 * found[f"{quantity}_error"],
-        plain_error=NORMAL_95 * found[f"plain_{quantity}_error"],
+        measured_error=NORMAL_95 * found[STANDARD_ERROR[quantity]],
+        plain_error=NORMAL_95 * found[_PLAIN_ERROR[quantity]],
     )[[*_KEY, "measured", "measured_error", *METHODS, "plain_error"]]
 
 

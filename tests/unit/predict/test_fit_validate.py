@@ -175,7 +175,7 @@ def test_same_data_and_seed_give_the_same_bytes_in_a_process_that_hashes_differe
     seed = "2" if os.environ.get("PYTHONHASHSEED") == "1" else "1"
     environment = os.environ | {"PYTHONHASHSEED": seed, "PYTHONPATH": str(Path(synthetic.__file__).parents[1])}
     subprocess.run(list(map(str, arguments)), env=environment, check=True)
-    for here, there, files_written in ((made.predictors, predictors, 4 + 2 * 11), (made.validation, validation, 2)):
+    for here, there, files_written in ((made.predictors, predictors, 4 + 2 * 12), (made.validation, validation, 2)):
         written = sorted(str(path.relative_to(there)) for path in there.rglob("*.*"))
         assert len(written) == files_written
         assert filecmp.cmpfiles(here, there, written, shallow=False)[0] == written

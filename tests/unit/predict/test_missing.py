@@ -1,6 +1,7 @@
 """`predict --measure-missing` and `--measure-whole` on a virtual GPU: what is measured, what stays, what is said."""
 
 import json
+from pathlib import Path
 
 import pytest
 import yaml
@@ -9,6 +10,7 @@ from clockwatt.cli.main import app
 from clockwatt.errors import ClockwattError
 from clockwatt.predict.missing import Stop
 
+SHIPPED = Path(__file__).parents[3] / "resources/predictors"
 NETWORK = ["support.small_networks:normalised", "--input", "4096,16", "--gpu", "a30", "--point", "sm900"]
 
 
@@ -106,13 +108,23 @@ def test_a_choice_is_measured_and_made_again(made, campaign, capsys):
     assert best["measured_calls"] > points[best["point"]]["measured_calls"]
 
 
-def test_without_the_gpu_one_sentence_says_so(made, campaign) -> None:
+def test_predictors_of_another_gpu_are_told_by_no_measurement(made, campaign) -> None:
     content = yaml.safe_load(campaign.read_text())
     content["gpus"]["a30"]["device"] = "NVIDIA A30"
     campaign.write_text(yaml.safe_dump(content))
     folders = ["--predictors-dir", made.predictors, "--catalogue-dir", made.catalogue, "--config", campaign]
-    with pytest.raises(ClockwattError, match="measuring needs NVIDIA A30 in this machine"):
+    with pytest.raises(ClockwattError, match="is NVIDIA A30 in the campaign, but these predictors are of virtual A30"):
         app(["predict", *NETWORK, "--measure-missing", "3", *map(str, folders)], prog_name="clockwatt")
+
+
+def test_without_the_gpu_one_sentence_says_so(made, campaign) -> None:
+    content = yaml.safe_load(campaign.read_text())
+    content["gpus"] = {"h200": {"device": "NVIDIA H200"}}
+    campaign.write_text(yaml.safe_dump(content))
+    network = [*NETWORK[:3], "--gpu", "h200"]
+    folders = ["--predictors-dir", SHIPPED, "--catalogue-dir", made.catalogue, "--config", campaign]
+    with pytest.raises(ClockwattError, match="measuring needs NVIDIA H200 in this machine"):
+        app(["predict", *network, "--measure-missing", "3", *map(str, folders)], prog_name="clockwatt")
 
 
 def test_a_point_that_the_campaign_lacks_is_told(made, campaign) -> None:
