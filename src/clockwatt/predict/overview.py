@@ -18,6 +18,7 @@ from clockwatt.predict.composition.comparison import PREDICTED, VALIDATION_SCHEM
 from clockwatt.predict.library import Predictors
 from clockwatt.predict.memory import check_fits
 from clockwatt.schema import layout
+from clockwatt.schema.costs import MEASURED_WHOLE
 
 QUANTITIES = ("time_s", "power_w", "energy_j")
 
@@ -186,11 +187,13 @@ def _compared(validation_dir: Path, traced: TracedNetwork, *, tf32: bool) -> pd.
 
 def _at_point(answer: NetworkPrediction, compared: pd.DataFrame) -> AtPoint:
     unseen = compared[(compared["source"] == PREDICTED) & (compared["calls_without_cost"] == 0)]
-    return AtPoint(answer, _whole(compared, "measured_"), _whole(unseen, ""))
+    return AtPoint(
+        answer, _whole(compared, [MEASURED_WHOLE[quantity] for quantity in QUANTITIES]), _whole(unseen, QUANTITIES)
+    )
 
 
-def _whole(rows: pd.DataFrame, prefix: str) -> Whole | None:
+def _whole(rows: pd.DataFrame, columns: Sequence[str]) -> Whole | None:
     if rows.empty:
         return None
-    values = (rows[f"{prefix}{quantity}"].iloc[0] for quantity in QUANTITIES)
+    values = (rows[column].iloc[0] for column in columns)
     return Whole(*(float(value) if pd.notna(value) else None for value in values))
