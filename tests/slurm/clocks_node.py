@@ -48,13 +48,18 @@ class ClocksNode:
         """Idle cards, which root alone may set and whose device nodes the cgroups of jobs hide."""
         self.nvml.install("NVIDIA A30", "NVIDIA GeForce RTX 2080 Ti")
         for card, (_, minor) in zip(self.cards, DEVICE_NUMBERS, strict=True):
-            card.may_set, card.minor, card.device = 2, minor, f"/dev/simgpu{minor}".encode()
+            card.may_set, card.minor, card.device = 2, minor, self.device(minor).encode()
+
+    def device(self, minor: int) -> str:
+        """The node of a GPU under /dev."""
+        return self.cluster.device_pattern.format(minor=minor)
 
     def configure(self, text: str | None = None) -> None:
         """Write the administrator's file; by default everything that the cards support is allowed."""
         library = self.cluster.root / "nvml" / "libnvidia-ml.so.1"
         CONFIGURATION.write_text(
-            f"[site]\nslurm_directory = {self.cluster.root}\nlibrary = {library}\ndevice = /dev/simgpu{{minor}}\n"
+            f"[site]\nslurm_directory = {self.cluster.root}\nlibrary = {library}\n"
+            f"device = {self.cluster.device_pattern}\n"
             "[gpu]\nsm_clock_mhz = 210-1440\nmemory_clock_mhz = 1215-1215\npower_limit_w = 100-165\n"
             if text is None
             else text

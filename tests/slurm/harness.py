@@ -49,7 +49,7 @@ class SlurmCluster:
     accounting : bool
         Whether slurmdbd and its database run.
     device_numbers : sequence of (int, int), optional
-        Major and minor of the GPUs' device nodes, `/dev/simgpu{minor}`; by default ones that no driver serves.
+        Major and minor of the GPUs' device nodes; by default ones that no driver serves.
     settings : str
         Further lines of slurm.conf.
     """
@@ -64,6 +64,8 @@ class SlurmCluster:
     ) -> None:
         self.root = root
         self.node = f"node-{zlib.crc32(str(root).encode()):08x}"  # of its own: Slurm's cgroups are named after it
+        # of its own too: clusters may run beside each other
+        self.device_pattern = f"/dev/simgpu-{self.node.removeprefix('node-')}-{{minor}}"
         self.accounting = accounting
         self._device_numbers = device_numbers
         self._settings = settings
@@ -210,7 +212,7 @@ class SlurmCluster:
     def _make_devices(self) -> None:
         numbers = self._device_numbers or [(unused_major(), minor) for minor in range(len(GPU_TYPES))]
         for major, minor in numbers:
-            device = Path(f"/dev/simgpu{minor}")
+            device = Path(self.device_pattern.format(minor=minor))
             device.unlink(missing_ok=True)
             os.mknod(device, 0o666 | stat.S_IFCHR, os.makedev(major, minor))
             device.chmod(0o666)  # whatever the umask: only the cgroup shall hide it

@@ -39,7 +39,7 @@ def test_a_reset_by_hand_ends_lease_and_keeper(node):
 def test_the_site_names_the_clock_that_gpus_go_back_to(node):
     node.configure(
         f"[site]\nslurm_directory = {node.cluster.root}\nlibrary = {node.cluster.root}/nvml/libnvidia-ml.so.1\n"
-        "device = /dev/simgpu{minor}\n[gpu]\nsm_clock_mhz = none\n"
+        f"device = {node.cluster.device_pattern}\n[gpu]\nsm_clock_mhz = none\n"
         "[gpu NVIDIA A30]\nsm_clock_mhz = 210-1440\nsite_sm_clock_mhz = 1200\n"
     )
     assert node.run("cw_alice", "sudo -n $HELPER lock $GPU0 900").returncode == 0

@@ -47,7 +47,7 @@ def test_a_failure_is_shown_with_its_reason(workdir):
 
 
 def test_a_job_reaches_its_own_gpu_alone(plain_cluster):
-    script = "for device in /dev/simgpu0 /dev/simgpu1; do head -c1 $device 2>&1; done"
+    script = f"for device in {' '.join(map(str, plain_cluster.devices))}; do head -c1 $device 2>&1; done"
     said = plain_cluster.command("srun", "--gres=gpu:a30:1", "bash", "-c", script).stdout.splitlines()
     assert "No such device" in said[0]  # its own: allowed, though no driver serves it
     assert "Operation not permitted" in said[1]
