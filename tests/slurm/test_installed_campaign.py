@@ -38,7 +38,7 @@ def test_a_campaign_runs_on_slurm_where_init_made_its_folder(accounting_cluster,
     jobs = accounting_cluster.command("sacct", "-X", "-P", "-n", "-o", "State,Comment").stdout.splitlines()
     rules = {line.split("|")[1].removeprefix("rule_").split("_wildcards")[0] for line in jobs}
     assert rules == {
-        *("catalogue", "calibrate", "measure", "measure_networks", "dataset", "fit", "validate", "figures"),
+        *("catalogue", "calibrate", "measure", "measure_networks", "dataset", "fit", "validate", "figures", "page"),
     }
     assert {line.split("|")[0] for line in jobs} == {"COMPLETED"}
     shown = installed.run("clockwatt", "show", "squeezenet1_1", "--json", at=campaign)
