@@ -34,6 +34,9 @@ HOSTS_SEEN_FILE = "hosts-seen.json"
 VALIDATION_FILE = "validation.json"
 """In the folder of a validation: errors of networks, and what choosing a clock by prediction has cost."""
 
+PAGE_FILE = "explore.html"
+"""In the results folder: the page of results."""
+
 CATALOGUE_FILES = (OPERATIONS_FILE, CALLS_FILE, NETWORKS_FILE)
 
 

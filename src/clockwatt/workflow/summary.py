@@ -54,9 +54,10 @@ def jobs(campaign: CampaignConfig) -> list[Job]:
             found.append(Job(stage, name, layout.MEASUREMENTS / path, log))
     for stage, output in (
         ("dataset", layout.DATASET_CATALOGUE.parent / layout.QUALITY_FILE),
-        ("fit", layout.PREDICTORS / "metrics.json"),
-        ("validate", layout.VALIDATION / "validation.json"),
+        ("fit", layout.PREDICTORS / layout.METRICS_FILE),
+        ("validate", layout.VALIDATION / layout.VALIDATION_FILE),
         ("figures", Path("figures") / f"{next(iter(figures(list(campaign.passes))))}.png"),
+        ("page", Path(layout.PAGE_FILE)),
     ):
         found.append(Job(stage, "", output, Path("logs") / f"{stage}.log"))
     return found
@@ -154,9 +155,18 @@ def _next(campaign: CampaignConfig, failed: list[Outcome], left: list[Outcome]) 
     if left:
         return [f"Left: {', '.join(dict.fromkeys(one.job.stage for one in left))}. All of it: snakemake"]
     label, gpu = next(iter(campaign.gpus.items()))
-    network = campaign.networks[0].network_id if campaign.networks else "resnet50 --input 32,3,224,224"
     return [
-        f"Results: {results}/dataset, {results}/predictors, {results}/figures",
-        f"On one page:   snakemake --report {results}/index.html",
-        f"To ask them:   clockwatt predict {network} --gpu {label} --point {gpu.points[0]}",
+        f"The answers:   {results}/{layout.PAGE_FILE}, in a browser",
+        f"Results:       {results}/dataset, {results}/predictors, {results}/figures",
+        f"How they came: snakemake --report {results}/index.html",
+        f"To ask them:   clockwatt predict {_network(campaign)} --gpu {label} --point {gpu.points[0]}",
     ]
+
+
+def _network(campaign: CampaignConfig) -> str:
+    """A network of the campaign as `clockwatt predict` is asked about it; the first that its name and input tell."""
+    for network in campaign.networks:
+        if network.input is not None and network.input_dtype == "float":
+            dtype = "" if network.dtype == "float32" else f" --dtype {network.dtype}"
+            return f"{network.name} --input {','.join(map(str, network.input))}{dtype}"
+    return "resnet50 --input 32,3,224,224"
