@@ -118,7 +118,7 @@ def _table(one: Overview, gpu: OnGpu) -> Table:
         table.add_column(heading, no_wrap=True)
     for point in gpu.points:
         answer = point.answer
-        words = point_in_words(answer.point) + ("" if answer.measured_point else " *")
+        words = config.OperatingPoint.parse(answer.point).in_words + ("" if answer.measured_point else " *")
         if point.measured is not None:
             cells = (quantity(getattr(point.measured, name), unit) for name, (_, unit) in _UNITS.items())
             table.add_row(words, "measured", *cells)
@@ -129,17 +129,6 @@ def _table(one: Overview, gpu: OnGpu) -> Table:
         )
         table.add_row(words, "composed" if point.composed else "predicted", *cells, end_section=True)
     return table
-
-
-def point_in_words(point: str) -> str:
-    """`1440 MHz`, `150 W`, `1440 MHz, memory 5001 MHz` or `default`."""
-    asked = config.OperatingPoint.parse(point)
-    parts = (
-        ("{} MHz", asked.sm_clock_mhz),
-        ("memory {} MHz", asked.memory_clock_mhz),
-        ("{} W", asked.power_limit_w),
-    )
-    return ", ".join(text.format(value) for text, value in parts if value is not None) or str(asked)
 
 
 def _with_ends(value: float | None, ends: tuple[float, float] | None, unit: str) -> str:
@@ -168,12 +157,13 @@ def show_best_points(validation_dir: Path, *, as_json: bool) -> None:
         tf32 = "" if best.tf32 else " without TF32"
         line = (
             f"  {best.network_id} {best.pass_}{tf32}, {best.gpu}{' (VIRTUAL)' if best.virtual else ''}: "
-            f"{quantity(best.energy_j, 'J')} in {quantity(best.time_s, 's')} at {point_in_words(best.point)}"
+            f"{quantity(best.energy_j, 'J')} in {quantity(best.time_s, 's')} at "
+            f"{config.OperatingPoint.parse(best.point).in_words}"
         )
         if best.point != best.fastest_point:
             line += (
                 f"; {best.less_energy:.0%} less energy and {best.more_time:.0%} more time than at "
-                f"{point_in_words(best.fastest_point)}, the fastest of {best.points}"
+                f"{config.OperatingPoint.parse(best.fastest_point).in_words}, the fastest of {best.points}"
             )
         print(line)
     if len(found) > _MOST_LINES:

@@ -8,8 +8,9 @@ import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
+from clockwatt.config import OperatingPoint
 from clockwatt.figures import style
-from clockwatt.figures.gpus import Gpus, point_words
+from clockwatt.figures.gpus import Gpus
 from clockwatt.figures.whole import NORMAL_95
 from clockwatt.measure.anchors import anchors
 from clockwatt.operations.spec.operation import Operation
@@ -54,7 +55,7 @@ def draw_transient(data: pd.DataFrame, gpus: Gpus) -> Figure:
         axes.set_ylim(bottom=0)
         axes.set_xlabel("time since the load began (s)")
         style.si(axes, "y", "W")
-        gpus.title(axes, gpu, point_words(own["point"].iloc[0]))
+        gpus.title(axes, gpu, OperatingPoint.parse(own["point"].iloc[0]).in_words)
     panels[0].set_ylabel("board power")
     style.legend(figure, list(SENSORS.values()), "")
     runs = data["subject"].str.extract(r"^run(\d+)-")[0].nunique()
@@ -121,7 +122,7 @@ def draw_durations(data: pd.DataFrame, gpus: Gpus) -> Figure:
         axes.set_xlim(positive.min() / 1.5, 1.5 * max(positive.max(), RULE_S))
         style.log_axis(axes, "x", "s", "duration of the run")
         axes.yaxis.set_major_formatter("{x:g} ×")
-        gpus.title(axes, gpu, point_words(own["point"].iloc[0]))
+        gpus.title(axes, gpu, OperatingPoint.parse(own["point"].iloc[0]).in_words)
     panels[0].set_ylabel("time per call,\nrelative to the longest run")
     style.legend(figure, entries, "")
     late = data[(data["duration_s"] >= RULE_S) & (data["relative"].notna())]

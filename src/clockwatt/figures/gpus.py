@@ -8,7 +8,6 @@ from typing import Literal
 
 from matplotlib.axes import Axes
 
-from clockwatt.config import OperatingPoint
 from clockwatt.figures import style
 from clockwatt.figures.palette import gpu_colours
 
@@ -82,14 +81,3 @@ class Gpus:
         """Which GPUs have no panel."""
         left_out = sorted(set(labels) - set(shown))
         return style.left_out(left_out, "GPU", "GPUs")
-
-
-def point_words(point: str) -> str:
-    """An operating point as people say it: `1440 MHz`, `150 W`, `default`."""
-    asked = OperatingPoint.parse(point)
-    parts = [
-        f"{asked.sm_clock_mhz} MHz" if asked.sm_clock_mhz else "",
-        f"memory {asked.memory_clock_mhz} MHz" if asked.memory_clock_mhz else "",
-        f"{asked.power_limit_w} W" if asked.power_limit_w else "",
-    ]
-    return ", ".join(part for part in parts if part) or "default"

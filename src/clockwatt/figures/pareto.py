@@ -7,8 +7,9 @@ from pathlib import Path
 import numpy as np
 from matplotlib.figure import Figure
 
+from clockwatt.config import OperatingPoint
 from clockwatt.figures import style
-from clockwatt.figures.gpus import Gpu, Gpus, point_words
+from clockwatt.figures.gpus import Gpu, Gpus
 from clockwatt.figures.pareto_front import front as pareto_front
 from clockwatt.io.files import written_aside
 from clockwatt.predict.recommend import Recommendation
@@ -41,7 +42,7 @@ def pareto_figure(answer: Recommendation) -> Figure:
             markerfacecolor="none", color="black", zorder=4,
         )  # fmt: skip
         axes.annotate(
-            f"{gpus.words(best.gpu)}, {point_words(best.point)}",
+            f"{gpus.words(best.gpu)}, {OperatingPoint.parse(best.point).in_words}",
             (best.expected.time_s, best.expected.energy_j), xytext=(8, 6),
             textcoords="offset points", fontsize=7,
         )  # fmt: skip

@@ -7,8 +7,9 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from clockwatt.config import OperatingPoint
 from clockwatt.figures import style
-from clockwatt.figures.gpus import Gpus, point_words
+from clockwatt.figures.gpus import Gpus
 from clockwatt.figures.whole import NORMAL_95
 
 NETWORKS_AT_MOST = 4
@@ -85,7 +86,7 @@ def _merged(own: pd.DataFrame) -> pd.DataFrame:
             "energy_j": energy,
             "time_error_s": time_error,
             "energy_error_j": energy_error,
-            "points": [point_words(point) for point in own["point"]],
+            "points": [OperatingPoint.parse(point).in_words for point in own["point"]],
         }
     ).groupby(group)
     means = rows[["time_s", "energy_j", "time_error_s", "energy_error_j"]].mean()

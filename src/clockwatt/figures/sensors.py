@@ -7,8 +7,9 @@ import pandas as pd
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
+from clockwatt.config import OperatingPoint
 from clockwatt.figures import style
-from clockwatt.figures.gpus import Gpus, point_words
+from clockwatt.figures.gpus import Gpus
 
 Floats = NDArray[np.float64]
 
@@ -116,7 +117,7 @@ def draw_traces(data: pd.DataFrame, gpus: Gpus) -> Figure:
             axes.set_ylim(0, top)
             style.si(axes, "y", "W")
             axes.yaxis.set_major_locator(style.few())
-            gpus.title(axes, gpu, point_words(points[gpu][number]))
+            gpus.title(axes, gpu, OperatingPoint.parse(points[gpu][number]).in_words)
         grid[len(points[gpu]) - 1][column].set_xlabel("time (s)")
         grid[len(points[gpu]) - 1][column].tick_params(labelbottom=True)
     style.legend(figure, list(LANES.values()), "")
@@ -224,7 +225,7 @@ def draw_cumulated(data: pd.DataFrame, gpus: Gpus) -> Figure:
         style.percent(bottom, "y")
         bottom.set_xlabel("time (s)")
         style.si(top, "y", "J")
-        gpus.title(top, gpu, point_words(own["point"].iloc[0]))
+        gpus.title(top, gpu, OperatingPoint.parse(own["point"].iloc[0]).in_words)
     above[0].set_ylabel("energy since the start")
     below[0].set_ylabel("off the counter")
     style.legend(figure, list(SOURCES.values()), "")

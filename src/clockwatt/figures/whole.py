@@ -9,8 +9,9 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from clockwatt.config import OperatingPoint
 from clockwatt.figures import style
-from clockwatt.figures.gpus import Gpus, point_words
+from clockwatt.figures.gpus import Gpus
 from clockwatt.schema.costs import MEASURED_WHOLE, PLAIN_SUM
 
 NORMAL_95 = 1.96
@@ -127,7 +128,7 @@ def draw(data: pd.DataFrame, gpus: Gpus, quantity: str) -> Figure:
     for (absolute, deviation), (label, names) in zip(grid, chosen.items(), strict=True):
         own = data[data["gpu"] == label]
         left_out += sorted(set(own["network_id"]) - set(names))
-        gpus.title(absolute, label, point_words(own["point"].iloc[0]))
+        gpus.title(absolute, label, OperatingPoint.parse(own["point"].iloc[0]).in_words)
         gpus.title(deviation, label)
         _absolute(absolute, own, names, unit)
         _deviation(deviation, own, names)

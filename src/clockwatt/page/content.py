@@ -18,7 +18,7 @@ from clockwatt.io import files
 from clockwatt.page import measured, method, trust
 from clockwatt.page.answers import COLUMNS, Answers, answer_all, reference_point
 from clockwatt.page.packing import packed, plain
-from clockwatt.page.words import clock_mhz, network_words, operation_words, point_words
+from clockwatt.page.words import clock_mhz, network_words, operation_words
 from clockwatt.predict.answer import load_models
 from clockwatt.predict.gpu_predictor import GpuPredictor
 from clockwatt.schema import layout
@@ -102,7 +102,7 @@ def _gpus(models: dict[str, GpuPredictor]) -> list[dict[str, Any]]:
         for point in described.points:
             asked = OperatingPoint.parse(point)
             points.append({
-                "name": point, "words": point_words(point), "clock_mhz": clock_mhz(described.gpu_name, point),
+                "name": point, "words": asked.in_words, "clock_mhz": clock_mhz(described.gpu_name, point),
                 "memory_mhz": asked.memory_clock_mhz, "limit_w": asked.power_limit_w,
                 "law": point not in _learnt(model),
             })  # fmt: skip
@@ -222,7 +222,7 @@ def _scatter(rows: pd.DataFrame, models: dict[str, GpuPredictor]) -> dict[str, A
     names = {name: number for number, name in enumerate(sorted(set(rows["class"])))}
     words = {name: number for number, name in enumerate(dict.fromkeys(rows["words"]))}
     labels, passes = list(models), ["inference", "training"]
-    points = {str(point): point_words(str(point)) for point in rows["point"].unique()}
+    points = {str(point): OperatingPoint.parse(str(point)).in_words for point in rows["point"].unique()}
     points_at = {name: number for number, name in enumerate(points)}
     return {
         "classes": list(names),

@@ -8,8 +8,9 @@ from typing import Any
 import pandas as pd
 import pyarrow.compute as pc
 
+from clockwatt.config import OperatingPoint
 from clockwatt.io import files
-from clockwatt.page.words import clock_mhz, point_words
+from clockwatt.page.words import clock_mhz
 from clockwatt.schema import layout, tables
 from clockwatt.schema.quantities import CalibrationQuantity
 from clockwatt.schema.records import CALIBRATION_SCHEMA
@@ -76,7 +77,7 @@ def _calibrated(rows: pd.DataFrame) -> dict[str, Any]:
     jitter = own[own["quantity"] == CalibrationQuantity.SENSOR_PERIOD].groupby("subject")["standard_error"].median()
     idle = rows[(rows["quantity"] == CalibrationQuantity.IDLE_POWER) & rows["value"].notna()]
     return {
-        "point": point_words(point),
+        "point": OperatingPoint.parse(point).in_words,
         "sensors": [
             {
                 "sensor": words, "period_s": periods.get(sensor), "window_s": windows.get(sensor),
@@ -86,7 +87,7 @@ def _calibrated(rows: pd.DataFrame) -> dict[str, Any]:
             if sensor in periods or sensor in windows
         ],
         "idle": [
-            {"point": point_words(str(one)), "power_w": float(value)}
+            {"point": OperatingPoint.parse(str(one)).in_words, "power_w": float(value)}
             for one, value in idle.groupby("point")["value"].median().items()
         ],
         "repeatability": values(CalibrationQuantity.TIME_REPEATABILITY),

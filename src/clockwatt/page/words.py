@@ -13,21 +13,6 @@ from clockwatt.gpu.specs import find_spec
 _SHAPES_AT_MOST = 2
 
 
-def point_words(point: str) -> str:
-    """`1440 MHz`, `150 W`, `1440 MHz, memory 5001 MHz` or `default`."""
-    asked = OperatingPoint.parse(point)
-    parts = [
-        text.format(value)
-        for text, value in (
-            ("{} MHz", asked.sm_clock_mhz),
-            ("memory {} MHz", asked.memory_clock_mhz),
-            ("{} W", asked.power_limit_w),
-        )
-        if value is not None
-    ]
-    return ", ".join(parts) or "default"
-
-
 def clock_mhz(gpu_name: str, point: str) -> int:
     """The SM clock that an operating point asks for; where it asks for none, the GPU model's boost clock."""
     return OperatingPoint.parse(point).sm_clock_mhz or find_spec(gpu_name).boost_clock_mhz

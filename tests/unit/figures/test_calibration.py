@@ -3,8 +3,9 @@
 import numpy as np
 import pytest
 
+from clockwatt.config import OperatingPoint
 from clockwatt.figures import calibration, load
-from clockwatt.figures.gpus import Gpu, Gpus, point_words
+from clockwatt.figures.gpus import Gpu, Gpus
 from clockwatt.measure.anchors import anchors
 from clockwatt.schema.quantities import CalibrationQuantity
 
@@ -54,4 +55,4 @@ def test_operations_are_named_by_function_and_shape_and_unknown_ones_by_id():
     [("default", "default"), ("sm1440", "1440 MHz"), ("sm900-mem5001", "900 MHz, memory 5001 MHz"), ("pl150", "150 W")],
 )
 def test_operating_points_are_said_in_words(point, words):
-    assert point_words(point) == words
+    assert OperatingPoint.parse(point).in_words == words
