@@ -16,6 +16,7 @@ from clockwatt.figures import (
     clocks,
     composed,
     importance,
+    learning,
     load,
     machine,
     operations,
@@ -35,6 +36,9 @@ from clockwatt.schema.quantities import CalibrationQuantity
 
 TRACES_AT_MOST = 3
 """Operating points of a GPU whose power traces are shown."""
+
+LEARNT = (predictions.TIME, predictions.POWER, predictions.ENERGY)
+"""Quantities that curves of learning are drawn of."""
 
 Drawn = tuple[Figure, pd.DataFrame]
 
@@ -218,6 +222,11 @@ def _coverage_by_class(results: Results, _: str) -> Drawn:
     return predictions.draw_coverages(data, results.gpus, results.predictor), data
 
 
+def _learning_curve(results: Results, _: str) -> Drawn:
+    data = learning.curves(results.report, LEARNT)
+    return learning.draw(data, results.gpus, LEARNT), data
+
+
 def _importance(results: Results, _: str) -> Drawn:
     shown = {gpu: GpuPredictor.load(results.predictors / gpu) for gpu in results.gpus.shown(results.gpus.labels)}
     data = importance.of_gpus(shown, results.catalogue, results.predictor, list(results.config.passes))
@@ -278,6 +287,7 @@ DRAWN: dict[str, Callable[[Any, str], Drawn]] = {
     "predicted_vs_measured_energy": _predicted(predictions.ENERGY),
     "error_by_class": _error_by_class,
     "coverage_by_class": _coverage_by_class,
+    "learning_curve": _learning_curve,
     "importance": _importance,
     "time_against_duration": _durations,
     "power_transient": _transient,
