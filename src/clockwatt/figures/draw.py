@@ -13,6 +13,7 @@ from matplotlib.figure import Figure
 from clockwatt.config import CampaignConfig
 from clockwatt.figures import (
     calibration,
+    classes,
     clocks,
     composed,
     importance,
@@ -107,8 +108,8 @@ class Results:
 
     @functools.cached_property
     def class_errors(self) -> pd.DataFrame:
-        """Of device time; see `predictions.class_errors`."""
-        return predictions.class_errors(self.held_out, predictions.TIME, self.config.fit.predictors)
+        """Of device time; see `classes.class_errors`."""
+        return classes.class_errors(self.held_out, predictions.TIME, self.config.fit.predictors)
 
     @functools.cached_property
     def telemetry(self) -> pd.DataFrame:
@@ -214,12 +215,12 @@ def _predicted(quantity: predictions.Quantity) -> Callable[[Results, str], Drawn
 def _error_by_class(results: Results, _: str) -> Drawn:
     names = results.config.fit.predictors
     data = results.class_errors
-    return predictions.draw_class_errors(data, predictions.TIME, results.gpus, names), data
+    return classes.draw_class_errors(data, predictions.TIME, results.gpus, names), data
 
 
 def _coverage_by_class(results: Results, _: str) -> Drawn:
-    data = predictions.coverages(results.report, results.class_errors, predictions.TIME.column)
-    return predictions.draw_coverages(data, results.gpus, results.predictor), data
+    data = classes.coverages(results.report, results.class_errors, predictions.TIME.column)
+    return classes.draw_coverages(data, results.gpus, results.predictor), data
 
 
 def _learning_curve(results: Results, _: str) -> Drawn:
