@@ -131,7 +131,7 @@ def _construct(network: NetworkConfig, content: dict[str, Any]) -> torch.nn.Modu
     masked = any(keyword in network.by_keyword for keyword in MASKS)
     config = transformers.AutoConfig.for_model(**content)
     head = (content.get("architectures") or [None])[0]
-    kind = transformers.AutoModel if head is None else getattr(transformers, str(head), None)
+    kind: Any = transformers.AutoModel if head is None else getattr(transformers, str(head), None)
     # the name comes from a file: nothing but a model may be called by it
     if head is not None and not (isinstance(kind, type) and issubclass(kind, transformers.PreTrainedModel)):
         raise NetworkError(f"network {network.name}: transformers {transformers.__version__} has no model {head}.")
