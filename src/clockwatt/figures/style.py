@@ -59,6 +59,7 @@ _SETTINGS: dict[Any, Any] = {
     "font.family": "DejaVu Sans",  # comes with matplotlib: the same on every machine
     "font.size": 8,
     "axes.titlesize": 8,
+    "axes.titley": 1.0,  # no panel has ticks above it, for which each drawing would measure all its tick labels
     "axes.labelsize": 8,
     "axes.spines.top": False,
     "axes.spines.right": False,
@@ -326,10 +327,11 @@ def save(figure: Figure, data: pd.DataFrame, folder: Path, name: str) -> None:
     """
     from matplotlib.backends.backend_pdf import FigureCanvasPdf  # loads a library for fonts
 
+    agg = FigureCanvasAgg(figure)  # before it is laid out: a canvas without a renderer has one made for each measure
     settle(figure)
     # not by `savefig`, which draws each of them twice
     with written_aside(folder / f"{name}.png") as aside:
-        FigureCanvasAgg(figure).print_png(aside, metadata={"Software": None})  # type: ignore[no-untyped-call]
+        agg.print_png(aside, metadata={"Software": None})  # type: ignore[no-untyped-call]
     undated = {"CreationDate": None, "Producer": None, "Creator": None}
     with written_aside(folder / f"{name}.pdf") as aside:
         FigureCanvasPdf(figure).print_pdf(aside, metadata=undated)  # type: ignore[no-untyped-call]
