@@ -80,7 +80,7 @@ def _start_method() -> BaseContext:
     that starts any before it calls `run`, nor CUDA.
     """
     try:
-        threads = len(os.listdir("/proc/self/task"))
+        threads = len(list(Path("/proc/self/task").iterdir()))
     except FileNotFoundError:
         return multiprocessing.get_context("spawn")
     return multiprocessing.get_context("fork" if threads == 1 else "spawn")
