@@ -296,6 +296,7 @@ def spread(values: Sequence[str], count: int) -> list[str]:
 
 def settle(figure: Figure) -> None:
     """Lay a figure out once and for all, and leave tick labels out that would touch the next one."""
+    FigureCanvasAgg(figure)  # becomes the canvas: one without a renderer has one made for each text it measures
     engine = figure.get_layout_engine()
     if engine is not None:
         engine.execute(figure)
@@ -327,11 +328,10 @@ def save(figure: Figure, data: pd.DataFrame, folder: Path, name: str) -> None:
     """
     from matplotlib.backends.backend_pdf import FigureCanvasPdf  # loads a library for fonts
 
-    agg = FigureCanvasAgg(figure)  # before it is laid out: a canvas without a renderer has one made for each measure
     settle(figure)
     # not by `savefig`, which draws each of them twice
     with written_aside(folder / f"{name}.png") as aside:
-        agg.print_png(aside, metadata={"Software": None})  # type: ignore[no-untyped-call]
+        FigureCanvasAgg(figure).print_png(aside, metadata={"Software": None})  # type: ignore[no-untyped-call]
     undated = {"CreationDate": None, "Producer": None, "Creator": None}
     with written_aside(folder / f"{name}.pdf") as aside:
         FigureCanvasPdf(figure).print_pdf(aside, metadata=undated)  # type: ignore[no-untyped-call]
