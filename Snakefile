@@ -30,7 +30,7 @@ from clockwatt.control.points import check_campaign
 from clockwatt.dataset.reference import references
 from clockwatt.errors import ClockwattError
 from clockwatt.figures.names import QUESTIONS, figures
-from clockwatt.workflow.fingerprint import fingerprint
+from clockwatt.workflow.fingerprint import fingerprints
 
 # Jobs run the Python that runs Snakemake, unless conda gives them another one, and the sources beside this file.
 os.environ.update(PATH=f"{Path(sys.executable).parent}{os.pathsep}{os.getenv('PATH', os.defpath)}")
@@ -54,7 +54,7 @@ try:
     if workflow.is_main_process:
         campaign = campaign_config.parse(config, source=", ".join(str(path) for path in workflow.configfiles))
         check_campaign(campaign)
-        stages = {name: fingerprint(name) for name in ("catalogue", "dataset", "fit", "validate", "figures", "page")}
+        stages = fingerprints(("catalogue", "dataset", "fit", "validate", "figures", "page"))
         # by what they hold: as inputs they would count by path and time, and a copy of the checkout would make all anew
         digests = {source.reference: source.digest() for source in references(campaign)}
         config_files = {Path(path): Path(path).read_bytes() for path in workflow.configfiles}

@@ -14,6 +14,7 @@ import pyarrow.parquet as pq
 
 from clockwatt.errors import DamagedFileError, DataFileError, OutputError
 from clockwatt.io import seal
+from clockwatt.io.output import told_as_output as told_as_output
 from clockwatt.io.seal import COMPRESSION as COMPRESSION
 from clockwatt.io.seal import SealedWriter
 from clockwatt.schema.records import FORMER_NAMES, READABLE_SINCE, SCHEMA_VERSION
@@ -54,18 +55,6 @@ def written_aside(path: Path) -> Iterator[Path]:
     finally:
         if aside is not None:
             aside.unlink(missing_ok=True)
-
-
-@contextlib.contextmanager
-def told_as_output(path: Path) -> Iterator[None]:
-    """Raise what the operating system says of `path` as an `OutputError`."""
-    try:
-        yield
-    except OSError as error:
-        raise OutputError(
-            f"{path}: cannot be written ({os.strerror(error.errno) if error.errno else error}). "
-            "Free some space or make the folder writable, then run the same command again."
-        ) from error
 
 
 @contextlib.contextmanager

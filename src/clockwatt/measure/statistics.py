@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -45,15 +46,17 @@ def mean_estimate(values: ArrayLike) -> Estimate | None:
     series = np.asarray(values, dtype=float)
     if series.size < 2:
         return None
-    deviation = series - series.mean()
-    variance = float(deviation @ deviation) / (series.size - 1)
+    mean = float(series.mean())
+    deviation = series - mean
+    squares = float(deviation @ deviation)
+    variance = squares / (series.size - 1)
     correlation = 0.0
     if variance > 0 and series.size > 3:
-        correlation = float(deviation[1:] @ deviation[:-1]) / float(deviation @ deviation)
+        correlation = float(deviation[1:] @ deviation[:-1]) / squares
     correlation = min(max(correlation, 0.0), _MAX_CORRELATION)
     independent = series.size * (1 - correlation) / (1 + correlation)
     student = float(stdtrit(max(independent - 1, 1.0), 0.975)) / NORMAL_95
-    return Estimate(float(series.mean()), student * float(np.sqrt(variance / independent)), series.size)
+    return Estimate(mean, student * math.sqrt(variance / independent), series.size)
 
 
 def median_estimate(values: ArrayLike) -> Estimate | None:
