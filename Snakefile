@@ -25,6 +25,7 @@ from clockwatt.io.progress import say
 from clockwatt.schema import layout
 from clockwatt.workflow import settings as campaigns
 from clockwatt.workflow import snapshot, summary
+from clockwatt.workflow.awaited import check_awaited
 from clockwatt.workflow.installed import importable
 from clockwatt.control.points import check_campaign
 from clockwatt.dataset.reference import references
@@ -61,6 +62,7 @@ try:
         run = snapshot.Run(campaign, snapshot.Code.present(CHECKOUT, stages, digests))
         os.environ[snapshot.VARIABLE] = str(run.folder)
     else:
+        check_awaited(sys.argv)
         run = snapshot.read(Path(os.environ[snapshot.VARIABLE]))
         if changed := snapshot.check_sources(run, CHECKOUT):
             say(changed)

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import random
+import shutil
 import sys
 import tempfile
 import time
@@ -89,6 +90,7 @@ def disturb(root: Path, cluster: SlurmCluster, faults: int, seed: int, pause_s: 
                 waiting = rng.sample(disturbed.faults, len(disturbed.faults))
         print(f"{made.total()} faults in {time.monotonic() - began:.0f} s: {dict(made)}", flush=True)
         disturbed.finish()
+        shutil.copytree(workdir.path / "results", root / "results")
         print(f"finished after {disturbed.starts} starts, {time.monotonic() - began:.0f} s", flush=True)
         compare(dataset(workdir), dataset(alone))
     return made
