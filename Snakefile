@@ -35,11 +35,10 @@ from clockwatt.workflow.fingerprint import fingerprint
 
 # Jobs run the Python that runs Snakemake, unless conda gives them another one, and the sources beside this file.
 os.environ.update(PATH=f"{Path(sys.executable).parent}{os.pathsep}{os.getenv('PATH', os.defpath)}")
-# and Slurm's own sacct and sbatch behind those of the workflow, which say in their heads what they mend.
-for program in ("status/sacct", "submit/sbatch"):
-    mended = CHECKOUT / "workflow" / "slurm" / program
-    if workflow.is_main_process and shutil.which(mended.name):
-        os.environ.update(PATH=f"{mended.parent}{os.pathsep}{os.getenv('PATH')}")
+# and Slurm's own sacct, squeue and sbatch behind those of the workflow, which say in their heads what they mend.
+for folder, program in (("status", "squeue"), ("submit", "sbatch")):
+    if workflow.is_main_process and shutil.which(program):
+        os.environ.update(PATH=f"{CHECKOUT / 'workflow' / 'slurm' / folder}{os.pathsep}{os.getenv('PATH')}")
 PYTHONPATH = shlex.quote(str(importable(CHECKOUT))) + "${{PYTHONPATH:+:$PYTHONPATH}}"
 shell.prefix(f"set -euo pipefail; export PYTHONPATH={PYTHONPATH}; ")
 

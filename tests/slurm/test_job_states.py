@@ -109,8 +109,7 @@ def test_a_job_whose_node_is_lost_fails(cluster, tmp_path):
     assert "'NODE_FAIL'" in said
 
 
-def test_a_job_that_the_controller_forgot_fails(accounting_cluster, tmp_path):
-    cluster = accounting_cluster
+def test_a_job_that_the_controller_forgot_fails(cluster, tmp_path):
     snakemake = start(cluster, tmp_path, "late")
     running(cluster, "late")
     (submitted,) = (tmp_path / "run").glob("submitted-*.tsv")
