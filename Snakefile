@@ -102,7 +102,7 @@ onstart:
 onsuccess:
     announce()
     if Path(at("validation/networks.parquet")).exists():
-        shell(f"python -m clockwatt show --results {shlex.quote(RESULTS)}")
+        shell(f"python -m clockwatt show --most 4 --results {shlex.quote(RESULTS)}")
 
 
 onerror:

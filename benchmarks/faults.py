@@ -13,11 +13,8 @@ from __future__ import annotations
 
 import argparse
 import random
-import shutil
 import sys
 import tempfile
-import time
-from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -25,12 +22,9 @@ from typing import Any
 REPOSITORY = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(REPOSITORY / "tests"), str(REPOSITORY / "tests" / "slurm")]
 
-from disturbed import Disturbed, compare, dataset, file_system, logged  # noqa: E402  # from the tests
+from disturbed import FAULTS  # noqa: E402  # from the tests
+from fault_run import disturb  # noqa: E402
 from harness import SlurmCluster  # noqa: E402
-
-import standin_nvml  # noqa: E402
-from standin_nvml import StandInNvml  # noqa: E402
-from support.workdir import MEASURED_ALL, Workdir  # noqa: E402
 
 SLURM = {"cpus_per_task": 1, "mem_mb": 1200, "runtime": 10}
 CAMPAIGN: Mapping[str, Any] = {
@@ -46,54 +40,12 @@ CAMPAIGN: Mapping[str, Any] = {
 }  # fmt: skip
 
 
-def disturb(root: Path, cluster: SlurmCluster, faults: int, seed: int, pause_s: float) -> Counter[str]:
-    """Run the campaign undisturbed, and on Slurm with faults; returns how many of each were made.
-
-    Parameters
-    ----------
-    root
-        Folder for both, which the daemons of Slurm can look into.
-    cluster
-        The Slurm.
-    faults, seed, pause_s
-        How many are made, of which draw, and the mean pause between two.
-
-    Raises
-    ------
-    AssertionError
-        If the two datasets are not equal.
-    """
-    rng, made, loggers = random.Random(seed), Counter[str](), root / "loggers"
-    for folder in (loggers, root / "disturbed", root / "undisturbed"):
-        folder.mkdir()
-    alone = Workdir(root / "undisturbed")
-    alone.configure(CAMPAIGN)
-    alone.run(*MEASURED_ALL)
-    print(f"undisturbed: {len(dataset(alone))} rows", flush=True)
-    nvml = StandInNvml(standin_nvml.build(root), root / "nvml")
-    nvml.install("NVIDIA A30")
-    workdir = Workdir(root / "disturbed", cluster.environment | nvml.environ | logged(loggers))
-    with file_system(workdir.path / "results"):
-        disturbed, began = Disturbed(cluster, workdir, CAMPAIGN, loggers, rng), time.monotonic()
-        waiting = [*disturbed.faults]
-        rng.shuffle(waiting)
-        while made.total() < faults:
-            disturbed.run()
-            time.sleep(rng.expovariate(1 / pause_s))
-            fault = waiting.pop(0)
-            if fault():
-                made[fault.__name__] += 1
-                print(f"{time.monotonic() - began:.0f} s: {fault.__name__}", flush=True)
-            else:
-                waiting.append(fault)  # nothing to disturb just now
-            if not waiting:
-                waiting = rng.sample(disturbed.faults, len(disturbed.faults))
-        print(f"{made.total()} faults in {time.monotonic() - began:.0f} s: {dict(made)}", flush=True)
-        disturbed.finish()
-        shutil.copytree(workdir.path / "results", root / "results")
-        print(f"finished after {disturbed.starts} starts, {time.monotonic() - began:.0f} s", flush=True)
-        compare(dataset(workdir), dataset(alone))
-    return made
+def dealt(faults: int, rng: random.Random) -> list[str]:
+    """So many names of faults: all of them in random order, again and again."""
+    names: list[str] = []
+    while len(names) < faults:
+        names += rng.sample(FAULTS, len(FAULTS))
+    return names[:faults]
 
 
 def main() -> None:
@@ -111,7 +63,8 @@ def main() -> None:
         (root / "slurm").mkdir(parents=True)
         root.chmod(0o755)  # the daemons of Slurm look into it
         with SlurmCluster(root / "slurm") as cluster:
-            disturb(root, cluster, given.faults, given.seed, given.pause_s)
+            rng = random.Random(given.seed)
+            disturb(root, cluster, CAMPAIGN, dealt(given.faults, rng), rng, given.pause_s)
 
 
 if __name__ == "__main__":

@@ -9,26 +9,21 @@ import shutil
 import signal
 import subprocess
 import time
-from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import pandas as pd
 import psutil
-import pyarrow.parquet as pq
 from harness import SlurmCluster
 
-from support.logged_bench import FOLDER
-from support.workdir import KEY, MEASURED_ALL, ON_SLURM, REPOSITORY, Workdir
+from support.workdir import MEASURED_ALL, ON_SLURM, Workdir
 
 DISK = "200M"
-MEASURED = ("time_host_s", "time_device_s", "power_w", "energy_dynamic_j")
-CORRECTED = ("time_host_corrected_s", "time_device_corrected_s", "power_corrected_w", "energy_dynamic_corrected_j")
-EQUAL = 1e-9
-TOLERANCE = 0.05
-"""Of the median over all rows: a virtual GPU draws its noise anew in each session."""
+FAULTS = (
+    "kill_worker", "kill_worker", "kill_logger", "kill_job", "kill_snakemake", "scancel", "requeue", "flip", "truncate",
+    "edit", "node_down_and_up", "kill_slurmd", "kill_slurmctld", "full_disk", "read_only",
+)  # fmt: skip
+"""Methods of `Disturbed`; each tells whether it found something to disturb."""
 ENDS_WITHIN_S = 1200
 FINISHING_RUNS = 10
 
@@ -178,15 +173,6 @@ class Disturbed:
         subprocess.run(["mount", "-o", f"remount,rw,size={DISK}", results], check=True)
         return done
 
-    @property
-    def faults(self) -> list[Callable[[], bool]]:
-        """All of them; each tells whether it found something to disturb."""
-        return [
-            self.kill_worker, self.kill_worker, self.kill_logger, self.kill_job, self.kill_snakemake, self.scancel,
-            self.requeue, self.flip, self.truncate, self.edit, self.node_down_and_up, self.kill_slurmd,
-            self.kill_slurmctld, self.full_disk, self.read_only,
-        ]  # fmt: skip
-
     def _workers(self) -> list[psutil.Process]:
         """Processes of the campaign's jobs."""
         found = []
@@ -220,60 +206,6 @@ class Disturbed:
             path.write_bytes(change(path.read_bytes()))
             os.utime(path, ns=(stat.st_atime_ns, stat.st_mtime_ns))  # nothing tells it but its bytes
         return True
-
-
-def logged(loggers: Path) -> dict[str, str]:
-    """What has the jobs' virtual GPUs read by a logger process too."""
-    paths = (REPOSITORY / "tests" / "support" / "in_jobs", REPOSITORY / "tests")
-    return {"PYTHONPATH": os.pathsep.join(map(str, paths)), FOLDER: str(loggers)}
-
-
-def dataset(workdir: Workdir) -> pd.DataFrame:
-    """Rows of the dataset, operations and networks."""
-    folder = workdir.path / "results" / "dataset"
-    return pd.concat(
-        [pq.read_table(folder / name).to_pandas() for name in ("operations.parquet", "networks.parquet")],
-        ignore_index=True,
-    )
-
-
-def compare(disturbed: pd.DataFrame, undisturbed: pd.DataFrame) -> None:
-    """Hold the dataset of one run against that of the other.
-
-    Raises
-    ------
-    AssertionError
-        If rows, their status, why they are excluded or values differ.
-    """
-    key = ["gpu", "point", *KEY]
-    told = [*key, "status", "excluded"]
-    counts = [Counter(map(tuple, rows[told].astype(str).to_numpy())) for rows in (disturbed, undisturbed)]
-    assert counts[0] == counts[1], f"rows differ: {list((counts[0] - counts[1]) + (counts[1] - counts[0]))[:5]}"
-    assert max(counts[0].values()) == 1
-    both = disturbed.merge(undisturbed, on=key, suffixes=("", "_undisturbed"), validate="one_to_one")
-    for name in (*MEASURED, *CORRECTED):
-        mine, theirs = both[name].to_numpy(float), both[f"{name}_undisturbed"].to_numpy(float)
-        assert (np.isnan(mine) == np.isnan(theirs)).all(), f"{name}: null in one run alone"
-        some = theirs > 0
-        away = np.abs(mine[some] / theirs[some] - 1)
-        print(f"{name}: {some.sum()} rows, {(away > EQUAL).sum()} of them not equal, at most {away.max():.2%} apart")
-        for row in both[some][away > EQUAL].itertuples():
-            print(f"  {row.gpu} {row.kind} {row.subject_id} repetition {row.repetition}: {row.flags}")
-        assert np.median(away) <= TOLERANCE, name
-
-
-@contextlib.contextmanager
-def file_system(path: Path) -> Iterator[None]:
-    """A file system of its own at `path`; what it held when something failed is kept beside it."""
-    path.mkdir()
-    subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={DISK}", "tmpfs", str(path)], check=True)
-    try:
-        yield
-    except BaseException:
-        shutil.copytree(path, path.with_name(f"{path.name}-as-left"))
-        raise
-    finally:
-        subprocess.run(["umount", "--lazy", str(path)], check=True)
 
 
 def _words(process: psutil.Process) -> set[str]:
