@@ -1,6 +1,7 @@
 """What every PyTorch operation costs on every GPU of a campaign at every clock: measured, predicted, drawn."""
 
 import functools
+import inspect
 import os
 import shlex
 import shutil
