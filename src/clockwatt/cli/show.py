@@ -56,6 +56,7 @@ def show(
         Path | None,
         typer.Option(help="Results of a campaign; else results/, or the shipped measurements where there is none."),
     ] = None,
+    most: Annotated[int, typer.Option(min=1, help="Without a network: the first so many of them.")] = _MOST_LINES,
     as_json: AsJson = False,
 ) -> None:
     """Show what a network costs on every GPU at every clock: measured, composed from its operations, or predicted."""
@@ -66,7 +67,9 @@ def show(
     if pass_ is not None and pass_ not in config.PASSES:
         raise ClockwattError(f"--pass {pass_}: choose {' or '.join(config.PASSES)}.")
     if network is None:
-        show_best_points(load().validation_dir if results is None else results / layout.VALIDATION, as_json=as_json)
+        show_best_points(
+            load().validation_dir if results is None else results / layout.VALIDATION, most, as_json=as_json
+        )
         return
     predictors = load(None if results is None else results / layout.PREDICTORS)
     query = NetworkQuery(network, inputs, dtype, input_dtype, input_below, assume_branch, cache_length)
@@ -144,8 +147,8 @@ def _three_digits(value: float) -> str:
     return f"{value:.0f}" if value >= _THREE_DIGITS else f"{value:.3g}"
 
 
-def show_best_points(validation_dir: Path, *, as_json: bool) -> None:
-    """Where each network that was measured whole took least energy; on a terminal the first of many."""
+def show_best_points(validation_dir: Path, most: int, *, as_json: bool) -> None:
+    """Where each network that was measured whole took least energy; on a terminal the first `most` of them."""
     from clockwatt.predict.best_points import best_points
 
     found = best_points(validation_dir)
@@ -153,7 +156,7 @@ def show_best_points(validation_dir: Path, *, as_json: bool) -> None:
         print(json.dumps([best.to_dict() for best in found], indent=2))
         return
     print("Least energy of a pass, as measured; `clockwatt show NETWORK` has every point, with intervals:")
-    for best in found[:_MOST_LINES]:
+    for best in found[:most]:
         tf32 = "" if best.tf32 else " without TF32"
         line = (
             f"  {best.network_id} {best.pass_}{tf32}, {best.gpu}{' (VIRTUAL)' if best.virtual else ''}: "
@@ -166,8 +169,8 @@ def show_best_points(validation_dir: Path, *, as_json: bool) -> None:
                 f"{config.OperatingPoint.parse(best.fastest_point).in_words}, the fastest of {best.points}"
             )
         print(line)
-    if len(found) > _MOST_LINES:
-        print(f"  … and {len(found) - _MOST_LINES} more (--json)")
+    if len(found) > most:
+        print(f"  … and {len(found) - most} more: clockwatt show")
 
 
 def sparklines(gpu: OnGpu) -> list[str]:
