@@ -88,7 +88,9 @@ def _made(task: Task, count: int, seed: int) -> Examples:
 def _check(task: Task, folder: Path, x: NDArray[Any], y: NDArray[Any]) -> None:
     if x.shape[1:] != task.shape or not np.issubdtype(x.dtype, np.floating):
         shape = ", ".join(map(str, task.shape))
-        raise DataFileError(f"{folder}: x holds {x.dtype} of shape {list(x.shape)}; {task.name} takes float [n, {shape}].")
+        raise DataFileError(
+            f"{folder}: x holds {x.dtype} of shape {list(x.shape)}; {task.name} takes float [n, {shape}]."
+        )
     if y.shape != x.shape[:1] or not np.issubdtype(y.dtype, np.integer):
         raise DataFileError(f"{folder}: y holds {y.dtype} of shape {list(y.shape)}; it needs {len(x)} whole numbers.")
     if len(y) < task.batch:

@@ -16,9 +16,7 @@ from clockwatt.measure.guard import only_process
 from clockwatt.studies.power import tables
 from clockwatt.studies.power.plan import RECORDS, PlannedRun, planned_runs, study_of
 from clockwatt.studies.power.real import RealRuns
-from clockwatt.studies.power.tasks import TASKS, TRAINING_STEP
 from clockwatt.studies.power.virtual import VirtualRuns
-from clockwatt.telemetry.recording.summary import summarise
 
 _WARMER_C = 3.0
 """Without a temperature to rest to, a card may be so much warmer than it was before the first run."""
@@ -60,7 +58,7 @@ def measure_study(campaign: CampaignConfig, label: str, study_dir: Path) -> None
             if run not in missing:
                 advance(f"{run.name} is there")
         if missing:
-            made_by = _opened(campaign, label, study_dir)
+            made_by = _opened(campaign, label)
             rest_to_c = study.rest_to_c or _baseline_c(study_dir, made_by)
             for run in missing:
                 _record(run, study_dir, made_by, rest_to_c)
@@ -68,29 +66,11 @@ def measure_study(campaign: CampaignConfig, label: str, study_dir: Path) -> None
     tables.write(runs, label, study_dir)
 
 
-def _opened(campaign: CampaignConfig, label: str, study_dir: Path) -> RealRuns | VirtualRuns:
+def _opened(campaign: CampaignConfig, label: str) -> RealRuns | VirtualRuns:
     config = campaign.gpu(label)
     if config.virtual_model is None:
         return RealRuns(campaign, label, open_gpu(config.device, seed=campaign.seed, key=f"gpus.{label}.device"))
-    catalogue_dir = study_dir / RECORDS / "catalogue"
-    _write_catalogue(campaign, label, catalogue_dir)
-    return VirtualRuns(campaign, label, catalogue_dir)
-
-
-def _write_catalogue(campaign: CampaignConfig, label: str, folder: Path) -> None:
-    """Trace the training step of each network of the study."""
-    from clockwatt.operations.catalogue import write_catalogue  # imports torch
-
-    study = study_of(campaign, label)
-    traced = campaign.model_copy(
-        update={
-            "networks": [TASKS[name].network for name in study.networks],
-            "passes": ["training"],
-            "training": TRAINING_STEP,
-            "design": None,
-        }
-    )
-    write_catalogue(traced, folder)
+    return VirtualRuns(campaign, label)
 
 
 def _record(run: PlannedRun, study_dir: Path, made_by: RealRuns | VirtualRuns, rest_to_c: float) -> None:
@@ -100,7 +80,6 @@ def _record(run: PlannedRun, study_dir: Path, made_by: RealRuns | VirtualRuns, r
     with told_as_output(aside):
         shutil.rmtree(aside, ignore_errors=True)  # of a process that was killed
     made_by.record(run, aside, rest_to_c)
-    summarise(aside)
     with told_as_output(folder):
         aside.rename(folder)
 
@@ -118,4 +97,6 @@ def _baseline_c(study_dir: Path, made_by: RealRuns | VirtualRuns) -> float:
         before_c = json.loads(path.read_text(encoding="utf-8"))["temperature_c"]
         return _HOTTEST_C if before_c is None else float(before_c) + _WARMER_C
     except (ValueError, KeyError, TypeError) as error:
-        raise DataFileError(f"{path}: is damaged ({error}). Delete it: the next run reads the temperature anew.") from error
+        raise DataFileError(
+            f"{path}: is damaged ({error}). Delete it: the next run reads the temperature anew."
+        ) from error

@@ -103,7 +103,7 @@ def _digest(campaign: CampaignConfig, study: PowerStudyConfig, label: str, task:
         "tf32": tf32_of(campaign, label),
         "seed": campaign.seed,
         "epochs": study.epochs,
-        "data": task.data(study) or task.examples(study),
+        "data": task.data_in(study) or task.examples_in(study),
         "measurement_version": MEASUREMENT_VERSION,
     }
     return hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()[:_DIGITS]

@@ -12,6 +12,7 @@ from clockwatt.studies.power.plan import PlannedRun, study_of, tf32_of
 from clockwatt.studies.power.tasks import MODULE
 from clockwatt.telemetry.recording.session import Settings
 from clockwatt.telemetry.recording.session import record as record_program
+from clockwatt.telemetry.recording.summary import summarise
 
 
 class RealRuns:
@@ -70,11 +71,12 @@ class RealRuns:
                 f"{run.name}: its script {made.ending}. What it said stands above; run it by hand to see more: "
                 f"{' '.join(self._command(run))}"
             )
+        summarise(folder)
 
     def _command(self, run: PlannedRun) -> list[str]:
         study = self._study
         command = [sys.executable, "-m", f"{MODULE}.{run.task.name}", f"--epochs={study.epochs}"]
         command += [f"--device={self._device}", f"--seed={self._campaign.seed}"]
         command += ["--tf32" if tf32_of(self._campaign, self._label) else "--no-tf32"]
-        data = run.task.data(study)
-        return [*command, f"--data={data}" if data else f"--examples={run.task.examples(study)}"]
+        data = run.task.data_in(study)
+        return [*command, f"--data={data}" if data else f"--examples={run.task.examples_in(study)}"]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import Any
 import pandas as pd
 import pyarrow as pa
 
+from clockwatt import signals
 from clockwatt.config import OperatingPoint
 from clockwatt.errors import DataFileError
 from clockwatt.gpu.interface import GPU_IDLE, SW_POWER_CAP
@@ -20,7 +20,8 @@ from clockwatt.studies.power.plan import PlannedRun
 from clockwatt.studies.power.training import EPOCH, TRAINING
 from clockwatt.telemetry.lanes import FAST, RING
 from clockwatt.telemetry.recording import layout
-from clockwatt.telemetry.recording.gpu_summary import known
+from clockwatt.telemetry.recording.gpu_summary import known, power_readings
+from clockwatt.telemetry.recording.gpu_summary import readings as gpu_readings
 from clockwatt.telemetry.recording.layout import HOST, Record, read_record
 from clockwatt.telemetry.recording.marks import read_marks
 from clockwatt.telemetry.recording.summary import telemetry_of
@@ -55,6 +56,7 @@ class PowerRunRow:
     energy_j: float | None  # readings of power, integrated
     energy_counter_j: float | None
     power_mean_w: float | None
+    power_high_w: float | None  # 95 % of the readings are below it: what it draws at work
     power_limit_w: float | None  # in force
     power_cap_share: float | None  # of the readings under load, those that name the power limit as what throttles
     sm_clock_mhz: float | None  # median under load
@@ -161,7 +163,14 @@ class _Recorded:
         (self._made,), (gpu,) = self._record.runs, self._record.gpus
         self._gpu = gpu
         self._frame, self._host = (telemetry_of(self._folder, self._made, what) for what in (gpu.uuid, HOST))
-        self._phases = self._read_phases()
+        end_ns = self._made.end_ns if self._made.end_ns is not None else self._made.start_ns
+        end_s = ((end_ns or 0) - (self._made.start_ns or 0)) * 1e-9
+        self._marks = read_marks(layout.marks_folder(self._folder, 1), self._made, self._record.host, end_s)
+        if (self._marks.phases["name"] == TRAINING).sum() != 1:
+            raise DataFileError(
+                f"{self._folder}: marks no phase of training. Delete it: the next run of the study makes it anew."
+            )
+        self._phases = self._with_energy(self._marks.phases)
         (whole,) = self._phases[self._phases["name"] == TRAINING].to_dict("records")
         self._whole: dict[Any, Any] = whole
 
@@ -175,9 +184,10 @@ class _Recorded:
         return PowerRunRow(
             gpu=self._label, gpu_name=self._gpu.name, gpu_uuid=self._gpu.uuid, virtual=self._gpu.virtual,
             network=run.task.name, point=str(run.point), setting=setting, asked=asked, repetition=run.repetition,
-            turn=run.turn, record=str(self._folder.relative_to(self._study_dir)), data=self._data(),
+            turn=run.turn, record=str(self._folder.relative_to(self._study_dir)), data=self._data,
             start_s=whole["start_s"], end_s=whole["end_s"], time_s=whole["time_s"], energy_j=known(whole["energy_j"]),
             energy_counter_j=known(whole["energy_counter_j"]), power_mean_w=known(whole["power_w"]),
+            power_high_w=known(power_readings(during, float(whole["end_s"])).quantile(0.95)),
             power_limit_w=known(during["power_limit_w"].min()),
             power_cap_share=float(((loaded & SW_POWER_CAP) != 0).mean()) if len(loaded) else None,
             sm_clock_mhz=known(during.loc[loaded.index, "sm_clock_mhz"].median()),
@@ -209,6 +219,11 @@ class _Recorded:
         read = pd.concat(parts, ignore_index=True)
         return self._of_run(read[read["time_s"].between(0, self._whole["end_s"])])
 
+    @property
+    def _data(self) -> str | None:
+        names = [name for name in self._marks.moments["name"] if name.startswith(_DATA)]
+        return names[0].removeprefix(_DATA) if names else None
+
     def _of_run(self, frame: pd.DataFrame) -> pd.DataFrame:
         run = self._run
         return frame.assign(network=run.task.name, point=str(run.point), repetition=run.repetition)
@@ -216,27 +231,15 @@ class _Recorded:
     def _during(self, frame: pd.DataFrame) -> pd.DataFrame:
         return frame[frame["time_s"].between(self._whole["start_s"], self._whole["end_s"])]
 
-    def _read_phases(self) -> pd.DataFrame:
-        path = layout.run_folder(self._folder, 1) / "phases.parquet"
-        try:
-            phases: pd.DataFrame = pa.parquet.read_table(path).to_pandas()
-        except (OSError, pa.ArrowInvalid) as error:
-            raise self._damaged(path, str(error)) from error
-        if (phases["name"] == TRAINING).sum() != 1:
-            raise self._damaged(path, "holds no phase of training")
-        return phases
-
-    def _damaged(self, path: Path, why: str) -> DataFileError:
-        return DataFileError(f"{path}: {why}. Delete {self._folder}: the next run of the study makes it anew.")
-
-    def _data(self) -> str | None:
-        end_s = float(self._whole["end_s"])
-        marks = read_marks(layout.marks_folder(self._folder, 1), self._made, self._record.host, end_s)
-        names = [name for name in marks.moments["name"] if name.startswith(_DATA)]
-        return names[0].removeprefix(_DATA) if names else None
+    def _with_energy(self, phases: pd.DataFrame) -> pd.DataFrame:
+        frame, end_s = self._frame, float(phases["end_s"].max())
+        power, counter = power_readings(frame, end_s), gpu_readings(frame, "energy_counter_j")
+        return signals.energy_of_phases(phases, power.index, power, counter.index, counter)
 
 
 def _of_sockets(host: pd.DataFrame) -> pd.Series[float]:
     """Mean use of the host's processors over its sockets, in percent."""
     used = host["host_cpu_utilization_percent"]
-    return used.map(lambda values: sum(values) / len(values) if values is not None and len(values) else None).astype(float)
+    return used.map(lambda values: sum(values) / len(values) if values is not None and len(values) else None).astype(
+        float
+    )

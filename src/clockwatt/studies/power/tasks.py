@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from clockwatt.config import NetworkConfig, PowerStudyConfig, TrainingConfig
+from clockwatt.config.studies import PowerNetwork
 
 Kind = Literal["ecg", "mnist"]
 MODULE = "clockwatt.studies.power"
@@ -32,7 +33,7 @@ class Task:
         Examples of a training step.
     """
 
-    name: str
+    name: PowerNetwork
     title: str
     kind: Kind
     shape: tuple[int, ...]
@@ -44,19 +45,24 @@ class Task:
         """As a campaign would name it, to be traced."""
         return NetworkConfig(name=f"{MODULE}.networks:{self.name}", input=[self.batch, *self.shape])
 
-    def examples(self, study: PowerStudyConfig) -> int:
-        """Examples of an epoch where the data is made."""
-        return study.ecg_records if self.kind == "ecg" else study.mnist_images
+    @property
+    def examples(self) -> int:
+        """Of an epoch where nothing else is said: as many as PTB-XL and MNIST have."""
+        return 21_799 if self.kind == "ecg" else 60_000
 
-    def data(self, study: PowerStudyConfig) -> str | None:
+    def examples_in(self, study: PowerStudyConfig) -> int:
+        """Examples of an epoch where the data is made."""
+        return study.examples.get(self.name, self.examples)
+
+    def data_in(self, study: PowerStudyConfig) -> str | None:
         """Folder of the data, None where it is made."""
-        return study.ecg_data if self.kind == "ecg" else study.mnist_data
+        return study.data.get(self.name)
 
 
 TRAINING_STEP = TrainingConfig(optimizer="adam", learning_rate=1e-3)
 """Of all three."""
 
-TASKS = {
+TASKS: dict[str, Task] = {
     task.name: task
     for task in (
         Task("ecg_resnet", "ECG residual network", "ecg", (12, 4096), 5, 64),

@@ -20,9 +20,6 @@ if TYPE_CHECKING:
 EXPERIMENT, LOAD, TRAINING, EPOCH = "experiment", "load", "training", "epoch"
 """Phases, each within the one before it."""
 
-_EXAMPLES = {"ecg": 21_799, "mnist": 60_000}
-"""Of an epoch of made data: as many as PTB-XL and MNIST have."""
-
 
 def main(name: str, description: str, arguments: Sequence[str] | None = None) -> int:
     """Run a script: read its options, train, and say how it went.
@@ -65,9 +62,7 @@ def _parser(task: Task, description: str) -> argparse.ArgumentParser:
         formatter_class=argparse.ArgumentDefaultsHelpFormatter,
     )  # fmt: skip
     parser.add_argument("--epochs", type=positive, default=10, help="how often all examples are learnt from")
-    parser.add_argument(
-        "--examples", type=positive, default=_EXAMPLES[task.kind], help="of an epoch, where the data is made"
-    )
+    parser.add_argument("--examples", type=positive, default=task.examples, help="of an epoch, where the data is made")
     parser.add_argument("--batch", type=positive, default=task.batch, help="examples of a training step")
     parser.add_argument("--data", type=Path, default=None, help=f"folder of the data ({_files(task)}); else it is made")
     parser.add_argument("--device", choices=["cuda", "cpu"], default="cuda", help="what computes")

@@ -28,6 +28,7 @@ from clockwatt.schema.records import NETWORK, TELEMETRY_SCHEMA, TRAINING, Teleme
 from clockwatt.studies.power import training
 from clockwatt.studies.power.data import MADE
 from clockwatt.studies.power.plan import PlannedRun, study_of, tf32_of
+from clockwatt.studies.power.steps import steps_dir
 from clockwatt.telemetry.everything import EverythingReader, EverythingRecorder
 from clockwatt.telemetry.lanes import SLOW
 from clockwatt.telemetry.logger import VirtualLogger
@@ -58,7 +59,9 @@ class StudyGpu(VirtualGpu):
     def power_samples(self, since_us: int) -> Sequence[PowerSample]:
         """See `Gpu`."""
         shifted = [
-            PowerSample(sample.time_us + round(_STAMP_NOISE_S * 1e6 * noise(self._noise_seed, sample.time_us)), sample.power_w)
+            PowerSample(
+                sample.time_us + round(_STAMP_NOISE_S * 1e6 * noise(self._noise_seed, sample.time_us)), sample.power_w
+            )
             for sample in super().power_samples(since_us - round(_STAMP_NOISE_S * 1e7))
         ]
         return [sample for sample in shifted if sample.time_us > since_us]
@@ -130,12 +133,10 @@ class VirtualRuns:
         Its study.
     label
         Of the GPU.
-    catalogue_dir
-        Where the training steps of the study's networks are traced to.
     """
 
-    def __init__(self, campaign: CampaignConfig, label: str, catalogue_dir: Path) -> None:
-        self._campaign, self._label, self._catalogue_dir = campaign, label, catalogue_dir
+    def __init__(self, campaign: CampaignConfig, label: str) -> None:
+        self._campaign, self._label = campaign, label
         self._study = study_of(campaign, label)
         self._gpu = StudyGpu(campaign.gpu(label).device.removeprefix(VIRTUAL_DEVICE), seed=campaign.seed)
         self._host = socket.gethostname()
@@ -164,7 +165,7 @@ class VirtualRuns:
 
     def _begun(self, run: PlannedRun) -> Record:
         identity = self._gpu.identity
-        epochs, examples = self._study.epochs, run.task.examples(self._study)
+        epochs, examples = self._study.epochs, run.task.examples_in(self._study)
         return Record(
             name=run.name, command=["virtual", run.task.name, f"--epochs={epochs}", f"--examples={examples}"],
             folder=str(Path.cwd()), host=self._host, point=str(run.point), repeat=1, recorder=0,
@@ -198,7 +199,7 @@ class VirtualRuns:
         logger.advance(self._study.idle_s)
         of_run.start_us, of_run.start_ns = self._now()
         marks, host_busy = _Marks(gpu, self._host), []
-        bench = VirtualBench(gpu, logger, self._campaign.seed, self._catalogue_dir)
+        bench = VirtualBench(gpu, logger, self._campaign.seed, steps_dir())
         with bench.open(self._subject(run)) as workload:
             assert isinstance(workload, VirtualWorkload)
             self._train(run, workload, logger, marks, rng)
@@ -214,10 +215,15 @@ class VirtualRuns:
         self._write_host(folder, of_run, host_busy)
 
     def _train(
-        self, run: PlannedRun, workload: VirtualWorkload, logger: _PollingLogger, marks: _Marks, rng: np.random.Generator
+        self,
+        run: PlannedRun,
+        workload: VirtualWorkload,
+        logger: _PollingLogger,
+        marks: _Marks,
+        rng: np.random.Generator,
     ) -> None:
         """The phases of the script, and what the device does in each."""
-        gpu, steps = self._gpu, run.task.examples(self._study) // run.task.batch
+        gpu, steps = self._gpu, run.task.examples_in(self._study) // run.task.batch
         step_s = max(workload.host_s, workload.device_s)
         experiment, load = marks.begin(training.EXPERIMENT), marks.begin(training.LOAD)
         marks.mark(f"data: {MADE}")
