@@ -20,3 +20,11 @@ def study_power_run(config_file: Config, gpu: GpuLabel, study_dir: StudyDir) -> 
     from clockwatt.studies.power.measure import measure_study
 
     measure_study(config.load(config_file), gpu, study_dir)
+
+
+@app.command()
+def study_power(study_dir: StudyDir) -> None:
+    """Write means and fits of the study of power limits and clocks, and draw its figures."""
+    from clockwatt.studies.power.draw import draw_study
+
+    draw_study(study_dir)

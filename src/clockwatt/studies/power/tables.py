@@ -31,6 +31,8 @@ POWER_LIMIT, CLOCK, NOTHING = "power_limit_w", "sm_clock_mhz", "default"
 """What an operating point sets."""
 
 POLLED = "polled"
+KEY = ["network", "point", "repetition"]
+"""What tells a run from the others of a GPU."""
 _DATA = "data: "
 
 
