@@ -23,8 +23,11 @@ def study_power_run(config_file: Config, gpu: GpuLabel, study_dir: StudyDir) -> 
 
 
 @app.command()
-def study_power(study_dir: StudyDir) -> None:
+def study_power(
+    study_dir: StudyDir,
+    only: Annotated[str, typer.Option(help="Names of tables and figures, separated by commas; else all.")] = "",
+) -> None:
     """Write means and fits of the study of power limits and clocks, and draw its figures."""
     from clockwatt.studies.power.draw import draw_study
 
-    draw_study(study_dir)
+    draw_study(study_dir, [name.strip() for name in only.split(",") if name.strip()])

@@ -29,6 +29,9 @@ _AT_THE_LIMIT = 0.9
 """… and the card drew nearly as much as it may: a busy driver names the limit for other reasons too."""
 
 _REACHED = 0.02
+LEAST_R2 = 0.5
+"""Below it the curve tells less than half of what differs: it has no optimum worth a name."""
+
 _FINE = 2001
 
 
@@ -102,7 +105,7 @@ def fits(runs: pd.DataFrame, means: pd.DataFrame) -> pd.DataFrame:
     pandas.DataFrame
         A row for each network, setting and objective: `places` (different x), `why_not` (None, or why there is no
         curve), the coefficients `c0`, `c1`, `c2`, `x_min`, `x_max`, `r2`, `optimum_x` (least value within what was
-        measured), `optimum`, and `at_border`.
+        measured; NaN where R² is below `LEAST_R2`), `optimum`, and `at_border`.
     """
     joined = with_products(runs).merge(means[[*POINT, "x"]], on=POINT, how="left")
     rows = []
@@ -144,6 +147,8 @@ def _curve(x: NDArray[np.float64], y: NDArray[np.float64]) -> dict[str, Any]:
     spread = float(np.sum((y - y.mean()) ** 2))
     r2 = 1 - float(np.sum((y - curve(x)) ** 2)) / spread if spread > 0 else np.nan
     c0, c1, c2 = np.pad(curve.coef, (0, 3 - len(curve.coef)))
+    if not r2 >= LEAST_R2:
+        return {"c0": c0, "c1": c1, "c2": c2, "x_min": x.min(), "x_max": x.max(), "r2": r2}
     return {
         "c0": c0, "c1": c1, "c2": c2, "x_min": x.min(), "x_max": x.max(), "r2": r2, "optimum_x": fine[least],
         "optimum": float(curve(fine[least])), "at_border": least in (0, _FINE - 1),

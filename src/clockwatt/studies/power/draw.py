@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -12,12 +12,13 @@ import pyarrow as pa
 from matplotlib.figure import Figure
 from pyarrow import csv
 
+from clockwatt.errors import ClockwattError
 from clockwatt.figures import style
 from clockwatt.io.files import write_table, written_aside
 from clockwatt.io.progress import progress
 from clockwatt.studies.power import analysis, tables
 from clockwatt.studies.power.figures import curves, epochs, sampling, traces
-from clockwatt.studies.power.names import FIGURES, FITS, SUMMARY
+from clockwatt.studies.power.names import FIGURES, TABLES
 from clockwatt.studies.power.tables import CLOCK, POWER_LIMIT
 
 Drawn = tuple[Figure, pd.DataFrame]
@@ -37,14 +38,14 @@ class Results:
         return bool(self.runs["virtual"].any())
 
     @cached_property
-    def means(self) -> pd.DataFrame:
+    def summary(self) -> pd.DataFrame:
         """From `analysis.summary`."""
         return analysis.summary(self.runs)
 
     @cached_property
     def fits(self) -> pd.DataFrame:
         """From `analysis.fits`."""
-        return analysis.fits(self.runs, self.means)
+        return analysis.fits(self.runs, self.summary)
 
     @cached_property
     def intervals(self) -> pd.DataFrame:
@@ -52,28 +53,38 @@ class Results:
         return sampling.intervals(self.readings)
 
 
-def draw_study(study_dir: Path) -> None:
-    """Write the means, the fits, and all figures.
+def draw_study(study_dir: Path, only: Sequence[str] = ()) -> None:
+    """Write means and fits, and draw figures.
 
     Parameters
     ----------
     study_dir
         The study's folder of a GPU, with the tables of its runs.
+    only
+        Which, of `names.TABLES` and `names.FIGURES`; all if empty.
 
     Raises
     ------
+    ClockwattError
+        If there is no such table or figure.
     DataFileError
         If a table is missing or damaged.
     OutputError
         If something cannot be written.
     """
+    known = (*TABLES, *FIGURES)
+    if unknown := [name for name in only if name not in known]:
+        raise ClockwattError(f"--only {unknown[0]}: there is no such table or figure; choose among {', '.join(known)}.")
+    wanted = [name for name in known if not only or name in only]
     results = Results(*tables.read(study_dir))
-    for name, frame in ((SUMMARY, results.means), (FITS, results.fits)):
-        _write(frame.assign(virtual=results.virtual), study_dir, name)
-    with style.styled(), progress("figures", len(FIGURES)) as advance:
-        for name in FIGURES:
-            figure, data = DRAWN[name](results)
-            style.save(figure, data, study_dir / "figures", name)
+    with style.styled(), progress("figures", len(wanted)) as advance:
+        for name in wanted:
+            if name in TABLES:
+                frame: pd.DataFrame = getattr(results, name)
+                _write(frame.assign(virtual=results.virtual), study_dir, name)
+            else:
+                figure, data = DRAWN[name](results)
+                style.save(figure, data, study_dir / "figures", name)
             advance(name)
 
 
@@ -96,14 +107,14 @@ def _cumulative(results: Results) -> Drawn:
 
 def _against(setting: str) -> Callable[[Results], Drawn]:
     def drawn(results: Results) -> Drawn:
-        data = curves.against(results.runs, results.means, setting)
+        data = curves.against(results.runs, results.summary, setting)
         return curves.draw_against(data, results.fits, setting), data
 
     return drawn
 
 
 def _front(results: Results) -> Drawn:
-    data = curves.front(results.means)
+    data = curves.front(results.summary)
     return curves.draw_front(data, virtual=results.virtual), data
 
 

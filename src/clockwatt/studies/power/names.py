@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-SUMMARY, FITS = "summary", "fits"
-"""Tables, as Parquet and as CSV."""
+TABLES = ("summary", "fits")
+TABLE_FILES = tuple(f"{name}.{suffix}" for name in TABLES for suffix in ("parquet", "csv"))
+
+MAIN = {"power_limits_w": "optimum_power_limit", "clocks_mhz": "optimum_clock"}
+"""Main figure of each kind of operating points, by their key in the campaign."""
 
 FIGURES = {
     "optimum_power_limit": "Which power limit is best for energy, time and energy-delay product of training?",
@@ -15,4 +18,4 @@ FIGURES = {
     "sampling_interval": "How regularly was power read, by the ring and by polling?",
     "jitter": "Does that change over time, or with the load of the host?",
 }
-"""In the order in which they are shown; the first is the main one."""
+"""In the order in which they are shown."""

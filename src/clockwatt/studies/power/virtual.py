@@ -19,6 +19,7 @@ from clockwatt.control.points import operating_point
 from clockwatt.gpu.interface import PowerSample
 from clockwatt.gpu.specs import VIRTUAL_DEVICE
 from clockwatt.gpu.virtual.card import VirtualGpu
+from clockwatt.gpu.virtual.model import Load
 from clockwatt.gpu.virtual.sensors import noise
 from clockwatt.io.files import write_text
 from clockwatt.io.segments import SegmentWriter
@@ -54,7 +55,28 @@ _STAMP_NOISE_S = 0.2e-3
 
 
 class StudyGpu(VirtualGpu):
-    """A virtual GPU whose ring stamps its samples as coarsely as real drivers do."""
+    """A virtual GPU whose ring stamps its samples as coarsely as real drivers do.
+
+    What a power limit does to it depends on how busy it is: a network that the host holds up draws less than one
+    that keeps the device busy, and is not slowed.
+    """
+
+    def _clock_for(self, work: Load | None) -> int:
+        slowest_mhz = super()._clock_for(work)
+        if work is None or not 0 < self._busy < 1:
+            return slowest_mhz
+        leakage = self._model.leakage_w_per_k * self._model.thermal_resistance_k_per_w
+        asked_mhz = self._locked_sm_mhz or self.spec.boost_clock_mhz
+        fitting = [
+            mhz
+            for mhz in self._model.supported_sm_clocks_mhz
+            if mhz <= asked_mhz
+            and self._model.power_w(work, self._busy, mhz, self._memory_mhz) <= self._limit_w * (1 - leakage)
+        ]
+        return max([slowest_mhz, *fitting])
+
+    def _exceeds_limit(self) -> bool:
+        return self._sm_mhz > self._clock_for(self._work)
 
     def power_samples(self, since_us: int) -> Sequence[PowerSample]:
         """See `Gpu`."""

@@ -70,7 +70,8 @@ def draw_against(data: pd.DataFrame, fits: pd.DataFrame, setting: str) -> Figure
             if len(fit):
                 _fit(axes, fit.iloc[0], own, objective, setting, colour)
             style.si(axes, "y", unit)
-            axes.margins(x=0.08, y=0.3)
+            axes.margins(x=0.08, y=0.35)
+            shared.at_least(axes, "y")
         line[0].set_ylabel(name)
     for axes, network in zip(grid[0], networks, strict=True):
         shared.title(axes, network, virtual=virtual)
@@ -107,11 +108,17 @@ def _fit(axes: Axes, fit: pd.Series[Any], own: pd.DataFrame, objective: str, set
         axes.text(0.5, 0.95, fit["why_not"], transform=axes.transAxes, ha="center", va="top", fontsize=7, bbox=box)
         return
     fine = np.linspace(fit["x_min"], fit["x_max"], 100)
-    axes.plot(fine, on_curve(fit, fine), color=colour, linewidth=1, zorder=2.5)
+    curve = on_curve(fit, fine)
+    axes.plot(fine, curve, color=colour, linewidth=1, zorder=2.5)
     free = own[~own["held"]]
     if setting == POWER_LIMIT and len(free):
         level = free[objective].mean()
         axes.plot([fit["x_max"], free["shown_at"].max()], [level, level], color=colour, linewidth=1, linestyle=":")
+    rises = curve[-1] > curve[0]
+    place = {"x": 0.03 if rises else 0.97, "ha": "left" if rises else "right"}
+    if not np.isfinite(fit["optimum_x"]):
+        axes.text(s=f"R² {fit['r2']:.3f}: no trend", y=0.97, va="top", transform=axes.transAxes, fontsize=6.5, **place)
+        return
     axes.plot(
         fit["optimum_x"], fit["optimum"], marker="*", markersize=10, color=colour, markeredgecolor="black",
         markeredgewidth=0.6, clip_on=False, zorder=4,
@@ -119,7 +126,7 @@ def _fit(axes: Axes, fit: pd.Series[Any], own: pd.DataFrame, objective: str, set
     border = ", the border" if fit["at_border"] else ""
     exact = ", through 3 places" if fit["places"] == LEAST_PLACES else ""
     words = f"R² {fit['r2']:.3f}{exact}\nleast at {fit['optimum_x']:.0f} {_UNITS[setting]}{border}"
-    axes.text(0.97, 0.97, words, transform=axes.transAxes, ha="right", va="top", fontsize=6.5)
+    axes.text(s=words, y=0.97, va="top", transform=axes.transAxes, fontsize=6.5, **place)
 
 
 def front(means: pd.DataFrame) -> pd.DataFrame:
@@ -164,7 +171,8 @@ def draw_front(data: pd.DataFrame, *, virtual: bool) -> Figure:
         style.si(axes, "x", "s")
         style.si(axes, "y", "J")
         axes.set_xlabel("time of the training")
-        axes.margins(0.2)
+        axes.margins(0.25)
+        shared.at_least(axes, "x")
         shared.title(axes, network, virtual=virtual)
     line[0].set_ylabel("energy of the training")
     entries = [style.Entry(_KINDS[kind][0], style.COLOURS[_KINDS[kind][2]], _KINDS[kind][1]) for kind in kinds]
@@ -185,4 +193,9 @@ def _place(axes: Axes, row: dict[Any, Any], marker: str, colour: str) -> None:
         markerfacecolor=colour if row["on_front"] else "white", elinewidth=0.7, zorder=2,
     )  # fmt: skip
     words = "" if row["setting"] == NOTHING else f"{row['asked']:.0f}"
-    axes.annotate(words, (row["time_s"], row["energy_j"]), xytext=(4, 4), textcoords="offset points", fontsize=6)
+    # limits above on the right, clocks below on the left: points of both kinds often lie side by side
+    right = row["setting"] == POWER_LIMIT
+    axes.annotate(
+        words, (row["time_s"], row["energy_j"]), xytext=(5, 3) if right else (-5, -3), textcoords="offset points",
+        fontsize=6, ha="left" if right else "right", va="bottom" if right else "top", color=colour,
+    )  # fmt: skip

@@ -41,6 +41,7 @@ def draw(data: pd.DataFrame, *, virtual: bool) -> Figure:
             own = data[data["network"] == network]
             _boxes(axes, [own.loc[own["point"] == point, column].dropna() for point in points], colour)
             style.si(axes, "y", unit)
+            shared.at_least(axes, "y")
         line[0].set_ylabel(name)
     for axes, network in zip(grid[0], networks, strict=True):
         shared.title(axes, network, virtual=virtual)

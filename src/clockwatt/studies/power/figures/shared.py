@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Literal
 
 import pandas as pd
 from matplotlib.axes import Axes
@@ -44,6 +45,15 @@ def title(axes: Axes, network: str, *, virtual: bool) -> None:
     """A network's name above its panel; where nothing was measured it says so."""
     words = TASKS[network].title
     axes.set_title(f"{words} (virtual)" if virtual else words, loc="left", color=style.STAMP if virtual else "black")
+
+
+def at_least(axes: Axes, which: Literal["x", "y"], span: float = 0.05) -> None:
+    """Widen an axis so that what differs by a few parts in a thousand does not look like an effect."""
+    low, high = axes.get_xlim() if which == "x" else axes.get_ylim()
+    middle = (low + high) / 2
+    if high - low < span * abs(middle):
+        limits = middle * (1 - span / 2), middle * (1 + span / 2)
+        (axes.set_xlim if which == "x" else axes.set_ylim)(*limits)
 
 
 def left_out(names: Iterable[str], shown: Iterable[str]) -> str:

@@ -142,8 +142,7 @@ def draw_cumulative(data: pd.DataFrame, *, virtual: bool) -> Figure:
     style.legend(figure, list(entries.values()), "")
     style.footer(
         figure,
-        "Left: mean over repetitions, the band one deviation of them. Right: that deviation relative to the mean, "
-        "from a twentieth of the training on.",
+        "Left: mean over repetitions, band: one deviation. Right: that deviation relative to the mean.",
         shared.left_out(data["point"], entries),
     )
     return figure
