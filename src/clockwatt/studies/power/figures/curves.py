@@ -86,7 +86,7 @@ def draw_against(data: pd.DataFrame, fits: pd.DataFrame, setting: str) -> Figure
     style.footer(
         figure,
         f"Small: runs; large: their mean, bars one deviation; hollow: {hollow}. Lines: fits of the second degree "
-        f"through all runs{also}. Star: least value of the curve.",
+        f"through all runs{also}. Star: optimum, by the lowest mean and its neighbours.",
     )
     return figure
 
