@@ -15,6 +15,7 @@ from snakemake.utils import min_version
 min_version("9.20")  # priorities that depend on wildcards
 
 BEGAN_S = time.time()
+STAGES = ("catalogue", "dataset", "fit", "validate", "figures", "page")
 # Of this file, which a campaign's own Snakefile may include: a checkout, or a folder of the installed package.
 CHECKOUT = Path(workflow.current_basedir.get_path_or_uri(secret_free=True))
 if (CHECKOUT / "src").is_dir():
@@ -55,7 +56,7 @@ try:
     if workflow.is_main_process:
         campaign = campaign_config.parse(config, source=", ".join(str(path) for path in workflow.configfiles))
         check_campaign(campaign)
-        stages = fingerprints(("catalogue", "dataset", "fit", "validate", "figures", "page"))
+        stages = fingerprints((*STAGES, *campaign.studies.configured))
         # by what they hold: as inputs they would count by path and time, and a copy of the checkout would make all anew
         digests = {source.reference: source.digest() for source in references(campaign)}
         config_files = {Path(path): Path(path).read_bytes() for path in workflow.configfiles}
@@ -119,6 +120,12 @@ include: "workflow/rules/figures.smk"
 include: "workflow/rules/page.smk"
 
 
+# each with a target of its own; those that the campaign configures are among what it gives
+for study in sorted((CHECKOUT / "workflow" / "studies").glob("*.smk")):
+
+    include: study
+
+
 localrules:
     all,
     measure_all,
@@ -132,6 +139,7 @@ rule all:
         rules.page.output,
         rules.figures.output,
         rules.validate.output,
+        studies_configured,
 
 
 rule measure_all:

@@ -31,6 +31,27 @@ def calibration_files(wildcards):
     return [at(f"measurements/{path}") for path in campaign.calibration_files()]
 
 
+STUDY_FILES = {}
+"""Target of each study that the campaign configures to what `all` makes of it; the studies fill it in."""
+
+
+def studies_configured(wildcards):
+    """What `all` makes of the studies that the campaign configures."""
+    return [path for study in campaign.studies.configured for path in STUDY_FILES[study]]
+
+
+def study_input(study, *inputs):
+    """Lists of files that are the inputs of a study's target, or what to say where the campaign does not configure it."""
+
+    def wanted(wildcards):
+        if study not in campaign.studies.configured:
+            key = study.replace("study_", "studies.")
+            raise WorkflowError(f"{key}: is not in the campaign's file; config/README.md tells what to write there.")
+        return [path for paths in inputs for path in paths]
+
+    return wanted
+
+
 def announce():
     """Say what became of the run, and what changed while it went on."""
     for line in summary.lines(campaign, summary.outcomes(campaign, BEGAN_S), time.time() - BEGAN_S):
