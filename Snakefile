@@ -14,6 +14,7 @@ from snakemake.utils import min_version
 min_version("9.20")  # priorities that depend on wildcards
 
 BEGAN_S = time.time()
+STAGES = ("catalogue", "dataset", "fit", "validate", "figures", "page")
 # Of this file, which a campaign's own Snakefile may include: a checkout, or a folder of the installed package.
 CHECKOUT = Path(workflow.current_basedir.get_path_or_uri(secret_free=True))
 if (CHECKOUT / "src").is_dir():
@@ -54,7 +55,7 @@ try:
     if workflow.is_main_process:
         campaign = campaign_config.parse(config, source=", ".join(str(path) for path in workflow.configfiles))
         check_campaign(campaign)
-        stages = {name: fingerprint(name) for name in ("catalogue", "dataset", "fit", "validate", "figures", "page")}
+        stages = {name: fingerprint(name) for name in (*STAGES, *campaign.studies.configured)}
         # by what they hold: as inputs they would count by path and time, and a copy of the checkout would make all anew
         digests = {source.reference: source.digest() for source in references(campaign)}
         config_files = {Path(path): Path(path).read_bytes() for path in workflow.configfiles}
@@ -117,6 +118,12 @@ include: "workflow/rules/figures.smk"
 include: "workflow/rules/page.smk"
 
 
+# each with a target of its own; those that the campaign configures are among what it gives
+for study in sorted((CHECKOUT / "workflow" / "studies").glob("*.smk")):
+
+    include: study
+
+
 localrules:
     all,
     measure_all,
@@ -130,6 +137,7 @@ rule all:
         rules.page.output,
         rules.figures.output,
         rules.validate.output,
+        studies_configured,
 
 
 rule measure_all:

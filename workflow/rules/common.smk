@@ -24,6 +24,23 @@ def calibration_files(wildcards):
     return [at(f"measurements/{path}") for path in campaign.calibration_files()]
 
 
+def studies_configured(wildcards):
+    """What the studies give that the campaign configures."""
+    return [path for study in campaign.studies.configured for path in getattr(rules, study).input]
+
+
+def study_input(study, *inputs):
+    """The inputs of a study's target, or what to say where the campaign does not configure it."""
+
+    def wanted(wildcards):
+        if study not in campaign.studies.configured:
+            key = study.replace("study_", "studies.")
+            raise WorkflowError(f"{key}: is not in the campaign's file; config/README.md tells what to write there.")
+        return inputs
+
+    return wanted
+
+
 def announce():
     """Say what became of the run, and what changed while it went on."""
     for line in summary.lines(campaign, summary.outcomes(campaign, BEGAN_S), time.time() - BEGAN_S):

@@ -11,6 +11,7 @@ from clockwatt.config.networks import InputConfig, NetworkConfig, TrainingConfig
 from clockwatt.config.points import DEFAULT_POINT, POINT_PATTERN, POINT_SETTINGS, OperatingPoint
 from clockwatt.config.reading import dump, json_schema, load, parse, parse_network
 from clockwatt.config.slurm import SlurmResources
+from clockwatt.config.studies import PowerStudyConfig, PowerStudyGpu, StudiesConfig
 
 __all__ = [
     "DEFAULT_POINT",
@@ -29,7 +30,10 @@ __all__ = [
     "NetworkConfig",
     "OperatingPoint",
     "Pass",
+    "PowerStudyConfig",
+    "PowerStudyGpu",
     "SlurmResources",
+    "StudiesConfig",
     "TelemetryConfig",
     "TrainingConfig",
     "dump",

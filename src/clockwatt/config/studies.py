@@ -1,0 +1,98 @@
+"""Studies of a campaign: each a block of its own, made by its own target, `snakemake study_NAME`."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal, Self
+
+from pydantic import Field, field_validator, model_validator
+
+from clockwatt.config.gpus import Megahertz, Watts
+from clockwatt.config.model import Model, one_or_more
+from clockwatt.config.points import OperatingPoint
+
+PowerNetwork = Literal["ecg_resnet", "dense_512", "dense_16384"]
+POWER_NETWORKS: tuple[PowerNetwork, ...] = ("ecg_resnet", "dense_512", "dense_16384")
+
+
+class PowerStudyGpu(Model):
+    """Operating points of one GPU in the study of power limits: limits first, then clocks, never both at once."""
+
+    power_limits_w: Annotated[list[Watts], one_or_more(Watts)] = Field(
+        [],
+        description="power limits, in W, at the clocks that the GPU takes by itself",
+        examples=[[150, 200, 250, 300]],
+    )
+    clocks_mhz: Annotated[list[Megahertz], one_or_more(Megahertz)] = Field(
+        [], description="SM clocks to lock, in MHz, at the GPU's own power limit", examples=[[780, 1110, 1440]]
+    )
+
+    @field_validator("power_limits_w", "clocks_mhz")
+    @classmethod
+    def _no_duplicates(cls, values: list[int | None]) -> list[int | None]:
+        if len(set(values)) != len(values):
+            raise ValueError("a value stands twice: remove one")
+        return values
+
+    @model_validator(mode="after")
+    def _something_is_asked(self) -> Self:
+        if not self.points:
+            raise ValueError("has no operating point: give power_limits_w, clocks_mhz or both")
+        return self
+
+    @property
+    def points(self) -> list[OperatingPoint]:
+        """The operating points, power limits first; `default` counts once."""
+        limits = [OperatingPoint(power_limit_w=limit_w) for limit_w in self.power_limits_w]
+        clocks = [OperatingPoint(sm_clock_mhz=clock_mhz) for clock_mhz in self.clocks_mhz]
+        return list(dict.fromkeys([*limits, *clocks]))
+
+
+class PowerStudyConfig(Model):
+    """Training under power limits and clocks: what energy, time and their product do. `snakemake study_power`."""
+
+    gpus: dict[str, PowerStudyGpu] = Field(
+        min_length=1, description="label of a GPU of the campaign to its operating points in this study"
+    )
+    networks: Annotated[list[PowerNetwork], one_or_more(PowerNetwork)] = Field(
+        list(POWER_NETWORKS),
+        min_length=1,
+        description="ecg_resnet: a deep 1-D residual network on ECGs of 12 leads; dense_512, dense_16384: two dense "
+        "layers on images of digits, at a batch of 128 and of 32",
+    )
+    repetitions: int = Field(3, ge=1, le=1000, description="runs of each network at each operating point")
+    epochs: int = Field(10, ge=1, le=10_000, description="of each run")
+    ecg_records: int = Field(21_799, ge=32, description="ECGs in an epoch where the data is made")
+    mnist_images: int = Field(60_000, ge=128, description="images in an epoch where the data is made")
+    ecg_data: str | None = Field(
+        None, description="folder with `x.npy` [records, 12, 4096] and `y.npy` [records]; null: data is made"
+    )
+    mnist_data: str | None = Field(
+        None, description="folder with MNIST's own files, `train-images-idx3-ubyte` and so on; null: data is made"
+    )
+    idle_s: float = Field(3.0, ge=0.3, description="how long idle power is read before each run")
+    rest_to_c: float | None = Field(
+        None,
+        gt=0,
+        le=120,
+        description="before each run let the GPU cool down to this temperature; null: to 3 °C above what it had before "
+        "the first run",
+    )
+    rest_max_s: float = Field(600.0, ge=0, description="and go on anyway after so long; the record says so")
+
+    @field_validator("networks")
+    @classmethod
+    def _networks_differ(cls, networks: list[PowerNetwork]) -> list[PowerNetwork]:
+        if len(set(networks)) != len(networks):
+            raise ValueError("a network stands twice: remove one")
+        return networks
+
+
+class StudiesConfig(Model):
+    """What is studied beside the campaign's measurements; `all` makes those that stand here."""
+
+    power: PowerStudyConfig | None = Field(None, description="training under power limits and clocks")
+
+    @property
+    def configured(self) -> list[str]:
+        """Targets of the studies that stand here: `study_power` and so on."""
+        return [f"study_{name}" for name in type(self).model_fields if getattr(self, name) is not None]
