@@ -21,6 +21,7 @@ FLOORS = [
     {"dataset"},
     {"predict"},
     {"figures"},
+    {"studies"},
     {"page"},
     {"workflow"},
     {"cli", "__main__"},

@@ -10,6 +10,7 @@ import pytest
 import torch
 from scipy import cluster, signal, stats
 
+from clockwatt.config import WORKLOADS
 from clockwatt.studies.workloads import (
     black_scholes,
     distance,
@@ -22,7 +23,6 @@ from clockwatt.studies.workloads import (
     spectrogram,
 )
 from clockwatt.studies.workloads.encoder import PADDING, Encoder
-from clockwatt.studies.workloads.names import NAMES
 from clockwatt.studies.workloads.session import Session, main
 
 CPU = torch.device("cpu")
@@ -60,7 +60,7 @@ def closed_form(spot, strike, years, volatility, rate):
     return call, discounted * stats.norm.cdf(-lower) - spot * stats.norm.cdf(-upper), upper, lower
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", WORKLOADS)
 def test_every_workload_runs_at_a_tiny_size_and_says_what_it_did(name, capsys):
     told = ran(name, capsys, *TINY[name], "--cycles", "1")
     assert (told["workload"], told["device"], told["data"]) == (name, "cpu", "made")
@@ -69,14 +69,14 @@ def test_every_workload_runs_at_a_tiny_size_and_says_what_it_did(name, capsys):
     assert all(np.isfinite(value) for value in told["found"].values())
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", WORKLOADS)
 def test_the_same_seed_gives_the_same_result(name, capsys):
     options = [*TINY[name], "--cycles", "1", "--seed", "5"]
     assert ran(name, capsys, *options)["found"] == ran(name, capsys, *options)["found"]
 
 
 def test_the_sizes_of_the_study_are_the_defaults():
-    sizes = {name: {size.name: size.value for size in workload(name).sizes} for name in NAMES}
+    sizes = {name: {size.name: size.value for size in workload(name).sizes} for name in WORKLOADS}
     assert sizes["matmul"] == {"size": 10_000, "products": 20}
     assert (workload("matmul").cycles, workload("matmul").rest_to_c) == (3, 30)
     assert (sizes["fine_tuning"]["batch"], sizes["fine_tuning"]["tokens"]) == (16, 512)
