@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 
 from clockwatt.figures import style
 from clockwatt.studies.relations.sensors import (
@@ -62,9 +63,14 @@ def draw_time(sensors: Sensors, workload: str, where: str) -> Figure:
         for column, colour in zip(columns, style.COLOURS * len(columns), strict=False):
             _line(axes, sensors.table[column], colour, in_words(column))
         axes.set_ylabel(label)
-        axes.yaxis.set_major_locator(style.few())
+        axes.yaxis.set_major_locator(MaxNLocator(4, min_n_ticks=3, integer="°C" in label))
+        if "%" in label:
+            axes.set_ylim(-4, 104)
+        elif "GiB" in label:
+            axes.set_ylim(bottom=0)
         if len(columns) > 1:
-            axes.legend(loc="center left", bbox_to_anchor=(1.0, 0.5))
+            axes.legend(loc="lower right", bbox_to_anchor=(1.0, 0.95), ncols=len(columns), borderaxespad=0.0)
+    figure.align_ylabels()
     grid[0][0].set_title(f"{workload.replace('_', ' ')}, {where}", loc="left")
     grid[-1][0].set_xlabel("time since the program's start (s)")
     style.footer(figure, "Means over a second.", missing_words(sensors))
@@ -88,7 +94,7 @@ def draw_correlations(data: pd.DataFrame, sensors: Sensors, workload: str, where
             axes.text(column, row, text, ha="center", va="center", fontsize=6.5, color=colour)
     words = [in_words(name) for name in names]
     axes.set_yticks(range(len(names)), labels=words)
-    axes.set_xticks(range(len(names)), labels=["\n".join(textwrap.wrap(word, 11)) for word in words])
+    axes.set_xticks(range(len(names)), labels=["\n".join(textwrap.wrap(word, 9)) for word in words])
     axes.tick_params(length=0)
     axes.grid(visible=False)
     axes.set_title(f"{workload.replace('_', ' ')}, {where}", loc="left")
@@ -119,9 +125,9 @@ def draw_table(data: pd.DataFrame, where: str) -> Figure:
 
 
 def missing_words(sensors: Sensors) -> str:
-    """What the machine does not have: `Not there: CPU temperature, fan.`."""
+    """What the machine does not have: `The machine does not give: CPU temperature, fan.`."""
     missing = ", ".join(in_words(name) for name in sensors.missing)
-    return f"This machine does not give: {missing}." if missing else ""
+    return f"The machine does not give: {missing}." if missing else ""
 
 
 def _columns(there: Sequence[str], names: Sequence[str]) -> list[str]:
