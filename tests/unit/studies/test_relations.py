@@ -157,40 +157,43 @@ def campaign(**study):
     return config.parse(content)
 
 
-def test_the_study_records_draws_and_goes_on_where_it_was(tmp_path, capfd):
-    asked = campaign(workloads=["distance", "sepia"], seconds=3, rest_to_c=None, idle_s=0.5)
-    stage.run(asked, "v", tmp_path)
+def test_the_study_records_names_what_failed_goes_on_where_it_was_and_draws(tmp_path, capfd):
+    asked = {"workloads": ["sepia", "distance"], "seconds": 2.5, "rest_to_c": None, "idle_s": 0.5}
+    with pytest.raises(ClockwattError, match=r"sepia \(status 1\) failed on v"):
+        stage.run(campaign(**asked, data={"sepia": str(tmp_path)}), "v", tmp_path)
+    assert not (tmp_path / stage.TABLE).exists()
     first = (tmp_path / "records/distance/record.json").stat().st_mtime_ns
-    table = pd.read_parquet(tmp_path / stage.TABLE)
-    assert table["workload"].tolist() == ["distance", "sepia"]
-    assert table["virtual"].all()
-    assert (table["time_s"] > 3).all()
-    assert table["power_mean_w"].between(20, 170).all()
-    assert table["energy_difference"].abs().max() < 0.1
-    (tmp_path / stage.TABLE).unlink()
-    record = tmp_path / "records/sepia/record.json"
-    record.write_text(json.dumps(json.loads(record.read_text()) | {"complete": False}))  # as if it had been killed
     capfd.readouterr()
-    stage.run(asked, "v", tmp_path)
+    stage.run(campaign(**asked), "v", tmp_path)
     assert "distance: recorded before." in capfd.readouterr().err
     assert (tmp_path / "records/distance/record.json").stat().st_mtime_ns == first
-    assert json.loads(record.read_text())["complete"]
+    table = pd.read_parquet(tmp_path / stage.TABLE)
+    assert table["workload"].tolist() == ["sepia", "distance"]
+    assert table["virtual"].all()
+    assert (table["time_s"] > 2.5).all()
+    assert table["power_mean_w"].between(20, 170).all()
+    assert table["energy_difference"].abs().max() < 0.1
 
-    stage.figures(asked, "v", tmp_path)
+    stage.figures(campaign(**asked), "v", tmp_path)
     drawn = {path.stem for path in (tmp_path / stage.FIGURES).glob("*.png")}
-    assert drawn == set(figure_names(asked.studies.workloads.workloads))
+    assert drawn == set(figure_names(["sepia", "distance"]))
     grid = pd.read_csv(tmp_path / "figures/time_sepia.csv")
     assert {"time_s", "power_w", "temperature_c"} <= set(grid.columns)
 
 
-def test_a_workload_that_fails_is_named_and_the_others_are_recorded(tmp_path):
-    asked = campaign(
-        workloads=["kmeans", "distance"], data={"kmeans": str(tmp_path)}, seconds=1, rest_to_c=None, idle_s=0.3
-    )
-    with pytest.raises(ClockwattError, match=r"kmeans \(status 1\) failed on v"):
-        stage.run(asked, "v", tmp_path)
-    assert json.loads((tmp_path / "records/distance/record.json").read_text())["complete"]
-    assert not (tmp_path / stage.TABLE).exists()
+def test_only_a_record_of_the_same_command_that_ran_to_its_end_is_kept(tmp_path):
+    run = {"number": 1, "start_ns": 1, "end_ns": 2, "status": 0}
+    good = {
+        "name": "fft", "command": ["python"], "folder": "/", "host": "h", "point": "default", "repeat": 1,
+        "recorder": 1, "complete": True, "gpus": [], "versions": {}, "runs": [run],
+    }  # fmt: skip
+    changes = [{}, {"complete": False}, {"command": ["other"]}, {"runs": [run | {"status": 1}]}, {"runs": []}]
+    kept = []
+    for change in changes:
+        (tmp_path / "record.json").write_text(json.dumps(good | change))
+        kept.append(stage.is_finished(tmp_path, ["python"]))
+    assert kept == [True, False, False, False, False]
+    assert not stage.is_finished(tmp_path / "none", ["python"])
 
 
 def test_a_campaign_without_the_study_and_a_folder_without_records_get_one_line(tmp_path):

@@ -13,14 +13,14 @@ from __future__ import annotations
 import contextlib
 import shutil
 import signal
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from clockwatt.config import CampaignConfig, WorkloadName, WorkloadsStudyConfig
+from clockwatt.config import CampaignConfig, WorkloadsStudyConfig
 from clockwatt.errors import ClockwattError, ConfigError, DataFileError
 from clockwatt.figures.style import save, styled
 from clockwatt.gpu.interface import Gpu
@@ -69,7 +69,7 @@ def run(campaign: CampaignConfig, label: str, folder: Path) -> None:
         for name in study.workloads:
             where = folder / RECORDS / name
             command = command_of(name, study, seed=campaign.seed, virtual=gpu.virtual_model is not None)
-            if _finished(where, command):
+            if is_finished(where, command):
                 say(f"{name}: recorded before.")
                 continue
             say(f"{name}: {' '.join(command[1:])}")
@@ -82,7 +82,7 @@ def run(campaign: CampaignConfig, label: str, folder: Path) -> None:
             f"studies.workloads: {', '.join(failed)} failed on {label}; the log has what was said. The others are "
             "recorded: run it again to go on."
         )
-    _write(study.workloads, folder)
+    write_tables(study.workloads, folder)
 
 
 def figures(campaign: CampaignConfig, label: str, folder: Path) -> None:
@@ -95,18 +95,40 @@ def figures(campaign: CampaignConfig, label: str, folder: Path) -> None:
     DataFileError
         If a table is missing or damaged.
     """
-    study, gpu = _study(campaign), campaign.gpu(label)
+    study = _study(campaign)
+    campaign.gpu(label)
     table, grid = _read(folder / TABLE), _read(folder / SENSORS)
-    where = f"{label} (virtual)" if gpu.virtual_model is not None else label
-    to = folder / FIGURES
+    draw(table, grid, study.workloads, label, folder / FIGURES)
+
+
+def draw(table: pd.DataFrame, grid: pd.DataFrame, names: Sequence[str], label: str, folder: Path) -> None:
+    """Draw the table of workloads, and for each its sensors over time and their correlations.
+
+    Parameters
+    ----------
+    table, grid
+        As `write_tables` gives them.
+    names
+        Workloads to draw.
+    label
+        Of the GPU.
+    folder
+        Where the figures are written.
+
+    Raises
+    ------
+    OutputError
+        If they cannot be written.
+    """
+    where = f"{label} (virtual)" if table["virtual"].any() else label
     with styled():
-        save(draw_table(table, _where_long(table, label)), table, to, "workloads")
-        for name in study.workloads:
+        save(draw_table(table, _where_long(table, label)), table, folder, "workloads")
+        for name in names:
             own = grid[grid["workload"] == name].drop(columns="workload").set_index("time_s")
             sensors = Sensors(own)
-            save(draw_time(sensors, name, where), own[sensors.there].reset_index(), to, f"time_{name}")
+            save(draw_time(sensors, name, where), own[sensors.there].reset_index(), folder, f"time_{name}")
             found = correlations(sensors)
-            save(draw_correlations(found, sensors, name, where), found, to, f"correlation_{name}")
+            save(draw_correlations(found, sensors, name, where), found, folder, f"correlation_{name}")
 
 
 def _study(campaign: CampaignConfig) -> WorkloadsStudyConfig:
@@ -140,7 +162,7 @@ def _record(command: list[str], gpu: Gpu, where: Path, study: WorkloadsStudyConf
     return 1 if told.status is None else told.status
 
 
-def _finished(where: Path, command: list[str]) -> bool:
+def is_finished(where: Path, command: list[str]) -> bool:
     """Whether a record is there, of this command, that was run to its end."""
     try:
         known = read_record(where)
@@ -149,15 +171,30 @@ def _finished(where: Path, command: list[str]) -> bool:
     return known.complete and known.command == command and [run.status for run in known.runs] == [0]
 
 
-def _write(names: list[WorkloadName], folder: Path) -> None:
-    """Both tables, from the records."""
+def write_tables(names: Sequence[str], folder: Path) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Write `workloads.parquet` and `sensors.parquet` from the records of these workloads in a folder.
+
+    Returns
+    -------
+    table, grid
+        Their content: see `summary_table`; and `sensors_of` for each, with a column `workload`.
+
+    Raises
+    ------
+    DataFileError
+        If a record is missing or damaged.
+    OutputError
+        If they cannot be written.
+    """
     records = {name: read_record(folder / RECORDS / name) for name in names}
     summaries = {name: summarise(folder / RECORDS / name) for name in names}
     grid = pd.concat(
         [_sensors(folder / RECORDS / name, known).assign(workload=name) for name, known in records.items()]
     )
-    for path, frame in ((folder / SENSORS, grid), (folder / TABLE, summary_table(summaries))):
+    table = summary_table(summaries)
+    for path, frame in ((folder / SENSORS, grid), (folder / TABLE, table)):
         write_table(pa.Table.from_pandas(frame, preserve_index=False), path)
+    return table, grid
 
 
 def _sensors(where: Path, known: Record) -> pd.DataFrame:
