@@ -49,10 +49,10 @@ rule study_workloads_run:
         settings=workloads_study_settings,
     shell:
         """
-        python -m clockwatt study-workloads run \
+        python -m clockwatt study-workloads-run \
             --config "$CLOCKWATT_RUN"/config.yaml \
             --gpu {wildcards.gpu:q} \
-            --output-dir {params.results:q}/studies/workloads/{wildcards.gpu:q} \
+            --study-dir {params.results:q}/studies/workloads/{wildcards.gpu:q} \
             >{log:q} 2>&1
         """
 
@@ -82,10 +82,10 @@ rule study_workloads_figures:
         code=run.code.stages.get("study_workloads"),
     shell:
         """
-        python -m clockwatt study-workloads figures \
+        python -m clockwatt study-workloads \
             --config "$CLOCKWATT_RUN"/config.yaml \
             --gpu {wildcards.gpu:q} \
-            --output-dir {params.results:q}/studies/workloads/{wildcards.gpu:q} \
+            --study-dir {params.results:q}/studies/workloads/{wildcards.gpu:q} \
             >{log:q} 2>&1
         """
 

@@ -1,4 +1,4 @@
-"""`clockwatt study-workloads`: a dozen programs recorded by all sensors, and what goes with the GPU's temperature."""
+"""`clockwatt study-workloads-run` and `study-workloads`: a dozen programs recorded by all sensors, and drawn."""
 
 from __future__ import annotations
 
@@ -11,23 +11,20 @@ from clockwatt import config
 from clockwatt.cli.app import app
 from clockwatt.cli.options import Config, GpuLabel
 
-study_workloads = typer.Typer(no_args_is_help=True, help="Record a dozen workloads on a GPU, and draw their sensors.")
-app.add_typer(study_workloads, name="study-workloads")
-
-GpuFolder = Annotated[Path, typer.Option("--output-dir", help="Folder of this GPU's records, tables and figures.")]
+StudyDir = Annotated[Path, typer.Option(help="The study's folder of this GPU.")]
 
 
-@study_workloads.command("run")
-def study_workloads_run(config_file: Config, gpu: GpuLabel, output_dir: GpuFolder) -> None:
-    """Record every workload of the campaign's study that is not recorded yet, one after another."""
+@app.command()
+def study_workloads_run(config_file: Config, gpu: GpuLabel, study_dir: StudyDir) -> None:
+    """Record the workloads of the campaign's study on a GPU, one after another; what is recorded already is kept."""
     from clockwatt.studies.workloads.stage import run
 
-    run(config.load(config_file), gpu, output_dir)
+    run(config.load(config_file), gpu, study_dir)
 
 
-@study_workloads.command("figures")
-def study_workloads_figures(config_file: Config, gpu: GpuLabel, output_dir: GpuFolder) -> None:
+@app.command()
+def study_workloads(config_file: Config, gpu: GpuLabel, study_dir: StudyDir) -> None:
     """Draw what was recorded: sensors over time, which of them go together, the table of workloads."""
     from clockwatt.studies.workloads.stage import figures
 
-    figures(config.load(config_file), gpu, output_dir)
+    figures(config.load(config_file), gpu, study_dir)

@@ -209,7 +209,7 @@ def _read(path: Path) -> pd.DataFrame:
     try:
         return pq.read_table(path).to_pandas()
     except FileNotFoundError:
-        raise DataFileError(f"{path}: no such file. `clockwatt study-workloads run` writes it.") from None
+        raise DataFileError(f"{path}: no such file. `clockwatt study-workloads-run` writes it.") from None
     except (OSError, pa.ArrowInvalid) as error:
         raise DataFileError(f"{path}: cannot be read ({error}).") from error
 
