@@ -34,7 +34,7 @@ _PANEL_IN, _ROW_IN, _CELL_IN = 1.0, 0.26, 0.34
 _SHOWN = (
     ("temperature_max_c", "highest temperature (°C)", 1.0),
     ("gpu_utilization_percent", "GPU busy (mean, %)", 1.0),
-    ("memory_share", "highest share of memory (%)", 100.0),
+    ("memory_share", "most memory (%)", 100.0),
     ("power_mean_w", "mean power (W)", 1.0),
 )
 _DARK_FROM = 0.6
@@ -66,6 +66,7 @@ def draw_time(sensors: Sensors, workload: str, where: str) -> Figure:
         axes.yaxis.set_major_locator(MaxNLocator(4, min_n_ticks=3, integer="°C" in label))
         if "%" in label:
             axes.set_ylim(-4, 104)
+            axes.set_yticks([0, 50, 100])
         elif "GiB" in label:
             axes.set_ylim(bottom=0)
         if len(columns) > 1:
@@ -94,7 +95,9 @@ def draw_correlations(data: pd.DataFrame, sensors: Sensors, workload: str, where
             axes.text(column, row, text, ha="center", va="center", fontsize=6.5, color=colour)
     words = [in_words(name) for name in names]
     axes.set_yticks(range(len(names)), labels=words)
-    axes.set_xticks(range(len(names)), labels=["\n".join(textwrap.wrap(word, 9)) for word in words])
+    axes.set_xticks(
+        range(len(names)), labels=["\n".join(textwrap.wrap(word, 9, break_long_words=False)) for word in words]
+    )
     axes.tick_params(length=0)
     axes.grid(visible=False)
     axes.set_title(f"{workload.replace('_', ' ')}, {where}", loc="left")
@@ -142,7 +145,9 @@ def _columns(there: Sequence[str], names: Sequence[str]) -> list[str]:
 
 def _line(axes: Axes, values: pd.Series[float], colour: str, label: str) -> None:
     scale = 2**30 if str(values.name).endswith("_bytes") else 1.0
-    axes.plot(values.index, values.to_numpy(float) / scale, color=colour, label=label, marker="", linewidth=1.0)
+    axes.plot(
+        values.index, values.to_numpy(float) / scale, color=colour, label=label, marker=".", markersize=2, linewidth=1.0
+    )
 
 
 def _bars(axes: Axes, values: np.ndarray, colour: str) -> None:

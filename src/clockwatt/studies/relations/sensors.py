@@ -97,14 +97,13 @@ def correlations(sensors: Sensors) -> pd.DataFrame:
         `LEAST_SECONDS` of them, or of which one does not vary in these, is left out.
     """
     names = sensors.varying
-    matrix = sensors.table[names].corr(min_periods=LEAST_SECONDS)
-    there = sensors.table[names].notna().astype(int)
+    matrix = sensors.table[names].corr(min_periods=LEAST_SECONDS).to_numpy(float)
+    there = sensors.table[names].notna().to_numpy(int)
     shared = there.T @ there
     rows = [
-        (one, other, float(matrix.loc[one, other]), int(shared.loc[one, other]))
-        for one in names
-        for other in names
-        if pd.notna(matrix.loc[one, other])
+        (names[row], names[column], value, int(shared[row, column]))
+        for (row, column), value in np.ndenumerate(matrix)
+        if np.isfinite(value)
     ]
     return pd.DataFrame(rows, columns=["sensor", "other", "correlation", "readings"])
 

@@ -56,9 +56,10 @@ def run(session: Session) -> Figures:
             for name, ends in ARRAYS.items()
         )
     )
-    priced = Prices(given[0], given[0])
+    spot, strike, years, volatility = given
+    priced = Prices(spot, spot)
     for _ in session.steps(range(session.size("iterations"))):
-        priced = prices(*given)
+        priced = prices(spot, strike, years, volatility)
     return {"mean_call": float(priced.call.mean()), "mean_put": float(priced.put.mean())}
 
 

@@ -43,7 +43,7 @@ def run(session: Session) -> Figures:
                 batch, wanted = images[chosen].to(session.device), labels[chosen].to(session.device)
                 optimizer.zero_grad(set_to_none=True)
                 loss = nn.functional.cross_entropy(model(scaled(batch)), wanted)
-                loss.backward()  # type: ignore[no-untyped-call]
+                loss.backward()
                 optimizer.step()
                 losses.append(loss.detach())
         if session.time_is_up:

@@ -12,12 +12,14 @@ from clockwatt.studies.workloads.session import Session, main
 
 def spectrum(signals: torch.Tensor) -> torch.Tensor:
     """Fourier transform of real signals: (signals, samples) to (signals, samples // 2 + 1), complex."""
-    return torch.fft.rfft(signals)
+    transformed: torch.Tensor = torch.fft.rfft(signals)
+    return transformed
 
 
 def signal_of(transformed: torch.Tensor, samples: int) -> torch.Tensor:
     """The signals that a spectrum is of; the inverse of `spectrum`."""
-    return torch.fft.irfft(transformed, n=samples)
+    signals: torch.Tensor = torch.fft.irfft(transformed, n=samples)
+    return signals
 
 
 def run(session: Session) -> Figures:

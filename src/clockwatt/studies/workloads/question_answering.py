@@ -60,7 +60,8 @@ def run(session: Session) -> Figures:
     answered, words = 0, 0
     with torch.inference_mode():
         for batch in session.steps(tokens.split(size("batch"))):
-            spans = best_spans(*model(batch.to(session.device)), longest=size("answer"))
+            first, last = model(batch.to(session.device))
+            spans = best_spans(first, last, size("answer"))
             answered += len(spans)
             words += int((spans[:, 1] - spans[:, 0] + 1).sum())
     return {"questions": answered, "tokens_per_answer": words / answered}

@@ -120,7 +120,7 @@ def draw(table: pd.DataFrame, grid: pd.DataFrame, names: Sequence[str], label: s
     OutputError
         If they cannot be written.
     """
-    where = f"{label} (virtual)" if table["virtual"].any() else label
+    where = f"{label} (virtual)" if table["virtual"].any() and "virtual" not in label else label
     with styled():
         save(draw_table(table, _where_long(table, label)), table, folder, "workloads")
         for name in names:
@@ -207,11 +207,12 @@ def _sensors(where: Path, known: Record) -> pd.DataFrame:
 
 def _read(path: Path) -> pd.DataFrame:
     try:
-        return pq.read_table(path).to_pandas()
+        frame: pd.DataFrame = pq.read_table(path).to_pandas()
     except FileNotFoundError:
         raise DataFileError(f"{path}: no such file. `clockwatt study-workloads-run` writes it.") from None
     except (OSError, pa.ArrowInvalid) as error:
         raise DataFileError(f"{path}: cannot be read ({error}).") from error
+    return frame
 
 
 def _where_long(table: pd.DataFrame, label: str) -> str:
