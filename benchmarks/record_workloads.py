@@ -5,13 +5,15 @@
     python benchmarks/record_workloads.py --list                                      # the commands, one a line
 
 Prints the table of workloads and how far the energy counter and the integral of power readings are apart; exits with
-status 1 if that is more than 2 % in a run above 10 s, or a workload failed. Figures lie in the output folder.
+status 1 if that is more than 2 % in a run above 10 s, or a workload failed. Figures lie in the output folder. What is
+recorded there already is kept.
 """
 
 from __future__ import annotations
 
 import argparse
 import shlex
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -20,7 +22,7 @@ import pandas as pd
 
 from clockwatt.config import WORKLOADS, WorkloadsStudyConfig
 from clockwatt.studies.workloads.names import command_of
-from clockwatt.studies.workloads.stage import FIGURES, RECORDS, draw, write_tables
+from clockwatt.studies.workloads.stage import FIGURES, RECORDS, draw, is_finished, write_tables
 
 LONG = ("matmul", "fine_tuning")
 ALLOWED, FROM_S = 0.02, 10.0
@@ -73,7 +75,11 @@ def main() -> int:
     failed = []
     for name, command in commands(options).items():
         print(shlex.join(command), flush=True)
-        if not options.list and subprocess.run(command).returncode:
+        where, program = options.output / RECORDS / name, command[command.index("--") + 1 :]
+        if options.list or is_finished(where, program):
+            continue
+        shutil.rmtree(where, ignore_errors=True)
+        if subprocess.run(command).returncode:
             failed.append(name)
     if options.list:
         return 0
