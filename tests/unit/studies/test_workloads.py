@@ -1,15 +1,18 @@
 """The workloads compute what they say: against formulas, NumPy and SciPy, at a size for a laptop's processor."""
 
+import contextlib
 import importlib
 import json
 import subprocess
 import sys
+import time
 
 import numpy as np
 import pytest
 import torch
 from scipy import cluster, signal, stats
 
+import clockwatt
 from clockwatt.config import WORKLOADS
 from clockwatt.studies.workloads import (
     black_scholes,
@@ -199,6 +202,27 @@ def test_seconds_cut_a_cycle_short_and_go_beyond_it(capsys):
     assert ran("distance", capsys, "--rows", "10", "--seconds", "0.5", "--iterations", "1")["steps"] > 1
 
 
+@pytest.mark.parametrize("count", [0, 1, 2, 3, 50])
+def test_every_item_is_a_step_whatever_the_blocks(count):
+    session = Session(workload("distance"), {"rows": 1, "columns": 1, "iterations": 1, "cycles": 1}, CPU)
+    assert list(session.steps(range(count))) == list(range(count))
+    assert session.steps_done == count
+
+
+def test_blocks_grow_until_they_take_a_tenth_of_a_second(monkeypatch):
+    session = Session(workload("distance"), {"rows": 1, "columns": 1, "iterations": 1, "cycles": 1}, CPU)
+    firsts = []
+
+    def phase(name, index):
+        firsts.append((name, index))
+        return contextlib.nullcontext()
+
+    monkeypatch.setattr(clockwatt, "phase", phase)
+    for _ in session.steps(range(12), "product"):
+        time.sleep(0.06)
+    assert firsts == [("product", first) for first in (0, 1, 3, 5, 7, 9, 11)]
+
+
 def test_a_scale_changes_what_is_scaled_alone():
     sizes = {size.name: size.at(0.001) for size in workload("fine_tuning").sizes}
     assert sizes == {
@@ -277,6 +301,6 @@ def test_a_script_runs_alone_and_is_recorded_with_its_phases_and_data(tmp_path):
         "cycle": 1,
         "make data": 2,
         "copy": 1,
-        "step": 3,
+        "steps": 2,
     }
     assert any("distance on cpu: data of the study's shapes was made; rows 10" in note for note in run["notes"])

@@ -24,9 +24,6 @@ class Option(NamedTuple):
 GRADIENTS = ("delta", "vega", "rho")
 """Derivatives of the price by spot, volatility and rate."""
 
-_BLOCK = 100
-"""Iterations of a step."""
-
 
 def priced(option: Option, draws: torch.Tensor) -> torch.Tensor:
     """Price and gradients from one set of draws.
@@ -61,12 +58,11 @@ def run(session: Session) -> Figures:
     total = torch.zeros(1 + len(GRADIENTS), dtype=torch.float64, device=session.device)
     squares = torch.zeros_like(total)
     done = 0
-    for first in session.steps(range(0, iterations, _BLOCK)):
-        for _ in range(min(_BLOCK, iterations - first)):
-            found = priced(Option(), torch.randn(paths, generator=generator, device=session.device)).double()
-            total += found
-            squares += found**2
-            done += 1
+    for _ in session.steps(range(iterations)):
+        found = priced(Option(), torch.randn(paths, generator=generator, device=session.device)).double()
+        total += found
+        squares += found**2
+        done += 1
     mean = total / done
     deviation = ((squares / done - mean**2).clamp(min=0) / max(done - 1, 1)).sqrt()
     found_all = dict(zip(("price", *GRADIENTS), mean.tolist(), strict=True))
