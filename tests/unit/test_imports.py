@@ -33,7 +33,7 @@ PREDICT_FLOORS = [
     {"samples", "models"},
     {"evaluation", "composition"},
     {"costs"},
-    {"description", "gpu_predictor", "hosts"},
+    {"description", "gpu_predictor", "hosts", "relative"},
     {"model_card_details", "fit_gpu"},
     {"model_card"},
     {"fit", "validate", "answer"},
