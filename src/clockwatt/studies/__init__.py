@@ -1,0 +1,1 @@
+"""Studies: each a small package with its figures."""
