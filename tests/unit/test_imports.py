@@ -21,7 +21,7 @@ FLOORS = [
     {"dataset"},
     {"predict"},
     {"figures"},
-    {"page"},
+    {"page", "studies"},
     {"workflow"},
     {"cli", "__main__"},
 ]

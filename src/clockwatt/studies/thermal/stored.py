@@ -110,8 +110,7 @@ def load_study(folder: Path, *, only: str | None = None) -> Study:
     path = folder / DESCRIPTION
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
-        if content["format"] != FORMAT:
-            raise ValueError(f"format {content['format']}, not {FORMAT}")
+        _check_format(content)
         models = content["models"]
         if only is not None and only not in models:
             raise DataFileError(
@@ -132,6 +131,11 @@ def load_study(folder: Path, *, only: str | None = None) -> Study:
         raise DataFileError(
             f"{path}: not a fit of this version of clockwatt ({error}). Run `clockwatt thermal fit` again."
         ) from error
+
+
+def _check_format(content: dict[str, Any]) -> None:
+    if content["format"] != FORMAT:
+        raise ValueError(f"format {content['format']}, not {FORMAT}")
 
 
 def _fitted(folder: Path, name: str, described: dict[str, Any]) -> Fitted:

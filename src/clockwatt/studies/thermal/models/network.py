@@ -142,7 +142,7 @@ class Network:
                 later += taken_up(power, origins, ahead, kept[:count]) @ resistances
                 later += taken_up(heat, origins, ahead, kept[count : count + 1])[:, 0]
             else:
-                weights = np.array(self.load_weights.get(ahead, _STAYS))
+                weights = self._weights(ahead)
                 later += ((1 - decay[:count]) * resistances).sum() * (past @ weights)
                 later += (1 - decay[count]) * (past_heat @ weights)
             found[:, column] = later
@@ -154,6 +154,13 @@ class Network:
         ends = [mode.resistance_k_per_w * power_w for mode in self.modes] + [self.neighbours_heat_k(neighbours_w)]
         decay = np.exp(-np.asarray(times_s, float)[..., None] / taus)
         return np.asarray(state[-1] + (decay * state[:-1] + (1 - decay) * np.array(ends)).sum(axis=-1))
+
+    def _weights(self, ahead: int) -> Array:
+        """Of past loads, for the fitted horizon that is nearest to this one."""
+        if not self.load_weights:
+            return np.array(_STAYS)
+        nearest = min(self.load_weights, key=lambda steps: abs(math.log(steps / ahead)))
+        return np.array(self.load_weights[nearest])
 
     # stored
     def to_json(self) -> dict[str, Any]:
