@@ -123,8 +123,9 @@ def thermal_influence(
         shown.add_column(heading, overflow="fold")
     for row in table.itertuples(index=False):
         shown.add_row(
-            row.gpu, row.source, f"{row.effect:.4f} {row.unit}", f"{row.low:.4f} … {row.high:.4f}", f"{row.p_value:.3f}",
-            f"{row.p_adjusted:.3f}", f"{row.effect_low_load:.4f}", f"{row.effect_high_load:.4f}", f"{row.p_more:.3f}",
+            str(row.gpu), str(row.source), f"{row.effect:.4f} {row.unit}", f"{row.low:.4f} … {row.high:.4f}",
+            f"{row.p_value:.3f}", f"{row.p_adjusted:.3f}", f"{row.effect_low_load:.4f}",
+            f"{row.effect_high_load:.4f}", f"{row.p_more:.3f}",
         )  # fmt: skip
     console = Console()
     console.print(shown)

@@ -6,7 +6,7 @@ to know has leaked to it. That number is given only to be seen beside the others
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -34,8 +34,6 @@ STRIDE_S = 5.0
 
 Part = tuple[list[NDArray[np.bool_]], list[NDArray[np.bool_]]]
 """Which times of each trace are learnt from, and which are left out."""
-
-Say = Callable[[str], None]
 
 
 @dataclass
@@ -99,9 +97,7 @@ def parts(traces: Sequence[Trace], split: Split, *, folds: int = FOLDS, seed: in
             yield [~own for own in left_out], left_out
 
 
-def judge(
-    traces: Sequence[Trace], split: Split, model: str, task: Task, *, folds: int = FOLDS, say: Say = lambda _: None
-) -> Judged:
+def judge(traces: Sequence[Trace], split: Split, model: str, task: Task, *, folds: int = FOLDS) -> Judged:
     """Forecast everything by models that never saw it.
 
     Raises
@@ -112,8 +108,7 @@ def judge(
     judged = Judged(split, model, task)
     stride = max(1, round(STRIDE_S / task.step_s))
     runs = {run: number for number, run in enumerate(sorted({trace.run for trace in traces}))}
-    for number, (learnt, left_out) in enumerate(parts(traces, split, folds=folds)):
-        say(f"{SPLITS[split]}, fold {number + 1}: {model}")
+    for learnt, left_out in parts(traces, split, folds=folds):
         used = [(trace, rows) for trace, rows in zip(traces, learnt, strict=True) if rows.any()]
         fitted = MODELS[model](task).fit([trace for trace, _ in used], [rows for _, rows in used])
         missed = []
@@ -149,7 +144,7 @@ def cross_coverage(judged: Judged, level: float = LEVEL) -> Array:
     share, weight = np.array(shares), np.where(np.isfinite(shares), weights, 0)
     total = weight.sum(axis=0)
     held = (np.where(weight > 0, share, 0.0) * weight).sum(axis=0)
-    return np.divide(held, total, out=np.full(len(total), np.nan), where=total > 0)
+    return np.asarray(np.divide(held, total, out=np.full(len(total), np.nan), where=total > 0))
 
 
 def scores(judged: Sequence[Judged], level: float = LEVEL) -> pd.DataFrame:

@@ -123,16 +123,16 @@ def forecast_over_time(judged: Sequence[Judged], traces: Sequence[Trace]) -> pd.
 
     Returns
     -------
-    Columns `run`, `gpu`, `split`, `time_s`, `temperature_c`, `power_w`, `model`, `load`, `horizon_s`, `forecast_c` (made
-    a horizon before), `low_c`, `high_c`; empty if nothing was left out.
+    Columns `run`, `gpu`, `split`, `time_s`, `temperature_c`, `power_w`, `model`, `load`, `horizon_s`, `forecast_c`
+    (made a horizon before), `low_c`, `high_c`; empty if nothing was left out.
     """
     split = next((split for split in ("workload", "run") if any(one.split == split for one in judged)), None)
     chosen = [one for one in judged if one.split == split and one.model in _OVER_TIME]
     chosen = _richest(chosen)
     places = [place for one in chosen for place in one.forecasts]
     columns = [
-        "run", "gpu", "split", "time_s", "temperature_c", "power_w", "model", "load", "horizon_s", "forecast_c", "low_c",
-        "high_c",
+        "run", "gpu", "split", "time_s", "temperature_c", "power_w", "model", "load", "horizon_s", "forecast_c",
+        "low_c", "high_c",
     ]  # fmt: skip
     if not places:
         return pd.DataFrame(columns=columns)

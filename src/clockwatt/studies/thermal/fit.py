@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -13,13 +13,16 @@ from pyarrow import csv
 
 from clockwatt.io.files import written_aside
 from clockwatt.studies.thermal.errors import ThermalError
-from clockwatt.studies.thermal.evaluation import SPLITS, Judged, Say, Split, judge, possible_splits, scores
+from clockwatt.studies.thermal.evaluation import SPLITS, Judged, Split, judge, possible_splits, scores
 from clockwatt.studies.thermal.inputs import HORIZONS_S, Inputs, Load, Task
 from clockwatt.studies.thermal.intervals import LEVEL, Intervals
 from clockwatt.studies.thermal.models.rc import RcNetworks
 from clockwatt.studies.thermal.models.registry import MODELS, WITHOUT_TORCH
 from clockwatt.studies.thermal.stored import Fitted, Study, check_output, save_study
 from clockwatt.studies.thermal.traces import Trace, read_traces
+
+Say = Callable[[str], None]
+"""Told what is being done."""
 
 
 @dataclass(frozen=True)
@@ -104,8 +107,9 @@ def judge_all(
             notes.append(f"{SPLITS[split]}: not judged, {why}.")
             continue
         for name, task in _tasks(settings, traces[0].step_s):
+            say(f"{SPLITS[split]}: {name}, {task.inputs}, load {'known' if task.load == 'known' else 'unknown'}")
             try:
-                judged.append(judge(traces, split, name, task, say=say))
+                judged.append(judge(traces, split, name, task))
             except ThermalError as error:
                 notes.append(f"{SPLITS[split]}: {name} was not judged. {error}")
     return judged, notes

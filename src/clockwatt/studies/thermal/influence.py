@@ -122,7 +122,7 @@ def _sources(traces: Sequence[Trace]) -> list[_Source]:
         for sensor, unit in SOCKET_SENSORS.items():
             values = [trace.sensors.get(f"{socket}_{sensor}", np.full(len(trace), np.nan)) for trace in traces]
             if all(np.isfinite(each).mean() > 0.9 for each in values):
-                filled = [pd.Series(each).ffill().bfill().to_numpy(float) for each in values]
+                filled = [np.asarray(pd.Series(each).ffill().bfill(), np.float64) for each in values]
                 found.append(_Source(f"{socket}_{sensor}", "socket", unit, filled))
                 break
     return [source for source in found if np.concatenate(source.values).std() > 1e-6]
@@ -174,7 +174,7 @@ def _test(
 
     def effects(parts: Array) -> tuple[float, Array]:
         both, *_ = np.linalg.lstsq(parts[:, 1:], left, rcond=None)
-        return float(parts[:, 0] @ left / (parts[:, 0] @ parts[:, 0])), both
+        return float(parts[:, 0] @ left / (parts[:, 0] @ parts[:, 0])), np.asarray(both, np.float64)
 
     parts = columns(seen)
     effect, (at_low, at_high) = effects(parts)

@@ -159,4 +159,4 @@ def _mean_of_known(values: Array, window: int) -> Array:
     known = np.isfinite(values)
     share = mean_over(known.astype(float), window)
     total = mean_over(np.where(known, values, 0.0), window)
-    return np.divide(total, share, out=np.full(len(values), np.nan), where=share > 1e-9)
+    return np.asarray(np.divide(total, share, out=np.full(len(values), np.nan), where=share > 1e-9))

@@ -77,7 +77,7 @@ class Intervals:
 
     def around(self, changing: NDArray[np.bool_]) -> Array:
         """Half-width of each row; shape (rows, horizons)."""
-        return self.half_widths_k[changing.astype(int)]
+        return np.asarray(self.half_widths_k[changing.astype(int)])
 
     def to_json(self) -> dict[str, Any]:
         """As JSON; what is not known is null."""
@@ -105,7 +105,7 @@ def coverage(misses: Misses, intervals: Intervals) -> Array:
     known = np.isfinite(misses.errors_c) & np.isfinite(widths)
     inside = known & (np.abs(np.where(known, misses.errors_c, np.inf)) <= np.where(known, widths, -1.0))
     count = known.sum(axis=0)
-    return np.divide(inside.sum(axis=0), count, out=np.full(len(count), np.nan), where=count > 0)
+    return np.asarray(np.divide(inside.sum(axis=0), count, out=np.full(len(count), np.nan), where=count > 0))
 
 
 def _quantile(missed: Array, run: NDArray[np.intp], level: float) -> float:

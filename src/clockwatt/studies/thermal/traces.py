@@ -89,7 +89,7 @@ class Trace:
     @property
     def time_s(self) -> Array:
         """Times since the program's start; shape (steps,)."""
-        return self.start_s + self.step_s * np.arange(len(self))
+        return np.asarray(self.start_s + self.step_s * np.arange(len(self)), float)
 
     def alone(self) -> Trace:
         """The same without its neighbours."""
@@ -214,7 +214,7 @@ def _nearest(sensor: pd.Series[float], grid: Array) -> Array:
     times = sensor.index.to_numpy(float)
     after = np.clip(np.searchsorted(times, grid), 1, len(times) - 1)
     nearer = after - (grid - times[after - 1] <= times[after] - grid)
-    return sensor.to_numpy(float)[nearer]
+    return np.asarray(sensor.to_numpy(float)[nearer])
 
 
 def _held(sensor: pd.Series[float], grid: Array) -> Array:

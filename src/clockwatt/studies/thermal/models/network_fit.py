@@ -25,8 +25,11 @@ _STARTS_S = (3.0, 10.0, 30.0, 100.0, 300.0)
 _LONGEST_S = 3600.0
 _LEAST_SPREAD_W = 2.0
 _LEAST_RANGE_K = 2.0
-_WORTH_A_MODE = 0.97
+_WORTH_A_MODE = 0.95
 """A second mode has to bring the residuals below this share of what they are with one."""
+
+_LEAST_SHARE = 0.05
+"""And to hold more than this share of the resistance: sensors that see a sliver of each period look like a little."""
 
 _GROUPS = 8
 
@@ -137,7 +140,7 @@ def _own_modes(problem: _Problem) -> tuple[Network, list[float]]:
     taus, own = [taus[place] for place in order], weights[:2][order]
     # a mode as quick as the grid only makes up for when readings were taken
     distinct = taus[0] > 1.5 * problem.traces[0].step_s and taus[1] > 2 * taus[0] and taus[1] < 0.9 * _LONGEST_S
-    if rms < _WORTH_A_MODE * one[0].rms_k and distinct and own.min() > 0.02 * own.sum():
+    if rms < _WORTH_A_MODE * one[0].rms_k and distinct and own.min() > _LEAST_SHARE * own.sum():
         return _network(taus, np.concatenate([own, weights[2:]]), rms, ()), taus
     return one
 

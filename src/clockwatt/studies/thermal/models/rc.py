@@ -50,7 +50,8 @@ class RcNetworks(Forecaster):
         for name in sorted({trace.gpu_name for trace in seen}):
             of_model = [(t.alone(), r) for t, r in zip(seen, chosen, strict=True) if t.gpu_name == name]
             cards = {trace.gpu for trace, _ in of_model}
-            if len(cards) == 1 and (own := self.cards_.get(*cards)) is not None and not own.neighbours_k_per_w:
+            own = self.cards_.get(min(cards)) if len(cards) == 1 else None
+            if own is not None and not own.neighbours_k_per_w:
                 self.models_[name] = own
             else:
                 self._fit_one(self.models_, name, of_model)

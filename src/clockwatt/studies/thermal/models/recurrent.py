@@ -124,7 +124,7 @@ class Recurrent(Forecaster):
         channels = self.sequence_scaling_.matrix(self._channels(trace), len(trace))
         smooth = mean_over(channels, stride)
         back = stride * np.arange(SEEN_STEPS - 1, -1, -1)
-        return smooth[np.maximum(origins[:, None] - back[None, :], 0)]
+        return np.asarray(smooth[np.maximum(origins[:, None] - back[None, :], 0)])
 
     def _statics(self, trace: Trace, origins: Ints) -> dict[str, Array]:
         """What is known at the origin besides; with a known load what that does until each horizon."""
