@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -98,11 +98,17 @@ def fit_study(folders: Sequence[Path], output: Path, settings: Settings, *, say:
 
 
 def judge_all(
-    traces: Sequence[Trace], settings: Settings, *, say: Say = lambda _: None
+    traces: Sequence[Trace],
+    settings: Settings,
+    splits: Collection[Split] = tuple(SPLITS),
+    *,
+    say: Say = lambda _: None,
 ) -> tuple[list[Judged], list[str]]:
     """Judge every model with every split, inputs and load; and what could not be, with the reason."""
     judged, notes = [], []
     for split, why in possible_splits(traces).items():
+        if split not in splits:
+            continue
         if why is not None:
             notes.append(f"{SPLITS[split]}: not judged, {why}.")
             continue

@@ -129,7 +129,7 @@ def _sources(traces: Sequence[Trace]) -> list[_Source]:
 
 
 def _target(traces: Sequence[Trace]) -> _Target:
-    network = fit_network([trace.alone() for trace in traces])
+    network = fit_network(traces)
     taus = tuple(mode.time_constant_s for mode in network.modes)
     return _Target(traces, taus, tuple(len(trace) for trace in traces))
 

@@ -15,7 +15,7 @@ from clockwatt.studies.thermal.models.base import Forecaster, Rows
 from clockwatt.studies.thermal.models.table import Scaling, check_learnt, features_at, learning_table
 from clockwatt.studies.thermal.traces import Array, Trace
 
-TREES = 80
+TREES = 60
 RATE = 0.1
 
 

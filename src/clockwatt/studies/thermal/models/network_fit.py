@@ -102,10 +102,8 @@ def fit_network(traces: Sequence[Trace], rows: Rows | None = None, *, intervals:
     """
     _check_excited(traces)
     names = tuple(sorted({uuid for trace in traces for uuid in trace.neighbours}))
-    problem = _Problem(traces, usable_rows(traces, rows), ())
-    network, taus = _own_modes(problem)
-    if names:
-        network, taus = _with_neighbours(replace(problem, neighbours=names), network, taus)
+    problem = _Problem(traces, usable_rows(traces, rows), names)
+    network, taus = _best(problem)
     idle = [trace.idle_w for trace in traces if np.isfinite(trace.idle_w)]
     network = replace(network, idle_w=float(np.median(idle)) if idle else _least_power_w(traces))
     if intervals:
@@ -125,28 +123,34 @@ def _check_excited(traces: Sequence[Trace]) -> None:
         )
 
 
-def _own_modes(problem: _Problem) -> tuple[Network, list[float]]:
-    """One mode, or two where that fits clearly better and both are sound."""
-    starts = sorted((float(np.mean(problem.solve([tau])[1] ** 2)), tau) for tau in _STARTS_S)
-    taus, weights, rms = problem.refine([starts[0][1]])
+def _best(problem: _Problem) -> tuple[Network, list[float]]:
+    """One mode, or two where that fits clearly better and both are sound; each with the neighbours that warm it."""
+    single = replace(problem, neighbours=())
+    starts = sorted((float(np.mean(single.solve([tau])[1] ** 2)), tau) for tau in _STARTS_S)
+    taus, weights, rms = single.refine([starts[0][1]])
     if weights[0] <= 0:
         raise ThermalError(
             f"{problem.traces[0].gpu}: it does not get warmer with more power in these records, so no RC network fits."
         )
-    one = _network(taus, weights, rms, ()), taus
-    quick, slow = max(problem.traces[0].step_s, taus[0] / 3), min(_LONGEST_S, taus[0] * 4)
-    taus, weights, rms = problem.refine([quick, slow])
+    one = _with_neighbours(problem, _network(taus, weights, rms, ()), taus)
+    step_s, longest_s = problem.traces[0].step_s, max(len(trace) * trace.step_s for trace in problem.traces)
+    taus, weights, rms = single.refine([max(step_s, taus[0] / 3), min(_LONGEST_S, taus[0] * 4)])
     order = np.argsort(taus)
     taus, own = [taus[place] for place in order], weights[:2][order]
-    # a mode as quick as the grid only makes up for when readings were taken
-    distinct = taus[0] > 1.5 * problem.traces[0].step_s and taus[1] > 2 * taus[0] and taus[1] < 0.9 * _LONGEST_S
-    if rms < _WORTH_A_MODE * one[0].rms_k and distinct and own.min() > _LEAST_SHARE * own.sum():
-        return _network(taus, np.concatenate([own, weights[2:]]), rms, ()), taus
+    two = _with_neighbours(problem, _network(taus, np.concatenate([own, weights[2:]]), rms, ()), taus)
+    resistances = [mode.resistance_k_per_w for mode in two[0].modes]
+    quick, slow = two[1][:2]
+    # a mode as quick as the grid only makes up for when readings were taken, and a slow one has to be seen to settle
+    distinct = quick > 1.5 * step_s and slow > 2 * quick and slow < longest_s / 4
+    if distinct and min(resistances) > _LEAST_SHARE * sum(resistances) and two[0].rms_k < _WORTH_A_MODE * one[0].rms_k:
+        return two
     return one
 
 
 def _with_neighbours(problem: _Problem, alone: Network, taus: list[float]) -> tuple[Network, list[float]]:
     """With what the neighbours add; heat never cools, so those that seem to are left out one by one."""
+    if min(mode.resistance_k_per_w for mode in alone.modes) <= 0:
+        return alone, taus
     names = list(problem.neighbours)
     own = len(alone.modes)
     while names:

@@ -18,7 +18,8 @@ from clockwatt.studies.thermal.traces import Array, Trace
 
 DRIFTS_K_PER_ROOT_S = (0.001, 0.003, 0.01, 0.03, 0.1, 0.3)
 _JUDGED_AT_S = 30.0
-_MOST_JUDGED = 4000
+_MOST_FILTERED = 2500
+"""Steps that the filter's drift is chosen on: whole traces, until there are so many."""
 
 
 class RcNetworks(Forecaster):
@@ -97,12 +98,13 @@ class RcNetworks(Forecaster):
 def _drift(network: Network, traces: Sequence[Trace], rows: Rows) -> float:
     """The drift whose filter forecasts best 30 s ahead, the load known."""
     task = Task(load="known", horizons_s=(_JUDGED_AT_S,), step_s=traces[0].step_s)
-    stride = max(1, sum(map(len, traces)) // _MOST_JUDGED)
+    pairs = list(zip(traces, usable_rows(traces, rows), strict=True))
+    before = np.cumsum([0, *(len(trace) for trace in traces)])[:-1]
+    pairs = [pair for pair, steps in zip(pairs, before, strict=True) if steps < _MOST_FILTERED]
     errors = []
     for drift in DRIFTS_K_PER_ROOT_S:
         trial, squares, count = replace(network, drift_k_per_root_s=drift), 0.0, 0
-        for trace, chosen in zip(traces, usable_rows(traces, rows), strict=True):
-            origins = chosen[::stride]
+        for trace, origins in pairs:
             missed = trial.forecast(trace, origins, task.steps, known=True) - truth(trace, origins, task)
             known = np.isfinite(missed)
             squares, count = squares + float((missed[known] ** 2).sum()), count + int(known.sum())

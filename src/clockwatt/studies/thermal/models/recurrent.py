@@ -20,7 +20,7 @@ HISTORY_S = 120.0
 SEEN_STEPS = 40
 """Values of each sensor that are seen of it, each the mean over so much of it."""
 
-MOST_WINDOWS = 6000
+MOST_WINDOWS = 4000
 _AT_ONCE = 4096
 
 

@@ -13,7 +13,7 @@ from clockwatt.studies.thermal.models.base import Rows, usable_rows
 from clockwatt.studies.thermal.traces import Array, Trace
 
 LEAST_ROWS = 30
-MOST_ROWS = 4000
+MOST_ROWS = 3000
 """A horizon is learnt from at most so many origins, evenly spread: neighbouring seconds say the same."""
 
 
