@@ -21,7 +21,8 @@ FLOORS = [
     {"dataset"},
     {"predict"},
     {"figures"},
-    {"page", "studies"},
+    {"studies"},
+    {"page"},
     {"workflow"},
     {"cli", "__main__"},
 ]

@@ -1,1 +1,0 @@
-"""Studies: each a small package with its figures."""
