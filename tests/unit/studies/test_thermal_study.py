@@ -260,7 +260,7 @@ def test_a_rest_is_as_long_as_it_takes(result: tuple[Result, Path]) -> None:
     node = answers.node_at(made.traces)
     trace = node[0]
     worked = np.flatnonzero(trace.temperature_c >= 60)[-1]
-    hot = [answers._until(each, int(worked) + 1) for each in node]
+    hot = [answers.until(each, int(worked) + 1) for each in node]
     told = answers.time_of_rest(made.study, hot, trace.gpu, 45.0)
     rise, idle = 60 - 30, trace.idle_w * 45 / 165
     expected = 12 * np.log((rise - idle) / (15 - idle))

@@ -133,10 +133,11 @@ def node_at(traces: Sequence[Trace], run: str | None = None, at_s: float | None 
     if min(seen) < 1 or at_s > max(trace.time_s[-1] for trace in node) + node[0].step_s:
         first, last = node[0].time_s[0], node[0].time_s[-1]
         raise ThermalError(f"--at {at_s:g}s: {chosen} was recorded from {first:.0f} to {last:.0f} s.")
-    return [_until(trace, steps) for trace, steps in zip(node, seen, strict=True)]
+    return [until(trace, steps) for trace, steps in zip(node, seen, strict=True)]
 
 
-def _until(trace: Trace, steps: int) -> Trace:
+def until(trace: Trace, steps: int) -> Trace:
+    """What is known after so many steps."""
     return replace(
         trace, temperature_c=trace.temperature_c[:steps], power_w=trace.power_w[:steps],
         neighbours_w=trace.neighbours_w[:steps], neighbours_c=trace.neighbours_c[:steps],
