@@ -7,7 +7,7 @@ of random power and length. Temperatures are rounded to whole degrees, as NVML g
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 import numpy as np
 
@@ -31,6 +31,7 @@ def load_w(chance: np.random.Generator, steps: int) -> Array:
 def made_node(
     coupling_k_per_w: Sequence[Sequence[float]], *, steps: int = 1800, runs: int = 1, seed: int = 0,
     high_load_factor: float = 1.0, socket_k_per_w: float = 0.0, workloads: int = 1,
+    idle: Collection[int] = (),
 ) -> list[Trace]:  # fmt: skip
     """Traces of a node.
 
@@ -46,11 +47,14 @@ def made_node(
         How much of the coupling is left while the GPU's own power is above 200 W.
     socket_k_per_w
         How much a socket of its own random power warms every GPU; it is recorded as `cpu0_power_w`.
+    idle
+        Numbers of GPUs that never work.
     """
     coupling, chance = np.array(coupling_k_per_w, float), np.random.default_rng(seed)
     gpus, traces = [f"GPU-{number}" for number in range(len(coupling))], []
     for run in range(runs):
         power = np.stack([load_w(chance, steps) for _ in gpus], axis=1)
+        power[:, list(idle)] = IDLE_W
         socket = load_w(chance, steps) / 2
         warm = []
         for own, row in enumerate(coupling):

@@ -51,6 +51,13 @@ def test_what_reaches_a_gpu_at_low_load_alone_is_told() -> None:
     assert abs(row["more_at_low_load"]) < 0.006
 
 
+def test_a_gpu_that_only_idles_is_seen_to_be_warmed() -> None:
+    node = made_node([[0, 0.03], [0, 0]], steps=2400, idle=(0,))
+    row = influences(node, permutations=99).set_index(["gpu", "source"]).loc[("GPU-0", "GPU-1")]
+    assert row["effect"] == pytest.approx(0.03, abs=0.003)
+    assert row["p_value"] == pytest.approx(1 / 100)
+
+
 def test_a_socket_that_warms_is_found_by_its_power() -> None:
     table = influences(made_node(np.zeros((2, 2)), steps=2400, socket_k_per_w=0.03), permutations=99)
     sockets = table[table["kind"] == "socket"]

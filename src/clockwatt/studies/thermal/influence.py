@@ -97,10 +97,12 @@ def influences(traces: Sequence[Trace], *, permutations: int = PERMUTATIONS, see
     """
     chance = np.random.default_rng(seed)
     rows = []
-    for gpu in sorted({trace.gpu for trace in traces}):
+    taus = _time_constants(traces)
+    for gpu, of_gpu in taus.items():
         own = [trace for trace in traces if trace.gpu == gpu]
         if sources := _sources(own):
-            rows += _of_target(_target(own), sources, permutations, chance)
+            target = _Target(own, of_gpu, tuple(len(trace) for trace in own))
+            rows += _of_target(target, sources, permutations, chance)
     if not rows:
         raise ThermalError(
             "nothing that could warm a GPU was recorded: no second GPU (record with --all-gpus) and no sensor of a "
@@ -128,10 +130,28 @@ def _sources(traces: Sequence[Trace]) -> list[_Source]:
     return [source for source in found if np.concatenate(source.values).std() > 1e-6]
 
 
-def _target(traces: Sequence[Trace]) -> _Target:
-    network = fit_network(traces)
-    taus = tuple(mode.time_constant_s for mode in network.modes)
-    return _Target(traces, taus, tuple(len(trace) for trace in traces))
+def _time_constants(traces: Sequence[Trace]) -> dict[str, tuple[float, ...]]:
+    """Of each GPU; one that idles all the time cannot tell its own and gets the slowest of the others."""
+    found: dict[str, tuple[float, ...]] = {}
+    silent: list[ThermalError] = []
+    gpus = sorted({trace.gpu for trace in traces})
+    for gpu in gpus:
+        try:
+            network = fit_network([trace for trace in traces if trace.gpu == gpu])
+        except ThermalError as error:
+            silent.append(error)
+            continue
+        found[gpu] = tuple(mode.time_constant_s for mode in network.modes)
+    if not found and silent:
+        raise silent[0]
+    return {gpu: found.get(gpu) or (max(taus[-1] for taus in found.values()),) for gpu in gpus}
+
+
+def _basis(columns: Sequence[Array]) -> Array:
+    """An orthonormal basis of what columns span, also where they repeat each other; shape (readings, rank)."""
+    matrix = np.stack(columns, axis=1)
+    left, size, _ = np.linalg.svd(matrix / np.maximum(np.linalg.norm(matrix, axis=0), 1e-12), full_matrices=False)
+    return np.asarray(left[:, size > 1e-6 * size[0]])
 
 
 def _of_target(
@@ -153,7 +173,7 @@ def _of_target(
     rows: list[dict[str, object]] = []
     for place, source in enumerate(sources):
         others = [target.without_beginnings(each) for number, each in enumerate(seen) if number != place]
-        explained, _ = np.linalg.qr(np.stack(plain + others, axis=1))
+        explained = _basis(plain + others)
         left = temperature - explained @ (explained.T @ temperature)
         told = _test(target, seen[place], left, explained, low, stretch, permutations, chance)
         rows.append(
