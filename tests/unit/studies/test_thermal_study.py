@@ -29,19 +29,18 @@ from clockwatt.studies.thermal.virtual_records import write_virtual_record
 from support.shared import made_once
 from support.thermal_nodes import made_node
 
-PATTERNS = ("epochs", "bursts", "steps")
+PATTERNS = {"epochs": (0, 1), "bursts": (0,), "steps": (0,)}
+HORIZONS_S = (1.0, 30.0, 60.0, 300.0)
 SHORT = ("persistence", "linear", "rc")
 
 
 @pytest.fixture(scope="session")
 def records(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
-    """Records of two virtual cards under three patterns of load, two runs each."""
+    """Records of virtual cards under three patterns of load, two runs each; two cards together under one of them."""
 
     def make(folder: Path) -> None:
-        for pattern in PATTERNS:
-            write_virtual_record(
-                folder / pattern, model="a30", pattern=pattern, runs=2, duration_s=420, cards=(0, 1)
-            )  # fmt: skip
+        for pattern, cards in PATTERNS.items():
+            write_virtual_record(folder / pattern, model="a30", pattern=pattern, runs=2, duration_s=420, cards=cards)
 
     folder = made_once(tmp_path_factory, "thermal-records", make)
     return [folder / pattern for pattern in PATTERNS]
@@ -50,7 +49,7 @@ def records(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
 @pytest.fixture(scope="session")
 def result(records: list[Path], tmp_path_factory: pytest.TempPathFactory) -> tuple[Result, Path]:
     output = tmp_path_factory.mktemp("thermal") / "fit"
-    return fit_study(records, output, Settings(models=(*SHORT, "trees"), inputs=("power",))), output
+    return fit_study(records, output, Settings((*SHORT, "trees"), ("power",), horizons_s=HORIZONS_S)), output
 
 
 def clockwatt(*words: object) -> tuple[int, str, str]:
@@ -289,14 +288,14 @@ def test_a_job_goes_where_it_stays_coolest() -> None:
 
 def test_the_command_line_fits_and_forecasts(records: list[Path], tmp_path: Path) -> None:
     words = ("--model", "persistence", "--model", "rc", "--horizon", "30s", "--output", tmp_path / "fit", "--json")
-    status, told, said = clockwatt("thermal", "fit", *records[:2], *words)
+    status, told, said = clockwatt("thermal", "fit", *records[1:], *words)
     assert status == 0, said
     content = json.loads(told[told.index("{") :])
     assert content["virtual"]
     (card,) = {tuple(card) for card in content["cards"].values()}
     assert {"ambient_c", "resistance_k_per_w", "mode1_time_constant_s"} <= set(card)
     words = ("--horizon", "45s", "--rest-to", "40C", "--throttle-at", "60C", "--job", "150W", "--at", "200s", "--json")
-    status, told, said = clockwatt("thermal", "forecast", tmp_path / "fit", records[2], *words)
+    status, told, said = clockwatt("thermal", "forecast", tmp_path / "fit", records[0], *words)
     assert status == 0, said
     content = json.loads(told)
     assert {len(content[name]) for name in ("forecasts", "throttling", "rest", "places")} == {2}
@@ -304,7 +303,7 @@ def test_the_command_line_fits_and_forecasts(records: list[Path], tmp_path: Path
     assert first["given"] == "history only; a steady load stays as it is"
     assert first["temperature_c"] == pytest.approx(first["now_c"], abs=40)
     assert first["low_c"] is None  # the intervals end at 30 s
-    status, told, said = clockwatt("thermal", "forecast", tmp_path / "fit", records[2])
+    status, told, said = clockwatt("thermal", "forecast", tmp_path / "fit", records[0])
     assert status == 0, said
     assert "VIRTUAL" in told
     assert "90%" in told
@@ -323,7 +322,7 @@ def test_bad_input_gets_one_clear_line(records: list[Path], result: tuple[Result
         "holds something else": ("fit", records[0], "--output", tmp_path / "mine"),
         "no such file": ("forecast", tmp_path / "empty", records[0]),
         "has no model 'lstm'": ("forecast", fit, records[0], "--model", "lstm"),
-        "trees forecasts 1s, 10s": ("forecast", fit, records[0], "--model", "trees", "--horizon", "45s"),
+        "trees forecasts 1s, 30s": ("forecast", fit, records[0], "--model", "trees", "--horizon", "45s"),
         "--rest-to 'cold'": ("forecast", fit, records[0], "--rest-to", "cold"),
         "--run run-9: the record has run-1, run-2": ("forecast", fit, records[0], "--run", "run-9"),
         "was recorded from": ("forecast", fit, records[0], "--at", "9999s"),

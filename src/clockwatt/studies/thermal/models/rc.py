@@ -16,9 +16,9 @@ from clockwatt.studies.thermal.models.network import Network, taken_up
 from clockwatt.studies.thermal.models.network_fit import fit_network
 from clockwatt.studies.thermal.traces import Array, Trace
 
-DRIFTS_K_PER_ROOT_S = (0.001, 0.003, 0.01, 0.03, 0.1, 0.3)
+DRIFTS_K_PER_ROOT_S = (0.001, 0.01, 0.05, 0.2)
 _JUDGED_AT_S = 30.0
-_MOST_FILTERED = 2500
+_MOST_FILTERED = 1500
 """Steps that the filter's drift is chosen on: whole traces, until there are so many."""
 
 
