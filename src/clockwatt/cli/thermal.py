@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 thermal_app = typer.Typer(no_args_is_help=True, help="Model and forecast the temperature of GPUs that were recorded.")
 app.add_typer(thermal_app, name="thermal")
 
+RC = "rc"
+"""The model that answers about throttling, rest and jobs."""
+
 Records = Annotated[list[Path], typer.Argument(help="Folders that `clockwatt record` wrote.")]
 
 
@@ -59,7 +62,7 @@ def thermal_forecast(
     fit: Annotated[Path, typer.Argument(help="Folder that `clockwatt thermal fit` wrote.")],
     record: Annotated[Path, typer.Argument(help="Record of the GPUs: what they did until now.")],
     horizon: Annotated[str, typer.Option(help="How far ahead: 30s, 5min.")] = "30s",
-    model: Annotated[str, typer.Option(help="rc takes any horizon; others those that they were fitted for.")] = "rc",
+    model: Annotated[str, typer.Option(help="rc takes any horizon; others those that they were fitted for.")] = RC,
     run: Annotated[str | None, typer.Option(help="Which run, such as run-2; else the last.")] = None,
     at: Annotated[str | None, typer.Option(help="Now, since the program's start, such as 60s; else its end.")] = None,
     throttle_at: Annotated[str | None, typer.Option(help="Temperature at which heat slows it down: 87C.")] = None,
@@ -79,12 +82,14 @@ def thermal_forecast(
     limit_c = None if throttle_at is None else _quantity("--throttle-at", throttle_at, "C", "87C")
     rest_c = None if rest_to is None else _quantity("--rest-to", rest_to, "C", "35C")
     job_w = None if job is None else _quantity("--job", job, "W", "250W")
-    chosen = load_study(fit, only=model).fitted[model]
-    study = load_study(fit)
+    study = load_study(fit, only=model)
+    chosen = study.fitted[model]
     node = answers.node_at(read_traces([record], step_s=chosen.model.task.step_s).traces, run, at_s)
     forecasts = [answers.forecast(chosen, trace, horizon_s) for trace in node]
-    asked_rc = model == "rc" or throttle_at is not None
-    throttling = [answers.time_until_throttling(study, node, t.gpu, limit_c) for t in node] if asked_rc else []
+    if model != RC and any(each is not None for each in (limit_c, rest_c, job_w)):
+        study = load_study(fit, only=RC)  # no other answers the rest
+    asked = model == RC or limit_c is not None
+    throttling = [answers.time_until_throttling(study, node, t.gpu, limit_c) for t in node] if asked else []
     rests = [] if rest_c is None else [answers.time_of_rest(study, node, trace.gpu, rest_c) for trace in node]
     places = [] if job_w is None else answers.coolest_places(study, node, job_w, horizon_s)
     if as_json:
