@@ -126,5 +126,5 @@ def test_a_job_that_the_controller_forgot_fails(accounting_cluster, tmp_path):
         snakemake.kill()
     assert snakemake.returncode == 1
     job, _comment, _second = submitted.read_text().splitlines()[0].split("\t")
-    # where the node told of the orphan before the minute was over, the new controller had it cancelled, and accounted for
+    # where the node told of the orphan before the minute was over, the new controller had it cancelled
     assert re.search(rf"SLURM-job '{job}' failed, SLURM status is: '(?:FAILED|CANCELLED)'", said), said

@@ -32,6 +32,7 @@ from clockwatt.predict.evaluation.judgement import (
     network_errors,
     network_intervals,
 )
+from clockwatt.predict.evaluation.learning_curve import learning_curve
 from clockwatt.predict.evaluation.leave_out import (
     LeftOutPredictions,
     cross_validate,
@@ -199,14 +200,20 @@ def _fit_pass(
     learnt = [point for point in description.points if point in measured]
     described = PassDescription({}, learnt, workless_s)
     of_predictors: dict[str, Any] = {}
+    curve: list[dict[str, Any]] = []
     for name in config.fit.predictors:
-        left_out, of_predictors[name] = _fit_one(config, name, data, model, pass_, described)
+        left_out, of_predictors[name], validation = _fit_one(config, name, data, model, pass_, described)
+        if name == config.fit.predictors[0]:
+            curve = learning_curve(
+                lambda: _unfitted(config, config.fit.predictors[0]), data, validation, seed=config.seed
+            )
         writer.write_table(_crossval_table(description.gpu, description.virtual, name, data, left_out))
         advance(f"{description.gpu} {pass_} {name}")
     description.passes[pass_] = described
     model.save_domain(pass_, data.domain)
     from_measured = networks.composed(pass_, MEASURED, networks.measured)
     return {
+        "learning_curve": curve,
         "rows": int(data.usable.sum()),
         "learnt_rows": int(data.learnt.sum()),
         "learnt_points": learnt,
@@ -235,7 +242,8 @@ def _unfitted(config: CampaignConfig, name: str) -> CostPredictor:
 
 def _fit_one(
     config: CampaignConfig, name: str, data: TrainingData, model: GpuPredictor, pass_: str, described: PassDescription
-) -> tuple[LeftOutPredictions, dict[str, Any]]:
+) -> tuple[LeftOutPredictions, dict[str, Any], LeftOutPredictions]:
+    """Fit, save and judge one predictor: what it said of every row and every cell left out, and the report between."""
     validation = cross_validate(
         lambda: _unfitted(config, name),
         data.features,
@@ -254,7 +262,7 @@ def _fit_one(
     report["folds"] = validation.folds
     if validation.folds < config.fit.folds:
         say(f"fit: {model.description.gpu}: {validation.folds} folds in {pass_}, as many as groups")
-    return left_out, report
+    return left_out, report, validation
 
 
 def _elsewhere(
