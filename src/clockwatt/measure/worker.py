@@ -14,7 +14,7 @@ import threading
 import time
 from collections.abc import Callable
 from multiprocessing.connection import wait
-from multiprocessing.context import BaseContext
+from multiprocessing.context import ForkContext, SpawnContext
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 from types import FrameType
@@ -73,7 +73,7 @@ def run(measure: Callable[[], None], note: Path) -> None:
         say("a fresh process goes on; what ended this one is tried three times at most")
 
 
-def _start_method() -> BaseContext:
+def _start_method() -> ForkContext | SpawnContext:
     """A fork where this process is one thread, which saves the worker half a second of imports; else a fresh process.
 
     A fork keeps of all threads one, so locks that others hold are never let go of. The command line loads no library
