@@ -82,8 +82,8 @@ def _start_method() -> ForkContext | SpawnContext:
     try:
         threads = len(list(Path("/proc/self/task").iterdir()))
     except FileNotFoundError:
-        return multiprocessing.get_context("spawn")
-    return multiprocessing.get_context("fork" if threads == 1 else "spawn")
+        threads = None
+    return multiprocessing.get_context("fork") if threads == 1 else multiprocessing.get_context("spawn")
 
 
 def _count(note: Path) -> int:
