@@ -93,6 +93,12 @@ MeasureMissing = Annotated[
 MeasureWhole = Annotated[
     bool, typer.Option("--measure-whole", help="Measure the pass itself too, on the GPU in this machine.")
 ]
+InSlurmJob = Annotated[
+    bool,
+    typer.Option(
+        "--slurm", help="Measure on a node that has the GPU: a Slurm job with the resources of the campaign's GPU."
+    ),
+]
 CampaignFile = Annotated[
     Path, typer.Option("--config", help="The campaign's YAML file, which says how the GPU is measured.")
 ]

@@ -67,6 +67,7 @@ def show(
         Path | None,
         typer.Option(help="Results of a campaign; else results/, or the shipped measurements where there is none."),
     ] = None,
+    most: Annotated[int, typer.Option(min=1, help="Without a network: the first so many of them.")] = _MOST_LINES,
     as_json: AsJson = False,
 ) -> None:
     """Show what a network costs on every GPU at every clock: measured, composed from its operations, or predicted."""
@@ -79,7 +80,9 @@ def show(
     if network is None and relative_to is not None:
         raise ClockwattError("--relative-to: name a network; without one measured passes are shown as they are.")
     if network is None:
-        show_best_points(load().validation_dir if results is None else results / layout.VALIDATION, as_json=as_json)
+        show_best_points(
+            load().validation_dir if results is None else results / layout.VALIDATION, most, as_json=as_json
+        )
         return
     predictors = load(None if results is None else results / layout.PREDICTORS)
     query = NetworkQuery(network, inputs, dtype, input_dtype, input_below, assume_branch, cache_length)
@@ -163,8 +166,8 @@ def _three_digits(value: float) -> str:
     return f"{value:.0f}" if value >= _THREE_DIGITS else f"{value:.3g}"
 
 
-def show_best_points(validation_dir: Path, *, as_json: bool) -> None:
-    """Where each network that was measured whole took least energy; on a terminal the first of many."""
+def show_best_points(validation_dir: Path, most: int, *, as_json: bool) -> None:
+    """Where each network that was measured whole took least energy; on a terminal the first `most` of them."""
     from clockwatt.predict.best_points import best_points
 
     found = best_points(validation_dir)
@@ -172,7 +175,7 @@ def show_best_points(validation_dir: Path, *, as_json: bool) -> None:
         print(json.dumps([best.to_dict() for best in found], indent=2))
         return
     print("Least energy of a pass, as measured; `clockwatt show NETWORK` has every point, with intervals:")
-    for best in found[:_MOST_LINES]:
+    for best in found[:most]:
         tf32 = "" if best.tf32 else " without TF32"
         line = (
             f"  {best.network_id} {best.pass_}{tf32}, {best.gpu}{' (VIRTUAL)' if best.virtual else ''}: "
@@ -185,8 +188,8 @@ def show_best_points(validation_dir: Path, *, as_json: bool) -> None:
                 f"{config.OperatingPoint.parse(best.fastest_point).in_words}, the fastest of {best.points}"
             )
         print(line)
-    if len(found) > _MOST_LINES:
-        print(f"  … and {len(found) - _MOST_LINES} more (--json)")
+    if len(found) > most:
+        print(f"  … and {len(found) - most} more: clockwatt show")
 
 
 def sparklines(gpu: OnGpu) -> list[str]:

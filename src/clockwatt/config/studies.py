@@ -67,13 +67,17 @@ class PowerStudyConfig(Model):
     )
     repetitions: int = Field(3, ge=1, le=1000, description="runs of each network at each operating point")
     epochs: int = Field(10, ge=1, le=10_000, description="of each run")
-    ecg_records: int = Field(21_799, ge=32, description="ECGs in an epoch where the data is made")
-    mnist_images: int = Field(60_000, ge=128, description="images in an epoch where the data is made")
-    ecg_data: str | None = Field(
-        None, description="folder with `x.npy` [records, 12, 4096] and `y.npy` [records]; null: data is made"
+    examples: dict[PowerNetwork, Annotated[int, Field(ge=128)]] = Field(
+        {},
+        description="network to the examples of an epoch, where its data is made; else 21,799 ECGs as in PTB-XL, and "
+        "60,000 images as in MNIST",
+        examples=[{"ecg_resnet": 6400}],
     )
-    mnist_data: str | None = Field(
-        None, description="folder with MNIST's own files, `train-images-idx3-ubyte` and so on; null: data is made"
+    data: dict[PowerNetwork, str] = Field(
+        {},
+        description="network to the folder of its data: `x.npy` [n, 12, 4096] or [n, 784] and `y.npy` [n], or MNIST's "
+        "own files `train-images-idx3-ubyte` and `train-labels-idx1-ubyte`; for the others data is made",
+        examples=[{"dense_512": "/data/mnist"}],
     )
     idle_s: float = Field(3.0, ge=0.3, description="how long idle power is read before each run")
     rest_to_c: float | None = Field(
