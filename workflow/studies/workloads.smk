@@ -74,7 +74,7 @@ rule study_workloads_figures:
     benchmark:
         at("benchmarks/studies/workloads/{gpu}/figures.tsv")
     conda:
-        "../../envs/analysis.yaml"
+        "../../envs/torch.yaml"
     resources:
         **stage_resources("figures"),
     params:
