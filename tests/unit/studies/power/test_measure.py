@@ -10,7 +10,6 @@ import time
 from pathlib import Path
 
 import pytest
-from support.power_study import campaign
 
 from clockwatt import config
 from clockwatt.errors import ClockwattError, DataFileError
@@ -22,6 +21,7 @@ from clockwatt.studies.power.real import RealRuns
 from clockwatt.telemetry.recording.layout import read_record
 from clockwatt.telemetry.recording.summary import summarise
 from clockwatt.telemetry.recording.virtual import RealTimeGpu
+from support.power_study import campaign
 
 
 def content(folder: Path) -> dict[str, bytes]:
@@ -104,7 +104,7 @@ def test_a_damaged_record_is_named(study_dir, tmp_path):
         measure_study(campaign(), "a30", folder)
     (folder / "records" / "baseline.json").write_text("{")
     shutil.rmtree(first)
-    with pytest.raises(DataFileError, match="baseline.json: is damaged"):
+    with pytest.raises(DataFileError, match=r"baseline\.json: is damaged"):
         measure_study(campaign(), "a30", folder)
 
 
