@@ -46,3 +46,18 @@ def test_a_campaign_runs_on_slurm_where_init_made_its_folder(accounting_cluster,
     (gpu,) = of_inference["gpus"]
     assert (gpu["gpu"], Path(gpu["predictors"])) == ("a30", Path("results/predictors/a30"))
     assert gpu["points"][0]["measured"]["energy_j"] > 0
+
+    question = ("resnet18", "--input", "1,3,64,64", "--measure-missing", "3", "--slurm", "--json")
+    predicted = installed.run(
+        "clockwatt", "predict", *question, "--gpu", "a30", "--point", "sm900", at=campaign, environment=environment
+    )
+    assert predicted.returncode == 0, predicted.stdout
+    answer = json.loads(predicted.stdout[predicted.stdout.index("{") :])
+    assert answer["measured_now"]["operations"] == 3
+    chosen = installed.run("clockwatt", "recommend", *question, at=campaign, environment=environment)
+    assert chosen.returncode == 0, chosen.stdout
+    answer = json.loads(chosen.stdout[chosen.stdout.index("{") :])
+    assert (answer["measured_now"]["a30"]["operations"], answer["measured_now"]["a30"]["looked_up"]) == (3, 3)
+    asked = accounting_cluster.command("sacct", "-X", "-P", "-n", "--name=clockwatt", "-o", "State,ReqTRES")
+    assert len(asked.stdout.split()) == 2
+    assert all("gres/gpu:a30=1" in line and line.startswith("COMPLETED") for line in asked.stdout.split()), asked

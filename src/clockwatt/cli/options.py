@@ -93,11 +93,23 @@ MeasureMissing = Annotated[
 MeasureWhole = Annotated[
     bool, typer.Option("--measure-whole", help="Measure the pass itself too, on the GPU in this machine.")
 ]
+InSlurmJob = Annotated[
+    bool,
+    typer.Option(
+        "--slurm", help="Measure on a node that has the GPU: a Slurm job with the resources of the campaign's GPU."
+    ),
+]
 CampaignFile = Annotated[
     Path, typer.Option("--config", help="The campaign's YAML file, which says how the GPU is measured.")
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 ClockMethod = Annotated[str, typer.Option("--method", help="nvml, helper or slurm, as control.method in a campaign.")]
+RelativeTo = Annotated[
+    str | None,
+    typer.Option(
+        "--relative-to", metavar="GPU[@POINT]", help="A standard GPU: say how time, power and energy compare with it."
+    ),
+]
 OneGpu = Annotated[str | None, typer.Option("--gpu", help="UUID, beginning of one, or index.")]
 
 DEFAULT_CONFIG = Path("config/config.yaml")

@@ -5,6 +5,8 @@ Predictors are imported where they are called: the command line must not wait fo
 
 from __future__ import annotations
 
+import json
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -25,6 +27,7 @@ from clockwatt.cli.options import (
     InputBelow,
     InputDtype,
     Inputs,
+    InSlurmJob,
     MeasureMissing,
     MeasureWhole,
     NetworkName,
@@ -32,6 +35,7 @@ from clockwatt.cli.options import (
     OwnOrShipped,
     PassName,
     Point,
+    RelativeTo,
     StoreOfCampaign,
     Tf32,
     ValidationBeside,
@@ -63,8 +67,10 @@ def predict(
     cache_length: CacheLength = None,
     tf32: Tf32 = True,
     host: HostName = None,
+    relative_to: RelativeTo = None,
     measure_missing: MeasureMissing = None,
     measure_whole: MeasureWhole = False,
+    slurm: InSlurmJob = False,
     config_file: CampaignFile = DEFAULT_CONFIG,
     store_dir: StoreOfCampaign = None,
     predictors_dir: OwnOrShipped = None,
@@ -75,22 +81,29 @@ def predict(
 
     With `--measure-missing` or `--measure-whole` it is measured where the answer needs it most.
     """
+    typed = dict(locals())
     predictors = _loaded(predictors_dir, catalogue_dir)
     query = _query(network, inputs, dtype, input_dtype, input_below, assume_branch, cache_length)
     traced = _traced(predictors, query, operations, _pass(pass_))
+    if operations is not None and measure_whole:
+        raise ClockwattError("--measure-whole runs a network; --operations FILE lists operations.")
+    if slurm:
+        _check_measures(measure_missing, whole=measure_whole)
+        print(_predicted_on_node(typed, gpu=gpu, point=point, as_json=as_json), end="")
+        return
     more: dict[str, Any] = {}
     if measure_missing is None and not measure_whole:
-        prediction = predictors.answer(traced, gpu=gpu, point=point, tf32=tf32, host=host)
+        prediction = predictors.answer(traced, gpu=gpu, point=point, tf32=tf32, host=host, relative_to=relative_to)
     else:
         from clockwatt.predict.missing import Stop
 
         demand = _on_demand(config_file, gpu, point, traced, store_dir, tf32=tf32)
         stop = Stop.parse(measure_missing) if measure_missing is not None else Stop(operations=0)
         prediction, measured_now = predictors.answer_measured(traced, stop, demand, host)
+        if relative_to is not None:
+            prediction = prediction.compared_with(predictors.standard(relative_to, traced, tf32=tf32, host=host))
         more["measured_now"] = measured_now.to_dict()
         if measure_whole:
-            if operations is not None:
-                raise ClockwattError("--measure-whole runs a network; --operations FILE lists operations.")
             more["measured_whole"] = demand.measure_whole(predictors.network(query), *traced.tables())
     tokens = traced.network.input_shape[0] if cache_length is not None else None
     (printing.print_json if as_json else printing.print_prediction)(prediction, tokens, more)
@@ -117,7 +130,9 @@ def recommend(
     cache_length: CacheLength = None,
     tf32: Tf32 = True,
     host: HostName = None,
+    relative_to: RelativeTo = None,
     measure_missing: MeasureMissing = None,
+    slurm: InSlurmJob = False,
     config_file: CampaignFile = DEFAULT_CONFIG,
     store_dir: StoreOfCampaign = None,
     predictors_dir: OwnOrShipped = None,
@@ -130,10 +145,13 @@ def recommend(
 
     With `--measure-missing` the choice is measured where it is least certain, and made again.
     """
+    typed = dict(locals())
     from clockwatt.predict.recommend import Limits
 
     if objective not in ("time", "energy", "edp"):
         raise ClockwattError(f"--objective {objective}: choose time, energy or edp.")
+    if slurm:
+        _check_measures(measure_missing)
     predictors = _loaded(predictors_dir, catalogue_dir, validation_dir)
     query = _query(network, inputs, dtype, input_dtype, input_below, assume_branch, cache_length)
     traced = _traced(predictors, query, operations, _pass(pass_))
@@ -142,7 +160,8 @@ def recommend(
         power_cap_w=power_cap if power_cap is not None else float("inf"),
     )
     asked: dict[str, Any] = {
-        "objective": objective, "limits": limits, "gpus": gpu, "points": point or [], "tf32": tf32, "host": host
+        "objective": objective, "limits": limits, "gpus": gpu, "points": point or [], "tf32": tf32, "host": host,
+        "relative_to": relative_to,
     }  # fmt: skip
     more: dict[str, Any] = {}
     if measure_missing is None:
@@ -150,11 +169,18 @@ def recommend(
     else:
         from clockwatt.predict.missing import Stop
 
-        def demand_at(label: str, where: str) -> OnDemand:
-            return _on_demand(config_file, label, where, traced, store_dir, tf32=tf32)
+        on_nodes: dict[str, Any] = {}
 
-        answer, now = predictors.choose_measured(traced, Stop.parse(measure_missing), demand_at, **asked)
-        more["measured_now"] = {label: one.to_dict() for label, one in now.items()}
+        def demand_at(label: str, where: str) -> OnDemand:
+            demand = _on_demand(config_file, label, where, traced, store_dir, tf32=tf32)
+            if slurm:  # what is measured there is in the store, and found there
+                said = _predicted_on_node(typed, gpu=label, point=where, as_json=True)
+                on_nodes[label] = json.loads(said)["measured_now"]
+            return demand
+
+        stop = Stop(operations=0) if slurm else Stop.parse(measure_missing)
+        answer, now = predictors.choose_measured(traced, stop, demand_at, **asked)
+        more["measured_now"] = {label: one.to_dict() for label, one in now.items()} | on_nodes
     if pareto is not None:
         from clockwatt.figures.pareto import draw_pareto
 
@@ -195,6 +221,45 @@ def _on_demand(
     campaign = config.load(config_file)
     store = store_dir or Path(campaign.results_dir) / layout.STORE
     return OnDemand(campaign, gpu, point_of(campaign, gpu, point), traced.network.pass_, tf32, store)
+
+
+def _check_measures(missing: str | None, *, whole: bool = False) -> None:
+    """Refuse a Slurm job that would measure nothing, or a word that it would refuse once it is its turn."""
+    from clockwatt.predict.missing import Stop
+
+    if missing is not None:
+        Stop.parse(missing)
+    elif not whole:
+        raise ClockwattError("--slurm says where is measured: give --measure-missing (20, 30s or 5%) too.")
+
+
+def _predicted_on_node(asked: dict[str, Any], *, gpu: str, point: str, as_json: bool) -> str:
+    """What `clockwatt predict` prints in a Slurm job on a node with a GPU, asked as this command was."""
+    from clockwatt.workflow.one_job import run_on_node
+
+    campaign = config.load(asked["config_file"])
+    point_of(campaign, gpu, point)
+    options = {name: value for name, value in asked.items() if name in _ASKED_ON_NODE and value is not None}
+    options |= {"gpu": gpu, "point": point}
+    words = [] if asked["network"] is None else [asked["network"]]
+    words += [f"{_ASKED_ON_NODE[name]}={one}" for name, value in options.items() for one in _each(value)]
+    words += ["--tf32" if asked["tf32"] else "--no-tf32"]
+    words += ["--measure-whole"] * asked.get("measure_whole", False) + ["--json"] * as_json
+    return run_on_node(campaign.gpu(gpu), [sys.executable, "-m", "clockwatt", "predict", *words])
+
+
+_ASKED_ON_NODE = {
+    "gpu": "--gpu", "inputs": "--input", "operations": "--operations", "point": "--point", "pass_": "--pass",
+    "dtype": "--dtype", "input_dtype": "--input-dtype", "input_below": "--input-below",
+    "assume_branch": "--assume-branch", "cache_length": "--cache-length", "host": "--host",
+    "measure_missing": "--measure-missing", "config_file": "--config", "store_dir": "--store-dir",
+    "predictors_dir": "--predictors-dir", "catalogue_dir": "--catalogue-dir",
+}  # fmt: skip
+"""Options of `predict` with a value, by the names of their parameters."""
+
+
+def _each(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else [value]
 
 
 def _pass(name: str) -> config.Pass:

@@ -11,7 +11,14 @@ from clockwatt.config.networks import InputConfig, NetworkConfig, TrainingConfig
 from clockwatt.config.points import DEFAULT_POINT, POINT_PATTERN, POINT_SETTINGS, OperatingPoint
 from clockwatt.config.reading import dump, json_schema, load, parse, parse_network
 from clockwatt.config.slurm import SlurmResources
-from clockwatt.config.studies import PowerStudyConfig, PowerStudyGpu, StudiesConfig
+from clockwatt.config.studies import (
+    WORKLOADS,
+    PowerStudyConfig,
+    PowerStudyGpu,
+    StudiesConfig,
+    WorkloadName,
+    WorkloadsStudyConfig,
+)
 
 __all__ = [
     "DEFAULT_POINT",
@@ -19,6 +26,7 @@ __all__ = [
     "PASSES",
     "POINT_PATTERN",
     "POINT_SETTINGS",
+    "WORKLOADS",
     "CampaignConfig",
     "ControlConfig",
     "DesignConfig",
@@ -36,6 +44,8 @@ __all__ = [
     "StudiesConfig",
     "TelemetryConfig",
     "TrainingConfig",
+    "WorkloadName",
+    "WorkloadsStudyConfig",
     "dump",
     "json_schema",
     "load",

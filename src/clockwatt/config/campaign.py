@@ -126,6 +126,16 @@ class CampaignConfig(Model):
             gpus[label].check_settable(asked.points, f"power.gpus.{label}: ")
         return studies
 
+    @field_validator("studies")
+    @classmethod
+    def _workloads_run_on_known_gpus(cls, studies: StudiesConfig, info: ValidationInfo) -> StudiesConfig:
+        gpus: dict[str, GpuConfig] = info.data.get("gpus", {})
+        asked = (studies.workloads.gpus if studies.workloads else None) or []
+        for label in asked if gpus else ():
+            if label not in gpus:
+                raise ValueError(f"workloads.gpus: no GPU is labelled {label!r}; the campaign has {', '.join(gpus)}")
+        return studies
+
     def quantities_of(self, networks: list[NetworkConfig]) -> list[Quantity]:
         """What is measured of something that these networks want measured: all that one of them asks for."""
         wanted = {quantity for network in networks for quantity in network.quantities or self.quantities}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal, Self
+from typing import Annotated, Literal, Self, get_args
 
 from pydantic import Field, field_validator, model_validator
 
@@ -12,6 +12,12 @@ from clockwatt.config.points import OperatingPoint
 
 PowerNetwork = Literal["ecg_resnet", "dense_512", "dense_16384"]
 POWER_NETWORKS: tuple[PowerNetwork, ...] = ("ecg_resnet", "dense_512", "dense_16384")
+
+WorkloadName = Literal[
+    "matmul", "question_answering", "fine_tuning", "classifier", "black_scholes", "monte_carlo", "distance", "kmeans",
+    "fft", "spectrogram", "sepia",
+]  # fmt: skip
+WORKLOADS: tuple[WorkloadName, ...] = get_args(WorkloadName)
 
 
 class PowerStudyGpu(Model):
@@ -91,10 +97,49 @@ class PowerStudyConfig(Model):
         return networks
 
 
+class WorkloadsStudyConfig(Model):
+    """A dozen programs, recorded by all sensors, to see what goes with temperature. `snakemake study_workloads`."""
+
+    gpus: list[str] | None = Field(
+        None, min_length=1, description="labels of GPUs of the campaign; null: all of them", examples=[["a30"]]
+    )
+    workloads: Annotated[list[WorkloadName], one_or_more(WorkloadName)] = Field(
+        list(WORKLOADS), min_length=1, description="which, in the order in which they are recorded"
+    )
+    seconds: float | None = Field(
+        60.0, gt=0, description="how long each goes on; null: once, with the numbers of steps of the study"
+    )
+    scale: float | None = Field(
+        None,
+        gt=0,
+        description="factor of the workloads' sizes; null: 1 on a real GPU, and 0.01 beside a virtual one, where the "
+        "programs run on the processor",
+    )
+    data: dict[WorkloadName, str] = Field(
+        {},
+        description="workload to a folder with its data, see `python -m clockwatt.studies.workloads.NAME --help`; for "
+        "others data is made",
+        examples=[{"classifier": "/data/cifar10"}],
+    )
+    idle_s: float = Field(3.0, ge=0.3, description="how long idle power is read before each")
+    rest_to_c: float | None = Field(
+        30.0, gt=0, le=120, description="before each let the GPU cool down to this temperature; null: no rest"
+    )
+    rest_max_s: float = Field(120.0, ge=0, description="and go on anyway after so long; the record says so")
+
+    @field_validator("gpus", "workloads")
+    @classmethod
+    def _nothing_stands_twice(cls, names: list[str] | None) -> list[str] | None:
+        if names is not None and len(set(names)) != len(names):
+            raise ValueError("a name stands twice: remove one")
+        return names
+
+
 class StudiesConfig(Model):
     """What is studied beside the campaign's measurements; `all` makes those that stand here."""
 
     power: PowerStudyConfig | None = Field(None, description="training under power limits and clocks")
+    workloads: WorkloadsStudyConfig | None = Field(None, description="a dozen programs by all sensors")
 
     @property
     def configured(self) -> list[str]:

@@ -13,9 +13,11 @@ from matplotlib.figure import Figure
 from clockwatt.config import CampaignConfig
 from clockwatt.figures import (
     calibration,
+    classes,
     clocks,
     composed,
     importance,
+    learning,
     load,
     machine,
     operations,
@@ -35,6 +37,9 @@ from clockwatt.schema.quantities import CalibrationQuantity
 
 TRACES_AT_MOST = 3
 """Operating points of a GPU whose power traces are shown."""
+
+LEARNT = (predictions.TIME, predictions.POWER, predictions.ENERGY)
+"""Quantities that curves of learning are drawn of."""
 
 Drawn = tuple[Figure, pd.DataFrame]
 
@@ -103,8 +108,8 @@ class Results:
 
     @functools.cached_property
     def class_errors(self) -> pd.DataFrame:
-        """Of device time; see `predictions.class_errors`."""
-        return predictions.class_errors(self.held_out, predictions.TIME, self.config.fit.predictors)
+        """Of device time; see `classes.class_errors`."""
+        return classes.class_errors(self.held_out, predictions.TIME, self.config.fit.predictors)
 
     @functools.cached_property
     def telemetry(self) -> pd.DataFrame:
@@ -210,12 +215,17 @@ def _predicted(quantity: predictions.Quantity) -> Callable[[Results, str], Drawn
 def _error_by_class(results: Results, _: str) -> Drawn:
     names = results.config.fit.predictors
     data = results.class_errors
-    return predictions.draw_class_errors(data, predictions.TIME, results.gpus, names), data
+    return classes.draw_class_errors(data, predictions.TIME, results.gpus, names), data
 
 
 def _coverage_by_class(results: Results, _: str) -> Drawn:
-    data = predictions.coverages(results.report, results.class_errors, predictions.TIME.column)
-    return predictions.draw_coverages(data, results.gpus, results.predictor), data
+    data = classes.coverages(results.report, results.class_errors, predictions.TIME.column)
+    return classes.draw_coverages(data, results.gpus, results.predictor), data
+
+
+def _learning_curve(results: Results, _: str) -> Drawn:
+    data = learning.curves(results.report, LEARNT)
+    return learning.draw(data, results.gpus, LEARNT), data
 
 
 def _importance(results: Results, _: str) -> Drawn:
@@ -278,6 +288,7 @@ DRAWN: dict[str, Callable[[Any, str], Drawn]] = {
     "predicted_vs_measured_energy": _predicted(predictions.ENERGY),
     "error_by_class": _error_by_class,
     "coverage_by_class": _coverage_by_class,
+    "learning_curve": _learning_curve,
     "importance": _importance,
     "time_against_duration": _durations,
     "power_transient": _transient,

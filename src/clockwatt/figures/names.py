@@ -16,6 +16,7 @@ QUESTIONS = {
     "predicted_vs_measured_energy": "How well is their energy predicted?",
     "error_by_class": "Which classes of operations are predicted well, of those that matter?",
     "coverage_by_class": "Do intervals hold what they promise, class by class?",
+    "learning_curve": "Would more measured operations make predictions better?",
     "importance": "Which features do predictions rest on?",
     "time_against_duration": "How long must calls run back to back until their time is right?",
     "power_transient": "How long until power is steady after a load begins, run after run?",

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import importlib
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +34,8 @@ def library() -> Any:
     ImportError
         If it is not installed.
     """
+    # a configuration may name a backbone whose weights lie on the Hub: they are not fetched
+    os.environ["HF_HUB_OFFLINE"] = "1"
     try:
         transformers: Any = importlib.import_module("transformers")
         sdpa = importlib.import_module("transformers.integrations.sdpa_attention").sdpa_attention_forward
@@ -128,11 +131,12 @@ def _construct(network: NetworkConfig, content: dict[str, Any]) -> torch.nn.Modu
     masked = any(keyword in network.by_keyword for keyword in MASKS)
     config = transformers.AutoConfig.for_model(**content)
     head = (content.get("architectures") or [None])[0]
-    kind = transformers.AutoModel if head is None else getattr(transformers, head, None)
-    if kind is None:
-        raise NetworkError(f"network {network.name}: transformers {transformers.__version__} has no {head}.")
+    kind: Any = transformers.AutoModel if head is None else getattr(transformers, str(head), None)
+    # the name comes from a file: nothing but a model may be called by it
+    if head is not None and not (isinstance(kind, type) and issubclass(kind, transformers.PreTrainedModel)):
+        raise NetworkError(f"network {network.name}: transformers {transformers.__version__} has no model {head}.")
     config._attn_implementation = "sdpa" if masked else UNMASKED
-    model: torch.nn.Module = kind.from_config(config) if head is None else kind(config)
+    model: torch.nn.Module = kind.from_config(config, trust_remote_code=False) if head is None else kind(config)
     if network.cache_length is None:
         return HuggingFaceModel(model)
     batch, new = network.first_input.shape[0], network.first_input.shape[1:]

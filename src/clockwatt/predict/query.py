@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -82,6 +83,12 @@ class NetworkQuery:
         network = None
         if measured is not None:
             network = replace(self, inputs=[measured[1]]).network(known.folder)
+        if not known.has(name):
+            close = ", ".join(difflib.get_close_matches(name, known.networks["network"].unique(), n=3))
+            raise ClockwattError(
+                f"no network {name} was measured{f' (did you mean {close}?)' if close else ''}, so its input is not "
+                "known: give a network and its --input, batch first, such as --input 32,3,224,224."
+            )
         if measured is None or network is None or network.network_id != measured[0]:
             raise ClockwattError(
                 f"{name} in {self.dtype} was not measured with one input: give a network and its --input, batch first, "

@@ -161,8 +161,8 @@ def _with_energy(config: CampaignConfig, quantities: list[str] | None) -> bool:
 def show_plan(plan: Plan) -> None:
     """Print a plan as a table, with advice on the number of shards."""
     table = Table(title=f"{plan.operations} operations and {plan.networks} networks (each pass counted)")
-    table.add_column("GPU")
-    for heading in ("points", "rows", "finished", "jobs left", "GPU-hours left", "files in all", "size in all"):
+    table.add_column("GPU", no_wrap=True)
+    for heading in ("points", "rows", "done", "jobs left", "GPU-h left", "files", "size"):
         table.add_column(heading, justify="right")
     for gpu in plan.gpus:
         table.add_row(gpu.label, *map(str, (gpu.points, gpu.measurements, gpu.finished, gpu.jobs)),

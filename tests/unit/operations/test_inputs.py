@@ -3,6 +3,7 @@
 import json
 import sys
 
+import huggingface_hub
 import pytest
 import torch
 
@@ -82,13 +83,23 @@ def test_a_step_of_decoding_reads_what_is_kept_and_leaves_it_as_it_is(tmp_path):
 @pytest.mark.parametrize(
     ("config", "message"),
     [("{", "no configuration"), ('{"vocab_size": 3}', "model_type"),
-     (json.dumps(BERT | {"architectures": ["Nonsense"]}), "has no Nonsense")],
+     (json.dumps(BERT | {"architectures": ["Nonsense"]}), "has no model Nonsense"),
+     (json.dumps(BERT | {"architectures": ["pipeline"]}), "has no model pipeline"),
+     (json.dumps(BERT | {"architectures": ["AutoModelForMaskedLM"]}), "has no model Auto")],
 )  # fmt: skip
 def test_what_is_no_configuration_is_refused(tmp_path, config, message):
     path = tmp_path / "config.json"
     path.write_text(config)
     with pytest.raises(NetworkError, match=message):
         construct(NetworkConfig(name=f"hf:{path}", input=[1, 4]), training=False)
+
+
+def test_the_weights_of_a_backbone_that_a_configuration_names_are_not_fetched(tmp_path):
+    backbone = {"backbone": "microsoft/resnet-50", "use_pretrained_backbone": True, "use_timm_backbone": False}
+    network = model(tmp_path, {"model_type": "detr", "architectures": ["DetrModel"], **backbone}, input=[1, 3, 64, 64])
+    with pytest.raises(NetworkError, match=r"its constructor fails .*"):
+        construct(network, training=False)
+    assert huggingface_hub.constants.HF_HUB_OFFLINE
 
 
 def test_models_of_timm_are_found_by_name():

@@ -238,6 +238,10 @@ def listing(module, x):
             lambda m, x: torch.ops.torchvision.nms(x, x[:, 0], 0.5),
             r"nms, called in the network itself, fails without data",
         ),
+        (
+            lambda m, x: torch._assert(x.shape[1] == 7, "no"),
+            r"torch\._assert, called .* \(AssertionError: no\)\. The netw",
+        ),
         (lambda m, x: {}["key"], r"its forward pass fails in the network itself \(KeyError: 'key'\)"),
     ],
 )

@@ -1,11 +1,13 @@
 """`predict --measure-missing` and `--measure-whole` on a virtual GPU: what is measured, what stays, what is said."""
 
+import inspect
 import json
 from pathlib import Path
 
 import pytest
 import yaml
 
+from clockwatt.cli import questions
 from clockwatt.cli.main import app
 from clockwatt.errors import ClockwattError
 from clockwatt.predict.missing import Stop
@@ -132,3 +134,28 @@ def test_a_point_that_the_campaign_lacks_is_told(made, campaign) -> None:
     options = [*NETWORK[:-1], "sm1050", "--measure-missing", "3", *map(str, folders)]
     with pytest.raises(ClockwattError, match="has no such operating point"):
         app(["predict", *options], prog_name="clockwatt")
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ((), "give --measure-missing"),
+        (("--measure-missing", "3x"), "write how many operations"),
+        (("--measure-missing", "3", "--point", "sm1050"), "has no such operating point"),
+        (("--measure-missing", "3"), "Slurm is not installed here"),
+    ],
+)
+def test_what_no_job_could_answer_is_refused_before_one_waits(made, campaign, monkeypatch, options, said) -> None:
+    monkeypatch.setenv("PATH", "")
+    monkeypatch.delenv("SLURM_JOB_ID", raising=False)
+    folders = ["--predictors-dir", made.predictors, "--catalogue-dir", made.catalogue, "--config", campaign]
+    with pytest.raises(ClockwattError, match=said):
+        app(["predict", *NETWORK, "--slurm", *options, *map(str, folders)], prog_name="clockwatt")
+    monkeypatch.setenv("SLURM_JOB_ID", "7")
+    with pytest.raises(ClockwattError, match="this is a Slurm job already" if "installed" in said else said):
+        app(["predict", *NETWORK, "--slurm", *options, *map(str, folders)], prog_name="clockwatt")
+
+
+def test_a_job_is_asked_with_every_option() -> None:
+    options = set(inspect.signature(questions.predict).parameters)
+    assert options - set(questions._ASKED_ON_NODE) == {"network", "tf32", "measure_whole", "slurm", "as_json"}

@@ -131,6 +131,7 @@ def test_the_pareto_front_is_drawn(ask, tmp_path):
             ["predict", "net24", "--gpu", "a30", "--dtype", "bfloat16"],
             ["net24 in bfloat16", "give a network and its --input"],
         ),
+        (["predict", "net25", "--gpu", "a30"], ["no network net25 was measured (did you mean net", "its --input"]),
         (["predict", "net24", "--input", "8,x", "--gpu", "a30"], ["--input '8,x'", "32,3,224,224"]),
         (["predict", *NETWORK, "--operations", "some.jsonl", "--gpu", "a30"], ["--operations stands in place"]),
         (["predict", "--operations", "none.jsonl", "--gpu", "a30"], ["none.jsonl: cannot be read"]),

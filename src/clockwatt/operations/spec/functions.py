@@ -119,7 +119,8 @@ def name_of(function: Callable[..., Any]) -> str | None:
 
 def described(function: Callable[..., Any]) -> str:
     """A name for messages, of any function that a mode is given."""
-    return name_of(function) or resolve_name(function) or repr(function)
+    own = f"{getattr(function, '__module__', '')}.{getattr(function, '__qualname__', '')}".strip(".")
+    return name_of(function) or resolve_name(function) or own or repr(function)
 
 
 def resolve(name: str) -> Callable[..., Any]:

@@ -146,8 +146,8 @@ class Tracer(TorchFunctionMode):
             raise
         except FAULTS as error:
             raise UntraceableError(
-                f"{self._at(func)} fails without data ({summary(error)}). "
-                "What it gives, or its shape, must not depend on the values of tensors."
+                f"{self._at(func)} fails without data ({summary(error)}). The network's input must fit it, and what "
+                "it gives, or its shape, must not depend on the values of tensors."
             ) from error
 
     def _run_unlisted(self, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

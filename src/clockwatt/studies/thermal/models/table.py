@@ -1,0 +1,89 @@
+"""Features of many origins as one matrix, for models that learn from rows."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from clockwatt.studies.thermal.errors import ThermalError
+from clockwatt.studies.thermal.inputs import Ints, Task, coming_features, history_features
+from clockwatt.studies.thermal.models.base import Rows, usable_rows
+from clockwatt.studies.thermal.traces import Array, Trace
+
+LEAST_ROWS = 30
+MOST_ROWS = 3000
+"""A horizon is learnt from at most so many origins, evenly spread: neighbouring seconds say the same."""
+
+
+@dataclass(frozen=True)
+class Scaling:
+    """Which features there are, and their means and deviations: what is missing counts as the mean."""
+
+    columns: list[str]
+    mean: Array
+    scale: Array
+
+    @classmethod
+    def of(cls, features: dict[str, Array]) -> Scaling:
+        """Leave out features that are never known or never change."""
+        columns, means, scales = [], [], []
+        for name, values in features.items():
+            known = values[np.isfinite(values)]
+            if len(known) and known.std() > 1e-9 * max(1.0, abs(known.mean())):
+                columns.append(name)
+                means.append(known.mean())
+                scales.append(known.std())
+        return cls(columns, np.array(means), np.array(scales))
+
+    def matrix(self, features: dict[str, Array], rows: int) -> Array:
+        """Standardised features; shape (rows, columns)."""
+        unknown = np.full(rows, np.nan)
+        values = np.array([features.get(name, unknown) for name in self.columns], float).reshape(-1, rows).T
+        return np.nan_to_num((values - self.mean) / self.scale, nan=0.0, posinf=0.0, neginf=0.0)
+
+
+def features_at(trace: Trace, task: Task, origins: Ints, steps: int) -> dict[str, Array]:
+    """All features of a horizon, known at the origins; with a known load these must lie `steps` before the end."""
+    found = {name: values[origins] for name, values in history_features(trace, task.inputs).items()}
+    if task.load == "known":
+        found |= coming_features(trace, task.inputs, origins, steps)
+    return found
+
+
+def learning_table(
+    traces: Sequence[Trace], task: Task, rows: Rows | None, steps: int
+) -> tuple[dict[str, Array], Array] | None:
+    """Features and changes of temperature in K over a horizon; None if there are too few.
+
+    Returns
+    -------
+    Features by name and changes, of shape (rows,) each, at most `MOST_ROWS`.
+    """
+    origins = [chosen[chosen + steps < len(trace)] for trace, chosen in _zipped(traces, rows)]
+    total = sum(map(len, origins))
+    if total < LEAST_ROWS:
+        return None
+    stride = max(1, -(-total // MOST_ROWS))
+    parts, changes = [], []
+    for trace, chosen in zip(traces, origins, strict=True):
+        kept = chosen[::stride]
+        if len(kept):
+            parts.append((features_at(trace, task, kept, steps), len(kept)))
+            changes.append(trace.temperature_c[kept + steps] - trace.temperature_c[kept])
+    names = list(dict.fromkeys(name for part, _ in parts for name in part))
+    features = {
+        name: np.concatenate([part.get(name, np.full(count, np.nan)) for part, count in parts]) for name in names
+    }
+    return features, np.concatenate(changes)
+
+
+def check_learnt(learnt: int, name: str) -> None:
+    """Raise a `ThermalError` if no horizon could be learnt."""
+    if not learnt:
+        raise ThermalError(f"{name}: the records are too short to learn from; record for {LEAST_ROWS} s or longer.")
+
+
+def _zipped(traces: Sequence[Trace], rows: Rows | None) -> list[tuple[Trace, Ints]]:
+    return list(zip(traces, usable_rows(traces, rows), strict=True))

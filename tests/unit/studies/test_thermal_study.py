@@ -1,0 +1,369 @@
+"""The thermal study from records to answers: what is read, what leaks, what is stored, and what is said."""
+
+import json
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from typer.testing import CliRunner
+
+from clockwatt.cli.main import app
+from clockwatt.errors import ClockwattError, DataFileError
+from clockwatt.studies.thermal import answers
+from clockwatt.studies.thermal.evaluation import FLOOR_C, cross_coverage, judge, parts, scores
+from clockwatt.studies.thermal.fit import Result, Settings, fit_study
+from clockwatt.studies.thermal.inputs import Task, decayed, mean_over
+from clockwatt.studies.thermal.intervals import Intervals, Misses, coverage
+from clockwatt.studies.thermal.models.base import truth
+from clockwatt.studies.thermal.models.registry import MODELS
+from clockwatt.studies.thermal.stored import Study, load_study
+from clockwatt.studies.thermal.traces import Trace, read_traces
+from clockwatt.studies.thermal.virtual_records import write_virtual_record
+from support.shared import made_once
+from support.thermal_nodes import made_node
+
+PATTERNS = {"epochs": (0, 1), "bursts": (0,), "steps": (0,)}
+HORIZONS_S = (1.0, 30.0, 60.0, 300.0)
+SHORT = ("persistence", "linear", "rc")
+
+
+@pytest.fixture(scope="session")
+def records(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    """Records of virtual cards under three patterns of load, two runs each; two cards together under one of them."""
+
+    def make(folder: Path) -> None:
+        for pattern, cards in PATTERNS.items():
+            write_virtual_record(folder / pattern, model="a30", pattern=pattern, runs=2, duration_s=420, cards=cards)
+
+    folder = made_once(tmp_path_factory, "thermal-records", make)
+    return [folder / pattern for pattern in PATTERNS]
+
+
+@pytest.fixture(scope="session")
+def result(records: list[Path], tmp_path_factory: pytest.TempPathFactory) -> tuple[Result, Path]:
+    output = tmp_path_factory.mktemp("thermal") / "fit"
+    return fit_study(records, output, Settings((*SHORT, "trees"), ("power",), horizons_s=HORIZONS_S)), output
+
+
+def clockwatt(*words: object) -> tuple[int, str, str]:
+    """Exit status, output and the error in words of the command line."""
+    done = CliRunner().invoke(app, [str(word) for word in words])
+    said = str(done.exception) if isinstance(done.exception, ClockwattError) else done.stderr
+    return done.exit_code, done.stdout, said
+
+
+def test_a_record_is_read_onto_an_even_grid(records: list[Path]) -> None:
+    traces = read_traces(records[:1]).traces
+    assert [(trace.gpu[-5:], trace.run.rpartition("/")[2]) for trace in traces] == [
+        ("card0", "run-1"), ("card1", "run-1"), ("card0", "run-2"), ("card1", "run-2"),
+    ]  # fmt: skip
+    for trace in traces:
+        assert trace.workload == "epochs"
+        assert trace.virtual
+        assert trace.start_s == pytest.approx(-20, abs=1)
+        assert len(trace) == pytest.approx(460, abs=3)
+        assert (trace.temperature_c == np.round(trace.temperature_c)).all()
+        assert trace.idle_w == pytest.approx(trace.power_w[5:15].mean(), rel=0.02)
+        assert trace.neighbours == tuple({each.gpu for each in traces} - {trace.gpu})
+        assert np.isnan(trace.slowed_from_c)
+    neighbour = next(each for each in traces if each.run == traces[0].run and each.gpu != traces[0].gpu)
+    assert traces[0].neighbours_w[:, 0] == pytest.approx(neighbour.power_w)
+
+
+def test_sensors_that_nobody_has_are_named(records: list[Path]) -> None:
+    (note,) = read_traces(records[:1]).notes
+    assert "memory_temperature_c" in note
+    assert "processor temperature_c" in note
+    assert "sm_clock_mhz" not in note
+
+
+@given(st.lists(st.floats(0, 500), min_size=1, max_size=60), st.floats(1, 100), st.integers(1, 70))
+def test_filters_stay_within_what_they_saw_and_look_back_only(values: list[float], tau: float, window: int) -> None:
+    watts = np.array(values)
+    for found in (decayed(watts, tau, 1.0), mean_over(watts, window)):
+        assert found.shape == watts.shape
+        assert found.min() >= watts.min() - 1e-6
+        assert found.max() <= watts.max() + 1e-6
+        changed = np.append(watts, 1000.0)
+        again = decayed(changed, tau, 1.0) if found[-1] == decayed(watts, tau, 1.0)[-1] else mean_over(changed, window)
+        assert again[:-1] == pytest.approx(found)
+
+
+@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("load", ["history", "known"])
+def test_no_forecast_depends_on_what_it_may_not_see(name: str, load: str) -> None:
+    node = made_node([[0, 0.02], [0.01, 0]], steps=700, seed=4)
+    task = Task("sensors", load, (1.0, 10.0, 60.0))
+    model = MODELS[name](task).fit(node)
+    trace, origin = node[0], 400
+    later = np.arange(700) > origin + (60 if load == "known" else 0)
+    changed = replace(
+        trace, temperature_c=np.where(np.arange(700) > origin, 99.0, trace.temperature_c),
+        power_w=np.where(later, 999.0, trace.power_w),
+        neighbours_w=np.where(later[:, None], 999.0, trace.neighbours_w),
+        neighbours_c=np.where(np.arange(700)[:, None] > origin, 99.0, trace.neighbours_c),
+    )  # fmt: skip
+    found = model.forecast(trace, np.array([origin]))
+    assert np.isfinite(found).all()
+    assert model.forecast(changed, np.array([origin])) == pytest.approx(found, abs=1e-4)
+
+
+@pytest.mark.parametrize("split", ["rows", "run", "workload"])
+def test_everything_is_left_out_once_and_gpus_of_a_run_together(split: str) -> None:
+    traces = made_node(np.zeros((2, 2)), steps=300, runs=6, workloads=3)
+    left_out = [np.zeros(300) for _ in traces]
+    for learnt, out in parts(traces, split):
+        held: set[str] = set()
+        for number, (trace, one, other) in enumerate(zip(traces, learnt, out, strict=True)):
+            assert (one ^ other).all()
+            left_out[number] += other
+            if split != "rows" and other.any():
+                assert other.all()
+                held.add(getattr(trace, split))
+        if split != "rows":
+            kept = {getattr(t, split) for t, one in zip(traces, learnt, strict=True) if one.any()}
+            assert not kept & held
+    assert all((count == 1).all() for count in left_out)
+
+
+def test_rc_beats_persistence_on_workloads_left_out(result: tuple[Result, Path]) -> None:
+    table = result[0].scores
+    far = table[(table["split"] == "workload") & (table["model"] == "rc") & (table["horizon_s"] >= 30)]
+    assert set(far["horizon_s"]) == {30.0, 60.0, 300.0}
+    assert (far["rmse_c"] < far["persistence_rmse_c"]).all()
+    known = far[far["load"] == "known"]
+    assert (known["rmse_c"] < 1.3 * FLOOR_C).all()  # physics alone forecasts what it is told of
+
+
+def test_shuffled_rows_flatter_what_can_remember_them(result: tuple[Result, Path]) -> None:
+    table = result[0].scores
+    trees = table[(table["model"] == "trees") & (table["load"] == "history") & (table["horizon_s"] == 60)]
+    rmse = trees.set_index("split")["rmse_c"]
+    assert rmse["rows"] < 0.85 * rmse["workload"]
+
+
+def test_intervals_hold_about_what_they_promise(result: tuple[Result, Path]) -> None:
+    judged = next(one for one in result[0].judged if (one.split, one.model, one.task.load) == ("run", "rc", "history"))
+    assert cross_coverage(judged)[:3] == pytest.approx(0.9, abs=0.12)
+
+
+def misses_of(errors: Sequence[float], runs: int) -> Misses:
+    rows = np.array(errors)[:, None]
+    return Misses(rows, np.zeros(len(rows), bool), np.arange(len(rows)) % runs)
+
+
+@given(st.lists(st.floats(-50, 50), min_size=40, max_size=200), st.integers(2, 9))
+def test_an_interval_holds_at_least_its_share_of_what_it_was_made_of(errors: list[float], runs: int) -> None:
+    misses = misses_of(errors, runs)
+    intervals = Intervals.of(misses)
+    assert coverage(misses, intervals)[0] >= 0.85
+    assert Intervals.from_json(json.loads(json.dumps(intervals.to_json())), 1).half_widths_k == pytest.approx(
+        intervals.half_widths_k
+    )
+
+
+def test_what_one_run_missed_says_nothing_of_others() -> None:
+    assert np.isnan(Intervals.of(misses_of([1.0] * 100, 1)).half_widths_k).all()
+
+
+def test_a_study_is_stored_whole(result: tuple[Result, Path]) -> None:
+    made, output = result
+    names = {path.name for path in output.iterdir()}
+    drawn = {f"{name}.{kind}" for name in ("rmse", "forecast") for kind in ("png", "pdf", "csv")}
+    assert names == drawn | {"thermal.json", "scores.csv", "arrays-trees.npz"}
+    assert pd.read_csv(output / "scores.csv").shape == made.scores.shape
+    again = load_study(output)
+    trace = made.traces[0]
+    origins = np.arange(50, 300, 10)
+    for name, fitted in made.study.fitted.items():
+        other = again.fitted[name]
+        assert other.model.task == fitted.model.task
+        assert other.model.forecast(trace, origins) == pytest.approx(fitted.model.forecast(trace, origins))
+
+
+def test_recurrent_networks_are_stored_as_plain_arrays(tmp_path: Path) -> None:
+    from clockwatt.studies.thermal.stored import Fitted, save_study
+
+    node = made_node(np.zeros((2, 2)), steps=400)
+    task = Task("sensors", "history", (1.0, 30.0))
+    made = {name: MODELS[name](task).fit(node) for name in ("lstm", "gru")}
+    save_study(Study({name: Fitted(model, None) for name, model in made.items()}, [], virtual=True), tmp_path)
+    origins = np.arange(0, 350, 50)
+    for name, fitted in load_study(tmp_path).fitted.items():
+        found = fitted.model.forecast(node[0], origins)
+        assert found == pytest.approx(made[name].forecast(node[0], origins))
+        missed = found - truth(node[0], origins, task)
+        assert np.sqrt(np.nanmean(missed[:, 0] ** 2)) < 5
+
+
+def damaged(path: Path, change: str) -> None:
+    content = json.loads(path.read_text())
+    match change:
+        case "no JSON":
+            path.write_text("{")
+            return
+        case "format":
+            content["format"] = 99
+        case "a weight too few":
+            next(iter(content["models"]["linear"]["state"]["fits"].values()))["weights"].pop()
+        case "a model that is none":
+            content["models"]["oracle"] = content["models"].pop("linear")
+        case "arrays are gone":
+            path.with_name("arrays-trees.npz").unlink()
+        case "a resistance below 0":
+            next(iter(content["models"]["rc"]["state"]["cards"].values()))["modes"][0]["resistance_k_per_w"] = -1
+    path.write_text(json.dumps(content))
+
+
+@pytest.mark.parametrize(
+    "change",
+    ["no JSON", "format", "a weight too few", "a model that is none", "arrays are gone", "a resistance below 0"],
+)
+def test_a_damaged_fit_is_refused_in_one_line(result: tuple[Result, Path], tmp_path: Path, change: str) -> None:
+    for path in result[1].iterdir():
+        (tmp_path / path.name).write_bytes(path.read_bytes())
+    damaged(tmp_path / "thermal.json", change)
+    with pytest.raises(DataFileError, match="clockwatt thermal fit") as error:
+        load_study(tmp_path)
+    assert "\n" not in str(error.value)
+
+
+def test_answers_follow_from_the_constants(result: tuple[Result, Path]) -> None:
+    made, _ = result
+    node = answers.node_at(made.traces, run=None, at_s=200.0)
+    trace = node[0]
+    network = made.study.fitted["rc"].model.cards_[trace.gpu]
+    now = trace.temperature_c[-1]
+    load_w = trace.power_w[-10:].mean()
+    settles = network.ambient_c + network.resistance_k_per_w * load_w
+    for limit in (now - 5, settles - 1, settles + 1):
+        told = answers.time_until_throttling(made.study, node, trace.gpu, limit)
+        assert told.settles_at_c == pytest.approx(settles, abs=2)
+        if limit < min(now, settles) - 3:
+            assert told.time_s == 0
+    assert answers.time_until_throttling(made.study, node, trace.gpu, 150.0).time_s is None
+    unknown = answers.time_until_throttling(made.study, node, trace.gpu, None)
+    assert (unknown.limit_c, unknown.time_s) == (None, None)
+    assert "--throttle-at" in unknown.why
+
+
+def test_a_rest_is_as_long_as_it_takes(result: tuple[Result, Path]) -> None:
+    made, _ = result
+    node = answers.node_at(made.traces)
+    trace = node[0]
+    worked = np.flatnonzero(trace.temperature_c >= 60)[-1]
+    hot = [answers.until(each, int(worked) + 1) for each in node]
+    told = answers.time_of_rest(made.study, hot, trace.gpu, 45.0)
+    rise, idle = 60 - 30, trace.idle_w * 45 / 165
+    expected = 12 * np.log((rise - idle) / (15 - idle))
+    assert told.time_s == pytest.approx(expected, abs=4)
+    assert answers.time_of_rest(made.study, hot, trace.gpu, 20.0).time_s is None
+
+
+def test_a_job_goes_where_it_stays_coolest() -> None:
+    from clockwatt.studies.thermal.models.rc import RcNetworks
+    from clockwatt.studies.thermal.stored import Fitted
+
+    # GPU-1 and GPU-2 idle; GPU-0 works beside GPU-1, which it warms
+    node = made_node([[0, 0, 0], [0.04, 0, 0], [0, 0, 0]], steps=2000, seed=2)
+    model = RcNetworks(Task()).fit(node)
+    ends = [replace(t, power_w=t.power_w.copy(), neighbours_w=t.neighbours_w.copy()) for t in node]
+    for own, trace in enumerate(ends):
+        now = np.array([400.0, 50.0, 50.0])
+        trace.power_w[-400:] = now[own]
+        trace.neighbours_w[-400:] = np.delete(now, own)
+        trace.temperature_c[-400:] = np.round(28 + 0.15 * now[own] + (0.04 * 400 if own == 1 else 0))
+    places = answers.coolest_places(Study({"rc": Fitted(model, None)}, [], virtual=True), ends, 200.0, 300.0)
+    assert [place.gpu for place in places] == ["GPU-2", "GPU-1", "GPU-0"]
+    assert [place.busy for place in places] == [False, False, True]
+    assert places[1].temperature_c - places[0].temperature_c == pytest.approx(16, abs=2)
+
+
+def test_the_command_line_fits_and_forecasts(records: list[Path], tmp_path: Path) -> None:
+    words = ("--model", "persistence", "--model", "rc", "--horizon", "30s", "--output", tmp_path / "fit", "--json")
+    status, told, said = clockwatt("thermal", "fit", *records[1:], *words)
+    assert status == 0, said
+    content = json.loads(told[told.index("{") :])
+    assert content["virtual"]
+    (card,) = {tuple(card) for card in content["cards"].values()}
+    assert {"ambient_c", "resistance_k_per_w", "mode1_time_constant_s"} <= set(card)
+    words = ("--horizon", "45s", "--rest-to", "40C", "--throttle-at", "60C", "--job", "150W", "--at", "200s", "--json")
+    status, told, said = clockwatt("thermal", "forecast", tmp_path / "fit", records[0], *words)
+    assert status == 0, said
+    content = json.loads(told)
+    assert {len(content[name]) for name in ("forecasts", "throttling", "rest", "places")} == {2}
+    first = content["forecasts"][0]
+    assert first["given"] == "history only; a steady load stays as it is"
+    assert first["temperature_c"] == pytest.approx(first["now_c"], abs=40)
+    assert first["low_c"] is None  # the intervals end at 30 s
+    status, told, said = clockwatt("thermal", "forecast", tmp_path / "fit", records[0])
+    assert status == 0, said
+    assert "VIRTUAL" in told
+    assert "90%" in told
+
+
+def test_bad_input_gets_one_clear_line(records: list[Path], result: tuple[Result, Path], tmp_path: Path) -> None:
+    _, fit = result
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "thesis.tex").write_text("mine")
+    (tmp_path / "empty").mkdir()
+    wrong = {
+        "holds no record": ("fit", tmp_path / "empty", "--output", tmp_path / "o"),
+        "given twice": ("fit", records[0], records[0], "--output", tmp_path / "o"),
+        "--model oracle: choose": ("fit", records[0], "--output", tmp_path / "o", "--model", "oracle"),
+        "--horizon 'soon'": ("fit", records[0], "--output", tmp_path / "o", "--horizon", "soon"),
+        "holds something else": ("fit", records[0], "--output", tmp_path / "mine"),
+        "no such file": ("forecast", tmp_path / "empty", records[0]),
+        "has no model 'lstm'": ("forecast", fit, records[0], "--model", "lstm"),
+        "trees forecasts 1s, 30s": ("forecast", fit, records[0], "--model", "trees", "--horizon", "45s"),
+        "--rest-to 'cold'": ("forecast", fit, records[0], "--rest-to", "cold"),
+        "--run run-9: the record has run-1, run-2": ("forecast", fit, records[0], "--run", "run-9"),
+        "was recorded from": ("forecast", fit, records[0], "--at", "9999s"),
+    }
+    for words, command in wrong.items():
+        status, _, said = clockwatt("thermal", *command)
+        assert status != 0
+        assert words in said
+        assert "\n" not in said.strip()
+    assert not (tmp_path / "o").exists()
+    assert [path.name for path in (tmp_path / "mine").iterdir()] == ["thesis.tex"]
+
+
+def test_one_run_is_enough_for_constants_but_not_for_intervals(records: list[Path], tmp_path: Path) -> None:
+    single = write_virtual_record(tmp_path / "record", model="a30", pattern="steps", runs=1, duration_s=300)
+    made = fit_study([single], tmp_path / "fit", Settings(models=SHORT))
+    assert any("one run only" in note for note in made.study.notes)
+    assert all(fitted.intervals is None for fitted in made.study.fitted.values())
+    assert set(made.scores["split"]) == {"rows"}
+    assert scores([]).empty
+    with pytest.raises(ClockwattError, match="one workload only"):
+        judge(made.traces, "workload", "rc", Task())
+
+
+def test_another_gpu_gets_the_network_of_its_model_and_an_unknown_model_is_named(result: tuple[Result, Path]) -> None:
+    made, _ = result
+    trace: Trace = made.traces[0]
+    sister = replace(trace, gpu="another card")
+    told = answers.forecast(made.study.fitted["rc"], sister, 30.0)
+    assert told.temperature_c == pytest.approx(
+        answers.forecast(made.study.fitted["rc"], trace, 30.0).temperature_c, abs=1
+    )
+    with pytest.raises(ClockwattError, match="no such GPU was fitted; the fit knows virtual NVIDIA A30"):
+        answers.forecast(made.study.fitted["rc"], replace(sister, gpu_name="NVIDIA B300"), 30.0)
+
+
+def test_nothing_but_recurrent_networks_imports_torch() -> None:
+    program = (
+        "import sys, clockwatt.studies.thermal.fit, clockwatt.studies.thermal.answers, clockwatt.cli.thermal, "
+        "clockwatt.studies.thermal.influence, clockwatt.studies.thermal.figures; "
+        "print({'torch', 'pynvml'} & set(sys.modules))"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (0, "set()\n"), done.stderr
