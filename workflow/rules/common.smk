@@ -32,22 +32,22 @@ def calibration_files(wildcards):
 
 
 STUDY_FILES = {}
-"""Target of each study that the campaign configures to what `all` makes of it; the studies fill it in."""
+"""Target of a study to what `all` makes of it where the campaign configures it; studies that have such fill it in."""
 
 
 def studies_configured(wildcards):
     """What `all` makes of the studies that the campaign configures."""
-    return [path for study in campaign.studies.configured for path in STUDY_FILES[study]]
+    return [path for study in campaign.studies.configured for path in STUDY_FILES.get(study, [])]
 
 
 def study_input(study, *inputs):
-    """Lists of files that are the inputs of a study's target, or what to say where the campaign does not configure it."""
+    """The inputs of a study's target, or what to say where the campaign does not configure it."""
 
     def wanted(wildcards):
         if study not in campaign.studies.configured:
             key = study.replace("study_", "studies.")
             raise WorkflowError(f"{key}: is not in the campaign's file; config/README.md tells what to write there.")
-        return [path for paths in inputs for path in paths]
+        return inputs
 
     return wanted
 
