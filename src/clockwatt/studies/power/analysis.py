@@ -129,7 +129,7 @@ _CURVE = ["c0", "c1", "c2", "x_min", "x_max", "r2", "optimum_x", "optimum", "at_
 def _why_not(of_network: pd.DataFrame, setting: str) -> str | None:
     """Why there is no fit, in words for a figure."""
     if setting == POWER_LIMIT and not of_network["limit_bit"].fillna(value=True).any():
-        lowest = of_network.loc[of_network["asked"].idxmin()]
+        lowest = of_network.sort_values("asked").iloc[0]
         return f"the limit never bit:\nat {lowest['asked']:.0f} W it drew {lowest['power_high_w']:.0f} W"
     if (places := of_network["x"].dropna().nunique()) < LEAST_PLACES:
         bit = int(of_network["limit_bit"].fillna(value=True).sum())

@@ -220,7 +220,7 @@ class VirtualRuns:
         told.runs.append(of_run)
         logger.advance(self._study.idle_s)
         of_run.start_us, of_run.start_ns = self._now()
-        marks, host_busy = _Marks(gpu, self._host), []
+        marks = _Marks(gpu, self._host)
         bench = VirtualBench(gpu, logger, self._campaign.seed, steps_dir())
         with bench.open(self._subject(run)) as workload:
             assert isinstance(workload, VirtualWorkload)
