@@ -156,8 +156,7 @@ def _curve(x: NDArray[np.float64], y: NDArray[np.float64]) -> dict[str, Any]:
 def _optimum(x: NDArray[np.float64], y: NDArray[np.float64]) -> dict[str, Any]:
     """Least value of the curve of the second degree through the lowest mean and what is within a tenth of its place.
 
-    That is three places at least. The curve through all places is too stiff for it: along a wide range of clocks it
-    missed the optimum of a virtual card by up to a sixth.
+    That is three places at least. The curve through all places is too stiff for it, above all along a wide range.
     """
     places = np.unique(x)
     lowest = int(np.argmin([y[x == place].mean() for place in places]))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import sys
 from pathlib import Path
 
@@ -13,6 +14,8 @@ from clockwatt.studies.power.tasks import MODULE
 from clockwatt.telemetry.recording.session import Settings
 from clockwatt.telemetry.recording.session import record as record_program
 from clockwatt.telemetry.recording.summary import summarise
+
+_ASKED_TO_END = (128 + signal.SIGINT, 128 + signal.SIGTERM)
 
 
 class RealRuns:
@@ -64,7 +67,7 @@ class RealRuns:
         )  # fmt: skip
         told = record_program(self._command(run), [self._gpu], folder, settings)
         (made,) = told.runs
-        if made.status is not None and made.status > 128:
+        if made.status in _ASKED_TO_END:
             raise SystemExit(made.status)
         if made.status != 0:
             raise ClockwattError(
