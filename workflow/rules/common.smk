@@ -41,13 +41,13 @@ def studies_configured(wildcards):
 
 
 def study_input(study, *inputs):
-    """The inputs of a study's target, or what to say where the campaign does not configure it."""
+    """Lists of files that are the inputs of a study's target, or what to say where the campaign does not configure it."""
 
     def wanted(wildcards):
         if study not in campaign.studies.configured:
             key = study.replace("study_", "studies.")
             raise WorkflowError(f"{key}: is not in the campaign's file; config/README.md tells what to write there.")
-        return inputs
+        return [path for paths in inputs for path in paths]
 
     return wanted
 

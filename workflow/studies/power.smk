@@ -129,8 +129,8 @@ rule study_power:
     input:
         study_input(
             "study_power",
-            *power_files(POWER_MAIN),
-            *power_files(dict.fromkeys(POWER_GPUS, POWER_OTHERS)),
+            power_files(POWER_MAIN),
+            power_files(dict.fromkeys(POWER_GPUS, POWER_OTHERS)),
         ),
 
 
