@@ -13,6 +13,7 @@ import pytest
 
 from clockwatt import config
 from clockwatt.errors import ClockwattError, DataFileError
+from clockwatt.gpu.interface import NotSupportedError
 from clockwatt.schema import layout
 from clockwatt.studies.power import steps, tables
 from clockwatt.studies.power.measure import measure_study
@@ -106,6 +107,13 @@ def test_a_damaged_record_is_named(study_dir, tmp_path):
     shutil.rmtree(first)
     with pytest.raises(DataFileError, match=r"baseline\.json: is damaged"):
         measure_study(campaign(), "a30", folder)
+
+
+def test_a_point_that_the_gpu_has_not_is_told_before_anything_runs(tmp_path):
+    asked = campaign(gpus={"a30": {"power_limits_w": [100, 90]}})
+    with pytest.raises(NotSupportedError, match=r"^studies\.power\.gpus\.a30: .*90 W is outside 100 to 165 W"):
+        measure_study(asked, "a30", tmp_path)
+    assert not list(tmp_path.rglob("record.json"))
 
 
 def test_a_rest_that_is_too_short_is_told(tmp_path):
