@@ -1,6 +1,7 @@
 """What every PyTorch operation costs on every GPU of a campaign at every clock: measured, predicted, drawn."""
 
 import functools
+import inspect
 import os
 import shlex
 import shutil
@@ -14,6 +15,7 @@ from snakemake.utils import min_version
 min_version("9.20")  # priorities that depend on wildcards
 
 BEGAN_S = time.time()
+STAGES = ("catalogue", "dataset", "fit", "validate", "figures", "page")
 # Of this file, which a campaign's own Snakefile may include: a checkout, or a folder of the installed package.
 CHECKOUT = Path(workflow.current_basedir.get_path_or_uri(secret_free=True))
 if (CHECKOUT / "src").is_dir():
@@ -25,20 +27,20 @@ from clockwatt.io.progress import say
 from clockwatt.schema import layout
 from clockwatt.workflow import settings as campaigns
 from clockwatt.workflow import snapshot, summary
+from clockwatt.workflow.awaited import check_awaited
 from clockwatt.workflow.installed import importable
 from clockwatt.control.points import check_campaign
 from clockwatt.dataset.reference import references
 from clockwatt.errors import ClockwattError
 from clockwatt.figures.names import QUESTIONS, figures
-from clockwatt.workflow.fingerprint import fingerprint
+from clockwatt.workflow.fingerprint import fingerprints
 
 # Jobs run the Python that runs Snakemake, unless conda gives them another one, and the sources beside this file.
 os.environ.update(PATH=f"{Path(sys.executable).parent}{os.pathsep}{os.getenv('PATH', os.defpath)}")
-# and Slurm's own sacct and sbatch behind those of the workflow, which say in their heads what they mend.
-for program in ("status/sacct", "submit/sbatch"):
-    mended = CHECKOUT / "workflow" / "slurm" / program
-    if workflow.is_main_process and shutil.which(mended.name):
-        os.environ.update(PATH=f"{mended.parent}{os.pathsep}{os.getenv('PATH')}")
+# and Slurm's own sacct, squeue and sbatch behind those of the workflow, which say in their heads what they mend.
+for folder, program in (("status", "squeue"), ("submit", "sbatch")):
+    if workflow.is_main_process and shutil.which(program):
+        os.environ.update(PATH=f"{CHECKOUT / 'workflow' / 'slurm' / folder}{os.pathsep}{os.getenv('PATH')}")
 PYTHONPATH = shlex.quote(str(importable(CHECKOUT))) + "${{PYTHONPATH:+:$PYTHONPATH}}"
 shell.prefix(f"set -euo pipefail; export PYTHONPATH={PYTHONPATH}; ")
 
@@ -54,13 +56,14 @@ try:
     if workflow.is_main_process:
         campaign = campaign_config.parse(config, source=", ".join(str(path) for path in workflow.configfiles))
         check_campaign(campaign)
-        stages = {name: fingerprint(name) for name in ("catalogue", "dataset", "fit", "validate", "figures", "page")}
+        stages = fingerprints((*STAGES, *campaign.studies.configured))
         # by what they hold: as inputs they would count by path and time, and a copy of the checkout would make all anew
         digests = {source.reference: source.digest() for source in references(campaign)}
         config_files = {Path(path): Path(path).read_bytes() for path in workflow.configfiles}
         run = snapshot.Run(campaign, snapshot.Code.present(CHECKOUT, stages, digests))
         os.environ[snapshot.VARIABLE] = str(run.folder)
     else:
+        check_awaited(sys.argv)
         run = snapshot.read(Path(os.environ[snapshot.VARIABLE]))
         if changed := snapshot.check_sources(run, CHECKOUT):
             say(changed)
@@ -101,7 +104,7 @@ onstart:
 onsuccess:
     announce()
     if Path(at("validation/networks.parquet")).exists():
-        shell(f"python -m clockwatt show --results {shlex.quote(RESULTS)}")
+        shell(f"python -m clockwatt show --most 4 --results {shlex.quote(RESULTS)}")
 
 
 onerror:
@@ -117,6 +120,12 @@ include: "workflow/rules/figures.smk"
 include: "workflow/rules/page.smk"
 
 
+# each with a target of its own; those that the campaign configures are among what it gives
+for study in sorted((CHECKOUT / "workflow" / "studies").glob("*.smk")):
+
+    include: study
+
+
 localrules:
     all,
     measure_all,
@@ -130,6 +139,7 @@ rule all:
         rules.page.output,
         rules.figures.output,
         rules.validate.output,
+        studies_configured,
 
 
 rule measure_all:

@@ -1,6 +1,6 @@
 """How long aggregation takes and how much memory it needs, from 10⁵ to 10⁸ rows of telemetry.
 
-    python benchmarks/scale.py [--telemetry 1e5 1e6 1e7 1e8] [--folder DIR]
+    python benchmarks/scale.py [--telemetry 1e5 1e6 1e7 1e8] [--folder DIR [--write]]    # with --write the stores alone
 
 For each size a finished campaign's store is written: one measurement for every hundred rows of telemetry, operating
 points of 100,000 measurements, shards of 25,000. Then all of it is assembled as the workflow does once everything is
@@ -12,6 +12,8 @@ process.
 from __future__ import annotations
 
 import argparse
+import contextlib
+import functools
 import json
 import os
 import subprocess
@@ -131,9 +133,19 @@ def _write_rows(store: Store, wanted: list[tasks.Subject], session: str, point: 
 
 def _write_telemetry(store: Store, measurements: int, session: str) -> None:
     count = (measurements + 2 * len(anchors())) * ROWS_EACH
+    table = _readings(count)
+    sessions = pa.DictionaryArray.from_arrays(np.zeros(count, np.int32), [session]).cast(pa.string())
+    field = records.TELEMETRY_SCHEMA.field("session_id")
+    table = table.set_column(table.schema.get_field_index("session_id"), field, sessions)
+    files.write_table(table.cast(records.TELEMETRY_SCHEMA), store.telemetry_folder / f"{session}.parquet")
+
+
+@functools.lru_cache(maxsize=2)
+def _readings(count: int) -> pa.Table:
+    """Telemetry of a session, alike for all but its name."""
     times = _START_US + _LASTS_US // ROWS_EACH * np.arange(count)
     given = {
-        "session_id": pa.DictionaryArray.from_arrays(np.zeros(count, np.int32), [session]).cast(pa.string()),
+        "session_id": pa.nulls(count, pa.string()),
         "lane": pa.DictionaryArray.from_arrays(np.zeros(count, np.int32), [FAST]).cast(pa.string()),
         "time_us": times,
         "monotonic_ns": times * 1000,
@@ -141,12 +153,11 @@ def _write_telemetry(store: Store, measurements: int, session: str) -> None:
         "energy_counter_j": 1e-4 * np.arange(count),
         "sm_clock_mhz": np.full(count, 1440),
     }
-    schema = records.TELEMETRY_SCHEMA
-    columns = [
-        pa.array(given[field.name], field.type) if field.name in given else pa.nulls(count, field.type)
-        for field in schema
-    ]
-    files.write_table(pa.Table.from_arrays(columns, schema=schema), store.telemetry_folder / f"{session}.parquet")
+    columns = {
+        field.name: pa.array(given[field.name], field.type) if field.name in given else pa.nulls(count, field.type)
+        for field in records.TELEMETRY_SCHEMA
+    }
+    return pa.table(columns)
 
 
 def run(folder: Path, campaign: CampaignConfig) -> tuple[float, float]:
@@ -196,12 +207,21 @@ def main() -> None:
     """Write, assemble, tell."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--telemetry", type=float, nargs="+", default=[1e5, 1e6, 1e7, 1e8], help="rows")
-    parser.add_argument("--folder", type=Path, help="where the stores are written (some GB)")
+    parser.add_argument("--folder", type=Path, help="where the stores are written (some GB), and kept")
+    parser.add_argument("--write", action="store_true", help="write the stores, and assemble nothing yet")
     given = parser.parse_args()
     for rows in map(int, given.telemetry):
-        with tempfile.TemporaryDirectory(prefix="scale-", dir=given.folder) as name:
-            folder, measurements = Path(name), rows // ROWS_EACH
-            campaign = write_campaign(folder, measurements)
+        measurements = rows // ROWS_EACH
+        with contextlib.ExitStack() as undo:
+            if given.folder is None:
+                folder = Path(undo.enter_context(tempfile.TemporaryDirectory(prefix="scale-")))
+            else:
+                folder = given.folder / f"{rows:.0e}"
+                folder.mkdir(parents=True, exist_ok=True)
+            written = (folder / "config.yaml").exists()
+            campaign = config.load(folder / "config.yaml") if written else write_campaign(folder, measurements)
+            if given.write:
+                continue
             began = time.monotonic()
             cpu_s, largest_gib = run(folder, campaign)
             seconds = time.monotonic() - began

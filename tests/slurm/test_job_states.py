@@ -109,8 +109,7 @@ def test_a_job_whose_node_is_lost_fails(cluster, tmp_path):
     assert "'NODE_FAIL'" in said
 
 
-def test_a_job_that_the_controller_forgot_fails(accounting_cluster, tmp_path):
-    cluster = accounting_cluster
+def test_a_job_that_the_controller_forgot_fails(cluster, tmp_path):
     snakemake = start(cluster, tmp_path, "late")
     running(cluster, "late")
     (submitted,) = (tmp_path / "run").glob("submitted-*.tsv")
@@ -126,5 +125,5 @@ def test_a_job_that_the_controller_forgot_fails(accounting_cluster, tmp_path):
         snakemake.kill()
     assert snakemake.returncode == 1
     job, _comment, _second = submitted.read_text().splitlines()[0].split("\t")
-    # where the node told of the orphan before the minute was over, the new controller had it cancelled
+    # where the node told of the orphan within the minute, the new controller had it cancelled, and accounted for
     assert re.search(rf"SLURM-job '{job}' failed, SLURM status is: '(?:FAILED|CANCELLED)'", said), said

@@ -17,6 +17,10 @@ def campaign(**changes: object) -> dict[str, object]:
     return base | changes
 
 
+def power(**changes: object) -> dict[str, object]:
+    return campaign(studies={"power": {"gpus": {"a30": {"power_limits_w": [100, 130]}}} | changes})
+
+
 def gpu(**changes: object) -> dict[str, object]:
     return campaign(gpus={"a30": {"device": "NVIDIA A30"} | changes})
 
@@ -44,6 +48,31 @@ def gpu(**changes: object) -> dict[str, object]:
         (campaign(networks=[{"name": "r", "input": [1]}] * 2), "networks", "r-1-float32 stands twice"),
         (campaign(networks=[{"name": "r", "input": [1], "input_dtype": "int64"}]), "networks[0]", "input_below"),
         (campaign(fit={"unseen_gpu": True}), "fit", "unseen_gpu is offered no more"),
+        (campaign(studies={"powers": {}}), "studies.powers", "did you mean 'power'?"),
+        (power(epoch=3), "studies.power.epoch", "did you mean 'epochs'?"),
+        (power(gpus={}), "studies.power.gpus", "at least 1"),
+        (power(gpus={"a30": {}}), "studies.power.gpus.a30", "has no operating point"),
+        (
+            power(gpus={"a30": {"power_limit_w": 1}}),
+            "studies.power.gpus.a30.power_limit_w",
+            "did you mean 'power_limits_w'",
+        ),
+        (
+            power(gpus={"h100": {"clocks_mhz": 900}}),
+            "studies",
+            "power.gpus.h100: no GPU has this label; the campaign has a30",
+        ),
+        (
+            power(networks=["resnet18"]),
+            "studies.power.networks[0]",
+            "should be 'ecg_resnet', 'dense_512' or 'dense_16384'",
+        ),
+        (power(networks=["dense_512"] * 2), "studies.power.networks", "stands twice"),
+        (
+            power() | {"gpus": {"a30": {"device": "NVIDIA A30", "control": {"method": "none"}}}},
+            "studies",
+            "power.gpus.a30: control.method none sets nothing",
+        ),
         (campaign(measurement={"window_min_s": 2, "window_max_s": 1}), "measurement", "below window_min_s"),
     ],
 )
@@ -81,6 +110,15 @@ def test_a_dump_reads_back_as_the_same_campaign() -> None:
 def test_points_are_all_combinations() -> None:
     parsed = config.parse(gpu(clocks_mhz=["default", 900], power_limits_w=[100, 150]))
     assert [str(point) for point in parsed.gpu("a30").points] == ["pl100", "pl150", "sm900-pl100", "sm900-pl150"]
+
+
+def test_a_study_has_power_limits_and_clocks_beside_each_other_and_a_target() -> None:
+    content = power(gpus={"a30": {"power_limits_w": ["default", 130], "clocks_mhz": [900, "default"]}})
+    studies = config.parse(content).studies
+    assert studies.power is not None
+    assert [str(point) for point in studies.power.gpus["a30"].points] == ["default", "pl130", "sm900"]
+    assert studies.configured == ["study_power"]
+    assert config.parse(campaign()).studies.configured == []
 
 
 def test_an_unknown_label_names_the_known_ones() -> None:

@@ -30,9 +30,9 @@ CONDA_NAMES = {
 def stages() -> dict[str, str]:
     """Commands that rules run, with the file of the rule's environment."""
     found = {}
-    for path in (REPOSITORY / "workflow/rules").glob("*.smk"):
+    for path in (REPOSITORY / "workflow").glob("*/*.smk"):
         for rule in re.split(r"^rule ", path.read_text(), flags=re.MULTILINE)[1:]:
-            command, environment = re.search(r"-m clockwatt (\w+)", rule), re.search(r'conda:\s+"(.+?)"', rule)
+            command, environment = re.search(r"-m clockwatt ([\w-]+)", rule), re.search(r'conda:\s+"(.+?)"', rule)
             if command:
                 assert environment, f"{path.name}: a rule that runs {command[1]} names no environment"
                 found[command[1]] = Path(environment[1]).name

@@ -1,6 +1,9 @@
+import json
+
 import pytest
 
-from clockwatt.workflow.fingerprint import fingerprint
+from clockwatt.workflow import fingerprint as module
+from clockwatt.workflow.fingerprint import fingerprint, fingerprints
 
 
 @pytest.fixture
@@ -104,3 +107,48 @@ def test_unknown_command_is_an_error(project):
 def test_of_the_project_itself_is_stable():
     assert fingerprint("dataset") == fingerprint("dataset")
     assert len({fingerprint(stage) for stage in ("catalogue", "dataset", "fit", "figures")}) == 4
+
+
+@pytest.fixture
+def kept(tmp_path, monkeypatch):
+    """Where another process would find what this one read."""
+    path = tmp_path / "kept.json"
+    monkeypatch.setattr(module, "_KEPT", path)
+    monkeypatch.setattr("sys.dont_write_bytecode", False)
+    forget()
+    yield path
+    forget()
+
+
+def forget():
+    module._SOURCES.clear()
+    module._kept.cache_clear()
+
+
+def test_sources_are_read_once_for_all_processes(kept, monkeypatch):
+    stages = ("dataset", "fit")
+    before = fingerprints(stages)
+    assert kept.exists()
+    forget()
+    monkeypatch.setattr(module, "_read", lambda source: pytest.fail(f"read again: {source[:50]}"))
+    assert fingerprints(stages) == before
+
+
+@pytest.mark.parametrize("damage", ["cut", "empty", "another reader"])
+def test_what_was_kept_wrongly_is_read_anew(kept, damage):
+    before = fingerprints(["dataset"])
+    content = json.loads(kept.read_text())
+    wrong = {"reader": "another", "sources": {name: ["00", [], []] for name in content["sources"]}}
+    said = {"cut": kept.read_text()[:-100], "empty": "", "another reader": json.dumps(wrong)}[damage]
+    kept.write_text(said)
+    forget()
+    assert fingerprints(["dataset"]) == before
+    assert json.loads(kept.read_text()) == content
+
+
+def test_where_nothing_can_be_kept_it_is_the_same(kept, monkeypatch):
+    before = fingerprints(["dataset"])
+    forget()
+    kept.with_name("file").touch()
+    monkeypatch.setattr(module, "_KEPT", kept.with_name("file") / "kept.json")
+    assert fingerprints(["dataset"]) == before

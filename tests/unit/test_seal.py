@@ -11,7 +11,7 @@ import pytest
 from clockwatt.errors import DamagedFileError, DataFileError
 from clockwatt.io import files, seal
 from clockwatt.io.segments import SegmentWriter, read_segments
-from clockwatt.schema.records import TELEMETRY_SCHEMA, TelemetryRow
+from clockwatt.schema.records import TELEMETRY_SCHEMA, TelemetryRow, table_of
 from clockwatt.telemetry.lanes import FAST
 
 FLIPS = 400
@@ -41,6 +41,23 @@ def flipped(content, seed):
 def test_a_whole_file_is_whole_and_any_reader_of_parquet_reads_it(segment):
     assert seal.is_whole(segment) is True
     assert pq.read_table(segment)["power_instant_w"][0].as_py() == 37.0
+
+
+def test_what_ascends_is_stored_without_a_dictionary_and_reads_back(tmp_path):
+    """Even where a clock is set back, and where some are not known."""
+    given = [
+        TelemetryRow(session_id="s", lane=FAST, time_us=time % 900 * 10**9, monotonic_ns=time**3,
+                     read_ns=time if time % 3 else None, energy_counter_j=time / 7 if time % 5 else None)
+        for time in range(2000)
+    ]  # fmt: skip
+    path = tmp_path / "telemetry.parquet"
+    files.write_table(table_of(given, TELEMETRY_SCHEMA), path)
+    assert files.read_table(path, TELEMETRY_SCHEMA).equals(table_of(given, TELEMETRY_SCHEMA))
+    group = pq.read_metadata(path).row_group(0)
+    found = {group.column(number).path_in_schema: group.column(number).encodings for number in range(group.num_columns)}
+    assert all("DELTA_BINARY_PACKED" in found[name] for name in ("time_us", "monotonic_ns", "read_ns"))
+    assert "BYTE_STREAM_SPLIT" in found["energy_counter_j"]
+    assert "RLE_DICTIONARY" in found["session_id"]
 
 
 def test_no_flipped_bit_comes_through(segment):

@@ -87,6 +87,7 @@ def test_without_a_network_each_is_told_where_it_took_least_energy(show, made):
     printed = show().splitlines()
     assert len(printed) == 1 + len(told)
     assert f"{one['network_id']} {one['pass']}, {one['gpu']} (VIRTUAL): " in printed[1]
+    assert show("--most", "1").splitlines() == [*printed[:2], f"  … and {len(told) - 1} more: clockwatt show"]
 
 
 def test_bars_reach_from_the_least_to_the_most():

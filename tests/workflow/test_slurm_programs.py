@@ -1,9 +1,10 @@
-"""The sacct that stands before Slurm's: every ending is one word that the executor knows."""
+"""The sacct and squeue that stand before Slurm's: every ending is a word that the executor knows."""
 
 from __future__ import annotations
 
 import os
 import subprocess
+import time
 from pathlib import Path
 
 import pytest
@@ -54,3 +55,46 @@ def test_a_failure_of_the_real_one_is_passed_on(tmp_path):
     path = os.pathsep.join([str(SACCT.parent), str(tmp_path), os.environ["PATH"]])
     done = subprocess.run(["sacct"], env=os.environ | {"PATH": path}, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout, done.stderr) == (1, "", "no accounting\n")
+
+
+FAKE_SQUEUE = """#!/bin/sh
+case "$*" in
+*--jobs=13*) echo 'slurm_load_jobs error: Invalid job id specified' >&2; exit 1 ;;
+*--jobs=*) echo 'slurm_load_jobs error: Unable to contact slurm controller' >&2; exit 1 ;;
+*) cat FOLDER/squeue.txt ;;
+esac
+"""
+
+
+def queue(folder: Path, listed: str, *arguments: str) -> list[str]:
+    """What squeue says of a run where Slurm's own lists this."""
+    (folder / "squeue.txt").write_text(listed)
+    (folder / "squeue").write_text(FAKE_SQUEUE.replace("FOLDER", str(folder)))
+    (folder / "squeue").chmod(0o755)
+    path = os.pathsep.join([str(SACCT.parent), str(folder), os.environ["PATH"]])
+    command = ["squeue", *(arguments or ("--format=%i|%T", "--states=all", "--noheader", "--name", "run"))]
+    environment = os.environ | {"PATH": path, "CLOCKWATT_RUN": str(folder)}
+    return subprocess.run(command, env=environment, stdout=subprocess.PIPE, text=True, check=False).stdout.splitlines()
+
+
+def submit(folder: Path, **ago_s: int) -> None:
+    """The note of what a run has submitted, and when."""
+    lines = [f"{job.removeprefix('job_')}\trule\t{int(time.time()) - ago}\n" for job, ago in ago_s.items()]
+    (folder / "submitted-run.tsv").write_text("".join(lines))
+
+
+def test_a_job_that_the_controller_forgot_has_failed_without_accounting_too(tmp_path):
+    submit(tmp_path, job_11=300, job_12=300, job_13=61)
+    assert queue(tmp_path, "11|RUNNING\n12|COMPLETED\n") == ["11|RUNNING", "12|COMPLETED", "13|FAILED"]
+    # an ended job that has left the list has not failed, and what was forgotten once is said again
+    assert queue(tmp_path, "11|RUNNING\n") == ["11|RUNNING", "13|FAILED"]
+
+
+def test_a_job_is_not_forgotten_yet_a_moment_after_it_was_submitted_nor_where_no_controller_answers(tmp_path):
+    submit(tmp_path, job_12=300, job_13=5)
+    assert queue(tmp_path, "") == []
+
+
+def test_any_other_question_is_slurms(tmp_path):
+    submit(tmp_path, job_13=300)
+    assert queue(tmp_path, "13 main\n", "--noheader") == ["13 main"]

@@ -20,6 +20,8 @@ from support.workdir import REPOSITORY, SMALL, Workdir
 
 CATALOGUE = "results/catalogue/operations.parquet"
 SHARD = "results/measurements/a30/sm900/1.parquet"
+CALIBRATION = "results/measurements/a30/sm900/calibration.parquet"
+LATENCY_S = 60
 
 
 def run_of(folder: Path) -> snapshot.Run:
@@ -27,11 +29,11 @@ def run_of(folder: Path) -> snapshot.Run:
     return snapshot.Run(campaign, snapshot.Code.present(REPOSITORY, {"dataset": "0" * 16}, {}))
 
 
-def job(workdir: Workdir, run: Path, target: str) -> subprocess.CompletedProcess[str]:
+def job(workdir: Workdir, run: Path, target: str, *more: str) -> subprocess.CompletedProcess[str]:
     """One job as an executor starts it on a node: the edited config at hand, the snapshot named by the environment."""
     arguments = [
         "--force", "--no-hooks", "--nolock", "--ignore-incomplete", "--mode", "remote", "--retries", "0",
-        "--target-jobs", target, "--cores", "1",
+        "--target-jobs", target, "--cores", "1", "--latency-wait", str(LATENCY_S), *more,
     ]  # fmt: skip
     command = workdir.command(*arguments)
     at = command.index("--configfile")
@@ -53,6 +55,21 @@ def test_a_queued_job_runs_its_one_rule_though_the_config_was_edited(finished):
     assert re.findall(r"rule (\w+):", done.stdout) == ["measure"]
     assert (finished.path / SHARD).exists()
     assert (finished.path / CATALOGUE).stat().st_mtime_ns == before
+
+
+@pytest.mark.parametrize("listed", [False, True])
+def test_a_job_does_not_wait_for_an_input_that_is_set_aside(finished, listed, tmp_path):
+    (run,) = (finished.path / "results/runs").iterdir()
+    calibration = finished.path / CALIBRATION
+    calibration.rename(f"{calibration}.damaged")
+    (tmp_path / "inputs").write_text(f"{CATALOGUE}\n{CALIBRATION}\n")
+    awaited = ["--wait-for-files-file", str(tmp_path / "inputs")] if listed else ["--wait-for-files", CALIBRATION]
+    began = time.monotonic()
+    done = job(finished, run.relative_to(finished.path), "measure:gpu=a30,point=sm900,shard=1", *awaited)
+    assert done.returncode == 1
+    assert f"{CALIBRATION}: was damaged and is set aside" in done.stdout
+    assert time.monotonic() - began < LATENCY_S
+    Path(f"{calibration}.damaged").rename(calibration)
 
 
 def test_an_edit_during_a_run_is_announced_and_counts_from_the_next_on(workdir):

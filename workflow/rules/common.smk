@@ -8,6 +8,13 @@ def at(path):
     return f"{RESULTS}/{path}"
 
 
+def told_once(function):
+    """A function that says its parameters without being looked into, which Snakemake does several times for each job."""
+    function.__signature__ = inspect.signature(function)
+    return function
+
+
+@told_once
 def results_dir(wildcards):
     """The campaign's results folder, for commands that are told whole folders."""
     return RESULTS
@@ -24,6 +31,27 @@ def calibration_files(wildcards):
     return [at(f"measurements/{path}") for path in campaign.calibration_files()]
 
 
+STUDY_FILES = {}
+"""Target of each study that the campaign configures to what `all` makes of it; the studies fill it in."""
+
+
+def studies_configured(wildcards):
+    """What `all` makes of the studies that the campaign configures."""
+    return [path for study in campaign.studies.configured for path in STUDY_FILES[study]]
+
+
+def study_input(study, *inputs):
+    """Lists of files that are the inputs of a study's target, or what to say where the campaign does not configure it."""
+
+    def wanted(wildcards):
+        if study not in campaign.studies.configured:
+            key = study.replace("study_", "studies.")
+            raise WorkflowError(f"{key}: is not in the campaign's file; config/README.md tells what to write there.")
+        return [path for paths in inputs for path in paths]
+
+    return wanted
+
+
 def announce():
     """Say what became of the run, and what changed while it went on."""
     for line in summary.lines(campaign, summary.outcomes(campaign, BEGAN_S), time.time() - BEGAN_S):
@@ -38,6 +66,7 @@ def gpu_settings(gpu):
     return campaigns.measurement_settings(campaign, gpu)
 
 
+@told_once
 def calibration_settings(wildcards):
     """What a calibration depends on."""
     return gpu_settings(wildcards.gpu)
@@ -45,12 +74,13 @@ def calibration_settings(wildcards):
 
 def shard_settings(shards):
     """What one of `shards` shards depends on."""
-    return lambda wildcards: gpu_settings(wildcards.gpu) | {"shard": f"{wildcards.shard}/{shards}"}
+    return told_once(lambda wildcards: gpu_settings(wildcards.gpu) | {"shard": f"{wildcards.shard}/{shards}"})
 
 
 def shuffled(kind):
     """The turn of a job, in an order of operating points that the seed decides."""
 
+    @told_once
     def priority(wildcards):
         return campaigns.measuring_priority(campaign, kind, *wildcards)
 
@@ -65,7 +95,7 @@ def slurm_resources(gpu, attempt):
 
 def slurm_resource(name):
     """One of the resources that a job on a GPU asks Slurm for."""
-    return lambda wildcards, attempt: slurm_resources(wildcards.gpu, attempt)[name]
+    return told_once(lambda wildcards, attempt: slurm_resources(wildcards.gpu, attempt)[name])
 
 
 def stage_resources(stage):
@@ -77,9 +107,13 @@ def stage_resources(stage):
     }
 
 
+@told_once
 def real_gpu(wildcards):
     """1 where the GPU is a real one, 0 where it is virtual."""
-    return int(campaign.gpus[wildcards.gpu].virtual_model is None)
+    return REAL_GPUS[wildcards.gpu]
+
+
+REAL_GPUS = {label: int(gpu.virtual_model is None) for label, gpu in campaign.gpus.items()}
 
 
 def gpu_resources():
@@ -93,7 +127,7 @@ def gpu_resources():
 
 
 GPU_RESOURCES = gpu_resources()
-GPU_RESOURCES["real_gpu"] = real_gpu
+GPU_RESOURCES["real_gpu"] = real_gpu if len(set(REAL_GPUS.values())) > 1 else next(iter(REAL_GPUS.values()))
 
 
 # profiles/default lets one job at a time use a real GPU: on this machine, not on the nodes of a cluster.

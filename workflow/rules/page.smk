@@ -6,6 +6,7 @@ REQUIRED INPUTS:
     dataset     results/dataset/*
     predictors  results/predictors/*
     validation  results/validation/*
+    studies     main figures of the studies that the campaign configures
 
 OUTPUTS:
 
@@ -19,6 +20,7 @@ rule page:
         dataset=rules.dataset.output,
         predictors=rules.fit.output,
         validation=rules.validate.output,
+        studies=studies_configured,
     output:
         page=at("explore.html"),
     log:
@@ -32,6 +34,7 @@ rule page:
         runtime=lambda wildcards, attempt: 60 * attempt,
     params:
         results=results_dir,
+        studies=lambda wildcards, input: [option for path in input.studies for option in ("--study-figure", path)],
         settings=campaigns.part(campaign, "campaign", "networks", "passes", "fit"),
         code=run.code.stages["page"],
     shell:
@@ -42,5 +45,6 @@ rule page:
             --predictors-dir {params.results:q}/predictors \
             --validation-dir {params.results:q}/validation \
             --output {output.page:q} \
+            {params.studies:q} \
             >{log:q} 2>&1
         """

@@ -104,6 +104,12 @@ CampaignFile = Annotated[
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 ClockMethod = Annotated[str, typer.Option("--method", help="nvml, helper or slurm, as control.method in a campaign.")]
+RelativeTo = Annotated[
+    str | None,
+    typer.Option(
+        "--relative-to", metavar="GPU[@POINT]", help="A standard GPU: say how time, power and energy compare with it."
+    ),
+]
 OneGpu = Annotated[str | None, typer.Option("--gpu", help="UUID, beginning of one, or index.")]
 
 DEFAULT_CONFIG = Path("config/config.yaml")

@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
 from clockwatt import config
 from clockwatt.cli.app import app
 from clockwatt.cli.options import Config, DatasetDir, Output, PredictorsDir, ValidationDir
@@ -14,8 +19,9 @@ def page(
     predictors_dir: PredictorsDir,
     validation_dir: ValidationDir,
     output: Output,
+    study_figure: Annotated[list[Path] | None, typer.Option(help="Picture of a study; repeat it for several.")] = None,
 ) -> None:
     """Write the page of results: one file that opens without a network."""
     from clockwatt.page.write import write_page
 
-    write_page(config.load(config_file), dataset_dir, predictors_dir, validation_dir, output)
+    write_page(config.load(config_file), dataset_dir, predictors_dir, validation_dir, output, study_figure or [])

@@ -8,13 +8,16 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from clockwatt.errors import ClockwattError
+from clockwatt.predict.relative import RATIOS
 
 if TYPE_CHECKING:
     from clockwatt.predict.answer import NetworkPrediction
     from clockwatt.predict.composition.pipeline import Composition
     from clockwatt.predict.hosts.answer import HostAnswer
     from clockwatt.predict.recommend import Recommendation
+    from clockwatt.predict.relative import Relative
 
+_WIDEST = 300
 _PREFIXES = ((1.0, ""), (1e-3, "m"), (1e-6, "µ"), (1e-9, "n"))
 
 
@@ -29,6 +32,9 @@ _INTERVALS = {
     "operations": "Low to high: 90 % if errors are normal and a quarter of them is shared by all operations.",
     "none": "No interval is known.",
 }
+
+
+_RATIOS = {"time": "time_s", "energy": "energy_j", "mean power": "power_w"}
 
 
 def parse_slowdown(text: str) -> float:
@@ -71,6 +77,10 @@ def print_prediction(
         table.add_row(name, quantity(expected, unit), quantity(low, unit), quantity(high, unit))
     console = Console()
     console.print(table)
+    if prediction.relative_to is not None:
+        told = ((words, ratio(prediction.relative_to, name)) for words, name in _RATIOS.items())
+        console.print(f"{', '.join(f'{words} × {value}' for words, value in told)}, 90 % in brackets:")
+        console.print(f"relative to {standard_words(prediction.relative_to)}")
     if tokens is not None and prediction.expected.energy_j is not None:
         console.print(f"Energy per token: {quantity(prediction.expected.energy_j / tokens, 'J')}.")
     if prediction.measured_calls:
@@ -123,7 +133,8 @@ def print_recommendation(answer: Recommendation, more: Mapping[str, Any], *, row
     best = answer.best
     virtual = " (VIRTUAL: modelled GPUs)" if best.virtual else ""
     table = Table(title=f"{best.network_id}, {best.pass_}: least {answer.objective}{virtual}")
-    for heading in ("GPU", "point", "time", "90 %", "energy", "90 %", "mean power"):
+    ratios = () if best.relative_to is None else tuple(f"{words} ×" for words in _RATIOS)
+    for heading in ("GPU", "point", "time", "90 %", "energy", "90 %", "mean power", *ratios):
         table.add_column(heading, justify="right" if heading not in ("GPU", "point") else "left")
     for number, candidate in enumerate(answer.candidates[:rows]):
         expected = candidate.expected
@@ -133,10 +144,22 @@ def print_recommendation(answer: Recommendation, more: Mapping[str, Any], *, row
             candidate.gpu, point,
             quantity(expected.time_s, "s"), _ends(candidate, "time_s", "s"),
             quantity(expected.energy_j, "J"), _ends(candidate, "energy_j", "J"),
-            quantity(expected.power_w, "W"), style=style,
+            quantity(expected.power_w, "W"), *_ratios(candidate), style=style,
         )  # fmt: skip
     console = Console()
+    if ratios:  # numbers are not cut where a terminal is narrow
+        wide = console.options.update(max_width=_WIDEST)
+        console.width = max(console.width, console.measure(table, options=wide).maximum)
     console.print(table)
+    if best.relative_to is not None:
+        console.print(f"×: relative to {standard_words(best.relative_to)}")
+    if len(answer.platforms) > 1:
+        others = ", ".join(
+            f"{one.gpu} at {one.point} ({answer.objective} × {answer.times_the_best(one):.2f})"
+            for one in answer.platforms[1:]
+        )
+        where = f"{best.gpu} ({best.gpu_name}) at {best.point}"
+        console.print(f"Best platform: {where}; behind it, each at its best: {others}.")
     if answer.as_good > 1:
         names = ", ".join(f"{one.gpu} at {one.point}" for one in answer.candidates[1 : answer.as_good])
         console.print(f"As good, within error: {names}.")
@@ -186,6 +209,26 @@ def _ends(candidate: NetworkPrediction, name: str, unit: str) -> str:
     """An interval; a dash where there is none."""
     low, high = candidate.intervals.get(name, (None, None))
     return "–" if low is None else f"{quantity(low, unit)} … {quantity(high, unit)}"
+
+
+def ratio(relative: Relative, quantity_name: str) -> str:
+    """`1.40 (1.22–1.61)`; a dash where it is not known."""
+    name = RATIOS[quantity_name]
+    value, ends = getattr(relative, name), relative.intervals.get(name)
+    if value is None:
+        return "–"
+    return f"{value:.2f}" if ends is None else f"{value:.2f} ({ends[0]:.2f}–{ends[1]:.2f})"
+
+
+def standard_words(relative: Relative) -> str:
+    """`h200 (NVIDIA H200, measured) at default.`, and whether what is compared differs in kind."""
+    kind = "VIRTUAL, a modelled GPU" if relative.virtual else f"{relative.gpu_name}, measured"
+    mixed = " Beware: a modelled GPU is compared with a measured one." if relative.mixed else ""
+    return f"{relative.gpu} ({kind}) at {relative.point}.{mixed}"
+
+
+def _ratios(candidate: NetworkPrediction) -> list[str]:
+    return [] if candidate.relative_to is None else [ratio(candidate.relative_to, name) for name in _RATIOS.values()]
 
 
 def quantity(value: float | None, unit: str) -> str:

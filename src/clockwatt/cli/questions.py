@@ -35,6 +35,7 @@ from clockwatt.cli.options import (
     OwnOrShipped,
     PassName,
     Point,
+    RelativeTo,
     StoreOfCampaign,
     Tf32,
     ValidationBeside,
@@ -66,6 +67,7 @@ def predict(
     cache_length: CacheLength = None,
     tf32: Tf32 = True,
     host: HostName = None,
+    relative_to: RelativeTo = None,
     measure_missing: MeasureMissing = None,
     measure_whole: MeasureWhole = False,
     slurm: InSlurmJob = False,
@@ -91,13 +93,15 @@ def predict(
         return
     more: dict[str, Any] = {}
     if measure_missing is None and not measure_whole:
-        prediction = predictors.answer(traced, gpu=gpu, point=point, tf32=tf32, host=host)
+        prediction = predictors.answer(traced, gpu=gpu, point=point, tf32=tf32, host=host, relative_to=relative_to)
     else:
         from clockwatt.predict.missing import Stop
 
         demand = _on_demand(config_file, gpu, point, traced, store_dir, tf32=tf32)
         stop = Stop.parse(measure_missing) if measure_missing is not None else Stop(operations=0)
         prediction, measured_now = predictors.answer_measured(traced, stop, demand, host)
+        if relative_to is not None:
+            prediction = prediction.compared_with(predictors.standard(relative_to, traced, tf32=tf32, host=host))
         more["measured_now"] = measured_now.to_dict()
         if measure_whole:
             more["measured_whole"] = demand.measure_whole(predictors.network(query), *traced.tables())
@@ -126,6 +130,7 @@ def recommend(
     cache_length: CacheLength = None,
     tf32: Tf32 = True,
     host: HostName = None,
+    relative_to: RelativeTo = None,
     measure_missing: MeasureMissing = None,
     slurm: InSlurmJob = False,
     config_file: CampaignFile = DEFAULT_CONFIG,
@@ -155,7 +160,8 @@ def recommend(
         power_cap_w=power_cap if power_cap is not None else float("inf"),
     )
     asked: dict[str, Any] = {
-        "objective": objective, "limits": limits, "gpus": gpu, "points": point or [], "tf32": tf32, "host": host
+        "objective": objective, "limits": limits, "gpus": gpu, "points": point or [], "tf32": tf32, "host": host,
+        "relative_to": relative_to,
     }  # fmt: skip
     more: dict[str, Any] = {}
     if measure_missing is None:

@@ -11,8 +11,18 @@ import typer
 
 from clockwatt import config
 from clockwatt.cli.app import answers_once, app
-from clockwatt.cli.options import AsJson, AssumeBranch, CacheLength, Dtype, InputBelow, InputDtype, Inputs, Tf32
-from clockwatt.cli.printing import quantity
+from clockwatt.cli.options import (
+    AsJson,
+    AssumeBranch,
+    CacheLength,
+    Dtype,
+    InputBelow,
+    InputDtype,
+    Inputs,
+    RelativeTo,
+    Tf32,
+)
+from clockwatt.cli.printing import quantity, ratio, standard_words
 from clockwatt.errors import ClockwattError
 from clockwatt.schema import layout
 
@@ -52,10 +62,12 @@ def show(
     assume_branch: AssumeBranch = None,
     cache_length: CacheLength = None,
     tf32: Tf32 = True,
+    relative_to: RelativeTo = None,
     results: Annotated[
         Path | None,
         typer.Option(help="Results of a campaign; else results/, or the shipped measurements where there is none."),
     ] = None,
+    most: Annotated[int, typer.Option(min=1, help="Without a network: the first so many of them.")] = _MOST_LINES,
     as_json: AsJson = False,
 ) -> None:
     """Show what a network costs on every GPU at every clock: measured, composed from its operations, or predicted."""
@@ -65,13 +77,19 @@ def show(
 
     if pass_ is not None and pass_ not in config.PASSES:
         raise ClockwattError(f"--pass {pass_}: choose {' or '.join(config.PASSES)}.")
+    if network is None and relative_to is not None:
+        raise ClockwattError("--relative-to: name a network; without one measured passes are shown as they are.")
     if network is None:
-        show_best_points(load().validation_dir if results is None else results / layout.VALIDATION, as_json=as_json)
+        show_best_points(
+            load().validation_dir if results is None else results / layout.VALIDATION, most, as_json=as_json
+        )
         return
     predictors = load(None if results is None else results / layout.PREDICTORS)
     query = NetworkQuery(network, inputs, dtype, input_dtype, input_below, assume_branch, cache_length)
     shown = [
-        overview(predictors, predictors.traced(query, one), gpus=gpu, points=point or (), tf32=tf32)
+        overview(
+            predictors, predictors.traced(query, one), gpus=gpu, points=point or (), tf32=tf32, relative_to=relative_to
+        )
         for one in passes_of(predictors, gpu)
         if pass_ is None or one == pass_
     ]
@@ -116,6 +134,9 @@ def _table(one: Overview, gpu: OnGpu) -> Table:
     )  # fmt: skip
     for heading in ("point", "", *(f"{name} (90 %)" for name, _ in _UNITS.values())):
         table.add_column(heading, no_wrap=True)
+    standard = next((point.answer.relative_to for point in gpu.points), None)
+    for name, _ in _UNITS.values() if standard else ():
+        table.add_column(f"{name} ×", no_wrap=True)
     for point in gpu.points:
         answer = point.answer
         words = config.OperatingPoint.parse(answer.point).in_words + ("" if answer.measured_point else " *")
@@ -127,7 +148,8 @@ def _table(one: Overview, gpu: OnGpu) -> Table:
             _with_ends(getattr(answer.expected, name), answer.intervals.get(name), unit)
             for name, (_, unit) in _UNITS.items()
         )
-        table.add_row(words, "composed" if point.composed else "predicted", *cells, end_section=True)
+        ratios = (ratio(answer.relative_to, name) for name in _UNITS) if answer.relative_to else ()
+        table.add_row(words, "composed" if point.composed else "predicted", *cells, *ratios, end_section=True)
     return table
 
 
@@ -144,8 +166,8 @@ def _three_digits(value: float) -> str:
     return f"{value:.0f}" if value >= _THREE_DIGITS else f"{value:.3g}"
 
 
-def show_best_points(validation_dir: Path, *, as_json: bool) -> None:
-    """Where each network that was measured whole took least energy; on a terminal the first of many."""
+def show_best_points(validation_dir: Path, most: int, *, as_json: bool) -> None:
+    """Where each network that was measured whole took least energy; on a terminal the first `most` of them."""
     from clockwatt.predict.best_points import best_points
 
     found = best_points(validation_dir)
@@ -153,7 +175,7 @@ def show_best_points(validation_dir: Path, *, as_json: bool) -> None:
         print(json.dumps([best.to_dict() for best in found], indent=2))
         return
     print("Least energy of a pass, as measured; `clockwatt show NETWORK` has every point, with intervals:")
-    for best in found[:_MOST_LINES]:
+    for best in found[:most]:
         tf32 = "" if best.tf32 else " without TF32"
         line = (
             f"  {best.network_id} {best.pass_}{tf32}, {best.gpu}{' (VIRTUAL)' if best.virtual else ''}: "
@@ -166,8 +188,8 @@ def show_best_points(validation_dir: Path, *, as_json: bool) -> None:
                 f"{config.OperatingPoint.parse(best.fastest_point).in_words}, the fastest of {best.points}"
             )
         print(line)
-    if len(found) > _MOST_LINES:
-        print(f"  … and {len(found) - _MOST_LINES} more (--json)")
+    if len(found) > most:
+        print(f"  … and {len(found) - most} more: clockwatt show")
 
 
 def sparklines(gpu: OnGpu) -> list[str]:
@@ -207,6 +229,8 @@ def bars(values: list[float]) -> str:
 def _said_of(gpu: OnGpu) -> list[str]:
     """Where the predictors come from, and how far they were off for this network."""
     said = [f"Predictors of {gpu.gpu}: {gpu.predictors}."]
+    standard = next((point.answer.relative_to for point in gpu.points), None)
+    said += [f"×: relative to {standard_words(standard)}"] if standard else []
     missed = {words: error for name, (words, _) in _UNITS.items() if (error := gpu.missed(name)) is not None}
     if missed:
         told = ", ".join(f"{words} {error:.1%}" for words, error in missed.items())

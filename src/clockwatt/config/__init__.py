@@ -11,6 +11,14 @@ from clockwatt.config.networks import InputConfig, NetworkConfig, TrainingConfig
 from clockwatt.config.points import DEFAULT_POINT, POINT_PATTERN, POINT_SETTINGS, OperatingPoint
 from clockwatt.config.reading import dump, json_schema, load, parse, parse_network
 from clockwatt.config.slurm import SlurmResources
+from clockwatt.config.studies import (
+    WORKLOADS,
+    PowerStudyConfig,
+    PowerStudyGpu,
+    StudiesConfig,
+    WorkloadName,
+    WorkloadsStudyConfig,
+)
 
 __all__ = [
     "DEFAULT_POINT",
@@ -18,6 +26,7 @@ __all__ = [
     "PASSES",
     "POINT_PATTERN",
     "POINT_SETTINGS",
+    "WORKLOADS",
     "CampaignConfig",
     "ControlConfig",
     "DesignConfig",
@@ -29,9 +38,14 @@ __all__ = [
     "NetworkConfig",
     "OperatingPoint",
     "Pass",
+    "PowerStudyConfig",
+    "PowerStudyGpu",
     "SlurmResources",
+    "StudiesConfig",
     "TelemetryConfig",
     "TrainingConfig",
+    "WorkloadName",
+    "WorkloadsStudyConfig",
     "dump",
     "json_schema",
     "load",

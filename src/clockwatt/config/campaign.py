@@ -15,6 +15,7 @@ from clockwatt.config.measurement import MeasurementConfig, Quantities, Quantity
 from clockwatt.config.model import LABEL_PATTERN, Model, one_or_more
 from clockwatt.config.networks import NetworkConfig, TrainingConfig
 from clockwatt.config.points import OperatingPoint
+from clockwatt.config.studies import StudiesConfig
 from clockwatt.errors import ConfigError
 from clockwatt.io.resources import resource
 from clockwatt.schema import layout
@@ -69,6 +70,7 @@ class CampaignConfig(Model):
     measurement: MeasurementConfig = Field(MeasurementConfig())
     telemetry: TelemetryConfig = Field(TelemetryConfig())
     fit: FitConfig = Field(FitConfig())
+    studies: StudiesConfig = Field(StudiesConfig())
 
     @field_validator("gpus")
     @classmethod
@@ -114,6 +116,26 @@ class CampaignConfig(Model):
             raise ValueError("a name stands twice: remove one")
         return names
 
+    @field_validator("studies")
+    @classmethod
+    def _power_study_can_be_set(cls, studies: StudiesConfig, info: ValidationInfo) -> StudiesConfig:
+        gpus: dict[str, GpuConfig] = info.data.get("gpus", {})
+        for label, asked in studies.power.gpus.items() if studies.power and gpus else ():
+            if label not in gpus:
+                raise ValueError(f"power.gpus.{label}: no GPU has this label; the campaign has {', '.join(gpus)}")
+            gpus[label].check_settable(asked.points, f"power.gpus.{label}: ")
+        return studies
+
+    @field_validator("studies")
+    @classmethod
+    def _workloads_run_on_known_gpus(cls, studies: StudiesConfig, info: ValidationInfo) -> StudiesConfig:
+        gpus: dict[str, GpuConfig] = info.data.get("gpus", {})
+        asked = (studies.workloads.gpus if studies.workloads else None) or []
+        for label in asked if gpus else ():
+            if label not in gpus:
+                raise ValueError(f"workloads.gpus: no GPU is labelled {label!r}; the campaign has {', '.join(gpus)}")
+        return studies
+
     def quantities_of(self, networks: list[NetworkConfig]) -> list[Quantity]:
         """What is measured of something that these networks want measured: all that one of them asks for."""
         wanted = {quantity for network in networks for quantity in network.quantities or self.quantities}
@@ -135,6 +157,13 @@ class CampaignConfig(Model):
         if label not in self.gpus:
             raise ConfigError(f"gpus: no GPU is labelled {label!r}; the campaign has {', '.join(self.gpus)}.")
         return self.gpus[label]
+
+    def points_asked(self, label: str) -> dict[str, list[OperatingPoint]]:
+        """All operating points that are asked of a GPU, by the key that asks them: its own, and those of studies."""
+        asked = {f"gpus.{label}": self.gpus[label].points}
+        if self.studies.power and label in self.studies.power.gpus:
+            asked[f"studies.power.gpus.{label}"] = self.studies.power.gpus[label].points
+        return asked
 
     def measurement_files(self) -> list[Path]:
         """Every file of measurements that the campaign gives, below the measurements folder."""

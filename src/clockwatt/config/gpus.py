@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Sequence
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import BeforeValidator, Field, PlainSerializer, field_validator, model_validator
@@ -75,21 +76,39 @@ class GpuConfig(Model):
 
     @model_validator(mode="after")
     def _settable(self) -> Self:
+        self.check_settable(self.points)
         method = self.control.method
-        if method == "none" and not all(point.is_default for point in self.points):
-            raise ValueError(
-                "control.method none sets nothing: leave clocks_mhz, memory_clocks_mhz and power_limits_w at default, "
-                "or choose method nvml"
-            )
-        for point in self.points:
-            beyond = sorted(point.settings.keys() - self.control.settable)
-            if beyond:
-                raise ValueError(
-                    f"control.method {method} as it is configured cannot set {beyond[0]}, but {point} asks it"
-                )
         if self.virtual_model is not None and method not in ("nvml", "none"):
             raise ValueError(f"control.method {method} is for real GPUs; a virtual one needs nvml or none")
         return self
+
+    def check_settable(self, points: Sequence[OperatingPoint], where: str = "") -> None:
+        """Refuse operating points that the method of control cannot set.
+
+        Parameters
+        ----------
+        points
+            Which.
+        where
+            Stands before what is wrong with them.
+
+        Raises
+        ------
+        ValueError
+            If there is one.
+        """
+        method = self.control.method
+        if method == "none" and not all(point.is_default for point in points):
+            raise ValueError(
+                f"{where}control.method none sets nothing: leave clocks_mhz, memory_clocks_mhz and power_limits_w at "
+                "default, or choose method nvml"
+            )
+        for point in points:
+            beyond = sorted(point.settings.keys() - self.control.settable)
+            if beyond:
+                raise ValueError(
+                    f"{where}control.method {method} as it is configured cannot set {beyond[0]}, but {point} asks it"
+                )
 
     @property
     def points(self) -> list[OperatingPoint]:

@@ -4,22 +4,16 @@ from __future__ import annotations
 
 import difflib
 import json
-from collections.abc import Mapping
+import typing
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NoReturn
 
 import yaml
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 
 from clockwatt.config.campaign import CampaignConfig
-from clockwatt.config.control import ControlConfig
-from clockwatt.config.design import DesignConfig, DesignRound
-from clockwatt.config.fit import FitConfig
-from clockwatt.config.gpus import GpuConfig
-from clockwatt.config.measurement import MeasurementConfig, TelemetryConfig
-from clockwatt.config.model import Model
-from clockwatt.config.networks import InputConfig, NetworkConfig, TrainingConfig
-from clockwatt.config.slurm import SlurmResources
+from clockwatt.config.networks import NetworkConfig
 from clockwatt.errors import ConfigError
 
 
@@ -112,12 +106,17 @@ def _explain(detail: Any) -> str:
 
 
 def _known_keys(location: tuple[int | str, ...]) -> list[str]:
-    """Keys of the model that stands at `location`, found by walking the models."""
-    walk: dict[str, type[Model]] = {
-        "gpus": GpuConfig, "control": ControlConfig, "slurm": SlurmResources, "networks": NetworkConfig,
-        "inputs": InputConfig,
-        "training": TrainingConfig, "measurement": MeasurementConfig, "telemetry": TelemetryConfig, "fit": FitConfig,
-        "design": DesignConfig, "rounds": DesignRound,
-    }  # fmt: skip
-    models = [walk[part] for part in location if isinstance(part, str) and part in walk]
-    return list((models[-1] if models else CampaignConfig).model_fields)
+    """Keys of the model that stands at `location`, found by walking the models; labels and numbers are no keys."""
+    model: type[BaseModel] = CampaignConfig
+    for part in location:
+        if part in model.model_fields:
+            model = next(_models(model.model_fields[str(part)].annotation), model)
+    return list(model.model_fields)
+
+
+def _models(annotation: Any) -> Iterator[type[BaseModel]]:
+    """Models that a type is made of."""
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        yield annotation
+    for argument in typing.get_args(annotation):
+        yield from _models(argument)

@@ -92,11 +92,12 @@ def check_campaign(campaign: CampaignConfig) -> None:
         if gpu is None:
             continue
         with contextlib.closing(gpu):
-            for point in gpu_config.points:
-                try:
-                    check_supported(gpu, point)
-                except NotSupportedError as error:
-                    raise NotSupportedError(f"gpus.{label}: {error}") from None
+            for key, points in campaign.points_asked(label).items():
+                for point in points:
+                    try:
+                        check_supported(gpu, point)
+                    except NotSupportedError as error:
+                        raise NotSupportedError(f"{key}: {error}") from None
 
 
 def known_gpu(gpu_config: GpuConfig, seed: int) -> Gpu | None:

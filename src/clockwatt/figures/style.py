@@ -59,6 +59,7 @@ _SETTINGS: dict[Any, Any] = {
     "font.family": "DejaVu Sans",  # comes with matplotlib: the same on every machine
     "font.size": 8,
     "axes.titlesize": 8,
+    "axes.titley": 1.0,  # no panel has ticks above it, for which each drawing would measure all its tick labels
     "axes.labelsize": 8,
     "axes.spines.top": False,
     "axes.spines.right": False,
@@ -295,6 +296,7 @@ def spread(values: Sequence[str], count: int) -> list[str]:
 
 def settle(figure: Figure) -> None:
     """Lay a figure out once and for all, and leave tick labels out that would touch the next one."""
+    FigureCanvasAgg(figure)  # becomes the canvas: one without a renderer has one made for each text it measures
     engine = figure.get_layout_engine()
     if engine is not None:
         engine.execute(figure)

@@ -14,12 +14,15 @@ import pyarrow.parquet as pq
 
 from clockwatt.errors import DamagedFileError, DataFileError, OutputError
 from clockwatt.io import seal
+from clockwatt.io.output import told_as_output as told_as_output
 from clockwatt.io.seal import COMPRESSION as COMPRESSION
 from clockwatt.io.seal import SealedWriter
 from clockwatt.schema.records import FORMER_NAMES, READABLE_SINCE, SCHEMA_VERSION
 
 BATCH_ROWS = 20_000
 """Rows that are held at once where a file is read in parts."""
+DAMAGED = ".damaged"
+"""What is added to the name of a file that is set aside."""
 _MAGIC = b"PAR1"
 _ASIDE = ".part"
 
@@ -54,18 +57,6 @@ def written_aside(path: Path) -> Iterator[Path]:
     finally:
         if aside is not None:
             aside.unlink(missing_ok=True)
-
-
-@contextlib.contextmanager
-def told_as_output(path: Path) -> Iterator[None]:
-    """Raise what the operating system says of `path` as an `OutputError`."""
-    try:
-        yield
-    except OSError as error:
-        raise OutputError(
-            f"{path}: cannot be written ({os.strerror(error.errno) if error.errno else error}). "
-            "Free some space or make the folder writable, then run the same command again."
-        ) from error
 
 
 @contextlib.contextmanager
@@ -200,9 +191,9 @@ def _set_aside(path: Path, what: str) -> DamagedFileError:
         with path.open("rb") as file:
             ours = file.read(len(_MAGIC)) == _MAGIC or path.stat().st_size == 0
         if ours:
-            path.rename(path.with_name(f"{path.name}.damaged"))
+            path.rename(path.with_name(f"{path.name}{DAMAGED}"))
             return DamagedFileError(
-                f"{path}: {what}. It is set aside as {path.name}.damaged; run the workflow again, "
+                f"{path}: {what}. It is set aside as {path.name}{DAMAGED}; run the workflow again, "
                 "which makes anew what it held."
             )
     return DamagedFileError(f"{path}: {what}. Delete it and run the stage that writes it again.")
@@ -249,8 +240,9 @@ def read_batches(
     schema: pa.Schema,
     columns: list[str] | None = None,
     row_groups: Callable[[pq.FileMetaData], list[int]] | None = None,
+    batch_rows: int | None = None,
 ) -> Iterator[pa.Table]:
-    """The same in parts of at most `BATCH_ROWS` rows, so that memory does not grow with the file.
+    """The same in parts, so that memory does not grow with the file.
 
     Parameters
     ----------
@@ -258,6 +250,8 @@ def read_batches(
         As for `read_table`.
     row_groups
         Chooses the row groups that are read, by the file's footer; by default all.
+    batch_rows
+        Rows of a part at most; by default `BATCH_ROWS`.
 
     Raises
     ------
@@ -268,7 +262,7 @@ def read_batches(
     with open_parquet(path, schema) as parquet:
         there = stored_columns(parquet.schema_arrow.names, wanted)
         chosen = None if row_groups is None else row_groups(parquet.metadata)
-        batches = parquet.iter_batches(BATCH_ROWS, columns=there, row_groups=chosen)
+        batches = parquet.iter_batches(batch_rows or BATCH_ROWS, columns=there, row_groups=chosen)
         while True:
             with _told_as_damaged(path):
                 batch = next(batches, None)

@@ -21,19 +21,39 @@ _ZEROS = b"0" * 64
 _BEFORE = _KEY + b"\x18\x40"  # in Thrift's compact protocol: the key, then a string of 64 bytes
 _TAIL_BYTES = 2**20  # the metadata is the footer's last part but one
 _CHUNK_BYTES = 2**20
+_TIMES, _COUNTERS = ("_us", "_ns"), "_counter_j"
 
 
 class SealedWriter(pq.ParquetWriter):  # type: ignore[misc]
     """A Parquet writer that leaves room for the digest, which `seal` fills in once the file is closed."""
 
     def __init__(self, path: Path, schema: pa.Schema) -> None:
-        super().__init__(path, schema, compression=COMPRESSION)
+        encodings = {field.name: encoding for field in schema if (encoding := _encoding(field))}
+        super().__init__(
+            path,
+            schema,
+            compression=COMPRESSION,
+            use_dictionary=[_leaf(field) for field in schema if field.name not in encodings],
+            column_encoding=encodings,
+        )
 
     def close(self) -> None:
         """Close the file, whose digest is still zeros."""
         if self.is_open:
             self.add_key_value_metadata({_KEY.decode(): _ZEROS.decode()})
         super().close()
+
+
+def _encoding(field: pa.Field) -> str | None:
+    """How Parquet is to store a column that ascends; None where a dictionary does, as no value of these comes twice."""
+    if field.name.endswith(_TIMES) and pa.types.is_int64(field.type):
+        return "DELTA_BINARY_PACKED"
+    return "BYTE_STREAM_SPLIT" if field.name.endswith(_COUNTERS) else None
+
+
+def _leaf(field: pa.Field) -> str:
+    """What Parquet calls the values of a column."""
+    return f"{field.name}.list.element" if pa.types.is_list(field.type) else str(field.name)
 
 
 def seal(path: Path) -> None:

@@ -118,6 +118,7 @@ def read_segments(
     schema: pa.Schema,
     columns: list[str] | None = None,
     row_groups: Callable[[pq.FileMetaData], list[int]] | None = None,
+    batch_rows: int | None = None,
 ) -> Iterator[pa.Table]:
     """Rows of a folder's segments in parts, segment after segment; see `files.read_batches`.
 
@@ -137,11 +138,11 @@ def read_segments(
         for path in pending:
             done.add(path)
             try:
-                yield from files.read_batches(path, schema, columns, row_groups)
+                yield from files.read_batches(path, schema, columns, row_groups, batch_rows)
             except DamagedFileError as error:
                 say(f"{error} It is a segment of the store.")
                 with contextlib.suppress(FileNotFoundError):  # set aside already, where it looked like Parquet
-                    path.rename(path.with_name(f"{path.name}.damaged"))
+                    path.rename(path.with_name(f"{path.name}{files.DAMAGED}"))
             except DataFileError as error:
                 if not path.exists():  # merged away since the folder was listed
                     continue

@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from clockwatt.errors import ClockwattError
-from clockwatt.io import files
+from clockwatt.io.output import told_as_output
 from clockwatt.io.progress import say
 
 if TYPE_CHECKING:
@@ -62,7 +62,7 @@ def only_process(path: Path) -> Iterator[None]:
     OutputError
         If the file cannot be written.
     """
-    with files.told_as_output(path):
+    with told_as_output(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         file = path.open("a+", encoding="utf-8")
     with file:
@@ -149,7 +149,7 @@ class UnderWay:
             self._path.unlink(missing_ok=True)
 
     def _write(self, died: Mapping[str, Strikes]) -> None:
-        with files.told_as_output(self._path):
+        with told_as_output(self._path):
             content = {key: asdict(strikes) for key, strikes in died.items()}
             self._path.write_text(json.dumps(content), "utf-8")
 

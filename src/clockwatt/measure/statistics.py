@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy.special import stdtrit
 
 _MAX_CORRELATION = 0.9
 NORMAL_95 = 1.959963984540054
@@ -45,15 +45,19 @@ def mean_estimate(values: ArrayLike) -> Estimate | None:
     series = np.asarray(values, dtype=float)
     if series.size < 2:
         return None
-    deviation = series - series.mean()
-    variance = float(deviation @ deviation) / (series.size - 1)
+    mean = float(series.mean())
+    deviation = series - mean
+    squares = float(deviation @ deviation)
+    variance = squares / (series.size - 1)
     correlation = 0.0
     if variance > 0 and series.size > 3:
-        correlation = float(deviation[1:] @ deviation[:-1]) / float(deviation @ deviation)
+        correlation = float(deviation[1:] @ deviation[:-1]) / squares
     correlation = min(max(correlation, 0.0), _MAX_CORRELATION)
     independent = series.size * (1 - correlation) / (1 + correlation)
+    from scipy.special import stdtrit  # a third of a second that a finished shard does not need
+
     student = float(stdtrit(max(independent - 1, 1.0), 0.975)) / NORMAL_95
-    return Estimate(float(series.mean()), student * float(np.sqrt(variance / independent)), series.size)
+    return Estimate(mean, student * math.sqrt(variance / independent), series.size)
 
 
 def median_estimate(values: ArrayLike) -> Estimate | None:

@@ -32,6 +32,8 @@ _NO_PART_OF_A_MEASUREMENT = {"repetitions", "idle_s", "check_every_s", "rest_to_
 
 _ROW_GROUP = 200_000
 """Rows of telemetry that are written at once: many small row groups take longer to write and to read."""
+_BATCHES = 5
+"""Batches of telemetry that are read at once: its rows are small, and many."""
 _SESSION_COLUMN = TELEMETRY_SCHEMA.get_field_index("session_id")
 KEY_COLUMNS = ["kind", "subject_id", "pass", "tf32", "repetition"]
 
@@ -152,7 +154,10 @@ class Store:
         wanted = partial(_row_groups_of, windows.keys())
         with files.table_writer(output, TELEMETRY_SCHEMA) as writer:
             kept: list[pa.Table] = []
-            for table in read_segments(self.telemetry_folder, TELEMETRY_SCHEMA, row_groups=wanted):
+            parts = read_segments(
+                self.telemetry_folder, TELEMETRY_SCHEMA, row_groups=wanted, batch_rows=_BATCHES * files.BATCH_ROWS
+            )
+            for table in parts:
                 kept.append(_inside(table, windows))
                 if sum(part.num_rows for part in kept) >= _ROW_GROUP:
                     writer.write_table(pa.concat_tables(kept))
@@ -224,4 +229,8 @@ def _inside(table: pa.Table, windows: dict[str, np.ndarray]) -> pa.Table:
             span = np.searchsorted(spans[:, 0], times, side="right") - 1
             mine = sessions.indices.to_numpy() == code
             keep |= mine & (span >= 0) & (times <= spans[np.maximum(span, 0), 1])
-    return table if keep.all() else table.filter(pa.array(keep))
+    if keep.all():
+        return table
+    # most sensors are read in one lane, or by none: what is null throughout need not be filtered
+    known = [name for name in table.column_names if table[name].null_count < table.num_rows]
+    return files.with_columns(table.select(known).filter(pa.array(keep)), table.schema, table.column_names)

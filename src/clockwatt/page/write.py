@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from string import Template
 from typing import Any
@@ -10,6 +11,7 @@ from typing import Any
 from clockwatt.config import CampaignConfig
 from clockwatt.io import files
 from clockwatt.page.content import page_content
+from clockwatt.page.studies import studies_section
 
 ASSETS = Path(__file__).with_name("assets")
 SCRIPTS = (
@@ -20,7 +22,12 @@ SCRIPTS = (
 
 
 def write_page(
-    config: CampaignConfig, dataset_dir: Path, predictors_dir: Path, validation_dir: Path, output: Path
+    config: CampaignConfig,
+    dataset_dir: Path,
+    predictors_dir: Path,
+    validation_dir: Path,
+    output: Path,
+    study_figures: Sequence[Path] = (),
 ) -> None:
     """Write the page.
 
@@ -32,6 +39,8 @@ def write_page(
         What the stages before wrote.
     output
         File to write.
+    study_figures
+        Pictures that studies drew.
 
     Raises
     ------
@@ -41,11 +50,11 @@ def write_page(
         If the page cannot be written.
     """
     content = page_content(config, dataset_dir, predictors_dir, validation_dir)
-    files.write_text(page_html(content), output)
+    files.write_text(page_html(content, studies_section(study_figures)), output)
 
 
-def page_html(content: Any) -> str:
-    """The page of a `content.page_content`."""
+def page_html(content: Any, studies: str = "") -> str:
+    """The page of a `content.page_content`, with the section of a `studies.studies_section`."""
     from bokeh.resources import Resources
 
     from clockwatt.page.plots import plots
@@ -55,6 +64,8 @@ def page_html(content: Any) -> str:
     return Template(_asset("page.html")).substitute(
         campaign=_escaped(content["campaign"]),
         version=_escaped(content["version"]),
+        studies=studies,
+        to_studies='<a href="#studies">Studies</a>' if studies else "",
         style=_asset("page.css"),
         library=library,
         content=_in_script(_json(content)),

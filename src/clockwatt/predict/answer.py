@@ -22,6 +22,7 @@ from clockwatt.predict.features.operations import OPERATION_CLASS, operation_fea
 from clockwatt.predict.gpu_predictor import GpuPredictor, NotPredictableError
 from clockwatt.predict.hosts.answer import HostAnswer, HostSpan, span
 from clockwatt.predict.hosts.profile import HostProfile
+from clockwatt.predict.relative import Relative, relative
 from clockwatt.schema.records import CALL_SCHEMA, NETWORK_SCHEMA, OPERATION_SCHEMA, NetworkRow, table_of
 
 OF_MEASURED = "_of_measured"
@@ -104,6 +105,8 @@ class NetworkPrediction:
         The pass at the ends of that host's range.
     predictors
         Where the predictors come from, see `GpuPredictor.origin`.
+    relative_to
+        How the pass compares with that on a standard GPU, if one was named.
     """
 
     gpu: str
@@ -123,15 +126,22 @@ class NetworkPrediction:
     host: HostAnswer | None = None
     on_hosts: HostSpan | None = field(default=None, repr=False, compare=False)
     predictors: str = ""
+    relative_to: Relative | None = None
 
     def spanned(self, intervals: dict[str, tuple[float, float]]) -> dict[str, tuple[float, float]]:
         """Intervals that hold for the host of the answer, widened to the range of hosts that it spans."""
         return intervals if self.on_hosts is None else self.on_hosts.widened(intervals)
 
+    def compared_with(self, standard: NetworkPrediction) -> NetworkPrediction:
+        """The same, relative to the pass on a standard GPU."""
+        return replace(self, relative_to=relative(self, standard))
+
     def to_dict(self) -> dict[str, Any]:
-        """For JSON; the key of the pass is `pass`."""
+        """For JSON; the key of the pass is `pass`, and `relative_to` is there if a standard GPU was named."""
         values = asdict(replace(self, on_hosts=None))
         del values["on_hosts"]
+        if self.relative_to is None:
+            del values["relative_to"]
         values["pass"] = values.pop("pass_")
         return values
 

@@ -118,6 +118,7 @@ class Predictors:
         input_below: int | None = None,
         tf32: bool = True,
         host: str | None = None,
+        relative_to: str | None = None,
     ) -> NetworkPrediction:
         """Predict one pass of a network on one GPU at one operating point.
 
@@ -144,6 +145,8 @@ class Predictors:
         host
             That issues the calls: one that `clockwatt calibrate --host` made a profile of; None for the median of those
             measured on, with intervals that span them.
+        relative_to
+            A standard GPU, `GPU` or `GPU@POINT`: the answer's `relative_to` has ratios to the same pass there.
 
         Returns
         -------
@@ -157,7 +160,9 @@ class Predictors:
         """
         self._check(gpu)
         query = NetworkQuery(network, typed_inputs(input, inputs), dtype, input_dtype, input_below)
-        return self.answer(self.traced(query, pass_), gpu=gpu, point=point, tf32=tf32, host=host)
+        return self.answer(
+            self.traced(query, pass_), gpu=gpu, point=point, tf32=tf32, host=host, relative_to=relative_to
+        )
 
     def recommend(
         self,
@@ -175,6 +180,7 @@ class Predictors:
         input_below: int | None = None,
         tf32: bool = True,
         host: str | None = None,
+        relative_to: str | None = None,
     ) -> Recommendation:
         """Say on which GPU and at which operating point a pass costs least.
 
@@ -189,7 +195,7 @@ class Predictors:
             others. Shipped ones are chosen among where there is no campaign.
         points
             Operating points to consider too, though never measured.
-        network, input, inputs, pass_, dtype, input_dtype, input_below, tf32, host
+        network, input, inputs, pass_, dtype, input_dtype, input_below, tf32, host, relative_to
             As for `predict`.
 
         Raises
@@ -207,6 +213,7 @@ class Predictors:
             points=points,
             tf32=tf32,
             host=host,
+            relative_to=relative_to,
         )
 
     def traced(self, query: NetworkQuery, pass_: Pass) -> TracedNetwork:
@@ -241,11 +248,42 @@ class Predictors:
         point: str | OperatingPoint = "default",
         tf32: bool = True,
         host: str | None = None,
+        relative_to: str | None = None,
     ) -> NetworkPrediction:
         """Predict a pass that was traced before; raises as `predict`."""
         model = self.model(gpu)
         check_fits(traced, [model.description.gpu_name])
-        return predict_network(model, traced, _name_of(point), tf32=tf32, host=self._profile(host))
+        answer = predict_network(model, traced, _name_of(point), tf32=tf32, host=self._profile(host))
+        if relative_to is None:
+            return answer
+        return answer.compared_with(self.standard(relative_to, traced, tf32=tf32, host=host))
+
+    def standard(
+        self, named: str, traced: TracedNetwork, *, tf32: bool = True, host: str | None = None
+    ) -> NetworkPrediction:
+        """Predict a pass on the GPU that others are compared with.
+
+        Parameters
+        ----------
+        named
+            `GPU` or `GPU@POINT`, such as `h200@sm1320`; without a point its default.
+        traced, tf32, host
+            As of `answer`.
+
+        Raises
+        ------
+        ClockwattError
+            If there is no such GPU or point, or the pass cannot be predicted there.
+        """
+        label, at, point = named.partition("@")
+        if label not in self.gpus:
+            raise ClockwattError(
+                f"--relative-to {named}: there are predictors for {self._known()}. Write GPU or GPU@POINT."
+            )
+        try:
+            return self.answer(traced, gpu=label, point=point if at else "default", tf32=tf32, host=host)
+        except ClockwattError as error:
+            raise ClockwattError(f"--relative-to {named}: {error}") from error
 
     def choose(
         self,
@@ -257,6 +295,7 @@ class Predictors:
         points: Sequence[str | OperatingPoint] = (),
         tf32: bool = True,
         host: str | None = None,
+        relative_to: str | None = None,
     ) -> Recommendation:
         """Recommend for a pass that was traced before; raises as `recommend`."""
         self._check(*(gpus or ()))
@@ -273,6 +312,8 @@ class Predictors:
             host=self._profile(host),
             validation_dir=self.validation_dir,
         )
+        if relative_to is not None:
+            answer = answer.compared_with(self.standard(relative_to, traced, tf32=tf32, host=host))
         virtual = [label for label in self.models if label not in measured]
         if gpus or not measured or not virtual:
             return answer
@@ -344,8 +385,11 @@ class Predictors:
         """Refuse the label of a GPU that no predictors were fitted for."""
         for label in labels:
             if label not in self.gpus:
-                there = {label: f"{label} ({self.model(label).origin})" for label in self.gpus}
-                raise ClockwattError(f"--gpu {label}: there are predictors for {', '.join(there.values())}.")
+                raise ClockwattError(f"--gpu {label}: there are predictors for {self._known()}.")
+
+    def _known(self) -> str:
+        """The GPUs that can be asked about, and where what predicts each comes from."""
+        return ", ".join(f"{label} ({self.model(label).origin})" for label in self.gpus)
 
 
 def _name_of(point: str | OperatingPoint) -> str:

@@ -121,6 +121,7 @@ def overview(
     gpus: Sequence[str] | None = None,
     points: Sequence[str] = (),
     tf32: bool = True,
+    relative_to: str | None = None,
 ) -> Overview:
     """What is known of a network's pass on some GPUs at every operating point that was measured there.
 
@@ -130,6 +131,8 @@ def overview(
         Labels; else all of the campaign's, or all that are shipped where there is no campaign.
     points
         Operating points to answer for too.
+    relative_to
+        A standard GPU that every answer is compared with, see `Predictors.standard`.
 
     Raises
     ------
@@ -138,12 +141,14 @@ def overview(
     """
     compared = _compared(predictors.validation_dir, traced, tf32=tf32)
     found, left_out = [], []
+    standard = None if relative_to is None else predictors.standard(relative_to, traced, tf32=tf32)
     for label in gpus or predictors.models:
         model = predictors.model(label)
         try:
             check_fits(traced, [model.description.gpu_name])
             asked = sorted({*model.description.points, *points}, key=_settings)
             answers = predict_points(model, traced, asked, tf32=tf32)
+            answers = [answer.compared_with(standard) for answer in answers] if standard else answers
         except ClockwattError as error:
             left_out.append(f"{label}: {error}")
             continue

@@ -78,11 +78,30 @@ class Recommendation:
     as_good: int = 1
     left_out: tuple[str, ...] = ()
 
+    @property
+    def platforms(self) -> list[NetworkPrediction]:
+        """The best candidate of each GPU that keeps to the limits, best GPU first; none where it cannot be told."""
+        first: dict[str, NetworkPrediction] = {}
+        for candidate in self.candidates[: self.allowed]:
+            if math.isfinite(_value(candidate, self.objective)):
+                first.setdefault(candidate.gpu, candidate)
+        return list(first.values())
+
+    def times_the_best(self, candidate: NetworkPrediction) -> float:
+        """How many times what the objective is at the best a candidate takes."""
+        return _value(candidate, self.objective) / _value(self.best, self.objective)
+
+    def compared_with(self, standard: NetworkPrediction) -> Recommendation:
+        """The same, with all candidates relative to the pass on a standard GPU."""
+        best, *others = (candidate.compared_with(standard) for candidate in self.candidates)
+        return replace(self, best=best, candidates=[best, *others])
+
     def to_dict(self) -> dict[str, Any]:
         """For JSON."""
         return {
             "objective": self.objective,
             "best": self.best.to_dict(),
+            "platforms": [{"gpu": one.gpu, "gpu_name": one.gpu_name, "point": one.point} for one in self.platforms],
             "candidates": [candidate.to_dict() for candidate in self.candidates],
             "allowed": self.allowed,
             "regret": self.regret,

@@ -6,6 +6,7 @@ A field whose name would be a Python keyword ends in an underscore, its column d
 
 from __future__ import annotations
 
+import operator
 import types
 import typing
 from collections.abc import Iterable, Mapping
@@ -290,7 +291,7 @@ def table_of(rows: Iterable[Any], schema: pa.Schema) -> pa.Table:
     """Arrow table of row dataclasses of one kind."""
     rows = list(rows)
     attributes = {name: f"{name}_" if name in _KEYWORD_COLUMNS else name for name in schema.names}
-    columns = {name: [getattr(row, attribute) for row in rows] for name, attribute in attributes.items()}
+    columns = {name: list(map(operator.attrgetter(attribute), rows)) for name, attribute in attributes.items()}
     return pa.Table.from_pydict(columns, schema=schema)
 
 

@@ -70,18 +70,19 @@ class CpuBudget:
         self._share = share
         self._costs_ns: deque[int] = deque(maxlen=_REMEMBERED_COSTS)
         self._last_ns: int | None = None
+        self._pause_ns = 0.0
 
     def allows(self, now_ns: int) -> bool:
         """Whether a reading at `now_ns` keeps to the share, or has been put off for 0.4 s."""
-        if self._last_ns is None:
-            return True
-        pause_ns = statistics.median(self._costs_ns) / self._share if self._costs_ns else 0.0
-        return now_ns - self._last_ns >= min(pause_ns, _LONGEST_PAUSE_NS)
+        return self._last_ns is None or now_ns - self._last_ns >= self._pause_ns
 
     def spent(self, now_ns: int, cost_ns: int) -> None:
         """Note a reading that was due at `now_ns` and took `cost_ns` of CPU time."""
         self._last_ns = now_ns
         self._costs_ns.append(cost_ns)
+        # of a virtual GPU nothing costs anything
+        pause_ns = statistics.median(self._costs_ns) / self._share if any(self._costs_ns) else 0.0
+        self._pause_ns = min(pause_ns, _LONGEST_PAUSE_NS)
 
 
 class LaneReader:

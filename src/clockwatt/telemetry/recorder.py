@@ -40,10 +40,14 @@ class Recorder:
         starts_ns = dict.fromkeys((SLOW, RING), start_ns + round(config.fast_period_s * 0.5e9)) | {FAST: start_ns}
         self._rhythms = {lane: Rhythm(round(period * 1e9), starts_ns[lane]) for lane, period in periods.items()}
         self._fresh: list[TelemetryRow] = []
+        self._due_ns = self._earliest_due_ns()
 
     @property
     def due_ns(self) -> int:
         """When the next lane is due, on the monotonic clock of `start_ns`."""
+        return self._due_ns
+
+    def _earliest_due_ns(self) -> int:
         return min(rhythm.due_ns for rhythm in self._rhythms.values())
 
     def tick(self, now_ns: int) -> None:
@@ -51,6 +55,7 @@ class Recorder:
         for lane, rhythm in self._rhythms.items():
             if rhythm.tick(now_ns):
                 self._read(lane)
+        self._due_ns = self._earliest_due_ns()
 
     def take(self) -> list[TelemetryRow]:
         """Everything read since the last call, the ring drained up to now."""

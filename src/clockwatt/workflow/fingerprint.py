@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 import ast
+import contextlib
 import functools
 import hashlib
+import importlib.util
 import io
+import json
+import os
+import sys
 import tokenize
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from clockwatt.errors import OutputError
+from clockwatt.io import files
 from clockwatt.io.resources import resource
 
 PACKAGE = "clockwatt"
@@ -20,6 +27,22 @@ _ASSETS = "assets"
 """Folder beside a package's modules with what they read that is no Python."""
 _NO_CODE = frozenset({tokenize.COMMENT, tokenize.NL, tokenize.ENCODING})
 _INDENTATION = frozenset({tokenize.INDENT, tokenize.DEDENT})
+_KEPT = Path(importlib.util.cache_from_source(__file__)).with_suffix(".json")
+"""What sources were found to say, by their bytes: beside the bytecode of this module, and of no other value."""
+
+
+def fingerprints(commands: Iterable[str]) -> dict[str, str]:
+    """`fingerprint` of several commands; what it reads of the sources is kept for the next process that asks.
+
+    Raises
+    ------
+    FileNotFoundError
+        See `fingerprint`.
+    """
+    found = {command: fingerprint(command) for command in commands}
+    if not _SOURCES.keys() <= _kept().keys() and not sys.dont_write_bytecode:
+        _keep(_SOURCES)
+    return found
 
 
 def fingerprint(command: str, root: Path = _ROOT) -> str:
@@ -49,7 +72,7 @@ def fingerprint(command: str, root: Path = _ROOT) -> str:
     while waiting:
         path = waiting.pop()
         if path not in sources:
-            sources[path] = _read(path.read_bytes())
+            sources[path] = _source_of(path.read_bytes())
             waiting.extend(found for name in sources[path].imports for found in _files_of(root, name))
     sources = {path: source for path, source in sources.items() if root / _CLI not in path.parents}
     resources = {name for source in sources.values() for name in source.resources}
@@ -86,11 +109,52 @@ class _Source:
     resources: frozenset[str]
 
 
+_SOURCES: dict[str, _Source] = {}
+"""What this process asked for, by the SHA-256 of their bytes."""
+
+
+def _source_of(source: bytes) -> _Source:
+    name = hashlib.sha256(source).hexdigest()
+    if name not in _SOURCES:
+        _SOURCES[name] = _kept().get(name) or _read(source)
+    return _SOURCES[name]
+
+
 @functools.cache
+def _reader() -> str:
+    """What reads sources, which decides what it finds in them: this module, in this Python."""
+    return f"{sys.version} {hashlib.sha256(Path(__file__).read_bytes()).hexdigest()}"
+
+
+@functools.cache
+def _kept() -> dict[str, _Source]:
+    """What an earlier process kept; nothing where there is none, or another version kept it."""
+    try:
+        kept = json.loads(_KEPT.read_text("utf-8"))
+        if kept["reader"] != _reader():
+            return {}
+        return {
+            name: _Source(bytes.fromhex(digest), frozenset(tuple(below) for below in imports), frozenset(resources))
+            for name, (digest, imports, resources) in kept["sources"].items()
+        }
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return {}
+
+
+def _keep(sources: dict[str, _Source]) -> None:
+    """Keep what was found; where the folder cannot be written, as bytecode, it is not."""
+    content = {
+        name: (source.digest.hex(), sorted(source.imports), sorted(source.resources))
+        for name, source in sources.items()
+    }
+    with contextlib.suppress(OutputError):
+        files.write_text(json.dumps({"reader": _reader(), "sources": content}), _KEPT)
+
+
 def _read(source: bytes) -> _Source:
     imports: set[tuple[str, ...]] = set()
     resources = set()
-    for node in _run(ast.parse(source)):
+    for node in _run(ast.parse(source), expressions=b"resource(" in source):
         names: list[str] = []
         match node:
             case ast.Import(names=aliases):
@@ -104,8 +168,8 @@ def _read(source: bytes) -> _Source:
     return _Source(hashlib.sha256(_code(source)).digest(), frozenset(imports), frozenset(resources))
 
 
-def _run(tree: ast.Module) -> Iterator[ast.AST]:
-    """Nodes of what runs: not of what is imported for type checkers alone."""
+def _run(tree: ast.Module, *, expressions: bool) -> Iterator[ast.AST]:
+    """Nodes of what runs: not of what is imported for type checkers alone, and of expressions where they are wanted."""
     waiting: list[ast.AST] = [tree]
     while waiting:
         node = waiting.pop()
@@ -113,6 +177,8 @@ def _run(tree: ast.Module) -> Iterator[ast.AST]:
         match node:
             case ast.If(test=ast.Name(id="TYPE_CHECKING")):
                 waiting += node.orelse
+            case ast.expr() if not expressions:
+                pass
             case _:
                 waiting += ast.iter_child_nodes(node)
 
@@ -138,7 +204,7 @@ def _code(source: bytes) -> bytes:
 def _files_of(root: Path, below: tuple[str, ...]) -> Iterator[Path]:
     """The file of a module and those of the packages above it; nothing for a name that is no module."""
     for depth in range(len(below) + 1):
-        parent = root.joinpath(*below[:depth])
-        for path in (parent / "__init__.py", parent.with_suffix(".py")):
-            if path.is_file():
-                yield path
+        parent = "/".join((str(root), *below[:depth]))
+        for path in (f"{parent}/__init__.py", f"{parent}.py"):
+            if os.path.isfile(path):  # noqa: PTH113  # asked for ten thousand times: a path object costs more than the answer
+                yield Path(path)

@@ -16,7 +16,7 @@ from clockwatt.config import CampaignConfig
 from clockwatt.figures.names import figures
 from clockwatt.schema import layout
 
-_REASONS, _REASON_CHARACTERS = 5, 300
+_REASONS, _REASON_CHARACTERS = 3, 300
 _MESSAGE = "clockwatt: "
 _CALIBRATE, _MEASURE, _NETWORKS = "calibrate", "measure", "measure networks"
 

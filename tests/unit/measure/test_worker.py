@@ -138,8 +138,8 @@ def test_a_worker_that_ends_while_nothing_is_measured_is_not_followed_by_another
 
 
 def slow(folder):
-    (folder / "began").touch()
     try:
+        (folder / "began").touch()  # the signal may come before it has returned
         time.sleep(60)
     finally:
         time.sleep(0.3)  # a second signal must not disturb this
@@ -179,3 +179,30 @@ def test_the_command_measures_in_a_worker(campaign, catalogue):
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     assert len(rows_of(folder)) == 12
+
+
+SAY_HOW = """
+import os, sys
+from pathlib import Path
+import clockwatt.cli.main
+from clockwatt.measure import worker
+
+def tell():
+    print(os.getpid() != parent, "clockwatt.cli.main" in sys.modules, "numpy" in sys.modules)
+
+parent = os.getpid()
+if __name__ == "__main__":
+    if sys.argv[1] == "threads":
+        import threading
+        threading.Thread(target=threading.Event().wait, daemon=True).start()
+    worker.run(tell, Path(sys.argv[2]))
+"""
+
+
+@pytest.mark.parametrize(("process", "forked"), [("alone", True), ("threads", False)])
+def test_the_command_line_forks_its_worker_unless_threads_run(tmp_path, process, forked):
+    (tmp_path / "how.py").write_text(SAY_HOW)
+    command = [sys.executable, tmp_path / "how.py", process, tmp_path / "note"]
+    told = subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()
+    # a fork finds the number of its parent as that set it; a fresh process sets its own
+    assert told == [str(forked), "True", "False"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 
 import clockwatt
@@ -149,12 +150,16 @@ class VirtualGpu(Gpu):
     def power_samples(self, since_us: int) -> Sequence[PowerSample]:
         """See `Gpu`; time stamps are on `epoch_us`'s clock."""
         newest, _ = latest_tick(self._now_ns, RING_PERIOD_NS, self._phase_ns)
+        before, _ = latest_tick((since_us + 1) * 1000 - 1, RING_PERIOD_NS, self._phase_ns)
+        oldest = max(0, newest - RING_SAMPLES + 1, before + 1)
+        ends_ns = [self._phase_ns + tick * RING_PERIOD_NS for tick in range(oldest - 1, newest + 1)]
+        energies_j = [self._history.energy_j(end_ns) for end_ns in ends_ns]  # where one sample ends the next begins
         samples = []
-        for tick in range(max(0, newest - RING_SAMPLES + 1), newest + 1):
-            end_ns = self._phase_ns + tick * RING_PERIOD_NS
-            if end_ns // 1000 > since_us:
-                power_w = self._history.mean_power_w(end_ns, RING_PERIOD_NS)
-                samples.append(PowerSample(end_ns // 1000, power_w * (1 + RING_NOISE * noise(self._noise_seed, -tick))))
+        for tick, end_ns, (before_j, energy_j) in zip(
+            range(oldest, newest + 1), ends_ns[1:], itertools.pairwise(energies_j), strict=True
+        ):
+            power_w = (energy_j - before_j) / (RING_PERIOD_NS * 1e-9)
+            samples.append(PowerSample(end_ns // 1000, power_w * (1 + RING_NOISE * noise(self._noise_seed, -tick))))
         return samples
 
     def sm_clock_mhz(self) -> int:

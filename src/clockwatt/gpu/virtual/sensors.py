@@ -64,6 +64,7 @@ class _Segment:
     energy_j: float  # since the beginning, at the start
     rise_k: float  # above ambient, at the start
     base_w: float  # power without leakage
+    settled_k: float  # above ambient, where it goes
 
 
 class PowerHistory:
@@ -85,7 +86,8 @@ class PowerHistory:
         self._resistance = model.thermal_resistance_k_per_w
         self._damping = 1 - self._resistance * self._leakage
         self._rate = self._damping / THERMAL_TIME_CONSTANT_S
-        rested = _Segment(-2 * KEPT_NS, 0.0, self._settled_rise_k(base_w), base_w)
+        settled_k = self._settled_rise_k(base_w)
+        rested = _Segment(-2 * KEPT_NS, 0.0, settled_k, base_w, settled_k)
         self._segments = [rested]
         self._starts_ns = [rested.start_ns]
 
@@ -94,10 +96,11 @@ class PowerHistory:
         last = self._segments[-1]
         if base_w == last.base_w:
             return
+        settled_k = self._settled_rise_k(base_w)
         if now_ns == last.start_ns:
-            self._segments[-1] = _Segment(now_ns, last.energy_j, last.rise_k, base_w)
+            self._segments[-1] = _Segment(now_ns, last.energy_j, last.rise_k, base_w, settled_k)
             return
-        self._segments.append(_Segment(now_ns, self.energy_j(now_ns), self._rise_k(last, now_ns), base_w))
+        self._segments.append(_Segment(now_ns, self.energy_j(now_ns), self._rise_k(last, now_ns), base_w, settled_k))
         self._starts_ns.append(now_ns)
         forgotten = bisect.bisect(self._starts_ns, now_ns - KEPT_NS) - 1
         if forgotten > 0:
@@ -108,7 +111,7 @@ class PowerHistory:
         """Energy in J since the beginning; `time_ns` may lie up to `KEPT_NS` before the last change."""
         segment = self._segment(time_ns)
         elapsed_s = (time_ns - segment.start_ns) * 1e-9
-        settled_k = self._settled_rise_k(segment.base_w)
+        settled_k = segment.settled_k
         settling = (segment.rise_k - settled_k) * -math.expm1(-self._rate * elapsed_s) / self._rate
         return segment.energy_j + segment.base_w * elapsed_s + self._leakage * (settled_k * elapsed_s + settling)
 
@@ -135,8 +138,7 @@ class PowerHistory:
 
     def _rise_k(self, segment: _Segment, time_ns: int) -> float:
         elapsed_s = (time_ns - segment.start_ns) * 1e-9
-        settled_k = self._settled_rise_k(segment.base_w)
-        return settled_k + (segment.rise_k - settled_k) * math.exp(-self._rate * elapsed_s)
+        return segment.settled_k + (segment.rise_k - segment.settled_k) * math.exp(-self._rate * elapsed_s)
 
 
 def latest_tick(now_ns: int, period_ns: int, phase_ns: int) -> tuple[int, int]:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.optimize import nnls
 
 COSTS = 2
 """Costs that are sought: passes that are no more than that tell no error."""
@@ -36,6 +35,8 @@ def module_and_call_costs(
         The two costs in s, and their standard errors by what is left (nan without more passes than costs); shape (2,).
         Least squares relative to the pass, neither cost below zero.
     """
+    from scipy.optimize import nnls  # half a second that most calibrations do not need: the virtual ones
+
     counts = np.column_stack([modules, calls]) / pass_s[:, None]
     relative = beyond_s / pass_s
     found, _ = nnls(counts, relative)

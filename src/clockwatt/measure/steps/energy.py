@@ -78,18 +78,20 @@ class PowerReadings:
 
 def power_readings(rows: Sequence[TelemetryRow]) -> PowerReadings:
     """Collect the power sensors of telemetry rows of one session."""
-
-    def series(sensor: Callable[[TelemetryRow], float | None]) -> Series:
-        pairs = sorted((row.monotonic_ns, value) for row in rows if (value := sensor(row)) is not None)
-        return Series(
-            np.array([time for time, _ in pairs], dtype=np.int64), np.array([value for _, value in pairs], dtype=float)
-        )
-
     return PowerReadings(
-        instant=series(lambda row: row.power_instant_w),
-        average=series(lambda row: row.power_average_w),
-        counter=series(lambda row: row.energy_counter_j),
-        samples=series(lambda row: row.power_sample_w),
+        instant=_series([(row.monotonic_ns, row.power_instant_w) for row in rows if row.power_instant_w is not None]),
+        average=_series([(row.monotonic_ns, row.power_average_w) for row in rows if row.power_average_w is not None]),
+        counter=_series([(row.monotonic_ns, row.energy_counter_j) for row in rows if row.energy_counter_j is not None]),
+        samples=_series([(row.monotonic_ns, row.power_sample_w) for row in rows if row.power_sample_w is not None]),
+    )
+
+
+def _series(readings: list[tuple[int, float]]) -> Series:
+    """Readings in the order of their times (monotonic ns)."""
+    readings.sort()
+    return Series(
+        np.array([time for time, _ in readings], dtype=np.int64),
+        np.array([value for _, value in readings], dtype=float),
     )
 
 

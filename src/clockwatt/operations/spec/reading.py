@@ -109,8 +109,7 @@ def one_of(value: object, choices: Collection[str], where: str) -> str:
 
 def shape_and_stride(given: Mapping[str, Any], where: str) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """`shape` and `stride` of a tensor, of equal length, spanning a storage of sensible size."""
-    shape = tuple(natural(size, f"{where}.shape") for size in sequence(given["shape"], f"{where}.shape"))
-    stride = tuple(natural(step, f"{where}.stride") for step in sequence(given["stride"], f"{where}.stride"))
+    shape, stride = _naturals(given["shape"], f"{where}.shape"), _naturals(given["stride"], f"{where}.stride")
     if len(shape) != len(stride):
         raise SpecFaultError(where, f"{len(shape)} sizes but {len(stride)} strides")
     if len(shape) > _MAX_DIMENSIONS:
@@ -121,6 +120,14 @@ def shape_and_stride(given: Mapping[str, Any], where: str) -> tuple[tuple[int, .
     if elements >= _LARGEST or sum(size * step for size, step in zip(shape, stride, strict=True)) >= _LARGEST:
         raise SpecFaultError(where, "is larger than any memory")
     return shape, stride
+
+
+def _naturals(value: object, where: str) -> tuple[int, ...]:
+    """Integers from 0 on; all at once, since a catalogue holds a hundred thousand of them."""
+    numbers = sequence(value, where)
+    if not all(type(number) is int and 0 <= number < _LARGEST for number in numbers):
+        return tuple(natural(number, where) for number in numbers)
+    return tuple(numbers)
 
 
 def check_argument(value: object, where: str, *, tensors: int, dtypes: Collection[str], depth: int = 0) -> None:

@@ -136,11 +136,11 @@ def grouped_interval(log_residuals: Floats, groups: NDArray[np.object_]) -> Inte
     reached = np.flatnonzero(votes >= COVERAGE - 1e-9)
     if reached.size:
         return _symmetric(float(errors[order[reached[0]]]), CONFORMAL, len(sizes))
-    # slow to import, and of no use where a model only predicts
-    from scipy.stats import t
+    # slow to import, and of no use where a model only predicts; `scipy.stats`, which says the same, is thrice as slow
+    from scipy.special import stdtrit
 
     mean_squares = np.bincount(member, weights=errors**2) / sizes
-    half_width = float(t.ppf((1 + COVERAGE) / 2, len(sizes)) * np.sqrt(mean_squares.mean()))
+    half_width = float(stdtrit(len(sizes), (1 + COVERAGE) / 2) * np.sqrt(mean_squares.mean()))
     return _symmetric(max(half_width, float(errors.max())), STUDENT_T, len(sizes))
 
 

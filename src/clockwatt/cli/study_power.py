@@ -1,0 +1,33 @@
+"""`clockwatt study-power-run` and `study-power`: training under power limits and clocks, recorded and drawn."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from clockwatt import config
+from clockwatt.cli.app import app
+from clockwatt.cli.options import Config, GpuLabel
+
+StudyDir = Annotated[Path, typer.Option(help="The study's folder of this GPU.")]
+
+
+@app.command()
+def study_power_run(config_file: Config, gpu: GpuLabel, study_dir: StudyDir) -> None:
+    """Train the networks of the study on a GPU at each of its operating points; what is recorded already is kept."""
+    from clockwatt.studies.power.measure import measure_study
+
+    measure_study(config.load(config_file), gpu, study_dir)
+
+
+@app.command()
+def study_power(
+    study_dir: StudyDir,
+    only: Annotated[str, typer.Option(help="Names of tables and figures, separated by commas; else all.")] = "",
+) -> None:
+    """Write means and fits of the study of power limits and clocks, and draw its figures."""
+    from clockwatt.studies.power.draw import draw_study
+
+    draw_study(study_dir, [name.strip() for name in only.split(",") if name.strip()])

@@ -1,0 +1,30 @@
+"""`clockwatt study-workloads-run` and `study-workloads`: a dozen programs recorded by all sensors, and drawn."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from clockwatt import config
+from clockwatt.cli.app import app
+from clockwatt.cli.options import Config, GpuLabel
+
+StudyDir = Annotated[Path, typer.Option(help="The study's folder of this GPU.")]
+
+
+@app.command()
+def study_workloads_run(config_file: Config, gpu: GpuLabel, study_dir: StudyDir) -> None:
+    """Record the workloads of the campaign's study on a GPU, one after another; what is recorded already is kept."""
+    from clockwatt.studies.workloads.stage import run
+
+    run(config.load(config_file), gpu, study_dir)
+
+
+@app.command()
+def study_workloads(config_file: Config, gpu: GpuLabel, study_dir: StudyDir) -> None:
+    """Draw what was recorded: sensors over time, which of them go together, the table of workloads."""
+    from clockwatt.studies.workloads.stage import figures
+
+    figures(config.load(config_file), gpu, study_dir)

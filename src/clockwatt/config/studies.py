@@ -1,0 +1,147 @@
+"""Studies of a campaign: each a block of its own, made by its own target, `snakemake study_NAME`."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal, Self, get_args
+
+from pydantic import Field, field_validator, model_validator
+
+from clockwatt.config.gpus import Megahertz, Watts
+from clockwatt.config.model import Model, one_or_more
+from clockwatt.config.points import OperatingPoint
+
+PowerNetwork = Literal["ecg_resnet", "dense_512", "dense_16384"]
+POWER_NETWORKS: tuple[PowerNetwork, ...] = ("ecg_resnet", "dense_512", "dense_16384")
+
+WorkloadName = Literal[
+    "matmul", "question_answering", "fine_tuning", "classifier", "black_scholes", "monte_carlo", "distance", "kmeans",
+    "fft", "spectrogram", "sepia",
+]  # fmt: skip
+WORKLOADS: tuple[WorkloadName, ...] = get_args(WorkloadName)
+
+
+class PowerStudyGpu(Model):
+    """Operating points of one GPU in the study of power limits: limits first, then clocks, never both at once."""
+
+    power_limits_w: Annotated[list[Watts], one_or_more(Watts)] = Field(
+        [],
+        description="power limits, in W, at the clocks that the GPU takes by itself",
+        examples=[[150, 200, 250, 300]],
+    )
+    clocks_mhz: Annotated[list[Megahertz], one_or_more(Megahertz)] = Field(
+        [], description="SM clocks to lock, in MHz, at the GPU's own power limit", examples=[[780, 1110, 1440]]
+    )
+
+    @field_validator("power_limits_w", "clocks_mhz")
+    @classmethod
+    def _no_duplicates(cls, values: list[int | None]) -> list[int | None]:
+        if len(set(values)) != len(values):
+            raise ValueError("a value stands twice: remove one")
+        return values
+
+    @model_validator(mode="after")
+    def _something_is_asked(self) -> Self:
+        if not self.points:
+            raise ValueError("has no operating point: give power_limits_w, clocks_mhz or both")
+        return self
+
+    @property
+    def points(self) -> list[OperatingPoint]:
+        """The operating points, power limits first; `default` counts once."""
+        limits = [OperatingPoint(power_limit_w=limit_w) for limit_w in self.power_limits_w]
+        clocks = [OperatingPoint(sm_clock_mhz=clock_mhz) for clock_mhz in self.clocks_mhz]
+        return list(dict.fromkeys([*limits, *clocks]))
+
+
+class PowerStudyConfig(Model):
+    """Training under power limits and clocks: what energy, time and their product do. `snakemake study_power`."""
+
+    gpus: dict[str, PowerStudyGpu] = Field(
+        min_length=1, description="label of a GPU of the campaign to its operating points in this study"
+    )
+    networks: Annotated[list[PowerNetwork], one_or_more(PowerNetwork)] = Field(
+        list(POWER_NETWORKS),
+        min_length=1,
+        description="ecg_resnet: a deep 1-D residual network on ECGs of 12 leads; dense_512, dense_16384: two dense "
+        "layers on images of digits, at a batch of 128 and of 32",
+    )
+    repetitions: int = Field(3, ge=1, le=1000, description="runs of each network at each operating point")
+    epochs: int = Field(10, ge=1, le=10_000, description="of each run")
+    examples: dict[PowerNetwork, Annotated[int, Field(ge=128)]] = Field(
+        {},
+        description="network to the examples of an epoch, where its data is made; else 21,799 ECGs as in PTB-XL, and "
+        "60,000 images as in MNIST",
+        examples=[{"ecg_resnet": 6400}],
+    )
+    data: dict[PowerNetwork, str] = Field(
+        {},
+        description="network to the folder of its data: `x.npy` [n, 12, 4096] or [n, 784] and `y.npy` [n], or MNIST's "
+        "own files `train-images-idx3-ubyte` and `train-labels-idx1-ubyte`; for the others data is made",
+        examples=[{"dense_512": "/data/mnist"}],
+    )
+    idle_s: float = Field(3.0, ge=0.3, description="how long idle power is read before each run")
+    rest_to_c: float | None = Field(
+        None,
+        gt=0,
+        le=120,
+        description="before each run let the GPU cool down to this temperature; null: to 3 °C above what it had before "
+        "the first run",
+    )
+    rest_max_s: float = Field(600.0, ge=0, description="and go on anyway after so long; the record says so")
+
+    @field_validator("networks")
+    @classmethod
+    def _networks_differ(cls, networks: list[PowerNetwork]) -> list[PowerNetwork]:
+        if len(set(networks)) != len(networks):
+            raise ValueError("a network stands twice: remove one")
+        return networks
+
+
+class WorkloadsStudyConfig(Model):
+    """A dozen programs, recorded by all sensors, to see what goes with temperature. `snakemake study_workloads`."""
+
+    gpus: list[str] | None = Field(
+        None, min_length=1, description="labels of GPUs of the campaign; null: all of them", examples=[["a30"]]
+    )
+    workloads: Annotated[list[WorkloadName], one_or_more(WorkloadName)] = Field(
+        list(WORKLOADS), min_length=1, description="which, in the order in which they are recorded"
+    )
+    seconds: float | None = Field(
+        60.0, gt=0, description="how long each goes on; null: once, with the numbers of steps of the study"
+    )
+    scale: float | None = Field(
+        None,
+        gt=0,
+        description="factor of the workloads' sizes; null: 1 on a real GPU, and 0.01 beside a virtual one, where the "
+        "programs run on the processor",
+    )
+    data: dict[WorkloadName, str] = Field(
+        {},
+        description="workload to a folder with its data, see `python -m clockwatt.studies.workloads.NAME --help`; for "
+        "others data is made",
+        examples=[{"classifier": "/data/cifar10"}],
+    )
+    idle_s: float = Field(3.0, ge=0.3, description="how long idle power is read before each")
+    rest_to_c: float | None = Field(
+        30.0, gt=0, le=120, description="before each let the GPU cool down to this temperature; null: no rest"
+    )
+    rest_max_s: float = Field(120.0, ge=0, description="and go on anyway after so long; the record says so")
+
+    @field_validator("gpus", "workloads")
+    @classmethod
+    def _nothing_stands_twice(cls, names: list[str] | None) -> list[str] | None:
+        if names is not None and len(set(names)) != len(names):
+            raise ValueError("a name stands twice: remove one")
+        return names
+
+
+class StudiesConfig(Model):
+    """What is studied beside the campaign's measurements; `all` makes those that stand here."""
+
+    power: PowerStudyConfig | None = Field(None, description="training under power limits and clocks")
+    workloads: WorkloadsStudyConfig | None = Field(None, description="a dozen programs by all sensors")
+
+    @property
+    def configured(self) -> list[str]:
+        """Targets of the studies that stand here: `study_power` and so on."""
+        return [f"study_{name}" for name in type(self).model_fields if getattr(self, name) is not None]

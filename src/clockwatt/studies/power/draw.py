@@ -1,0 +1,146 @@
+"""The stage without a GPU: tables of means and fits, and every figure of the study, of one GPU."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+import pandas as pd
+import pyarrow as pa
+from matplotlib.figure import Figure
+from pyarrow import csv
+
+from clockwatt.errors import ClockwattError
+from clockwatt.figures import style
+from clockwatt.io.files import write_table, written_aside
+from clockwatt.io.progress import progress
+from clockwatt.studies.power import analysis, tables
+from clockwatt.studies.power.figures import curves, epochs, sampling, traces
+from clockwatt.studies.power.names import FIGURES, TABLES
+from clockwatt.studies.power.tables import CLOCK, POWER_LIMIT
+
+Drawn = tuple[Figure, pd.DataFrame]
+
+
+@dataclass
+class Results:
+    """Tables of a study, and what several figures need of them."""
+
+    runs: pd.DataFrame
+    epochs: pd.DataFrame
+    readings: pd.DataFrame
+
+    @property
+    def virtual(self) -> bool:
+        """Whether the GPU is modelled."""
+        return bool(self.runs["virtual"].any())
+
+    @cached_property
+    def summary(self) -> pd.DataFrame:
+        """From `analysis.summary`."""
+        return analysis.summary(self.runs)
+
+    @cached_property
+    def fits(self) -> pd.DataFrame:
+        """From `analysis.fits`."""
+        return analysis.fits(self.runs, self.summary)
+
+    @cached_property
+    def intervals(self) -> pd.DataFrame:
+        """From `sampling.intervals`."""
+        return sampling.intervals(self.readings)
+
+
+def draw_study(study_dir: Path, only: Sequence[str] = ()) -> None:
+    """Write means and fits, and draw figures.
+
+    Parameters
+    ----------
+    study_dir
+        The study's folder of a GPU, with the tables of its runs.
+    only
+        Which, of `names.TABLES` and `names.FIGURES`; all if empty.
+
+    Raises
+    ------
+    ClockwattError
+        If there is no such table or figure.
+    DataFileError
+        If a table is missing or damaged.
+    OutputError
+        If something cannot be written.
+    """
+    known = (*TABLES, *FIGURES)
+    if unknown := [name for name in only if name not in known]:
+        raise ClockwattError(f"--only {unknown[0]}: there is no such table or figure; choose among {', '.join(known)}.")
+    wanted = [name for name in known if not only or name in only]
+    results = Results(*tables.read(study_dir))
+    with style.styled(), progress("figures", len(wanted)) as advance:
+        for name in wanted:
+            if name in TABLES:
+                frame: pd.DataFrame = getattr(results, name)
+                _write(frame.assign(virtual=results.virtual), study_dir, name)
+            else:
+                figure, data = DRAWN[name](results)
+                style.save(figure, data, study_dir / "figures", name)
+            advance(name)
+
+
+def _write(frame: pd.DataFrame, folder: Path, name: str) -> None:
+    table = pa.Table.from_pandas(frame, preserve_index=False).replace_schema_metadata(None)
+    write_table(table, folder / f"{name}.parquet")
+    with written_aside(folder / f"{name}.csv") as aside:
+        csv.write_csv(table, aside)
+
+
+def _power(results: Results) -> Drawn:
+    data = traces.power(results.readings, results.runs)
+    return traces.draw_power(data, virtual=results.virtual), data
+
+
+def _cumulative(results: Results) -> Drawn:
+    data = traces.cumulative(results.readings, results.runs)
+    return traces.draw_cumulative(data, virtual=results.virtual), data
+
+
+def _against(setting: str) -> Callable[[Results], Drawn]:
+    def drawn(results: Results) -> Drawn:
+        data = curves.against(results.runs, results.summary, setting)
+        return curves.draw_against(data, results.fits, setting), data
+
+    return drawn
+
+
+def _front(results: Results) -> Drawn:
+    data = curves.front(results.summary)
+    return curves.draw_front(data, virtual=results.virtual), data
+
+
+def _epochs(results: Results) -> Drawn:
+    data = epochs.spread(results.epochs)
+    return epochs.draw(data, virtual=results.virtual), data
+
+
+def _sampling(results: Results) -> Drawn:
+    data = sampling.histogram(results.intervals)
+    return sampling.draw_histogram(data, virtual=results.virtual), data
+
+
+def _jitter(results: Results) -> Drawn:
+    data = sampling.windows(results.intervals, results.readings, results.runs)
+    return sampling.draw_windows(data, virtual=results.virtual), data
+
+
+DRAWN: dict[str, Callable[[Results], Drawn]] = {
+    "optimum_power_limit": _against(POWER_LIMIT),
+    "optimum_clock": _against(CLOCK),
+    "front": _front,
+    "epochs": _epochs,
+    "power": _power,
+    "cumulative_energy": _cumulative,
+    "sampling_interval": _sampling,
+    "jitter": _jitter,
+}
+"""Figures of `names.FIGURES`: each from results to the figure and the data that it shows."""

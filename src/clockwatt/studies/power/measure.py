@@ -1,0 +1,102 @@
+"""The stage that needs a GPU: every run of the study that is not recorded yet, then tables of all records."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+from clockwatt.config import CampaignConfig
+from clockwatt.errors import DataFileError
+from clockwatt.gpu.interface import GpuError
+from clockwatt.gpu.registry import open_gpu
+from clockwatt.io.files import told_as_output, write_text
+from clockwatt.io.progress import progress
+from clockwatt.measure.guard import only_process
+from clockwatt.studies.power import tables
+from clockwatt.studies.power.plan import RECORDS, PlannedRun, planned_runs, study_of
+from clockwatt.studies.power.real import RealRuns
+from clockwatt.studies.power.virtual import VirtualRuns
+
+_WARMER_C = 3.0
+"""Without a temperature to rest to, a card may be so much warmer than it was before the first run."""
+
+_HOTTEST_C = 120.0
+_UNFINISHED = ".unfinished"
+
+
+def measure_study(campaign: CampaignConfig, label: str, study_dir: Path) -> None:
+    """Record every run of the study on a GPU, and write the tables of all of them.
+
+    What is finished stays in the folder's `records`: a process that was killed goes on with the run that it was at.
+
+    Parameters
+    ----------
+    campaign
+        Its study.
+    label
+        Of the GPU.
+    study_dir
+        The study's folder of this GPU.
+
+    Raises
+    ------
+    ConfigError
+        If the campaign has no such study.
+    ClockwattError
+        If another process is at it, or a script fails.
+    GpuError
+        If the GPU cannot be read, or not be held at an operating point.
+    OutputError
+        If the folder cannot be written.
+    """
+    study = study_of(campaign, label)
+    runs = planned_runs(campaign, label)
+    with only_process(study_dir / RECORDS / "lock"), progress(f"{label}: runs", len(runs)) as advance:
+        missing = [run for run in runs if not run.folder(study_dir).exists()]
+        for run in runs:
+            if run not in missing:
+                advance(f"{run.name} is there")
+        if missing:
+            made_by = _opened(campaign, label)
+            rest_to_c = study.rest_to_c or _baseline_c(study_dir, made_by)
+            for run in missing:
+                _record(run, study_dir, made_by, rest_to_c)
+                advance(run.name)
+    tables.write(runs, label, study_dir)
+
+
+def _opened(campaign: CampaignConfig, label: str) -> RealRuns | VirtualRuns:
+    config = campaign.gpu(label)
+    if config.virtual_model is None:
+        return RealRuns(campaign, label, open_gpu(config.device, seed=campaign.seed, key=f"gpus.{label}.device"))
+    return VirtualRuns(campaign, label)
+
+
+def _record(run: PlannedRun, study_dir: Path, made_by: RealRuns | VirtualRuns, rest_to_c: float) -> None:
+    """Make a run aside and put it in its place when it is finished."""
+    folder = run.folder(study_dir)
+    aside = folder.with_name(folder.name + _UNFINISHED)
+    with told_as_output(aside):
+        shutil.rmtree(aside, ignore_errors=True)  # of a process that was killed
+    made_by.record(run, aside, rest_to_c)
+    with told_as_output(folder):
+        aside.rename(folder)
+
+
+def _baseline_c(study_dir: Path, made_by: RealRuns | VirtualRuns) -> float:
+    """Temperature to rest to: that before the first run, and a little."""
+    path = study_dir / RECORDS / "baseline.json"
+    if not path.exists():
+        try:
+            now_c: float | None = made_by.temperature_c()
+        except GpuError:
+            now_c = None
+        write_text(json.dumps({"temperature_c": now_c}) + "\n", path)
+    try:
+        before_c = json.loads(path.read_text(encoding="utf-8"))["temperature_c"]
+        return _HOTTEST_C if before_c is None else float(before_c) + _WARMER_C
+    except (ValueError, KeyError, TypeError) as error:
+        raise DataFileError(
+            f"{path}: is damaged ({error}). Delete it: the next run reads the temperature anew."
+        ) from error

@@ -1,0 +1,109 @@
+"""The runs of the study on one GPU: which, in which order, and where each is recorded."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import random
+from dataclasses import dataclass
+from pathlib import Path
+
+from clockwatt import MEASUREMENT_VERSION
+from clockwatt.config import CampaignConfig, OperatingPoint, PowerStudyConfig
+from clockwatt.errors import ConfigError
+from clockwatt.studies.power.tasks import TASKS, Task
+
+RECORDS = "records"
+_DIGITS = 8
+
+
+@dataclass(frozen=True)
+class PlannedRun:
+    """One run of the study.
+
+    Attributes
+    ----------
+    task
+        The network that is trained.
+    point
+        Operating point that is held.
+    repetition
+        From 1.
+    turn
+        Its place in the order of all runs, from 1.
+    digest
+        Of all that its record depends on beside these.
+    """
+
+    task: Task
+    point: OperatingPoint
+    repetition: int
+    turn: int
+    digest: str
+
+    @property
+    def name(self) -> str:
+        """As messages and records call it."""
+        return f"{self.task.name} at {self.point}, repetition {self.repetition}"
+
+    def folder(self, study_dir: Path) -> Path:
+        """Where its record lies when it is finished, below the study's folder of the GPU."""
+        return study_dir / RECORDS / self.task.name / str(self.point) / f"{self.repetition}-{self.digest}"
+
+
+def study_of(campaign: CampaignConfig, label: str) -> PowerStudyConfig:
+    """The study as a campaign has it.
+
+    Raises
+    ------
+    ConfigError
+        If it has none, or none on this GPU.
+    """
+    study = campaign.studies.power
+    if study is None:
+        raise ConfigError("studies.power: is not in the campaign's file; config/README.md tells what to write there.")
+    if label not in study.gpus:
+        raise ConfigError(f"studies.power.gpus: no GPU is labelled {label!r}; there are {', '.join(study.gpus)}.")
+    return study
+
+
+def planned_runs(campaign: CampaignConfig, label: str) -> list[PlannedRun]:
+    """Every run on a GPU, in the order in which they are made.
+
+    Within a repetition networks and operating points are shuffled, so that neither the hour nor the temperature of the
+    room goes with one of them.
+
+    Raises
+    ------
+    ConfigError
+        If the campaign has no such study.
+    """
+    study = study_of(campaign, label)
+    pairs = [(name, point) for name in study.networks for point in study.gpus[label].points]
+    runs: list[PlannedRun] = []
+    for repetition in range(1, study.repetitions + 1):
+        shuffled = list(pairs)
+        random.Random(f"{campaign.seed}/{label}/{repetition}").shuffle(shuffled)  # noqa: S311, an order is no secret
+        for name, point in shuffled:
+            digest = _digest(campaign, study, label, TASKS[name])
+            runs.append(PlannedRun(TASKS[name], point, repetition, len(runs) + 1, digest))
+    return runs
+
+
+def tf32_of(campaign: CampaignConfig, label: str) -> bool:
+    """Whether networks are trained with TensorFloat-32 on a GPU: where its part of the campaign allows it."""
+    return True in campaign.gpu(label).tf32
+
+
+def _digest(campaign: CampaignConfig, study: PowerStudyConfig, label: str, task: Task) -> str:
+    gpu = campaign.gpu(label)
+    settings = {
+        "device": gpu.device,
+        "control": gpu.control.model_dump(mode="json"),
+        "tf32": tf32_of(campaign, label),
+        "seed": campaign.seed,
+        "epochs": study.epochs,
+        "data": task.data_in(study) or task.examples_in(study),
+        "measurement_version": MEASUREMENT_VERSION,
+    }
+    return hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()[:_DIGITS]

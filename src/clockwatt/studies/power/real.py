@@ -1,0 +1,82 @@
+"""A run of the study on a real GPU: the network's script, run and recorded as by `clockwatt record`."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from clockwatt.config import CampaignConfig
+from clockwatt.errors import ClockwattError
+from clockwatt.gpu.interface import Gpu
+from clockwatt.studies.power.plan import PlannedRun, study_of, tf32_of
+from clockwatt.studies.power.tasks import MODULE
+from clockwatt.telemetry.recording.session import Settings
+from clockwatt.telemetry.recording.session import record as record_program
+from clockwatt.telemetry.recording.summary import summarise
+
+
+class RealRuns:
+    """Makes runs on a real GPU.
+
+    Parameters
+    ----------
+    campaign
+        Its study.
+    label
+        Of the GPU.
+    gpu
+        Open, and the one that a program of this process computes on.
+    device
+        What the script is told to compute on: `cuda`, or `cpu` where the GPU is a stand-in.
+    """
+
+    def __init__(self, campaign: CampaignConfig, label: str, gpu: Gpu, device: str = "cuda") -> None:
+        self._campaign, self._label, self._gpu, self._device = campaign, label, gpu, device
+        self._study = study_of(campaign, label)
+
+    def temperature_c(self) -> float:
+        """The card's temperature now.
+
+        Raises
+        ------
+        GpuError
+            If it shows none.
+        """
+        return self._gpu.temperature_c()
+
+    def record(self, run: PlannedRun, folder: Path, rest_to_c: float) -> None:
+        """Make one run and record it in `folder`.
+
+        Raises
+        ------
+        ClockwattError
+            If the script fails.
+        GpuError
+            If the GPU cannot be read, or not be held at the operating point.
+        OutputError
+            If the folder cannot be written.
+        SystemExit
+            If a signal asked for the end: the run does not count.
+        """
+        settings = Settings(
+            point=run.point, control=self._campaign.gpu(self._label).control, name=run.name, rest_to_c=rest_to_c,
+            rest_max_s=self._study.rest_max_s, idle_s=self._study.idle_s, hooks=False,
+        )  # fmt: skip
+        told = record_program(self._command(run), [self._gpu], folder, settings)
+        (made,) = told.runs
+        if made.status is not None and made.status > 128:
+            raise SystemExit(made.status)
+        if made.status != 0:
+            raise ClockwattError(
+                f"{run.name}: its script {made.ending}. What it said stands above; run it by hand to see more: "
+                f"{' '.join(self._command(run))}"
+            )
+        summarise(folder)
+
+    def _command(self, run: PlannedRun) -> list[str]:
+        study = self._study
+        command = [sys.executable, "-m", f"{MODULE}.{run.task.name}", f"--epochs={study.epochs}"]
+        command += [f"--device={self._device}", f"--seed={self._campaign.seed}"]
+        command += ["--tf32" if tf32_of(self._campaign, self._label) else "--no-tf32"]
+        data = run.task.data_in(study)
+        return [*command, f"--data={data}" if data else f"--examples={run.task.examples_in(study)}"]

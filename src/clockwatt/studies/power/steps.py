@@ -1,0 +1,46 @@
+"""The traced training steps of the study's networks, as they are shipped: a virtual GPU needs nothing of torch.
+
+`python -m clockwatt.studies.power.steps` in the checkout traces them anew; a test compares.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from clockwatt.config import CampaignConfig
+from clockwatt.io.resources import resource
+from clockwatt.studies.power.tasks import TASKS, TRAINING_STEP
+
+
+def steps_dir() -> Path:
+    """Folder of a catalogue that has the training step of every network of the study."""
+    return resource("studies/power")
+
+
+def trace_steps(folder: Path) -> None:
+    """Trace them, and write the catalogue.
+
+    Parameters
+    ----------
+    folder
+        Made if it is not there.
+
+    Raises
+    ------
+    OutputError
+        If it cannot be written.
+    """
+    from clockwatt.operations.catalogue import write_catalogue  # imports torch
+
+    content = {
+        "campaign": "power",
+        "gpus": {"any": {"device": "any"}},
+        "networks": [task.network.model_dump() for task in TASKS.values()],
+        "passes": ["training"],
+        "training": TRAINING_STEP.model_dump(),
+    }
+    write_catalogue(CampaignConfig.model_validate(content), folder)
+
+
+if __name__ == "__main__":
+    trace_steps(Path("resources/studies/power"))

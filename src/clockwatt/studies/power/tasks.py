@@ -1,0 +1,72 @@
+"""The three networks of the study: what each is trained on, and how. Nothing here imports torch."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from clockwatt.config import NetworkConfig, PowerStudyConfig, TrainingConfig
+from clockwatt.config.studies import PowerNetwork
+
+Kind = Literal["ecg", "mnist"]
+MODULE = "clockwatt.studies.power"
+
+
+@dataclass(frozen=True)
+class Task:
+    """A network and what it is trained on.
+
+    Attributes
+    ----------
+    name
+        In the campaign's file; also the name of the script, `python -m clockwatt.studies.power.NAME`, and of the
+        function of `networks` that builds it.
+    title
+        As figures call it.
+    kind
+        Of the data.
+    shape
+        Of one example.
+    classes
+        That it tells apart.
+    batch
+        Examples of a training step.
+    """
+
+    name: PowerNetwork
+    title: str
+    kind: Kind
+    shape: tuple[int, ...]
+    classes: int
+    batch: int
+
+    @property
+    def network(self) -> NetworkConfig:
+        """As a campaign would name it, to be traced."""
+        return NetworkConfig(name=f"{MODULE}.networks:{self.name}", input=[self.batch, *self.shape])
+
+    @property
+    def examples(self) -> int:
+        """Of an epoch where nothing else is said: as many as PTB-XL and MNIST have."""
+        return 21_799 if self.kind == "ecg" else 60_000
+
+    def examples_in(self, study: PowerStudyConfig) -> int:
+        """Examples of an epoch where the data is made."""
+        return study.examples.get(self.name, self.examples)
+
+    def data_in(self, study: PowerStudyConfig) -> str | None:
+        """Folder of the data, None where it is made."""
+        return study.data.get(self.name)
+
+
+TRAINING_STEP = TrainingConfig(optimizer="adam", learning_rate=1e-3)
+"""Of all three."""
+
+TASKS: dict[str, Task] = {
+    task.name: task
+    for task in (
+        Task("ecg_resnet", "ECG residual network", "ecg", (12, 4096), 5, 64),
+        Task("dense_512", "dense 2 × 512", "mnist", (784,), 10, 128),
+        Task("dense_16384", "dense 2 × 16,384", "mnist", (784,), 10, 32),
+    )
+}

@@ -1,0 +1,176 @@
+"""Training a network of the study: what its three scripts do, with phases marked for `clockwatt record`."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from clockwatt import mark, phase
+from clockwatt.errors import ClockwattError
+from clockwatt.studies.power.tasks import TASKS, Task
+
+if TYPE_CHECKING:
+    import torch
+
+    from clockwatt.studies.power.data import Examples
+
+EXPERIMENT, LOAD, TRAINING, EPOCH = "experiment", "load", "training", "epoch"
+"""Phases, each within the one before it."""
+
+
+def main(name: str, description: str, arguments: Sequence[str] | None = None) -> int:
+    """Run a script: read its options, train, and say how it went.
+
+    Parameters
+    ----------
+    name
+        Of the network.
+    description
+        For `--help`.
+    arguments
+        The command line; None: that of this process.
+
+    Returns
+    -------
+    int
+        Exit status.
+    """
+    task = TASKS[name]
+    options = _parser(task, description).parse_args(arguments)
+    try:
+        train(
+            task, epochs=options.epochs, examples=options.examples, batch=options.batch, data=options.data,
+            device=options.device, tf32=options.tf32, seed=options.seed,
+        )  # fmt: skip
+    except ClockwattError as error:
+        print(f"{name}: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+def _parser(task: Task, description: str) -> argparse.ArgumentParser:
+    def positive(text: str) -> int:
+        if not text.isdecimal() or int(text) == 0:
+            raise argparse.ArgumentTypeError(f"{text!r} is not a whole number above 0")
+        return int(text)
+
+    parser = argparse.ArgumentParser(
+        prog=f"python -m clockwatt.studies.power.{task.name}", description=description,
+        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
+    )  # fmt: skip
+    parser.add_argument("--epochs", type=positive, default=10, help="how often all examples are learnt from")
+    parser.add_argument("--examples", type=positive, default=task.examples, help="of an epoch, where the data is made")
+    parser.add_argument("--batch", type=positive, default=task.batch, help="examples of a training step")
+    parser.add_argument("--data", type=Path, default=None, help=f"folder of the data ({_files(task)}); else it is made")
+    parser.add_argument("--device", choices=["cuda", "cpu"], default="cuda", help="what computes")
+    parser.add_argument(
+        "--tf32", action=argparse.BooleanOptionalAction, default=True, help="whether float32 may use TensorFloat-32"
+    )
+    parser.add_argument("--seed", type=int, default=0, help="of the parameters and of made data")
+    return parser
+
+
+def _files(task: Task) -> str:
+    shape = ", ".join(map(str, task.shape))
+    arrays = f"x.npy [n, {shape}] and y.npy [n]"
+    return arrays if task.kind == "ecg" else f"{arrays}, or MNIST's own files"
+
+
+def train(
+    task: Task, *, epochs: int, examples: int, batch: int, data: Path | None, device: str, tf32: bool, seed: int
+) -> None:
+    """Train a network.
+
+    Parameters
+    ----------
+    task
+        Which.
+    epochs
+        How often all examples are learnt from.
+    examples
+        Of an epoch, where the data is made.
+    batch
+        Examples of a step; what is left over at the end of an epoch is left out.
+    data
+        Folder of the data, or None.
+    device
+        `cuda` or `cpu`.
+    tf32
+        Whether float32 may use TensorFloat-32.
+    seed
+        Of the parameters and of made data.
+
+    Raises
+    ------
+    DataFileError
+        If the data cannot be read.
+    ClockwattError
+        If there is no such device, or an epoch is shorter than a batch.
+    """
+    with phase(EXPERIMENT):
+        with phase(LOAD):
+            import torch
+
+            from clockwatt.operations import numerics
+            from clockwatt.studies.power import data as sources
+
+            numerics.apply(tf32=tf32)
+            torch.manual_seed(seed)
+            if device == "cuda" and not torch.cuda.is_available():
+                raise ClockwattError("torch finds no CUDA device; try --device cpu.")
+            found = sources.examples(task, data, examples, seed)
+            steps = found.count // batch
+            if not steps:
+                raise ClockwattError(f"an epoch of {found.count} examples is shorter than a batch of {batch}.")
+            mark(f"data: {found.source}")
+            print(f"{task.name}: {found.count} examples an epoch, data: {found.source}", flush=True)
+            training = _Training(task, found, batch, torch.device(device))
+            training.step(0)  # libraries are loaded and memory is taken before anything is timed
+            training.wait()
+        with phase(TRAINING):
+            for epoch in range(epochs):
+                with phase(EPOCH, index=epoch):
+                    for number in range(steps):
+                        training.step(number)
+                    loss = training.wait()
+                print(f"{task.name}: epoch {epoch + 1} of {epochs}, loss {loss:.4f}", flush=True)
+
+
+class _Training:
+    """A network on a device, the examples that it learns from, and its optimizer."""
+
+    def __init__(self, task: Task, examples: Examples, batch: int, device: torch.device) -> None:
+        import torch
+
+        from clockwatt.studies.power import networks
+        from clockwatt.studies.power.tasks import TRAINING_STEP
+
+        self._device, self._batch = device, batch
+        self._x, self._y = examples.x, torch.from_numpy(examples.y)
+        self._network = getattr(networks, task.name)().to(device)
+        self._optimizer = torch.optim.Adam(self._network.parameters(), lr=TRAINING_STEP.learning_rate)
+        self._loss_of = torch.nn.CrossEntropyLoss()
+        self._loss: torch.Tensor | None = None
+
+    def step(self, number: int) -> None:
+        """Learn from one batch; the device may go on after this returns."""
+        import numpy as np
+        import torch
+
+        first = number * self._batch % max(1, len(self._y) - self._batch + 1)
+        rows = slice(first, first + self._batch)
+        # copied: what is mapped from a file may not be written to
+        x = torch.from_numpy(np.array(self._x[rows], np.float32)).to(self._device)
+        y = self._y[rows].to(self._device)
+        self._optimizer.zero_grad()
+        self._loss = self._loss_of(self._network(x), y)
+        self._loss.backward()
+        self._optimizer.step()
+
+    def wait(self) -> float:
+        """Wait until the device has done all of it; the loss of the last step."""
+        assert self._loss is not None
+        return self._loss.item()

@@ -1,0 +1,141 @@
+"""A campaign run undisturbed, and on a real local Slurm with faults: the two datasets must be equal."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import random
+import shutil
+import subprocess
+import time
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow.parquet as pq
+from disturbed import DISK, Disturbed
+from harness import SlurmCluster
+
+import standin_nvml
+from standin_nvml import StandInNvml
+from support.logged_bench import FOLDER
+from support.workdir import KEY, MEASURED_ALL, REPOSITORY, Workdir
+
+MEASURED = ("time_host_s", "time_device_s", "power_w", "energy_dynamic_j")
+CORRECTED = ("time_host_corrected_s", "time_device_corrected_s", "power_corrected_w", "energy_dynamic_corrected_j")
+EQUAL = 1e-9
+TOLERANCE = 0.05
+"""Of the median over all rows: a virtual GPU draws its noise anew in each session."""
+
+
+def disturb(
+    root: Path, cluster: SlurmCluster, campaign: Mapping[str, Any], faults: Sequence[str], rng: random.Random,
+    pause_s: float, *, traced: bool = False,
+) -> None:  # fmt: skip
+    """Run a campaign undisturbed, and on Slurm with faults.
+
+    Parameters
+    ----------
+    root
+        Folder for both, which the daemons of Slurm can look into.
+    cluster
+        The Slurm.
+    campaign
+        See `Disturbed`.
+    faults
+        Of `FAULTS`, in order; one that finds nothing to disturb changes places with the next.
+    rng, pause_s
+        What decides how long the pauses between two are, and their mean.
+    traced
+        Whether the catalogue is made before, and not under faults.
+
+    Raises
+    ------
+    AssertionError
+        If the two datasets are not equal.
+    """
+    alone, loggers = Workdir(root / "undisturbed"), root / "loggers"
+    for folder in (loggers, alone.path, root / "disturbed"):
+        folder.mkdir()
+    alone.configure(campaign)
+    alone.run(*MEASURED_ALL)
+    print(f"undisturbed: {len(dataset(alone))} rows", flush=True)
+    nvml = StandInNvml(standin_nvml.build(root), root / "nvml")
+    nvml.install("NVIDIA A30")
+    workdir = Workdir(root / "disturbed", cluster.environment | nvml.environ | logged(loggers))
+    with file_system(workdir.path / "results"):
+        if traced:
+            shutil.copytree(alone.path / "results/catalogue", workdir.path / "results/catalogue")
+        disturbed, began = Disturbed(cluster, workdir, campaign, loggers, rng), time.monotonic()
+        waiting, made = [*faults], Counter[str]()
+        while waiting:
+            disturbed.run()
+            time.sleep(rng.expovariate(1 / pause_s))
+            fault = waiting.pop(0)
+            if getattr(disturbed, fault)():
+                made[fault] += 1
+                print(f"{time.monotonic() - began:.0f} s: {fault}", flush=True)
+            else:
+                waiting.insert(1, fault)
+        print(f"{made.total()} faults in {time.monotonic() - began:.0f} s: {dict(made)}", flush=True)
+        disturbed.finish()
+        shutil.copytree(workdir.path / "results", root / "results")
+        print(f"finished after {disturbed.starts} starts, {time.monotonic() - began:.0f} s", flush=True)
+        compare(dataset(workdir), dataset(alone))
+
+
+def logged(loggers: Path) -> dict[str, str]:
+    """What has the jobs' virtual GPUs read by a logger process too."""
+    paths = (REPOSITORY / "tests" / "support" / "in_jobs", REPOSITORY / "tests")
+    return {"PYTHONPATH": os.pathsep.join(map(str, paths)), FOLDER: str(loggers)}
+
+
+def dataset(workdir: Workdir) -> pd.DataFrame:
+    """Rows of the dataset, operations and networks."""
+    folder = workdir.path / "results" / "dataset"
+    return pd.concat(
+        [pq.read_table(folder / name).to_pandas() for name in ("operations.parquet", "networks.parquet")],
+        ignore_index=True,
+    )
+
+
+def compare(disturbed: pd.DataFrame, undisturbed: pd.DataFrame) -> None:
+    """Hold the dataset of one run against that of the other.
+
+    Raises
+    ------
+    AssertionError
+        If rows, their status, why they are excluded or values differ.
+    """
+    key = ["gpu", "point", *KEY]
+    told = [*key, "status", "excluded"]
+    counts = [Counter(map(tuple, rows[told].astype(str).to_numpy())) for rows in (disturbed, undisturbed)]
+    assert counts[0] == counts[1], f"rows differ: {list((counts[0] - counts[1]) + (counts[1] - counts[0]))[:5]}"
+    assert max(counts[0].values()) == 1
+    both = disturbed.merge(undisturbed, on=key, suffixes=("", "_undisturbed"), validate="one_to_one")
+    for name in (*MEASURED, *CORRECTED):
+        mine, theirs = both[name].to_numpy(float), both[f"{name}_undisturbed"].to_numpy(float)
+        assert (np.isnan(mine) == np.isnan(theirs)).all(), f"{name}: null in one run alone"
+        some = theirs > 0
+        away = np.abs(mine[some] / theirs[some] - 1)
+        print(f"{name}: {some.sum()} rows, {(away > EQUAL).sum()} of them not equal, at most {away.max():.2%} apart")
+        for row in both[some][away > EQUAL].itertuples():
+            print(f"  {row.gpu} {row.kind} {row.subject_id} repetition {row.repetition}: {row.flags}")
+        assert np.median(away) <= TOLERANCE, name
+
+
+@contextlib.contextmanager
+def file_system(path: Path) -> Iterator[None]:
+    """A file system of its own at `path`; what it held when something failed is kept beside it."""
+    path.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={DISK}", "tmpfs", str(path)], check=True)
+    try:
+        yield
+    except BaseException:
+        shutil.copytree(path, path.with_name(f"{path.name}-as-left"))
+        raise
+    finally:
+        subprocess.run(["umount", "--lazy", str(path)], check=True)

@@ -1,0 +1,162 @@
+"""A pass relative to that on a standard GPU: ratios by hand, their intervals by simulation, and what is typed."""
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+import clockwatt
+from clockwatt.cli.main import app
+from clockwatt.errors import ClockwattError
+
+NETWORK = ("net24", "--input", "8,3,64,64")
+
+
+@pytest.fixture(scope="module")
+def predictors(made):
+    return clockwatt.load(made.predictors, catalogue_dir=made.catalogue, validation_dir=made.validation)
+
+
+@pytest.fixture
+def ask(made, capsys):
+    def run(command, *options):
+        folders = ["--predictors-dir", made.predictors, "--catalogue-dir", made.catalogue]
+        with pytest.raises((SystemExit, ClockwattError)) as ended:
+            app([command, *map(str, [*options, *folders])], prog_name="clockwatt")
+        if isinstance(ended.value, ClockwattError):
+            return str(ended.value)
+        return capsys.readouterr().out
+
+    return run
+
+
+def predicted(predictors, point, **more):
+    return predictors.predict("net24", input=(8, 3, 64, 64), gpu="a30", point=point, **more)
+
+
+def test_ratios_are_quotients_of_the_two_answers(predictors):
+    own, standard = predicted(predictors, "sm900"), predicted(predictors, "sm1440")
+    found = predicted(predictors, "sm900", relative_to="a30@sm1440").relative_to
+    assert (found.gpu, found.point, found.virtual, found.mixed) == ("a30", "sm1440", True, False)
+    assert found.time_ratio == own.expected.time_s / standard.expected.time_s > 1
+    assert found.energy_ratio == own.expected.energy_j / standard.expected.energy_j
+    assert found.power_ratio == own.expected.power_w / standard.expected.power_w < 1
+    assert own.relative_to is None
+
+
+def test_a_pass_is_to_itself_as_one_without_doubt(predictors):
+    found = predicted(predictors, "sm900", relative_to="a30@sm900").relative_to
+    assert (found.time_ratio, found.power_ratio, found.energy_ratio) == (1, 1, 1)
+    assert set(found.intervals.values()) == {(1.0, 1.0)}
+
+
+def test_intervals_hold_nine_in_ten_quotients_of_independent_errors(predictors):
+    own, standard = predicted(predictors, "sm900"), predicted(predictors, "sm1440")
+    rng, half = np.random.default_rng(0), 1.6448536  # of a normal distribution, for nine in ten
+    # both as if errors of their logarithms were normal, by 5 % and 12 %
+    widths = {"own": 0.05, "standard": 0.12}
+    ends = {
+        name: {"time_s": tuple(one.expected.time_s * np.exp(sign * half * widths[name]) for sign in (-1, 1))}
+        for name, one in (("own", own), ("standard", standard))
+    }
+    found = replace(own, intervals=ends["own"]).compared_with(replace(standard, intervals=ends["standard"])).relative_to
+    errors = rng.normal(0, list(widths.values()), (100_000, 2))
+    ratios = own.expected.time_s / standard.expected.time_s * np.exp(errors[:, 0] - errors[:, 1])
+    low, high = found.intervals["time_ratio"]
+    assert np.mean((ratios > low) & (ratios < high)) == pytest.approx(0.9, abs=0.005)
+    assert set(found.intervals) == {"time_ratio"}
+
+
+def test_what_is_unknown_has_no_ratio(predictors):
+    own, standard = predicted(predictors, "sm900"), predicted(predictors, "sm1440")
+    unknown = replace(standard, expected=replace(standard.expected, energy_j=None, power_w=None))
+    found = own.compared_with(unknown).relative_to
+    assert (found.energy_ratio, found.power_ratio) == (None, None)
+    assert "energy_ratio" not in found.intervals
+
+
+def test_a_modelled_and_a_measured_gpu_are_told_apart(predictors):
+    own, standard = predicted(predictors, "sm900"), replace(predicted(predictors, "sm1440"), virtual=False)
+    assert own.compared_with(standard).relative_to.mixed
+
+
+def test_a_choice_is_relative_in_all_its_candidates_and_names_the_best_platform(predictors):
+    choice = predictors.recommend("net24", input=(8, 3, 64, 64), relative_to="a30@sm1440")
+    assert choice.best is choice.candidates[0]
+    assert all(candidate.relative_to.point == "sm1440" for candidate in choice.candidates)
+    assert [one.gpu for one in choice.platforms] == list(dict.fromkeys(one.gpu for one in choice.candidates))
+    assert choice.platforms[0] is choice.best
+    assert choice.times_the_best(choice.best) == 1
+    assert choice.to_dict()["platforms"][0] == {
+        "gpu": choice.best.gpu, "gpu_name": choice.best.gpu_name, "point": choice.best.point
+    }  # fmt: skip
+
+
+def test_of_several_gpus_the_best_platform_is_said(predictors, capsys):
+    from clockwatt.cli.printing import print_recommendation
+
+    choice = predictors.recommend("net24", input=(8, 3, 64, 64))
+    other = replace(choice.candidates[-1], gpu="b30")
+    print_recommendation(replace(choice, candidates=[*choice.candidates[:-1], other]), {})
+    said = " ".join(capsys.readouterr().out.split())
+    assert f"Best platform: {choice.best.gpu} ({choice.best.gpu_name}) at {choice.best.point}; behind it" in said
+    assert f"b30 at {other.point} (energy × {choice.times_the_best(other):.2f})." in said
+
+
+def test_what_is_typed_is_printed_and_given_as_json(ask):
+    asked = ("predict", *NETWORK, "--gpu", "a30", "--point", "sm900", "--relative-to", "a30@sm1440")
+    printed = " ".join(ask(*asked).split())
+    assert "relative to a30 (VIRTUAL, a modelled GPU) at sm1440." in printed
+    told = json.loads(ask(*asked, "--json"))["relative_to"]
+    assert f"time × {told['time_ratio']:.2f} (" in printed
+    low, high = told["intervals"]["energy_ratio"]
+    assert low < told["energy_ratio"] < high
+
+
+def test_without_a_standard_the_answer_says_nothing_of_one(ask):
+    assert "relative_to" not in json.loads(ask("predict", *NETWORK, "--gpu", "a30", "--json"))
+    assert "relative" not in ask("predict", *NETWORK, "--gpu", "a30")
+
+
+def test_a_table_of_choices_has_uncut_ratios(ask):
+    printed = ask("recommend", *NETWORK, "--relative-to", "a30@sm1440")
+    assert "1.00 (1.00–1.00)" in printed
+    assert "×: relative to a30 (VIRTUAL" in printed
+
+
+def test_an_overview_has_ratios_at_every_point(made, capsys, tmp_path):
+    for name, folder in (("predictors", made.predictors), ("validation", made.validation)):
+        (tmp_path / name).symlink_to(folder)
+    (tmp_path / "dataset").mkdir()
+    (tmp_path / "dataset" / "catalogue").symlink_to(made.catalogue)
+    asked = ["show", "net24", "--pass", "inference", "--gpu", "a30", "--relative-to", "a30@sm1440"]
+    with pytest.raises(SystemExit):
+        app([*asked, "--results", str(tmp_path)], prog_name="clockwatt")
+    printed = capsys.readouterr().out
+    assert "time ×" in printed
+    assert "1.00 (1.00–1.00)" in printed
+    assert "×: relative to a30 (VIRTUAL, a modelled GPU) at sm1440." in printed
+    with pytest.raises(SystemExit):
+        app([*asked, "--results", str(tmp_path), "--json"], prog_name="clockwatt")
+    (gpu,) = json.loads(capsys.readouterr().out)[0]["gpus"]
+    assert all(point["composed"]["relative_to"]["time_ratio"] >= 1 for point in gpu["points"])
+
+
+@pytest.mark.parametrize(
+    ("named", "message"),
+    [
+        ("h300", "--relative-to h300: there are predictors for a30"),
+        ("a30@sm", "--relative-to a30@sm: 'sm' is no operating point"),
+        ("a30@", "--relative-to a30@: '' is no operating point"),
+    ],
+)
+def test_an_unknown_standard_gets_one_clear_line(ask, named, message):
+    said = ask("predict", *NETWORK, "--gpu", "a30", "--relative-to", named)
+    assert said.startswith(message)
+    assert "\n" not in said
+
+
+def test_show_without_a_network_is_relative_to_nothing(capsys):
+    with pytest.raises(ClockwattError, match="--relative-to: name a network"):
+        app(["show", "--relative-to", "h200"], prog_name="clockwatt")

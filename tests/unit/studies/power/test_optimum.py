@@ -1,0 +1,74 @@
+"""The fits of a study on a virtual GPU against a fine sweep of the card's own model."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from clockwatt.measure.bench.interface import Subject
+from clockwatt.measure.bench.virtual import VirtualBench, VirtualWorkload
+from clockwatt.schema.records import NETWORK, TRAINING
+from clockwatt.studies.power import analysis, tables
+from clockwatt.studies.power.measure import measure_study
+from clockwatt.studies.power.steps import steps_dir
+from clockwatt.studies.power.tables import CLOCK, POWER_LIMIT
+from clockwatt.studies.power.tasks import TASKS
+from clockwatt.studies.power.virtual import StudyGpu
+from clockwatt.telemetry.logger import virtual_logger
+from support.power_study import campaign
+
+LIMITS_W = list(range(100, 165, 5))
+CLOCKS_MHZ = list(range(510, 1411, 45))
+SETTLED_S, SEEN_S = 0.2, 3.0
+
+
+def sweep(network: str, setting: str, folder: Path) -> pd.DataFrame:
+    """Time and energy of a training step along a setting, in fine steps, read off a card that was at rest."""
+    fine = np.arange(LIMITS_W[0], LIMITS_W[-1] + 1) if setting == POWER_LIMIT else np.arange(510, 1411, 15)
+    subject = Subject(NETWORK, TASKS[network].network.network_id, TRAINING, True, "float32", 1, device_work=True)
+    rows = []
+    for asked in fine:
+        gpu = StudyGpu("a30", seed=0)
+        if setting == POWER_LIMIT:
+            gpu.set_power_limit(float(asked))
+        else:
+            gpu.lock_sm_clock(int(asked))
+        with virtual_logger(gpu, "sweep", folder, campaign().telemetry) as logger:
+            with VirtualBench(gpu, logger, 0, steps_dir()).open(subject) as workload:
+                assert isinstance(workload, VirtualWorkload)
+                step_s = max(workload.host_s, workload.device_s)
+                gpu.load(workload.load, workload.device_s / step_s)
+                gpu.advance(SETTLED_S)
+                before_j = gpu.energy_counter_j()
+                gpu.advance(SEEN_S)
+                energy_j = (gpu.energy_counter_j() - before_j) / SEEN_S * step_s
+            rows.append({"x": float(asked), "time_s": step_s, "energy_j": energy_j})
+    found = pd.DataFrame(rows)
+    return found.assign(energy_delay_product_j_s=found["energy_j"] * found["time_s"])
+
+
+@pytest.fixture(scope="module")
+def fits(tmp_path_factory: pytest.TempPathFactory) -> pd.DataFrame:
+    folder = tmp_path_factory.mktemp("fits")
+    gpus = {"a30": {"power_limits_w": LIMITS_W, "clocks_mhz": CLOCKS_MHZ}}
+    networks = ["ecg_resnet", "dense_16384"]
+    measure_study(campaign(gpus=gpus, networks=networks, epochs=8), "a30", folder)
+    runs, _, _ = tables.read(folder)
+    return analysis.fits(runs, analysis.summary(runs)).set_index(["network", "setting", "objective"])
+
+
+@pytest.mark.parametrize("network", ["ecg_resnet", "dense_16384"])
+@pytest.mark.parametrize("setting", [POWER_LIMIT, CLOCK])
+@pytest.mark.parametrize("objective", ["energy_j", "energy_delay_product_j_s"])
+def test_a_fit_recovers_the_optimum_of_the_model(
+    fits: pd.DataFrame, tmp_path: Path, network: str, setting: str, objective: str
+) -> None:
+    model = sweep(network, setting, tmp_path)
+    best = model.loc[model[objective].idxmin()]
+    fit = fits.loc[network, setting, objective]
+    assert fit["optimum_x"] == pytest.approx(best["x"], rel=0.05)
+    there = np.interp(fit["optimum_x"], model["x"], model[objective])
+    assert there == pytest.approx(best[objective], rel=0.03), "what the fit chooses costs no more"
