@@ -74,7 +74,7 @@ rule study_workloads_figures:
     benchmark:
         at("benchmarks/studies/workloads/{gpu}/figures.tsv")
     conda:
-        "../../envs/analysis.yaml"
+        "../../envs/torch.yaml"
     resources:
         **stage_resources("figures"),
     params:
@@ -90,18 +90,19 @@ rule study_workloads_figures:
         """
 
 
-localrules:
-    study_workloads,
+def workloads_files(names):
+    """Figures of these names, of every GPU of the study."""
+    return expand(at("studies/workloads/{gpu}/figures/{name}.png"), gpu=workloads_study_gpus(), name=names)
 
 
 rule study_workloads:
     """All workloads on every GPU of the study, with figures."""
     input:
-        study_input(
-            "study_workloads",
-            *expand(
-                at("studies/workloads/{gpu}/figures/{name}.png"),
-                gpu=workloads_study_gpus(),
-                name=workloads_study_figures(),
-            ),
-        ),
+        study_input("study_workloads", workloads_files(workloads_study_figures())),
+
+
+localrules:
+    study_workloads,
+
+
+STUDY_FILES["study_workloads"] = workloads_files(["workloads"])

@@ -2,4 +2,4 @@
 
 from __future__ import annotations
 
-TITLES = {"power": "Training under power limits and clocks"}
+TITLES = {"power": "Training under power limits and clocks", "workloads": "A dozen programs by all sensors"}

@@ -23,13 +23,14 @@ def predictors(made):
 
 def test_the_examples_of_the_page_run(made, predictors, capsys):
     blocks = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)
-    assert len(blocks) == 4
+    assert len(blocks) == 5
     blocks[0] = blocks[0].replace('clockwatt.load("results/predictors")', "loaded")
     names = {"loaded": predictors}
     for block in blocks:
         exec(compile(block, PAGE.name, "exec"), names)
     assert names["passed"].expected.time_s > 0
     assert names["choice"].best.expected.energy_j > 0
+    assert names["compared"].relative_to.power_ratio > 1
     assert "--gpu a31" in capsys.readouterr().out
 
 

@@ -6,6 +6,7 @@ to know has leaked to it. That number is given only to be seen beside the others
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
@@ -17,7 +18,7 @@ from numpy.typing import NDArray
 from clockwatt.studies.thermal.errors import ThermalError
 from clockwatt.studies.thermal.inputs import Task, is_changing
 from clockwatt.studies.thermal.intervals import LEVEL, Intervals, Misses, coverage
-from clockwatt.studies.thermal.models.base import truth
+from clockwatt.studies.thermal.models.base import Forecaster, truth
 from clockwatt.studies.thermal.models.registry import MODELS
 from clockwatt.studies.thermal.traces import Array, Trace
 
@@ -97,8 +98,14 @@ def parts(traces: Sequence[Trace], split: Split, *, folds: int = FOLDS, seed: in
             yield [~own for own in left_out], left_out
 
 
-def judge(traces: Sequence[Trace], split: Split, model: str, task: Task, *, folds: int = FOLDS) -> Judged:
-    """Forecast everything by models that never saw it.
+Known = dict[tuple[str, str, str, int], Forecaster]
+"""Models that were fitted already, by split, name, inputs and fold: those that fit any load need it once."""
+
+
+def judge(
+    traces: Sequence[Trace], split: Split, model: str, task: Task, *, folds: int = FOLDS, known: Known | None = None
+) -> Judged:
+    """Forecast everything by models that never saw it; `known` is of the same traces and folds, and is added to.
 
     Raises
     ------
@@ -108,9 +115,16 @@ def judge(traces: Sequence[Trace], split: Split, model: str, task: Task, *, fold
     judged = Judged(split, model, task)
     stride = max(1, round(STRIDE_S / task.step_s))
     runs = {run: number for number, run in enumerate(sorted({trace.run for trace in traces}))}
-    for learnt, left_out in parts(traces, split, folds=folds):
-        used = [(trace, rows) for trace, rows in zip(traces, learnt, strict=True) if rows.any()]
-        fitted = MODELS[model](task).fit([trace for trace, _ in used], [rows for _, rows in used])
+    known = {} if known is None else known
+    for fold, (learnt, left_out) in enumerate(parts(traces, split, folds=folds)):
+        if (before := known.get((split, model, task.inputs, fold))) is not None:
+            fitted = copy.copy(before)
+            fitted.task = task
+        else:
+            used = [(trace, rows) for trace, rows in zip(traces, learnt, strict=True) if rows.any()]
+            fitted = MODELS[model](task).fit([trace for trace, _ in used], [rows for _, rows in used])
+            if fitted.fits_any_load:
+                known[split, model, task.inputs, fold] = fitted
         missed = []
         for place, (trace, rows) in enumerate(zip(traces, left_out, strict=True)):
             origins = np.flatnonzero(rows)

@@ -208,11 +208,12 @@ def draw_forecast(over_time: pd.DataFrame, *, virtual: bool) -> Figure:
     ]
     legend(figure, lines, "")
     one = known.iloc[0]
+    shaded = "Shaded: 90 % interval of rc, from history only." if "rc" in set(known["model"]) else ""
     left_out = "its workload" if one["split"] == "workload" else "this run"
     footer(
         figure, "VIRTUAL GPU: modelled, not measured." if virtual else "",
         f"{one['gpu']}, {Path(one['run']).parent.name} {Path(one['run']).name}: forecast by models that never saw "
-        f"{left_out}. Shaded: 90 % interval of rc, from history only.",
+        f"{left_out}. {shaded}",
     )  # fmt: skip
     return figure
 

@@ -13,7 +13,7 @@ from pyarrow import csv
 
 from clockwatt.io.files import written_aside
 from clockwatt.studies.thermal.errors import ThermalError
-from clockwatt.studies.thermal.evaluation import SPLITS, Judged, Split, judge, possible_splits, scores
+from clockwatt.studies.thermal.evaluation import SPLITS, Judged, Known, Split, judge, possible_splits, scores
 from clockwatt.studies.thermal.inputs import HORIZONS_S, Inputs, Load, Task
 from clockwatt.studies.thermal.intervals import LEVEL, Intervals
 from clockwatt.studies.thermal.models.rc import RcNetworks
@@ -106,6 +106,7 @@ def judge_all(
 ) -> tuple[list[Judged], list[str]]:
     """Judge every model with every split, inputs and load; and what could not be, with the reason."""
     judged, notes = [], []
+    known: Known = {}
     for split, why in possible_splits(traces).items():
         if split not in splits:
             continue
@@ -115,7 +116,7 @@ def judge_all(
         for name, task in _tasks(settings, traces[0].step_s):
             say(f"{SPLITS[split]}: {name}, {task.inputs}, load {'known' if task.load == 'known' else 'unknown'}")
             try:
-                judged.append(judge(traces, split, name, task))
+                judged.append(judge(traces, split, name, task, known=known))
             except ThermalError as error:
                 notes.append(f"{SPLITS[split]}: {name} was not judged. {error}")
     return judged, notes

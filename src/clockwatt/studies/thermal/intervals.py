@@ -109,7 +109,7 @@ def coverage(misses: Misses, intervals: Intervals) -> Array:
 
 
 def _quantile(missed: Array, run: NDArray[np.intp], level: float) -> float:
-    """Quantile at which each run weighs the same, one more than is wanted, as is right for few runs."""
+    """Quantile at which each run weighs the same; the fewer there are, the further beyond the level that is wanted."""
     known = np.isfinite(missed)
     missed, run = missed[known], run[known]
     runs, where, counts = np.unique(run, return_inverse=True, return_counts=True)
@@ -117,5 +117,5 @@ def _quantile(missed: Array, run: NDArray[np.intp], level: float) -> float:
         return float("nan")
     order = np.argsort(missed)
     weight = np.cumsum((1 / counts[where])[order]) / len(runs)
-    place = int(np.searchsorted(weight, min(1.0, level * (len(runs) + 1) / len(runs)) - 1e-12))
+    place = int(np.searchsorted(weight, level + (1 - level) / (len(runs) + 1) - 1e-12))
     return float(missed[order][min(place, len(missed) - 1)])

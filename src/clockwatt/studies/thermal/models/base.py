@@ -26,6 +26,8 @@ class Forecaster(abc.ABC):
     """
 
     name: ClassVar[str]
+    fits_any_load: ClassVar[bool] = False
+    """Whether it is fitted the same whatever is known of the load to come."""
 
     def __init__(self, task: Task) -> None:
         self.task = task
@@ -66,6 +68,7 @@ class Persistence(Forecaster):
     """It stays as warm as it is."""
 
     name = "persistence"
+    fits_any_load = True
 
     def fit(self, traces: Sequence[Trace], rows: Rows | None = None) -> Persistence:  # noqa: ARG002, nothing is learnt
         """See `Forecaster`."""

@@ -34,6 +34,7 @@ class RcNetworks(Forecaster):
     """
 
     name = "rc"
+    fits_any_load = True
 
     def __init__(self, task: Task, *, intervals: bool = False) -> None:
         super().__init__(task)
