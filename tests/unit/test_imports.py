@@ -29,12 +29,12 @@ FLOORS = [
 """Rooms of the house, from the ground up; rooms of one floor may import each other."""
 
 PREDICT_FLOORS = [
-    {"features", "shipped", "beside"},
+    {"features", "shipped"},
     {"samples", "models"},
     {"evaluation", "composition"},
     {"costs"},
     {"description", "gpu_predictor", "hosts", "relative"},
-    {"model_card_details", "fit_gpu"},
+    {"model_card_details"},
     {"model_card"},
     {"fit", "validate", "answer"},
     {"recommend", "questions", "query", "missing", "memory"},

@@ -100,7 +100,7 @@ def test_bars_reach_from_the_least_to_the_most():
     [
         (["net24", "--gpu", "k80"], "--gpu k80: there are predictors for a30"),
         (["net24", "--pass", "sideways"], "--pass sideways: choose inference or training"),
-        (["resnet152"], "resnet152 in float32 was not measured"),
+        (["resnet152"], "no network resnet152 was measured"),
     ],
 )
 def test_what_cannot_be_shown_is_one_message(made, options, message):

@@ -32,12 +32,12 @@ def calibration_files(wildcards):
 
 
 STUDY_FILES = {}
-"""Target of each study that the campaign configures to what `all` makes of it; the studies fill it in."""
+"""Target of a study to what `all` makes of it where the campaign configures it; studies that have such fill it in."""
 
 
 def studies_configured(wildcards):
     """What `all` makes of the studies that the campaign configures."""
-    return [path for study in campaign.studies.configured for path in STUDY_FILES[study]]
+    return [path for study in campaign.studies.configured for path in STUDY_FILES.get(study, [])]
 
 
 def study_input(study, *inputs):

@@ -127,7 +127,11 @@ rule study_power_figures:
 rule study_power:
     """Everything that the study gives."""
     input:
-        study_input("study_power", power_files(POWER_MAIN), power_files(dict.fromkeys(POWER_GPUS, POWER_OTHERS))),
+        study_input(
+            "study_power",
+            power_files(POWER_MAIN),
+            power_files(dict.fromkeys(POWER_GPUS, POWER_OTHERS)),
+        ),
 
 
 localrules:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from clockwatt.predict.relative import Relative
 
 _WIDEST = 300
+_THREE_DIGITS = 100
 _PREFIXES = ((1.0, ""), (1e-3, "m"), (1e-6, "µ"), (1e-9, "n"))
 
 
@@ -134,7 +136,7 @@ def print_recommendation(answer: Recommendation, more: Mapping[str, Any], *, row
     virtual = " (VIRTUAL: modelled GPUs)" if best.virtual else ""
     table = Table(title=f"{best.network_id}, {best.pass_}: least {answer.objective}{virtual}")
     ratios = () if best.relative_to is None else tuple(f"{words} ×" for words in _RATIOS)
-    for heading in ("GPU", "point", "time", "90 %", "energy", "90 %", "mean power", *ratios):
+    for heading in ("GPU", "point", "time (90 %)", "energy (90 %)", "mean power", *ratios):
         table.add_column(heading, justify="right" if heading not in ("GPU", "point") else "left")
     for number, candidate in enumerate(answer.candidates[:rows]):
         expected = candidate.expected
@@ -142,8 +144,8 @@ def print_recommendation(answer: Recommendation, more: Mapping[str, Any], *, row
         point = candidate.point if candidate.measured_point else f"{candidate.point} (not measured)"
         table.add_row(
             candidate.gpu, point,
-            quantity(expected.time_s, "s"), _ends(candidate, "time_s", "s"),
-            quantity(expected.energy_j, "J"), _ends(candidate, "energy_j", "J"),
+            with_ends(expected.time_s, candidate.intervals.get("time_s"), "s"),
+            with_ends(expected.energy_j, candidate.intervals.get("energy_j"), "J"),
             quantity(expected.power_w, "W"), *_ratios(candidate), style=style,
         )  # fmt: skip
     console = Console()
@@ -205,10 +207,17 @@ def print_json(
     print(json.dumps(content, indent=2))
 
 
-def _ends(candidate: NetworkPrediction, name: str, unit: str) -> str:
-    """An interval; a dash where there is none."""
-    low, high = candidate.intervals.get(name, (None, None))
-    return "–" if low is None else f"{quantity(low, unit)} … {quantity(high, unit)}"
+def with_ends(value: float | None, ends: tuple[float, float] | None, unit: str) -> str:
+    """`1.28 ms (1.22–1.33)`, a value and its interval in the same unit; a dash where it is unknown."""
+    told = quantity(value, unit)
+    if not value or ends is None:
+        return told
+    scale = 10.0 ** round(math.log10(value / float(told.split()[0])))
+    return f"{told} ({'–'.join(_three_digits(end / scale) for end in ends)})"
+
+
+def _three_digits(value: float) -> str:
+    return f"{value:.0f}" if value >= _THREE_DIGITS else f"{value:.3g}"
 
 
 def ratio(relative: Relative, quantity_name: str) -> str:

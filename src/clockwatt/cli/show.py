@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -22,7 +21,7 @@ from clockwatt.cli.options import (
     RelativeTo,
     Tf32,
 )
-from clockwatt.cli.printing import quantity, ratio, standard_words
+from clockwatt.cli.printing import quantity, ratio, standard_words, with_ends
 from clockwatt.errors import ClockwattError
 from clockwatt.schema import layout
 
@@ -35,7 +34,6 @@ _UNITS = {"time_s": ("time", "s"), "power_w": ("mean power", "W"), "energy_j": (
 _BARS = "▁▂▃▄▅▆▇█"
 _MOST_LINES = 24
 _WIDEST = 300
-_THREE_DIGITS = 100
 _FEWEST_POINTS = 2
 """From which there is something to draw against the clock."""
 
@@ -145,25 +143,12 @@ def _table(one: Overview, gpu: OnGpu) -> Table:
             table.add_row(words, "measured", *cells)
             words = ""
         cells = (
-            _with_ends(getattr(answer.expected, name), answer.intervals.get(name), unit)
+            with_ends(getattr(answer.expected, name), answer.intervals.get(name), unit)
             for name, (_, unit) in _UNITS.items()
         )
         ratios = (ratio(answer.relative_to, name) for name in _UNITS) if answer.relative_to else ()
         table.add_row(words, "composed" if point.composed else "predicted", *cells, *ratios, end_section=True)
     return table
-
-
-def _with_ends(value: float | None, ends: tuple[float, float] | None, unit: str) -> str:
-    """`1.28 ms (1.22–1.33)`, the ends in the unit of the value; a dash where it is unknown."""
-    told = quantity(value, unit)
-    if not value or ends is None:
-        return told
-    scale = 10.0 ** round(math.log10(value / float(told.split()[0])))
-    return f"{told} ({'–'.join(_three_digits(end / scale) for end in ends)})"
-
-
-def _three_digits(value: float) -> str:
-    return f"{value:.0f}" if value >= _THREE_DIGITS else f"{value:.3g}"
 
 
 def show_best_points(validation_dir: Path, most: int, *, as_json: bool) -> None:

@@ -79,18 +79,6 @@ def gpus_in(dataset_dir: Path) -> list[str]:
     return sorted(pc.unique(table["gpu"]).to_pylist())
 
 
-def rows_in(dataset_dir: Path) -> int:
-    """How many rows a dataset has of operations.
-
-    Raises
-    ------
-    DataFileError
-        See `gpus_in`.
-    """
-    with files.open_parquet(dataset_dir / layout.OPERATIONS_FILE, tables.OPERATIONS_SCHEMA) as table:
-        return int(table.metadata.num_rows)
-
-
 def read_samples(dataset_dir: Path, gpu: str) -> Samples:
     """Read the operations of one GPU out of a dataset; what they are is in its catalogue.
 

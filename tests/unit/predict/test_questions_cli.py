@@ -105,7 +105,7 @@ def test_a_slowdown_and_a_gpu_are_kept_to_and_points_are_added(answer):
 
 
 def test_the_table_names_what_is_beyond_the_limits(ask):
-    printed = ask("recommend", *NETWORK, "--max-slowdown", "0")[1]
+    printed = " ".join(ask("recommend", *NETWORK, "--max-slowdown", "0")[1].split())
     assert "beyond the limits" in printed
     assert "modelled GPUs" in printed
 

@@ -1,15 +1,12 @@
 """Fitting again into a folder that holds predictors: whole, or not at all, and of the campaign's GPUs alone."""
 
-import os
 import shutil
-import signal
 
 import pytest
 
 from clockwatt.dataset.build import build_dataset
 from clockwatt.errors import DataFileError, OutputError
 from clockwatt.io import files
-from clockwatt.predict import beside
 from clockwatt.predict.answer import load_models
 from clockwatt.predict.fit import fit
 from clockwatt.schema import layout
@@ -117,31 +114,3 @@ def test_a_folder_where_none_can_be_is_one_message(tmp_path):
         files.folder_written_aside(tmp_path / "predictors" / "a30"),
     ):
         pass
-
-
-def test_gpus_fitted_in_processes_of_their_own_are_what_they_are_in_turn(campaign, tmp_path, monkeypatch):
-    monkeypatch.setattr(beside, "WORTH_ROWS", range(1_000_000))
-    monkeypatch.setattr(beside, "usable_threads", lambda: 2)
-    fit(campaign.config, campaign.dataset, campaign.catalogue, tmp_path / "predictors")
-    assert contents(tmp_path / "predictors") == contents(campaign.predictors)
-
-
-def killed(number):
-    if number:
-        os.kill(os.getpid(), signal.SIGKILL)
-
-
-def test_a_process_that_is_ended_is_told_and_not_waited_for(monkeypatch):
-    monkeypatch.setattr(beside, "usable_threads", lambda: 2)
-    with pytest.raises(beside.ProcessEndedError, match="runs out"):
-        list(beside.each(killed, [(0,), (1,)], beside.WORTH_ROWS[0]))
-
-
-def refused(number):
-    raise DataFileError(f"{number}: no such file.")
-
-
-def test_an_error_in_a_process_is_the_one_that_it_was(monkeypatch):
-    monkeypatch.setattr(beside, "usable_threads", lambda: 2)
-    with pytest.raises(DataFileError, match="0: no such file"):
-        list(beside.each(refused, [(0,), (1,)], beside.WORTH_ROWS[0]))

@@ -129,7 +129,7 @@ _CURVE = ["c0", "c1", "c2", "x_min", "x_max", "r2", "optimum_x", "optimum", "at_
 def _why_not(of_network: pd.DataFrame, setting: str) -> str | None:
     """Why there is no fit, in words for a figure."""
     if setting == POWER_LIMIT and not of_network["limit_bit"].fillna(value=True).any():
-        lowest = of_network.loc[of_network["asked"].idxmin()]
+        lowest = of_network.sort_values("asked").iloc[0]
         return f"the limit never bit:\nat {lowest['asked']:.0f} W it drew {lowest['power_high_w']:.0f} W"
     if (places := of_network["x"].dropna().nunique()) < LEAST_PLACES:
         bit = int(of_network["limit_bit"].fillna(value=True).sum())
@@ -156,8 +156,7 @@ def _curve(x: NDArray[np.float64], y: NDArray[np.float64]) -> dict[str, Any]:
 def _optimum(x: NDArray[np.float64], y: NDArray[np.float64]) -> dict[str, Any]:
     """Least value of the curve of the second degree through the lowest mean and what is within a tenth of its place.
 
-    That is three places at least. The curve through all places is too stiff for it: along a wide range of clocks it
-    missed the optimum of a virtual card by up to a sixth.
+    That is three places at least. The curve through all places is too stiff for it, above all along a wide range.
     """
     places = np.unique(x)
     lowest = int(np.argmin([y[x == place].mean() for place in places]))

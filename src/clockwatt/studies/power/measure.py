@@ -7,8 +7,9 @@ import shutil
 from pathlib import Path
 
 from clockwatt.config import CampaignConfig
+from clockwatt.control.points import check_supported
 from clockwatt.errors import DataFileError
-from clockwatt.gpu.interface import GpuError
+from clockwatt.gpu.interface import GpuError, NotSupportedError
 from clockwatt.gpu.registry import open_gpu
 from clockwatt.io.files import told_as_output, write_text
 from clockwatt.io.progress import progress
@@ -59,6 +60,7 @@ def measure_study(campaign: CampaignConfig, label: str, study_dir: Path) -> None
                 advance(f"{run.name} is there")
         if missing:
             made_by = _opened(campaign, label)
+            _check_points(campaign, label, made_by)
             rest_to_c = study.rest_to_c or _baseline_c(study_dir, made_by)
             for run in missing:
                 _record(run, study_dir, made_by, rest_to_c)
@@ -71,6 +73,15 @@ def _opened(campaign: CampaignConfig, label: str) -> RealRuns | VirtualRuns:
     if config.virtual_model is None:
         return RealRuns(campaign, label, open_gpu(config.device, seed=campaign.seed, key=f"gpus.{label}.device"))
     return VirtualRuns(campaign, label)
+
+
+def _check_points(campaign: CampaignConfig, label: str, made_by: RealRuns | VirtualRuns) -> None:
+    """Refuse points that the GPU does not have before hours are spent on others."""
+    for point in study_of(campaign, label).gpus[label].points:
+        try:
+            check_supported(made_by.gpu, point)
+        except NotSupportedError as error:
+            raise NotSupportedError(f"studies.power.gpus.{label}: {error}") from None
 
 
 def _record(run: PlannedRun, study_dir: Path, made_by: RealRuns | VirtualRuns, rest_to_c: float) -> None:

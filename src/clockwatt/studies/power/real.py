@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import sys
 from pathlib import Path
 
@@ -13,6 +14,8 @@ from clockwatt.studies.power.tasks import MODULE
 from clockwatt.telemetry.recording.session import Settings
 from clockwatt.telemetry.recording.session import record as record_program
 from clockwatt.telemetry.recording.summary import summarise
+
+_ASKED_TO_END = (128 + signal.SIGINT, 128 + signal.SIGTERM)
 
 
 class RealRuns:
@@ -31,7 +34,8 @@ class RealRuns:
     """
 
     def __init__(self, campaign: CampaignConfig, label: str, gpu: Gpu, device: str = "cuda") -> None:
-        self._campaign, self._label, self._gpu, self._device = campaign, label, gpu, device
+        self._campaign, self._label, self._device = campaign, label, device
+        self.gpu = gpu
         self._study = study_of(campaign, label)
 
     def temperature_c(self) -> float:
@@ -42,7 +46,7 @@ class RealRuns:
         GpuError
             If it shows none.
         """
-        return self._gpu.temperature_c()
+        return self.gpu.temperature_c()
 
     def record(self, run: PlannedRun, folder: Path, rest_to_c: float) -> None:
         """Make one run and record it in `folder`.
@@ -62,9 +66,9 @@ class RealRuns:
             point=run.point, control=self._campaign.gpu(self._label).control, name=run.name, rest_to_c=rest_to_c,
             rest_max_s=self._study.rest_max_s, idle_s=self._study.idle_s, hooks=False,
         )  # fmt: skip
-        told = record_program(self._command(run), [self._gpu], folder, settings)
+        told = record_program(self._command(run), [self.gpu], folder, settings)
         (made,) = told.runs
-        if made.status is not None and made.status > 128:
+        if made.status in _ASKED_TO_END:
             raise SystemExit(made.status)
         if made.status != 0:
             raise ClockwattError(

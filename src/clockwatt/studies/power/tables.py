@@ -190,7 +190,8 @@ class _Recorded:
             start_s=whole["start_s"], end_s=whole["end_s"], time_s=whole["time_s"], energy_j=known(whole["energy_j"]),
             energy_counter_j=known(whole["energy_counter_j"]), power_mean_w=known(whole["power_w"]),
             power_high_w=known(power_readings(during, float(whole["end_s"])).quantile(0.95)),
-            power_limit_w=known(during["power_limit_w"].min()),
+            # held all the time; a training of less than a second may lie between two readings of it
+            power_limit_w=known(self._frame["power_limit_w"].min()),
             power_cap_share=float(((loaded & SW_POWER_CAP) != 0).mean()) if len(loaded) else None,
             sm_clock_mhz=known(during.loc[loaded.index, "sm_clock_mhz"].median()),
             temperature_start_c=known(during["temperature_c"].dropna().head(1).mean()),

@@ -160,12 +160,12 @@ class VirtualRuns:
     def __init__(self, campaign: CampaignConfig, label: str) -> None:
         self._campaign, self._label = campaign, label
         self._study = study_of(campaign, label)
-        self._gpu = StudyGpu(campaign.gpu(label).device.removeprefix(VIRTUAL_DEVICE), seed=campaign.seed)
+        self.gpu = StudyGpu(campaign.gpu(label).device.removeprefix(VIRTUAL_DEVICE), seed=campaign.seed)
         self._host = socket.gethostname()
 
     def temperature_c(self) -> float:
         """The card's temperature now."""
-        return self._gpu.temperature_c()
+        return self.gpu.temperature_c()
 
     def record(self, run: PlannedRun, folder: Path, rest_to_c: float) -> None:
         """Make one run and record it in `folder`.
@@ -177,7 +177,7 @@ class VirtualRuns:
         OutputError
             If the folder cannot be written.
         """
-        gpu = self._gpu
+        gpu = self.gpu
         told = self._begun(run)
         with operating_point(gpu, run.point, self._campaign.gpu(self._label).control):
             self._rest(rest_to_c, told)
@@ -186,30 +186,30 @@ class VirtualRuns:
         told.write(folder)
 
     def _begun(self, run: PlannedRun) -> Record:
-        identity = self._gpu.identity
+        identity = self.gpu.identity
         epochs, examples = self._study.epochs, run.task.examples_in(self._study)
         return Record(
             name=run.name, command=["virtual", run.task.name, f"--epochs={epochs}", f"--examples={examples}"],
             folder=str(Path.cwd()), host=self._host, point=str(run.point), repeat=1, recorder=0,
-            versions=versions([self._gpu]),
+            versions=versions([self.gpu]),
             gpus=[RecordedGpu(uuid=identity.uuid, name=identity.name, virtual=True, computed_on=True)],
         )  # fmt: skip
 
     def _rest(self, rest_to_c: float, told: Record) -> None:
-        self._gpu.load(None)
+        self.gpu.load(None)
         rested_s = 0.0
-        while self._gpu.temperature_c() > rest_to_c:
+        while self.gpu.temperature_c() > rest_to_c:
             if rested_s >= self._study.rest_max_s:
                 told.notes.append(
                     f"after a rest of {rested_s:.0f} s still warmer than {rest_to_c:g} °C: "
-                    f"{self._gpu.temperature_c():.0f} °C"
+                    f"{self.gpu.temperature_c():.0f} °C"
                 )
                 return
-            self._gpu.advance(_LOOK_EVERY_S)
+            self.gpu.advance(_LOOK_EVERY_S)
             rested_s += _LOOK_EVERY_S
 
     def _run(self, run: PlannedRun, folder: Path, told: Record) -> None:
-        gpu, uuid = self._gpu, self._gpu.identity.uuid
+        gpu, uuid = self.gpu, self.gpu.identity.uuid
         rng = np.random.default_rng([self._campaign.seed, run.turn])
         reader = EverythingReader(gpu, f"run-1/{uuid}", self._now, cpu_ns=lambda: 0, sensor_cpu_share=1.0)
         # in virtual time there is nothing to lose to a kill: the record counts when it is complete
@@ -220,7 +220,7 @@ class VirtualRuns:
         told.runs.append(of_run)
         logger.advance(self._study.idle_s)
         of_run.start_us, of_run.start_ns = self._now()
-        marks, host_busy = _Marks(gpu, self._host), []
+        marks = _Marks(gpu, self._host)
         bench = VirtualBench(gpu, logger, self._campaign.seed, steps_dir())
         with bench.open(self._subject(run)) as workload:
             assert isinstance(workload, VirtualWorkload)
@@ -245,7 +245,7 @@ class VirtualRuns:
         rng: np.random.Generator,
     ) -> None:
         """The phases of the script, and what the device does in each."""
-        gpu, steps = self._gpu, run.task.examples_in(self._study) // run.task.batch
+        gpu, steps = self.gpu, run.task.examples_in(self._study) // run.task.batch
         step_s = max(workload.host_s, workload.device_s)
         experiment, load = marks.begin(training.EXPERIMENT), marks.begin(training.LOAD)
         marks.mark(f"data: {MADE}")
@@ -271,7 +271,7 @@ class VirtualRuns:
         )  # fmt: skip
 
     def _now(self) -> tuple[int, int]:
-        return self._gpu.epoch_us, self._gpu.monotonic_ns
+        return self.gpu.epoch_us, self.gpu.monotonic_ns
 
     def _write_host(self, folder: Path, run: Run, busy: float) -> None:
         """The modelled host: one core issues calls, the others idle."""

@@ -81,9 +81,9 @@ def test_foreign_arrays_are_told(tmp_path, x, y, why):
 
 
 def test_a_folder_without_data_is_told(tmp_path):
-    with pytest.raises(DataFileError, match="neither x.npy nor train-images-idx3-ubyte"):
+    with pytest.raises(DataFileError, match=r"neither x\.npy nor train-images-idx3-ubyte"):
         examples(DENSE, tmp_path, 5, seed=0)
-    with pytest.raises(DataFileError, match="x.npy: no such file"):
+    with pytest.raises(DataFileError, match=r"x\.npy: no such file"):
         examples(ECG, tmp_path, 5, seed=0)
     with pytest.raises(DataFileError, match="is no folder"):
         examples(ECG, tmp_path / "none", 5, seed=0)

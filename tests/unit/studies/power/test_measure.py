@@ -10,10 +10,10 @@ import time
 from pathlib import Path
 
 import pytest
-from support.power_study import campaign
 
 from clockwatt import config
 from clockwatt.errors import ClockwattError, DataFileError
+from clockwatt.gpu.interface import NotSupportedError
 from clockwatt.schema import layout
 from clockwatt.studies.power import steps, tables
 from clockwatt.studies.power.measure import measure_study
@@ -22,6 +22,7 @@ from clockwatt.studies.power.real import RealRuns
 from clockwatt.telemetry.recording.layout import read_record
 from clockwatt.telemetry.recording.summary import summarise
 from clockwatt.telemetry.recording.virtual import RealTimeGpu
+from support.power_study import campaign
 
 
 def content(folder: Path) -> dict[str, bytes]:
@@ -104,8 +105,15 @@ def test_a_damaged_record_is_named(study_dir, tmp_path):
         measure_study(campaign(), "a30", folder)
     (folder / "records" / "baseline.json").write_text("{")
     shutil.rmtree(first)
-    with pytest.raises(DataFileError, match="baseline.json: is damaged"):
+    with pytest.raises(DataFileError, match=r"baseline\.json: is damaged"):
         measure_study(campaign(), "a30", folder)
+
+
+def test_a_point_that_the_gpu_has_not_is_told_before_anything_runs(tmp_path):
+    asked = campaign(gpus={"a30": {"power_limits_w": [100, 90]}})
+    with pytest.raises(NotSupportedError, match=r"^studies\.power\.gpus\.a30: .*90 W is outside 100 to 165 W"):
+        measure_study(asked, "a30", tmp_path)
+    assert not list(tmp_path.rglob("record.json"))
 
 
 def test_a_rest_that_is_too_short_is_told(tmp_path):

@@ -67,8 +67,10 @@ def test_a_fit_recovers_the_optimum_of_the_model(
     fits: pd.DataFrame, tmp_path: Path, network: str, setting: str, objective: str
 ) -> None:
     model = sweep(network, setting, tmp_path)
-    best = model.loc[model[objective].idxmin()]
+    least = model[objective].min()
+    # the card's own curve is flat in places: along its clock 585 and 600 MHz differ by less than a run is precise
+    best = model.loc[model[objective] <= 1.001 * least, "x"]
     fit = fits.loc[network, setting, objective]
-    assert fit["optimum_x"] == pytest.approx(best["x"], rel=0.05)
+    assert (fit["optimum_x"] / best - 1).abs().min() <= 0.05
     there = np.interp(fit["optimum_x"], model["x"], model[objective])
-    assert there == pytest.approx(best[objective], rel=0.03), "what the fit chooses costs no more"
+    assert there == pytest.approx(least, rel=0.02), "what the fit chooses costs no more"

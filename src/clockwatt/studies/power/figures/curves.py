@@ -93,7 +93,8 @@ def draw_against(data: pd.DataFrame, fits: pd.DataFrame, setting: str) -> Figure
 
 def _points(axes: Axes, own: pd.DataFrame, objective: str, colour: str) -> None:
     axes.plot(own["shown_at"], own[objective], linestyle="", marker=".", markersize=3, color=style.GREY, zorder=2)
-    for (shown_at, held), rows in own.groupby(["shown_at", "held"]):
+    for _, rows in own.groupby(["shown_at", "held"]):
+        shown_at, held = float(rows["shown_at"].iloc[0]), bool(rows["held"].iloc[0])
         deviation = rows[objective].std()
         axes.errorbar(
             shown_at, rows[objective].mean(), yerr=deviation if np.isfinite(deviation) else None, marker="o",
@@ -115,7 +116,7 @@ def _fit(axes: Axes, fit: pd.Series[Any], own: pd.DataFrame, objective: str, set
         level = free[objective].mean()
         axes.plot([fit["x_max"], free["shown_at"].max()], [level, level], color=colour, linewidth=1, linestyle=":")
     rises = curve[-1] > curve[0]
-    place = {"x": 0.03 if rises else 0.97, "ha": "left" if rises else "right"}
+    place: dict[str, Any] = {"x": 0.03 if rises else 0.97, "ha": "left" if rises else "right"}
     if not np.isfinite(fit["optimum_x"]):
         axes.text(s=f"R² {fit['r2']:.3f}: no trend", y=0.97, va="top", transform=axes.transAxes, fontsize=6.5, **place)
         return
@@ -144,12 +145,11 @@ def front(means: pd.DataFrame) -> pd.DataFrame:
     """
     columns = [*POINT, "time_s", "energy_j", "time_s_deviation", "energy_j_deviation"]
     found = means[columns].dropna(subset=["energy_j"]).copy()
-    found["on_front"] = True
-    for _, own in found.groupby("network"):
-        time_s, energy_j = own["time_s"].to_numpy(float), own["energy_j"].to_numpy(float)
-        no_worse = (time_s[:, None] >= time_s) & (energy_j[:, None] >= energy_j)
-        better = (time_s[:, None] > time_s) | (energy_j[:, None] > energy_j)
-        found.loc[own.index, "on_front"] = ~(no_worse & better).any(axis=1)
+    time_s, energy_j = (found[name].to_numpy(float) for name in ("time_s", "energy_j"))
+    of_network = found["network"].to_numpy()[:, None] == found["network"].to_numpy()
+    no_worse = (time_s[:, None] >= time_s) & (energy_j[:, None] >= energy_j)
+    better = (time_s[:, None] > time_s) | (energy_j[:, None] > energy_j)
+    found["on_front"] = ~(of_network & no_worse & better).any(axis=1)
     return found.sort_values(["network", "time_s"], ignore_index=True)
 
 

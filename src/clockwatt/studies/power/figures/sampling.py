@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -138,7 +139,7 @@ def draw_windows(data: pd.DataFrame, *, virtual: bool) -> Figure:
     markers = dict(zip(networks, style.MARKERS, strict=False))
     for network, (lane, (_, colour)) in itertools.product(networks, LANES.items()):
         own = data[(data["network"] == network) & (data["lane"] == lane)].sort_values("time_s")
-        drawn = {"color": colour, "marker": markers[network], "markersize": 3}
+        drawn: dict[str, Any] = {"color": colour, "marker": markers[network], "markersize": 3}
         over_time.plot(own["time_s"], 100 * own["jitter"], linewidth=0.7, **drawn)
         against.plot(own["host_utilization_percent"], 100 * own["jitter"], linestyle="", **drawn)
     for axes in (over_time, against):

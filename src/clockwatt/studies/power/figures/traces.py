@@ -106,7 +106,7 @@ def cumulative(readings: pd.DataFrame, runs: pd.DataFrame) -> pd.DataFrame:
         rate_hz = _GRID_AT_MOST / max(float(curve.index[-1]) for curve in curves)
         mean = signals.average_runs(curves, rate_hz=rate_hz).reset_index()
         mean = mean.rename(columns={"mean": "energy_j", "deviation": "deviation_j"})
-        parts.append(mean.assign(network=network, point=point))
+        parts.append(mean.assign(network=str(network), point=str(point)))
     columns = ["network", "point", "time_s", "energy_j", "deviation_j", "runs"]
     return pd.concat(parts, ignore_index=True)[columns] if parts else pd.DataFrame(columns=columns)
 
