@@ -365,7 +365,7 @@ def test_another_gpu_gets_the_network_of_its_model_and_an_unknown_model_is_named
     assert told.temperature_c == pytest.approx(
         answers.forecast(made.study.fitted["rc"], trace, 30.0).temperature_c, abs=1
     )
-    with pytest.raises(ClockwattError, match="no such GPU was fitted; the fit knows virtual NVIDIA A30"):
+    with pytest.raises(ClockwattError, match="no such GPU was fitted; the fit knows virtual A30"):
         answers.forecast(made.study.fitted["rc"], replace(sister, gpu_name="NVIDIA B300"), 30.0)
 
 
