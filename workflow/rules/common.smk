@@ -40,6 +40,11 @@ def studies_configured(wildcards):
     return [path for study in campaign.studies.configured for path in STUDY_FILES.get(study, [])]
 
 
+def study_picture(study, gpu, name):
+    """A figure of a study."""
+    return at(f"studies/{study}/{gpu}/figures/{name}.png")
+
+
 def study_input(study, *inputs):
     """Lists of files that are the inputs of a study's target, or what to say where the campaign does not configure it."""
 

@@ -18,18 +18,8 @@ POWER_MAIN = {
     gpu: [figure for key, figure in power_names.MAIN.items() if getattr(asked, key)]
     for gpu, asked in POWER_GPUS.items()
 }
+POWER_FILES = [study_picture("power", gpu, name) for gpu, names in POWER_MAIN.items() for name in names]
 POWER_OTHERS = [figure for figure in power_names.FIGURES if figure not in power_names.MAIN.values()]
-
-
-def power_settings(wildcards):
-    """What the runs on a GPU depend on."""
-    asked = campaign.studies.power.model_dump(mode="json", exclude={"gpus"})
-    return gpu_settings(wildcards.gpu) | asked | POWER_GPUS[wildcards.gpu].model_dump(mode="json")
-
-
-def power_files(figures):
-    """Pictures of some figures of each GPU: a dictionary of labels to names."""
-    return [at(f"studies/power/{gpu}/figures/{name}.png") for gpu, names in figures.items() for name in names]
 
 
 rule study_power_runs:
@@ -48,7 +38,7 @@ rule study_power_runs:
         **GPU_RESOURCES,
     params:
         results=results_dir,
-        settings=power_settings,
+        settings=lambda wildcards: gpu_settings(wildcards.gpu) | campaign.studies.power.settings_of(wildcards.gpu),
     shell:
         """
         python -m clockwatt study-power-run \
@@ -129,8 +119,8 @@ rule study_power:
     input:
         study_input(
             "study_power",
-            power_files(POWER_MAIN),
-            power_files(dict.fromkeys(POWER_GPUS, POWER_OTHERS)),
+            POWER_FILES,
+            [study_picture("power", gpu, name) for gpu in POWER_GPUS for name in POWER_OTHERS],
         ),
 
 
@@ -138,4 +128,4 @@ localrules:
     study_power,
 
 
-STUDY_FILES["study_power"] = power_files(POWER_MAIN)
+STUDY_FILES["study_power"] = POWER_FILES

@@ -12,23 +12,9 @@ OUTPUTS, in results/studies/workloads/{gpu}/:
 
 from clockwatt.studies.workloads.names import figure_names
 
-
-def workloads_study_gpus():
-    """GPUs that the workloads run on."""
-    study = campaign.studies.workloads
-    return [] if study is None else study.gpus or list(campaign.gpus)
-
-
-def workloads_study_figures():
-    """Names of the figures of a GPU."""
-    study = campaign.studies.workloads
-    return [] if study is None else figure_names(study.workloads)
-
-
-def workloads_study_settings(wildcards):
-    """What the records of a GPU depend on."""
-    asked = campaign.studies.workloads.model_dump(mode="json", exclude={"gpus"})
-    return gpu_settings(wildcards.gpu) | asked
+WORKLOADS = campaign.studies.workloads
+WORKLOADS_GPUS = (WORKLOADS.gpus or list(campaign.gpus)) if WORKLOADS else []
+WORKLOADS_FIGURES = figure_names(WORKLOADS.workloads) if WORKLOADS else []
 
 
 rule study_workloads_run:
@@ -46,7 +32,7 @@ rule study_workloads_run:
         **GPU_RESOURCES,
     params:
         results=results_dir,
-        settings=workloads_study_settings,
+        settings=lambda wildcards: gpu_settings(wildcards.gpu) | WORKLOADS.settings,
     shell:
         """
         python -m clockwatt study-workloads-run \
@@ -65,7 +51,7 @@ rule study_workloads_figures:
     output:
         [
             at(f"studies/workloads/{{gpu}}/figures/{name}.{kind}")
-            for name in workloads_study_figures()
+            for name in WORKLOADS_FIGURES
             for kind in ("png", "pdf", "csv")
         ]
         or at("studies/workloads/{gpu}/figures/workloads.png"),
@@ -90,19 +76,17 @@ rule study_workloads_figures:
         """
 
 
-def workloads_files(names):
-    """Figures of these names, of every GPU of the study."""
-    return expand(at("studies/workloads/{gpu}/figures/{name}.png"), gpu=workloads_study_gpus(), name=names)
-
-
 rule study_workloads:
     """All workloads on every GPU of the study, with figures."""
     input:
-        study_input("study_workloads", workloads_files(workloads_study_figures())),
+        study_input(
+            "study_workloads",
+            [study_picture("workloads", gpu, name) for gpu in WORKLOADS_GPUS for name in WORKLOADS_FIGURES],
+        ),
 
 
 localrules:
     study_workloads,
 
 
-STUDY_FILES["study_workloads"] = workloads_files(["workloads"])
+STUDY_FILES["study_workloads"] = [study_picture("workloads", gpu, "workloads") for gpu in WORKLOADS_GPUS]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal, Self, get_args
+from typing import Annotated, Any, Literal, Self, get_args
 
 from pydantic import Field, field_validator, model_validator
 
@@ -89,6 +89,10 @@ class PowerStudyConfig(Model):
     )
     rest_max_s: float = Field(600.0, ge=0, description="and go on anyway after so long; the record says so")
 
+    def settings_of(self, gpu: str) -> dict[str, Any]:
+        """What the runs on a GPU depend on, by its label."""
+        return self.model_dump(mode="json", exclude={"gpus"}) | self.gpus[gpu].model_dump(mode="json")
+
     @field_validator("networks")
     @classmethod
     def _networks_differ(cls, networks: list[PowerNetwork]) -> list[PowerNetwork]:
@@ -126,6 +130,11 @@ class WorkloadsStudyConfig(Model):
         30.0, gt=0, le=120, description="before each let the GPU cool down to this temperature; null: no rest"
     )
     rest_max_s: float = Field(120.0, ge=0, description="and go on anyway after so long; the record says so")
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """What the records of a GPU depend on."""
+        return self.model_dump(mode="json", exclude={"gpus"})
 
     @field_validator("gpus", "workloads")
     @classmethod
