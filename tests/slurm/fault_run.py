@@ -28,8 +28,8 @@ MEASURED = ("time_host_s", "time_device_s", "power_w", "energy_dynamic_j")
 CORRECTED = ("time_host_corrected_s", "time_device_corrected_s", "power_corrected_w", "energy_dynamic_corrected_j")
 EQUAL = 1e-9
 TOLERANCE = 0.05
-"""Of each value, and of dynamic energy relative to what the GPU draws in all: a session that goes on begins with a colder
-card, whose leakage is less."""
+"""Of each value, and for dynamic energy of all that the GPU draws: a session that goes on begins with a colder card,
+whose leakage is less."""
 
 
 def disturb(
