@@ -1,5 +1,6 @@
 from pathlib import Path
 
+from clockwatt.config.studies import StudiesConfig
 from clockwatt.figures.names import QUESTIONS
 from clockwatt.figures.reference import with_reference
 
@@ -8,7 +9,11 @@ CAPTIONS = ROOT / "workflow" / "report"
 
 
 def test_every_figure_has_a_caption_and_every_caption_a_figure():
-    assert {path.stem for path in CAPTIONS.glob("*.rst")} == {*QUESTIONS, "campaign"}
+    studies = {f"study_{name}" for name in StudiesConfig.model_fields}
+    captions = {path.stem for path in CAPTIONS.glob("*.rst")}
+    assert captions - studies == {*QUESTIONS, "campaign"}
+    rules = "".join(path.read_text() for path in (ROOT / "workflow" / "studies").glob("*.smk"))
+    assert all(f"report/{name}.rst" in rules for name in captions & studies)
 
 
 def test_captions_say_something():

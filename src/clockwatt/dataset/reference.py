@@ -52,7 +52,8 @@ class Source:
         DataFileError
             If one cannot be read.
         """
-        digest = hashlib.sha256(self.config.model_dump_json().encode())
+        # without defaults: a key that is new in a campaign changes no campaign that lacks it
+        digest = hashlib.sha256(self.config.model_dump_json(exclude_defaults=True).encode())
         for path in self.files():
             try:
                 digest.update(hashlib.sha256(path.read_bytes()).digest())
