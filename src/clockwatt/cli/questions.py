@@ -252,8 +252,8 @@ _ASKED_ON_NODE = {
     "gpu": "--gpu", "inputs": "--input", "operations": "--operations", "point": "--point", "pass_": "--pass",
     "dtype": "--dtype", "input_dtype": "--input-dtype", "input_below": "--input-below",
     "assume_branch": "--assume-branch", "cache_length": "--cache-length", "host": "--host",
-    "relative_to": "--relative-to", "measure_missing": "--measure-missing", "config_file": "--config", "store_dir": "--store-dir",
-    "predictors_dir": "--predictors-dir", "catalogue_dir": "--catalogue-dir",
+    "relative_to": "--relative-to", "measure_missing": "--measure-missing", "config_file": "--config",
+    "store_dir": "--store-dir", "predictors_dir": "--predictors-dir", "catalogue_dir": "--catalogue-dir",
 }  # fmt: skip
 """Options of `predict` with a value, by the names of their parameters."""
 
