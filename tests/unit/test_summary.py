@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from clockwatt import config
+from clockwatt.config import StudiesConfig
 from clockwatt.workflow import summary
 
 BEGAN_S = 1_000_000_000.0
@@ -61,6 +62,19 @@ def test_what_was_done_now_and_before_what_failed_and_what_is_left(campaign):
     assert "  calibrate a30 sm1200: no GPU: ask for one.\n" in text
     assert f"    {campaign.results_dir}/logs/measurements/a30/sm900/1.log" in lines
     assert "run the same command again" in text
+
+
+def test_a_study_that_failed_is_told(campaign):
+    asked = {"power": {"gpus": {"a30": {"power_limits_w": [100, 165]}}}, "workloads": {"gpus": ["a30"]}}
+    studies = campaign.model_copy(update={"studies": StudiesConfig.model_validate(asked)})
+    write(studies, "studies/workloads/a30/workloads.parquet")
+    write(studies, "studies/workloads/a30/figures/workloads.png")
+    write(studies, "logs/studies/power/a30/runs.log", "clockwatt: no GPU: ask for one.\n")
+    lines = said(studies)
+    assert lines[0] == "Campaign mine: 1 job failed, after 1:01:40."
+    assert counts(lines, "study power") == ["·", "·", "1", "1"]
+    assert counts(lines, "study workloads") == ["2", "·", "·", "·"]
+    assert "  study power a30 runs: no GPU: ask for one." in lines
 
 
 def test_hundreds_of_failures_are_a_screenful(campaign):

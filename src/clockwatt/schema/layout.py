@@ -10,6 +10,7 @@ MEASUREMENTS = Path("measurements")
 DATASET_CATALOGUE = Path("dataset/catalogue")
 PREDICTORS = Path("predictors")
 VALIDATION = Path("validation")
+STUDIES = Path("studies")
 
 OPERATIONS_FILE = "operations.parquet"
 CALLS_FILE = "calls.parquet"

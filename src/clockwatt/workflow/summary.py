@@ -7,7 +7,7 @@ file is not.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
@@ -15,6 +15,7 @@ from pathlib import Path
 from clockwatt.config import CampaignConfig
 from clockwatt.figures.names import figures
 from clockwatt.schema import layout
+from clockwatt.studies.power.names import MAIN as POWER_MAIN
 
 _REASONS, _REASON_CHARACTERS = 3, 300
 _MESSAGE = "clockwatt: "
@@ -60,7 +61,25 @@ def jobs(campaign: CampaignConfig) -> list[Job]:
         ("page", Path(layout.PAGE_FILE)),
     ):
         found.append(Job(stage, "", output, Path("logs") / f"{stage}.log"))
-    return found
+    return [*found, *_study_jobs(campaign)]
+
+
+def _study_jobs(campaign: CampaignConfig) -> Iterator[Job]:
+    """Jobs of the studies that the campaign configures, as far as all of the workflow makes them."""
+    power, workloads = campaign.studies.power, campaign.studies.workloads
+    for gpu, asked in power.gpus.items() if power else ():
+        yield _study_job("power", gpu, "runs.parquet", "runs.log")
+        for key, figure in POWER_MAIN.items():
+            if getattr(asked, key):
+                yield _study_job("power", gpu, f"figures/{figure}.png", f"{figure}.log")
+    for gpu in (workloads.gpus or campaign.gpus) if workloads else ():
+        yield _study_job("workloads", gpu, "workloads.parquet", "run.log")
+        yield _study_job("workloads", gpu, "figures/workloads.png", "figures.log")
+
+
+def _study_job(study: str, gpu: str, output: str, log: str) -> Job:
+    folder = layout.STUDIES / study / gpu
+    return Job(f"study {study}", f"{gpu} {Path(log).stem}", folder / output, Path("logs") / folder / log)
 
 
 def outcomes(campaign: CampaignConfig, began_s: float) -> list[Outcome]:
