@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from datetime import datetime
 from pathlib import Path
 
 import pytest
@@ -33,9 +34,10 @@ def test_a_campaign_runs_on_slurm_where_init_made_its_folder(accounting_cluster,
     campaign = tmp_path / "campaign"
     (campaign / "config" / "config.yaml").write_text(yaml.safe_dump(CAMPAIGN))
     options = ("--profile", "slurm", "--slurm-init-seconds-before-status-checks", "4", "--set-threads", "fit=1")
+    began = f"--starttime={datetime.now():%Y-%m-%dT%H:%M:%S}"  # the cluster has had jobs of other tests
     ran = installed.run("snakemake", *options, "--nocolor", at=campaign, environment=environment)
     assert ran.returncode == 0, ran.stdout[-5000:]
-    jobs = accounting_cluster.command("sacct", "-X", "-P", "-n", "-o", "State,Comment").stdout.splitlines()
+    jobs = accounting_cluster.command("sacct", began, "-X", "-P", "-n", "-o", "State,Comment").stdout.splitlines()
     rules = {line.split("|")[1].removeprefix("rule_").split("_wildcards")[0] for line in jobs}
     assert rules == {
         *("catalogue", "calibrate", "measure", "measure_networks", "dataset", "fit", "validate", "figures", "page"),
