@@ -15,14 +15,17 @@ import argparse
 import contextlib
 import functools
 import json
+import multiprocessing
 import os
 import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -203,6 +206,14 @@ def _run(folder: Path, command: list[str]) -> Used:
     return Used(used.ru_utime + used.ru_stime, used.ru_maxrss / 2**20)
 
 
+def _in_a_process(function: Callable[..., Any], *arguments: Any) -> None:
+    """Call a function in a process of its own: the largest memory of a process counts for those that it starts."""
+    process = multiprocessing.get_context("spawn").Process(target=function, args=arguments)
+    process.start()
+    process.join()
+    assert process.exitcode == 0
+
+
 def main() -> None:
     """Write, assemble, tell."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -218,8 +229,9 @@ def main() -> None:
             else:
                 folder = given.folder / f"{rows:.0e}"
                 folder.mkdir(parents=True, exist_ok=True)
-            written = (folder / "config.yaml").exists()
-            campaign = config.load(folder / "config.yaml") if written else write_campaign(folder, measurements)
+            if not (folder / "config.yaml").exists():
+                _in_a_process(write_campaign, folder, measurements)
+            campaign = config.load(folder / "config.yaml")
             if given.write:
                 continue
             began = time.monotonic()
