@@ -49,9 +49,10 @@ def study_input(study, *inputs):
     """Lists of files that are the inputs of a study's target, or what to say where the campaign does not configure it."""
 
     def wanted(wildcards):
-        if study not in campaign.studies.configured:
-            key = study.replace("study_", "studies.")
-            raise WorkflowError(f"{key}: is not in the campaign's file; config/README.md tells what to write there.")
+        try:
+            getattr(campaign.studies, study)()
+        except ClockwattError as error:
+            raise WorkflowError(str(error)) from None
         return [path for paths in inputs for path in paths]
 
     return wanted

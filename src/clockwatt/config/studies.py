@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal, Self, get_args
+from typing import Annotated, Any, Literal, Self, TypeVar, get_args
 
 from pydantic import Field, field_validator, model_validator
 
 from clockwatt.config.gpus import Megahertz, Watts
 from clockwatt.config.model import Model, one_or_more
 from clockwatt.config.points import OperatingPoint
+from clockwatt.errors import ConfigError
 
 PowerNetwork = Literal["ecg_resnet", "dense_512", "dense_16384"]
-POWER_NETWORKS: tuple[PowerNetwork, ...] = ("ecg_resnet", "dense_512", "dense_16384")
+POWER_NETWORKS: tuple[PowerNetwork, ...] = get_args(PowerNetwork)
 
 WorkloadName = Literal[
     "matmul", "question_answering", "fine_tuning", "classifier", "black_scholes", "monte_carlo", "distance", "kmeans",
@@ -154,3 +155,20 @@ class StudiesConfig(Model):
     def configured(self) -> list[str]:
         """Targets of the studies that stand here: `study_power` and so on."""
         return [f"study_{name}" for name in type(self).model_fields if getattr(self, name) is not None]
+
+    def study_power(self) -> PowerStudyConfig:
+        """The study of power limits; a `ConfigError` where the campaign has none."""
+        return _there(self.power, "power")
+
+    def study_workloads(self) -> WorkloadsStudyConfig:
+        """The study of workloads; a `ConfigError` where the campaign has none."""
+        return _there(self.workloads, "workloads")
+
+
+Study = TypeVar("Study", bound=Model)
+
+
+def _there(study: Study | None, name: str) -> Study:
+    if study is None:
+        raise ConfigError(f"studies.{name}: is not in the campaign's file; config/README.md tells what to write there.")
+    return study

@@ -48,10 +48,7 @@ def draw(data: pd.DataFrame, gpus: Gpus, quantities: Sequence[Quantity]) -> Figu
         return style.nothing("no GPU has operations enough to leave a fifth out and learn from an eighth of the rest.")
     shown, passes = gpus.shown(data["gpu"].unique()), sorted(data["pass"].unique())
     figure, grid = style.panels(len(passes), len(shown), height_in=1.8)
-    entries = [
-        style.Entry(quantity.name, style.COLOURS[number], marker)
-        for number, (quantity, marker) in enumerate(zip(quantities, ("o", "s", "^"), strict=False))
-    ]
+    entries = style.entries([quantity.name for quantity in quantities])
     for line, pass_ in zip(grid, passes, strict=True):
         for axes, gpu in zip(line, shown, strict=True):
             own = data[(data["gpu"] == gpu) & (data["pass"] == pass_)]

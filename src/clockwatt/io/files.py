@@ -14,7 +14,6 @@ import pyarrow.parquet as pq
 
 from clockwatt.errors import DamagedFileError, DataFileError, OutputError
 from clockwatt.io import seal
-from clockwatt.io.output import told_as_output as told_as_output
 from clockwatt.io.seal import COMPRESSION as COMPRESSION
 from clockwatt.io.seal import SealedWriter
 from clockwatt.schema.records import FORMER_NAMES, READABLE_SINCE, SCHEMA_VERSION

@@ -7,7 +7,7 @@ import tempfile
 from pathlib import Path
 
 from clockwatt.errors import ClockwattError
-from clockwatt.io.files import told_as_output
+from clockwatt.io.output import told_as_output
 from clockwatt.io.resources import workflow_folder
 
 SNAKEFILE = '''"""The campaign of config/config.yaml, by the rules of the clockwatt beside this Snakemake."""

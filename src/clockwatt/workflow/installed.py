@@ -6,7 +6,7 @@ import secrets
 from pathlib import Path
 
 import clockwatt
-from clockwatt.io.files import told_as_output
+from clockwatt.io.output import told_as_output
 
 _LINKS = Path(".snakemake") / "clockwatt"
 

@@ -11,7 +11,8 @@ from clockwatt.control.points import check_supported
 from clockwatt.errors import DataFileError
 from clockwatt.gpu.interface import GpuError, NotSupportedError
 from clockwatt.gpu.registry import open_gpu
-from clockwatt.io.files import told_as_output, write_text
+from clockwatt.io.files import write_text
+from clockwatt.io.output import told_as_output
 from clockwatt.io.progress import progress
 from clockwatt.measure.guard import only_process
 from clockwatt.studies.power import tables

@@ -59,9 +59,7 @@ def study_of(campaign: CampaignConfig, label: str) -> PowerStudyConfig:
     ConfigError
         If it has none, or none on this GPU.
     """
-    study = campaign.studies.power
-    if study is None:
-        raise ConfigError("studies.power: is not in the campaign's file; config/README.md tells what to write there.")
+    study = campaign.studies.study_power()
     if label not in study.gpus:
         raise ConfigError(f"studies.power.gpus: no GPU is labelled {label!r}; there are {', '.join(study.gpus)}.")
     return study

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import signal
 import sys
 from pathlib import Path
 
@@ -11,11 +10,10 @@ from clockwatt.errors import ClockwattError
 from clockwatt.gpu.interface import Gpu
 from clockwatt.studies.power.plan import PlannedRun, study_of, tf32_of
 from clockwatt.studies.power.tasks import MODULE
+from clockwatt.telemetry.recording.program import ENDED_BY
 from clockwatt.telemetry.recording.session import Settings
 from clockwatt.telemetry.recording.session import record as record_program
 from clockwatt.telemetry.recording.summary import summarise
-
-_ASKED_TO_END = (128 + signal.SIGINT, 128 + signal.SIGTERM)
 
 
 class RealRuns:
@@ -68,7 +66,7 @@ class RealRuns:
         )  # fmt: skip
         told = record_program(self._command(run), [self.gpu], folder, settings)
         (made,) = told.runs
-        if made.status in _ASKED_TO_END:
+        if made.status in ENDED_BY:
             raise SystemExit(made.status)
         if made.status != 0:
             raise ClockwattError(

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import contextlib
 import shutil
-import signal
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -21,7 +20,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from clockwatt.config import CampaignConfig, WorkloadsStudyConfig
-from clockwatt.errors import ClockwattError, ConfigError, DataFileError
+from clockwatt.errors import ClockwattError, DataFileError
 from clockwatt.figures.style import save, styled
 from clockwatt.gpu.interface import Gpu
 from clockwatt.gpu.registry import open_gpu
@@ -32,12 +31,12 @@ from clockwatt.studies.relations.sensors import Sensors, correlations, sensors_o
 from clockwatt.studies.relations.table import summary_table
 from clockwatt.studies.workloads.names import command_of
 from clockwatt.telemetry.recording.layout import HOST, Record, read_record
+from clockwatt.telemetry.recording.program import ENDED_BY
 from clockwatt.telemetry.recording.session import Settings, record
 from clockwatt.telemetry.recording.summary import summarise, telemetry_of
 from clockwatt.telemetry.recording.virtual import RealTimeGpu
 
 RECORDS, TABLE, SENSORS, FIGURES = "records", "workloads.parquet", "sensors.parquet", "figures"
-_ENDED_BY = {128 + number for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)}
 
 
 def run(campaign: CampaignConfig, label: str, folder: Path) -> None:
@@ -63,7 +62,7 @@ def run(campaign: CampaignConfig, label: str, folder: Path) -> None:
     SystemExit
         If a signal asked for the end.
     """
-    study, gpu = _study(campaign), campaign.gpu(label)
+    study, gpu = campaign.studies.study_workloads(), campaign.gpu(label)
     failed = []
     with _opened(campaign, label) as opened:
         for name in study.workloads:
@@ -95,7 +94,7 @@ def figures(campaign: CampaignConfig, label: str, folder: Path) -> None:
     DataFileError
         If a table is missing or damaged.
     """
-    study = _study(campaign)
+    study = campaign.studies.study_workloads()
     campaign.gpu(label)
     table, grid = _read(folder / TABLE), _read(folder / SENSORS)
     draw(table, grid, study.workloads, label, folder / FIGURES)
@@ -131,14 +130,6 @@ def draw(table: pd.DataFrame, grid: pd.DataFrame, names: Sequence[str], label: s
             save(draw_correlations(found, sensors, name, where), found, folder, f"correlation_{name}")
 
 
-def _study(campaign: CampaignConfig) -> WorkloadsStudyConfig:
-    if campaign.studies.workloads is None:
-        raise ConfigError(
-            "studies.workloads: is not in the campaign's file; config/README.md tells what to write there."
-        )
-    return campaign.studies.workloads
-
-
 @contextlib.contextmanager
 def _opened(campaign: CampaignConfig, label: str) -> Iterator[Gpu]:
     """The GPU; a virtual one lives in the machine's time, as the programs do that it is recorded beside."""
@@ -157,7 +148,7 @@ def _record(command: list[str], gpu: Gpu, where: Path, study: WorkloadsStudyConf
         name=where.name, rest_to_c=study.rest_to_c, rest_max_s=study.rest_max_s, idle_s=study.idle_s, hooks=False
     )
     (told,) = record(command, [gpu], where, settings).runs
-    if told.status in _ENDED_BY:
+    if told.status in ENDED_BY:
         raise SystemExit(told.status)
     return 1 if told.status is None else told.status
 

@@ -23,6 +23,9 @@ PASSED_ON = frozenset(
     {signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2, signal.SIGALRM}
 )
 ENDING = frozenset({signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT})
+ENDED_BY = frozenset(128 + number for number in ENDING)
+"""Statuses of programs that a signal asked to end."""
+
 _FROM_THE_TERMINAL = 0x80
 """The kernel's own `si_code`: a key, which the terminal has sent to the program as well."""
 

@@ -15,7 +15,7 @@ from clockwatt.config import ControlConfig, OperatingPoint
 from clockwatt.control.points import check_supported, operating_point
 from clockwatt.errors import OutputError
 from clockwatt.gpu.interface import Gpu, GpuError
-from clockwatt.io.files import told_as_output
+from clockwatt.io.output import told_as_output
 from clockwatt.io.progress import say
 from clockwatt.telemetry.recording import layout
 from clockwatt.telemetry.recording.choose import computed_on
