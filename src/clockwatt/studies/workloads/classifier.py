@@ -7,9 +7,9 @@ import sys
 import torch
 from torch import nn
 
-import clockwatt
 from clockwatt.studies.workloads.declared import Array, Figures, Size, Workload
 from clockwatt.studies.workloads.session import Session, main
+from clockwatt.studies.workloads.training import train_classifier
 
 SIDE = 32
 LEARNING_RATE, MOMENTUM = 1e-3, 0.9
@@ -35,19 +35,7 @@ def run(session: Session) -> Figures:
     labels = session.array("labels", lambda: session.indices(0, size("classes"), len(images)))
     model = network(size("classes")).to(session.device)
     optimizer = torch.optim.SGD(model.parameters(), lr=LEARNING_RATE, momentum=MOMENTUM)
-    losses: list[torch.Tensor] = []
-    for epoch in range(size("epochs")):
-        with clockwatt.phase("epoch", epoch):
-            order = torch.randperm(len(images), generator=session.generator)
-            for chosen in session.steps(order.split(size("batch"))):
-                batch, wanted = images[chosen].to(session.device), labels[chosen].to(session.device)
-                optimizer.zero_grad(set_to_none=True)
-                loss = nn.functional.cross_entropy(model(scaled(batch)), wanted)
-                loss.backward()
-                optimizer.step()
-                losses.append(loss.detach())
-        if session.time_is_up:
-            break
+    losses = train_classifier(session, model, optimizer, images, labels, scaled)
     tenth = max(1, len(losses) // 10)
     return {
         "loss_of_first_tenth": float(torch.stack(losses[:tenth]).mean()),

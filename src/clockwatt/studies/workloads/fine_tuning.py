@@ -7,10 +7,10 @@ import sys
 import torch
 from torch import nn
 
-import clockwatt
 from clockwatt.studies.workloads.declared import Array, Figures, Size, Workload
 from clockwatt.studies.workloads.encoder import HEAD_WIDTH, Encoder
 from clockwatt.studies.workloads.session import Session, main
+from clockwatt.studies.workloads.training import train_classifier
 
 LEARNING_RATE = 5e-5
 
@@ -39,19 +39,7 @@ def run(session: Session) -> Figures:
         classes=size("classes"),
     ).to(session.device)  # fmt: skip
     optimizer = torch.optim.AdamW(model.parameters(), lr=LEARNING_RATE)
-    losses: list[torch.Tensor] = []
-    for epoch in range(size("epochs")):
-        with clockwatt.phase("epoch", epoch):
-            order = torch.randperm(len(tokens), generator=session.generator)
-            for chosen in session.steps(order.split(size("batch"))):
-                batch, wanted = tokens[chosen].to(session.device), labels[chosen].to(session.device)
-                optimizer.zero_grad(set_to_none=True)
-                loss = nn.functional.cross_entropy(model(batch), wanted)
-                loss.backward()
-                optimizer.step()
-                losses.append(loss.detach())
-        if session.time_is_up:
-            break
+    losses = train_classifier(session, model, optimizer, tokens, labels)
     return {"first_loss": float(losses[0]), "last_loss": float(losses[-1])}
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any
 
@@ -10,78 +10,66 @@ import numpy as np
 from numpy.typing import NDArray
 
 from clockwatt.predict.models.trees import Trees
-from clockwatt.studies.thermal.inputs import Ints
-from clockwatt.studies.thermal.models.base import Forecaster, Rows
-from clockwatt.studies.thermal.models.table import Scaling, check_learnt, features_at, learning_table
-from clockwatt.studies.thermal.traces import Array, Trace
+from clockwatt.studies.thermal.models.table import OfHorizons, Scaling
+from clockwatt.studies.thermal.traces import Array
 
 TREES = 60
 RATE = 0.1
 
 
-class BoostedTrees(Forecaster):
+@dataclass(frozen=True)
+class Boosted:
+    """The trees of one horizon: what they add to the mean change `centre_k`, from features scaled so."""
+
+    scaling: Scaling
+    centre_k: float
+    trees: Trees
+
+
+class BoostedTrees(OfHorizons[Boosted]):
     """`sklearn.ensemble.GradientBoostingRegressor` on the features of the regressions."""
 
     name = "trees"
 
-    def fit(self, traces: Sequence[Trace], rows: Rows | None = None) -> BoostedTrees:
-        """See `Forecaster`."""
+    def learn(self, features: dict[str, Array], change: Array) -> Boosted | None:
+        """See `OfHorizons`."""
         from sklearn.ensemble import GradientBoostingRegressor
 
-        self.scalings_: dict[int, Scaling] = {}
-        self.trees_: dict[int, Trees] = {}
-        self.centres_: dict[int, float] = {}
-        for steps in self.task.steps:
-            table = learning_table(traces, self.task, rows, steps)
-            if table is None:
-                continue
-            features, change = table
-            scaling = Scaling.of(features)
-            if not scaling.columns:
-                continue
-            matrix = scaling.matrix(features, len(change)).astype(np.float32)
-            booster = GradientBoostingRegressor(
-                n_estimators=TREES, learning_rate=RATE, max_depth=4, subsample=0.5, max_features=0.5,
-                min_samples_leaf=max(1, min(20, len(change) // 10)), init="zero", random_state=0,
-            )  # fmt: skip
-            centre = float(change.mean())
-            booster.fit(matrix, change - centre)
-            self.scalings_[steps], self.centres_[steps] = scaling, centre
-            self.trees_[steps] = Trees.from_forest(SimpleNamespace(estimators_=list(booster.estimators_[:, 0])))
-        check_learnt(len(self.trees_), self.name)
-        return self
+        scaling = Scaling.of(features)
+        if not scaling.columns:
+            return None
+        booster = GradientBoostingRegressor(
+            n_estimators=TREES, learning_rate=RATE, max_depth=4, subsample=0.5, max_features=0.5,
+            min_samples_leaf=max(1, min(20, len(change) // 10)), init="zero", random_state=0,
+        )  # fmt: skip
+        centre = float(change.mean())
+        booster.fit(scaling.matrix(features, len(change)).astype(np.float32), change - centre)
+        return Boosted(scaling, centre, Trees.from_forest(SimpleNamespace(estimators_=list(booster.estimators_[:, 0]))))
 
-    def forecast(self, trace: Trace, origins: Ints) -> Array:
-        """See `Forecaster`."""
-        found = np.full((len(origins), len(self.task.steps)), np.nan)
-        for column, steps in enumerate(self.task.steps):
-            inside = origins + steps < len(trace) if self.task.load == "known" else np.ones(len(origins), bool)
-            if (trees := self.trees_.get(steps)) is None or not inside.any():
-                continue
-            chosen = origins[inside]
-            features = features_at(trace, self.task, chosen, steps)
-            matrix = self.scalings_[steps].matrix(features, len(chosen)).astype(np.float32)
-            # the forest gives the mean over its trees; a boosted one is their sum
-            change = self.centres_[steps] + RATE * len(trees.roots) * trees.predict(matrix)[:, 0]
-            found[inside, column] = trace.temperature_c[chosen] + change
-        return found
+    def change_k(self, fitted: Boosted, features: dict[str, Array], rows: int) -> Array:
+        """See `OfHorizons`."""
+        trees, matrix = fitted.trees, fitted.scaling.matrix(features, rows).astype(np.float32)
+        # the forest gives the mean over its trees; a boosted one is their sum
+        return np.asarray(fitted.centre_k + RATE * len(trees.roots) * trees.predict(matrix)[:, 0])
 
     def state(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
         """See `Forecaster`."""
         described = {
             str(steps): {
-                "columns": scaling.columns, "mean": scaling.mean.tolist(), "scale": scaling.scale.tolist(),
-                "centre_k": self.centres_[steps],
-            } for steps, scaling in self.scalings_.items()
+                "columns": fitted.scaling.columns, "mean": fitted.scaling.mean.tolist(),
+                "scale": fitted.scaling.scale.tolist(), "centre_k": fitted.centre_k,
+            } for steps, fitted in self.fits_.items()
         }  # fmt: skip
         arrays = {
-            f"{steps}/{name}": array for steps, trees in self.trees_.items() for name, array in trees.arrays().items()
+            f"{steps}/{name}": array
+            for steps, fitted in self.fits_.items()
+            for name, array in fitted.trees.arrays().items()
         }
         return {"fits": described}, arrays
 
     def restore(self, described: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> BoostedTrees:
         """See `Forecaster`."""
-        self.scalings_, self.trees_, self.centres_ = {}, {}, {}
+        self.fits_ = {}
         for text, fitted in described["fits"].items():
             steps, prefix = int(text), f"{int(text)}/"
             columns = [str(name) for name in fitted["columns"]]
@@ -89,6 +77,6 @@ class BoostedTrees(Forecaster):
             if len(scaling.mean) != len(columns) or len(scaling.scale) != len(columns):
                 raise ValueError("features and their scales differ in number")
             own = {name.removeprefix(prefix): array for name, array in arrays.items() if name.startswith(prefix)}
-            self.trees_[steps] = Trees.from_arrays(own, features=len(columns))
-            self.scalings_[steps], self.centres_[steps] = scaling, float(fitted["centre_k"])
+            trees = Trees.from_arrays(own, features=len(columns))
+            self.fits_[steps] = Boosted(scaling, float(fitted["centre_k"]), trees)
         return self

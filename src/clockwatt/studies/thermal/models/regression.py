@@ -2,56 +2,37 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from clockwatt.studies.thermal.inputs import Ints
-from clockwatt.studies.thermal.models.base import Forecaster, Rows
-from clockwatt.studies.thermal.models.table import Scaling, check_learnt, features_at, learning_table
-from clockwatt.studies.thermal.traces import Array, Trace
+from clockwatt.studies.thermal.models.table import OfHorizons, Scaling
+from clockwatt.studies.thermal.traces import Array
 
 
-class Regression(Forecaster):
+class Regression(OfHorizons[dict[str, Any]]):
     """Ridge regression on standardised features; forecasts stay within the changes that were learnt from."""
 
     degree = 1
     ridge = 1e-3  # per row, of unit variance: keeps features that nearly repeat each other from cancelling
 
-    def fit(self, traces: Sequence[Trace], rows: Rows | None = None) -> Regression:
-        """See `Forecaster`."""
-        self.fits_: dict[int, dict[str, Any]] = {}
-        for steps in self.task.steps:
-            table = learning_table(traces, self.task, rows, steps)
-            if table is None:
-                continue
-            features, change = table
-            scaling = Scaling.of(features)
-            matrix = self._terms(scaling.matrix(features, len(change)))
-            square = matrix.T @ matrix + self.ridge * len(change) * np.diag([0.0] + [1.0] * (matrix.shape[1] - 1))
-            weights = np.linalg.solve(square, matrix.T @ change)
-            self.fits_[steps] = {
-                "columns": scaling.columns, "mean": scaling.mean.tolist(), "scale": scaling.scale.tolist(),
-                "weights": weights.tolist(), "least_k": float(change.min()), "most_k": float(change.max()),
-            }  # fmt: skip
-        check_learnt(len(self.fits_), self.name)
-        return self
+    def learn(self, features: dict[str, Array], change: Array) -> dict[str, Any]:
+        """See `OfHorizons`."""
+        scaling = Scaling.of(features)
+        matrix = self._terms(scaling.matrix(features, len(change)))
+        square = matrix.T @ matrix + self.ridge * len(change) * np.diag([0.0] + [1.0] * (matrix.shape[1] - 1))
+        weights = np.linalg.solve(square, matrix.T @ change)
+        return {
+            "columns": scaling.columns, "mean": scaling.mean.tolist(), "scale": scaling.scale.tolist(),
+            "weights": weights.tolist(), "least_k": float(change.min()), "most_k": float(change.max()),
+        }  # fmt: skip
 
-    def forecast(self, trace: Trace, origins: Ints) -> Array:
-        """See `Forecaster`."""
-        found = np.full((len(origins), len(self.task.steps)), np.nan)
-        for column, steps in enumerate(self.task.steps):
-            inside = origins + steps < len(trace) if self.task.load == "known" else np.ones(len(origins), bool)
-            if (fitted := self.fits_.get(steps)) is None or not inside.any():
-                continue
-            chosen = origins[inside]
-            scaling = Scaling(fitted["columns"], np.array(fitted["mean"]), np.array(fitted["scale"]))
-            matrix = self._terms(scaling.matrix(features_at(trace, self.task, chosen, steps), len(chosen)))
-            change = np.clip(matrix @ np.array(fitted["weights"]), fitted["least_k"], fitted["most_k"])
-            found[inside, column] = trace.temperature_c[chosen] + change
-        return found
+    def change_k(self, fitted: dict[str, Any], features: dict[str, Array], rows: int) -> Array:
+        """See `OfHorizons`."""
+        scaling = Scaling(fitted["columns"], np.array(fitted["mean"]), np.array(fitted["scale"]))
+        change = self._terms(scaling.matrix(features, rows)) @ np.array(fitted["weights"])
+        return np.asarray(np.clip(change, fitted["least_k"], fitted["most_k"]))
 
     def state(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
         """See `Forecaster`."""
@@ -59,7 +40,9 @@ class Regression(Forecaster):
 
     def restore(self, described: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> Regression:  # noqa: ARG002
         """See `Forecaster`."""
-        self.fits_ = {int(steps): dict(fitted) for steps, fitted in described["fits"].items()}
+        self.fits_: dict[int, dict[str, Any]] = {
+            int(steps): dict(fitted) for steps, fitted in described["fits"].items()
+        }
         for fitted in self.fits_.values():
             columns = len(fitted["columns"])
             numbers = [np.asarray(fitted[name], float) for name in ("mean", "scale", "weights")]

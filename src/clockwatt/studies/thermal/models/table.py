@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import abc
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Generic, Self, TypeVar
 
 import numpy as np
 
 from clockwatt.studies.thermal.errors import ThermalError
 from clockwatt.studies.thermal.inputs import Ints, Task, coming_features, history_features
-from clockwatt.studies.thermal.models.base import Rows, usable_rows
+from clockwatt.studies.thermal.models.base import Forecaster, Rows, usable_rows
 from clockwatt.studies.thermal.traces import Array, Trace
 
 LEAST_ROWS = 30
@@ -77,6 +79,44 @@ def learning_table(
         name: np.concatenate([part.get(name, np.full(count, np.nan)) for part, count in parts]) for name in names
     }
     return features, np.concatenate(changes)
+
+
+Fit = TypeVar("Fit")
+
+
+class OfHorizons(Forecaster, Generic[Fit]):
+    """A fit for each horizon, of the change of temperature to features of the origin: `fits_`, by its steps."""
+
+    fits_: dict[int, Fit]
+
+    @abc.abstractmethod
+    def learn(self, features: dict[str, Array], change: Array) -> Fit | None:
+        """Fit a horizon to features and changes in K, of shape (rows,) each; None where they tell nothing."""
+
+    @abc.abstractmethod
+    def change_k(self, fitted: Fit, features: dict[str, Array], rows: int) -> Array:
+        """Changes in K at a horizon from features; shape (rows,)."""
+
+    def fit(self, traces: Sequence[Trace], rows: Rows | None = None) -> Self:
+        """See `Forecaster`."""
+        self.fits_ = {}
+        for steps in self.task.steps:
+            table = learning_table(traces, self.task, rows, steps)
+            if table is not None and (fitted := self.learn(*table)) is not None:
+                self.fits_[steps] = fitted
+        check_learnt(len(self.fits_), self.name)
+        return self
+
+    def forecast(self, trace: Trace, origins: Ints) -> Array:
+        """See `Forecaster`."""
+        found = np.full((len(origins), len(self.task.steps)), np.nan)
+        for column, steps in enumerate(self.task.steps):
+            inside = origins + steps < len(trace) if self.task.load == "known" else np.ones(len(origins), bool)
+            if (fitted := self.fits_.get(steps)) is not None and inside.any():
+                chosen = origins[inside]
+                change = self.change_k(fitted, features_at(trace, self.task, chosen, steps), len(chosen))
+                found[inside, column] = trace.temperature_c[chosen] + change
+        return found
 
 
 def check_learnt(learnt: int, name: str) -> None:
