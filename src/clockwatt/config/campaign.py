@@ -12,7 +12,7 @@ from clockwatt.config.design import DesignConfig
 from clockwatt.config.fit import FitConfig
 from clockwatt.config.gpus import GpuConfig
 from clockwatt.config.measurement import MeasurementConfig, Quantities, Quantity, TelemetryConfig
-from clockwatt.config.model import LABEL_PATTERN, Model, one_or_more
+from clockwatt.config.model import LABEL_PATTERN, Model, check_different, one_or_more
 from clockwatt.config.networks import NetworkConfig, TrainingConfig
 from clockwatt.config.points import OperatingPoint
 from clockwatt.config.studies import StudiesConfig
@@ -101,8 +101,7 @@ class CampaignConfig(Model):
     @field_validator("passes")
     @classmethod
     def _passes_differ(cls, passes: list[Pass]) -> list[Pass]:
-        if len(set(passes)) != len(passes):
-            raise ValueError("a pass stands twice: remove one")
+        check_different(passes, "a pass")
         return passes
 
     @field_validator("reference")
@@ -112,8 +111,7 @@ class CampaignConfig(Model):
         for name in names:
             if name not in shipped:
                 raise ValueError(f"no data called {name!r} is shipped; choose among {', '.join(shipped)}, or write []")
-        if len(set(names)) != len(names):
-            raise ValueError("a name stands twice: remove one")
+        check_different(names, "a name")
         return names
 
     @field_validator("studies")

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import BeforeValidator, Field, PlainSerializer, field_validator, model_validator
 
 from clockwatt.config.control import ControlConfig
-from clockwatt.config.model import Model, one_or_more
+from clockwatt.config.model import Model, check_different, one_or_more
 from clockwatt.config.points import DEFAULT_POINT, OperatingPoint
 from clockwatt.config.slurm import SlurmResources
 
@@ -63,8 +63,7 @@ class GpuConfig(Model):
     @field_validator("clocks_mhz", "memory_clocks_mhz", "power_limits_w", "tf32")
     @classmethod
     def _no_duplicates(cls, values: list[Any]) -> list[Any]:
-        if len(set(values)) != len(values):
-            raise ValueError("a value stands twice: remove one")
+        check_different(values, "a value")
         return values
 
     @field_validator("device")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict
@@ -13,6 +14,12 @@ class Model(BaseModel):
     """Keys of one block; others are refused."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, validate_default=True)
+
+
+def check_different(values: Sequence[Any] | None, what: str) -> None:
+    """Refuse a list of `what` in which something stands twice, with a `ValueError`."""
+    if values is not None and len(set(values)) != len(values):
+        raise ValueError(f"{what} stands twice: remove one")
 
 
 def one_or_more(item: Any) -> BeforeValidator:

@@ -7,7 +7,7 @@ from typing import Annotated, Literal, Self
 from pydantic import Field, field_validator, model_validator
 
 from clockwatt.config.measurement import Quantities
-from clockwatt.config.model import Model, one_or_more
+from clockwatt.config.model import Model, check_different, one_or_more
 
 Shape = Annotated[list[Annotated[int, Field(gt=0)]], Field(min_length=1)]
 
@@ -93,8 +93,7 @@ class NetworkConfig(Model):
     @field_validator("tf32")
     @classmethod
     def _settings_differ(cls, values: list[bool]) -> list[bool]:
-        if len(set(values)) != len(values):
-            raise ValueError("a value stands twice: remove one")
+        check_different(values, "a value")
         return values
 
     @model_validator(mode="after")

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal, Self, TypeVar, get_args
 from pydantic import Field, field_validator, model_validator
 
 from clockwatt.config.gpus import Megahertz, Watts
-from clockwatt.config.model import Model, one_or_more
+from clockwatt.config.model import Model, check_different, one_or_more
 from clockwatt.config.points import OperatingPoint
 from clockwatt.errors import ConfigError
 
@@ -36,8 +36,7 @@ class PowerStudyGpu(Model):
     @field_validator("power_limits_w", "clocks_mhz")
     @classmethod
     def _no_duplicates(cls, values: list[int | None]) -> list[int | None]:
-        if len(set(values)) != len(values):
-            raise ValueError("a value stands twice: remove one")
+        check_different(values, "a value")
         return values
 
     @model_validator(mode="after")
@@ -97,8 +96,7 @@ class PowerStudyConfig(Model):
     @field_validator("networks")
     @classmethod
     def _networks_differ(cls, networks: list[PowerNetwork]) -> list[PowerNetwork]:
-        if len(set(networks)) != len(networks):
-            raise ValueError("a network stands twice: remove one")
+        check_different(networks, "a network")
         return networks
 
 
@@ -140,8 +138,7 @@ class WorkloadsStudyConfig(Model):
     @field_validator("gpus", "workloads")
     @classmethod
     def _nothing_stands_twice(cls, names: list[str] | None) -> list[str] | None:
-        if names is not None and len(set(names)) != len(names):
-            raise ValueError("a name stands twice: remove one")
+        check_different(names, "a name")
         return names
 
 
