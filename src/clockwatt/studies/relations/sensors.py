@@ -8,6 +8,7 @@ import numpy as np
 import pandas as pd
 
 from clockwatt.telemetry.recording.gpu_summary import power_readings, readings
+from clockwatt.telemetry.recording.host_readings import of_sockets, power_of_counter
 
 PERIOD_S = 1.0
 """Of the grid: the slowest sensors are read so often."""
@@ -78,10 +79,9 @@ def sensors_of(gpu: pd.DataFrame, host: pd.DataFrame, end_s: float) -> Sensors:
         When the program ended.
     """
     read = {POWER: power_readings(gpu, end_s)} | {name: readings(gpu, name) for name in _OF_GPU}
-    read |= _each(host, "host_cpu_utilization_percent", CPU_UTILIZATION)
-    read |= _each(host, "host_cpu_temperature_c", CPU_TEMPERATURE)
-    energies = _each(host, "host_cpu_energy_j", CPU_POWER)
-    read |= {name: _power_of_counter(energy) for name, energy in energies.items()}
+    read |= _each(of_sockets(host, "host_cpu_utilization_percent"), CPU_UTILIZATION)
+    read |= _each(of_sockets(host, "host_cpu_temperature_c"), CPU_TEMPERATURE)
+    read |= _each([power_of_counter(energy) for energy in of_sockets(host, "host_cpu_energy_j")], CPU_POWER)
     read[HOST_MEMORY] = readings(host, HOST_MEMORY)
     table = pd.DataFrame({name: _means(values, end_s) for name, values in read.items()})
     return Sensors(table.rename_axis("time_s"))
@@ -117,27 +117,14 @@ def in_words(sensor: str) -> str:
     return _WORDS[sensor]
 
 
-def _each(host: pd.DataFrame, column: str, name: str) -> dict[str, pd.Series[float]]:
-    """Readings of each entry of a column of lists: `cpu_…` if there is one or none, else `cpu0_…`, `cpu1_…`."""
-    there = host[host[column].notna()]
-    lists = pd.DataFrame([list(values) for values in there[column]], dtype=float)
-    index = pd.Index(there["time_s"].to_numpy(float))
-    if lists.shape[1] == 0:
+def _each(sockets: list[pd.Series[float]], name: str) -> dict[str, pd.Series[float]]:
+    """Readings of sockets by name: `cpu_…` if there is one or none, else `cpu0_…`, `cpu1_…`."""
+    if not sockets:
         return {name: pd.Series(np.zeros(0), index=pd.Index(np.zeros(0)))}
-    several = lists.shape[1] > 1
+    several = len(sockets) > 1
     return {
-        name.replace("cpu", f"cpu{number}", 1) if several else name: pd.Series(lists[number].to_numpy(), index=index)
-        for number in lists.columns
+        name.replace("cpu", f"cpu{number}", 1) if several else name: values for number, values in enumerate(sockets)
     }
-
-
-def _power_of_counter(energy_j: pd.Series[float]) -> pd.Series[float]:
-    """Mean power in W since the reading before; where the counter wrapped it is not known."""
-    if len(energy_j) < 2:
-        return energy_j.iloc[:0]
-    grown, passed_s = np.diff(energy_j.to_numpy(float)), np.diff(energy_j.index.to_numpy(float))
-    known = (grown >= 0) & (passed_s > 0)
-    return pd.Series(grown[known] / passed_s[known], index=energy_j.index[1:][known])
 
 
 def _means(values: pd.Series[float], end_s: float) -> pd.Series[float]:

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from clockwatt import signals
 from clockwatt.errors import DataFileError
 from clockwatt.telemetry.recording.gpu_summary import power_readings, readings
+from clockwatt.telemetry.recording.host_readings import of_sockets, power_of_counter
 from clockwatt.telemetry.recording.layout import HOST, Record, RecordedGpu, Run, read_record
 from clockwatt.telemetry.recording.summary import telemetry_of
 
@@ -230,16 +231,9 @@ def _held(sensor: pd.Series[float], grid: Array) -> Array:
 def _host_sensors(frame: pd.DataFrame, grid: Array) -> dict[str, Array]:
     found = {}
     for column, kind in HOST_SENSORS.items():
-        there = frame[frame[column].notna()]
-        table = np.array([list(values) for values in there[column]], float) if len(there) else np.zeros((0, 0))
-        times = there["time_s"].to_numpy(float)
-        if kind == "power_w" and len(table):
-            grown = np.diff(table, axis=0) / np.diff(times)[:, None]
-            table, times = np.where(grown >= 0, grown, np.nan), times[1:]  # a counter that wrapped says nothing
-        for socket in range(table.shape[1] if len(table) else 0):
-            readable = np.isfinite(table[:, socket])
-            values = pd.Series(table[readable, socket], index=pd.Index(times[readable]))
-            found[f"cpu{socket}_{kind}"] = _held(values, grid)
+        for socket, values in enumerate(of_sockets(frame, column)):
+            known = power_of_counter(values) if kind == "power_w" else values.dropna()
+            found[f"cpu{socket}_{kind}"] = _held(known, grid)
     return found
 
 
