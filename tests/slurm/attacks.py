@@ -33,6 +33,14 @@ class Outcome:
     state: str  # checksum of all cards
 
 
+def check_refused(outcomes: dict[str, Outcome], attack: Attack) -> None:
+    """Hold what came of an attack against what must: its exit code, no traceback, and every card as it was."""
+    outcome = outcomes[attack.name]
+    assert outcome.code == attack.code, outcome.output
+    assert "Traceback" not in outcome.output
+    assert outcome.state == outcomes["nothing"].state
+
+
 def outcomes_of(node: ClocksNode, attacks: Sequence[Attack]) -> dict[str, Outcome]:
     """What came of attacks, by name, one after another in as few jobs as they need; that of `nothing` is the first.
 
