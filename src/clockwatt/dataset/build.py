@@ -28,7 +28,9 @@ _OUTPUTS = {
     records.ANCHOR: (layout.ANCHORS_FILE, tables.ANCHORS_SCHEMA),
 }
 
-_Part = tuple[Source, str, OperatingPoint]
+_Part = tuple[list[Source], str, OperatingPoint]
+"""A GPU at an operating point, and who measured it: the campaign alone, or the reference data that have it."""
+_MEASURED_KEY = ("subject_id", "pass", "tf32")
 _NAMED = 5
 _UNLIKE = "networks that the campaign has with other calls or another optimizer"
 
@@ -63,7 +65,7 @@ def build_dataset(config: CampaignConfig, measurements_dir: Path, catalogue_dir:
     """
     sources = [Source(config, measurements_dir, catalogue_dir), *references(config)]
     with _all_damaged_at_once(sources[0]):
-        _build(config, sources, output_dir)
+        join_sources(config.campaign, sources, output_dir)
 
 
 @contextlib.contextmanager
@@ -79,8 +81,24 @@ def _all_damaged_at_once(own: Source) -> Iterator[None]:
         raise DamagedFileError(f"{error} So are set aside: {named}.") from error
 
 
-def _build(config: CampaignConfig, sources: list[Source], output_dir: Path) -> None:
-    quality = QualityReport(config.campaign)
+def join_sources(campaign: str, sources: list[Source], output_dir: Path) -> None:
+    """Join measurements, reference data alone among them, into a dataset; otherwise as `build_dataset`.
+
+    Parameters
+    ----------
+    campaign
+        What the dataset calls it.
+    sources
+        The campaign's own first. Of a GPU at an operating point that it lacks, all reference data are joined.
+    output_dir
+        Where the dataset goes.
+
+    Raises
+    ------
+    DataFileError, OutputError
+        As in `build_dataset`.
+    """
+    quality = QualityReport(campaign)
     parts = _parts(sources, quality)
     unlike = dict(zip(sources, join_catalogues(sources, output_dir / layout.CATALOGUE), strict=True))
     catalogues = {source: _catalogues(source) for source in sources}
@@ -89,8 +107,8 @@ def _build(config: CampaignConfig, sources: list[Source], output_dir: Path) -> N
             kind: stack.enter_context(files.table_writer(output_dir / name, columns))
             for kind, (name, columns) in _OUTPUTS.items()
         }
-        for source, gpu, point in parts:
-            _add_point(source, gpu, point, catalogues[source], unlike[source], writers, quality)
+        for own, gpu, point in parts:
+            _add_point(own, gpu, point, catalogues, unlike, writers, quality)
             advance(f"{gpu} {point}")
     _join_calibration(parts, output_dir / layout.CALIBRATION_FILE)
     report = quality.report()
@@ -102,15 +120,16 @@ def _build(config: CampaignConfig, sources: list[Source], output_dir: Path) -> N
 
 
 def _parts(sources: list[Source], quality: QualityReport) -> list[_Part]:
-    """Every GPU and operating point once, from the first source that has it."""
+    """Every GPU and operating point once: from the campaign if it measured it, else from all reference data with it."""
     parts: dict[tuple[str, str], _Part] = {}
     for source in sources:
         if source.reference is not None:
             quality.add_reference(source.reference)
         for gpu, point in source.points():
-            if (gpu, str(point)) not in parts:
-                parts[gpu, str(point)] = (source, gpu, point)
-            elif source.reference is not None:
+            measured_by, _, _ = parts.setdefault((gpu, str(point)), ([], gpu, point))
+            if source.reference is None or all(other.reference for other in measured_by):
+                measured_by.append(source)
+            else:
                 paths = source.measurement_files(gpu, point)
                 rows = sum(files.read_table(path, records.MEASUREMENT_SCHEMA, ["kind"]).num_rows for path in paths)
                 quality.leave_out(source.reference, f"{gpu} {point}: measured by the campaign itself", rows)
@@ -118,37 +137,43 @@ def _parts(sources: list[Source], quality: QualityReport) -> list[_Part]:
 
 
 def _add_point(
-    source: Source,
+    sources: list[Source],
     gpu: str,
     point: OperatingPoint,
-    catalogues: dict[str, Catalogue],
-    unlike: frozenset[NetworkKey],
+    catalogues: dict[Source, dict[str, Catalogue]],
+    unlike: dict[Source, frozenset[NetworkKey]],
     writers: dict[str, SealedWriter],
     quality: QualityReport,
 ) -> None:
-    paths = source.measurement_files(gpu, point)
-    of_point = Point.read(paths)
+    of_point = Point.read([path for source in sources for path in source.measurement_files(gpu, point)])
     seen: dict[str, set[tuple[str, str, bool]]] = {kind: set() for kind in _OUTPUTS}
-    for path in paths:
-        for kind, rows in _by_kind(path, gpu, str(point)):
-            seen[kind].update(zip(*(rows[name].to_pylist() for name in ("subject_id", "pass", "tf32")), strict=True))
-            if kind == records.NETWORK and source.reference is not None:
-                kept = without_networks(rows, unlike)
-                quality.leave_out(source.reference, _UNLIKE, rows.num_rows - kept.num_rows)
-                rows = kept
-            table = joined(rows, _OUTPUTS[kind][1], catalogues.get(kind), of_point)
-            writers[kind].write_table(table)
-            quality.add(table)
-    settings = source.config
+    for source in sources:
+        for path in source.measurement_files(gpu, point):
+            for kind, rows in _by_kind(path, gpu, str(point)):
+                seen[kind].update(zip(*(rows[name].to_pylist() for name in _MEASURED_KEY), strict=True))
+                if kind == records.NETWORK and source.reference is not None:
+                    kept = without_networks(rows, unlike[source])
+                    quality.leave_out(source.reference, _UNLIKE, rows.num_rows - kept.num_rows)
+                    rows = kept
+                table = joined(rows, _OUTPUTS[kind][1], catalogues[source].get(kind), of_point)
+                writers[kind].write_table(table)
+                quality.add(table)
     missing = {
-        kind: {
-            (key, pass_)
-            for key, pass_, tf32 in catalogue.wanted - seen[kind]
-            if pass_ in settings.passes and tf32 in settings.gpu(gpu).tf32
-        }
-        for kind, catalogue in catalogues.items()
+        kind: {key for source in sources for key in _missing(source, gpu, catalogues[source][kind], seen[kind])}
+        for kind in (records.OPERATION, records.NETWORK)
     }
-    quality.close_point(gpu, str(point), of_point.factors, missing, source.reference)
+    references_of = [source.reference for source in sources if source.reference is not None]
+    quality.close_point(gpu, str(point), of_point.factors, missing, references_of)
+
+
+def _missing(
+    source: Source, gpu: str, catalogue: Catalogue, seen: set[tuple[str, str, bool]]
+) -> Iterator[tuple[str, str]]:
+    """What a source's campaign wants measured on a GPU and no row tells of, as (id, pass)."""
+    passes, tf32_settings = source.config.passes, source.config.gpu(gpu).tf32
+    for key, pass_, tf32 in catalogue.wanted - seen:
+        if pass_ in passes and tf32 in tf32_settings:
+            yield key, pass_
 
 
 def _catalogues(source: Source) -> dict[str, Catalogue]:
@@ -177,6 +202,7 @@ def _by_kind(path: Path, gpu: str, point: str) -> Iterator[tuple[str, pa.Table]]
 
 def _join_calibration(parts: list[_Part], output: Path) -> None:
     with files.table_writer(output, records.CALIBRATION_SCHEMA) as writer:
-        for source, gpu, point in parts:
-            path = source.measurements / layout.calibration_file(gpu, point)
-            writer.write_table(files.read_table(path, records.CALIBRATION_SCHEMA))
+        for sources, gpu, point in parts:
+            for source in sources:
+                path = source.measurements / layout.calibration_file(gpu, point)
+                writer.write_table(files.read_table(path, records.CALIBRATION_SCHEMA))

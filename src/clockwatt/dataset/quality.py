@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -79,7 +79,7 @@ class QualityReport:
         point: str,
         factors: pd.DataFrame,
         missing: Mapping[str, Iterable[tuple[str, str]]],
-        reference: str | None = None,
+        references: Sequence[str] = (),
     ) -> None:
         """Finish a GPU and operating point.
 
@@ -91,15 +91,15 @@ class QualityReport:
             Of its cards, from `levels.card_factors`.
         missing
             Kind to what the campaign asks for and no row tells of, as (id, pass).
-        reference
-            Name of the reference data that the rows are from, None for the campaign's own.
+        references
+            Names of the reference data that the rows are from, none for the campaign's own.
         """
         absent = {kind: sorted(keys) for kind, keys in missing.items()}
         self._points.append(
             {
                 "gpu": gpu,
                 "point": point,
-                "reference": reference,
+                "reference": ", ".join(references) or None,
                 **self._counts.report(),
                 **{
                     _MISSING[kind]: {

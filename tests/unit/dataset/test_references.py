@@ -76,6 +76,30 @@ def test_own_rows_of_the_same_label_and_operating_point_win(tmp_path):
     assert left_out == {"h200 default: measured by the campaign itself": len(shipped_rows())}
 
 
+def test_reference_data_of_the_same_gpu_are_joined_into_one(tmp_path):
+    settings = synthetic.campaign(clocks=[900], networks=1, reference=["h200-wide", "h200"])
+    made = synthetic.write_campaign(tmp_path, settings)
+    build_dataset(settings, made.measurements, made.catalogue, made.dataset)
+    measured = {
+        source.reference: pd.concat(
+            pd.read_parquet(source.measurements / path) for path in source.config.measurement_files()
+        )
+        for source in references(settings)
+    }
+    rows = pd.concat(pd.read_parquet(made.dataset / name) for name in ROWS)
+    rows = rows[rows["gpu"] == "h200"]
+    assert len(rows) == sum(map(len, measured.values()))
+    assert set(rows["session_id"]) == {session for part in measured.values() for session in part["session_id"]}
+    assert rows.loc[rows["kind"] == "operation", "function"].notna().all()
+    anchors = rows[rows["kind"] == "anchor"].groupby("session_id")["anchor_host_factor"].median()
+    assert anchors.median() == pytest.approx(1.0, abs=0.02), "one level for the sessions of both"
+    quality = synthetic.read_json(made.dataset / "quality.json")
+    (point,) = (point for point in quality["points"] if point["gpu"] == "h200")
+    assert point["reference"] == "h200-wide, h200"
+    assert point["rows"] == len(rows)
+    assert not point["missing_networks"]["count"]
+
+
 def test_rows_of_a_network_that_the_campaign_has_otherwise_are_left_out_and_counted(tmp_path):
     made, rows, quality = joined(tmp_path, network=RESNET18)
     shipped = shipped_rows()

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
 from clockwatt.dataset.levels import host_spreads
 from clockwatt.errors import DataFileError
@@ -48,6 +49,8 @@ def profile_of(
     spreads = host_spreads(anchors) if len(anchors) else pd.Series(dtype=float)
     first = of_operations.sort_values("started_us").iloc[0]
     host_s = measured.set_index(key)["host_s"]
+    whole = fine[fine["kind"] == NETWORK]
+    found = {pass_: _overheads(whole, calls, networks, host_s, pass_) for pass_ in (INFERENCE, TRAINING)}
     return HostProfile(
         name=name,
         host=str(first["host"]),
@@ -59,14 +62,17 @@ def profile_of(
         torch_version=_text(first["torch_version"]),
         measured_us=int(first["started_us"]),
         seconds=round(seconds, 1),
-        spread=float(spreads.iloc[0]) if len(spreads) and np.isfinite(spreads.iloc[0]) else None,
+        spread=_spread(spreads.iloc[:1].to_numpy(float), *(off for _, off in filter(None, found.values()))),
         operations=_kept(operations.merge(measured, on=key)),
-        overheads={
-            pass_: found
-            for pass_ in (INFERENCE, TRAINING)
-            if (found := _overheads(fine[fine["kind"] == NETWORK], calls, networks, host_s, pass_)) is not None
-        },
+        overheads={pass_: known[0] for pass_, known in found.items() if known is not None},
     )
+
+
+def _spread(of_anchors: NDArray[np.float64], *off: NDArray[np.float64]) -> float | None:
+    """Of the log of what is told of this host: how its anchors varied, and how far its own networks are missed."""
+    missed = np.concatenate([np.zeros(0), *off])
+    parts = [*of_anchors[np.isfinite(of_anchors)], *([np.sqrt(np.mean(missed**2))] if len(missed) else [])]
+    return float(np.linalg.norm(parts)) if parts else None
 
 
 def _text(value: Any) -> str | None:
@@ -84,10 +90,11 @@ def _kept(measured: pd.DataFrame) -> list[dict[str, Any]]:
 
 def _overheads(
     whole: pd.DataFrame, calls: pd.DataFrame, networks: pd.DataFrame, host_s: pd.Series, pass_: str
-) -> HostOverheads | None:
+) -> tuple[HostOverheads, NDArray[np.float64]] | None:
     """What modules, forward calls and the start of a backward pass add to the calls of a pass.
 
-    Least squares relative to each pass, no cost below zero; None with no more networks than costs.
+    Least squares relative to each pass, no cost below zero, and how far each network is missed relative to its time;
+    None with no more networks than costs.
     """
     from scipy.optimize import nnls  # here, because answers need no scipy
 
@@ -103,9 +110,11 @@ def _overheads(
     known = np.array([values for values in found if np.isfinite(values).all()], dtype=float)
     if not len(known) or len(known) <= known.shape[1] - 2:
         return None
-    costs, _ = nnls(known[:, 2:] / known[:, :1], known[:, 1] / known[:, 0])
-    return HostOverheads(
+    counts, beyond = known[:, 2:] / known[:, :1], known[:, 1] / known[:, 0]
+    costs, _ = nnls(counts, beyond)
+    overheads = HostOverheads(
         module_s=float(costs[0]),
         forward_call_s=float(costs[1]),
         backward_start_s=float(costs[2]) if pass_ == TRAINING else None,
     )
+    return overheads, beyond - counts @ costs

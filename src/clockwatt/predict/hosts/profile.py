@@ -45,7 +45,8 @@ class HostProfile:
     torch_version, measured_us, seconds
         With what, when (µs since the epoch) and for how long.
     spread
-        Standard deviation of the log of what the same calls cost it meanwhile; None where that is not known.
+        Standard deviation of the log of what is told of it: of what the same calls cost it meanwhile, and of what its
+        networks took against what their calls and `overheads` say; None where neither is known.
     operations
         Of every class and pass a few, with `features.operations.CATALOGUE_COLUMNS`, `pass`, `device_work` and `host_s`.
     overheads

@@ -30,7 +30,7 @@ TIMES = ("time_device_corrected_s", "time_host_corrected_s", "time_eager_correct
 TARGETS = CORRECTED
 """What is predicted for an operation; per call."""
 
-ROWS_PER_TREE = 10_000
+ROWS_PER_TREE = 20_000
 """Larger data are sampled for each tree anew, which bounds the time of a fit and the size of a forest."""
 
 _FLOOR_QUANTILE = 0.01
