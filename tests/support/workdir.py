@@ -50,7 +50,7 @@ class Workdir:
         """Run Snakemake; standard error goes to standard output."""
         return subprocess.run(
             self.command(*arguments), cwd=self.path, env={**os.environ, **self.environment}, text=True,
-            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False, timeout=1200,
+            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False, timeout=3600,
         )  # fmt: skip
 
     def run(self, *arguments: str) -> str:
