@@ -261,7 +261,7 @@ class SlurmCluster:
         self._children.append(process)
         self.processes[name] = process.pid
 
-    def _wait(self, name: str, ready: Callable[[], bool], timeout_s: float = 60) -> None:
+    def _wait(self, name: str, ready: Callable[[], bool], timeout_s: float = 300) -> None:
         deadline = time.monotonic() + timeout_s
         while not ready():
             if time.monotonic() > deadline or not alive(self.processes[name]):

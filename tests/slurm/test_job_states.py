@@ -37,7 +37,7 @@ rule lost:
     retries: 0
     shell: "sleep 600"
 """
-ENDS_WITHIN_S = 300
+ENDS_WITHIN_S = 1200
 
 
 @pytest.fixture(params=["sacct", "squeue"])
@@ -64,7 +64,7 @@ def start(cluster: SlurmCluster, folder: Path, target: str) -> subprocess.Popen[
 
 def running(cluster: SlurmCluster, rule: str) -> str:
     """Id of the job of a rule, once its step runs: one that ends before has failed, whatever ended it."""
-    deadline = time.monotonic() + 120
+    deadline = time.monotonic() + 600
     while time.monotonic() < deadline:
         for line in cluster.command("squeue", "-h", "-t", "R", "-o", "%i|%k").stdout.splitlines():
             job, comment = line.split("|")

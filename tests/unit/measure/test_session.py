@@ -15,6 +15,7 @@ from clockwatt.gpu.sensing.sensors import AVERAGE, RING, SensorTraits
 from clockwatt.gpu.specs import find_spec
 from clockwatt.io import files
 from clockwatt.io.segments import segment_paths
+from clockwatt.measure import session
 from clockwatt.measure.anchors import anchors
 from clockwatt.measure.calibrate.calibration import Calibration
 from clockwatt.measure.session import measure_shard
@@ -216,11 +217,12 @@ def test_the_order_is_shuffled_and_the_seed_decides_it(campaign, catalogue) -> N
 
 
 def measure_many(catalogue: Path, campaign: CampaignConfig) -> None:
+    session._SEGMENT_S = 0.3  # for good: this process is the test's own
     measured(campaign, catalogue)
 
 
 def test_a_kill_loses_only_what_was_under_way(campaign, catalogue) -> None:
-    many = 800  # that takes several times as long as a segment
+    many = 800  # that takes many times as long as a segment
     write_catalogue(catalogue, [operation(1000 + n, pass_="inference") for n in range(many)])
     process = multiprocessing.get_context("spawn").Process(target=measure_many, args=(catalogue, campaign))
     process.start()
