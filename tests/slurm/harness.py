@@ -104,7 +104,7 @@ class SlurmCluster:
         self._check_machine()
         for folder in ("", "bin", "log", "state", "spool", "run"):
             (self.root / folder).mkdir(mode=0o755, parents=True, exist_ok=True)
-        slurm_files.write_srun(self.root)
+        slurm_files.write_programs(self.root)
         self._make_devices()
         self._start_munge()
         self._ports = ports = dict(zip(("slurmctld", "slurmd", "slurmdbd", "database"), free_ports(4), strict=True))

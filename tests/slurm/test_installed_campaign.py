@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from support.installed import install
-from support.workdir import SMALL
+from support.workdir import AT_ONCE, SMALL
 
 pytestmark = pytest.mark.slurm
 
@@ -33,7 +33,7 @@ def test_a_campaign_runs_on_slurm_where_init_made_its_folder(accounting_cluster,
     assert installed.run("clockwatt", "init", "campaign", at=tmp_path).returncode == 0
     campaign = tmp_path / "campaign"
     (campaign / "config" / "config.yaml").write_text(yaml.safe_dump(CAMPAIGN))
-    options = ("--profile", "slurm", "--slurm-init-seconds-before-status-checks", "4", "--set-threads", "fit=1")
+    options = ("--profile", "slurm", *AT_ONCE, "--set-threads", "fit=1")
     began = f"--starttime={datetime.now():%Y-%m-%dT%H:%M:%S}"  # the cluster has had jobs of other tests
     ran = installed.run("snakemake", *options, "--nocolor", at=campaign, environment=environment)
     assert ran.returncode == 0, ran.stdout[-5000:]

@@ -14,7 +14,7 @@ import pytest
 from harness import SlurmCluster
 
 from clockwatt.workflow.snapshot import VARIABLE
-from support.workdir import REPOSITORY
+from support.workdir import AT_ONCE, REPOSITORY
 
 pytestmark = pytest.mark.slurm
 
@@ -54,7 +54,7 @@ def start(cluster: SlurmCluster, folder: Path, target: str) -> subprocess.Popen[
     environment["PATH"] = os.pathsep.join([*mended, environment["PATH"]])
     command = [
         sys.executable, "-m", "snakemake", "--executor", "slurm", "--jobs", "4", "--keep-going", "--retries", "2",
-        "--default-resources", "mem_mb=300", "runtime=30", "--slurm-init-seconds-before-status-checks", "2",
+        "--default-resources", "mem_mb=300", "runtime=30", *AT_ONCE,
         "--slurm-status-command", "sacct" if cluster.accounting else "squeue", "--", target,
     ]  # fmt: skip
     return subprocess.Popen(

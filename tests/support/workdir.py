@@ -24,8 +24,9 @@ SMALL: dict[str, Any] = {
 KEY = ["kind", "subject_id", "pass", "tf32", "repetition"]
 METRICS = "results/predictors/metrics.json"
 MEASURED_ALL = ("results/dataset/operations.parquet",)
-# Snakemake asks after 4, 18 and 42 s, ever less often until a job ends: most jobs of a small campaign have after 18 s
-ON_SLURM = ("--profile", str(REPOSITORY / "profiles/slurm"), "--slurm-init-seconds-before-status-checks", "4")
+# the Slurm of the tests answers when a job has ended: see `write_programs` in tests/slurm/slurm_files.py
+AT_ONCE = ("--slurm-init-seconds-before-status-checks", "1")
+ON_SLURM = ("--profile", str(REPOSITORY / "profiles/slurm"), *AT_ONCE)
 
 
 @dataclass
