@@ -77,8 +77,8 @@ class ClocksNode:
     def wait_restored(self, index: int = 0, timeout_s: float = 60) -> float:
         """Wait until a card is restored; seconds that it took.
 
-        As a rule it takes a fraction of a second, which `benchmarks/kill_clocks.py` measures; here only that it happens,
-        on a machine that may be busy.
+        As a rule it takes a fraction of a second, which `benchmarks/kill_clocks.py` measures; here, on a machine that
+        may be busy, it has to happen.
         """
         start = time.monotonic()
         while not self.is_restored(index):

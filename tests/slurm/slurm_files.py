@@ -26,7 +26,7 @@ case "$*" in
 *) exec {program} "$@" ;;
 esac
 for run in "$@"; do :; done
-for _ in $(seq 80); do
+for _ in $(seq 60); do
     said=$({program} "$@") || exit $?
     ended=$(printf '%s\\n' "$said" | grep -vcE '^$|\\|(PENDING|CONFIGURING|RUNNING|COMPLETING|SUSPENDED|REQUEUED)')
     [ "$ended" = "$(cat "{told}/ended-$run" 2>/dev/null || echo 0)" ] || break
@@ -35,7 +35,7 @@ done
 echo "$ended" >"{told}/ended-$run"
 printf '%s\\n' "$said"
 """
-"""What Slurm's program says of the jobs of a run, once another one has ended; after 40 s, less than Snakemake waits for
+"""What Slurm's program says of the jobs of a run, once another one has ended; after 30 s, less than Snakemake waits for
 an answer, in any case."""
 _NO_STORAGE = "AccountingStorageType=accounting_storage/none"
 

@@ -82,7 +82,7 @@ def test_cutting_changes_no_gradient_and_leaves_no_hook(cuts_everywhere):
 
 
 def test_parts_are_as_long_as_asked_for_and_waiting_is_no_part_of_them():
-    """On a clock that every operation of PyTorch moves on by a second: whatever the machine does, times are the same."""
+    """On a clock that each operation of PyTorch moves on by a second, so that times are those of no machine."""
     _, call = training_pass(40)
     call()
     waits = []
