@@ -104,7 +104,7 @@ class SlurmCluster:
         self._check_machine()
         for folder in ("", "bin", "log", "state", "spool", "run"):
             (self.root / folder).mkdir(mode=0o755, parents=True, exist_ok=True)
-        slurm_files.write_srun(self.root)
+        slurm_files.write_programs(self.root)
         self._make_devices()
         self._start_munge()
         self._ports = ports = dict(zip(("slurmctld", "slurmd", "slurmdbd", "database"), free_ports(4), strict=True))
@@ -261,7 +261,7 @@ class SlurmCluster:
         self._children.append(process)
         self.processes[name] = process.pid
 
-    def _wait(self, name: str, ready: Callable[[], bool], timeout_s: float = 60) -> None:
+    def _wait(self, name: str, ready: Callable[[], bool], timeout_s: float = 300) -> None:
         deadline = time.monotonic() + timeout_s
         while not ready():
             if time.monotonic() > deadline or not alive(self.processes[name]):

@@ -44,7 +44,7 @@ def alive(pid: int) -> bool:
     return status.rpartition(")")[2].split()[0] != "Z"
 
 
-def terminate(pid: int, timeout_s: float = 20) -> None:
+def terminate(pid: int, timeout_s: float = 120) -> None:
     """End a process, by force if it does not end by itself."""
     if not alive(pid):
         return

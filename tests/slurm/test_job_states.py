@@ -14,7 +14,7 @@ import pytest
 from harness import SlurmCluster
 
 from clockwatt.workflow.snapshot import VARIABLE
-from support.workdir import REPOSITORY
+from support.workdir import AT_ONCE, REPOSITORY
 
 pytestmark = pytest.mark.slurm
 
@@ -37,7 +37,7 @@ rule lost:
     retries: 0
     shell: "sleep 600"
 """
-ENDS_WITHIN_S = 300
+ENDS_WITHIN_S = 1200
 
 
 @pytest.fixture(params=["sacct", "squeue"])
@@ -54,7 +54,7 @@ def start(cluster: SlurmCluster, folder: Path, target: str) -> subprocess.Popen[
     environment["PATH"] = os.pathsep.join([*mended, environment["PATH"]])
     command = [
         sys.executable, "-m", "snakemake", "--executor", "slurm", "--jobs", "4", "--keep-going", "--retries", "2",
-        "--default-resources", "mem_mb=300", "runtime=30", "--slurm-init-seconds-before-status-checks", "2",
+        "--default-resources", "mem_mb=300", "runtime=30", *AT_ONCE,
         "--slurm-status-command", "sacct" if cluster.accounting else "squeue", "--", target,
     ]  # fmt: skip
     return subprocess.Popen(
@@ -64,7 +64,7 @@ def start(cluster: SlurmCluster, folder: Path, target: str) -> subprocess.Popen[
 
 def running(cluster: SlurmCluster, rule: str) -> str:
     """Id of the job of a rule, once its step runs: one that ends before has failed, whatever ended it."""
-    deadline = time.monotonic() + 120
+    deadline = time.monotonic() + 600
     while time.monotonic() < deadline:
         for line in cluster.command("squeue", "-h", "-t", "R", "-o", "%i|%k").stdout.splitlines():
             job, comment = line.split("|")

@@ -14,7 +14,7 @@ from typing import Any, Self
 from websockets.sync.client import ClientConnection, connect
 
 _SAYS_WHERE = re.compile(r"WebDriver BiDi listening on (\S+)")
-_OPENS_WITHIN_S = 60
+_OPENS_WITHIN_S = 300
 
 
 class Firefox:

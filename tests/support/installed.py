@@ -32,7 +32,7 @@ class Installed:
         own = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "VIRTUAL_ENV")}
         return subprocess.run(
             [self.python, "-m", *map(str, arguments)], cwd=at, env={**own, **(environment or {})}, text=True,
-            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False, timeout=1200,
+            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False, timeout=3600,
         )  # fmt: skip
 
 

@@ -24,8 +24,9 @@ SMALL: dict[str, Any] = {
 KEY = ["kind", "subject_id", "pass", "tf32", "repetition"]
 METRICS = "results/predictors/metrics.json"
 MEASURED_ALL = ("results/dataset/operations.parquet",)
-# Snakemake asks after 4, 18 and 42 s, ever less often until a job ends: most jobs of a small campaign have after 18 s
-ON_SLURM = ("--profile", str(REPOSITORY / "profiles/slurm"), "--slurm-init-seconds-before-status-checks", "4")
+# the Slurm of the tests answers when a job has ended: see `write_programs` in tests/slurm/slurm_files.py
+AT_ONCE = ("--slurm-init-seconds-before-status-checks", "1")
+ON_SLURM = ("--profile", str(REPOSITORY / "profiles/slurm"), *AT_ONCE)
 
 
 @dataclass
@@ -50,7 +51,7 @@ class Workdir:
         """Run Snakemake; standard error goes to standard output."""
         return subprocess.run(
             self.command(*arguments), cwd=self.path, env={**os.environ, **self.environment}, text=True,
-            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False, timeout=1200,
+            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False, timeout=3600,
         )  # fmt: skip
 
     def run(self, *arguments: str) -> str:

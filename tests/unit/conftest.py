@@ -3,7 +3,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
 from clockwatt.dataset.build import build_dataset
 from clockwatt.predict.fit import fit
@@ -12,9 +12,11 @@ from standin_nvml import StandInNvml, Worker, build
 from support import synthetic
 from support.shared import made_once
 
-# no deadlines: machines that run the tests are shared; the same examples in every run: a red test means a change is bad
-settings.register_profile("clockwatt", deadline=None, derandomize=True)
-settings.register_profile("random", deadline=None, print_blob=True)  # for benchmarks/random_examples.py
+# nothing of it is timed: machines that run the tests are shared; the same examples in every run: a red test means a
+# change is bad
+UNTIMED = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("clockwatt", UNTIMED, derandomize=True)
+settings.register_profile("random", UNTIMED, print_blob=True)  # for benchmarks/random_examples.py
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "clockwatt"))
 
 

@@ -28,7 +28,7 @@ def clockwatt(*arguments: str | Path, folder: Path, **environment: str) -> subpr
         text=True,
         check=False,
         env=os.environ | environment,
-        timeout=120,
+        timeout=600,
     )
 
 
@@ -119,7 +119,7 @@ def test_a_terminated_shard_keeps_what_it_finished(folder: Path) -> None:
     while process.poll() is None and not list(rows.glob("*.parquet")):
         time.sleep(0.05)
     process.send_signal(signal.SIGTERM)
-    _, said = process.communicate(timeout=60)
+    _, said = process.communicate(timeout=600)
     assert process.returncode == 128 + signal.SIGTERM
     assert "Traceback" not in said
     assert not (folder / "1.parquet").exists()

@@ -124,7 +124,7 @@ def snakemake_with_results_on(workdir: Workdir, options: str, *arguments: str) -
     script = f'mount -t tmpfs -o {options} tmpfs results && "$@"; code=$?; find results -name "*.p*"; exit $code'
     return subprocess.run(
         ["unshare", "--mount", *user, "sh", "-c", script, "sh", *workdir.command(*arguments)],
-        cwd=workdir.path, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False, timeout=600,
+        cwd=workdir.path, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False, timeout=3600,
     )  # fmt: skip
 
 

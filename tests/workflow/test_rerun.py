@@ -127,7 +127,7 @@ def test_a_killed_run_keeps_what_was_finished(workdir):
         workdir.command("results/measurements/a30/sm900/1.parquet"), cwd=workdir.path, start_new_session=True,
         stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
     )  # fmt: skip
-    deadline = time.monotonic() + 120
+    deadline = time.monotonic() + 1200
     while not workdir.measured() and time.monotonic() < deadline:
         time.sleep(0.05)
     os.killpg(process.pid, signal.SIGKILL)

@@ -1,11 +1,13 @@
 import contextlib
+import itertools
 import time
 
 import pytest
 
+import standin_nvml
 from clockwatt.config import ControlConfig, OperatingPoint
 from clockwatt.control.points import operating_point
-from clockwatt.control.verify import ClockMismatchError, verify
+from clockwatt.control.verify import PERIOD_S, READINGS, ClockMismatchError, verify
 from clockwatt.gpu.nvidia.nvml import NvmlGpu
 from clockwatt.gpu.virtual.card import VirtualGpu, Work
 
@@ -72,11 +74,25 @@ def test_a_lock_that_is_accepted_and_ignored_is_found_out(nvml, in_worker):
         in_worker(held, nvml.uuid(0), control)
 
 
+def held_while_it_settles(uuid, state_file, waits):
+    """The clock is there after so many waits, however long one takes."""
+    card, waited = standin_nvml.mapped(state_file).cards[0], itertools.count(1)
+
+    def wait(seconds):
+        time.sleep(seconds)
+        if next(waited) == waits:
+            card.settle_us = 0
+
+    point = OperatingPoint(sm_clock_mhz=900)
+    with contextlib.closing(NvmlGpu(uuid)) as gpu, operating_point(gpu, point, STRICT):
+        return verify(gpu, point, STRICT, wait=wait)
+
+
 def test_a_real_clock_that_settles_late_is_waited_for(nvml, in_worker):
-    nvml.card(0).settle_us = 300_000
-    seen = in_worker(held, nvml.uuid(0), STRICT)
+    nvml.card(0).settle_us = 3_600_000_000
+    seen = in_worker(held_while_it_settles, nvml.uuid(0), nvml.state_file, 6)
     assert seen.reached
-    assert 0.45 < seen.waited_s < 1
+    assert seen.waited_s == pytest.approx((6 + READINGS - 1) * PERIOD_S)
 
 
 class Rounded(VirtualGpu):

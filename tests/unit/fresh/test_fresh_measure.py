@@ -14,7 +14,7 @@ ROOT = HERE.parents[2]
 def measure(nvml, output, *options):
     command = [sys.executable, str(HERE / "standin_measure.py"), "--output", str(output), "--window", "0.3", *options]
     environment = nvml.environment(PYTHONPATH=os.pathsep.join(map(str, (ROOT / "src", ROOT, ROOT / "tests"))))
-    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300)
+    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=1200)
 
 
 def test_every_pass_has_a_row_and_the_next_run_goes_on(nvml, tmp_path):

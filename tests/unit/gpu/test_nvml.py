@@ -30,7 +30,7 @@ def identity(uuid):
 
 def polled_periods(uuid):
     with contextlib.closing(NvmlGpu(uuid)) as gpu:
-        return update_periods_s(gpu, now_ns=time.monotonic_ns, wait=time.sleep, duration_s=1.0)
+        return update_periods_s(gpu, now_ns=time.monotonic_ns, wait=time.sleep, duration_s=3.0)
 
 
 def test_identity(nvml, in_worker):
@@ -69,11 +69,12 @@ def test_every_sensor_is_read_in_its_unit(nvml, in_worker):
 
 
 def test_ring_gives_what_is_newer_oldest_first(nvml, in_worker):
+    before_us = time.time() * 1e6
     samples = in_worker(call, nvml.uuid(0), "power_samples", 0)
     stamps = [sample.time_us for sample in samples]
     assert len(samples) == 119
     assert stamps == sorted(stamps)
-    assert stamps[-1] == pytest.approx(time.time() * 1e6, abs=2e6)
+    assert before_us - 20_000 <= stamps[-1] <= time.time() * 1e6
     assert all(30.0 <= sample.power_w < 30.005 for sample in samples)
     newer = in_worker(call, nvml.uuid(0), "power_samples", stamps[-3])
     assert [sample.time_us for sample in newer[:2]] == stamps[-2:]
@@ -99,12 +100,13 @@ def test_average_power_of_a_card_without_the_field(nvml, in_worker):
     assert in_worker(call, nvml.uuid(0), "power_average_w") == pytest.approx(30, abs=0.004)
 
 
+@pytest.mark.undisturbed
 def test_update_periods_are_found_by_polling(nvml, in_worker):
     nvml.card(0).missing = standin_nvml.MISSING_INSTANT
     periods = in_worker(polled_periods, nvml.uuid(0))
     assert periods["power_samples"] == pytest.approx(0.02)
-    assert periods["power_average"] == pytest.approx(0.1, abs=0.03)
-    assert periods["energy_counter"] == pytest.approx(0.1, abs=0.03)
+    assert periods["power_average"] == pytest.approx(0.1, abs=0.05)
+    assert periods["energy_counter"] == pytest.approx(0.1, abs=0.05)
     assert "power_instant" not in periods
 
 

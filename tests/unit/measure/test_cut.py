@@ -82,15 +82,28 @@ def test_cutting_changes_no_gradient_and_leaves_no_hook(cuts_everywhere):
 
 
 def test_parts_are_as_long_as_asked_for_and_waiting_is_no_part_of_them():
+    """On a clock that each operation of PyTorch moves on by a second, so that times are those of no machine."""
     _, call = training_pass(40)
     call()
     waits = []
-    cuts = cut.find_cuts(call, lambda: waits.append(torch.ones(10_000).sin()), part_s=1e9)
-    assert cuts.modules == {cut.FORWARD: set(), cut.BACKWARD: set()}
+
+    def wait():
+        waits.append(torch.ones(10_000).sin())
+
+    def cuts_of(part_s):
+        with Counted() as counted:
+            return cut.find_cuts(call, wait, part_s=part_s, now_s=lambda: float(counted.calls))
+
+    (whole,) = parts_of(call, cut.Cuts())
+    uncut = cuts_of(whole + 1.0)
+    assert uncut.modules == {cut.FORWARD: set(), cut.BACKWARD: set()}
     assert len(waits) > 2 * 40
-    short = cut.find_cuts(call, lambda: None, part_s=cuts.longest_s / 8)
-    assert 0 < short.longest_s < cuts.longest_s
-    assert 2 <= len(parts_of(call, short)) < 40
+    assert uncut.longest_s == whole
+    short = cuts_of(whole / 8)
+    parts = parts_of(call, short)
+    assert 2 <= len(parts) <= 8
+    assert min(parts[:-1]) >= whole / 8
+    assert short.longest_s == max(parts) < whole / 4
 
 
 def test_an_inference_pass_is_cut_forward_alone():

@@ -15,6 +15,7 @@ from clockwatt.gpu.sensing.sensors import AVERAGE, RING, SensorTraits
 from clockwatt.gpu.specs import find_spec
 from clockwatt.io import files
 from clockwatt.io.segments import segment_paths
+from clockwatt.measure import session
 from clockwatt.measure.anchors import anchors
 from clockwatt.measure.calibrate.calibration import Calibration
 from clockwatt.measure.session import measure_shard
@@ -216,21 +217,25 @@ def test_the_order_is_shuffled_and_the_seed_decides_it(campaign, catalogue) -> N
 
 
 def measure_many(catalogue: Path, campaign: CampaignConfig) -> None:
+    session._SEGMENT_S = 0.3  # for good: this process is the test's own
     measured(campaign, catalogue)
 
 
 def test_a_kill_loses_only_what_was_under_way(campaign, catalogue) -> None:
-    many = 800  # that takes several times as long as a segment
+    many = 800  # that takes many times as long as a segment
     write_catalogue(catalogue, [operation(1000 + n, pass_="inference") for n in range(many)])
     process = multiprocessing.get_context("spawn").Process(target=measure_many, args=(catalogue, campaign))
     process.start()
-    rows_folder = catalogue.parent / "store" / "a30" / "default" / "rows"
-    while process.is_alive() and not segment_paths(rows_folder):
+
+    def finished() -> int:
+        keys = Store(catalogue.parent / "store", campaign, "a30", OperatingPoint()).finished()
+        return sum(key.kind == "operation" for key in keys)
+
+    while process.is_alive() and not finished():  # the first segment may hold anchors alone
         time.sleep(0.02)
     process.kill()
     process.join()
-    kept = Store(catalogue.parent / "store", campaign, "a30", OperatingPoint()).finished()
-    operations_kept = sum(key.kind == "operation" for key in kept)
+    operations_kept = finished()
     assert 0 < operations_kept < many
     rows, _, telemetry = measured(campaign, catalogue)
     assert len(rows) == many

@@ -66,6 +66,20 @@ class FaultyBench(VirtualBench):
                 raise BenchLostError("CUDA error: an illegal memory access")
 
 
+class ImpatientWatchdog(guard.Watchdog):
+    """Takes one operation to hang after a moment; the others have the time that a busy machine needs."""
+
+    def __init__(self, victim):
+        super().__init__(grace_s=0.2)
+        self._victim = victim
+
+    @contextlib.contextmanager
+    def watching(self, name, blame):
+        self._hang_s = HANG_S if name == self._victim else guard.HANG_S
+        with super().watching(name, blame):
+            yield
+
+
 def measure(campaign, folder, victim, fault, survives_after=10**9):
     """What a worker does here: measure on a bench on which one operation ends its process."""
 
@@ -77,8 +91,8 @@ def measure(campaign, folder, victim, fault, survives_after=10**9):
             bench.survives_after = survives_after
             yield bench
 
-    guard.HANG_S, guard.GRACE_S = HANG_S, 0.2
-    guard.Watchdog.__init__.__defaults__ = (None, guard.GRACE_S)
+    if fault == "deaf":
+        guard.Watchdog = partial(ImpatientWatchdog, f"{victim} inference")
     registry._OPENERS[VirtualGpu.vendor] = open_bench  # for good: this process is the test's own
     measure_shard(
         campaign, label="a30", point=OperatingPoint(), shard=ALL, catalogue_dir=folder / "catalogue",
@@ -157,13 +171,13 @@ def test_a_worker_ends_in_order_with_the_process_that_waits_for_it(tmp_path, num
     supervisor.start()
     wait_for(tmp_path / "began")
     os.kill(supervisor.pid, number)
-    supervisor.join(20)
+    supervisor.join()
     assert supervisor.exitcode == (143 if number == signal.SIGTERM else -9)
     wait_for(tmp_path / "ended")
 
 
 def wait_for(path):
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 300
     while not path.exists():
         assert time.monotonic() < deadline
         time.sleep(0.05)

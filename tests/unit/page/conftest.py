@@ -14,6 +14,7 @@ from playwright.sync_api import Browser, Page, sync_playwright
 from clockwatt.page.write import write_page
 
 CHROMIUM = ("chromium-headless-shell", "chromium", "chromium-browser", "google-chrome")
+_OPENS_WITHIN_MS = 300_000
 _NO_STORAGE = """
 for (const name of ["localStorage", "sessionStorage", "indexedDB"]) {
   Object.defineProperty(window, name, { get() { throw new DOMException("storage is disabled", "SecurityError"); } });
@@ -44,7 +45,7 @@ def chromium() -> Iterator[Browser]:
     if found is None:
         pytest.skip("no Chromium here: apt install chromium-headless-shell")
     with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=found, args=["--no-sandbox"])
+        browser = playwright.chromium.launch(executable_path=found, args=["--no-sandbox"], timeout=_OPENS_WITHIN_MS)
         yield browser
         browser.close()
 
@@ -58,6 +59,7 @@ def open_page(chromium: Browser) -> Iterator[Any]:
         context = chromium.new_context(viewport={"width": width, "height": 900}, color_scheme=scheme)
         contexts.append(context)
         context.set_offline(True)
+        context.set_default_timeout(_OPENS_WITHIN_MS)
         if not storage:
             context.add_init_script(_NO_STORAGE)
         found = Opened(context.new_page())

@@ -2,10 +2,10 @@
 
 import contextlib
 import importlib
+import itertools
 import json
 import subprocess
 import sys
-import time
 
 import numpy as np
 import pytest
@@ -198,8 +198,13 @@ def test_training_learns_what_the_user_gives(tmp_path, capsys):
 
 
 def test_seconds_cut_a_cycle_short_and_go_beyond_it(capsys):
-    assert ran("distance", capsys, "--rows", "10", "--seconds", "0.05", "--iterations", "1000000")["time_s"] < 5
-    assert ran("distance", capsys, "--rows", "10", "--seconds", "0.5", "--iterations", "1")["steps"] > 1
+    most = 10_000_000
+    assert ran("distance", capsys, "--rows", "10", "--seconds", "0.05", "--iterations", f"{most}")["steps"] < most
+    looks = itertools.count()
+    once = {"rows": 10, "columns": 3, "iterations": 1, "cycles": 1}
+    session = Session(workload("distance"), once, CPU, seconds=50.0, now_s=lambda: float(next(looks)))
+    session.run()
+    assert session.steps_done > 1
 
 
 @pytest.mark.parametrize("count", [0, 1, 2, 3, 50])
@@ -210,7 +215,9 @@ def test_every_item_is_a_step_whatever_the_blocks(count):
 
 
 def test_blocks_grow_until_they_take_a_tenth_of_a_second(monkeypatch):
-    session = Session(workload("distance"), {"rows": 1, "columns": 1, "iterations": 1, "cycles": 1}, CPU)
+    now_s = 0.0
+    one = {"rows": 1, "columns": 1, "iterations": 1, "cycles": 1}
+    session = Session(workload("distance"), one, CPU, now_s=lambda: now_s)
     firsts = []
 
     def phase(name, index):
@@ -219,7 +226,7 @@ def test_blocks_grow_until_they_take_a_tenth_of_a_second(monkeypatch):
 
     monkeypatch.setattr(clockwatt, "phase", phase)
     for _ in session.steps(range(12), "product"):
-        time.sleep(0.06)
+        now_s += 0.06
     assert firsts == [("product", first) for first in (0, 1, 3, 5, 7, 9, 11)]
 
 
@@ -294,13 +301,10 @@ def test_a_gpu_that_is_not_there_is_told(capsys):
 def test_a_script_runs_alone_and_is_recorded_with_its_phases_and_data(tmp_path):
     command = [sys.executable, "-m", "clockwatt.studies.workloads.distance", "--device", "cpu", *TINY["distance"]]
     record = [sys.executable, "-m", "clockwatt", "record", "--idle-s", "0.3", "--output", str(tmp_path / "r"), "--json"]
-    done = subprocess.run([*record, "--", *command], capture_output=True, text=True, timeout=120, check=True)
+    done = subprocess.run([*record, "--", *command], capture_output=True, text=True, timeout=600, check=True)
     summary = json.loads(done.stdout.splitlines()[-1])
     (run,) = summary["runs"]
-    assert {phase["name"]: phase["count"] for phase in run["phases"]} == {
-        "cycle": 1,
-        "make data": 2,
-        "copy": 1,
-        "steps": 2,
-    }
+    phases = {phase["name"]: phase["count"] for phase in run["phases"]}
+    assert phases.pop("steps") in (2, 3)  # of three; the first one may take a block's time
+    assert phases == {"cycle": 1, "make data": 2, "copy": 1}
     assert any("distance on cpu: data of the study's shapes was made; rows 10" in note for note in run["notes"])

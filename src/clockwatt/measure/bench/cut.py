@@ -38,7 +38,12 @@ class Cuts:
     longest_s: float = 0.0
 
 
-def find_cuts(call: Callable[[], Any], wait: Callable[[], None], part_s: float = PART_S) -> Cuts:
+def find_cuts(
+    call: Callable[[], Any],
+    wait: Callable[[], None],
+    part_s: float = PART_S,
+    now_s: Callable[[], float] = time.perf_counter,
+) -> Cuts:
     """Run a pass once and choose where to cut it.
 
     Parameters
@@ -49,18 +54,20 @@ def find_cuts(call: Callable[[], Any], wait: Callable[[], None], part_s: float =
         Waits for the device, so that the host's time is never that of a full queue.
     part_s
         Host time of a part at least.
+    now_s
+        The host's clock.
     """
     cuts = Cuts()
-    since, part = time.perf_counter(), 0.0
+    since, part = now_s(), 0.0
 
     def reached(phase: str, module: torch.nn.Module) -> None:
         nonlocal since, part
-        part += time.perf_counter() - since
+        part += now_s() - since
         if part >= part_s:
             cuts.modules[phase].add(module)
             end_of_part()
         wait()
-        since = time.perf_counter()
+        since = now_s()
 
     def end_of_part() -> None:
         nonlocal part
@@ -72,12 +79,12 @@ def find_cuts(call: Callable[[], Any], wait: Callable[[], None], part_s: float =
 
     handle = register_module_forward_hook(passed)
     wait()
-    since = time.perf_counter()
+    since = now_s()
     try:
         call()
     finally:
         handle.remove()
-    part += time.perf_counter() - since
+    part += now_s() - since
     end_of_part()
     return cuts
 

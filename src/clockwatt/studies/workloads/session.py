@@ -49,14 +49,18 @@ class Session:
         How long it goes on: cycles are repeated or cut short. None: all cycles, once.
     rest_to_c, rest_max_s
         Rest between cycles; None: none.
+    now_s
+        The clock by which `seconds` and blocks are timed.
     """
 
     def __init__(
         self, workload: Workload, sizes: Mapping[str, int], device: torch.device, *, data: Path | None = None,
         seed: int = 0, seconds: float | None = None, rest_to_c: float | None = None, rest_max_s: float = 600.0,
+        now_s: Callable[[], float] = time.monotonic,
     ) -> None:  # fmt: skip
         self.workload, self.device, self.seconds = workload, device, seconds
         self._rest_to_c, self._rest_max_s = rest_to_c, rest_max_s
+        self._now_s = now_s
         self._arrays: dict[str, torch.Tensor] = {}
         self.sizes = dict(sizes)
         self.data = MADE
@@ -66,7 +70,7 @@ class Session:
         self.generator = torch.Generator().manual_seed(seed)
         torch.manual_seed(seed)
         self.steps_done = 0
-        self._began_s = time.monotonic()
+        self._began_s = now_s()
 
     def size(self, name: str) -> int:
         """A size by its name."""
@@ -107,7 +111,7 @@ class Session:
         """
         numbered, most = enumerate(items), 1
         for first, item in numbered:
-            began_s, done = time.monotonic(), 1
+            began_s, done = self._now_s(), 1
             with clockwatt.phase(name, first):
                 yield item
                 for _, another in itertools.islice(numbered, most - 1):
@@ -117,13 +121,13 @@ class Session:
             self.steps_done += done
             if self.time_is_up:
                 return
-            took_s = time.monotonic() - began_s
+            took_s = self._now_s() - began_s
             most = 2 * most if took_s < _BLOCK_S else max(1, most // 2) if took_s > 4 * _BLOCK_S else most
 
     @property
     def time_is_up(self) -> bool:
         """Whether `--seconds` have passed."""
-        return self.seconds is not None and time.monotonic() - self._began_s >= self.seconds
+        return self.seconds is not None and self._now_s() - self._began_s >= self.seconds
 
     def synchronize(self) -> None:
         """Wait until the device has finished."""
