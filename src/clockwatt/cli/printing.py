@@ -99,7 +99,7 @@ def print_prediction(
     if prediction.host is not None:
         console.print(_said_of(prediction.host))
     console.print(f"Predictors of {prediction.gpu}: {prediction.predictors}.")
-    if not prediction.measured_point:
+    if not prediction.measured_point and prediction.intervals:
         console.print("Nothing was measured at this operating point: the law of the clock speaks, from other points.")
     for warning in prediction.warnings:
         console.print(f"Beware: {warning}")

@@ -116,8 +116,13 @@ def _print(shown: list[Overview]) -> None:
         for reason in one.left_out:
             console.print(f"Left out: {reason}")
     console.print("In brackets: where nine in ten passes like this one lie. What was measured whole has none.")
-    if any(not point.answer.measured_point for one in shown for gpu in one.gpus for point in gpu.points):
+    unmeasured = [
+        point.answer for one in shown for gpu in one.gpus for point in gpu.points if not point.answer.measured_point
+    ]
+    if any(answer.intervals for answer in unmeasured):
         console.print("* Nothing was measured at this operating point: the law of the clock speaks, from other points.")
+    if not all(answer.intervals for answer in unmeasured):
+        console.print("* without interval: nothing was measured at this operating point, and no law leads there.")
 
 
 def _table(one: Overview, gpu: OnGpu) -> Table:
@@ -174,7 +179,7 @@ def show_best_points(validation_dir: Path, most: int, *, as_json: bool) -> None:
             )
         print(line)
     if len(found) > most:
-        print(f"  … and {len(found) - most} more: clockwatt show")
+        print(f"  … and {len(found) - most} more: clockwatt show --most {len(found)}")
 
 
 def sparklines(gpu: OnGpu) -> list[str]:
