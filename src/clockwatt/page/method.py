@@ -89,7 +89,8 @@ def _calibrated(rows: pd.DataFrame) -> dict[str, Any]:
     """What the calibration says at the highest clock of a GPU (`default` before all)."""
     if rows.empty:
         return {"point": None, "sensors": [], "idle": [], "repeatability": {}, "transient": None}
-    point = _highest(rows["point"].unique(), str(rows["gpu_name"].iloc[0]))
+    name = str(rows["gpu_name"].iloc[0])
+    point = _highest(rows["point"].unique(), name)
     own = rows[(rows["point"] == point) & rows["value"].notna()]
 
     def values(quantity: CalibrationQuantity) -> dict[str, float]:
