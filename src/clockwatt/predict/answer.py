@@ -204,6 +204,7 @@ def predict_points(
     described = description.passes[network.pass_]
     on_host = host.costs(model, network.pass_) if host else model.hosts_seen.costs()
     factors = on_host.factors(traced.operations[OPERATION_CLASS])
+    origin = model.origin
     predictions = []
     for point, costs in source.at(points).items():
         overheads = model.overheads(point)
@@ -242,7 +243,7 @@ def predict_points(
                 measured_calls=measured_calls,
                 host=of_host.answer,
                 on_hosts=of_host,
-                predictors=model.origin,
+                predictors=origin,
             )
         )
     return predictions

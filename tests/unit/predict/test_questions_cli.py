@@ -184,6 +184,12 @@ def test_a_bad_question_is_one_message(ask, options, words):
         assert word in said
 
 
+def test_a_single_host_is_no_range(ask):
+    printed = " ".join(ask("predict", *NETWORK, "--gpu", "a30", "--point", "sm1200")[1].split())
+    assert "On the host measured on (" in printed
+    assert "spans hosts" not in printed
+
+
 def test_where_no_law_leads_no_interval_is_claimed(ask, answer):
     found = answer("predict", *NETWORK, "--gpu", "a30", "--point", "sm1440-pl120")
     assert (found["intervals"], found["interval_method"]) == ({}, "none")
