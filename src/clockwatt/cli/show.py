@@ -189,16 +189,16 @@ def show_best_points(
         if (not gpus or best.gpu in gpus) and pass_ in (None, best.pass_) and (tf32 or not best.tf32)
     ]
     if everywhere and not found:
-        where = ", ".join(sorted({f"{best.gpu} in {best.pass_}" for best in everywhere}))
-        raise ClockwattError(f"no network was measured whole there; some were on {where}.")
+        known = ", ".join(sorted({f"{best.gpu} in {best.pass_}" for best in everywhere}))
+        raise ClockwattError(f"no network was measured whole there; some were on {known}.")
     if as_json:
         print(json.dumps([best.to_dict() for best in found], indent=2))
         return
     print("Least energy of a pass, as measured; `clockwatt show NETWORK` has every point, with intervals:")
     for best in found[:most]:
-        tf32 = "" if best.tf32 else " without TF32"
+        without = "" if best.tf32 else " without TF32"
         line = (
-            f"  {best.network_id} {best.pass_}{tf32}, {best.gpu}{' (VIRTUAL)' if best.virtual else ''}: "
+            f"  {best.network_id} {best.pass_}{without}, {best.gpu}{' (VIRTUAL)' if best.virtual else ''}: "
             f"{quantity(best.energy_j, 'J')} in {quantity(best.time_s, 's')} at "
             f"{config.OperatingPoint.parse(best.point).in_words}"
         )
