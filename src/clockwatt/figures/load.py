@@ -114,7 +114,7 @@ def reference_point(points: Iterable[str]) -> str:
         asked = OperatingPoint.parse(point)
         return (math.inf if asked.is_default else asked.sm_clock_mhz or 0, point)
 
-    return max(set(points), key=key)
+    return max(points.unique() if isinstance(points, pd.Series) else set(points), key=key)
 
 
 def whole_errors(dataset_dir: Path) -> pd.DataFrame:
