@@ -87,12 +87,27 @@ def test_without_a_network_each_is_told_where_it_took_least_energy(show, made):
     printed = show().splitlines()
     assert len(printed) == 1 + len(told)
     assert f"{one['network_id']} {one['pass']}, {one['gpu']} (VIRTUAL): " in printed[1]
-    assert show("--most", "1").splitlines() == [*printed[:2], f"  … and {len(told) - 1} more: clockwatt show"]
+    assert show("--most", "1").splitlines() == [
+        *printed[:2],
+        f"  … and {len(told) - 1} more: clockwatt show --most {len(told)}",
+    ]
+
+
+def test_without_a_network_a_gpu_and_a_pass_are_kept_to(show):
+    found = json.loads(show("--gpu", "v100", "--pass", "training", "--json"))
+    assert {(one["gpu"], one["pass"]) for one in found} == {("v100", "training")}
+    assert json.loads(show("--gpu", "v100", "--json")) != found
 
 
 def test_bars_reach_from_the_least_to_the_most():
     assert bars([1.0, 2.0, 3.0, 8.0]) == "▁▂▃█"
     assert bars([5.0, 5.0]) == "▁▁"
+
+
+def test_a_point_that_no_law_leads_to_has_no_interval(show):
+    printed = " ".join(show(*NETWORK, "--gpu", "a30", "--point", "sm1440-pl120").split())
+    assert "* without interval: nothing was measured at this operating point, and no law leads there." in printed
+    assert "law of the clock speaks" not in printed
 
 
 @pytest.mark.parametrize(
@@ -101,6 +116,10 @@ def test_bars_reach_from_the_least_to_the_most():
         (["net24", "--gpu", "k80"], "--gpu k80: there are predictors for a30"),
         (["net24", "--pass", "sideways"], "--pass sideways: choose inference or training"),
         (["resnet152"], "no network resnet152 was measured"),
+        (["--gpu", "k80"], "no network was measured whole there; some were on a30 in inference"),
+        (["--input", "8,3"], "--input: name a network"),
+        (["--dtype", "bfloat16"], "--dtype: name a network"),
+        (["net24", "--gpu", "a30", "--point", "sm5000"], "^a30 cannot run at sm5000: it has 210 to 1440 MHz"),
     ],
 )
 def test_what_cannot_be_shown_is_one_message(made, options, message):

@@ -31,6 +31,15 @@ def calibration_files(wildcards):
     return [at(f"measurements/{path}") for path in campaign.calibration_files()]
 
 
+def telemetry_of_networks(wildcards):
+    """Readings of the sensors while the campaign's networks were measured."""
+    return [
+        at(f"measurements/{layout.telemetry_file(path)}")
+        for path in campaign.measurement_files()
+        if path.name.startswith("networks-")
+    ]
+
+
 STUDY_FILES = {}
 """Target of a study to what `all` makes of it where the campaign configures it; studies that have such fill it in."""
 

@@ -21,11 +21,7 @@ rule figures:
         dataset=rules.dataset.output,
         predictors=rules.fit.output,
         validation=rules.validate.output,
-        telemetry=[
-            at(f"measurements/{layout.telemetry_file(path)}")
-            for path in campaign.measurement_files()
-            if path.name.startswith("networks-")
-        ],
+        telemetry=telemetry_of_networks,
     output:
         png=[
             report(

@@ -6,6 +6,7 @@ REQUIRED INPUTS:
     dataset     results/dataset/*
     predictors  results/predictors/*
     validation  results/validation/*
+    telemetry   results/measurements/{gpu}/{point}/telemetry-networks-*.parquet
     studies     main figures of the studies that the campaign configures
 
 OUTPUTS:
@@ -20,6 +21,7 @@ rule page:
         dataset=rules.dataset.output,
         predictors=rules.fit.output,
         validation=rules.validate.output,
+        telemetry=telemetry_of_networks,
         studies=studies_configured,
     output:
         page=at("explore.html"),
@@ -41,6 +43,7 @@ rule page:
         """
         python -m clockwatt page \
             --config "$CLOCKWATT_RUN"/config.yaml \
+            --measurements-dir {params.results:q}/measurements \
             --dataset-dir {params.results:q}/dataset \
             --predictors-dir {params.results:q}/predictors \
             --validation-dir {params.results:q}/validation \

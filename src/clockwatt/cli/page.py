@@ -19,9 +19,20 @@ def page(
     predictors_dir: PredictorsDir,
     validation_dir: ValidationDir,
     output: Output,
+    measurements_dir: Annotated[
+        Path | None, typer.Option(help="Folder with the shards' files: tells how regularly sensors were read.")
+    ] = None,
     study_figure: Annotated[list[Path] | None, typer.Option(help="Picture of a study; repeat it for several.")] = None,
 ) -> None:
     """Write the page of results: one file that opens without a network."""
     from clockwatt.page.write import write_page
 
-    write_page(config.load(config_file), dataset_dir, predictors_dir, validation_dir, output, study_figure or [])
+    write_page(
+        config.load(config_file),
+        dataset_dir,
+        predictors_dir,
+        validation_dir,
+        output,
+        study_figure or [],
+        measurements_dir,
+    )

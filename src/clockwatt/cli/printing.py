@@ -99,7 +99,7 @@ def print_prediction(
     if prediction.host is not None:
         console.print(_said_of(prediction.host))
     console.print(f"Predictors of {prediction.gpu}: {prediction.predictors}.")
-    if not prediction.measured_point:
+    if not prediction.measured_point and prediction.intervals:
         console.print("Nothing was measured at this operating point: the law of the clock speaks, from other points.")
     for warning in prediction.warnings:
         console.print(f"Beware: {warning}")
@@ -117,6 +117,9 @@ def _said_of(host: HostAnswer) -> str:
     """Which host the answer is for, what paces the pass there, and what a captured graph would save."""
     if host.name is not None:
         where = f"On host {host.name}, whose calls cost {host.factor:.2f} times those of the median host measured on"
+    elif f"{host.low:.2f}" == f"{host.high:.2f}":
+        sessions = "one session" if host.sessions == 1 else f"{host.sessions} sessions"
+        where = f"On the host measured on ({sessions}), none slower or quicker; --host answers for another"
     else:
         where = (
             f"On the median host measured on; low to high spans hosts from {host.low:.2f} to {host.high:.2f} times its "

@@ -75,12 +75,16 @@ def show(
 
     if pass_ is not None and pass_ not in config.PASSES:
         raise ClockwattError(f"--pass {pass_}: choose {' or '.join(config.PASSES)}.")
-    if network is None and relative_to is not None:
-        raise ClockwattError("--relative-to: name a network; without one measured passes are shown as they are.")
     if network is None:
-        show_best_points(
-            load().validation_dir if results is None else results / layout.VALIDATION, most, as_json=as_json
-        )
+        for option, given in (
+            ("--relative-to", relative_to), ("--input", inputs), ("--point", point), ("--dtype", dtype != "float32"),
+            ("--input-dtype", input_dtype), ("--input-below", input_below), ("--assume-branch", assume_branch),
+            ("--cache-length", cache_length),
+        ):  # fmt: skip
+            if given:
+                raise ClockwattError(f"{option}: name a network; without one measured passes are shown as they are.")
+        folder = load().validation_dir if results is None else results / layout.VALIDATION
+        show_best_points(folder, most, as_json=as_json, gpus=gpu, pass_=pass_, tf32=tf32)
         return
     predictors = load(None if results is None else results / layout.PREDICTORS)
     query = NetworkQuery(network, inputs, dtype, input_dtype, input_below, assume_branch, cache_length)
@@ -116,8 +120,13 @@ def _print(shown: list[Overview]) -> None:
         for reason in one.left_out:
             console.print(f"Left out: {reason}")
     console.print("In brackets: where nine in ten passes like this one lie. What was measured whole has none.")
-    if any(not point.answer.measured_point for one in shown for gpu in one.gpus for point in gpu.points):
+    unmeasured = [
+        point.answer for one in shown for gpu in one.gpus for point in gpu.points if not point.answer.measured_point
+    ]
+    if any(answer.intervals for answer in unmeasured):
         console.print("* Nothing was measured at this operating point: the law of the clock speaks, from other points.")
+    if not all(answer.intervals for answer in unmeasured):
+        console.print("* without interval: nothing was measured at this operating point, and no law leads there.")
 
 
 def _table(one: Overview, gpu: OnGpu) -> Table:
@@ -151,19 +160,45 @@ def _table(one: Overview, gpu: OnGpu) -> Table:
     return table
 
 
-def show_best_points(validation_dir: Path, most: int, *, as_json: bool) -> None:
-    """Where each network that was measured whole took least energy; on a terminal the first `most` of them."""
+def show_best_points(
+    validation_dir: Path,
+    most: int,
+    *,
+    as_json: bool,
+    gpus: list[str] | None = None,
+    pass_: str | None = None,
+    tf32: bool = True,
+) -> None:
+    """Where each network that was measured whole took least energy; on a terminal the first `most` of them.
+
+    On some GPUs or in one pass alone, if they are given; `tf32` False leaves out what was measured with it.
+
+    Raises
+    ------
+    DataFileError
+        If nothing was validated, or the file is damaged.
+    ClockwattError
+        If no network was measured there.
+    """
     from clockwatt.predict.best_points import best_points
 
-    found = best_points(validation_dir)
+    everywhere = best_points(validation_dir)
+    found = [
+        best
+        for best in everywhere
+        if (not gpus or best.gpu in gpus) and pass_ in (None, best.pass_) and (tf32 or not best.tf32)
+    ]
+    if everywhere and not found:
+        known = ", ".join(sorted({f"{best.gpu} in {best.pass_}" for best in everywhere}))
+        raise ClockwattError(f"no network was measured whole there; some were on {known}.")
     if as_json:
         print(json.dumps([best.to_dict() for best in found], indent=2))
         return
     print("Least energy of a pass, as measured; `clockwatt show NETWORK` has every point, with intervals:")
     for best in found[:most]:
-        tf32 = "" if best.tf32 else " without TF32"
+        without = "" if best.tf32 else " without TF32"
         line = (
-            f"  {best.network_id} {best.pass_}{tf32}, {best.gpu}{' (VIRTUAL)' if best.virtual else ''}: "
+            f"  {best.network_id} {best.pass_}{without}, {best.gpu}{' (VIRTUAL)' if best.virtual else ''}: "
             f"{quantity(best.energy_j, 'J')} in {quantity(best.time_s, 's')} at "
             f"{config.OperatingPoint.parse(best.point).in_words}"
         )
@@ -174,7 +209,7 @@ def show_best_points(validation_dir: Path, most: int, *, as_json: bool) -> None:
             )
         print(line)
     if len(found) > most:
-        print(f"  … and {len(found) - most} more: clockwatt show")
+        print(f"  … and {len(found) - most} more: clockwatt show --most {len(found)}")
 
 
 def sparklines(gpu: OnGpu) -> list[str]:

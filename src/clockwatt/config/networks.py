@@ -2,14 +2,25 @@
 
 from __future__ import annotations
 
+import math
 from typing import Annotated, Literal, Self
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import AfterValidator, Field, field_validator, model_validator
 
 from clockwatt.config.measurement import Quantities
 from clockwatt.config.model import Model, check_different, one_or_more
 
-Shape = Annotated[list[Annotated[int, Field(gt=0)]], Field(min_length=1)]
+_MOST_ELEMENTS = 2**60
+"""Of eight bytes each, more than any address."""
+
+
+def _check_size(shape: list[int]) -> list[int]:
+    if math.prod(shape) >= _MOST_ELEMENTS:
+        raise ValueError("has more elements than any memory holds")
+    return shape
+
+
+Shape = Annotated[list[Annotated[int, Field(gt=0)]], Field(min_length=1), AfterValidator(_check_size)]
 
 
 class InputConfig(Model):

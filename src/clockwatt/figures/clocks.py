@@ -127,7 +127,7 @@ def optima(data: pd.DataFrame) -> pd.DataFrame:
         the highest x), `fitted`, and of the whole curve `r2`, `optimum_x` (the least value within what was measured),
         `optimum_relative`. Curves of fewer than `POINTS_OF_A_FIT` points have no fit.
     """
-    parts = []
+    parts: dict[str, list[np.ndarray]] = {}
     product = data["measured_time_s"] * data["measured_energy_j"]
     rows = data.assign(edp_js=product, time_s=data["measured_time_s"], energy_j=data["measured_energy_j"])
     for key, own in rows.groupby(_KEY):
@@ -137,9 +137,11 @@ def optima(data: pd.DataFrame) -> pd.DataFrame:
             known = np.isfinite(values)
             if known.sum() > 1:
                 fit = _fitted(x[known], values[known] / values[known][-1])
-                parts.append(pd.DataFrame({**dict(zip(_KEY, key, strict=True)), "objective": objective, **fit}))
+                told = {**dict(zip(_KEY, key, strict=True)), "objective": objective, **fit}
+                for name, value in told.items():
+                    parts.setdefault(name, []).append(np.broadcast_to(np.asarray(value), known.sum()))
     columns = [*_KEY, "objective", "x", "relative", "fitted", "r2", "optimum_x", "optimum_relative"]
-    return pd.concat(parts, ignore_index=True)[columns] if parts else pd.DataFrame(columns=columns)
+    return pd.DataFrame({name: np.concatenate(parts[name]) if parts else [] for name in columns})
 
 
 def _fitted(x: np.ndarray, relative: np.ndarray) -> dict[str, object]:

@@ -25,6 +25,7 @@ from clockwatt.figures import (
     predictions,
     quality,
     regret,
+    sampling,
     sensors,
     style,
     whole,
@@ -250,7 +251,7 @@ def _traces(results: Results, _: str) -> Drawn:
 
 
 def _sampling(results: Results, _: str) -> Drawn:
-    data = sensors.intervals(results.telemetry_of_one_point)
+    data = sampling.intervals(results.telemetry_of_one_point)
     return sensors.draw_intervals(data, results.gpus), data
 
 

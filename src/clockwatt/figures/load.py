@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 
 from clockwatt.config import OperatingPoint
 from clockwatt.errors import DataFileError
-from clockwatt.figures import style
+from clockwatt.figures import sampling, style
 from clockwatt.figures.gpus import Gpu, Gpus
 from clockwatt.gpu.specs import find_spec
 from clockwatt.io import files
@@ -114,7 +114,7 @@ def reference_point(points: Iterable[str]) -> str:
         asked = OperatingPoint.parse(point)
         return (math.inf if asked.is_default else asked.sm_clock_mhz or 0, point)
 
-    return max(set(points), key=key)
+    return max(points.unique() if isinstance(points, pd.Series) else set(points), key=key)
 
 
 def whole_errors(dataset_dir: Path) -> pd.DataFrame:
@@ -260,21 +260,13 @@ def telemetry(measurements_dir: Path, labels: Iterable[str], points_at_most: int
     DataFileError
         If a file is damaged.
     """
-    columns = ["lane", "monotonic_ns", "power_sample_w", "power_average_w", "power_instant_w", "energy_counter_j"]
     parts = []
     for label in labels:
-        found = {path.parent.name: path for path in sorted((measurements_dir / label).glob("*/telemetry-networks-*"))}
+        found = sampling.of_networks(measurements_dir, label)
         ordered = sorted(found, key=lambda point: (OperatingPoint.parse(point).sm_clock_mhz or math.inf, point))
-        for point in style.spread(ordered, points_at_most):
-            table = files.read_table(found[point], records.TELEMETRY_SCHEMA, [*columns, "session_id"])
-            parts.append(_one_session(table.to_pandas()).assign(gpu=label, point=point))
-    names = [*columns, "session_id", "time_s", "gpu", "point"]
+        parts += [
+            sampling.readings(found[point]).assign(gpu=label, point=point)
+            for point in style.spread(ordered, points_at_most)
+        ]
+    names = [*sampling.COLUMNS, "time_s", "gpu", "point"]
     return pd.concat(parts, ignore_index=True) if parts else pd.DataFrame(columns=names)
-
-
-def _one_session(rows: pd.DataFrame) -> pd.DataFrame:
-    """The session with most readings, in order."""
-    if rows.empty:
-        return rows.assign(time_s=pd.Series(dtype=float))
-    own = rows[rows["session_id"] == rows["session_id"].value_counts().idxmax()].sort_values("monotonic_ns")
-    return own.assign(time_s=(own["monotonic_ns"] - own["monotonic_ns"].min()) / 1e9)

@@ -73,29 +73,23 @@ def _merged(own: pd.DataFrame) -> pd.DataFrame:
     own = own.sort_values(["sm_clock_mhz", "power_limit_w", "point"])
     time, energy = own["measured_time_s"].to_numpy(float), own["measured_energy_j"].to_numpy(float)
     time_error, energy_error = (NORMAL_95 * own[name].to_numpy(float) for name in ("time_s_error", "energy_j_error"))
-    group = np.zeros(len(own), dtype=int)
-    first = 0
+    starts = [0]
     for number in range(1, len(own)):
+        first = starts[-1]
         tied = abs(time[number] - time[first]) <= np.hypot(time_error[number], time_error[first])
         tied &= abs(energy[number] - energy[first]) <= np.hypot(energy_error[number], energy_error[first])
-        first = first if tied else number
-        group[number] = group[number - 1] + (not tied)
-    rows = pd.DataFrame(
-        {
-            "time_s": time,
-            "energy_j": energy,
-            "time_error_s": time_error,
-            "energy_error_j": energy_error,
-            "points": [OperatingPoint.parse(point).in_words for point in own["point"]],
-        }
-    ).groupby(group)
-    means = rows[["time_s", "energy_j", "time_error_s", "energy_error_j"]].mean()
-    return means.assign(points=rows["points"].agg(_range))
+        if not tied:
+            starts.append(number)
+    counts = np.diff([*starts, len(own)])
+    words = [OperatingPoint.parse(point).in_words for point in own["point"]]
+    values = {"time_s": time, "energy_j": energy, "time_error_s": time_error, "energy_error_j": energy_error}
+    means = {name: np.add.reduceat(known, starts) / counts for name, known in values.items()}
+    ranges = [_range(words[start], words[start + count - 1]) for start, count in zip(starts, counts, strict=True)]
+    return pd.DataFrame({**means, "points": ranges})
 
 
-def _range(words: pd.Series) -> str:
+def _range(first: str, last: str) -> str:
     """`420 MHz`, or `420 MHz to 780 MHz`."""
-    first, last = str(words.iloc[0]), str(words.iloc[-1])
     return first if first == last else f"{first.removesuffix(' MHz')} to {last}"
 
 

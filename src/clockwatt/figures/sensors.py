@@ -8,49 +8,26 @@ from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
 from clockwatt.config import OperatingPoint
-from clockwatt.figures import style
+from clockwatt.figures import sampling, style
 from clockwatt.figures.gpus import Gpus
 
 Floats = NDArray[np.float64]
 
 LANES = {
-    "ring": style.Entry("samples that the driver keeps", style.COLOURS[0], "o"),
-    "fast": style.Entry("polled by the logger", style.COLOURS[1], "s"),
+    "ring": style.Entry(sampling.LANES["ring"], style.COLOURS[0], "o"),
+    "fast": style.Entry(sampling.LANES["fast"], style.COLOURS[1], "s"),
 }
 """Lanes of the logger that read power."""
 NO_TELEMETRY = "no telemetry of the campaign's own GPUs was found; reference data is shipped without."
 TRACE_S = 20.0
 """How much of a power trace is shown."""
-PAUSE = 10.0
-"""Intervals so many times as long as the median are pauses between sessions, in which nothing was read on purpose."""
-_READINGS_AT_MOST = 20_000
-
-
-def intervals(telemetry: pd.DataFrame) -> pd.DataFrame:
-    """Time between readings of a lane.
-
-    Parameters
-    ----------
-    telemetry
-        From `load.telemetry`.
-
-    Returns
-    -------
-    pandas.DataFrame
-        `gpu`, `point`, `lane`, `time_s` (since the first reading), `interval_s`, `jitter_s`: off the lane's median.
-    """
-    rows = telemetry[telemetry["lane"].isin(LANES)].sort_values(["gpu", "point", "lane", "monotonic_ns"])
-    key = ["gpu", "point", "lane"]
-    interval = rows.groupby(key)["monotonic_ns"].diff().astype(float) / 1e9
-    rows = rows.assign(interval_s=interval).dropna(subset="interval_s")
-    rows = rows[rows.groupby(key).cumcount() < _READINGS_AT_MOST]
-    median = rows.groupby(key)["interval_s"].transform("median")
-    rows, median = rows[rows["interval_s"] < PAUSE * median], median[rows["interval_s"] < PAUSE * median]
-    return rows.assign(jitter_s=rows["interval_s"] - median)[[*key, "time_s", "interval_s", "jitter_s"]]
 
 
 def draw_intervals(data: pd.DataFrame, gpus: Gpus) -> Figure:
-    """Histogram of the intervals, below it their jitter over time: a column for each GPU; `data` from `intervals`."""
+    """Histogram of the intervals, below it their jitter over time: a column for each GPU.
+
+    `data` from `sampling.intervals`.
+    """
     if data.empty:
         return style.nothing(NO_TELEMETRY)
     shown = gpus.shown(data["gpu"].unique())

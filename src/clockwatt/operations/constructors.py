@@ -72,7 +72,7 @@ def _of_torchvision(name: str) -> Constructor:
         return lambda: models.get_model(name, weights=None, weights_backbone=None)
     raise NetworkError(
         f"network {name!r} is no classification, segmentation or video network of torchvision"
-        f"{_did_you_mean(name, [*classification, *video, *segmentation])} "
+        f"{did_you_mean(name, [*classification, *video, *segmentation])} "
         "A network of your own is written package.module:callable."
     )
 
@@ -85,7 +85,7 @@ def _of_timm(name: str) -> Constructor:
             f"network {TIMM}{name}: {error}: install the extra, `pip install 'clockwatt[timm]'`."
         ) from error
     if not timm.is_model(name):
-        raise NetworkError(f"network {TIMM}{name}: timm has no such model{_did_you_mean(name, timm.list_models())}")
+        raise NetworkError(f"network {TIMM}{name}: timm has no such model{did_you_mean(name, timm.list_models())}")
     return lambda: timm.create_model(name, pretrained=False)
 
 
@@ -96,20 +96,23 @@ def _imported(name: str) -> Constructor:
         sys.path.insert(0, here)  # and it stays: the constructor may import more
     try:
         module = importlib.import_module(module_name)
-    except (*FAULTS, SyntaxError) as error:
+    except (*FAULTS, SyntaxError, SystemExit) as error:  # a script ends when it is imported
+        written = module_name.removesuffix(".py").strip("./").replace("/", ".")
+        hint = f" A module is written without folders and .py: {written}:{attribute}." if written != module_name else ""
         raise NetworkError(
             f"network {name}: module {module_name!r} cannot be imported ({summary(error)}). "
-            f"It is looked for in {here} and among the installed packages."
+            f"It is looked for in {here} and among the installed packages.{hint}"
         ) from error
     constructor: Constructor | None = getattr(module, attribute, None)
     if not callable(constructor):
         public = [entry for entry in dir(module) if callable(getattr(module, entry)) and not entry.startswith("_")]
         raise NetworkError(
-            f"network {name}: module {module_name!r} has no callable {attribute!r}{_did_you_mean(attribute, public)}"
+            f"network {name}: module {module_name!r} has no callable {attribute!r}{did_you_mean(attribute, public)}"
         )
     return constructor
 
 
-def _did_you_mean(name: str, known: list[str]) -> str:
+def did_you_mean(name: str, known: list[str]) -> str:
+    """The end of a sentence about an unknown name."""
     close = difflib.get_close_matches(name, known, n=3)
-    return f"; did you mean {' '.join(close)}?" if close else "."
+    return f"; did you mean {', '.join(close)}?" if close else "."

@@ -16,7 +16,7 @@ from typing import Any
 import torch
 
 from clockwatt.config import NetworkConfig
-from clockwatt.operations.constructors import HUGGING_FACE, Constructor, NetworkError
+from clockwatt.operations.constructors import HUGGING_FACE, Constructor, NetworkError, did_you_mean
 
 UNMASKED = "unmasked_sdpa"
 MASKS = ("attention_mask", "encoder_attention_mask", "decoder_attention_mask")
@@ -129,7 +129,17 @@ def constructor_of_config(network: NetworkConfig) -> Constructor:
 def _construct(network: NetworkConfig, content: dict[str, Any]) -> torch.nn.Module:
     transformers = library()
     masked = any(keyword in network.by_keyword for keyword in MASKS)
-    config = transformers.AutoConfig.for_model(**content)
+    kinds = transformers.models.auto.configuration_auto.CONFIG_MAPPING_NAMES
+    if content["model_type"] not in kinds:
+        raise NetworkError(
+            f"network {network.name}: transformers {transformers.__version__} has no `model_type` "
+            f"{content['model_type']}{did_you_mean(content['model_type'], list(kinds))}"
+        )
+    try:
+        config = transformers.AutoConfig.for_model(**content)
+    except importlib.import_module("huggingface_hub.errors").StrictDataclassError as error:
+        what = ": ".join(line.strip().rstrip(":") for line in str(error).splitlines())
+        raise NetworkError(f"network {network.name}: transformers refuses the configuration ({what}).") from error
     head = (content.get("architectures") or [None])[0]
     kind: Any = transformers.AutoModel if head is None else getattr(transformers, str(head), None)
     # the name comes from a file: nothing but a model may be called by it

@@ -120,7 +120,9 @@ def construct(network: NetworkConfig, *, training: bool) -> torch.nn.Module:
             f"network {network.name}: its constructor fails ({summary(error)}). Correct it and try again."
         ) from error
     if not isinstance(module, torch.nn.Module):
-        raise NetworkError(f"network {network.name}: gives a {type(module).__name__}, not a torch.nn.Module.")
+        raise NetworkError(
+            f"network {network.name}: gives a value of type {type(module).__name__}, not a torch.nn.Module."
+        )
     return module.to(dtype_of(network.dtype)).train(training)
 
 

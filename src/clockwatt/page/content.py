@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Set
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -47,7 +48,13 @@ class _Catalogued:
         return cls(by_id, dict(zip(ids, classes, strict=True)), dict(zip(ids, specs, strict=True)))
 
 
-def page_content(config: CampaignConfig, dataset_dir: Path, predictors_dir: Path, validation_dir: Path) -> Any:
+def page_content(
+    config: CampaignConfig,
+    dataset_dir: Path,
+    predictors_dir: Path,
+    validation_dir: Path,
+    measurements_dir: Path | None = None,
+) -> Any:
     """Everything that the page shows.
 
     Parameters
@@ -56,6 +63,8 @@ def page_content(config: CampaignConfig, dataset_dir: Path, predictors_dir: Path
         Its name and first predictor.
     dataset_dir, predictors_dir, validation_dir
         What the stages before wrote.
+    measurements_dir
+        The shards' files, for readings of the sensors; None if there are none.
 
     Returns
     -------
@@ -78,7 +87,7 @@ def page_content(config: CampaignConfig, dataset_dir: Path, predictors_dir: Path
         "version": clockwatt.__version__,
         "predictor": predictor,
         "gpus": _gpus(models),
-        "networks": _networks(answers, known),
+        "networks": _networks(answers, known, asked[True]),
         **_candidates(answers, beside),
         "regrets": _regrets(validation_dir),
         "joules": _joules(answers, known),
@@ -89,7 +98,7 @@ def page_content(config: CampaignConfig, dataset_dir: Path, predictors_dir: Path
             "counts": trust.counts(dataset_dir, predictors_dir),
             "left_out": [*left_out, *_left_out(config, models, answers, len(asked[False] - asked[True]))],
         },
-        "method": method.described(dataset_dir, list(models)),
+        "method": method.described(dataset_dir, list(models), measurements_dir),
     })  # fmt: skip
 
 
@@ -144,13 +153,17 @@ def _learnt(model: GpuPredictor) -> set[str]:
     return {point for known in model.description.passes.values() for point in known.learnt_points}
 
 
-def _networks(answers: Answers, known: _Catalogued) -> list[dict[str, Any]]:
-    """In the order in which they are asked about: those of the campaign first."""
+def _networks(answers: Answers, known: _Catalogued, modelled: Set[str]) -> list[dict[str, Any]]:
+    """In the order in which they are asked about: those of the campaign first.
+
+    `modelled` are the ids that virtual GPUs are asked about.
+    """
     found = []
     for network_id in dict.fromkeys(question.network_id for question in answers.questions):
         row: dict[str, Any] = known.networks[network_id]
         words = network_words(row["network"], list(row["input_shape"]), row["dtype"], list(row["assumed_branches"]))
-        found.append({"id": network_id, **words, "command": _command(network_id, row)})
+        command = _command(network_id, row)
+        found.append({"id": network_id, **words, "command": command, "modelled": network_id in modelled})
     return found
 
 

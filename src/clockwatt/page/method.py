@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,9 @@ import pandas as pd
 import pyarrow.compute as pc
 
 from clockwatt.config import OperatingPoint
+from clockwatt.figures import sampling
 from clockwatt.io import files
+from clockwatt.page.packing import packed
 from clockwatt.page.words import clock_mhz
 from clockwatt.schema import layout, tables
 from clockwatt.schema.quantities import CalibrationQuantity
@@ -21,18 +24,35 @@ _SENSORS = {
     "power_samples": "samples kept by the driver",
     "energy_counter": "energy counter",
 }
+_ESTIMATORS = {
+    "samples": "samples kept by the driver",
+    "average": "driver's average",
+    "instant": "instantaneous power",
+    "counter": "energy counter",
+}
 _VERSIONS = {"driver_version": "Driver", "cuda_version": "CUDA", "torch_version": "PyTorch", "cudnn_version": "cuDNN"}
+_READINGS_SHOWN = 400
+"""Of a lane."""
 _STEP_S = 0.02
 _BEFORE_S = 0.3
 
 
-def described(dataset_dir: Path, gpus: list[str]) -> dict[str, dict[str, Any]]:
+def described(dataset_dir: Path, gpus: list[str], measurements_dir: Path | None = None) -> dict[str, dict[str, Any]]:
     """What is to say of how each GPU was measured.
+
+    Parameters
+    ----------
+    dataset_dir
+        From `clockwatt dataset`.
+    gpus
+        Labels.
+    measurements_dir
+        The shards' files, for readings of the sensors; None if there are none.
 
     Raises
     ------
     DataFileError
-        If the dataset is missing or damaged.
+        If the dataset is missing, or a file is damaged.
     """
     columns = [
         "gpu", "gpu_uuid", "host", "cpu_model", "temperature_start_c", "temperature_end_c", "session_id",
@@ -55,8 +75,12 @@ def described(dataset_dir: Path, gpus: list[str]) -> dict[str, dict[str, Any]]:
                 name: sorted(str(value) for value in own[column].dropna().unique())
                 for column, name in _VERSIONS.items()
             },
-            "estimators": {str(key): int(value) for key, value in own["power_estimator"].value_counts().items()},
+            "estimators": {
+                _ESTIMATORS.get(str(key), str(key)): int(value)
+                for key, value in own["power_estimator"].value_counts().items()
+            },
             **_calibrated(of_gpu),
+            "polling": None if measurements_dir is None else _polling(measurements_dir, gpu, of_gpu),
         }
     return found
 
@@ -66,7 +90,7 @@ def _calibrated(rows: pd.DataFrame) -> dict[str, Any]:
     if rows.empty:
         return {"point": None, "sensors": [], "idle": [], "repeatability": {}, "transient": None}
     name = str(rows["gpu_name"].iloc[0])
-    point = max(rows["point"].unique(), key=lambda one: (clock_mhz(name, one), one == "default"))
+    point = _highest(rows["point"].unique(), name)
     own = rows[(rows["point"] == point) & rows["value"].notna()]
 
     def values(quantity: CalibrationQuantity) -> dict[str, float]:
@@ -88,11 +112,45 @@ def _calibrated(rows: pd.DataFrame) -> dict[str, Any]:
         ],
         "idle": [
             {"point": OperatingPoint.parse(str(one)).in_words, "power_w": float(value)}
-            for one, value in idle.groupby("point")["value"].median().items()
+            for one, value in sorted(
+                idle.groupby("point")["value"].median().items(), key=lambda known: clock_mhz(name, str(known[0]))
+            )
         ],
         "repeatability": values(CalibrationQuantity.TIME_REPEATABILITY),
         "transient": _transient(own),
     }  # fmt: skip
+
+
+def _highest(points: Iterable[str], gpu_name: str) -> str:
+    """The point of the highest clock, `default` before all."""
+    return max(points, key=lambda one: (clock_mhz(gpu_name, one), one == "default"))
+
+
+def _polling(measurements_dir: Path, gpu: str, calibration: pd.DataFrame) -> dict[str, Any] | None:
+    """How regularly power was read while networks ran: jitter over time, by lane; None without telemetry."""
+    found = sampling.of_networks(measurements_dir, gpu)
+    if not found or calibration.empty:
+        return None
+    point = _highest(found, str(calibration["gpu_name"].iloc[0]))
+    intervals = sampling.intervals(sampling.readings(found[point]).assign(gpu=gpu, point=point))
+    lanes = {}
+    for lane, own in intervals.groupby("lane"):
+        shown = _farthest_off(own)
+        lanes[str(lane)] = {
+            "time_s": packed(shown["time_s"], "f4"), "jitter_s": packed(shown["jitter_s"], "f4"),
+            "interval_s": float(own["interval_s"].median()), "off_95_s": float(own["jitter_s"].abs().quantile(0.95)),
+            "readings": len(own),
+        }  # fmt: skip
+    return {"point": OperatingPoint.parse(point).in_words, "lanes": lanes} if lanes else None
+
+
+def _farthest_off(rows: pd.DataFrame) -> pd.DataFrame:
+    """All readings, or of each of `_READINGS_SHOWN` stretches of time the one that is farthest off the median."""
+    if len(rows) <= _READINGS_SHOWN:
+        return rows
+    stretch = pd.cut(rows["time_s"], _READINGS_SHOWN, labels=False)
+    found: pd.DataFrame = rows.loc[rows["jitter_s"].abs().groupby(stretch).idxmax()]
+    return found
 
 
 def _transient(rows: pd.DataFrame) -> dict[str, list[float]] | None:

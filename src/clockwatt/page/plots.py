@@ -45,6 +45,7 @@ def plots() -> dict[str, Any]:
         "joules": _joules(),
         "heldout": _held_out(),
         "transient": _transient(),
+        "polling": _polling(),
     }
     text = json.dumps({name: json_item(plot) for name, plot in made.items()})
     found: dict[str, Any] = json.loads(_numbered(text))
@@ -188,4 +189,18 @@ def _transient() -> Any:
     plot.scatter("x", "y", source=slow, size=6, line_width=1.4, fill_alpha=0, name="transient-dots")
     plot.xaxis.axis_label, plot.yaxis.axis_label = "time since the load began (s)", "board power (W)"
     plot.y_range = DataRange1d(start=0, range_padding=0.1)
+    return plot
+
+
+def _polling() -> Any:
+    plot = _figure("polling", height=250)
+    for lane, marker in (("ring", "circle"), ("fast", "square")):
+        source = _source(f"polling-{lane}", ("x", "y", "colour"))
+        plot.scatter(
+            "x", "y", source=source, marker=marker, size=4, line_alpha=0, fill_alpha=0.7, fill_color="colour",
+            line_color="colour",
+        )  # fmt: skip
+    plot.xaxis.axis_label, plot.yaxis.axis_label = "time since the first reading (s)", "off the median interval"
+    plot.y_range = DataRange1d(range_padding=0.12)
+    plot.x_range = DataRange1d(range_padding=0.03)
     return plot

@@ -28,6 +28,7 @@ def write_page(
     validation_dir: Path,
     output: Path,
     study_figures: Sequence[Path] = (),
+    measurements_dir: Path | None = None,
 ) -> None:
     """Write the page.
 
@@ -41,6 +42,8 @@ def write_page(
         File to write.
     study_figures
         Pictures that studies drew.
+    measurements_dir
+        The shards' files, for readings of the sensors; None if there are none.
 
     Raises
     ------
@@ -49,7 +52,7 @@ def write_page(
     OutputError
         If the page cannot be written.
     """
-    content = page_content(config, dataset_dir, predictors_dir, validation_dir)
+    content = page_content(config, dataset_dir, predictors_dir, validation_dir, measurements_dir)
     files.write_text(page_html(content, studies_section(study_figures)), output)
 
 

@@ -93,7 +93,8 @@ class NetworkPrediction:
         `conformal` or `student_t`, see `intervals.grouped_interval`: errors of the operations, as far as they are
         estimated to be alike, scaled by those of so many networks that were left out; with `OF_MEASURED` at the end, of
         networks composed from measured operations. `operations`: no network was left out, errors are taken as normal
-        and a quarter alike. `none`: an operation has no interval.
+        and a quarter alike. `none`: an operation has no interval, or nothing that was measured leads to the operating
+        point.
     measured_calls
         How many of the calls are of operations that were measured at this operating point: these are looked up. Where
         all are, the interval is that of networks composed so.
@@ -169,11 +170,12 @@ def predict_network(
     Raises
     ------
     NotPredictableError
-        If this pass was not fitted.
+        If this pass was not fitted, or the card cannot run at `point`.
     ConfigError
         If `point` is no operating point.
     """
     asked, point = point, model.point_for(point)
+    model.check_runs_at(point)
     (prediction,) = predict_points(model, traced, [point], tf32=tf32, host=host)
     warnings = model.warnings(traced.operations, traced.features, traced.network.pass_, point, tf32=tf32)
     if point != asked:
@@ -202,6 +204,7 @@ def predict_points(
     described = description.passes[network.pass_]
     on_host = host.costs(model, network.pass_) if host else model.hosts_seen.costs()
     factors = on_host.factors(traced.operations[OPERATION_CLASS])
+    origin = model.origin
     predictions = []
     for point, costs in source.at(points).items():
         overheads = model.overheads(point)
@@ -212,8 +215,12 @@ def predict_points(
                 f"{network.network_id}: calls without an operation. Run `clockwatt catalogue` again."
             )
         measured_calls = int(costs.measured[composer.positions].sum())
+        unknown_there = measured_calls == 0 and not model.is_led_to(point)
         all_measured = traced.is_network and measured_calls == expected.calls
-        if all_measured and described.networks_measured:
+        intervals: dict[str, tuple[float, float]]
+        if unknown_there:  # errors at measured points say nothing of such a one
+            intervals, method, networks = {}, "none", 0
+        elif all_measured and described.networks_measured:
             intervals, method, networks = _of_networks(expected, described.networks_measured)
         else:
             intervals, method, networks = _of_operations(
@@ -236,7 +243,7 @@ def predict_points(
                 measured_calls=measured_calls,
                 host=of_host.answer,
                 on_hosts=of_host,
-                predictors=model.origin,
+                predictors=origin,
             )
         )
     return predictions

@@ -228,17 +228,45 @@ class GpuPredictor:
             return point
         return str(OperatingPoint(sm_clock_mhz=self._spec.sm_clock_mhz.boost))
 
+    def check_runs_at(self, point: str) -> None:
+        """Refuse an operating point that the card cannot run at.
+
+        Raises
+        ------
+        NotPredictableError
+            Naming the point and what the card has.
+        ConfigError
+            If `point` is no operating point.
+        """
+        wanted, spec = OperatingPoint.parse(point), self._spec
+        for asked, low, high, unit in (
+            (wanted.sm_clock_mhz, spec.sm_clock_mhz.min, spec.sm_clock_mhz.max, "MHz"),
+            (wanted.memory_clock_mhz, min(spec.memory_clocks_mhz), max(spec.memory_clocks_mhz), "MHz of memory"),
+            (wanted.power_limit_w, spec.power_w.min, spec.power_w.max, "W"),
+        ):
+            if asked is not None and not low <= asked <= high and point not in self.description.points:
+                has = f"{low:g} to {high:g}" if low < high else f"{low:g}"
+                raise NotPredictableError(f"{self.description.gpu} cannot run at {point}: it has {has} {unit}.")
+
+    def is_led_to(self, point: str) -> bool:
+        """Whether an operating point was measured, or the law of the clock leads there from enough that were."""
+        wanted, measured = OperatingPoint.parse(point), self.description.points
+        if point in measured:
+            return True
+        return wanted.sm_clock_mhz is not None and len(neighbours(wanted, list(measured))) >= POWER_CLOCKS
+
     def point_warnings(self, point: str) -> list[str]:
         """Why no law leads to an operating point from those that were measured: sentences, none where one does."""
         if point in self.description.points:
             return []
-        wanted = OperatingPoint.parse(point)
-        around = neighbours(wanted, list(self.description.points))
-        clocks = [OperatingPoint.parse(name).sm_clock_mhz or 0 for name in around]
-        if wanted.sm_clock_mhz is None or len(around) < POWER_CLOCKS:
+        if not self.is_led_to(point):
             return [
                 f"Nothing was measured at {point}, and no law leads there from {', '.join(self.description.points)}."
             ]
+        wanted = OperatingPoint.parse(point)
+        assert wanted.sm_clock_mhz is not None
+        around = neighbours(wanted, list(self.description.points))
+        clocks = [OperatingPoint.parse(name).sm_clock_mhz or 0 for name in around]
         if not min(clocks) <= wanted.sm_clock_mhz <= max(clocks):
             return [f"{point} lies outside the measured clocks, {min(clocks)} to {max(clocks)} MHz."]
         return []

@@ -146,11 +146,13 @@ def overview(
         model = predictors.model(label)
         try:
             check_fits(traced, [model.description.gpu_name])
+            for point in points:
+                model.check_runs_at(point)
             asked = sorted({*model.description.points, *points}, key=_settings)
             answers = predict_points(model, traced, asked, tf32=tf32)
             answers = [answer.compared_with(standard) for answer in answers] if standard else answers
         except ClockwattError as error:
-            left_out.append(f"{label}: {error}")
+            left_out.append(str(error) if str(error).startswith(f"{label} ") else f"{label}: {error}")
             continue
         of_gpu = compared[compared["gpu"] == label]
         found.append(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import json
+import typing
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -22,6 +23,7 @@ Shape = Sequence[int]
 KeywordInput = Shape | Mapping[str, Any]
 """A shape, or `{"shape": …, "dtype": "int64", "below": 30522}`."""
 
+_DTYPES = typing.get_args(NetworkConfig.model_fields["dtype"].annotation)
 _SHAPE = "write the shape of the input, batch first, such as 32,3,224,224"
 
 
@@ -64,6 +66,7 @@ class NetworkQuery:
             raise ClockwattError(
                 "give a network and its --input (resnet50 --input 32,3,224,224), or --operations FILE."
             )
+        self._check_words()
         known = _Known.read(catalogue_dir)
         if shipped_catalogue_dir is not None and not known.has(self.name):
             known = _Known.read(shipped_catalogue_dir)
@@ -76,6 +79,25 @@ class NetworkQuery:
         if self.cache_length is not None:
             content["cache_length"] = self.cache_length
         return config.parse_network(content, source="command line")
+
+    def _check_words(self) -> None:
+        """Refuse words that no network takes, by the names of their options."""
+        for option, given, choices in (
+            ("--dtype", self.dtype, _DTYPES),
+            ("--input-dtype", self.input_dtype, (None, "float", "int64")),
+            ("--assume-branch", self.assume_branch, (None, "true", "false")),
+        ):
+            if given not in choices:
+                words = [word for word in choices if word is not None]
+                raise ClockwattError(f"{option} {given}: choose {', '.join(words[:-1])} or {words[-1]}.")
+        if self.input_dtype == "int64" and self.input_below is None:
+            raise ClockwattError("--input-dtype int64: give --input-below too, which token ids are below.")
+        if self.input_dtype == "float" and self.input_below is not None:
+            raise ClockwattError(
+                "--input-below is for token ids, and --input-dtype float is for none: give one of both."
+            )
+        if self.cache_length is not None and not str(self.name).startswith("hf:"):
+            raise ClockwattError("--cache-length is for decoders given as hf:CONFIG.json.")
 
     def _as_measured(self, name: str, known: _Known) -> NetworkConfig:
         """With the input that the network was measured with first."""
@@ -103,7 +125,12 @@ class NetworkQuery:
                 raise ClockwattError(
                     "--input-dtype and --input-below go with one --input SHAPE; write NAME=SHAPE:int64:BELOW instead."
                 )
-            return {"inputs": dict(_keyword_input(text) for text in self.inputs)}
+            given = [_keyword_input(text) for text in self.inputs]
+            keywords = [keyword for keyword, _ in given]
+            for keyword in keywords:
+                if keywords.count(keyword) > 1:
+                    raise ClockwattError(f"--input {keyword}=…: is given {keywords.count(keyword)} times.")
+            return {"inputs": dict(given)}
         if len(self.inputs) > 1:
             raise ClockwattError(f"--input {self.inputs[1]!r}: several inputs are given by keyword, NAME=SHAPE.")
         below = self.input_below
@@ -163,8 +190,8 @@ class _Known:
         return next((int(tensor["below"]) for tensor in indices if tensor.get("below")), None)
 
 
-def parse_shape(text: str) -> list[int]:
-    """Read `32,3,224,224`.
+def parse_shape(text: str, typed: str | None = None) -> list[int]:
+    """Read `32,3,224,224`; `typed` is all that was written for it.
 
     Raises
     ------
@@ -176,7 +203,7 @@ def parse_shape(text: str) -> list[int]:
     except ValueError:
         shape = []
     if not shape or min(shape) < 1:
-        raise ClockwattError(f"--input {text!r}: {_SHAPE}.")
+        raise ClockwattError(f"--input {text if typed is None else typed!r}: {_SHAPE}.")
     return shape
 
 
@@ -189,7 +216,7 @@ def _keyword_input(text: str) -> tuple[str, dict[str, Any]]:
         raise ClockwattError(
             f"--input {text!r}: write NAME=SHAPE[:dtype[:below]], such as input_ids=8,128:int64:30522."
         )
-    given: dict[str, Any] = {"shape": parse_shape(shape)}
+    given: dict[str, Any] = {"shape": parse_shape(shape, text)}
     if dtype:
         given["dtype"] = dtype
     if below:

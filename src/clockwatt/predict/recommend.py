@@ -11,9 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from clockwatt.config import OperatingPoint
 from clockwatt.errors import DataFileError
-from clockwatt.gpu.specs import find_spec
 from clockwatt.predict.answer import NetworkPrediction, TracedNetwork, predict_points
 from clockwatt.predict.evaluation.regret import objective_of
 from clockwatt.predict.gpu_predictor import GpuPredictor, NotPredictableError
@@ -174,7 +172,7 @@ def recommend(
     fastest_s = min(candidate.expected.time_s for candidate in candidates)
     keeps = [limits.keeps(candidate, fastest_s) for candidate in candidates]
     if not any(keeps):
-        raise NotPredictableError(f"nothing keeps to the limits: {_closest(candidates)}. Raise --power-cap.")
+        raise NotPredictableError(f"nothing keeps to the limits: {_closest(candidates, limits, fastest_s)}.")
     order = sorted(range(len(candidates)), key=lambda number: (not keeps[number], promised[number]))
     best = candidates[order[0]]
     model = models[best.gpu]
@@ -194,14 +192,10 @@ def recommend(
 
 def _why_not(model: GpuPredictor, point: str) -> str | None:
     """Why an operating point cannot be chosen: the card cannot run there, or nothing is known; None where it can."""
-    wanted, spec = OperatingPoint.parse(point), find_spec(model.description.gpu_name)
-    for asked, low, high, unit in (
-        (wanted.sm_clock_mhz, spec.sm_clock_mhz.min, spec.sm_clock_mhz.max, "MHz"),
-        (wanted.memory_clock_mhz, min(spec.memory_clocks_mhz), max(spec.memory_clocks_mhz), "MHz of memory"),
-        (wanted.power_limit_w, spec.power_w.min, spec.power_w.max, "W"),
-    ):
-        if asked is not None and not low <= asked <= high and point not in model.description.points:
-            return f"{model.description.gpu} cannot run at {point}: it has {low:g} to {high:g} {unit}."
+    try:
+        model.check_runs_at(point)
+    except NotPredictableError as error:
+        return str(error)
     return next((f"{model.description.gpu}: {reason}" for reason in model.point_warnings(point)), None)
 
 
@@ -236,12 +230,16 @@ def _value(candidate: NetworkPrediction, objective: str) -> float:
     return float(objective_of(objective, candidate.expected.time_s, energy_j))
 
 
-def _closest(candidates: list[NetworkPrediction]) -> str:
-    known = [candidate for candidate in candidates if candidate.expected.power_w is not None]
+def _closest(candidates: list[NetworkPrediction], limits: Limits, fastest_s: float) -> str:
+    """What power the limit on time leaves: the fastest candidate keeps to it, so that the cap alone is too low."""
+    in_time = [one for one in candidates if replace(limits, power_cap_w=math.inf).keeps(one, fastest_s)]
+    known = [one for one in in_time if one.expected.power_w is not None]
     if not known:
         return "no mean power is known, since no idle power was calibrated"
     least = min(known, key=lambda candidate: candidate.expected.power_w or math.inf)
-    return f"the least mean power is {least.expected.power_w:.0f} W, on {least.gpu} at {least.point}"
+    kept, more = ("of what is quick enough ", " or --max-slowdown") if len(in_time) < len(candidates) else ("", "")
+    where = f"{least.expected.power_w:.0f} W, on {least.gpu} at {least.point}"
+    return f"{kept}the least mean power is {where}. Raise --power-cap{more}"
 
 
 def _known_regret(validation_dir: Path, best: NetworkPrediction, objective: str) -> dict[str, Any] | None:

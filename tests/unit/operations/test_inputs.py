@@ -85,13 +85,20 @@ def test_a_step_of_decoding_reads_what_is_kept_and_leaves_it_as_it_is(tmp_path):
     [("{", "no configuration"), ('{"vocab_size": 3}', "model_type"),
      (json.dumps(BERT | {"architectures": ["Nonsense"]}), "has no model Nonsense"),
      (json.dumps(BERT | {"architectures": ["pipeline"]}), "has no model pipeline"),
-     (json.dumps(BERT | {"architectures": ["AutoModelForMaskedLM"]}), "has no model Auto")],
+     (json.dumps(BERT | {"architectures": ["AutoModelForMaskedLM"]}), "has no model Auto"),
+     ('{"model_type": "berd"}', "has no `model_type` berd; did you mean bert"),
+     ('{"model_type": "bert", "hidden_size": "many"}', "refuses the configuration .*'hidden_size' expected int")],
 )  # fmt: skip
 def test_what_is_no_configuration_is_refused(tmp_path, config, message):
     path = tmp_path / "config.json"
     path.write_text(config)
     with pytest.raises(NetworkError, match=message):
         construct(NetworkConfig(name=f"hf:{path}", input=[1, 4]), training=False)
+
+
+def test_token_ids_given_as_floats_are_told_how_to_be_typed(tmp_path):
+    with pytest.raises(UntraceableError, match=r"takes token ids: .*--input-below"):
+        operations(model(tmp_path, BERT, input=[1, 4]))
 
 
 def test_the_weights_of_a_backbone_that_a_configuration_names_are_not_fetched(tmp_path):

@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import random
+import shutil
 import subprocess
 import sys
 
+import pyarrow as pa
 import pytest
 
 from clockwatt.errors import ClockwattError
+from clockwatt.io import files
+from clockwatt.page.write import write_page
 from clockwatt.predict.library import load
 from clockwatt.predict.query import NetworkQuery
 from clockwatt.predict.recommend import Limits
 from clockwatt.schema import layout
+from clockwatt.schema.tables import NETWORKS_SCHEMA
 
 SECTIONS = ["answer", "tradeoff", "curves", "table", "networks", "joules", "trust", "method"]
 
@@ -36,7 +42,7 @@ def test_it_opens_without_a_complaint_a_request_or_storage(open_page, page_of_ma
 
 def test_everything_drawn_is_told_in_words_and_really_drawn(opened):
     said = opened.run("[...document.querySelectorAll('.plot')].map((one) => one.getAttribute('aria-label'))")
-    assert len(said) == 10
+    assert len(said) == 11
     assert all(text and len(text) > 10 for text in said)
     canvases = opened.run(
         "Bokeh.documents.map((doc) => [...doc.roots()[0].renderers].map((one) => one.data_source.get_length()))"
@@ -130,6 +136,100 @@ def test_the_form_asks_what_it_shows(opened, made):
     assert opened.complaints == []
 
 
+def test_limits_that_contradict_each_other_say_what_the_one_leaves(opened):
+    question = {"network": "net16-8x3x64x64-float32", "pass": "inference", "gpus": ["a30"], "objective": "time"}
+    fastest = opened.run("(asked) => clockwatt.ask(asked)", question)["best"]
+    limited = question | {"maxSlowdown": 0, "powerCap": fastest["power_w"] - 1}
+    refused = opened.run("(asked) => clockwatt.ask(asked)", limited)["refused"]
+    assert refused.startswith("Nothing keeps to the limits. Of what is quick enough the least mean power is")
+    assert f"on a30 at {fastest['point'].removeprefix('sm')} MHz" in refused
+
+
+@pytest.mark.parametrize(
+    ("field", "typed", "said"),
+    [
+        ("slowdown", "-5", "Slower by at most: write a number from 0 up"),
+        ("cap", "0.5", "Power at most: write a number from 1 up"),
+    ],
+)
+def test_a_limit_that_the_command_refuses_is_refused(opened, field, typed, said):
+    opened.page.fill(f"[name={field}]", typed)
+    assert opened.text("#answer-sentence").startswith(said)
+    assert opened.text("#answer-command") == ""
+    opened.page.fill(f"[name={field}]", "50")
+    assert "less energy" in opened.text("#answer-sentence") or "nobody asks for less" in opened.text("#answer-sentence")
+    assert opened.complaints == []
+
+
+@pytest.fixture
+def page_with_a_measured_gpu(made, tmp_path):
+    """The page of a campaign whose v100 passes for a measured one.
+
+    One network was measured there alone; another one nowhere at 900 MHz.
+    """
+    for name in ("dataset", "predictors"):
+        shutil.copytree(made.root / name, tmp_path / name)
+    description = tmp_path / "predictors" / "v100" / layout.DESCRIPTION_FILE
+    description.write_text(json.dumps(json.loads(description.read_text()) | {"virtual": False}))
+    networks = tmp_path / "dataset" / layout.NETWORKS_FILE
+    rows = files.read_table(networks, NETWORKS_SCHEMA).to_pandas()
+    rows["virtual"] = rows["gpu"] != "v100"
+    rows = rows[~(rows["virtual"] & rows["subject_id"].str.startswith("net16"))]
+    rows = rows[~(rows["subject_id"].str.startswith("net24") & (rows["point"] == "sm900"))]
+    networks.unlink()
+    files.write_table(pa.Table.from_pandas(rows, NETWORKS_SCHEMA, preserve_index=False), networks)
+    campaign = made.config.model_copy(update={"networks": made.config.networks[1:]})
+    page = tmp_path / "page.html"
+    write_page(campaign, tmp_path / "dataset", tmp_path / "predictors", made.validation, page)
+    return page
+
+
+def test_a_network_that_modelled_gpus_are_not_asked_about_says_so_and_who_answers(open_page, page_with_a_measured_gpu):
+    opened = open_page(page_with_a_measured_gpu)
+    page = opened.page
+    page.select_option("[name=network]", label=next(
+        text for text in opened.run("[...document.querySelectorAll('[name=network] option')].map((one) => one.text)")
+        if text.startswith("net16")
+    ))  # fmt: skip
+    page.select_option("[name=among]", "virtual")
+    assert opened.text("#answer-sentence").startswith("Modelled GPUs are not asked about this network here")
+    assert "clockwatt recommend net16 --input 8,3,64,64" in opened.text("#answer-command")
+    page.select_option("[name=among]", "both")
+    assert opened.text("#answer-sentence").startswith("v100 at ")
+    assert "Modelled GPUs are not asked about this network here." in opened.text("#answer-good")
+    assert opened.complaints == []
+
+
+@pytest.mark.parametrize("width", [1280, 390])
+def test_labels_of_points_that_lie_close_are_nearest_to_their_own(open_page, page_of_made, width):
+    opened = open_page(page_of_made, width=width)
+    seen = 0
+    for network, pass_ in itertools.product("012", ("inference", "training")):
+        opened.page.select_option("[name=network]", network)
+        opened.page.select_option("[name=pass]", pass_)
+        opened.page.wait_for_timeout(100)  # ranges follow the points as the plot is drawn
+        found = opened.run(_LABELS)
+        seen += len(found)
+        assert all(own for own, _ in found), (network, pass_, found)
+    assert seen > 12
+
+
+_LABELS = """() => {
+    const plot = Bokeh.documents.map((doc) => doc.roots()[0]).find((one) => one.name === "tradeoff");
+    const rows = (name) => plot.document.get_model_by_name(name).data;
+    const [points, labels] = [rows("tradeoff-points"), rows("tradeoff-labels")];
+    const x = (value) => (value - plot.x_range.start) / (plot.x_range.end - plot.x_range.start) * plot.inner_width;
+    const y = (value) => (plot.y_range.end - value) / (plot.y_range.end - plot.y_range.start) * plot.inner_height;
+    return labels.text.map((text, one) => {
+      const far = points.x.map((px, n) =>
+        Math.hypot(x(px) - x(labels.x[one]), y(points.y[n]) - y(labels.y[one]) - labels.dy[one]));
+      const nearest = far.indexOf(Math.min(...far));
+      return [points.x[nearest] === labels.x[one] && points.y[nearest] === labels.y[one], text];
+    });
+}"""
+"""Each label's text, and whether the point that it is drawn nearest to, in pixels, is the one that it names."""
+
+
 def test_the_sentence_says_what_the_choice_saves_against_the_highest_clock(opened):
     opened.page.select_option("[name=among]", "gpu-0")
     saved = opened.run(
@@ -174,6 +274,22 @@ def test_the_table_sorts_searches_and_gives_csv(opened):
         opened.page.click("#table-csv")
     assert download.value.suggested_filename == "clockwatt-synthetic.csv"
     assert opened.complaints == []
+
+
+def test_what_is_predicted_stands_in_the_table_with_its_interval(open_page, page_with_a_measured_gpu):
+    opened = open_page(page_with_a_measured_gpu)
+    opened.page.uncheck("#table-measured")
+    opened.page.fill("#table-search", "net24 inference 900")
+    names, *lines = (line.split(",") for line in opened.run("clockwatt.csv()").splitlines())
+    row = dict(zip(names, lines[0], strict=True))
+    assert row["measured_time_s"] == ""
+    shown = rows_of(opened, 5)[0].replace("\u00a0", " ")
+    value, unit, ends = shown.split(" ")
+    scale = {"ms": 1e3, "µs": 1e6}[unit]
+    low, high = map(float, ends.strip("()").split("–"))
+    for said, name in ((float(value), "time_s"), (low, "time_low_s"), (high, "time_high_s")):
+        assert said == pytest.approx(scale * float(row[name]), rel=0.01)
+    assert rows_of(opened, 7)[0].endswith(")")
 
 
 def test_it_can_be_used_by_keyboard_alone(opened):

@@ -14,7 +14,7 @@ from clockwatt.predict.fit import fit
 from clockwatt.predict.validate import validate
 from clockwatt.schema import layout
 from clockwatt.schema.flags import Flag
-from clockwatt.schema.records import CALL_SCHEMA, NETWORK_SCHEMA
+from clockwatt.schema.records import CALL_SCHEMA, NETWORK_SCHEMA, TELEMETRY_SCHEMA, TelemetryRow, table_of
 from clockwatt.schema.tables import NETWORKS_SCHEMA
 from support import synthetic
 
@@ -79,6 +79,37 @@ def test_all_rows_flagged(tmp_path, open_page):
     assert opened.text("#trust-flags-lead").startswith("100\u00a0% of")
     assert "None of them keeps a row from being learnt from." in opened.text("#trust-flags-lead")
     assert "not stationary" in opened.text("#table-rows")
+
+
+def test_how_regularly_sensors_were_read(made, tmp_path, open_page):
+    readings = [
+        TelemetryRow(
+            session_id="one", lane=lane, time_us=0, monotonic_ns=int(1e9 * (step * number + late * (number % 10 == 0))),
+            power_sample_w=50.0,
+        )
+        for lane, step, late in (("ring", 0.02, 0.001), ("fast", 0.1, 0.004))
+        for number in range(1000)
+    ]  # fmt: skip
+    for point in ("sm900", "sm1440"):
+        path = tmp_path / "a30" / point / "telemetry-networks-1.parquet"
+        path.parent.mkdir(parents=True)
+        files.write_table(table_of(readings[: 500 if point == "sm900" else None], TELEMETRY_SCHEMA), path)
+    page = tmp_path / "page.html"
+    write_page(made.config, made.dataset, made.predictors, made.validation, page, measurements_dir=tmp_path)
+    opened = open_page(page)
+    opened.page.select_option("#method-gpu", label="a30 (modelled)")
+    said = opened.text("#method-polling").replace("\u00a0", " ")
+    assert said.startswith(
+        "While networks ran at 1440 MHz: samples that the driver keeps, every 20 ms, 95 % of 999 within"
+    )
+    assert "within 1 ms of that; polled by the logger, every 100 ms, 95 % of 999 within 4 ms of that" in said
+    drawn = opened.run("Bokeh.documents.map((doc) => doc.get_model_by_name('polling-fast')).find(Boolean).data.y")
+    assert len(drawn) == 400, "of 400 stretches of time the reading farthest off"
+    assert max(map(abs, drawn)) == pytest.approx(4, rel=1e-3)
+    opened.page.select_option("#method-gpu", label="v100 (modelled)")
+    assert opened.text("#method-polling") == "No readings of v100 are here."
+    assert not opened.page.locator("#plot-polling").is_visible()
+    assert opened.complaints == []
 
 
 def test_no_network_at_all(made, tmp_path, open_page):

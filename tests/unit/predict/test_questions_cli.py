@@ -140,12 +140,91 @@ def test_the_pareto_front_is_drawn(ask, tmp_path):
         (["recommend", *NETWORK, "--gpu", "h100"], ["--gpu h100", "there are predictors for a30 (", "), v100 ("]),
         (["recommend", *NETWORK, "--point", "sm"], ["'sm' is no operating point"]),
         (["recommend", *NETWORK, "--power-cap", "1"], ["the least mean power is", "W, on"]),
+        (["predict", *NETWORK, "--gpu", "a30", "--point", "sm14400"], ["a30 cannot run at sm14400", "210 to 1440 MHz"]),
+        (["predict", *NETWORK, "--gpu", "a30", "--point", "sm0"], ["a30 cannot run at sm0", "210 to 1440 MHz"]),
+        (["predict", *NETWORK, "--gpu", "a30", "--point", "pl5"], ["a30 cannot run at pl5", "100 to 165 W"]),
+        (
+            ["predict", *NETWORK, "--gpu", "a30", "--relative-to", "a30@sm5000"],
+            ["--relative-to a30@sm5000", "a30 cannot run at sm5000"],
+        ),
+        (
+            ["predict", "net24", "--gpu", "a30", "--dtype", "fp16"],
+            ["--dtype fp16: choose float32, float16 or bfloat16"],
+        ),
+        (
+            ["predict", *NETWORK, "--gpu", "a30", "--input-dtype", "int32"],
+            ["--input-dtype int32: choose float or int64"],
+        ),
+        (["predict", *NETWORK, "--gpu", "a30", "--input-dtype", "int64"], ["give --input-below too"]),
+        (
+            ["predict", *NETWORK, "--gpu", "a30", "--input-dtype", "float", "--input-below", "9"],
+            ["--input-below is for token ids"],
+        ),
+        (
+            ["predict", *NETWORK, "--gpu", "a30", "--assume-branch", "yes"],
+            ["--assume-branch yes: choose true or false"],
+        ),
+        (["predict", *NETWORK, "--gpu", "a30", "--cache-length", "9"], ["--cache-length is for decoders given as hf:"]),
+        (
+            ["predict", "net24", "--input", "9" * 20 + ",3", "--gpu", "a30"],
+            ["input: has more elements than any memory"],
+        ),
+        (
+            ["predict", "net24", "--input", "a=8,3", "--input", "a=4,3", "--gpu", "a30"],
+            ["--input a=…: is given 2 times"],
+        ),
+        (["predict", "net24", "--input", "a=", "--gpu", "a30"], ["--input 'a='", "32,3,224,224"]),
     ],
 )
 def test_a_bad_question_is_one_message(ask, options, words):
     code, printed, said = ask(*options)
     assert (code, printed) == (1, "")
     assert "\n" not in said
+    for word in words:
+        assert word in said
+
+
+def test_a_single_host_is_no_range(ask):
+    printed = " ".join(ask("predict", *NETWORK, "--gpu", "a30", "--point", "sm1200")[1].split())
+    assert "On the host measured on (" in printed
+    assert "spans hosts" not in printed
+
+
+def test_where_no_law_leads_no_interval_is_claimed(ask, answer):
+    found = answer("predict", *NETWORK, "--gpu", "a30", "--point", "sm1440-pl120")
+    assert (found["intervals"], found["interval_method"]) == ({}, "none")
+    assert "no law leads there" in found["warnings"][0]
+    printed = ask("predict", *NETWORK, "--gpu", "a30", "--point", "sm1440-pl120")[1]
+    assert "No interval is known" in printed
+    assert "law of the clock speaks" not in printed
+
+
+def test_limits_that_contradict_each_other_say_what_the_one_leaves(ask, answer):
+    found = answer("recommend", *NETWORK, "--gpu", "a30", "--objective", "time")["candidates"]
+    fastest = min(found, key=lambda one: one["expected"]["time_s"])
+    cap = fastest["expected"]["power_w"] - 1
+    assert min(one["expected"]["power_w"] for one in found) < cap, "the cap alone could be kept to"
+    limits = ["--max-slowdown", "0", "--power-cap", cap]
+    code, _, said = ask("recommend", *NETWORK, "--gpu", "a30", *limits)
+    assert code == 1
+    least = f"the least mean power is {fastest['expected']['power_w']:.0f} W, on a30 at {fastest['point']}"
+    assert f"of what is quick enough {least}. Raise --power-cap or --max-slowdown." in said
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "words"),
+    [
+        ("script_that_ends", "raise SystemExit(0)", ["'script_that_ends' cannot be imported (SystemExit: 0)"]),
+        ("of_a_file.py", "", ["cannot be imported", "without folders and .py: of_a_file:build"]),
+        ("no_module", "def build(): return 3", ["gives a value of type int, not a torch.nn.Module"]),
+    ],
+)
+def test_a_network_of_ones_own_that_is_none_is_one_message(ask, tmp_path, monkeypatch, name, content, words):
+    (tmp_path / f"{name.removesuffix('.py')}.py").write_text(content)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    code, printed, said = ask("predict", f"{name}:build", "--input", "8,3", "--gpu", "a30", "--point", "sm900")
+    assert (code, printed) == (1, "")
     for word in words:
         assert word in said
 

@@ -57,6 +57,13 @@ class Recorded:
     grad_out: list[tuple[int, ...] | None]
 
 
+_FITTING = "The network's input must fit it, and what it gives, or its shape, must not depend on the values of tensors."
+_TOKENS = (
+    "It takes token ids: say what they are below with the network's `input_dtype: int64` and `input_below` (each with "
+    "`inputs` by its own), typed --input-below, or NAME=SHAPE:int64:BELOW."
+)
+
+
 class Tracer(TorchFunctionMode):
     """Writes down every call that takes or gives tensors, and lets it run on meta.
 
@@ -145,9 +152,10 @@ class Tracer(TorchFunctionMode):
         except NetworkError:
             raise
         except FAULTS as error:
+            floats = args and isinstance(args[0], torch.Tensor) and args[0].is_floating_point()
             raise UntraceableError(
-                f"{self._at(func)} fails without data ({summary(error)}). The network's input must fit it, and what "
-                "it gives, or its shape, must not depend on the values of tensors."
+                f"{self._at(func)} fails without data ({summary(error)}). "
+                f"{_TOKENS if func is torch.nn.functional.embedding and floats else _FITTING}"
             ) from error
 
     def _run_unlisted(self, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

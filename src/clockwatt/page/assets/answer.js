@@ -37,10 +37,12 @@ function readForm() {
   );
   fill(fields.tf32, (settings.length ? settings : [true]).map((tf32) => [tf32, tf32 ? "on" : "off"]));
   const number = (field) => (field.value === "" ? Infinity : Number(field.value));
+  const wrong = [fields.slowdown, fields.cap].find((field) => !field.validity.valid);
   return {
+    refused: wrong && `${wrong.closest("label").firstChild.textContent.trim()}: write a number from ${wrong.min} up, or nothing.`,
     question: questionOf(network, fields.pass.value, fields.tf32.value === "true"),
     objective: fields.objective.value,
-    maxSlowdown: Math.max(number(fields.slowdown), 0) / 100,
+    maxSlowdown: number(fields.slowdown) / 100,
     powerCap: number(fields.cap),
     gpus,
   };
@@ -91,6 +93,7 @@ function showAnswer(asked, answer) {
     facts.replaceChildren();
     for (const id of ["answer-cost", "answer-good", "answer-command"]) byId(id).textContent = "";
     warnings.hidden = true;
+    if (answer.elsewhere) showCommand(asked);
     return;
   }
   const [best] = answer.ordered;
@@ -113,6 +116,7 @@ function showAnswer(asked, answer) {
     others.length ? `As good, within error: ${sentenceList(others)}.` : "",
     answer.allowed < answer.ordered.length ? `${answer.allowed} of ${answer.ordered.length} operating points keep to the limits.` : "",
     gpu.virtual ? `${gpu.label} is modelled: nothing of it was measured on real hardware.` : "",
+    kinds.size === 1 && notAsked(asked.question, asked.gpus).length ? "Modelled GPUs are not asked about this network here." : "",
     kinds.size > 1 ? "Measured and modelled GPUs are ranked together, as asked: a model's errors are not among the intervals." : "",
   ].filter(Boolean).join(" ");
   showWarnings(warnings, (content.warnings[asked.question.number] || {})[rows.gpu[best]] || []);
@@ -139,5 +143,5 @@ function showCommand(asked) {
   if (asked.maxSlowdown !== Infinity) options.push(`--max-slowdown ${form.elements.slowdown.value}%`);
   if (asked.powerCap !== Infinity) options.push(`--power-cap ${asked.powerCap}`);
   if (asked.gpus.join() !== defaultGpus().join()) options.push(...asked.gpus.map((gpu) => `--gpu ${content.gpus[gpu].label}`));
-  place.replaceChildren("The same in a terminal: ", element("code", {}, `clockwatt recommend ${network.command} ${options.join(" ")}`));
+  place.replaceChildren("The same in a terminal: ", element("code", {}, `clockwatt recommend ${network.command}`, ...options.flatMap((option) => [" ", element("span", {}, option)])));
 }

@@ -32,18 +32,27 @@ function asGood(ordered, objective) {
   return number;
 }
 
+const NOT_ASKED =
+  "Modelled GPUs are not asked about this network here, since it was measured on real GPUs alone: choose among those, or ask in a terminal.";
+
+/** Which of some GPUs, by number, the page asks nothing about a question's network. */
+function notAsked(question, gpus) {
+  return gpus.filter((gpu) => content.gpus[gpu].virtual && !content.networks[question.network].modelled);
+}
+
 /**
  * Where a pass costs least.
  *
  * @param question One of `questions`.
  * @param limits {objective, maxSlowdown (0.1 is 10 %), powerCap (W), gpus (numbers)}; what is not limited is Infinity.
- * @returns {ordered, allowed, asGood, regret} with rows best first, or {refused} with a sentence.
+ * @returns {ordered, allowed, asGood, regret} with rows best first, or {refused} with a sentence; {elsewhere} if the command answers.
  */
 function recommend(question, { objective, maxSlowdown, powerCap, gpus }) {
   const candidates = question.rows.filter((row) => gpus.includes(rows.gpu[row]));
   const promised = new Map(candidates.map((row) => [row, objectiveOf(objective, row)]));
   if (!candidates.some((row) => Number.isFinite(promised.get(row)))) {
     const without = gpus.filter((gpu) => content.without_room.some(([q, g]) => q === question.number && g === gpu));
+    if (notAsked(question, gpus).length === gpus.length) return { refused: NOT_ASKED, elsewhere: true };
     return {
       refused: without.length
         ? `The pass has no room in the memory of ${sentenceList(without.map((gpu) => content.gpus[gpu].label))}.`
@@ -58,11 +67,14 @@ function recommend(question, { objective, maxSlowdown, powerCap, gpus }) {
   const kept = new Map(candidates.map((row) => [row, keeps(row)]));
   const allowed = candidates.filter((row) => kept.get(row)).length;
   if (!allowed) {
-    const least = candidates.filter((row) => Number.isFinite(rows.power_w[row])).sort((a, b) => rows.power_w[a] - rows.power_w[b])[0];
+    // the fastest keeps to the slowdown, so that the cap alone is too low for what is left
+    const inTime = candidates.filter((row) => rows.time_s[row] <= fastest * (1 + maxSlowdown));
+    const least = inTime.filter((row) => Number.isFinite(rows.power_w[row])).sort((a, b) => rows.power_w[a] - rows.power_w[b])[0];
+    const kept = inTime.length < candidates.length ? "Of what is quick enough the" : "The";
     return {
       refused: least === undefined
         ? "Nothing keeps to the limits: no mean power is known, since no idle power was calibrated."
-        : `Nothing keeps to the limits. The least mean power is ${quantity(rows.power_w[least], "W")}, on ${gpuOf(least).label} at ${atPoint(pointOf(least))}.`,
+        : `Nothing keeps to the limits. ${kept} least mean power is ${quantity(rows.power_w[least], "W")}, on ${gpuOf(least).label} at ${atPoint(pointOf(least))}.`,
     };
   }
   const ordered = [...candidates].sort((a, b) => kept.get(b) - kept.get(a) || (promised.get(a) === promised.get(b) ? 0 : promised.get(a) - promised.get(b)));

@@ -7,7 +7,7 @@ function update() {
     showAnswer(state.asked, { refused: content.networks.length ? "Nothing is known of this pass." : "No network is in this campaign: there is nothing to choose a clock for." });
     return;
   }
-  state.answer = recommend(state.asked.question, state.asked);
+  state.answer = state.asked.refused ? { refused: state.asked.refused } : recommend(state.asked.question, state.asked);
   showAnswer(state.asked, state.answer);
   if (state.drawn) drawAsked();
 }

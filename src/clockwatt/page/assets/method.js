@@ -33,4 +33,26 @@ function showMethod() {
   give("transient", "transient-ring", column(trace?.ring_s, trace?.ring_w));
   give("transient", "transient-fast", column(trace?.fast_s, trace?.fast_w));
   describe("transient", trace ? `Board power of ${gpu.label} from ${quantity(Math.min(...trace.ring_w), "W")} at rest to ${quantity(Math.max(...trace.ring_w), "W")} under load.` : "Not calibrated.");
+  showPolling(gpu, found.polling);
+}
+
+const LANES = { ring: { words: "samples that the driver keeps", shape: "circle", colour: "accent" }, fast: { words: "polled by the logger", shape: "square", colour: "warn" } };
+
+/** Jitter over time of what read the power, by lane. */
+function showPolling(gpu, polling) {
+  const told = [];
+  const jitters = Object.fromEntries(Object.keys(LANES).map((name) => [name, polling?.lanes[name] ? [...unpack(polling.lanes[name].jitter_s)] : []]));
+  const [scale, prefix] = prefixOf(Math.max(0, ...Object.values(jitters).flat().map(Math.abs)) || 1e-3);
+  plots.polling.left[0].axis_label = `off the median interval (${prefix}s)`;
+  for (const [name, lane] of Object.entries(LANES)) {
+    const own = polling?.lanes[name];
+    const times = own ? [...unpack(own.time_s)] : [];
+    give("polling", `polling-${name}`, { x: times, y: jitters[name].map((one) => one / scale), colour: times.map(() => style(lane.colour)) });
+    if (own) told.push(`${lane.words}, every ${quantity(own.interval_s, "s")}, 95 % of ${own.readings.toLocaleString("en")} within ${quantity(own.off_95_s, "s")} of that`);
+  }
+  const text = told.length ? `While networks ran at ${polling.point}: ${told.join("; ")}. Of many, those farthest off are drawn.` : `No readings of ${gpu.label} are here${gpu.virtual ? "." : ": shipped measurements are without telemetry."}`;
+  byId("method-polling").textContent = text;
+  byId("method-polling-legend").replaceChildren(...(told.length ? Object.values(LANES).map((lane) => legendEntry(lane.shape, style(lane.colour), lane.words)) : []));
+  byId("plot-polling").hidden = !told.length;
+  describe("polling", `Jitter of readings over time, ${gpu.label}. ${text}`);
 }

@@ -6,10 +6,13 @@ const off = (predicted, measured) => (row) => rows[predicted][row] / rows[measur
 const timeOf = measuredOr("measured_time_s", "time_s");
 const energyOf = measuredOr("measured_energy_j", "energy_j");
 
-/** A value with its error where it was measured; in italics where it is predicted. */
-function valueCell(row, measured, error, predicted, unit) {
+/** A value with its error where it was measured; in italics, with its interval, where it is predicted. */
+function valueCell(row, measured, error, predicted, unit, ends) {
   const value = rows[measured][row];
-  if (!Number.isFinite(value)) return element("i", { title: "predicted" }, quantity(rows[predicted][row], unit));
+  if (!Number.isFinite(value)) {
+    const range = ends && endsOf(rows[predicted][row], ...ends.map((name) => rows[name][row]));
+    return element("span", { title: "predicted" }, element("i", {}, quantity(rows[predicted][row], unit)), range && element("small", {}, ` (${range})`));
+  }
   const relative = error ? rows[error][row] / value : NaN;
   return element("span", {}, quantity(value, unit), element("small", {}, Number.isFinite(relative) ? ` ±${percent(relative)}` : ""));
 }
@@ -20,9 +23,9 @@ const TABLE = [
   { head: "GPU", text: true, value: (row) => gpuOf(row).label, cell: (row) => element("span", {}, gpuOf(row).label, element("small", {}, gpuOf(row).virtual ? " modelled" : "")) },
   { head: "At", text: true, value: (row) => pointOf(row).clock_mhz, cell: (row) => pointOf(row).words },
   { head: "TF32", text: true, value: (row) => (questionAt(row).tf32 ? "on" : "off") },
-  { head: "Time", value: timeOf, cell: (row) => valueCell(row, "measured_time_s", "measured_time_error_s", "time_s", "s") },
+  { head: "Time", value: timeOf, cell: (row) => valueCell(row, "measured_time_s", "measured_time_error_s", "time_s", "s", ["time_low_s", "time_high_s"]) },
   { head: "prediction off", value: off("left_out_time_s", "measured_time_s"), cell: (row) => percent(off("left_out_time_s", "measured_time_s")(row)) },
-  { head: "Energy", value: energyOf, cell: (row) => valueCell(row, "measured_energy_j", "measured_energy_error_j", "energy_j", "J") },
+  { head: "Energy", value: energyOf, cell: (row) => valueCell(row, "measured_energy_j", "measured_energy_error_j", "energy_j", "J", ["energy_low_j", "energy_high_j"]) },
   { head: "prediction off", value: off("left_out_energy_j", "measured_energy_j"), cell: (row) => percent(off("left_out_energy_j", "measured_energy_j")(row)) },
   { head: "Power", value: measuredOr("measured_power_w", "power_w"), cell: (row) => valueCell(row, "measured_power_w", null, "power_w", "W") },
   { head: "Flags", text: true, value: (row) => content.flag_sets[rows.flags[row]].length, cell: (row) => content.flag_sets[rows.flags[row]].map(flagWords).join(", ") },

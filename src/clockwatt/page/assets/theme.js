@@ -43,7 +43,7 @@ function describe(plot, text) {
   byId(`plot-${plot}`).setAttribute("aria-label", text);
 }
 
-const SHAPES = { circle: '<circle cx="8" cy="8" r="4.5"/>', x: '<path d="M4 4 12 12M12 4 4 12"/>', line: '<path d="M0 8H16"/>', dashed: '<path d="M0 8H16" stroke-dasharray="4 3"/>', band: '<path d="M1 8H15" stroke-width="6" stroke-opacity=".3"/>' };
+const SHAPES = { square: '<path d="M4 4H12V12H4Z"/>', circle: '<circle cx="8" cy="8" r="4.5"/>', x: '<path d="M4 4 12 12M12 4 4 12"/>', line: '<path d="M0 8H16"/>', dashed: '<path d="M0 8H16" stroke-dasharray="4 3"/>', band: '<path d="M1 8H15" stroke-width="6" stroke-opacity=".3"/>' };
 
 /** An entry of a legend: a sign in a colour, hollow or not, and words. */
 function legendEntry(shape, colour, text, hollow) {

@@ -63,7 +63,7 @@ function showTradeoff(asked, answer) {
     return { xs: own.map((one) => one.x), ys: own.map((one) => one.y), colour: seen(content.gpus[gpu].colour) };
   }));
   give("tradeoff", "tradeoff-front", front.length > 1 ? [{ xs: front.map((one) => one.x), ys: front.map((one) => one.y), colour: style("accent") }] : []);
-  give("tradeoff", "tradeoff-labels", placed(labelled(groups, front, best), groups).map((one) => ({ ...one, colour: style("quiet") })));
+  give("tradeoff", "tradeoff-labels", placed(labelled(groups, front, best), groups, whiskers).map((one) => ({ ...one, colour: style("quiet") })));
   const plot = plots.tradeoff;
   plot.below[0].axis_label = `time per pass (${timePrefix}s)`;
   plot.left[0].axis_label = `energy per pass (${energyPrefix}J)`;
@@ -83,14 +83,23 @@ function labelled(groups, front, best) {
   return groups.filter((one) => ends.includes(one) || some.includes(one) || one.group.includes(best));
 }
 
-const PLACES = [[11, -10, "left"], [11, 12, "left"], [-11, -10, "right"], [-11, 12, "right"], [11, -24, "left"], [11, 26, "left"]];
+const PLACES = [[11, -10, "left"], [11, 12, "left"], [-11, -10, "right"], [-11, 12, "right"], [11, 0, "left"], [-11, 0, "right"], [11, -24, "left"], [11, 26, "left"]];
 
-/** Labels where they touch neither each other nor a point; one that finds no such place is left out, hovering tells it. */
-function placed(wanted, groups) {
-  const extent = (values) => [Math.min(...values), Math.max(...values)];
-  const [width, height] = [Math.max(byId("plot-tradeoff").clientWidth - 110, 200), 340];
-  const [[x0, x1], [y0, y1]] = [extent(groups.map((one) => one.x)), extent(groups.map((one) => one.y))];
-  const at = (one) => ({ x: ((one.x - x0) / (x1 - x0 || 1)) * width * 0.85, y: (1 - (one.y - y0) / (y1 - y0 || 1)) * height * 0.85 });
+/**
+ * Labels where they touch neither each other nor a point, nor lie nearer to another point than to their own; one that finds
+ * no such place is left out, hovering tells it.
+ */
+function placed(wanted, groups, whiskers) {
+  const plot = plots.tradeoff;
+  const [width, height] = [plot.inner_width || Math.max(byId("plot-tradeoff").clientWidth - 75, 200), plot.inner_height || 365];
+  // as the plot's own ranges will be: all that is drawn, and a padding
+  const scaled = (values, padding) => {
+    const [low, high] = [Math.min(...values), Math.max(...values)];
+    return (value) => ((value - low) / (high - low || 1) + padding / 2) / (1 + padding);
+  };
+  const x = scaled([...groups.map((one) => one.x), ...whiskers.flatMap((one) => [one.x0, one.x1])], plot.x_range.range_padding);
+  const y = scaled([...groups.map((one) => one.y), ...whiskers.flatMap((one) => [one.y0, one.y1])], plot.y_range.range_padding);
+  const at = (one) => ({ x: x(one.x) * width, y: (1 - y(one.y)) * height });
   const taken = groups.map((one) => ({ left: at(one).x - 6, right: at(one).x + 6, top: at(one).y - 6, bottom: at(one).y + 6 }));
   const found = [];
   for (const one of wanted) {
@@ -98,8 +107,10 @@ function placed(wanted, groups) {
     for (const [dx, dy, align] of PLACES) {
       const left = at(one).x + dx - (align === "right" ? 7 * text.length : 0);
       const box = { left, right: left + 7 * text.length, top: at(one).y + dy - 8, bottom: at(one).y + dy + 8 };
-      const inside = box.left > -0.06 * width && box.right < 0.95 * width;
-      if (inside && !taken.some((other) => box.left < other.right && other.left < box.right && box.top < other.bottom && other.top < box.bottom)) {
+      const inside = box.left > 0 && box.right < width;
+      const away = (other) => Math.hypot(at(other).x - at(one).x, at(other).y - at(one).y - dy);
+      const own = groups.every((other) => other === one || away(other) > away(one));
+      if (inside && own && !taken.some((other) => box.left < other.right && other.left < box.right && box.top < other.bottom && other.top < box.bottom)) {
         taken.push(box);
         found.push({ x: one.x, y: one.y, text, dx, dy, align });
         break;

@@ -26,6 +26,13 @@ function interval(low, high, unit) {
   return `${digits(low / scale)} to ${digits(high / scale)}\u00a0${prefix}${unit}`;
 }
 
+/** The ends of an interval in the unit of a value that stands before them: 3.0–3.5. */
+function endsOf(value, low, high) {
+  if (![value, low, high].every(Number.isFinite)) return null;
+  const [scale] = prefixOf(value);
+  return `${digits(low / scale)}–${digits(high / scale)}`;
+}
+
 /** A share in per cent: 0.4 %, 12 %. */
 function percent(share) {
   if (share === null || !Number.isFinite(share)) return "–";

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -39,9 +39,8 @@ class HostOverheads:
 
     def scaled(self, factor: float) -> HostOverheads:
         """Those of a host whose calls cost `factor` times as much."""
-        return HostOverheads(
-            **{name: None if value is None else factor * value for name, value in asdict(self).items()}
-        )
+        known = (self.call_s, self.module_s, self.forward_call_s, self.backward_start_s)
+        return HostOverheads(*(None if value is None else factor * value for value in known))
 
 
 @dataclass(frozen=True)
@@ -94,6 +93,8 @@ class Overheads:
 
     def on_host(self, factor: float) -> Overheads:
         """The same on a host whose calls cost `factor` times as much."""
+        if factor == 1.0:
+            return self
         inference, training = (replace(own, host=own.host.scaled(factor)) for own in (self.inference, self.training))
         return replace(self, inference=inference, training=training)
 
