@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 _WIDEST = 300
 _THREE_DIGITS = 100
-_PREFIXES = ((1.0, ""), (1e-3, "m"), (1e-6, "µ"), (1e-9, "n"))
+_PREFIXES = ((1e9, "G"), (1e6, "M"), (1e3, "k"), (1.0, ""), (1e-3, "m"), (1e-6, "µ"), (1e-9, "n"))
 
 
 _INTERVALS = {
@@ -241,11 +241,16 @@ def _ratios(candidate: NetworkPrediction) -> list[str]:
 
 
 def quantity(value: float | None, unit: str) -> str:
-    """A value to three digits with an SI prefix; a dash where it is unknown."""
+    """A value to three digits with an SI prefix, long times in whole seconds; a dash where it is unknown."""
     if value is None:
         return "–"
-    scale, prefix = next(((scale, prefix) for scale, prefix in _PREFIXES if abs(value) >= scale), _PREFIXES[-1])
-    return f"{value / scale:.3g} {prefix}{unit}"
+    shown = float(f"{value:.3g}")  # which of 999.6 makes 1,000
+    if shown == 0:
+        return f"0 {unit}"
+    if unit == "s" and abs(shown) >= 1000:
+        return f"{value:,.0f} s"
+    scale, prefix = next(((scale, prefix) for scale, prefix in _PREFIXES if abs(shown) >= scale), _PREFIXES[-1])
+    return f"{shown / scale:.3g} {prefix}{unit}"
 
 
 def _of(composition: Composition, attribute: str) -> float | None:

@@ -101,7 +101,7 @@ def _event(line: bytes) -> dict[str, Any] | None:
 
 
 def _printable(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """A JSON object; text that no file can hold (half of a surrogate pair, as names of files have) with ? in its place."""
+    """A JSON object; half of a surrogate pair, as names of files may have and no file can hold, becomes a ?."""
     told = {}
     for name, value in pairs:
         told[name] = value.encode("utf-8", "replace").decode() if isinstance(value, str) else value
