@@ -201,7 +201,7 @@ def draw_forecast(over_time: pd.DataFrame, *, virtual: bool) -> Figure:
     grid[-1][0].set_ylabel("power (W)")
     grid[-1][0].set_xlabel("time since the program's start (s)")
     pairs = known[["model", "load"]].drop_duplicates().itertuples(index=False)
-    lines = [Entry("measured", GREY, "", "-")]
+    lines = [Entry("the model's own card" if virtual else "measured", GREY, "", "-")]
     lines += [
         Entry(name if name == "persistence" else f"{name}, {_WORDS[load]}", _COLOURS[name], "", _LINES[load])  # type: ignore[arg-type]
         for name, load in pairs
