@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from clockwatt.predict.relative import Relative
 
 _WIDEST = 300
+_TWO_DECIMALS = 0.1
 _THREE_DIGITS = 100
 _PREFIXES = ((1e9, "G"), (1e6, "M"), (1e3, "k"), (1.0, ""), (1e-3, "m"), (1e-6, "µ"), (1e-9, "n"))
 
@@ -212,7 +213,7 @@ def with_ends(value: float | None, ends: tuple[float, float] | None, unit: str) 
     told = quantity(value, unit)
     if not value or ends is None:
         return told
-    scale = 10.0 ** round(math.log10(value / float(told.split()[0])))
+    scale = 10.0 ** round(math.log10(value / float(told.split()[0].replace(",", ""))))
     return f"{told} ({'–'.join(_three_digits(end / scale) for end in ends)})"
 
 
@@ -226,14 +227,20 @@ def ratio(relative: Relative, quantity_name: str) -> str:
     value, ends = getattr(relative, name), relative.intervals.get(name)
     if value is None:
         return "–"
-    return f"{value:.2f}" if ends is None else f"{value:.2f} ({ends[0]:.2f}–{ends[1]:.2f})"
+    return _factor(value) if ends is None else f"{_factor(value)} ({_factor(ends[0])}–{_factor(ends[1])})"
+
+
+def _factor(value: float) -> str:
+    """Two decimals, or two digits where that would be none."""
+    return f"{value:.2f}" if value >= _TWO_DECIMALS else f"{value:.2g}"
 
 
 def standard_words(relative: Relative) -> str:
     """`h200 (NVIDIA H200, measured) at default.`, and whether what is compared differs in kind."""
     kind = "VIRTUAL, a modelled GPU" if relative.virtual else f"{relative.gpu_name}, measured"
     mixed = " Beware: a modelled GPU is compared with a measured one." if relative.mixed else ""
-    return f"{relative.gpu} ({kind}) at {relative.point}.{mixed}"
+    warnings = "".join(f" Beware: {warning}" for warning in relative.warnings)
+    return f"{relative.gpu} ({kind}) at {relative.point}.{mixed}{warnings}"
 
 
 def _ratios(candidate: NetworkPrediction) -> list[str]:

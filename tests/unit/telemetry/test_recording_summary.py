@@ -4,7 +4,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from clockwatt.cli.printing import quantity
+from clockwatt.cli.printing import quantity, with_ends
 from clockwatt.schema.records import TELEMETRY_SCHEMA
 from clockwatt.telemetry.recording.gpu_summary import of_gpu
 from clockwatt.telemetry.recording.layout import Record, RecordedGpu
@@ -51,3 +51,8 @@ def test_runs_are_averaged_by_one_way_to_know_their_energy() -> None:
 )  # fmt: skip
 def test_quantities_are_read_without_powers_of_ten(value: float | None, unit: str, shown: str) -> None:
     assert quantity(value, unit).replace("-", "\N{MINUS SIGN}") == shown
+
+
+def test_an_interval_has_the_unit_of_its_value() -> None:
+    assert with_ends(2260.0, (1420.0, 3600.0), "s") == "2,260 s (1420–3600)"
+    assert with_ends(1380.0, (1050.0, 1830.0), "J") == "1.38 kJ (1.05–1.83)"

@@ -9,14 +9,16 @@ import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 
-from clockwatt.figures.style import COLOURS, GREY, STAMP, Entry, footer, legend, panels, save, styled
+from clockwatt.figures.style import COLOURS, GREY, STAMP, Entry, footer, legend, panels, save, si, styled
 
 SURE = 0.05
 """Adjusted p value below which an effect is told as one."""
 
 _ROW_IN, _AROUND_IN = 0.17, 0.55
 _SHORT = 12
+_TICKS_AT_MOST = 5
 _LOW, _HIGH = ("below its median", COLOURS[5], "v"), ("above it", COLOURS[1], "^")
 
 
@@ -60,7 +62,10 @@ def _figure(table: pd.DataFrame, *, virtual: bool, notes: Sequence[str]) -> Figu
         left.set_ylim(len(rows) - 0.5, -0.5)
         for axes in (left, right):
             axes.axvline(0, color=GREY, linewidth=0.8, zorder=1)
-            axes.set_xlabel(f"effect ({unit})")
+            axes.set_xlabel("effect")
+            si(axes, "x", unit)
+            axes.xaxis.set_major_locator(MaxNLocator(_TICKS_AT_MOST))
+        right.sharex(left)
     stamp = {"loc": "left", "color": STAMP if virtual else "black"}
     grid[0][0].set_title("what warms which GPU" + (" (virtual)" if virtual else ""), **stamp)
     grid[0][1].set_title("the same by the GPU's own load" + (" (virtual)" if virtual else ""), **stamp)
