@@ -201,7 +201,7 @@ def test_jobs_and_programs_of_studies_are_counted_until_they_are_done(tmp_path: 
     assert (workloads.programs, workloads.finished, workloads.jobs) == (2, 0, 2)
     assert workloads.gpu_hours == pytest.approx((2 * 36 + JOB_START_S) / 3600)
     show_studies([power, workloads])
-    shown = capsys.readouterr().out
+    shown = " ".join(capsys.readouterr().out.split())
     assert "study_workloads" in shown
     assert "unknown until a first program has shown" in shown
 

@@ -110,7 +110,6 @@ def show_studies(plans: Sequence[StudyPlan]) -> None:
         table.add_row(plan.study, plan.label, *map(str, counts), hours)
     console = Console()
     console.print(table)
-    unknown = (
-        "; unknown until a first program has shown how long it takes" if None in [p.gpu_hours for p in plans] else ""
-    )
-    console.print(f"GPU-hours of studies: rests between programs come on top{unknown}.")
+    known = all(plan.gpu_hours is not None for plan in plans)
+    unknown = "" if known else "; unknown until a first program has shown how long it takes"
+    console.print(f"GPU-hours of studies: rests between programs come on top{unknown}.", soft_wrap=True)

@@ -248,6 +248,10 @@ def test_trees_and_recurrent_networks_are_stored_as_plain_arrays(tmp_path: Path)
         assert found == pytest.approx(made[name].forecast(node[0], origins))
         missed = found - truth(node[0], origins, task)
         assert np.sqrt(np.nanmean(missed[:, 0] ** 2)) < 5
+        # far beyond what was learnt from, as the sensors of another workload may be
+        far = replace(node[0], power_w=node[0].power_w * 100, neighbours_w=node[0].neighbours_w * 100)
+        change = fitted.model.forecast(far, origins) - far.temperature_c[origins][:, None]
+        assert np.nanmax(np.abs(change)) < np.ptp(node[0].temperature_c) + np.ptp(node[1].temperature_c)
     (tmp_path / "arrays-gru.npz").write_bytes((tmp_path / "arrays-lstm.npz").read_bytes())
     with pytest.raises(DataFileError, match="not those of such a network"):
         load_study(tmp_path, only="gru")
