@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -66,7 +67,7 @@ def _figure(table: pd.DataFrame, *, virtual: bool, notes: Sequence[str]) -> Figu
             si(axes, "x", unit)
             axes.xaxis.set_major_locator(MaxNLocator(_TICKS_AT_MOST))
         right.sharex(left)
-    stamp = {"loc": "left", "color": STAMP if virtual else "black"}
+    stamp: dict[str, Any] = {"loc": "left", "color": STAMP if virtual else "black"}
     grid[0][0].set_title("what warms which GPU" + (" (virtual)" if virtual else ""), **stamp)
     grid[0][1].set_title("the same by the GPU's own load" + (" (virtual)" if virtual else ""), **stamp)
     shown = [
