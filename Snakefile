@@ -56,6 +56,7 @@ try:
     if workflow.is_main_process:
         campaign = campaign_config.parse(config, source=", ".join(str(path) for path in workflow.configfiles))
         check_campaign(campaign)
+        campaign.studies.check_targets(sys.argv)
         stages = fingerprints((*STAGES, *campaign.studies.configured))
         # by what they hold: as inputs they would count by path and time, and a copy of the checkout would make all anew
         digests = {source.reference: source.digest() for source in references(campaign)}

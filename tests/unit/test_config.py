@@ -164,3 +164,13 @@ def test_quantities_are_time_or_time_and_energy_and_a_network_may_differ() -> No
     for wrong in (["energy"], [], ["time", "time"]):
         with pytest.raises(ConfigError, match=r"quantities.*write \[time\] or \[time, energy\]"):
             config.parse({**base, "networks": networks, "quantities": wrong})
+
+
+@pytest.mark.parametrize("key", ["workloads", "gpus"])
+def test_an_empty_list_is_told_in_words(key: str) -> None:
+    content = {
+        "campaign": "x", "gpus": {"a30": {"device": "virtual:a30"}},
+        "networks": [{"name": "resnet18", "input": [1, 3, 64, 64]}], "studies": {"workloads": {key: []}},
+    }  # fmt: skip
+    with pytest.raises(ConfigError, match=rf"studies\.workloads\.{key}: \[\] has too few entries: give at least 1"):
+        config.parse(content)

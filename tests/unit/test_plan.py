@@ -12,7 +12,9 @@ from clockwatt.measure.session import measure_shard
 from clockwatt.measure.tasks import Shard
 from clockwatt.operations.catalogue import write_catalogue as write_catalogue_of
 from clockwatt.schema import layout
-from clockwatt.workflow.plan import Plan, catalogue_for, make_plan, show_plan
+from clockwatt.studies.power.measure import measure_study
+from clockwatt.workflow.plan import JOB_START_S, Plan, catalogue_for, make_plan, show_plan
+from clockwatt.workflow.plan_studies import plan_studies, show_studies
 from clockwatt.workflow.status import campaign_status, show_status
 from support.handmade import operation, write_catalogue
 
@@ -180,3 +182,38 @@ def test_a_plan_is_shown_with_all_gpus(catalogue: Path, capsys: pytest.CaptureFi
     show_plan(plan_of(two, catalogue))
     shown = capsys.readouterr().out
     assert all(word in shown for word in ("a30", "v100", "all", "10 operations and 2 networks"))
+
+
+STUDIES = {
+    "power": {
+        "gpus": {"a30": {"power_limits_w": [120, 165]}}, "networks": ["dense_512"], "repetitions": 2, "epochs": 1,
+        "examples": {"dense_512": 1280},
+    },
+    "workloads": {"workloads": ["fft", "sepia"], "seconds": 30, "idle_s": 6},
+}  # fmt: skip
+
+
+def test_jobs_and_programs_of_studies_are_counted_until_they_are_done(tmp_path: Path, capsys) -> None:
+    asked = campaign(studies=STUDIES, results_dir=str(tmp_path))
+    power, workloads = plan_studies(asked)
+    assert (power.study, power.label, power.programs, power.finished, power.jobs) == ("study_power", "a30", 4, 0, 2)
+    assert power.gpu_hours is None  # nobody knows how long a training takes
+    assert (workloads.programs, workloads.finished, workloads.jobs) == (2, 0, 2)
+    assert workloads.gpu_hours == pytest.approx((2 * 36 + JOB_START_S) / 3600)
+    show_studies([power, workloads])
+    shown = " ".join(capsys.readouterr().out.split())
+    assert "study_workloads" in shown
+    assert "unknown until a first program has shown" in shown
+
+    measure_study(asked, "a30", tmp_path / "studies" / "power" / "a30")
+    power, _ = plan_studies(asked)
+    assert (power.programs, power.finished, power.jobs, power.gpu_hours) == (4, 4, 1, 0.0)  # the figure is left
+    more = STUDIES | {"power": STUDIES["power"] | {"repetitions": 3}}
+    power, _ = plan_studies(campaign(studies=more, results_dir=str(tmp_path)))
+    assert (power.programs, power.finished) == (6, 4)
+    assert 0 < power.gpu_hours < 1
+
+
+def test_a_campaign_without_studies_says_nothing_of_them(capsys) -> None:
+    show_studies(plan_studies(campaign()))
+    assert capsys.readouterr().out == ""

@@ -19,8 +19,9 @@ if TYPE_CHECKING:
     from clockwatt.predict.relative import Relative
 
 _WIDEST = 300
+_TWO_DECIMALS = 0.1
 _THREE_DIGITS = 100
-_PREFIXES = ((1.0, ""), (1e-3, "m"), (1e-6, "µ"), (1e-9, "n"))
+_PREFIXES = ((1e9, "G"), (1e6, "M"), (1e3, "k"), (1.0, ""), (1e-3, "m"), (1e-6, "µ"), (1e-9, "n"))
 
 
 _INTERVALS = {
@@ -215,7 +216,7 @@ def with_ends(value: float | None, ends: tuple[float, float] | None, unit: str) 
     told = quantity(value, unit)
     if not value or ends is None:
         return told
-    scale = 10.0 ** round(math.log10(value / float(told.split()[0])))
+    scale = 10.0 ** round(math.log10(value / float(told.split()[0].replace(",", ""))))
     return f"{told} ({'–'.join(_three_digits(end / scale) for end in ends)})"
 
 
@@ -229,14 +230,20 @@ def ratio(relative: Relative, quantity_name: str) -> str:
     value, ends = getattr(relative, name), relative.intervals.get(name)
     if value is None:
         return "–"
-    return f"{value:.2f}" if ends is None else f"{value:.2f} ({ends[0]:.2f}–{ends[1]:.2f})"
+    return _factor(value) if ends is None else f"{_factor(value)} ({_factor(ends[0])}–{_factor(ends[1])})"
+
+
+def _factor(value: float) -> str:
+    """Two decimals, or two digits where that would be none."""
+    return f"{value:.2f}" if value >= _TWO_DECIMALS else f"{value:.2g}"
 
 
 def standard_words(relative: Relative) -> str:
     """`h200 (NVIDIA H200, measured) at default.`, and whether what is compared differs in kind."""
     kind = "VIRTUAL, a modelled GPU" if relative.virtual else f"{relative.gpu_name}, measured"
     mixed = " Beware: a modelled GPU is compared with a measured one." if relative.mixed else ""
-    return f"{relative.gpu} ({kind}) at {relative.point}.{mixed}"
+    warnings = "".join(f" Beware: {warning}" for warning in relative.warnings)
+    return f"{relative.gpu} ({kind}) at {relative.point}.{mixed}{warnings}"
 
 
 def _ratios(candidate: NetworkPrediction) -> list[str]:
@@ -244,11 +251,16 @@ def _ratios(candidate: NetworkPrediction) -> list[str]:
 
 
 def quantity(value: float | None, unit: str) -> str:
-    """A value to three digits with an SI prefix; a dash where it is unknown."""
+    """A value to three digits with an SI prefix, long times in whole seconds; a dash where it is unknown."""
     if value is None:
         return "–"
-    scale, prefix = next(((scale, prefix) for scale, prefix in _PREFIXES if abs(value) >= scale), _PREFIXES[-1])
-    return f"{value / scale:.3g} {prefix}{unit}"
+    shown = float(f"{value:.3g}")  # which of 999.6 makes 1,000
+    if shown == 0:
+        return f"0 {unit}"
+    if unit == "s" and abs(shown) >= 1000:
+        return f"{value:,.0f} s"
+    scale, prefix = next(((scale, prefix) for scale, prefix in _PREFIXES if abs(shown) >= scale), _PREFIXES[-1])
+    return f"{shown / scale:.3g} {prefix}{unit}"
 
 
 def _of(composition: Composition, attribute: str) -> float | None:

@@ -189,20 +189,18 @@ def _phases(summary: dict[str, Any]) -> Table:
 
     uuids = [gpu["uuid"] for gpu in summary["gpus"]]
     table = Table("run", "phase", show_edge=False, pad_edge=False)
-    for heading in (
-        "count",
-        "time",
-        "mean",
-        *(f"energy\n{uuid[:16]}" for uuid in uuids),
-        *("mean power" for _ in uuids),
-    ):
+    for heading in ("count", "time", "mean"):
         table.add_column(heading, justify="right")
+    for heading in (*(f"energy\n{uuid}" for uuid in uuids), *(f"mean power\n{uuid}" for uuid in uuids)):
+        table.add_column(heading, justify="right", overflow="fold")
     for run in summary["runs"]:
         for phase in run["phases"][:_PHASES_SHOWN]:
             on = [phase["gpus"].get(uuid, {}) for uuid in uuids]
-            unfinished = f" ({phase['unfinished']} unfinished)" if phase["unfinished"] else ""
+            notes = [f"one of {phase['processes']} processes"] if phase["processes"] > 1 else []
+            notes += [f"{phase['unfinished']} unfinished"] if phase["unfinished"] else []
+            told = f" ({', '.join(notes)})" if notes else ""
             table.add_row(
-                str(run["number"]), escape(phase["name"]) + unfinished, str(phase["count"]),
+                str(run["number"]), escape(phase["name"]) + told, str(phase["count"]),
                 quantity(phase["time_s"], "s"), quantity(phase["time_mean_s"], "s"),
                 *(_quantity("energy_j", "J")({"energy_j": None} | told) for told in on),
                 *(_number("power_mean_w", "W", 1)({"power_mean_w": None} | told) for told in on),

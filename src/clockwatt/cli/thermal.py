@@ -108,34 +108,37 @@ def thermal_forecast(
 def thermal_influence(
     records: Records,
     permutations: Annotated[int, typer.Option(min=19, help="How many shifts a test draws.")] = 499,
+    output: Annotated[Path | None, typer.Option("--output", help="Folder of the figure influence, if wanted.")] = None,
     as_json: AsJson = False,
 ) -> None:
     """Test which neighbouring GPU and which socket warm which GPU."""
-    from clockwatt.studies.thermal.influence import influences
+    from clockwatt.studies.thermal.influence import influences, steady_sources
     from clockwatt.studies.thermal.traces import read_traces
 
     read = read_traces(records)
     table = influences(read.traces, permutations=permutations)
+    steady, virtual = steady_sources(read.traces), any(trace.virtual for trace in read.traces)
+    notes = [f"Hardly changed, so that what they warm cannot be told: {', '.join(steady)}."] if steady else []
+    if output is not None:
+        from clockwatt.studies.thermal.influence_figure import draw_influence
+
+        draw_influence(table, output, virtual=virtual, notes=notes)
+    notes += read.notes
     if as_json:
         rows = [{str(key): _known(value) for key, value in row.items()} for row in table.to_dict("records")]
-        print(json.dumps({"influences": rows, "notes": read.notes}, indent=2, allow_nan=False))
+        print(json.dumps({"virtual": virtual, "influences": rows, "notes": notes}, indent=2, allow_nan=False))
         return
-    from rich.console import Console
-    from rich.table import Table
-
-    shown = Table(title="What warms which GPU" + (" (VIRTUAL)" if any(t.virtual for t in read.traces) else ""))
-    for heading in ("GPU", "source", "effect", "95 %", "p", "p, adjusted", "at low load", "at high load", "p of more"):
-        shown.add_column(heading, overflow="fold")
-    for row in table.itertuples(index=False):
-        shown.add_row(
-            str(row.gpu), str(row.source), f"{row.effect:.4f} {row.unit}", f"{row.low:.4f} … {row.high:.4f}",
-            f"{row.p_value:.3f}", f"{row.p_adjusted:.3f}", f"{row.effect_low_load:.4f}",
-            f"{row.effect_high_load:.4f}", f"{row.p_more:.3f}",
-        )  # fmt: skip
-    console = Console()
-    console.print(shown)
-    for note in read.notes:
-        console.print(note, soft_wrap=True)
+    print("What warms which GPU" + (" (VIRTUAL: modelled GPUs)" if virtual else ""))
+    for row in table.to_dict("records"):
+        print(
+            f"{row['gpu']} by {row['source']}: {row['effect']:.4f} {row['unit']} (95 %: {row['low']:.4f} … "
+            f"{row['high']:.4f}), p {row['p_value']:.3f}, adjusted {row['p_adjusted']:.3f}; at low load "
+            f"{row['effect_low_load']:.4f}, at high load {row['effect_high_load']:.4f}, p that they differ "
+            f"{row['p_more']:.3f}"
+        )
+    print(*notes, sep="\n")
+    if output is not None:
+        print(f"Figure: {output / 'influence.png'}")
 
 
 def _seconds(option: str, text: str, *, least: float = 0.0) -> float:

@@ -12,6 +12,7 @@ from clockwatt.config.points import DEFAULT_POINT, POINT_PATTERN, POINT_SETTINGS
 from clockwatt.config.reading import dump, json_schema, load, parse, parse_network
 from clockwatt.config.slurm import SlurmResources
 from clockwatt.config.studies import (
+    POWER_NETWORKS,
     WORKLOADS,
     PowerStudyConfig,
     PowerStudyGpu,
@@ -26,6 +27,7 @@ __all__ = [
     "PASSES",
     "POINT_PATTERN",
     "POINT_SETTINGS",
+    "POWER_NETWORKS",
     "WORKLOADS",
     "CampaignConfig",
     "ControlConfig",

@@ -98,6 +98,8 @@ def _explain(detail: Any) -> str:
             return f"unknown key{f'; did you mean {close[0]!r}?' if close else ''} Known keys here: {', '.join(known)}"
         case "missing":
             return "is missing; see config/README.md"
+        case "too_short":
+            return f"{detail['input']!r} has too few entries: give at least {detail['ctx']['min_length']}"
         case "value_error":
             return str(detail["ctx"]["error"])
         case _:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Annotated, Any, Literal, Self, TypeVar, get_args
 
 from pydantic import Field, field_validator, model_validator
@@ -16,9 +17,10 @@ POWER_NETWORKS: tuple[PowerNetwork, ...] = get_args(PowerNetwork)
 
 WorkloadName = Literal[
     "matmul", "question_answering", "fine_tuning", "classifier", "black_scholes", "monte_carlo", "distance", "kmeans",
-    "fft", "spectrogram", "sepia",
+    "fft", "spectrogram", "sepia", "ecg_resnet", "dense_512", "dense_16384",
 ]  # fmt: skip
-WORKLOADS: tuple[WorkloadName, ...] = get_args(WorkloadName)
+WORKLOADS: tuple[WorkloadName, ...] = tuple(name for name in get_args(WorkloadName) if name not in POWER_NETWORKS)
+"""Those that are recorded where none is named; the networks of the other study may be named, too."""
 
 
 class PowerStudyGpu(Model):
@@ -107,7 +109,9 @@ class WorkloadsStudyConfig(Model):
         None, min_length=1, description="labels of GPUs of the campaign; null: all of them", examples=[["a30"]]
     )
     workloads: Annotated[list[WorkloadName], one_or_more(WorkloadName)] = Field(
-        list(WORKLOADS), min_length=1, description="which, in the order in which they are recorded"
+        list(WORKLOADS),
+        min_length=1,
+        description="which, in the order in which they are recorded; the networks of `studies.power` may be named, too",
     )
     seconds: float | None = Field(
         60.0, gt=0, description="how long each goes on; null: once, with the numbers of steps of the study"
@@ -153,6 +157,19 @@ class StudiesConfig(Model):
         """Targets of the studies that stand here: `study_power` and so on."""
         return [f"study_{name}" for name in type(self).model_fields if getattr(self, name) is not None]
 
+    def check_targets(self, words: Iterable[str]) -> None:
+        """Check that the studies whose targets are among some words, such as a command's, stand here.
+
+        Raises
+        ------
+        ConfigError
+            If one does not.
+        """
+        asked = set(words)
+        for name in type(self).model_fields:
+            if f"study_{name}" in asked:
+                _there(getattr(self, name), name)
+
     def study_power(self) -> PowerStudyConfig:
         """The study of power limits; a `ConfigError` where the campaign has none."""
         return _there(self.power, "power")
@@ -167,5 +184,8 @@ Study = TypeVar("Study", bound=Model)
 
 def _there(study: Study | None, name: str) -> Study:
     if study is None:
-        raise ConfigError(f"studies.{name}: is not in the campaign's file; config/README.md tells what to write there.")
+        raise ConfigError(
+            f"studies.{name}: is not in the campaign's file, so that there is no study_{name} to make; "
+            "config/README.md tells what to write there."
+        )
     return study

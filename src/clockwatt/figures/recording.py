@@ -46,16 +46,21 @@ def draw_record(folder: Path) -> None:
             for number, (_, runs) in enumerate(frames.items()):
                 draw(axes, runs, COLOURS[number % len(COLOURS)])
             axes.set_ylabel(label)
-        if record.runs:
-            shade_phases(grid[0][0], _phases(folder, record), record.runs[0].number)
+        shaded = shade_phases(grid[0][0], _phases(folder, record)) if record.runs else None
         virtual = {gpu.uuid for gpu in record.gpus if gpu.virtual}
         for number, name in enumerate(names):
             label = f"{name} (virtual)" if name in virtual else name
             grid[0][0].plot([], [], color=COLOURS[number % len(COLOURS)], label=label)
-        grid[0][0].legend(loc="upper left", ncols=2)
+        grid[0][0].legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=2, borderaxespad=0.2)
         grid[-1][0].set_xlabel("time since the program's start (s)")
-        several = f"{len(record.runs)} runs: faint each, strong their mean. " if len(record.runs) > 1 else ""
-        footer(figure, f"{several}{record.name} at {record.point} on {record.host}")
+        several = (
+            f"{len(record.runs)} runs: faint each; strong their mean, as long as more than half of them go on; band: "
+            "their standard deviation."
+            if len(record.runs) > 1
+            else ""
+        )
+        phases = f"Grey above: each {shaded} of run {record.runs[0].number}." if shaded else ""
+        footer(figure, f"{record.name} at {record.point} on {record.host}.", several, phases)
         with written_aside(folder / FIGURE) as aside:
             figure.savefig(aside, format="png", metadata={"Software": None})
 
@@ -68,7 +73,8 @@ def draw_sensor(axes: Axes, runs: Sequence[pd.Series[float]], colour: str) -> No
     if len(runs) > 1:
         since = [run[run.index >= 0] for run in runs]
         # one even grid for all; what runs begin late is cut off by less than a reading
-        mean = signals.average_runs(since, rate_hz=_rate_hz(since))
+        mean = signals.average_runs(since, rate_hz=_rate_hz(since), kind="monotone")
+        mean = mean[mean["runs"] > len(runs) / 2]  # where most have ended the mean jumps to what the others have
         axes.plot(mean.index, mean["mean"], color=colour)
         spread = mean["deviation"].to_numpy()
         axes.fill_between(
@@ -76,21 +82,19 @@ def draw_sensor(axes: Axes, runs: Sequence[pd.Series[float]], colour: str) -> No
         )
 
 
-def shade_phases(axes: Axes, phases: pd.DataFrame, run: int) -> None:
-    """Stretches of the longest phases that come more than once, such as epochs, with their number."""
+def shade_phases(axes: Axes, phases: pd.DataFrame) -> str | None:
+    """Shade each of the longest phases that come more than once, such as epochs; their name, None without any."""
     if phases.empty:
-        return
+        return None
     counts = phases.groupby("name")["start_s"].count()
     fitting = counts[(counts > 1) & (counts <= _MOST_SPANS)]
-    name = (
-        None if fitting.empty else phases[phases["name"].isin(fitting.index)].groupby("name")["time_s"].sum().idxmax()
-    )
-    if name is None:
-        return
+    if fitting.empty:
+        return None
+    name = str(phases[phases["name"].isin(fitting.index)].groupby("name")["time_s"].sum().idxmax())
     shaded = phases[phases["name"] == name]
     for number, (start_s, end_s) in enumerate(zip(shaded["start_s"], shaded["end_s"], strict=True)):
         axes.axvspan(start_s, end_s, color=GREY, alpha=0.18 if number % 2 else 0.08, linewidth=0)
-    axes.set_title(f"shaded: each {name} of run {run}", loc="right", fontsize=7, color=GREY)
+    return name
 
 
 def _rate_hz(runs: Sequence[pd.Series[float]]) -> float:

@@ -31,6 +31,8 @@ class Relative:
         None where one of both is not known.
     intervals
         Ratios to their lower and upper ends; what has no interval is missing.
+    warnings
+        Of the standard's own answer: where not to trust it.
     """
 
     gpu: str
@@ -42,6 +44,7 @@ class Relative:
     power_ratio: float | None
     energy_ratio: float | None
     intervals: Mapping[str, Ends]
+    warnings: tuple[str, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
         """For JSON."""
@@ -67,7 +70,7 @@ def relative(prediction: NetworkPrediction, standard: NetworkPrediction) -> Rela
             intervals[name] = _ends_of_ratio(value, own, unit, others)
     return Relative(
         standard.gpu, standard.gpu_name, standard.point, standard.virtual, prediction.virtual != standard.virtual,
-        **ratios, intervals=intervals,
+        **ratios, intervals=intervals, warnings=standard.warnings,
     )  # fmt: skip
 
 

@@ -50,7 +50,12 @@ def cumulative_energy_j(time_s: ArrayLike, power_w: ArrayLike) -> Array:
 
 
 def integrated_energy_j(
-    time_s: ArrayLike, power_w: ArrayLike, start_s: ArrayLike | None = None, end_s: ArrayLike | None = None
+    time_s: ArrayLike,
+    power_w: ArrayLike,
+    start_s: ArrayLike | None = None,
+    end_s: ArrayLike | None = None,
+    *,
+    longest_gap_s: float = np.inf,
 ) -> Array:
     """Energy between pairs of times in J, by the trapezoidal rule; power is linear between its readings.
 
@@ -63,6 +68,8 @@ def integrated_energy_j(
         Times in s and powers in W, of shape (n,); missing readings are NaN and left out.
     start_s, end_s
         From when to when, of one shape; from the first to the last reading if None.
+    longest_gap_s
+        Power between readings further apart than this is not known, and no energy of a time that has a part in it.
 
     Returns
     -------
@@ -86,7 +93,11 @@ def integrated_energy_j(
         energy = energies[before] + since * powers[before] + slope * since**2 / 2
         return np.where((moments >= times[0]) & (moments <= times[-1]), energy, np.nan)
 
-    return energy_until(ends) - energy_until(starts)
+    gaps = steps > longest_gap_s
+    began = np.searchsorted(times[:-1][gaps], np.maximum(starts, ends), side="left")
+    over = np.searchsorted(times[1:][gaps], np.minimum(starts, ends), side="right")
+    energy_j = np.where(began > over, np.nan, energy_until(ends) - energy_until(starts))
+    return np.asarray(energy_j, float)[()]
 
 
 def counted_energy_j(

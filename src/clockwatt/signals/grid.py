@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Any
+import itertools
+from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 
 Array = NDArray[np.float64]
+
+GAP = 10.0
+"""Readings further apart than so many median distances leave a gap: what was between them is not known."""
+
+Kind = Literal["cubic", "monotone"]
 
 
 def checked(time_s: ArrayLike, value: ArrayLike) -> tuple[Array, Array]:
@@ -40,7 +46,7 @@ def relative_time_s(time: ArrayLike, start: float | None = None, *, unit_s: floa
     time
         Times in any unit, such as µs since the epoch.
     start
-        What counts as 0, in the same unit; the earliest time if None.
+        What counts as 0, in the same unit; the earliest time that is known if None.
     unit_s
         That unit in s, such as 1e-6.
 
@@ -52,20 +58,29 @@ def relative_time_s(time: ArrayLike, start: float | None = None, *, unit_s: floa
     times: NDArray[Any] = np.asarray(time)
     if times.size == 0:
         return np.zeros(times.shape)
-    return np.asarray((times - (times.min() if start is None else start)) * unit_s, float)
+    if times.dtype.kind == "u":
+        times = times.astype(np.int64)  # what is before the start is negative, and wraps nowhere
+    if start is None:
+        known = times[~np.isnan(times)]
+        start = known.min() if known.size else 0
+    return np.asarray((times - start) * unit_s, float)
 
 
 def measured_rate_hz(time_s: ArrayLike) -> float:
     """How often a sensor was read, in Hz: one over the median distance of its readings; NaN for fewer than two."""
-    times = np.unique(np.asarray(time_s, float))
+    times = np.asarray(time_s, float)
+    times = np.unique(times[np.isfinite(times)])
     return float(1 / np.median(np.diff(times))) if len(times) > 1 else float("nan")
 
 
-def resample(time_s: ArrayLike, value: ArrayLike, *, rate_hz: float | None = None) -> pd.Series[float]:
+def resample(
+    time_s: ArrayLike, value: ArrayLike, *, rate_hz: float | None = None, kind: Kind = "cubic"
+) -> pd.Series[float]:
     """Readings on an even grid, by cubic interpolation between them.
 
     The grid begins at the first reading and ends at or before the last: nothing is extrapolated. With three readings
-    the curve is a parabola, with two a line.
+    the curve is a parabola, with two a line. Across a gap, where readings are more than `GAP` median distances apart,
+    nothing is interpolated.
 
     Parameters
     ----------
@@ -75,25 +90,42 @@ def resample(time_s: ArrayLike, value: ArrayLike, *, rate_hz: float | None = Non
         The readings, of shape (n,); missing ones are NaN.
     rate_hz
         Rate of the grid in Hz; twice that of the readings if None.
+    kind
+        `cubic`: a spline, which swings beyond the readings where they jump; `monotone`: cubic pieces that stay between
+        neighbouring readings, as a share, a clock or an energy must.
 
     Returns
     -------
-    Values with an index `time_s`; empty for fewer than two readings.
+    Values with an index `time_s`, NaN in gaps; empty for fewer than two readings.
 
     Raises
     ------
     ValueError
-        If the arrays do not belong together, or the rate is not above 0.
+        If the arrays do not belong together, or the rate is not above 0 and finite.
     """
-    from scipy.interpolate import CubicSpline  # half a second that other functions here do not need
-
     times, values = checked(time_s, value)
     if len(times) < 2:
         return pd.Series(np.zeros(0), index=pd.Index(np.zeros(0), name="time_s"))
     rate = 2 * measured_rate_hz(times) if rate_hz is None else rate_hz
-    if not rate > 0:
-        raise ValueError(f"a rate of {rate} Hz: it must be above 0")
+    if not 0 < rate < np.inf:
+        raise ValueError(f"a rate of {rate} Hz: it must be above 0 and finite")
     # the last point may miss the last reading by rounding alone
     grid = np.minimum(times[0] + np.arange(int((times[-1] - times[0]) * rate + 1e-9) + 1) / rate, times[-1])
-    curve: Array = np.asarray(CubicSpline(times, values)(grid), float)
+    curve = np.full(len(grid), np.nan)
+    steps = np.diff(times)
+    edges = [0, *(np.flatnonzero(steps > GAP * np.median(steps)) + 1), len(times)]
+    for first, end in itertools.pairwise(edges):
+        inside = (grid >= times[first]) & (grid <= times[end - 1])
+        if inside.any():
+            curve[inside] = _interpolated(times[first:end], values[first:end], grid[inside], kind)
     return pd.Series(curve, index=pd.Index(grid, name="time_s"))
+
+
+def _interpolated(times: Array, values: Array, grid: Array, kind: Kind) -> Array:
+    """A stretch without gaps; a reading alone tells its own moment."""
+    from scipy.interpolate import CubicSpline, PchipInterpolator  # half a second that other functions here do not need
+
+    if len(times) == 1:
+        return np.full(len(grid), values[0])
+    curve = CubicSpline(times, values) if kind == "cubic" else PchipInterpolator(times, values)
+    return np.asarray(curve(grid), float)

@@ -14,7 +14,13 @@ LEAST_READINGS = 2
 
 
 def energy_of_phases(
-    phases: pd.DataFrame, time_s: ArrayLike, power_w: ArrayLike, counter_time_s: ArrayLike, counter_j: ArrayLike
+    phases: pd.DataFrame,
+    time_s: ArrayLike,
+    power_w: ArrayLike,
+    counter_time_s: ArrayLike,
+    counter_j: ArrayLike,
+    *,
+    longest_gap_s: float = np.inf,
 ) -> pd.DataFrame:
     """Phases with the energy of each.
 
@@ -26,6 +32,8 @@ def energy_of_phases(
         Readings of power: times in s and W, of shape (n,).
     counter_time_s, counter_j
         Readings of an energy counter: times in s and J, of shape (m,).
+    longest_gap_s
+        As in `integrated_energy_j`.
 
     Returns
     -------
@@ -35,7 +43,7 @@ def energy_of_phases(
     """
     starts, ends = phases["start_s"].to_numpy(float), phases["end_s"].to_numpy(float)
     duration = ends - starts
-    energy = integrated_energy_j(time_s, power_w, starts, ends)
+    energy = integrated_energy_j(time_s, power_w, starts, ends, longest_gap_s=longest_gap_s)
     readings, _ = checked(time_s, power_w)
     shortest_s = LEAST_READINGS / measured_rate_hz(readings)
     with np.errstate(divide="ignore", invalid="ignore"):

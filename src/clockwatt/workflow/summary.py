@@ -61,10 +61,10 @@ def jobs(campaign: CampaignConfig) -> list[Job]:
         ("page", Path(layout.PAGE_FILE)),
     ):
         found.append(Job(stage, "", output, Path("logs") / f"{stage}.log"))
-    return [*found, *_study_jobs(campaign)]
+    return [*found, *study_jobs(campaign)]
 
 
-def _study_jobs(campaign: CampaignConfig) -> Iterator[Job]:
+def study_jobs(campaign: CampaignConfig) -> Iterator[Job]:
     """Jobs of the studies that the campaign configures, as far as all of the workflow makes them."""
     power, workloads = campaign.studies.power, campaign.studies.workloads
     for gpu, asked in power.gpus.items() if power else ():

@@ -8,7 +8,9 @@ import pytest
 
 import clockwatt
 from clockwatt.cli.main import app
+from clockwatt.cli.printing import ratio
 from clockwatt.errors import ClockwattError
+from clockwatt.predict.relative import Relative
 
 NETWORK = ("net24", "--input", "8,3,64,64")
 
@@ -160,3 +162,17 @@ def test_an_unknown_standard_gets_one_clear_line(ask, named, message):
 def test_show_without_a_network_is_relative_to_nothing(capsys):
     with pytest.raises(ClockwattError, match="--relative-to: name a network"):
         app(["show", "--relative-to", "h200"], prog_name="clockwatt")
+
+
+def test_what_the_standard_cannot_be_trusted_for_is_said_beside_its_ratios(ask):
+    asked = ("predict", *NETWORK, "--gpu", "a30", "--point", "sm900", "--relative-to", "a30@sm210")
+    printed = " ".join(ask(*asked).split())
+    assert "at sm210. Beware: sm210 lies outside the measured clocks" in printed
+    (warning,) = json.loads(ask(*asked, "--json"))["relative_to"]["warnings"]
+    assert "outside the measured clocks" in warning
+
+
+def test_small_ratios_keep_two_digits():
+    none = Relative("a", "A", "default", False, False, 0.00234, None, 1.5, {"time_ratio": (0.0015, 0.2)})
+    assert ratio(none, "time_s") == "0.0023 (0.0015–0.20)"
+    assert ratio(none, "energy_j") == "1.50"

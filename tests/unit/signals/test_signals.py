@@ -161,3 +161,50 @@ def test_runs_have_mean_and_deviation() -> None:
         [2, math.sqrt(2), 1, 3, 2]
     )
     assert told.loc["energy_delay_product_j_s", "mean"] == pytest.approx((10 + 90) / 2)
+
+
+def test_what_lies_in_a_gap_is_not_made_up() -> None:
+    time_s, power_w = [0, 1, 2, 3, 103, 104, 105], [10, 50, 10, 50, 10, 50, 10]
+    made = signals.resample(time_s, power_w, rate_hz=1)
+    assert made[(made.index > 3) & (made.index < 103)].isna().all()
+    assert made[[0.0, 1, 2, 3, 103, 104, 105]].tolist() == pytest.approx(power_w)
+    # one reading between two gaps tells its own moment
+    alone = signals.resample([0, 1, 2, 50, 100, 101, 102], [1, 1, 1, 7, 1, 1, 1], rate_hz=1)
+    assert alone.dropna().index.tolist() == [0, 1, 2, 50, 100, 101, 102]
+    assert alone[50.0] == 7
+    averaged = signals.average_runs([pd.Series(power_w, index=time_s, dtype=float)] * 2, rate_hz=1)
+    assert averaged["runs"].isin([0, 2]).all()
+    assert averaged["mean"].isna().tolist() == (averaged["runs"] == 0).tolist()
+
+
+def test_an_energy_that_has_a_part_in_a_gap_is_not_known() -> None:
+    time_s, power_w = [0, 1, 2, 12, 13, 14], [10.0] * 6
+    energy = signals.integrated_energy_j
+    starts, ends = [0, 0, 1, 2, 3, 11, 12, 12, 0], [2, 3, 2, 2, 4, 12, 13, 14, 14]
+    nan = math.nan
+    expected = [20, nan, 10, 0, nan, nan, 10, 20, nan]
+    assert energy(time_s, power_w, starts, ends, longest_gap_s=5).tolist() == pytest.approx(expected, nan_ok=True)
+    assert math.isnan(energy(time_s, power_w, longest_gap_s=5))
+    assert float(energy(time_s, power_w)) == pytest.approx(140)
+
+
+def test_monotone_pieces_stay_between_the_readings() -> None:
+    time_s, clock_mhz = np.arange(8) * 1.0, [210, 210, 210, 1440, 1440, 1440, 210, 210]
+    swings = signals.resample(time_s, clock_mhz, rate_hz=10)
+    stays = signals.resample(time_s, clock_mhz, rate_hz=10, kind="monotone")
+    assert swings.max() > 1440.5
+    assert (stays.min(), stays.max()) == pytest.approx((210, 1440))
+    mean = signals.average_runs([pd.Series(clock_mhz, index=time_s, dtype=float)], rate_hz=10, kind="monotone")
+    assert mean["mean"].to_numpy() == pytest.approx(stays.to_numpy())
+
+
+def test_odd_times_do_not_cost_what_is_known() -> None:
+    assert signals.relative_time_s(np.array([5, 7], np.uint64), 6).tolist() == [-1.0, 1.0]
+    assert signals.relative_time_s([math.nan, 3, 5])[1:].tolist() == [0.0, 2.0]
+    assert signals.measured_rate_hz([0, math.nan, 1, 2]) == 1
+    one_moment = pd.Series([1.0, 2.0], index=[3.0, 3.0])
+    assert signals.average_runs([one_moment]).empty
+    both = signals.average_runs([one_moment, pd.Series([4.0, 4.0], index=[0.0, 1.0])], rate_hz=1)
+    assert both["runs"].tolist() == [1, 1]
+    with pytest.raises(ValueError, match="finite"):
+        signals.resample([1, 2], [1, 2], rate_hz=math.inf)

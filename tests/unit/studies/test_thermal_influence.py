@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from clockwatt.studies.thermal.errors import ThermalError
-from clockwatt.studies.thermal.influence import influences
+from clockwatt.studies.thermal.influence import influences, steady_sources
 from support.thermal_nodes import made_node
 
 
@@ -56,6 +56,19 @@ def test_a_gpu_that_only_idles_is_seen_to_be_warmed() -> None:
     row = influences(node, permutations=99).set_index(["gpu", "source"]).loc[("GPU-0", "GPU-1")]
     assert row["effect"] == pytest.approx(0.03, abs=0.003)
     assert row["p_value"] == pytest.approx(1 / 100)
+
+
+def test_what_hardly_changes_has_no_effect_that_could_be_told() -> None:
+    chance = np.random.default_rng(0)
+    node = [
+        replace(trace, neighbours_w=trace.neighbours_w + chance.normal(0, 0.2, trace.neighbours_w.shape))
+        for trace in made_node(np.zeros((2, 2)), steps=2400, idle=(1,))
+    ]
+    table = influences(node, permutations=99)
+    assert table[["gpu", "source"]].to_numpy().tolist() == [["GPU-1", "GPU-0"]]
+    assert steady_sources(node) == ["GPU-1"]
+    with pytest.raises(ThermalError, match="none of them changed"):
+        influences([trace for trace in node if trace.gpu == "GPU-0"], permutations=99)
 
 
 def test_a_socket_that_warms_is_found_by_its_power() -> None:

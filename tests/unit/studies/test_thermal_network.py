@@ -1,6 +1,7 @@
 """The thermal RC network: known constants are found again, filter and forecast are what physics says."""
 
 import math
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -11,9 +12,10 @@ from hypothesis import strategies as st
 from clockwatt.gpu.specs import find_spec
 from clockwatt.gpu.virtual.model import AMBIENT_C, TEMPERATURE_RISE_AT_DEFAULT_LIMIT_K, THERMAL_TIME_CONSTANT_S
 from clockwatt.studies.thermal.errors import ThermalError
-from clockwatt.studies.thermal.inputs import decayed
+from clockwatt.studies.thermal.inputs import Task, decayed
 from clockwatt.studies.thermal.models.network import Mode, Network
-from clockwatt.studies.thermal.models.network_fit import fit_network
+from clockwatt.studies.thermal.models.network_fit import fit_network, steady_neighbours
+from clockwatt.studies.thermal.models.rc import RcNetworks
 from clockwatt.studies.thermal.traces import Trace, read_traces
 from clockwatt.studies.thermal.virtual_records import write_virtual_record
 from support import thermal_nodes
@@ -60,6 +62,23 @@ def test_coupling_of_a_node_is_found_and_none_where_there_is_none() -> None:
             if other != own:
                 found = network.neighbours_k_per_w.get(f"GPU-{other}", 0.0)
                 assert found == pytest.approx(expected, abs=0.002)
+
+
+def test_a_neighbour_that_idles_leaves_the_constants_alone() -> None:
+    chance = np.random.default_rng(0)
+    own = [
+        replace(trace, neighbours_w=trace.neighbours_w + chance.normal(0, 0.2, trace.neighbours_w.shape))
+        for trace in made_node(np.zeros((2, 2)), steps=900, idle=(1,))
+        if trace.gpu == "GPU-0"
+    ]
+    network = fit_network(own, intervals=True)
+    assert network.neighbours_k_per_w == {}
+    assert network.ambient_c == pytest.approx(thermal_nodes.AMBIENT_C, abs=1)
+    low, high = network.intervals["ambient_c"]
+    assert high - low < 5
+    assert steady_neighbours(own) == ["GPU-1"]
+    (note,) = RcNetworks(Task()).fit(own).notes_
+    assert "the power of GPU-1 hardly changed" in note
 
 
 def test_two_modes_are_told_apart() -> None:

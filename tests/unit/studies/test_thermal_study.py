@@ -1,6 +1,7 @@
 """The thermal study from records to answers: what is read, what leaks, what is stored, and what is said."""
 
 import json
+import shutil
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -9,6 +10,8 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -17,15 +20,17 @@ from typer.testing import CliRunner
 from clockwatt.cli.main import app
 from clockwatt.errors import ClockwattError, DataFileError
 from clockwatt.studies.thermal import answers
-from clockwatt.studies.thermal.evaluation import FLOOR_C, cross_coverage, judge, parts, scores
+from clockwatt.studies.thermal.evaluation import FLOOR_C, cross_coverage, judge, parts, possible_splits, scores
+from clockwatt.studies.thermal.figures import draw_forecast, forecast_over_time
 from clockwatt.studies.thermal.fit import Result, Settings, fit_study
+from clockwatt.studies.thermal.influence_figure import _figure, short_names
 from clockwatt.studies.thermal.inputs import Task, decayed, mean_over
 from clockwatt.studies.thermal.intervals import Intervals, Misses, coverage
 from clockwatt.studies.thermal.models.base import truth
 from clockwatt.studies.thermal.models.rc import RcNetworks
 from clockwatt.studies.thermal.models.registry import MODELS
 from clockwatt.studies.thermal.stored import Fitted, Study, load_study, save_study
-from clockwatt.studies.thermal.traces import Trace, read_traces
+from clockwatt.studies.thermal.traces import Trace, _stretches, read_traces
 from clockwatt.studies.thermal.virtual_records import write_virtual_record
 from support.shared import made_once
 from support.thermal_nodes import made_node
@@ -86,6 +91,39 @@ def test_a_record_is_read_onto_an_even_grid(pair: Path) -> None:
         assert np.isnan(trace.slowed_from_c)
     neighbour = next(each for each in traces if each.run == traces[0].run and each.gpu != traces[0].gpu)
     assert traces[0].neighbours_w[:, 0] == pytest.approx(neighbour.power_w)
+
+
+def test_gaps_of_two_sensors_that_overlap_are_one() -> None:
+    long = pd.Series(1.0, index=np.concatenate([np.arange(0, 11.0), np.arange(40, 61.0)]))
+    short = pd.Series(1.0, index=np.concatenate([np.arange(0, 13.0), np.arange(20, 61.0)]))
+    for sensors in ([long, short], [short, long]):
+        assert [(grid[0], grid[-1]) for grid in _stretches(sensors, 1.0)] == [(0, 10), (40, 60)]
+
+
+def test_stretches_of_one_run_are_left_out_together() -> None:
+    node = made_node(np.zeros((2, 2)), steps=300)
+    traces = [replace(trace, part=part) for trace in node for part in (0, 1)]
+    assert possible_splits(traces)["run"] == "there is one run only"
+    assert {trace.part for trace in answers.node_at(traces)} == {1}
+    late = [replace(trace, start_s=1000.0) if trace.part else trace for trace in traces]
+    assert {trace.part for trace in answers.node_at(late, at_s=100)} == {0}
+
+
+def test_a_load_that_never_changes_costs_one_model_not_the_fit(records: list[Path], tmp_path: Path) -> None:
+    shutil.copytree(records[0], tmp_path / "steady")
+    for path in (tmp_path / "steady").rglob("*.parquet"):
+        table = pq.read_table(path)
+        rows = table.to_pandas()
+        for column, value in {"temperature_c": 40, "power_instant_w": 100, "power_average_w": 100}.items():
+            rows.loc[rows[column].notna(), column] = value
+        pq.write_table(pa.Table.from_pandas(rows, schema=table.schema, preserve_index=False), path)
+    words = ("--model", "rc", "--model", "linear", "--horizon", "30s", "--output", tmp_path / "fit")
+    status, _, said = clockwatt("thermal", "fit", tmp_path / "steady", *words)
+    assert status == 0, said
+    notes = json.loads((tmp_path / "fit" / "thermal.json").read_text())["notes"]
+    assert any(note.startswith("rc is not among the models: ") and "hardly changed" in note for note in notes)
+    status, _, said = clockwatt("thermal", "forecast", tmp_path / "fit", tmp_path / "steady")
+    assert (status, "has no model 'rc'" in said) == (1, True)
 
 
 def test_sensors_that_nobody_has_are_named(records: list[Path]) -> None:
@@ -210,6 +248,10 @@ def test_trees_and_recurrent_networks_are_stored_as_plain_arrays(tmp_path: Path)
         assert found == pytest.approx(made[name].forecast(node[0], origins))
         missed = found - truth(node[0], origins, task)
         assert np.sqrt(np.nanmean(missed[:, 0] ** 2)) < 5
+        # far beyond what was learnt from, as the sensors of another workload may be
+        far = replace(node[0], power_w=node[0].power_w * 100, neighbours_w=node[0].neighbours_w * 100)
+        change = fitted.model.forecast(far, origins) - far.temperature_c[origins][:, None]
+        assert np.nanmax(np.abs(change)) < np.ptp(node[0].temperature_c) + np.ptp(node[1].temperature_c)
     (tmp_path / "arrays-gru.npz").write_bytes((tmp_path / "arrays-lstm.npz").read_bytes())
     with pytest.raises(DataFileError, match="not those of such a network"):
         load_study(tmp_path, only="gru")
@@ -294,6 +336,35 @@ def test_a_job_goes_where_it_stays_coolest() -> None:
     assert [place.gpu for place in places] == ["GPU-2", "GPU-1", "GPU-0"]
     assert [place.busy for place in places] == [False, False, True]
     assert places[1].temperature_c - places[0].temperature_c == pytest.approx(16, abs=2)
+
+
+def test_influence_is_told_and_drawn(pair: Path, tmp_path: Path) -> None:
+    words = ("--permutations", "19", "--output", tmp_path)
+    status, told, said = clockwatt("thermal", "influence", pair, *words)
+    assert status == 0, said
+    assert told.startswith("What warms which GPU (VIRTUAL: modelled GPUs)\nvirtual-a30-seed0-card0 by ")
+    drawn = pd.read_csv(tmp_path / "influence.csv")
+    assert drawn[["gpu", "source"]].to_numpy().tolist() == [
+        ["virtual-a30-seed0-card0", "virtual-a30-seed0-card1"], ["virtual-a30-seed0-card1", "virtual-a30-seed0-card0"],
+    ]  # fmt: skip
+    assert (tmp_path / "influence.png").read_bytes().startswith(b"\x89PNG")
+    figure = _figure(drawn, virtual=True, notes=[])
+    assert [label.get_text() for label in figure.axes[0].get_yticklabels()] == ["…card1 → …card0", "…card0 → …card1"]
+    assert "virtual" in figure.axes[0].get_title(loc="left")
+
+
+def test_cards_are_named_by_what_tells_them_apart() -> None:
+    assert short_names(["GPU-0a30beef-1111", "GPU-0b30beef-1111"]) == {
+        "GPU-0a30beef-1111": "GPU-0a30beef", "GPU-0b30beef-1111": "GPU-0b30beef",
+    }  # fmt: skip
+    assert short_names(["GPU-1"]) == {"GPU-1": "GPU-1"}
+
+
+def test_a_forecast_of_virtual_gpus_is_not_called_measured(result: tuple[Result, Path]) -> None:
+    over_time = forecast_over_time(result[0].judged, result[0].traces)
+    for virtual in (True, False):
+        (shown,) = draw_forecast(over_time, virtual=virtual).legends
+        assert ("measured" in [text.get_text() for text in shown.get_texts()]) is not virtual
 
 
 def test_the_command_line_fits_and_forecasts(records: list[Path], pair: Path, tmp_path: Path) -> None:

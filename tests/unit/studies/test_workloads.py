@@ -4,6 +4,7 @@ import contextlib
 import importlib
 import itertools
 import json
+import os
 import subprocess
 import sys
 
@@ -13,7 +14,8 @@ import torch
 from scipy import cluster, signal, stats
 
 import clockwatt
-from clockwatt.config import WORKLOADS
+from clockwatt.config import POWER_NETWORKS, WORKLOADS, StudiesConfig
+from clockwatt.errors import ConfigError
 from clockwatt.studies.workloads import (
     black_scholes,
     distance,
@@ -26,7 +28,10 @@ from clockwatt.studies.workloads import (
     spectrogram,
 )
 from clockwatt.studies.workloads.encoder import PADDING, Encoder
+from clockwatt.studies.workloads.names import command_of
 from clockwatt.studies.workloads.session import Session, main
+from clockwatt.telemetry.recording.layout import Run
+from clockwatt.telemetry.recording.marks import read_marks
 
 CPU = torch.device("cpu")
 RNG = np.random.default_rng(0)
@@ -308,3 +313,30 @@ def test_a_script_runs_alone_and_is_recorded_with_its_phases_and_data(tmp_path):
     assert phases.pop("steps") in (2, 3)  # of three; the first one may take a block's time
     assert phases == {"cycle": 1, "make data": 2, "copy": 1}
     assert any("distance on cpu: data of the study's shapes was made; rows 10" in note for note in run["notes"])
+
+
+def test_networks_of_the_study_of_power_limits_may_be_named_too(tmp_path):
+    study = StudiesConfig(workloads={"workloads": ["fft", "dense_512"], "seconds": 1}).study_workloads()
+    command = command_of("dense_512", study, seed=3, virtual=True)
+    assert command[1:3] == ["-m", "clockwatt.studies.power.dense_512"]
+    assert command_of("fft", study, seed=3, virtual=True)[2] == "clockwatt.studies.workloads.fft"
+    began_s = time.monotonic()
+    done = subprocess.run(
+        command, env={**os.environ, "CLOCKWATT_MARKS": str(tmp_path)}, capture_output=True, text=True, check=True
+    )
+    assert time.monotonic() - began_s > 1
+    assert "600 examples an epoch" in done.stdout
+    marks = read_marks(tmp_path, Run(number=1, start_us=0, start_ns=0), os.uname().nodename, 1e9)
+    assert marks.notes == ["dense_512 on cpu: data was made; examples 600, batch 2"]
+    (training,) = marks.phases[marks.phases["name"] == "training"].itertuples()
+    assert 0.9 < training.end_s - training.start_s < 3
+    assert (marks.phases["name"] == "epoch").sum() >= 1
+    assert set(WORKLOADS).isdisjoint(POWER_NETWORKS)
+
+
+def test_a_target_of_a_study_that_is_not_configured_is_told_before_anything_runs():
+    words = ["snakemake", "--cores", "1", "study_workloads"]
+    StudiesConfig().check_targets(["snakemake", "study", "all"])
+    StudiesConfig(workloads={}).check_targets(words)
+    with pytest.raises(ConfigError, match=r"studies.workloads: is not in the campaign's file"):
+        StudiesConfig().check_targets(words)

@@ -105,6 +105,7 @@ def test_nothing_happens_and_nothing_fails_when_not_recorded(tmp_path: Path) -> 
         ("clockwatt.mark('')", "its name must be text of 1 to 200"),
         ("clockwatt.phase('x', index='3').__enter__()", "must be a whole number, not str"),
         ("clockwatt.mark('x', index=1.5)", "must be a whole number, not float"),
+        ("clockwatt.phase('x', index=2**63).__enter__()", "must be a whole number of 64 bits"),
     ],
 )
 def test_a_mark_of_a_foreign_type_gets_one_line_and_the_program_goes_on(tmp_path: Path, call: str, why: str) -> None:
@@ -122,6 +123,15 @@ def test_lines_of_others_are_left_out_and_told(tmp_path: Path) -> None:
     assert marks.moments[["name", "time_s"]].values.tolist() == [["by hand", 2.0]]
     (note,) = marks.notes
     assert note.startswith("5 lines are no marks and left out: other.jsonl:1, other.jsonl:2")
+
+
+def test_a_name_that_no_file_can_hold_does_not_cost_the_record(tmp_path: Path) -> None:
+    # names of files that are no UTF-8 look like this in Python
+    program = "import clockwatt; clockwatt.mark('read a\\udc80b', 1); clockwatt.phase('p\\ud800').__enter__()"
+    run_program(program, tmp_path)
+    marks = marks_of(tmp_path)
+    assert marks.moments["name"].tolist() == ["read a?b"]
+    assert marks.phases["name"].tolist() == ["p?"]
 
 
 def test_marks_of_another_host_are_placed_by_the_time_of_day(tmp_path: Path) -> None:

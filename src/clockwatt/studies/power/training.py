@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import argparse
+import itertools
+import math
 import sys
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -11,11 +14,15 @@ from typing import TYPE_CHECKING
 from clockwatt import mark, phase
 from clockwatt.errors import ClockwattError
 from clockwatt.studies.power.tasks import TASKS, Task
+from clockwatt.telemetry.injected.clockwatt_injected.marks import told
 
 if TYPE_CHECKING:
     import torch
 
     from clockwatt.studies.power.data import Examples
+
+_LEAST_BATCH = 2  # which a batch normalisation needs
+_LOOK_EVERY = 10
 
 EXPERIMENT, LOAD, TRAINING, EPOCH = "experiment", "load", "training", "epoch"
 """Phases, each within the one before it."""
@@ -43,7 +50,7 @@ def main(name: str, description: str, arguments: Sequence[str] | None = None) ->
     try:
         train(
             task, epochs=options.epochs, examples=options.examples, batch=options.batch, data=options.data,
-            device=options.device, tf32=options.tf32, seed=options.seed,
+            device=options.device, tf32=options.tf32, seed=options.seed, scale=options.scale, seconds=options.seconds,
         )  # fmt: skip
     except ClockwattError as error:
         print(f"{name}: {error}", file=sys.stderr)
@@ -57,6 +64,15 @@ def _parser(task: Task, description: str) -> argparse.ArgumentParser:
             raise argparse.ArgumentTypeError(f"{text!r} is not a whole number above 0")
         return int(text)
 
+    def number(text: str) -> float:
+        try:
+            value = float(text)
+        except ValueError:
+            value = math.nan
+        if not 0 < value < math.inf:
+            raise argparse.ArgumentTypeError(f"{text!r} is no number above 0")
+        return value
+
     parser = argparse.ArgumentParser(
         prog=f"python -m clockwatt.studies.power.{task.name}", description=description,
         formatter_class=argparse.ArgumentDefaultsHelpFormatter,
@@ -69,6 +85,8 @@ def _parser(task: Task, description: str) -> argparse.ArgumentParser:
     parser.add_argument(
         "--tf32", action=argparse.BooleanOptionalAction, default=True, help="whether float32 may use TensorFloat-32"
     )
+    parser.add_argument("--scale", type=number, default=1.0, help="factor of examples (where made) and batch")
+    parser.add_argument("--seconds", type=number, help="train for so long, in place of a number of epochs")
     parser.add_argument("--seed", type=int, default=0, help="of the parameters and of made data")
     return parser
 
@@ -80,7 +98,17 @@ def _files(task: Task) -> str:
 
 
 def train(
-    task: Task, *, epochs: int, examples: int, batch: int, data: Path | None, device: str, tf32: bool, seed: int
+    task: Task,
+    *,
+    epochs: int,
+    examples: int,
+    batch: int,
+    data: Path | None,
+    device: str,
+    tf32: bool,
+    seed: int,
+    scale: float = 1.0,
+    seconds: float | None = None,
 ) -> None:
     """Train a network.
 
@@ -102,6 +130,10 @@ def train(
         Whether float32 may use TensorFloat-32.
     seed
         Of the parameters and of made data.
+    scale
+        Factor of `examples` and `batch`; a batch has two at least.
+    seconds
+        Train for so long, in place of `epochs`.
 
     Raises
     ------
@@ -121,22 +153,32 @@ def train(
             torch.manual_seed(seed)
             if device == "cuda" and not torch.cuda.is_available():
                 raise ClockwattError("torch finds no CUDA device; try --device cpu.")
-            found = sources.examples(task, data, examples, seed)
+            batch = max(_LEAST_BATCH, round(batch * scale)) if scale != 1 else batch
+            found = sources.examples(task, data, max(batch, round(examples * scale)) if scale != 1 else examples, seed)
             steps = found.count // batch
             if not steps:
                 raise ClockwattError(f"an epoch of {found.count} examples is shorter than a batch of {batch}.")
             mark(f"data: {found.source}")
+            about = "data was made" if found.source == sources.MADE else f"data from {found.source}"
+            told("note", text=f"{task.name} on {device}: {about}; examples {found.count:,}, batch {batch}")
             print(f"{task.name}: {found.count} examples an epoch, data: {found.source}", flush=True)
             training = _Training(task, found, batch, torch.device(device))
             training.step(0)  # libraries are loaded and memory is taken before anything is timed
             training.wait()
         with phase(TRAINING):
-            for epoch in range(epochs):
+            end_s = math.inf if seconds is None else time.monotonic() + seconds
+            for epoch in range(epochs) if seconds is None else itertools.count():
                 with phase(EPOCH, index=epoch):
                     for number in range(steps):
                         training.step(number)
+                        # the host runs ahead of the device: where time counts, it waits now and then
+                        if seconds is not None and number % _LOOK_EVERY == 0 and training.wait_until(end_s):
+                            break
                     loss = training.wait()
-                print(f"{task.name}: epoch {epoch + 1} of {epochs}, loss {loss:.4f}", flush=True)
+                of = "" if seconds is not None else f" of {epochs}"
+                print(f"{task.name}: epoch {epoch + 1}{of}, loss {loss:.4f}", flush=True)
+                if time.monotonic() >= end_s:
+                    break
 
 
 class _Training:
@@ -169,6 +211,11 @@ class _Training:
         self._loss = self._loss_of(self._network(x), y)
         self._loss.backward()
         self._optimizer.step()
+
+    def wait_until(self, end_s: float) -> bool:
+        """Wait until the device has done all of it; whether a time of the monotonic clock is over then."""
+        self.wait()
+        return time.monotonic() >= end_s
 
     def wait(self) -> float:
         """Wait until the device has done all of it; the loss of the last step."""

@@ -61,9 +61,37 @@ class StudyGpu(VirtualGpu):
     that keeps the device busy, and is not slowed.
     """
 
+    def paced(self, work: Load, host_s: float, added_s: float) -> tuple[float, float]:
+        """Time of a step in s, and the share of it in which the device is busy, at the settled clock.
+
+        The clock depends on how busy the device is, and that on the clock: a device that waits for the host may clock
+        higher, is done sooner and waits longer.
+
+        Parameters
+        ----------
+        work
+            Of a step.
+        host_s
+            In which the host issues it.
+        added_s
+            That the device takes besides.
+        """
+        busy = 1.0
+        while True:
+            activity = self._model.activity(work, self._settled_mhz(work, busy), self._memory_mhz)
+            device_s = activity.time_s + added_s
+            step_s = max(host_s, device_s)
+            if device_s / step_s >= busy:  # it only falls, and clocks are finite in number
+                return step_s, busy
+            busy = device_s / step_s
+
     def _clock_for(self, work: Load | None) -> int:
+        return super()._clock_for(work) if work is None else self._settled_mhz(work, self._busy)
+
+    def _settled_mhz(self, work: Load, busy: float) -> int:
+        """Highest clock at which it stays within its limit when so busy."""
         slowest_mhz = super()._clock_for(work)
-        if work is None or not 0 < self._busy < 1:
+        if not 0 < busy < 1:
             return slowest_mhz
         leakage = self._model.leakage_w_per_k * self._model.thermal_resistance_k_per_w
         asked_mhz = self._locked_sm_mhz or self.spec.boost_clock_mhz
@@ -71,7 +99,7 @@ class StudyGpu(VirtualGpu):
             mhz
             for mhz in self._model.supported_sm_clocks_mhz
             if mhz <= asked_mhz
-            and self._model.power_w(work, self._busy, mhz, self._memory_mhz) <= self._limit_w * (1 - leakage)
+            and self._model.power_w(work, busy, mhz, self._memory_mhz) <= self._limit_w * (1 - leakage)
         ]
         return max([slowest_mhz, *fitting])
 
@@ -224,8 +252,7 @@ class VirtualRuns:
         bench = VirtualBench(gpu, logger, self._campaign.seed, steps_dir())
         with bench.open(self._subject(run)) as workload:
             assert isinstance(workload, VirtualWorkload)
-            self._train(run, workload, logger, marks, rng)
-            host_busy = _host_busy(workload)
+            host_busy = self._train(run, workload, logger, marks, rng)
         of_run.end_ns, of_run.status, of_run.ending = gpu.monotonic_ns, 0, "ended (virtual)"
         logger.advance(_LAST_READINGS_S)
         report = recorder.close()
@@ -243,10 +270,12 @@ class VirtualRuns:
         logger: _PollingLogger,
         marks: _Marks,
         rng: np.random.Generator,
-    ) -> None:
-        """The phases of the script, and what the device does in each."""
+    ) -> float:
+        """The phases of the script, and what the device does in each; the share of the time in which the host works."""
         gpu, steps = self.gpu, run.task.examples_in(self._study) // run.task.batch
-        step_s = max(workload.host_s, workload.device_s)
+        assert workload.load is not None
+        step_s, busy = gpu.paced(workload.load, workload.host_s, workload.model.device_extra_s)
+        host_busy = workload.host_s / step_s
         experiment, load = marks.begin(training.EXPERIMENT), marks.begin(training.LOAD)
         marks.mark(f"data: {MADE}")
         logger.advance(_LOAD_S)
@@ -254,8 +283,8 @@ class VirtualRuns:
         whole = marks.begin(training.TRAINING)
         for index in range(self._study.epochs):
             epoch = marks.begin(training.EPOCH, index)
-            gpu.load(workload.load, workload.device_s / step_s)
-            logger.host_busy = _host_busy(workload)
+            gpu.load(workload.load, busy)
+            logger.host_busy = host_busy
             logger.advance(steps * step_s * (1 + _EPOCH_JITTER * abs(rng.standard_normal())))
             gpu.load(None)
             logger.host_busy = 0.0
@@ -263,6 +292,7 @@ class VirtualRuns:
             marks.end(training.EPOCH, epoch, index)
         marks.end(training.TRAINING, whole)
         marks.end(training.EXPERIMENT, experiment)
+        return host_busy
 
     def _subject(self, run: PlannedRun) -> Subject:
         return Subject(
@@ -289,8 +319,3 @@ class VirtualRuns:
         writer = SegmentWriter(layout.telemetry_folder(folder, 1, HOST), TELEMETRY_SCHEMA, math.inf)
         writer.add(rows)
         writer.flush()
-
-
-def _host_busy(workload: VirtualWorkload) -> float:
-    """Share of the time in which the host issues calls."""
-    return workload.host_s / max(workload.host_s, workload.device_s)

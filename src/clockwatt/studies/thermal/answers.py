@@ -126,7 +126,7 @@ def node_at(traces: Sequence[Trace], run: str | None = None, at_s: float | None 
     chosen = runs[-1] if run is None else next((name for name in runs if name == run or name.endswith(f"/{run}")), None)
     if chosen is None:
         raise ThermalError(f"--run {run}: the record has {', '.join(name.rpartition('/')[2] for name in runs)}.")
-    node = [trace for trace in traces if trace.run == chosen]
+    node = _part_at([trace for trace in traces if trace.run == chosen], at_s)
     if at_s is None:
         return node
     seen = [int(np.searchsorted(trace.time_s, at_s + 1e-6, side="right")) for trace in node]
@@ -134,6 +134,13 @@ def node_at(traces: Sequence[Trace], run: str | None = None, at_s: float | None 
         first, last = node[0].time_s[0], node[0].time_s[-1]
         raise ThermalError(f"--at {at_s:g}s: {chosen} was recorded from {first:.0f} to {last:.0f} s.")
     return [until(trace, steps) for trace, steps in zip(node, seen, strict=True)]
+
+
+def _part_at(traces: Sequence[Trace], at_s: float | None) -> list[Trace]:
+    """Of the stretches of a run the last, or the last that had begun at a time."""
+    begun = [trace.part for trace in traces if at_s is None or trace.start_s <= at_s + 1e-6]
+    wanted = max(begun, default=0)
+    return [trace for trace in traces if trace.part == wanted]
 
 
 def until(trace: Trace, steps: int) -> Trace:

@@ -34,6 +34,7 @@ _COLOURS = dict(zip(MODELS, ("#000000", *COLOURS), strict=False))
 _LINES = {"history": "-", "known": "--"}
 _SHOWN_AT_S = (30.0, 300.0)
 _SHOWN_S = 900.0
+_LEAST_SHOWN_C = 0.01
 _OVER_TIME = ("persistence", "rc", "trees", "lstm")
 
 
@@ -67,6 +68,9 @@ def draw_rmse(table: pd.DataFrame, *, virtual: bool) -> Figure:
     shown = table[table["rmse_c"].notna()]
     if shown.empty:
         return nothing("no run and no workload could be left out; give more records.")
+    # a temperature that stands still is forecast without any error, which a logarithmic axis does not have
+    none = bool((shown["rmse_c"] < _LEAST_SHOWN_C).any())
+    shown = shown.assign(rmse_c=shown["rmse_c"].clip(lower=_LEAST_SHOWN_C))
     splits = [split for split in SPLITS if split in set(shown["split"])]
     inputs = [name for name in INPUTS if name in set(shown.loc[shown["model"] != "persistence", "inputs"])] or ["power"]
     figure, grid = panels(len(inputs), len(splits), height_in=2.1, share_x=True, share_y=True)
@@ -93,6 +97,7 @@ def draw_rmse(table: pd.DataFrame, *, virtual: bool) -> Figure:
         figure, "VIRTUAL GPUs: modelled, not measured." if virtual else "",
         f"{runs} runs, each forecast by models that never saw it; with shuffled rows they saw the seconds around it.",
         "Power alone: the GPU's own temperature and power.",
+        f"What is below {_LEAST_SHOWN_C:g} °C is drawn there." if none else "",
     )  # fmt: skip
     return figure
 
@@ -201,7 +206,7 @@ def draw_forecast(over_time: pd.DataFrame, *, virtual: bool) -> Figure:
     grid[-1][0].set_ylabel("power (W)")
     grid[-1][0].set_xlabel("time since the program's start (s)")
     pairs = known[["model", "load"]].drop_duplicates().itertuples(index=False)
-    lines = [Entry("measured", GREY, "", "-")]
+    lines = [Entry("the model's own card" if virtual else "measured", GREY, "", "-")]
     lines += [
         Entry(name if name == "persistence" else f"{name}, {_WORDS[load]}", _COLOURS[name], "", _LINES[load])  # type: ignore[arg-type]
         for name, load in pairs

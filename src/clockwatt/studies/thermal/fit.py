@@ -76,13 +76,21 @@ def fit_study(folders: Sequence[Path], output: Path, settings: Settings, *, say:
     judged, skipped = judge_all(read.traces, settings, say=say)
     task = Task(settings.inputs[-1], settings.loads[0], settings.horizons_s, read.traces[0].step_s)
     fitted, notes = {}, [*read.notes, *skipped]
+    failed: list[ThermalError] = []
     for name in settings.models:
         say(f"all records: {name}")
         model = RcNetworks(task, intervals=True) if name == RcNetworks.name else MODELS[name](task)
-        model.fit(read.traces)
+        try:
+            model.fit(read.traces)
+        except ThermalError as error:
+            failed.append(error)
+            notes.append(f"{name} is not among the models: {error}")
+            continue
         if isinstance(model, RcNetworks):
             notes += model.notes_
         fitted[name] = Fitted(model, _intervals(judged, name, task, settings.level))
+    if failed and set(fitted) <= {"persistence"}:
+        raise failed[0]
     slowed: dict[str, float] = {}
     for trace in read.traces:
         if np.isfinite(trace.slowed_from_c):

@@ -18,11 +18,13 @@ from numpy.typing import NDArray
 
 from clockwatt.studies.thermal.errors import ThermalError
 from clockwatt.studies.thermal.inputs import decayed
-from clockwatt.studies.thermal.models.network_fit import fit_network
+from clockwatt.studies.thermal.models.network_fit import LEAST_SPREAD_W, fit_network
 from clockwatt.studies.thermal.traces import Array, Trace
 
 PERMUTATIONS = 499
 LEVEL = 0.95
+LEAST_SPREADS = {"K/W": LEAST_SPREAD_W, "K/K": 0.5, "K/%": 2.0}
+"""A source that deviates by less from its mean can have any effect, beside an ambient temperature."""
 SOCKET_SENSORS = {"power_w": "K/W", "temperature_c": "K/K", "utilization_percent": "K/%"}
 """What tells the heat of a socket, the best first, and the unit of its influence."""
 
@@ -100,13 +102,13 @@ def influences(traces: Sequence[Trace], *, permutations: int = PERMUTATIONS, see
     taus = _time_constants(traces)
     for gpu, of_gpu in taus.items():
         own = [trace for trace in traces if trace.gpu == gpu]
-        if sources := _sources(own):
+        if sources := _told(_sources(own)):
             target = _Target(own, of_gpu, tuple(len(trace) for trace in own))
             rows += _of_target(target, sources, permutations, chance)
     if not rows:
         raise ThermalError(
             "nothing that could warm a GPU was recorded: no second GPU (record with --all-gpus) and no sensor of a "
-            "processor's power, temperature or use."
+            "processor's power, temperature or use; or none of them changed, so that nothing can be told of it."
         )
     table = pd.DataFrame(rows, columns=list(_COLUMNS))
     table["p_adjusted"] = _holm(table["p_value"].to_numpy(float))
@@ -114,7 +116,7 @@ def influences(traces: Sequence[Trace], *, permutations: int = PERMUTATIONS, see
 
 
 def _sources(traces: Sequence[Trace]) -> list[_Source]:
-    """Whatever was read in all traces and changes."""
+    """Whatever was read in all traces."""
     found = []
     for uuid in sorted(set.intersection(*(set(trace.neighbours) for trace in traces))):
         watts = [trace.neighbours_w[:, trace.neighbours.index(uuid)] for trace in traces]
@@ -127,7 +129,22 @@ def _sources(traces: Sequence[Trace]) -> list[_Source]:
                 filled = [np.asarray(pd.Series(each).ffill().bfill(), np.float64) for each in values]
                 found.append(_Source(f"{socket}_{sensor}", "socket", unit, filled))
                 break
-    return [source for source in found if np.concatenate(source.values).std() > 1e-6]
+    return found
+
+
+def _told(sources: Sequence[_Source]) -> list[_Source]:
+    """Those that changed enough to have an effect that can be told."""
+    return [each for each in sources if np.concatenate(each.values).std() >= LEAST_SPREADS[each.unit]]
+
+
+def steady_sources(traces: Sequence[Trace]) -> list[str]:
+    """Sources that were read and hardly changed: what they do to any GPU cannot be told."""
+    found: dict[str, bool] = {}
+    for gpu in sorted({trace.gpu for trace in traces}):
+        sources = _sources([trace for trace in traces if trace.gpu == gpu])
+        told = _told(sources)
+        found |= {source.name: source not in told for source in sources}
+    return [name for name, steady in found.items() if steady]
 
 
 def _time_constants(traces: Sequence[Trace]) -> dict[str, tuple[float, ...]]:

@@ -65,6 +65,8 @@ class Trace:
         Mean power before the program's start; NaN if that was not recorded.
     slowed_from_c
         Lowest temperature at which the driver said that heat slowed the GPU down; NaN if it never did.
+    part
+        Which of the uninterrupted stretches of the run, from 0.
     """
 
     run: str
@@ -83,6 +85,7 @@ class Trace:
     sensors: dict[str, Array] = field(default_factory=dict)
     idle_w: float = float("nan")
     slowed_from_c: float = float("nan")
+    part: int = 0
 
     def __len__(self) -> int:
         return len(self.temperature_c)
@@ -161,7 +164,6 @@ def _of_run(folder: Path, record: Record, run: Run, step_s: float) -> list[Trace
     name = f"{folder}/run-{run.number}"
     traces = []
     for number, grid in enumerate(stretches):
-        part = name if number == 0 else f"{name} part {number + 1}"
         watts = {gpu.uuid: _mean_power(power[gpu.uuid], grid) for gpu in usable}
         degrees = {gpu.uuid: _nearest(warm[gpu.uuid], grid) for gpu in usable}
         of_host = _host_sensors(host, grid)
@@ -170,7 +172,7 @@ def _of_run(folder: Path, record: Record, run: Run, step_s: float) -> list[Trace
             frame = frames[gpu.uuid]
             traces.append(
                 Trace(
-                    run=part, workload=record.name, host=record.host, gpu=gpu.uuid, gpu_name=gpu.name,
+                    run=name, part=number, workload=record.name, host=record.host, gpu=gpu.uuid, gpu_name=gpu.name,
                     virtual=gpu.virtual, step_s=step_s, start_s=float(grid[0]), temperature_c=degrees[gpu.uuid],
                     power_w=watts[gpu.uuid], neighbours=tuple(others),
                     neighbours_w=_columns([watts[other] for other in others], len(grid)),
@@ -191,7 +193,13 @@ def _stretches(sensors: Sequence[pd.Series[float]], step_s: float) -> list[Array
         times = each.index.to_numpy(float)
         wide = np.flatnonzero(np.diff(times) > max(_LONGEST_GAP_S, 2 * step_s))
         gaps += [(float(times[place]), float(times[place + 1])) for place in wide]
-    edges = [start, *(edge for gap in sorted(gaps) for edge in gap), end]
+    edges = [start]
+    for left, right in sorted(gaps):
+        if len(edges) > 1 and left <= edges[-1]:  # gaps of two sensors that overlap are one
+            edges[-1] = max(edges[-1], right)
+        else:
+            edges += [left, right]
+    edges.append(end)
     first = sensors[0].index.to_numpy(float)
     grids = []
     for left, right in zip(edges[::2], edges[1::2], strict=True):

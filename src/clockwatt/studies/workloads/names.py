@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterable
 
-from clockwatt.config import WorkloadName, WorkloadsStudyConfig
+from clockwatt.config import POWER_NETWORKS, WorkloadName, WorkloadsStudyConfig
 
 VIRTUAL_SCALE = 0.01
 """Of the sizes where the program runs on the processor, beside a virtual GPU."""
@@ -13,7 +13,7 @@ VIRTUAL_SCALE = 0.01
 
 def module_of(name: str) -> str:
     """Module of a workload, as `python -m` takes it."""
-    return f"clockwatt.studies.workloads.{name}"
+    return f"clockwatt.studies.{'power' if name in POWER_NETWORKS else 'workloads'}.{name}"
 
 
 def command_of(name: WorkloadName, study: WorkloadsStudyConfig, *, seed: int, virtual: bool) -> list[str]:

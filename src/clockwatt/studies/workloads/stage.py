@@ -30,13 +30,15 @@ from clockwatt.studies.relations.draw import draw_correlations, draw_table, draw
 from clockwatt.studies.relations.sensors import Sensors, correlations, sensors_of
 from clockwatt.studies.relations.table import summary_table
 from clockwatt.studies.workloads.names import command_of
+from clockwatt.studies.workloads.records import RECORDS as RECORDS
+from clockwatt.studies.workloads.records import is_finished as is_finished
 from clockwatt.telemetry.recording.layout import HOST, Record, read_record
 from clockwatt.telemetry.recording.program import ENDED_BY
 from clockwatt.telemetry.recording.session import Settings, record
 from clockwatt.telemetry.recording.summary import summarise, telemetry_of
 from clockwatt.telemetry.recording.virtual import RealTimeGpu
 
-RECORDS, TABLE, SENSORS, FIGURES = "records", "workloads.parquet", "sensors.parquet", "figures"
+TABLE, SENSORS, FIGURES = "workloads.parquet", "sensors.parquet", "figures"
 
 
 def run(campaign: CampaignConfig, label: str, folder: Path) -> None:
@@ -151,15 +153,6 @@ def _record(command: list[str], gpu: Gpu, where: Path, study: WorkloadsStudyConf
     if told.status in ENDED_BY:
         raise SystemExit(told.status)
     return 1 if told.status is None else told.status
-
-
-def is_finished(where: Path, command: list[str]) -> bool:
-    """Whether a record is there, of this command, that was run to its end."""
-    try:
-        known = read_record(where)
-    except DataFileError:
-        return False
-    return known.complete and known.command == command and [run.status for run in known.runs] == [0]
 
 
 def write_tables(names: Sequence[str], folder: Path) -> tuple[pd.DataFrame, pd.DataFrame]:

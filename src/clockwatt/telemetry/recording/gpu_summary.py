@@ -7,12 +7,16 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from numpy.typing import ArrayLike, NDArray
 
 from clockwatt import signals
 from clockwatt.gpu.interface import GPU_IDLE, throttle_reason_names
 
 POWER_SOURCES = ("power_sample_w", "power_instant_w", "power_average_w")
 """Readings of power, the best first: the driver's ring has the most, and an average of 1 s blurs what is shorter."""
+
+LONGEST_GAP_S = 1.0
+"""Readings of power further apart than this leave a gap, as of a logger or a driver that stood still."""
 
 _LEAST_READINGS = 5
 _CONTEXT_BYTES = 64 * 2**20
@@ -25,7 +29,7 @@ def power_source(frame: pd.DataFrame, end_s: float) -> str | None:
     """Column of the best readings of power that a GPU gave for the whole run; None if there are none."""
     for name in POWER_SOURCES:
         power = readings(frame, name)
-        if len(power) >= _LEAST_READINGS and signals.integrated_energy_j(power.index, power, 0.0, end_s) >= 0:
+        if len(power) >= _LEAST_READINGS and _energy_j(power, 0.0, end_s) >= 0:
             return name
     return next((name for name in POWER_SOURCES if frame[name].notna().sum() >= _LEAST_READINGS), None)
 
@@ -59,11 +63,11 @@ def of_gpu(frame: pd.DataFrame, end_s: float, contexts: int | None) -> dict[str,
     """
     during = frame[frame["time_s"].between(0, end_s)]
     power, counter = power_readings(frame, end_s), readings(frame, "energy_counter_j")
-    integrated = known(signals.integrated_energy_j(power.index, power, 0.0, end_s))
+    integrated = known(_energy_j(power, 0.0, end_s))
     counted = known(signals.counted_energy_j(counter.index, counter, 0.0, end_s))
     at_work = power[(power.index >= 0) & (power.index <= end_s)]
     idle_from_s = float(power.index[0]) if len(power) else 0.0
-    idle = known(signals.integrated_energy_j(power.index, power, idle_from_s, 0.0))
+    idle = known(_energy_j(power, idle_from_s, 0.0))
     reasons = during["throttle_reasons"].dropna().astype("int64")
     loaded = during.loc[reasons.index[(reasons & GPU_IDLE) == 0], "sm_clock_mhz"].dropna()
     temperature = during["temperature_c"].dropna()
@@ -96,6 +100,10 @@ def of_gpu(frame: pd.DataFrame, end_s: float, contexts: int | None) -> dict[str,
     }
 
 
+def _energy_j(power: pd.Series[float], start_s: ArrayLike, end_s: ArrayLike) -> NDArray[np.float64]:
+    return signals.integrated_energy_j(power.index, power, start_s, end_s, longest_gap_s=LONGEST_GAP_S)
+
+
 def known(value: Any) -> float | None:
     """A number for JSON; None for what is not known (NaN, NA)."""
     number = math.nan if value is None or value is pd.NA else float(value)
@@ -126,4 +134,4 @@ def _idle_with_context_w(frame: pd.DataFrame, power: pd.Series[float], end_s: fl
     starts, ends = times[:-1][pairs], times[1:][pairs]
     if (total_s := float((ends - starts).sum())) < _LEAST_IDLE_S:
         return None
-    return known(signals.integrated_energy_j(power.index, power, starts, ends).sum() / total_s)
+    return known(np.sum(_energy_j(power, starts, ends)) / total_s)

@@ -86,7 +86,7 @@ def _frame(rows: list[dict[str, Any]], columns: tuple[str, ...]) -> pd.DataFrame
 def _event(line: bytes) -> dict[str, Any] | None:
     """A line as written by `clockwatt.mark`; None if it is anything else."""
     try:
-        event = json.loads(line)
+        event = json.loads(line, object_pairs_hook=_printable)
     except ValueError:
         return None
     if not isinstance(event, dict) or not _is_whole(event.get("time_ns")):
@@ -98,6 +98,14 @@ def _event(line: bytes) -> dict[str, Any] | None:
         placed = all(event.get(name) is None or _is_whole(event[name]) for name in ("thread", "monotonic_ns"))
         return event if named and numbered and placed else None
     return event if event.get("event") in ("process", "library", "note") else None
+
+
+def _printable(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """A JSON object; half of a surrogate pair, as names of files may have and no file can hold, becomes a ?."""
+    told = {}
+    for name, value in pairs:
+        told[name] = value.encode("utf-8", "replace").decode() if isinstance(value, str) else value
+    return told
 
 
 def _is_whole(value: Any) -> bool:

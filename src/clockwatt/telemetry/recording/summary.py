@@ -92,8 +92,9 @@ def _of_run(folder: Path, record: Record, run: Run) -> tuple[Summary, Marks]:
         }
         power, counter = gpu_summary.power_readings(frame, end_s), frame.dropna(subset=["energy_counter_j"])
         energies = signals.energy_of_phases(
-            marks.phases, power.index, power, counter["time_s"], counter["energy_counter_j"]
-        )
+            marks.phases, power.index, power, counter["time_s"], counter["energy_counter_j"],
+            longest_gap_s=gpu_summary.LONGEST_GAP_S,
+        )  # fmt: skip
         phases.append(energies.assign(gpu_uuid=gpu.uuid))
     table = pd.concat(phases) if phases else marks.phases.assign(time_s=marks.phases["end_s"] - marks.phases["start_s"])
     if len(table):
@@ -162,14 +163,14 @@ def _means(table: pd.DataFrame) -> list[float] | None:
 
 
 def _over_runs(record: Record, runs: list[Summary]) -> dict[str, Summary]:
-    """Means and deviations over runs of each GPU."""
+    """Means and deviations over runs of each GPU, all by the counter or all by integration: what tells more runs."""
     found = {}
     for gpu in record.gpus:
-        rows = [
-            {"time_s": run["time_s"], "energy_j": told["energy_counter_j"] or told["energy_integrated_j"]}
-            for run in runs
-            if (told := run["gpus"][gpu.uuid])["energy_integrated_j"] is not None
+        energies = [
+            [(run["time_s"], energy_j) for run in runs if (energy_j := run["gpus"][gpu.uuid][way]) is not None]
+            for way in ("energy_counter_j", "energy_integrated_j")
         ]
+        rows = [{"time_s": time_s, "energy_j": energy_j} for time_s, energy_j in max(energies, key=len)]
         if len(rows) > 1:
             told = signals.energy_of_runs(pd.DataFrame(rows))
             found[gpu.uuid] = {str(name): row.to_dict() for name, row in told.iterrows()}

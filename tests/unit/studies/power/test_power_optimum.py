@@ -39,8 +39,9 @@ def sweep(network: str, setting: str, folder: Path) -> pd.DataFrame:
         with virtual_logger(gpu, "sweep", folder, campaign().telemetry) as logger:
             with VirtualBench(gpu, logger, 0, steps_dir()).open(subject) as workload:
                 assert isinstance(workload, VirtualWorkload)
-                step_s = max(workload.host_s, workload.device_s)
-                gpu.load(workload.load, workload.device_s / step_s)
+                assert workload.load is not None
+                step_s, busy = gpu.paced(workload.load, workload.host_s, workload.model.device_extra_s)
+                gpu.load(workload.load, busy)
                 gpu.advance(SETTLED_S)
                 before_j = gpu.energy_counter_j()
                 gpu.advance(SEEN_S)
@@ -74,3 +75,9 @@ def test_a_fit_recovers_the_optimum_of_the_model(
     assert (fit["optimum_x"] / best - 1).abs().min() <= 0.05
     there = np.interp(fit["optimum_x"], model["x"], model[objective])
     assert there == pytest.approx(least, rel=0.02), "what the fit chooses costs no more"
+
+
+def test_a_limit_that_does_not_slow_a_network_costs_it_nothing(tmp_path: Path) -> None:
+    swept = sweep("dense_512", POWER_LIMIT, tmp_path)
+    assert np.ptp(swept["time_s"]) == 0
+    assert swept["energy_j"].to_numpy() == pytest.approx(swept["energy_j"].iloc[-1], rel=2e-3)

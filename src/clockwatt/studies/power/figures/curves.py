@@ -8,6 +8,8 @@ import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
+from numpy.typing import NDArray
 
 from clockwatt.figures import style
 from clockwatt.studies.power.analysis import LEAST_PLACES, OBJECTIVES, POINT, on_curve, with_products
@@ -16,6 +18,10 @@ from clockwatt.studies.power.tables import CLOCK, NOTHING, POWER_LIMIT
 
 AXES = {POWER_LIMIT: "power limit (W)", CLOCK: "SM clock that ran (MHz)"}
 _UNITS = {POWER_LIMIT: "W", CLOCK: "MHz"}
+_TICKS_AT_MOST = 4
+"""Along the front, where times have units and panels are narrow."""
+_LABEL_SIZE = np.array([14.0, 6.5])
+"""Of a number beside a point, in points of 1/72 in."""
 _KINDS = {POWER_LIMIT: ("power limit", "o", 0), CLOCK: ("SM clock", "s", 1), NOTHING: ("as it comes", "D", 2)}
 
 
@@ -169,18 +175,24 @@ def draw_front(data: pd.DataFrame, *, virtual: bool) -> Figure:
             for row in own[own["setting"] == kind].to_dict("records"):
                 _place(axes, row, marker, style.COLOURS[number])
         style.si(axes, "x", "s")
+        axes.xaxis.set_major_locator(MaxNLocator(_TICKS_AT_MOST))
         style.si(axes, "y", "J")
         axes.set_xlabel("time of the training")
         axes.margins(0.25)
         shared.at_least(axes, "x")
         shared.title(axes, network, virtual=virtual)
+        for kind in kinds:
+            if kind != NOTHING:
+                _name(
+                    axes, own[own["setting"] == kind], right=kind == POWER_LIMIT, colour=style.COLOURS[_KINDS[kind][2]]
+                )
     line[0].set_ylabel("energy of the training")
     entries = [style.Entry(_KINDS[kind][0], style.COLOURS[_KINDS[kind][2]], _KINDS[kind][1]) for kind in kinds]
     style.legend(figure, entries, "")
     style.footer(
         figure,
         "Means over repetitions, bars one deviation. Filled: no other point is better in one and no worse in the "
-        "other; grey: the front that they make. Numbers: W, MHz.",
+        "other; grey: the front that they make. Numbers: W, MHz; 100–165 where several lie side by side.",
     )
     return figure
 
@@ -192,10 +204,36 @@ def _place(axes: Axes, row: dict[Any, Any], marker: str, colour: str) -> None:
         row["time_s"], row["energy_j"], xerr=x_error, yerr=y_error, marker=marker, color=colour, markersize=5,
         markerfacecolor=colour if row["on_front"] else "white", elinewidth=0.7, zorder=2,
     )  # fmt: skip
-    words = "" if row["setting"] == NOTHING else f"{row['asked']:.0f}"
-    # limits above on the right, clocks below on the left: points of both kinds often lie side by side
-    right = row["setting"] == POWER_LIMIT
-    axes.annotate(
-        words, (row["time_s"], row["energy_j"]), xytext=(5, 3) if right else (-5, -3), textcoords="offset points",
-        fontsize=6, ha="left" if right else "right", va="bottom" if right else "top", color=colour,
-    )  # fmt: skip
+
+
+def _name(axes: Axes, own: pd.DataFrame, *, right: bool, colour: str) -> None:
+    """Write what was set beside the points of one kind, once for those whose numbers would lie on one another.
+
+    Limits above on the right, clocks below on the left: points of both kinds often lie side by side.
+    """
+    size = axes.get_window_extent()
+    to_points = 72 / axes.figure.dpi
+    low, high = np.array([axes.get_xlim(), axes.get_ylim()]).T
+    places = (own[["time_s", "energy_j"]].to_numpy(float) - low) / (high - low)
+    places *= np.array([size.width, size.height]) * to_points
+    for group in _side_by_side(places):
+        asked = sorted(own["asked"].iloc[group].astype(int))
+        words = f"{asked[0]}" if len(group) == 1 else f"{asked[0]}–{asked[-1]}"
+        highest = own.iloc[max(group, key=lambda number: places[number, 1])]
+        axes.annotate(
+            words, (highest["time_s"], highest["energy_j"]), xytext=(5, 3) if right else (-5, -3),
+            textcoords="offset points", fontsize=6, ha="left" if right else "right",
+            va="bottom" if right else "top", color=colour,
+        )  # fmt: skip
+
+
+def _side_by_side(places: NDArray[np.float64]) -> list[list[int]]:
+    """Numbers of the places (n, 2), in points of 1/72 in, put together where one's label would touch the next one's."""
+    groups: list[list[int]] = []
+    for number in np.argsort(places[:, 1]):
+        near = (np.abs(places[number] - places[groups[-1]]) < _LABEL_SIZE).all(axis=1) if groups else np.zeros(0, bool)
+        if near.any():
+            groups[-1].append(int(number))
+        else:
+            groups.append([int(number)])
+    return groups

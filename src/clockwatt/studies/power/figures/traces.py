@@ -91,7 +91,8 @@ def cumulative(readings: pd.DataFrame, runs: pd.DataFrame) -> pd.DataFrame:
     Returns
     -------
     pandas.DataFrame
-        `network`, `point`, `time_s`, `energy_j` (mean), `deviation_j` (of a sample; NaN for one run), `runs`.
+        `network`, `point`, `time_s`, `energy_j` (mean), `deviation_j` (of a sample; NaN for one run), `runs`, until the
+        first repetition has ended: from there on the mean would jump to that of the others.
     """
     parts = []
     for (network, point), own in runs.groupby(["network", "point"], sort=False):
@@ -104,7 +105,8 @@ def cumulative(readings: pd.DataFrame, runs: pd.DataFrame) -> pd.DataFrame:
         if not curves:
             continue
         rate_hz = _GRID_AT_MOST / max(float(curve.index[-1]) for curve in curves)
-        mean = signals.average_runs(curves, rate_hz=rate_hz).reset_index()
+        mean = signals.average_runs(curves, rate_hz=rate_hz, kind="monotone").reset_index()
+        mean = mean[mean["runs"] == len(curves)]
         mean = mean.rename(columns={"mean": "energy_j", "deviation": "deviation_j"})
         parts.append(mean.assign(network=str(network), point=str(point)))
     columns = ["network", "point", "time_s", "energy_j", "deviation_j", "runs"]

@@ -23,8 +23,11 @@ from clockwatt.studies.thermal.traces import Array, Trace
 
 _STARTS_S = (3.0, 10.0, 30.0, 100.0, 300.0)
 _LONGEST_S = 3600.0
-_LEAST_SPREAD_W = 2.0
+LEAST_SPREAD_W = 2.0
 _LEAST_RANGE_K = 2.0
+_WORTH_NEIGHBOURS = 0.99
+"""Neighbours have to bring the residuals below this share of what they are without."""
+
 _WORTH_A_MODE = 0.95
 """A second mode has to bring the residuals below this share of what they are with one."""
 
@@ -101,7 +104,8 @@ def fit_network(traces: Sequence[Trace], rows: Rows | None = None, *, intervals:
         If the load or the temperature hardly ever changed, so that its constants cannot be told.
     """
     _check_excited(traces)
-    names = tuple(sorted({uuid for trace in traces for uuid in trace.neighbours}))
+    steady = steady_neighbours(traces)
+    names = tuple(sorted({uuid for trace in traces for uuid in trace.neighbours if uuid not in steady}))
     problem = _Problem(traces, usable_rows(traces, rows), names)
     network, taus = _best(problem)
     idle = [trace.idle_w for trace in traces if np.isfinite(trace.idle_w)]
@@ -112,10 +116,20 @@ def fit_network(traces: Sequence[Trace], rows: Rows | None = None, *, intervals:
     return network
 
 
+def steady_neighbours(traces: Sequence[Trace]) -> list[str]:
+    """Neighbours whose power hardly changed: what they add cannot be told from the ambient temperature."""
+    names = sorted({uuid for trace in traces for uuid in trace.neighbours})
+    watts = {
+        uuid: np.concatenate([t.neighbours_w[:, t.neighbours.index(uuid)] for t in traces if uuid in t.neighbours])
+        for uuid in names
+    }
+    return [uuid for uuid in names if watts[uuid].std() < LEAST_SPREAD_W]
+
+
 def _check_excited(traces: Sequence[Trace]) -> None:
     power = np.concatenate([trace.power_w for trace in traces]) if traces else np.zeros(1)
     warm = np.concatenate([trace.temperature_c for trace in traces]) if traces else np.zeros(1)
-    if power.std() < _LEAST_SPREAD_W or np.ptp(warm) < _LEAST_RANGE_K:
+    if power.std() < LEAST_SPREAD_W or np.ptp(warm) < _LEAST_RANGE_K:
         who = traces[0].gpu if traces else "the GPU"
         raise ThermalError(
             f"{who}: load or temperature hardly changed (deviation {power.std():.1f} W, range {np.ptp(warm):.0f} K), "
@@ -148,7 +162,12 @@ def _best(problem: _Problem) -> tuple[Network, list[float]]:
 
 
 def _with_neighbours(problem: _Problem, alone: Network, taus: list[float]) -> tuple[Network, list[float]]:
-    """With what the neighbours add; heat never cools, so those that seem to are left out one by one."""
+    """With what the neighbours add; heat never cools, so those that seem to are left out one by one.
+
+    All are where what they add is not seen to settle, or explains next to nothing: beside an ambient temperature, heat
+    that hardly changes has any size.
+    """
+    longest_s = max(len(trace) * trace.step_s for trace in problem.traces)
     if min(mode.resistance_k_per_w for mode in alone.modes) <= 0:
         return alone, taus
     names = list(problem.neighbours)
@@ -158,6 +177,8 @@ def _with_neighbours(problem: _Problem, alone: Network, taus: list[float]) -> tu
         found, weights, rms = problem.refine([*taus, max(taus)])
         theirs = weights[own : own + len(names)]
         if theirs.min() > 0 and weights[:own].min() > 0:
+            if found[-1] > longest_s / 4 or rms > _WORTH_NEIGHBOURS * alone.rms_k:
+                break
             return _network(found, weights, rms, problem.neighbours), found
         names.pop(int(np.argmin(theirs)))
     return alone, taus

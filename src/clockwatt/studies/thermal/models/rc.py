@@ -13,7 +13,7 @@ from clockwatt.studies.thermal.errors import ThermalError
 from clockwatt.studies.thermal.inputs import PAST_LOADS_S, Ints, Task, past_loads
 from clockwatt.studies.thermal.models.base import Forecaster, Rows, truth, usable_rows
 from clockwatt.studies.thermal.models.network import Network, taken_up
-from clockwatt.studies.thermal.models.network_fit import fit_network
+from clockwatt.studies.thermal.models.network_fit import fit_network, steady_neighbours
 from clockwatt.studies.thermal.traces import Array, Trace
 
 DRIFTS_K_PER_ROOT_S = (0.001, 0.01, 0.05, 0.2)
@@ -68,6 +68,11 @@ class RcNetworks(Forecaster):
         except ThermalError as error:
             self.notes_.append(str(error))
             return
+        if steady := steady_neighbours(traces):
+            self.notes_.append(
+                f"{name}: the power of {', '.join(steady)} hardly changed, so what they add to its temperature "
+                "cannot be told."
+            )
         weights = {steps: _load_weights(network, traces, rows, steps) for steps in self.task.steps}
         into[name] = replace(network, drift_k_per_root_s=_drift(network, traces, rows), load_weights=weights)
 

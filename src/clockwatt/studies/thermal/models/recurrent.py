@@ -59,6 +59,11 @@ class Recurrent(Forecaster):
             [np.nanstd(column) if told else np.nan for column, told in zip(change.T, learnt, strict=True)]
         )
         self.change_scale_ = np.maximum(spread, 0.1)  # NaN where a horizon was not learnt
+        # as of the regressions, forecasts stay within the changes that were learnt from: sensors of another workload
+        # may lie far beyond what the network saw
+        none = np.full(len(learnt), np.nan)
+        self.change_bounds_ = np.stack([none, none])
+        self.change_bounds_[:, learnt] = np.nanmin(change[:, learnt], axis=0), np.nanmax(change[:, learnt], axis=0)
         self.weights_ = train(self.kind, windows, static, change / self.change_scale_)
         return self
 
@@ -71,7 +76,8 @@ class Recurrent(Forecaster):
             part = origins[start : start + _AT_ONCE]
             static = self.static_scaling_.matrix(self._statics(trace, part), len(part))
             changes.append(run(self.kind, self.weights_, self._windows(trace, part), static))
-        found = trace.temperature_c[origins][:, None] + np.concatenate(changes) * self.change_scale_
+        change = np.clip(np.concatenate(changes) * self.change_scale_, *self.change_bounds_)
+        found = trace.temperature_c[origins][:, None] + change
         if self.task.load == "known":
             later = origins[:, None] + np.asarray(self.task.steps)[None, :]
             found[later >= len(trace)] = np.nan
@@ -84,8 +90,8 @@ class Recurrent(Forecaster):
             for name, scaling in (("sequence", self.sequence_scaling_), ("static", self.static_scaling_))
         }
         return described, {f"weight/{name}": array for name, array in self.weights_.items()} | {
-            "change_scale": self.change_scale_
-        }
+            "change_scale": self.change_scale_, "change_bounds": self.change_bounds_
+        }  # fmt: skip
 
     def restore(self, described: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> Recurrent:
         """See `Forecaster`."""
@@ -99,11 +105,13 @@ class Recurrent(Forecaster):
         ]
         self.sequence_scaling_, self.static_scaling_ = scalings
         self.change_scale_ = np.asarray(arrays["change_scale"], float)
+        self.change_bounds_ = np.asarray(arrays["change_bounds"], float)
         self.weights_ = {
             name.removeprefix("weight/"): array for name, array in arrays.items() if name.startswith("weight/")
         }
         sizes = len(scalings[0].columns), len(scalings[1].columns), len(self.task.steps)
-        if self.change_scale_.shape != (sizes[2],) or any(len(s.mean) != len(s.columns) for s in scalings):
+        shapes = self.change_scale_.shape, self.change_bounds_.shape
+        if shapes != ((sizes[2],), (2, sizes[2])) or any(len(s.mean) != len(s.columns) for s in scalings):
             raise ValueError("features, horizons and their scales differ in number")
         check_weights(self.kind, self.weights_, *sizes)
         return self

@@ -122,7 +122,10 @@ class OfHorizons(Forecaster, Generic[Fit]):
 def check_learnt(learnt: int, name: str) -> None:
     """Raise a `ThermalError` if no horizon could be learnt."""
     if not learnt:
-        raise ThermalError(f"{name}: the records are too short to learn from; record for {LEAST_ROWS} s or longer.")
+        raise ThermalError(
+            f"{name}: the records are too short to learn from; they must last {LEAST_ROWS} s "
+            "longer than the horizon. Record for longer, or take a shorter --horizon."
+        )
 
 
 def _zipped(traces: Sequence[Trace], rows: Rows | None) -> list[tuple[Trace, Ints]]:

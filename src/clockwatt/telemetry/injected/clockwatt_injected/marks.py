@@ -18,6 +18,7 @@ from typing import Any
 VARIABLE = "CLOCKWATT_MARKS"
 LONGEST_NAME = 200
 _REMEMBERED_NAMES = 1000
+_BEYOND_INDEX = 2**63
 _NOT_OPEN, _GONE = -1, -2
 _RANKS = ("RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK", "PMI_RANK")
 
@@ -66,6 +67,9 @@ class Writer:
             return False
         if index is not None and not isinstance(index, int) and not _is_whole_number(index):
             self.warn(f"the index of {name!r} must be a whole number, not {type(index).__name__}")
+            return False
+        if index is not None and not -_BEYOND_INDEX < index < _BEYOND_INDEX:
+            self.warn(f"the index of {name!r} must be a whole number of 64 bits")
             return False
         return True
 

@@ -1,0 +1,115 @@
+"""What the studies of a campaign will cost, before anything is submitted: jobs, and the programs that are left."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+
+from clockwatt.config import CampaignConfig
+from clockwatt.errors import DataFileError
+from clockwatt.schema import layout
+from clockwatt.telemetry.recording.layout import read_record
+from clockwatt.workflow.plan import JOB_START_S
+from clockwatt.workflow.summary import study_jobs
+
+
+@dataclass(frozen=True)
+class StudyPlan:
+    """What a study will cost on one GPU.
+
+    Attributes
+    ----------
+    study, label
+        Its target, and the GPU's.
+    programs, finished
+        That are recorded, and how many of them were.
+    jobs
+        Slurm jobs that are left, of those that the main command makes.
+    gpu_hours
+        Left, rests between programs apart; None where nothing says how long a program takes.
+    """
+
+    study: str
+    label: str
+    programs: int
+    finished: int
+    jobs: int
+    gpu_hours: float | None
+
+
+def plan_studies(campaign: CampaignConfig) -> list[StudyPlan]:
+    """Count what is left of every study that the campaign configures, GPU by GPU; what is recorded costs nothing."""
+    results = Path(campaign.results_dir)
+    left: dict[tuple[str, str], int] = {}
+    for job in study_jobs(campaign):
+        study, label = job.output.parts[1:3]
+        left[study, label] = left.get((study, label), 0) + (not (results / job.output).exists())
+    return [
+        _plan(study, label, jobs, list(told(campaign, label, results / layout.STUDIES / study / label)))
+        for (study, label), jobs in left.items()
+        for told in [{"power": _of_power, "workloads": _of_workloads}[study]]
+    ]
+
+
+_Program = tuple[Path, bool, float | None]
+"""Folder of its record, whether it is finished, and how long it will take in s, if that is said."""
+
+
+def _of_power(campaign: CampaignConfig, label: str, folder: Path) -> Iterator[_Program]:
+    from clockwatt.studies.power.plan import planned_runs
+
+    for run in planned_runs(campaign, label):
+        where = run.folder(folder)
+        yield where, where.exists(), None
+
+
+def _of_workloads(campaign: CampaignConfig, label: str, folder: Path) -> Iterator[_Program]:
+    from clockwatt.studies.workloads.names import command_of
+    from clockwatt.studies.workloads.records import RECORDS, is_finished
+
+    study, virtual = campaign.studies.study_workloads(), campaign.gpu(label).virtual_model is not None
+    for name in study.workloads:
+        where = folder / RECORDS / name
+        takes_s = None if study.seconds is None else study.seconds + study.idle_s
+        yield where, is_finished(where, command_of(name, study, seed=campaign.seed, virtual=virtual)), takes_s
+
+
+def _plan(study: str, label: str, jobs: int, programs: Sequence[_Program]) -> StudyPlan:
+    finished = [where for where, done, _ in programs if done]
+    lasted = [seconds for where in finished if (seconds := _lasted_s(where)) is not None]
+    usual_s = sum(lasted) / len(lasted) if lasted else None
+    left = [usual_s if takes_s is None else takes_s for _, done, takes_s in programs if not done]
+    hours = None if None in left else (sum(filter(None, left)) + bool(left) * JOB_START_S) / 3600
+    return StudyPlan(f"study_{study}", label, len(programs), len(finished), jobs, hours)
+
+
+def _lasted_s(where: Path) -> float | None:
+    try:
+        (run,) = read_record(where).runs
+    except (DataFileError, ValueError):  # the job of the study says what is wrong with it
+        return None
+    return None if run.end_ns is None or run.idle_start_ns is None else (run.end_ns - run.idle_start_ns) * 1e-9
+
+
+def show_studies(plans: Sequence[StudyPlan]) -> None:
+    """Print what studies will cost, if there are any."""
+    if not plans:
+        return
+    table = Table(title="Studies: programs that are recorded")
+    table.add_column("study", no_wrap=True)
+    table.add_column("GPU", no_wrap=True)
+    for heading in ("programs", "done", "jobs left", "GPU-h left"):
+        table.add_column(heading, justify="right")
+    for plan in plans:
+        hours = "unknown" if plan.gpu_hours is None else f"{plan.gpu_hours:.1f}"
+        counts = (plan.programs, plan.finished, plan.jobs)
+        table.add_row(plan.study, plan.label, *map(str, counts), hours)
+    console = Console()
+    console.print(table)
+    known = all(plan.gpu_hours is not None for plan in plans)
+    unknown = "" if known else "; unknown until a first program has shown how long it takes"
+    console.print(f"GPU-hours of studies: rests between programs come on top{unknown}.", soft_wrap=True)
