@@ -202,4 +202,5 @@ def _read(path: Path) -> pd.DataFrame:
 def _where_long(table: pd.DataFrame, label: str) -> str:
     if table["virtual"].any():
         return f"{label}: VIRTUAL, a modelled GPU beside programs on the processor"
-    return f"{label}: {table['gpu_name'].iloc[0]}"
+    name = str(table["gpu_name"].iloc[0])
+    return name if label == name else f"{label}: {name}"
