@@ -10,7 +10,7 @@ All errors here are standard deviations of logarithms.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -106,7 +106,7 @@ class PassErrors:
     composition_time, composition_energy
         Error of networks composed from measured operations.
     time, energy
-        Intervals for a pass whose error is 1, from networks left out.
+        Intervals for a pass whose error is 1: as networks left out tell, and no narrower than errors of operations.
     """
 
     correlation: float = _ASSUMED_CORRELATION
@@ -273,10 +273,20 @@ def _composition(measured: pd.DataFrame, name: str) -> float:
     return float(np.quantile(np.abs(np.log(whole[known] / stated[known])), COVERAGE) / NORMAL_90)
 
 
+def _interval(standard: Floats, groups: NDArray[np.object_]) -> Interval:
+    """Interval for an error of 1 that is not narrower than the errors of operations make it.
+
+    The networks left out are kin of those that remain, which a network that nobody measured need not be: they may tell
+    that errors are larger than is due, not that they are smaller.
+    """
+    interval = grouped_interval(standard, groups)
+    return replace(interval, lower=min(interval.lower, _NORMAL.lower), upper=max(interval.upper, _NORMAL.upper))
+
+
 def _judged(residuals: Floats, scales: Floats, groups: NDArray[np.object_]) -> tuple[Interval, dict[str, Any]]:
     standard = residuals / scales
-    inside = left_out_inside(standard, groups, lambda rows: {"": grouped_interval(standard[rows], groups[rows])})
-    interval = grouped_interval(standard, groups)
+    inside = left_out_inside(standard, groups, lambda rows: {"": _interval(standard[rows], groups[rows])})
+    interval = _interval(standard, groups)
     half = np.log(interval.upper) * scales
     return interval, {
         "lower": interval.lower, "upper": interval.upper, "method": interval.method, "groups": interval.groups,
