@@ -53,11 +53,15 @@ def import_(
         print(f"Columns not taken: {', '.join(done.columns_left)}.")
     for name, missing in done.without.items():
         print(f"Not known, and null: {name} of {missing} rows.")
-    print(
-        f"\nclockwatt fit --config {output_dir / CONFIG_FILE} --dataset-dir {output_dir / DATASET} "
-        f"--catalogue-dir {output_dir / DATASET / 'catalogue'} --output-dir {output_dir / 'predictors'}\n"
-        f"makes predictors of it. A campaign takes it in with `reference: [./{output_dir.name}]`, the folder's path."
-    )
+    print(f"\nA campaign takes it in by the folder's path: `reference: [{_with_slash(output_dir)}]`.")
+    if done.learnable:
+        print(
+            f"Predictors of it alone, from {done.learnable} measurements:\n"
+            f"  clockwatt fit --config {output_dir / CONFIG_FILE} --dataset-dir {output_dir / DATASET} "
+            f"--catalogue-dir {output_dir / DATASET / 'catalogue'} --output-dir {output_dir / 'predictors'}"
+        )
+    else:
+        print("Nothing can be fitted to it: that takes time_device_s and time_host_s of the same measurement.")
 
 
 def _pairs(option: str, given: list[str] | None) -> dict[str, str]:
@@ -70,3 +74,8 @@ def _pairs(option: str, given: list[str] | None) -> dict[str, str]:
             raise ClockwattError(f"{option} {name}: stands twice. Leave one out.")
         pairs[name] = value
     return pairs
+
+
+def _with_slash(folder: Path) -> str:
+    """The path as `reference` knows it from the name of shipped data."""
+    return str(folder) if "/" in str(folder) else f"./{folder}"

@@ -20,20 +20,22 @@ from clockwatt import config
 from clockwatt.config import CampaignConfig, OperatingPoint, Pass
 from clockwatt.dataset import table as cells
 from clockwatt.dataset.build import join_sources
-from clockwatt.dataset.imported import NoReaderError, operation_of
+from clockwatt.dataset.imported import NoReaderError, UnknownModuleError, operation_of
 from clockwatt.dataset.reference import Source
 from clockwatt.dataset.table import CellError, Problems, Table
-from clockwatt.errors import ClockwattError, ConfigError, DataFileError, OutputError
+from clockwatt.errors import ConfigError, DataFileError, OutputError
 from clockwatt.gpu.specs import VIRTUAL_PREFIX, find_spec
 from clockwatt.io import files
 from clockwatt.io.progress import progress
-from clockwatt.operations.spec.operation import Operation
-from clockwatt.schema import layout, records
+from clockwatt.operations.spec.operation import Operation, OperationSpecError
+from clockwatt.schema import costs, layout, records
 from clockwatt.schema.records import MeasurementRow, OperationRow
 
 CONFIG_FILE = "config.yaml"
 DATASET = Path("dataset")
 SETTINGS_ID = "imported"
+_DEVICE = costs.TIME_DEVICE.column
+_UNKNOWN = "What is not known is an empty cell, never 0."
 
 Value = TypeVar("Value")
 
@@ -61,7 +63,7 @@ class Request:
     path: Path
     gpu: str
     device: str
-    point: OperatingPoint = OperatingPoint()
+    point: OperatingPoint = field(default_factory=OperatingPoint)
     columns: Mapping[str, str] = field(default_factory=dict)
     constants: Mapping[str, str] = field(default_factory=dict)
     skip_unknown: bool = False
@@ -83,6 +85,8 @@ class Imported:
         Columns of the table that were not taken.
     without
         Quantity to the number of rows that lack it.
+    learnable
+        Rows that `clockwatt fit` can learn from.
     """
 
     rows: int
@@ -90,6 +94,7 @@ class Imported:
     skipped: Mapping[str, int]
     columns_left: tuple[str, ...]
     without: Mapping[str, int]
+    learnable: int
 
 
 def import_table(request: Request, output_dir: Path) -> Imported:
@@ -130,6 +135,7 @@ def import_table(request: Request, output_dir: Path) -> Imported:
     )
     with files.folder_written_aside(output_dir) as folder:
         _write(folder, campaign, request, measurements, list(reader.operations.values()))
+    learnt_from = (None not in (row.time_device_s, row.time_host_s) and row.time_device_s for row in measurements)
     return Imported(
         len(measurements),
         len(reader.operations),
@@ -140,6 +146,7 @@ def import_table(request: Request, output_dir: Path) -> Imported:
             for time in cells.TIMES
             if (missing := sum(getattr(row, time.column) is None for row in measurements))
         },
+        sum(map(bool, learnt_from)),
     )
 
 
@@ -163,7 +170,7 @@ def _campaign(request: Request, gpu_name: str, tf32: set[bool], passes: set[str]
             "passes": [name for name in config.PASSES if name in passes],
             "quantities": [records.TIME, *([records.ENERGY] if energy else [])],
         },
-        source="clockwatt import",
+        source="--gpu",
     )
 
 
@@ -228,11 +235,18 @@ class _Reader:
             if self._request.skip_unknown:
                 self.skipped[error.module] += 1
             else:
-                self._problems.add(number, table.column(cells.OPERATION), f"{error} --skip-unknown leaves such rows out.")
+                self._problems.add(
+                    number, table.column(cells.OPERATION), f"{error} --skip-unknown leaves such rows out."
+                )
             return None
         except CellError as error:
             column = cells.OPERATION if isinstance(error, _OperationError) else cells.INPUT_SHAPE
             self._problems.add(number, table.column(column), str(error))
+            return None
+        if operation.device_work and numbers.get(_DEVICE) == 0:
+            self._problems.add(
+                number, table.column(_DEVICE), f"0 for {operation.function}, which runs on the device. {_UNKNOWN}"
+            )
             return None
         return self._measurement(operation, tf32, numbers, texts)
 
@@ -252,7 +266,7 @@ class _Reader:
     def _measurement(
         self,
         operation: OperationRow,
-        tf32: bool,  # noqa: FBT001  # a setting of the row
+        tf32: bool,
         numbers: Mapping[str, float | None],
         texts: Mapping[str, str],
     ) -> MeasurementRow:
@@ -291,7 +305,9 @@ def _operation_row(printed: str, shape: Any, pass_: str) -> OperationRow:
         return operation_row(operation, "compute", named)
     except NoReaderError:
         raise
-    except ClockwattError as error:
+    except UnknownModuleError as error:
+        raise _OperationError(f"{error} Correct the module or its input_shape.") from None
+    except OperationSpecError as error:
         raise _OperationError(str(error)) from None
 
 

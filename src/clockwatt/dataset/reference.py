@@ -1,7 +1,7 @@
 """Reference data that the project ships, or `clockwatt import` wrote, as a part of a campaign's dataset.
 
-A reference lies below `resources/reference/`, or in a folder of the user's, as a campaign's results do: `config.yaml`, `catalogue/` and
-`measurements/`. Its rows are measured ones and keep their own GPU label.
+A reference lies below `resources/reference/`, or in a folder of the user's, as a campaign's results do: `config.yaml`,
+`catalogue/` and `measurements/`. Its rows are measured ones and keep their own GPU label.
 """
 
 from __future__ import annotations

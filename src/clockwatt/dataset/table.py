@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -38,8 +38,6 @@ _SHOWN = 10
 _LONGEST_CALL_S = 60.0
 _EMPTY = ("", "nan", "null", "none", "na", "n/a")
 _YES_NO = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}
-
-Value = TypeVar("Value")
 
 
 class CellError(ValueError):
@@ -142,7 +140,8 @@ class Table:
                     f"{PASS}=inference" if name == PASS else f"{TF32}=false"
                 )  # fmt: skip
                 raise DataFileError(
-                    f"{self.path}: has no column {name!r}. Name the column that has it by --column {example}{constant}."
+                    f"{self.path}: has no column {name!r}, but {', '.join(map(repr, self.left))}. "
+                    f"Name the column that has it by --column {example}{constant}."
                 )
         if not any(time.column in self.cells for time in TIMES):
             names = ", ".join(time.column for time in TIMES)
@@ -223,15 +222,15 @@ def shape(cell: Any) -> tuple[int, ...]:
 
 
 def number(cell: Any, name: str) -> float | None:
-    """A quantity above zero, None for an empty cell; times are seconds per call."""
+    """A quantity above zero, None for an empty cell; times are seconds per call, that of the device may be 0."""
     if is_empty(cell):
         return None
     try:
         value = float(cell)
     except (TypeError, ValueError):
         raise CellError(f"{cell!r} is no number. Write one with a decimal point, or leave the cell empty.") from None
-    error_of = name.endswith(tuple(f"_standard_error_{unit}" for unit in "sjw"))
-    if not math.isfinite(value) or value < 0 or (value == 0 and not error_of):
+    may_be_zero = name == costs.TIME_DEVICE.column or "_standard_error_" in name
+    if not math.isfinite(value) or value < 0 or (value == 0 and not may_be_zero):
         raise CellError(f"{cell} is not above zero. What is not known is an empty cell, never 0.")
     if name.startswith("time_") and value > _LONGEST_CALL_S:
         raise CellError(f"{cell} s for one call is too long to be true. Times are in seconds: convert the column.")
