@@ -7,37 +7,29 @@ and the `dataset/` that is joined from them. What a table does not tell is null.
 from __future__ import annotations
 
 import hashlib
-from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TypeVar
 
 import pyarrow as pa
 
 import clockwatt
 from clockwatt import config
-from clockwatt.config import CampaignConfig, OperatingPoint, Pass
+from clockwatt.config import CampaignConfig, OperatingPoint
 from clockwatt.dataset import table as cells
 from clockwatt.dataset.build import join_sources
-from clockwatt.dataset.imported import NoReaderError, UnknownModuleError, operation_of
 from clockwatt.dataset.reference import Source
-from clockwatt.dataset.table import CellError, Problems, Table
-from clockwatt.errors import ConfigError, DataFileError, OutputError
+from clockwatt.dataset.table import Table
+from clockwatt.dataset.table_rows import RowReader
+from clockwatt.errors import ConfigError, OutputError
 from clockwatt.gpu.specs import VIRTUAL_PREFIX, find_spec
 from clockwatt.io import files
-from clockwatt.io.progress import progress
-from clockwatt.operations.spec.operation import Operation, OperationSpecError
-from clockwatt.schema import costs, layout, records
+from clockwatt.schema import layout, records
 from clockwatt.schema.records import MeasurementRow, OperationRow
 
 CONFIG_FILE = "config.yaml"
 DATASET = Path("dataset")
 SETTINGS_ID = "imported"
-_DEVICE = costs.TIME_DEVICE.column
-_UNKNOWN = "What is not known is an empty cell, never 0."
-
-Value = TypeVar("Value")
 
 
 @dataclass(frozen=True)
@@ -124,8 +116,8 @@ def import_table(request: Request, output_dir: Path) -> Imported:
     gpu_name = find_spec(request.device).nvml_name
     _campaign(request, gpu_name, {False}, {records.INFERENCE}, energy=True)  # a wrong label is told at once
     table = Table.read(request.path, request.columns, request.constants)
-    reader = _Reader(request, gpu_name)
-    measurements = reader.read(table)
+    reader = RowReader(table, _common(request, gpu_name), skip_unknown=request.skip_unknown)
+    measurements = reader.read()
     campaign = _campaign(
         request,
         gpu_name,
@@ -150,6 +142,19 @@ def import_table(request: Request, output_dir: Path) -> Imported:
     )
 
 
+def _common(request: Request, gpu_name: str) -> MeasurementRow:
+    """What all measurements of a table have."""
+    content = hashlib.sha256(request.path.read_bytes()).hexdigest()
+    return MeasurementRow(
+        kind=records.OPERATION, subject_id="", pass_="", tf32=False, dtype="",
+        gpu=request.gpu, point=str(request.point), session_id=f"import-{content[:16]}", shard="1/1",
+        settings_id=SETTINGS_ID, clockwatt_version=clockwatt.__version__, gpu_name=gpu_name,
+        requested_sm_clock_mhz=request.point.sm_clock_mhz,
+        requested_memory_clock_mhz=request.point.memory_clock_mhz,
+        requested_power_limit_w=request.point.power_limit_w,
+    )  # fmt: skip
+
+
 def _check_new(folder: Path) -> None:
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise OutputError(f"{folder}: is not an empty folder. Name another with --output-dir, or remove it first.")
@@ -172,153 +177,6 @@ def _campaign(request: Request, gpu_name: str, tf32: set[bool], passes: set[str]
         },
         source="--gpu",
     )
-
-
-class _Reader:
-    """Rows of a table as measurements, and the operations that they are of."""
-
-    def __init__(self, request: Request, gpu_name: str) -> None:
-        self._request = request
-        self._gpu_name = gpu_name
-        self._problems = Problems(request.path)
-        self._known: dict[tuple[str, str, str], OperationRow | CellError | NoReaderError] = {}
-        self._repetitions: Counter[tuple[str, str, bool]] = Counter()
-        self.operations: dict[tuple[str, str], OperationRow] = {}
-        self.skipped: Counter[str] = Counter()
-
-    def read(self, table: Table) -> list[MeasurementRow]:
-        """All rows; DataFileError with all that is wrong."""
-        session_id = f"import-{hashlib.sha256(table.path.read_bytes()).hexdigest()[:16]}"
-        rows = []
-        with progress("import", len(table.cells)) as advance:
-            for number, row in table.rows():
-                read = self._row(number, row, table)
-                if read is not None:
-                    read.session_id, read.position = session_id, number
-                    rows.append(read)
-                advance(f"row {number}")
-        self._problems.check()
-        if not rows:
-            names = ", ".join(sorted(self.skipped))
-            raise DataFileError(f"{table.path}: no row is left; none of its modules can be read ({names}).")
-        return rows
-
-    def _row(self, number: int, row: Mapping[str, Any], table: Table) -> MeasurementRow | None:
-        wrong = False
-
-        def cell(name: str, read: Callable[[Any], Value]) -> Value | None:
-            nonlocal wrong
-            try:
-                return read(row[name])
-            except CellError as error:
-                self._problems.add(number, table.column(name), str(error))
-                wrong = True
-                return None
-
-        printed, pass_ = cell(cells.OPERATION, cells.text), cell(cells.PASS, cells.pass_)
-        tf32 = cell(cells.TF32, cells.yes_no)
-        numbers = {
-            name: cell(name, lambda value, name=name: cells.number(value, name))  # type: ignore[misc]
-            for name in cells.NUMBERS
-            if name in row
-        }
-        texts = {name: str(row[name]) for name in cells.TEXTS if name in row and not cells.is_empty(row[name])}
-        if wrong or printed is None or pass_ is None or tf32 is None:
-            return None
-        if all(numbers.get(time.column) is None for time in cells.TIMES):
-            named = ", ".join(table.column(time.column) for time in cells.TIMES if time.column in row)
-            self._problems.add(number, named, "no time is known. Fill one in, or take the row out.")
-            return None
-        try:
-            operation = self._operation(printed, row.get(cells.INPUT_SHAPE), pass_)
-        except NoReaderError as error:
-            if self._request.skip_unknown:
-                self.skipped[error.module] += 1
-            else:
-                self._problems.add(
-                    number, table.column(cells.OPERATION), f"{error} --skip-unknown leaves such rows out."
-                )
-            return None
-        except CellError as error:
-            column = cells.OPERATION if isinstance(error, _OperationError) else cells.INPUT_SHAPE
-            self._problems.add(number, table.column(column), str(error))
-            return None
-        if operation.device_work and numbers.get(_DEVICE) == 0:
-            self._problems.add(
-                number, table.column(_DEVICE), f"0 for {operation.function}, which runs on the device. {_UNKNOWN}"
-            )
-            return None
-        return self._measurement(operation, tf32, numbers, texts)
-
-    def _operation(self, printed: str, shape: Any, pass_: str) -> OperationRow:
-        """The operation, its cost found once; CellError or NoReaderError, likewise."""
-        key = (printed, str(shape), pass_)
-        if key not in self._known:
-            try:
-                self._known[key] = _operation_row(printed, shape, pass_)
-            except (CellError, NoReaderError) as error:
-                self._known[key] = error
-        known = self._known[key]
-        if not isinstance(known, OperationRow):
-            raise known
-        return self.operations.setdefault((known.operation_id, pass_), known)
-
-    def _measurement(
-        self,
-        operation: OperationRow,
-        tf32: bool,
-        numbers: Mapping[str, float | None],
-        texts: Mapping[str, str],
-    ) -> MeasurementRow:
-        request, key = self._request, (operation.operation_id, operation.pass_, tf32)
-        repetition, self._repetitions[key] = self._repetitions[key], self._repetitions[key] + 1
-        operation.measured_tf32 = sorted({*(operation.measured_tf32 or ()), tf32})
-        row = MeasurementRow(
-            kind=records.OPERATION, subject_id=operation.operation_id, pass_=operation.pass_, tf32=tf32,
-            dtype=operation.dtype, gpu=request.gpu, point=str(request.point), repetition=repetition, shard="1/1",
-            settings_id=SETTINGS_ID, clockwatt_version=clockwatt.__version__, gpu_name=self._gpu_name,
-            requested_sm_clock_mhz=request.point.sm_clock_mhz,
-            requested_memory_clock_mhz=request.point.memory_clock_mhz,
-            requested_power_limit_w=request.point.power_limit_w, **numbers, **texts,  # type: ignore[arg-type]
-        )  # fmt: skip
-        _complete_energy(row)
-        row.quantities = [records.TIME, *([records.ENERGY] if row.energy_j is not None else [])]
-        operation.measured_quantities = sorted({*row.quantities, *(operation.measured_quantities or ())}, reverse=True)
-        return row
-
-
-class _OperationError(CellError):
-    """The column of operations is wrong, or what is in it does not fit the input."""
-
-
-def _operation_row(printed: str, shape: Any, pass_: str) -> OperationRow:
-    from clockwatt.operations.rows import operation_row  # torch, which nothing else of a dataset needs
-
-    try:
-        if printed.startswith("{"):
-            operation = Operation.from_json(printed)
-        elif shape is None:
-            raise CellError("is not there, and a printed module has no shape. Name it by --column input_shape=THEIRS.")
-        else:
-            operation = operation_of(printed, cells.shape(shape), pass_)
-        named: Pass = "training" if pass_ == records.TRAINING else "inference"
-        return operation_row(operation, "compute", named)
-    except NoReaderError:
-        raise
-    except UnknownModuleError as error:
-        raise _OperationError(f"{error} Correct the module or its input_shape.") from None
-    except OperationSpecError as error:
-        raise _OperationError(str(error)) from None
-
-
-def _complete_energy(row: MeasurementRow) -> None:
-    """What follows from what is known by definition: energy of a call, and that above idling."""
-    if row.energy_j is None and row.power_w is not None and row.time_eager_s is not None:
-        row.energy_j = row.power_w * row.time_eager_s
-    if row.power_w is None and row.energy_j is not None and row.time_eager_s is not None:
-        row.power_w = row.energy_j / row.time_eager_s
-    if row.energy_j is not None and row.power_idle_w is not None and row.time_eager_s is not None:
-        row.energy_dynamic_j = row.energy_j - row.power_idle_w * row.time_eager_s
 
 
 def _write(

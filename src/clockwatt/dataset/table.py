@@ -34,6 +34,8 @@ TEXTS = ("host", "gpu_uuid", "driver_version", "cuda_version", "cudnn_version", 
 COLUMNS = (OPERATION, INPUT_SHAPE, PASS, TF32, *NUMBERS, *TEXTS)
 """All that is taken; other columns of a table are left."""
 
+UNKNOWN = "What is not known is an empty cell, never 0."
+
 _SHOWN = 10
 _LONGEST_CALL_S = 60.0
 _EMPTY = ("", "nan", "null", "none", "na", "n/a")
@@ -231,7 +233,7 @@ def number(cell: Any, name: str) -> float | None:
         raise CellError(f"{cell!r} is no number. Write one with a decimal point, or leave the cell empty.") from None
     may_be_zero = name == costs.TIME_DEVICE.column or "_standard_error_" in name
     if not math.isfinite(value) or value < 0 or (value == 0 and not may_be_zero):
-        raise CellError(f"{cell} is not above zero. What is not known is an empty cell, never 0.")
+        raise CellError(f"{cell} is not above zero. {UNKNOWN}")
     if name.startswith("time_") and value > _LONGEST_CALL_S:
         raise CellError(f"{cell} s for one call is too long to be true. Times are in seconds: convert the column.")
     return value
