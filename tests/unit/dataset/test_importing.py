@@ -5,13 +5,13 @@ import json
 import pandas as pd
 import pytest
 import torch
-from torch import nn
 from typer.testing import CliRunner
 
 from clockwatt import config
 from clockwatt.cli.main import app
 from clockwatt.config import NetworkConfig, OperatingPoint, TrainingConfig
 from clockwatt.dataset import table as cells
+from clockwatt.dataset.build import build_dataset
 from clockwatt.dataset.importing import Request, import_table
 from clockwatt.dataset.reference import references
 from clockwatt.dataset.table import CellError
@@ -20,7 +20,7 @@ from clockwatt.io import files
 from clockwatt.operations.catalogue import trace_rows
 from clockwatt.predict.fit import fit
 from clockwatt.schema.records import OPERATION_SCHEMA
-from support import small_networks
+from support import small_networks, synthetic
 
 RELU = {"operation": "ReLU()", "input_shape": "4x8x16x16", "pass": "inference", "tf32": True}
 TIMED = {**RELU, "time_device_s": 1e-5, "time_host_s": 5e-6, "time_eager_s": 1.2e-5, "power_w": 100.0}
@@ -119,7 +119,7 @@ def test_columns_have_the_names_that_they_have(tmp_path):
     ({"time_eager_s": 336.0}, "Times are in seconds"),
     ({"time_device_s": 0.0}, "row 2, column time_device_s: 0 for torch.nn.functional.relu, which runs on the device"),
     ({"power_w": 0}, "row 2, column power_w: 0"),
-    (dict.fromkeys(("time_device_s", "time_host_s", "time_eager_s")), "column time_device_s: no time of this row is known"),
+    (dict.fromkeys(("time_device_s", "time_host_s", "time_eager_s")), "row 2, column time_device_s: no time"),
 ])  # fmt: skip
 def test_a_bad_cell_is_told_by_file_row_and_column_and_nothing_is_written(tmp_path, change, said):
     with pytest.raises(DataFileError) as raised:
@@ -202,17 +202,24 @@ def test_what_is_no_shape_is_refused(said):
 
 
 def test_a_campaign_takes_it_in_as_it_takes_shipped_data(tmp_path):
-    imported(tmp_path, [TIMED])
-    campaign = {
-        "campaign": "own",
-        "gpus": {"h200": {"device": "NVIDIA H200"}},
-        "networks": [{"name": "resnet18", "input": [1, 3, 64, 64]}],
-    }
-    (source,) = references(config.parse({**campaign, "reference": [f"{tmp_path}/a30"]}))
-    assert [str(point) for _, point in source.points()] == ["default"]
+    folder = tmp_path / "others"
+    import_table(Request(table_of(tmp_path, [TIMED]), "theirs", "NVIDIA A30"), folder)
+    settings = synthetic.campaign(clocks=[900], networks=1, reference=[str(folder)])
+    (source,) = references(settings)
     assert len(source.digest()) == 16
+    made = synthetic.write_campaign(tmp_path / "own", settings)
+    build_dataset(settings, made.measurements, made.catalogue, made.dataset)
+    operations = pd.read_parquet(made.dataset / "operations.parquet")
+    (theirs,) = operations[operations["gpu"] == "theirs"].to_dict("records")
+    assert (theirs["operation_class"], theirs["excluded"]) == ("relu", "")
+    assert set(operations["gpu"]) > {"theirs"}
+    catalogue = pd.read_parquet(made.dataset / "catalogue/operations.parquet")
+    assert theirs["subject_id"] in set(catalogue["operation_id"])
+
+
+def test_a_reference_that_is_not_there_is_told(tmp_path):
     with pytest.raises(ConfigError, match="no folder that `clockwatt import` wrote"):
-        config.parse({**campaign, "reference": ["./not-there"]})
+        synthetic.campaign(clocks=[900], networks=1, reference=[f"{tmp_path}/not-there"])
 
 
 def test_the_command_goes_from_a_table_to_a_prediction(tmp_path):
@@ -232,7 +239,7 @@ def test_the_command_goes_from_a_table_to_a_prediction(tmp_path):
         "predict", "torch.nn:SiLU", "--input", "4,8,16,16", "--pass", "inference", "--gpu", "a30",
         "--predictors-dir", str(folder / "predictors"), "--json",
     ]  # fmt: skip
-    (answer,) = json.loads(CliRunner().invoke(app, asked).stdout)
+    answer = json.loads(CliRunner().invoke(app, asked).stdout)
     assert answer["expected"]["device_s"] == pytest.approx(8e-6, rel=0.01)
     assert answer["measured_calls"] == 1
 
