@@ -2,9 +2,9 @@
 
     python benchmarks/pack_predictors.py [--reference h200 h200-wide h100] [--output-dir resources] [--keep DIR]
 
-Joins the named folders of `resources/reference`, fits with the default settings but for fewer trees and without
-borrowing, validates, and writes `predictors/` and `validation/` below the output folder, each in place of what was
-there. Forests are compressed without loss, so they predict to the last bit what they did before. Predictions of
+Joins the named folders of `resources/reference`, fits with the default settings but for fewer and smaller trees and
+without borrowing, validates, and writes `predictors/` and `validation/` below the output folder, each in place of what
+was there. Forests are compressed without loss, so they predict to the last bit what they did before. Predictions of
 operations that were left out, of which figures are made, are not shipped, and of `metrics.json` only which GPUs there
 are: model cards say the rest. More than 12 MB are refused.
 
@@ -44,8 +44,8 @@ from clockwatt.predict.validate import validate
 from clockwatt.schema import layout
 
 MAX_BYTES = 12_000_000
-TREES = 20
-"""With the default 50 they take two and a half times as much; what fewer cost is told in README.md beside this file."""
+TREES, LEAF = 20, 2
+"""With the default 50 and 1 they take five times as much; what that costs is told in README.md beside this file."""
 REFERENCES = ("h200", "h200-wide", "h100")
 PACKED_FILE = "packed.json"
 _LEVEL = 22
@@ -86,7 +86,7 @@ def main() -> int:
 def campaign_of(names: list[str]) -> CampaignConfig:
     """The first reference's campaign, which takes in the others, fitted with the default settings but for the trees."""
     first = config.load(resource(f"reference/{names[0]}") / "config.yaml")
-    return first.model_copy(update={"reference": names[1:], "fit": FitConfig(trees=TREES, borrow=False)})
+    return first.model_copy(update={"reference": names[1:], "fit": FitConfig(trees=TREES, leaf=LEAF, borrow=False)})
 
 
 def make(campaign: CampaignConfig, results: Path) -> None:

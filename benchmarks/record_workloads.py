@@ -40,7 +40,8 @@ def commands(options: argparse.Namespace) -> dict[str, list[str]]:
     for name in options.only or WORKLOADS:
         seconds = options.seconds * (2 if name in LONG else 1)
         study = WorkloadsStudyConfig(seconds=seconds, scale=options.scale)
-        record = [sys.executable, "-m", "clockwatt", "record", "--output", str(options.output / RECORDS / name)]
+        record = [sys.executable, "-m", "clockwatt", "record", "--name", name]
+        record += ["--output", str(options.output / RECORDS / name)]
         record += ["--rest-to", f"{options.rest_to:g}C", "--rest-max-s", f"{options.rest_max_s:g}", "--no-phases"]
         record += ["--gpu", options.gpu] if options.gpu else []
         found[name] = [*record, "--", *command_of(name, study, seed=0, virtual=virtual)]

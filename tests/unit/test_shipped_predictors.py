@@ -70,7 +70,8 @@ def test_they_were_fitted_with_the_settings_of_the_script(packed):
     assert differences(packed["settings"], packing.settings(CAMPAIGN)) == [], AGAIN
     forests = [load_predictor(path) for path in SHIPPED.glob("*/*.npz")]
     assert len(forests) == 4
-    assert {forest.get_params()["trees"] for forest in forests} == {packing.TREES}, AGAIN
+    found = {(forest.get_params()["trees"], forest.get_params()["leaf"]) for forest in forests}
+    assert found == {(packing.TREES, packing.LEAF)}, AGAIN
 
 
 def test_what_is_learnt_from_is_what_they_learnt_from(packed, dataset):

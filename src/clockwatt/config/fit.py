@@ -22,6 +22,13 @@ class FitConfig(Model):
     )
     folds: int = Field(15, ge=2, le=100, description="of the grouped cross-validation")
     trees: int = Field(50, ge=1, le=5000, description="per forest; of xgboost, per target")
+    leaf: int = Field(
+        1,
+        ge=1,
+        le=1000,
+        description="fewest rows in a leaf of roofline's and forest's trees: with 2 they take half the space, and tell "
+        "power a little worse",
+    )
 
     borrow: bool = Field(
         True,

@@ -237,7 +237,7 @@ def _description(config: CampaignConfig, gpu: str, samples: Samples, overheads: 
 
 
 def _unfitted(config: CampaignConfig, name: str) -> CostPredictor:
-    return PREDICTORS[name](trees=config.fit.trees, seed=config.seed)
+    return PREDICTORS[name](trees=config.fit.trees, seed=config.seed, leaf=config.fit.leaf)
 
 
 def _fit_one(

@@ -207,7 +207,8 @@ def test_labels_of_points_that_lie_close_are_nearest_to_their_own(open_page, pag
     for network, pass_ in itertools.product("012", ("inference", "training")):
         opened.page.select_option("[name=network]", network)
         opened.page.select_option("[name=pass]", pass_)
-        opened.page.wait_for_timeout(100)  # ranges follow the points as the plot is drawn
+        # ranges follow the points as the plot is drawn: labels are where they stay when all are right, or never are
+        opened.page.wait_for_function(f"({_LABELS})().every(([own]) => own)", timeout=30_000)
         found = opened.run(_LABELS)
         seen += len(found)
         assert all(own for own, _ in found), (network, pass_, found)

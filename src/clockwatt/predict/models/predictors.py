@@ -55,6 +55,8 @@ class CostPredictor:
         Of the forest.
     jobs
         Threads for fitting, None for as many as `usable_threads` says; the result does not depend on it.
+    leaf
+        Fewest rows in a leaf, where scikit-learn grows the trees.
 
     Attributes
     ----------
@@ -76,15 +78,19 @@ class CostPredictor:
     shares_splits: ClassVar[bool] = True
     """Whether a tree gives several targets, so that one that is known too helps to choose the splits for others."""
 
-    def __init__(self, trees: int = 200, max_features: float = 0.5, seed: int = 0, jobs: int | None = None) -> None:
+    def __init__(
+        self, trees: int = 200, max_features: float = 0.5, seed: int = 0, jobs: int | None = None, leaf: int = 1
+    ) -> None:
         self.trees = trees
         self.max_features = max_features
+        self.leaf = leaf
         self.seed = seed
         self.jobs = jobs
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:  # noqa: ARG002  # scikit-learn's signature
         """Parameters by name."""
-        return {"trees": self.trees, "max_features": self.max_features, "seed": self.seed, "jobs": self.jobs}
+        names = ("trees", "max_features", "seed", "jobs", "leaf")
+        return {name: getattr(self, name) for name in names}
 
     def set_params(self, **parameters: Any) -> Self:
         """Set parameters by name."""
@@ -230,8 +236,9 @@ class RooflinePredictor(CostPredictor):
 
         sampling = self._sampling(rows) if rows > ROWS_PER_TREE else {}
         return ExtraTreesRegressor(
-            self.trees, max_features=self.max_features, random_state=self.seed, n_jobs=self._jobs, **sampling
-        )
+            self.trees, max_features=self.max_features, min_samples_leaf=self.leaf, random_state=self.seed,
+            n_jobs=self._jobs, **sampling,
+        )  # fmt: skip
 
     def _estimates(self, features: pd.DataFrame) -> Floats:
         roofline_s = features[ROOFLINE_TIME].to_numpy(float)
@@ -263,6 +270,7 @@ class ForestPredictor(CostPredictor):
         return RandomForestRegressor(
             self.trees,
             max_features=self.max_features,
+            min_samples_leaf=self.leaf,
             random_state=self.seed,
             n_jobs=self._jobs,
             **self._sampling(rows),
