@@ -32,6 +32,10 @@ class CampaignConfig(Model):
     seed: int = Field(0, ge=0, description="of every shuffle, virtual GPU and predictor")
     gpus: dict[str, GpuConfig] = Field(min_length=1, description="label of your own, used in paths, to GPU")
     design: DesignConfig | None = Field(None, description="operations drawn by design, beside those of networks")
+    imported_from: str | None = Field(
+        None,
+        description="table that the measurements came from, written by `clockwatt import`: nothing is left to measure",
+    )
     networks: list[NetworkConfig] = Field(
         [], description="networks whose operations are measured, and which are measured whole; needed without `design`"
     )
@@ -56,8 +60,9 @@ class CampaignConfig(Model):
     )
     reference: Annotated[list[str], one_or_more(str)] = Field(
         [],
-        description="measured data that the project ships, joined with the campaign's own; where a label and an "
-        "operating point are in both, only the campaign's own are taken",
+        description="measured data that the project ships, or folders that `clockwatt import` wrote (a path with a "
+        "slash, such as `./a30`, seen from where the command runs), joined with the campaign's own; where a label and "
+        "an operating point are in both, only the campaign's own are taken",
         examples=[["h200"]],
     )
     results_dir: str = Field(
@@ -83,7 +88,8 @@ class CampaignConfig(Model):
     @field_validator("networks")
     @classmethod
     def _something_is_measured(cls, networks: list[NetworkConfig], info: ValidationInfo) -> list[NetworkConfig]:
-        if not networks and info.data.get("design", "wrong, and told as such") is None:
+        wanted = (info.data.get("design", "wrong, and told as such"), info.data.get("imported_from"))
+        if not networks and all(entry is None for entry in wanted):
             raise ValueError("is missing, and so is design: one of them is needed; see config/README.md")
         return networks
 
@@ -109,7 +115,10 @@ class CampaignConfig(Model):
     def _references_are_shipped(cls, names: list[str]) -> list[str]:
         shipped = sorted(path.parent.name for path in resource("reference").glob("*/config.yaml"))
         for name in names:
-            if name not in shipped:
+            if "/" in name:
+                if not (Path(name) / "config.yaml").is_file():
+                    raise ValueError(f"{name}: no folder that `clockwatt import` wrote is there; it lacks config.yaml")
+            elif name not in shipped:
                 raise ValueError(f"no data called {name!r} is shipped; choose among {', '.join(shipped)}, or write []")
         check_different(names, "a name")
         return names

@@ -24,6 +24,14 @@ class UnknownModuleError(DataFileError):
     """A printed module is none that can be read."""
 
 
+class NoReaderError(UnknownModuleError):
+    """A printed module is of a class that is not known."""
+
+    def __init__(self, printed: str, module: str) -> None:
+        super().__init__(f"{printed!r}: {module} is not among {', '.join(sorted(_READERS))}.")
+        self.module = module
+
+
 class _Printed:
     """A module as it was printed: its class, its positional and its named settings."""
 
@@ -74,7 +82,7 @@ def operation_of(printed: str, input_shape: Sequence[int], pass_: str) -> Operat
     """
     module = _Printed(printed)
     if module.name not in _READERS:
-        raise UnknownModuleError(f"{printed!r}: {module.name} is not among {', '.join(sorted(_READERS))}.")
+        raise NoReaderError(printed, module.name)
     shape = tuple(int(size) for size in input_shape)
     try:
         return _READERS[module.name](module, shape, pass_ == TRAINING)

@@ -1,7 +1,7 @@
-"""Reference data that the project ships, as a part of a campaign's dataset.
+"""Reference data that the project ships, or `clockwatt import` wrote, as a part of a campaign's dataset.
 
-A reference lies below `resources/reference/` as a campaign's results do: `config.yaml`, `catalogue/` and
-`measurements/`. Its rows are measured ones and keep their own GPU label.
+A reference lies below `resources/reference/`, or in a folder of the user's, as a campaign's results do: `config.yaml`,
+`catalogue/` and `measurements/`. Its rows are measured ones and keep their own GPU label.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ def references(campaign: CampaignConfig) -> list[Source]:
     """
     sources = []
     for name in campaign.reference:
-        folder = resource(f"reference/{name}")
+        folder = Path(name) if "/" in name else resource(f"reference/{name}")
         shipped = config.load(folder / "config.yaml")
         for label in campaign.gpus.keys() & shipped.gpus.keys():
             own, theirs = campaign.gpus[label].device, shipped.gpus[label].device

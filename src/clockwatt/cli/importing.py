@@ -1,0 +1,81 @@
+"""`clockwatt import`: measurements by others."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from clockwatt.cli.app import app
+from clockwatt.cli.options import OutputDir, Point
+from clockwatt.config import OperatingPoint
+from clockwatt.errors import ClockwattError
+
+
+@app.command("import")
+def import_(
+    table: Annotated[Path, typer.Argument(metavar="TABLE", help="A .csv or .parquet file, one row per measurement.")],
+    gpu: Annotated[str, typer.Option(help="Label that the GPU gets, such as a30.")],
+    device: Annotated[str, typer.Option(help='Name of the GPU, such as "NVIDIA A30".')],
+    output_dir: OutputDir,
+    point: Point = "default",
+    column: Annotated[
+        list[str] | None,
+        typer.Option(metavar="OURS=THEIRS", help="Column of the table that holds ours, such as pass=mode. Repeatable."),
+    ] = None,
+    constant: Annotated[
+        list[str] | None,
+        typer.Option(metavar="OURS=VALUE", help="What all rows have, such as tf32=false. Repeatable."),
+    ] = None,
+    skip_unknown: Annotated[
+        bool, typer.Option("--skip-unknown", help="Leave out rows of modules that cannot be read, and count them.")
+    ] = False,
+) -> None:
+    """Make a table of operations that others measured a dataset, to fit on and to predict from."""
+    from clockwatt.dataset.importing import CONFIG_FILE, DATASET, Request, import_table
+
+    request = Request(
+        table,
+        gpu,
+        device,
+        OperatingPoint.parse(point),
+        _pairs("--column", column),
+        _pairs("--constant", constant),
+        skip_unknown,
+    )
+    done = import_table(request, output_dir)
+    print(f"{output_dir}: {done.rows} measurements of {done.operations} operations on {gpu} at {point}.")
+    if done.skipped:
+        names = ", ".join(f"{count} of {name}" for name, count in done.skipped.items())
+        print(f"Left out: rows of modules that cannot be read: {names}.")
+    if done.columns_left:
+        print(f"Columns not taken: {', '.join(done.columns_left)}.")
+    for name, missing in done.without.items():
+        print(f"Not known, and null: {name} of {missing} rows.")
+    print(f"\nA campaign takes it in by the folder's path: `reference: [{_with_slash(output_dir)}]`.")
+    if done.learnable:
+        print(
+            f"Predictors of it alone, from {done.learnable} measurements:\n"
+            f"  clockwatt fit --config {output_dir / CONFIG_FILE} --dataset-dir {output_dir / DATASET} "
+            f"--catalogue-dir {output_dir / DATASET / 'catalogue'} --output-dir {output_dir / 'predictors'}"
+        )
+    else:
+        print("Nothing can be fitted to it: that takes time_device_s and time_host_s of the same measurement.")
+
+
+def _pairs(option: str, given: list[str] | None) -> dict[str, str]:
+    pairs: dict[str, str] = {}
+    for text in given or ():
+        name, equals, value = (part.strip() for part in text.partition("="))
+        if not name or not equals or not value:
+            raise ClockwattError(f"{option} {text}: write it as NAME=VALUE, such as {option} pass=inference.")
+        if name in pairs:
+            raise ClockwattError(f"{option} {name}: stands twice. Leave one out.")
+        pairs[name] = value
+    return pairs
+
+
+def _with_slash(folder: Path) -> str:
+    """The path as `reference` knows it from the name of shipped data."""
+    return str(folder) if "/" in str(folder) else f"./{folder}"
