@@ -34,7 +34,7 @@ def fails(workdir: Workdir, *arguments: str) -> str:
         (with_gpu(power_limits_w=["165 W"]), "gpus.a30.power_limits_w[0]: '165 W' is not a number of W"),
         ({"passes": ["inferense"]}, "passes[0]: 'inferense' should be 'inference' or 'training'"),
         ({"shards": 0}, "shards: 0 should be greater than or equal to 1"),
-        ({"gpus": {}}, "gpus: {} should"),
+        ({"gpus": {}}, "gpus: {} has too few entries: give at least 1"),
     ],
 )
 def test_wrong_config_stops_before_any_job(workdir, changes, message):

@@ -54,9 +54,9 @@ def test_what_a_campaign_does_not_know_is_looked_for_among_the_shipped(tmp_path)
         (["ids=8,4:int64"], {}, "below belong together"),
         (["ids=8,4:int64:many"], {}, "NAME=SHAPE"),
         (["ids=8,4"], {"input_below": 4}, "go with one --input"),
-        (["8,4"], {"input_dtype": "int64"}, "input_below belong together"),
-        (["8,4"], {"assume_branch": "perhaps"}, "data_dependent_branch"),
-        (["8,1"], {"cache_length": 9}, "cache_length is for decoders"),
+        (["8,4"], {"input_dtype": "int64"}, "--input-dtype int64: give --input-below too"),
+        (["8,4"], {"assume_branch": "perhaps"}, "--assume-branch perhaps: choose true or false"),
+        (["8,1"], {"cache_length": 9}, "--cache-length is for decoders"),
     ],
 )
 def test_what_is_no_input_is_refused(inputs, settings, message):
