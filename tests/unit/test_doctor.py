@@ -134,7 +134,8 @@ def test_a_campaign_is_checked_against_a_real_gpu(nvml, in_worker, tmp_path):
     assert "NVIDIA A30: SM clock 901 MHz is not supported" in text
 
 
-def test_exit_code_tells_a_wrong_campaign(tmp_path, capsys):
+def test_exit_code_tells_a_wrong_campaign(tmp_path, capsys, monkeypatch):
+    monkeypatch.setenv("PATH", str(tmp_path))  # a Slurm of this machine has problems of its own
     assert doctor.run(campaign(tmp_path / "good.yaml", device="virtual:a30"), None) == 0
     assert doctor.run(campaign(tmp_path / "bad.yaml", device="virtual:a30", clocks_mhz=["fast"]), None) == 1
     assert "'fast' is not a number of MHz" in " ".join(capsys.readouterr().out.split())
