@@ -22,7 +22,8 @@ import pandas as pd
 
 from clockwatt.config import WORKLOADS, WorkloadsStudyConfig
 from clockwatt.studies.workloads.names import command_of
-from clockwatt.studies.workloads.stage import FIGURES, RECORDS, draw, is_finished, write_tables
+from clockwatt.studies.workloads.records import RECORDS, is_finished
+from clockwatt.studies.workloads.stage import FIGURES, draw, write_tables
 
 LONG = ("matmul", "fine_tuning")
 ALLOWED, FROM_S = 0.02, 10.0

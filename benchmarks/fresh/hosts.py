@@ -1,9 +1,10 @@
 """The host of a day of the fresh set, told from passes that were measured on it.
 
-No profile (`clockwatt calibrate --host`) was measured on these machines. So the networks of a day are dealt out to two
-halves by name, and each half is answered for the host that the other half tells: what its calls cost relative to the
-median host, what modules, forward calls and the start of a backward pass add, from host times where nothing blocked,
-and how far that is off for nine in ten of the passes that tell it, which is the range of the host.
+On two of the three machines no profile (`clockwatt calibrate --host`) was measured; `score.py report --host` answers
+for that of the third. So the networks of a day are dealt out to two halves by name, and each half is answered for the
+host that the other half tells: what its calls cost relative to the median host, what modules, forward calls and the
+start of a backward pass add, from host times where nothing blocked, and how far that is off for nine in ten of the
+passes that tell it, which is the range of the host.
 Device times are not looked at. A profile would tell the same from networks and operations of its own.
 """
 

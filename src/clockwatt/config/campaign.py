@@ -17,7 +17,7 @@ from clockwatt.config.networks import NetworkConfig, TrainingConfig
 from clockwatt.config.points import OperatingPoint
 from clockwatt.config.studies import StudiesConfig
 from clockwatt.errors import ConfigError
-from clockwatt.io.resources import resource
+from clockwatt.io.resources import reference_folder, resource
 from clockwatt.schema import layout
 
 Pass = Literal["inference", "training"]
@@ -116,7 +116,7 @@ class CampaignConfig(Model):
         shipped = sorted(path.parent.name for path in resource("reference").glob("*/config.yaml"))
         for name in names:
             if "/" in name:
-                if not (Path(name) / "config.yaml").is_file():
+                if not (reference_folder(name) / "config.yaml").is_file():
                     raise ValueError(f"{name}: no folder that `clockwatt import` wrote is there; it lacks config.yaml")
             elif name not in shipped:
                 raise ValueError(f"no data called {name!r} is shipped; choose among {', '.join(shipped)}, or write []")

@@ -127,7 +127,6 @@ def import_table(request: Request, output_dir: Path) -> Imported:
     )
     with files.folder_written_aside(output_dir) as folder:
         _write(folder, campaign, request, measurements, list(reader.operations.values()))
-    learnt_from = (None not in (row.time_device_s, row.time_host_s) and row.time_device_s for row in measurements)
     return Imported(
         len(measurements),
         len(reader.operations),
@@ -138,7 +137,7 @@ def import_table(request: Request, output_dir: Path) -> Imported:
             for time in cells.TIMES
             if (missing := sum(getattr(row, time.column) is None for row in measurements))
         },
-        sum(map(bool, learnt_from)),
+        sum(bool(row.time_device_s) and row.time_host_s is not None for row in measurements),
     )
 
 

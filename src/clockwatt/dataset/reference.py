@@ -13,7 +13,7 @@ from pathlib import Path
 from clockwatt import config
 from clockwatt.config import CampaignConfig, OperatingPoint
 from clockwatt.errors import ConfigError, DataFileError
-from clockwatt.io.resources import resource
+from clockwatt.io.resources import reference_folder
 from clockwatt.schema import layout
 
 
@@ -79,18 +79,22 @@ def references(campaign: CampaignConfig) -> list[Source]:
     Raises
     ------
     ConfigError
-        If a label of the campaign stands for another device in the reference: one label is learnt from as one GPU.
+        If a label stands for another device in the reference than in the campaign or in a reference before: one label
+        is learnt from as one GPU.
     """
     sources = []
+    known = [("here", campaign)]
     for name in campaign.reference:
-        folder = Path(name) if "/" in name else resource(f"reference/{name}")
+        folder = reference_folder(name)
         shipped = config.load(folder / "config.yaml")
-        for label in campaign.gpus.keys() & shipped.gpus.keys():
-            own, theirs = campaign.gpus[label].device, shipped.gpus[label].device
-            if own != theirs:
-                raise ConfigError(
-                    f"gpus.{label}: is {own} here and {theirs} in the reference data {name!r}, which are never mixed. "
-                    f"Give yours another label, or remove {name!r} from reference."
-                )
+        for where, other in known:
+            for label in other.gpus.keys() & shipped.gpus.keys():
+                own, theirs = other.gpus[label].device, shipped.gpus[label].device
+                if own != theirs:
+                    raise ConfigError(
+                        f"gpus.{label}: is {own} {where} and {theirs} in the reference data {name!r}, which are never "
+                        f"mixed. Give yours another label, or remove {name!r} from reference."
+                    )
+        known.append((f"in the reference data {name!r}", shipped))
         sources.append(Source(shipped, folder / layout.MEASUREMENTS, folder / layout.CATALOGUE, name))
     return sources

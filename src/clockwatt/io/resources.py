@@ -21,6 +21,11 @@ def resource(name: str) -> Path:
     return installed if installed.exists() else _PACKAGE.parents[1] / "resources" / name
 
 
+def reference_folder(name: str) -> Path:
+    """Folder of reference data: shipped under its name, or the user's own where the name is a path with a slash."""
+    return Path(name) if "/" in name else resource(f"reference/{name}")
+
+
 def workflow_folder() -> Path:
     """Folder with `Snakefile`, `workflow/`, `envs/`, `profiles/` and `config/`."""
     return _SHIPPED if (_SHIPPED / "Snakefile").exists() else _PACKAGE.parents[1]

@@ -118,6 +118,16 @@ def test_a_label_that_stands_for_another_device_in_the_reference_is_refused():
         references(settings)
 
 
+def test_a_label_that_stands_for_other_devices_in_two_references_is_refused(tmp_path):
+    other = tmp_path / "other"
+    shutil.copytree(SHIPPED, other)
+    path = other / "config.yaml"
+    path.write_text(path.read_text().replace("device: NVIDIA H200", "device: NVIDIA A30"))
+    settings = synthetic.campaign(reference=["h200", str(other)])
+    with pytest.raises(ConfigError, match=r"gpus\.h200: is NVIDIA H200 in the reference data 'h200' and NVIDIA A30 in"):
+        references(settings)
+
+
 def test_every_file_of_a_reference_is_there():
     (source,) = references(synthetic.campaign(reference="h200"))
     assert [path for path in source.files() if not path.is_file()] == []

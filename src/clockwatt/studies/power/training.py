@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from clockwatt import mark, phase
 from clockwatt.errors import ClockwattError
+from clockwatt.studies.options import positive_number
 from clockwatt.studies.power.tasks import TASKS, Task
 from clockwatt.telemetry.injected.clockwatt_injected.marks import told
 
@@ -64,15 +65,6 @@ def _parser(task: Task, description: str) -> argparse.ArgumentParser:
             raise argparse.ArgumentTypeError(f"{text!r} is not a whole number above 0")
         return int(text)
 
-    def number(text: str) -> float:
-        try:
-            value = float(text)
-        except ValueError:
-            value = math.nan
-        if not 0 < value < math.inf:
-            raise argparse.ArgumentTypeError(f"{text!r} is no number above 0")
-        return value
-
     parser = argparse.ArgumentParser(
         prog=f"python -m clockwatt.studies.power.{task.name}", description=description,
         formatter_class=argparse.ArgumentDefaultsHelpFormatter,
@@ -85,8 +77,8 @@ def _parser(task: Task, description: str) -> argparse.ArgumentParser:
     parser.add_argument(
         "--tf32", action=argparse.BooleanOptionalAction, default=True, help="whether float32 may use TensorFloat-32"
     )
-    parser.add_argument("--scale", type=number, default=1.0, help="factor of examples (where made) and batch")
-    parser.add_argument("--seconds", type=number, help="train for so long, in place of a number of epochs")
+    parser.add_argument("--scale", type=positive_number, default=1.0, help="factor of examples (where made) and batch")
+    parser.add_argument("--seconds", type=positive_number, help="train for so long, in place of a number of epochs")
     parser.add_argument("--seed", type=int, default=0, help="of the parameters and of made data")
     return parser
 

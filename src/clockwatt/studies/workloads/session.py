@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import itertools
 import json
-import math
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -18,6 +17,7 @@ import clockwatt
 from clockwatt.errors import ClockwattError
 from clockwatt.gpu.interface import Gpu, GpuError
 from clockwatt.gpu.registry import open_installed, visible_gpus
+from clockwatt.studies.options import positive_number
 from clockwatt.studies.workloads.data import read_arrays
 from clockwatt.studies.workloads.declared import Figures, Size, Workload
 from clockwatt.telemetry.injected.clockwatt_injected.marks import told
@@ -227,17 +227,17 @@ def _parser(workload: Workload) -> argparse.ArgumentParser:
         parser.add_argument(
             f"--{size.name.replace('_', '-')}", type=int, metavar="N", help=f"{size.meaning} ({size.value:,}{scaled})"
         )
-    parser.add_argument("--scale", type=_positive, default=1.0, help="factor of the sizes that are scaled (1)")
-    parser.add_argument("--seconds", type=_positive, help="go on for so long, in place of a number of cycles")
+    parser.add_argument("--scale", type=positive_number, default=1.0, help="factor of the sizes that are scaled (1)")
+    parser.add_argument("--seconds", type=positive_number, help="go on for so long, in place of a number of cycles")
     parser.add_argument("--device", choices=("cuda", "cpu"), help="else the GPU if there is one")
     parser.add_argument("--data", type=Path, metavar="FOLDER", help=f"with {arrays}; else data is made")
     parser.add_argument("--seed", type=int, default=0, help="of what is made (0)")
     rest = "none" if workload.rest_to_c is None else f"{workload.rest_to_c:g}"
     parser.add_argument(
-        "--rest-to", type=_positive, default=workload.rest_to_c, metavar="°C",
+        "--rest-to", type=positive_number, default=workload.rest_to_c, metavar="°C",
         help=f"between cycles let the GPU cool down to this ({rest})",
     )  # fmt: skip
-    parser.add_argument("--rest-max-s", type=_positive, default=600.0, help="for at most so long (600)")
+    parser.add_argument("--rest-max-s", type=positive_number, default=600.0, help="for at most so long (600)")
     return parser
 
 
@@ -253,16 +253,6 @@ def _sizes(workload: Workload, given: Mapping[str, int | float | None]) -> dict[
 
 def _cycles(workload: Workload) -> Size:
     return Size("cycles", workload.cycles, "how often all of it is done", scaled=False)
-
-
-def _positive(text: str) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        value = math.nan
-    if not 0 < value < math.inf:
-        raise argparse.ArgumentTypeError(f"{text!r} is no number above 0")
-    return value
 
 
 def _warmer(gpu: Gpu, than_c: float) -> bool:

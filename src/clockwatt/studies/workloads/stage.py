@@ -30,8 +30,7 @@ from clockwatt.studies.relations.draw import draw_correlations, draw_table, draw
 from clockwatt.studies.relations.sensors import Sensors, correlations, sensors_of
 from clockwatt.studies.relations.table import summary_table
 from clockwatt.studies.workloads.names import command_of
-from clockwatt.studies.workloads.records import RECORDS as RECORDS
-from clockwatt.studies.workloads.records import is_finished as is_finished
+from clockwatt.studies.workloads.records import RECORDS, is_finished
 from clockwatt.telemetry.recording.layout import HOST, Record, read_record
 from clockwatt.telemetry.recording.program import ENDED_BY
 from clockwatt.telemetry.recording.session import Settings, record
