@@ -1,10 +1,10 @@
 """Operations of networks that neither the shipped data nor the fresh set has, to be measured as time alone.
 
-    python benchmarks/other_networks.py --output CATALOGUE_DIR [--part K/N --cache DIR] [--most 14000]
+    python benchmarks/other_networks.py --output CATALOGUE_DIR [--seed N] [--part K/N --cache DIR] [--most 14000]
 
 A seed draws the settings of models of timm and torchvision, and models of transformers by configuration: pass, number
 format, TF32, batch, image or sequence. Each is traced; where its roofline lies above 0.15 s or it needs more than
-40 GiB, its batch is quartered. Operations of the fresh set are left out, so that it stays a judge, and those that are
+40 GiB, its batch is quartered. Operations of the fresh sets are left out, so that they stay judges, and those that are
 shipped already. What is left, shuffled, goes to `operations.parquet` of the folder, at the TF32 setting of a pass that
 has it; `clockwatt measure --catalogue-dir` measures it, `pack_reference.py` ships it. Traces go to `--cache`, so that
 several processes can share the work, each with a part; the last one writes the catalogue.
@@ -25,6 +25,7 @@ import pandas as pd
 import pyarrow as pa
 
 from clockwatt.config import NetworkConfig, TrainingConfig
+from clockwatt.errors import ClockwattError
 from clockwatt.gpu.specs import find_spec
 from clockwatt.io import files
 from clockwatt.io.resources import resource
@@ -33,10 +34,8 @@ from clockwatt.operations.networks import FAULTS
 from clockwatt.schema import layout, records
 
 sys.path.insert(0, str(Path(__file__).parents[1]))  # the folder of this script is what Python looks into
-from benchmarks.fresh.draw import CATALOGUE as FRESH
-from benchmarks.fresh.draw import PASSES, estimate
+from benchmarks.fresh.draw import SETS, estimate
 
-SEED = 2026
 GPU = "NVIDIA H200"
 LONGEST_S, MOST_BYTES = 0.15, 40 * 2**30
 QUARTERED = 3
@@ -75,9 +74,9 @@ Drawn = tuple[str, bool, dict[str, Any]]
 """Pass, TF32 and the network as a campaign has it."""
 
 
-def drawn(configs: Path) -> list[Drawn]:
+def drawn(configs: Path, seed: int) -> list[Drawn]:
     """All passes, in an order that the seed decides; configurations of transformers' models go to a folder."""
-    rng = random.Random(SEED)
+    rng = random.Random(seed)
     found = [*_vision(rng), *(_transformer(rng, configs) for _ in range(TRANSFORMERS))]
     rng.shuffle(found)
     return found
@@ -86,7 +85,7 @@ def drawn(configs: Path) -> list[Drawn]:
 def _vision(rng: random.Random) -> Iterator[Drawn]:
     import timm
 
-    fresh = {one["network"]["name"] for one in json.loads(PASSES.read_text())}
+    fresh = {one["network"]["name"] for one in json.loads(SETS["first"].passes.read_text())}
     models: list[tuple[str, int, bool]] = []
     for name in TIMM:
         known = timm.get_pretrained_cfg(name)
@@ -230,7 +229,7 @@ def traced(entry: Drawn) -> pd.DataFrame | None:
         parsed = NetworkConfig.model_validate(network)
         try:
             found = trace_rows(parsed, pass_, TrainingConfig())
-        except FAULTS as error:
+        except (ClockwattError, *FAULTS) as error:
             print(f"{parsed.network_id} {pass_}: {str(error)[:160]}", flush=True)
             return None
         seconds, needed = estimate(found, find_spec(GPU), tf32=tf32)
@@ -259,20 +258,22 @@ def write(cache: Path, most: int, output: Path) -> None:
 
 
 def _known() -> list[Path]:
-    return [FRESH / layout.OPERATIONS_FILE, resource("reference/h200") / layout.CATALOGUE / layout.OPERATIONS_FILE]
+    shipped = [resource("reference") / name / layout.CATALOGUE for name in ("h200", "h200-wide")]
+    return [folder / layout.OPERATIONS_FILE for folder in (*(one.catalogue for one in SETS.values()), *shipped)]
 
 
 def main() -> int:
     """Draw, trace and write."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--output", type=Path, required=True)
+    parser.add_argument("--seed", type=int, default=2026, help="another one draws other settings of the same models")
     parser.add_argument("--cache", type=Path, default=Path("results/other-networks"))
     parser.add_argument("--part", default="1/1", metavar="K/N")
     parser.add_argument("--most", type=int, default=14_000)
     given = parser.parse_args()
     part, parts = map(int, given.part.split("/"))
     given.cache.mkdir(parents=True, exist_ok=True)
-    for number, entry in enumerate(drawn(given.cache)):
+    for number, entry in enumerate(drawn(given.cache, given.seed)):
         path = given.cache / f"{number:03d}.parquet"
         if number % parts != part - 1 or path.exists():
             continue

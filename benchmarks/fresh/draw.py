@@ -1,11 +1,14 @@
 """Draw the fresh set: passes of networks that the shipped data never saw. A seed decides all of it.
 
-    python benchmarks/fresh/draw.py [--cache DIR] [--part K/N] [--collect]
+    python benchmarks/fresh/draw.py [--set second] [--cache DIR] [--part K/N] [--collect]
+
+The second set is another draw by the same rule, half as large, without the networks of the first and of
+`other_networks.py`: for a day on which nobody has seen yet what is asked.
 
 Every place of a kind is drawn by itself, traced, and drawn again where it cannot be traced, its roofline lies outside
 0.2 to 90 ms (real passes take up to twice as long), it needs more than 40 GiB, or the shipped data or the set has it.
 Places go to `--cache`; `--collect` makes of them `passes.json`, the configurations that it names under `configs/`, and
-the traces under `catalogue/`, for scoring.
+the traces under `catalogue/`, for scoring; of the second set in the folder `second/`.
 """
 
 from __future__ import annotations
@@ -16,6 +19,7 @@ import json
 import random
 import sys
 import time
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -38,10 +42,39 @@ sys.path.insert(
 from benchmarks.fresh.kinds import KINDS, Drawn
 
 HERE = Path(__file__).parent
-PASSES = HERE / "passes.json"
-CONFIGS = HERE / "configs"
-CATALOGUE = HERE / "catalogue"
-SEED = 14
+
+
+@dataclass(frozen=True)
+class FreshSet:
+    """A draw: its seed, where it lies, and how much of every kind it has."""
+
+    seed: int
+    folder: Path
+    share: float
+
+    @property
+    def passes(self) -> Path:
+        """The passes, in the order of their kinds."""
+        return self.folder / "passes.json"
+
+    @property
+    def configs(self) -> Path:
+        """Configurations of models of transformers."""
+        return self.folder / "configs"
+
+    @property
+    def catalogue(self) -> Path:
+        """The traces."""
+        return self.folder / "catalogue"
+
+    def count(self, kind: str) -> int:
+        """How many passes of a kind are drawn."""
+        return max(2, round(self.share * KINDS[kind][0]))
+
+
+SETS = {"first": FreshSet(14, HERE, 1.0), "second": FreshSet(41, HERE / "second", 0.5)}
+SECOND_DAY = 4
+"""The day on which the second set is measured."""
 GPU = "NVIDIA H200"
 SHORTEST_S, LONGEST_S, MOST_BYTES = 0.2e-3, 90e-3, 40 * 2**30
 ATTEMPTS = 12
@@ -64,21 +97,29 @@ _DAYS = ((1, 2),) * 6 + ((1,),) * 5 + ((2,),) * 5
 """Of sixteen passes of a kind, the days on which each is measured."""
 
 
-def shipped() -> pd.DataFrame:
-    """The networks of the shipped data of an H200."""
-    return pd.read_parquet(resource("reference") / "h200" / "catalogue" / "networks.parquet")
+def known_to(chosen: FreshSet) -> tuple[frozenset[str], frozenset[str]]:
+    """Names of networks, and ids of networks, that a set may not have."""
+    shipped = pd.read_parquet(resource("reference") / "h200" / "catalogue" / "networks.parquet")
+    names, ids = set(shipped["network"]), set(shipped["network_id"])
+    if chosen is SETS["second"]:
+        from benchmarks.other_networks import TIMM, TORCHVISION  # which leaves the first set out, and reads this module
+
+        first = [one["network"] for one in json.loads(SETS["first"].passes.read_text())]
+        names |= {f"timm:{name}" for name in TIMM} | set(TORCHVISION)
+        ids |= {NetworkConfig.model_validate(network).network_id for network in first}
+    return frozenset(names), frozenset(ids)
 
 
-def described(drawn: Drawn, batch: int, dtype: str) -> dict[str, Any]:
+def described(drawn: Drawn, batch: int, dtype: str, configs: Path) -> dict[str, Any]:
     """The network as a campaign would have it."""
     inputs = {keyword: {"shape": [batch, *sizes], **more} for keyword, (sizes, more) in drawn.inputs.items()}
     network: dict[str, Any] = {"name": drawn.name, "dtype": dtype, **drawn.more}
     if drawn.config is not None:
         text = json.dumps(drawn.config, indent=1, sort_keys=True) + "\n"
-        path = CONFIGS / f"{drawn.config['model_type']}-{hashlib.sha256(text.encode()).hexdigest()[:8]}.json"
-        path.parent.mkdir(exist_ok=True)
+        path = configs / f"{drawn.config['model_type']}-{hashlib.sha256(text.encode()).hexdigest()[:8]}.json"
+        path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
-        network["name"] = f"hf:benchmarks/fresh/configs/{path.name}"
+        network["name"] = f"hf:{path.relative_to(HERE.parents[1])}"
     if "" not in inputs:
         return network | {"inputs": inputs}
     only = inputs[""]
@@ -106,19 +147,23 @@ def estimate(traced: Traced, spec: GpuSpec, *, tf32: bool) -> tuple[float, float
     return seconds, held + largest
 
 
-def draw_one(kind: str, index: int, known: pd.DataFrame) -> tuple[dict[str, Any], Traced] | None:
+def draw_one(
+    chosen: FreshSet, kind: str, index: int, known: tuple[frozenset[str], frozenset[str]]
+) -> tuple[dict[str, Any], Traced] | None:
     """One pass of a kind, with its trace; None if nothing could be drawn."""
-    names = frozenset(known["network"])
+    names, ids = known
     spec = find_spec(GPU)
     for attempt in range(ATTEMPTS):
-        rng = random.Random(f"{SEED}/{kind}/{index}/{attempt}")
+        rng = random.Random(f"{chosen.seed}/{kind}/{index}/{attempt}")
         drawn = KINDS[kind][1](rng, names)
+        if kind != "shipped, other shape" and drawn.name in names:
+            continue
         pass_, dtype, tf32 = rng.choice(drawn.passes), rng.choice(drawn.dtypes), rng.random() < 0.6
         if dtype == "float16" and pass_ == records.TRAINING:
             dtype = "bfloat16"
         batch = rng.choice(drawn.batches)
         for _ in range(RESCALED):
-            network = NetworkConfig.model_validate(described(drawn, batch, dtype))
+            network = NetworkConfig.model_validate(described(drawn, batch, dtype, chosen.configs))
             print(f"{kind} {index}.{attempt}: {network.network_id} {pass_}", flush=True)
             try:
                 traced = trace_rows(network, pass_, TrainingConfig())
@@ -132,7 +177,7 @@ def draw_one(kind: str, index: int, known: pd.DataFrame) -> tuple[dict[str, Any]
                 batch = max(1, batch // 4)
             elif seconds < SHORTEST_S:
                 batch *= 8
-            elif network.network_id in set(known["network_id"]):
+            elif network.network_id in ids:
                 break
             else:
                 entry = {"kind": kind, "index": index, "pass": pass_, "tf32": tf32, "estimate_s": round(seconds, 6),
@@ -142,7 +187,7 @@ def draw_one(kind: str, index: int, known: pd.DataFrame) -> tuple[dict[str, Any]
     return None
 
 
-def collect(cache: Path) -> None:
+def collect(chosen: FreshSet, cache: Path) -> None:
     """Write `passes.json` from the places that were drawn, without those that came twice."""
     places: dict[str, list[dict[str, Any]]] = {}
     seen: set[tuple[str, str, bool]] = set()
@@ -151,22 +196,23 @@ def collect(cache: Path) -> None:
         if entry:
             places.setdefault(entry["kind"], []).append(entry)
     passes, first = [], 0
-    for kind, (count, _) in KINDS.items():
+    for kind in KINDS:
         for entry in sorted(places.get(kind, []), key=lambda one: one["index"]):
             key = (NetworkConfig.model_validate(entry["network"]).network_id, entry["pass"], entry["tf32"])
             if key not in seen:
                 seen.add(key)
-                passes.append(entry | {"days": list(_DAYS[((first + entry["index"]) * 7) % len(_DAYS)])})
-        first += count
-    PASSES.write_text("[\n" + ",\n".join(json.dumps(one) for one in passes) + "\n]\n")
+                days = _DAYS[((first + entry["index"]) * 7) % len(_DAYS)]
+                passes.append(entry | {"days": [SECOND_DAY] if chosen is SETS["second"] else list(days)})
+        first += chosen.count(kind)
+    chosen.passes.write_text("[\n" + ",\n".join(json.dumps(one) for one in passes) + "\n]\n")
     used = {one["network"]["name"].rpartition("/")[2] for one in passes}
-    for path in CONFIGS.glob("*.json"):
+    for path in chosen.configs.glob("*.json"):
         if path.name not in used:
             path.unlink()
-    pack_traces(cache, passes)
+    pack_traces(cache, passes, chosen.catalogue)
     print(
         f"{len(passes)} passes; "
-        + ", ".join(f"day {day}: {sum(day in one['days'] for one in passes)}" for day in (1, 2))
+        + ", ".join(f"day {day}: {sum(day in one['days'] for one in passes)}" for day in (1, 2, SECOND_DAY))
     )
 
 
@@ -175,7 +221,7 @@ def place_of(cache: Path, kind: str, index: int) -> Path:
     return cache / f"{kind.replace(' ', '-').replace(',', '')}-{index:02d}.json"
 
 
-def pack_traces(cache: Path, passes: list[dict[str, Any]]) -> None:
+def pack_traces(cache: Path, passes: list[dict[str, Any]], catalogue: Path) -> None:
     """Write the traces of the set as one catalogue, without what composing them does not need."""
     for name, schema in (
         ("operations", records.OPERATION_SCHEMA), ("calls", records.CALL_SCHEMA), ("networks", records.NETWORK_SCHEMA),
@@ -187,8 +233,8 @@ def pack_traces(cache: Path, passes: list[dict[str, Any]]) -> None:
         keys = {"operations": ("operation_id", "pass"), "networks": ("network_id", "pass"),
                 "calls": ("network_id", "pass", "position")}[name]  # fmt: skip
         unique = {tuple(row[key] for key in keys): row for row in rows}
-        path = CATALOGUE / f"{name}.parquet"
-        path.parent.mkdir(exist_ok=True)
+        path = catalogue / f"{name}.parquet"
+        path.parent.mkdir(parents=True, exist_ok=True)
         pq.write_table(
             pa.Table.from_pylist(list(unique.values()), schema), path, compression="zstd", compression_level=22
         )
@@ -197,24 +243,27 @@ def pack_traces(cache: Path, passes: list[dict[str, Any]]) -> None:
 def main() -> int:
     """Draw what the command line names."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--cache", type=Path, default=Path("results/fresh"))
+    parser.add_argument("--set", choices=SETS, default="first")
+    parser.add_argument("--cache", type=Path, help="default: results/fresh-SET")
     parser.add_argument("--part", default="1/1", help="K/N: draw every N-th place, from the K-th")
     parser.add_argument("--only", help="draw this kind alone")
     parser.add_argument("--collect", action="store_true", help="write passes.json from what was drawn")
     arguments = parser.parse_args()
-    arguments.cache.mkdir(parents=True, exist_ok=True)
+    chosen, cache = SETS[arguments.set], arguments.cache or Path(f"results/fresh-{arguments.set}")
+    cache.mkdir(parents=True, exist_ok=True)
     if arguments.collect:
-        collect(arguments.cache)
+        collect(chosen, cache)
         return 0
     part, parts = map(int, arguments.part.split("/"))
-    known = shipped()
-    places = sorted((index / count, kind, index) for kind, (count, _) in KINDS.items() for index in range(count))
+    known = known_to(chosen)
+    counts = {kind: chosen.count(kind) for kind in KINDS}
+    places = sorted((index / count, kind, index) for kind, count in counts.items() for index in range(count))
     for _, kind, index in places[part - 1 :: parts]:
-        path = place_of(arguments.cache, kind, index)
+        path = place_of(cache, kind, index)
         if path.exists() or arguments.only not in (None, kind):
             continue
         began = time.monotonic()
-        drawn = draw_one(kind, index, known)
+        drawn = draw_one(chosen, kind, index, known)
         if drawn is not None:
             save(drawn[1], path)
         path.write_text(json.dumps(drawn[0] if drawn else None))

@@ -4,8 +4,8 @@
     python benchmarks/fresh/score.py report --predictors DIR --gpu LABEL [--host NAME] [--output FILE.csv] [FILE...]
 
 `pack` joins what `measure.py` wrote, the profiler's rows beside the measured ones, and gives cards and machines names
-that tell them apart and tell nothing else. `report` composes every pass from the predictors and the traces under
-`catalogue/` and compares: medians, 90th and 95th percentiles and the worst of the relative errors of device time, time
+that tell them apart and tell nothing else. `report` composes every pass from the predictors and the traces of
+both sets and compares: medians, 90th and 95th percentiles and the worst of the relative errors of device time, time
 back to back and energy, the plain sum of back-to-back times beside, the coverage of 90 % intervals with its
 Clopper–Pearson interval, half-widths; within kinds, dtypes, batches and days. Time and energy are given for the median
 host of those seen and, "on its host", for the host of that day as the other half of that day's networks tell it
@@ -21,6 +21,7 @@ import argparse
 import hashlib
 import json
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +42,7 @@ from clockwatt.schema.records import NetworkRow
 
 sys.path.insert(0, str(Path(__file__).parents[2]))  # the folder of this script is what Python looks into
 from benchmarks.fresh import hosts
+from benchmarks.fresh.draw import SETS
 
 HERE = Path(__file__).parent
 KEY = ["subject_id", "pass", "tf32"]
@@ -105,15 +107,17 @@ def measured(paths: list[Path]) -> pd.DataFrame:
 
 
 class Catalogue:
-    """The traces of the fresh set."""
+    """The traces of the fresh sets."""
 
-    def __init__(self, folder: Path) -> None:
-        self._networks = files.read_table(folder / "networks.parquet", records.NETWORK_SCHEMA).to_pylist()
-        calls = files.read_table(
-            folder / "calls.parquet", records.CALL_SCHEMA, ["network_id", "pass", "position", "phase", "operation_id"]
-        )
+    def __init__(self, folders: Sequence[Path] = tuple(one.catalogue for one in SETS.values())) -> None:
+        def joined(name: str, schema: pa.Schema) -> pa.Table:
+            return pa.concat_tables([files.read_table(folder / name, schema) for folder in folders])
+
+        self._networks = joined("networks.parquet", records.NETWORK_SCHEMA).to_pylist()
+        calls = joined("calls.parquet", records.CALL_SCHEMA)
         self._calls = dict(iter(calls.to_pandas().groupby(["network_id", "pass"], sort=False)))
-        self._operations = files.read_table(folder / "operations.parquet", records.OPERATION_SCHEMA).to_pandas()
+        operations = joined("operations.parquet", records.OPERATION_SCHEMA).to_pandas()
+        self._operations = operations.drop_duplicates(["operation_id", "pass"])
 
     def traced(self, network_id: str, pass_: str) -> TracedNetwork:
         """One pass."""
@@ -328,7 +332,7 @@ def main() -> int:
     model = load_models(arguments.predictors)[arguments.gpu]
     paths = arguments.files or sorted(HERE.glob(f"measured-{arguments.gpu}-*.parquet"))
     profile = HostProfile.read(HERE / "profiles", arguments.host) if arguments.host else None
-    compared = compare(measured(paths), model, Catalogue(HERE / "catalogue"), profile)
+    compared = compare(measured(paths), model, Catalogue(), profile)
     if arguments.output:
         compared.to_csv(arguments.output, index=False)
     print(report(compared))

@@ -150,8 +150,12 @@ class CampaignConfig(Model):
 
     def catalogue_settings(self) -> dict[str, Any]:
         """What the catalogue depends on, for JSON."""
-        design = {"design"} if self.design else set()  # so that a campaign without one is what it was before
-        return self.model_dump(mode="json", include={"networks", "passes", "training", "quantities"} | design)
+        # a campaign without a design, or without named families, is what it was before there were any
+        design = {"design"} if self.design else set()
+        content = self.model_dump(mode="json", include={"networks", "passes", "training", "quantities"} | design)
+        if self.design and self.design.families is None:
+            del content["design"]["families"]
+        return content
 
     def gpu(self, label: str) -> GpuConfig:
         """Look up a GPU by its label.

@@ -2,10 +2,21 @@
 
 from __future__ import annotations
 
-from pydantic import Field
+import math
+
+from pydantic import Field, field_validator
 
 from clockwatt.config.measurement import Quantities
 from clockwatt.config.model import Model
+
+FAMILIES = (
+    *("convolution", "grouped_convolution", "depthwise_convolution", "convolution_1d", "convolution_3d"),
+    *("transposed_convolution", "linear", "product", "attention", "token_normalisation", "picture_normalisation"),
+    *("embedding", "softmax", "loss", "recurrent", "activation", "dropout", "pool", "interpolation", "arithmetic"),
+    *("broadcast", "copies", "reduction", "picked", "tall", "long_signal", "long_recurrent", "enlarged", "volume"),
+    *("narrow_picture", "windowed_attention"),
+)
+"""What a design draws blocks of."""
 
 
 class DesignRound(Model):
@@ -33,4 +44,22 @@ class DesignConfig(Model):
     min_time_s: float = Field(1e-7, ge=0, description="shortest time by the roofline")
     max_time_s: float = Field(0.02, gt=0, description="longest time by the roofline")
     max_memory_bytes: float = Field(4e9, gt=0, description="most bytes that one pass of an operation reads and writes")
+    families: dict[str, float] | None = Field(
+        None,
+        description="share of each family of blocks, by its name; families that are not named are not drawn. Without "
+        f"it all up to `picked` are, most of them where predictions failed. Names: {', '.join(FAMILIES)}",
+        examples=[{"recurrent": 1, "long_recurrent": 3}],
+    )
     rounds: list[DesignRound] = Field([], description="later rounds, beside what was drawn first")
+
+    @field_validator("families")
+    @classmethod
+    def _known_families(cls, families: dict[str, float] | None) -> dict[str, float] | None:
+        if families is None:
+            return None
+        unknown = sorted(set(families) - set(FAMILIES))
+        if unknown:
+            raise ValueError(f"has no family {', '.join(unknown)}; there are {', '.join(FAMILIES)}")
+        if any(not 0 <= share < math.inf for share in families.values()) or not sum(families.values()):
+            raise ValueError("are shares: write numbers from 0 on, at least one of them above 0")
+        return families

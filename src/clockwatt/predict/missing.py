@@ -131,10 +131,10 @@ class Missing:
             If the GPU is not here, or as `predict_network`.
         """
         begun_s = time.monotonic()
-        before, missing = self._uncertainty()
+        before, missing, _ = self._uncertainty()
         self._found = self.demand.stored(list(missing.index))
         looked_up, tried = len(self._found), set[str]()
-        half_width, missing = self._uncertainty() if looked_up else (before, missing)
+        half_width, missing = self._uncertainty()[:2] if looked_up else (before, missing)
         batch = _FIRST_BATCH
         while len(missing := missing.drop(labels=list(tried & set(missing.index)))) and half_width > stop.width:
             left_s = stop.seconds - (time.monotonic() - begun_s)
@@ -145,11 +145,15 @@ class Missing:
             self.demand.measure(self._rows(chosen), None if math.isinf(left_s) else left_s)
             tried.update(chosen)
             self._found |= self.demand.stored(chosen)
-            half_width, missing = self._uncertainty()
+            half_width, missing, _ = self._uncertainty()
             batch *= 2
         seconds = time.monotonic() - begun_s
         now = MeasuredNow(len(self._found) - looked_up, looked_up, len(missing), seconds, before, half_width)
         return self._answer(host), now
+
+    def missing(self) -> pd.Series:
+        """Share of the pass's device time that each operation without a measurement takes, by its id."""
+        return self._uncertainty()[2]
 
     def refined(self) -> GpuPredictor:
         """The predictors with what was measured."""
@@ -159,8 +163,8 @@ class Missing:
             DeviceTimes(str(self.demand.point), self.demand.tf32, seconds, _errors(found, seconds))
         )
 
-    def _uncertainty(self) -> tuple[float, pd.Series]:
-        """Half the interval of device time relative to it, and what each operation not measured adds, most first."""
+    def _uncertainty(self) -> tuple[float, pd.Series, pd.Series]:
+        """Half the interval of device time, relative; what operations not measured add, most first; their shares."""
         operations, point = self.traced.operations, str(self.demand.point)
         source = self.refined().costs(
             operations, self.demand.pass_, tf32=self.demand.tf32, features=self.traced.features
@@ -170,11 +174,12 @@ class Missing:
         total_s = calls * costs.mean[:, _DEVICE]
         factors = np.nan_to_num(costs.factors, nan=1.0)
         halves_s = total_s * (factors[:, _DEVICE, 1] - factors[:, _DEVICE, 0]) / 2
-        added = pd.Series(halves_s, index=operations["operation_id"])
+        index = operations["operation_id"]
+        added, shares = pd.Series(halves_s, index=index), pd.Series(total_s / total_s.sum(), index=index)
         open_ = operations["device_work"].to_numpy(bool) & ~costs.measured
         errors = self.model.description.passes[self.demand.pass_].errors or PassErrors()
         half_width = errors.device_half_width(added_errors(costs.mean, factors, calls))
-        return half_width, added[open_].sort_values(ascending=False)
+        return half_width, added[open_].sort_values(ascending=False), shares[open_]
 
     def _rows(self, names: list[str]) -> pa.Table:
         """Rows of the catalogue of some operations."""

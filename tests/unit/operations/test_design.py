@@ -9,6 +9,7 @@ import torch
 
 from clockwatt import config
 from clockwatt.config import PASSES, DesignConfig
+from clockwatt.config.design import FAMILIES
 from clockwatt.errors import ConfigError, DataFileError
 from clockwatt.gpu.specs import UnknownGpuError, find_spec
 from clockwatt.io import files
@@ -61,6 +62,27 @@ def test_what_is_drawn_is_unique_within_its_bounds_and_tells_its_block(drawn):
             assert draw.roofline_time_s(row, find_spec("h200"), tf32=tf32) <= SMALL["max_time_s"]
         assert (row.source, row.measured_quantities, row.device_work) == ("design", ["time"], True)
         assert row.block.split("-")[0] in {*draw.QUOTAS, "optimizer"}
+
+
+def test_families_that_are_named_are_drawn_alone():
+    design = DesignConfig(operations=30, families={"enlarged": 1, "tall": 2}, max_memory_bytes=5e7, seed=5)
+    families = {row.block.split("-")[0] for row in draw.drawn_operations(design, PASSES)}
+    assert {"enlarged", "tall"} <= families <= {"enlarged", "tall", "optimizer"}
+
+
+def test_every_family_can_be_named_and_those_of_the_first_draw_alone_have_a_share():
+    assert tuple(draw.QUOTAS) == FAMILIES
+    without = FAMILIES[FAMILIES.index("picked") + 1 :]
+    assert [name for name, (share, _) in draw.QUOTAS.items() if not share] == list(without)
+
+
+@pytest.mark.parametrize(
+    ("families", "told"),
+    [({"talls": 1}, "has no family talls"), ({"tall": -1}, "are shares"), ({"tall": 0}, "above 0")],
+)
+def test_families_that_cannot_be_drawn_are_refused(families, told):
+    with pytest.raises(ValueError, match=told):
+        DesignConfig(operations=3, families=families)
 
 
 def test_tf32_is_drawn_where_it_matters_and_nowhere_else(drawn):

@@ -10,7 +10,7 @@ import torch
 from clockwatt.config import PASSES, DesignConfig, Pass
 from clockwatt.gpu.specs import GpuSpec, find_spec
 from clockwatt.operations import numerics
-from clockwatt.operations.design import convolutions, memory, recurrent, tokens
+from clockwatt.operations.design import convolutions, extremes, memory, recurrent, tokens
 from clockwatt.operations.design.block import Block, trace_block
 from clockwatt.operations.design.sizes import Sizes
 from clockwatt.operations.networks import FAULTS, NetworkError
@@ -46,8 +46,18 @@ QUOTAS: dict[str, tuple[float, Callable[[Sizes], Block]]] = {
     "copies": (6, memory.copies),
     "reduction": (3.5, memory.reduction),
     "picked": (1.5, memory.picked),
+    "tall": (0, extremes.tall),
+    "long_signal": (0, extremes.long_signal),
+    "long_recurrent": (0, extremes.long_recurrent),
+    "enlarged": (0, extremes.enlarged),
+    "volume": (0, extremes.volume),
+    "narrow_picture": (0, extremes.narrow_picture),
+    "windowed_attention": (0, extremes.windowed_attention),
 }
-"""Share of each family in the blocks of the first round, and what draws a block: most where predictions failed."""
+"""Share of each family in the blocks of the first round, and what draws a block: most where predictions failed.
+
+Those with no share are drawn where a campaign names them, so that a seed draws what it always drew.
+"""
 
 _OPTIMIZER_SHARE = 0.012
 _RECURRENT = frozenset({"lstm", "gru"})
@@ -127,7 +137,8 @@ def _block_rows(design: DesignConfig, number: int, passes: Sequence[Pass], bound
         label = f"optimizer-{design.seed}-{number}"
         found = [operation_row(recurrent.optimizer_step(sizes), OPTIMIZER, pass_)]
     else:
-        family = sizes.one_of(list(QUOTAS), [share for share, _ in QUOTAS.values()])
+        shares = design.families or {name: share for name, (share, _) in QUOTAS.items()}
+        family = sizes.one_of(list(shares), list(shares.values()))
         label = f"{family}-{design.seed}-{number}"
         try:
             with torch.device("meta"):

@@ -24,17 +24,39 @@ def recurrent(sizes: Sizes) -> Block:
     length = sizes.until(lambda: sizes.sequence(512), lambda length: length * layers * (1 + both) <= _MOST_STEPS)
     batch = sizes.batch(256)
     width_in, width = sizes.width(2048), sizes.width(2048)
+    return recurrent_of(sizes, (batch, length, width_in, width), layers, both=both)
+
+
+def recurrent_of(
+    sizes: Sizes, shape: tuple[int, int, int, int], layers: int, *, both: bool, chosen: str | None = None
+) -> Block:
+    """A layer of such a shape.
+
+    Parameters
+    ----------
+    sizes
+        Draws which kind it is, how its input is laid out, and its dtype where none is chosen.
+    shape
+        Batch, steps, width of the input and of the layer.
+    layers
+        Stacked ones.
+    both
+        Whether it runs in both directions.
+    chosen
+        Its dtype.
+    """
+    batch, length, width_in, width = shape
     first = sizes.chance(0.7)
     kind = sizes.one_of((nn.LSTM, nn.GRU), (60, 40))
-    chosen = dtype(sizes)
+    chosen = chosen or dtype(sizes)
     with torch.device("meta"):
         module = kind(
             width_in, width, layers, bias=sizes.chance(0.95), batch_first=first, bidirectional=both,
             dtype=dtype_of(chosen),
         )  # fmt: skip
     _in_one_piece(module)
-    shape = (batch, length, width_in) if first else (length, batch, width_in)
-    return Block(module, [Input(shape, chosen, grad=sizes.chance(0.85))])
+    sides = (batch, length, width_in) if first else (length, batch, width_in)
+    return Block(module, [Input(sides, chosen, grad=sizes.chance(0.85))])
 
 
 def _in_one_piece(module: nn.RNNBase) -> None:

@@ -1,0 +1,224 @@
+"""What `--measure-missing` is worth on fresh passes: their operations measured once, then dealt out as it would ask.
+
+    python benchmarks/fresh/missing.py catalogue --set second --output DIR [--passes 100]
+    clockwatt measure --config … --catalogue-dir DIR …             # on the GPU that measured the passes, time alone
+    python benchmarks/fresh/missing.py pack FILE... --output benchmarks/fresh/operations-h200-day4.parquet
+    python benchmarks/fresh/missing.py score --set second --operations FILE --passes FILE --predictors DIR --gpu h200
+
+`catalogue` writes the operations of the first passes of a set, in an order that a seed decides, each at the TF32
+setting of the passes that call it. `score` composes each of these passes from the predictors and as many measured
+operations as fit into the seconds asked for, most uncertain first, as `predict/missing.py` chooses them: each takes as
+long as it took, and opening the GPU `--opening` seconds for every batch. Prints errors of device time, half-widths and
+coverage, by what share of a pass there are no measurements of, and every pass that is more than a tenth off after 30 s.
+Nothing here is learnt from.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import json
+import random
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from clockwatt.config import NetworkConfig
+from clockwatt.io import files
+from clockwatt.predict.answer import load_models
+from clockwatt.predict.missing import Missing, Stop
+from clockwatt.schema import layout, records
+from clockwatt.schema.records import MEASUREMENT_SCHEMA, OK, OPERATION, MeasurementRow, row_of
+
+sys.path.insert(0, str(Path(__file__).parents[2]))  # the folder of this script is what Python looks into
+from benchmarks.fresh.draw import SETS, FreshSet
+from benchmarks.fresh.score import Catalogue, clopper_pearson, measured
+
+SECONDS = (0.0, 10.0, 30.0)
+LIMIT = 30.0
+FAR_OFF = 0.1
+SHARES = (0.0, 0.1, 0.2, 0.3, 0.5, 1.0)
+"""Bounds of the share of a pass's device time that operations take which there was no time to measure."""
+_PACKED = [
+    "kind", "subject_id", "pass", "tf32", "dtype", "gpu", "point", "status", "error", "flags", "session_id",
+    "time_host_s", "time_device_s", "time_device_standard_error_s", "duration_s",
+]  # fmt: skip
+
+
+def entries_of(chosen: FreshSet, count: int | None) -> list[dict[str, Any]]:
+    """The first passes of a set, in the order in which they are measured."""
+    entries: list[dict[str, Any]] = json.loads(chosen.passes.read_text())
+    random.Random("missing").shuffle(entries)
+    return entries[:count]
+
+
+def catalogue(chosen: FreshSet, count: int | None, output: Path) -> None:
+    """Write the operations of some passes as a catalogue that measures time alone."""
+    entries = entries_of(chosen, count)
+    wanted: dict[tuple[str, str], set[bool]] = {}
+    calls = files.read_table(chosen.catalogue / layout.CALLS_FILE, records.CALL_SCHEMA).to_pandas()
+    of_pass = calls.groupby(["network_id", "pass"])["operation_id"].unique()
+    for entry in entries:
+        key = NetworkConfig.model_validate(entry["network"]).network_id, entry["pass"]
+        for operation in of_pass[key]:
+            wanted.setdefault((operation, entry["pass"]), set()).add(entry["tf32"])
+    rows = files.read_table(chosen.catalogue / layout.OPERATIONS_FILE, records.OPERATION_SCHEMA).to_pylist()
+    rows = [row for row in rows if row["device_work"] and (row["operation_id"], row["pass"]) in wanted]
+    for row in rows:
+        row["measured_tf32"] = sorted(wanted[row["operation_id"], row["pass"]])
+        row["measured_quantities"] = [records.TIME]
+    files.write_table(pa.Table.from_pylist(rows, records.OPERATION_SCHEMA), output / layout.OPERATIONS_FILE)
+    for name, schema in ((layout.CALLS_FILE, records.CALL_SCHEMA), (layout.NETWORKS_FILE, records.NETWORK_SCHEMA)):
+        files.write_table(schema.empty_table(), output / name)
+    print(f"{output}: {len(rows)} operations of {len(entries)} passes")
+
+
+def pack(paths: list[Path], output: Path) -> None:
+    """Keep of measured operations what scoring needs."""
+    rows = pa.concat_tables([files.read_table(path, MEASUREMENT_SCHEMA) for path in paths])
+    rows = rows.filter(pa.array([kind == OPERATION for kind in rows["kind"].to_pylist()]))
+    pq.write_table(rows.select(_PACKED), output, compression="zstd", compression_level=22)
+    print(f"{output}: {rows.num_rows} rows")
+
+
+@dataclass
+class Recorded:
+    """Stands for a GPU: gives what was measured there, as long after it is asked for as it took.
+
+    Attributes
+    ----------
+    rows
+        What was measured, by operation.
+    opening_s
+        What each batch takes beside its operations.
+    """
+
+    rows: dict[str, MeasurementRow]
+    seconds: dict[str, float]
+    opening_s: float
+    pass_: str
+    tf32: bool
+    point: str = "default"
+    spent_s: float = 0.0
+    given: set[str] = field(default_factory=set)
+
+    def stored(self, operation_ids: Sequence[str]) -> dict[str, MeasurementRow]:
+        """What has been measured of some operations."""
+        return {name: self.rows[name] for name in operation_ids if name in self.given and name in self.rows}
+
+    def measure(self, operations: pa.Table, stop_after_s: float | None) -> None:
+        """Measure in the order asked for, until the time is over."""
+        left_s = float("inf") if stop_after_s is None else stop_after_s - self.spent_s
+        spent_s = self.opening_s
+        for name in operations["operation_id"].to_pylist():
+            if spent_s > left_s:
+                break
+            spent_s += self.seconds.get(name, 0.0)
+            self.given.add(name)
+        self.spent_s += spent_s
+
+
+def score(given: argparse.Namespace) -> None:
+    """Compare."""
+    model = load_models(given.predictors)[given.gpu]
+    table = pq.read_table(given.operations).to_pandas()
+    names = MEASUREMENT_SCHEMA.names
+    found: dict[tuple[str, bool], dict[str, MeasurementRow]] = {}
+    took: dict[tuple[str, bool], dict[str, float]] = {}
+    for values in table.to_dict("records"):
+        key = values["pass"], values["tf32"]
+        took.setdefault(key, {})[values["subject_id"]] = values["duration_s"]
+        if values["status"] == OK:
+            row = row_of(MeasurementRow, {name: values.get(name) for name in names})
+            found.setdefault(key, {})[row.subject_id] = row
+    traces = Catalogue([SETS[given.set].catalogue])
+    wanted = {
+        (NetworkConfig.model_validate(entry["network"]).network_id, entry["pass"], entry["tf32"])
+        for entry in entries_of(SETS[given.set], given.count)
+    }
+    rows = measured([given.passes])
+    rows = rows[[key in wanted for key in zip(rows["subject_id"], rows["pass"], rows["tf32"], strict=True)]]
+    results = []
+    for row in rows.to_dict("records"):
+        if not row["device_s"] > 0:
+            continue
+        key = row["pass"], row["tf32"]
+        traced = traces.traced(row["subject_id"], row["pass"])
+        lacking = Missing(model, traced, Recorded({}, {}, 0.0, *key)).missing()  # type: ignore[arg-type]
+        never = float(lacking[~lacking.index.isin(list(found[key]))].sum())
+        for seconds in SECONDS:
+            demand = Recorded(found[key], took[key], given.opening, *key)
+            answer, now = Missing(model, traced, demand).answer(Stop(seconds=seconds))  # type: ignore[arg-type]
+            low, high = answer.intervals["device_s"]
+            results.append({
+                "network": row["subject_id"], "pass": row["pass"], "seconds": seconds, "never": never,
+                "error": answer.expected.device_s / row["device_s"] - 1,
+                "held": low <= row["device_s"] <= high, "half_width": now.half_width, "measured": now.operations,
+            })  # fmt: skip
+    told(pd.DataFrame(results))
+
+
+def told(results: pd.DataFrame) -> None:
+    """Print what was found, by how much of a pass there was to measure."""
+    columns = ("seconds", "never measured", "passes", "device time, median / 90th / worst", "within 5 %, 10 %",
+               "held by its 90 %", "half-width", "operations measured (median)")  # fmt: skip
+    print("| " + " | ".join(columns) + " |\n|" + " --- |" * len(columns))
+    shares = [*itertools.pairwise(SHARES), (0.0, 1.0)]
+    for (from_, to), seconds in itertools.product(shares, SECONDS):
+        rows = results[(results["seconds"] == seconds) & (results["never"] >= from_) & (results["never"] <= to)]
+        if rows.empty:
+            continue
+        errors = rows["error"].abs() * 100
+        low, high = clopper_pearson(int(rows["held"].sum()), len(rows))
+        cells = (
+            f"{seconds:g}", f"{from_:.0%}–{to:.0%}", len(rows),
+            f"{errors.median():.1f} / {errors.quantile(0.9):.1f} / {errors.max():.0f}",
+            f"{np.mean(errors <= 5):.0%}, {np.mean(errors <= 10):.0%}",
+            f"{rows['held'].mean():.0%} ({low:.0%}–{high:.0%})", f"±{rows['half_width'].median():.1%}",
+            f"{rows['measured'].median():.0f}",
+        )  # fmt: skip
+        print("| " + " | ".join(map(str, cells)) + " |")
+    print()
+    last = results[(results["seconds"] == LIMIT) & (results["error"].abs() > FAR_OFF)]
+    for row in last.sort_values("never").to_dict("records"):
+        print(f"- {row['network']}, {row['pass']}: {row['error']:+.0%} after {LIMIT:g} s, "
+              f"{row['never']:.0%} of it never measured")  # fmt: skip
+
+
+def main() -> int:
+    """Do what the command line names."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    commands = parser.add_subparsers(dest="command", required=True)
+    writing = commands.add_parser("catalogue")
+    packing = commands.add_parser("pack")
+    scoring = commands.add_parser("score")
+    for one in (writing, scoring):
+        one.add_argument("--set", choices=SETS, default="second")
+        one.add_argument("--count", type=int, help="only so many passes")
+    for one in (writing, packing):
+        one.add_argument("--output", type=Path, required=True)
+    packing.add_argument("files", type=Path, nargs="+")
+    scoring.add_argument("--operations", type=Path, required=True)
+    scoring.add_argument("--passes", type=Path, required=True)
+    scoring.add_argument("--predictors", type=Path, required=True)
+    scoring.add_argument("--gpu", required=True)
+    scoring.add_argument("--opening", type=float, default=2.0, help="seconds that opening the GPU takes a batch")
+    given = parser.parse_args()
+    if given.command == "catalogue":
+        catalogue(SETS[given.set], given.count, given.output)
+    elif given.command == "pack":
+        pack(given.files, given.output)
+    else:
+        score(given)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

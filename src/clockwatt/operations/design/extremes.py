@@ -1,0 +1,192 @@
+"""Shapes at the ends of what networks have, where predictions failed: tall, long, narrow, enlarged from a point."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import nn
+from torch.nn import functional
+
+from clockwatt.operations.design import convolutions
+from clockwatt.operations.design.block import Block, Calls, Input
+from clockwatt.operations.design.convolutions import activation
+from clockwatt.operations.design.recurrent import recurrent_of
+from clockwatt.operations.design.sizes import LARGEST_TENSOR, Sizes
+from clockwatt.operations.spec.encode import dtype_of
+
+_MOST_STEPS = 2400
+_LARGEST_RECURRENT = 2**26
+"""Elements of the states of a recurrent layer over all steps."""
+_MOST_ROWS = 2**18
+_HEAD_WIDTHS = (16, 24, 32, 40, 48, 64, 80, 96, 128)
+_KERNELS_OF_VOLUMES = (
+    (3, 3, 3),
+    (1, 3, 3),
+    (3, 1, 1),
+    (1, 1, 1),
+    (1, 7, 7),
+    (7, 1, 1),
+    (3, 7, 7),
+    (5, 5, 5),
+    (2, 2, 2),
+)
+_MIDDLE_CHANNELS = (45, 64, 83, 128, 144, 230, 256, 288, 460, 512, 576, 921, 1152)
+"""Channels of networks for video, those between separated convolutions with them."""
+
+
+def half_precision(sizes: Sizes) -> str:
+    """Dtype of a block: mostly those in which kernels for odd shapes are slow."""
+    return sizes.one_of(("float32", "bfloat16", "float16"), (40, 42, 18))
+
+
+def tall(sizes: Sizes) -> Block:
+    """Layers of many rows and few features, as multilayer perceptrons on tables have them."""
+    rows = sizes.integer(512, _MOST_ROWS)
+    width_in, width_out = (min(sizes.width(4096), LARGEST_TENSOR // rows) for _ in range(2))
+    chosen = half_precision(sizes)
+    with torch.device("meta"):
+        norm = sizes.one_of((nn.BatchNorm1d, nn.BatchNorm1d, nn.LayerNorm, None))
+        parts: list[nn.Module] = [nn.Linear(width_in, width_out, bias=sizes.chance(0.8))]
+        parts += [norm(width_out)] if norm else []
+        parts += [activation(sizes)] if sizes.chance(0.6) else []
+        module = nn.Sequential(*parts).to(dtype_of(chosen))
+    return Block(module, [Input((rows, width_in), chosen, grad=sizes.chance(0.85))])
+
+
+def long_signal(sizes: Sizes) -> Block:
+    """Dilated convolutions of long signals, a normalisation of one, or an activation after it."""
+    batch, channels, length = sizes.until(
+        lambda: (sizes.integer(1, 64), sizes.channels(512), sizes.integer(512, 65536)),
+        lambda shape: math.prod(shape) <= LARGEST_TENSOR,
+    )
+    chosen, kernel = half_precision(sizes), sizes.one_of((1, 2, 3, 5, 7, 9, 15, 31), (20, 20, 24, 10, 10, 6, 6, 4))
+    dilation = 2 ** sizes.integer(1, 9) if kernel > 1 and sizes.chance(0.5) else 1
+    stride = sizes.one_of((2, 3, 4, 5)) if dilation == 1 and sizes.chance(0.15) else 1
+    after = channels if sizes.chance(0.4) else sizes.channels(512)
+    with torch.device("meta"):
+        parts: list[nn.Module] = [
+            nn.Conv1d(channels, after, kernel, stride, dilation * (kernel - 1) // 2, dilation, bias=sizes.chance(0.7))
+        ]
+        parts += [nn.BatchNorm1d(after)] if sizes.chance(0.35) else []
+        parts += [sizes.one_of((nn.Tanh, nn.Sigmoid, nn.ReLU, nn.GELU))()] if sizes.chance(0.3) else []
+        module = nn.Sequential(*parts).to(dtype_of(chosen))
+    return Block(module, [Input((batch, channels, length), chosen, grad=sizes.chance(0.9))])
+
+
+def long_recurrent(sizes: Sizes) -> Block:
+    """Recurrent layers of many steps or of large batches."""
+    layers, both = sizes.one_of((1, 2, 3), (50, 30, 20)), sizes.chance(0.45)
+    directions = 1 + both
+    batch, length, width = sizes.until(
+        lambda: (sizes.integer(1, 16384), sizes.integer(8, 512), sizes.one_of((64, 128, 256, 384, 512, 768, 1024))),
+        lambda drawn: (
+            drawn[1] * layers * directions <= _MOST_STEPS and 4 * directions * math.prod(drawn) <= _LARGEST_RECURRENT
+        ),
+    )
+    width_in = sizes.one_of((16, 40, 64, 80, 128, 300, width))
+    return recurrent_of(sizes, (batch, length, width_in, width), layers, both=both, chosen=half_precision(sizes))
+
+
+def enlarged(sizes: Sizes) -> Block:
+    """Small pictures made large, single points too, as segmentation networks end."""
+    chosen, side = half_precision(sizes), sizes.one_of((1, sizes.integer(1, 48)), (25, 75))
+    batch, channels, height, width = sizes.until(
+        lambda: (sizes.integer(1, 64), sizes.channels(2048), sizes.integer(8, 512), sizes.integer(8, 512)),
+        lambda shape: math.prod(shape) <= LARGEST_TENSOR // 2,
+    )
+    if sizes.chance(0.7):
+        width = height
+    mode = sizes.one_of(("bilinear", "nearest", "bicubic"), (70, 20, 10))
+    settings = {} if mode == "nearest" else {"align_corners": sizes.chance(0.3)}
+    last = convolutions.layout(sizes, 2)
+    return Block(
+        Calls(lambda x: functional.interpolate(x, size=(height, width), mode=mode, **settings)),
+        [Input((batch, channels, side, side), chosen, channels_last=last)],
+    )
+
+
+def volume(sizes: Sizes) -> Block:
+    """Convolutions of clips and of volumes, separated ones too, with a normalisation after."""
+    chosen, kernel = half_precision(sizes), sizes.one_of(_KERNELS_OF_VOLUMES, (34, 18, 18, 8, 5, 3, 5, 3, 6))
+    clip = sizes.chance(0.6)
+
+    def draw() -> tuple[int, int, int, int, int, int]:
+        if clip:
+            side = sizes.one_of((4, 7, 8, 10, 14, 16, 20, 28, 40, 56, 80, 112))
+            channels = [sizes.one_of(_MIDDLE_CHANNELS) if sizes.chance(0.6) else sizes.channels(1024) for _ in range(2)]
+            return (sizes.integer(1, 48), channels[0], sizes.one_of((2, 4, 8, 16, 32)), side, side, channels[1])
+        side = sizes.one_of((4, 6, 8, 12, 16, 24, 32, 48, 64))
+        channels = [sizes.one_of((1, 4, 8, 16, 24, 32, 64, 128, 256)) for _ in range(2)]
+        return (sizes.integer(1, 256), channels[0], sizes.one_of((4, 8, 16, 32, 64)), side, side, channels[1])
+
+    def fits(drawn: tuple[int, int, int, int, int, int]) -> bool:
+        batch, channels, *size, after = drawn
+        elements = batch * math.prod(size)
+        flops = 2.0 * elements * channels * after * math.prod(kernel)
+        return elements * max(channels, after) <= LARGEST_TENSOR and flops <= convolutions.MOST_FLOPS
+
+    batch, channels, *size, after = sizes.until(draw, fits)
+    stride = sizes.one_of((1, 2), (75, 25))
+    strides = tuple(stride if side > 1 else 1 for side in kernel)
+    with torch.device("meta"):
+        parts: list[nn.Module] = [
+            nn.Conv3d(channels, after, kernel, strides, tuple(k // 2 for k in kernel), bias=sizes.chance(0.3))
+        ]
+        parts += [nn.BatchNorm3d(after)] if sizes.chance(0.4) else []
+        module = nn.Sequential(*parts).to(dtype_of(chosen))
+    return Block(module, [Input((batch, channels, *size), chosen, grad=channels > 3 and sizes.chance(0.95))])
+
+
+def narrow_picture(sizes: Sizes) -> Block:
+    """Convolutions, upwards too, of large pictures with few channels."""
+    chosen, upwards = half_precision(sizes), sizes.chance(0.4)
+    batch, channels, side, after = sizes.until(
+        lambda: (sizes.batch(), sizes.integer(1, 96), sizes.integer(32, 512), sizes.integer(1, 96)),
+        lambda drawn: drawn[0] * max(drawn[1], drawn[3] * (4 if upwards else 1)) * drawn[2] ** 2 <= LARGEST_TENSOR,
+    )
+    if sizes.chance(0.7):
+        channels, after = (max(1, 8 * round(number / 8)) for number in (channels, after))
+    if sizes.chance(0.2):
+        after = sizes.one_of((1, 3)) if upwards or sizes.chance(0.5) else after
+    with torch.device("meta"):
+        if upwards:
+            kernel = sizes.one_of((2, 3, 4))
+            first: nn.Module = nn.ConvTranspose2d(
+                channels, after, kernel, 2, (kernel - 1) // 2, kernel % 2, bias=sizes.chance(0.6)
+            )
+        else:
+            kernel = sizes.one_of((1, 3, 4, 5, 7), (25, 45, 10, 10, 10))
+            stride = sizes.one_of((1, 2), (70, 30))
+            first = nn.Conv2d(channels, after, kernel, stride, kernel // 2, bias=sizes.chance(0.6))
+        parts = [first, nn.BatchNorm2d(after)] if sizes.chance(0.4) else [first]
+        module = nn.Sequential(*parts).to(dtype_of(chosen))
+    last = convolutions.layout(sizes, 2)
+    if last:
+        module = module.to(memory_format=torch.channels_last)
+    entry = Input((batch, channels, side, side), chosen, grad=channels > 3 and sizes.chance(0.95), channels_last=last)
+    return Block(module, [entry])
+
+
+def windowed_attention(sizes: Sizes) -> Block:
+    """Attention within many small windows, or of few queries to many keys, mostly with a bias or none."""
+    chosen, width, heads = half_precision(sizes), sizes.one_of(_HEAD_WIDTHS), sizes.integer(1, 24)
+    length = sizes.one_of((16, 49, 64, 144, 196, 197, 256))
+    windows = sizes.until(
+        lambda: sizes.integer(8, 16384),
+        lambda number: number * heads * length * max(width, length) <= LARGEST_TENSOR // 2,
+    )
+    lead = (windows, heads)
+    if sizes.chance(0.3):  # windows as a dimension of their own, as hierarchical networks have them
+        lead = (max(1, windows // 16), heads, 16)  # type: ignore[assignment]
+    shape = (*lead, length, width)
+    inputs = [Input(shape, chosen) for _ in range(3)]
+    if len(lead) == 2 and sizes.chance(0.35):
+        inputs.append(Input((1, heads, length, length), chosen, grad=sizes.chance(0.6)))
+    return Block(Calls(_attention), inputs)
+
+
+def _attention(
+    query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, mask: torch.Tensor | None = None
+) -> torch.Tensor:
+    return functional.scaled_dot_product_attention(query, key, value, attn_mask=mask)
