@@ -77,10 +77,12 @@ def restored(
         roots, children = shape_of(leaf)
     except ValueError as error:
         raise MalformedTreesError(str(error)) from None
+    # by number: by mask it takes ten times as long
+    parents, ends = np.flatnonzero(~leaf), np.flatnonzero(leaf)
     feature, threshold = np.full(len(leaf), LEAF, dtype=np.int16), np.zeros(len(leaf), dtype=np.float32)
-    feature[~leaf], threshold[~leaf] = inner, _numbers_of(arrays["threshold"], _FLOAT)
+    feature[parents], threshold[parents] = inner, _numbers_of(arrays["threshold"], _FLOAT)
     right = np.empty(len(leaf), dtype=np.int32)
-    right[~leaf], right[leaf] = children, np.arange(leaves)
+    right[parents], right[ends] = children, np.arange(leaves)
     value = np.empty((leaves, len(arrays["value"])), dtype=np.float32)
     for column, output in enumerate(arrays["value"]):
         value[:, column] = _numbers_of(output, _FLOAT)
@@ -102,5 +104,8 @@ def _bytes_of(numbers: NDArray[Any], kind: np.dtype[Any]) -> NDArray[np.uint8]:
 
 def _numbers_of(planes: NDArray[np.uint8], kind: np.dtype[Any]) -> NDArray[Any]:
     """The numbers again."""
-    numbers: NDArray[Any] = np.ascontiguousarray(planes.T).reshape(-1).view(kind)
+    together = np.empty((planes.shape[1], kind.itemsize), dtype=np.uint8)
+    for place, plane in enumerate(planes):
+        together[:, place] = plane
+    numbers: NDArray[Any] = together.reshape(-1).view(kind)
     return numbers
