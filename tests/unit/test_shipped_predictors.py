@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pack_predictors as packing
+import pandas as pd
 import pytest
 
 import clockwatt
@@ -105,7 +106,7 @@ def test_they_are_small_and_nothing_beside_them_is_forgotten():
     assert {"description.json", "model-card.md", "model-card-details.md", "hosts-seen.json"} <= names
 
 
-def test_packing_loses_nothing(tmp_path):
+def test_packing_forests_loses_nothing(tmp_path):
     before = tmp_path / "before.npz"
     arrays = {"value": np.linspace(0, 1, 1000, dtype=np.float32), "feature": np.arange(1000, dtype=np.int16)}
     np.savez(before, **arrays)
@@ -115,6 +116,24 @@ def test_packing_loses_nothing(tmp_path):
         assert all(
             np.array_equal(after[name], array) and after[name].dtype == array.dtype for name, array in arrays.items()
         )
+
+
+def test_packed_tables_have_the_digits_that_are_known_and_are_packed_once(tmp_path):
+    rng = np.random.default_rng(0)
+    rows = pd.DataFrame({
+        "operation_id": [f"{number:x}" for number in range(2000)], "tf32": True,
+        "time_device_corrected_s": rng.lognormal(-9, 2, 2000), "time_device_relative_error": rng.random(2000),
+    })  # fmt: skip
+    rows.loc[3, "time_device_corrected_s"] = np.nan
+    rows.to_parquet(tmp_path / "before.parquet", compression="zstd")
+    packing.compress(tmp_path / "before.parquet", tmp_path / "after.parquet")
+    packing.compress(tmp_path / "after.parquet", tmp_path / "again.parquet")
+    after = pd.read_parquet(tmp_path / "after.parquet")
+    np.testing.assert_allclose(after["time_device_corrected_s"], rows["time_device_corrected_s"], rtol=1e-6)
+    np.testing.assert_allclose(after["time_device_relative_error"], rows["time_device_relative_error"], rtol=4e-3)
+    assert after["operation_id"].tolist() == rows["operation_id"].tolist()
+    assert (tmp_path / "again.parquet").read_bytes() == (tmp_path / "after.parquet").read_bytes()
+    assert (tmp_path / "after.parquet").stat().st_size < 0.7 * (tmp_path / "before.parquet").stat().st_size
 
 
 def test_predictors_that_answer_otherwise_are_not_packed(tmp_path):

@@ -54,7 +54,9 @@ class Domain:
         )
         limits = {name: _limit(group) for name, group in columns.groupby(OPERATION_CLASS)}
         columns["limit"] = columns[OPERATION_CLASS].map(limits)
-        return cls(columns[DOMAIN_SCHEMA.names].sort_values(DOMAIN_SCHEMA.names, ignore_index=True))
+        ordered = columns[DOMAIN_SCHEMA.names].sort_values(DOMAIN_SCHEMA.names)
+        # of those at one place, one tells what lies there
+        return cls(ordered.drop_duplicates([OPERATION_CLASS, "dtype", *_COORDINATES], ignore_index=True))
 
     @classmethod
     def read(cls, path: Path) -> Domain:

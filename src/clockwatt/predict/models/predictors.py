@@ -10,6 +10,7 @@ from __future__ import annotations
 import importlib.util
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -17,9 +18,11 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from clockwatt.errors import ClockwattError
+from clockwatt.io.rounding import to_bits
 from clockwatt.predict.features.operations import OPERATION_CLASS
 from clockwatt.predict.features.points import POWER_LIMIT, ROOFLINE_TIME
 from clockwatt.predict.models.power import with_energies
+from clockwatt.predict.models.short_thresholds import shortened
 from clockwatt.predict.models.trees import Trees
 from clockwatt.schema.costs import CORRECTED
 from clockwatt.threads import usable_threads
@@ -34,6 +37,10 @@ ROWS_PER_TREE = 20_000
 """Larger data are sampled for each tree anew, which bounds the time of a fit and the size of a forest."""
 
 _FLOOR_QUANTILE = 0.01
+
+_VALUE_BITS = 12
+_STEPS = np.float32(1024)
+"""Steps of 1 in which logarithms are told: a mean over trees is off by less than half of one, 0.05 %."""
 
 _BOOSTING = {"objective": "reg:squarederror", "tree_method": "hist", "eta": 0.15, "max_depth": 8, "subsample": 0.8}
 
@@ -119,13 +126,14 @@ class CostPredictor:
         self.classes_ = sorted(X[OPERATION_CLASS].unique())
         self.scales_ = self._fit_scales(X, y)
         matrix, learnt = self._encode(X), self._link(y.to_numpy(float) / self._estimates(X))
-        self.trees_ = Trees.side_by_side(
+        trees = Trees.side_by_side(
             [
                 (columns, self._grow_for(columns, matrix[rows], learnt[rows]))
                 for rows, columns in _known_together(np.isfinite(learnt))
             ],
             outputs=len(self.targets_),
         )
+        self.trees_ = replace(shortened(trees, matrix), value=self._rounded(trees.value))
         return self
 
     def predict(self, X: pd.DataFrame) -> pd.DataFrame:  # noqa: N803  # scikit-learn's name
@@ -195,6 +203,10 @@ class CostPredictor:
     def _inverse_link(self, learnt: Floats) -> Floats:
         return learnt
 
+    def _rounded(self, value: NDArray[np.float32]) -> NDArray[np.float32]:
+        """Values of leaves with no more digits than are needed; other digits would not compress."""
+        return to_bits(value, _VALUE_BITS)
+
 
 def _known_together(known: NDArray[np.bool_]) -> list[tuple[NDArray[np.intp], NDArray[np.intp]]]:
     """Rows and columns of the targets that the same rows have: these share a forest; `known` of shape (rows, targets).
@@ -256,6 +268,10 @@ class RooflinePredictor(CostPredictor):
 
     def _inverse_link(self, learnt: Floats) -> Floats:
         return np.exp(learnt)
+
+    def _rounded(self, value: NDArray[np.float32]) -> NDArray[np.float32]:
+        steps: NDArray[np.float32] = np.rint(value * _STEPS) / _STEPS
+        return steps
 
 
 class ForestPredictor(CostPredictor):

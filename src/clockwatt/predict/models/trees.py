@@ -9,21 +9,21 @@ from __future__ import annotations
 import functools
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-_LEAF = -1
+from clockwatt.predict.models import stored_trees
+from clockwatt.predict.models.preorder import preorder
+from clockwatt.predict.models.stored_trees import LEAF
+from clockwatt.predict.models.stored_trees import MalformedTreesError as MalformedTreesError
+
 _WALKS_AT_ONCE = 1 << 19  # of a row down a tree; bounds memory
 _KINDS = {"roots": "int32", "feature": "int16", "threshold": "float32", "right": "int32", "value": "float32"}
 
 Ints = NDArray[np.intp]
-
-
-class MalformedTreesError(ValueError):
-    """Arrays that are not a forest."""
 
 
 @dataclass(frozen=True)
@@ -124,7 +124,7 @@ class Trees:
             arrays["roots"].append(part.roots + nodes)
             arrays["feature"].append(part.feature)
             arrays["threshold"].append(part.threshold)
-            arrays["right"].append(part.right + np.where(part.feature == _LEAF, leaves, nodes))
+            arrays["right"].append(part.right + np.where(part.feature == LEAF, leaves, nodes))
             arrays["value"].append(value)
             nodes, leaves = nodes + len(part.feature), leaves + len(part.value)
         return cls(**{name: np.concatenate(arrays[name]).astype(kind) for name, kind in _KINDS.items()})
@@ -137,10 +137,9 @@ class Trees:
         """From nodes of trees of such sizes; children, negative in leaves, are numbered within each tree."""
         roots = np.cumsum([0, *sizes[:-1]])
         shift = np.repeat(roots, sizes)
-        order, leaf = np.arange(len(left)), left < 0
+        leaf = left < 0
         left, right = left + shift, right + shift
-        if np.any(left[~leaf] != order[~leaf] + 1):
-            order, roots = _preorder(roots, left, right, leaf)
+        order, roots = preorder(roots, left, right, leaf)
         place = np.empty(len(left), dtype=np.intp)
         place[order] = np.arange(len(order))
         leaf = leaf[order]
@@ -149,7 +148,7 @@ class Trees:
         leads_to[leaf] = np.arange(leaf.sum())
         return cls(
             roots=roots.astype(np.int32),
-            feature=np.where(leaf, _LEAF, feature[order]).astype(np.int16),
+            feature=np.where(leaf, LEAF, feature[order]).astype(np.int16),
             threshold=np.where(leaf, np.float32(0), threshold[order]),
             right=leads_to.astype(np.int32),
             value=value[order[leaf]].astype(np.float32),
@@ -193,7 +192,7 @@ class Trees:
     @functools.cached_property
     def _trees_of_outputs(self) -> NDArray[np.float64]:
         """How many trees give each output, where forests stand side by side; shape (outputs,)."""
-        leaf = self.feature == _LEAF
+        leaf = self.feature == LEAF
         first = self.right[leaf][np.searchsorted(np.flatnonzero(leaf), np.sort(self.roots))]
         gives = np.logical_or.reduceat(self.value != 0, first, axis=0)
         trees: NDArray[np.float64] = np.maximum(gives.sum(axis=0), 1).astype(float)
@@ -215,7 +214,7 @@ class Trees:
         start = np.tile(np.arange(rows) * width, len(self.roots))
         while walking.size:
             feature, right = self.feature.take(here), self.right.take(here)
-            leaf = feature == _LEAF
+            leaf = feature == LEAF
             if leaf.any():
                 ended, going = np.flatnonzero(leaf), np.flatnonzero(~leaf)
                 reached[walking.take(ended)] = right.take(ended)
@@ -226,8 +225,8 @@ class Trees:
         return reached.reshape(len(self.roots), rows)
 
     def arrays(self) -> dict[str, NDArray[Any]]:
-        """The arrays by name."""
-        return {entry.name: getattr(self, entry.name) for entry in fields(self)}
+        """The forest as arrays by name, see `stored_trees`."""
+        return stored_trees.stored(self.feature, self.threshold, self.value)
 
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, NDArray[Any]], features: int) -> Trees:
@@ -236,56 +235,9 @@ class Trees:
         Raises
         ------
         MalformedTreesError
-            If one is missing, of another type or shape, or a node leads outside the forest or back to where it was.
+            If one is missing, of another type or shape, or they are no whole trees that split on existing features.
         """
-        for name, kind in _KINDS.items():
-            if name not in arrays:
-                raise MalformedTreesError(f"array {name!r} is missing")
-            if arrays[name].dtype != np.dtype(kind):
-                raise MalformedTreesError(f"array {name!r} is of type {arrays[name].dtype}, not {kind}")
-        trees = cls(**{name: arrays[name] for name in _KINDS})
-        trees._check(features)
-        return trees
-
-    def _check(self, features: int) -> None:
-        nodes = len(self.feature)
-        flat = (self.feature, self.threshold, self.right)
-        if any(array.shape != (nodes,) for array in flat) or self.value.ndim != 2:
-            raise MalformedTreesError("the arrays of nodes differ in shape")
-        if self.roots.ndim != 1 or not self.roots.size or np.any((self.roots < 0) | (self.roots >= nodes)):
-            raise MalformedTreesError("there is no tree, or a root lies outside the forest")
-        if np.any((self.feature < _LEAF) | (self.feature >= features)):
-            raise MalformedTreesError("a node splits on a feature that does not exist")
-        leaf = self.feature == _LEAF
-        rows = self.right[leaf]
-        if np.any((rows < 0) | (rows >= len(self.value))):
-            raise MalformedTreesError("a leaf has no prediction")
-        parents = np.flatnonzero(~leaf)
-        children = self.right[parents]
-        # a child comes after its parent, and the last node is a leaf, so every walk ends
-        if not leaf[-1] or np.any((children <= parents) | (children >= nodes)):
-            raise MalformedTreesError("a node leads outside the forest or backwards")
-
-
-def _preorder(roots: Ints, left: Ints, right: Ints, leaf: NDArray[np.bool_]) -> tuple[Ints, Ints]:
-    """Nodes in the order of `Trees`, without those that no root leads to, and where the roots are then."""
-    levels = [roots]
-    while (inner := levels[-1][~leaf[levels[-1]]]).size:
-        levels.append(np.concatenate([left[inner], right[inner]]))
-    parents = [level[~leaf[level]] for level in levels]
-    below = np.ones(len(left), dtype=np.intp)
-    for inner in reversed(parents):
-        below[inner] += below[left[inner]] + below[right[inner]]
-    placed_roots = np.cumsum([0, *below[roots[:-1]]])
-    place = np.empty(len(left), dtype=np.intp)
-    place[roots] = placed_roots
-    for inner in parents:
-        place[left[inner]] = place[inner] + 1
-        place[right[inner]] = place[inner] + 1 + below[left[inner]]
-    reached = np.concatenate(levels)
-    order = np.empty(len(reached), dtype=np.intp)
-    order[place[reached]] = reached
-    return order, placed_roots
+        return cls(*stored_trees.restored(arrays, features))
 
 
 def _rounded_down(thresholds: NDArray[np.float64]) -> NDArray[np.float32]:

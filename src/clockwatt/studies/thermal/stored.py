@@ -27,7 +27,7 @@ from clockwatt.studies.thermal.intervals import Intervals
 from clockwatt.studies.thermal.models.base import Forecaster
 from clockwatt.studies.thermal.models.registry import MODELS
 
-FORMAT = 1
+FORMAT = 2
 DESCRIPTION = "thermal.json"
 
 

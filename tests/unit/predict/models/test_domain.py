@@ -57,5 +57,12 @@ def test_comes_back_from_its_file(domain, tmp_path):
         Domain.read(tmp_path / "none.parquet")
 
 
+def test_of_operations_at_one_place_one_is_kept():
+    rows = catalogue(*(synthetic.operation_of("relu", shape) for shape in ([8, 16, 32, 32], [8, 32, 16, 32], [8, 64])))
+    assert Domain.of(operation_features(rows), rows).measured["described"].tolist() == [
+        "relu 8×64", "relu 8×16×32×32"
+    ]  # fmt: skip
+
+
 def test_an_operation_in_words():
     assert described(operation_of("ReLU()", [2, 3], "inference").to_json()) == "relu 2×3"

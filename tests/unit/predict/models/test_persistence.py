@@ -10,6 +10,7 @@ import pandas as pd
 import pytest
 
 from clockwatt.errors import DataFileError
+from clockwatt.io.rounding import to_bits
 from clockwatt.predict.models.persistence import load_predictor, save_predictor
 from clockwatt.predict.models.predictors import PREDICTORS, TARGETS
 
@@ -88,7 +89,7 @@ def test_pickle_in_place_of_the_file_is_refused_and_not_run(tmp_path):
 
 
 @pytest.mark.parametrize("change", [
-    {"format": 99}, {"predictor": "os"}, {"parameters": {"command": "true"}}, {"targets_": ["price"]},
+    {"format": 99}, {"format": 2}, {"predictor": "os"}, {"parameters": {"command": "true"}}, {"targets_": ["price"]},
     {"columns_": "log_flops"}, {"columns_": []}, {"scales_": {"power_corrected_w": "1"}},
 ])  # fmt: skip
 def test_tampered_description_is_refused(predictor, tmp_path, change):
@@ -101,6 +102,23 @@ def test_tampered_description_is_refused(predictor, tmp_path, change):
     replaced(path, "description.npy", buffer.getvalue())
     with pytest.raises(DataFileError, match="not a predictor"):
         load_predictor(path)
+
+
+def test_a_file_of_the_format_before_is_refused_in_one_line(tmp_path):
+    trees = {"roots": np.zeros(1, np.int32), "feature": np.full(1, -1, np.int16), "value": np.zeros((1, 1), np.float32),
+             "threshold": np.zeros(1, np.float32), "right": np.zeros(1, np.int32)}  # fmt: skip
+    description = np.frombuffer(json.dumps({"format": 2, "predictor": "roofline"}).encode(), dtype=np.uint8)
+    np.savez(tmp_path / "a.npz", description=description, **trees)
+    with pytest.raises(DataFileError, match=r"a\.npz: .*format 2, not 3.*clockwatt fit") as refused:
+        load_predictor(tmp_path / "a.npz")
+    assert "\n" not in str(refused.value)
+
+
+def test_values_of_leaves_have_few_digits():
+    for name, predictor in PREDICTORS.items():
+        value = predictor(trees=5).fit(*data()).trees_.value
+        kept = to_bits(value, 12) if name == "forest" else np.rint(value * 1024) / 1024
+        np.testing.assert_array_equal(value, kept)
 
 
 @pytest.mark.parametrize("content", [b"", b"PK\x03\x04 broken", b"text"])

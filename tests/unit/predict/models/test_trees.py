@@ -1,11 +1,9 @@
 import numpy as np
 import pytest
 import xgboost
-from hypothesis import given
-from hypothesis import strategies as st
 from sklearn.ensemble import ExtraTreesRegressor
 
-from clockwatt.predict.models.trees import MalformedTreesError, Trees
+from clockwatt.predict.models.trees import Trees
 
 
 @pytest.fixture(scope="module")
@@ -50,37 +48,3 @@ def test_a_prediction_does_not_depend_on_what_is_predicted_with_it(fitted):
 
 def test_no_rows_no_predictions(fitted):
     assert fitted[1].predict(np.empty((0, 4), np.float32)).shape == (0, 2)
-
-
-def test_arrays_come_back(fitted):
-    _, trees, features = fitted
-    again = Trees.from_arrays(trees.arrays(), features=4)
-    np.testing.assert_array_equal(again.predict(features), trees.predict(features))
-
-
-@given(st.data())
-def test_tampered_arrays_are_refused_or_terminate(fitted, data):
-    _, trees, features = fitted
-    arrays = {name: array.copy() for name, array in trees.arrays().items()}
-    name = data.draw(st.sampled_from(["roots", "feature", "right"]))
-    position = data.draw(st.integers(0, len(arrays[name]) - 1))
-    arrays[name][position] = data.draw(st.integers(-(2**15), 2**15 - 1))
-    try:
-        tampered = Trees.from_arrays(arrays, features=4)
-    except MalformedTreesError:
-        return
-    assert np.isfinite(tampered.predict(features[:5])).all()
-
-
-@pytest.mark.parametrize("damage", [
-    lambda arrays: arrays.pop("value"),
-    lambda arrays: arrays.update(right=arrays["right"].astype(np.int64)),
-    lambda arrays: arrays.update(right=arrays["right"][:-1]),
-    lambda arrays: arrays.update(value=arrays["value"][:-1]),
-    lambda arrays: arrays.update(roots=arrays["roots"][:0]),
-])  # fmt: skip
-def test_malformed_arrays_are_refused(fitted, damage):
-    arrays = dict(fitted[1].arrays())
-    damage(arrays)
-    with pytest.raises(MalformedTreesError):
-        Trees.from_arrays(arrays, features=4)
