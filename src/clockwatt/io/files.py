@@ -50,8 +50,8 @@ def written_aside(path: Path) -> Iterator[Path]:
         aside.replace(path)
     except OSError as error:
         raise OutputError(
-            f"{path}: cannot be written ({os.strerror(error.errno) if error.errno else error}). "
-            "Free some space or make the folder writable, then run the same command again; nothing is half-written."
+            f"{path}: cannot be written ({os.strerror(error.errno) if error.errno else error}).",
+            "Free some space or make the folder writable, then run the same command again; nothing is half-written.",
         ) from error
     finally:
         if aside is not None:
@@ -76,8 +76,8 @@ def folder_written_aside(path: Path) -> Iterator[Path]:
         _replace_folder(aside, path)
     except OSError as error:
         raise OutputError(
-            f"{path}: cannot be replaced ({os.strerror(error.errno) if error.errno else error}). "
-            "Free some space or make the folder writable, then run the same command again; nothing is half-written."
+            f"{path}: cannot be replaced ({os.strerror(error.errno) if error.errno else error}).",
+            "Free some space or make the folder writable, then run the same command again; nothing is half-written.",
         ) from error
     finally:
         if aside is not None:
