@@ -9,6 +9,7 @@ from typing import Any
 
 import pandas as pd
 import pyarrow.compute as pc
+from pydantic import ValidationError
 
 from clockwatt.config import NetworkConfig, Pass, TrainingConfig
 from clockwatt.errors import ClockwattError, DataFileError
@@ -53,8 +54,11 @@ def training_of(predictors_dir: Path) -> TrainingConfig:
         return TrainingConfig.model_validate_json(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         return TrainingConfig()
+    except ValidationError as error:
+        what = error.errors()[0]["msg"]
     except (OSError, ValueError) as error:
-        raise DataFileError(f"{path}: holds no training step ({error}). Run `clockwatt fit` again.") from None
+        what = str(error)
+    raise DataFileError(f"{path}: holds no training step ({what}). Run `clockwatt fit` again.")
 
 
 def check_same_gpu(device: str, label: str, description: GpuDescription) -> None:
