@@ -34,6 +34,7 @@ from clockwatt.dataset.reference import references
 from clockwatt.errors import ClockwattError
 from clockwatt.figures.names import QUESTIONS, figures
 from clockwatt.workflow.fingerprint import fingerprints
+from clockwatt.workflow.study_data import check_study_data
 
 # Jobs run the Python that runs Snakemake, unless conda gives them another one, and the sources beside this file.
 os.environ.update(PATH=f"{Path(sys.executable).parent}{os.pathsep}{os.getenv('PATH', os.defpath)}")
@@ -54,8 +55,10 @@ if workflow.is_main_process and not workflow.overwrite_configfiles:
 # What the run began with: a job reads it where the main process left it, and never the files that are being edited.
 try:
     if workflow.is_main_process:
-        campaign = campaign_config.parse(config, source=", ".join(str(path) for path in workflow.configfiles))
+        source = ", ".join(str(path) for path in workflow.configfiles)
+        campaign = campaign_config.parse(config, source=source)
         check_campaign(campaign)
+        check_study_data(campaign, source)
         campaign.studies.check_targets(sys.argv)
         stages = fingerprints((*STAGES, *campaign.studies.configured))
         # by what they hold: as inputs they would count by path and time, and a copy of the checkout would make all anew

@@ -182,7 +182,7 @@ def cgroup_names(node: str) -> bool:
 
 
 def slurmd_runs() -> bool:
-    """Whether Slurm gives this machine's GPUs to jobs; `users` would let their neighbours set them."""
+    """Whether a slurmd runs here; one that makes no cgroups is not seen by the program itself."""
     for path in Path("/proc").glob("[0-9]*/comm"):
         with contextlib.suppress(OSError):  # it has ended
             if path.read_text() == "slurmd\n":

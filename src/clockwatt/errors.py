@@ -18,4 +18,16 @@ class DamagedFileError(DataFileError):
 
 
 class OutputError(ClockwattError):
-    """A result could not be written (full disk, unwritable folder)."""
+    """A result could not be written (full disk, unwritable folder).
+
+    Parameters
+    ----------
+    what
+        What could not be written and why, a sentence; kept as an attribute.
+    fix
+        What to do; a caller that knows better says so itself.
+    """
+
+    def __init__(self, what: str, fix: str = "") -> None:
+        super().__init__(f"{what} {fix}".rstrip())
+        self.what = what

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from attacks import NOT_PERMITTED, REFUSED_BY_SUDO, USAGE, Attack, check_refused, outcomes_of
-from clocks_node import HELPER, run, wait_for
+from attacks import MISCONFIGURED, NOT_PERMITTED, REFUSED_BY_SUDO, USAGE, Attack, check_refused, outcomes_of
+from clocks_node import CONFIGURATION, HELPER, run, wait_for
 
 pytestmark = pytest.mark.slurm
 
@@ -127,3 +127,19 @@ def test_a_folder_whose_name_reads_like_slurms_description(node, forged):
     assert f"code {NOT_PERMITTED}" in told.read_text()
     assert "by 2 lines" in told.read_text()
     assert node.is_restored(0)
+
+
+def test_users_that_are_named_on_a_node_of_slurms_may_set_nothing_in_a_job_or_out_of_one(node):
+    made = [node.nvml.card(index).settings_made for index in range(2)]
+    before = CONFIGURATION.read_text()
+    CONFIGURATION.write_text(before.replace("slurm_directory", "users = cw_alice cw_bob\n#"))
+    try:
+        call = f"sudo -n {HELPER} lock {node.uuids[0]} 900"
+        outside = run(node.as_user("cw_alice", "bash", "-c", f"{call}\nexit $?"))
+        inside = node.run("cw_bob", call)
+    finally:
+        CONFIGURATION.write_text(before)
+    for done in (outside, inside):
+        assert done.returncode == MISCONFIGURED, done.stdout
+        assert "users is for machines without Slurm" in done.stdout
+    assert [node.nvml.card(index).settings_made for index in range(2)] == made

@@ -82,7 +82,12 @@ def test_a_truncated_file_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "calls.parquet"
     files.write_table(table_of([ROW] * 1000, CALL_SCHEMA), path)
     path.write_bytes(path.read_bytes()[:-20])
-    with pytest.raises(DataFileError, match=r"damaged .* set aside as calls\.parquet\.damaged"):
+    with pytest.raises(DataFileError, match=r"calls\.parquet: damaged .* Delete it and run the workflow, or the stage"):
+        files.read_table(path, CALL_SCHEMA)
+    with (
+        files.damaged_set_aside(),
+        pytest.raises(DataFileError, match=r"damaged .* set aside as calls\.parquet\.damaged"),
+    ):
         files.read_table(path, CALL_SCHEMA)
 
 

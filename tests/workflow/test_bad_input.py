@@ -96,6 +96,24 @@ def test_a_start_a_dry_run_and_a_plan_refuse_the_same_with_the_same_words(workdi
     assert not (workdir.path / "results").exists()
 
 
+@pytest.mark.parametrize("study", ["power", "workloads"])
+def test_a_data_folder_that_is_not_there_is_refused_before_anything_runs(workdir, study):
+    asked = {
+        "power": {"gpus": {"a30": {"clocks_mhz": [900]}}, "networks": ["dense_512"], "data": {"dense_512": "nowhere"}},
+        "workloads": {"workloads": ["fft", "classifier"], "data": {"classifier": "nowhere"}},
+    }
+    key = f"studies.{study}.data.{next(iter(asked[study]['data']))}"
+    workdir.configure({"studies": {study: asked[study]}})
+    said = plan_fails(workdir)
+    fix = f"Give one with the data, or leave {key} out to have data made."
+    assert said == f"config.yaml: {key}: nowhere is no folder here. {fix}"
+    for options in ((), ("-n",), ("-n", f"study_{study}")):
+        assert said in fails(workdir, *options)
+    assert not (workdir.path / "results").exists()
+    (workdir.path / "nowhere").mkdir()
+    workdir.run("-n", f"study_{study}")
+
+
 def test_an_input_of_the_wrong_rank_is_refused_by_plan_as_by_a_start(workdir):
     workdir.configure({"networks": [{"name": "squeezenet1_1", "input": [3, 64]}]})
     assert plan_fails(workdir) in fails(workdir, CATALOGUE)

@@ -60,20 +60,22 @@ def _measure(
     stop_after: float | None,
 ) -> None:
     """What a worker does."""
+    from clockwatt.io.files import damaged_set_aside
     from clockwatt.measure.calibrate.calibration import read
     from clockwatt.measure.session import measure_shard
     from clockwatt.measure.tasks import Shard
 
     campaign = config.load(config_file)
-    measure_shard(
-        campaign,
-        label=gpu,
-        point=point_of(campaign, gpu, point),
-        shard=Shard.parse(shard, networks=networks),
-        catalogue_dir=catalogue_dir,
-        store_dir=store_dir,
-        output=output,
-        calibration=read(calibration) if calibration else None,
-        retry_failed=retry_failed,
-        stop_after_s=stop_after,
-    )
+    with damaged_set_aside():
+        measure_shard(
+            campaign,
+            label=gpu,
+            point=point_of(campaign, gpu, point),
+            shard=Shard.parse(shard, networks=networks),
+            catalogue_dir=catalogue_dir,
+            store_dir=store_dir,
+            output=output,
+            calibration=read(calibration) if calibration else None,
+            retry_failed=retry_failed,
+            stop_after_s=stop_after,
+        )

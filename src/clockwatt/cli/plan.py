@@ -22,9 +22,11 @@ def plan(
     from clockwatt.control.points import check_campaign
     from clockwatt.workflow import cluster, fits, plan_studies, rounds
     from clockwatt.workflow import plan as stage
+    from clockwatt.workflow.study_data import check_study_data
 
     campaign = config.load(config_file)
     check_campaign(campaign)
+    check_study_data(campaign, str(config_file))
     results = Path(campaign.results_dir)
     with stage.catalogue_for(campaign, catalogue_dir or results / layout.CATALOGUE) as catalogue:
         store_dir, measurements_dir = (

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import contextlib
 import json
+import shlex
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, NoReturn
 
 import typer
 
 from clockwatt.cli.app import app
 from clockwatt.cli.options import AsJson
 from clockwatt.config import ControlConfig, OperatingPoint
-from clockwatt.errors import ClockwattError
+from clockwatt.errors import ClockwattError, OutputError
 
 _METHODS = ("nvml", "helper", "slurm", "none")
 
@@ -48,7 +49,7 @@ def record(
     """Record time, energy and every sensor while a program of your own runs, unchanged; it gives the exit status."""
     from clockwatt.telemetry.recording.choose import chosen_gpus
     from clockwatt.telemetry.recording.program import check_program
-    from clockwatt.telemetry.recording.session import Settings
+    from clockwatt.telemetry.recording.session import Settings, UnwrittenRecordError
     from clockwatt.telemetry.recording.session import record as stage
 
     folder = output / _checked_name(name) if name is not None else output
@@ -67,9 +68,29 @@ def record(
         gpus = chosen_gpus(gpu or [], every=all_gpus)
         for each in gpus:
             opened.callback(each.close)
-        told = stage(command or [], gpus, folder, settings)
-    _tell(folder, as_json=as_json)
-    raise typer.Exit(next((run.status for run in told.runs if run.status), 0))
+        try:
+            told = stage(command or [], gpus, folder, settings)
+        except UnwrittenRecordError as error:
+            _end(error.status, f"{error} {_free(folder)}")
+    status = next((run.status for run in told.runs if run.status), 0)
+    try:
+        _tell(folder, as_json=as_json)
+    except ClockwattError as error:
+        what = error.what if isinstance(error, OutputError) else str(error)
+        _end(status, f"the program {told.runs[-1].ending}, but {what} {_free(folder)}")
+    raise typer.Exit(status)
+
+
+def _free(folder: Path) -> str:
+    shown = shlex.join(["clockwatt", "record", "--show", "--output", str(folder)])
+    return f"Free some space or make the folder writable, then {shown} tells what was recorded."
+
+
+def _end(status: int, message: str) -> NoReturn:
+    """End with the program's own status, whatever became of its record."""
+    sys.stdout.flush()
+    print(f"clockwatt: {message}", file=sys.stderr)
+    raise typer.Exit(status)
 
 
 def _tell(folder: Path, *, as_json: bool) -> None:

@@ -112,13 +112,12 @@ def thermal_influence(
     as_json: AsJson = False,
 ) -> None:
     """Test which neighbouring GPU and which socket warm which GPU."""
-    from clockwatt.studies.thermal.influence import influences, steady_sources
+    from clockwatt.studies.thermal.influence import influences, untold
     from clockwatt.studies.thermal.traces import read_traces
 
     read = read_traces(records)
     table = influences(read.traces, permutations=permutations)
-    steady, virtual = steady_sources(read.traces), any(trace.virtual for trace in read.traces)
-    notes = [f"Hardly changed, so that what they warm cannot be told: {', '.join(steady)}."] if steady else []
+    notes, virtual = untold(read.traces), any(trace.virtual for trace in read.traces)
     if output is not None:
         from clockwatt.studies.thermal.influence_figure import draw_influence
 

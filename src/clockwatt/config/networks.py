@@ -13,6 +13,8 @@ from clockwatt.config.model import Model, check_different, one_or_more
 _MOST_ELEMENTS = 2**60
 """Of eight bytes each, more than any address."""
 
+_LARGEST_BELOW = 2**63 - 1
+
 
 def _check_size(shape: list[int]) -> list[int]:
     if math.prod(shape) >= _MOST_ELEMENTS:
@@ -23,6 +25,15 @@ def _check_size(shape: list[int]) -> list[int]:
 Shape = Annotated[list[Annotated[int, Field(gt=0)]], Field(min_length=1), AfterValidator(_check_size)]
 
 
+def _check_bound(below: int) -> int:
+    if below > _LARGEST_BELOW:
+        raise ValueError(f"{below} is more than indices of int64 can be below: give the size of the vocabulary")
+    return below
+
+
+Below = Annotated[int, Field(gt=0), AfterValidator(_check_bound)]
+
+
 class InputConfig(Model):
     """One of several inputs of a network, given by keyword."""
 
@@ -30,7 +41,7 @@ class InputConfig(Model):
     dtype: Literal["float", "float32", "float16", "bfloat16", "int64", "bool"] = Field(
         "float", description="float is the network's own dtype; int64 is for indices (token ids) and masks"
     )
-    below: int | None = Field(None, gt=0, description="indices are below this; needed with int64", examples=[30522])
+    below: Below | None = Field(None, description="indices are below this; needed with int64", examples=[30522])
     values: Literal["random", "ones", "lengths"] = Field(
         "random",
         description="lengths: ones up to a length of its own in every row, at least half of it, and zeros behind, as "
@@ -66,9 +77,7 @@ class NetworkConfig(Model):
     input_dtype: Literal["float", "int64"] = Field(
         "float", description="int64 for networks that take indices (token ids)"
     )
-    input_below: int | None = Field(
-        None, gt=0, description="indices are below this; needed with int64", examples=[30522]
-    )
+    input_below: Below | None = Field(None, description="indices are below this; needed with int64", examples=[30522])
     cache_length: int | None = Field(
         None,
         gt=0,

@@ -35,6 +35,7 @@ _NAMED = 5
 _UNLIKE = "networks that the campaign has with other calls or another optimizer"
 
 
+@files.damaged_set_aside()
 def build_dataset(config: CampaignConfig, measurements_dir: Path, catalogue_dir: Path, output_dir: Path) -> None:
     """Join every measurement of a campaign, and the reference data it names, with the catalogue; flag it and count it.
 

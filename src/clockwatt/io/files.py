@@ -7,6 +7,7 @@ import os
 import shutil
 import tempfile
 from collections.abc import Callable, Collection, Iterable, Iterator
+from contextvars import ContextVar
 from pathlib import Path
 
 import pyarrow as pa
@@ -14,6 +15,7 @@ import pyarrow.parquet as pq
 
 from clockwatt.errors import DamagedFileError, DataFileError, OutputError
 from clockwatt.io import seal
+from clockwatt.io.resources import comes_with_clockwatt
 from clockwatt.io.seal import COMPRESSION as COMPRESSION
 from clockwatt.io.seal import SealedWriter
 from clockwatt.schema.records import FORMER_NAMES, READABLE_SINCE, SCHEMA_VERSION
@@ -23,6 +25,7 @@ BATCH_ROWS = 20_000
 DAMAGED = ".damaged"
 """What is added to the name of a file that is set aside."""
 _MAGIC = b"PAR1"
+_sets_aside = ContextVar("whether a damaged file may be renamed", default=False)
 _ASIDE = ".part"
 
 
@@ -50,8 +53,8 @@ def written_aside(path: Path) -> Iterator[Path]:
         aside.replace(path)
     except OSError as error:
         raise OutputError(
-            f"{path}: cannot be written ({os.strerror(error.errno) if error.errno else error}). "
-            "Free some space or make the folder writable, then run the same command again; nothing is half-written."
+            f"{path}: cannot be written ({os.strerror(error.errno) if error.errno else error}).",
+            "Free some space or make the folder writable, then run the same command again; nothing is half-written.",
         ) from error
     finally:
         if aside is not None:
@@ -76,8 +79,8 @@ def folder_written_aside(path: Path) -> Iterator[Path]:
         _replace_folder(aside, path)
     except OSError as error:
         raise OutputError(
-            f"{path}: cannot be replaced ({os.strerror(error.errno) if error.errno else error}). "
-            "Free some space or make the folder writable, then run the same command again; nothing is half-written."
+            f"{path}: cannot be replaced ({os.strerror(error.errno) if error.errno else error}).",
+            "Free some space or make the folder writable, then run the same command again; nothing is half-written.",
         ) from error
     finally:
         if aside is not None:
@@ -157,25 +160,38 @@ def write_text(text: str, path: Path) -> None:
         aside.write_text(text, encoding="utf-8")
 
 
+@contextlib.contextmanager
+def damaged_set_aside() -> Iterator[None]:
+    """Within, and in functions that it decorates, damaged files are renamed, so that the next run makes them anew.
+
+    For stages that write what is read. Whoever only reads changes nothing: the folder may be somebody else's.
+    """
+    before = _sets_aside.set(True)
+    try:
+        yield
+    finally:
+        _sets_aside.reset(before)
+
+
 def open_parquet(path: Path, schema: pa.Schema) -> pq.ParquetFile:
     """Open a Parquet file and check that it holds rows of the kind `schema` describes.
 
     Raises
     ------
     DamagedFileError
-        If the file is not what was written to it; it is set aside as `….damaged`.
+        If the file is not what was written to it; within `damaged_set_aside` it is set aside as `….damaged`.
     DataFileError
         If the file is missing, is no readable Parquet file, lacks columns of `schema` or has them with another type, or
         another version of clockwatt wrote it whose columns meant something else.
     """
     try:
         if seal.is_whole(path) is False:
-            raise _set_aside(path, "damaged (its digest is of other bytes)")
+            raise _damaged(path, "damaged (its digest is of other bytes)")
         parquet = pq.ParquetFile(path)
     except FileNotFoundError:
         raise DataFileError(f"{path}: no such file. Run the stage that writes it first.") from None
     except (pa.ArrowException, OSError) as error:
-        raise _set_aside(path, f"not a readable Parquet file ({str(error).splitlines()[0]})") from error
+        raise _damaged(path, f"not a readable Parquet file ({str(error).splitlines()[0]})") from error
     try:
         check_schema(path, parquet.schema_arrow, schema)
     except DataFileError:
@@ -184,22 +200,38 @@ def open_parquet(path: Path, schema: pa.Schema) -> pq.ParquetFile:
     return parquet
 
 
-def _set_aside(path: Path, what: str) -> DamagedFileError:
-    """Rename a file that was Parquet once, and say what to do; what never was is somebody's and stays where it is."""
+def _damaged(path: Path, what: str) -> DamagedFileError:
+    """Say what is wrong with a file and what to do; rename it where that may be done."""
+    if set_aside(path):
+        return DamagedFileError(
+            f"{path}: {what}. It is set aside as {path.name}{DAMAGED}; run the workflow again, "
+            "which makes anew what it held."
+        )
+    if comes_with_clockwatt(path):
+        return DamagedFileError(f"{path}: {what}. It came with clockwatt: install clockwatt anew.")
+    return DamagedFileError(
+        f"{path}: {what}. Delete it and run the workflow, or the stage that writes it, again: that makes it anew."
+    )
+
+
+def set_aside(path: Path, *, anything: bool = False) -> bool:
+    """Rename a damaged file within `damaged_set_aside`, and say whether it was.
+
+    What never was Parquet may be somebody's and stays, but for `anything`.
+    """
+    if not _sets_aside.get():
+        return False
     with contextlib.suppress(OSError):
         with path.open("rb") as file:
             ours = file.read(len(_MAGIC)) == _MAGIC or path.stat().st_size == 0
-        if ours:
+        if ours or anything:
             path.rename(path.with_name(f"{path.name}{DAMAGED}"))
-            return DamagedFileError(
-                f"{path}: {what}. It is set aside as {path.name}{DAMAGED}; run the workflow again, "
-                "which makes anew what it held."
-            )
-    return DamagedFileError(f"{path}: {what}. Delete it and run the stage that writes it again.")
+            return True
+    return False
 
 
 def set_aside_damaged(paths: Iterable[Path]) -> list[Path]:
-    """Rename every file whose bytes are not what was written to it, as `open_parquet` does; returns their names."""
+    """Rename every file whose bytes are not what was written to it, within `damaged_set_aside`; their names."""
     found = []
     for path in paths:
         try:
@@ -210,8 +242,7 @@ def set_aside_damaged(paths: Iterable[Path]) -> list[Path]:
             continue
         except (pa.ArrowException, OSError):
             whole = False
-        if not whole:
-            _set_aside(path, "damaged")
+        if not whole and set_aside(path):
             found.append(path)
     return found
 
@@ -275,7 +306,7 @@ def _told_as_damaged(path: Path) -> Iterator[None]:
     try:
         yield
     except (pa.ArrowException, OSError) as error:
-        raise _set_aside(path, f"damaged ({str(error).splitlines()[0]})") from error
+        raise _damaged(path, f"damaged ({str(error).splitlines()[0]})") from error
 
 
 def stored_columns(found: Collection[str], wanted: Collection[str]) -> list[str]:

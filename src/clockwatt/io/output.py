@@ -17,6 +17,6 @@ def told_as_output(path: Path) -> Iterator[None]:
         yield
     except OSError as error:
         raise OutputError(
-            f"{path}: cannot be written ({os.strerror(error.errno) if error.errno else error}). "
-            "Free some space or make the folder writable, then run the same command again."
+            f"{path}: cannot be written ({os.strerror(error.errno) if error.errno else error}).",
+            "Free some space or make the folder writable, then run the same command again.",
         ) from error

@@ -21,6 +21,11 @@ def resource(name: str) -> Path:
     return installed if installed.exists() else _PACKAGE.parents[1] / "resources" / name
 
 
+def comes_with_clockwatt(path: Path) -> bool:
+    """Whether a file is one of those that come with the package."""
+    return any(path.resolve().is_relative_to(root) for root in (_SHIPPED, _PACKAGE.parents[1] / "resources"))
+
+
 def reference_folder(name: str) -> Path:
     """Folder of reference data: shipped under its name, or the user's own where the name is a path with a slash."""
     return Path(name) if "/" in name else resource(f"reference/{name}")

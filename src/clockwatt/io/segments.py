@@ -7,7 +7,6 @@ again in the merged one.
 
 from __future__ import annotations
 
-import contextlib
 import os
 import socket
 import time
@@ -82,6 +81,7 @@ class SegmentWriter:
             self._rows.clear()
         self._opened = time.monotonic()
 
+    @files.damaged_set_aside()
     def merge(self) -> None:
         """Replace this writer's segments by one; a kill in between leaves duplicates, never a gap.
 
@@ -124,14 +124,13 @@ def read_segments(
 
     Rows may come twice where a merge was interrupted or under way.
 
-    A damaged segment is named, set aside as `….damaged` and passed over: what it held counts as not measured.
+    A damaged segment is named and passed over: what it held counts as not measured. Within `files.damaged_set_aside` it
+    is renamed as well, whatever its bytes are.
 
     Raises
     ------
     DataFileError
         If a file is foreign; deleting it only costs its rows.
-    OSError
-        If a damaged one cannot be renamed.
     """
     done: set[Path] = set()
     while pending := [path for path in segment_paths(folder) if path not in done]:
@@ -141,8 +140,7 @@ def read_segments(
                 yield from files.read_batches(path, schema, columns, row_groups, batch_rows)
             except DamagedFileError as error:
                 say(f"{error} It is a segment of the store.")
-                with contextlib.suppress(FileNotFoundError):  # set aside already, where it looked like Parquet
-                    path.rename(path.with_name(f"{path.name}{files.DAMAGED}"))
+                files.set_aside(path, anything=True)
             except DataFileError as error:
                 if not path.exists():  # merged away since the folder was listed
                     continue

@@ -12,18 +12,8 @@ from typing import Any
 from clockwatt.config import NetworkConfig
 from clockwatt.errors import ClockwattError
 
-FAULTS = (
-    ArithmeticError,
-    AssertionError,
-    AttributeError,
-    ImportError,
-    LookupError,
-    OSError,
-    RuntimeError,
-    TypeError,
-    ValueError,
-)
-"""What a network's own code may raise while it is imported, built or run."""
+FAULTS = (Exception,)
+"""What a network's own code may raise while it is imported, built or run: classes of its own, too."""
 
 HUGGING_FACE = "hf:"
 TIMM = "timm:"

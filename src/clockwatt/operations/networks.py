@@ -113,17 +113,15 @@ def construct(network: NetworkConfig, *, training: bool) -> torch.nn.Module:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", FutureWarning)  # of initialisers: weights are of no interest
             module = constructor()
+        if isinstance(module, torch.nn.Module):
+            return module.to(dtype_of(network.dtype)).train(training)
     except (torch.OutOfMemoryError, NetworkError):
         raise
     except FAULTS as error:
         raise NetworkError(
             f"network {network.name}: its constructor fails ({summary(error)}). Correct it and try again."
         ) from error
-    if not isinstance(module, torch.nn.Module):
-        raise NetworkError(
-            f"network {network.name}: gives a value of type {type(module).__name__}, not a torch.nn.Module."
-        )
-    return module.to(dtype_of(network.dtype)).train(training)
+    raise NetworkError(f"network {network.name}: gives a value of type {type(module).__name__}, not a torch.nn.Module.")
 
 
 @contextlib.contextmanager

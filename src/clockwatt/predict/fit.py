@@ -54,6 +54,7 @@ from clockwatt.schema import layout
 from clockwatt.schema.costs import BY_CORRECTED
 
 
+@files.damaged_set_aside()
 def fit(config: CampaignConfig, dataset_dir: Path, catalogue_dir: Path, output_dir: Path) -> None:
     """Fit every predictor of the config for every GPU of the dataset, in each pass.
 

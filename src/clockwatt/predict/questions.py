@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 import pyarrow.compute as pc
+from pydantic import ValidationError
 
 from clockwatt.config import NetworkConfig, Pass, TrainingConfig
 from clockwatt.errors import ClockwattError, DataFileError
@@ -31,7 +33,7 @@ def traced_network(network: NetworkConfig, pass_: Pass, training: TrainingConfig
     """
     if (catalogue_dir / layout.NETWORKS_FILE).exists():
         catalogued = _from_catalogue(network, pass_, catalogue_dir)
-        if catalogued is not None:
+        if catalogued is not None and not _ids_above(network, catalogued):
             return catalogued
     from clockwatt.operations.catalogue import trace_rows
 
@@ -52,8 +54,11 @@ def training_of(predictors_dir: Path) -> TrainingConfig:
         return TrainingConfig.model_validate_json(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         return TrainingConfig()
+    except ValidationError as error:
+        what = error.errors()[0]["msg"]
     except (OSError, ValueError) as error:
-        raise DataFileError(f"{path}: holds no training step ({error}). Run `clockwatt fit` again.") from None
+        what = str(error)
+    raise DataFileError(f"{path}: holds no training step ({what}). Run `clockwatt fit` again.")
 
 
 def check_same_gpu(device: str, label: str, description: GpuDescription) -> None:
@@ -98,6 +103,17 @@ def _from_catalogue(network: NetworkConfig, pass_: Pass, catalogue_dir: Path) ->
     operations = files.read_table(catalogue_dir / layout.OPERATIONS_FILE, OPERATION_SCHEMA).to_pandas()
     mine = operations["operation_id"].isin(calls["operation_id"]) & (operations["pass"] == pass_)
     return TracedNetwork(records.row_of(NetworkRow, found[0]), calls, operations[mine].reset_index(drop=True))
+
+
+def _ids_above(network: NetworkConfig, catalogued: TracedNetwork) -> bool:
+    """Whether an input's indices may be larger than any that the network indexes with; tracing tells what is wrong."""
+    below = max((one.below or 0 for one in network.by_keyword.values()), default=0)
+    if below == 0:
+        return False
+    own = catalogued.operations
+    indexed = own.loc[own["operation_class"] == "embedding", "spec"]
+    bounds = [tensor.get("below") or 0 for spec in indexed for tensor in json.loads(spec)["tensors"]]
+    return below > max(bounds, default=below)
 
 
 def _frame(rows: list[Any]) -> pd.DataFrame:

@@ -25,6 +25,7 @@ from clockwatt.predict.samples import gpus_in, read_gpu_rows, read_samples
 from clockwatt.schema import layout
 
 
+@files.damaged_set_aside()
 def validate(
     config: CampaignConfig, dataset_dir: Path, catalogue_dir: Path, predictors_dir: Path, output_dir: Path
 ) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from rich.console import Console
 from rich.table import Table
@@ -48,26 +49,33 @@ def plan_studies(campaign: CampaignConfig) -> list[StudyPlan]:
     for job in study_jobs(campaign):
         study, label = job.output.parts[1:3]
         left[study, label] = left.get((study, label), 0) + (not (results / job.output).exists())
-    return [
-        _plan(study, label, jobs, list(told(campaign, label, results / layout.STUDIES / study / label)))
-        for (study, label), jobs in left.items()
-        for told in [{"power": _of_power, "workloads": _of_workloads}[study]]
-    ]
+    return [_plan(study, label, jobs, list(programs(campaign, study, label))) for (study, label), jobs in left.items()]
 
 
-_Program = tuple[Path, bool, float | None]
-"""Folder of its record, whether it is finished, and how long it will take in s, if that is said."""
+def programs(campaign: CampaignConfig, study: str, label: str) -> Iterator[Program]:
+    """Programs of a study, `power` or `workloads`, on a GPU."""
+    told = {"power": _of_power, "workloads": _of_workloads}[study]
+    return told(campaign, label, Path(campaign.results_dir) / layout.STUDIES / study / label)
 
 
-def _of_power(campaign: CampaignConfig, label: str, folder: Path) -> Iterator[_Program]:
+class Program(NamedTuple):
+    """A program of a study: the folder of its record, and how long it will take in s, if that is said."""
+
+    name: str
+    where: Path
+    finished: bool
+    takes_s: float | None
+
+
+def _of_power(campaign: CampaignConfig, label: str, folder: Path) -> Iterator[Program]:
     from clockwatt.studies.power.plan import planned_runs
 
     for run in planned_runs(campaign, label):
         where = run.folder(folder)
-        yield where, where.exists(), None
+        yield Program(run.task.name, where, where.exists(), None)
 
 
-def _of_workloads(campaign: CampaignConfig, label: str, folder: Path) -> Iterator[_Program]:
+def _of_workloads(campaign: CampaignConfig, label: str, folder: Path) -> Iterator[Program]:
     from clockwatt.studies.workloads.names import command_of
     from clockwatt.studies.workloads.records import RECORDS, is_finished
 
@@ -75,16 +83,17 @@ def _of_workloads(campaign: CampaignConfig, label: str, folder: Path) -> Iterato
     for name in study.workloads:
         where = folder / RECORDS / name
         takes_s = None if study.seconds is None else study.seconds + study.idle_s
-        yield where, is_finished(where, command_of(name, study, seed=campaign.seed, virtual=virtual)), takes_s
+        finished = is_finished(where, command_of(name, study, seed=campaign.seed, virtual=virtual))
+        yield Program(name, where, finished, takes_s)
 
 
-def _plan(study: str, label: str, jobs: int, programs: Sequence[_Program]) -> StudyPlan:
-    finished = [where for where, done, _ in programs if done]
+def _plan(study: str, label: str, jobs: int, told: Sequence[Program]) -> StudyPlan:
+    finished = [program.where for program in told if program.finished]
     lasted = [seconds for where in finished if (seconds := _lasted_s(where)) is not None]
     usual_s = sum(lasted) / len(lasted) if lasted else None
-    left = [usual_s if takes_s is None else takes_s for _, done, takes_s in programs if not done]
+    left = [usual_s if program.takes_s is None else program.takes_s for program in told if not program.finished]
     hours = None if None in left else (sum(filter(None, left)) + bool(left) * JOB_START_S) / 3600
-    return StudyPlan(f"study_{study}", label, len(programs), len(finished), jobs, hours)
+    return StudyPlan(f"study_{study}", label, len(told), len(finished), jobs, hours)
 
 
 def _lasted_s(where: Path) -> float | None:

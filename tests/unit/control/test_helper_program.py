@@ -43,6 +43,9 @@ def installed(program, nvml, tmp_path, monkeypatch):
     configuration.write_text(f"[site]\nlibrary = {library}\nusers = root\n[gpu]\nsm_clock_mhz = 210-1440\n")
     monkeypatch.setattr(program, "CONFIGURATION", str(configuration))
     monkeypatch.setattr(program, "LEASES", str(tmp_path / "leases"))
+    monkeypatch.setattr(
+        program, "SLURM", [f"{tmp_path}/cgroup/*/{pattern.rpartition('/')[2]}" for pattern in program.SLURM]
+    )
     monkeypatch.setenv("STANDIN_NVML_STATE", nvml.environ["STANDIN_NVML_STATE"])
     monkeypatch.setenv("SUDO_UID", "0")
     return program
@@ -162,6 +165,25 @@ def test_users_without_slurm_are_those_named(installed, nvml, capfd):
     path.write_text(path.read_text().replace("users = root", "users = daemon bin"))
     assert installed.main(["lock", nvml.uuid(0), "900"]) == installed.NOT_PERMITTED
     assert "user 0 is not named" in json.loads(capfd.readouterr().out)["error"]
+
+
+@needs_root
+@pytest.mark.parametrize(
+    "cgroup",
+    ["freezer/slurm", "freezer/slurm_node01", "system.slice/slurmstepd.scope", "system.slice/n_slurmstepd.scope"],
+)
+def test_users_named_where_slurm_gives_gpus_to_jobs_may_set_none(installed, nvml, tmp_path, capfd, cgroup):
+    (tmp_path / "cgroup" / "user.slice" / "user-1000.slice" / cgroup).mkdir(parents=True)  # a user's own
+    (tmp_path / "cgroup" / "system.slice" / "slurmctld.service").mkdir(parents=True)  # gives GPUs of other machines
+    assert installed.main(["lock", nvml.uuid(0), "900"]) == 0
+    assert installed.main(["reset", nvml.uuid(0)]) == 0
+    made = nvml.card(0).settings_made
+    (tmp_path / "cgroup" / cgroup).mkdir(parents=True)
+    for words in (["lock", nvml.uuid(0), "900"], ["reset", nvml.uuid(0)], ["status"]):
+        capfd.readouterr()
+        assert installed.main(words) == installed.MISCONFIGURED
+        assert "users is for machines without Slurm" in json.loads(capfd.readouterr().out)["error"]
+    assert nvml.card(0).settings_made == made
 
 
 V1 = "5:devices:{0}\n6:freezer:{0}\n4:memory:/\n0::/\n"

@@ -55,6 +55,17 @@ def test_a_module_of_ones_own_is_found_in_the_working_directory(own):
         ("def build_it():\n    return None\n", "build", "has no callable 'build'; did you mean build_it"),
         ("def build():\n    return 3\n", "build", "gives a value of type int, not a torch.nn.Module"),
         ("def build():\n    raise KeyError('width')\n", "build", "its constructor fails .KeyError: 'width'"),
+        (
+            "class Own(Exception): pass\ndef build():\n    raise Own('not today')\n",
+            "build",
+            "constructor fails .Own: not today",
+        ),
+        ("class Own(Exception): pass\nraise Own('not today')\n", "build", "cannot be imported .Own: not today"),
+        (
+            "class Own(Exception): pass\nclass build(nn.Module):\n    def train(self, _): raise Own('not today')\n",
+            "build",
+            "constructor fails .Own: not today",
+        ),
         ("def build(depth):\n    return nn.Identity()\n", "build", "its constructor fails .TypeError"),
     ],
 )

@@ -25,6 +25,14 @@ def names(traced, phase="forward"):
     return [call.operation.function for call in traced.calls if call.phase == phase]
 
 
+class OwnError(Exception):
+    pass
+
+
+def own_fault(*given):
+    raise OwnError("not today")
+
+
 @pytest.fixture
 def own(monkeypatch):
     """Makes a network of one's own of a module; gives its name."""
@@ -243,11 +251,40 @@ def listing(module, x):
             r"torch\._assert, called .* \(AssertionError: no\)\. The netw",
         ),
         (lambda m, x: {}["key"], r"its forward pass fails in the network itself \(KeyError: 'key'\)"),
+        (own_fault, r"offered: its forward pass fails in the network itself \(OwnError: not today\)\. Check that"),
     ],
 )
 def test_what_cannot_be_traced_is_refused_by_name(own, forward, message):
     with pytest.raises(UntraceableError, match=message):
         trace(own(Forward(forward, part=nn.Linear(64, 64))))
+
+
+def test_a_backward_pass_that_raises_what_only_the_network_knows_is_refused_by_name(own):
+    def forward(module, x):
+        out = module.part(x)
+        out.register_hook(own_fault)
+        return out
+
+    with pytest.raises(UntraceableError, match=r"offered: its backward pass fails \(OwnError: not today\)\. Check"):
+        trace(own(Forward(forward, part=nn.Linear(64, 64))), 2, 64, pass_="training")
+
+
+@pytest.mark.parametrize(
+    "forward", [lambda m, x: m.words(x), lambda m, x: m.words(x.view(-1, 2)), lambda m, x: m.words(x[:, :3])]
+)
+def test_token_ids_above_the_vocabulary_are_refused(own, forward):
+    ids = {"input_dtype": "int64", "input_below": 50}
+    trace(own(Forward(forward, words=nn.Embedding(50, 4))), 2, 8, **ids)
+    with pytest.raises(
+        UntraceableError,
+        match=r"embedding, called in module 'words', is given token ids below 50, but it has 49 rows.*--input-below 49",
+    ):
+        trace(own(Forward(forward, words=nn.Embedding(49, 4))), 2, 8, **ids)
+
+
+def test_token_ids_that_a_network_makes_smaller_itself_may_be_large(own):
+    trace(own(Forward(lambda m, x: m.words(x % 49), words=nn.Embedding(49, 4))), 2, 8, input_dtype="int64",
+          input_below=50)  # fmt: skip
 
 
 def test_a_network_without_parameters_has_no_training_pass(own):

@@ -3,8 +3,9 @@
 import pytest
 
 from clockwatt.config import TrainingConfig
-from clockwatt.errors import ClockwattError
+from clockwatt.errors import ClockwattError, ConfigError
 from clockwatt.io.resources import resource
+from clockwatt.operations.constructors import NetworkError
 from clockwatt.predict import memory, questions
 from clockwatt.predict.query import NetworkQuery
 
@@ -87,3 +88,11 @@ def test_what_cannot_fit_is_refused_and_left_out():
     traced.network.parameter_bytes *= 10
     with pytest.raises(ClockwattError, match="needs at least 600 GiB, more than the 140 GiB of NVIDIA H200"):
         memory.check_fits(traced, ["NVIDIA H200", "NVIDIA A30"])
+
+
+def test_more_token_ids_than_a_catalogued_network_has_words_are_traced_and_refused():
+    assert questions.traced_network(asked(GPT2, "8,256", input_below=50257), "inference", TrainingConfig(), SHIPPED)
+    with pytest.raises(NetworkError, match=r"is given token ids below 50258, but it has 50257 rows"):
+        questions.traced_network(asked(GPT2, "8,256", input_below=50258), "inference", TrainingConfig(), SHIPPED)
+    with pytest.raises(ConfigError, match=r"input_below: 9223372036854775808 is more than indices of int64 can be"):
+        asked("a:b", "8,256", input_below=2**63)

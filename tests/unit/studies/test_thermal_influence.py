@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from clockwatt.studies.thermal.errors import ThermalError
-from clockwatt.studies.thermal.influence import influences, steady_sources
+from clockwatt.studies.thermal.influence import influences, untold
 from support.thermal_nodes import made_node
 
 
@@ -62,13 +62,28 @@ def test_what_hardly_changes_has_no_effect_that_could_be_told() -> None:
     chance = np.random.default_rng(0)
     node = [
         replace(trace, neighbours_w=trace.neighbours_w + chance.normal(0, 0.2, trace.neighbours_w.shape))
-        for trace in made_node(np.zeros((2, 2)), steps=2400, idle=(1,))
+        for trace in made_node([[0, 0], [0.03, 0]], steps=2400, idle=(1,))
     ]
     table = influences(node, permutations=99)
     assert table[["gpu", "source"]].to_numpy().tolist() == [["GPU-1", "GPU-0"]]
-    assert steady_sources(node) == ["GPU-1"]
+    assert untold(node) == ["Hardly changed, so that what they warm cannot be told: GPU-1."]
     with pytest.raises(ThermalError, match="none of them changed"):
         influences([trace for trace in node if trace.gpu == "GPU-0"], permutations=99)
+
+
+def test_of_a_temperature_that_never_moves_nothing_is_told_and_why_is_said() -> None:
+    warmed, cold = [
+        [trace for trace in made_node([[0, 0.03], [0, 0]], steps=2400) if trace.gpu == gpu]
+        for gpu in ("GPU-0", "GPU-1")
+    ]
+    stuck = [replace(trace, temperature_c=np.full(len(trace), 45.0)) for trace in cold]
+    table = influences([*warmed, *stuck], permutations=99)
+    assert table[["gpu", "source"]].to_numpy().tolist() == [["GPU-0", "GPU-1"]]
+    (note,) = untold([*warmed, *stuck])
+    assert note.startswith("GPU-1: its temperature was constant (45 °C in all of 2400 s), so that what warms it cannot")
+    assert not untold([*warmed, *cold])
+    with pytest.raises(ThermalError, match=r"GPU-1: .* hardly changed"):
+        influences(stuck, permutations=99)
 
 
 def test_a_socket_that_warms_is_found_by_its_power() -> None:

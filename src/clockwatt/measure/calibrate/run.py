@@ -49,6 +49,7 @@ _REST_S = 1.0
 _LOAD_S = 1.5
 
 
+@files.damaged_set_aside()
 def calibrate(config: CampaignConfig, *, label: str, point: OperatingPoint, catalogue_dir: Path, output: Path) -> None:
     """Calibrate a GPU at an operating point and write `output`, rows of `CalibrationRow`.
 

@@ -80,6 +80,7 @@ def trace_network(network: NetworkConfig, pass_: str, training: TrainingConfig) 
         module = construct(network, training=learns).to(_META)
     tracer = Tracer(module, network, grad=learns)
     given = example_inputs(network, _META, 0)
+    tracer.takes([*given[0], *given[1].values()], [one.below for one in network.by_keyword.values()])
     loss = Loss(network, _META, 0)
     with MetaLayouts(), torch.set_grad_enabled(learns), _module_paths(tracer):
         outputs = _run(tracer, module, *given)
@@ -134,7 +135,14 @@ def _backward(tracer: Tracer, loss: Loss, outputs: object) -> list[object]:
             f"network {tracer.name}: no parameter takes part in its output; leave `training` out of passes."
         )
     nodes = tracer.graph.reachable(value)
-    value.backward(seed)
+    try:
+        value.backward(seed)
+    except NetworkError:
+        raise
+    except FAULTS as error:
+        raise UntraceableError(
+            f"network {tracer.name}: its backward pass fails ({summary(error)}). Check what it hooks on to gradients."
+        ) from error
     return nodes
 
 

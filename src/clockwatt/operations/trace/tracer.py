@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import types
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,6 +12,7 @@ import torch
 from torch.overrides import TorchFunctionMode
 
 from clockwatt.config import NetworkConfig
+from clockwatt.operations.build.values import argument
 from clockwatt.operations.networks import FAULTS, NetworkError, summary
 from clockwatt.operations.spec import functions
 from clockwatt.operations.spec.encode import NotEncodableError, tensors_in
@@ -92,8 +93,16 @@ class Tracer(TorchFunctionMode):
         self._innermost = ""
         state = (*module.parameters(), *module.buffers())
         self._state_storages = {storage_of(tensor) for tensor in state}
+        self._ids_below: dict[int, int] = {}  # storages of the network's inputs that are indices
         self._numbers: dict[int, int] = {}
         self._alive: list[object] = [state]  # a tensor's id and its storage's address stay its own while it lives
+
+    def takes(self, inputs: Iterable[torch.Tensor], below: Iterable[int | None]) -> None:
+        """Know the network's inputs, and what those that are indices stay below."""
+        for tensor, bound in zip(inputs, below, strict=True):
+            self._alive.append(tensor)
+            if bound is not None:
+                self._ids_below[storage_of(tensor)] = bound
 
     def enter(self, module: torch.nn.Module) -> None:
         """A module's forward begins."""
@@ -133,6 +142,8 @@ class Tracer(TorchFunctionMode):
         name = functions.name_of(func)
         if name is None:
             return self._run_unlisted(func, args, kwargs)
+        if func is torch.nn.functional.embedding:
+            self._check_ids(func, *(argument(args, kwargs, place) for place in ((0, "input"), (1, "weight"))))
         try:
             call = InterceptedCall(name, args, kwargs, grad=self._grad, is_state=self._is_state)
             result = self._run(func, args, kwargs)
@@ -199,6 +210,16 @@ class Tracer(TorchFunctionMode):
             raise UntraceableError(
                 f"{self._at(func)} runs under autocast, which has no effect without data. "
                 "Remove it and give the network's `dtype`: casts are then explicit."
+            )
+
+    def _check_ids(self, func: Callable[..., Any], ids: torch.Tensor, weight: torch.Tensor) -> None:
+        """Refuse token ids that the embedding has no rows for; only the network's own inputs are known to be some."""
+        below = self._ids_below.get(storage_of(ids))
+        if below is not None and below > len(weight):
+            raise UntraceableError(
+                f"{self._at(func)} is given token ids below {below}, but it has {len(weight)} rows. "
+                f"Give what ids are below as the network has it (`input_below` or `below`, typed --input-below "
+                f"{len(weight)})."
             )
 
     def _at(self, func: Callable[..., Any]) -> str:

@@ -102,13 +102,14 @@ def influences(traces: Sequence[Trace], *, permutations: int = PERMUTATIONS, see
     taus = _time_constants(traces)
     for gpu, of_gpu in taus.items():
         own = [trace for trace in traces if trace.gpu == gpu]
-        if sources := _told(_sources(own)):
+        if not _constant(own) and (sources := _told(_sources(own))):
             target = _Target(own, of_gpu, tuple(len(trace) for trace in own))
             rows += _of_target(target, sources, permutations, chance)
     if not rows:
         raise ThermalError(
             "nothing that could warm a GPU was recorded: no second GPU (record with --all-gpus) and no sensor of a "
             "processor's power, temperature or use; or none of them changed, so that nothing can be told of it."
+            + "".join(f" {note}" for note in untold(traces))
         )
     table = pd.DataFrame(rows, columns=list(_COLUMNS))
     table["p_adjusted"] = _holm(table["p_value"].to_numpy(float))
@@ -137,14 +138,27 @@ def _told(sources: Sequence[_Source]) -> list[_Source]:
     return [each for each in sources if np.concatenate(each.values).std() >= LEAST_SPREADS[each.unit]]
 
 
-def steady_sources(traces: Sequence[Trace]) -> list[str]:
-    """Sources that were read and hardly changed: what they do to any GPU cannot be told."""
-    found: dict[str, bool] = {}
+def _constant(traces: Sequence[Trace]) -> bool:
+    """Whether a GPU's temperature is the same number in all its readings: then any effect fits, and 0 best."""
+    return bool(np.ptp(np.concatenate([trace.temperature_c for trace in traces])) == 0)
+
+
+def untold(traces: Sequence[Trace]) -> list[str]:
+    """What cannot be told from these traces, and why, in sentences: of steady sources, of constant temperatures."""
+    notes, found = [], dict[str, bool]()
     for gpu in sorted({trace.gpu for trace in traces}):
-        sources = _sources([trace for trace in traces if trace.gpu == gpu])
+        own = [trace for trace in traces if trace.gpu == gpu]
+        sources = _sources(own)
         told = _told(sources)
         found |= {source.name: source not in told for source in sources}
-    return [name for name, steady in found.items() if steady]
+        if sources and _constant(own):
+            notes.append(
+                f"{gpu}: its temperature was constant ({own[0].temperature_c[0]:.0f} °C in all of "
+                f"{sum(map(len, own)) * own[0].step_s:.0f} s), so that what warms it cannot be told from this record."
+            )
+    if steady := [name for name, is_steady in found.items() if is_steady]:
+        notes.insert(0, f"Hardly changed, so that what they warm cannot be told: {', '.join(steady)}.")
+    return notes
 
 
 def _time_constants(traces: Sequence[Trace]) -> dict[str, tuple[float, ...]]:

@@ -48,6 +48,20 @@ class Settings:
     wait_for_children: bool = False
 
 
+class UnwrittenRecordError(OutputError):
+    """Programs ran whose record could not be written; `status` is that of the first that failed, else 0.
+
+    Where runs that were wanted were not made it is never 0.
+    """
+
+    def __init__(self, told: Record, error: OutputError) -> None:
+        statuses = [run.status for run in told.runs if run.status is not None]
+        missing = told.repeat - len(statuses)
+        self.status = next(filter(None, statuses), int(missing > 0))
+        not_made = f" {missing} of {told.repeat} runs were not made." if missing else ""
+        super().__init__(f"the program {told.runs[len(statuses) - 1].ending}, but {error.what}{not_made}")
+
+
 def record(command: list[str], gpus: Sequence[Gpu], folder: Path, settings: Settings) -> Record:
     """Run a program and record it.
 
@@ -67,7 +81,7 @@ def record(command: list[str], gpus: Sequence[Gpu], folder: Path, settings: Sett
     ClockwattError
         If there is no such program, or it cannot be started.
     OutputError
-        If the folder cannot be written, or holds a record already.
+        If the folder cannot be written, or holds a record already; `UnwrittenRecordError` where a program has run.
     GpuError
         If a GPU cannot be read, or not be held at the operating point.
     SystemExit
@@ -86,13 +100,18 @@ def record(command: list[str], gpus: Sequence[Gpu], folder: Path, settings: Sett
             applied = held.enter_context(operating_point(gpu, settings.point, settings.control))
             told.notes += applied.warnings
         told.write(folder)
-        for number in range(1, settings.repeat + 1):
-            _rest(gpus, settings, signals, told)
-            _run(command, gpus, folder, settings, signals, told, number)
-            if ENDING & set(signals.received):
-                break
-    told.complete = True
-    told.write(folder)
+        try:
+            for number in range(1, settings.repeat + 1):
+                _rest(gpus, settings, signals, told)
+                _run(command, gpus, folder, settings, signals, told, number)
+                if ENDING & set(signals.received):
+                    break
+            told.complete = True
+            told.write(folder)
+        except OutputError as error:
+            if any(run.status is not None for run in told.runs):
+                raise UnwrittenRecordError(told, error) from error
+            raise
     return told
 
 
@@ -142,7 +161,8 @@ def _run(
         try:
             process = start(command, environment, signals)
             loggers.work_for(process.pid)
-            told.write(folder)
+            with contextlib.suppress(OutputError):  # the program runs: its end is waited for, and written again
+                told.write(folder)
             ended = wait(process, (run.start_us, run.start_ns), signals, loggers)
             run.end_ns, run.status, run.ending = ended.end_ns, ended.status, ended.ending
             run.processor_s, run.memory_max_bytes = ended.processor_s, ended.memory_max_bytes

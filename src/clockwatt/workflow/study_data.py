@@ -1,0 +1,46 @@
+"""Data of the user's own that studies read: whether it is there is asked before anything is submitted."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from clockwatt.config import CampaignConfig
+from clockwatt.errors import ConfigError
+
+
+def check_study_data(campaign: CampaignConfig, source: str) -> None:
+    """Check that the folders of data which programs of studies have yet to read are there.
+
+    Parameters
+    ----------
+    campaign
+        A program whose record is finished needs its data no more.
+    source
+        File of the campaign, for messages.
+
+    Raises
+    ------
+    ConfigError
+        Naming the file, the key and the folder.
+    """
+    for study, label, name, folder in _lacking(campaign):
+        from clockwatt.workflow.plan_studies import programs  # reads records, and most campaigns lack nothing
+
+        if any(program.name == name and not program.finished for program in programs(campaign, study, label)):
+            key = f"studies.{study}.data.{name}"
+            raise ConfigError(
+                f"{source}: {key}: {folder} is no folder here. Give one with the data, or leave {key} out to have "
+                "data made."
+            )
+
+
+def _lacking(campaign: CampaignConfig) -> Iterator[tuple[str, str, str, str]]:
+    """Study, GPU, program and folder of data that is not there."""
+    power, workloads = campaign.studies.power, campaign.studies.workloads
+    asked = [("power", power.data, power.gpus)] if power else []
+    asked += [("workloads", workloads.data, workloads.gpus or campaign.gpus)] if workloads else []
+    for study, folders, gpus in asked:
+        for name, folder in folders.items():
+            if not Path(folder).is_dir():
+                yield from ((study, label, name, folder) for label in gpus)
