@@ -55,6 +55,8 @@ class PassDescription:
     networks_measured
         `time_s`, `energy_j` and `power_w` of whole networks to their intervals where every operation was measured;
         empty where there are no such.
+    lacks
+        What is not held of this pass, `lacking.ENERGY`, to why; empty where nothing is lacking.
     """
 
     intervals: dict[str, dict[str, dict[str, Interval]]]
@@ -62,6 +64,7 @@ class PassDescription:
     workless_host_s: dict[str, float]
     errors: PassErrors | None = None
     networks_measured: dict[str, Interval] = field(default_factory=dict)
+    lacks: dict[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -118,6 +121,7 @@ class GpuDescription:
                 workless_host_s={str(key): float(value) for key, value in entry["workless_host_s"].items()},
                 errors=_errors(entry["errors"]),
                 networks_measured=_intervals(entry["networks_measured"]),
+                lacks=entry.get("lacks", {}),
             )
             for name, entry in content.pop("passes").items()
         }

@@ -210,11 +210,12 @@ class GpuPredictor:
         DataFileError
             If the folder lacks what was learnt from.
         """
-        self._described(pass_)
+        lacks = self._described(pass_).lacks
         works = operations.loc[operations["device_work"].to_numpy(bool), ["operation_id", "spec", "dtype"]]
         said = self.point_warnings(point)
         if tf32 not in self.description.tf32:
             said.append(f"Nothing was measured with TF32 {'on' if tf32 else 'off'}.")
+        said += [f"These predictors hold no {quantity}: {why}." for quantity, why in lacks.items()]
         if len(works):
             domain = self._read_domain(self._domain_path(pass_))
             said += domain.warnings(features, works.set_index("operation_id"))

@@ -73,8 +73,8 @@ def _doubts(description: GpuDescription, report: dict[str, Any], fitted: dict[st
             yield f"{pass_.capitalize()}, classes of operations missed most (median of device time): {told}."
         if of_pass["networks_left_out"] is None:
             yield f"{pass_.capitalize()}: no network was left out, so how far off one is has not been seen."
-        if not _counted(of_pass, name, "energy_dynamic_corrected_j"):
-            yield f"{pass_.capitalize()}: energy was not measured, and is not answered."
+        for quantity, why in description.passes[pass_].lacks.items():
+            yield f"{pass_.capitalize()}: no {quantity} is answered, since {why}."
     asked = [OperatingPoint.parse(point).sm_clock_mhz for point in description.points]
     clocks = {clock for clock in asked if clock is not None}
     if len(clocks) < _FEWEST_CLOCKS:
@@ -112,10 +112,6 @@ def _errors(name: str, fitted: dict[str, Any]) -> list[str]:
         found = [(of_pass["networks_left_out"] or {}).get("compositions", {}) for of_pass in fitted.values()]
         lines.append(f"| {words} | {' | '.join(_cell(of_pass.get(quantity)) for of_pass in found)} |")
     return lines
-
-
-def _counted(of_pass: dict[str, Any], name: str, target: str) -> int:
-    return int(of_pass["predictors"][name]["targets"].get(target, {}).get("rows", 0))
 
 
 def _cell(values: dict[str, Any] | None) -> str:

@@ -161,6 +161,9 @@ def recommend(
         if traced.network.pass_ in model.description.passes:
             why = {point: _why_not(model, point) for point in dict.fromkeys([*model.description.points, *points])}
             left_out += [reason for reason in why.values() if reason is not None]
+            if objective != "time":
+                held_not = model.description.passes[traced.network.pass_].lacks
+                left_out += [f"{model.description.gpu}: holds no {name}: {why}" for name, why in held_not.items()]
             possible = [point for point, reason in why.items() if reason is None]
             candidates += predict_points(model, traced, possible, tf32=tf32, host=host)
     promised = [_value(candidate, objective) for candidate in candidates]
@@ -168,6 +171,7 @@ def recommend(
         raise NotPredictableError(
             f"no GPU predicts the {objective} of {traced.network.network_id} in {traced.network.pass_}. "
             "Fit predictors for this pass; energy also needs idle power from `clockwatt calibrate`."
+            f"{''.join(f' {reason}.' for reason in left_out)}"
         )
     fastest_s = min(candidate.expected.time_s for candidate in candidates)
     keeps = [limits.keeps(candidate, fastest_s) for candidate in candidates]
