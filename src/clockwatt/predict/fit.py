@@ -44,7 +44,7 @@ from clockwatt.predict.evaluation.tables import CROSSVAL_SCHEMA, LEFT_OUT_SCHEMA
 from clockwatt.predict.features.operations import OPERATION_CLASS
 from clockwatt.predict.gpu_predictor import GpuPredictor
 from clockwatt.predict.hosts.costs import HostsSeen
-from clockwatt.predict.lacking import Lacks, without_scarce
+from clockwatt.predict.lacking import Lacks, held
 from clockwatt.predict.model_card import model_card
 from clockwatt.predict.model_card_details import model_card_details
 from clockwatt.predict.models.borrowing import lenders, with_borrowed
@@ -105,9 +105,7 @@ def fit(config: CampaignConfig, dataset_dir: Path, catalogue_dir: Path, output_d
         with progress("fit", len(gpus) * len(config.passes) * len(config.fit.predictors)) as advance:
             for gpu in gpus:
                 lender = (lent[gpu], read_samples(dataset_dir, lent[gpu])) if gpu in lent else None
-                samples, lacks = without_scarce(
-                    read_samples(dataset_dir, gpu), config.passes, lender[1] if lender else None
-                )
+                samples, lacks = held(read_samples(dataset_dir, gpu), config.passes, lender[1] if lender else None)
                 whole, _ = whole_networks(dataset_dir, gpu)
                 measured = measured_costs(samples.rows)
                 overheads = OverheadEstimates.read(dataset_dir, gpu, samples, whole, catalogue, measured)

@@ -23,6 +23,7 @@ from clockwatt.predict.description import GpuDescription, PassDescription
 from clockwatt.predict.features.operations import OPERATION_CLASS, operation_features
 from clockwatt.predict.features.points import Setting
 from clockwatt.predict.hosts.costs import HostsSeen
+from clockwatt.predict.lacking import DEVICE_AND_HOST
 from clockwatt.predict.models.clock_law import POWER_CLOCKS, neighbours
 from clockwatt.predict.models.domain import Domain
 from clockwatt.predict.models.persistence import load_predictor, save_predictor
@@ -181,6 +182,11 @@ class GpuPredictor:
         if not works.all():
             sources.append(Among(HostOnly(classes[~works], known.workless_host_s), ~works))
         times, found = self._device_times, FirstKnown(*sources)
+        if times is not None and known.summed:
+            raise NotPredictableError(
+                f"{self.description.gpu}: {known.lacks[DEVICE_AND_HOST]}: device times that are measured now fit none "
+                "of it. Answer without measuring, or fit predictors to device and host times."
+            )
         return found if times is None or times.tf32 != tf32 else Refined(found, ids, times)
 
     def with_device_times(self, times: DeviceTimes) -> Self:

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from clockwatt.errors import DataFileError
-from clockwatt.predict.answer import NetworkPrediction, TracedNetwork, predict_points
+from clockwatt.predict.answer import NO_OTHER_HOST, NetworkPrediction, TracedNetwork, predict_points
 from clockwatt.predict.evaluation.regret import objective_of
 from clockwatt.predict.gpu_predictor import GpuPredictor, NotPredictableError
 from clockwatt.predict.hosts.profile import HostProfile
@@ -159,6 +159,9 @@ def recommend(
     left_out = []
     for model in models.values():
         if traced.network.pass_ in model.description.passes:
+            if host is not None and model.description.passes[traced.network.pass_].summed:
+                left_out.append(f"{model.description.gpu}: {NO_OTHER_HOST}")
+                continue
             why = {point: _why_not(model, point) for point in dict.fromkeys([*model.description.points, *points])}
             left_out += [reason for reason in why.values() if reason is not None]
             if objective != "time":

@@ -95,7 +95,7 @@ def test_what_energy_alone_kept_from_being_learnt_is_learnt(tmp_path):
     known = samples.rows["energy_dynamic_corrected_j"].notna() & samples.rows["device_work"].astype(bool)
     first = samples.rows.index[known & (samples.rows["pass"] == "inference")][0]
     samples.rows.loc[first, ["energy_dynamic_corrected_j", "excluded"]] = [-1.0, lacking.NOT_ABOVE_IDLE]
-    found, _ = lacking.without_scarce(samples, ["inference", "training"])
+    found, _ = lacking.held(samples, ["inference", "training"])
     assert found.rows.loc[first, "excluded"] == ""
     assert samples.rows.loc[first, "excluded"] == lacking.NOT_ABOVE_IDLE
 
@@ -103,5 +103,5 @@ def test_what_energy_alone_kept_from_being_learnt_is_learnt(tmp_path):
 def test_energies_of_the_gpu_that_lends_count(tmp_path):
     lender = read_samples(made_with(tmp_path / "all", 1000).dataset, "a30")
     own = read_samples(made_with(tmp_path / "few", 3).dataset, "a30")
-    alone, lent = (lacking.without_scarce(own, ["inference"], other)[1] for other in (None, lender))
+    alone, lent = (lacking.held(own, ["inference"], other)[1] for other in (None, lender))
     assert (list(alone["inference"]), lent) == ([lacking.ENERGY], {"inference": {}})

@@ -17,7 +17,7 @@ from clockwatt.predict.features.points import POWER_LIMIT, ROOFLINE_TIME
 Floats = NDArray[np.float64]
 
 _TIME, _ENERGY = "time_device_corrected_s", "energy_dynamic_corrected_j"
-LEAST_ROWS = 100
+LEAST_ROWS = 20
 """So many operations with energy it takes to say anything about others."""
 _TREES = 25
 _LEAST_SHARE = 1e-4
