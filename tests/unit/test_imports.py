@@ -30,7 +30,7 @@ FLOORS = [
 
 PREDICT_FLOORS = [
     {"features", "shipped"},
-    {"samples", "models"},
+    {"samples", "models", "lacking"},
     {"evaluation", "composition"},
     {"costs"},
     {"description", "gpu_predictor", "hosts", "relative"},

@@ -54,6 +54,11 @@ def import_(
     for name, missing in done.without.items():
         print(f"Not known, and null: {name} of {missing} rows.")
     print(f"\nA campaign takes it in by the folder's path: `reference: [{_with_slash(output_dir)}]`.")
+    if done.back_to_back:
+        print(
+            f"{done.back_to_back} measurements have back-to-back times alone: a pass is answered as their sum, device "
+            "and host not told apart."
+        )
     if done.learnable:
         print(
             f"Predictors of it alone, from {done.learnable} measurements:\n"
@@ -61,7 +66,9 @@ def import_(
             f"--catalogue-dir {output_dir / DATASET / 'catalogue'} --output-dir {output_dir / 'predictors'}"
         )
     else:
-        print("Nothing can be fitted to it: that takes time_device_s and time_host_s of the same measurement.")
+        print(
+            "Nothing can be fitted to it: that takes time_device_s and time_host_s of one measurement, or time_eager_s."
+        )
 
 
 def _pairs(option: str, given: list[str] | None) -> dict[str, str]:

@@ -37,6 +37,7 @@ _INTERVALS = {
 }
 
 
+_TOLD_APART = ("device_s", "host_s")
 _RATIOS = {"time": "time_s", "energy": "energy_j", "mean power": "power_w"}
 
 
@@ -77,9 +78,13 @@ def print_prediction(
     ):
         low, high = prediction.intervals.get(attribute, (None, None))
         expected = _of(prediction.expected, attribute)
+        if expected is None and attribute in _TOLD_APART:
+            continue
         table.add_row(name, quantity(expected, unit), quantity(low, unit), quantity(high, unit))
     console = Console()
     console.print(table)
+    if prediction.expected.device_s is None:
+        console.print("The time is the sum of back-to-back times; device and host were not told apart.")
     if prediction.relative_to is not None:
         told = ((words, ratio(prediction.relative_to, name)) for words, name in _RATIOS.items())
         console.print(f"{', '.join(f'{words} × {value}' for words, value in told)}, 90 % in brackets:")

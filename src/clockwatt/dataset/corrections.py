@@ -20,6 +20,9 @@ WITHOUT_WORK = "no device work: known, not learnt"
 NOT_ABOVE_IDLE = "dynamic energy not above zero"
 """Why calls that need no more power than idling are not learnt from: what is learnt is a ratio."""
 
+BACK_TO_BACK_ALONE = "times back to back alone"
+"""Why such rows are not learnt from beside others that have device and host time; on a GPU without any, they are."""
+
 _INCOMPLETE = "device or host time could not be measured"
 
 
@@ -95,17 +98,19 @@ def exclusions(rows: pd.DataFrame) -> list[str]:
     """
     found = rows[list(costs.CORRECTED)].astype(float)
     complete = found[list(costs.NEEDED)].notna().all(axis=1)
+    alone = found[list(costs.NEEDED)].isna().all(axis=1) & found[costs.BACK_TO_BACK].notna()
+    incomplete = np.where(complete, "", np.where(alone, BACK_TO_BACK_ALONE, _INCOMPLETE))
     positive = ~(found <= 0).any(axis=1)  # what was not measured is not learnt, and keeps nothing else from being so
     works = np.array([work is None or bool(work) for work in rows["device_work"]], dtype=bool)
     return [
-        _reason(status, set(flags), device_work=device_work, complete=known, positive=above_zero)
-        for status, flags, device_work, known, above_zero in zip(
-            rows["status"], rows["flags"], works, complete, positive, strict=True
+        _reason(status, set(flags), str(lacking), device_work=device_work, positive=above_zero)
+        for status, flags, device_work, lacking, above_zero in zip(
+            rows["status"], rows["flags"], works, incomplete, positive, strict=True
         )
     ]
 
 
-def _reason(status: str, flags: set[str], *, device_work: bool, complete: bool, positive: bool) -> str:
+def _reason(status: str, flags: set[str], incomplete: str, *, device_work: bool, positive: bool) -> str:
     if status != OK:
         return f"status {status}"
     if not device_work:
@@ -115,6 +120,4 @@ def _reason(status: str, flags: set[str], *, device_work: bool, complete: bool, 
             return f"flag {flag}"
     if Flag.CLOCK_OFF_TARGET in flags and Flag.POWER_CAPPED not in flags:
         return f"flag {Flag.CLOCK_OFF_TARGET}"
-    if not complete:
-        return _INCOMPLETE
-    return "" if positive else NOT_ABOVE_IDLE
+    return incomplete or ("" if positive else NOT_ABOVE_IDLE)

@@ -7,6 +7,7 @@ and the `dataset/` that is joined from them. What a table does not tell is null.
 from __future__ import annotations
 
 import hashlib
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -79,6 +80,8 @@ class Imported:
         Quantity to the number of rows that lack it.
     learnable
         Rows that `clockwatt fit` can learn from.
+    back_to_back
+        Those of them that have back-to-back times alone: in their pass none has device and host time.
     """
 
     rows: int
@@ -87,6 +90,7 @@ class Imported:
     columns_left: tuple[str, ...]
     without: Mapping[str, int]
     learnable: int
+    back_to_back: int
 
 
 def import_table(request: Request, output_dir: Path) -> Imported:
@@ -137,8 +141,15 @@ def import_table(request: Request, output_dir: Path) -> Imported:
             for time in cells.TIMES
             if (missing := sum(getattr(row, time.column) is None for row in measurements))
         },
-        sum(bool(row.time_device_s) and row.time_host_s is not None for row in measurements),
+        *_learnable(measurements),
     )
+
+
+def _learnable(measurements: list[MeasurementRow]) -> tuple[int, int]:
+    """How many rows can be learnt from, and how many of them for their back-to-back time alone."""
+    apart = Counter(row.pass_ for row in measurements if row.time_device_s and row.time_host_s is not None)
+    alone = Counter(row.pass_ for row in measurements if row.time_eager_s and row.pass_ not in apart)
+    return apart.total() + alone.total(), alone.total()
 
 
 def _common(request: Request, gpu_name: str) -> MeasurementRow:

@@ -16,8 +16,9 @@ from clockwatt.io import files
 from clockwatt.page.answers import Answers
 from clockwatt.page.words import operation_words
 from clockwatt.predict.evaluation.tables import CROSSVAL_SCHEMA
+from clockwatt.predict.model_card_details import time_target
 from clockwatt.schema import layout, tables
-from clockwatt.schema.costs import BY_CORRECTED
+from clockwatt.schema.costs import BACK_TO_BACK, BY_CORRECTED
 from clockwatt.schema.flags import Flag, LearntFrom
 
 TIME, ENERGY = "time_device_corrected_s", "energy_dynamic_corrected_j"
@@ -46,6 +47,8 @@ def class_rows(predictors_dir: Path, predictor: str, answers: Answers, classes: 
         for pass_, of_pass in of_gpu["passes"].items():
             own = of_pass["predictors"].get(predictor, {})
             for quantity, target in _JUDGED.items():
+                if quantity == "time" and own:
+                    target = time_target(own)
                 inside = own.get("intervals", {}).get(target, {}).get("classes", {})
                 for name, errors in own.get("classes", {}).get(target, {}).items():
                     if errors["rows"]:
@@ -103,14 +106,18 @@ def held_out_points(predictors_dir: Path, predictor: str, specs: dict[str, str])
     -------
     pandas.DataFrame
         `gpu`, `pass`, `point`, `tf32`, `operation_id`, `class`, `words`, `time`, `predicted_time`, `energy`,
-        `predicted_energy`: at most `SHOWN_AT_MOST` of each GPU and pass.
+        `predicted_energy`: at most `SHOWN_AT_MOST` of each GPU and pass. The time is that of the device; back to back
+        where the two were not told apart.
     """
     columns = ["gpu", "predictor", "pass", "point", "tf32", "operation_id", "operation_class", "learnt"]
-    costs = _JUDGED | {f"predicted_{name}": BY_CORRECTED[column].predicted for name, column in _JUDGED.items()}
+    judged = _JUDGED | {"back_to_back": BACK_TO_BACK}
+    costs = judged | {f"predicted_{name}": BY_CORRECTED[column].predicted for name, column in judged.items()}
     table = files.read_table(predictors_dir / layout.CROSSVAL_FILE, CROSSVAL_SCHEMA, [*columns, *costs.values()])
     rows: pd.DataFrame = table.to_pandas()
     rows = rows[rows["learnt"] & (rows["predictor"] == predictor)]
     rows = rows.rename(columns={column: name for name, column in costs.items()} | {"operation_class": "class"})
+    for prefix in ("", "predicted_"):
+        rows[f"{prefix}time"] = rows[f"{prefix}time"].fillna(rows.pop(f"{prefix}back_to_back"))
     chosen = [
         own.iloc[np.unique(np.linspace(0, len(own) - 1, min(len(own), SHOWN_AT_MOST)).round().astype(int))]
         for _, own in rows.sort_values(["time", "operation_id"]).groupby(["gpu", "pass"])

@@ -17,7 +17,7 @@ from clockwatt.predict.composition.pipeline import Composer, Composition
 from clockwatt.predict.costs.interface import Costs
 from clockwatt.predict.description import fitted_gpus
 from clockwatt.predict.evaluation.intervals import Interval
-from clockwatt.predict.evaluation.pass_errors import DEVICE, HOST, PassErrors, added_errors
+from clockwatt.predict.evaluation.pass_errors import DEVICE, HOST, PassErrors, added_errors, ends_of_sum
 from clockwatt.predict.features.operations import OPERATION_CLASS, operation_features
 from clockwatt.predict.gpu_predictor import GpuPredictor, NotPredictableError
 from clockwatt.predict.hosts.answer import HostAnswer, HostSpan, span
@@ -27,6 +27,9 @@ from clockwatt.schema.records import CALL_SCHEMA, NETWORK_SCHEMA, OPERATION_SCHE
 
 OF_MEASURED = "_of_measured"
 """End of the name of an interval's method."""
+
+NO_OTHER_HOST = "back-to-back times alone were measured, which hold for the host that they were measured with"
+"""Why a host cannot be named."""
 
 
 @dataclass(frozen=True)
@@ -101,7 +104,8 @@ class NetworkPrediction:
     warnings
         Why the answer rests on less than usual: what lies outside the measurements.
     host
-        The host that is answered for, what paces the pass there, and what a captured graph would save.
+        The host that is answered for, what paces the pass there, and what a captured graph would save; None where the
+        pass is a sum of back-to-back times.
     on_hosts
         The pass at the ends of that host's range.
     predictors
@@ -202,14 +206,20 @@ def predict_points(
     source = model.costs(traced.operations, network.pass_, tf32=tf32, features=traced.features)
     composer = traced.composer
     described = description.passes[network.pass_]
+    if described.summed and host is not None:
+        raise NotPredictableError(f"--host {host.name}: {description.gpu}: {NO_OTHER_HOST}. Leave --host out.")
     on_host = host.costs(model, network.pass_) if host else model.hosts_seen.costs()
     factors = on_host.factors(traced.operations[OPERATION_CLASS])
     origin = model.origin
     predictions = []
     for point, costs in source.at(points).items():
-        overheads = model.overheads(point)
-        of_host = span(composer, costs.pipeline(), overheads, network.pass_, on_host, factors, model.hosts_seen)
-        expected = of_host.expected
+        of_host = None
+        if described.summed:
+            expected = composer.add_up(costs.pipeline())
+        else:
+            overheads = model.overheads(point)
+            of_host = span(composer, costs.pipeline(), overheads, network.pass_, on_host, factors, model.hosts_seen)
+            expected = of_host.expected
         if not expected.complete:
             raise NotPredictableError(
                 f"{network.network_id}: calls without an operation. Run `clockwatt catalogue` again."
@@ -220,6 +230,11 @@ def predict_points(
         intervals: dict[str, tuple[float, float]]
         if unknown_there:  # errors at measured points say nothing of such a one
             intervals, method, networks = {}, "none", 0
+        elif described.summed:
+            intervals = ends_of_sum(
+                expected, costs.mean, costs.factors, _calls(composer.positions, costs), is_network=traced.is_network
+            )
+            method, networks = "operations" if intervals else "none", 0
         elif all_measured and described.networks_measured:
             intervals, method, networks = _of_networks(expected, described.networks_measured)
         else:
@@ -237,11 +252,11 @@ def predict_points(
                 network_id=network.network_id,
                 measured_point=point in description.points,
                 expected=expected,
-                intervals=of_host.widened(intervals),
+                intervals=of_host.widened(intervals) if of_host else intervals,
                 interval_method=method,
                 interval_networks=networks,
                 measured_calls=measured_calls,
-                host=of_host.answer,
+                host=of_host.answer if of_host else None,
                 on_hosts=of_host,
                 predictors=origin,
             )
@@ -270,7 +285,7 @@ def _of_operations(
     is_network: bool,
 ) -> tuple[dict[str, tuple[float, float]], str, int]:
     """Intervals from what is not sure of each operation, how they were made and of how many networks."""
-    calls = np.bincount(positions, minlength=len(costs.mean)).astype(float)
+    calls = _calls(positions, costs)
     added = added_errors(costs.mean, costs.factors, calls, energy=expected.energy_dynamic_j is not None)
     if DEVICE not in added or HOST not in added:
         return {}, "none", 0
@@ -279,3 +294,8 @@ def _of_operations(
     elif errors is None:
         errors = PassErrors()
     return errors.ends(expected, added), errors.time.method, errors.time.groups
+
+
+def _calls(positions: NDArray[np.intp], costs: Costs) -> NDArray[np.float64]:
+    """How often each operation is called."""
+    return np.bincount(positions, minlength=len(costs.mean)).astype(np.float64)

@@ -11,6 +11,7 @@ from clockwatt.errors import DataFileError
 from clockwatt.predict.composition.overheads import Overheads
 from clockwatt.predict.evaluation.intervals import Interval
 from clockwatt.predict.evaluation.pass_errors import PassErrors
+from clockwatt.predict.lacking import DEVICE_AND_HOST
 from clockwatt.schema import layout
 
 
@@ -55,6 +56,8 @@ class PassDescription:
     networks_measured
         `time_s`, `energy_j` and `power_w` of whole networks to their intervals where every operation was measured;
         empty where there are no such.
+    lacks
+        What is not held of this pass, `lacking.ENERGY` or `DEVICE_AND_HOST`, to why; empty where nothing is lacking.
     """
 
     intervals: dict[str, dict[str, dict[str, Interval]]]
@@ -62,6 +65,12 @@ class PassDescription:
     workless_host_s: dict[str, float]
     errors: PassErrors | None = None
     networks_measured: dict[str, Interval] = field(default_factory=dict)
+    lacks: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def summed(self) -> bool:
+        """Whether a pass is the sum of back-to-back times, since device and host were not told apart."""
+        return DEVICE_AND_HOST in self.lacks
 
 
 @dataclass(frozen=True)
@@ -118,6 +127,7 @@ class GpuDescription:
                 workless_host_s={str(key): float(value) for key, value in entry["workless_host_s"].items()},
                 errors=_errors(entry["errors"]),
                 networks_measured=_intervals(entry["networks_measured"]),
+                lacks=entry.get("lacks", {}),
             )
             for name, entry in content.pop("passes").items()
         }

@@ -44,6 +44,7 @@ from clockwatt.predict.evaluation.tables import CROSSVAL_SCHEMA, LEFT_OUT_SCHEMA
 from clockwatt.predict.features.operations import OPERATION_CLASS
 from clockwatt.predict.gpu_predictor import GpuPredictor
 from clockwatt.predict.hosts.costs import HostsSeen
+from clockwatt.predict.lacking import Lacks, held
 from clockwatt.predict.model_card import model_card
 from clockwatt.predict.model_card_details import model_card_details
 from clockwatt.predict.models.borrowing import lenders, with_borrowed
@@ -104,14 +105,14 @@ def fit(config: CampaignConfig, dataset_dir: Path, catalogue_dir: Path, output_d
         )
         with progress("fit", len(gpus) * len(config.passes) * len(config.fit.predictors)) as advance:
             for gpu in gpus:
-                samples = read_samples(dataset_dir, gpu)
+                lender = (lent[gpu], read_samples(dataset_dir, lent[gpu])) if gpu in lent else None
+                samples, lacks = held(read_samples(dataset_dir, gpu), config.passes, lender[1] if lender else None)
                 whole, _ = whole_networks(dataset_dir, gpu)
                 measured = measured_costs(samples.rows)
                 overheads = OverheadEstimates.read(dataset_dir, gpu, samples, whole, catalogue, measured)
                 networks = _Networks(catalogue, whole, measured, overheads, left_out_writer)
                 folder = in_place.enter_context(files.folder_written_aside(output_dir / gpu))
-                lender = (lent[gpu], read_samples(dataset_dir, lent[gpu])) if gpu in lent else None
-                report["gpus"][gpu] = _fit_gpu(config, gpu, samples, networks, folder, writer, advance, lender)
+                report["gpus"][gpu] = _fit_gpu(config, gpu, samples, lacks, networks, folder, writer, advance, lender)
                 HostsSeen.of_dataset(dataset_dir, gpu).write(folder)
         for open_writer in (writer, left_out_writer):
             open_writer.close()  # before anything is put in place: the disk may be full
@@ -146,13 +147,17 @@ def _fit_gpu(
     config: CampaignConfig,
     gpu: str,
     samples: Samples,
+    lacks: Lacks,
     networks: _Networks,
     folder: Path,
     writer: SealedWriter,
     advance: Advance,
     lender: tuple[str, Samples] | None = None,
 ) -> dict[str, Any]:
-    """Fit one GPU; `lender` is another one, which it learns from too since it has few operations of its own."""
+    """Fit one GPU of which each pass `lacks` something.
+
+    `lender` is another one, which it learns from too since it has few operations of its own.
+    """
     spec = find_spec(samples.gpu_name)
     model = GpuPredictor(folder, _description(config, gpu, samples, networks.overheads))
     report: dict[str, Any] = {
@@ -175,7 +180,10 @@ def _fit_gpu(
         if lender is not None:
             data = with_borrowed(data, lender[1], pass_, spec)
         workless = workless_host_s(samples, pass_, model.description.points)
-        report["passes"][pass_] = _fit_pass(config, data, workless, model, pass_, networks, writer, advance)
+        described = PassDescription({}, _learnt_points(data, model), workless, lacks=lacks[pass_])
+        for quantity, why in described.lacks.items():
+            say(f"fit: {gpu}: no {quantity} is learnt in {pass_}: {why}")
+        report["passes"][pass_] = _fit_pass(config, data, described, model, pass_, networks, writer, advance)
         if lender is not None:
             report["passes"][pass_]["borrowed"] = {"gpu": lender[0], "rows": len(data.cells) - own_cells}
         model.save_measured(pass_, samples.rows)
@@ -189,7 +197,7 @@ def _fit_gpu(
 def _fit_pass(
     config: CampaignConfig,
     data: TrainingData,
-    workless_s: dict[str, float],
+    described: PassDescription,
     model: GpuPredictor,
     pass_: str,
     networks: _Networks,
@@ -197,9 +205,6 @@ def _fit_pass(
     advance: Advance,
 ) -> dict[str, Any]:
     description = model.description
-    measured = set(data.cells["point"])
-    learnt = [point for point in description.points if point in measured]
-    described = PassDescription({}, learnt, workless_s)
     of_predictors: dict[str, Any] = {}
     curve: list[dict[str, Any]] = []
     for name in config.fit.predictors:
@@ -217,11 +222,16 @@ def _fit_pass(
         "learning_curve": curve,
         "rows": int(data.usable.sum()),
         "learnt_rows": int(data.learnt.sum()),
-        "learnt_points": learnt,
+        "learnt_points": described.learnt_points,
         "predictors": of_predictors,
         "networks_left_out": _leave_out(config, data, model, pass_, networks, from_measured),
         "networks_measured": _of_measured(model, pass_, from_measured),
     }
+
+
+def _learnt_points(data: TrainingData, model: GpuPredictor) -> list[str]:
+    measured = set(data.cells["point"])
+    return [point for point in model.description.points if point in measured]
 
 
 def _description(config: CampaignConfig, gpu: str, samples: Samples, overheads: OverheadEstimates) -> GpuDescription:

@@ -23,6 +23,7 @@ from clockwatt.predict.description import GpuDescription, PassDescription
 from clockwatt.predict.features.operations import OPERATION_CLASS, operation_features
 from clockwatt.predict.features.points import Setting
 from clockwatt.predict.hosts.costs import HostsSeen
+from clockwatt.predict.lacking import DEVICE_AND_HOST
 from clockwatt.predict.models.clock_law import POWER_CLOCKS, neighbours
 from clockwatt.predict.models.domain import Domain
 from clockwatt.predict.models.persistence import load_predictor, save_predictor
@@ -181,6 +182,11 @@ class GpuPredictor:
         if not works.all():
             sources.append(Among(HostOnly(classes[~works], known.workless_host_s), ~works))
         times, found = self._device_times, FirstKnown(*sources)
+        if times is not None and known.summed:
+            raise NotPredictableError(
+                f"{self.description.gpu}: {known.lacks[DEVICE_AND_HOST]}: device times that are measured now fit none "
+                "of it. Answer without measuring, or fit predictors to device and host times."
+            )
         return found if times is None or times.tf32 != tf32 else Refined(found, ids, times)
 
     def with_device_times(self, times: DeviceTimes) -> Self:
@@ -210,11 +216,12 @@ class GpuPredictor:
         DataFileError
             If the folder lacks what was learnt from.
         """
-        self._described(pass_)
+        lacks = self._described(pass_).lacks
         works = operations.loc[operations["device_work"].to_numpy(bool), ["operation_id", "spec", "dtype"]]
         said = self.point_warnings(point)
         if tf32 not in self.description.tf32:
             said.append(f"Nothing was measured with TF32 {'on' if tf32 else 'off'}.")
+        said += [f"These predictors hold no {quantity}: {why}." for quantity, why in lacks.items()]
         if len(works):
             domain = self._read_domain(self._domain_path(pass_))
             said += domain.warnings(features, works.set_index("operation_id"))

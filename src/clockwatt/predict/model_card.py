@@ -8,12 +8,24 @@ from typing import Any
 from clockwatt.config import OperatingPoint
 from clockwatt.predict.description import GpuDescription
 from clockwatt.predict.evaluation.intervals import COVERAGE
-from clockwatt.predict.model_card_details import percent, points_in_words, tf32_in_words, virtual_warning
+from clockwatt.predict.model_card_details import (
+    NAMES,
+    percent,
+    points_in_words,
+    tf32_in_words,
+    time_target,
+    virtual_warning,
+)
+from clockwatt.schema.costs import BACK_TO_BACK
 
 _TARGETS = {
     "time_device_corrected_s": "device time of an operation",
     "time_host_corrected_s": "host time of an operation",
     "energy_dynamic_corrected_j": "dynamic energy of an operation",
+}
+_SUMMED = {
+    BACK_TO_BACK: "back-to-back time of an operation",
+    "power_corrected_w": "power of an operation, back to back",
 }
 _WHOLE = {"time_s": "time of a network never seen", "energy_j": "energy of a network never seen"}
 _WORST_CLASSES = 5
@@ -67,14 +79,15 @@ def _doubts(description: GpuDescription, report: dict[str, Any], fitted: dict[st
             yield f"{pass_.capitalize()}: there was nothing to learn from, so nothing is answered."
     name = description.predictors[0]
     for pass_, of_pass in fitted.items():
-        worst = _worst(of_pass["predictors"][name]["classes"]["time_device_corrected_s"])
+        time = time_target(of_pass["predictors"][name])
+        worst = _worst(of_pass["predictors"][name]["classes"][time])
         if worst:
             told = ", ".join(f"{class_} {percent(error)}" for class_, error in worst)
-            yield f"{pass_.capitalize()}, classes of operations missed most (median of device time): {told}."
+            yield f"{pass_.capitalize()}, classes of operations missed most (median of {NAMES[time]}): {told}."
         if of_pass["networks_left_out"] is None:
             yield f"{pass_.capitalize()}: no network was left out, so how far off one is has not been seen."
-        if not _counted(of_pass, name, "energy_dynamic_corrected_j"):
-            yield f"{pass_.capitalize()}: energy was not measured, and is not answered."
+        for quantity, why in description.passes[pass_].lacks.items():
+            yield f"{pass_.capitalize()}: no {quantity} is answered, since {why}."
     asked = [OperatingPoint.parse(point).sm_clock_mhz for point in description.points]
     clocks = {clock for clock in asked if clock is not None}
     if len(clocks) < _FEWEST_CLOCKS:
@@ -82,7 +95,10 @@ def _doubts(description: GpuDescription, report: dict[str, Any], fitted: dict[st
     else:
         yield f"SM clocks outside {min(clocks)} to {max(clocks)} MHz."
     yield "Operations of classes and sizes that were not measured: trees do not extrapolate, only the roofline does."
-    yield "Another host: it is the median of those that measured, alone at work. Hosts differ by a factor of two."
+    if any(not description.passes[pass_].summed for pass_ in fitted):
+        yield "Another host: it is the median of those that measured, alone at work. Hosts differ by a factor of two."
+    else:
+        yield "Another host: back-to-back times hold for the one that they were measured with."
     yield "Another card: cards of one model differ by several percent, all operations of a network alike."
     yield f"Intervals: meant for {COVERAGE:.0%} of operations of the kinds measured; of other kinds more lie outside."
 
@@ -105,17 +121,15 @@ def _worst(classes: dict[str, Any]) -> list[tuple[str, float]]:
 def _errors(name: str, fitted: dict[str, Any]) -> list[str]:
     """A table of quantities by pass."""
     lines = [f"| | {' | '.join(fitted)} |", f"| --- |{' --- |' * len(fitted)}"]
-    for target, words in _TARGETS.items():
+    timed = {time_target(of_pass["predictors"][name]) for of_pass in fitted.values()}
+    shown = {target: words for target, words in _TARGETS.items() if timed != {BACK_TO_BACK}}
+    for target, words in (shown | (_SUMMED if BACK_TO_BACK in timed else {})).items():
         cells = [_cell(of_pass["predictors"][name]["targets"].get(target)) for of_pass in fitted.values()]
         lines.append(f"| {words} | {' | '.join(cells)} |")
     for quantity, words in _WHOLE.items():
         found = [(of_pass["networks_left_out"] or {}).get("compositions", {}) for of_pass in fitted.values()]
         lines.append(f"| {words} | {' | '.join(_cell(of_pass.get(quantity)) for of_pass in found)} |")
     return lines
-
-
-def _counted(of_pass: dict[str, Any], name: str, target: str) -> int:
-    return int(of_pass["predictors"][name]["targets"].get(target, {}).get("rows", 0))
 
 
 def _cell(values: dict[str, Any] | None) -> str:

@@ -6,15 +6,16 @@ from typing import Any
 
 from clockwatt.predict.description import GpuDescription
 from clockwatt.predict.evaluation.intervals import CONFORMAL, STUDENT_T
+from clockwatt.schema.costs import BACK_TO_BACK
 
-_NAMES = {
+NAMES = {
     "time_device_corrected_s": "device time",
     "time_host_corrected_s": "host time",
     "time_eager_corrected_s": "back-to-back time",
     "energy_dynamic_corrected_j": "dynamic energy",
     "power_corrected_w": "power under load",
 }
-
+"""Quantities that are predicted, in words."""
 
 _METHODS = {
     CONFORMAL: "conformal",
@@ -75,6 +76,16 @@ def tf32_in_words(description: GpuDescription) -> str:
     return " and ".join("on" if value else "off" for value in description.tf32)
 
 
+def time_target(of_predictor: dict[str, Any]) -> str:
+    """The time that a predictor's errors are told of: device time, or back-to-back time where that alone was learnt."""
+    known = [name for name in ("time_device_corrected_s", BACK_TO_BACK) if of_predictor["targets"][name]["rows"]]
+    return known[0] if known else "time_device_corrected_s"
+
+
+def _energy_target(time: str) -> str:
+    return "power_corrected_w" if time == BACK_TO_BACK else "energy_dynamic_corrected_j"
+
+
 def _pass_section(pass_: str, of_pass: dict[str, Any], excluded: dict[str, int]) -> list[str]:
     lines = [f"## {pass_.capitalize()}", ""]
     if not of_pass["rows"]:
@@ -90,7 +101,7 @@ def _pass_section(pass_: str, of_pass: dict[str, Any], excluded: dict[str, int])
         ]
         for target, values in of_predictor["targets"].items():
             interval = of_predictor["intervals"].get(target)
-            lines.append(f"| {_NAMES[target]} | {_error_cells(values)} | {_interval(interval)} |")
+            lines.append(f"| {NAMES[target]} | {_error_cells(values)} | {_interval(interval)} |")
         lines += ["", *_classes(of_predictor)]
     lines += _left_out(of_pass["networks_left_out"])
     lines += _measured(of_pass["networks_measured"])
@@ -116,7 +127,7 @@ def _left_out(report: dict[str, Any] | None) -> list[str]:
         "",
     ]
     for target in ("time_device_corrected_s", "energy_dynamic_corrected_j"):
-        heading = f"| class | rows | {_NAMES[target]}: R² | MAPE | median | 95th percentile | bias |"
+        heading = f"| class | rows | {NAMES[target]}: R² | MAPE | median | 95th percentile | bias |"
         lines += [heading, "| --- | --- | --- | --- | --- | --- | --- |"]
         rows = {"all": report["targets"][target], **report["classes"][target]}
         lines += [f"| {name} | {values['rows']} | {_error_cells(values)} |" for name, values in rows.items()]
@@ -161,16 +172,19 @@ def _whole(report: dict[str, Any]) -> list[str]:
 
 def _classes(of_predictor: dict[str, Any]) -> list[str]:
     """Errors and coverage by class, the worst first."""
-    errors = of_predictor["classes"]["time_device_corrected_s"]
+    time = time_target(of_predictor)
+    energy = _energy_target(time)
+    errors = of_predictor["classes"][time]
+    columns = " | ".join(f"{NAMES[target]}: MAPE | median | interval covers" for target in (time, energy))
     lines = [
         "By operation class, the worst first:",
         "",
-        "| class | rows | device time: MAPE | median | interval covers | energy: MAPE | median | interval covers |",
+        f"| class | rows | {columns} |",
         "| --- | --- | --- | --- | --- | --- | --- | --- |",
     ]
     for name in sorted(errors, key=lambda key: -(errors[key]["mape"] or 0.0)):
         cells = [name, str(errors[name]["rows"])]
-        for target in ("time_device_corrected_s", "energy_dynamic_corrected_j"):
+        for target in (time, energy):
             values = of_predictor["classes"][target].get(name, {})  # none where time alone was measured
             covered = of_predictor["intervals"].get(target, {}).get("classes", {}).get(name, {})
             cells += [percent(values.get(error)) for error in ("mape", "median_ape")]

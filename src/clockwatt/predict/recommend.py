@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from clockwatt.errors import DataFileError
-from clockwatt.predict.answer import NetworkPrediction, TracedNetwork, predict_points
+from clockwatt.predict.answer import NO_OTHER_HOST, NetworkPrediction, TracedNetwork, predict_points
 from clockwatt.predict.evaluation.regret import objective_of
 from clockwatt.predict.gpu_predictor import GpuPredictor, NotPredictableError
 from clockwatt.predict.hosts.profile import HostProfile
@@ -159,8 +159,14 @@ def recommend(
     left_out = []
     for model in models.values():
         if traced.network.pass_ in model.description.passes:
+            if host is not None and model.description.passes[traced.network.pass_].summed:
+                left_out.append(f"{model.description.gpu}: {NO_OTHER_HOST}")
+                continue
             why = {point: _why_not(model, point) for point in dict.fromkeys([*model.description.points, *points])}
             left_out += [reason for reason in why.values() if reason is not None]
+            if objective != "time":
+                held_not = model.description.passes[traced.network.pass_].lacks
+                left_out += [f"{model.description.gpu}: holds no {name}: {why}" for name, why in held_not.items()]
             possible = [point for point, reason in why.items() if reason is None]
             candidates += predict_points(model, traced, possible, tf32=tf32, host=host)
     promised = [_value(candidate, objective) for candidate in candidates]
@@ -168,6 +174,7 @@ def recommend(
         raise NotPredictableError(
             f"no GPU predicts the {objective} of {traced.network.network_id} in {traced.network.pass_}. "
             "Fit predictors for this pass; energy also needs idle power from `clockwatt calibrate`."
+            f"{''.join(f' {reason}.' for reason in left_out)}"
         )
     fastest_s = min(candidate.expected.time_s for candidate in candidates)
     keeps = [limits.keeps(candidate, fastest_s) for candidate in candidates]

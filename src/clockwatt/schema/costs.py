@@ -145,6 +145,8 @@ PLAIN_SUM: Mapping[str, str] = {"time_s": "plain_time_s", "energy_j": "plain_ene
 
 NEEDED = ("time_device_corrected_s", "time_host_corrected_s")
 """Without these a row is not learnt from; the others may be missing, since time alone is cheaper to measure."""
+BACK_TO_BACK = "time_eager_corrected_s"
+"""What is learnt in their place of a GPU that has no row with both."""
 
 TIME_HOST_FROM = "time_host_corrected_from"
 ENERGY_DYNAMIC_FROM = "energy_dynamic_corrected_from"

@@ -78,11 +78,11 @@ def test_what_is_not_known_is_null(tmp_path):
     bare, full = operations.sort_values("time_eager_s", ascending=False).to_dict("records")
     unknown = ("time_device_s", "time_host_s", "power_w", "energy_j", "energy_dynamic_j", "time_eager_standard_error_s")
     assert all(pd.isna(bare[name]) for name in unknown)
-    assert bare["excluded"] == "device or host time could not be measured"
+    assert bare["excluded"] == "times back to back alone"
     assert full["excluded"] == ""
     assert full["energy_j"] == pytest.approx(100 * 1.2e-5)
     assert full["energy_dynamic_j"] == pytest.approx(70 * 1.2e-5)
-    assert (done.rows, done.learnable) == (2, 1)
+    assert (done.rows, done.learnable, done.back_to_back) == (2, 1, 0)
     assert done.without == {"time_device_s": 1, "time_host_s": 1}
     assert not operations["virtual"].any()
 

@@ -105,4 +105,6 @@ def compositions(
             }
         )
     columns = [name for name in VALIDATION_SCHEMA.names if name not in ("gpu", "gpu_name", "virtual")]
-    return pd.DataFrame(rows, columns=columns)
+    numbers = [name for name in columns if VALIDATION_SCHEMA.field(name).type == pa.float64()]
+    # one that no composition tells is a column of None, which compares with nothing
+    return pd.DataFrame(rows, columns=columns).astype(dict.fromkeys(numbers, float))

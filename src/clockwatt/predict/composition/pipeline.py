@@ -38,11 +38,12 @@ class Composition:
     ----------
     time_s
         Of one pass among many that follow each other: the larger of `device_s` and `host_s`; at the power limit more.
+        Where the two are not known, the sum of back-to-back times.
     latency_s
         Of a single inference pass, from the first call issued to the last one ended; None in training, where the order
         of the backward kernels is not that of the calls.
     device_s, host_s
-        What the device, not slowed by the power limit, and the host need.
+        What the device, not slowed by the power limit, and the host need; None where they were not told apart.
     energy_dynamic_j, energy_j
         Sum over calls (None where that of one is not known), and with idle power over `time_s` (None without that).
     power_w
@@ -56,8 +57,8 @@ class Composition:
 
     time_s: float
     latency_s: float | None
-    device_s: float
-    host_s: float
+    device_s: float | None
+    host_s: float | None
     energy_dynamic_j: float | None
     energy_j: float | None
     power_w: float | None
@@ -161,6 +162,34 @@ class Composer:
             power_w=energy_j / time_s if energy_j is not None and time_s > 0 else None,
             plain_time_s=_sum_of(eager[self._traced]),
             plain_energy_j=_sum_of(np.where((device > 0) | np.isfinite(energy), energy, 0.0)[self._traced]),
+            calls=known.size,
+            calls_without_cost=int(np.sum(~known)),
+        )
+
+    def add_up(self, costs: NDArray[np.float64]) -> Composition:
+        """The sum of back-to-back times and their energies, where device and host were not told apart.
+
+        Parameters
+        ----------
+        costs
+            As in `compose`. Of calls without work on the device an energy that is not known counts as none.
+        """
+        of_calls = costs[self.positions]
+        of_calls[self.positions < 0] = np.nan
+        device, _, eager, dynamic, energy = of_calls.T
+        energy = np.where((device == 0) & ~np.isfinite(energy), 0.0, energy)
+        known = np.isfinite(eager)
+        time_s, energy_j = math.fsum(eager[known]), _sum_of(energy)
+        return Composition(
+            time_s=time_s,
+            latency_s=None,
+            device_s=None,
+            host_s=None,
+            energy_dynamic_j=_sum_of(dynamic),
+            energy_j=energy_j,
+            power_w=energy_j / time_s if energy_j is not None and time_s > 0 else None,
+            plain_time_s=_sum_of(eager[self._traced]),
+            plain_energy_j=_sum_of(energy[self._traced]),
             calls=known.size,
             calls_without_cost=int(np.sum(~known)),
         )

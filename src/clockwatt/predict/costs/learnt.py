@@ -18,6 +18,7 @@ from clockwatt.predict.features.points import Setting, features_at
 from clockwatt.predict.models.clock_law import POWER_CLOCKS, CostLaw, neighbours
 from clockwatt.predict.models.predictors import TARGETS, CostPredictor
 from clockwatt.predict.samples import Samples
+from clockwatt.schema.costs import BACK_TO_BACK
 
 _LAW_MISSES = 0.05
 """Half of the interval of what follows by the law of the clock alone: 1 to 5 % on sweeps of a V100."""
@@ -150,18 +151,21 @@ def _all_known(mean: Floats, factors: Floats) -> Costs:
 def workless_host_s(samples: Samples, pass_: str, overheads: Mapping[str, Overheads]) -> dict[str, float]:
     """Median host time of calls that do nothing on the device, by class and under `ANY_CLASS` over all.
 
-    Where none was measured, the calibrated time of any call at the operating points, and empty without a calibration.
+    Where none was measured, their back-to-back time, else the calibrated time of any call at the operating points, and
+    empty without a calibration.
     """
     rows = samples.rows
-    rows = rows[(rows["pass"] == pass_) & ~rows["device_work"].astype(bool) & rows["time_host_corrected_s"].notna()]
+    rows = rows[(rows["pass"] == pass_) & ~rows["device_work"].astype(bool)]
+    column = "time_host_corrected_s" if rows["time_host_corrected_s"].notna().any() else BACK_TO_BACK
+    rows = rows[rows[column].notna()]
     if rows.empty:
         of_calls = [costs.of(pass_).host.call_s for costs in overheads.values()]
         calibrated = [cost for cost in of_calls if cost is not None]
         return {ANY_CLASS: float(np.median(calibrated))} if calibrated else {}
     operations = samples.operations[samples.operations["pass"] == pass_].set_index("operation_id")
     classes = rows["operation_id"].map(operations[OPERATION_CLASS])
-    medians = rows["time_host_corrected_s"].astype(float).groupby(classes).median()
+    medians = rows[column].astype(float).groupby(classes).median()
     return {
-        ANY_CLASS: float(rows["time_host_corrected_s"].median()),
+        ANY_CLASS: float(rows[column].median()),
         **{str(key): float(value) for key, value in medians.items()},
     }

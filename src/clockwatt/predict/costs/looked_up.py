@@ -15,14 +15,14 @@ from clockwatt.io import files
 from clockwatt.predict.costs.interface import Costs, unknown
 from clockwatt.predict.models.predictors import TARGETS
 from clockwatt.predict.samples import error_of
+from clockwatt.schema.costs import BACK_TO_BACK
 
 MEASURED_SCHEMA = pa.schema(
     [
         pa.field("operation_id", pa.string(), nullable=False),
         pa.field("point", pa.string()),
         pa.field("tf32", pa.bool_()),
-        # a file that lacks it is another version's
-        *(pa.field(target, pa.float64(), nullable=target != "time_host_corrected_s") for target in TARGETS),
+        *(pa.field(target, pa.float64()) for target in TARGETS),
         *(pa.field(error_of(target), pa.float64()) for target in TARGETS),
     ],
     metadata={"kind": "measured costs"},
@@ -76,9 +76,9 @@ def write_measured(rows: pd.DataFrame, path: Path) -> None:
     OutputError
         If it cannot be written.
     """
-    kept = rows[rows["excluded"].isin(("", *KNOWN_NOT_LEARNT)) & rows["time_host_corrected_s"].notna()].sort_values(
-        ["operation_id", "point", "tf32"]
-    )
+    alone = rows[BACK_TO_BACK].notna() & rows["time_device_corrected_s"].isna()
+    timed = rows["time_host_corrected_s"].notna() | alone
+    kept = rows[rows["excluded"].isin(("", *KNOWN_NOT_LEARNT)) & timed].sort_values(["operation_id", "point", "tf32"])
     files.write_table(pa.Table.from_pandas(kept, MEASURED_SCHEMA, preserve_index=False), path)
 
 

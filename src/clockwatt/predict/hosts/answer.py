@@ -116,6 +116,8 @@ def span(
 
 
 def _pace(composition: Composition) -> str:
+    assert composition.host_s is not None
+    assert composition.device_s is not None
     slower_s = max(composition.host_s, composition.device_s)
     if composition.time_s > _LONGER * slower_s:
         return "power_limit"

@@ -67,6 +67,8 @@ def _lender(counts: Mapping[str, tuple[bool, int]], gpu: str) -> str | None:
 def with_borrowed(data: TrainingData, other: Samples, pass_: str, spec: GpuSpec) -> TrainingData:
     """The data with cells of what another GPU measured and this one did not; rows, which are judged, stay as they are.
 
+    Nothing is lent where one of the two has back-to-back times alone.
+
     Parameters
     ----------
     data
@@ -80,9 +82,10 @@ def with_borrowed(data: TrainingData, other: Samples, pass_: str, spec: GpuSpec)
     """
     rows = other.rows
     theirs = rows[(rows["pass"] == pass_) & rows["device_work"].astype(bool) & (rows["excluded"] == "")]
-    theirs = theirs[theirs["point"].isin(data.cells["point"])].sort_values(_KEY, ignore_index=True)
+    theirs = theirs[theirs["point"].isin(data.cells["point"]) & theirs[_DEVICE].notna()]
+    theirs = theirs.sort_values(_KEY, ignore_index=True)
     described = other.operations[other.operations["pass"] == pass_]
-    if theirs.empty:
+    if theirs.empty or data.targets[_DEVICE].isna().all():
         return data
     operations = operation_features(described[described["operation_id"].isin(theirs["operation_id"])])
     here, there = (features_of(theirs[_KEY], operations, one) for one in (spec, find_spec(other.gpu_name)))

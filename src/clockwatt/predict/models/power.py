@@ -17,7 +17,7 @@ from clockwatt.predict.features.points import POWER_LIMIT, ROOFLINE_TIME
 Floats = NDArray[np.float64]
 
 _TIME, _ENERGY = "time_device_corrected_s", "energy_dynamic_corrected_j"
-_LEAST_ROWS = 100
+LEAST_ROWS = 20
 """So many operations with energy it takes to say anything about others."""
 _TREES = 25
 _LEAST_SHARE = 1e-4
@@ -45,7 +45,7 @@ def with_energies(features: pd.DataFrame, targets: pd.DataFrame, seed: int) -> p
     time_s, energy_j = (targets[name].to_numpy(float, copy=True) for name in (_TIME, _ENERGY))
     known = (energy_j > 0) & (time_s > 0)
     lacking = np.isnan(energy_j) & (time_s > 0)
-    if not lacking.any() or known.sum() < _LEAST_ROWS:
+    if not lacking.any() or known.sum() < LEAST_ROWS:
         return targets
     from sklearn.ensemble import ExtraTreesRegressor
 

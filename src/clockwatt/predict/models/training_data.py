@@ -22,7 +22,6 @@ from clockwatt.predict.models.clock_law import CostLaw, learnt_points, neighbour
 from clockwatt.predict.models.domain import Domain
 from clockwatt.predict.models.predictors import TARGETS
 from clockwatt.predict.samples import Samples
-from clockwatt.schema.costs import NEEDED
 
 _SERIES = ["operation_id", "tf32"]
 _CELL = ["operation_id", "point", "tf32"]
@@ -210,7 +209,7 @@ def _cells(rows: pd.DataFrame, usable: NDArray[np.bool_]) -> pd.DataFrame:
 
 def _law(at_clocks: dict[float, pd.DataFrame]) -> CostLaw:
     """Law of the operations that have a prediction at every clock."""
-    complete = (costs.dropna(subset=[*NEEDED]).index for costs in at_clocks.values())
+    complete = (costs.dropna(how="all").index for costs in at_clocks.values())
     known = functools.reduce(pd.Index.intersection, complete)
     return CostLaw({clock: costs.loc[known] for clock, costs in at_clocks.items()})
 

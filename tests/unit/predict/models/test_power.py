@@ -6,7 +6,7 @@ import pytest
 
 from clockwatt.predict.features.operations import OPERATION_CLASS
 from clockwatt.predict.features.points import POWER_LIMIT, ROOFLINE_TIME
-from clockwatt.predict.models.power import with_energies
+from clockwatt.predict.models.power import LEAST_ROWS, with_energies
 
 TIME, ENERGY = "time_device_corrected_s", "energy_dynamic_corrected_j"
 LIMIT_W = 700.0
@@ -47,6 +47,6 @@ def test_what_has_no_time_gets_no_energy(measured):
 def test_with_too_few_energies_none_is_told(measured):
     features, targets = measured
     asked = targets.copy()
-    asked.loc[50:, ENERGY] = np.nan
+    asked.loc[LEAST_ROWS - 1 :, ENERGY] = np.nan
     pd.testing.assert_frame_equal(with_energies(features, asked, seed=0), asked)
     pd.testing.assert_frame_equal(with_energies(features, targets[[TIME]], seed=0), targets[[TIME]])

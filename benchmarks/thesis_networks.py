@@ -1,0 +1,85 @@
+"""How well whole networks are told from a table of back-to-back times alone, on an A30.
+
+    python benchmarks/thesis_networks.py [--passes inference training]
+
+Imports the operations of C. Nicolai's master thesis as `clockwatt import` does, fits predictors to them, and asks these
+for the networks that the thesis measured whole on the same card: sums of back-to-back times and of their energies,
+looked up where the table has the operation. Prints the share of the calls that was looked up, median, mean and 90th
+percentile of the absolute error of time, energy and power, the median of the signed one, and the share inside the 90 %
+interval.
+"""
+
+from __future__ import annotations
+
+import argparse
+import tempfile
+from pathlib import Path
+
+import others
+import pandas as pd
+
+from clockwatt import config
+from clockwatt.config import NetworkConfig, TrainingConfig
+from clockwatt.dataset.importing import CONFIG_FILE, DATASET, Request, import_table
+from clockwatt.predict.answer import load_models, predict_network
+from clockwatt.predict.fit import fit
+from clockwatt.predict.questions import traced_network
+from clockwatt.schema import layout
+
+GPU = "a30"
+CONTRADICTION = 5
+"""Slowest over fastest repetition from which on an operation has no one time."""
+COLUMNS = {"operation": "operator", "pass": "mode", "time_eager_s": "time_per_iter_s"}
+MEASURED = {"time_s": "time_per_iter_s", "energy_j": "energy_per_iter_j", "power_w": "power_w"}
+
+
+def main() -> None:
+    """Print the errors of each pass."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--passes", nargs="+", default=["inference", "training"])
+    given = parser.parse_args()
+    measured = others.read("thesis-a30-networks.parquet")
+    with tempfile.TemporaryDirectory() as temporary:
+        model = fitted(Path(temporary))
+        for pass_, own in measured[measured["mode"].isin(given.passes)].groupby("mode"):
+            rows = [told(model, row, str(pass_)) for row in own.itertuples(index=False)]
+            report(str(pass_), pd.concat([own.reset_index(drop=True), pd.DataFrame(rows)], axis=1))
+
+
+def fitted(folder: Path):  # the predictors of the GPU
+    """The table imported and fitted."""
+    rows = others.read("thesis-a30-operations.parquet")
+    rows[rows["repeat_time_ratio"] < CONTRADICTION].to_parquet(folder / "table.parquet")
+    imported = folder / GPU
+    import_table(Request(folder / "table.parquet", GPU, "NVIDIA A30", columns=COLUMNS), imported)
+    dataset, predictors = imported / DATASET, imported / "predictors"
+    fit(config.load(imported / CONFIG_FILE), dataset, dataset / layout.CATALOGUE, predictors)
+    return load_models(predictors)[GPU]
+
+
+def told(model, network, pass_: str) -> dict[str, float]:
+    """What the predictors say of one network."""
+    shape = [int(size) for size in network.input_shape.split("x")]
+    traced = traced_network(NetworkConfig(name=network.model, input=shape), pass_, TrainingConfig(), Path("none"))
+    found = predict_network(model, traced, "default", tf32=bool(network.tf32))
+    ends = {f"{end}_{name}": found.intervals[name][number] for number, end in enumerate(("low", "high"))
+            for name in MEASURED}  # fmt: skip
+    values = {f"told_{name}": getattr(found.expected, name) for name in MEASURED}
+    return {**values, **ends, "looked_up": found.measured_calls / found.expected.calls}
+
+
+def report(pass_: str, rows: pd.DataFrame) -> None:
+    """Print errors."""
+    print(f"{pass_}: {len(rows)} networks, {rows['looked_up'].mean():.0%} of their calls looked up")
+    for name, column in MEASURED.items():
+        off = rows[f"told_{name}"] / rows[column] - 1
+        inside = rows[column].between(rows[f"low_{name}"], rows[f"high_{name}"]).mean()
+        size = off.abs()
+        print(
+            f"  {name:8s} {size.median():6.1%} {size.mean():6.1%} {size.quantile(0.9):6.1%}, signed "
+            f"{off.median():+6.1%}, in the interval {inside:.0%}"
+        )
+
+
+if __name__ == "__main__":
+    main()
