@@ -20,6 +20,8 @@ def pytest_configure(config: pytest.Config) -> None:
     for number, handler in ((signal.SIGHUP, signal.SIG_DFL), (signal.SIGINT, signal.default_int_handler)):
         if signal.getsignal(number) == signal.SIG_IGN:
             signal.signal(number, handler)
+    if config.getoption("--slurm"):  # a run that is ended leaves no daemons and no helper behind
+        signal.signal(signal.SIGTERM, signal.default_int_handler)
     config.option.loadscopereorder = False  # of pytest-xdist: files are dealt out in the order below
     config.addinivalue_line("markers", "slurm: starts a real Slurm; runs with --slurm")
     config.addinivalue_line("markers", "undisturbed: needs a core of its own, so not beside other tests")
