@@ -17,6 +17,7 @@ all that was made, of which a second run takes what is there.
 from __future__ import annotations
 
 import argparse
+import functools
 import json
 import shutil
 import sys
@@ -41,8 +42,8 @@ from clockwatt.io.resources import resource
 from clockwatt.predict.answer import load_models
 from clockwatt.predict.fit import fit
 from clockwatt.predict.library import Predictors
-from clockwatt.predict.models.training_data import training_data
-from clockwatt.predict.samples import read_samples
+from clockwatt.predict.models.training_data import TrainingData, training_data
+from clockwatt.predict.samples import Samples, read_samples
 from clockwatt.predict.shipped import shipped_catalogue
 from clockwatt.predict.validate import validate
 from clockwatt.schema import layout
@@ -211,14 +212,21 @@ def settings(campaign: CampaignConfig) -> dict[str, Any]:
     return campaign.model_dump(mode="json", include={"seed", "passes", "fit"})
 
 
+@functools.cache
+def learnt_by(dataset: Path, gpu: str, pass_: config.Pass) -> tuple[Samples, TrainingData]:
+    """What is measured of a GPU, and what of it is learnt from in a pass; nobody may change it."""
+    samples = read_samples(dataset, gpu)
+    data = training_data(samples, pass_, find_spec(samples.gpu_name))
+    assert data is not None
+    return samples, data
+
+
 def learnt_from(dataset: Path, gpus: list[str]) -> dict[str, Any]:
     """Mean and spread of each feature and target that is learnt from, by GPU and pass: the code's part in it."""
     found: dict[str, Any] = {}
     for gpu in gpus:
-        samples = read_samples(dataset, gpu)
         for pass_ in config.PASSES:
-            data = training_data(samples, pass_, find_spec(samples.gpu_name))
-            assert data is not None
+            _, data = learnt_by(dataset, gpu, pass_)
             tables = (data.features[data.learnt], data.targets[data.learnt])
             columns = {name: own[name] for own in tables for name in own.select_dtypes("number")}
             found[f"{gpu} {pass_}"] = {

@@ -1,8 +1,14 @@
 from __future__ import annotations
 
+import os
 import signal
+from collections import Counter
 
 import pytest
+
+# each process that runs tests shares its cores with others: threads of PyTorch and BLAS that wait for one another there
+# take three times the processor time. Read when they are imported; jobs of a workflow get what their rules ask for.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -14,6 +20,9 @@ def pytest_configure(config: pytest.Config) -> None:
     for number, handler in ((signal.SIGHUP, signal.SIG_DFL), (signal.SIGINT, signal.default_int_handler)):
         if signal.getsignal(number) == signal.SIG_IGN:
             signal.signal(number, handler)
+    if config.getoption("--slurm"):  # a run that is ended leaves no daemons and no helper behind
+        signal.signal(signal.SIGTERM, signal.default_int_handler)
+    config.option.loadscopereorder = False  # of pytest-xdist: files are dealt out in the order below
     config.addinivalue_line("markers", "slurm: starts a real Slurm; runs with --slurm")
     config.addinivalue_line("markers", "undisturbed: needs a core of its own, so not beside other tests")
 
@@ -21,10 +30,12 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Leave tests of Slurm out unless they are asked for; asked for, they fail where Slurm cannot start.
 
-    Those of the workflow, whose files take longest, come first: of files that are dealt out to processes, short ones
-    are to be left for the end.
+    Those of the workflow, whose files take longest, come first, then files of many tests: of files that are dealt out
+    to processes, short ones are to be left for the end.
     """
-    items.sort(key=lambda item: "workflow" not in item.path.relative_to(config.rootpath / "tests").parts[:1])
+    tests_of = Counter(item.path for item in items)
+    folder = config.rootpath / "tests" / "workflow"
+    items.sort(key=lambda item: (folder not in item.path.parents, -tests_of[item.path], item.path))
     if config.getoption("--slurm"):
         return
     left_out = [item for item in items if item.get_closest_marker("slurm")]

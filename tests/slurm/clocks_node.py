@@ -219,7 +219,7 @@ def clocks_node(*, slurm_restores: bool = True) -> Iterator[ClocksNode]:
         cluster = undo.enter_context(
             SlurmCluster(
                 root, accounting=False, device_numbers=DEVICE_NUMBERS,
-                settings=f"{scripts}PrologFlags=Alloc\nKillWait=2\n",
+                settings=f"{scripts}PrologFlags=Alloc\n",
             )
         )  # fmt: skip
         node = ClocksNode(cluster, nvml)

@@ -26,17 +26,22 @@ case "$*" in
 *) exec {program} "$@" ;;
 esac
 for run in "$@"; do :; done
+idle=0
 for _ in $(seq 60); do
     said=$({program} "$@") || exit $?
-    ended=$(printf '%s\\n' "$said" | grep -vcE '^$|\\|(PENDING|CONFIGURING|RUNNING|COMPLETING|SUSPENDED|REQUEUED)')
+    under_way=$(printf '%s\\n' "$said" | grep -cE '\\|(PENDING|CONFIGURING|RUNNING|COMPLETING|SUSPENDED|REQUEUED)')
+    ended=$(printf '%s\\n' "$said" | grep -c '|')
+    ended=$((ended - under_way))
     [ "$ended" = "$(cat "{told}/ended-$run" 2>/dev/null || echo 0)" ] || break
+    [ "$under_way" -gt 0 ] || idle=$((idle + 1))
+    [ "$idle" -lt 6 ] || break
     sleep 0.5
 done
 echo "$ended" >"{told}/ended-$run"
 printf '%s\\n' "$said"
 """
-"""What Slurm's program says of the jobs of a run, once another one has ended; after 30 s, less than Snakemake waits for
-an answer, in any case."""
+"""What Slurm's program says of the jobs of a run, once another one has ended, or three seconds after none is left (one
+that was just submitted comes a moment later); after 30 s, less than Snakemake waits for an answer, in any case."""
 _NO_STORAGE = "AccountingStorageType=accounting_storage/none"
 
 
@@ -92,6 +97,7 @@ def write(
         "ProctrackType=proctrack/cgroup\nTaskPlugin=task/cgroup\nMpiDefault=none\n"
         "SelectType=select/cons_tres\nSelectTypeParameters=CR_Core_Memory\nGresTypes=gpu\n"
         f"SchedulerParameters={','.join(_SCHEDULING)}\nJobAcctGatherType=jobacct_gather/none\n"
+        "KillWait=2\n"  # a job that is to end and does not is waited for; 30 s by default
         f"ReturnToService=2\nMinJobAge=300\n{_storage(root, host, ports) if accounting else _NO_STORAGE}\n"
         f"NodeName={node} NodeHostname={host} CPUs={len(os.sched_getaffinity(0))} RealMemory={memory_mb}"
         f" Gres={gpus}\n"

@@ -1,14 +1,22 @@
-"""The whole workflow on a real Slurm with accounting: two kinds of GPU by gres, status by sacct."""
+"""The whole workflow on a real Slurm with accounting: two kinds of GPU by gres, status by sacct.
+
+It runs from the wheel, in a folder that `clockwatt init` wrote: no checkout in sight.
+"""
 
 from __future__ import annotations
 
+import json
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
+import yaml
+from clocks_node import wait_for
 
-from support.workdir import KEY, ON_SLURM, Workdir
+from support.installed import Installed, install
+from support.workdir import AT_ONCE, KEY, SMALL, Workdir
 
 pytestmark = pytest.mark.slurm
 
@@ -34,16 +42,25 @@ GRES = {"a30": "gres/gpu:a30=1", "turing": "gres/gpu:rtx2080ti=1"}
 
 
 @pytest.fixture(scope="module")
-def runs(accounting_cluster, tmp_path_factory) -> tuple[Workdir, Workdir]:
+def installed(tmp_path_factory) -> Installed:
+    return install(tmp_path_factory.mktemp("installed"))
+
+
+@pytest.fixture(scope="module")
+def runs(accounting_cluster, installed, tmp_path_factory) -> tuple[Workdir, Workdir]:
     """The campaign's folders after it ran on Slurm and without Slurm, both at once: the former waits a lot."""
     local = Workdir(tmp_path_factory.mktemp("local"))
-    on_slurm = Workdir(tmp_path_factory.mktemp("slurm"), accounting_cluster.environment)
+    folder = tmp_path_factory.mktemp("slurm")
+    assert installed.run("clockwatt", "init", "campaign", at=folder).returncode == 0
+    on_slurm = Workdir(folder / "campaign", accounting_cluster.environment)
+    (on_slurm.path / "config" / "config.yaml").write_text(yaml.safe_dump(SMALL | CAMPAIGN))
+    options = ("--profile", "slurm", *AT_ONCE, "--set-threads", "fit=1", "--nocolor")
     with ThreadPoolExecutor() as beside:
         local.configure(CAMPAIGN)
         run = beside.submit(local.run)
-        on_slurm.configure(CAMPAIGN)
-        on_slurm.run(*ON_SLURM, "--set-threads", "fit=1")
+        ran = installed.run("snakemake", *options, at=on_slurm.path, environment=on_slurm.environment)
         run.result()
+    assert ran.returncode == 0, ran.stdout[-5000:]
     return on_slurm, local
 
 
@@ -114,3 +131,30 @@ def result_files(workdir: Workdir) -> set[str]:
 
 def keys(table: Any) -> list[tuple[str, ...]]:
     return [tuple(map(str, row.values())) for row in table.select(["gpu", "point", *KEY]).to_pylist()]
+
+
+def test_questions_are_answered_there_and_what_nobody_measured_is_measured_in_a_job(
+    accounting_cluster, installed, on_slurm
+):
+    def answer(*words: str) -> Any:
+        said = installed.run("clockwatt", *words, "--json", at=on_slurm.path, environment=on_slurm.environment)
+        assert said.returncode == 0, said.stdout
+        return json.loads(said.stdout[min(filter(lambda at: at >= 0, map(said.stdout.find, "{["))) :])
+
+    for shown in answer("show", "squeezenet1_1"):
+        gpu = next(gpu for gpu in shown["gpus"] if gpu["gpu"] == "a30")
+        assert Path(gpu["predictors"]) == Path("results/predictors/a30")
+        assert gpu["points"][0]["measured"]["energy_j"] > 0
+
+    question = ("resnet18", "--input", "1,3,64,64", "--gpu", "a30", "--measure-missing", "3", "--slurm")
+    assert answer("predict", *question, "--point", "sm900")["measured_now"]["operations"] == 3
+    measured = answer("recommend", *question)["measured_now"]["a30"]
+    assert (measured["operations"], measured["looked_up"]) == (3, 3)
+
+    def asked() -> list[str]:
+        columns = ("-o", "State,ReqTRES")
+        return accounting_cluster.command("sacct", "-X", "-P", "-n", "--name=clockwatt", *columns).stdout.split()
+
+    # accounting may come a moment after the job
+    wait_for(lambda: [line.partition("|")[0] for line in asked()] == ["COMPLETED"] * 2)
+    assert all("gres/gpu:a30=1" in line for line in asked())

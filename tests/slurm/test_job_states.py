@@ -118,12 +118,14 @@ def test_a_job_that_the_controller_forgot_fails(cluster, tmp_path):
     cluster.stop_slurmctld()
     for saved in (cluster.root / "state").glob("job_state*"):
         saved.unlink()
+    # as if it had been submitted a minute ago: until then nobody calls it forgotten
+    job, comment, second = submitted.read_text().rstrip("\n").split("\t")
+    submitted.write_text(f"{job}\t{comment}\t{int(second) - 60}\n")
     cluster.start_slurmctld()
     try:
         said, _ = snakemake.communicate(timeout=ENDS_WITHIN_S)
     finally:
         snakemake.kill()
     assert snakemake.returncode == 1
-    job, _comment, _second = submitted.read_text().splitlines()[0].split("\t")
     # where the node told of the orphan within the minute, the new controller had it cancelled, and accounted for
     assert re.search(rf"SLURM-job '{job}' failed, SLURM status is: '(?:FAILED|CANCELLED)'", said), said

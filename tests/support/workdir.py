@@ -14,6 +14,9 @@ from typing import Any
 import pyarrow.parquet as pq
 import yaml
 
+from support import ready_snakemake
+
+SNAKEMAKE = (sys.executable, "-m", "snakemake")
 REPOSITORY = Path(__file__).parents[2]
 SMALL: dict[str, Any] = {
     "campaign": "small",
@@ -43,16 +46,14 @@ class Workdir:
     def command(self, *arguments: str) -> list[str]:
         """The command that runs Snakemake here."""
         return [
-            sys.executable, "-m", "snakemake", "--snakefile", str(REPOSITORY / "Snakefile"),
+            *SNAKEMAKE, "--snakefile", str(REPOSITORY / "Snakefile"),
             "--directory", str(self.path), "--configfile", str(self.path / "config.yaml"), "--nocolor", *arguments,
         ]  # fmt: skip
 
     def snakemake(self, *arguments: str) -> subprocess.CompletedProcess[str]:
         """Run Snakemake; standard error goes to standard output."""
-        return subprocess.run(
-            self.command(*arguments), cwd=self.path, env={**os.environ, **self.environment}, text=True,
-            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False, timeout=3600,
-        )  # fmt: skip
+        arguments = self.command(*arguments)[len(SNAKEMAKE) :]
+        return ready_snakemake.run(arguments, cwd=self.path, environment={**os.environ, **self.environment})
 
     def run(self, *arguments: str) -> str:
         """Run Snakemake, which must succeed, and return what it said."""

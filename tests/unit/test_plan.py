@@ -161,8 +161,8 @@ def test_status_as_it_is_typed_knows_networks_that_were_added(tmp_path: Path, ca
         app(["status", *map(str, options)], prog_name="clockwatt")
     shown = capsys.readouterr()
     assert "not of this campaign's networks" in shown.err
-    with catalogue_for(config.parse(content | added), tmp_path) as used:
-        (wanted,) = campaign_status(config.parse(content | added), used, tmp_path / "store")
+    write_catalogue_of(config.parse(content | added), tmp_path / "of all")
+    (wanted,) = campaign_status(config.parse(content | added), tmp_path / "of all", tmp_path / "store")
     assert str(wanted.wanted) in shown.out
 
 

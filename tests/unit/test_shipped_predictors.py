@@ -14,12 +14,9 @@ import pandas as pd
 import pytest
 
 import clockwatt
-from clockwatt.gpu.specs import find_spec
 from clockwatt.io.resources import resource
 from clockwatt.predict.answer import load_models
 from clockwatt.predict.models.persistence import load_predictor
-from clockwatt.predict.models.training_data import training_data
-from clockwatt.predict.samples import read_samples
 from clockwatt.predict.shipped import shipped_predictors
 
 SHIPPED = shipped_predictors()
@@ -85,8 +82,7 @@ def test_they_answer_as_when_they_were_packed(packed):
 
 @pytest.mark.parametrize(("gpu", "pass_"), [("h200", "inference"), ("h200", "training"), ("h100", "inference")])
 def test_they_know_what_they_learnt(dataset, gpu, pass_):
-    samples = read_samples(dataset, gpu)
-    data = training_data(samples, pass_, find_spec(samples.gpu_name))
+    samples, data = packing.learnt_by(dataset, gpu, pass_)
     ids = data.cells.loc[data.learnt & data.cells["tf32"].to_numpy(bool), "operation_id"].iloc[::10]
     operations = samples.operations.set_index("operation_id", drop=False)
     of_pass = operations[operations["pass"] == pass_] if "pass" in operations else operations

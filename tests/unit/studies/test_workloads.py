@@ -330,7 +330,7 @@ def test_networks_of_the_study_of_power_limits_may_be_named_too(tmp_path):
     marks = read_marks(tmp_path, Run(number=1, start_us=0, start_ns=0), os.uname().nodename, 1e9)
     assert marks.notes == ["dense_512 on cpu: data was made; examples 600, batch 2"]
     (training,) = marks.phases[marks.phases["name"] == "training"].itertuples()
-    assert 0.9 < training.end_s - training.start_s < 3
+    assert 0.9 < training.end_s - training.start_s < 30  # 60 s are the default; a busy machine takes a few
     assert (marks.phases["name"] == "epoch").sum() >= 1
     assert set(WORKLOADS).isdisjoint(POWER_NETWORKS)
 
