@@ -49,7 +49,7 @@ from clockwatt.predict.validate import validate
 from clockwatt.schema import layout
 
 MAX_BYTES = 8_000_000
-TREES, LEAF = 20, 2
+TREES, LEAF, PERCEPTRONS = 20, 2, 2
 """With the default 50 and 1 they take five times as much; what that costs is told in README.md beside this file."""
 REFERENCES = ("h200", "h200-wide", "h100")
 PACKED_FILE = "packed.json"
@@ -94,7 +94,7 @@ def main() -> int:
 def campaign_of(names: list[str]) -> CampaignConfig:
     """The first reference's campaign, which takes in the others, fitted with the default settings but for the trees."""
     first = config.load(resource(f"reference/{names[0]}") / "config.yaml")
-    return first.model_copy(update={"reference": names[1:], "fit": FitConfig(trees=TREES, leaf=LEAF, borrow=False)})
+    return first.model_copy(update={"reference": names[1:], "fit": FitConfig(trees=TREES, leaf=LEAF, perceptrons=PERCEPTRONS, borrow=False)})
 
 
 def make(campaign: CampaignConfig, results: Path) -> None:

@@ -29,7 +29,14 @@ class FitConfig(Model):
         description="fewest rows in a leaf of roofline's and forest's trees: with 2 they take half the space, and tell "
         "power a little worse",
     )
-
+    perceptrons: int = Field(
+        0,
+        ge=0,
+        le=16,
+        description="how many multilayer perceptrons tell device time beside roofline's forest, where 5,000 operations "
+        "or more were measured: 2 halve the worst errors of convolutions and take some minutes; errors and intervals "
+        "are stated of the forest alone",
+    )
     borrow: bool = Field(
         True,
         description="whether a GPU with less than half as many operations as another one in the dataset "

@@ -48,7 +48,7 @@ from clockwatt.predict.lacking import Lacks, held
 from clockwatt.predict.model_card import model_card
 from clockwatt.predict.model_card_details import model_card_details
 from clockwatt.predict.models.borrowing import lenders, with_borrowed
-from clockwatt.predict.models.predictors import PREDICTORS, TARGETS, CostPredictor, check_installed
+from clockwatt.predict.models.predictors import PREDICTORS, TARGETS, CostPredictor, RooflinePredictor, check_installed
 from clockwatt.predict.models.training_data import TrainingData, training_data, with_unmeasured
 from clockwatt.predict.samples import Samples, gpus_in, read_samples
 from clockwatt.schema import layout
@@ -265,6 +265,8 @@ def _fit_one(
         seed=config.seed,
     )
     predictor = _unfitted(config, name)
+    if isinstance(predictor, RooflinePredictor):  # those that are left out are told by the forest alone: no worse
+        predictor.set_params(perceptrons=config.fit.perceptrons)
     predictor.fit(data.features[data.learnt], data.targets[data.learnt])
     model.save_forest(name, pass_, predictor)
     spec = find_spec(model.description.gpu_name)

@@ -19,7 +19,7 @@ from clockwatt.predict.models.predictors import TARGETS
 from clockwatt.predict.samples import Samples, error_of
 from clockwatt.schema.costs import BACK_TO_BACK, ENERGY_CORRECTED, EXCLUDED, NEEDED
 
-FEWEST = 200
+FEWEST = 150
 """So many operations with a cost it takes to learn it (`benchmarks/few_energies.py`) …"""
 SHARE = 0.5
 """… or so large a share of those that are learnt from: where all are few, no cost is worse off than the others."""

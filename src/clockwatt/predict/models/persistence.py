@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 
 from clockwatt.errors import DataFileError
 from clockwatt.io.files import written_aside
-from clockwatt.predict.models.predictors import PREDICTORS, TARGETS, CostPredictor
+from clockwatt.predict.models.perceptrons import MalformedPerceptronsError, Perceptrons
+from clockwatt.predict.models.predictors import PREDICTORS, TARGETS, CostPredictor, RooflinePredictor
 from clockwatt.predict.models.trees import MalformedTreesError, Trees
 
 FORMAT = 3
@@ -37,9 +38,12 @@ def save_predictor(predictor: CostPredictor, path: Path) -> None:
         **{attribute: getattr(predictor, attribute) for attribute in _FITTED},
     }
     text = np.frombuffer(json.dumps(description, sort_keys=True).encode(), dtype=np.uint8)
+    arrays = predictor.trees_.arrays()
+    if isinstance(predictor, RooflinePredictor) and predictor.perceptrons_ is not None:
+        arrays |= predictor.perceptrons_.arrays()
     buffer = io.BytesIO()
     # not compressed: that takes two thirds off the size, and every answer a half longer to load
-    np.savez(buffer, allow_pickle=False, **{_DESCRIPTION: text, **predictor.trees_.arrays()})
+    np.savez(buffer, allow_pickle=False, **{_DESCRIPTION: text, **arrays})
     with written_aside(path) as aside:
         aside.write_bytes(buffer.getvalue())
 
@@ -72,9 +76,15 @@ def _predictor(arrays: dict[str, NDArray[Any]]) -> CostPredictor:
     for attribute in _FITTED:
         setattr(predictor, attribute, description[attribute])
     _check(predictor)
-    predictor.trees_ = Trees.from_arrays(arrays, features=len(predictor.columns_) + len(predictor.classes_))
+    features = len(predictor.columns_) + len(predictor.classes_)
+    predictor.trees_ = Trees.from_arrays(arrays, features=features)
     if predictor.trees_.value.shape[1] != len(predictor.targets_):
         raise MalformedTreesError("the trees give another number of targets")
+    perceptrons = Perceptrons.from_arrays(arrays, features=features)
+    if perceptrons is not None:
+        if not isinstance(predictor, RooflinePredictor) or TIME_DEVICE_CORRECTED not in predictor.targets_:
+            raise MalformedPerceptronsError("there is no device time that perceptrons could tell")
+        predictor.perceptrons_ = perceptrons
     return predictor
 
 

@@ -21,6 +21,7 @@ from clockwatt.errors import ClockwattError
 from clockwatt.io.rounding import to_bits
 from clockwatt.predict.features.operations import OPERATION_CLASS
 from clockwatt.predict.features.points import POWER_LIMIT, ROOFLINE_TIME
+from clockwatt.predict.models.perceptrons import LEAST_ROWS, Perceptrons
 from clockwatt.predict.models.power import with_energies
 from clockwatt.predict.models.short_thresholds import shortened
 from clockwatt.predict.models.trees import Trees
@@ -31,6 +32,7 @@ Floats = NDArray[np.float64]
 
 TIMES = ("time_device_corrected_s", "time_host_corrected_s", "time_eager_corrected_s")
 TARGETS = CORRECTED
+TIME_DEVICE_CORRECTED = "time_device_corrected_s"
 """What is predicted for an operation; per call."""
 
 ROWS_PER_TREE = 20_000
@@ -41,6 +43,11 @@ _FLOOR_QUANTILE = 0.01
 _VALUE_BITS = 12
 _STEPS = np.float32(1024)
 """Steps of 1 in which logarithms are told: a mean over trees is off by less than half of one, 0.05 %."""
+
+_OF_PERCEPTRONS = 0.75
+"""Weight of perceptrons beside the forest, on logarithms of device time …"""
+_FARTHEST_APART = 1.0
+"""… and how far apart the two may be: of what neither saw, a perceptron may say anything."""
 
 _BOOSTING = {"objective": "reg:squarederror", "tree_method": "hist", "eta": 0.15, "max_depth": 8, "subsample": 0.8}
 
@@ -138,18 +145,24 @@ class CostPredictor:
 
     def predict(self, X: pd.DataFrame) -> pd.DataFrame:  # noqa: N803  # scikit-learn's name
         """Predict every target that was learnt; shape (rows, targets), in the units of the targets' names."""
-        values = self._inverse_link(self.trees_.predict(self._encode(X))) * self._estimates(X)
+        matrix = self._encode(X)
+        values = self._inverse_link(self._told(matrix, self.trees_.predict(matrix))) * self._estimates(X)
         return pd.DataFrame(values, index=X.index, columns=self.targets_)
 
     def predict_with_spread(self, X: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame]:  # noqa: N803
         """Predict, with how far the trees disagree: the standard deviation of the logarithm; shape (rows, targets)."""
-        mean, spread = self.trees_.mean_and_spread(self._encode(X))
-        values = self._inverse_link(mean) * self._estimates(X)
+        matrix = self._encode(X)
+        mean, spread = self.trees_.mean_and_spread(matrix)
+        values = self._inverse_link(self._told(matrix, mean)) * self._estimates(X)
         spreads = self._relative_spread(mean, spread)
         return (
             pd.DataFrame(values, index=X.index, columns=self.targets_),
             pd.DataFrame(spreads, index=X.index, columns=self.targets_),
         )
+
+    def _told(self, matrix: NDArray[np.float32], learnt: Floats) -> Floats:  # noqa: ARG002  # for what is beside trees
+        """What trees tell, with what else was learnt of the same encoded features."""
+        return learnt
 
     def _relative_spread(self, mean: Floats, spread: Floats) -> Floats:  # noqa: ARG002  # for what learns the cost
         """Standard deviation of the logarithm of a cost, from mean and standard deviation of what trees give."""
@@ -226,7 +239,54 @@ class RooflinePredictor(CostPredictor):
     operations; of host time the median; of power the power limit; of dynamic energy the power limit over the estimated
     time. The ratio spans a small range where cost spans six orders of magnitude, and clocks and sizes never seen scale
     as physics has it.
+
+    Parameters
+    ----------
+    perceptrons
+        How many multilayer perceptrons tell device time beside the forest, three parts to one, where there are rows
+        enough to teach them (`perceptrons.LEAST_ROWS`); dynamic energy goes with the time. Spreads are the forest's.
+
+    Attributes
+    ----------
+    perceptrons_ : Perceptrons or None
+        Those.
     """
+
+    perceptrons_: Perceptrons | None = None
+
+    def __init__(
+        self, trees: int = 200, max_features: float = 0.5, seed: int = 0, jobs: int | None = None, leaf: int = 1,
+        perceptrons: int = 0,
+    ) -> None:  # fmt: skip
+        super().__init__(trees, max_features, seed, jobs, leaf)
+        self.perceptrons = perceptrons
+
+    def get_params(self, deep: bool = True) -> dict[str, Any]:
+        """Parameters by name."""
+        return {**super().get_params(deep), "perceptrons": self.perceptrons}
+
+    def fit(self, X: pd.DataFrame, y: pd.DataFrame) -> Self:  # noqa: N803  # scikit-learn's name
+        """See `CostPredictor.fit`."""
+        super().fit(X, y)
+        self.perceptrons_ = None
+        known = y[TIME_DEVICE_CORRECTED].notna().to_numpy() if TIME_DEVICE_CORRECTED in self.targets_ else np.array([])
+        if self.perceptrons and known.sum() >= LEAST_ROWS:
+            column = self.targets_.index(TIME_DEVICE_CORRECTED)
+            ratios = y.loc[known, TIME_DEVICE_CORRECTED].to_numpy(float) / self._estimates(X.loc[known])[:, column]
+            self.perceptrons_ = Perceptrons.fit(
+                self._encode(X.loc[known]), self._link(ratios), self.perceptrons, seed=self.seed, jobs=self._jobs
+            )
+        return self
+
+    def _told(self, matrix: NDArray[np.float32], learnt: Floats) -> Floats:
+        if self.perceptrons_ is None:
+            return learnt
+        column = self.targets_.index(TIME_DEVICE_CORRECTED)
+        beside = self.perceptrons_.predict(matrix) - learnt[:, column]
+        moved = _OF_PERCEPTRONS * np.clip(beside, -_FARTHEST_APART, _FARTHEST_APART)
+        goes_along = np.isin(self.targets_, (TIME_DEVICE_CORRECTED, "energy_dynamic_corrected_j"))
+        told: Floats = learnt + moved[:, None] * goes_along
+        return told
 
     def _completed(self, features: pd.DataFrame, targets: pd.DataFrame) -> pd.DataFrame:
         return with_energies(features, targets, self.seed)

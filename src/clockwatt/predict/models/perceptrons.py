@@ -1,0 +1,190 @@
+"""Multilayer perceptrons beside a forest: they tell the device time of operations never measured where data are many.
+
+A forest is constant within its leaves; between the sizes that it saw, and in products of sizes, a perceptron is the
+smoother of both. Each is a stack of layers with normalisation (Ba, Kiros and Hinton, arXiv 1607.06450) and sigmoid
+linear units (Hendrycks and Gimpel, arXiv 1606.08415), trained by AdamW (Loshchilov and Hutter, ICLR 2019) on Huber's
+loss with one cycle of the learning rate (Smith and Topin, arXiv 1708.07120). PyTorch trains them; predicting takes
+NumPy alone, and what is stored are plain arrays.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, fields
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+LEAST_ROWS = 5000
+"""Fewer rows teach a forest better."""
+WIDTH, DEPTH = 256, 4
+EPOCHS, BATCH = 45, 512
+_RATE, _DECAY, _HUBER = 4e-3, 1e-3, 0.1
+_FARTHEST = 4.0
+"""Deviations from the mean of a feature beyond which a row counts as being there."""
+_EPSILON = 1e-5
+_KINDS = {
+    "perceptrons_centre": ("float32", 1), "perceptrons_scale": ("float32", 1), "perceptrons_first": ("float16", 3),
+    "perceptrons_inner": ("float16", 4), "perceptrons_vectors": ("float32", 4), "perceptrons_last": ("float32", 2),
+}  # fmt: skip
+"""Arrays in a file: type and number of dimensions."""
+
+Floats = NDArray[np.float32]
+
+
+class MalformedPerceptronsError(ValueError):
+    """Arrays that are no perceptrons."""
+
+
+@dataclass(frozen=True)
+class Perceptrons:
+    """Several perceptrons on the same features, whose mean is what they tell.
+
+    Attributes
+    ----------
+    perceptrons_centre, perceptrons_scale
+        Mean and deviation of each feature; shape (features,).
+    perceptrons_first
+        Weights of the first layers; shape (perceptrons, width, features).
+    perceptrons_inner
+        Of the others; shape (perceptrons, layers − 1, width, width).
+    perceptrons_vectors
+        Offset of each layer, and gain and offset of its normalisation; shape (perceptrons, layers, 3, width).
+    perceptrons_last
+        Weights of the output, then its offset; shape (perceptrons, width + 1).
+    """
+
+    perceptrons_centre: Floats
+    perceptrons_scale: Floats
+    perceptrons_first: NDArray[np.float16]
+    perceptrons_inner: NDArray[np.float16]
+    perceptrons_vectors: Floats
+    perceptrons_last: Floats
+
+    @classmethod
+    def fit(cls, matrix: Floats, learnt: NDArray[np.float64], number: int, *, seed: int, jobs: int) -> Self:
+        """Train them.
+
+        Parameters
+        ----------
+        matrix
+            Shape (rows, features).
+        learnt
+            Shape (rows,).
+        number
+            How many; each begins with other weights and sees the rows in another order.
+        seed
+            Of both.
+        jobs
+            Threads; what is learnt does not depend on it.
+        """
+        import torch
+
+        centre, scale = matrix.mean(axis=0), matrix.std(axis=0) + np.float32(1e-6)
+        rows = torch.from_numpy(_scaled(matrix, centre, scale))
+        wanted = torch.from_numpy(learnt.astype(np.float32))
+        threads = torch.get_num_threads()
+        torch.set_num_threads(1)  # sums depend on the number of threads, perceptrons not on each other
+        try:
+            with ThreadPoolExecutor(min(jobs, number)) as pool:
+                trained = list(pool.map(lambda own: _trained(rows, wanted, 1000 * seed + own), range(number)))
+        finally:
+            torch.set_num_threads(threads)
+        parts = [np.stack(part) for part in zip(*trained, strict=True)]
+        return cls(centre, scale, parts[0].astype(np.float16), parts[1].astype(np.float16), parts[2], parts[3])
+
+    def predict(self, matrix: Floats) -> NDArray[np.float64]:
+        """Mean over perceptrons; `matrix` of shape (rows, features), the result of shape (rows,)."""
+        rows, total = _scaled(matrix, self.perceptrons_centre, self.perceptrons_scale), np.zeros(len(matrix))
+        for first, inner, vectors, last in zip(
+            self.perceptrons_first, self.perceptrons_inner, self.perceptrons_vectors, self.perceptrons_last, strict=True
+        ):
+            states = rows
+            for weights, (offset, gain, shift) in zip([first, *inner], vectors, strict=True):
+                states = states @ weights.astype(np.float32).T + offset
+                states = states - states.mean(axis=1, keepdims=True)
+                states /= np.sqrt((states * states).mean(axis=1, keepdims=True) + np.float32(_EPSILON))
+                states = states * gain + shift
+                states = states / (1 + np.exp(-states))
+            total += states @ last[:-1] + last[-1]
+        mean: NDArray[np.float64] = total / len(self.perceptrons_first)
+        return mean
+
+    def arrays(self) -> dict[str, NDArray[Any]]:
+        """The arrays by name."""
+        return {entry.name: getattr(self, entry.name) for entry in fields(self)}
+
+    @classmethod
+    def from_arrays(cls, arrays: Mapping[str, NDArray[Any]], features: int) -> Self | None:
+        """Check arrays from a file; None where it has none of them.
+
+        Raises
+        ------
+        MalformedPerceptronsError
+            If one is missing, of another type or shape, or not finite.
+        """
+        if not any(name in arrays for name in _KINDS):
+            return None
+        for name, (kind, dimensions) in _KINDS.items():
+            if name not in arrays:
+                raise MalformedPerceptronsError(f"array {name!r} is missing")
+            if arrays[name].dtype != np.dtype(kind) or arrays[name].ndim != dimensions:
+                raise MalformedPerceptronsError(f"array {name!r} is of another type or shape")
+            if not np.isfinite(arrays[name]).all():
+                raise MalformedPerceptronsError(f"array {name!r} holds what is no number")
+        found = cls(**{name: arrays[name] for name in _KINDS})
+        number, width = found.perceptrons_last.shape[0], found.perceptrons_last.shape[1] - 1
+        layers = found.perceptrons_vectors.shape[1]
+        shapes = (
+            (features,), (features,), (number, width, features), (number, layers - 1, width, width),
+            (number, layers, 3, width), (number, width + 1),
+        )  # fmt: skip
+        if not number or any(arrays[name].shape != shape for name, shape in zip(_KINDS, shapes, strict=True)):
+            raise MalformedPerceptronsError("the arrays of the perceptrons differ in shape")
+        if np.any(found.perceptrons_scale <= 0):
+            raise MalformedPerceptronsError("a feature has no deviation")
+        return found
+
+
+def _scaled(matrix: Floats, centre: Floats, scale: Floats) -> Floats:
+    return np.clip((matrix - centre) / scale, -_FARTHEST, _FARTHEST).astype(np.float32)
+
+
+def _trained(rows: Any, wanted: Any, seed: int) -> tuple[Floats, Floats, Floats, Floats]:
+    """Weights of one perceptron: first layer, inner layers, vectors and output as `Perceptrons` has them."""
+    import torch
+    from torch.nn import functional
+
+    random = torch.Generator().manual_seed(seed)
+
+    def parameter(*shape: int) -> Any:
+        bound = shape[-1] ** -0.5
+        return ((2 * torch.rand(*shape, generator=random) - 1) * bound).requires_grad_()
+
+    widths = [rows.shape[1], *[WIDTH] * (DEPTH - 1)]
+    weights = [parameter(WIDTH, width) for width in widths]
+    offsets = [torch.zeros(WIDTH, requires_grad=True) for _ in widths]
+    gains = [torch.ones(WIDTH, requires_grad=True) for _ in widths]
+    shifts = [torch.zeros(WIDTH, requires_grad=True) for _ in widths]
+    last, centre = parameter(WIDTH), wanted.mean().clone().requires_grad_()
+    optimizer = torch.optim.AdamW([*weights, *offsets, *gains, *shifts, last, centre], lr=_RATE, weight_decay=_DECAY)
+    batches = -(-len(rows) // BATCH)
+    schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, _RATE, total_steps=EPOCHS * batches)
+    for _ in range(EPOCHS):
+        for batch in torch.randperm(len(rows), generator=random).split(BATCH):
+            states = rows[batch]
+            for weight, offset, gain, shift in zip(weights, offsets, gains, shifts, strict=True):
+                states = functional.linear(states, weight, offset)
+                states = functional.silu(functional.layer_norm(states, (WIDTH,), gain, shift, _EPSILON))
+            loss = functional.smooth_l1_loss(states @ last + centre, wanted[batch], beta=_HUBER)
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            schedule.step()
+    vectors = torch.stack([torch.stack(one) for one in zip(offsets, gains, shifts, strict=True)])
+    whole = torch.cat([last, centre[None]])
+    found = (weights[0], torch.stack(weights[1:]), vectors, whole)
+    first, inner, of_layers, output = (part.detach().numpy() for part in found)
+    return first, inner, of_layers, output
