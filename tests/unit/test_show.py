@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 
 import pandas as pd
 import pytest
@@ -125,6 +126,15 @@ def test_a_point_that_no_law_leads_to_has_no_interval(show):
 def test_what_cannot_be_shown_is_one_message(made, options, message):
     with pytest.raises(ClockwattError, match=message):
         app(["show", *options, "--results", str(made.root)], prog_name="clockwatt", standalone_mode=False)
+
+
+def test_predictors_that_learnt_nothing_are_told_as_such(made, tmp_path):
+    for folder in ("catalogue", "predictors", "dataset"):
+        shutil.copytree(made.root / folder, tmp_path / folder)
+    for path in (tmp_path / "predictors").glob("*/description.json"):
+        path.write_text(json.dumps(json.loads(path.read_text()) | {"passes": {}}))
+    with pytest.raises(ClockwattError, match=r"predictors: nothing could be learnt there.*`clockwatt fit` says what"):
+        app(["show", "net24", "--results", str(tmp_path)], prog_name="clockwatt", standalone_mode=False)
 
 
 def test_shipped_measurements_are_shown_without_a_campaign(tmp_path, monkeypatch, capsys):

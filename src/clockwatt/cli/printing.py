@@ -47,7 +47,7 @@ def parse_slowdown(text: str) -> float:
     Raises
     ------
     ClockwattError
-        If it is neither.
+        If it is neither, or a number above 1 without a percent sign, by which percents are meant.
     """
     try:
         value = float(text.removesuffix("%")) / (100 if text.endswith("%") else 1)
@@ -55,6 +55,10 @@ def parse_slowdown(text: str) -> float:
         value = -1.0
     if not value >= 0:
         raise ClockwattError(f"--max-slowdown {text!r}: write 10% or 0.1.")
+    if value > 1 and not text.endswith("%"):
+        raise ClockwattError(
+            f"--max-slowdown {text!r}: would be {100 * value:g} %: write {text}%, or a number up to 1."
+        )
     return value
 
 

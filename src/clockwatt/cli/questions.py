@@ -150,6 +150,8 @@ def recommend(
 
     if objective not in ("time", "energy", "edp"):
         raise ClockwattError(f"--objective {objective}: choose time, energy or edp.")
+    if pareto is not None and pareto.suffix != ".png":
+        raise ClockwattError(f"--pareto {pareto}: it is a picture in PNG: give a file ending in .png.")
     if slurm:
         _check_measures(measure_missing)
     predictors = _loaded(predictors_dir, catalogue_dir, validation_dir)

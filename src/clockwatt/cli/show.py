@@ -96,6 +96,11 @@ def show(
         if pass_ is None or one == pass_
     ]
     if not shown:
+        if pass_ is None:
+            raise ClockwattError(
+                f"{predictors.predictors_dir}: nothing could be learnt there, so nothing can be shown; "
+                "`clockwatt fit` says what was missing."
+            )
         raise ClockwattError(f"--pass {pass_}: nothing was fitted for it.")
     if as_json:
         print(json.dumps([one.to_dict() for one in shown], indent=2))

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from clockwatt.config import NetworkConfig, OperatingPoint, Pass
-from clockwatt.errors import ClockwattError
+from clockwatt.errors import ClockwattError, DataFileError
 from clockwatt.predict import recommend as recommending
 from clockwatt.predict.answer import NetworkPrediction, TracedNetwork, load_models, predict_network
 from clockwatt.predict.gpu_predictor import GpuPredictor
@@ -50,8 +50,10 @@ def load(
     Raises
     ------
     DataFileError
-        If there are no predictors, or one is damaged.
+        If there are no predictors, or one is damaged; if a catalogue is named that is not there.
     """
+    if catalogue_dir and not (Path(catalogue_dir) / layout.NETWORKS_FILE).exists():
+        raise DataFileError(f"{catalogue_dir}: holds no catalogue. Run `clockwatt catalogue`, or give another folder.")
     folder = RESULTS / layout.PREDICTORS if predictors_dir is None else Path(predictors_dir)
     shipped = load_models(shipped_predictors()) if predictors_dir is None else {}
     catalogue, validation = folder.parent / layout.DATASET_CATALOGUE, folder.parent / layout.VALIDATION

@@ -20,7 +20,9 @@ def ask(made, capsys):
     """Run a command; give its exit code, what it printed, and what is wrong."""
 
     def run(command, *options):
-        folders = ["--predictors-dir", made.predictors, "--catalogue-dir", made.catalogue]
+        folders = ["--predictors-dir", made.predictors]
+        if "--catalogue-dir" not in options:
+            folders += ["--catalogue-dir", made.catalogue]
         if command == "recommend":
             folders += ["--validation-dir", made.validation]
         with pytest.raises((SystemExit, ClockwattError)) as ended:
@@ -137,6 +139,10 @@ def test_the_pareto_front_is_drawn(ask, tmp_path):
         (["predict", "--operations", "none.jsonl", "--gpu", "a30"], ["none.jsonl: cannot be read"]),
         (["recommend", *NETWORK, "--objective", "money"], ["--objective money", "time, energy or edp"]),
         (["recommend", *NETWORK, "--max-slowdown", "-3%"], ["--max-slowdown '-3%'", "write 10% or 0.1"]),
+        (["recommend", *NETWORK, "--max-slowdown", "10"], ["--max-slowdown '10'", "would be 1000 %: write 10%"]),
+        (["recommend", *NETWORK, "--max-slowdown", "nan"], ["--max-slowdown 'nan'", "write 10% or 0.1"]),
+        (["recommend", *NETWORK, "--pareto", "front.pdf"], ["--pareto front.pdf", "ending in .png"]),
+        (["predict", *NETWORK, "--gpu", "a30", "--catalogue-dir", "/nowhere"], ["/nowhere: holds no catalogue"]),
         (["recommend", *NETWORK, "--gpu", "h100"], ["--gpu h100", "there are predictors for a30 (", "), v100 ("]),
         (["recommend", *NETWORK, "--point", "sm"], ["'sm' is no operating point"]),
         (["recommend", *NETWORK, "--power-cap", "1"], ["the least mean power is", "W, on"]),
