@@ -74,9 +74,9 @@ def source(name: str) -> Source:
 
 
 def draw(rows: pd.DataFrame, path: Path) -> None:
-    """Errors over the number of operations, a colour for each way; that of none stands at the left end."""
+    """Errors over the number of operations, a colour for each way; none has no place on a logarithmic axis."""
     with style.styled():
-        figure, ((axes,),) = style.panels(1, 1)
+        figure, ((axes,),) = style.panels(1, 1, height_in=2.6)
         entries = style.entries(list(rows["way"].unique()))
         for entry in entries:
             own = rows[(rows["way"] == entry.label) & (rows["count"] > 0)]
