@@ -1,12 +1,13 @@
 """Error over the number of designed operations that are learnt from, drawn at random or chosen.
 
-    python benchmarks/learning_curve.py [--gpu h200] [--trees 25] [--counts 0 500 1000 2000 3000 4000]
+    python benchmarks/learning_curve.py [--references h200 h200-wide] [--trees 25] [--counts 0 500 …] [--figure FILE]
 
 A fifth of the blocks of the shipped designed operations is left out and judged, always the same; what networks call is
 learnt from throughout. Of the other blocks so many operations are learnt from: whole blocks at random, or chosen, half
 by what the trees that know the half before disagree on, times the time it takes (`spread × time`, in rounds that double
 what is known), half at random. Prints the median, mean and 90th percentile of the absolute error of the log of device
-time over both passes, the error weighted by time, and a power law through the means. Fits only; no GPU is needed.
+time over both passes, the error weighted by time, and a power law through the means; the figure shows the medians and
+90th percentiles. Fits only; no GPU is needed.
 """
 
 from __future__ import annotations
@@ -17,14 +18,17 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
+from matplotlib.backends.backend_agg import FigureCanvasAgg
 
 from clockwatt import config
-from clockwatt.dataset.build import build_dataset
+from clockwatt.dataset.build import join_sources
+from clockwatt.dataset.reference import Source
+from clockwatt.figures import style
 from clockwatt.gpu.specs import find_spec
 from clockwatt.io.resources import resource
 from clockwatt.predict.models.predictors import RooflinePredictor
 from clockwatt.predict.models.training_data import TrainingData, training_data
-from clockwatt.predict.samples import read_samples
+from clockwatt.predict.samples import gpus_in, read_samples
 
 TARGET = "time_device_corrected_s"
 JUDGED = 0.2
@@ -33,31 +37,58 @@ JUDGED = 0.2
 def main() -> None:
     """Print both curves."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--gpu", default="h200")
+    parser.add_argument("--references", nargs="+", default=["h200", "h200-wide"], help="of one GPU")
     parser.add_argument("--trees", type=int, default=25)
-    parser.add_argument("--counts", type=int, nargs="+", default=[0, 500, 1000, 2000, 3000, 4000])
+    parser.add_argument("--counts", type=int, nargs="+", default=[0, 500, 1000, 2000, 4000, 8000, 13000])
+    parser.add_argument("--figure", type=Path)
     given = parser.parse_args()
-    reference = resource(f"reference/{given.gpu}")
     with tempfile.TemporaryDirectory() as folder:
-        campaign = config.load(reference / "config.yaml")
-        build_dataset(campaign, reference / "measurements", reference / "catalogue", Path(folder))
-        samples = read_samples(Path(folder), given.gpu)
+        join_sources("learning curve", [source(name) for name in given.references], Path(folder))
+        samples = read_samples(Path(folder), gpus_in(Path(folder))[0])
     spec = find_spec(samples.gpu_name)
     found = [training_data(samples, pass_, spec) for pass_ in ("inference", "training")]
     passes = [Blocks(data, given.trees) for data in found if data is not None]
-    for chosen in (False, True):
-        print("chosen, half by spread × time" if chosen else "at random", "median, mean, 90th, weighted by time")
-        means = []
+    print(f"{sum(one.most for one in passes)} operations to learn from, {sum(one.judged for one in passes)} judged")
+    rows = []
+    for way, chosen in (("at random", False), ("chosen, half by spread × time", True)):
+        print(way, "median, mean, 90th, weighted by time")
         for count in given.counts:
             parts = [one.errors(count // len(passes), chosen=chosen) for one in passes]
             errors, seconds = (np.concatenate(values) for values in zip(*parts, strict=True))
-            weighted = float(np.sum(errors * seconds) / seconds.sum())
-            means.append(float(errors.mean()))
             middle, most = np.quantile(errors, [0.5, 0.9])
-            print(f"  {count:6d}: {middle:6.1%} {means[-1]:6.1%} {most:6.1%} {weighted:6.1%}", flush=True)
-        grown = [(np.log(count), np.log(mean)) for count, mean in zip(given.counts, means, strict=True) if count >= 500]
-        slope, at_one = np.polyfit(*zip(*grown, strict=True), 1)
-        print(f"  mean error ∝ count^{slope:.2f}: {np.exp(at_one + slope * np.log(15_000)):.1%} at 15,000")
+            weighted = float(np.sum(errors * seconds) / seconds.sum())
+            rows.append({"way": way, "count": count, "median": middle, "mean": errors.mean(), "90th": most})
+            print(f"  {count:6d}: {middle:6.1%} {errors.mean():6.1%} {most:6.1%} {weighted:6.1%}", flush=True)
+        grown = [(np.log(row["count"]), np.log(row["mean"])) for row in rows if row["way"] == way and row["count"] > 0]
+        if len(grown) > 1:
+            slope, at_one = np.polyfit(*zip(*grown, strict=True), 1)
+            print(f"  mean error ∝ count^{slope:.2f}: {np.exp(at_one + slope * np.log(100_000)):.1%} at 100,000")
+    if given.figure:
+        draw(pd.DataFrame(rows), given.figure)
+
+
+def source(name: str) -> Source:
+    """Shipped reference data."""
+    folder = resource(f"reference/{name}")
+    return Source(config.load(folder / "config.yaml"), folder / "measurements", folder / "catalogue", name)
+
+
+def draw(rows: pd.DataFrame, path: Path) -> None:
+    """Errors over the number of operations, a colour for each way; none has no place on a logarithmic axis."""
+    with style.styled():
+        figure, ((axes,),) = style.panels(1, 1, height_in=2.6)
+        entries = style.entries(list(rows["way"].unique()))
+        for entry in entries:
+            own = rows[(rows["way"] == entry.label) & (rows["count"] > 0)]
+            for name, dashes in (("median", "-"), ("90th", ":")):
+                axes.plot(own["count"], 100 * own[name], dashes, color=entry.colour, marker=entry.marker, markersize=3)
+        style.log_axis(axes, "x", "", "designed operations learnt from")
+        style.log_axis(axes, "y", "", "error of device time")
+        style.percent(axes, "y", signed=False)
+        style.legend(figure, entries, "")
+        style.footer(figure, "Errors on operations left out: solid the median, dotted the 90th percentile.")
+        style.settle(figure)
+        FigureCanvasAgg(figure).print_png(path, metadata={"Software": None})
 
 
 class Blocks:
@@ -74,6 +105,16 @@ class Blocks:
         self._judged = designed & data.groups.isin(left_out).to_numpy(bool)
         self._pool = designed & ~self._judged
         self._base = data.learnt & ~designed
+
+    @property
+    def most(self) -> int:
+        """How many designed operations there are to learn from."""
+        return int(self._pool.sum())
+
+    @property
+    def judged(self) -> int:
+        """How many are judged."""
+        return int(self._judged.sum())
 
     def errors(self, count: int, *, chosen: bool) -> tuple[np.ndarray, np.ndarray]:
         """Absolute errors, in logs, of what is judged with so many operations learnt from, and their times."""

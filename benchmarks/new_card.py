@@ -107,6 +107,7 @@ def compare(what: str, source: pd.DataFrame, target: pd.DataFrame, catalogue: pd
     at_source, at_target = (at_card(twins, catalogue, name) for name in names)
     predicted_s = left_out(source, at_card(source, catalogue, names[0]), twins["operation_id"], at_source)
     classes = at_target[OPERATION_CLASS].to_numpy(object)
+    numbers = at_target.drop(columns=[OPERATION_CLASS]).to_numpy(float)
     rooflines = [at[ROOFLINE_TIME].to_numpy(float) for at in (at_source, at_target)]
     own_s, measured_s = twins["seconds"].to_numpy(float), twins["seconds_other"].to_numpy(float)
     is_twin = np.isfinite(measured_s)
@@ -128,7 +129,7 @@ def compare(what: str, source: pd.DataFrame, target: pd.DataFrame, catalogue: pd
         show(f"{kind}, the same time", [same])
         show(f"{kind}, by the rooflines", [error(proportional_s, own_s[chosen])])
         for own in OWN:
-            show(f"{kind}, {own}", *learnt(classes[chosen], other, roofline_s, own_s[chosen], own))
+            show(f"{kind}, {own}", *learnt(classes[chosen], other, roofline_s, own_s[chosen], numbers[chosen], own))
 
 
 def left_out(source: pd.DataFrame, features: pd.DataFrame, wanted: pd.Series, at_source: pd.DataFrame) -> np.ndarray:
@@ -156,15 +157,20 @@ def at_card(rows: pd.DataFrame, catalogue: pd.DataFrame, gpu_name: str) -> pd.Da
 
 
 def learnt(
-    classes: np.ndarray, other: OtherCard, rooflines_s: np.ndarray, own_s: np.ndarray, own: int
+    classes: np.ndarray,
+    other: OtherCard,
+    rooflines_s: np.ndarray,
+    own_s: np.ndarray,
+    numbers: np.ndarray,
+    own: int,
 ) -> tuple[list[np.ndarray], list[np.ndarray]]:
     """Errors on what is not learnt from, and whether it lies in its interval, of each draw of `own` operations."""
     errors, inside = [], []
     for draw in range(DRAWS if own else 1):
         order = np.random.default_rng(draw).permutation(len(own_s))
         known, rest = order[:own], order[max(OWN) :]
-        transfer = Transfer().fit(classes[known], other.among(known), rooflines_s[known], own_s[known])
-        expected_s, ends_s = transfer.predict(classes[rest], other.among(rest), rooflines_s[rest])
+        transfer = Transfer().fit(classes[known], other.among(known), rooflines_s[known], own_s[known], numbers[known])
+        expected_s, ends_s = transfer.predict(classes[rest], other.among(rest), rooflines_s[rest], numbers[rest])
         errors.append(error(expected_s, own_s[rest]))
         inside.append((ends_s[:, 0] <= own_s[rest]) & (own_s[rest] <= ends_s[:, 1]))
     return errors, inside

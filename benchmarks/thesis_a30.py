@@ -33,7 +33,7 @@ from clockwatt.predict.features.points import Setting, features_at
 from clockwatt.predict.models.predictors import RooflinePredictor
 
 FOLDS = 15
-TARGETS = {"time_eager_s": "time_per_iter_s", "power_w": "power_w"}
+TARGETS = {"time_eager_corrected_s": "time_per_iter_s", "power_corrected_w": "power_w"}
 CONTRADICTION = 5
 """Slowest over fastest repetition from which on an operation has no one time."""
 
@@ -183,14 +183,14 @@ def report(title: str, targets: pd.DataFrame, runs: list[pd.DataFrame]) -> None:
     for name in targets:
         errors = pd.DataFrame([metrics(targets[name].to_numpy(float), run[name].to_numpy(float)) for run in runs])
         shown = errors[["r2", "mape", "median_ape"]].mean()
-        print(f"{title:36s} {name:13s} {shown['r2']:.3f}  {shown['mape']:6.1%}  {shown['median_ape']:6.2%}", flush=True)
+        print(f"{title:36s} {name:22s} {shown['r2']:.3f}  {shown['mape']:6.1%}  {shown['median_ape']:6.2%}", flush=True)
 
 
 def floor(measured: pd.DataFrame) -> None:
     """Print what measurements of one operation differ by: no predictor can be better."""
-    for name, column in (("time_eager_s", "repeat_time_ratio"), ("power_w", "repeat_power_ratio")):
+    for name, column in zip(TARGETS, ("repeat_time_ratio", "repeat_power_ratio"), strict=True):
         spread = measured[column] - 1
-        print(f"{'  highest over lowest repetition':36s} {name:13s} median {spread.median():.2%}", flush=True)
+        print(f"{'  highest over lowest repetition':36s} {name:22s} median {spread.median():.2%}", flush=True)
 
 
 if __name__ == "__main__":

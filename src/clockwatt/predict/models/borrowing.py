@@ -117,8 +117,9 @@ def _carried(theirs: pd.DataFrame, own: pd.DataFrame, here: pd.DataFrame, there:
     other = OtherCard(their_s, their_s, there[ROOFLINE_TIME].to_numpy(float))
     rooflines_s = here[ROOFLINE_TIME].to_numpy(float)
     shared = np.isfinite(own_s) & (own_s > 0)
-    transfer = Transfer().fit(classes[shared], other.among(shared), rooflines_s[shared], own_s[shared])
-    device_s, _ = transfer.predict(classes, other, rooflines_s)
+    numbers = here.drop(columns=[OPERATION_CLASS]).to_numpy(float)
+    transfer = Transfer().fit(classes[shared], other.among(shared), rooflines_s[shared], own_s[shared], numbers[shared])
+    device_s, _ = transfer.predict(classes, other, rooflines_s, numbers)
     longer = device_s / their_s
     limits = (here["power_limit_w"] / there["power_limit_w"]).to_numpy(float)
     host_s = theirs[_HOST].to_numpy(float) * _ratio(own[_HOST], theirs[_HOST])

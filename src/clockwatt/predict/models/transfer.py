@@ -4,14 +4,15 @@ Where the operation was measured on the other card its time is taken from there 
 predictor says. Times are not the same on both: `log(own / other's)` is taken to be a share of the log of the ratio of
 both rooflines, and a factor of the operation's class. Both begin at what is known without any measurement and move as
 far as operations measured on the new card say: Bayesian linear regression, its two variances by empirical Bayes, so
-that a class with few operations of its own is drawn to all of them, and without any nothing is learnt.
+that a class with few operations of its own is drawn to all of them, and without any nothing is learnt. What is
+left over follows from sizes and settings: a small forest learns it from some tens of operations, as far as that proves.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 from itertools import product
-from typing import Self
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,6 +33,8 @@ _UNKNOWN = (0.2, 0.2)
 _HEAVY = 2.0
 """So many deviations off an operation weighs less: kernels of two cards may be different ones altogether."""
 _ROUNDS = 5
+_FOREST_FROM, _TREES, _LEAF = 30, 50, 3
+"""Operations of its own that it takes to learn what is left over; trees, and fewest operations in a leaf."""
 _NORMAL_90 = 1.645
 
 
@@ -45,16 +48,23 @@ class ClassFactors:
         Of the log of the rooflines' ratio that the times differ by.
     class_deviation_, noise_
         Standard deviations in logs of classes, and of operations about their class.
+    forest_, worth_
+        Tells what these leave over from features of the operations, None without features or with few operations; and
+        what share of that is taken.
     """
 
     share_: float = PRIOR_SHARE
     class_deviation_: float = _UNKNOWN[0]
     noise_: float = _UNKNOWN[1]
+    forest_: Any = None
+    worth_: float = 0.0
     _classes: list[str] = field(default_factory=list)
     _mean: Floats = field(default_factory=lambda: np.array([0.0, PRIOR_SHARE]))
     _covariance: Floats = field(default_factory=lambda: np.diag([_OVERALL_DEVIATION**2, _SHARE_DEVIATION**2]))
 
-    def fit(self, classes: NDArray[np.object_], log_rooflines: Floats, log_times: Floats) -> Self:
+    def fit(
+        self, classes: NDArray[np.object_], log_rooflines: Floats, log_times: Floats, features: Floats | None = None
+    ) -> Self:
         """Learn from operations measured on both cards, or predicted on the other.
 
         Parameters
@@ -63,6 +73,8 @@ class ClassFactors:
             Operation classes; shape (operations,).
         log_rooflines, log_times
             Logs of the new card's over the other's rooflines and times; shape (operations,).
+        features
+            Numbers of each operation; shape (operations, numbers).
         """
         if not len(log_times):
             return self
@@ -77,15 +89,31 @@ class ClassFactors:
             off = np.abs(log_times - design @ self._mean) / self.noise_
             weights = np.minimum(1.0, _HEAVY / np.maximum(off, 1e-9))
         self.share_ = float(self._mean[1])
+        if features is not None and len(log_times) >= _FOREST_FROM:
+            self._fit_forest(features, log_times - design @ self._mean, weights)
         return self
 
-    def predict(self, classes: NDArray[np.object_], log_rooflines: Floats) -> tuple[Floats, Floats]:
+    def _fit_forest(self, features: Floats, left_over: Floats, weights: Floats) -> None:
+        """Learn what is left over; its worth is how far the trees tell it of operations that they did not see."""
+        from sklearn.ensemble import ExtraTreesRegressor
+
+        self.forest_ = ExtraTreesRegressor(
+            _TREES, max_features=0.5, min_samples_leaf=_LEAF, bootstrap=True, oob_score=True, random_state=0, n_jobs=1
+        ).fit(features, left_over)
+        told = self.forest_.oob_prediction_
+        worth = np.sum(weights * told * left_over) / max(np.sum(weights * told**2), 1e-12)
+        self.worth_ = float(np.clip(worth, 0.0, 1.0))
+
+    def predict(
+        self, classes: NDArray[np.object_], log_rooflines: Floats, features: Floats | None = None
+    ) -> tuple[Floats, Floats]:
         """Logs of the ratio of the times, and their standard deviations; shape (operations,) each."""
         design = self._design(classes, log_rooflines)
         unseen = ~np.isin(classes.astype(str), self._classes)
         of_fit = np.einsum("ij,jk,ik->i", design, self._covariance, design)
         variance = of_fit + self.noise_**2 + np.where(unseen, self.class_deviation_**2, 0.0)
-        return design @ self._mean, np.sqrt(variance)
+        told = 0.0 if self.forest_ is None or not len(classes) else self.worth_ * self.forest_.predict(features)
+        return design @ self._mean + told, np.sqrt(variance)
 
     def _design(self, classes: NDArray[np.object_], log_rooflines: Floats) -> Floats:
         members = classes.astype(str)[:, None] == np.array(self._classes, dtype=str)[None, :]
@@ -109,12 +137,9 @@ class Transfer:
     others_: ClassFactors = field(default_factory=ClassFactors)
 
     def fit(
-        self,
-        classes: NDArray[np.object_],
-        other: OtherCard,
-        rooflines_s: Floats,
-        own_s: Floats,
-    ) -> Self:
+        self, classes: NDArray[np.object_], other: OtherCard, rooflines_s: Floats, own_s: Floats,
+        features: Floats | None = None,
+    ) -> Self:  # fmt: skip
         """Learn from operations that were measured on the new card.
 
         Parameters
@@ -125,18 +150,24 @@ class Transfer:
             The same operations on the other card.
         rooflines_s, own_s
             On the new card; shape (operations,).
+        features
+            Numbers of each operation there; shape (operations, numbers).
         """
         logs, rooflines = np.log(own_s / other.best_s), other.log_rooflines(rooflines_s)
         for factors, chosen in ((self.twins_, other.has_twin), (self.others_, ~other.has_twin)):
-            factors.fit(classes[chosen], rooflines[chosen], logs[chosen])
+            own = _numbers(features, other, rooflines_s, chosen)
+            factors.fit(classes[chosen], rooflines[chosen], logs[chosen], own)
         return self
 
-    def predict(self, classes: NDArray[np.object_], other: OtherCard, rooflines_s: Floats) -> tuple[Floats, Floats]:
+    def predict(
+        self, classes: NDArray[np.object_], other: OtherCard, rooflines_s: Floats, features: Floats | None = None
+    ) -> tuple[Floats, Floats]:
         """Times on the new card in s, shape (operations,), and the ends of their 90 % intervals, (operations, 2)."""
         rooflines = other.log_rooflines(rooflines_s)
         logs, deviations = np.empty(len(classes)), np.empty(len(classes))
         for factors, chosen in ((self.twins_, other.has_twin), (self.others_, ~other.has_twin)):
-            logs[chosen], deviations[chosen] = factors.predict(classes[chosen], rooflines[chosen])
+            own = _numbers(features, other, rooflines_s, chosen)
+            logs[chosen], deviations[chosen] = factors.predict(classes[chosen], rooflines[chosen], own)
         expected = other.best_s * np.exp(logs)
         widths = np.exp(_NORMAL_90 * deviations)
         return expected, np.column_stack([expected / widths, expected * widths])
@@ -180,6 +211,12 @@ class OtherCard:
     def among(self, rows: NDArray[np.bool_] | NDArray[np.int64]) -> OtherCard:
         """Some of the operations."""
         return OtherCard(self.measured_s[rows], self.predicted_s[rows], self.rooflines_s[rows])
+
+
+def _numbers(features: Floats | None, other: OtherCard, rooflines_s: Floats, rows: NDArray[np.bool_]) -> Floats | None:
+    """Of some operations the features, with what both cards' times go by; shape (rows, numbers)."""
+    both = (np.log(other.best_s), other.log_rooflines(rooflines_s))
+    return None if features is None else np.column_stack([features, *both])[rows]
 
 
 def _prior(design: Floats, class_deviation: float) -> tuple[Floats, Floats]:

@@ -60,3 +60,28 @@ def test_a_class_never_seen_is_less_certain(cards) -> None:
     _, seen = factors.predict(np.array(["relu"], dtype=object), np.zeros(1))
     _, unseen = factors.predict(np.array(["gelu"], dtype=object), np.zeros(1))
     assert unseen[0] > 1.5 * seen[0]
+
+
+def with_features(cards, *, matters):
+    """Median errors with features and without, where one of them makes times differ by up to a half, or none does."""
+    classes, other, rooflines_s, own_s = cards
+    features = np.random.default_rng(1).uniform(0, 1, (len(own_s), 4))
+    own_s = own_s * np.where(features[:, 0] > 0.5, 1.5, 1.0) if matters else own_s
+    known, rest = np.arange(300), np.arange(300, 600)
+    found = []
+    for numbers in (features, None):
+        parts = [None if numbers is None else numbers[rows] for rows in (known, rest)]
+        transfer = Transfer().fit(classes[known], other.among(known), rooflines_s[known], own_s[known], parts[0])
+        expected_s, _ = transfer.predict(classes[rest], other.among(rest), rooflines_s[rest], parts[1])
+        found.append(np.median(np.abs(expected_s / own_s[rest] - 1)))
+    return found
+
+
+def test_what_classes_and_rooflines_leave_over_is_learnt_from_features(cards) -> None:
+    told, without = with_features(cards, matters=True)
+    assert told < 0.6 * without
+
+
+def test_features_that_tell_nothing_do_no_harm(cards) -> None:
+    told, without = with_features(cards, matters=False)
+    assert told < 1.1 * without
