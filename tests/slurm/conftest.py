@@ -10,15 +10,6 @@ from clocks_node import HELPER, ClocksNode, clocks_node, run
 from harness import SlurmCluster
 
 
-@pytest.hookimpl(tryfirst=True)  # before pytest-xdist looks for groups
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Two groups for `--dist loadgroup`: there is one helper on a machine, and one Slurm for all jobs is enough."""
-    for item in items:
-        if Path(__file__).parent in item.path.parents:
-            group = "helper" if "_clocks_node" in getattr(item, "fixturenames", ()) else "jobs"
-            item.add_marker(pytest.mark.xdist_group(group))
-
-
 def cluster(accounting: bool) -> Iterator[SlurmCluster]:
     root = Path(tempfile.mkdtemp(prefix="slurm-", dir="/tmp"))  # not pytest's: a socket's path is short
     root.chmod(0o755)

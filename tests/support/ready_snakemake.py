@@ -13,6 +13,7 @@ import atexit
 import functools
 import json
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
@@ -37,9 +38,7 @@ def run(arguments: Sequence[str], *, cwd: Path, environment: Mapping[str, str]) 
 @functools.cache
 def _server() -> subprocess.Popen[str]:
     """The one of this process, which ends with it: its input ends then."""
-    server = subprocess.Popen(
-        [sys.executable, __file__], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, start_new_session=True
-    )
+    server = subprocess.Popen([sys.executable, __file__], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     atexit.register(server.communicate)
     return server
 
@@ -58,7 +57,8 @@ def _serve() -> None:
 
 
 def _become(order: Mapping[str, Any]) -> None:
-    """Be what `python -m snakemake` would be there."""
+    """Be what `python -m snakemake` would be there, for an hour at most."""
+    signal.alarm(3600)
     os.chdir(order["cwd"])
     os.environ.clear()
     os.environ.update(order["environment"])
