@@ -94,7 +94,9 @@ def main() -> int:
 def campaign_of(names: list[str]) -> CampaignConfig:
     """The first reference's campaign, which takes in the others, fitted with the default settings but for the trees."""
     first = config.load(resource(f"reference/{names[0]}") / "config.yaml")
-    return first.model_copy(update={"reference": names[1:], "fit": FitConfig(trees=TREES, leaf=LEAF, perceptrons=PERCEPTRONS, borrow=False)})
+    return first.model_copy(
+        update={"reference": names[1:], "fit": FitConfig(trees=TREES, leaf=LEAF, perceptrons=PERCEPTRONS, borrow=False)}
+    )
 
 
 def make(campaign: CampaignConfig, results: Path) -> None:

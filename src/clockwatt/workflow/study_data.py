@@ -38,8 +38,12 @@ def check_study_data(campaign: CampaignConfig, source: str) -> None:
 def _lacking(campaign: CampaignConfig) -> Iterator[tuple[str, str, str, str]]:
     """Study, GPU, program and folder of data that is not there."""
     power, workloads = campaign.studies.power, campaign.studies.workloads
-    asked = [("power", power.data, power.gpus)] if power else []
-    asked += [("workloads", workloads.data, workloads.gpus or campaign.gpus)] if workloads else []
+    asked: list[tuple[str, dict[str, str], list[str]]] = []
+    if power:
+        asked.append(("power", {str(name): folder for name, folder in power.data.items()}, list(power.gpus)))
+    if workloads:
+        labels = workloads.gpus or list(campaign.gpus)
+        asked.append(("workloads", {str(name): folder for name, folder in workloads.data.items()}, list(labels)))
     for study, folders, gpus in asked:
         for name, folder in folders.items():
             if not Path(folder).is_dir():

@@ -128,11 +128,11 @@ def volume(sizes: Sizes) -> Block:
 
     batch, channels, *size, after = sizes.until(draw, fits)
     stride = sizes.one_of((1, 2), (75, 25))
-    strides = tuple(stride if side > 1 else 1 for side in kernel)
+    first, second, third = kernel
+    strides = (stride if first > 1 else 1, stride if second > 1 else 1, stride if third > 1 else 1)
+    padding = (first // 2, second // 2, third // 2)
     with torch.device("meta"):
-        parts: list[nn.Module] = [
-            nn.Conv3d(channels, after, kernel, strides, tuple(k // 2 for k in kernel), bias=sizes.chance(0.3))
-        ]
+        parts: list[nn.Module] = [nn.Conv3d(channels, after, kernel, strides, padding, bias=sizes.chance(0.3))]
         parts += [nn.BatchNorm3d(after)] if sizes.chance(0.4) else []
         module = nn.Sequential(*parts).to(dtype_of(chosen))
     return Block(module, [Input((batch, channels, *size), chosen, grad=channels > 3 and sizes.chance(0.95))])

@@ -149,7 +149,8 @@ class Perceptrons:
 
 
 def _scaled(matrix: Floats, centre: Floats, scale: Floats) -> Floats:
-    return np.clip((matrix - centre) / scale, -_FARTHEST, _FARTHEST).astype(np.float32)
+    rows: Floats = np.clip((matrix - centre) / scale, -_FARTHEST, _FARTHEST).astype(np.float32)
+    return rows
 
 
 def _trained(rows: Any, wanted: Any, seed: int) -> tuple[Floats, Floats, Floats, Floats]:

@@ -14,7 +14,13 @@ from numpy.typing import NDArray
 from clockwatt.errors import DataFileError
 from clockwatt.io.files import written_aside
 from clockwatt.predict.models.perceptrons import MalformedPerceptronsError, Perceptrons
-from clockwatt.predict.models.predictors import PREDICTORS, TARGETS, CostPredictor, RooflinePredictor
+from clockwatt.predict.models.predictors import (
+    PREDICTORS,
+    TARGETS,
+    TIME_DEVICE_CORRECTED,
+    CostPredictor,
+    RooflinePredictor,
+)
 from clockwatt.predict.models.trees import MalformedTreesError, Trees
 
 FORMAT = 3
