@@ -1,6 +1,6 @@
 """What `--measure-missing` is worth on fresh passes: their operations measured once, then dealt out as it would ask.
 
-    python benchmarks/fresh/missing.py catalogue --set second --output DIR [--passes 100]
+    python benchmarks/fresh/missing.py catalogue --set second --output DIR [--count 100]
     clockwatt measure --config … --catalogue-dir DIR …             # on the GPU that measured the passes, time alone
     python benchmarks/fresh/missing.py pack FILE... --output benchmarks/fresh/operations-h200-day4.parquet
     python benchmarks/fresh/missing.py score --set second --operations FILE --passes FILE --predictors DIR --gpu h200
@@ -172,7 +172,8 @@ def told(results: pd.DataFrame) -> None:
     print("| " + " | ".join(columns) + " |\n|" + " --- |" * len(columns))
     shares = [*itertools.pairwise(SHARES), (0.0, 1.0)]
     for (from_, to), seconds in itertools.product(shares, SECONDS):
-        rows = results[(results["seconds"] == seconds) & (results["never"] >= from_) & (results["never"] <= to)]
+        within = (results["never"] >= from_) & ((results["never"] < to) | (to == 1.0))
+        rows = results[(results["seconds"] == seconds) & within]
         if rows.empty:
             continue
         errors = rows["error"].abs() * 100

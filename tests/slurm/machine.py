@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import random
 import signal
 import socket
 import time
@@ -10,11 +12,12 @@ from pathlib import Path
 
 
 def free_ports(count: int) -> list[int]:
-    """TCP ports that nobody listens on."""
-    sockets = [socket.create_server(("", 0)) for _ in range(count)]
-    ports = [listening.getsockname()[1] for listening in sockets]
-    for listening in sockets:
-        listening.close()
+    """TCP ports that nobody listens on, at random below those that sockets of others are given by themselves."""
+    ports: list[int] = []
+    while len(ports) < count:
+        port = random.randrange(10_000, 32_000)
+        with contextlib.suppress(OSError), socket.create_server(("", port)):
+            ports.append(port)
     return ports
 
 

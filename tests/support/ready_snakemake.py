@@ -10,21 +10,39 @@ its own.
 from __future__ import annotations
 
 import atexit
+import contextlib
 import functools
 import json
 import os
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from tempfile import NamedTemporaryFile
 from typing import Any
 
+_one_at_a_time = threading.Lock()
+
 
 def run(arguments: Sequence[str], *, cwd: Path, environment: Mapping[str, str]) -> subprocess.CompletedProcess[str]:
     """Run Snakemake in a folder; standard error goes to standard output."""
-    server = _server()
+    with _one_at_a_time:
+        server = _server()
+        try:
+            return _ordered(server, arguments, cwd, environment)
+        except BaseException:
+            # what was ordered ends with the test that waits for it, and what it would have printed with it
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(server.pid, signal.SIGTERM)
+            _server.cache_clear()
+            raise
+
+
+def _ordered(
+    server: subprocess.Popen[str], arguments: Sequence[str], cwd: Path, environment: Mapping[str, str]
+) -> subprocess.CompletedProcess[str]:
     assert server.stdin is not None
     assert server.stdout is not None
     with NamedTemporaryFile("r", suffix=".log") as output:
@@ -38,9 +56,22 @@ def run(arguments: Sequence[str], *, cwd: Path, environment: Mapping[str, str]) 
 @functools.cache
 def _server() -> subprocess.Popen[str]:
     """The one of this process, which ends with it: its input ends then."""
-    server = subprocess.Popen([sys.executable, __file__], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-    atexit.register(server.communicate)
+    server = subprocess.Popen(
+        [sys.executable, __file__], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, start_new_session=True
+    )
+    atexit.register(_end, server)
     return server
+
+
+def _end(server: subprocess.Popen[str]) -> None:
+    """End it by ending its input; a process that waits longer is killed."""
+    assert server.stdin is not None
+    with contextlib.suppress(OSError):
+        server.stdin.close()
+    try:
+        server.wait(timeout=20)
+    except subprocess.TimeoutExpired:
+        os.killpg(server.pid, signal.SIGKILL)
 
 
 def _serve() -> None:

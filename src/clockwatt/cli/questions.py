@@ -150,7 +150,7 @@ def recommend(
 
     if objective not in ("time", "energy", "edp"):
         raise ClockwattError(f"--objective {objective}: choose time, energy or edp.")
-    if pareto is not None and pareto.suffix != ".png":
+    if pareto is not None and pareto.suffix.lower() != ".png":
         raise ClockwattError(f"--pareto {pareto}: it is a picture in PNG: give a file ending in .png.")
     if slurm:
         _check_measures(measure_missing)

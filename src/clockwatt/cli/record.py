@@ -75,7 +75,9 @@ def record(
     status = next((run.status for run in told.runs if run.status), 0)
     try:
         _tell(folder, as_json=as_json)
-    except ClockwattError as error:
+    except (ClockwattError, OSError) as error:
+        if isinstance(error, OSError):
+            error = ClockwattError(f"its summary could not be told: {error}.")
         what = error.what if isinstance(error, OutputError) else str(error)
         _end(status, f"the program {told.runs[-1].ending}, but {what} {_free(folder)}")
     raise typer.Exit(status)
@@ -88,7 +90,8 @@ def _free(folder: Path) -> str:
 
 def _end(status: int, message: str) -> NoReturn:
     """End with the program's own status, whatever became of its record."""
-    sys.stdout.flush()
+    with contextlib.suppress(OSError):
+        sys.stdout.flush()
     print(f"clockwatt: {message}", file=sys.stderr)
     raise typer.Exit(status)
 

@@ -46,8 +46,9 @@ class DesignConfig(Model):
     max_memory_bytes: float = Field(4e9, gt=0, description="most bytes that one pass of an operation reads and writes")
     families: dict[str, float] | None = Field(
         None,
-        description="share of each family of blocks, by its name; families that are not named are not drawn. Without "
-        f"it all up to `picked` are, most of them where predictions failed. Names: {', '.join(FAMILIES)}",
+        description="share of each family of blocks, by its name; families that are not named are not drawn, but for "
+        "optimizer steps in training. Without it all up to `picked` are, most of them where predictions failed. "
+        f"Names: {', '.join(FAMILIES)}",
         examples=[{"recurrent": 1, "long_recurrent": 3}],
     )
     rounds: list[DesignRound] = Field([], description="later rounds, beside what was drawn first")
@@ -60,6 +61,6 @@ class DesignConfig(Model):
         unknown = sorted(set(families) - set(FAMILIES))
         if unknown:
             raise ValueError(f"has no family {', '.join(unknown)}; there are {', '.join(FAMILIES)}")
-        if any(not 0 <= share < math.inf for share in families.values()) or not sum(families.values()):
+        if any(not share >= 0 for share in families.values()) or not 0 < sum(families.values()) < math.inf:
             raise ValueError("are shares: write numbers from 0 on, at least one of them above 0")
-        return families
+        return {name: families[name] for name in FAMILIES if name in families}  # in one order, so that one is drawn

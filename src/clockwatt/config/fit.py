@@ -33,9 +33,10 @@ class FitConfig(Model):
         0,
         ge=0,
         le=16,
-        description="how many multilayer perceptrons tell device time beside roofline's forest, where 5,000 operations "
-        "or more were measured: 2 halve the worst errors of convolutions and take some minutes; errors and intervals "
-        "are stated of the forest alone",
+        description="how many multilayer perceptrons tell device time beside roofline's forest, where there are "
+        "5,000 rows or more to learn from (each clock counts, and rows of another GPU): 2 take a third off the large "
+        "errors of convolutions never measured, and some minutes to fit; errors and intervals are stated of the forest "
+        "alone",
     )
     borrow: bool = Field(
         True,

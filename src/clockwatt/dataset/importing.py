@@ -148,7 +148,8 @@ def import_table(request: Request, output_dir: Path) -> Imported:
 def _learnable(measurements: list[MeasurementRow]) -> tuple[int, int]:
     """How many rows can be learnt from, and how many of them for their back-to-back time alone."""
     apart = Counter(row.pass_ for row in measurements if row.time_device_s and row.time_host_s is not None)
-    alone = Counter(row.pass_ for row in measurements if row.time_eager_s and row.pass_ not in apart)
+    eager = [row for row in measurements if row.time_eager_s and row.time_device_s is None and row.time_host_s is None]
+    alone = Counter(row.pass_ for row in eager if row.pass_ not in apart)
     return apart.total() + alone.total(), alone.total()
 
 

@@ -219,7 +219,7 @@ def set_aside(path: Path, *, anything: bool = False) -> bool:
 
     What never was Parquet may be somebody's and stays, but for `anything`.
     """
-    if not _sets_aside.get():
+    if not _sets_aside.get() or comes_with_clockwatt(path):
         return False
     with contextlib.suppress(OSError):
         with path.open("rb") as file:

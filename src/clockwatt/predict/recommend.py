@@ -16,6 +16,7 @@ from clockwatt.predict.answer import NO_OTHER_HOST, NetworkPrediction, TracedNet
 from clockwatt.predict.evaluation.regret import objective_of
 from clockwatt.predict.gpu_predictor import GpuPredictor, NotPredictableError
 from clockwatt.predict.hosts.profile import HostProfile
+from clockwatt.predict.lacking import ENERGY
 from clockwatt.schema import layout
 
 _REPEATED = 0.01
@@ -166,7 +167,8 @@ def recommend(
             left_out += [reason for reason in why.values() if reason is not None]
             if objective != "time":
                 held_not = model.description.passes[traced.network.pass_].lacks
-                left_out += [f"{model.description.gpu}: holds no {name}: {why}" for name, why in held_not.items()]
+                if ENERGY in held_not:
+                    left_out.append(f"{model.description.gpu}: holds no {ENERGY}: {held_not[ENERGY]}")
             possible = [point for point, reason in why.items() if reason is None]
             candidates += predict_points(model, traced, possible, tf32=tf32, host=host)
     promised = [_value(candidate, objective) for candidate in candidates]
@@ -174,12 +176,17 @@ def recommend(
         raise NotPredictableError(
             f"no GPU predicts the {objective} of {traced.network.network_id} in {traced.network.pass_}. "
             "Fit predictors for this pass; energy also needs idle power from `clockwatt calibrate`."
-            f"{''.join(f' {reason}.' for reason in left_out)}"
+            f"{_told(left_out)}"
         )
     fastest_s = min(candidate.expected.time_s for candidate in candidates)
     keeps = [limits.keeps(candidate, fastest_s) for candidate in candidates]
     if not any(keeps):
         raise NotPredictableError(f"nothing keeps to the limits: {_closest(candidates, limits, fastest_s)}.")
+    if not any(math.isfinite(value) for value, kept in zip(promised, keeps, strict=True) if kept):
+        raise NotPredictableError(
+            f"of nothing that keeps to the limits the {objective} is known: loosen them, or name the GPUs to choose "
+            f"from.{_told(left_out)}"
+        )
     order = sorted(range(len(candidates)), key=lambda number: (not keeps[number], promised[number]))
     best = candidates[order[0]]
     model = models[best.gpu]
@@ -260,3 +267,8 @@ def _known_regret(validation_dir: Path, best: NetworkPrediction, objective: str)
         return None
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise DataFileError(f"{path}: not a validation ({error}). Run `clockwatt validate` again.") from error
+
+
+def _told(reasons: Sequence[str]) -> str:
+    """Why some were left out, as sentences behind others."""
+    return "".join(f" {reason.rstrip('.')}." for reason in reasons)

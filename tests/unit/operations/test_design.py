@@ -70,6 +70,20 @@ def test_families_that_are_named_are_drawn_alone():
     assert {"enlarged", "tall"} <= families <= {"enlarged", "tall", "optimizer"}
 
 
+def test_families_that_give_nothing_in_a_pass_are_no_endless_draw(monkeypatch):
+    monkeypatch.setattr(draw, "_BARREN", 20)
+    design = DesignConfig(operations=3, families={"dropout": 1}, seed=1)  # which inference leaves out
+    with pytest.raises(ConfigError, match=r"design: 20 blocks in turn .* after 0 of 3"):
+        list(draw.drawn_operations(design, ["inference"]))
+
+
+def test_the_order_of_named_families_is_no_part_of_the_draw():
+    one, other = ({"tall": 1, "enlarged": 2}, {"enlarged": 2, "tall": 1})
+    assert list(DesignConfig(operations=1, families=one).families) == list(
+        DesignConfig(operations=1, families=other).families
+    )
+
+
 def test_every_family_can_be_named_and_those_of_the_first_draw_alone_have_a_share():
     assert tuple(draw.QUOTAS) == FAMILIES
     without = FAMILIES[FAMILIES.index("picked") + 1 :]
@@ -78,7 +92,12 @@ def test_every_family_can_be_named_and_those_of_the_first_draw_alone_have_a_shar
 
 @pytest.mark.parametrize(
     ("families", "told"),
-    [({"talls": 1}, "has no family talls"), ({"tall": -1}, "are shares"), ({"tall": 0}, "above 0")],
+    [
+        ({"talls": 1}, "has no family talls"),
+        ({"tall": -1}, "are shares"),
+        ({"tall": 0}, "above 0"),
+        ({"tall": 1e308, "volume": 1e308}, "are shares"),
+    ],
 )
 def test_families_that_cannot_be_drawn_are_refused(families, told):
     with pytest.raises(ValueError, match=told):

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import torch
 
 from clockwatt.config import PASSES, DesignConfig, Pass
+from clockwatt.errors import ConfigError
 from clockwatt.gpu.specs import GpuSpec, find_spec
 from clockwatt.operations import numerics
 from clockwatt.operations.design import convolutions, extremes, memory, recurrent, tokens
@@ -60,6 +61,8 @@ Those with no share are drawn where a campaign names them, so that a seed draws 
 """
 
 _OPTIMIZER_SHARE = 0.012
+_BARREN = 3000
+"""So many blocks in turn without a new operation say that there are no more."""
 _RECURRENT = frozenset({"lstm", "gru"})
 _NOT_MEASURED = frozenset({"zeros", "ones", "empty", "arange"})
 """Classes that only prepare what a block takes."""
@@ -112,21 +115,31 @@ def drawn_operations(design: DesignConfig, passes: Sequence[Pass]) -> Iterator[O
     ------
     OperationRow
         With its block, TF32 settings and quantities.
+
+    Raises
+    ------
+    ConfigError
+        If families, passes and bounds leave nothing more to draw.
     """
     numerics.apply(tf32=True)
     bounds = Bounds.of(design)
     seen: set[tuple[str, str]] = set()
-    number = 0
-    while True:
+    number = last = 0
+    while number - last < _BARREN:
         for row in _block_rows(design, number, passes, bounds):
             key = row.operation_id, row.pass_
             if key in seen:
                 continue
             seen.add(key)
+            last = number if row.kind != OPTIMIZER else last
             yield row
             if len(seen) == design.operations:
                 return
         number += 1
+    raise ConfigError(
+        f"design: {_BARREN} blocks in turn gave no operation that is new and within the bounds, after {len(seen)} of "
+        f"{design.operations}. Lower `operations`, widen the bounds in time and memory, or name other families."
+    )
 
 
 def _block_rows(design: DesignConfig, number: int, passes: Sequence[Pass], bounds: Bounds) -> list[OperationRow]:

@@ -92,11 +92,9 @@ def enlarged(sizes: Sizes) -> Block:
     """Small pictures made large, single points too, as segmentation networks end."""
     chosen, side = half_precision(sizes), sizes.one_of((1, sizes.integer(1, 48)), (25, 75))
     batch, channels, height, width = sizes.until(
-        lambda: (sizes.integer(1, 64), sizes.channels(2048), sizes.integer(8, 512), sizes.integer(8, 512)),
+        lambda: (sizes.integer(1, 64), sizes.channels(2048), *_sides(sizes)),
         lambda shape: math.prod(shape) <= LARGEST_TENSOR // 2,
     )
-    if sizes.chance(0.7):
-        width = height
     mode = sizes.one_of(("bilinear", "nearest", "bicubic"), (70, 20, 10))
     settings = {} if mode == "nearest" else {"align_corners": sizes.chance(0.3)}
     last = convolutions.layout(sizes, 2)
@@ -104,6 +102,11 @@ def enlarged(sizes: Sizes) -> Block:
         Calls(lambda x: functional.interpolate(x, size=(height, width), mode=mode, **settings)),
         [Input((batch, channels, side, side), chosen, channels_last=last)],
     )
+
+
+def _sides(sizes: Sizes) -> tuple[int, int]:
+    height = sizes.integer(8, 512)
+    return height, height if sizes.chance(0.7) else sizes.integer(8, 512)
 
 
 def volume(sizes: Sizes) -> Block:
@@ -169,7 +172,7 @@ def narrow_picture(sizes: Sizes) -> Block:
 
 
 def windowed_attention(sizes: Sizes) -> Block:
-    """Attention within many small windows, or of few queries to many keys, mostly with a bias or none."""
+    """Attention within many small windows, mostly without a bias."""
     chosen, width, heads = half_precision(sizes), sizes.one_of(_HEAD_WIDTHS), sizes.integer(1, 24)
     length = sizes.one_of((16, 49, 64, 144, 196, 197, 256))
     windows = sizes.until(

@@ -25,6 +25,9 @@ _RATE, _DECAY, _HUBER = 4e-3, 1e-3, 0.1
 _FARTHEST = 4.0
 """Deviations from the mean of a feature beyond which a row counts as being there."""
 _EPSILON = 1e-5
+_LEAST_SCALE = 1e-6
+_MOST = 1e15
+"""Means of features are bytes and such at most."""
 _KINDS = {
     "perceptrons_centre": ("float32", 1), "perceptrons_scale": ("float32", 1), "perceptrons_first": ("float16", 3),
     "perceptrons_inner": ("float16", 4), "perceptrons_vectors": ("float32", 4), "perceptrons_last": ("float32", 2),
@@ -82,7 +85,7 @@ class Perceptrons:
         """
         import torch
 
-        centre, scale = matrix.mean(axis=0), matrix.std(axis=0) + np.float32(1e-6)
+        centre, scale = matrix.mean(axis=0), matrix.std(axis=0) + np.float32(2 * _LEAST_SCALE)
         rows = torch.from_numpy(_scaled(matrix, centre, scale))
         wanted = torch.from_numpy(learnt.astype(np.float32))
         threads = torch.get_num_threads()
@@ -132,8 +135,8 @@ class Perceptrons:
                 raise MalformedPerceptronsError(f"array {name!r} is missing")
             if arrays[name].dtype != np.dtype(kind) or arrays[name].ndim != dimensions:
                 raise MalformedPerceptronsError(f"array {name!r} is of another type or shape")
-            if not np.isfinite(arrays[name]).all():
-                raise MalformedPerceptronsError(f"array {name!r} holds what is no number")
+            if not (np.abs(arrays[name]) <= _MOST).all():
+                raise MalformedPerceptronsError(f"array {name!r} holds what is no number, or one that nothing learns")
         found = cls(**{name: arrays[name] for name in _KINDS})
         number, width = found.perceptrons_last.shape[0], found.perceptrons_last.shape[1] - 1
         layers = found.perceptrons_vectors.shape[1]
@@ -141,16 +144,20 @@ class Perceptrons:
             (features,), (features,), (number, width, features), (number, layers - 1, width, width),
             (number, layers, 3, width), (number, width + 1),
         )  # fmt: skip
-        if not number or any(arrays[name].shape != shape for name, shape in zip(_KINDS, shapes, strict=True)):
+        if (
+            not number
+            or not width
+            or any(arrays[name].shape != shape for name, shape in zip(_KINDS, shapes, strict=True))
+        ):
             raise MalformedPerceptronsError("the arrays of the perceptrons differ in shape")
-        if np.any(found.perceptrons_scale <= 0):
+        if np.any(found.perceptrons_scale < _LEAST_SCALE):
             raise MalformedPerceptronsError("a feature has no deviation")
         return found
 
 
 def _scaled(matrix: Floats, centre: Floats, scale: Floats) -> Floats:
     rows: Floats = np.clip((matrix - centre) / scale, -_FARTHEST, _FARTHEST).astype(np.float32)
-    return rows
+    return np.nan_to_num(rows, copy=False)  # what is not known is as it mostly is
 
 
 def _trained(rows: Any, wanted: Any, seed: int) -> tuple[Floats, Floats, Floats, Floats]:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import io
 import json
+import math
 import zipfile
+import zlib
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +27,12 @@ from clockwatt.predict.models.trees import MalformedTreesError, Trees
 
 FORMAT = 3
 _DESCRIPTION = "description"
+_MOST_BYTES = 2_000_000_000
+_DAMAGED = (
+    OSError, EOFError, zipfile.BadZipFile, zlib.error, ValueError, KeyError, TypeError, AttributeError, MemoryError,
+    RuntimeError,
+)  # fmt: skip
+"""What reading a file raises that `save_predictor` did not write."""
 _FITTED = ("targets_", "columns_", "classes_", "scales_")
 
 
@@ -63,15 +71,23 @@ def load_predictor(path: Path) -> CostPredictor:
         If the file is missing, or is not a predictor that `save_predictor` wrote; nothing in it is ever executed.
     """
     try:
-        with np.load(path, allow_pickle=False) as archive:
-            arrays = {name: archive[name] for name in archive.files}
-        return _predictor(arrays)
+        return _predictor(_read(path))
     except FileNotFoundError:
         raise DataFileError(f"{path}: no such file. Run `clockwatt fit` first.") from None
-    except (OSError, EOFError, zipfile.BadZipFile, ValueError, KeyError, TypeError, AttributeError) as error:
+    except _DAMAGED as error:
         raise DataFileError(
             f"{path}: not a predictor of this version of clockwatt ({error}). Delete it and run `clockwatt fit` again."
         ) from error
+
+
+def _read(path: Path) -> dict[str, NDArray[Any]]:
+    """The arrays of a file, which may be anybody's: none larger than a predictor is."""
+    with zipfile.ZipFile(path) as archive:
+        if sum(member.file_size for member in archive.infolist()) > _MOST_BYTES:
+            raise ValueError(f"more than {_MOST_BYTES:,} bytes")
+        # read whole before it is parsed, which has its checksum looked at: NumPy stops short of that
+        contents = {name.removesuffix(".npy"): io.BytesIO(archive.read(name)) for name in archive.namelist()}
+    return {name: np.lib.format.read_array(content, allow_pickle=False) for name, content in contents.items()}
 
 
 def _predictor(arrays: dict[str, NDArray[Any]]) -> CostPredictor:
@@ -88,7 +104,11 @@ def _predictor(arrays: dict[str, NDArray[Any]]) -> CostPredictor:
         raise MalformedTreesError("the trees give another number of targets")
     perceptrons = Perceptrons.from_arrays(arrays, features=features)
     if perceptrons is not None:
-        if not isinstance(predictor, RooflinePredictor) or TIME_DEVICE_CORRECTED not in predictor.targets_:
+        if (
+            not isinstance(predictor, RooflinePredictor)
+            or not predictor.takes_perceptrons
+            or TIME_DEVICE_CORRECTED not in predictor.targets_
+        ):
             raise MalformedPerceptronsError("there is no device time that perceptrons could tell")
         predictor.perceptrons_ = perceptrons
     return predictor
@@ -98,8 +118,11 @@ def _check(predictor: CostPredictor) -> None:
     for names in (predictor.targets_, predictor.columns_, predictor.classes_):
         if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
             raise TypeError("a list of names is something else")
-    if not set(predictor.targets_) <= set(TARGETS):
-        raise ValueError(f"targets {predictor.targets_}")
+    targets = predictor.targets_
+    if not targets or not set(targets) <= set(TARGETS) or len(set(targets)) < len(targets):
+        raise ValueError(f"targets {targets}")
     scales = predictor.scales_
     if not isinstance(scales, dict) or not all(isinstance(value, float) for value in scales.values()):
         raise TypeError("scales are not numbers")
+    if not all(math.isfinite(value) and value > 0 for value in scales.values()):
+        raise ValueError("a scale is no number above 0")

@@ -51,7 +51,7 @@ _FARTHEST_APART = 1.0
 
 _LEFT_TO_TREES = frozenset({"lstm", "gru", "setitem", "interpolate"})
 """Classes that perceptrons tell worse than the forest, where a fifth of the shipped data was held out: steps that
-follow one another, slices that may be empty, gradients that meet in one place."""
+follow one another (`gru` goes with `lstm`), slices that may be empty, gradients that meet in one place."""
 
 _BOOSTING = {"objective": "reg:squarederror", "tree_method": "hist", "eta": 0.15, "max_depth": 8, "subsample": 0.8}
 
@@ -256,6 +256,7 @@ class RooflinePredictor(CostPredictor):
         Those.
     """
 
+    takes_perceptrons: ClassVar[bool] = True
     perceptrons_: Perceptrons | None = None
 
     def __init__(
@@ -274,7 +275,7 @@ class RooflinePredictor(CostPredictor):
         super().fit(X, y)
         self.perceptrons_ = None
         known = y[TIME_DEVICE_CORRECTED].notna().to_numpy() if TIME_DEVICE_CORRECTED in self.targets_ else np.array([])
-        if self.perceptrons and known.sum() >= LEAST_ROWS:
+        if self.takes_perceptrons and self.perceptrons and known.sum() >= LEAST_ROWS:
             column = self.targets_.index(TIME_DEVICE_CORRECTED)
             ratios = y.loc[known, TIME_DEVICE_CORRECTED].to_numpy(float) / self._estimates(X.loc[known])[:, column]
             self.perceptrons_ = Perceptrons.fit(
@@ -372,6 +373,8 @@ class BaselinePredictor(RooflinePredictor):
     The factor is the geometric mean of measured over estimated; a class never learnt from has that of one that was.
     """
 
+    takes_perceptrons: ClassVar[bool] = False
+
     def _grow(self, matrix: NDArray[np.float32], learnt: Floats) -> Trees:
         from sklearn.ensemble import RandomForestRegressor
 
@@ -391,6 +394,7 @@ class XgboostPredictor(RooflinePredictor):
 
     requires = "xgboost"
     shares_splits = False
+    takes_perceptrons: ClassVar[bool] = False
 
     def _relative_spread(self, mean: Floats, spread: Floats) -> Floats:  # noqa: ARG002  # trees add up: no spread
         return np.zeros_like(mean)

@@ -86,6 +86,8 @@ def restored(
     value = np.empty((leaves, len(arrays["value"])), dtype=np.float32)
     for column, output in enumerate(arrays["value"]):
         value[:, column] = _numbers_of(output, _FLOAT)
+    if not np.isfinite(value).all():
+        raise MalformedTreesError("a leaf holds what is no number")
     return roots.astype(np.int32), feature, threshold, right, value
 
 

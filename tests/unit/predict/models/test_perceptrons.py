@@ -110,6 +110,18 @@ def test_classes_that_perceptrons_tell_worse_are_left_to_the_forest():
     assert differ[200:].all()
 
 
+@pytest.mark.parametrize("kind", [predictors.BaselinePredictor, predictors.XgboostPredictor])
+def test_what_the_forest_is_compared_with_takes_none(kind):
+    features, targets = table(320)
+    assert kind(trees=2, perceptrons=1).fit(features, targets).perceptrons_ is None
+
+
+def test_a_feature_that_is_not_known_is_as_it_mostly_is(predictor):
+    features, _ = table(20)
+    features.loc[3, "log_a"] = np.nan
+    assert np.isfinite(predictor.predict(features)).all(axis=None)
+
+
 def test_few_operations_are_left_to_the_forest():
     assert RooflinePredictor(trees=2, perceptrons=1).fit(*table(299)).perceptrons_ is None
 
@@ -130,6 +142,9 @@ def test_they_come_back_from_a_file_without_pytorch(predictor, tmp_path, monkeyp
         ("perceptrons_centre", lambda array: array[:-1], "differ in shape"),
         ("perceptrons_vectors", lambda array: array * np.nan, "no number"),
         ("perceptrons_scale", lambda array: 0 * array, "no deviation"),
+        ("perceptrons_vectors", lambda array: np.full_like(array, 3e38), "nothing learns"),
+        ("perceptrons_last", lambda array: array[:, :1], "differ in shape"),
+        ("value", lambda array: np.full_like(array, 255), "no number"),
     ],
 )
 def test_arrays_that_are_no_perceptrons_are_refused(predictor, tmp_path, name, change, told):

@@ -131,3 +131,43 @@ def test_damaged_file_is_named(tmp_path, content):
 def test_missing_file_is_named(tmp_path):
     with pytest.raises(DataFileError, match="clockwatt fit"):
         load_predictor(tmp_path / "a.npz")
+
+
+@pytest.mark.parametrize("shape", ["(10000000000,)", "(1000000000000000,)"])
+def test_a_file_that_says_it_is_larger_than_memory_is_refused(tmp_path, shape):
+    path = tmp_path / "one.npz"
+    save_predictor(PREDICTORS["baseline"]().fit(*data()), path)
+    head = f"{{'descr': '|u1', 'fortran_order': False, 'shape': {shape}, }}".ljust(117) + "\n"
+    replaced(path, "leaf.npy", b"\x93NUMPY\x01\x00" + len(head).to_bytes(2, "little") + head.encode())
+    with pytest.raises(DataFileError, match="not a predictor of this version"):
+        load_predictor(path)
+
+
+def test_a_compressed_file_with_a_damaged_byte_is_refused_or_says_the_same(tmp_path):
+    path = tmp_path / "one.npz"
+    features, targets = data()
+    predictor = PREDICTORS["roofline"](trees=20).fit(features, targets)
+    save_predictor(predictor, path)
+    with np.load(path) as archive:
+        np.savez_compressed(path, **{name: archive[name] for name in archive.files})
+    whole, refused = bytearray(path.read_bytes()), []
+    for place in range(200, len(whole) - 200, len(whole) // 60):
+        damaged = whole.copy()
+        damaged[place] ^= 0xFF
+        path.write_bytes(damaged)
+        try:  # the date of a member may be another
+            pd.testing.assert_frame_equal(load_predictor(path).predict(features), predictor.predict(features))
+        except DataFileError as error:
+            refused.append(str(error))
+    assert len(refused) > 50
+    assert all("one.npz" in message for message in refused)
+
+
+@pytest.mark.parametrize("scale", [float("nan"), 0.0, -1.0])
+def test_a_scale_that_is_none_is_refused(tmp_path, scale):
+    path = tmp_path / "one.npz"
+    predictor = PREDICTORS["roofline"](trees=2).fit(*data())
+    predictor.scales_ = dict.fromkeys(predictor.scales_, scale)
+    save_predictor(predictor, path)
+    with pytest.raises(DataFileError, match="scale"):
+        load_predictor(path)
