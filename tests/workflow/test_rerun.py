@@ -121,15 +121,16 @@ def test_another_tracer_makes_the_catalogue_anew_and_measures_nothing_twice(fini
 
 def test_a_killed_run_keeps_what_was_finished(workdir):
     # short segments, so that some are closed long before the shard is done
-    networks = [{"name": "densenet121", "input": [1, 3, 64, 64]}]
+    networks = [{"name": name, "input": [1, 3, 64, 64]} for name in ("densenet121", "efficientnet_b0", "swin_t")]
     workdir.configure({"telemetry": {"segment_s": 0.6}, "networks": networks})
+    closed = workdir.path / "results" / "store" / "a30" / "sm900" / "rows"
     process = subprocess.Popen(
         workdir.command("results/measurements/a30/sm900/1.parquet"), cwd=workdir.path, start_new_session=True,
         stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
     )  # fmt: skip
     deadline = time.monotonic() + 1200
-    while not workdir.measured() and time.monotonic() < deadline:
-        time.sleep(0.05)
+    while not any(closed.glob("*.parquet")) and time.monotonic() < deadline:
+        time.sleep(0.02)
     os.killpg(process.pid, signal.SIGKILL)
     process.wait()
     kept = workdir.measured()

@@ -135,7 +135,7 @@ class Perceptrons:
                 raise MalformedPerceptronsError(f"array {name!r} is missing")
             if arrays[name].dtype != np.dtype(kind) or arrays[name].ndim != dimensions:
                 raise MalformedPerceptronsError(f"array {name!r} is of another type or shape")
-            if not (np.abs(arrays[name]) <= _MOST).all():
+            if not (np.abs(arrays[name].astype(np.float64)) <= _MOST).all():
                 raise MalformedPerceptronsError(f"array {name!r} holds what is no number, or one that nothing learns")
         found = cls(**{name: arrays[name] for name in _KINDS})
         number, width = found.perceptrons_last.shape[0], found.perceptrons_last.shape[1] - 1

@@ -126,6 +126,7 @@ def test_few_operations_are_left_to_the_forest():
     assert RooflinePredictor(trees=2, perceptrons=1).fit(*table(299)).perceptrons_ is None
 
 
+@pytest.mark.filterwarnings("error")
 def test_they_come_back_from_a_file_without_pytorch(predictor, tmp_path, monkeypatch):
     save_predictor(predictor, tmp_path / "one.npz")
     wanted = predictor.predict(table(20)[0])
@@ -144,6 +145,7 @@ def test_they_come_back_from_a_file_without_pytorch(predictor, tmp_path, monkeyp
         ("perceptrons_scale", lambda array: 0 * array, "no deviation"),
         ("perceptrons_vectors", lambda array: np.full_like(array, 3e38), "nothing learns"),
         ("perceptrons_last", lambda array: array[:, :1], "differ in shape"),
+        ("perceptrons_first", lambda array: np.full_like(array, np.inf), "no number"),
         ("value", lambda array: np.full_like(array, 255), "no number"),
     ],
 )
