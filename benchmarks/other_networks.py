@@ -25,9 +25,7 @@ import pandas as pd
 import pyarrow as pa
 
 from clockwatt.config import NetworkConfig, TrainingConfig
-from clockwatt.errors import ClockwattError
 from clockwatt.gpu.specs import find_spec
-from clockwatt.io import files
 from clockwatt.io.resources import resource
 from clockwatt.operations.catalogue import SOURCE_NETWORK, trace_rows
 from clockwatt.operations.networks import FAULTS
@@ -35,6 +33,7 @@ from clockwatt.schema import layout, records
 
 sys.path.insert(0, str(Path(__file__).parents[1]))  # the folder of this script is what Python looks into
 from benchmarks.fresh.draw import SETS, estimate
+from benchmarks.operations_alone import write_operations
 
 GPU = "NVIDIA H200"
 LONGEST_S, MOST_BYTES = 0.15, 40 * 2**30
@@ -229,7 +228,7 @@ def traced(entry: Drawn) -> pd.DataFrame | None:
         parsed = NetworkConfig.model_validate(network)
         try:
             found = trace_rows(parsed, pass_, TrainingConfig())
-        except (ClockwattError, *FAULTS) as error:
+        except FAULTS as error:
             print(f"{parsed.network_id} {pass_}: {str(error)[:160]}", flush=True)
             return None
         seconds, needed = estimate(found, find_spec(GPU), tf32=tf32)
@@ -251,9 +250,7 @@ def write(cache: Path, most: int, output: Path) -> None:
     rows["measured_tf32"] = [[bool(tf32)] for tf32 in rows["tf32"]]
     rows["measured_quantities"], rows["source"] = [[records.TIME]] * len(rows), SOURCE_NETWORK
     table = pa.Table.from_pandas(rows[records.OPERATION_SCHEMA.names], records.OPERATION_SCHEMA, preserve_index=False)
-    files.write_table(table, output / layout.OPERATIONS_FILE)
-    for name, schema in ((layout.CALLS_FILE, records.CALL_SCHEMA), (layout.NETWORKS_FILE, records.NETWORK_SCHEMA)):
-        files.write_table(schema.empty_table(), output / name)
+    write_operations(table, output)
     print(f"{output}: {len(rows)} operations")
 
 

@@ -15,6 +15,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pyarrow as pa
+from operations_alone import write_operations
 
 from clockwatt.io import files
 from clockwatt.io.resources import resource
@@ -47,9 +48,7 @@ def write(reference: str, count: int, output: Path) -> None:
         operation["measured_tf32"] = [bool(row["tf32"])]
         operation["measured_quantities"] = [records.TIME, records.ENERGY]
         chosen.append(operation)
-    files.write_table(pa.Table.from_pylist(chosen, records.OPERATION_SCHEMA), output / layout.OPERATIONS_FILE)
-    for name, schema in ((layout.CALLS_FILE, records.CALL_SCHEMA), (layout.NETWORKS_FILE, records.NETWORK_SCHEMA)):
-        files.write_table(schema.empty_table(), output / name)
+    write_operations(pa.Table.from_pylist(chosen, records.OPERATION_SCHEMA), output)
     print(f"{output}: {len(chosen)} operations")
 
 

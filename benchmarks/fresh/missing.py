@@ -40,6 +40,7 @@ from clockwatt.schema.records import MEASUREMENT_SCHEMA, OK, OPERATION, Measurem
 sys.path.insert(0, str(Path(__file__).parents[2]))  # the folder of this script is what Python looks into
 from benchmarks.fresh.draw import SETS, FreshSet
 from benchmarks.fresh.score import Catalogue, clopper_pearson, measured
+from benchmarks.operations_alone import write_operations
 
 SECONDS = (0.0, 10.0, 30.0)
 LIMIT = 30.0
@@ -74,9 +75,7 @@ def catalogue(chosen: FreshSet, count: int | None, output: Path) -> None:
     for row in rows:
         row["measured_tf32"] = sorted(wanted[row["operation_id"], row["pass"]])
         row["measured_quantities"] = [records.TIME]
-    files.write_table(pa.Table.from_pylist(rows, records.OPERATION_SCHEMA), output / layout.OPERATIONS_FILE)
-    for name, schema in ((layout.CALLS_FILE, records.CALL_SCHEMA), (layout.NETWORKS_FILE, records.NETWORK_SCHEMA)):
-        files.write_table(schema.empty_table(), output / name)
+    write_operations(pa.Table.from_pylist(rows, records.OPERATION_SCHEMA), output)
     print(f"{output}: {len(rows)} operations of {len(entries)} passes")
 
 

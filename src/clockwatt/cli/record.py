@@ -75,12 +75,15 @@ def record(
     status = next((run.status for run in told.runs if run.status), 0)
     try:
         _tell(folder, as_json=as_json)
-    except (ClockwattError, OSError) as error:
-        if isinstance(error, OSError):
-            error = ClockwattError(f"its summary could not be told: {error}.")
-        what = error.what if isinstance(error, OutputError) else str(error)
-        _end(status, f"the program {told.runs[-1].ending}, but {what} {_free(folder)}")
-    raise typer.Exit(status)
+    except OutputError as error:
+        what = error.what
+    except ClockwattError as error:
+        what = str(error)
+    except OSError as error:
+        what = f"its summary could not be told: {error}."
+    else:
+        raise typer.Exit(status)
+    _end(status, f"the program {told.runs[-1].ending}, but {what} {_free(folder)}")
 
 
 def _free(folder: Path) -> str:

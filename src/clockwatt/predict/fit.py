@@ -48,7 +48,7 @@ from clockwatt.predict.lacking import Lacks, held
 from clockwatt.predict.model_card import model_card
 from clockwatt.predict.model_card_details import model_card_details
 from clockwatt.predict.models.borrowing import lenders, with_borrowed
-from clockwatt.predict.models.predictors import PREDICTORS, TARGETS, CostPredictor, RooflinePredictor, check_installed
+from clockwatt.predict.models.predictors import PREDICTORS, TARGETS, CostPredictor, check_installed
 from clockwatt.predict.models.training_data import TrainingData, training_data, with_unmeasured
 from clockwatt.predict.samples import Samples, gpus_in, read_samples
 from clockwatt.schema import layout
@@ -265,7 +265,7 @@ def _fit_one(
         seed=config.seed,
     )
     predictor = _unfitted(config, name)
-    if isinstance(predictor, RooflinePredictor) and predictor.takes_perceptrons:
+    if predictor.takes_perceptrons:
         predictor.set_params(perceptrons=config.fit.perceptrons)  # the forest alone is judged: it takes a tenth as long
     predictor.fit(data.features[data.learnt], data.targets[data.learnt])
     model.save_forest(name, pass_, predictor)
@@ -273,7 +273,7 @@ def _fit_one(
     left_out = validation.at_rows(data, spec)
     described.intervals[name], report = judge_operations(data, left_out, _elsewhere(config, name, data, spec))
     report["folds"] = validation.folds
-    report["perceptrons"] = isinstance(predictor, RooflinePredictor) and predictor.perceptrons_ is not None
+    report["perceptrons"] = predictor.perceptrons_ is not None
     if validation.folds < config.fit.folds:
         say(f"fit: {model.description.gpu}: {validation.folds} folds in {pass_}, as many as groups")
     return left_out, report, validation

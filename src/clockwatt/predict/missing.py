@@ -16,9 +16,11 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
+from numpy.typing import NDArray
 
 from clockwatt.errors import ClockwattError
 from clockwatt.predict.answer import NetworkPrediction, TracedNetwork, predict_network
+from clockwatt.predict.costs.interface import Costs
 from clockwatt.predict.costs.refined import DeviceTimes
 from clockwatt.predict.evaluation.pass_errors import PassErrors, added_errors
 from clockwatt.predict.gpu_predictor import GpuPredictor
@@ -131,10 +133,10 @@ class Missing:
             If the GPU is not here, or as `predict_network`.
         """
         begun_s = time.monotonic()
-        before, missing, _ = self._uncertainty()
+        before, missing = self._uncertainty()
         self._found = self.demand.stored(list(missing.index))
         looked_up, tried = len(self._found), set[str]()
-        half_width, missing = self._uncertainty()[:2] if looked_up else (before, missing)
+        half_width, missing = self._uncertainty() if looked_up else (before, missing)
         batch = _FIRST_BATCH
         while len(missing := missing.drop(labels=list(tried & set(missing.index)))) and half_width > stop.width:
             left_s = stop.seconds - (time.monotonic() - begun_s)
@@ -145,7 +147,7 @@ class Missing:
             self.demand.measure(self._rows(chosen), None if math.isinf(left_s) else left_s)
             tried.update(chosen)
             self._found |= self.demand.stored(chosen)
-            half_width, missing, _ = self._uncertainty()
+            half_width, missing = self._uncertainty()
             batch *= 2
         seconds = time.monotonic() - begun_s
         now = MeasuredNow(len(self._found) - looked_up, looked_up, len(missing), seconds, before, half_width)
@@ -153,7 +155,9 @@ class Missing:
 
     def missing(self) -> pd.Series:
         """Share of the pass's device time that each operation without a measurement takes, by its id."""
-        return self._uncertainty()[2]
+        costs, calls, open_ = self._costs()
+        seconds = calls * costs.mean[:, _DEVICE]
+        return pd.Series(seconds / seconds.sum(), index=self.traced.operations["operation_id"])[open_]
 
     def refined(self) -> GpuPredictor:
         """The predictors with what was measured."""
@@ -163,23 +167,25 @@ class Missing:
             DeviceTimes(str(self.demand.point), self.demand.tf32, seconds, _errors(found, seconds))
         )
 
-    def _uncertainty(self) -> tuple[float, pd.Series, pd.Series]:
-        """Half the interval of device time, relative; what operations not measured add, most first; their shares."""
+    def _uncertainty(self) -> tuple[float, pd.Series]:
+        """Half the interval of device time relative to it, and what each operation not measured adds, most first."""
+        costs, calls, open_ = self._costs()
+        factors = np.nan_to_num(costs.factors, nan=1.0)
+        halves_s = calls * costs.mean[:, _DEVICE] * (factors[:, _DEVICE, 1] - factors[:, _DEVICE, 0]) / 2
+        added = pd.Series(halves_s, index=self.traced.operations["operation_id"])
+        errors = self.model.description.passes[self.demand.pass_].errors or PassErrors()
+        half_width = errors.device_half_width(added_errors(costs.mean, factors, calls))
+        return half_width, added[open_].sort_values(ascending=False)
+
+    def _costs(self) -> tuple[Costs, NDArray[np.float64], NDArray[np.bool_]]:
+        """Costs of the pass's operations, how often each is called, and which of them lack a measurement."""
         operations, point = self.traced.operations, str(self.demand.point)
         source = self.refined().costs(
             operations, self.demand.pass_, tf32=self.demand.tf32, features=self.traced.features
         )
         costs = source.at([point])[point]
         calls = np.bincount(self.traced.composer.positions, minlength=len(operations)).astype(float)
-        total_s = calls * costs.mean[:, _DEVICE]
-        factors = np.nan_to_num(costs.factors, nan=1.0)
-        halves_s = total_s * (factors[:, _DEVICE, 1] - factors[:, _DEVICE, 0]) / 2
-        index = operations["operation_id"]
-        added, shares = pd.Series(halves_s, index=index), pd.Series(total_s / total_s.sum(), index=index)
-        open_ = operations["device_work"].to_numpy(bool) & ~costs.measured
-        errors = self.model.description.passes[self.demand.pass_].errors or PassErrors()
-        half_width = errors.device_half_width(added_errors(costs.mean, factors, calls))
-        return half_width, added[open_].sort_values(ascending=False), shares[open_]
+        return costs, calls, operations["device_work"].to_numpy(bool) & ~costs.measured
 
     def _rows(self, names: list[str]) -> pa.Table:
         """Rows of the catalogue of some operations."""

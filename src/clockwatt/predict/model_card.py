@@ -84,7 +84,7 @@ def _doubts(description: GpuDescription, report: dict[str, Any], fitted: dict[st
         if worst:
             told = ", ".join(f"{class_} {percent(error)}" for class_, error in worst)
             yield f"{pass_.capitalize()}, classes of operations missed most (median of {NAMES[time]}): {told}."
-        if of_pass["predictors"][name].get("perceptrons"):
+        if of_pass["predictors"][name]["perceptrons"]:
             yield f"{pass_.capitalize()}: perceptrons beside the forest were not judged; errors are the forest's."
         if of_pass["networks_left_out"] is None:
             yield f"{pass_.capitalize()}: no network was left out, so how far off one is has not been seen."

@@ -14,7 +14,7 @@ from clockwatt.operations import numerics
 from clockwatt.operations.design import convolutions, extremes, memory, recurrent, tokens
 from clockwatt.operations.design.block import Block, trace_block
 from clockwatt.operations.design.sizes import Sizes
-from clockwatt.operations.networks import FAULTS, NetworkError
+from clockwatt.operations.networks import FAULTS
 from clockwatt.operations.rows import operation_row
 from clockwatt.operations.spec.operation import MATRIX_CLASSES, Operation
 from clockwatt.schema.records import OPTIMIZER, TRAINING, OperationRow
@@ -157,7 +157,7 @@ def _block_rows(design: DesignConfig, number: int, passes: Sequence[Pass], bound
             with torch.device("meta"):
                 block = QUOTAS[family][1](sizes)
             calls = trace_block(block, label, learns=pass_ == TRAINING)
-        except (NetworkError, *FAULTS):
+        except FAULTS:
             return []
         found = [
             operation_row(call.operation, call.kind, pass_)

@@ -21,7 +21,6 @@ from clockwatt.predict.models.predictors import (
     TARGETS,
     TIME_DEVICE_CORRECTED,
     CostPredictor,
-    RooflinePredictor,
 )
 from clockwatt.predict.models.trees import MalformedTreesError, Trees
 
@@ -53,7 +52,7 @@ def save_predictor(predictor: CostPredictor, path: Path) -> None:
     }
     text = np.frombuffer(json.dumps(description, sort_keys=True).encode(), dtype=np.uint8)
     arrays = predictor.trees_.arrays()
-    if isinstance(predictor, RooflinePredictor) and predictor.perceptrons_ is not None:
+    if predictor.perceptrons_ is not None:
         arrays |= predictor.perceptrons_.arrays()
     buffer = io.BytesIO()
     # not compressed: that takes two thirds off the size, and every answer a half longer to load
@@ -104,11 +103,7 @@ def _predictor(arrays: dict[str, NDArray[Any]]) -> CostPredictor:
         raise MalformedTreesError("the trees give another number of targets")
     perceptrons = Perceptrons.from_arrays(arrays, features=features)
     if perceptrons is not None:
-        if (
-            not isinstance(predictor, RooflinePredictor)
-            or not predictor.takes_perceptrons
-            or TIME_DEVICE_CORRECTED not in predictor.targets_
-        ):
+        if not predictor.takes_perceptrons or TIME_DEVICE_CORRECTED not in predictor.targets_:
             raise MalformedPerceptronsError("there is no device time that perceptrons could tell")
         predictor.perceptrons_ = perceptrons
     return predictor

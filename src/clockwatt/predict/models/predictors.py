@@ -88,6 +88,8 @@ class CostPredictor:
         Fitted numbers that the targets are scaled with.
     trees_ : Trees
         The forest.
+    perceptrons_ : Perceptrons or None
+        What is told of device time beside it, if anything is.
     """
 
     requires: ClassVar[str] = ""
@@ -95,6 +97,11 @@ class CostPredictor:
 
     shares_splits: ClassVar[bool] = True
     """Whether a tree gives several targets, so that one that is known too helps to choose the splits for others."""
+
+    takes_perceptrons: ClassVar[bool] = False
+    """Whether perceptrons may tell device time beside the trees."""
+
+    perceptrons_: Perceptrons | None = None
 
     def __init__(
         self, trees: int = 200, max_features: float = 0.5, seed: int = 0, jobs: int | None = None, leaf: int = 1
@@ -250,14 +257,9 @@ class RooflinePredictor(CostPredictor):
         How many multilayer perceptrons tell device time beside the forest, three parts to one, where there are rows
         enough to teach them (`perceptrons.LEAST_ROWS`); dynamic energy goes with the time. Spreads are the forest's.
 
-    Attributes
-    ----------
-    perceptrons_ : Perceptrons or None
-        Those.
     """
 
     takes_perceptrons: ClassVar[bool] = True
-    perceptrons_: Perceptrons | None = None
 
     def __init__(
         self, trees: int = 200, max_features: float = 0.5, seed: int = 0, jobs: int | None = None, leaf: int = 1,
