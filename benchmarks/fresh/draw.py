@@ -1,14 +1,14 @@
 """Draw the fresh set: passes of networks that the shipped data never saw. A seed decides all of it.
 
-    python benchmarks/fresh/draw.py [--set second] [--cache DIR] [--part K/N] [--collect]
+    python benchmarks/fresh/draw.py [--set third] [--cache DIR] [--part K/N] [--collect]
 
-The second set is another draw by the same rule, half as large, without the networks of the first and of
-`other_networks.py`: for a day on which nobody has seen yet what is asked.
+The second and the third set are other draws by the same rule, a half and a quarter as large, without the networks of
+those before and of `other_networks.py`: for a day on which nobody has seen yet what is asked.
 
 Every place of a kind is drawn by itself, traced, and drawn again where it cannot be traced, its roofline lies outside
 0.2 to 90 ms (real passes take up to twice as long), it needs more than 40 GiB, or the shipped data or the set has it.
 Places go to `--cache`; `--collect` makes of them `passes.json`, the configurations that it names under `configs/`, and
-the traces under `catalogue/`, for scoring; of the second set in the folder `second/`.
+the traces under `catalogue/`, for scoring; of later sets in a folder of their own.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ import json
 import random
 import sys
 import time
+from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -46,11 +47,12 @@ HERE = Path(__file__).parent
 
 @dataclass(frozen=True)
 class FreshSet:
-    """A draw: its seed, where it lies, and how much of every kind it has."""
+    """A draw: its seed, where it lies, how much of every kind it has, and the one day on which it is measured."""
 
     seed: int
     folder: Path
     share: float
+    day: int | None = None
 
     @property
     def passes(self) -> Path:
@@ -72,9 +74,12 @@ class FreshSet:
         return max(2, round(self.share * KINDS[kind][0]))
 
 
-SETS = {"first": FreshSet(14, HERE, 1.0), "second": FreshSet(41, HERE / "second", 0.5)}
-SECOND_DAY = 4
-"""The day on which the second set is measured."""
+SETS = {
+    "first": FreshSet(14, HERE, 1.0),
+    "second": FreshSet(41, HERE / "second", 0.5, day=4),
+    "third": FreshSet(67, HERE / "third", 0.25, day=5),
+}
+"""In the order in which they were drawn; the parts of the first are measured on days 1 and 2."""
 GPU = "NVIDIA H200"
 SHORTEST_S, LONGEST_S, MOST_BYTES = 0.2e-3, 90e-3, 40 * 2**30
 ATTEMPTS = 12
@@ -101,12 +106,13 @@ def known_to(chosen: FreshSet) -> tuple[frozenset[str], frozenset[str]]:
     """Names of networks, and ids of networks, that a set may not have."""
     shipped = pd.read_parquet(resource("reference") / "h200" / "catalogue" / "networks.parquet")
     names, ids = set(shipped["network"]), set(shipped["network_id"])
-    if chosen is SETS["second"]:
+    before = list(SETS.values())[: list(SETS.values()).index(chosen)]
+    if before:
         from benchmarks.other_networks import TIMM, TORCHVISION  # which leaves the first set out, and reads this module
 
-        first = [one["network"] for one in json.loads(SETS["first"].passes.read_text())]
+        drawn = [one["network"] for each in before for one in json.loads(each.passes.read_text())]
         names |= {f"timm:{name}" for name in TIMM} | set(TORCHVISION)
-        ids |= {NetworkConfig.model_validate(network).network_id for network in first}
+        ids |= {NetworkConfig.model_validate(network).network_id for network in drawn}
     return frozenset(names), frozenset(ids)
 
 
@@ -202,7 +208,7 @@ def collect(chosen: FreshSet, cache: Path) -> None:
             if key not in seen:
                 seen.add(key)
                 days = _DAYS[((first + entry["index"]) * 7) % len(_DAYS)]
-                passes.append(entry | {"days": [SECOND_DAY] if chosen is SETS["second"] else list(days)})
+                passes.append(entry | {"days": list(days) if chosen.day is None else [chosen.day]})
         first += chosen.count(kind)
     chosen.passes.write_text("[\n" + ",\n".join(json.dumps(one) for one in passes) + "\n]\n")
     used = {one["network"]["name"].rpartition("/")[2] for one in passes}
@@ -210,10 +216,8 @@ def collect(chosen: FreshSet, cache: Path) -> None:
         if path.name not in used:
             path.unlink()
     pack_traces(cache, passes, chosen.catalogue)
-    print(
-        f"{len(passes)} passes; "
-        + ", ".join(f"day {day}: {sum(day in one['days'] for one in passes)}" for day in (1, 2, SECOND_DAY))
-    )
+    on = Counter(day for one in passes for day in one["days"])
+    print(f"{len(passes)} passes; " + ", ".join(f"day {day}: {on[day]}" for day in sorted(on)))
 
 
 def place_of(cache: Path, kind: str, index: int) -> Path:

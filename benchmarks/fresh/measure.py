@@ -3,10 +3,10 @@
     PYTHONPATH=src python3 benchmarks/fresh/measure.py --day 3 --output DIR [--seconds 330] [--part K/N] [--window 1.0]
     PYTHONPATH=src python3 benchmarks/fresh/measure.py --day 3 --output DIR --profile [--seconds 90] [--part K/N]
 
-Days 1 and 2 measure their parts of the set, day 3 all of it, day 4 all of the second set. Run it again with the same
-`--output` and it goes on where it stopped. With `--part K/N` several GPUs of one machine share the passes, the K-th GPU
-taking the K-th part. Anchors and idle power come first, in between and last. Nothing is locked: the card runs as it
-comes.
+Days 1 and 2 measure their parts of the set, day 3 all of it, days 4 and 5 all of the second and the third. Run it
+again with the same `--output` and it goes on where it stopped. With `--part K/N` several GPUs of one machine share the
+passes, the K-th GPU taking the K-th part. Anchors and idle power come first, in between and last. Nothing is locked:
+the card runs as it comes.
 
 Device time is that of passes queued behind a blocking kernel. Where the launch queue is too short for a pass, or the
 pass waits for the device, `--profile` adds the time of its kernels as the profiler sees them, and the same of every
@@ -43,8 +43,10 @@ sys.path.insert(
 
 HERE = Path(__file__).parent
 POINT = "default"
-WHOLE_SET, SECOND_SET = 3, 4
-"""The days on which one machine measures all passes of the first set, and of the second."""
+WHOLE_SET = 3
+"""The day on which one machine measures all passes of the first set."""
+_FOLDERS = {4: HERE / "second", 5: HERE / "third"}
+"""Of sets that have a day of their own, as in `draw.SETS`."""
 PROFILE = "profile"
 """Kind of the rows that say what the profiler saw."""
 _CHECK_EVERY_S = 120.0
@@ -60,7 +62,7 @@ _IDLE_AT_THE_END = 0.03
 
 def passes_of(day: int, path: Path | None = None) -> list[dict[str, Any]]:
     """The passes of a day, in an order that the seed decides, so that any first part of them is a fair sample."""
-    path = path or (HERE / "second" if day == SECOND_SET else HERE) / "passes.json"
+    path = path or _FOLDERS.get(day, HERE) / "passes.json"
     chosen = [one for one in json.loads(path.read_text()) if day in one["days"] or day == WHOLE_SET]
     random.Random(f"fresh/{day}").shuffle(chosen)
     return chosen
@@ -465,7 +467,7 @@ def build_only(day: int, count: int) -> int:
 def main() -> int:
     """Measure what the command line names."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--day", type=int, choices=(1, 2, WHOLE_SET, SECOND_SET), required=True)
+    parser.add_argument("--day", type=int, choices=(1, 2, WHOLE_SET, *_FOLDERS), required=True)
     parser.add_argument("--output", type=Path, required=True)
     parser.add_argument("--seconds", type=float, default=float("inf"))
     parser.add_argument("--part", type=parsed, default=(1, 1), metavar="K/N")

@@ -1,9 +1,9 @@
 """What `--measure-missing` is worth on fresh passes: their operations measured once, then dealt out as it would ask.
 
-    python benchmarks/fresh/missing.py catalogue --set second --output DIR [--count 100]
+    python benchmarks/fresh/missing.py catalogue --set second --output DIR [--count 100] [--known FILE...]
     clockwatt measure --config … --catalogue-dir DIR …             # on the GPU that measured the passes, time alone
     python benchmarks/fresh/missing.py pack FILE... --output benchmarks/fresh/operations-h200-day4.parquet
-    python benchmarks/fresh/missing.py score --set second --operations FILE --passes FILE --predictors DIR --gpu h200
+    python benchmarks/fresh/missing.py score --set second --operations FILE... --passes FILE --predictors DIR --gpu h200
 
 `catalogue` writes the operations of the first passes of a set, in an order that a seed decides, each at the TF32
 setting of the passes that call it. `score` composes each of these passes from the predictors and as many measured
@@ -60,8 +60,8 @@ def entries_of(chosen: FreshSet, count: int | None) -> list[dict[str, Any]]:
     return entries[:count]
 
 
-def catalogue(chosen: FreshSet, count: int | None, output: Path) -> None:
-    """Write the operations of some passes as a catalogue that measures time alone."""
+def catalogue(chosen: FreshSet, count: int | None, known: list[Path], output: Path) -> None:
+    """Write the operations of some passes, but those that are known, as a catalogue that measures time alone."""
     entries = entries_of(chosen, count)
     wanted: dict[tuple[str, str], set[bool]] = {}
     calls = files.read_table(chosen.catalogue / layout.CALLS_FILE, records.CALL_SCHEMA).to_pandas()
@@ -71,7 +71,10 @@ def catalogue(chosen: FreshSet, count: int | None, output: Path) -> None:
         for operation in of_pass[key]:
             wanted.setdefault((operation, entry["pass"]), set()).add(entry["tf32"])
     rows = files.read_table(chosen.catalogue / layout.OPERATIONS_FILE, records.OPERATION_SCHEMA).to_pylist()
-    rows = [row for row in rows if row["device_work"] and (row["operation_id"], row["pass"]) in wanted]
+    for path in known:
+        for values in pq.read_table(path, columns=["subject_id", "pass", "tf32"]).to_pylist():
+            wanted.get((values["subject_id"], values["pass"]), set()).discard(values["tf32"])
+    rows = [row for row in rows if row["device_work"] and wanted.get((row["operation_id"], row["pass"]))]
     for row in rows:
         row["measured_tf32"] = sorted(wanted[row["operation_id"], row["pass"]])
         row["measured_quantities"] = [records.TIME]
@@ -127,7 +130,7 @@ class Recorded:
 def score(given: argparse.Namespace) -> None:
     """Compare."""
     model = load_models(given.predictors)[given.gpu]
-    table = pq.read_table(given.operations).to_pandas()
+    table = pd.concat([pq.read_table(path).to_pandas() for path in given.operations], ignore_index=True)
     names = MEASUREMENT_SCHEMA.names
     found: dict[tuple[str, bool], dict[str, MeasurementRow]] = {}
     took: dict[tuple[str, bool], dict[str, float]] = {}
@@ -205,14 +208,15 @@ def main() -> int:
     for one in (writing, packing):
         one.add_argument("--output", type=Path, required=True)
     packing.add_argument("files", type=Path, nargs="+")
-    scoring.add_argument("--operations", type=Path, required=True)
+    writing.add_argument("--known", type=Path, nargs="*", default=[], help="measured already")
+    scoring.add_argument("--operations", type=Path, nargs="+", required=True)
     scoring.add_argument("--passes", type=Path, required=True)
     scoring.add_argument("--predictors", type=Path, required=True)
     scoring.add_argument("--gpu", required=True)
     scoring.add_argument("--opening", type=float, default=2.0, help="seconds that opening the GPU takes a batch")
     given = parser.parse_args()
     if given.command == "catalogue":
-        catalogue(SETS[given.set], given.count, given.output)
+        catalogue(SETS[given.set], given.count, given.known, given.output)
     elif given.command == "pack":
         pack(given.files, given.output)
     else:
