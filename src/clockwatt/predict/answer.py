@@ -17,7 +17,7 @@ from clockwatt.predict.composition.pipeline import Composer, Composition
 from clockwatt.predict.costs.interface import Costs
 from clockwatt.predict.description import fitted_gpus
 from clockwatt.predict.evaluation.intervals import Interval
-from clockwatt.predict.evaluation.pass_errors import DEVICE, HOST, PassErrors, added_errors, ends_of_sum
+from clockwatt.predict.evaluation.pass_errors import DEVICE, GAP_S, HOST, PassErrors, added_errors, ends_of_sum
 from clockwatt.predict.features.operations import OPERATION_CLASS, operation_features
 from clockwatt.predict.gpu_predictor import GpuPredictor, NotPredictableError
 from clockwatt.predict.hosts.answer import HostAnswer, HostSpan, span
@@ -235,12 +235,13 @@ def predict_points(
                 expected, costs.mean, costs.factors, _calls(composer.positions, costs), is_network=traced.is_network
             )
             method, networks = "operations" if intervals else "none", 0
-        elif all_measured and described.networks_measured:
-            intervals, method, networks = _of_networks(expected, described.networks_measured)
         else:
             intervals, method, networks = _of_operations(
-                expected, composer.positions, costs, described.errors, is_network=traced.is_network
+                expected, composer.positions, costs, described.errors, network.pass_, is_network=traced.is_network
             )
+            if all_measured and described.networks_measured:  # they tell of time and energy, not of device and host
+                of_networks, method, networks = _of_networks(expected, described.networks_measured)
+                intervals |= of_networks
         predictions.append(
             NetworkPrediction(
                 gpu=description.gpu,
@@ -281,12 +282,14 @@ def _of_operations(
     positions: NDArray[np.intp],
     costs: Costs,
     errors: PassErrors | None,
+    pass_: str,
     *,
     is_network: bool,
 ) -> tuple[dict[str, tuple[float, float]], str, int]:
     """Intervals from what is not sure of each operation, how they were made and of how many networks."""
     calls = _calls(positions, costs)
-    added = added_errors(costs.mean, costs.factors, calls, energy=expected.energy_dynamic_j is not None)
+    has_energy, gap_s = expected.energy_dynamic_j is not None, GAP_S[pass_] if is_network else 0.0
+    added = added_errors(costs.mean, costs.factors, calls, gap_s=gap_s, energy=has_energy)
     if DEVICE not in added or HOST not in added:
         return {}, "none", 0
     if not is_network:

@@ -22,7 +22,7 @@ from clockwatt.errors import ClockwattError
 from clockwatt.predict.answer import NetworkPrediction, TracedNetwork, predict_network
 from clockwatt.predict.costs.interface import Costs
 from clockwatt.predict.costs.refined import DeviceTimes
-from clockwatt.predict.evaluation.pass_errors import PassErrors, added_errors
+from clockwatt.predict.evaluation.pass_errors import GAP_S, PassErrors, added_errors
 from clockwatt.predict.gpu_predictor import GpuPredictor
 from clockwatt.predict.hosts.profile import HostProfile
 from clockwatt.predict.models.predictors import TARGETS
@@ -174,7 +174,8 @@ class Missing:
         halves_s = calls * costs.mean[:, _DEVICE] * (factors[:, _DEVICE, 1] - factors[:, _DEVICE, 0]) / 2
         added = pd.Series(halves_s, index=self.traced.operations["operation_id"])
         errors = self.model.description.passes[self.demand.pass_].errors or PassErrors()
-        half_width = errors.device_half_width(added_errors(costs.mean, factors, calls))
+        gap_s = GAP_S[self.demand.pass_]
+        half_width = errors.device_half_width(added_errors(costs.mean, factors, calls, gap_s=gap_s))
         return half_width, added[open_].sort_values(ascending=False)
 
     def _costs(self) -> tuple[Costs, NDArray[np.float64], NDArray[np.bool_]]:

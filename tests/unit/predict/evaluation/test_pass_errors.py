@@ -4,6 +4,7 @@ import pytest
 from clockwatt.predict.composition.pipeline import Composition
 from clockwatt.predict.evaluation.intervals import Interval, interval_score
 from clockwatt.predict.evaluation.pass_errors import (
+    CARD_TIME,
     DEVICE,
     DYNAMIC,
     HOST,
@@ -39,7 +40,8 @@ def test_what_paces_a_pass_sets_its_interval():
     sure, unsure = Added(0.01, 0.01), Added(0.3, 0.3)
     errors = PassErrors(correlation=0.5, composition_time=0.0, composition_energy=0.0, time=HALF, energy=HALF)
     device_bound = errors.ends(composition(1.0, 0.1), {DEVICE: sure, HOST: unsure})
-    assert device_bound["time_s"] == pytest.approx((np.exp(-0.02), np.exp(0.02)))
+    half = 2 * np.hypot(0.01, CARD_TIME)
+    assert device_bound["time_s"] == pytest.approx((np.exp(-half), np.exp(half)))
     host_bound = errors.ends(composition(0.1, 1.0), {DEVICE: sure, HOST: unsure})
     assert host_bound["time_s"] == pytest.approx((np.exp(-0.6), np.exp(0.6)))
     assert "energy_j" not in host_bound
@@ -56,6 +58,18 @@ def test_the_correlation_of_errors_is_found_again(correlation):
         drawn = np.sqrt(correlation) * rng.standard_normal() + np.sqrt(1 - correlation) * rng.standard_normal(25)
         seen.append((float(np.sum(shares * errors * drawn)), Added.of(shares, errors)))
     assert _correlation(seen) == pytest.approx(correlation, abs=0.05)
+
+
+def test_what_lies_between_short_kernels_is_less_sure_than_between_long_ones():
+    factors = np.broadcast_to([np.exp(-0.02), np.exp(0.02)], (2, len(TARGETS), 2))
+    errors = PassErrors(correlation=0.1, composition_time=0.02)
+    for seconds, wider in ((2e-6, 2.0), (2e-4, 1.01)):
+        mean, calls = np.full((2, len(TARGETS)), seconds), np.array([30.0, 10.0])
+        without = errors.device_half_width(added_errors(mean, factors, calls))
+        added = added_errors(mean, factors, calls, gap_s=1e-7)
+        assert added[DEVICE].gaps == pytest.approx(1e-7 / seconds)
+        assert added[HOST].gaps == 0.0
+        assert (errors.device_half_width(added) > wider * without) == (wider > 1.5)
 
 
 def test_the_interval_score_rewards_narrow_intervals_that_hold():
