@@ -168,24 +168,25 @@ def _fit_gpu(
         "not_learnt_from": samples.exclusions,
         "passes": {},
     }
+    own = {pass_: training_data(samples, pass_, spec) for pass_ in config.passes}
+    known = {pass_: data for pass_, data in own.items() if data is not None}
+    if lender is not None:
+        known = {pass_: with_borrowed(data, lender[1], pass_, spec) for pass_, data in known.items()}
     for pass_ in config.passes:
-        data = training_data(samples, pass_, spec)
-        if data is None:
+        if pass_ not in known:
             say(f"fit: {gpu}: nothing to learn from in {pass_}; no predictor of it")
             report["passes"][pass_] = {"rows": 0}
             for name in config.fit.predictors:
                 advance(f"{gpu} {pass_} {name}")
             continue
-        own_cells = len(data.cells)
-        if lender is not None:
-            data = with_borrowed(data, lender[1], pass_, spec)
+        data, others = known[pass_], [other for name, other in known.items() if name != pass_]
         workless = workless_host_s(samples, pass_, model.description.points)
         described = PassDescription({}, _learnt_points(data, model), workless, lacks=lacks[pass_])
         for quantity, why in described.lacks.items():
             say(f"fit: {gpu}: no {quantity} is learnt in {pass_}: {why}")
-        report["passes"][pass_] = _fit_pass(config, data, described, model, pass_, networks, writer, advance)
-        if lender is not None:
-            report["passes"][pass_]["borrowed"] = {"gpu": lender[0], "rows": len(data.cells) - own_cells}
+        report["passes"][pass_] = _fit_pass(config, data, others, described, model, pass_, networks, writer, advance)
+        if lender is not None and (mine := own[pass_]) is not None:
+            report["passes"][pass_]["borrowed"] = {"gpu": lender[0], "rows": len(data.cells) - len(mine.cells)}
         model.save_measured(pass_, samples.rows)
     model.save_description()
     page = model_card(model.description, report, details=layout.MODEL_CARD_DETAILS_FILE)
@@ -197,6 +198,7 @@ def _fit_gpu(
 def _fit_pass(
     config: CampaignConfig,
     data: TrainingData,
+    others: list[TrainingData],
     described: PassDescription,
     model: GpuPredictor,
     pass_: str,
@@ -204,11 +206,12 @@ def _fit_pass(
     writer: SealedWriter,
     advance: Advance,
 ) -> dict[str, Any]:
+    """Fit all predictors of a pass; `others` are the data of the other one, if there are any."""
     description = model.description
     of_predictors: dict[str, Any] = {}
     curve: list[dict[str, Any]] = []
     for name in config.fit.predictors:
-        left_out, of_predictors[name], validation = _fit_one(config, name, data, model, pass_, described)
+        left_out, of_predictors[name], validation = _fit_one(config, name, data, others, model, pass_, described)
         if name == config.fit.predictors[0]:
             curve = learning_curve(
                 lambda: _unfitted(config, config.fit.predictors[0]), data, validation, seed=config.seed
@@ -252,7 +255,13 @@ def _unfitted(config: CampaignConfig, name: str) -> CostPredictor:
 
 
 def _fit_one(
-    config: CampaignConfig, name: str, data: TrainingData, model: GpuPredictor, pass_: str, described: PassDescription
+    config: CampaignConfig,
+    name: str,
+    data: TrainingData,
+    others: list[TrainingData],
+    model: GpuPredictor,
+    pass_: str,
+    described: PassDescription,
 ) -> tuple[LeftOutPredictions, dict[str, Any], LeftOutPredictions]:
     """Fit, save and judge one predictor: what it said of every row and every cell left out, and the report between."""
     validation = cross_validate(
@@ -267,7 +276,8 @@ def _fit_one(
     predictor = _unfitted(config, name)
     if predictor.takes_perceptrons:
         predictor.set_params(perceptrons=config.fit.perceptrons)  # the forest alone is judged: it takes a tenth as long
-    predictor.fit(data.features[data.learnt], data.targets[data.learnt])
+    beside = [(other.features[other.learnt], other.targets[other.learnt]) for other in others]
+    predictor.fit(data.features[data.learnt], data.targets[data.learnt], beside[0] if beside else None)
     model.save_forest(name, pass_, predictor)
     spec = find_spec(model.description.gpu_name)
     left_out = validation.at_rows(data, spec)

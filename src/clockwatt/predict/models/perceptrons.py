@@ -67,7 +67,10 @@ class Perceptrons:
     perceptrons_last: Floats
 
     @classmethod
-    def fit(cls, matrix: Floats, learnt: NDArray[np.float64], number: int, *, seed: int, jobs: int) -> Self:
+    def fit(
+        cls, matrix: Floats, learnt: NDArray[np.float64], number: int, *, seed: int, jobs: int,
+        beside: tuple[Floats, NDArray[np.float64]] | None = None,
+    ) -> Self:  # fmt: skip
         """Train them.
 
         Parameters
@@ -82,9 +85,16 @@ class Perceptrons:
             Of both.
         jobs
             Threads; what is learnt does not depend on it.
+        beside
+            Features and what is learnt of kindred rows, of which one more feature tells these. It is always the same
+            where these are asked for, so it goes into the first offset and is not stored.
         """
         import torch
 
+        if beside is not None:
+            kindred, theirs = beside
+            matrix = np.vstack([_marked(matrix, 1.0), _marked(kindred, -1.0)])
+            learnt = np.concatenate([learnt, theirs])
         centre, scale = matrix.mean(axis=0), matrix.std(axis=0) + np.float32(2 * _LEAST_SCALE)
         rows = torch.from_numpy(_scaled(matrix, centre, scale))
         wanted = torch.from_numpy(learnt.astype(np.float32))
@@ -95,8 +105,11 @@ class Perceptrons:
                 trained = list(pool.map(lambda own: _trained(rows, wanted, 1000 * seed + own), range(number)))
         finally:
             torch.set_num_threads(threads)
-        parts = [np.stack(part) for part in zip(*trained, strict=True)]
-        return cls(centre, scale, parts[0].astype(np.float16), parts[1].astype(np.float16), parts[2], parts[3])
+        first, inner, vectors, last = (np.stack(part) for part in zip(*trained, strict=True))
+        if beside is not None:
+            vectors[:, 0, 0] += first[:, :, -1] * ((1.0 - centre[-1]) / scale[-1])
+            first, centre, scale = first[:, :, :-1], centre[:-1], scale[:-1]
+        return cls(centre, scale, first.astype(np.float16), inner.astype(np.float16), vectors, last)
 
     def predict(self, matrix: Floats) -> NDArray[np.float64]:
         """Mean over perceptrons; `matrix` of shape (rows, features), the result of shape (rows,)."""
@@ -153,6 +166,11 @@ class Perceptrons:
         if np.any(found.perceptrons_scale < _LEAST_SCALE):
             raise MalformedPerceptronsError("a feature has no deviation")
         return found
+
+
+def _marked(matrix: Floats, mark: float) -> Floats:
+    """With one more feature that is the same in all rows."""
+    return np.hstack([matrix, np.full((len(matrix), 1), mark, dtype=np.float32)])
 
 
 def _scaled(matrix: Floats, centre: Floats, scale: Floats) -> Floats:

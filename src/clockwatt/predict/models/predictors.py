@@ -126,7 +126,12 @@ class CostPredictor:
             setattr(self, name, value)
         return self
 
-    def fit(self, X: pd.DataFrame, y: pd.DataFrame) -> Self:  # noqa: N803  # scikit-learn's name
+    def fit(
+        self,
+        X: pd.DataFrame,  # noqa: N803  # scikit-learn's name
+        y: pd.DataFrame,
+        beside: tuple[pd.DataFrame, pd.DataFrame] | None = None,  # noqa: ARG002  # for perceptrons
+    ) -> Self:
         """Fit on operations at operating points.
 
         Parameters
@@ -136,6 +141,8 @@ class CostPredictor:
         y
             Columns of `TARGETS`; the roofline predictor needs them positive. Each is learnt from the rows where it is
             not missing; one that is missing everywhere is not learnt. Shape (rows, targets).
+        beside
+            The same of operations in the other pass, from which perceptrons learn too, and no tree does.
         """
         y = self._completed(X, y.loc[:, y.notna().any()])
         self.targets_ = list(y.columns)
@@ -272,18 +279,30 @@ class RooflinePredictor(CostPredictor):
         """Parameters by name."""
         return {**super().get_params(deep), "perceptrons": self.perceptrons}
 
-    def fit(self, X: pd.DataFrame, y: pd.DataFrame) -> Self:  # noqa: N803  # scikit-learn's name
+    def fit(
+        self,
+        X: pd.DataFrame,  # noqa: N803  # scikit-learn's name
+        y: pd.DataFrame,
+        beside: tuple[pd.DataFrame, pd.DataFrame] | None = None,
+    ) -> Self:
         """See `CostPredictor.fit`."""
         super().fit(X, y)
         self.perceptrons_ = None
-        known = y[TIME_DEVICE_CORRECTED].notna().to_numpy() if TIME_DEVICE_CORRECTED in self.targets_ else np.array([])
-        if self.takes_perceptrons and self.perceptrons and known.sum() >= LEAST_ROWS:
-            column = self.targets_.index(TIME_DEVICE_CORRECTED)
-            ratios = y.loc[known, TIME_DEVICE_CORRECTED].to_numpy(float) / self._estimates(X.loc[known])[:, column]
-            self.perceptrons_ = Perceptrons.fit(
-                self._encode(X.loc[known]), self._link(ratios), self.perceptrons, seed=self.seed, jobs=self._jobs
-            )
+        if self.takes_perceptrons and self.perceptrons and TIME_DEVICE_CORRECTED in self.targets_:
+            matrix, learnt = self._to_teach(X, y)
+            if len(learnt) >= LEAST_ROWS:
+                kindred = self._to_teach(*beside) if beside is not None else None
+                self.perceptrons_ = Perceptrons.fit(
+                    matrix, learnt, self.perceptrons, seed=self.seed, jobs=self._jobs, beside=kindred
+                )
         return self
+
+    def _to_teach(self, features: pd.DataFrame, targets: pd.DataFrame) -> tuple[NDArray[np.float32], Floats]:
+        """What perceptrons learn from rows whose device time is known, of classes that were seen."""
+        known = targets[TIME_DEVICE_CORRECTED].notna() & features[OPERATION_CLASS].isin(self.classes_)
+        features, seconds = features.loc[known], targets.loc[known, TIME_DEVICE_CORRECTED].to_numpy(float)
+        estimates = self._estimates(features)[:, self.targets_.index(TIME_DEVICE_CORRECTED)]
+        return self._encode(features), self._link(seconds / estimates)
 
     def _told(self, matrix: NDArray[np.float32], learnt: Floats) -> Floats:
         if self.perceptrons_ is None:

@@ -50,6 +50,35 @@ def test_a_product_is_learnt_and_told_where_nothing_was_seen():
     assert np.abs(learnt.predict(matrix) - wanted).mean() < 0.2 * np.abs(wanted - wanted.mean()).mean()
 
 
+def test_kindred_rows_teach_where_there_are_none_of_the_own():
+    """The other pass has what this one lacks, at another level: the mark tells them apart, and is not stored."""
+    matrix, wanted = matrix_and_product(600)
+    few = matrix[:, 1] < 0  # of the own, one half alone is known
+    kindred = matrix_and_product(600, seed=2)[0]
+    theirs = kindred[:, 0] * kindred[:, 1] + 0.5 * kindred[:, 2] + 0.7
+    asked, told = matrix_and_product(400, seed=1)
+    asked, told = asked[asked[:, 1] > 0], told[asked[:, 1] > 0]
+    missed = []
+    for beside in (None, (kindred, theirs.astype(float))):
+        learnt = Perceptrons.fit(matrix[few], wanted[few], 2, seed=0, jobs=2, beside=beside)
+        assert learnt.perceptrons_first.shape[2] == matrix.shape[1]
+        missed.append(np.abs(learnt.predict(asked) - told).mean())
+    assert missed[1] < missed[0] / 2
+
+
+def test_rows_of_the_other_pass_reach_the_perceptrons_and_no_tree():
+    (features, targets), (more, theirs) = table(400), table(500, seed=4)
+    theirs[DEVICE] *= 3.0
+    more.loc[:9, "operation_class"] = "never_seen"
+    alone, taught = (
+        RooflinePredictor(trees=4, leaf=20, perceptrons=2).fit(features, targets, beside)
+        for beside in (None, (more, theirs))
+    )
+    asked = table(100, seed=5)[0]
+    assert not np.allclose(alone.predict(asked)[DEVICE], taught.predict(asked)[DEVICE], rtol=1e-3)
+    pd.testing.assert_frame_equal(alone.predict(asked)[[HOST]], taught.predict(asked)[[HOST]])
+
+
 def test_numpy_says_what_pytorch_would():
     import torch
     from torch import nn
