@@ -35,8 +35,9 @@ class FitConfig(Model):
         le=16,
         description="how many multilayer perceptrons tell device time beside roofline's forest, where there are "
         "5,000 rows or more to learn from (each clock counts, and rows of another GPU): 2 take a third off the large "
-        "errors of convolutions never measured, and some minutes to fit; errors and intervals are stated of the forest "
-        "alone",
+        "errors of convolutions never measured, and some minutes to fit; they learn from both passes. Errors are "
+        "stated of the forest alone, and beside them what perceptrons make of a fifth of the operations held out, "
+        "which sets the width of intervals of device time",
     )
     borrow: bool = Field(
         True,

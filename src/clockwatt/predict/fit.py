@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +26,7 @@ from clockwatt.predict.composition.overhead_estimates import OverheadEstimates
 from clockwatt.predict.costs.learnt import workless_host_s
 from clockwatt.predict.costs.of_networks import left_out_costs, measured_costs, with_errors
 from clockwatt.predict.description import GpuDescription, PassDescription
+from clockwatt.predict.evaluation.beside_trees import as_wide_as, judge_perceptrons
 from clockwatt.predict.evaluation.judgement import (
     judge_left_out,
     judge_operations,
@@ -48,7 +49,13 @@ from clockwatt.predict.lacking import Lacks, held
 from clockwatt.predict.model_card import model_card
 from clockwatt.predict.model_card_details import model_card_details
 from clockwatt.predict.models.borrowing import lenders, with_borrowed
-from clockwatt.predict.models.predictors import PREDICTORS, TARGETS, CostPredictor, check_installed
+from clockwatt.predict.models.predictors import (
+    PREDICTORS,
+    TARGETS,
+    TIME_DEVICE_CORRECTED,
+    CostPredictor,
+    check_installed,
+)
 from clockwatt.predict.models.training_data import TrainingData, training_data, with_unmeasured
 from clockwatt.predict.samples import Samples, gpus_in, read_samples
 from clockwatt.schema import layout
@@ -221,7 +228,7 @@ def _fit_pass(
     description.passes[pass_] = described
     model.save_domain(pass_, data.domain)
     from_measured = networks.composed(pass_, MEASURED, networks.measured)
-    return {
+    report = {
         "learning_curve": curve,
         "rows": int(data.usable.sum()),
         "learnt_rows": int(data.learnt.sum()),
@@ -230,6 +237,11 @@ def _fit_pass(
         "networks_left_out": _leave_out(config, data, model, pass_, networks, from_measured),
         "networks_measured": _of_measured(model, pass_, from_measured),
     }
+    for predictor, of_predictor in of_predictors.items():  # networks left out are told by forests, in their intervals
+        if (judged := of_predictor["perceptrons"]) is not None:
+            intervals = description.passes[pass_].intervals[predictor]
+            intervals[TIME_DEVICE_CORRECTED] = as_wide_as(intervals[TIME_DEVICE_CORRECTED], judged["width"])
+    return report
 
 
 def _learnt_points(data: TrainingData, model: GpuPredictor) -> list[str]:
@@ -275,7 +287,7 @@ def _fit_one(
     )
     predictor = _unfitted(config, name)
     if predictor.takes_perceptrons:
-        predictor.set_params(perceptrons=config.fit.perceptrons)  # the forest alone is judged: it takes a tenth as long
+        predictor.set_params(perceptrons=config.fit.perceptrons)
     beside = [(other.features[other.learnt], other.targets[other.learnt]) for other in others]
     predictor.fit(data.features[data.learnt], data.targets[data.learnt], beside[0] if beside else None)
     model.save_forest(name, pass_, predictor)
@@ -283,7 +295,13 @@ def _fit_one(
     left_out = validation.at_rows(data, spec)
     described.intervals[name], report = judge_operations(data, left_out, _elsewhere(config, name, data, spec))
     report["folds"] = validation.folds
-    report["perceptrons"] = predictor.perceptrons_ is not None
+    report["perceptrons"] = None
+    if predictor.perceptrons_ is not None:
+        judged = judge_perceptrons(
+            lambda: _unfitted(config, name).set_params(perceptrons=config.fit.perceptrons), data, others,
+            seed=config.seed,
+        )  # fmt: skip
+        report["perceptrons"] = asdict(judged) if judged is not None else None
     if validation.folds < config.fit.folds:
         say(f"fit: {model.description.gpu}: {validation.folds} folds in {pass_}, as many as groups")
     return left_out, report, validation

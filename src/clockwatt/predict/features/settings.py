@@ -22,6 +22,11 @@ RECURRENT_STEP_S = 5e-6
 """What a step of a recurrent layer waits for the one before it, however little it does, at an H200's boost clock."""
 CHANNEL_STEP_S = 2e-7
 """What a thread of an interpolation takes for each channel, likewise."""
+_ATOMIC_S = {2: 1e-10, 4: 2e-11}
+"""What adding one gradient to a pixel takes in the backward pass of an interpolation, by bytes of an element: in half
+precision it is compared and swapped, and begun again where another thread came first …"""
+_UNHINDERED, _MOST_HINDERED = 64.0, 60.0
+"""… which takes twice as long where so many gradients meet in a pixel, and so many times as long at most."""
 _ATTENTION_TENSORS = 3
 _RECURRENT_ARGUMENTS = 9
 """Of `torch.lstm(input, state, weights, biases, layers, dropout, train, bidirectional, batch_first)` and its like."""
@@ -60,9 +65,17 @@ def serial_time_s(operation: Operation) -> float:
     if steps:
         return steps * RECURRENT_STEP_S
     first = operation.tensors[0] if operation.tensors else None
-    if first is not None and operation.kwargs.get("mode") in _WEIGHTED and not _channels_last(first):
-        return math.prod(first.shape[:2]) * CHANNEL_STEP_S
-    return 0.0
+    if first is None or operation.kwargs.get("mode") not in _WEIGHTED:
+        return 0.0
+    threads_s = 0.0 if _channels_last(first) else math.prod(first.shape[:2]) * CHANNEL_STEP_S
+    return threads_s + (_atomics_s(first, sum(each.elements for each in operation.out)) if first.grad else 0.0)
+
+
+def _atomics_s(image: TensorSpec, gradients: int) -> float:
+    """What so many gradients of an interpolation's output wait for where they are added to those of its input."""
+    meeting = max(gradients / max(image.elements, 1), 1.0)
+    hindered = min(1.0 + meeting / _UNHINDERED, _MOST_HINDERED)
+    return gradients * hindered * _ATOMIC_S.get(_ELEMENT_BYTES.get(image.dtype, 2), 0.0)
 
 
 def _independent_rows(operation: Operation) -> int:

@@ -49,7 +49,7 @@ _OF_PERCEPTRONS = 0.75
 _FARTHEST_APART = 1.0
 """… and how far apart the two may be: of what neither saw, a perceptron may say anything."""
 
-_LEFT_TO_TREES = frozenset({"lstm", "gru", "setitem", "interpolate"})
+LEFT_TO_TREES = frozenset({"lstm", "gru", "setitem", "interpolate"})
 """Classes that perceptrons tell worse than the forest, where a fifth of the shipped data was held out: steps that
 follow one another (`gru` goes with `lstm`), slices that may be empty, gradients that meet in one place."""
 
@@ -310,7 +310,7 @@ class RooflinePredictor(CostPredictor):
         column = self.targets_.index(TIME_DEVICE_CORRECTED)
         beside = self.perceptrons_.predict(matrix) - learnt[:, column]
         moved = _OF_PERCEPTRONS * np.clip(beside, -_FARTHEST_APART, _FARTHEST_APART)
-        left = [len(self.columns_) + place for place, name in enumerate(self.classes_) if name in _LEFT_TO_TREES]
+        left = [len(self.columns_) + place for place, name in enumerate(self.classes_) if name in LEFT_TO_TREES]
         moved[matrix[:, left].any(axis=1)] = 0.0
         goes_along = np.isin(self.targets_, (TIME_DEVICE_CORRECTED, "energy_dynamic_corrected_j"))
         told: Floats = learnt + moved[:, None] * goes_along

@@ -42,8 +42,8 @@ def test_steps_of_all_layers_follow_one_another(batch_first):
     assert 2 ** both["log_step_rows"] - 1 == pytest.approx(8)
 
 
-def interpolation(mode, stride=None):
-    given = contiguous(2, 50, 8, 8) if stride is None else TensorSpec((2, 50, 8, 8), "float32", stride)
+def interpolation(mode, stride=None, dtype="float32", *, grad=False):
+    given = TensorSpec((2, 50, 8, 8), dtype, stride or (3200, 64, 8, 1), grad=grad)
     out = OutputSpec((2, 50, 16, 16), "float32", (12800, 256, 16, 1))
     settings = {"mode": mode, "align_corners": True, "antialias": False, "size": {"tuple": [16, 16]}}
     return Operation("torch.nn.functional.interpolate", ({"tensor": 0},), settings, (given,), (out,))
@@ -54,6 +54,12 @@ def test_an_interpolation_goes_through_its_channels_one_by_one():
     assert serial_time_s(interpolation("nearest")) == 0.0
     assert serial_time_s(interpolation("bilinear", stride=(3200, 1, 400, 50))) == 0.0
     assert serial_time_s(synthetic.operation_of("relu", [8, 16, 32, 32])) == 0.0
+    forward = serial_time_s(interpolation("bilinear"))
+    single, half = (serial_time_s(interpolation("bilinear", dtype=one, grad=True)) for one in ("float32", "bfloat16"))
+    # gradients of 25,600 pixels, four of which meet in one; in half precision adding is compare and swap
+    assert half - forward == pytest.approx(25600 * 1e-10 * (1 + 4 / 64))
+    assert single - forward == pytest.approx((half - forward) / 5)
+    assert serial_time_s(interpolation("nearest", dtype="bfloat16", grad=True)) == 0.0
     ways = {setting_numbers(interpolation(mode))["interpolation"] for mode in ("nearest", "bilinear", "bicubic")}
     assert len(ways) == 3
     assert setting_numbers(interpolation("bilinear"))["aligned_corners"] == 1.0
