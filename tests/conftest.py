@@ -6,9 +6,18 @@ from collections import Counter
 
 import pytest
 
+from support import ready_clockwatt
+
 # each process that runs tests shares its cores with others: threads of PyTorch and BLAS that wait for one another there
 # take three times the processor time. Read when they are imported; jobs of a workflow get what their rules ask for.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+
+@pytest.fixture
+def ready(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Commands of clockwatt, and Pythons that are spawned, run in forks of one that has imported their libraries."""
+    for name, value in ready_clockwatt.environment().items():
+        monkeypatch.setenv(name, value)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -6,7 +6,7 @@ import os
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,7 @@ from typing import Any
 import pyarrow.parquet as pq
 import yaml
 
-from support import ready_snakemake
+from support import ready_clockwatt, ready_snakemake
 
 SNAKEMAKE = (sys.executable, "-m", "snakemake")
 REPOSITORY = Path(__file__).parents[2]
@@ -52,8 +52,12 @@ class Workdir:
 
     def snakemake(self, *arguments: str) -> subprocess.CompletedProcess[str]:
         """Run Snakemake; standard error goes to standard output."""
-        arguments = self.command(*arguments)[len(SNAKEMAKE) :]
-        return ready_snakemake.run(arguments, cwd=self.path, environment={**os.environ, **self.environment})
+        return self.start(self.command(*arguments))
+
+    def start(self, command: Sequence[str]) -> subprocess.CompletedProcess[str]:
+        """Run a command from `command`, perhaps changed, and its jobs in Pythons that are ready."""
+        environment = {**os.environ, **ready_clockwatt.environment(), **self.environment}
+        return ready_snakemake.run(command[len(SNAKEMAKE) :], cwd=self.path, environment=environment)
 
     def run(self, *arguments: str) -> str:
         """Run Snakemake, which must succeed, and return what it said."""

@@ -64,13 +64,14 @@ def test_what_fails_half_way_leaves_nothing(tmp_path, monkeypatch):
 
 def test_snakemake_finds_the_rules_from_there(tmp_path):
     campaign_folder.create(tmp_path / "campaign")
-    command = [sys.executable, "-m", "snakemake", "--dry-run", "--nocolor", "--profile", "slurm"]
-    said = subprocess.run(command, cwd=tmp_path / "campaign", capture_output=True, text=True, check=False)
-    assert said.returncode == 0, said.stderr
+    options = ["--dry-run", "--nocolor", "--profile", "slurm"]
+    said = ready_snakemake.run(options, cwd=tmp_path / "campaign", environment=os.environ)
+    assert said.returncode == 0, said.stdout
     jobs = {line.split()[0] for line in said.stdout.splitlines() if line.split()}
     assert {"campaign", "measure", "figures"} <= jobs, said.stdout
 
 
+@pytest.mark.usefixtures("ready")
 def test_the_command_says_what_it_wrote(tmp_path):
     command = [sys.executable, "-m", "clockwatt", "init", "campaign"]
     said = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
