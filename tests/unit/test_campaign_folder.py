@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -13,6 +14,7 @@ from clockwatt.errors import ClockwattError
 from clockwatt.io.resources import workflow_folder
 from clockwatt.workflow import campaign_folder
 from clockwatt.workflow.installed import importable, package_of
+from support import ready_snakemake
 
 REPOSITORY = Path(__file__).parents[2]
 
