@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import gc
 import os
 import signal
 from collections import Counter
@@ -34,6 +35,16 @@ def pytest_configure(config: pytest.Config) -> None:
     config.option.loadscopereorder = False  # of pytest-xdist: files are dealt out in the order below
     config.addinivalue_line("markers", "slurm: starts a real Slurm; runs with --slurm")
     config.addinivalue_line("markers", "undisturbed: needs a core of its own, so not beside other tests")
+
+
+def pytest_collection_finish() -> None:
+    """Leave what is there by now, a million objects of libraries, out of every collection of garbage from here on."""
+    gc.collect()
+    gc.freeze()
+
+
+def pytest_unconfigure() -> None:
+    gc.unfreeze()  # libraries complain of what is not freed at the end
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
