@@ -55,8 +55,9 @@ class Workdir:
         return self.start(self.command(*arguments))
 
     def start(self, command: Sequence[str]) -> subprocess.CompletedProcess[str]:
-        """Run a command from `command`, perhaps changed, and its jobs in Pythons that are ready."""
-        environment = {**os.environ, **ready_clockwatt.environment(), **self.environment}
+        """Run a command from `command`, perhaps changed, and its jobs that are not on Slurm, in Pythons that are ready."""
+        here = {} if "SLURM_CONF" in self.environment else ready_clockwatt.environment()
+        environment = {**os.environ, **here, **self.environment}
         return ready_snakemake.run(command[len(SNAKEMAKE) :], cwd=self.path, environment=environment)
 
     def run(self, *arguments: str) -> str:
