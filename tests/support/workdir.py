@@ -55,7 +55,7 @@ class Workdir:
         return self.start(self.command(*arguments))
 
     def start(self, command: Sequence[str]) -> subprocess.CompletedProcess[str]:
-        """Run a command from `command`, perhaps changed, and its jobs that are not on Slurm, in Pythons that are ready."""
+        """Run a command from `command`, perhaps changed, in a Python that is ready, and so its jobs but on Slurm."""
         here = {} if "SLURM_CONF" in self.environment else ready_clockwatt.environment()
         environment = {**os.environ, **here, **self.environment}
         return ready_snakemake.run(command[len(SNAKEMAKE) :], cwd=self.path, environment=environment)
