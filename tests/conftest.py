@@ -1,14 +1,25 @@
 from __future__ import annotations
 
+import gc
 import os
 import signal
 from collections import Counter
+from pathlib import Path
 
 import pytest
+
+from support import ready_clockwatt
 
 # each process that runs tests shares its cores with others: threads of PyTorch and BLAS that wait for one another there
 # take three times the processor time. Read when they are imported; jobs of a workflow get what their rules ask for.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+
+@pytest.fixture
+def ready(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Commands of clockwatt, and Pythons that are spawned, run in forks of one that has imported their libraries."""
+    for name, value in ready_clockwatt.environment().items():
+        monkeypatch.setenv(name, value)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -27,15 +38,38 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "undisturbed: needs a core of its own, so not beside other tests")
 
 
+def pytest_collection_finish() -> None:
+    """Leave what is there by now, a million objects of libraries, out of every collection of garbage from here on."""
+    gc.collect()
+    gc.freeze()
+
+
+LONG = {
+    "test_build.py", "test_callcost.py", "test_cli.py", "test_fit_validate.py", "test_fresh_measure.py",
+    "test_firefox.py", "test_hooks.py", "test_plan.py", "test_power_analysis.py", "test_power_measure.py",
+    "test_power_optimum.py", "test_record.py", "test_record_full_disk.py", "test_reference_data.py",
+    "test_references.py", "test_relations.py", "test_shipped_predictors.py", "test_thermal_study.py",
+    "test_transformer_networks.py", "test_worker.py", "test_write.py",
+}  # fmt: skip
+"""Files that take 10 s or more, beside those of the workflow."""
+
+
+def _is_long(path: Path) -> bool:
+    return path.name in LONG or path.parent.name == "workflow"
+
+
+def pytest_unconfigure() -> None:
+    gc.unfreeze()  # libraries complain of what is not freed at the end
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Leave tests of Slurm out unless they are asked for; asked for, they fail where Slurm cannot start.
 
-    Those of the workflow, whose files take longest, come first, then files of many tests: of files that are dealt out
-    to processes, short ones are to be left for the end.
+    Files that take longest come first, then files of many tests: of files that are dealt out to processes, short ones
+    are to be left for the end.
     """
     tests_of = Counter(item.path for item in items)
-    folder = config.rootpath / "tests" / "workflow"
-    items.sort(key=lambda item: (folder not in item.path.parents, -tests_of[item.path], item.path))
+    items.sort(key=lambda item: (not _is_long(item.path), -tests_of[item.path], item.path))
     if config.getoption("--slurm"):
         return
     left_out = [item for item in items if item.get_closest_marker("slurm")]

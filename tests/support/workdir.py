@@ -6,7 +6,7 @@ import os
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,7 @@ from typing import Any
 import pyarrow.parquet as pq
 import yaml
 
-from support import ready_snakemake
+from support import ready_clockwatt, ready_snakemake
 
 SNAKEMAKE = (sys.executable, "-m", "snakemake")
 REPOSITORY = Path(__file__).parents[2]
@@ -52,8 +52,13 @@ class Workdir:
 
     def snakemake(self, *arguments: str) -> subprocess.CompletedProcess[str]:
         """Run Snakemake; standard error goes to standard output."""
-        arguments = self.command(*arguments)[len(SNAKEMAKE) :]
-        return ready_snakemake.run(arguments, cwd=self.path, environment={**os.environ, **self.environment})
+        return self.start(self.command(*arguments))
+
+    def start(self, command: Sequence[str]) -> subprocess.CompletedProcess[str]:
+        """Run a command from `command`, perhaps changed, in a Python that is ready, and so its jobs but on Slurm."""
+        here = {} if "SLURM_CONF" in self.environment else ready_clockwatt.environment()
+        environment = {**os.environ, **here, **self.environment}
+        return ready_snakemake.run(command[len(SNAKEMAKE) :], cwd=self.path, environment=environment)
 
     def run(self, *arguments: str) -> str:
         """Run Snakemake, which must succeed, and return what it said."""

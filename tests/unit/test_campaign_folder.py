@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -13,6 +14,7 @@ from clockwatt.errors import ClockwattError
 from clockwatt.io.resources import workflow_folder
 from clockwatt.workflow import campaign_folder
 from clockwatt.workflow.installed import importable, package_of
+from support import ready_snakemake
 
 REPOSITORY = Path(__file__).parents[2]
 
@@ -64,13 +66,14 @@ def test_what_fails_half_way_leaves_nothing(tmp_path, monkeypatch):
 
 def test_snakemake_finds_the_rules_from_there(tmp_path):
     campaign_folder.create(tmp_path / "campaign")
-    command = [sys.executable, "-m", "snakemake", "--dry-run", "--nocolor", "--profile", "slurm"]
-    said = subprocess.run(command, cwd=tmp_path / "campaign", capture_output=True, text=True, check=False)
-    assert said.returncode == 0, said.stderr
+    options = ["--dry-run", "--nocolor", "--profile", "slurm"]
+    said = ready_snakemake.run(options, cwd=tmp_path / "campaign", environment=os.environ)
+    assert said.returncode == 0, said.stdout
     jobs = {line.split()[0] for line in said.stdout.splitlines() if line.split()}
     assert {"campaign", "measure", "figures"} <= jobs, said.stdout
 
 
+@pytest.mark.usefixtures("ready")
 def test_the_command_says_what_it_wrote(tmp_path):
     command = [sys.executable, "-m", "clockwatt", "init", "campaign"]
     said = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)

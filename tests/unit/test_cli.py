@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from support import ready_clockwatt
 from support.handmade import operation, write_catalogue
 
 CAMPAIGN = {
@@ -27,7 +28,7 @@ def clockwatt(*arguments: str | Path, folder: Path, **environment: str) -> subpr
         capture_output=True,
         text=True,
         check=False,
-        env=os.environ | environment,
+        env=os.environ | ready_clockwatt.environment() | environment,
         timeout=600,
     )
 
@@ -110,6 +111,7 @@ def test_an_unwritable_result_is_one_message(folder: Path) -> None:
     assert "5 of 5 already in the store" in again.stderr
 
 
+@pytest.mark.usefixtures("ready")
 def test_a_terminated_shard_keeps_what_it_finished(folder: Path) -> None:
     write_catalogue(folder / "catalogue", [operation(1000 + n) for n in range(3000)])
     process = subprocess.Popen(

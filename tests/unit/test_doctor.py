@@ -5,10 +5,17 @@ import yaml
 
 import standin_nvml
 from clockwatt import config
+from clockwatt.config import ControlConfig
 from clockwatt.errors import OutputError
 from clockwatt.gpu.nvidia.installed import InstalledGpu
 from clockwatt.workflow import cluster, doctor, propose
 from clockwatt.workflow.cluster import GpuPartition, JobStatus, parse_gres
+
+
+@pytest.fixture(autouse=True)
+def _without_helper(tmp_path, monkeypatch):
+    """A helper that other tests installed on this machine asks their Slurm, which takes seconds."""
+    monkeypatch.setattr("clockwatt.control.helper.ControlConfig", lambda: ControlConfig(helper=str(tmp_path / "none")))
 
 
 def lines(findings, topic):

@@ -18,6 +18,8 @@ from clockwatt.workflow.plan_studies import plan_studies, show_studies
 from clockwatt.workflow.status import campaign_status, show_status
 from support.handmade import operation, write_catalogue
 
+pytestmark = pytest.mark.usefixtures("ready")  # tracing is a process of its own
+
 
 def campaign(**changes: object) -> CampaignConfig:
     base: dict[str, object] = {

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from support import ready_clockwatt
 from support.workdir import SMALL, Workdir
 
 CATALOGUE = "results/catalogue/operations.parquet"
@@ -72,7 +73,8 @@ def test_network_with_a_data_dependent_branch(workdir):
 def plan_fails(workdir: Workdir) -> str:
     """What `clockwatt plan` says of the campaign, without its own name before it."""
     command = [sys.executable, "-m", "clockwatt", "plan", "--config", "config.yaml"]
-    finished = subprocess.run(command, cwd=workdir.path, text=True, capture_output=True, check=False)
+    environment = os.environ | ready_clockwatt.environment()
+    finished = subprocess.run(command, cwd=workdir.path, env=environment, text=True, capture_output=True, check=False)
     assert finished.returncode == 1, finished.stdout
     assert "Traceback" not in finished.stderr
     return finished.stderr.strip().splitlines()[-1].removeprefix("clockwatt: ")

@@ -124,6 +124,7 @@ def test_a_killed_run_keeps_what_was_finished(workdir):
     networks = [{"name": name, "input": [1, 3, 64, 64]} for name in ("densenet121", "efficientnet_b0", "swin_t")]
     workdir.configure({"telemetry": {"segment_s": 0.6}, "networks": networks})
     closed = workdir.path / "results" / "store" / "a30" / "sm900" / "rows"
+    workdir.run("results/measurements/a30/sm900/calibration.parquet")
     process = subprocess.Popen(
         workdir.command("results/measurements/a30/sm900/1.parquet"), cwd=workdir.path, start_new_session=True,
         stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,

@@ -16,6 +16,7 @@ import yaml
 from clockwatt import config
 from clockwatt.errors import DataFileError
 from clockwatt.workflow import snapshot
+from support import ready_clockwatt
 from support.workdir import REPOSITORY, SMALL, Workdir
 
 CATALOGUE = "results/catalogue/operations.parquet"
@@ -37,10 +38,8 @@ def job(workdir: Workdir, run: Path, target: str, *more: str) -> subprocess.Comp
     ]  # fmt: skip
     command = workdir.command(*arguments)
     at = command.index("--configfile")
-    return subprocess.run(
-        [*command[:at], *command[at + 2 :]], cwd=workdir.path, env=os.environ | {snapshot.VARIABLE: str(run)},
-        text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False,
-    )  # fmt: skip
+    workdir.environment = {snapshot.VARIABLE: str(run)}
+    return workdir.start([*command[:at], *command[at + 2 :]])
 
 
 def test_a_queued_job_runs_its_one_rule_though_the_config_was_edited(finished):
@@ -74,8 +73,9 @@ def test_a_job_does_not_wait_for_an_input_that_is_set_aside(finished, listed, tm
 
 def test_an_edit_during_a_run_is_announced_and_counts_from_the_next_on(workdir):
     process = subprocess.Popen(
-        workdir.command(CATALOGUE, SHARD), cwd=workdir.path, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
-    )
+        workdir.command(CATALOGUE, SHARD), cwd=workdir.path, env=os.environ | ready_clockwatt.environment(),
+        text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+    )  # fmt: skip
     deadline = time.monotonic() + 1200
     while not (workdir.path / "results/config.yaml").exists() and time.monotonic() < deadline:
         time.sleep(0.05)

@@ -1,5 +1,7 @@
 """What calls, modules and passes cost beyond single operations, with a device that is made up."""
 
+import functools
+
 import pytest
 import torch
 from torch import nn
@@ -61,7 +63,7 @@ class Device:
 
     def __init__(self, *gaps_s, call_s=1e-6, unknown=()):
         self.gaps_s, self.call_s, self.unknown, self.asked = list(gaps_s), call_s, unknown, []
-        self.times = iter([times(network, pass_) for pass_ in PASSES for network in module.NETWORKS])
+        self.times = iter(times_of_all())
 
     def timer(self):
         return CallTimer(host_s=self.host_s, device_s=self.device_s, pass_s=self.pass_s)
@@ -77,6 +79,12 @@ class Device:
         issue()
         gap_s, (host_s, device_calls) = self.gaps_s.pop(0), next(self.times)
         return None if gap_s is None else (host_s, device_calls * (CALL_S + gap_s))
+
+
+@functools.cache
+def times_of_all():
+    """`times` of every network in both passes."""
+    return [times(network, pass_) for pass_ in PASSES for network in module.NETWORKS]
 
 
 def times(network, pass_):

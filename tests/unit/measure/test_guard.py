@@ -86,6 +86,7 @@ def die(path):
     os.kill(os.getpid(), signal.SIGKILL)
 
 
+@pytest.mark.usefixtures("ready")
 def test_processes_that_die_of_an_operation_are_counted_and_one_that_ends_is_not(tmp_path):
     path = tmp_path / "note"
     for strikes in range(1, 4):

@@ -115,6 +115,7 @@ def victim(catalogue):
     return table["operation_id"][1].as_py()
 
 
+@pytest.mark.usefixtures("ready")
 @pytest.mark.parametrize("fault", ENDINGS)
 def test_an_operation_that_ends_its_process_costs_itself_alone(campaign, catalogue, victim, fault):
     folder = catalogue.parent
@@ -129,6 +130,7 @@ def test_an_operation_that_ends_its_process_costs_itself_alone(campaign, catalog
     assert not note(campaign, folder).exists()
 
 
+@pytest.mark.usefixtures("ready")
 def test_one_that_ends_its_process_once_is_measured_by_the_next(campaign, catalogue, victim):
     folder = catalogue.parent
     worker.run(partial(measure, campaign, folder, victim, "lost", 1), note(campaign, folder))

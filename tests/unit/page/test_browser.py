@@ -102,6 +102,7 @@ def test_the_chooser_gives_what_recommend_gives(opened, made):
     assert 0 < refused < 10
 
 
+@pytest.mark.usefixtures("ready")
 def test_the_chooser_gives_what_the_command_prints(opened, made):
     command = [sys.executable, "-m", "clockwatt", "recommend", "net16", "--input", "8,3,64,64", "--objective", "edp"]
     folders = ["--predictors-dir", made.predictors, "--validation-dir", made.validation]

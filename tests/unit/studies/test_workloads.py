@@ -316,6 +316,7 @@ def test_a_script_runs_alone_and_is_recorded_with_its_phases_and_data(tmp_path):
     assert any("distance on cpu: data of the study's shapes was made; rows 10" in note for note in run["notes"])
 
 
+@pytest.mark.usefixtures("ready")
 def test_networks_of_the_study_of_power_limits_may_be_named_too(tmp_path):
     study = StudiesConfig(workloads={"workloads": ["fft", "dense_512"], "seconds": 1}).study_workloads()
     command = command_of("dense_512", study, seed=3, virtual=True)

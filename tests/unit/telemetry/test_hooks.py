@@ -1,5 +1,6 @@
 """Unmodified scripts of Keras 3, Lightning and the Hugging Face Trainer mark their phases by themselves."""
 
+import dataclasses
 import os
 import subprocess
 import sys
@@ -96,8 +97,34 @@ def check_training(marks: Marks, steps: list[int]) -> None:
     assert marks.notes == []
 
 
-def test_keras_on_torch(tmp_path: Path) -> None:
-    marks = marks_of(KERAS, tmp_path, KERAS_BACKEND="torch", KERAS_HOME=str(tmp_path))
+FRAMEWORKS = {
+    "lightning": LIGHTNING.format(package="lightning"),
+    "pytorch_lightning": LIGHTNING.format(package="pytorch_lightning"),
+    "transformers": TRANSFORMERS,
+    "keras": KERAS,
+}
+
+
+@pytest.fixture(scope="module")
+def together(tmp_path_factory: pytest.TempPathFactory) -> Marks:
+    """Marks of all of them, one after the other: most of what each takes is the import of PyTorch."""
+    folder = tmp_path_factory.mktemp("together")
+    return marks_of("\n".join(FRAMEWORKS.values()), folder, KERAS_BACKEND="torch", KERAS_HOME=str(folder))
+
+
+def marks_by(framework: str, together: Marks) -> Marks:
+    """From the beginning of its training to that of the next."""
+    phases = together.phases
+    begins = phases.loc[phases["name"] == "training", "start_s"].sort_values().tolist()
+    assert len(begins) == len(FRAMEWORKS)
+    turn = list(FRAMEWORKS).index(framework)
+    begin, end = [*begins, float("inf")][turn : turn + 2]
+    own = phases[(phases["start_s"] >= begin) & (phases["start_s"] < end)]
+    return dataclasses.replace(together, phases=own.reset_index(drop=True))
+
+
+def test_keras_on_torch(together: Marks) -> None:
+    marks = marks_by("keras", together)
     check_training(marks, [0, 1, 2, 0, 1, 2])
     names = marks.phases["name"].value_counts()
     assert (names["validation"], names["prediction"]) == (2, 1)
@@ -105,14 +132,14 @@ def test_keras_on_torch(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("package", ["lightning", "pytorch_lightning"])
-def test_lightning(tmp_path: Path, package: str) -> None:
-    marks = marks_of(LIGHTNING.format(package=package), tmp_path)
+def test_lightning(together: Marks, package: str) -> None:
+    marks = marks_by(package, together)
     check_training(marks, [0, 1, 2, 0, 1, 2])
     assert package in marks.libraries
 
 
-def test_the_trainer_of_hugging_face(tmp_path: Path) -> None:
-    marks = marks_of(TRANSFORMERS, tmp_path)
+def test_the_trainer_of_hugging_face(together: Marks) -> None:
+    marks = marks_by("transformers", together)
     check_training(marks, [0, 1, 2, 3, 4, 5])
     assert "transformers" in marks.libraries
 

@@ -17,6 +17,7 @@ import psutil
 import pytest
 
 from clockwatt.cli.main import main
+from support import ready_clockwatt
 
 RECORD = [sys.executable, "-m", "clockwatt", "record", "--idle-s", "0.3"]
 VIRTUAL = ("--gpu", "virtual:a30")
@@ -33,7 +34,7 @@ def recorded(
 ) -> tuple[dict[str, Any], subprocess.CompletedProcess[bytes]]:  # fmt: skip
     done = subprocess.run(
         [*RECORD, *options, "--output", str(output), "--", *words], input=stdin, capture_output=True, check=False,
-        env=environ or environment(), timeout=600,
+        env=environ or environment(**ready_clockwatt.environment()), timeout=600,
     )  # fmt: skip
     assert done.returncode == status, done.stderr.decode()
     (summary,) = output.rglob("summary.json")

@@ -8,7 +8,10 @@ from pathlib import Path
 
 import pytest
 
-pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="mounts a tmpfs, which needs root")
+pytestmark = [
+    pytest.mark.skipif(os.geteuid() != 0, reason="mounts a tmpfs, which needs root"),
+    pytest.mark.usefixtures("ready"),
+]
 
 FILL = """
 import os, sys, time

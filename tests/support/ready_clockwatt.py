@@ -1,0 +1,186 @@
+"""A Python that has imported the libraries of clockwatt, and runs its commands in forks of itself.
+
+    python ready_clockwatt.py SOCKET
+
+Importing PyTorch, scikit-learn and the like is most of what a short job of a workflow takes. A command that is started
+as `python -m clockwatt` in an environment from `environment` is handed to such a process by `served/sitecustomize.py`,
+and so are the processes that it spawns. Nothing of the project is imported before the fork: what the command says it
+is, and its sources, are found on the path of the process that handed it over.
+
+What is not as in a process of its own: libraries are loaded before the environment is known (threads of PyTorch and
+BLAS are those of the tests, not of the rule), all of them though the command needs few, with one seed of hashes;
+and namespaces and limits are not those of the process that handed it over. Tests about these don't use it.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import fcntl
+import functools
+import gc
+import importlib
+import json
+import os
+import runpy
+import select
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import traceback
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NoReturn
+
+_LIBRARIES = (
+    "concurrent.futures.process", "concurrent.futures.thread", "matplotlib.backends.backend_agg",
+    "matplotlib.backends.backend_pdf", "matplotlib.figure", "multiprocessing.pool", "pandas", "psutil",
+    "pyarrow.compute", "pyarrow.csv", "pyarrow.parquet", "pydantic", "rich.console", "rich.table", "scipy.optimize",
+    "scipy.stats", "sklearn.ensemble", "torch", "torchvision.models", "typer", "yaml",
+)  # fmt: skip
+_SERVED = Path(__file__).with_name("served")
+
+
+def environment() -> dict[str, str]:
+    """What to add to the environment of a process, so that commands which it or its children start are served."""
+    path = os.pathsep.join(filter(None, [str(_SERVED), os.environ.get("PYTHONPATH")]))
+    return {"READY_CLOCKWATT": str(_server()), "PYTHONPATH": path}
+
+
+@functools.cache
+def _server() -> Path:
+    """Socket of the one of this process, which ends with it: its input ends then."""
+    folder = tempfile.TemporaryDirectory(prefix="ready-")
+    address = Path(folder.name) / "socket"
+    server = subprocess.Popen(
+        [sys.executable, __file__, address], stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True
+    )
+    assert server.stdout is not None
+    assert server.stdout.readline() == b"ready\n"
+    atexit.register(_end, server, folder)
+    return address
+
+
+def _end(server: subprocess.Popen[bytes], folder: tempfile.TemporaryDirectory[str]) -> None:
+    """End it by ending its input; with it end commands that nobody waited for."""
+    assert server.stdin is not None
+    server.stdin.close()
+    server.wait()
+    folder.cleanup()
+
+
+def _serve(address: str) -> NoReturn:
+    for name in _LIBRARIES:
+        importlib.import_module(name)
+    gc.collect()
+    gc.freeze()  # else the first collection in each fork writes to all pages of these libraries
+    listening = socket.socket(socket.AF_UNIX)
+    listening.bind(address)
+    listening.listen(64)
+    print("ready", flush=True)
+    running: dict[int, _Command] = {}  # by the descriptor of its process, and of its connection
+    while True:
+        readable, _, _ = select.select([listening, 0, *running], [], [])
+        for file in readable:
+            if file in running:
+                _end_of(running[file], running, left=file == running[file].connection.fileno())
+        if listening in readable:
+            command = _begun(listening.accept()[0])
+            running |= {command.ended: command, command.connection.fileno(): command}
+        if 0 in readable:  # the tests are through
+            for command in {*running.values()}:
+                _end_of(command, running, left=True)
+            _end_with(0)
+
+
+@dataclass(frozen=True)
+class _Command:
+    process: int
+    ended: int
+    connection: socket.socket
+
+
+def _begun(connection: socket.socket) -> _Command:
+    """Read an order and run it in a fork."""
+    length, files, _, _ = socket.recv_fds(connection, 8, 250)
+    text = b""
+    while len(text) < int.from_bytes(length, "little"):
+        text += connection.recv(1 << 20)
+    order = json.loads(text)
+    process = os.fork()
+    if process == 0:
+        _become(order, files)
+        _end_with(_run(order["arguments"]))
+    for file in files:
+        os.close(file)
+    connection.sendall(f"{process}\n".encode())
+    return _Command(process, os.pidfd_open(process), connection)
+
+
+def _end_of(command: _Command, running: dict[int, _Command], *, left: bool) -> None:
+    """Tell how a command ended; `left` by the process that stood for it, which was killed, it is killed too."""
+    if command.ended not in running:
+        return  # both at once
+    if left:
+        os.kill(command.process, signal.SIGKILL)
+    _, status = os.waitpid(command.process, 0)
+    with contextlib.suppress(OSError):
+        command.connection.sendall(f"{os.waitstatus_to_exitcode(status)}\n".encode())
+    del running[command.ended], running[command.connection.fileno()]
+    os.close(command.ended)
+    command.connection.close()
+
+
+def _become(order: dict[str, Any], files: Sequence[int]) -> None:
+    """Be what gave the order."""
+    os.chdir(order["cwd"])
+    os.umask(order["umask"])
+    os.environ.clear()
+    os.environ.update(order["environment"])
+    aside = [fcntl.fcntl(file, fcntl.F_DUPFD_CLOEXEC, 1000) for file in files]
+    os.closerange(0, 1000)
+    for number, file in zip(order["files"], aside, strict=True):
+        os.dup2(file, number)
+        os.close(file)
+    for number in order["ignored"]:
+        signal.signal(number, signal.SIG_IGN)
+    sys.orig_argv[:] = [sys.executable, *order["arguments"]]
+    sys.path[:] = ["" if order["arguments"][0] == "-c" else order["cwd"], *order["path"]]
+
+
+def _run(arguments: list[str]) -> int:
+    """What Python does with these arguments, and the status that it ends with."""
+    option, what, *rest = arguments
+    sys.argv[:] = [option, *rest]
+    try:
+        if option == "-m":
+            runpy.run_module(what, run_name="__main__", alter_sys=True)
+        else:
+            exec(what, {"__name__": "__main__"})
+    except SystemExit as ended:
+        if ended.code is None or isinstance(ended.code, int):
+            return ended.code or 0
+        print(ended.code, file=sys.stderr)
+        return 1
+    except BaseException:  # noqa: BLE001  # as an interpreter does
+        traceback.print_exc()
+        return 1
+    return 0
+
+
+def _end_with(status: int) -> NoReturn:
+    """End as an interpreter does, but for freeing a thousand modules."""
+    threading._shutdown()  # type: ignore[attr-defined]
+    atexit._run_exitfuncs()
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(ValueError):  # closed already
+            stream.flush()
+    os._exit(status & 0xFF)
+
+
+if __name__ == "__main__":
+    _serve(sys.argv[1])
