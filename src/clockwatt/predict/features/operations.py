@@ -68,7 +68,7 @@ LAST_DIMENSION_CLASSES = frozenset(
 )
 """Operation classes whose channels are the last dimension."""
 
-_SPECS_KEPT = 20_000
+_SPECS_KEPT = 50_000
 """Of so many specs what was read is kept: the GPUs of a campaign share theirs, and each is asked for several times."""
 
 DIMENSIONS = 4
