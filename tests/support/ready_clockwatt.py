@@ -9,7 +9,8 @@ is, and its sources, are found on the path of the process that handed it over.
 
 What is not as in a process of its own: libraries are loaded before the environment is known (threads of PyTorch and
 BLAS are those of the tests, not of the rule), all of them though the command needs few, with one seed of hashes;
-and namespaces and limits are not those of the process that handed it over. Tests about these don't use it.
+and namespaces and limits are not those of the process that handed it over; and where the process group of that one is
+killed, what the command had started lives on. Tests about these don't use it.
 """
 
 from __future__ import annotations
@@ -43,6 +44,8 @@ _LIBRARIES = (
     "scipy.stats", "sklearn.ensemble", "torch", "torchvision.models", "typer", "yaml",
 )  # fmt: skip
 _SERVED = Path(__file__).with_name("served")
+_LENGTH = 8
+"""Bytes that say how long an order is."""
 
 
 def environment() -> dict[str, str]:
@@ -66,10 +69,15 @@ def _server() -> Path:
 
 
 def _end(server: subprocess.Popen[bytes], folder: tempfile.TemporaryDirectory[str]) -> None:
-    """End it by ending its input; with it end commands that nobody waited for."""
+    """End it by ending its input; with it end commands that nobody waited for. One that waits longer is killed."""
     assert server.stdin is not None
-    server.stdin.close()
-    server.wait()
+    with contextlib.suppress(OSError):
+        server.stdin.close()
+    try:
+        server.wait(timeout=20)
+    except subprocess.TimeoutExpired:
+        os.killpg(server.pid, signal.SIGKILL)
+        server.wait()
     folder.cleanup()
 
 
@@ -88,8 +96,7 @@ def _serve(address: str) -> NoReturn:
         for file in readable:
             if file in running:
                 _end_of(running[file], running, left=file == running[file].connection.fileno())
-        if listening in readable:
-            command = _begun(listening.accept()[0])
+        if listening in readable and (command := _begun(listening.accept()[0])) is not None:
             running |= {command.ended: command, command.connection.fileno(): command}
         if 0 in readable:  # the tests are through
             for command in {*running.values()}:
@@ -104,21 +111,38 @@ class _Command:
     connection: socket.socket
 
 
-def _begun(connection: socket.socket) -> _Command:
-    """Read an order and run it in a fork."""
-    length, files, _, _ = socket.recv_fds(connection, 8, 250)
-    text = b""
-    while len(text) < int.from_bytes(length, "little"):
-        text += connection.recv(1 << 20)
-    order = json.loads(text)
+def _begun(connection: socket.socket) -> _Command | None:
+    """Read an order and run it in a fork; None where who gave it was killed before all of it had come."""
+    files: list[int] = []
+    try:
+        length, files, _, _ = socket.recv_fds(connection, _LENGTH, 250)
+        length += _all_of(connection, _LENGTH - len(length))
+        order = json.loads(_all_of(connection, int.from_bytes(length, "little")))
+    except (OSError, EOFError):
+        for file in files:
+            os.close(file)
+        connection.close()
+        return None
     process = os.fork()
     if process == 0:
         _become(order, files)
         _end_with(_run(order["arguments"]))
     for file in files:
         os.close(file)
-    connection.sendall(f"{process}\n".encode())
+    with contextlib.suppress(OSError):  # killed meanwhile: its connection has ended, and so will the command
+        connection.sendall(f"{process}\n".encode())
     return _Command(process, os.pidfd_open(process), connection)
+
+
+def _all_of(connection: socket.socket, count: int) -> bytes:
+    """So many bytes; EOFError where fewer come."""
+    text = b""
+    while len(text) < count:
+        part = connection.recv(min(count - len(text), 1 << 20))
+        if not part:
+            raise EOFError
+        text += part
+    return text
 
 
 def _end_of(command: _Command, running: dict[int, _Command], *, left: bool) -> None:
@@ -166,6 +190,10 @@ def _run(arguments: list[str]) -> int:
             return ended.code or 0
         print(ended.code, file=sys.stderr)
         return 1
+    except KeyboardInterrupt:
+        traceback.print_exc()
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+        os.kill(os.getpid(), signal.SIGINT)
     except BaseException:  # noqa: BLE001  # as an interpreter does
         traceback.print_exc()
         return 1

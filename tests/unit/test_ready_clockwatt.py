@@ -2,6 +2,7 @@
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -44,6 +45,21 @@ def test_what_stands_for_a_command_takes_it_along_when_it_is_killed(tmp_path: Pa
     process.kill()
     assert process.wait() == -signal.SIGKILL
     wait_for(lambda: not Path(f"/proc/{served}").exists())
+
+
+@pytest.mark.usefixtures("ready")
+@pytest.mark.parametrize("said", [b"", b"\x10\0\0", (1000).to_bytes(8, "little"), (1000).to_bytes(8, "little") + b"{"])
+def test_who_is_killed_while_it_hands_over_costs_nobody_else(tmp_path: Path, said: bytes) -> None:
+    process, told = recorder(tmp_path, 1)
+    with socket.socket(socket.AF_UNIX) as connection:
+        connection.connect(os.environ["READY_CLOCKWATT"])
+        if said:
+            connection.sendall(said)
+    assert process.wait() == 0
+    assert int(told.read_text()) != process.pid
+    (tmp_path / "next").mkdir()
+    following, _ = recorder(tmp_path / "next", 0)
+    assert following.wait() == 0
 
 
 @pytest.mark.usefixtures("ready")

@@ -100,7 +100,8 @@ class NetworkPrediction:
         point.
     measured_calls
         How many of the calls are of operations that were measured at this operating point: these are looked up. Where
-        all are, the interval is that of networks composed so.
+        all are, the intervals of time, energy and power are those of networks composed so, and may be narrower than
+        those of device and host, which come from the operations always.
     warnings
         Why the answer rests on less than usual: what lies outside the measurements.
     host

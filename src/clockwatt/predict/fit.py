@@ -238,7 +238,7 @@ def _fit_pass(
         "networks_measured": _of_measured(model, pass_, from_measured),
     }
     for predictor, of_predictor in of_predictors.items():  # networks left out are told by forests, in their intervals
-        if (judged := of_predictor["perceptrons"]) is not None:
+        if judged := of_predictor["perceptrons"]:
             intervals = description.passes[pass_].intervals[predictor]
             intervals[TIME_DEVICE_CORRECTED] = as_wide_as(intervals[TIME_DEVICE_CORRECTED], judged["width"])
     return report
@@ -301,7 +301,7 @@ def _fit_one(
             lambda: _unfitted(config, name).set_params(perceptrons=config.fit.perceptrons), data, others,
             seed=config.seed,
         )  # fmt: skip
-        report["perceptrons"] = asdict(judged) if judged is not None else None
+        report["perceptrons"] = asdict(judged) if judged is not None else {}
     if validation.folds < config.fit.folds:
         say(f"fit: {model.description.gpu}: {validation.folds} folds in {pass_}, as many as groups")
     return left_out, report, validation

@@ -174,7 +174,7 @@ class Missing:
         halves_s = calls * costs.mean[:, _DEVICE] * (factors[:, _DEVICE, 1] - factors[:, _DEVICE, 0]) / 2
         added = pd.Series(halves_s, index=self.traced.operations["operation_id"])
         errors = self.model.description.passes[self.demand.pass_].errors or PassErrors()
-        gap_s = GAP_S[self.demand.pass_]
+        gap_s = GAP_S[self.demand.pass_] if self.traced.is_network else 0.0
         half_width = errors.device_half_width(added_errors(costs.mean, factors, calls, gap_s=gap_s))
         return half_width, added[open_].sort_values(ascending=False)
 

@@ -84,13 +84,19 @@ def _doubts(description: GpuDescription, report: dict[str, Any], fitted: dict[st
         if worst:
             told = ", ".join(f"{class_} {percent(error)}" for class_, error in worst)
             yield f"{pass_.capitalize()}, classes of operations missed most (median of {NAMES[time]}): {told}."
-        if (beside := of_pass["predictors"][name]["perceptrons"]) is not None:
+        beside = of_pass["predictors"][name]["perceptrons"]
+        if beside == {}:
+            yield f"{pass_.capitalize()}: perceptrons beside the forest were not judged, for too few operations."
+        elif beside:
+            both, forest = (
+                f"{percent(beside[one + 'median'])} (median; 90th percentile {percent(beside[one + 'percentile_90'])})"
+                for one in ("", "forest_")
+            )
             yield (
                 f"{pass_.capitalize()}: errors below are the forest's. Perceptrons beside it, taught without a fifth "
-                f"of the groups, told the device time of {beside['rows']:,} operations held out with a median error of "
-                f"{percent(beside['median'])} and a 90th percentile of {percent(beside['percentile_90'])}, the forest "
-                f"with {percent(beside['forest_median'])} and {percent(beside['forest_90th'])}; its intervals are "
-                f"taken to the power of {beside['width']:.2f}."
+                f"of the groups, missed the device time of {beside['rows']:,} operations held out by {both}, the "
+                f"forest by {forest}: its intervals of device time are taken to the power of {beside['width']:.2f}. "
+                f"Their energies were not judged."
             )
         if of_pass["networks_left_out"] is None:
             yield f"{pass_.capitalize()}: no network was left out, so how far off one is has not been seen."

@@ -66,7 +66,7 @@ def _pass_on(process: int, number: int) -> None:
 
 def _is_served() -> bool:
     # not what is read before any line of Python, nor a program that is recorded, nor what Slurm limits and watches
-    kept = {"LD_LIBRARY_PATH", "LD_PRELOAD", "PYTHONHASHSEED", "SLURM_JOB_ID"}
+    kept = {"LD_LIBRARY_PATH", "LD_PRELOAD", "PYTHONHASHSEED", "PYTHONWARNINGS", "SLURM_JOB_ID"}
     if kept & os.environ.keys() or "clockwatt_injected" in sys.modules:
         return False
     option, what, *_ = [*sys.orig_argv[1:], "", ""]

@@ -15,6 +15,8 @@ from clockwatt.predict.evaluation.tables import CROSSVAL_SCHEMA
 from clockwatt.predict.fit import fit
 from clockwatt.predict.gpu_predictor import GpuPredictor
 from clockwatt.predict.model_card import model_card
+from clockwatt.predict.models import perceptrons, predictors
+from clockwatt.predict.models.persistence import load_predictor
 from clockwatt.predict.models.predictors import MissingLibraryError
 from clockwatt.predict.samples import read_samples
 from clockwatt.predict.validate import validate
@@ -130,6 +132,27 @@ def test_the_model_card_says_what_was_not_fitted(made):
     assert "Training: there was nothing to learn from" in card
     assert "Inference: no network was left out" in card
     assert "| energy of a network never seen | – |" in card
+
+
+@pytest.mark.parametrize("least", [40, 10**6])
+def test_perceptrons_are_fitted_judged_and_told_of(made, tmp_path, monkeypatch, least):
+    for name, value in (("WIDTH", 16), ("DEPTH", 2), ("EPOCHS", 2)):
+        monkeypatch.setattr(perceptrons, name, value)
+    monkeypatch.setattr(predictors, "LEAST_ROWS", least)
+    config = made.config.model_copy(update={"fit": made.config.fit.model_copy(update={"perceptrons": 1})})
+    fit(config, made.dataset, made.catalogue, tmp_path / "predictors")
+    told = synthetic.read_json(tmp_path / "predictors/metrics.json")["gpus"]["a30"]["passes"]["training"]
+    page = (tmp_path / "predictors/a30/model-card.md").read_text()
+    forests = [load_predictor(path) for path in (tmp_path / "predictors/a30").glob("roofline-*.npz")]
+    if least > 40:
+        assert told["predictors"]["roofline"]["perceptrons"] is None
+        assert "erceptrons" not in page
+        assert [forest.perceptrons_ for forest in forests] == [None, None]
+        return
+    found = told["predictors"]["roofline"]["perceptrons"]
+    assert found["rows"] > 0
+    assert all(forest.perceptrons_ is not None for forest in forests)
+    assert f"missed the device time of {found['rows']:,} operations held out by" in page.replace("\n", " ")
 
 
 def test_of_many_clocks_some_are_learnt_from_and_all_are_judged(tmp_path):

@@ -14,7 +14,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from clockwatt.predict.evaluation.intervals import ANY_CLASS, COVERAGE, Interval, scale_of
+from clockwatt.predict.evaluation.intervals import ANY_CLASS, COVERAGE, GROUPS_OF_A_CLASS, Interval, scale_of
 from clockwatt.predict.features.operations import OPERATION_CLASS
 from clockwatt.predict.models.predictors import LEFT_TO_TREES, TIME_DEVICE_CORRECTED, CostPredictor
 from clockwatt.predict.models.training_data import TrainingData
@@ -32,15 +32,16 @@ class BesideTrees:
     ----------
     rows
         How many they are: those that perceptrons tell.
-    forest_median, forest_90th, median, percentile_90
+    forest_median, forest_percentile_90, median, percentile_90
         Without perceptrons, and with them.
     width
-        What the forest's intervals are to be taken to the power of, so that as many are inside as were.
+        What the forest's intervals are to be taken to the power of, so that as many are inside as were; 1 where too
+        few groups were held out to say.
     """
 
     rows: int
     forest_median: float
-    forest_90th: float
+    forest_percentile_90: float
     median: float
     percentile_90: float
     width: float
@@ -66,12 +67,14 @@ def judge_perceptrons(
     drawn = np.random.default_rng(seed).random(len(names)) < HELD_OUT
     out = frozenset(name for name, chosen in zip(names, drawn, strict=True) if chosen)
     known = data.learnt & data.targets[TIME_DEVICE_CORRECTED].notna().to_numpy()
-    own = data.cells["operation_id"].isin(data.rows["operation_id"])  # and not lent by another GPU
-    told_by_both = own & data.groups.isin(out) & ~data.features[OPERATION_CLASS].isin(LEFT_TO_TREES)
-    held = known & told_by_both.to_numpy()
+    taught = known & ~data.groups.isin(out).to_numpy()
+    left = data.features[OPERATION_CLASS].isin(LEFT_TO_TREES).to_numpy()
+    held = known & ~taught & ~left & data.own
+    if not taught.any() or not held.any():
+        return None
     beside = [_rows(other, other.learnt & ~other.groups.isin(out).to_numpy()) for other in others]
-    predictor = make().fit(*_rows(data, known & ~data.groups.isin(out).to_numpy()), beside[0] if beside else None)
-    if predictor.perceptrons_ is None or not held.any():
+    predictor = make().fit(*_rows(data, taught), beside[0] if beside else None)
+    if predictor.perceptrons_ is None:
         return None
     features, targets = _rows(data, held)
     told = predictor.predict(features)[TIME_DEVICE_CORRECTED].to_numpy()
@@ -79,21 +82,22 @@ def judge_perceptrons(
     of_forest, spread = (table[TIME_DEVICE_CORRECTED].to_numpy() for table in predictor.predict_with_spread(features))
     measured, scale = targets[TIME_DEVICE_CORRECTED].to_numpy(float), scale_of(spread)
     wide, both = (_high(np.abs(np.log(measured / one)) / scale) for one in (of_forest, told))
+    told_by_enough = data.groups[held].nunique() >= GROUPS_OF_A_CLASS
     errors = [np.abs(one / measured - 1) for one in (of_forest, told)]
     return BesideTrees(
         rows=int(held.sum()),
         forest_median=float(np.median(errors[0])),
-        forest_90th=_high(errors[0]),
+        forest_percentile_90=_high(errors[0]),
         median=float(np.median(errors[1])),
         percentile_90=_high(errors[1]),
-        width=float(np.clip(both / max(wide, 1e-9), _NARROWEST, _WIDEST)),
+        width=float(np.clip(both / max(wide, 1e-9), _NARROWEST, _WIDEST)) if told_by_enough else 1.0,
     )
 
 
 def as_wide_as(intervals: Mapping[str, Interval], width: float) -> dict[str, Interval]:
     """Intervals of device time by class, to the power of `width` but for classes that are left to the forest."""
     rest = intervals[ANY_CLASS]
-    kept = {name: intervals.get(name, rest) for name in LEFT_TO_TREES}
+    kept = {name: intervals.get(name, rest) for name in sorted(LEFT_TO_TREES)}
     found = {name: replace(one, lower=one.lower**width, upper=one.upper**width) for name, one in intervals.items()}
     return found | kept
 

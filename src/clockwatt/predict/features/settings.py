@@ -22,7 +22,7 @@ RECURRENT_STEP_S = 5e-6
 """What a step of a recurrent layer waits for the one before it, however little it does, at an H200's boost clock."""
 CHANNEL_STEP_S = 2e-7
 """What a thread of an interpolation takes for each channel, likewise."""
-_ATOMIC_S = {2: 1e-10, 4: 2e-11}
+_ATOMIC_S = {2: 1e-10, 4: 2e-11, 8: 2e-11}
 """What adding one gradient to a pixel takes in the backward pass of an interpolation, by bytes of an element: in half
 precision it is compared and swapped, and begun again where another thread came first …"""
 _UNHINDERED, _MOST_HINDERED = 64.0, 60.0

@@ -107,7 +107,8 @@ class Perceptrons:
             torch.set_num_threads(threads)
         first, inner, vectors, last = (np.stack(part) for part in zip(*trained, strict=True))
         if beside is not None:
-            vectors[:, 0, 0] += first[:, :, -1] * ((1.0 - centre[-1]) / scale[-1])
+            own = min((1.0 - centre[-1]) / scale[-1], _FARTHEST)  # as `_scaled` has it
+            vectors[:, 0, 0] += first[:, :, -1] * own
             first, centre, scale = first[:, :, :-1], centre[:-1], scale[:-1]
         return cls(centre, scale, first.astype(np.float16), inner.astype(np.float16), vectors, last)
 

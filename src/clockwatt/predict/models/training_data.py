@@ -99,6 +99,13 @@ class TrainingData:
         return found.fillna(means.reindex(pd.MultiIndex.from_frame(self.rows[_SERIES])).set_index(self.rows.index))
 
     @property
+    def own(self) -> NDArray[np.bool_]:
+        """Which cells were measured here, not lent by another GPU or wanted by the clock law alone. Shape (cells,)."""
+        measured = pd.MultiIndex.from_frame(self.rows[_CELL])
+        here: NDArray[np.bool_] = pd.MultiIndex.from_frame(self.cells[_CELL]).isin(measured)
+        return here
+
+    @property
     def designed(self) -> NDArray[np.bool_]:
         """Which cells are of designed operations; the others are called by networks. Shape (cells,)."""
         return self.cells["operation_id"].isin(self.blocks).to_numpy(bool)

@@ -66,6 +66,24 @@ def test_kindred_rows_teach_where_there_are_none_of_the_own():
     assert missed[1] < missed[0] / 2
 
 
+@pytest.mark.parametrize("kindred", [200, 20_000])
+def test_the_mark_is_folded_as_it_was_scaled(kindred, monkeypatch):
+    """However rare the own rows are: what is told of them without the mark is what was learnt with it."""
+    monkeypatch.setattr(perceptrons, "EPOCHS", 1)
+    trained, first = [], perceptrons._trained
+    monkeypatch.setattr(
+        perceptrons, "_trained", lambda *given: trained.append((given, first(*given))) or trained[-1][1]
+    )
+    matrix, wanted = matrix_and_product(200)
+    learnt = Perceptrons.fit(matrix, wanted, 1, seed=0, jobs=1, beside=matrix_and_product(kindred, seed=1))
+    ((rows, *_), (weights, inner, vectors, last)) = trained[0]
+    whole = Perceptrons(
+        np.zeros(5, np.float32), np.ones(5, np.float32), weights[None].astype(np.float16),
+        inner[None].astype(np.float16), vectors[None], last[None],
+    )  # fmt: skip
+    np.testing.assert_allclose(learnt.predict(matrix), whole.predict(rows.numpy()[:200]), atol=2e-2)
+
+
 def test_rows_of_the_other_pass_reach_the_perceptrons_and_no_tree():
     (features, targets), (more, theirs) = table(400), table(500, seed=4)
     theirs[DEVICE] *= 3.0
