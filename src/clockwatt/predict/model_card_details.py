@@ -121,8 +121,9 @@ def _left_out(report: dict[str, Any] | None) -> list[str]:
         "### Networks left out",
         "",
         (
-            f"{', '.join(report['networks'])}: each predicted by a predictor that never saw an operation that only "
-            "this network calls. Errors on these operations; operations that others call too were learnt from."
+            f"{', '.join(report['networks'])}: each predicted by a predictor, without perceptrons, that never saw an "
+            "operation that only this network calls. Errors on these operations; operations that others call too were "
+            "learnt from."
         ),
         "",
     ]
