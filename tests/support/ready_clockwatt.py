@@ -69,15 +69,10 @@ def _server() -> Path:
 
 
 def _end(server: subprocess.Popen[bytes], folder: tempfile.TemporaryDirectory[str]) -> None:
-    """End it by ending its input; with it end commands that nobody waited for. One that waits longer is killed."""
-    assert server.stdin is not None
-    with contextlib.suppress(OSError):
-        server.stdin.close()
-    try:
-        server.wait(timeout=20)
-    except subprocess.TimeoutExpired:
-        os.killpg(server.pid, signal.SIGKILL)
-        server.wait()
+    """End it as the one that has imported Snakemake; with it end commands that nobody waited for."""
+    from support.ready_snakemake import end  # the server itself has no such package on its path
+
+    end(server)
     folder.cleanup()
 
 

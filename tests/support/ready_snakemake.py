@@ -59,11 +59,11 @@ def _server() -> subprocess.Popen[str]:
     server = subprocess.Popen(
         [sys.executable, __file__], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, start_new_session=True
     )
-    atexit.register(_end, server)
+    atexit.register(end, server)
     return server
 
 
-def _end(server: subprocess.Popen[str]) -> None:
+def end(server: subprocess.Popen[Any]) -> None:
     """End it by ending its input; a process that waits longer is killed."""
     assert server.stdin is not None
     with contextlib.suppress(OSError):
@@ -72,6 +72,7 @@ def _end(server: subprocess.Popen[str]) -> None:
         server.wait(timeout=20)
     except subprocess.TimeoutExpired:
         os.killpg(server.pid, signal.SIGKILL)
+        server.wait()
 
 
 def _serve() -> None:

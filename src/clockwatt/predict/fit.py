@@ -186,12 +186,12 @@ def _fit_gpu(
             for name in config.fit.predictors:
                 advance(f"{gpu} {pass_} {name}")
             continue
-        data, others = known[pass_], [other for name, other in known.items() if name != pass_]
+        data, other = known[pass_], next((one for name, one in known.items() if name != pass_), None)
         workless = workless_host_s(samples, pass_, model.description.points)
         described = PassDescription({}, _learnt_points(data, model), workless, lacks=lacks[pass_])
         for quantity, why in described.lacks.items():
             say(f"fit: {gpu}: no {quantity} is learnt in {pass_}: {why}")
-        report["passes"][pass_] = _fit_pass(config, data, others, described, model, pass_, networks, writer, advance)
+        report["passes"][pass_] = _fit_pass(config, data, other, described, model, pass_, networks, writer, advance)
         if lender is not None and (mine := own[pass_]) is not None:
             report["passes"][pass_]["borrowed"] = {"gpu": lender[0], "rows": len(data.cells) - len(mine.cells)}
         model.save_measured(pass_, samples.rows)
@@ -205,7 +205,7 @@ def _fit_gpu(
 def _fit_pass(
     config: CampaignConfig,
     data: TrainingData,
-    others: list[TrainingData],
+    other: TrainingData | None,
     described: PassDescription,
     model: GpuPredictor,
     pass_: str,
@@ -213,12 +213,12 @@ def _fit_pass(
     writer: SealedWriter,
     advance: Advance,
 ) -> dict[str, Any]:
-    """Fit all predictors of a pass; `others` are the data of the other one, if there are any."""
+    """Fit all predictors of a pass; `other` is the data of the other one, if there is any."""
     description = model.description
     of_predictors: dict[str, Any] = {}
     curve: list[dict[str, Any]] = []
     for name in config.fit.predictors:
-        left_out, of_predictors[name], validation = _fit_one(config, name, data, others, model, pass_, described)
+        left_out, of_predictors[name], validation = _fit_one(config, name, data, other, model, pass_, described)
         if name == config.fit.predictors[0]:
             curve = learning_curve(
                 lambda: _unfitted(config, config.fit.predictors[0]), data, validation, seed=config.seed
@@ -270,7 +270,7 @@ def _fit_one(
     config: CampaignConfig,
     name: str,
     data: TrainingData,
-    others: list[TrainingData],
+    other: TrainingData | None,
     model: GpuPredictor,
     pass_: str,
     described: PassDescription,
@@ -288,8 +288,8 @@ def _fit_one(
     predictor = _unfitted(config, name)
     if predictor.takes_perceptrons:
         predictor.set_params(perceptrons=config.fit.perceptrons)
-    beside = [(other.features[other.learnt], other.targets[other.learnt]) for other in others]
-    predictor.fit(data.features[data.learnt], data.targets[data.learnt], beside[0] if beside else None)
+    beside = None if other is None else (other.features[other.learnt], other.targets[other.learnt])
+    predictor.fit(data.features[data.learnt], data.targets[data.learnt], beside)
     model.save_forest(name, pass_, predictor)
     spec = find_spec(model.description.gpu_name)
     left_out = validation.at_rows(data, spec)
@@ -298,7 +298,7 @@ def _fit_one(
     report["perceptrons"] = None
     if predictor.perceptrons_ is not None:
         judged = judge_perceptrons(
-            lambda: _unfitted(config, name).set_params(perceptrons=config.fit.perceptrons), data, others,
+            lambda: _unfitted(config, name).set_params(perceptrons=config.fit.perceptrons), data, other,
             seed=config.seed,
         )  # fmt: skip
         report["perceptrons"] = asdict(judged) if judged is not None else {}

@@ -48,7 +48,7 @@ class BesideTrees:
 
 
 def judge_perceptrons(
-    make: Callable[[], CostPredictor], data: TrainingData, others: list[TrainingData], *, seed: int
+    make: Callable[[], CostPredictor], data: TrainingData, other: TrainingData | None, *, seed: int
 ) -> BesideTrees | None:
     """Teach once more without a fifth of the groups; None where too little is left to teach perceptrons.
 
@@ -58,12 +58,12 @@ def judge_perceptrons(
         Gives a fresh predictor that teaches perceptrons.
     data
         Of the pass.
-    others
-        Of the other pass, if there are any; the same groups are held out of them.
+    other
+        Of the other pass, if there is any; the same groups are held out of it.
     seed
         Decides the groups.
     """
-    names = sorted(set(data.groups).union(*(other.groups for other in others)))
+    names = sorted(set(data.groups) | set(() if other is None else other.groups))
     drawn = np.random.default_rng(seed).random(len(names)) < HELD_OUT
     out = frozenset(name for name, chosen in zip(names, drawn, strict=True) if chosen)
     known = data.learnt & data.targets[TIME_DEVICE_CORRECTED].notna().to_numpy()
@@ -72,8 +72,8 @@ def judge_perceptrons(
     held = known & ~taught & ~left & data.own
     if not taught.any() or not held.any():
         return None
-    beside = [_rows(other, other.learnt & ~other.groups.isin(out).to_numpy()) for other in others]
-    predictor = make().fit(*_rows(data, taught), beside[0] if beside else None)
+    beside = None if other is None else _rows(other, other.learnt & ~other.groups.isin(out).to_numpy())
+    predictor = make().fit(*_rows(data, taught), beside)
     if predictor.perceptrons_ is None:
         return None
     features, targets = _rows(data, held)

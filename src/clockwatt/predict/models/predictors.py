@@ -263,7 +263,6 @@ class RooflinePredictor(CostPredictor):
     perceptrons
         How many multilayer perceptrons tell device time beside the forest, three parts to one, where there are rows
         enough to teach them (`perceptrons.LEAST_ROWS`); dynamic energy goes with the time. Spreads are the forest's.
-
     """
 
     takes_perceptrons: ClassVar[bool] = True

@@ -54,17 +54,17 @@ class Spied(RooflinePredictor):
 
 
 def test_operations_held_out_tell_how_much_nearer_perceptrons_come():
-    found = judge_perceptrons(make, data(700), [data(300, seed=1)], seed=0)
+    found = judge_perceptrons(make, data(700), data(300, seed=1), seed=0)
     assert found.median < 0.7 * found.forest_median
     assert found.percentile_90 < 0.8 * found.forest_percentile_90
     assert 0.5 <= found.width < 0.8
-    assert judge_perceptrons(make, data(700), [data(300, seed=1)], seed=0) == found
+    assert judge_perceptrons(make, data(700), data(300, seed=1), seed=0) == found
 
 
 def test_nothing_is_judged_that_was_learnt_lent_or_left_to_the_forest():
     own, other = data(900, lent=200), data(300, seed=1)
     own.features.loc[:99, "operation_class"] = "pad"
-    found = judge_perceptrons(lambda: Spied(trees=4, leaf=20, perceptrons=2), own, [other], seed=0)
+    found = judge_perceptrons(lambda: Spied(trees=4, leaf=20, perceptrons=2), own, other, seed=0)
     taught, beside = own.groups[Spied.taught.index], other.groups[Spied.beside[0].index]
     held = set(own.groups) - set(taught)
     assert 40 < len(held) < 80
@@ -75,14 +75,14 @@ def test_nothing_is_judged_that_was_learnt_lent_or_left_to_the_forest():
 
 
 def test_few_groups_do_not_make_intervals_narrower():
-    many, few = (judge_perceptrons(make, data(700, groups=groups), [], seed=0) for groups in (300, 100))
+    many, few = (judge_perceptrons(make, data(700, groups=groups), None, seed=0) for groups in (300, 100))
     assert many.width < 1
     assert few.width == 1.0  # about twenty are held out
 
 
 @pytest.mark.parametrize("few", [data(340), data(700, groups=1)])
 def test_too_few_operations_are_not_judged(few):
-    assert [judge_perceptrons(make, few, [], seed=seed) for seed in range(4)] == [None] * 4
+    assert [judge_perceptrons(make, few, None, seed=seed) for seed in range(4)] == [None] * 4
 
 
 def test_intervals_narrow_but_for_classes_that_are_left_to_the_forest():
