@@ -14,7 +14,7 @@ Takes `config.yaml`, `catalogue/` and `measurements/`, merges the shards of each
 each for operations and networks, and leaves out telemetry, names of hosts, Slurm's job ids and what jobs ask Slurm for.
 Of several calibrations of a GPU at an operating point one is kept. Numbers are rounded to what is known (`rounded`),
 and operations stand in the order of their specs, which compresses best; packing again changes nothing. What is packed
-is read by `clockwatt dataset` before it replaces what was there; more than 5 MB are refused. `--designed` takes the
+is read by `clockwatt dataset` before it replaces what was there; more than 6 MB are refused. `--designed` takes the
 Parquet files of each FOLDER (of the operating point `default` of the campaign's one GPU), and of the catalogue that
 they were drawn into what they measured; the same command again adds nothing. A campaign without networks has no
 networks' rows, and may lack a calibration.
@@ -44,7 +44,7 @@ from clockwatt.io import files
 from clockwatt.io.resources import resource
 from clockwatt.schema import layout, records
 
-MAX_BYTES = 5_000_000
+MAX_BYTES = 6_000_000
 LEFT_OUT = "left out"
 DURATION_STEPS, MILLISECOND_US = 1024, 1000
 """Steps of a second in which durations are told, and microseconds in those of times of day."""

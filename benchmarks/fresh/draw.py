@@ -1,8 +1,8 @@
 """Draw the fresh set: passes of networks that the shipped data never saw. A seed decides all of it.
 
-    python benchmarks/fresh/draw.py [--set third] [--cache DIR] [--part K/N] [--collect]
+    python benchmarks/fresh/draw.py [--set fourth] [--cache DIR] [--part K/N] [--collect]
 
-The second and the third set are other draws by the same rule, a half and a quarter as large, without the networks of
+The sets after the first are other draws by the same rule, a half and twice a quarter as large, without the networks of
 those before and of `other_networks.py`: for a day on which nobody has seen yet what is asked.
 
 Every place of a kind is drawn by itself, traced, and drawn again where it cannot be traced, its roofline lies outside
@@ -78,6 +78,7 @@ SETS = {
     "first": FreshSet(14, HERE, 1.0),
     "second": FreshSet(41, HERE / "second", 0.5, day=4),
     "third": FreshSet(67, HERE / "third", 0.25, day=5),
+    "fourth": FreshSet(83, HERE / "fourth", 0.25, day=6),
 }
 """In the order in which they were drawn; the parts of the first are measured on days 1 and 2."""
 GPU = "NVIDIA H200"
