@@ -18,12 +18,12 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
+from clockwatt.predict.composition.comparison import PREDICTED, compositions
 
 from clockwatt import config
 from clockwatt.dataset.build import build_dataset
 from clockwatt.gpu.specs import find_spec
 from clockwatt.io.resources import resource
-from clockwatt.predict.composition.comparison import PREDICTED, compositions
 from clockwatt.predict.composition.networks import Catalogue, whole_networks
 from clockwatt.predict.composition.overhead_estimates import OverheadEstimates
 from clockwatt.predict.composition.pipeline import COST_COLUMNS
@@ -33,7 +33,8 @@ from clockwatt.predict.costs.of_networks import measured_costs
 from clockwatt.predict.evaluation.leave_out import grouped_folds
 from clockwatt.predict.features.operations import OPERATION_CLASS
 from clockwatt.predict.models import power
-from clockwatt.predict.models.predictors import TARGETS, RooflinePredictor
+from clockwatt.predict.models.cost_predictor import TARGETS
+from clockwatt.predict.models.predictors import RooflinePredictor
 from clockwatt.predict.models.training_data import TrainingData, training_data, with_unmeasured
 from clockwatt.predict.samples import Samples, read_samples
 

@@ -40,11 +40,11 @@ from clockwatt.gpu.specs import find_spec
 from clockwatt.io import files
 from clockwatt.io.resources import resource
 from clockwatt.predict.answer import load_models
+from clockwatt.predict.description import shipped_catalogue
 from clockwatt.predict.fit import fit
 from clockwatt.predict.library import Predictors
 from clockwatt.predict.models.training_data import TrainingData, training_data
 from clockwatt.predict.samples import Samples, read_samples
-from clockwatt.predict.shipped import shipped_catalogue
 from clockwatt.predict.validate import validate
 from clockwatt.schema import layout
 

@@ -2,154 +2,27 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-import pandas as pd
-import pyarrow as pa
 from numpy.typing import NDArray
 
-from clockwatt.predict.composition.pipeline import Composer, Composition
+from clockwatt.predict.composition.pipeline import Composition
 from clockwatt.predict.costs.interface import Costs
-from clockwatt.predict.description import fitted_gpus
+from clockwatt.predict.description import NotPredictableError, fitted_gpus
 from clockwatt.predict.evaluation.intervals import Interval
 from clockwatt.predict.evaluation.pass_errors import DEVICE, GAP_S, HOST, PassErrors, added_errors, ends_of_sum
-from clockwatt.predict.features.operations import OPERATION_CLASS, operation_features
-from clockwatt.predict.gpu_predictor import GpuPredictor, NotPredictableError
-from clockwatt.predict.hosts.answer import HostAnswer, HostSpan, span
+from clockwatt.predict.features.operations import OPERATION_CLASS
+from clockwatt.predict.gpu_predictor import GpuPredictor
+from clockwatt.predict.hosts.costs import span
 from clockwatt.predict.hosts.profile import HostProfile
-from clockwatt.predict.relative import Relative, relative
-from clockwatt.schema.records import CALL_SCHEMA, NETWORK_SCHEMA, OPERATION_SCHEMA, NetworkRow, table_of
-
-OF_MEASURED = "_of_measured"
-"""End of the name of an interval's method."""
+from clockwatt.predict.prediction import OF_MEASURED, NetworkPrediction
+from clockwatt.predict.questions import TracedNetwork
 
 NO_OTHER_HOST = "back-to-back times alone were measured, which hold for the host that they were measured with"
 """Why a host cannot be named."""
-
-
-@dataclass(frozen=True)
-class TracedNetwork:
-    """A network in one pass, as the catalogue has it.
-
-    Attributes
-    ----------
-    network
-        Its row of the catalogue.
-    calls
-        Its calls in order, with `operation_id` and `phase`.
-    operations
-        Its unique operations, with `features.operations.CATALOGUE_COLUMNS` and `device_work`.
-    is_network
-        False for a list of operations, to which what is known of networks does not apply.
-    """
-
-    network: NetworkRow
-    calls: pd.DataFrame
-    operations: pd.DataFrame
-    is_network: bool = True
-
-    @functools.cached_property
-    def features(self) -> pd.DataFrame:
-        """Features of the operations with device work; the same on every GPU."""
-        return operation_features(self.operations[self.operations["device_work"].astype(bool)])
-
-    def tables(self) -> tuple[pa.Table, pa.Table, pa.Table]:
-        """As tables of a catalogue: the network, its calls, its operations."""
-        settings = {"measured_tf32": None, "measured_quantities": None}
-        return (
-            table_of([replace(self.network, measured_tf32=None, measured_quantities=None)], NETWORK_SCHEMA),
-            pa.Table.from_pandas(self.calls.reindex(columns=CALL_SCHEMA.names), CALL_SCHEMA, preserve_index=False),
-            pa.Table.from_pandas(
-                self.operations.reindex(columns=OPERATION_SCHEMA.names).assign(**settings),
-                OPERATION_SCHEMA,
-                preserve_index=False,
-            ),
-        )
-
-    @functools.cached_property
-    def composer(self) -> Composer:
-        """Composes the pass from costs of `operations`, in their order."""
-        return Composer(self.calls, self.network, pd.Index(self.operations["operation_id"]))
-
-
-@dataclass(frozen=True)
-class NetworkPrediction:
-    """A predicted pass of a network on one GPU at one operating point.
-
-    Attributes
-    ----------
-    virtual
-        Whether it rests on a modelled GPU.
-    measured_point
-        Whether operations were measured at this operating point; elsewhere the clock law speaks.
-    expected
-        The pass as predicted.
-    intervals
-        `time_s`, `device_s`, `host_s`, `energy_j` and `power_w` to their lower and upper ends; what has no interval is
-        missing.
-    interval_method, interval_networks
-        `conformal` or `student_t`, see `intervals.grouped_interval`: errors of the operations, as far as they are
-        estimated to be alike, scaled by those of so many networks that were left out; with `OF_MEASURED` at the end, of
-        networks composed from measured operations. `operations`: no network was left out, errors are taken as normal
-        and a quarter alike. `none`: an operation has no interval, or nothing that was measured leads to the operating
-        point.
-    measured_calls
-        How many of the calls are of operations that were measured at this operating point: these are looked up. Where
-        all are, the intervals of time, energy and power are those of networks composed so, and may be narrower than
-        those of device and host, which come from the operations always.
-    warnings
-        Why the answer rests on less than usual: what lies outside the measurements.
-    host
-        The host that is answered for, what paces the pass there, and what a captured graph would save; None where the
-        pass is a sum of back-to-back times.
-    on_hosts
-        The pass at the ends of that host's range.
-    predictors
-        Where the predictors come from, see `GpuPredictor.origin`.
-    relative_to
-        How the pass compares with that on a standard GPU, if one was named.
-    """
-
-    gpu: str
-    gpu_name: str
-    virtual: bool
-    point: str
-    tf32: bool
-    pass_: str
-    network_id: str
-    measured_point: bool
-    expected: Composition
-    intervals: dict[str, tuple[float, float]]
-    interval_method: str
-    interval_networks: int
-    warnings: tuple[str, ...] = ()
-    measured_calls: int = 0
-    host: HostAnswer | None = None
-    on_hosts: HostSpan | None = field(default=None, repr=False, compare=False)
-    predictors: str = ""
-    relative_to: Relative | None = None
-
-    def spanned(self, intervals: dict[str, tuple[float, float]]) -> dict[str, tuple[float, float]]:
-        """Intervals that hold for the host of the answer, widened to the range of hosts that it spans."""
-        return intervals if self.on_hosts is None else self.on_hosts.widened(intervals)
-
-    def compared_with(self, standard: NetworkPrediction) -> NetworkPrediction:
-        """The same, relative to the pass on a standard GPU."""
-        return replace(self, relative_to=relative(self, standard))
-
-    def to_dict(self) -> dict[str, Any]:
-        """For JSON; the key of the pass is `pass`, and `relative_to` is there if a standard GPU was named."""
-        values = asdict(replace(self, on_hosts=None))
-        del values["on_hosts"]
-        if self.relative_to is None:
-            del values["relative_to"]
-        values["pass"] = values.pop("pass_")
-        return values
 
 
 def load_models(predictors_dir: Path) -> dict[str, GpuPredictor]:

@@ -1,4 +1,4 @@
-"""What a folder of predictors says of itself, as JSON beside them."""
+"""What a folder of predictors says of itself, as JSON beside them, and where the folders lie that are shipped."""
 
 from __future__ import annotations
 
@@ -7,11 +7,12 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Self
 
-from clockwatt.errors import DataFileError
+from clockwatt.errors import ClockwattError, DataFileError
+from clockwatt.io.resources import resource
 from clockwatt.predict.composition.overheads import Overheads
 from clockwatt.predict.evaluation.intervals import Interval
 from clockwatt.predict.evaluation.pass_errors import PassErrors
-from clockwatt.predict.lacking import DEVICE_AND_HOST
+from clockwatt.predict.samples import DEVICE_AND_HOST
 from clockwatt.schema import layout
 
 
@@ -57,7 +58,7 @@ class PassDescription:
         `time_s`, `energy_j` and `power_w` of whole networks to their intervals where every operation was measured;
         empty where there are no such.
     lacks
-        What is not held of this pass, `lacking.ENERGY` or `DEVICE_AND_HOST`, to why; empty where nothing is lacking.
+        What is not held of this pass, `samples.ENERGY` or `DEVICE_AND_HOST`, to why; empty where nothing is lacking.
     """
 
     intervals: dict[str, dict[str, dict[str, Interval]]]
@@ -144,3 +145,31 @@ def _errors(entry: dict[str, Any] | None) -> PassErrors | None:
 
 def _intervals(intervals: dict[str, dict[str, Any]]) -> dict[str, Interval]:
     return {name: Interval(**interval) for name, interval in intervals.items()}
+
+
+_NETWORKS_OF = "h200"
+"""Reference data whose catalogue has networks."""
+
+
+def shipped_predictors() -> Path:
+    """Folder of the predictors."""
+    return resource(str(layout.PREDICTORS))
+
+
+def shipped_validation() -> Path:
+    """Folder of what choices and compositions by them were compared with."""
+    return resource(str(layout.VALIDATION))
+
+
+def shipped_catalogue() -> Path:
+    """Folder of the catalogue of networks that were measured on the shipped GPUs."""
+    return resource(f"reference/{_NETWORKS_OF}") / layout.CATALOGUE
+
+
+def is_shipped(folder: Path) -> bool:
+    """Whether predictors in `folder` are shipped ones, and not a campaign's."""
+    return folder.resolve().is_relative_to(shipped_predictors().resolve())
+
+
+class NotPredictableError(ClockwattError):
+    """The predictors cannot answer this question."""

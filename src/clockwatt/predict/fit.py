@@ -20,8 +20,14 @@ from clockwatt.gpu.specs import GpuSpec, find_spec
 from clockwatt.io import files
 from clockwatt.io.progress import Advance, progress, say
 from clockwatt.io.seal import SealedWriter
-from clockwatt.predict.composition.comparison import MEASURED, PREDICTED, compositions
-from clockwatt.predict.composition.networks import Catalogue, CostsOfNetwork, whole_networks
+from clockwatt.predict.composition.networks import (
+    MEASURED,
+    PREDICTED,
+    Catalogue,
+    CostsOfNetwork,
+    compositions,
+    whole_networks,
+)
 from clockwatt.predict.composition.overhead_estimates import OverheadEstimates
 from clockwatt.predict.costs.learnt import workless_host_s
 from clockwatt.predict.costs.of_networks import left_out_costs, measured_costs, with_errors
@@ -33,33 +39,26 @@ from clockwatt.predict.evaluation.judgement import (
     network_errors,
     network_intervals,
 )
-from clockwatt.predict.evaluation.learning_curve import learning_curve
 from clockwatt.predict.evaluation.leave_out import (
+    CROSSVAL_SCHEMA,
     LeftOutPredictions,
     cross_validate,
-    leave_networks_out,
+    learning_curve,
     predict_elsewhere,
 )
-from clockwatt.predict.evaluation.pass_errors import estimate_pass_errors
-from clockwatt.predict.evaluation.tables import CROSSVAL_SCHEMA, LEFT_OUT_SCHEMA
+from clockwatt.predict.evaluation.networks_left_out import LEFT_OUT_SCHEMA, estimate_pass_errors, leave_networks_out
 from clockwatt.predict.features.operations import OPERATION_CLASS
 from clockwatt.predict.gpu_predictor import GpuPredictor
 from clockwatt.predict.hosts.costs import HostsSeen
-from clockwatt.predict.lacking import Lacks, held
 from clockwatt.predict.model_card import model_card
 from clockwatt.predict.model_card_details import model_card_details
 from clockwatt.predict.models.borrowing import lenders, with_borrowed
-from clockwatt.predict.models.predictors import (
-    PREDICTORS,
-    TARGETS,
-    TIME_DEVICE_CORRECTED,
-    CostPredictor,
-    check_installed,
-)
+from clockwatt.predict.models.cost_predictor import TARGETS, CostPredictor
+from clockwatt.predict.models.predictors import PREDICTORS, check_installed
 from clockwatt.predict.models.training_data import TrainingData, training_data, with_unmeasured
-from clockwatt.predict.samples import Samples, gpus_in, read_samples
+from clockwatt.predict.samples import Lacks, Samples, gpus_in, held, read_samples
 from clockwatt.schema import layout
-from clockwatt.schema.costs import BY_CORRECTED
+from clockwatt.schema.costs import BY_CORRECTED, TIME_DEVICE_CORRECTED
 
 
 @files.damaged_set_aside()

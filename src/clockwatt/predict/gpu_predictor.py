@@ -11,29 +11,23 @@ from typing import Self
 import pandas as pd
 
 from clockwatt.config import OperatingPoint
-from clockwatt.errors import ClockwattError, DataFileError
+from clockwatt.errors import DataFileError
 from clockwatt.gpu.specs import GpuSpec, find_spec
 from clockwatt.io.files import write_text
 from clockwatt.predict.composition.overheads import Overheads
 from clockwatt.predict.costs.interface import Among, CostSource, FirstKnown, interval_factors
 from clockwatt.predict.costs.learnt import ByClock, HostOnly, Learnt
-from clockwatt.predict.costs.looked_up import LookedUp, MeasuredCosts, write_measured
-from clockwatt.predict.costs.refined import DeviceTimes, Refined
-from clockwatt.predict.description import GpuDescription, PassDescription
+from clockwatt.predict.costs.looked_up import DeviceTimes, LookedUp, MeasuredCosts, Refined, write_measured
+from clockwatt.predict.description import GpuDescription, NotPredictableError, PassDescription, is_shipped
 from clockwatt.predict.features.operations import OPERATION_CLASS, operation_features
 from clockwatt.predict.features.points import Setting
 from clockwatt.predict.hosts.costs import HostsSeen
-from clockwatt.predict.lacking import DEVICE_AND_HOST
 from clockwatt.predict.models.clock_law import POWER_CLOCKS, neighbours
+from clockwatt.predict.models.cost_predictor import CostPredictor
 from clockwatt.predict.models.domain import Domain
 from clockwatt.predict.models.persistence import load_predictor, save_predictor
-from clockwatt.predict.models.predictors import CostPredictor
-from clockwatt.predict.shipped import is_shipped
+from clockwatt.predict.samples import DEVICE_AND_HOST
 from clockwatt.schema import layout
-
-
-class NotPredictableError(ClockwattError):
-    """The predictors cannot answer this question."""
 
 
 class GpuPredictor:

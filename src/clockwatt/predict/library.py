@@ -10,14 +10,21 @@ from typing import TYPE_CHECKING, Any, Literal
 from clockwatt.config import NetworkConfig, OperatingPoint, Pass
 from clockwatt.errors import ClockwattError, DataFileError
 from clockwatt.predict import recommend as recommending
-from clockwatt.predict.answer import NetworkPrediction, TracedNetwork, load_models, predict_network
+from clockwatt.predict.answer import load_models, predict_network
+from clockwatt.predict.description import shipped_catalogue, shipped_predictors, shipped_validation
 from clockwatt.predict.gpu_predictor import GpuPredictor
 from clockwatt.predict.hosts.profile import HostProfile
-from clockwatt.predict.memory import check_fits
+from clockwatt.predict.prediction import NetworkPrediction
 from clockwatt.predict.query import KeywordInput, NetworkQuery, Shape, typed_inputs
-from clockwatt.predict.questions import check_same_gpu, listed_operations, traced_network, training_of
+from clockwatt.predict.questions import (
+    TracedNetwork,
+    check_fits,
+    check_same_gpu,
+    listed_operations,
+    traced_network,
+    training_of,
+)
 from clockwatt.predict.recommend import Limits, Recommendation
-from clockwatt.predict.shipped import shipped_catalogue, shipped_predictors, shipped_validation
 from clockwatt.schema import layout
 
 if TYPE_CHECKING:

@@ -19,13 +19,15 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from clockwatt.errors import ClockwattError
-from clockwatt.predict.answer import NetworkPrediction, TracedNetwork, predict_network
+from clockwatt.predict.answer import predict_network
 from clockwatt.predict.costs.interface import Costs
-from clockwatt.predict.costs.refined import DeviceTimes
+from clockwatt.predict.costs.looked_up import DeviceTimes
 from clockwatt.predict.evaluation.pass_errors import GAP_S, PassErrors, added_errors
 from clockwatt.predict.gpu_predictor import GpuPredictor
 from clockwatt.predict.hosts.profile import HostProfile
-from clockwatt.predict.models.predictors import TARGETS
+from clockwatt.predict.models.cost_predictor import TARGETS
+from clockwatt.predict.prediction import NetworkPrediction
+from clockwatt.predict.questions import TracedNetwork
 from clockwatt.schema.records import MeasurementRow
 
 if TYPE_CHECKING:

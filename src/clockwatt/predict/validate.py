@@ -13,13 +13,19 @@ import pyarrow as pa
 from clockwatt.config import CampaignConfig
 from clockwatt.io import files
 from clockwatt.io.progress import progress
-from clockwatt.predict.composition.comparison import MEASURED, PREDICTED, VALIDATION_SCHEMA, compositions
-from clockwatt.predict.composition.networks import Catalogue, whole_networks
+from clockwatt.predict.composition.networks import (
+    MEASURED,
+    PREDICTED,
+    VALIDATION_SCHEMA,
+    Catalogue,
+    compositions,
+    whole_networks,
+)
 from clockwatt.predict.composition.overhead_estimates import OverheadEstimates
 from clockwatt.predict.costs.of_networks import left_out_costs, measured_costs
 from clockwatt.predict.evaluation.judgement import network_errors, network_intervals
-from clockwatt.predict.evaluation.regret import regrets
-from clockwatt.predict.evaluation.tables import LEFT_OUT_SCHEMA
+from clockwatt.predict.evaluation.metrics import regrets
+from clockwatt.predict.evaluation.networks_left_out import LEFT_OUT_SCHEMA
 from clockwatt.predict.gpu_predictor import GpuPredictor
 from clockwatt.predict.samples import gpus_in, read_gpu_rows, read_samples
 from clockwatt.schema import layout

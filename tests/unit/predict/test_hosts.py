@@ -15,8 +15,7 @@ from clockwatt.measure.calibrate import host as host_stage
 from clockwatt.measure.calibrate.host import measure_host
 from clockwatt.predict.composition.overheads import HostOverheads
 from clockwatt.predict.features.operations import CATALOGUE_COLUMNS
-from clockwatt.predict.hosts.measured import profile_of
-from clockwatt.predict.hosts.profile import HostProfile
+from clockwatt.predict.hosts.profile import HostProfile, profile_of
 from clockwatt.predict.library import load
 from clockwatt.predict.query import NetworkQuery
 from clockwatt.schema import layout

@@ -6,9 +6,8 @@ import pytest
 
 from clockwatt.figures import learning, predictions, style
 from clockwatt.figures.load import gpus as gpus_of
-from clockwatt.predict.evaluation.learning_curve import SHARES, learning_curve
-from clockwatt.predict.evaluation.leave_out import cross_validate
-from clockwatt.predict.models.predictors import TARGETS
+from clockwatt.predict.evaluation.leave_out import SHARES, cross_validate, learning_curve
+from clockwatt.predict.models.cost_predictor import TARGETS
 from clockwatt.predict.models.training_data import TrainingData
 
 

@@ -15,7 +15,7 @@ from clockwatt.predict.costs.learnt import HostOnly
 from clockwatt.predict.evaluation.intervals import Interval, scale_of
 from clockwatt.predict.evaluation.pass_errors import ADDED, ERROR_OF, LOOKED_UP_ERROR, NORMAL_90
 from clockwatt.predict.features.operations import OPERATION_CLASS
-from clockwatt.predict.models.predictors import TARGETS
+from clockwatt.predict.models.cost_predictor import TARGETS
 from clockwatt.schema.costs import BY_CORRECTED
 
 _KEY = ["pass", "point", "tf32"]

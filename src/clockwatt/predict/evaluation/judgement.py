@@ -23,7 +23,7 @@ from clockwatt.predict.evaluation.intervals import (
 from clockwatt.predict.evaluation.leave_out import LeftOutPredictions
 from clockwatt.predict.evaluation.metrics import metrics, metrics_by
 from clockwatt.predict.features.operations import OPERATION_CLASS
-from clockwatt.predict.models.predictors import TARGETS
+from clockwatt.predict.models.cost_predictor import TARGETS
 from clockwatt.predict.models.training_data import TrainingData
 from clockwatt.schema.costs import BY_CORRECTED, MEASURED_WHOLE
 

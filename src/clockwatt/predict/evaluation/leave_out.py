@@ -2,27 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 from numpy.typing import NDArray
 
 from clockwatt.gpu.specs import GpuSpec
-from clockwatt.predict.evaluation.tables import LEFT_OUT_SCHEMA
-from clockwatt.predict.features.operations import OPERATION_CLASS
-from clockwatt.predict.models.predictors import TARGETS, CostPredictor
+from clockwatt.predict.evaluation.metrics import metrics
+from clockwatt.predict.models.cost_predictor import TARGETS, CostPredictor
 from clockwatt.predict.models.training_data import TrainingData
-from clockwatt.schema.costs import BY_CORRECTED
+from clockwatt.schema.costs import BY_CORRECTED, CORRECTED
 from clockwatt.threads import usable_threads
 
 Mask = NDArray[np.bool_]
-
-FOLDS_AT_MOST = 10
-"""More networks than this are left out several at a time, which bounds the time of a fit; then those that share fewest
-operations."""
 
 
 @dataclass(frozen=True)
@@ -219,93 +216,82 @@ def grouped_folds(groups: pd.Series, folds: int, seed: int) -> NDArray[np.int64]
     return np.array([fold_of[group] for group in groups], dtype=np.int64)
 
 
-def leave_networks_out(
-    make: Callable[[], CostPredictor],
-    data: TrainingData,
-    spec: GpuSpec,
-    called: Mapping[str, frozenset[str]],
-    names: list[str],
-    *,
-    seed: int,
-) -> pd.DataFrame:
-    """Predict every operation of each network with a predictor fitted without that network.
+SHARES = (1 / 8, 1 / 4, 1 / 2)
+"""Of what the cross-validation learns from, which is the last point of the curve."""
+_JUDGED = 0.2
+_ROWS_AT_LEAST = 100
 
-    A network is left out with all its inputs and dtypes. An operation that only it calls is not learnt from; one that
-    another network calls too stays among the data, as it would had this network never been measured; it is predicted
-    all the same here, though whoever asks for a network finds it looked up. Operations that no network calls stay too.
+
+def learning_curve(
+    make: Callable[[], CostPredictor], data: TrainingData, validation: LeftOutPredictions, *, seed: int
+) -> list[dict[str, Any]]:
+    """Errors on the same operations, learnt from ever more of the others.
+
+    The cross-validation's first folds, a fifth of all, are judged; groups of the others are drawn at random.
 
     Parameters
     ----------
     make
         Gives a fresh predictor.
     data
-        What was measured in one pass, and what is to be predicted beside it (`training_data.with_unmeasured`).
-    spec
-        The GPU.
-    called
-        Name of every network of the catalogue to the operations it calls in this pass.
-    names
-        Those to leave out, one after another; more than `FOLDS_AT_MOST` are dealt out to so many folds: an operation
-        that two networks of a fold have alone would be missed by both.
+        Of one pass.
+    validation
+        Its cross-validation, by cells.
     seed
-        Of that deal.
+        Of the draw.
 
     Returns
     -------
-    pandas.DataFrame
-        Columns of `LEFT_OUT_SCHEMA` but `gpu` and `virtual`; a row for each network, operation and operating point.
-        Empty where a single network leaves nothing to learn from.
+    list of dict
+        `operations` that were learnt from, and `targets`: target to `metrics`. Empty where there are too few rows, or
+        too few folds, to tell.
     """
-    ids = data.cells["operation_id"]
-    together, only_there, parts = _dealt(names, called, FOLDS_AT_MOST, seed), [], []
-    for left_out in together:
-        own, others = _called_by(left_out, called), _called_by(set(called) - left_out, called)
-        only_there.append(own - others)
-        training = data.learnt & ~ids.isin(only_there[-1]).to_numpy(bool)
-        parts.append(LeftOut(training, ids.isin(own).to_numpy(bool)))
-    found = []
-    for left_out, unseen, (at_cells, spread) in zip(
-        together, only_there, predict_left_out(make, data.features, data.targets, parts), strict=True
-    ):
-        if at_cells.notna().any(axis=None):
-            at_rows = (data.at_rows(at_cells, spec), data.spread_at_rows(spread))
-            found += [_of_network(data, *at_rows, name, called[name], unseen) for name in sorted(left_out)]
-    columns = [name for name in LEFT_OUT_SCHEMA.names if name not in ("gpu", "virtual")]
-    return pd.concat(found, ignore_index=True)[columns] if found else pd.DataFrame(columns=columns)
+    folds = max(1, round(_JUDGED * validation.folds))
+    cell = ["operation_id", "point", "tf32"]
+    own = pd.MultiIndex.from_frame(data.cells[cell]).isin(pd.MultiIndex.from_frame(data.rows[cell]))  # none is borrowed
+    judged = data.learnt & own & (validation.fold < folds)
+    rest = data.learnt & ~judged
+    if validation.folds < 2 or min(judged.sum(), SHARES[0] * rest.sum()) < _ROWS_AT_LEAST:
+        return []
+    names = data.groups[rest].unique()
+    order = dict(zip(np.random.default_rng(seed).permutation(names), np.arange(len(names)) / len(names), strict=True))
+    place = data.groups.map(order).to_numpy(float)  # missing where only judged: never below a share
+    parts = [LeftOut(rest & (place < share), judged) for share in SHARES]
+    found = [predictions for predictions, _ in predict_left_out(make, data.features, data.targets, parts)]
+    curve = [
+        {"operations": _operations(data, part.training), "targets": _errors(data, predictions, judged)}
+        for part, predictions in zip(parts, found, strict=True)
+    ]
+    learnt_from = _operations(data, data.learnt) * (1 - 1 / validation.folds)
+    return [*curve, {"operations": round(learnt_from), "targets": _errors(data, validation.predictions, judged)}]
 
 
-def _called_by(names: set[str], called: Mapping[str, frozenset[str]]) -> frozenset[str]:
-    return frozenset().union(*(called[name] for name in names))
+def _operations(data: TrainingData, rows: NDArray[np.bool_]) -> int:
+    return int(data.cells.loc[rows, "operation_id"].nunique())
 
 
-def _dealt(names: list[str], called: Mapping[str, frozenset[str]], folds: int, seed: int) -> list[set[str]]:
-    """Networks in as many folds, each in the one with which it shares fewest operations, the emptiest of those."""
-    dealt: list[set[str]] = [set() for _ in range(min(folds, len(names)))]
-    of_fold: list[set[str]] = [set() for _ in dealt]
-    at_most = -(-len(names) // len(dealt)) if dealt else 0
-    for position in np.random.default_rng(seed).permutation(len(names)):
-        name = names[position]
-        open_ = [number for number, fold in enumerate(dealt) if len(fold) < at_most]
-        chosen = min(open_, key=lambda number: (len(of_fold[number] & called[name]), len(dealt[number])))
-        dealt[chosen].add(name)
-        of_fold[chosen] |= called[name]
-    return dealt
+def _errors(data: TrainingData, predictions: pd.DataFrame, judged: NDArray[np.bool_]) -> dict[str, Any]:
+    both = ((data.targets.loc[judged, name], predictions.loc[judged, name]) for name in TARGETS)
+    return {
+        name: metrics(*(values.to_numpy(float) for values in pair)) for name, pair in zip(TARGETS, both, strict=True)
+    }
 
 
-def _of_network(
-    data: TrainingData,
-    predictions: pd.DataFrame,
-    spread: pd.DataFrame,
-    name: str,
-    ids: frozenset[str],
-    unseen: frozenset[str],
-) -> pd.DataFrame:
-    own = data.rows["operation_id"].isin(ids).to_numpy(bool)
-    rows = data.rows.loc[own, ["pass", "point", "tf32", "operation_id", OPERATION_CLASS, *TARGETS]]
-    return rows.assign(
-        network=name,
-        unseen=rows["operation_id"].isin(unseen),
-        learnt=data.usable[own],
-        **{BY_CORRECTED[target].predicted: predictions.loc[own, target] for target in TARGETS},
-        **{BY_CORRECTED[target].spread: spread.loc[own, target] for target in TARGETS},
-    )
+CROSSVAL_SCHEMA = pa.schema(
+    [
+        pa.field("gpu", pa.string()),
+        pa.field("virtual", pa.bool_()),
+        pa.field("predictor", pa.string()),
+        pa.field("pass", pa.string()),
+        pa.field("point", pa.string()),
+        pa.field("tf32", pa.bool_()),
+        pa.field("operation_id", pa.string()),
+        pa.field("operation_class", pa.string()),
+        pa.field("fold", pa.int64()),
+        pa.field("learnt", pa.bool_()),  # False: predicted, but excluded from fitting and from the metrics
+        *(pa.field(name, pa.float64()) for name in CORRECTED),
+        *(pa.field(BY_CORRECTED[name].predicted, pa.float64()) for name in CORRECTED),
+    ],
+    metadata={"kind": "cross-validation"},
+)
+"""Each measured operation with the prediction of a predictor that never saw its group."""

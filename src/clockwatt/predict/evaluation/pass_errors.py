@@ -15,13 +15,11 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-import pandas as pd
 from numpy.typing import NDArray
 
-from clockwatt.predict.composition.networks import Catalogue
-from clockwatt.predict.evaluation.intervals import COVERAGE, Interval, grouped_interval, interval_score, left_out_inside
-from clockwatt.predict.models.predictors import TARGETS
-from clockwatt.schema.costs import BACK_TO_BACK, BY_CORRECTED, MEASURED_WHOLE
+from clockwatt.predict.evaluation.intervals import Interval
+from clockwatt.predict.models.cost_predictor import TARGETS
+from clockwatt.schema.costs import BACK_TO_BACK
 from clockwatt.schema.records import INFERENCE, TRAINING
 
 Floats = NDArray[np.float64]
@@ -229,127 +227,3 @@ def ends_of_sum(
             ends = _NORMAL.factors(float(error))
             found[name] = (value * ends[0], value * ends[1])
     return found
-
-
-def estimate_pass_errors(
-    composed: pd.DataFrame, measured: pd.DataFrame, left_out: pd.DataFrame, catalogue: Catalogue
-) -> tuple[PassErrors, dict[str, Any]]:
-    """From networks left out: the correlation between operations, and intervals for passes of an error of 1.
-
-    Parameters
-    ----------
-    composed, measured
-        Complete compositions of one pass with the network left out, and from measured operations; see
-        `comparison.VALIDATION_SCHEMA`.
-    left_out
-        Operations of the networks left out, `tables.LEFT_OUT_SCHEMA`, with the columns of `ERROR_OF`.
-    catalogue
-        What networks call.
-
-    Returns
-    -------
-    errors
-        Those.
-    report
-        Intervals for an error of 1, their coverage and interval score of networks left out in turn, and half-widths.
-    """
-    of_network = dict(iter(left_out.groupby(["network", "point", "tf32"])))
-    pass_ = str(left_out["pass"].iloc[0])
-    found, seen = [], []
-    for row in composed.itertuples(index=False):
-        calls = catalogue.calls[str(row.network_id), pass_]["operation_id"].value_counts()
-        rows = of_network.get((row.network, row.point, row.tf32), left_out.iloc[:0])
-        rows = rows[rows["operation_id"].isin(calls.index)]
-        found.append((row, _added(rows, calls, GAP_S[pass_])))
-        seen.append(_missed(rows[rows["unseen"] & rows["learnt"]], calls))
-    errors = PassErrors(
-        correlation=_correlation([one for one in seen if one is not None]),
-        composition_time=_composition(measured, "time_s"),
-        composition_energy=_composition(measured, "energy_j"),
-    )
-    report: dict[str, Any] = {"correlation": errors.correlation}
-    intervals: dict[str, Interval] = {}
-    for name, of_pass in (("time_s", errors.time_error), ("energy_j", errors.energy_error)):
-        known = [
-            (np.log(whole / stated), of_pass(row, added), row.network)
-            for row, added in found
-            if (whole := getattr(row, MEASURED_WHOLE[name])) > 0 and (stated := getattr(row, name)) > 0
-        ]
-        if known:
-            residuals, scales = (np.array([one[column] for one in known]) for column in (0, 1))
-            groups = np.array([one[2] for one in known], dtype=object)
-            intervals[name], report[name] = _judged(residuals, scales, groups)
-    return PassErrors(
-        errors.correlation, errors.composition_time, errors.composition_energy,
-        intervals.get("time_s", errors.time), intervals.get("energy_j", errors.energy),
-    ), report  # fmt: skip
-
-
-def _added(rows: pd.DataFrame, calls: pd.Series, gap_s: float) -> dict[str, Added]:
-    counts = rows["operation_id"].map(calls).to_numpy(float)
-    found = {}
-    for target in ADDED:
-        costs = rows[BY_CORRECTED[target].predicted].to_numpy(float) * counts
-        known = np.isfinite(costs)
-        found[target] = Added.of(costs[known], rows[ERROR_OF[target]].to_numpy(float)[known])
-    device_s = float((rows[BY_CORRECTED[DEVICE].predicted].to_numpy(float) * counts).sum())
-    if device_s > 0:
-        found[DEVICE] = replace(found[DEVICE], gaps=gap_s * float(counts.sum()) / device_s)
-    return found
-
-
-def _missed(rows: pd.DataFrame, calls: pd.Series) -> tuple[float, Added] | None:
-    """Logarithm of measured over predicted device time of operations that only the network has, and what was due."""
-    counts = rows["operation_id"].map(calls).to_numpy(float)
-    measured, predicted = (
-        rows[name].to_numpy(float) * counts for name in (DEVICE, BY_CORRECTED[DEVICE].predicted)
-    )  # fmt: skip
-    known = np.isfinite(measured) & np.isfinite(predicted)
-    if known.sum() < 2:
-        return None
-    missed = float(np.log(measured[known].sum() / predicted[known].sum()))
-    return missed, Added.of(predicted[known], rows[ERROR_OF[DEVICE]].to_numpy(float)[known])
-
-
-def _correlation(seen: list[tuple[float, Added]]) -> float:
-    """By the method of moments; each network counts alike, however large its errors are."""
-    if not seen:
-        return _ASSUMED_CORRELATION
-    missed = np.array([one[0] for one in seen])
-    independent, together = (np.array([getattr(one[1], name) for one in seen]) for name in ("independent", "together"))
-    varies = together**2 - independent**2
-    weight = varies / np.maximum(together, 1e-9) ** 4
-    estimated = float(np.sum(weight * (missed**2 - independent**2)) / max(np.sum(weight * varies), 1e-9))
-    return min(max(estimated, _LEAST_CORRELATION), 1.0)
-
-
-def _composition(measured: pd.DataFrame, name: str) -> float:
-    """Error of networks composed from measured operations: the root mean square, extremes cut off."""
-    whole, stated = (measured[column].to_numpy(float) for column in (MEASURED_WHOLE[name], name))
-    known = (whole > 0) & (stated > 0)
-    if known.sum() < 3:
-        return _ASSUMED_COMPOSITION
-    return float(np.quantile(np.abs(np.log(whole[known] / stated[known])), COVERAGE) / NORMAL_90)
-
-
-def _interval(standard: Floats, groups: NDArray[np.object_]) -> Interval:
-    """Interval for an error of 1 that is not narrower than the errors of operations make it.
-
-    The networks left out are kin of those that remain, which a network that nobody measured need not be: they may tell
-    that errors are larger than is due, not that they are smaller.
-    """
-    interval = grouped_interval(standard, groups)
-    return replace(interval, lower=min(interval.lower, _NORMAL.lower), upper=max(interval.upper, _NORMAL.upper))
-
-
-def _judged(residuals: Floats, scales: Floats, groups: NDArray[np.object_]) -> tuple[Interval, dict[str, Any]]:
-    standard = residuals / scales
-    inside = left_out_inside(standard, groups, lambda rows: {"": _interval(standard[rows], groups[rows])})
-    interval = _interval(standard, groups)
-    half = np.log(interval.upper) * scales
-    return interval, {
-        "lower": interval.lower, "upper": interval.upper, "method": interval.method, "groups": interval.groups,
-        "left_out_coverage": None if np.isnan(inside).all() else float(np.nanmean(inside)),
-        "median_half_width": float(np.median(np.expm1(half))),
-        "interval_score": interval_score(residuals, -half, half),
-    }  # fmt: skip

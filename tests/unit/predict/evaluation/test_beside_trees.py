@@ -7,7 +7,8 @@ import pytest
 from clockwatt.predict.evaluation.beside_trees import as_wide_as, judge_perceptrons
 from clockwatt.predict.evaluation.intervals import ANY_CLASS, Interval
 from clockwatt.predict.models import perceptrons, predictors
-from clockwatt.predict.models.predictors import TARGETS, RooflinePredictor
+from clockwatt.predict.models.cost_predictor import TARGETS
+from clockwatt.predict.models.predictors import RooflinePredictor
 from clockwatt.predict.models.training_data import TrainingData
 
 DEVICE = "time_device_corrected_s"
