@@ -34,7 +34,6 @@ from clockwatt import config
 from clockwatt.config import FitConfig
 from clockwatt.dataset.build import build_dataset
 from clockwatt.dataset.unthrottled import UnthrottledEnergy
-from clockwatt.gpu.specs import find_spec
 from clockwatt.io.resources import resource
 from clockwatt.predict.composition import overhead_estimates
 from clockwatt.predict.evaluation import networks_left_out
@@ -179,7 +178,7 @@ def say_times(dataset: Path) -> None:
     for gpu in gpus_in(dataset):
         rows = read_samples(dataset, gpu)
         for pass_ in ("inference", "training"):
-            data = training_data(rows, pass_, find_spec(rows.gpu_name))
+            data = training_data(rows, pass_)
             for trees in (DEFAULT_TREES, *TREES.values()) if data is not None else ():
                 began_s = time.process_time()
                 RooflinePredictor(trees=trees).fit(data.features[data.learnt], data.targets[data.learnt])

@@ -29,7 +29,6 @@ from clockwatt.predict.composition.overhead_estimates import OverheadEstimates
 from clockwatt.predict.composition.pipeline import COST_COLUMNS
 from clockwatt.predict.costs.interface import cost_columns
 from clockwatt.predict.costs.learnt import HostOnly, workless_host_s
-from clockwatt.predict.costs.of_networks import measured_costs
 from clockwatt.predict.evaluation.leave_out import grouped_folds
 from clockwatt.predict.features.operations import OPERATION_CLASS
 from clockwatt.predict.models import power
@@ -37,6 +36,7 @@ from clockwatt.predict.models.cost_predictor import TARGETS
 from clockwatt.predict.models.predictors import RooflinePredictor
 from clockwatt.predict.models.training_data import TrainingData, training_data, with_unmeasured
 from clockwatt.predict.samples import Samples, read_samples
+from clockwatt.predict.whole_networks import measured_costs
 
 REFERENCE, GPU = "reference/h200", "h200"
 TIME, ENERGY = "time_device_corrected_s", "energy_dynamic_corrected_j"
@@ -90,7 +90,7 @@ class Energies:
         )
         self._whole = whole[whole["pass"] == pass_]
         self._workless = self._host_only(samples)
-        self._data = self._with_called(training_data(samples, pass_, self._spec))
+        self._data = self._with_called(training_data(samples, pass_))
         self._left_out = grouped_folds(self._data.groups, FOLDS, 0) == 0
         self._idle_w = samples.rows["power_idle_w"].median()
 
@@ -98,7 +98,7 @@ class Energies:
         assert data is not None
         operations = self._catalogue.operations
         wanted = self._catalogue.called_by(self._whole, self._pass)
-        return with_unmeasured(data, wanted, operations[operations["pass"] == self._pass], self._spec)
+        return with_unmeasured(data, wanted, operations[operations["pass"] == self._pass])
 
     def _host_only(self, samples: Samples) -> pd.DataFrame:
         own = self._catalogue.operations

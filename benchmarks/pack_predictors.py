@@ -36,7 +36,6 @@ from clockwatt.config import CampaignConfig, FitConfig
 from clockwatt.dataset.build import join_sources
 from clockwatt.dataset.reference import Source, references
 from clockwatt.errors import ClockwattError, DataFileError
-from clockwatt.gpu.specs import find_spec
 from clockwatt.io import files
 from clockwatt.io.resources import resource
 from clockwatt.predict.answer import load_models
@@ -218,7 +217,7 @@ def settings(campaign: CampaignConfig) -> dict[str, Any]:
 def learnt_by(dataset: Path, gpu: str, pass_: config.Pass) -> tuple[Samples, TrainingData]:
     """What is measured of a GPU, and what of it is learnt from in a pass; nobody may change it."""
     samples = read_samples(dataset, gpu)
-    data = training_data(samples, pass_, find_spec(samples.gpu_name))
+    data = training_data(samples, pass_)
     assert data is not None
     return samples, data
 

@@ -22,6 +22,7 @@ from clockwatt.errors import ClockwattError
 from clockwatt.predict.answer import predict_network
 from clockwatt.predict.costs.interface import Costs
 from clockwatt.predict.costs.looked_up import DeviceTimes
+from clockwatt.predict.evaluation.intervals import NORMAL_90
 from clockwatt.predict.evaluation.pass_errors import GAP_S, PassErrors, added_errors
 from clockwatt.predict.gpu_predictor import GpuPredictor
 from clockwatt.predict.hosts.profile import HostProfile
@@ -37,7 +38,6 @@ _FIRST_BATCH = 8
 """Each batch is twice as long as the one before: opening the GPU takes as long as measuring dozens."""
 _TIME_ALONE_ERROR = 0.02
 """Half a 90 % interval of time alone, beside its own standard error: what it differs from a full measurement."""
-_NORMAL_90 = 1.645
 _DEVICE = TARGETS.index("time_device_corrected_s")
 
 
@@ -203,4 +203,4 @@ class Missing:
 def _errors(rows: Mapping[str, MeasurementRow], seconds: Mapping[str, float]) -> dict[str, float]:
     """Half the 90 % interval of each device time, relative to it."""
     own = {name: (row.time_device_standard_error_s or 0.0) / seconds[name] for name, row in rows.items()}
-    return {name: math.hypot(_TIME_ALONE_ERROR, _NORMAL_90 * error) for name, error in own.items()}
+    return {name: math.hypot(_TIME_ALONE_ERROR, NORMAL_90 * error) for name, error in own.items()}

@@ -64,6 +64,11 @@ class Samples:
     operations: pd.DataFrame
     measurements: int
 
+    def learnt(self, pass_: str) -> pd.DataFrame:
+        """Rows of a pass that may be learnt from: with work on the device, and not excluded."""
+        rows = self.rows
+        return rows[(rows["pass"] == pass_) & rows["device_work"].astype(bool) & (rows[EXCLUDED] == "")]
+
     @property
     def exclusions(self) -> dict[str, int]:
         """Reason to number of rows that are not learnt from."""
@@ -211,42 +216,38 @@ def held(samples: Samples, passes: Sequence[str], lender: Samples | None = None)
     lacks: Lacks = {}
     for pass_ in passes:
         lacks[pass_] = {}
-        if _free(samples.rows, pass_, BACK_TO_BACK_ALONE):
+        if _free(samples, pass_, BACK_TO_BACK_ALONE):
             lacks[pass_][DEVICE_AND_HOST] = _SUMMED
-        lacks[pass_] |= _without_scarce(samples.rows, pass_, lender, summed=bool(lacks[pass_]))
-        _free(samples.rows, pass_, NOT_ABOVE_IDLE, beside=True)
+        lacks[pass_] |= _without_scarce(samples, pass_, lender, summed=bool(lacks[pass_]))
+        _free(samples, pass_, NOT_ABOVE_IDLE, beside=True)
     return samples, lacks
 
 
-def _free(rows: pd.DataFrame, pass_: str, reason: str, *, beside: bool = False) -> bool:
+def _free(samples: Samples, pass_: str, reason: str, *, beside: bool = False) -> bool:
     """Have rows learnt from that were excluded for a reason alone, in place; whether there are any.
 
     Without `beside`, only where nothing else is learnt from.
     """
-    here = rows["pass"] == pass_
-    if not beside and not _learnt(rows, pass_).empty:
+    if not beside and not samples.learnt(pass_).empty:
         return False
-    freed = here & (rows[EXCLUDED] == reason) & ~(rows[list(TARGETS)] <= 0).any(axis=1)
+    rows = samples.rows
+    freed = (rows["pass"] == pass_) & (rows[EXCLUDED] == reason) & ~(rows[list(TARGETS)] <= 0).any(axis=1)
     rows.loc[freed, EXCLUDED] = ""
     return bool(freed.any())
 
 
-def _without_scarce(rows: pd.DataFrame, pass_: str, lender: Samples | None, *, summed: bool) -> dict[str, str]:
+def _without_scarce(samples: Samples, pass_: str, lender: Samples | None, *, summed: bool) -> dict[str, str]:
     """Put what too few operations have out of sight, in place; why energy is lacking, empty where it is not."""
     times = (BACK_TO_BACK,) if summed else NEEDED
-    parts = [rows] if lender is None or summed else [rows, lender.rows]
-    learnt = pd.concat([_learnt(part, pass_) for part in parts])
+    sources = [samples] if lender is None or summed else [samples, lender]
+    learnt = pd.concat([source.learnt(pass_) for source in sources])
     counts = {name: int(learnt.loc[learnt[name].notna(), "operation_id"].nunique()) for name in TARGETS}
     needed = min(FEWEST, math.ceil(SHARE * counts[times[0]]))
     for target in TARGETS:
         if target not in times and counts[target] < needed:
             columns = [target, error_of(target), *([ENERGY_CORRECTED] if target == _POWER else [])]
-            rows.loc[rows["pass"] == pass_, columns] = math.nan
+            samples.rows.loc[samples.rows["pass"] == pass_, columns] = math.nan
     count = counts[_POWER if summed else _DYNAMIC]
     if count >= max(needed, 1):
         return {}
     return {ENERGY: f"only {count} operations have one, and {needed} are needed" if count else "none was measured"}
-
-
-def _learnt(rows: pd.DataFrame, pass_: str) -> pd.DataFrame:
-    return rows[(rows["pass"] == pass_) & rows["device_work"].astype(bool) & (rows[EXCLUDED] == "")]

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from clockwatt.dataset.corrections import NOT_ABOVE_IDLE, WITHOUT_WORK
 from clockwatt.io import files
 from clockwatt.predict.costs.interface import Costs, CostSource, Floats, unknown
+from clockwatt.predict.evaluation.intervals import NORMAL_90
 from clockwatt.predict.models.cost_predictor import TARGETS
 from clockwatt.predict.samples import error_of
 from clockwatt.schema.costs import BACK_TO_BACK
@@ -32,7 +33,6 @@ MEASURED_SCHEMA = pa.schema(
 """Costs of an operation in one pass, and their standard errors relative to them."""
 
 KNOWN_NOT_LEARNT = (WITHOUT_WORK, NOT_ABOVE_IDLE)
-_NORMAL_90 = 1.645
 _UNKNOWN_ERROR = 0.05
 """Relative standard error where a measurement has none."""
 
@@ -63,7 +63,7 @@ class MeasuredCosts:
         at = rows.index.get_indexer(operation_ids)
         known, found = at >= 0, rows.iloc[at[at >= 0]]
         errors = found[[error_of(target) for target in TARGETS]].to_numpy(float)
-        width = _NORMAL_90 * np.where(np.isfinite(errors), np.abs(errors), _UNKNOWN_ERROR)
+        width = NORMAL_90 * np.where(np.isfinite(errors), np.abs(errors), _UNKNOWN_ERROR)
         costs = unknown(len(operation_ids))
         costs.mean[known] = found[list(TARGETS)].to_numpy(float)
         costs.factors[known] = np.stack([np.maximum(1 - width, 0.0), 1 + width], axis=2)

@@ -21,6 +21,8 @@ Floats = NDArray[np.float64]
 
 COVERAGE = 0.9
 """Share of measurements that an interval is to contain."""
+NORMAL_90 = 1.645
+"""Standard deviations from the mean within which so many lie, where errors are normal."""
 
 GROUPS_OF_A_CLASS = 40
 """Groups from which on an operation class has an interval of its own: two lie beyond each end. Rows of one group, at

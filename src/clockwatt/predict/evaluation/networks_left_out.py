@@ -15,9 +15,15 @@ import pandas as pd
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from clockwatt.gpu.specs import GpuSpec
 from clockwatt.predict.composition.networks import Catalogue
-from clockwatt.predict.evaluation.intervals import COVERAGE, Interval, grouped_interval, interval_score, left_out_inside
+from clockwatt.predict.evaluation.intervals import (
+    COVERAGE,
+    NORMAL_90,
+    Interval,
+    grouped_interval,
+    interval_score,
+    left_out_inside,
+)
 from clockwatt.predict.evaluation.leave_out import (
     LeftOut,
     predict_left_out,
@@ -31,7 +37,6 @@ from clockwatt.predict.evaluation.pass_errors import (
     DEVICE,
     ERROR_OF,
     GAP_S,
-    NORMAL_90,
     Added,
     Floats,
     PassErrors,
@@ -49,7 +54,6 @@ operations."""
 def leave_networks_out(
     make: Callable[[], CostPredictor],
     data: TrainingData,
-    spec: GpuSpec,
     called: Mapping[str, frozenset[str]],
     names: list[str],
     *,
@@ -67,8 +71,6 @@ def leave_networks_out(
         Gives a fresh predictor.
     data
         What was measured in one pass, and what is to be predicted beside it (`training_data.with_unmeasured`).
-    spec
-        The GPU.
     called
         Name of every network of the catalogue to the operations it calls in this pass.
     names
@@ -92,10 +94,10 @@ def leave_networks_out(
         parts.append(LeftOut(training, ids.isin(own).to_numpy(bool)))
     found = []
     for left_out, unseen, (at_cells, spread) in zip(
-        together, only_there, predict_left_out(make, data.features, data.targets, parts), strict=True
+        together, only_there, predict_left_out(make, data, parts), strict=True
     ):
         if at_cells.notna().any(axis=None):
-            at_rows = (data.at_rows(at_cells, spec), data.spread_at_rows(spread))
+            at_rows = (data.at_rows(at_cells), data.spread_at_rows(spread))
             found += [_of_network(data, *at_rows, name, called[name], unseen) for name in sorted(left_out)]
     columns = [name for name in LEFT_OUT_SCHEMA.names if name not in ("gpu", "virtual")]
     return pd.concat(found, ignore_index=True)[columns] if found else pd.DataFrame(columns=columns)

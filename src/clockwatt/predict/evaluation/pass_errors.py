@@ -17,14 +17,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from clockwatt.predict.evaluation.intervals import Interval
+from clockwatt.predict.evaluation.intervals import NORMAL_90, Interval
 from clockwatt.predict.models.cost_predictor import TARGETS
 from clockwatt.schema.costs import BACK_TO_BACK
 from clockwatt.schema.records import INFERENCE, TRAINING
 
 Floats = NDArray[np.float64]
 
-NORMAL_90 = 1.645
 DEVICE, HOST, DYNAMIC = "time_device_corrected_s", "time_host_corrected_s", "energy_dynamic_corrected_j"
 ADDED = (DEVICE, HOST, DYNAMIC)
 """Costs that a pass is the sum of."""

@@ -15,6 +15,7 @@ from clockwatt.dataset.levels import host_spreads
 from clockwatt.errors import DataFileError
 from clockwatt.io import files
 from clockwatt.predict.composition.overheads import HostOverheads
+from clockwatt.predict.evaluation.intervals import NORMAL_90
 from clockwatt.predict.features.operations import CATALOGUE_COLUMNS, OPERATION_CLASS
 from clockwatt.predict.hosts.costs import HostCosts
 from clockwatt.schema.costs import TIME_HOST_CORRECTED
@@ -25,7 +26,6 @@ HOSTS_FOLDER = "hosts"
 
 _WORTH = 2.0
 """So many operations of its own a class needs to count as much as all classes together."""
-_NORMAL_90 = 1.645
 
 
 class HostModel(Protocol):
@@ -88,7 +88,7 @@ class HostProfile:
         grouped = logs.groupby(level=0)
         counts, medians = grouped.size(), grouped.median()
         shrunk = np.exp(overall + (medians - overall) * counts / (counts + _WORTH))
-        width = float(np.exp(_NORMAL_90 * (self.spread or 0.0)))
+        width = float(np.exp(NORMAL_90 * (self.spread or 0.0)))
         return HostCosts(
             name=self.name,
             overall=float(np.exp(overall)),

@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from clockwatt.gpu.specs import GpuSpec, find_spec
+from clockwatt.gpu.specs import find_spec
 from clockwatt.io import files
 from clockwatt.predict.features.operations import OPERATION_CLASS, operation_features
 from clockwatt.predict.features.points import ROOFLINE_TIME, features_of
@@ -64,31 +64,19 @@ def _lender(counts: Mapping[str, tuple[bool, int]], gpu: str) -> str | None:
     return most if most is not None and others[most] >= MORE * own else None
 
 
-def with_borrowed(data: TrainingData, other: Samples, pass_: str, spec: GpuSpec) -> TrainingData:
+def with_borrowed(data: TrainingData, other: Samples) -> TrainingData:
     """The data with cells of what another GPU measured and this one did not; rows, which are judged, stay as they are.
 
     Nothing is lent where one of the two has back-to-back times alone.
-
-    Parameters
-    ----------
-    data
-        Of one pass on the GPU that has few.
-    other
-        Of the other GPU.
-    pass_
-        The pass.
-    spec
-        The GPU that has few.
     """
-    rows = other.rows
-    theirs = rows[(rows["pass"] == pass_) & rows["device_work"].astype(bool) & (rows["excluded"] == "")]
+    theirs = other.learnt(data.pass_)
     theirs = theirs[theirs["point"].isin(data.cells["point"]) & theirs[_DEVICE].notna()]
     theirs = theirs.sort_values(_KEY, ignore_index=True)
-    described = other.operations[other.operations["pass"] == pass_]
+    described = other.operations[other.operations["pass"] == data.pass_]
     if theirs.empty or data.targets[_DEVICE].isna().all():
         return data
     operations = operation_features(described[described["operation_id"].isin(theirs["operation_id"])])
-    here, there = (features_of(theirs[_KEY], operations, one) for one in (spec, find_spec(other.gpu_name)))
+    here, there = (features_of(theirs[_KEY], operations, one) for one in (data.spec, find_spec(other.gpu_name)))
     own = data.targets.set_index(pd.MultiIndex.from_frame(data.cells[_KEY]))[data.learnt]
     own = own.reindex(pd.MultiIndex.from_frame(theirs[_KEY])).reset_index(drop=True)
     carried = _carried(theirs, own, here, there)
@@ -107,6 +95,7 @@ def with_borrowed(data: TrainingData, other: Samples, pass_: str, spec: GpuSpec)
         groups=pd.concat([data.groups, theirs.loc[lacking, "operation_id"].map(groups)], ignore_index=True),
         learnt=np.concatenate([data.learnt, np.ones(int(lacking.sum()), dtype=bool)]),
         blocks=data.blocks | frozenset(blocks),
+        borrowed=int(lacking.sum()),
     )
 
 

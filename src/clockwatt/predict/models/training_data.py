@@ -15,9 +15,9 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from clockwatt.config import OperatingPoint
-from clockwatt.gpu.specs import GpuSpec
+from clockwatt.gpu.specs import GpuSpec, find_spec
 from clockwatt.predict.features.operations import OPERATION_CLASS, channel_groups, operation_features
-from clockwatt.predict.features.points import Setting, features_of
+from clockwatt.predict.features.points import features_of, sm_clock_mhz
 from clockwatt.predict.models.clock_law import CostLaw, learnt_points, neighbours
 from clockwatt.predict.models.cost_predictor import TARGETS
 from clockwatt.predict.models.domain import Domain
@@ -33,6 +33,8 @@ class TrainingData:
 
     Attributes
     ----------
+    pass_, spec
+        The pass, and the GPU.
     rows
         Every measured row: `samples.KEY`, `TARGETS`, `excluded`, `operation_class`, and `group` for cross-validation.
     usable
@@ -47,8 +49,12 @@ class TrainingData:
         What was measured, for questions outside it.
     blocks
         Operations that were designed, not called by a network.
+    borrowed
+        How many of the cells another GPU lent.
     """
 
+    pass_: str
+    spec: GpuSpec
     rows: pd.DataFrame
     usable: NDArray[np.bool_]
     cells: pd.DataFrame
@@ -58,22 +64,15 @@ class TrainingData:
     learnt: NDArray[np.bool_]
     domain: Domain
     blocks: frozenset[str] = frozenset()
+    borrowed: int = 0
 
-    def at_rows(self, at_cells: pd.DataFrame, spec: GpuSpec) -> pd.DataFrame:
-        """Predictions for every measured row from those for the cells.
+    @property
+    def to_learn(self) -> tuple[pd.DataFrame, pd.DataFrame]:
+        """Features and targets of the cells that may be learnt from."""
+        return self.features[self.learnt], self.targets[self.learnt]
 
-        Parameters
-        ----------
-        at_cells
-            Columns `TARGETS`; shape (cells, targets).
-        spec
-            The GPU.
-
-        Returns
-        -------
-        pandas.DataFrame
-            Columns `TARGETS`, in the order of `rows`.
-        """
+    def at_rows(self, at_cells: pd.DataFrame) -> pd.DataFrame:
+        """Predictions for every measured row from those for the cells; shape (cells, targets) to (rows, targets)."""
         of_point = {
             str(point): at_cells.loc[group.index].set_index(pd.MultiIndex.from_frame(group[_SERIES]))
             for point, group in self.cells.groupby("point")
@@ -86,8 +85,8 @@ class TrainingData:
             if found is None:
                 around = tuple(neighbours(OperatingPoint.parse(str(point)), list(of_point)))
                 if around not in laws:
-                    laws[around] = _law({_clock(name, spec): of_point[name] for name in around})
-                found = laws[around].at(_clock(str(point), spec))
+                    laws[around] = _law({sm_clock_mhz(name, self.spec): of_point[name] for name in around})
+                found = laws[around].at(sm_clock_mhz(str(point), self.spec))
             parts.append(found.reindex(wanted).set_index(group.index))
         return pd.concat(parts).loc[self.rows.index]
 
@@ -111,7 +110,7 @@ class TrainingData:
         return self.cells["operation_id"].isin(self.blocks).to_numpy(bool)
 
 
-def training_data(samples: Samples, pass_: str, spec: GpuSpec) -> TrainingData | None:
+def training_data(samples: Samples, pass_: str) -> TrainingData | None:
     """What there is to learn of one pass; None where there is nothing."""
     rows = samples.rows
     rows = rows[(rows["pass"] == pass_) & rows["device_work"].astype(bool)].reset_index(drop=True)
@@ -121,17 +120,21 @@ def training_data(samples: Samples, pass_: str, spec: GpuSpec) -> TrainingData |
     described = samples.operations[samples.operations["pass"] == pass_]
     operations = operation_features(described)
     rows[OPERATION_CLASS] = rows["operation_id"].map(operations[OPERATION_CLASS])
-    rows["group"] = rows["operation_id"].map(groups_of(operations, described))
+    groups = groups_of(operations, described)
+    rows["group"] = rows["operation_id"].map(groups)
+    spec = find_spec(samples.gpu_name)
     return TrainingData(
+        pass_=pass_,
+        spec=spec,
         rows=rows,
         usable=usable,
-        **_of_cells(rows, usable, operations, groups_of(operations, described), spec),
+        **_of_cells(rows, usable, operations, groups, spec),
         domain=Domain.of(operations.loc[rows.loc[usable, "operation_id"].unique()], described),
         blocks=frozenset(described.loc[described["block"].notna(), "operation_id"]),
     )
 
 
-def with_unmeasured(data: TrainingData, wanted: pd.DataFrame, described: pd.DataFrame, spec: GpuSpec) -> TrainingData:
+def with_unmeasured(data: TrainingData, wanted: pd.DataFrame, described: pd.DataFrame) -> TrainingData:
     """The data with rows and cells for what was not measured, so that it is predicted: nothing is learnt from it.
 
     Parameters
@@ -142,8 +145,6 @@ def with_unmeasured(data: TrainingData, wanted: pd.DataFrame, described: pd.Data
         `operation_id`, `point` and `tf32` of what is to be predicted, measured or not.
     described
         Operations of the catalogue in this pass.
-    spec
-        The GPU.
     """
     works = described.set_index("operation_id")["device_work"].astype(bool)
     measured = pd.MultiIndex.from_frame(data.rows[_CELL])
@@ -153,15 +154,15 @@ def with_unmeasured(data: TrainingData, wanted: pd.DataFrame, described: pd.Data
         return data
     known = set(data.rows["operation_id"]) | set(lacking["operation_id"])
     operations = operation_features(described[described["operation_id"].isin(known)])
-    ids = lacking["operation_id"]
+    groups, ids = groups_of(operations, described), lacking["operation_id"]
     lacking = lacking.assign(
         **dict.fromkeys(TARGETS, np.nan),
-        **{"pass": data.rows["pass"].iloc[0], "excluded": "not measured"},
-        **{OPERATION_CLASS: ids.map(operations[OPERATION_CLASS]), "group": ids.map(groups_of(operations, described))},
+        **{"pass": data.pass_, "excluded": "not measured"},
+        **{OPERATION_CLASS: ids.map(operations[OPERATION_CLASS]), "group": ids.map(groups)},
     )
     rows = pd.concat([data.rows, lacking], ignore_index=True)
     usable = np.concatenate([data.usable, np.zeros(len(lacking), dtype=bool)])
-    parts = _of_cells(rows, usable, operations, groups_of(operations, described), spec)
+    parts = _of_cells(rows, usable, operations, groups, data.spec)
     # cells that another GPU lent have no row here
     lent = ~pd.MultiIndex.from_frame(data.cells).isin(pd.MultiIndex.from_frame(parts["cells"]))
     for name in ("cells", "features", "targets", "groups"):
@@ -219,7 +220,3 @@ def _law(at_clocks: dict[float, pd.DataFrame]) -> CostLaw:
     complete = (costs.dropna(how="all").index for costs in at_clocks.values())
     known = functools.reduce(pd.Index.intersection, complete)
     return CostLaw({clock: costs.loc[known] for clock, costs in at_clocks.items()})
-
-
-def _clock(point: str, spec: GpuSpec) -> float:
-    return Setting(spec, OperatingPoint.parse(point), tf32=False).sm_clock_mhz
