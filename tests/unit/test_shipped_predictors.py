@@ -15,8 +15,8 @@ import pytest
 
 import clockwatt
 from clockwatt.io.resources import resource
-from clockwatt.predict.answer import load_models
 from clockwatt.predict.description import shipped_predictors
+from clockwatt.predict.gpu_predictor import load_models
 from clockwatt.predict.models.persistence import load_predictor
 
 SHIPPED = shipped_predictors()

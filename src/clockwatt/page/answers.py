@@ -176,7 +176,7 @@ def reference_point(model: GpuPredictor) -> str | None:
     That is `default`, the boost clock that stands for it, or else the highest clock; None without any point.
     """
     points = list(model.description.points)
-    asked = model.point_for("default")
+    asked = model.description.point_for("default")
     if asked in points:
         return asked
     return max(points, key=lambda point: clock_mhz(model.description.gpu_name, point), default=None)

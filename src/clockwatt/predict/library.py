@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any, Literal
 from clockwatt.config import NetworkConfig, OperatingPoint, Pass
 from clockwatt.errors import ClockwattError, DataFileError
 from clockwatt.predict import recommend as recommending
-from clockwatt.predict.answer import load_models, predict_network
+from clockwatt.predict.answer import predict_network
 from clockwatt.predict.description import shipped_catalogue, shipped_predictors, shipped_validation
-from clockwatt.predict.gpu_predictor import GpuPredictor
+from clockwatt.predict.gpu_predictor import GpuPredictor, load_models
 from clockwatt.predict.hosts.profile import HostProfile
 from clockwatt.predict.prediction import NetworkPrediction
 from clockwatt.predict.query import KeywordInput, NetworkQuery, Shape, typed_inputs

@@ -23,7 +23,7 @@ from clockwatt.predict.answer import predict_network
 from clockwatt.predict.costs.interface import Costs
 from clockwatt.predict.costs.looked_up import DeviceTimes
 from clockwatt.predict.evaluation.intervals import NORMAL_90
-from clockwatt.predict.evaluation.pass_errors import GAP_S, PassErrors, added_errors
+from clockwatt.predict.evaluation.pass_errors import PassErrors, added_errors
 from clockwatt.predict.gpu_predictor import GpuPredictor
 from clockwatt.predict.hosts.profile import HostProfile
 from clockwatt.predict.models.cost_predictor import TARGETS
@@ -176,8 +176,7 @@ class Missing:
         halves_s = calls * costs.mean[:, _DEVICE] * (factors[:, _DEVICE, 1] - factors[:, _DEVICE, 0]) / 2
         added = pd.Series(halves_s, index=self.traced.operations["operation_id"])
         errors = self.model.description.passes[self.demand.pass_].errors or PassErrors()
-        gap_s = GAP_S[self.demand.pass_] if self.traced.is_network else 0.0
-        half_width = errors.device_half_width(added_errors(costs.mean, factors, calls, gap_s=gap_s))
+        half_width = errors.device_half_width(added_errors(costs.mean, factors, calls, gap_s=self.traced.gap_s))
         return half_width, added[open_].sort_values(ascending=False)
 
     def _costs(self) -> tuple[Costs, NDArray[np.float64], NDArray[np.bool_]]:
@@ -187,7 +186,7 @@ class Missing:
             operations, self.demand.pass_, tf32=self.demand.tf32, features=self.traced.features
         )
         costs = source.at([point])[point]
-        calls = np.bincount(self.traced.composer.positions, minlength=len(operations)).astype(float)
+        calls = self.traced.composer.times_called
         return costs, calls, operations["device_work"].to_numpy(bool) & ~costs.measured
 
     def _rows(self, names: list[str]) -> pa.Table:

@@ -148,7 +148,7 @@ def overview(
         try:
             check_fits(traced, [model.description.gpu_name])
             for point in points:
-                model.check_runs_at(point)
+                model.description.check_runs_at(point)
             asked = sorted({*model.description.points, *points}, key=_settings)
             answers = predict_points(model, traced, asked, tf32=tf32)
             answers = [answer.compared_with(standard) for answer in answers] if standard else answers

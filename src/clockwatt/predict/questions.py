@@ -20,6 +20,7 @@ from clockwatt.gpu.specs import UnknownGpuError, find_spec
 from clockwatt.io import files
 from clockwatt.predict.composition.pipeline import Composer
 from clockwatt.predict.description import GpuDescription
+from clockwatt.predict.evaluation.pass_errors import GAP_S
 from clockwatt.predict.features.operations import operation_features
 from clockwatt.schema import layout, records
 from clockwatt.schema.records import CALL_SCHEMA, NETWORK_SCHEMA, OPERATION_SCHEMA, NetworkRow, column_name, table_of
@@ -50,6 +51,11 @@ class TracedNetwork:
     def features(self) -> pd.DataFrame:
         """Features of the operations with device work; the same on every GPU."""
         return operation_features(self.operations[self.operations["device_work"].astype(bool)])
+
+    @property
+    def gap_s(self) -> float:
+        """What gaps between its calls may take more or less than measured; 0 for a list of operations."""
+        return GAP_S[self.network.pass_] if self.is_network else 0.0
 
     def tables(self) -> tuple[pa.Table, pa.Table, pa.Table]:
         """As tables of a catalogue: the network, its calls, its operations."""

@@ -210,10 +210,11 @@ def recommend(
 def _why_not(model: GpuPredictor, point: str) -> str | None:
     """Why an operating point cannot be chosen: the card cannot run there, or nothing is known; None where it can."""
     try:
-        model.check_runs_at(point)
+        model.description.check_runs_at(point)
     except NotPredictableError as error:
         return str(error)
-    return next((f"{model.description.gpu}: {reason}" for reason in model.point_warnings(point)), None)
+    reason = model.description.point_warning(point)
+    return None if reason is None else f"{model.description.gpu}: {reason}"
 
 
 def _as_good(candidates: Sequence[NetworkPrediction], best: NetworkPrediction, objective: str) -> int:

@@ -57,7 +57,7 @@ def slower(predictors, traced):
         host_s = model.predict(traced.operations, "inference", POINT, tf32=True)["time_host_corrected_s"].to_numpy()
         rows = traced.operations[[*CATALOGUE_COLUMNS, "device_work"]].assign(host_s=factor * host_s)
         rows["pass"] = "inference"
-        known = model.overheads(POINT).inference.host
+        known = model.description.overheads(POINT).inference.host
         overheads = HostOverheads(
             module_s=factor * (known.module_s or 0), forward_call_s=factor * (known.forward_call_s or 0)
         )

@@ -5,9 +5,10 @@ import pytest
 from clockwatt.config import TrainingConfig
 from clockwatt.dataset.build import build_dataset
 from clockwatt.dataset.corrections import NOT_ABOVE_IDLE
-from clockwatt.predict.answer import load_models, predict_network
+from clockwatt.predict.answer import predict_network
 from clockwatt.predict.description import NotPredictableError
 from clockwatt.predict.fit import fit
+from clockwatt.predict.gpu_predictor import load_models
 from clockwatt.predict.questions import traced_network
 from clockwatt.predict.recommend import recommend
 from clockwatt.predict.samples import ENERGY, held, read_samples

@@ -63,6 +63,11 @@ class Interval:
         """Lower and upper factor for rows that err by so much, relative to those the interval was made from."""
         return self.lower**scale, self.upper**scale
 
+    def around(self, value: float, scale: float = 1.0) -> tuple[float, float]:
+        """Ends of the interval around a prediction, for a scale."""
+        lower, upper = self.factors(scale)
+        return float(value * lower), float(value * upper)
+
     def contains(self, log_residuals: Floats) -> NDArray[np.bool_]:
         """Which residuals, of scale 1, lie inside; shape (rows,)."""
         inside: NDArray[np.bool_] = (log_residuals >= math.log(self.lower) - _ROUNDING) & (

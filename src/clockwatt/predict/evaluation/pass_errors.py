@@ -144,8 +144,8 @@ class PassErrors:
         """
         device, host = self._errors(added)
         found = {
-            "device_s": self._around(expected.device_s, self.time, device),
-            "host_s": self._around(expected.host_s, self.time, host),
+            "device_s": self.time.around(expected.device_s, device),
+            "host_s": self.time.around(expected.host_s, host),
         }
         longer = expected.time_s / max(expected.device_s, expected.host_s, 1e-12)  # at the power limit
         low, high = (
@@ -155,8 +155,8 @@ class PassErrors:
         found = {"time_s": (low, high)} | found
         if expected.energy_j is not None and expected.energy_j > 0 and DYNAMIC in added:
             energy = self._energy_error(expected, added, device, host)
-            found["energy_j"] = self._around(expected.energy_j, self.energy, energy)
-            found["power_w"] = self._around(expected.power_w, self.energy, energy)
+            found["energy_j"] = self.energy.around(expected.energy_j, energy)
+            found["power_w"] = self.energy.around(expected.power_w, energy)
         return found
 
     def device_half_width(self, added: Mapping[str, Added]) -> float:
@@ -186,11 +186,6 @@ class PassErrors:
             (1 - idle) * added[DYNAMIC].error(self.correlation), idle * paced, self.composition_energy, CARD_ENERGY
         )  # fmt: skip
         return float(np.sqrt(np.sum(np.square(parts))))
-
-    @staticmethod
-    def _around(value: float, interval: Interval, error: float) -> tuple[float, float]:
-        lower, upper = interval.factors(error)
-        return float(value * lower), float(value * upper)
 
 
 def ends_of_sum(
@@ -223,6 +218,5 @@ def ends_of_sum(
     for name, error in (("time_s", of_time), ("energy_j", np.hypot(of_time, of_power)), ("power_w", of_power)):
         value = getattr(expected, name)
         if value is not None and np.isfinite(error):
-            ends = _NORMAL.factors(float(error))
-            found[name] = (value * ends[0], value * ends[1])
+            found[name] = _NORMAL.around(value, float(error))
     return found

@@ -10,8 +10,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from clockwatt.dataset.build import build_dataset
-from clockwatt.predict.answer import load_models
 from clockwatt.predict.fit import fit
+from clockwatt.predict.gpu_predictor import load_models
 from clockwatt.predict.models.borrowing import lenders, with_borrowed
 from clockwatt.predict.models.training_data import training_data
 from clockwatt.predict.samples import read_samples
