@@ -149,7 +149,7 @@ def overview(
             check_fits(traced, [model.description.gpu_name])
             for point in points:
                 model.description.check_runs_at(point)
-            asked = sorted({*model.description.points, *points}, key=_settings)
+            asked = sorted({*model.description.points, *points}, key=lambda point: OperatingPoint.parse(point).order)
             answers = predict_points(model, traced, asked, tf32=tf32)
             answers = [answer.compared_with(standard) for answer in answers] if standard else answers
         except ClockwattError as error:
@@ -175,12 +175,6 @@ def passes_of(predictors: Predictors, gpus: Sequence[str] | None) -> list[Pass]:
     fitted = {pass_ for label in gpus or predictors.models for pass_ in predictors.model(label).description.passes}
     known: tuple[Pass, ...] = ("inference", "training")
     return [pass_ for pass_ in known if pass_ in fitted]
-
-
-def _settings(point: str) -> tuple[int, int, int]:
-    """Operating points by their settings, the default first."""
-    parsed = OperatingPoint.parse(point)
-    return parsed.sm_clock_mhz or 0, parsed.memory_clock_mhz or 0, parsed.power_limit_w or 0
 
 
 def _compared(validation_dir: Path, traced: TracedNetwork, *, tf32: bool) -> pd.DataFrame:

@@ -142,7 +142,7 @@ def _calibrated(samples: Samples, whole: pd.DataFrame, costs: Mapping[str, Overh
     spec = find_spec(samples.gpu_name)
     medians = samples.rows.groupby("point")[["power_idle_w", "power_limit_w"]].median()
     points = {}
-    for point in sorted({*medians.index, *whole["point"]}, key=_settings):
+    for point in sorted({*medians.index, *whole["point"]}, key=lambda point: OperatingPoint.parse(point).order):
         seen = medians.loc[point].dropna() if point in medians.index else pd.Series(dtype=float)
         requested_w = Setting(spec, OperatingPoint.parse(point), tf32=False).power_limit_w
         known = costs.get(point, Overheads())
@@ -152,12 +152,6 @@ def _calibrated(samples: Samples, whole: pd.DataFrame, costs: Mapping[str, Overh
             power_limit_w=float(seen.get("power_limit_w", requested_w)),
         )
     return points
-
-
-def _settings(point: str) -> tuple[int, int, int]:
-    """Operating points by their settings, the default first."""
-    parsed = OperatingPoint.parse(point)
-    return parsed.sm_clock_mhz or 0, parsed.memory_clock_mhz or 0, parsed.power_limit_w or 0
 
 
 def seen_overheads(whole: pd.DataFrame, catalogue: Catalogue, costs: CostsOfNetwork) -> pd.DataFrame:

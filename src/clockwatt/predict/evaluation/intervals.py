@@ -198,5 +198,17 @@ def left_out_inside(
     return inside
 
 
+def left_out_coverage(
+    log_residuals: Floats, groups: NDArray[np.object_], interval_of: Callable[[Floats, NDArray[np.object_]], Interval]
+) -> float | None:
+    """Share of rows inside the interval that the other groups give; None where there is one group."""
+
+    def of_others(rows: NDArray[np.bool_]) -> Intervals:
+        return {ANY_CLASS: interval_of(log_residuals[rows], groups[rows])}
+
+    inside = left_out_inside(log_residuals, groups, of_others)
+    return None if np.isnan(inside).all() else float(np.nanmean(inside))
+
+
 def _symmetric(half_width: float, method: str, groups: int) -> Interval:
     return Interval(float(np.exp(-half_width)), float(np.exp(half_width)), method, groups)

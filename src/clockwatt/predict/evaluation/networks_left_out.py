@@ -7,7 +7,7 @@ learns from that how errors of operations add up in a pass, see `pass_errors`.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import Any
 
 import numpy as np
@@ -22,21 +22,20 @@ from clockwatt.predict.evaluation.intervals import (
     Interval,
     grouped_interval,
     interval_score,
-    left_out_inside,
+    left_out_coverage,
 )
 from clockwatt.predict.evaluation.leave_out import (
     LeftOut,
     predict_left_out,
 )
 from clockwatt.predict.evaluation.pass_errors import (
-    _ASSUMED_COMPOSITION,
-    _ASSUMED_CORRELATION,
-    _LEAST_CORRELATION,
-    _NORMAL,
     ADDED,
+    ASSUMED_COMPOSITION,
+    ASSUMED_CORRELATION,
     DEVICE,
     ERROR_OF,
     GAP_S,
+    NORMAL,
     Added,
     Floats,
     PassErrors,
@@ -46,6 +45,27 @@ from clockwatt.predict.models.cost_predictor import TARGETS, CostPredictor
 from clockwatt.predict.models.training_data import TrainingData
 from clockwatt.schema.costs import BY_CORRECTED, CORRECTED, MEASURED_WHOLE
 
+LEFT_OUT_SCHEMA = pa.schema(
+    [
+        pa.field("gpu", pa.string()),
+        pa.field("virtual", pa.bool_()),
+        pa.field("pass", pa.string()),
+        pa.field("network", pa.string()),
+        pa.field("point", pa.string()),
+        pa.field("tf32", pa.bool_()),
+        pa.field("operation_id", pa.string()),
+        pa.field("operation_class", pa.string()),
+        pa.field("unseen", pa.bool_()),  # False: another network calls it too, so its measurement was learnt from
+        pa.field("learnt", pa.bool_()),  # False: excluded from fitting and from the metrics
+        *(pa.field(name, pa.float64()) for name in CORRECTED),
+        *(pa.field(BY_CORRECTED[name].predicted, pa.float64()) for name in CORRECTED),
+        *(pa.field(BY_CORRECTED[name].spread, pa.float64()) for name in CORRECTED),
+    ],
+    metadata={"kind": "networks left out"},
+)
+"""Each operation of each network left out, measured or not, with its prediction and how far the trees disagree."""
+
+_LEAST_CORRELATION = 0.02
 FOLDS_AT_MOST = 10
 """More networks than this are left out several at a time, which bounds the time of a fit; then those that share fewest
 operations."""
@@ -140,27 +160,6 @@ def _of_network(
     )
 
 
-LEFT_OUT_SCHEMA = pa.schema(
-    [
-        pa.field("gpu", pa.string()),
-        pa.field("virtual", pa.bool_()),
-        pa.field("pass", pa.string()),
-        pa.field("network", pa.string()),
-        pa.field("point", pa.string()),
-        pa.field("tf32", pa.bool_()),
-        pa.field("operation_id", pa.string()),
-        pa.field("operation_class", pa.string()),
-        pa.field("unseen", pa.bool_()),  # False: another network calls it too, so its measurement was learnt from
-        pa.field("learnt", pa.bool_()),  # False: excluded from fitting and from the metrics
-        *(pa.field(name, pa.float64()) for name in CORRECTED),
-        *(pa.field(BY_CORRECTED[name].predicted, pa.float64()) for name in CORRECTED),
-        *(pa.field(BY_CORRECTED[name].spread, pa.float64()) for name in CORRECTED),
-    ],
-    metadata={"kind": "networks left out"},
-)
-"""Each operation of each network left out, measured or not, with its prediction and how far the trees disagree."""
-
-
 def estimate_pass_errors(
     composed: pd.DataFrame, measured: pd.DataFrame, left_out: pd.DataFrame, catalogue: Catalogue
 ) -> tuple[PassErrors, dict[str, Any]]:
@@ -170,9 +169,9 @@ def estimate_pass_errors(
     ----------
     composed, measured
         Complete compositions of one pass with the network left out, and from measured operations; see
-        `comparison.VALIDATION_SCHEMA`.
+        `networks.VALIDATION_SCHEMA`.
     left_out
-        Operations of the networks left out, `tables.LEFT_OUT_SCHEMA`, with the columns of `ERROR_OF`.
+        Operations of the networks left out, `LEFT_OUT_SCHEMA`, with the columns of `ERROR_OF`.
     catalogue
         What networks call.
 
@@ -209,10 +208,8 @@ def estimate_pass_errors(
             residuals, scales = (np.array([one[column] for one in known]) for column in (0, 1))
             groups = np.array([one[2] for one in known], dtype=object)
             intervals[name], report[name] = _judged(residuals, scales, groups)
-    return PassErrors(
-        errors.correlation, errors.composition_time, errors.composition_energy,
-        intervals.get("time_s", errors.time), intervals.get("energy_j", errors.energy),
-    ), report  # fmt: skip
+    time, energy = intervals.get("time_s", errors.time), intervals.get("energy_j", errors.energy)
+    return replace(errors, time=time, energy=energy), report
 
 
 def _added(rows: pd.DataFrame, calls: pd.Series, gap_s: float) -> dict[str, Added]:
@@ -244,7 +241,7 @@ def _missed(rows: pd.DataFrame, calls: pd.Series) -> tuple[float, Added] | None:
 def _correlation(seen: list[tuple[float, Added]]) -> float:
     """By the method of moments; each network counts alike, however large its errors are."""
     if not seen:
-        return _ASSUMED_CORRELATION
+        return ASSUMED_CORRELATION
     missed = np.array([one[0] for one in seen])
     independent, together = (np.array([getattr(one[1], name) for one in seen]) for name in ("independent", "together"))
     varies = together**2 - independent**2
@@ -258,7 +255,7 @@ def _composition(measured: pd.DataFrame, name: str) -> float:
     whole, stated = (measured[column].to_numpy(float) for column in (MEASURED_WHOLE[name], name))
     known = (whole > 0) & (stated > 0)
     if known.sum() < 3:
-        return _ASSUMED_COMPOSITION
+        return ASSUMED_COMPOSITION
     return float(np.quantile(np.abs(np.log(whole[known] / stated[known])), COVERAGE) / NORMAL_90)
 
 
@@ -269,17 +266,16 @@ def _interval(standard: Floats, groups: NDArray[np.object_]) -> Interval:
     that errors are larger than is due, not that they are smaller.
     """
     interval = grouped_interval(standard, groups)
-    return replace(interval, lower=min(interval.lower, _NORMAL.lower), upper=max(interval.upper, _NORMAL.upper))
+    return replace(interval, lower=min(interval.lower, NORMAL.lower), upper=max(interval.upper, NORMAL.upper))
 
 
 def _judged(residuals: Floats, scales: Floats, groups: NDArray[np.object_]) -> tuple[Interval, dict[str, Any]]:
-    standard = residuals / scales
-    inside = left_out_inside(standard, groups, lambda rows: {"": _interval(standard[rows], groups[rows])})
-    interval = _interval(standard, groups)
+    """The interval, and what it is worth over networks left out in turn."""
+    interval = _interval(residuals / scales, groups)
     half = np.log(interval.upper) * scales
     return interval, {
-        "lower": interval.lower, "upper": interval.upper, "method": interval.method, "groups": interval.groups,
-        "left_out_coverage": None if np.isnan(inside).all() else float(np.nanmean(inside)),
+        **asdict(interval),
+        "left_out_coverage": left_out_coverage(residuals / scales, groups, _interval),
         "median_half_width": float(np.median(np.expm1(half))),
         "interval_score": interval_score(residuals, -half, half),
-    }  # fmt: skip
+    }

@@ -19,12 +19,18 @@ from numpy.typing import NDArray
 
 from clockwatt.predict.evaluation.intervals import NORMAL_90, Interval
 from clockwatt.predict.models.cost_predictor import TARGETS
-from clockwatt.schema.costs import BACK_TO_BACK
+from clockwatt.schema.costs import (
+    BACK_TO_BACK,
+    ENERGY_DYNAMIC_CORRECTED,
+    POWER_CORRECTED,
+    TIME_DEVICE_CORRECTED,
+    TIME_HOST_CORRECTED,
+)
 from clockwatt.schema.records import INFERENCE, TRAINING
 
 Floats = NDArray[np.float64]
 
-DEVICE, HOST, DYNAMIC = "time_device_corrected_s", "time_host_corrected_s", "energy_dynamic_corrected_j"
+DEVICE, HOST, DYNAMIC = TIME_DEVICE_CORRECTED, TIME_HOST_CORRECTED, ENERGY_DYNAMIC_CORRECTED
 ADDED = (DEVICE, HOST, DYNAMIC)
 """Costs that a pass is the sum of."""
 ERROR_OF = {DEVICE: "error_time_device", HOST: "error_time_host", DYNAMIC: "error_energy_dynamic"}
@@ -42,12 +48,11 @@ measured; in training a call is several kernels. Passes of kernels of 2 to 3 µs
 of their operations had been measured, training passes of few rows up to 9 % too short (`benchmarks/README.md`)."""
 
 _LEAST_FACTOR = 0.1  # of an interval whose lower end is zero or nearly
-_ASSUMED_CORRELATION = 0.25
-_ASSUMED_COMPOSITION = 0.03
-_LEAST_CORRELATION = 0.02
+ASSUMED_CORRELATION = 0.25
+ASSUMED_COMPOSITION = 0.03
 _SUM_MISSES = 0.1
 """Sums of back-to-back times missed passes by -22 to +15 %: less where the host is behind, more at the power limit."""
-_NORMAL = Interval(float(np.exp(-NORMAL_90)), float(np.exp(NORMAL_90)), "operations")
+NORMAL = Interval(float(np.exp(-NORMAL_90)), float(np.exp(NORMAL_90)), "operations")
 
 
 @dataclass(frozen=True)
@@ -126,11 +131,11 @@ class PassErrors:
         Intervals for a pass whose error is 1: as networks left out tell, and no narrower than errors of operations.
     """
 
-    correlation: float = _ASSUMED_CORRELATION
-    composition_time: float = _ASSUMED_COMPOSITION
-    composition_energy: float = _ASSUMED_COMPOSITION
-    time: Interval = _NORMAL
-    energy: Interval = _NORMAL
+    correlation: float = ASSUMED_CORRELATION
+    composition_time: float = ASSUMED_COMPOSITION
+    composition_energy: float = ASSUMED_COMPOSITION
+    time: Interval = NORMAL
+    energy: Interval = NORMAL
 
     def ends(self, expected: Any, added: Mapping[str, Added]) -> dict[str, tuple[float, float]]:
         """Lower and upper ends of `time_s`, `device_s`, `host_s`, `energy_j` and `power_w` of a pass on a known host.
@@ -204,13 +209,13 @@ def ends_of_sum(
     """
     lower, upper = np.moveaxis(np.log(np.maximum(factors, _LEAST_FACTOR)), 2, 0)
     errors = (upper - lower) / (2 * NORMAL_90)
-    time, power = (TARGETS.index(name) for name in (BACK_TO_BACK, "power_corrected_w"))
+    time, power = (TARGETS.index(name) for name in (BACK_TO_BACK, POWER_CORRECTED))
     seconds = mean[:, time] * calls
     joules = seconds * mean[:, power]
 
     def added(costs: Floats, target: int) -> float:
         matters = costs > 0
-        return Added.of(costs[matters], errors[matters, target]).error(_ASSUMED_CORRELATION)
+        return Added.of(costs[matters], errors[matters, target]).error(ASSUMED_CORRELATION)
 
     of_time = float(np.hypot(added(seconds, time), _SUM_MISSES if is_network else 0.0))
     of_power = float(np.hypot(added(joules, power), CARD_ENERGY))
@@ -218,5 +223,5 @@ def ends_of_sum(
     for name, error in (("time_s", of_time), ("energy_j", np.hypot(of_time, of_power)), ("power_w", of_power)):
         value = getattr(expected, name)
         if value is not None and np.isfinite(error):
-            found[name] = _NORMAL.around(value, float(error))
+            found[name] = NORMAL.around(value, float(error))
     return found
