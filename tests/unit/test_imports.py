@@ -37,9 +37,9 @@ PREDICT_FLOORS = [
     {"description"},
     {"gpu_predictor", "model_card_details", "prediction", "questions", "query"},
     {"model_card", "answer"},
-    {"whole_networks", "missing", "recommend"},
+    {"whole_networks", "recommend"},
     {"fit", "validate", "library"},
-    {"overview"},
+    {"overview", "missing"},
 ]
 """Rooms of `predict`, likewise."""
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
@@ -26,9 +26,11 @@ from clockwatt.predict.evaluation.intervals import NORMAL_90
 from clockwatt.predict.evaluation.pass_errors import PassErrors, added_errors
 from clockwatt.predict.gpu_predictor import GpuPredictor
 from clockwatt.predict.hosts.profile import HostProfile
+from clockwatt.predict.library import Predictors
 from clockwatt.predict.models.cost_predictor import TARGETS
 from clockwatt.predict.prediction import NetworkPrediction
-from clockwatt.predict.questions import TracedNetwork
+from clockwatt.predict.questions import TracedNetwork, check_same_gpu
+from clockwatt.predict.recommend import Recommendation
 from clockwatt.schema.records import MeasurementRow
 
 if TYPE_CHECKING:
@@ -203,3 +205,52 @@ def _errors(rows: Mapping[str, MeasurementRow], seconds: Mapping[str, float]) ->
     """Half the 90 % interval of each device time, relative to it."""
     own = {name: (row.time_device_standard_error_s or 0.0) / seconds[name] for name, row in rows.items()}
     return {name: math.hypot(_TIME_ALONE_ERROR, NORMAL_90 * error) for name, error in own.items()}
+
+
+def answer_measured(
+    predictors: Predictors, traced: TracedNetwork, stop: Stop, demand: OnDemand, host: str | None = None
+) -> tuple[NetworkPrediction, MeasuredNow]:
+    """Predict a pass with what it lacks most measured first, on a named host or the median one.
+
+    Raises
+    ------
+    ClockwattError
+        As `Missing.answer`, or if the campaign's GPU is another model than the predictors are of.
+    """
+    return _missing(predictors, traced, demand).answer(stop, predictors.profile(host))
+
+
+def choose_measured(
+    predictors: Predictors, traced: TracedNetwork, stop: Stop, demand_at: Callable[[str, str], OnDemand], **asked: Any
+) -> tuple[Recommendation, dict[str, MeasuredNow]]:
+    """Choose, measure what the choice lacks most, and choose again, until the GPU that is best was measured on.
+
+    Parameters
+    ----------
+    predictors, traced, stop
+        Among what is chosen, the pass, and how much is measured on each GPU.
+    demand_at
+        GPU and operating point to where and how is measured.
+    asked
+        As `Predictors.choose` takes it.
+
+    Returns
+    -------
+    answer, measured
+        The choice, and what was measured on each GPU that came out best.
+    """
+    now, chosen = predictors, predictors.choose(traced, **asked)
+    measured: dict[str, MeasuredNow] = {}
+    while (best := chosen.best).gpu not in measured:
+        missing = _missing(predictors, traced, demand_at(best.gpu, best.point))
+        _, measured[best.gpu] = missing.answer(stop)
+        now = replace(now, models={**now.models, best.gpu: missing.refined()})
+        chosen = now.choose(traced, **asked)
+    return chosen, measured
+
+
+def _missing(predictors: Predictors, traced: TracedNetwork, demand: OnDemand) -> Missing:
+    """What a pass lacks on the GPU that is measured on."""
+    model = predictors.model(demand.label)
+    check_same_gpu(demand.config.gpu(demand.label).device, demand.label, model.description)
+    return Missing(model, traced, demand)

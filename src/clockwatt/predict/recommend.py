@@ -159,21 +159,7 @@ def recommend(
         raise NotPredictableError(
             "virtual and measured GPUs cannot be compared: name the GPUs to choose from, all of one kind (--gpu)."
         )
-    candidates: list[NetworkPrediction] = []
-    left_out = []
-    for model in models.values():
-        if traced.network.pass_ in model.description.passes:
-            if host is not None and model.description.passes[traced.network.pass_].summed:
-                left_out.append(f"{model.description.gpu}: {NO_OTHER_HOST}")
-                continue
-            why = {point: _why_not(model, point) for point in dict.fromkeys([*model.description.points, *points])}
-            left_out += [reason for reason in why.values() if reason is not None]
-            if objective != "time":
-                held_not = model.description.passes[traced.network.pass_].lacks
-                if ENERGY in held_not:
-                    left_out.append(f"{model.description.gpu}: holds no {ENERGY}: {held_not[ENERGY]}")
-            possible = [point for point, reason in why.items() if reason is None]
-            candidates += predict_points(model, traced, possible, tf32=tf32, host=host)
+    candidates, left_out = _candidates(models, traced, objective, points, tf32=tf32, host=host)
     promised = [_value(candidate, objective) for candidate in candidates]
     if not any(math.isfinite(value) for value in promised):
         raise NotPredictableError(
@@ -205,6 +191,34 @@ def recommend(
         left_out=tuple(left_out),
         regret=None if validation_dir is None else _known_regret(validation_dir, best, objective),
     )
+
+
+def _candidates(
+    models: dict[str, GpuPredictor],
+    traced: TracedNetwork,
+    objective: str,
+    points: Sequence[str],
+    *,
+    tf32: bool,
+    host: HostProfile | None,
+) -> tuple[list[NetworkPrediction], list[str]]:
+    """The pass at all operating points that can be chosen, and why others, or GPUs, are left out."""
+    candidates: list[NetworkPrediction] = []
+    left_out = []
+    for model in models.values():
+        described = model.description.passes.get(traced.network.pass_)
+        if described is None:
+            continue
+        if host is not None and described.summed:
+            left_out.append(f"{model.description.gpu}: {NO_OTHER_HOST}")
+            continue
+        why = {point: _why_not(model, point) for point in dict.fromkeys([*model.description.points, *points])}
+        left_out += [reason for reason in why.values() if reason is not None]
+        if objective != "time" and ENERGY in described.lacks:
+            left_out.append(f"{model.description.gpu}: holds no {ENERGY}: {described.lacks[ENERGY]}")
+        possible = [point for point, reason in why.items() if reason is None]
+        candidates += predict_points(model, traced, possible, tf32=tf32, host=host)
+    return candidates, left_out
 
 
 def _why_not(model: GpuPredictor, point: str) -> str | None:
