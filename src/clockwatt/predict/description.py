@@ -50,12 +50,8 @@ class NotPredictableError(ClockwattError):
 def fitted_gpus(predictors_dir: Path) -> list[str]:
     """Labels of the GPUs that `clockwatt fit` last wrote predictors of, sorted.
 
-    A folder alone says nothing: it may be that of a GPU which is no longer in the campaign.
-
-    Raises
-    ------
-    DataFileError
-        If there are none, or the file that lists them is damaged.
+    A folder alone says nothing: it may be that of a GPU which is no longer in the campaign. DataFileError if there are
+    none, or the file that lists them is damaged.
     """
     path = predictors_dir / layout.METRICS_FILE
     try:
@@ -195,12 +191,8 @@ class GpuDescription:
     def overheads(self, point: str) -> Overheads:
         """Overheads at an operating point; at one never measured, those of the nearest SM clock.
 
-        The nearest is one with the same power limit, if there is any.
-
-        Raises
-        ------
-        NotPredictableError
-            If no operating point was measured.
+        The nearest is one with the same power limit, if there is any. NotPredictableError if no operating point was
+        measured.
         """
         if point in self.points:
             return self.points[point]

@@ -39,10 +39,7 @@ class GpuPredictor:
     def load(cls, folder: Path) -> Self:
         """Open a folder of predictors; forests are read when they are first needed.
 
-        Raises
-        ------
-        DataFileError
-            If the folder has no description, or something else in its place.
+        DataFileError if the folder has no description, or something else in its place.
         """
         path = folder / layout.DESCRIPTION_FILE
         try:
@@ -65,13 +62,7 @@ class GpuPredictor:
         save_predictor(predictor, self._forest_path(predictor_name, pass_))
 
     def forest(self, predictor_name: str, pass_: str) -> CostPredictor:
-        """One fitted predictor.
-
-        Raises
-        ------
-        DataFileError
-            If the folder has none of this name and pass, or it is damaged.
-        """
+        """One fitted predictor; DataFileError if the folder has none of this name and pass, or it is damaged."""
         return self._load(self._forest_path(predictor_name, pass_))
 
     def save_domain(self, pass_: str, domain: Domain) -> None:
@@ -237,9 +228,6 @@ class GpuPredictor:
 def load_models(predictors_dir: Path) -> dict[str, GpuPredictor]:
     """Every GPU that was fitted last; what an earlier fit left of others is not offered.
 
-    Raises
-    ------
-    DataFileError
-        If there is none, or one is damaged.
+    DataFileError if there is none, or one is damaged.
     """
     return {gpu: GpuPredictor.load(predictors_dir / gpu) for gpu in fitted_gpus(predictors_dir)}

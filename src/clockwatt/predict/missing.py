@@ -59,13 +59,7 @@ class Stop:
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """Read `20`, `30s` or `5%`.
-
-        Raises
-        ------
-        ClockwattError
-            If it is none of them.
-        """
+        """Read `20`, `30s` or `5%`; ClockwattError if it is none of them."""
         number = text.strip().removesuffix("s").removesuffix("%")
         try:
             value = float(number)
@@ -129,13 +123,7 @@ class Missing:
     _found: dict[str, MeasurementRow] = field(default_factory=dict)
 
     def answer(self, stop: Stop, host: HostProfile | None = None) -> tuple[NetworkPrediction, MeasuredNow]:
-        """Measure until `stop`, then answer.
-
-        Raises
-        ------
-        ClockwattError
-            If the GPU is not here, or as `predict_network`.
-        """
+        """Measure until `stop`, then answer; ClockwattError if the GPU is not here, or as `predict_network`."""
         begun_s = time.monotonic()
         before, missing = self._uncertainty()
         self._found = self.demand.stored(list(missing.index))

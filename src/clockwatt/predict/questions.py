@@ -99,10 +99,7 @@ def traced_network(network: NetworkConfig, pass_: Pass, training: TrainingConfig
 def training_of(predictors_dir: Path) -> TrainingConfig:
     """The training step that the predictors' campaign measured; the usual one where they do not say.
 
-    Raises
-    ------
-    DataFileError
-        If the file that says it is damaged.
+    DataFileError if the file that says it is damaged.
     """
     path = predictors_dir / layout.TRAINING_FILE
     try:
@@ -119,10 +116,7 @@ def training_of(predictors_dir: Path) -> TrainingConfig:
 def check_same_gpu(device: str, label: str, description: GpuDescription) -> None:
     """Refuse to measure on a GPU for predictors of another one, as shipped ones may be.
 
-    Raises
-    ------
-    ClockwattError
-        If the campaign's label stands for another model, or the one is virtual and the other is not.
+    ClockwattError if the campaign's label stands for another model, or the one is virtual and the other is not.
     """
     same = device.startswith("virtual:") == description.virtual and find_spec(device) == find_spec(description.gpu_name)
     if not same:
@@ -135,10 +129,7 @@ def check_same_gpu(device: str, label: str, description: GpuDescription) -> None
 def listed_operations(path: Path, pass_: Pass) -> TracedNetwork:
     """Operations with counts from a file, which takes torch: see `operations.listed`.
 
-    Raises
-    ------
-    DataFileError
-        If the file is missing or a line of it is no operation with a count.
+    DataFileError if the file is missing or a line of it is no operation with a count.
     """
     from clockwatt.operations.listed import read_listed
 
@@ -180,10 +171,7 @@ def _frame(rows: list[Any]) -> pd.DataFrame:
 def check_fits(traced: TracedNetwork, gpu_names: list[str]) -> set[str]:
     """The GPUs whose memory has room for what a pass needs at least: weights, their gradients, the largest operation.
 
-    Raises
-    ------
-    ClockwattError
-        If none of them has.
+    ClockwattError if none of them has.
     """
     row = traced.network
     states = 0 if row.optimizer is None else 2 if "adam" in row.optimizer else 1

@@ -79,10 +79,7 @@ class Samples:
 def gpus_in(dataset_dir: Path) -> list[str]:
     """Labels of the GPUs that a dataset has operations of, sorted.
 
-    Raises
-    ------
-    DataFileError
-        If there is no dataset of operations.
+    DataFileError if there is no dataset of operations.
     """
     table = files.read_table(dataset_dir / layout.OPERATIONS_FILE, tables.OPERATIONS_SCHEMA, ["gpu"])
     return sorted(pc.unique(table["gpu"]).to_pylist())
@@ -91,10 +88,7 @@ def gpus_in(dataset_dir: Path) -> list[str]:
 def read_samples(dataset_dir: Path, gpu: str) -> Samples:
     """Read the operations of one GPU out of a dataset; what they are is in its catalogue.
 
-    Raises
-    ------
-    DataFileError
-        If the dataset is missing or damaged, has no rows of this GPU, or mixes virtual and measured ones.
+    DataFileError if the dataset is missing or damaged, has no rows of this GPU, or mixes virtual and measured ones.
     """
     path = dataset_dir / layout.OPERATIONS_FILE
     table = read_gpu_rows(path, tables.OPERATIONS_SCHEMA, gpu, _COLUMNS)
@@ -138,10 +132,7 @@ def _operations(path: Path, rows: pd.DataFrame) -> pd.DataFrame:
 def read_gpu_rows(path: Path, expected: pa.Schema, gpu: str, columns: list[str]) -> pa.Table:
     """Rows of one GPU, reading only the row groups that have any.
 
-    Raises
-    ------
-    DataFileError
-        If the file is missing, damaged or of another kind.
+    DataFileError if the file is missing, damaged or of another kind.
     """
     tables = []
     with files.open_parquet(path, expected) as parquet:

@@ -63,10 +63,7 @@ class WholeNetworks:
     def read(cls, dataset_dir: Path, gpu: str, samples: Samples, catalogue: Catalogue) -> WholeNetworks:
         """Those of a dataset, on the GPU that `samples` are of.
 
-        Raises
-        ------
-        DataFileError
-            If the dataset lacks a table or it is damaged.
+        DataFileError if the dataset lacks a table or it is damaged.
         """
         rows, not_comparable = whole_networks(dataset_dir, gpu)
         measured = measured_costs(samples.rows)

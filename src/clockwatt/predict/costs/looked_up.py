@@ -45,13 +45,7 @@ class MeasuredCosts:
 
     @classmethod
     def read(cls, path: Path) -> MeasuredCosts:
-        """Read what `write_measured` wrote.
-
-        Raises
-        ------
-        DataFileError
-            If it is missing, damaged or of another kind.
-        """
+        """Read what `write_measured` wrote; DataFileError if it is missing, damaged or of another kind."""
         return cls(files.read_table(path, MEASURED_SCHEMA).to_pandas().set_index("operation_id"))
 
     def look_up(self, operation_ids: pd.Index, point: str, *, tf32: bool) -> Costs:
@@ -73,10 +67,7 @@ class MeasuredCosts:
 def write_measured(rows: pd.DataFrame, path: Path) -> None:
     """Write what may be learnt from, and what is known but not learnt, of one pass; `rows` of `samples.Samples`.
 
-    Raises
-    ------
-    OutputError
-        If it cannot be written.
+    OutputError if it cannot be written.
     """
     alone = rows[BACK_TO_BACK].notna() & rows["time_device_corrected_s"].isna()
     timed = rows["time_host_corrected_s"].notna() | alone

@@ -53,10 +53,7 @@ OBJECTIVES = ("time", "energy", "edp")
 def objective_of(objective: str, time_s: Any, energy_j: Any) -> Any:
     """Value to be made small: time in s, energy in J, or their product (EDP) in J·s.
 
-    Raises
-    ------
-    ValueError
-        If there is no such objective.
+    ValueError if there is no such objective.
     """
     match objective:
         case "time":

@@ -107,10 +107,7 @@ class HostsSeen:
     def read(cls, folder: Path) -> Self:
         """What `write` wrote; none seen where there is no such file, as in folders of older fits.
 
-        Raises
-        ------
-        DataFileError
-            If the file is damaged.
+        DataFileError if the file is damaged.
         """
         path = folder / layout.HOSTS_SEEN_FILE
         try:

@@ -101,10 +101,7 @@ class HostProfile:
     def write(self, predictors_dir: Path) -> Path:
         """Write it beside the predictors; returns the file.
 
-        Raises
-        ------
-        OutputError
-            If it cannot be written.
+        OutputError if it cannot be written.
         """
         path = profile_path(predictors_dir, self.name)
         files.write_text(json.dumps(asdict(self), indent=1) + "\n", path)
@@ -112,13 +109,7 @@ class HostProfile:
 
     @classmethod
     def read(cls, predictors_dir: Path, name: str) -> Self:
-        """The profile of a host.
-
-        Raises
-        ------
-        DataFileError
-            If there is none of that name, or it is damaged.
-        """
+        """The profile of a host; DataFileError if there is none of that name, or it is damaged."""
         path = profile_path(predictors_dir, name)
         try:
             content = json.loads(path.read_text(encoding="utf-8"))
@@ -146,13 +137,7 @@ class HostProfile:
 
 
 def profile_path(predictors_dir: Path, name: str) -> Path:
-    """Where a host's profile lies.
-
-    Raises
-    ------
-    DataFileError
-        If the name is none for a file.
-    """
+    """Where a host's profile lies; DataFileError if the name is none for a file."""
     if not name or not all(letter.isalnum() or letter in "._-" for letter in name) or name.startswith("."):
         raise DataFileError(f"--host {name!r}: a host's name has letters, digits, '.', '_' and '-' only.")
     return predictors_dir / HOSTS_FOLDER / f"{name}.json"

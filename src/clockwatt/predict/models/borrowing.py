@@ -42,10 +42,7 @@ _LEAST_SHARED = 10
 def lenders(dataset_dir: Path, gpus: list[str]) -> dict[str, str]:
     """GPUs of a dataset that have few operations, and the one with most of them; virtual and measured never mix.
 
-    Raises
-    ------
-    DataFileError
-        If the dataset is missing or damaged.
+    DataFileError if the dataset is missing or damaged.
     """
     if len(gpus) < 2:
         return {}

@@ -70,10 +70,7 @@ class ClockLaw:
     def fit(cls, terms: Callable[[Floats], Floats], clocks_mhz: Floats, values: Floats) -> Self:
         """Fit positive values at ascending clocks; shapes (clocks,) and (operations, clocks).
 
-        Raises
-        ------
-        ValueError
-            If there are fewer clocks than the law has coefficients.
+        ValueError if there are fewer clocks than the law has coefficients.
         """
         coefficients = fit_law(terms(clocks_mhz), values)
         return cls(terms, coefficients, clocks_mhz, np.log(values / evaluate_law(coefficients, terms(clocks_mhz))))

@@ -60,23 +60,11 @@ class Domain:
 
     @classmethod
     def read(cls, path: Path) -> Domain:
-        """Read what `write` wrote.
-
-        Raises
-        ------
-        DataFileError
-            If it is missing, damaged or of another kind.
-        """
+        """Read what `write` wrote; DataFileError if it is missing, damaged or of another kind."""
         return cls(files.read_table(path, DOMAIN_SCHEMA).to_pandas())
 
     def write(self, path: Path) -> None:
-        """Write it as Parquet.
-
-        Raises
-        ------
-        OutputError
-            If it cannot be written.
-        """
+        """Write it as Parquet; OutputError if it cannot be written."""
         files.write_table(pa.Table.from_pandas(self.measured, DOMAIN_SCHEMA, preserve_index=False), path)
 
     def warnings(self, features: pd.DataFrame, operations: pd.DataFrame) -> list[str]:

@@ -35,10 +35,7 @@ _FITTED = ("targets_", "columns_", "classes_", "scales_")
 def save_predictor(predictor: CostPredictor, path: Path) -> None:
     """Write a fitted predictor; the same predictor gives the same bytes.
 
-    Raises
-    ------
-    OutputError
-        If it cannot be written.
+    OutputError if it cannot be written.
     """
     (name,) = (name for name, kind in PREDICTORS.items() if type(predictor) is kind)
     description = {
@@ -61,10 +58,8 @@ def save_predictor(predictor: CostPredictor, path: Path) -> None:
 def load_predictor(path: Path) -> CostPredictor:
     """Read a fitted predictor.
 
-    Raises
-    ------
-    DataFileError
-        If the file is missing, or is not a predictor that `save_predictor` wrote; nothing in it is ever executed.
+    DataFileError if the file is missing, or is not a predictor that `save_predictor` wrote; nothing in it is ever
+    executed.
     """
     try:
         return _predictor(_read(path))

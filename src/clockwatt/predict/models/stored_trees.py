@@ -50,11 +50,8 @@ def restored(
     """The attributes of `trees.Trees`, in their order, from arrays of a file that splits on so many features.
 
     Whatever the arrays hold, walks down the trees end, and reach only nodes, features and leaves that exist.
-
-    Raises
-    ------
-    MalformedTreesError
-        If an array is missing, of another type or shape, or they are not whole trees that split on such features.
+    MalformedTreesError if an array is missing, of another type or shape, or they are not whole trees that split on such
+    features.
     """
     for name, dimensions in _DIMENSIONS.items():
         if name not in arrays:

@@ -232,10 +232,8 @@ class Trees:
     def from_arrays(cls, arrays: Mapping[str, NDArray[Any]], features: int) -> Trees:
         """Check arrays from a file and make a forest of them.
 
-        Raises
-        ------
-        MalformedTreesError
-            If one is missing, of another type or shape, or they are no whole trees that split on existing features.
+        MalformedTreesError if one is missing, of another type or shape, or they are no whole trees that split on
+        existing features.
         """
         return cls(*stored_trees.restored(arrays, features))
 
