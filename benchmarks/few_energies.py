@@ -18,13 +18,12 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
-from clockwatt.predict.composition.comparison import PREDICTED, compositions
 
 from clockwatt import config
 from clockwatt.dataset.build import build_dataset
 from clockwatt.gpu.specs import find_spec
 from clockwatt.io.resources import resource
-from clockwatt.predict.composition.networks import Catalogue, whole_networks
+from clockwatt.predict.composition.networks import PREDICTED, Catalogue, compositions, whole_networks
 from clockwatt.predict.composition.overhead_estimates import OverheadEstimates
 from clockwatt.predict.composition.pipeline import COST_COLUMNS
 from clockwatt.predict.costs.interface import cost_columns

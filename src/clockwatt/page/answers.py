@@ -82,7 +82,7 @@ def answer_all(models: Mapping[str, GpuPredictor], catalogue_dir: Path, asked: M
     Parameters
     ----------
     models
-        From `answer.load_models`.
+        From `gpu_predictor.load_models`.
     catalogue_dir
         Of the dataset.
     asked

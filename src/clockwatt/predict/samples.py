@@ -18,7 +18,16 @@ from clockwatt.io import files
 from clockwatt.predict.features.operations import CATALOGUE_COLUMNS
 from clockwatt.predict.models.cost_predictor import TARGETS
 from clockwatt.schema import layout, tables
-from clockwatt.schema.costs import BACK_TO_BACK, BY_CORRECTED, COSTS, ENERGY_CORRECTED, EXCLUDED, NEEDED
+from clockwatt.schema.costs import (
+    BACK_TO_BACK,
+    BY_CORRECTED,
+    COSTS,
+    ENERGY_CORRECTED,
+    ENERGY_DYNAMIC_CORRECTED,
+    EXCLUDED,
+    NEEDED,
+    POWER_CORRECTED,
+)
 from clockwatt.schema.flags import Flag, flagged
 from clockwatt.schema.records import OPERATION_SCHEMA
 
@@ -179,7 +188,6 @@ DEVICE_AND_HOST = "device and host time"
 Lacks = dict[str, dict[str, str]]
 """Pass to quantity to why it is not held."""
 
-_DYNAMIC, _POWER = "energy_dynamic_corrected_j", "power_corrected_w"
 _SUMMED = "back-to-back times alone were measured, and a pass is their sum"
 
 
@@ -236,9 +244,9 @@ def _without_scarce(samples: Samples, pass_: str, lender: Samples | None, *, sum
     needed = min(FEWEST, math.ceil(SHARE * counts[times[0]]))
     for target in TARGETS:
         if target not in times and counts[target] < needed:
-            columns = [target, error_of(target), *([ENERGY_CORRECTED] if target == _POWER else [])]
+            columns = [target, error_of(target), *([ENERGY_CORRECTED] if target == POWER_CORRECTED else [])]
             samples.rows.loc[samples.rows["pass"] == pass_, columns] = math.nan
-    count = counts[_POWER if summed else _DYNAMIC]
+    count = counts[POWER_CORRECTED if summed else ENERGY_DYNAMIC_CORRECTED]
     if count >= max(needed, 1):
         return {}
     return {ENERGY: f"only {count} operations have one, and {needed} are needed" if count else "none was measured"}

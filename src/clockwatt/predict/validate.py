@@ -34,7 +34,7 @@ def validate(
 ) -> None:
     """Compose every network that was measured whole, on every GPU, at every operating point, in each pass.
 
-    Once from measured operations and once from predictions with the network left out, see `leave_out`. Writes
+    Once from measured operations and once from predictions with the network left out, see `networks_left_out`. Writes
     `networks.parquet` with every composition and `validation.json` with the errors, and with the regret of choosing a
     clock by prediction. One GPU is in memory at a time.
 

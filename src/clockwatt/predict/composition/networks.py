@@ -116,6 +116,10 @@ def whole_networks(dataset_dir: Path, gpu: str) -> tuple[pd.DataFrame, int]:
 MEASURED = "measured"
 PREDICTED = "predicted"
 
+_NUMBERS = (
+    *("measured_time_s", "measured_energy_j", "measured_power_w", "time_s", "latency_s", "device_s", "host_s"),
+    *("energy_dynamic_j", "energy_j", "power_w", "plain_time_s", "plain_energy_j"),
+)
 VALIDATION_SCHEMA = pa.schema(
     [
         pa.field("gpu", pa.string()),
@@ -127,18 +131,7 @@ VALIDATION_SCHEMA = pa.schema(
         pa.field("network", pa.string()),
         pa.field("pass", pa.string()),
         pa.field("source", pa.string()),  # of the operations' costs: measured, or predicted with the network left out
-        pa.field("measured_time_s", pa.float64()),
-        pa.field("measured_energy_j", pa.float64()),
-        pa.field("measured_power_w", pa.float64()),
-        pa.field("time_s", pa.float64()),
-        pa.field("latency_s", pa.float64()),
-        pa.field("device_s", pa.float64()),
-        pa.field("host_s", pa.float64()),
-        pa.field("energy_dynamic_j", pa.float64()),
-        pa.field("energy_j", pa.float64()),
-        pa.field("power_w", pa.float64()),
-        pa.field("plain_time_s", pa.float64()),
-        pa.field("plain_energy_j", pa.float64()),
+        *(pa.field(name, pa.float64()) for name in _NUMBERS),
         pa.field("calls", pa.int64()),
         pa.field("calls_without_cost", pa.int64()),
     ],
@@ -206,6 +199,5 @@ def compositions(
             }
         )
     columns = [name for name in VALIDATION_SCHEMA.names if name not in ("gpu", "gpu_name", "virtual")]
-    numbers = [name for name in columns if VALIDATION_SCHEMA.field(name).type == pa.float64()]
     # one that no composition tells is a column of None, which compares with nothing
-    return pd.DataFrame(rows, columns=columns).astype(dict.fromkeys(numbers, float))
+    return pd.DataFrame(rows, columns=columns).astype(dict.fromkeys(_NUMBERS, float))

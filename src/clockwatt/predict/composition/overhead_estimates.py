@@ -68,7 +68,7 @@ class OverheadEstimates:
         samples, whole, catalogue
             From `samples.read_samples` and `networks.whole_networks` of this GPU, and what the networks call.
         costs
-            As measured, from `comparison.measured_costs`.
+            As measured, from `whole_networks.measured_costs`.
 
         Raises
         ------

@@ -18,7 +18,13 @@ from clockwatt.predict.costs.interface import Costs, CostSource, Floats, unknown
 from clockwatt.predict.evaluation.intervals import NORMAL_90
 from clockwatt.predict.models.cost_predictor import TARGETS
 from clockwatt.predict.samples import error_of
-from clockwatt.schema.costs import BACK_TO_BACK
+from clockwatt.schema.costs import (
+    BACK_TO_BACK,
+    ENERGY_DYNAMIC_CORRECTED,
+    TIME_DEVICE_CORRECTED,
+    TIME_EAGER_CORRECTED,
+    TIME_HOST_CORRECTED,
+)
 
 MEASURED_SCHEMA = pa.schema(
     [
@@ -69,8 +75,8 @@ def write_measured(rows: pd.DataFrame, path: Path) -> None:
 
     OutputError if it cannot be written.
     """
-    alone = rows[BACK_TO_BACK].notna() & rows["time_device_corrected_s"].isna()
-    timed = rows["time_host_corrected_s"].notna() | alone
+    alone = rows[BACK_TO_BACK].notna() & rows[TIME_DEVICE_CORRECTED].isna()
+    timed = rows[TIME_HOST_CORRECTED].notna() | alone
     kept = rows[rows["excluded"].isin(("", *KNOWN_NOT_LEARNT)) & timed].sort_values(["operation_id", "point", "tf32"])
     files.write_table(pa.Table.from_pandas(kept, MEASURED_SCHEMA, preserve_index=False), path)
 
@@ -109,15 +115,8 @@ class LookedUp:
 
 _DEVICE, _HOST, _EAGER, _DYNAMIC = (
     TARGETS.index(name)
-    for name in (
-        "time_device_corrected_s",
-        "time_host_corrected_s",
-        "time_eager_corrected_s",
-        "energy_dynamic_corrected_j",
-    )
+    for name in (TIME_DEVICE_CORRECTED, TIME_HOST_CORRECTED, TIME_EAGER_CORRECTED, ENERGY_DYNAMIC_CORRECTED)
 )
-
-
 Indices = NDArray[np.intp]
 
 _CARRIED = 0.05

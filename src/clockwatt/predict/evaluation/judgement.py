@@ -198,7 +198,7 @@ def network_errors(rows: pd.DataFrame) -> dict[str, Any]:
 
 
 def judge_left_out(rows: pd.DataFrame) -> dict[str, Any]:
-    """Errors on operations that only the network left out calls; `rows` of `tables.LEFT_OUT_SCHEMA`, one pass."""
+    """Errors on operations that only the network left out calls; `rows` of one pass, by `LEFT_OUT_SCHEMA`."""
     unseen = rows[rows["unseen"].astype(bool) & rows["learnt"].astype(bool)]
     report: dict[str, Any] = {"networks": sorted(set(rows["network"])), "targets": {}, "classes": {}}
     for target in TARGETS:

@@ -23,14 +23,9 @@ from clockwatt.predict.models.training_data import TrainingData, groups_of
 from clockwatt.predict.models.transfer import OtherCard, Transfer
 from clockwatt.predict.samples import Samples
 from clockwatt.schema import layout, tables
+from clockwatt.schema.costs import CORRECTED
 
-_DEVICE, _HOST, _EAGER, _POWER, _DYNAMIC = (
-    "time_device_corrected_s",
-    "time_host_corrected_s",
-    "time_eager_corrected_s",
-    "power_corrected_w",
-    "energy_dynamic_corrected_j",
-)
+_DEVICE, _HOST, _EAGER, _DYNAMIC, _POWER = CORRECTED
 _KEY = ["operation_id", "point", "tf32"]
 
 MORE = 2.0
@@ -100,7 +95,7 @@ def _carried(theirs: pd.DataFrame, own: pd.DataFrame, here: pd.DataFrame, there:
     """Costs of the other GPU's operations on this one; `own` has those that were measured here, in their order."""
     their_s, own_s = (rows[_DEVICE].to_numpy(float) for rows in (theirs, own))
     classes = here[OPERATION_CLASS].to_numpy(object)
-    other = OtherCard(their_s, their_s, there[ROOFLINE_TIME].to_numpy(float))
+    other = OtherCard(their_s, there[ROOFLINE_TIME].to_numpy(float))
     rooflines_s = here[ROOFLINE_TIME].to_numpy(float)
     shared = np.isfinite(own_s) & (own_s > 0)
     numbers = here.drop(columns=[OPERATION_CLASS]).to_numpy(float)
