@@ -32,19 +32,18 @@ from clockwatt.predict.evaluation.leave_out import (
     predict_elsewhere,
 )
 from clockwatt.predict.evaluation.networks_left_out import LEFT_OUT_SCHEMA
-from clockwatt.predict.features.operations import OPERATION_CLASS
 from clockwatt.predict.gpu_predictor import GpuPredictor
 from clockwatt.predict.hosts.costs import HostsSeen
 from clockwatt.predict.model_card import model_card
 from clockwatt.predict.model_card_details import model_card_details
 from clockwatt.predict.models.borrowing import lenders, with_borrowed
-from clockwatt.predict.models.cost_predictor import TARGETS, CostPredictor
+from clockwatt.predict.models.cost_predictor import CostPredictor
 from clockwatt.predict.models.predictors import PREDICTORS, check_installed
 from clockwatt.predict.models.training_data import TrainingData, training_data
 from clockwatt.predict.samples import Lacks, Samples, gpus_in, held, read_samples
 from clockwatt.predict.whole_networks import WholeNetworks, complete
 from clockwatt.schema import layout
-from clockwatt.schema.costs import BY_CORRECTED, TIME_DEVICE_CORRECTED
+from clockwatt.schema.costs import TIME_DEVICE_CORRECTED
 
 
 @files.damaged_set_aside()
@@ -251,7 +250,9 @@ class _GpuFit:
             report["perceptrons"] = asdict(judged) if judged is not None else {}
         if validation.folds < config.folds:
             say(f"fit: {description.gpu}: {validation.folds} folds in {data.pass_}, as many as groups")
-        self.crossval.write_table(_crossval_table(description, name, data, left_out))
+        self.crossval.write_table(
+            left_out.table(data, gpu=description.gpu, virtual=description.virtual, predictor=name)
+        )
         return intervals, report
 
     def _judge_networks(
@@ -287,22 +288,3 @@ class _GpuFit:
         config, kind = self.config.fit, PREDICTORS[name]
         beside = {"perceptrons": perceptrons} if kind.takes_perceptrons else {}
         return functools.partial(kind, trees=config.trees, seed=self.config.seed, leaf=config.leaf, **beside)
-
-
-def _crossval_table(
-    description: GpuDescription, name: str, data: TrainingData, left_out: LeftOutPredictions
-) -> pa.Table:
-    """What one predictor said of every row left out, by `CROSSVAL_SCHEMA`."""
-    rows = data.rows
-    columns = {
-        "gpu": [description.gpu] * len(rows),
-        "virtual": [description.virtual] * len(rows),
-        "predictor": [name] * len(rows),
-        "fold": left_out.fold,
-        "learnt": data.usable,
-        **{key: rows[key] for key in ("pass", "point", "tf32", "operation_id", OPERATION_CLASS)},
-        **{target: rows[target] for target in TARGETS},
-        **{BY_CORRECTED[target].predicted: left_out.predictions[target] for target in TARGETS},
-    }
-    arrays = [pa.array(columns[field.name], field.type, from_pandas=True) for field in CROSSVAL_SCHEMA]
-    return pa.Table.from_arrays(arrays, schema=CROSSVAL_SCHEMA)

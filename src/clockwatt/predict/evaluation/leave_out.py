@@ -16,6 +16,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from clockwatt.predict.evaluation.metrics import metrics
+from clockwatt.predict.features.operations import OPERATION_CLASS
 from clockwatt.predict.models.cost_predictor import TARGETS, CostPredictor
 from clockwatt.predict.models.training_data import TrainingData
 from clockwatt.schema.costs import BY_CORRECTED, CORRECTED
@@ -89,6 +90,13 @@ class LeftOutPredictions:
             data.spread_at_rows(self.spread),
             data.rows["operation_id"].map(fold_of).to_numpy(np.int64),
         )
+
+    def table(self, data: TrainingData, *, gpu: str, virtual: bool, predictor: str) -> pa.Table:
+        """By `CROSSVAL_SCHEMA`, from predictions of the rows of `data`."""
+        rows = data.rows[["pass", "point", "tf32", "operation_id", OPERATION_CLASS, *TARGETS]]
+        predicted = {BY_CORRECTED[target].predicted: self.predictions[target] for target in TARGETS}
+        rows = rows.assign(gpu=gpu, virtual=virtual, predictor=predictor, fold=self.fold, learnt=data.usable)
+        return pa.Table.from_pandas(rows.assign(**predicted), CROSSVAL_SCHEMA, preserve_index=False)
 
 
 def predict_left_out(

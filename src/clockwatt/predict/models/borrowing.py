@@ -19,14 +19,13 @@ from clockwatt.io import files
 from clockwatt.predict.features.operations import OPERATION_CLASS, operation_features
 from clockwatt.predict.features.points import ROOFLINE_TIME, features_of
 from clockwatt.predict.models.cost_predictor import TARGETS
-from clockwatt.predict.models.training_data import TrainingData, groups_of
+from clockwatt.predict.models.training_data import CELL, TrainingData, groups_of, keys_of
 from clockwatt.predict.models.transfer import OtherCard, Transfer
 from clockwatt.predict.samples import Samples
 from clockwatt.schema import layout, tables
 from clockwatt.schema.costs import CORRECTED
 
 _DEVICE, _HOST, _EAGER, _DYNAMIC, _POWER = CORRECTED
-_KEY = ["operation_id", "point", "tf32"]
 
 MORE = 2.0
 """A GPU lends if so many times as many operations were measured on it."""
@@ -63,16 +62,16 @@ def with_borrowed(data: TrainingData, other: Samples) -> TrainingData:
     """
     theirs = other.learnt(data.pass_)
     theirs = theirs[theirs["point"].isin(data.cells["point"]) & theirs[_DEVICE].notna()]
-    theirs = theirs.sort_values(_KEY, ignore_index=True)
+    theirs = theirs.sort_values(CELL, ignore_index=True)
     described = other.operations[other.operations["pass"] == data.pass_]
     if theirs.empty or data.targets[_DEVICE].isna().all():
         return data
     operations = operation_features(described[described["operation_id"].isin(theirs["operation_id"])])
-    here, there = (features_of(theirs[_KEY], operations, one) for one in (data.spec, find_spec(other.gpu_name)))
-    own = data.targets.set_index(pd.MultiIndex.from_frame(data.cells[_KEY]))[data.learnt]
-    own = own.reindex(pd.MultiIndex.from_frame(theirs[_KEY])).reset_index(drop=True)
+    here, there = (features_of(theirs[CELL], operations, one) for one in (data.spec, find_spec(other.gpu_name)))
+    own = data.targets.set_index(keys_of(data.cells))[data.learnt]
+    own = own.reindex(keys_of(theirs)).reset_index(drop=True)
     carried = _carried(theirs, own, here, there)
-    lacking = ~pd.MultiIndex.from_frame(theirs[_KEY]).isin(pd.MultiIndex.from_frame(data.cells[_KEY]))
+    lacking = ~keys_of(theirs).isin(keys_of(data.cells))
     groups = groups_of(operations, described)
     blocks = described.loc[described["block"].notna(), "operation_id"]
 

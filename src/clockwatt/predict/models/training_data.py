@@ -24,7 +24,13 @@ from clockwatt.predict.models.domain import Domain
 from clockwatt.predict.samples import Samples
 
 _SERIES = ["operation_id", "tf32"]
-_CELL = ["operation_id", "point", "tf32"]
+CELL = ["operation_id", "point", "tf32"]
+"""What tells the cells of a pass apart."""
+
+
+def keys_of(frame: pd.DataFrame, columns: list[str] = CELL) -> pd.MultiIndex:
+    """Rows by some of their columns, to look them up in another frame."""
+    return pd.MultiIndex.from_frame(frame[columns])
 
 
 @dataclass(frozen=True)
@@ -74,13 +80,13 @@ class TrainingData:
     def at_rows(self, at_cells: pd.DataFrame) -> pd.DataFrame:
         """Predictions for every measured row from those for the cells; shape (cells, targets) to (rows, targets)."""
         of_point = {
-            str(point): at_cells.loc[group.index].set_index(pd.MultiIndex.from_frame(group[_SERIES]))
+            str(point): at_cells.loc[group.index].set_index(keys_of(group, _SERIES))
             for point, group in self.cells.groupby("point")
         }
         laws: dict[tuple[str, ...], CostLaw] = {}
         parts = []
         for point, group in self.rows.groupby("point"):
-            wanted = pd.MultiIndex.from_frame(group[_SERIES])
+            wanted = keys_of(group, _SERIES)
             found = of_point.get(str(point))
             if found is None:
                 around = tuple(neighbours(OperatingPoint.parse(str(point)), list(of_point)))
@@ -92,16 +98,16 @@ class TrainingData:
 
     def spread_at_rows(self, at_cells: pd.DataFrame) -> pd.DataFrame:
         """Spread of trees for every measured row from that of the cells: the mean where the law of the clock speaks."""
-        of_cells = at_cells.set_index(pd.MultiIndex.from_frame(self.cells[[*_SERIES, "point"]]))
-        found = of_cells.reindex(pd.MultiIndex.from_frame(self.rows[[*_SERIES, "point"]])).set_index(self.rows.index)
+        of_cells = at_cells.set_index(keys_of(self.cells))
+        found = of_cells.reindex(keys_of(self.rows)).set_index(self.rows.index)
         means = at_cells.groupby([self.cells[name] for name in _SERIES]).mean()
-        return found.fillna(means.reindex(pd.MultiIndex.from_frame(self.rows[_SERIES])).set_index(self.rows.index))
+        return found.fillna(means.reindex(keys_of(self.rows, _SERIES)).set_index(self.rows.index))
 
     @property
     def own(self) -> NDArray[np.bool_]:
         """Which cells were measured here, not lent by another GPU or wanted by the clock law alone. Shape (cells,)."""
-        measured = pd.MultiIndex.from_frame(self.rows[_CELL])
-        here: NDArray[np.bool_] = pd.MultiIndex.from_frame(self.cells[_CELL]).isin(measured)
+        measured = keys_of(self.rows)
+        here: NDArray[np.bool_] = keys_of(self.cells).isin(measured)
         return here
 
     @property
@@ -147,9 +153,9 @@ def with_unmeasured(data: TrainingData, wanted: pd.DataFrame, described: pd.Data
         Operations of the catalogue in this pass.
     """
     works = described.set_index("operation_id")["device_work"].astype(bool)
-    measured = pd.MultiIndex.from_frame(data.rows[_CELL])
-    lacking = wanted[_CELL].drop_duplicates()
-    lacking = lacking[lacking["operation_id"].map(works).eq(True) & ~pd.MultiIndex.from_frame(lacking).isin(measured)]
+    measured = keys_of(data.rows)
+    lacking = wanted[CELL].drop_duplicates()
+    lacking = lacking[lacking["operation_id"].map(works).eq(True) & ~keys_of(lacking).isin(measured)]
     if lacking.empty:
         return data
     known = set(data.rows["operation_id"]) | set(lacking["operation_id"])
@@ -164,7 +170,7 @@ def with_unmeasured(data: TrainingData, wanted: pd.DataFrame, described: pd.Data
     usable = np.concatenate([data.usable, np.zeros(len(lacking), dtype=bool)])
     parts = _of_cells(rows, usable, operations, groups, data.spec)
     # cells that another GPU lent have no row here
-    lent = ~pd.MultiIndex.from_frame(data.cells).isin(pd.MultiIndex.from_frame(parts["cells"]))
+    lent = ~keys_of(data.cells).isin(keys_of(parts["cells"]))
     for name in ("cells", "features", "targets", "groups"):
         parts[name] = pd.concat([parts[name], getattr(data, name)[lent]], ignore_index=True)
     parts["learnt"] = np.concatenate([parts["learnt"], data.learnt[lent]])
@@ -193,7 +199,7 @@ def _of_cells(
     """The fields of training data that describe the cells; `operations` from `features.operation_features`."""
     cells = _cells(rows, usable)
     return {
-        "cells": cells[_CELL],
+        "cells": cells[CELL],
         "features": features_of(cells, operations, spec),
         "targets": cells[list(TARGETS)].astype(float),
         "groups": cells["operation_id"].map(groups),
@@ -204,15 +210,15 @@ def _of_cells(
 def _cells(rows: pd.DataFrame, usable: NDArray[np.bool_]) -> pd.DataFrame:
     points = sorted(rows["point"].unique())
     learnt = learnt_points(points)
-    measured = rows.assign(usable=usable)[["operation_id", "point", "tf32", "usable", *TARGETS]]
+    measured = rows.assign(usable=usable)[[*CELL, "usable", *TARGETS]]
     cells = measured[measured["point"].isin(learnt)]
     if len(learnt) < len(points):
-        elsewhere = measured.loc[~measured["point"].isin(learnt), ["operation_id", "tf32", "point"]]
+        elsewhere = measured.loc[~measured["point"].isin(learnt), CELL]
         wanted = {point: neighbours(OperatingPoint.parse(point), learnt) for point in elsewhere["point"].unique()}
         needed = elsewhere.assign(point=elsewhere["point"].map(wanted)).explode("point").drop_duplicates()
-        cells = cells.merge(needed, how="outer", on=["operation_id", "tf32", "point"])
+        cells = cells.merge(needed, how="outer", on=CELL)
         cells["usable"] = cells["usable"].eq(True)  # missing where it was not measured
-    return cells.sort_values(["operation_id", "point", "tf32"], ignore_index=True)
+    return cells.sort_values(CELL, ignore_index=True)
 
 
 def _law(at_clocks: dict[float, pd.DataFrame]) -> CostLaw:
