@@ -1,4 +1,4 @@
-"""Rows of a dataset as a predictor sees them: one GPU, repetitions merged, every exclusion counted."""
+"""Rows of a dataset as a predictor sees them: one GPU, repetitions merged, what is not learnt told and counted."""
 
 from __future__ import annotations
 
@@ -192,7 +192,11 @@ _SUMMED = "back-to-back times alone were measured, and a pass is their sum"
 
 
 def held(samples: Samples, passes: Sequence[str], lender: Samples | None = None) -> tuple[Samples, Lacks]:
-    """The samples with what is to be learnt, and what each pass lacks.
+    """The samples with what is to be learnt, and what each pass lacks: decided once, before anything is learnt.
+
+    A forest of a few energies says nearly the same power of everything, and times are then slowed by the power limit.
+    So a cost that too few operations have is put out of sight altogether, as if it had never been measured. Where
+    back-to-back times alone were measured, these are learnt, and a pass is their sum.
 
     Parameters
     ----------

@@ -18,7 +18,7 @@ from clockwatt.predict.composition.networks import (
     compositions,
     whole_networks,
 )
-from clockwatt.predict.composition.overhead_estimates import OverheadEstimates
+from clockwatt.predict.composition.overhead_estimates import OverheadEstimates, calibrated_overheads, seen_overheads
 from clockwatt.predict.composition.pipeline import COST_COLUMNS
 from clockwatt.predict.costs.interface import cost_columns, interval_factors
 from clockwatt.predict.costs.learnt import HostOnly
@@ -67,7 +67,8 @@ class WholeNetworks:
         """
         rows, not_comparable = whole_networks(dataset_dir, gpu)
         measured = measured_costs(samples.rows)
-        overheads = OverheadEstimates.read(dataset_dir, gpu, samples, rows, catalogue, measured)
+        calibrated = calibrated_overheads(dataset_dir, gpu, samples, rows)
+        overheads = OverheadEstimates(calibrated, seen_overheads(rows, catalogue, measured))
         return cls(catalogue, rows, not_comparable, measured, overheads)
 
     def composed(self, source: str, costs: CostsOfNetwork, pass_: str | None = None) -> pd.DataFrame:

@@ -42,7 +42,7 @@ class OverheadEstimates:
     Attributes
     ----------
     calibrated
-        From the calibration, by operating point.
+        By operating point; from `calibrated_overheads`.
     seen
         What passes of whole networks took beyond their calls; from `seen_overheads`.
     """
@@ -50,33 +50,6 @@ class OverheadEstimates:
     calibrated: Mapping[str, Overheads]
     seen: pd.DataFrame
     _without: dict[tuple[str, str], Overheads] = field(default_factory=dict, repr=False, compare=False)
-
-    @classmethod
-    def read(
-        cls,
-        dataset_dir: Path,
-        gpu: str,
-        samples: Samples,
-        whole: pd.DataFrame,
-        catalogue: Catalogue,
-        costs: CostsOfNetwork,
-    ) -> OverheadEstimates:
-        """Those of one GPU of a dataset.
-
-        Parameters
-        ----------
-        samples, whole, catalogue
-            From `samples.read_samples` and `networks.whole_networks` of this GPU, and what the networks call.
-        costs
-            As measured, from `whole_networks.measured_costs`.
-
-        Raises
-        ------
-        DataFileError
-            If the dataset has no calibration or it is damaged.
-        """
-        calibrated = _calibrated(samples, whole, read_calibrated(dataset_dir, gpu))
-        return cls(calibrated, seen_overheads(whole, catalogue, costs))
 
     def without(self, network: str, point: str) -> Overheads:
         """Those at an operating point, estimated without this network."""
@@ -134,11 +107,13 @@ def _gap(own: pd.DataFrame, fewest: int) -> float | None:
     return max(0.0, float(gaps.median())) if len(gaps) >= fewest else None
 
 
-def _calibrated(samples: Samples, whole: pd.DataFrame, costs: Mapping[str, Overheads]) -> dict[str, Overheads]:
+def calibrated_overheads(dataset_dir: Path, gpu: str, samples: Samples, whole: pd.DataFrame) -> dict[str, Overheads]:
     """What the calibration says at every operating point that something was measured at, the default first.
 
     The power limit is the one that was seen, which an administrator may have set; else what the point asks for.
+    DataFileError if the dataset has no calibration or it is damaged.
     """
+    costs = read_calibrated(dataset_dir, gpu)
     spec = find_spec(samples.gpu_name)
     medians = samples.rows.groupby("point")[["power_idle_w", "power_limit_w"]].median()
     points = {}

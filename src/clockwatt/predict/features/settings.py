@@ -141,7 +141,11 @@ class MatrixProduct:
 
 
 def matrix_product(operation: Operation) -> MatrixProduct | None:
-    """The product that an operation's forward pass is; None if it is none, or of a kind that is not known here."""
+    """The product that an operation's forward pass is; None if it is none, or of a kind that is not known here.
+
+    A convolution is counted as the implicit matrix product that it is (Chetlur et al., cuDNN, arXiv:1410.0759): output
+    pixels by output channels by window.
+    """
     name, tensors = operation.operation_class, operation.tensors
     shapes = [tensor.shape for tensor in tensors]
     if any(0 in shape for shape in shapes) or not operation.out or 0 in operation.out[0].shape:

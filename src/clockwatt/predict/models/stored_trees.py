@@ -1,8 +1,8 @@
 """A forest as it is stored: arrays that compress well, and that make a whole forest or are refused.
 
-Of the nodes there is what does not follow from the rest: which are leaves (the shape of all trees, see `preorder`), the
-feature and threshold of those that split, the values of those that do not. Numbers lie byte by byte: first the first
-byte of all of them, which are much alike, then all second bytes …
+Each node is followed by all on its left, then by all on its right. So of the nodes there is only what does not follow
+from the rest: which are leaves, the feature and threshold of those that split, the values of those that do not.
+Numbers lie byte by byte: first the first byte of all of them, which are much alike, then all second bytes …
 """
 
 from __future__ import annotations
@@ -113,7 +113,7 @@ Mask = NDArray[np.bool_]
 
 
 def preorder(roots: Ints, left: Ints, right: Ints, leaf: Mask) -> tuple[Ints, Ints]:
-    """Nodes in this order, without those that no root leads to, and where the roots are then."""
+    """Nodes in the order of this module, without those that no root leads to, and where the roots are then."""
     levels = [roots]
     while (inner := levels[-1][~leaf[levels[-1]]]).size:
         levels.append(np.concatenate([left[inner], right[inner]]))
@@ -135,6 +135,9 @@ def preorder(roots: Ints, left: Ints, right: Ints, leaf: Mask) -> tuple[Ints, In
 
 def shape_of(leaf: Mask) -> tuple[Ints, Ints]:
     """Roots and right children that follow from which nodes are leaves.
+
+    Along the nodes, count one up at each that splits and one down at each leaf. The count first comes back to what it
+    was before a node at the node's right child, and first reaches a new lowest where a tree begins.
 
     Parameters
     ----------

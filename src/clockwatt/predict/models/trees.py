@@ -254,6 +254,9 @@ doing it at different places, which is what makes the mean over them smooth."""
 def shortened(trees: Trees, matrix: Floats) -> Trees:
     """The same trees with rounded thresholds, by which every row of `matrix` reaches the leaves that it reached.
 
+    A threshold is a random number, or the middle, between two values of the data: of its 24 bits most say nothing, and
+    what says nothing does not compress.
+
     Parameters
     ----------
     trees
