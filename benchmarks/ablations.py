@@ -34,10 +34,9 @@ from clockwatt import config
 from clockwatt.config import FitConfig
 from clockwatt.dataset.build import build_dataset
 from clockwatt.dataset.unthrottled import UnthrottledEnergy
-from clockwatt.gpu.specs import find_spec
 from clockwatt.io.resources import resource
 from clockwatt.predict.composition import overhead_estimates
-from clockwatt.predict.evaluation import leave_out
+from clockwatt.predict.evaluation import networks_left_out
 from clockwatt.predict.fit import fit
 from clockwatt.predict.models.predictors import PREDICTORS, RooflinePredictor
 from clockwatt.predict.models.training_data import training_data
@@ -163,7 +162,7 @@ def run_h200(given: argparse.Namespace) -> None:
             fitted = TODAY if name in COMPOSING else name
             predictors = folder / fitted / str(seed)
             if not predictors.exists():
-                with MECHANISMS[fitted](), patch.object(leave_out, "FOLDS_AT_MOST", DEALS):
+                with MECHANISMS[fitted](), patch.object(networks_left_out, "FOLDS_AT_MOST", DEALS):
                     fit(chosen, dataset, catalogue, predictors)
             with COMPOSING.get(name, nullcontext)(), MECHANISMS[fitted]():
                 validate(chosen, datasets.get(name, dataset), catalogue, predictors, validation)
@@ -179,7 +178,7 @@ def say_times(dataset: Path) -> None:
     for gpu in gpus_in(dataset):
         rows = read_samples(dataset, gpu)
         for pass_ in ("inference", "training"):
-            data = training_data(rows, pass_, find_spec(rows.gpu_name))
+            data = training_data(rows, pass_)
             for trees in (DEFAULT_TREES, *TREES.values()) if data is not None else ():
                 began_s = time.process_time()
                 RooflinePredictor(trees=trees).fit(data.features[data.learnt], data.targets[data.learnt])

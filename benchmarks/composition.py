@@ -10,6 +10,7 @@ on operations of networks left out, and what share of held-out groups conformal 
 from __future__ import annotations
 
 import argparse
+import functools
 import json
 import tempfile
 from pathlib import Path
@@ -18,7 +19,6 @@ import pandas as pd
 
 from clockwatt import config
 from clockwatt.dataset.build import build_dataset
-from clockwatt.gpu.specs import find_spec
 from clockwatt.io import files
 from clockwatt.io.resources import resource
 from clockwatt.predict.evaluation.judgement import judge_left_out, judge_operations
@@ -100,16 +100,13 @@ def report_coverage(campaign: config.CampaignConfig, dataset: Path, splits: int)
     kind = PREDICTORS[campaign.fit.predictors[0]]
     for gpu in gpus_in(dataset):
         samples = read_samples(dataset, gpu)
-        spec = find_spec(samples.gpu_name)
         found = []
         for pass_ in campaign.passes:
-            data = training_data(samples, pass_, spec)
+            data = training_data(samples, pass_)
             for seed in range(splits if data is not None else 0):
-                validation = cross_validate(
-                    lambda seed=seed: kind(trees=campaign.fit.trees, seed=seed), data.features, data.targets,
-                    data.groups, data.learnt, folds=campaign.fit.folds, seed=seed,
-                )  # fmt: skip
-                intervals = judge_operations(data, validation.at_rows(data, spec))[1]["intervals"]
+                make = functools.partial(kind, trees=campaign.fit.trees, seed=seed)
+                validation = cross_validate(make, data, folds=campaign.fit.folds, seed=seed)
+                intervals = judge_operations(data, validation.at_rows(data))[1]["intervals"]
                 for target in JUDGED:
                     found.append((pass_, target, "pooled", intervals[target]["held_out_coverage"]))
                     of_classes = intervals[target]["classes"].items()

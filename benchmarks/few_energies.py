@@ -23,19 +23,18 @@ from clockwatt import config
 from clockwatt.dataset.build import build_dataset
 from clockwatt.gpu.specs import find_spec
 from clockwatt.io.resources import resource
-from clockwatt.predict.composition.comparison import PREDICTED, compositions
-from clockwatt.predict.composition.networks import Catalogue, whole_networks
-from clockwatt.predict.composition.overhead_estimates import OverheadEstimates
+from clockwatt.predict.composition.networks import PREDICTED, Catalogue
 from clockwatt.predict.composition.pipeline import COST_COLUMNS
 from clockwatt.predict.costs.interface import cost_columns
 from clockwatt.predict.costs.learnt import HostOnly, workless_host_s
-from clockwatt.predict.costs.of_networks import measured_costs
 from clockwatt.predict.evaluation.leave_out import grouped_folds
 from clockwatt.predict.features.operations import OPERATION_CLASS
 from clockwatt.predict.models import power
-from clockwatt.predict.models.predictors import TARGETS, RooflinePredictor
+from clockwatt.predict.models.cost_predictor import TARGETS
+from clockwatt.predict.models.predictors import RooflinePredictor
 from clockwatt.predict.models.training_data import TrainingData, training_data, with_unmeasured
 from clockwatt.predict.samples import Samples, read_samples
+from clockwatt.predict.whole_networks import WholeNetworks, complete
 
 REFERENCE, GPU = "reference/h200", "h200"
 TIME, ENERGY = "time_device_corrected_s", "energy_dynamic_corrected_j"
@@ -83,26 +82,22 @@ class Energies:
         samples = read_samples(dataset, GPU)
         self._pass, self._trees, self._spec = pass_, trees, find_spec(samples.gpu_name)
         self._catalogue = Catalogue.read(catalogue_dir)
-        whole, _ = whole_networks(dataset, GPU)
-        self._overheads = OverheadEstimates.read(
-            dataset, GPU, samples, whole, self._catalogue, measured_costs(samples.rows)
-        )
-        self._whole = whole[whole["pass"] == pass_]
+        self._whole = WholeNetworks.read(dataset, GPU, samples, self._catalogue)
         self._workless = self._host_only(samples)
-        self._data = self._with_called(training_data(samples, pass_, self._spec))
+        self._data = self._with_called(training_data(samples, pass_))
         self._left_out = grouped_folds(self._data.groups, FOLDS, 0) == 0
         self._idle_w = samples.rows["power_idle_w"].median()
 
     def _with_called(self, data: TrainingData | None) -> TrainingData:
         assert data is not None
         operations = self._catalogue.operations
-        wanted = self._catalogue.called_by(self._whole, self._pass)
-        return with_unmeasured(data, wanted, operations[operations["pass"] == self._pass], self._spec)
+        wanted = self._catalogue.called_by(self._whole.rows, self._pass)
+        return with_unmeasured(data, wanted, operations[operations["pass"] == self._pass])
 
     def _host_only(self, samples: Samples) -> pd.DataFrame:
         own = self._catalogue.operations
         own = own[(own["pass"] == self._pass) & ~own["device_work"]]
-        host_s = workless_host_s(samples, self._pass, self._overheads.calibrated)
+        host_s = workless_host_s(samples, self._pass, self._whole.overheads.calibrated)
         costs = HostOnly(own[OPERATION_CLASS].to_numpy(object), host_s).costs
         return pd.DataFrame(costs.mean, index=own["operation_id"], columns=list(TARGETS))
 
@@ -146,8 +141,7 @@ class Energies:
             both = pd.concat([own, self._workless])
             return pd.DataFrame(cost_columns(both.to_numpy(float)), index=both.index, columns=COST_COLUMNS)
 
-        found = compositions(self._whole, self._catalogue, self._overheads.without, PREDICTED, costs)
-        return found[found["calls_without_cost"] == 0]
+        return complete(self._whole.composed(PREDICTED, costs, self._pass))
 
 
 if __name__ == "__main__":

@@ -24,7 +24,6 @@ from clockwatt import config
 from clockwatt.dataset.build import join_sources
 from clockwatt.dataset.reference import Source
 from clockwatt.figures import style
-from clockwatt.gpu.specs import find_spec
 from clockwatt.io.resources import resource
 from clockwatt.predict.models.predictors import RooflinePredictor
 from clockwatt.predict.models.training_data import TrainingData, training_data
@@ -45,8 +44,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         join_sources("learning curve", [source(name) for name in given.references], Path(folder))
         samples = read_samples(Path(folder), gpus_in(Path(folder))[0])
-    spec = find_spec(samples.gpu_name)
-    found = [training_data(samples, pass_, spec) for pass_ in ("inference", "training")]
+    found = [training_data(samples, pass_) for pass_ in ("inference", "training")]
     passes = [Blocks(data, given.trees) for data in found if data is not None]
     print(f"{sum(one.most for one in passes)} operations to learn from, {sum(one.judged for one in passes)} judged")
     rows = []

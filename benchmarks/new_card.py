@@ -116,16 +116,16 @@ def compare(what: str, source: pd.DataFrame, target: pd.DataFrame, catalogue: pd
     print(f"  the predictor of {names[0]} on its own card: {np.median(on_own_card):.1%} off (median)")
     print("  told from, own operations: median, mean, 90th percentile of the error, in the 90 % interval, operations")
     for kind, of_other, rows in (
-        ("twin", OtherCard(measured_s, predicted_s, rooflines[0]), is_twin),
-        ("predictor", OtherCard(np.full(len(twins), np.nan), predicted_s, rooflines[0]), np.ones(len(twins), bool)),
+        ("twin", OtherCard(measured_s, rooflines[0]), is_twin),
+        ("predictor", OtherCard(predicted_s, rooflines[0]), np.ones(len(twins), bool)),
     ):
         chosen = np.flatnonzero(rows)
         if len(chosen) <= max(OWN):
             print(f"  {kind}: too few")
             continue
         other, roofline_s = of_other.among(chosen), rooflines[1][chosen]
-        same = error(other.best_s, own_s[chosen])
-        proportional_s = other.best_s * (roofline_s + FLOOR_S) / (other.rooflines_s + FLOOR_S)
+        same = error(other.times_s, own_s[chosen])
+        proportional_s = other.times_s * (roofline_s + FLOOR_S) / (other.rooflines_s + FLOOR_S)
         show(f"{kind}, the same time", [same])
         show(f"{kind}, by the rooflines", [error(proportional_s, own_s[chosen])])
         for own in OWN:

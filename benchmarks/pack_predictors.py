@@ -36,15 +36,14 @@ from clockwatt.config import CampaignConfig, FitConfig
 from clockwatt.dataset.build import join_sources
 from clockwatt.dataset.reference import Source, references
 from clockwatt.errors import ClockwattError, DataFileError
-from clockwatt.gpu.specs import find_spec
 from clockwatt.io import files
 from clockwatt.io.resources import resource
-from clockwatt.predict.answer import load_models
+from clockwatt.predict.description import shipped_catalogue
 from clockwatt.predict.fit import fit
+from clockwatt.predict.gpu_predictor import load_models
 from clockwatt.predict.library import Predictors
 from clockwatt.predict.models.training_data import TrainingData, training_data
 from clockwatt.predict.samples import Samples, read_samples
-from clockwatt.predict.shipped import shipped_catalogue
 from clockwatt.predict.validate import validate
 from clockwatt.schema import layout
 
@@ -218,7 +217,7 @@ def settings(campaign: CampaignConfig) -> dict[str, Any]:
 def learnt_by(dataset: Path, gpu: str, pass_: config.Pass) -> tuple[Samples, TrainingData]:
     """What is measured of a GPU, and what of it is learnt from in a pass; nobody may change it."""
     samples = read_samples(dataset, gpu)
-    data = training_data(samples, pass_, find_spec(samples.gpu_name))
+    data = training_data(samples, pass_)
     assert data is not None
     return samples, data
 

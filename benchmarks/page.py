@@ -24,8 +24,8 @@ from clockwatt import config
 from clockwatt.gpu.specs import find_spec
 from clockwatt.io import files
 from clockwatt.page.write import write_page
-from clockwatt.predict.composition.comparison import VALIDATION_SCHEMA
-from clockwatt.predict.evaluation.tables import CROSSVAL_SCHEMA
+from clockwatt.predict.composition.networks import VALIDATION_SCHEMA
+from clockwatt.predict.evaluation.leave_out import CROSSVAL_SCHEMA
 from clockwatt.schema import layout
 from clockwatt.schema.records import NETWORK_SCHEMA
 from clockwatt.schema.tables import NETWORKS_SCHEMA

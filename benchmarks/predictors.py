@@ -15,7 +15,6 @@ from pathlib import Path
 
 from clockwatt import config
 from clockwatt.dataset.build import build_dataset
-from clockwatt.gpu.specs import find_spec
 from clockwatt.io.resources import resource
 from clockwatt.predict.evaluation.leave_out import cross_validate
 from clockwatt.predict.models.predictors import PREDICTORS, check_installed
@@ -41,7 +40,7 @@ def main() -> None:
         for gpu in gpus_in(dataset):
             samples = read_samples(dataset, gpu)
             for pass_ in campaign.passes:
-                problem = training_data(samples, pass_, find_spec(samples.gpu_name))
+                problem = training_data(samples, pass_)
                 if problem is not None:
                     for name in given.predictors:
                         print(f"| {gpu} | {pass_} | {name} | {judged(name, problem, campaign.fit)} |", flush=True)
@@ -50,10 +49,7 @@ def main() -> None:
 def judged(name: str, problem: TrainingData, fit: config.FitConfig) -> str:
     """Errors of one predictor, as cells of a table."""
     began_s = time.perf_counter()
-    validation = cross_validate(
-        lambda: PREDICTORS[name](trees=fit.trees, seed=0), problem.features, problem.targets, problem.groups,
-        problem.learnt, folds=fit.folds, seed=0,
-    )  # fmt: skip
+    validation = cross_validate(lambda: PREDICTORS[name](trees=fit.trees, seed=0), problem, folds=fit.folds, seed=0)
     fit_s = (time.perf_counter() - began_s) / validation.folds
     errors = (validation.predictions[problem.learnt] / problem.targets[problem.learnt] - 1).abs()
     cells = [f"{errors[target].mean():.1%} / {errors[target].median():.1%}" for target in JUDGED]

@@ -21,8 +21,9 @@ import pandas as pd
 from clockwatt import config
 from clockwatt.config import NetworkConfig, TrainingConfig
 from clockwatt.dataset.importing import CONFIG_FILE, DATASET, Request, import_table
-from clockwatt.predict.answer import load_models, predict_network
+from clockwatt.predict.answer import predict_network
 from clockwatt.predict.fit import fit
+from clockwatt.predict.gpu_predictor import load_models
 from clockwatt.predict.questions import traced_network
 from clockwatt.schema import layout
 

@@ -18,13 +18,13 @@ import numpy as np
 import pandas as pd
 from scipy.optimize import nnls
 
-from clockwatt.predict.answer import TracedNetwork
 from clockwatt.predict.composition.overheads import HostOverheads
 from clockwatt.predict.evaluation.intervals import COVERAGE
 from clockwatt.predict.gpu_predictor import GpuPredictor
 from clockwatt.predict.hosts.costs import HostCosts
-from clockwatt.predict.hosts.profile import HOST_COLUMN
-from clockwatt.predict.models.predictors import TARGETS
+from clockwatt.predict.models.cost_predictor import TARGETS
+from clockwatt.predict.questions import TracedNetwork
+from clockwatt.schema.costs import TIME_HOST_CORRECTED
 from clockwatt.schema.records import FORWARD, LOSS, TRAINING
 
 LEAST_PASSES = 8
@@ -72,7 +72,7 @@ def hosts_of(rows: pd.DataFrame, traces: Sequence[TracedNetwork], model: GpuPred
 def _costs(traced: TracedNetwork, model: GpuPredictor, *, tf32: bool) -> dict[str, float]:
     """What the calls of a pass cost the median host, and how many there are of what a host pays for beside."""
     source = model.costs(traced.operations, traced.network.pass_, tf32=tf32, features=traced.features)
-    host_s = source.at(["default"])["default"].mean[:, TARGETS.index(HOST_COLUMN)]
+    host_s = source.at(["default"])["default"].mean[:, TARGETS.index(TIME_HOST_CORRECTED)]
     return {
         "calls_s": float(host_s[traced.composer.positions].sum()),
         "modules": float(traced.network.module_calls),

@@ -32,7 +32,7 @@ import pyarrow.parquet as pq
 
 from clockwatt.config import NetworkConfig
 from clockwatt.io import files
-from clockwatt.predict.answer import load_models
+from clockwatt.predict.gpu_predictor import load_models
 from clockwatt.predict.missing import Missing, Stop
 from clockwatt.schema import layout, records
 from clockwatt.schema.records import MEASUREMENT_SCHEMA, OK, OPERATION, MeasurementRow, row_of

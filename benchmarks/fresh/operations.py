@@ -85,7 +85,7 @@ def main() -> int:
     given = parser.parse_args()
     samples = read_samples(given.dataset, given.gpu)
     spec = find_spec(samples.gpu_name)
-    known = {pass_: training_data(samples, pass_, spec) for pass_ in (records.INFERENCE, records.TRAINING)}
+    known = {pass_: training_data(samples, pass_) for pass_ in (records.INFERENCE, records.TRAINING)}
     print("| learnt from | device time: median / 90th, % | mean of the logarithm's | convolutions: median / 90th, % | "
           "mean of the logarithm's |\n|" + " --- |" * 5)  # fmt: skip
     for pass_, data in known.items():

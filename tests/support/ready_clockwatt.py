@@ -22,6 +22,7 @@ import functools
 import gc
 import importlib
 import json
+import multiprocessing
 import os
 import runpy
 import select
@@ -167,6 +168,8 @@ def _become(order: dict[str, Any], files: Sequence[int]) -> None:
         os.close(file)
     for number in order["ignored"]:
         signal.signal(number, signal.SIG_IGN)
+    sys.executable = order["executable"]  # that of another environment, which its children are to be of, too
+    multiprocessing.set_executable(sys.executable)
     sys.orig_argv[:] = [sys.executable, *order["arguments"]]
     sys.path[:] = ["" if order["arguments"][0] == "-c" else order["cwd"], *order["path"]]
 

@@ -3,8 +3,9 @@
     python ready_snakemake.py < ORDERS
 
 An order is a line of JSON with the command line's `arguments`, its `environment`, the folder `cwd` and the file
-`output`; for each the exit status is printed. Nothing of the project is imported before the fork: a Snakefile brings
-its own.
+`output`; for each the exit status is printed. Before the fork Snakemake has found its plugins, and
+libraries that it, or our Snakefile, imports as it goes have been imported; nothing of the project has: a Snakefile
+brings its own.
 """
 
 from __future__ import annotations
@@ -12,6 +13,8 @@ from __future__ import annotations
 import atexit
 import contextlib
 import functools
+import gc
+import importlib
 import json
 import os
 import signal
@@ -23,6 +26,16 @@ from pathlib import Path
 from tempfile import NamedTemporaryFile
 from typing import Any
 
+_LIBRARIES = (
+    "pydantic",
+    "rich.console",
+    "rich.progress",
+    "rich.table",
+    "smart_open",
+    "snakemake.report",
+    "yaml",
+    "yte",
+)
 _one_at_a_time = threading.Lock()
 
 
@@ -76,8 +89,13 @@ def end(server: subprocess.Popen[Any]) -> None:
 
 
 def _serve() -> None:
-    from snakemake.cli import main
+    from snakemake.cli import get_argument_parser, main
 
+    get_argument_parser()  # finds the plugins that are installed, for which it lists all folders of packages
+    for name in _LIBRARIES:
+        importlib.import_module(name)
+    gc.collect()
+    gc.freeze()  # else the first collection in each fork writes to all pages of these libraries
     for line in sys.stdin:
         child = os.fork()
         if child == 0:

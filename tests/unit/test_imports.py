@@ -29,17 +29,17 @@ FLOORS = [
 """Rooms of the house, from the ground up; rooms of one floor may import each other."""
 
 PREDICT_FLOORS = [
-    {"features", "shipped"},
-    {"samples", "models", "lacking"},
-    {"evaluation", "composition"},
+    {"features"},
+    {"samples", "models"},
+    {"composition"},
+    {"evaluation", "hosts"},
     {"costs"},
-    {"description", "gpu_predictor", "hosts", "relative"},
-    {"model_card_details"},
-    {"model_card"},
-    {"fit", "validate", "answer"},
-    {"recommend", "questions", "query", "missing", "memory"},
-    {"library"},
-    {"overview", "best_points"},
+    {"description"},
+    {"gpu_predictor", "model_card_details", "prediction", "questions", "query"},
+    {"model_card", "answer"},
+    {"whole_networks", "recommend"},
+    {"fit", "validate", "library"},
+    {"overview", "missing"},
 ]
 """Rooms of `predict`, likewise."""
 

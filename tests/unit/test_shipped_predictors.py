@@ -15,9 +15,9 @@ import pytest
 
 import clockwatt
 from clockwatt.io.resources import resource
-from clockwatt.predict.answer import load_models
+from clockwatt.predict.description import shipped_predictors
+from clockwatt.predict.gpu_predictor import load_models
 from clockwatt.predict.models.persistence import load_predictor
-from clockwatt.predict.shipped import shipped_predictors
 
 SHIPPED = shipped_predictors()
 CAMPAIGN = packing.campaign_of(list(packing.REFERENCES))

@@ -9,14 +9,13 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from clockwatt.errors import ClockwattError
-from clockwatt.predict.relative import RATIOS
+from clockwatt.predict.prediction import RATIOS
 
 if TYPE_CHECKING:
-    from clockwatt.predict.answer import NetworkPrediction
     from clockwatt.predict.composition.pipeline import Composition
-    from clockwatt.predict.hosts.answer import HostAnswer
+    from clockwatt.predict.hosts.costs import HostAnswer
+    from clockwatt.predict.prediction import NetworkPrediction, Relative
     from clockwatt.predict.recommend import Recommendation
-    from clockwatt.predict.relative import Relative
 
 _WIDEST = 300
 _TWO_DECIMALS = 0.1

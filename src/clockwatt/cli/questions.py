@@ -46,9 +46,9 @@ from clockwatt.schema import layout
 
 if TYPE_CHECKING:
     from clockwatt.measure.on_demand import OnDemand
-    from clockwatt.predict.answer import TracedNetwork
     from clockwatt.predict.library import Predictors
     from clockwatt.predict.query import NetworkQuery
+    from clockwatt.predict.questions import TracedNetwork
 
 
 @app.command()
@@ -95,11 +95,11 @@ def predict(
     if measure_missing is None and not measure_whole:
         prediction = predictors.answer(traced, gpu=gpu, point=point, tf32=tf32, host=host, relative_to=relative_to)
     else:
-        from clockwatt.predict.missing import Stop
+        from clockwatt.predict.missing import Stop, answer_measured
 
         demand = _on_demand(config_file, gpu, point, traced, store_dir, tf32=tf32)
         stop = Stop.parse(measure_missing) if measure_missing is not None else Stop(operations=0)
-        prediction, measured_now = predictors.answer_measured(traced, stop, demand, host)
+        prediction, measured_now = answer_measured(predictors, traced, stop, demand, host)
         if relative_to is not None:
             prediction = prediction.compared_with(predictors.standard(relative_to, traced, tf32=tf32, host=host))
         more["measured_now"] = measured_now.to_dict()
@@ -169,7 +169,7 @@ def recommend(
     if measure_missing is None:
         answer = predictors.choose(traced, **asked)
     else:
-        from clockwatt.predict.missing import Stop
+        from clockwatt.predict.missing import Stop, choose_measured
 
         on_nodes: dict[str, Any] = {}
 
@@ -181,7 +181,7 @@ def recommend(
             return demand
 
         stop = Stop(operations=0) if slurm else Stop.parse(measure_missing)
-        answer, now = predictors.choose_measured(traced, stop, demand_at, **asked)
+        answer, now = choose_measured(predictors, traced, stop, demand_at, **asked)
         more["measured_now"] = {label: one.to_dict() for label, one in now.items()} | on_nodes
     if pareto is not None:
         from clockwatt.figures.pareto import draw_pareto
@@ -211,7 +211,9 @@ def _traced(predictors: Predictors, query: NetworkQuery, operations: Path | None
         return predictors.traced(query, pass_)
     if query.name is not None or query.inputs:
         raise ClockwattError("--operations stands in place of a network and its --input: give one or the other.")
-    return predictors.listed(operations, pass_)
+    from clockwatt.predict.questions import listed_operations
+
+    return listed_operations(operations, pass_)
 
 
 def _on_demand(

@@ -185,7 +185,7 @@ def show_best_points(
     ClockwattError
         If no network was measured there.
     """
-    from clockwatt.predict.best_points import best_points
+    from clockwatt.predict.overview import best_points
 
     everywhere = best_points(validation_dir)
     found = [

@@ -45,6 +45,11 @@ class OperatingPoint:
         return cls(*(int(settings[prefix]) if prefix in settings else None for prefix in ("sm", "mem", "pl")))
 
     @property
+    def order(self) -> tuple[int, int, int]:
+        """To sort operating points by their settings, the default first."""
+        return self.sm_clock_mhz or 0, self.memory_clock_mhz or 0, self.power_limit_w or 0
+
+    @property
     def in_words(self) -> str:
         """As people say it: `1440 MHz`, `150 W`, `1440 MHz, memory 5001 MHz` or `default`."""
         parts = (

@@ -18,8 +18,8 @@ from clockwatt.figures import sampling, style
 from clockwatt.figures.gpus import Gpu, Gpus
 from clockwatt.gpu.specs import find_spec
 from clockwatt.io import files
-from clockwatt.predict.composition.comparison import VALIDATION_SCHEMA
-from clockwatt.predict.evaluation.tables import CROSSVAL_SCHEMA
+from clockwatt.predict.composition.networks import VALIDATION_SCHEMA
+from clockwatt.predict.evaluation.leave_out import CROSSVAL_SCHEMA
 from clockwatt.predict.samples import read_gpu_rows
 from clockwatt.schema import layout, records, tables
 from clockwatt.schema.costs import ENERGY_CORRECTED

@@ -18,11 +18,12 @@ from clockwatt.io import files
 from clockwatt.page.bulk import BulkPredictor
 from clockwatt.page.joules import Parts, Shares, shares_of
 from clockwatt.page.words import clock_mhz
-from clockwatt.predict.answer import NetworkPrediction, TracedNetwork, predict_points
+from clockwatt.predict.answer import predict_points
 from clockwatt.predict.composition.networks import Catalogue
 from clockwatt.predict.features.operations import operation_features
 from clockwatt.predict.gpu_predictor import GpuPredictor
-from clockwatt.predict.memory import check_fits
+from clockwatt.predict.prediction import NetworkPrediction
+from clockwatt.predict.questions import TracedNetwork, check_fits
 from clockwatt.schema import layout
 from clockwatt.schema.records import CALL_SCHEMA
 
@@ -81,7 +82,7 @@ def answer_all(models: Mapping[str, GpuPredictor], catalogue_dir: Path, asked: M
     Parameters
     ----------
     models
-        From `answer.load_models`.
+        From `gpu_predictor.load_models`.
     catalogue_dir
         Of the dataset.
     asked
@@ -175,7 +176,7 @@ def reference_point(model: GpuPredictor) -> str | None:
     That is `default`, the boost clock that stands for it, or else the highest clock; None without any point.
     """
     points = list(model.description.points)
-    asked = model.point_for("default")
+    asked = model.description.point_for("default")
     if asked in points:
         return asked
     return max(points, key=lambda point: clock_mhz(model.description.gpu_name, point), default=None)

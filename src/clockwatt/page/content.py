@@ -20,8 +20,7 @@ from clockwatt.page import measured, method, trust
 from clockwatt.page.answers import COLUMNS, Answers, answer_all, reference_point
 from clockwatt.page.packing import packed, plain
 from clockwatt.page.words import clock_mhz, network_words, operation_words
-from clockwatt.predict.answer import load_models
-from clockwatt.predict.gpu_predictor import GpuPredictor
+from clockwatt.predict.gpu_predictor import GpuPredictor, load_models
 from clockwatt.schema import layout
 from clockwatt.schema.records import NETWORK_SCHEMA, OPERATION_SCHEMA
 

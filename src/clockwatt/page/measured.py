@@ -10,7 +10,7 @@ import pandas as pd
 from clockwatt.config import CampaignConfig
 from clockwatt.io import files
 from clockwatt.page.answers import Answers
-from clockwatt.predict.composition.comparison import MEASURED, PREDICTED, VALIDATION_SCHEMA
+from clockwatt.predict.composition.networks import MEASURED, PREDICTED, VALIDATION_SCHEMA
 from clockwatt.predict.gpu_predictor import GpuPredictor
 from clockwatt.schema import layout, tables
 from clockwatt.schema.costs import ENERGY_CORRECTED

@@ -1,29 +1,57 @@
-"""What a folder of predictors says of itself, as JSON beside them."""
+"""What a folder of predictors says of itself, as JSON beside them, and where the shipped folders lie."""
 
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Self
 
-from clockwatt.errors import DataFileError
+from clockwatt.config import OperatingPoint
+from clockwatt.errors import ClockwattError, DataFileError
+from clockwatt.gpu.specs import GpuSpec, find_spec
+from clockwatt.io.resources import resource
 from clockwatt.predict.composition.overheads import Overheads
 from clockwatt.predict.evaluation.intervals import Interval
 from clockwatt.predict.evaluation.pass_errors import PassErrors
-from clockwatt.predict.lacking import DEVICE_AND_HOST
+from clockwatt.predict.features.points import Setting
+from clockwatt.predict.models.clock_law import POWER_CLOCKS, neighbours
+from clockwatt.predict.samples import DEVICE_AND_HOST
 from clockwatt.schema import layout
+
+_NETWORKS_OF = "h200"
+"""Reference data whose catalogue has networks."""
+
+
+def shipped_predictors() -> Path:
+    """Folder of the predictors."""
+    return resource(str(layout.PREDICTORS))
+
+
+def shipped_validation() -> Path:
+    """Folder of what choices and compositions by them were compared with."""
+    return resource(str(layout.VALIDATION))
+
+
+def shipped_catalogue() -> Path:
+    """Folder of the catalogue of networks that were measured on the shipped GPUs."""
+    return resource(f"reference/{_NETWORKS_OF}") / layout.CATALOGUE
+
+
+def is_shipped(folder: Path) -> bool:
+    """Whether predictors in `folder` are shipped ones, and not a campaign's."""
+    return folder.resolve().is_relative_to(shipped_predictors().resolve())
+
+
+class NotPredictableError(ClockwattError):
+    """The predictors cannot answer this question."""
 
 
 def fitted_gpus(predictors_dir: Path) -> list[str]:
     """Labels of the GPUs that `clockwatt fit` last wrote predictors of, sorted.
 
-    A folder alone says nothing: it may be that of a GPU which is no longer in the campaign.
-
-    Raises
-    ------
-    DataFileError
-        If there are none, or the file that lists them is damaged.
+    A folder alone says nothing: it may be that of a GPU which is no longer in the campaign. DataFileError if there are
+    none, or the file that lists them is damaged.
     """
     path = predictors_dir / layout.METRICS_FILE
     try:
@@ -57,7 +85,7 @@ class PassDescription:
         `time_s`, `energy_j` and `power_w` of whole networks to their intervals where every operation was measured;
         empty where there are no such.
     lacks
-        What is not held of this pass, `lacking.ENERGY` or `DEVICE_AND_HOST`, to why; empty where nothing is lacking.
+        What is not held of this pass, `samples.ENERGY` or `DEVICE_AND_HOST`, to why; empty where nothing is lacking.
     """
 
     intervals: dict[str, dict[str, dict[str, Interval]]]
@@ -108,6 +136,80 @@ class GpuDescription:
     def workless_host_s(self) -> dict[str, dict[str, float]]:
         """Pass to operation class to host time of calls that do nothing on the device."""
         return {pass_: known.workless_host_s for pass_, known in self.passes.items()}
+
+    @property
+    def spec(self) -> GpuSpec:
+        """Of the GPU model."""
+        return find_spec(self.gpu_name)
+
+    def point_for(self, point: str) -> str:
+        """The operating point that is answered for: the boost clock for `default` where only clocks were measured."""
+        clocked = neighbours(OperatingPoint(), list(self.points))
+        if point != str(OperatingPoint()) or point in self.points or len(clocked) < POWER_CLOCKS:
+            return point
+        return str(OperatingPoint(sm_clock_mhz=self.spec.sm_clock_mhz.boost))
+
+    def check_runs_at(self, point: str) -> None:
+        """Refuse an operating point that the card cannot run at.
+
+        Raises
+        ------
+        NotPredictableError
+            Naming the point and what the card has.
+        ConfigError
+            If `point` is no operating point.
+        """
+        wanted, spec = OperatingPoint.parse(point), self.spec
+        for asked, low, high, unit in (
+            (wanted.sm_clock_mhz, spec.sm_clock_mhz.min, spec.sm_clock_mhz.max, "MHz"),
+            (wanted.memory_clock_mhz, min(spec.memory_clocks_mhz), max(spec.memory_clocks_mhz), "MHz of memory"),
+            (wanted.power_limit_w, spec.power_w.min, spec.power_w.max, "W"),
+        ):
+            if asked is not None and not low <= asked <= high and point not in self.points:
+                has = f"{low:g} to {high:g}" if low < high else f"{low:g}"
+                raise NotPredictableError(f"{self.gpu} cannot run at {point}: it has {has} {unit}.")
+
+    def is_led_to(self, point: str) -> bool:
+        """Whether an operating point was measured, or the law of the clock leads there from enough that were."""
+        wanted = OperatingPoint.parse(point)
+        by_law = wanted.sm_clock_mhz is not None and len(neighbours(wanted, list(self.points))) >= POWER_CLOCKS
+        return point in self.points or by_law
+
+    def point_warning(self, point: str) -> str | None:
+        """Why no law leads to an operating point from those that were measured; None where one does."""
+        if point in self.points:
+            return None
+        if not self.is_led_to(point):
+            return f"Nothing was measured at {point}, and no law leads there from {', '.join(self.points)}."
+        wanted = OperatingPoint.parse(point)
+        assert wanted.sm_clock_mhz is not None
+        clocks = [OperatingPoint.parse(name).sm_clock_mhz or 0 for name in neighbours(wanted, list(self.points))]
+        if min(clocks) <= wanted.sm_clock_mhz <= max(clocks):
+            return None
+        return f"{point} lies outside the measured clocks, {min(clocks)} to {max(clocks)} MHz."
+
+    def overheads(self, point: str) -> Overheads:
+        """Overheads at an operating point; at one never measured, those of the nearest SM clock.
+
+        The nearest is one with the same power limit, if there is any. NotPredictableError if no operating point was
+        measured.
+        """
+        if point in self.points:
+            return self.points[point]
+        if not self.points:
+            raise NotPredictableError(f"{self.gpu}: no calibrated operating point. Run `clockwatt fit` again.")
+        wanted, boost = OperatingPoint.parse(point), self.spec.boost_clock_mhz
+
+        def distance(name: str) -> tuple[bool, int]:
+            other = OperatingPoint.parse(name)
+            clocks = (other.sm_clock_mhz or boost) - (wanted.sm_clock_mhz or boost)
+            return other.power_limit_w != wanted.power_limit_w, abs(clocks)
+
+        nearest = min(self.points, key=distance)
+        if OperatingPoint.parse(nearest).power_limit_w == wanted.power_limit_w:
+            return self.points[nearest]
+        limit_w = Setting(self.spec, wanted, tf32=False).power_limit_w
+        return replace(self.points[nearest], power_limit_w=limit_w)
 
     def to_json(self) -> str:
         """As text."""

@@ -4,36 +4,24 @@ from __future__ import annotations
 
 import copy
 import functools
-from dataclasses import replace
 from pathlib import Path
 from typing import Self
 
 import pandas as pd
 
-from clockwatt.config import OperatingPoint
-from clockwatt.errors import ClockwattError, DataFileError
-from clockwatt.gpu.specs import GpuSpec, find_spec
+from clockwatt.errors import DataFileError
 from clockwatt.io.files import write_text
-from clockwatt.predict.composition.overheads import Overheads
 from clockwatt.predict.costs.interface import Among, CostSource, FirstKnown, interval_factors
 from clockwatt.predict.costs.learnt import ByClock, HostOnly, Learnt
-from clockwatt.predict.costs.looked_up import LookedUp, MeasuredCosts, write_measured
-from clockwatt.predict.costs.refined import DeviceTimes, Refined
-from clockwatt.predict.description import GpuDescription, PassDescription
+from clockwatt.predict.costs.looked_up import DeviceTimes, LookedUp, MeasuredCosts, Refined, write_measured
+from clockwatt.predict.description import GpuDescription, NotPredictableError, PassDescription, fitted_gpus, is_shipped
 from clockwatt.predict.features.operations import OPERATION_CLASS, operation_features
-from clockwatt.predict.features.points import Setting
 from clockwatt.predict.hosts.costs import HostsSeen
-from clockwatt.predict.lacking import DEVICE_AND_HOST
-from clockwatt.predict.models.clock_law import POWER_CLOCKS, neighbours
+from clockwatt.predict.models.cost_predictor import CostPredictor
 from clockwatt.predict.models.domain import Domain
 from clockwatt.predict.models.persistence import load_predictor, save_predictor
-from clockwatt.predict.models.predictors import CostPredictor
-from clockwatt.predict.shipped import is_shipped
+from clockwatt.predict.samples import DEVICE_AND_HOST
 from clockwatt.schema import layout
-
-
-class NotPredictableError(ClockwattError):
-    """The predictors cannot answer this question."""
 
 
 class GpuPredictor:
@@ -51,10 +39,7 @@ class GpuPredictor:
     def load(cls, folder: Path) -> Self:
         """Open a folder of predictors; forests are read when they are first needed.
 
-        Raises
-        ------
-        DataFileError
-            If the folder has no description, or something else in its place.
+        DataFileError if the folder has no description, or something else in its place.
         """
         path = folder / layout.DESCRIPTION_FILE
         try:
@@ -77,13 +62,7 @@ class GpuPredictor:
         save_predictor(predictor, self._forest_path(predictor_name, pass_))
 
     def forest(self, predictor_name: str, pass_: str) -> CostPredictor:
-        """One fitted predictor.
-
-        Raises
-        ------
-        DataFileError
-            If the folder has none of this name and pass, or it is damaged.
-        """
+        """One fitted predictor; DataFileError if the folder has none of this name and pass, or it is damaged."""
         return self._load(self._forest_path(predictor_name, pass_))
 
     def save_domain(self, pass_: str, domain: Domain) -> None:
@@ -161,7 +140,7 @@ class GpuPredictor:
         `features` are those of the operations with device work, from `features.operations.operation_features`, where
         they are known already; the other parameters are those of `predict`.
         """
-        known = self._described(pass_)
+        known, spec = self._described(pass_), self.description.spec
         works = operations["device_work"].to_numpy(bool)
         classes = operations[OPERATION_CLASS].to_numpy(object)
         ids = pd.Index(operations["operation_id"])
@@ -175,10 +154,10 @@ class GpuPredictor:
             if features is None:
                 features = operation_features(operations[works])
             forest = self._load(self._forest_path(name, pass_))
-            through: CostSource = Learnt(forest, self._spec, features, factors, tf32=tf32)
+            through: CostSource = Learnt(forest, spec, features, factors, tf32=tf32)
             if measured is not None:
                 through = FirstKnown(LookedUp(measured, ids[works], tf32=tf32, positive=True), through)
-            sources.append(Among(ByClock(through, known.learnt_points, self._spec), works))
+            sources.append(Among(ByClock(through, known.learnt_points, spec), works))
         if not works.all():
             sources.append(Among(HostOnly(classes[~works], known.workless_host_s), ~works))
         times, found = self._device_times, FirstKnown(*sources)
@@ -218,7 +197,7 @@ class GpuPredictor:
         """
         lacks = self._described(pass_).lacks
         works = operations.loc[operations["device_work"].to_numpy(bool), ["operation_id", "spec", "dtype"]]
-        said = self.point_warnings(point)
+        said = [one for one in [self.description.point_warning(point)] if one is not None]
         if tf32 not in self.description.tf32:
             said.append(f"Nothing was measured with TF32 {'on' if tf32 else 'off'}.")
         said += [f"These predictors hold no {quantity}: {why}." for quantity, why in lacks.items()]
@@ -226,86 +205,6 @@ class GpuPredictor:
             domain = self._read_domain(self._domain_path(pass_))
             said += domain.warnings(features, works.set_index("operation_id"))
         return said
-
-    def point_for(self, point: str) -> str:
-        """The operating point that is answered for: the boost clock for `default` where only clocks were measured."""
-        measured = self.description.points
-        clocked = neighbours(OperatingPoint(), list(measured))
-        if point != str(OperatingPoint()) or point in measured or len(clocked) < POWER_CLOCKS:
-            return point
-        return str(OperatingPoint(sm_clock_mhz=self._spec.sm_clock_mhz.boost))
-
-    def check_runs_at(self, point: str) -> None:
-        """Refuse an operating point that the card cannot run at.
-
-        Raises
-        ------
-        NotPredictableError
-            Naming the point and what the card has.
-        ConfigError
-            If `point` is no operating point.
-        """
-        wanted, spec = OperatingPoint.parse(point), self._spec
-        for asked, low, high, unit in (
-            (wanted.sm_clock_mhz, spec.sm_clock_mhz.min, spec.sm_clock_mhz.max, "MHz"),
-            (wanted.memory_clock_mhz, min(spec.memory_clocks_mhz), max(spec.memory_clocks_mhz), "MHz of memory"),
-            (wanted.power_limit_w, spec.power_w.min, spec.power_w.max, "W"),
-        ):
-            if asked is not None and not low <= asked <= high and point not in self.description.points:
-                has = f"{low:g} to {high:g}" if low < high else f"{low:g}"
-                raise NotPredictableError(f"{self.description.gpu} cannot run at {point}: it has {has} {unit}.")
-
-    def is_led_to(self, point: str) -> bool:
-        """Whether an operating point was measured, or the law of the clock leads there from enough that were."""
-        wanted, measured = OperatingPoint.parse(point), self.description.points
-        if point in measured:
-            return True
-        return wanted.sm_clock_mhz is not None and len(neighbours(wanted, list(measured))) >= POWER_CLOCKS
-
-    def point_warnings(self, point: str) -> list[str]:
-        """Why no law leads to an operating point from those that were measured: sentences, none where one does."""
-        if point in self.description.points:
-            return []
-        if not self.is_led_to(point):
-            return [
-                f"Nothing was measured at {point}, and no law leads there from {', '.join(self.description.points)}."
-            ]
-        wanted = OperatingPoint.parse(point)
-        assert wanted.sm_clock_mhz is not None
-        around = neighbours(wanted, list(self.description.points))
-        clocks = [OperatingPoint.parse(name).sm_clock_mhz or 0 for name in around]
-        if not min(clocks) <= wanted.sm_clock_mhz <= max(clocks):
-            return [f"{point} lies outside the measured clocks, {min(clocks)} to {max(clocks)} MHz."]
-        return []
-
-    def overheads(self, point: str) -> Overheads:
-        """Overheads at an operating point; at one never measured, those of the nearest SM clock.
-
-        The nearest is one with the same power limit, if there is any.
-
-        Raises
-        ------
-        NotPredictableError
-            If no operating point was measured.
-        """
-        measured = self.description.points
-        if point in measured:
-            return measured[point]
-        if not measured:
-            raise NotPredictableError(f"{self.folder}: no calibrated operating point. Run `clockwatt fit` again.")
-        boost = find_spec(self.description.gpu_name).boost_clock_mhz
-        wanted = OperatingPoint.parse(point)
-
-        def distance(name: str) -> tuple[bool, int]:
-            other = OperatingPoint.parse(name)
-            clocks = (other.sm_clock_mhz or boost) - (wanted.sm_clock_mhz or boost)
-            return other.power_limit_w != wanted.power_limit_w, abs(clocks)
-
-        nearest = min(measured, key=distance)
-        if OperatingPoint.parse(nearest).power_limit_w == wanted.power_limit_w:
-            return measured[nearest]
-        limit_w = Setting(self._spec, wanted, tf32=False).power_limit_w
-        return replace(measured[nearest], power_limit_w=limit_w)
 
     def _described(self, pass_: str) -> PassDescription:
         passes = self.description.passes
@@ -316,10 +215,6 @@ class GpuPredictor:
             )
         return passes[pass_]
 
-    @property
-    def _spec(self) -> GpuSpec:
-        return find_spec(self.description.gpu_name)
-
     def _measured_path(self, pass_: str) -> Path:
         return self.folder / layout.measured_file(pass_)
 
@@ -328,3 +223,11 @@ class GpuPredictor:
 
     def _forest_path(self, predictor_name: str, pass_: str) -> Path:
         return self.folder / layout.predictor_file(predictor_name, pass_)
+
+
+def load_models(predictors_dir: Path) -> dict[str, GpuPredictor]:
+    """Every GPU that was fitted last; what an earlier fit left of others is not offered.
+
+    DataFileError if there is none, or one is damaged.
+    """
+    return {gpu: GpuPredictor.load(predictors_dir / gpu) for gpu in fitted_gpus(predictors_dir)}

@@ -2,28 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Literal
 
 from clockwatt.config import NetworkConfig, OperatingPoint, Pass
 from clockwatt.errors import ClockwattError, DataFileError
 from clockwatt.predict import recommend as recommending
-from clockwatt.predict.answer import NetworkPrediction, TracedNetwork, load_models, predict_network
-from clockwatt.predict.gpu_predictor import GpuPredictor
+from clockwatt.predict.answer import predict_network
+from clockwatt.predict.description import shipped_catalogue, shipped_predictors, shipped_validation
+from clockwatt.predict.gpu_predictor import GpuPredictor, load_models
 from clockwatt.predict.hosts.profile import HostProfile
-from clockwatt.predict.memory import check_fits
+from clockwatt.predict.prediction import NetworkPrediction
 from clockwatt.predict.query import KeywordInput, NetworkQuery, Shape, typed_inputs
-from clockwatt.predict.questions import check_same_gpu, listed_operations, traced_network, training_of
+from clockwatt.predict.questions import (
+    TracedNetwork,
+    check_fits,
+    traced_network,
+    training_of,
+)
 from clockwatt.predict.recommend import Limits, Recommendation
-from clockwatt.predict.shipped import shipped_catalogue, shipped_predictors, shipped_validation
 from clockwatt.schema import layout
-
-if TYPE_CHECKING:
-    from clockwatt.measure.on_demand import OnDemand
-    from clockwatt.predict.missing import MeasuredNow, Stop
-
 
 RESULTS = Path("results")
 """Results of a campaign where nobody says otherwise."""
@@ -238,10 +238,6 @@ class Predictors:
         """
         return query.network(self.catalogue_dir, shipped_catalogue() if self.shipped else None)
 
-    def listed(self, path: Path, pass_: Pass) -> TracedNetwork:
-        """Operations with counts from a file, in place of a network; see `operations.listed`."""
-        return listed_operations(path, pass_)
-
     def answer(
         self,
         traced: TracedNetwork,
@@ -255,7 +251,7 @@ class Predictors:
         """Predict a pass that was traced before; raises as `predict`."""
         model = self.model(gpu)
         check_fits(traced, [model.description.gpu_name])
-        answer = predict_network(model, traced, _name_of(point), tf32=tf32, host=self._profile(host))
+        answer = predict_network(model, traced, _name_of(point), tf32=tf32, host=self.profile(host))
         if relative_to is None:
             return answer
         return answer.compared_with(self.standard(relative_to, traced, tf32=tf32, host=host))
@@ -311,7 +307,7 @@ class Predictors:
             limits=limits,
             points=[_name_of(point) for point in points],
             tf32=tf32,
-            host=self._profile(host),
+            host=self.profile(host),
             validation_dir=self.validation_dir,
         )
         if relative_to is not None:
@@ -329,58 +325,8 @@ class Predictors:
         reason = f"{', '.join(virtual)}: virtual, nothing was measured there; {chosen_there.rstrip('.')}."
         return replace(answer, left_out=(*answer.left_out, reason))
 
-    def answer_measured(
-        self,
-        traced: TracedNetwork,
-        stop: Stop,
-        demand: OnDemand,
-        host: str | None = None,
-    ) -> tuple[NetworkPrediction, MeasuredNow]:
-        """Predict a pass that was traced before, with what it lacks most measured first; see `missing`."""
-        from clockwatt.predict.missing import Missing
-
-        model = self.model(demand.label)
-        check_same_gpu(demand.config.gpu(demand.label).device, demand.label, model.description)
-        return Missing(model, traced, demand).answer(stop, self._profile(host))
-
-    def choose_measured(
-        self,
-        traced: TracedNetwork,
-        stop: Stop,
-        demand_at: Callable[[str, str], OnDemand],
-        **asked: Any,
-    ) -> tuple[Recommendation, dict[str, MeasuredNow]]:
-        """Choose, measure what the choice lacks most, and choose again, until the GPU that is best was measured on.
-
-        Parameters
-        ----------
-        traced, stop
-            The pass, and how much is measured on each GPU.
-        demand_at
-            GPU and operating point to where and how is measured.
-        asked
-            As `choose` takes it.
-
-        Returns
-        -------
-        answer, measured
-            The choice, and what was measured on each GPU that came out best.
-        """
-        from clockwatt.predict.missing import Missing
-
-        now, chosen = self, self.choose(traced, **asked)
-        measured: dict[str, MeasuredNow] = {}
-        while chosen.best.gpu not in measured:
-            best = chosen.best
-            demand, model = demand_at(best.gpu, best.point), self.model(best.gpu)
-            check_same_gpu(demand.config.gpu(demand.label).device, demand.label, model.description)
-            missing = Missing(model, traced, demand)
-            _, measured[best.gpu] = missing.answer(stop)
-            now = replace(now, models={**now.models, best.gpu: missing.refined()})
-            chosen = now.choose(traced, **asked)
-        return chosen, measured
-
-    def _profile(self, host: str | None) -> HostProfile | None:
+    def profile(self, host: str | None) -> HostProfile | None:
+        """The profile of a named host; DataFileError if there is none."""
         return None if host is None else HostProfile.read(self.predictors_dir, host)
 
     def _check(self, *labels: str) -> None:

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
@@ -19,13 +19,18 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from clockwatt.errors import ClockwattError
-from clockwatt.predict.answer import NetworkPrediction, TracedNetwork, predict_network
+from clockwatt.predict.answer import predict_network
 from clockwatt.predict.costs.interface import Costs
-from clockwatt.predict.costs.refined import DeviceTimes
-from clockwatt.predict.evaluation.pass_errors import GAP_S, PassErrors, added_errors
+from clockwatt.predict.costs.looked_up import DeviceTimes
+from clockwatt.predict.evaluation.intervals import NORMAL_90
+from clockwatt.predict.evaluation.pass_errors import PassErrors, added_errors
 from clockwatt.predict.gpu_predictor import GpuPredictor
 from clockwatt.predict.hosts.profile import HostProfile
-from clockwatt.predict.models.predictors import TARGETS
+from clockwatt.predict.library import Predictors
+from clockwatt.predict.models.cost_predictor import TARGETS
+from clockwatt.predict.prediction import NetworkPrediction
+from clockwatt.predict.questions import TracedNetwork, check_same_gpu
+from clockwatt.predict.recommend import Recommendation
 from clockwatt.schema.records import MeasurementRow
 
 if TYPE_CHECKING:
@@ -35,7 +40,6 @@ _FIRST_BATCH = 8
 """Each batch is twice as long as the one before: opening the GPU takes as long as measuring dozens."""
 _TIME_ALONE_ERROR = 0.02
 """Half a 90 % interval of time alone, beside its own standard error: what it differs from a full measurement."""
-_NORMAL_90 = 1.645
 _DEVICE = TARGETS.index("time_device_corrected_s")
 
 
@@ -55,13 +59,7 @@ class Stop:
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """Read `20`, `30s` or `5%`.
-
-        Raises
-        ------
-        ClockwattError
-            If it is none of them.
-        """
+        """Read `20`, `30s` or `5%`; ClockwattError if it is none of them."""
         number = text.strip().removesuffix("s").removesuffix("%")
         try:
             value = float(number)
@@ -125,13 +123,7 @@ class Missing:
     _found: dict[str, MeasurementRow] = field(default_factory=dict)
 
     def answer(self, stop: Stop, host: HostProfile | None = None) -> tuple[NetworkPrediction, MeasuredNow]:
-        """Measure until `stop`, then answer.
-
-        Raises
-        ------
-        ClockwattError
-            If the GPU is not here, or as `predict_network`.
-        """
+        """Measure until `stop`, then answer; ClockwattError if the GPU is not here, or as `predict_network`."""
         begun_s = time.monotonic()
         before, missing = self._uncertainty()
         self._found = self.demand.stored(list(missing.index))
@@ -174,8 +166,7 @@ class Missing:
         halves_s = calls * costs.mean[:, _DEVICE] * (factors[:, _DEVICE, 1] - factors[:, _DEVICE, 0]) / 2
         added = pd.Series(halves_s, index=self.traced.operations["operation_id"])
         errors = self.model.description.passes[self.demand.pass_].errors or PassErrors()
-        gap_s = GAP_S[self.demand.pass_] if self.traced.is_network else 0.0
-        half_width = errors.device_half_width(added_errors(costs.mean, factors, calls, gap_s=gap_s))
+        half_width = errors.device_half_width(added_errors(costs.mean, factors, calls, gap_s=self.traced.gap_s))
         return half_width, added[open_].sort_values(ascending=False)
 
     def _costs(self) -> tuple[Costs, NDArray[np.float64], NDArray[np.bool_]]:
@@ -185,7 +176,7 @@ class Missing:
             operations, self.demand.pass_, tf32=self.demand.tf32, features=self.traced.features
         )
         costs = source.at([point])[point]
-        calls = np.bincount(self.traced.composer.positions, minlength=len(operations)).astype(float)
+        calls = self.traced.composer.times_called
         return costs, calls, operations["device_work"].to_numpy(bool) & ~costs.measured
 
     def _rows(self, names: list[str]) -> pa.Table:
@@ -201,4 +192,53 @@ class Missing:
 def _errors(rows: Mapping[str, MeasurementRow], seconds: Mapping[str, float]) -> dict[str, float]:
     """Half the 90 % interval of each device time, relative to it."""
     own = {name: (row.time_device_standard_error_s or 0.0) / seconds[name] for name, row in rows.items()}
-    return {name: math.hypot(_TIME_ALONE_ERROR, _NORMAL_90 * error) for name, error in own.items()}
+    return {name: math.hypot(_TIME_ALONE_ERROR, NORMAL_90 * error) for name, error in own.items()}
+
+
+def answer_measured(
+    predictors: Predictors, traced: TracedNetwork, stop: Stop, demand: OnDemand, host: str | None = None
+) -> tuple[NetworkPrediction, MeasuredNow]:
+    """Predict a pass with what it lacks most measured first, on a named host or the median one.
+
+    Raises
+    ------
+    ClockwattError
+        As `Missing.answer`, or if the campaign's GPU is another model than the predictors are of.
+    """
+    return _missing(predictors, traced, demand).answer(stop, predictors.profile(host))
+
+
+def choose_measured(
+    predictors: Predictors, traced: TracedNetwork, stop: Stop, demand_at: Callable[[str, str], OnDemand], **asked: Any
+) -> tuple[Recommendation, dict[str, MeasuredNow]]:
+    """Choose, measure what the choice lacks most, and choose again, until the GPU that is best was measured on.
+
+    Parameters
+    ----------
+    predictors, traced, stop
+        Among what is chosen, the pass, and how much is measured on each GPU.
+    demand_at
+        GPU and operating point to where and how is measured.
+    asked
+        As `Predictors.choose` takes it.
+
+    Returns
+    -------
+    answer, measured
+        The choice, and what was measured on each GPU that came out best.
+    """
+    now, chosen = predictors, predictors.choose(traced, **asked)
+    measured: dict[str, MeasuredNow] = {}
+    while (best := chosen.best).gpu not in measured:
+        missing = _missing(predictors, traced, demand_at(best.gpu, best.point))
+        _, measured[best.gpu] = missing.answer(stop)
+        now = replace(now, models={**now.models, best.gpu: missing.refined()})
+        chosen = now.choose(traced, **asked)
+    return chosen, measured
+
+
+def _missing(predictors: Predictors, traced: TracedNetwork, demand: OnDemand) -> Missing:
+    """What a pass lacks on the GPU that is measured on."""
+    model = predictors.model(demand.label)
+    check_same_gpu(demand.config.gpu(demand.label).device, demand.label, model.description)
+    return Missing(model, traced, demand)

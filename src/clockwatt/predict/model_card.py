@@ -16,16 +16,22 @@ from clockwatt.predict.model_card_details import (
     time_target,
     virtual_warning,
 )
-from clockwatt.schema.costs import BACK_TO_BACK
+from clockwatt.schema.costs import (
+    BACK_TO_BACK,
+    ENERGY_DYNAMIC_CORRECTED,
+    POWER_CORRECTED,
+    TIME_DEVICE_CORRECTED,
+    TIME_HOST_CORRECTED,
+)
 
 _TARGETS = {
-    "time_device_corrected_s": "device time of an operation",
-    "time_host_corrected_s": "host time of an operation",
-    "energy_dynamic_corrected_j": "dynamic energy of an operation",
+    TIME_DEVICE_CORRECTED: "device time of an operation",
+    TIME_HOST_CORRECTED: "host time of an operation",
+    ENERGY_DYNAMIC_CORRECTED: "dynamic energy of an operation",
 }
 _SUMMED = {
     BACK_TO_BACK: "back-to-back time of an operation",
-    "power_corrected_w": "power of an operation, back to back",
+    POWER_CORRECTED: "power of an operation, back to back",
 }
 _WHOLE = {"time_s": "time of a network never seen", "energy_j": "energy of a network never seen"}
 _WORST_CLASSES = 5
@@ -37,17 +43,7 @@ _FEWEST_CLOCKS = 3
 
 
 def model_card(description: GpuDescription, report: dict[str, Any], *, details: str) -> str:
-    """Markdown of the page.
-
-    Parameters
-    ----------
-    description
-        Of the predictors.
-    report
-        This GPU's entry of `metrics.json`.
-    details
-        File beside the page that has all errors.
-    """
+    """Markdown of the page, from a GPU's description and its entry `report` of `metrics.json`; links to `details`."""
     fitted = {name: of_pass for name, of_pass in report["passes"].items() if of_pass["rows"]}
     lines = [
         f"# Predictors of {description.gpu} ({description.gpu_name})",
@@ -67,7 +63,7 @@ def model_card(description: GpuDescription, report: dict[str, Any], *, details: 
         "",
         f"- {report['measurements']} measurements of operations, fitted by clockwatt {description.clockwatt_version}",
         f"- {points_in_words(description)}; TF32 {tf32_in_words(description)}",
-        *(f"- not learnt from {count} rows: {reason}" for reason, count in _left_out(report)),
+        *(f"- not learnt from {count} rows: {reason}" for reason, count in _reasons(report)),
         f"- every class, interval and network: [{details}]({details})",
     ]
     return "\n".join(lines) + "\n"
@@ -117,7 +113,7 @@ def _doubts(description: GpuDescription, report: dict[str, Any], fitted: dict[st
     yield f"Intervals: meant for {COVERAGE:.0%} of operations of the kinds measured; of other kinds more lie outside."
 
 
-def _left_out(report: dict[str, Any]) -> list[tuple[str, int]]:
+def _reasons(report: dict[str, Any]) -> list[tuple[str, int]]:
     """Why most of the rows that were left out were, the most frequent reason first."""
     return sorted(report["not_learnt_from"].items(), key=lambda item: -item[1])[:_MOST_REASONS]
 

@@ -2,37 +2,36 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 from clockwatt.predict.description import GpuDescription
 from clockwatt.predict.evaluation.intervals import CONFORMAL, STUDENT_T
-from clockwatt.schema.costs import BACK_TO_BACK
+from clockwatt.schema.costs import (
+    BACK_TO_BACK,
+    ENERGY_DYNAMIC_CORRECTED,
+    POWER_CORRECTED,
+    TIME_DEVICE_CORRECTED,
+    TIME_HOST_CORRECTED,
+)
 
 NAMES = {
-    "time_device_corrected_s": "device time",
-    "time_host_corrected_s": "host time",
-    "time_eager_corrected_s": "back-to-back time",
-    "energy_dynamic_corrected_j": "dynamic energy",
-    "power_corrected_w": "power under load",
+    TIME_DEVICE_CORRECTED: "device time",
+    TIME_HOST_CORRECTED: "host time",
+    BACK_TO_BACK: "back-to-back time",
+    ENERGY_DYNAMIC_CORRECTED: "dynamic energy",
+    POWER_CORRECTED: "power under load",
 }
 """Quantities that are predicted, in words."""
-
 _METHODS = {
     CONFORMAL: "conformal",
     STUDENT_T: "too few networks for a conformal interval: Student's t, if errors are normal",
 }
+_ERRORS = "R² | MAPE | median | 95th percentile | bias"
 
 
 def model_card_details(description: GpuDescription, report: dict[str, Any]) -> str:
-    """Markdown of the page.
-
-    Parameters
-    ----------
-    description
-        Of the predictors.
-    report
-        This GPU's entry of `metrics.json`.
-    """
+    """Markdown of the page, from a GPU's description and its entry `report` of `metrics.json`."""
     lines = [
         f"# Predictors of {description.gpu} ({description.gpu_name}) in detail",
         "",
@@ -57,11 +56,8 @@ def model_card_details(description: GpuDescription, report: dict[str, Any]) -> s
 
 def virtual_warning(description: GpuDescription) -> list[str]:
     """A paragraph that says so where nothing was measured."""
-    return (
-        ["**Virtual: everything here rests on a modelled GPU, nothing was measured.**", ""]
-        if description.virtual
-        else []
-    )
+    said = ["**Virtual: everything here rests on a modelled GPU, nothing was measured.**", ""]
+    return said if description.virtual else []
 
 
 def points_in_words(description: GpuDescription) -> str:
@@ -78,12 +74,8 @@ def tf32_in_words(description: GpuDescription) -> str:
 
 def time_target(of_predictor: dict[str, Any]) -> str:
     """The time that a predictor's errors are told of: device time, or back-to-back time where that alone was learnt."""
-    known = [name for name in ("time_device_corrected_s", BACK_TO_BACK) if of_predictor["targets"][name]["rows"]]
-    return known[0] if known else "time_device_corrected_s"
-
-
-def _energy_target(time: str) -> str:
-    return "power_corrected_w" if time == BACK_TO_BACK else "energy_dynamic_corrected_j"
+    known = [name for name in (TIME_DEVICE_CORRECTED, BACK_TO_BACK) if of_predictor["targets"][name]["rows"]]
+    return known[0] if known else TIME_DEVICE_CORRECTED
 
 
 def _pass_section(pass_: str, of_pass: dict[str, Any], excluded: dict[str, int]) -> list[str]:
@@ -96,13 +88,15 @@ def _pass_section(pass_: str, of_pass: dict[str, Any], excluded: dict[str, int])
             "",
             f"{of_pass['rows']} rows, {of_predictor['folds']} folds grouped by operation class and channels.",
             "",
-            "| quantity | R² | MAPE | median | 95th percentile | bias | interval of rarer classes | intervals cover |",
-            "| --- | --- | --- | --- | --- | --- | --- | --- |",
+            *_table(
+                f"quantity | {_ERRORS} | interval of rarer classes | intervals cover",
+                (
+                    f"{NAMES[target]} | {_error_cells(values)} | {_interval(of_predictor['intervals'].get(target))}"
+                    for target, values in of_predictor["targets"].items()
+                ),
+            ),
+            *_classes(of_predictor),
         ]
-        for target, values in of_predictor["targets"].items():
-            interval = of_predictor["intervals"].get(target)
-            lines.append(f"| {NAMES[target]} | {_error_cells(values)} | {_interval(interval)} |")
-        lines += ["", *_classes(of_predictor)]
     lines += _left_out(of_pass["networks_left_out"])
     lines += _measured(of_pass["networks_measured"])
     lines += [
@@ -127,12 +121,9 @@ def _left_out(report: dict[str, Any] | None) -> list[str]:
         ),
         "",
     ]
-    for target in ("time_device_corrected_s", "energy_dynamic_corrected_j"):
-        heading = f"| class | rows | {NAMES[target]}: R² | MAPE | median | 95th percentile | bias |"
-        lines += [heading, "| --- | --- | --- | --- | --- | --- | --- |"]
+    for target in (TIME_DEVICE_CORRECTED, ENERGY_DYNAMIC_CORRECTED):
         rows = {"all": report["targets"][target], **report["classes"][target]}
-        lines += [f"| {name} | {values['rows']} | {_error_cells(values)} |" for name, values in rows.items()]
-        lines.append("")
+        lines += _errors_by("class", rows, f"{NAMES[target]}: {_ERRORS}")
     return [*lines, *_whole(report)]
 
 
@@ -145,44 +136,33 @@ def _measured(report: dict[str, Any] | None) -> list[str]:
 
 
 def _whole(report: dict[str, Any]) -> list[str]:
-    lines = ["| whole networks | rows | R² | MAPE | median | 95th percentile | bias |"]
-    lines += ["| --- | --- | --- | --- | --- | --- | --- |"]
-    lines += [
-        f"| {name} | {values['rows']} | {_error_cells(values)} |" for name, values in report["compositions"].items()
-    ]
-    lines.append("")
+    lines = _errors_by("whole networks", report["compositions"], _ERRORS)
     for name, interval in report["intervals"].items():
         if name == "correlation":
             lines.append(f"- errors of two operations of a network are estimated to be correlated by {interval:.2f}")
             continue
+        rests_on = (
+            f"{_METHODS[interval['method']]}, {interval['groups']} networks; of networks left out in turn it contains "
+            f"{percent(interval['left_out_coverage'])}"
+        )
         if "median_half_width" in interval:
             lines.append(
                 f"- {name} of a whole network: ±{percent(interval['median_half_width'])} in the median, as wide as its "
-                f"operations are unsure ({_METHODS[interval['method']]}, {interval['groups']} networks; of networks "
-                f"left out in turn it contains {percent(interval['left_out_coverage'])}; interval score "
-                f"{interval['interval_score']:.2f})"
+                f"operations are unsure ({rests_on}; interval score {interval['interval_score']:.2f})"
             )
-            continue
-        lines.append(
-            f"- {name} of a whole network: ×{interval['lower']:.2f} … ×{interval['upper']:.2f} "
-            f"({_METHODS[interval['method']]}, {interval['groups']} networks; of networks left out in turn it contains "
-            f"{percent(interval['left_out_coverage'])})"
-        )
+        else:
+            ends = f"×{interval['lower']:.2f} … ×{interval['upper']:.2f}"
+            lines.append(f"- {name} of a whole network: {ends} ({rests_on})")
     return [*lines, ""]
 
 
 def _classes(of_predictor: dict[str, Any]) -> list[str]:
     """Errors and coverage by class, the worst first."""
     time = time_target(of_predictor)
-    energy = _energy_target(time)
+    energy = POWER_CORRECTED if time == BACK_TO_BACK else ENERGY_DYNAMIC_CORRECTED
     errors = of_predictor["classes"][time]
     columns = " | ".join(f"{NAMES[target]}: MAPE | median | interval covers" for target in (time, energy))
-    lines = [
-        "By operation class, the worst first:",
-        "",
-        f"| class | rows | {columns} |",
-        "| --- | --- | --- | --- | --- | --- | --- | --- |",
-    ]
+    rows = []
     for name in sorted(errors, key=lambda key: -(errors[key]["mape"] or 0.0)):
         cells = [name, str(errors[name]["rows"])]
         for target in (time, energy):
@@ -190,8 +170,20 @@ def _classes(of_predictor: dict[str, Any]) -> list[str]:
             covered = of_predictor["intervals"].get(target, {}).get("classes", {}).get(name, {})
             cells += [percent(values.get(error)) for error in ("mape", "median_ape")]
             cells.append(percent(covered.get("held_out_coverage")))
-        lines.append(f"| {' | '.join(cells)} |")
-    return [*lines, ""]
+        rows.append(" | ".join(cells))
+    return ["By operation class, the worst first:", "", *_table(f"class | rows | {columns}", rows)]
+
+
+def _table(heading: str, rows: Iterable[str]) -> list[str]:
+    """A table of rows of cells, with an empty line behind it."""
+    rule = "|" + " --- |" * (heading.count(" | ") + 1)
+    return [f"| {heading} |", rule, *(f"| {row} |" for row in rows), ""]
+
+
+def _errors_by(what: str, rows: dict[str, Any], heading: str) -> list[str]:
+    """A table of errors with a row for each name."""
+    cells = (f"{name} | {values['rows']} | {_error_cells(values)}" for name, values in rows.items())
+    return _table(f"{what} | rows | {heading}", cells)
 
 
 def _error_cells(values: dict[str, Any]) -> str:

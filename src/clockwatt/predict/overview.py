@@ -1,4 +1,4 @@
-"""One network on every GPU at every operating point: what was measured of it beside what is answered for it."""
+"""One network on every GPU at every operating point, measured beside answered; and where each took least energy."""
 
 from __future__ import annotations
 
@@ -11,12 +11,13 @@ import numpy as np
 import pandas as pd
 
 from clockwatt.config import OperatingPoint, Pass
-from clockwatt.errors import ClockwattError
+from clockwatt.errors import ClockwattError, DataFileError
 from clockwatt.io import files
-from clockwatt.predict.answer import NetworkPrediction, TracedNetwork, predict_points
-from clockwatt.predict.composition.comparison import PREDICTED, VALIDATION_SCHEMA
+from clockwatt.predict.answer import predict_points
+from clockwatt.predict.composition.networks import PREDICTED, VALIDATION_SCHEMA
 from clockwatt.predict.library import Predictors
-from clockwatt.predict.memory import check_fits
+from clockwatt.predict.prediction import NetworkPrediction
+from clockwatt.predict.questions import TracedNetwork, check_fits
 from clockwatt.schema import layout
 from clockwatt.schema.costs import MEASURED_WHOLE
 
@@ -147,8 +148,8 @@ def overview(
         try:
             check_fits(traced, [model.description.gpu_name])
             for point in points:
-                model.check_runs_at(point)
-            asked = sorted({*model.description.points, *points}, key=_settings)
+                model.description.check_runs_at(point)
+            asked = sorted({*model.description.points, *points}, key=lambda point: OperatingPoint.parse(point).order)
             answers = predict_points(model, traced, asked, tf32=tf32)
             answers = [answer.compared_with(standard) for answer in answers] if standard else answers
         except ClockwattError as error:
@@ -176,12 +177,6 @@ def passes_of(predictors: Predictors, gpus: Sequence[str] | None) -> list[Pass]:
     return [pass_ for pass_ in known if pass_ in fitted]
 
 
-def _settings(point: str) -> tuple[int, int, int]:
-    """Operating points by their settings, the default first."""
-    parsed = OperatingPoint.parse(point)
-    return parsed.sm_clock_mhz or 0, parsed.memory_clock_mhz or 0, parsed.power_limit_w or 0
-
-
 def _compared(validation_dir: Path, traced: TracedNetwork, *, tf32: bool) -> pd.DataFrame:
     """Rows of the validation about the pass; none where nothing was validated."""
     path = validation_dir / layout.NETWORKS_FILE
@@ -204,3 +199,67 @@ def _whole(rows: pd.DataFrame, columns: Sequence[str]) -> Whole | None:
         return None
     values = (rows[column].iloc[0] for column in columns)
     return Whole(*(float(value) if pd.notna(value) else None for value in values))
+
+
+_OF_ONE = ["gpu", "network_id", "pass", "tf32"]
+_MEASURED = ["measured_time_s", "measured_energy_j"]
+
+
+@dataclass(frozen=True)
+class BestPoint:
+    """A network's pass on one GPU at the operating point where it took least energy, beside the fastest one.
+
+    Attributes
+    ----------
+    points
+        How many operating points were measured.
+    more_time, less_energy
+        Than at the fastest point, relative to it; 0 where that is the same.
+    """
+
+    network_id: str
+    pass_: str
+    tf32: bool
+    gpu: str
+    virtual: bool
+    points: int
+    point: str
+    time_s: float
+    energy_j: float
+    fastest_point: str
+    more_time: float
+    less_energy: float
+
+    def to_dict(self) -> dict[str, Any]:
+        """For JSON; the key of the pass is `pass`."""
+        values = asdict(self)
+        return {"pass": values.pop("pass_"), **values}
+
+
+def best_points(validation_dir: Path) -> list[BestPoint]:
+    """Of every network, pass, GPU and setting of TF32 that was measured whole; those at most points first.
+
+    Raises
+    ------
+    DataFileError
+        If nothing was validated, or the file is damaged.
+    """
+    path = validation_dir / layout.NETWORKS_FILE
+    if not path.exists():
+        raise DataFileError(f"{path}: no such file. Run the campaign to its end, or name a network.")
+    table = files.read_table(path, VALIDATION_SCHEMA, [*_OF_ONE, "virtual", "point", *_MEASURED])
+    rows = table.to_pandas().dropna(subset=_MEASURED).drop_duplicates([*_OF_ONE, "point"])
+    found = []
+    for (gpu, network_id, pass_, tf32), own in rows.groupby(_OF_ONE, sort=True):
+        least = own.loc[own["measured_energy_j"].idxmin()]
+        fastest = own.loc[own["measured_time_s"].idxmin()]
+        found.append(
+            BestPoint(
+                str(network_id), str(pass_), bool(tf32), str(gpu), bool(least["virtual"]), len(own),
+                str(least["point"]), float(least["measured_time_s"]), float(least["measured_energy_j"]),
+                str(fastest["point"]),
+                float(least["measured_time_s"] / fastest["measured_time_s"] - 1),
+                float(1 - least["measured_energy_j"] / fastest["measured_energy_j"]),
+            )
+        )  # fmt: skip
+    return sorted(found, key=lambda best: -best.points)

@@ -193,10 +193,7 @@ class _Known:
 def parse_shape(text: str, typed: str | None = None) -> list[int]:
     """Read `32,3,224,224`; `typed` is all that was written for it.
 
-    Raises
-    ------
-    ClockwattError
-        If it is no shape.
+    ClockwattError if it is no shape.
     """
     try:
         shape = [int(size) for size in text.split(",")]

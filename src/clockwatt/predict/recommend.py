@@ -12,11 +12,14 @@ from typing import Any
 import numpy as np
 
 from clockwatt.errors import DataFileError
-from clockwatt.predict.answer import NO_OTHER_HOST, NetworkPrediction, TracedNetwork, predict_points
-from clockwatt.predict.evaluation.regret import objective_of
-from clockwatt.predict.gpu_predictor import GpuPredictor, NotPredictableError
+from clockwatt.predict.answer import NO_OTHER_HOST, predict_points
+from clockwatt.predict.description import NotPredictableError
+from clockwatt.predict.evaluation.metrics import objective_of
+from clockwatt.predict.gpu_predictor import GpuPredictor
 from clockwatt.predict.hosts.profile import HostProfile
-from clockwatt.predict.lacking import ENERGY
+from clockwatt.predict.prediction import NetworkPrediction
+from clockwatt.predict.questions import TracedNetwork
+from clockwatt.predict.samples import ENERGY
 from clockwatt.schema import layout
 
 _REPEATED = 0.01
@@ -62,7 +65,7 @@ class Recommendation:
     allowed
         How many of them keep to the limits.
     regret
-        What such choices have cost on the best GPU, see `regret.regrets`; None without a validation of it.
+        What such choices have cost on the best GPU, see `metrics.regrets`; None without a validation of it.
     as_good
         How many of the first candidates are within error of the best, which is one of them.
     left_out
@@ -156,21 +159,7 @@ def recommend(
         raise NotPredictableError(
             "virtual and measured GPUs cannot be compared: name the GPUs to choose from, all of one kind (--gpu)."
         )
-    candidates: list[NetworkPrediction] = []
-    left_out = []
-    for model in models.values():
-        if traced.network.pass_ in model.description.passes:
-            if host is not None and model.description.passes[traced.network.pass_].summed:
-                left_out.append(f"{model.description.gpu}: {NO_OTHER_HOST}")
-                continue
-            why = {point: _why_not(model, point) for point in dict.fromkeys([*model.description.points, *points])}
-            left_out += [reason for reason in why.values() if reason is not None]
-            if objective != "time":
-                held_not = model.description.passes[traced.network.pass_].lacks
-                if ENERGY in held_not:
-                    left_out.append(f"{model.description.gpu}: holds no {ENERGY}: {held_not[ENERGY]}")
-            possible = [point for point, reason in why.items() if reason is None]
-            candidates += predict_points(model, traced, possible, tf32=tf32, host=host)
+    candidates, left_out = _candidates(models, traced, objective, points, tf32=tf32, host=host)
     promised = [_value(candidate, objective) for candidate in candidates]
     if not any(math.isfinite(value) for value in promised):
         raise NotPredictableError(
@@ -204,13 +193,42 @@ def recommend(
     )
 
 
+def _candidates(
+    models: dict[str, GpuPredictor],
+    traced: TracedNetwork,
+    objective: str,
+    points: Sequence[str],
+    *,
+    tf32: bool,
+    host: HostProfile | None,
+) -> tuple[list[NetworkPrediction], list[str]]:
+    """The pass at all operating points that can be chosen, and why others, or GPUs, are left out."""
+    candidates: list[NetworkPrediction] = []
+    left_out = []
+    for model in models.values():
+        described = model.description.passes.get(traced.network.pass_)
+        if described is None:
+            continue
+        if host is not None and described.summed:
+            left_out.append(f"{model.description.gpu}: {NO_OTHER_HOST}")
+            continue
+        why = {point: _why_not(model, point) for point in dict.fromkeys([*model.description.points, *points])}
+        left_out += [reason for reason in why.values() if reason is not None]
+        if objective != "time" and ENERGY in described.lacks:
+            left_out.append(f"{model.description.gpu}: holds no {ENERGY}: {described.lacks[ENERGY]}")
+        possible = [point for point, reason in why.items() if reason is None]
+        candidates += predict_points(model, traced, possible, tf32=tf32, host=host)
+    return candidates, left_out
+
+
 def _why_not(model: GpuPredictor, point: str) -> str | None:
     """Why an operating point cannot be chosen: the card cannot run there, or nothing is known; None where it can."""
     try:
-        model.check_runs_at(point)
+        model.description.check_runs_at(point)
     except NotPredictableError as error:
         return str(error)
-    return next((f"{model.description.gpu}: {reason}" for reason in model.point_warnings(point)), None)
+    reason = model.description.point_warning(point)
+    return None if reason is None else f"{model.description.gpu}: {reason}"
 
 
 def _as_good(candidates: Sequence[NetworkPrediction], best: NetworkPrediction, objective: str) -> int:

@@ -1,20 +1,33 @@
-"""Rows of a dataset as a predictor sees them: one GPU, repetitions merged, every exclusion counted."""
+"""Rows of a dataset as a predictor sees them: one GPU, repetitions merged, what is not learnt told and counted."""
 
 from __future__ import annotations
 
+import math
 from collections import Counter
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from clockwatt.dataset.corrections import BACK_TO_BACK_ALONE, NOT_ABOVE_IDLE
 from clockwatt.errors import DataFileError
 from clockwatt.io import files
 from clockwatt.predict.features.operations import CATALOGUE_COLUMNS
+from clockwatt.predict.models.cost_predictor import TARGETS
 from clockwatt.schema import layout, tables
-from clockwatt.schema.costs import BY_CORRECTED, COSTS, ENERGY_CORRECTED, EXCLUDED
+from clockwatt.schema.costs import (
+    BACK_TO_BACK,
+    BY_CORRECTED,
+    COSTS,
+    ENERGY_CORRECTED,
+    ENERGY_DYNAMIC_CORRECTED,
+    EXCLUDED,
+    NEEDED,
+    POWER_CORRECTED,
+)
 from clockwatt.schema.flags import Flag, flagged
 from clockwatt.schema.records import OPERATION_SCHEMA
 
@@ -60,6 +73,11 @@ class Samples:
     operations: pd.DataFrame
     measurements: int
 
+    def learnt(self, pass_: str) -> pd.DataFrame:
+        """Rows of a pass that may be learnt from: with work on the device, and not excluded."""
+        rows = self.rows
+        return rows[(rows["pass"] == pass_) & rows["device_work"].astype(bool) & (rows[EXCLUDED] == "")]
+
     @property
     def exclusions(self) -> dict[str, int]:
         """Reason to number of rows that are not learnt from."""
@@ -70,10 +88,7 @@ class Samples:
 def gpus_in(dataset_dir: Path) -> list[str]:
     """Labels of the GPUs that a dataset has operations of, sorted.
 
-    Raises
-    ------
-    DataFileError
-        If there is no dataset of operations.
+    DataFileError if there is no dataset of operations.
     """
     table = files.read_table(dataset_dir / layout.OPERATIONS_FILE, tables.OPERATIONS_SCHEMA, ["gpu"])
     return sorted(pc.unique(table["gpu"]).to_pylist())
@@ -82,10 +97,7 @@ def gpus_in(dataset_dir: Path) -> list[str]:
 def read_samples(dataset_dir: Path, gpu: str) -> Samples:
     """Read the operations of one GPU out of a dataset; what they are is in its catalogue.
 
-    Raises
-    ------
-    DataFileError
-        If the dataset is missing or damaged, has no rows of this GPU, or mixes virtual and measured ones.
+    DataFileError if the dataset is missing or damaged, has no rows of this GPU, or mixes virtual and measured ones.
     """
     path = dataset_dir / layout.OPERATIONS_FILE
     table = read_gpu_rows(path, tables.OPERATIONS_SCHEMA, gpu, _COLUMNS)
@@ -129,10 +141,7 @@ def _operations(path: Path, rows: pd.DataFrame) -> pd.DataFrame:
 def read_gpu_rows(path: Path, expected: pa.Schema, gpu: str, columns: list[str]) -> pa.Table:
     """Rows of one GPU, reading only the row groups that have any.
 
-    Raises
-    ------
-    DataFileError
-        If the file is missing, damaged or of another kind.
+    DataFileError if the file is missing, damaged or of another kind.
     """
     tables = []
     with files.open_parquet(path, expected) as parquet:
@@ -165,3 +174,83 @@ def _merge_repetitions(rows: pd.DataFrame) -> pd.DataFrame:
     merged = grouped[numbers].median()
     merged[[EXCLUDED, "device_work"]] = grouped[[EXCLUDED, "device_work"]].first()
     return merged.reset_index()
+
+
+FEWEST = 150
+"""So many operations with a cost it takes to learn it (`benchmarks/few_energies.py`) …"""
+SHARE = 0.5
+"""… or so large a share of those that are learnt from: where all are few, no cost is worse off than the others."""
+
+ENERGY = "energy"
+DEVICE_AND_HOST = "device and host time"
+"""What may be lacking."""
+
+Lacks = dict[str, dict[str, str]]
+"""Pass to quantity to why it is not held."""
+
+_SUMMED = "back-to-back times alone were measured, and a pass is their sum"
+
+
+def held(samples: Samples, passes: Sequence[str], lender: Samples | None = None) -> tuple[Samples, Lacks]:
+    """The samples with what is to be learnt, and what each pass lacks: decided once, before anything is learnt.
+
+    A forest of a few energies says nearly the same power of everything, and times are then slowed by the power limit.
+    So a cost that too few operations have is put out of sight altogether, as if it had never been measured. Where
+    back-to-back times alone were measured, these are learnt, and a pass is their sum.
+
+    Parameters
+    ----------
+    samples
+        Of one GPU.
+    passes
+        Those that are fitted.
+    lender
+        Of another GPU that is learnt from too: its operations count.
+
+    Returns
+    -------
+    samples
+        Without costs that too few operations have. Rows that only such a cost kept from being learnt from are learnt
+        from, and back-to-back times where nothing else was measured.
+    lacks
+        See `description.PassDescription.lacks`.
+    """
+    samples = replace(samples, rows=samples.rows.copy())
+    lacks: Lacks = {}
+    for pass_ in passes:
+        lacks[pass_] = {}
+        if _free(samples, pass_, BACK_TO_BACK_ALONE):
+            lacks[pass_][DEVICE_AND_HOST] = _SUMMED
+        lacks[pass_] |= _without_scarce(samples, pass_, lender, summed=bool(lacks[pass_]))
+        _free(samples, pass_, NOT_ABOVE_IDLE, beside=True)
+    return samples, lacks
+
+
+def _free(samples: Samples, pass_: str, reason: str, *, beside: bool = False) -> bool:
+    """Have rows learnt from that were excluded for a reason alone, in place; whether there are any.
+
+    Without `beside`, only where nothing else is learnt from.
+    """
+    if not beside and not samples.learnt(pass_).empty:
+        return False
+    rows = samples.rows
+    freed = (rows["pass"] == pass_) & (rows[EXCLUDED] == reason) & ~(rows[list(TARGETS)] <= 0).any(axis=1)
+    rows.loc[freed, EXCLUDED] = ""
+    return bool(freed.any())
+
+
+def _without_scarce(samples: Samples, pass_: str, lender: Samples | None, *, summed: bool) -> dict[str, str]:
+    """Put what too few operations have out of sight, in place; why energy is lacking, empty where it is not."""
+    times = (BACK_TO_BACK,) if summed else NEEDED
+    sources = [samples] if lender is None or summed else [samples, lender]
+    learnt = pd.concat([source.learnt(pass_) for source in sources])
+    counts = {name: int(learnt.loc[learnt[name].notna(), "operation_id"].nunique()) for name in TARGETS}
+    needed = min(FEWEST, math.ceil(SHARE * counts[times[0]]))
+    for target in TARGETS:
+        if target not in times and counts[target] < needed:
+            columns = [target, error_of(target), *([ENERGY_CORRECTED] if target == POWER_CORRECTED else [])]
+            samples.rows.loc[samples.rows["pass"] == pass_, columns] = math.nan
+    count = counts[POWER_CORRECTED if summed else ENERGY_DYNAMIC_CORRECTED]
+    if count >= max(needed, 1):
+        return {}
+    return {ENERGY: f"only {count} operations have one, and {needed} are needed" if count else "none was measured"}

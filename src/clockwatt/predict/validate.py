@@ -13,15 +13,18 @@ import pyarrow as pa
 from clockwatt.config import CampaignConfig
 from clockwatt.io import files
 from clockwatt.io.progress import progress
-from clockwatt.predict.composition.comparison import MEASURED, PREDICTED, VALIDATION_SCHEMA, compositions
-from clockwatt.predict.composition.networks import Catalogue, whole_networks
-from clockwatt.predict.composition.overhead_estimates import OverheadEstimates
-from clockwatt.predict.costs.of_networks import left_out_costs, measured_costs
+from clockwatt.predict.composition.networks import (
+    MEASURED,
+    PREDICTED,
+    VALIDATION_SCHEMA,
+    Catalogue,
+)
 from clockwatt.predict.evaluation.judgement import network_errors, network_intervals
-from clockwatt.predict.evaluation.regret import regrets
-from clockwatt.predict.evaluation.tables import LEFT_OUT_SCHEMA
+from clockwatt.predict.evaluation.metrics import regrets
+from clockwatt.predict.evaluation.networks_left_out import LEFT_OUT_SCHEMA
 from clockwatt.predict.gpu_predictor import GpuPredictor
 from clockwatt.predict.samples import gpus_in, read_gpu_rows, read_samples
+from clockwatt.predict.whole_networks import WholeNetworks, complete, left_out_costs
 from clockwatt.schema import layout
 
 
@@ -31,7 +34,7 @@ def validate(
 ) -> None:
     """Compose every network that was measured whole, on every GPU, at every operating point, in each pass.
 
-    Once from measured operations and once from predictions with the network left out, see `leave_out`. Writes
+    Once from measured operations and once from predictions with the network left out, see `networks_left_out`. Writes
     `networks.parquet` with every composition and `validation.json` with the errors, and with the regret of choosing a
     clock by prediction. One GPU is in memory at a time.
 
@@ -58,42 +61,35 @@ def validate(
         writer = stack.enter_context(files.table_writer(output_dir / layout.NETWORKS_FILE, VALIDATION_SCHEMA))
         advance = stack.enter_context(progress("validate", len(gpus)))
         for gpu in gpus:
-            whole, excluded = whole_networks(dataset_dir, gpu)
-            samples, description = read_samples(dataset_dir, gpu), GpuPredictor.load(predictors_dir / gpu).description
-            measured = measured_costs(samples.rows)
-            overheads = OverheadEstimates.read(dataset_dir, gpu, samples, whole, catalogue, measured)
+            description = GpuPredictor.load(predictors_dir / gpu).description
+            networks = WholeNetworks.read(dataset_dir, gpu, read_samples(dataset_dir, gpu), catalogue)
             left_out = read_gpu_rows(
                 predictors_dir / layout.LEFT_OUT_FILE, LEFT_OUT_SCHEMA, gpu, LEFT_OUT_SCHEMA.names
             ).to_pandas()
-            sources = {
-                MEASURED: measured,
-                PREDICTED: left_out_costs(left_out, catalogue.operations, description.workless_host_s),
-            }
-            parts = [
-                compositions(whole, catalogue, overheads.without, source, costs) for source, costs in sources.items()
-            ]
+            predicted = left_out_costs(left_out, catalogue.operations, description.workless_host_s)
+            parts = [networks.composed(MEASURED, networks.measured), networks.composed(PREDICTED, predicted)]
             rows = pd.concat(parts).assign(gpu=gpu, gpu_name=description.gpu_name, virtual=description.virtual)
             table = pa.Table.from_pandas(rows, schema=VALIDATION_SCHEMA, preserve_index=False)
             writer.write_table(table)
-            report["gpus"][gpu] = _report(table.to_pandas(), excluded)
+            report["gpus"][gpu] = _report(table.to_pandas(), networks.not_comparable)
             advance(gpu)
     files.write_text(json.dumps(report, indent=2) + "\n", output_dir / layout.VALIDATION_FILE)
 
 
-def _report(rows: pd.DataFrame, excluded: int) -> dict[str, Any]:
-    complete = rows[rows["calls_without_cost"] == 0]
+def _report(rows: pd.DataFrame, not_comparable: int) -> dict[str, Any]:
+    composed = complete(rows)
     errors: dict[str, Any] = {}
-    for (pass_, source), group in complete.groupby(["pass", "source"]):
+    for (pass_, source), group in composed.groupby(["pass", "source"]):
         errors.setdefault(str(pass_), {})[str(source)] = network_errors(group)
     return {
         "virtual": bool(rows["virtual"].any()),
-        "whole_network_rows_left_out": excluded,
+        "whole_network_rows_left_out": not_comparable,
         "compositions": len(rows),
-        "incomplete_compositions": len(rows) - len(complete),
+        "incomplete_compositions": len(rows) - len(composed),
         "errors": errors,
         "intervals": {
             str(pass_): {str(source): network_intervals(own)[1] for source, own in group.groupby("source")}
-            for pass_, group in complete.groupby("pass")
+            for pass_, group in composed.groupby("pass")
         },
-        "regret": regrets(complete[complete["source"] == PREDICTED]),
+        "regret": regrets(composed[composed["source"] == PREDICTED]),
     }

@@ -131,6 +131,7 @@ COSTS = (
 """In the order in which they are predicted."""
 
 CORRECTED = tuple(cost.corrected for cost in COSTS)
+TIME_DEVICE_CORRECTED, TIME_HOST_CORRECTED, TIME_EAGER_CORRECTED, ENERGY_DYNAMIC_CORRECTED, POWER_CORRECTED = CORRECTED
 BY_CORRECTED: Mapping[str, Cost] = {cost.corrected: cost for cost in COSTS}
 """Costs by their column in the dataset."""
 
@@ -143,9 +144,9 @@ MEASURED_WHOLE: Mapping[str, str] = {
 PLAIN_SUM: Mapping[str, str] = {"time_s": "plain_time_s", "energy_j": "plain_energy_j"}
 """The same, and the plain sum over its calls."""
 
-NEEDED = ("time_device_corrected_s", "time_host_corrected_s")
+NEEDED = (TIME_DEVICE_CORRECTED, TIME_HOST_CORRECTED)
 """Without these a row is not learnt from; the others may be missing, since time alone is cheaper to measure."""
-BACK_TO_BACK = "time_eager_corrected_s"
+BACK_TO_BACK = TIME_EAGER_CORRECTED
 """What is learnt in their place of a GPU that has no row with both."""
 
 TIME_HOST_FROM = "time_host_corrected_from"

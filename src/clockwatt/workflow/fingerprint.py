@@ -69,11 +69,14 @@ def fingerprint(command: str, root: Path = _ROOT) -> str:
     """
     first = root / _CLI / f"{command}.py"
     waiting, sources = [first], {}
+    asked: set[tuple[str, ...]] = set()  # most names are imported by many modules
     while waiting:
         path = waiting.pop()
         if path not in sources:
             sources[path] = _source_of(path.read_bytes())
-            waiting.extend(found for name in sources[path].imports for found in _files_of(root, name))
+            new = sources[path].imports - asked
+            asked |= new
+            waiting.extend(found for name in new for found in _files_of(root, name))
     sources = {path: source for path, source in sources.items() if root / _CLI not in path.parents}
     resources = {name for source in sources.values() for name in source.resources}
     hashed = {str(path.relative_to(root)): source.digest for path, source in sources.items()}

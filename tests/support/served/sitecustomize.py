@@ -25,6 +25,7 @@ def _hand_over(address: str) -> None:
     mask = os.umask(0)
     os.umask(mask)
     order = {
+        "executable": sys.executable,
         "arguments": sys.orig_argv[1:],
         "environment": dict(os.environ),
         "cwd": os.getcwd(),  # noqa: PTH109  # pathlib would have to be imported

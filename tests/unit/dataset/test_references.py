@@ -14,8 +14,8 @@ from clockwatt.dataset.build import build_dataset
 from clockwatt.dataset.reference import references
 from clockwatt.errors import ConfigError, DataFileError
 from clockwatt.io.resources import resource
-from clockwatt.predict.answer import load_models
 from clockwatt.predict.fit import fit
+from clockwatt.predict.gpu_predictor import load_models
 from support import synthetic
 
 SHIPPED = resource("reference/h200")

@@ -3,8 +3,8 @@ import dataclasses
 import pytest
 
 from clockwatt.figures.pareto import draw_pareto, pareto_figure
-from clockwatt.predict.answer import NetworkPrediction
 from clockwatt.predict.composition.pipeline import Composition
+from clockwatt.predict.prediction import NetworkPrediction
 from clockwatt.predict.recommend import Recommendation
 
 

@@ -10,8 +10,8 @@ import pytest
 from clockwatt.dataset.build import build_dataset
 from clockwatt.errors import DataFileError
 from clockwatt.io import files, seal
-from clockwatt.predict.composition.comparison import VALIDATION_SCHEMA
-from clockwatt.predict.evaluation.tables import CROSSVAL_SCHEMA
+from clockwatt.predict.composition.networks import VALIDATION_SCHEMA
+from clockwatt.predict.evaluation.leave_out import CROSSVAL_SCHEMA
 from clockwatt.predict.fit import fit
 from clockwatt.predict.gpu_predictor import GpuPredictor
 from clockwatt.predict.model_card import model_card

@@ -15,8 +15,7 @@ from clockwatt.measure.calibrate import host as host_stage
 from clockwatt.measure.calibrate.host import measure_host
 from clockwatt.predict.composition.overheads import HostOverheads
 from clockwatt.predict.features.operations import CATALOGUE_COLUMNS
-from clockwatt.predict.hosts.measured import profile_of
-from clockwatt.predict.hosts.profile import HostProfile
+from clockwatt.predict.hosts.profile import HostProfile, profile_of
 from clockwatt.predict.library import load
 from clockwatt.predict.query import NetworkQuery
 from clockwatt.schema import layout
@@ -58,7 +57,7 @@ def slower(predictors, traced):
         host_s = model.predict(traced.operations, "inference", POINT, tf32=True)["time_host_corrected_s"].to_numpy()
         rows = traced.operations[[*CATALOGUE_COLUMNS, "device_work"]].assign(host_s=factor * host_s)
         rows["pass"] = "inference"
-        known = model.overheads(POINT).inference.host
+        known = model.description.overheads(POINT).inference.host
         overheads = HostOverheads(
             module_s=factor * (known.module_s or 0), forward_call_s=factor * (known.forward_call_s or 0)
         )

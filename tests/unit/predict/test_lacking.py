@@ -4,13 +4,14 @@ import pytest
 
 from clockwatt.config import TrainingConfig
 from clockwatt.dataset.build import build_dataset
-from clockwatt.predict import lacking
-from clockwatt.predict.answer import load_models, predict_network
+from clockwatt.dataset.corrections import NOT_ABOVE_IDLE
+from clockwatt.predict.answer import predict_network
+from clockwatt.predict.description import NotPredictableError
 from clockwatt.predict.fit import fit
-from clockwatt.predict.gpu_predictor import NotPredictableError
+from clockwatt.predict.gpu_predictor import load_models
 from clockwatt.predict.questions import traced_network
 from clockwatt.predict.recommend import recommend
-from clockwatt.predict.samples import read_samples
+from clockwatt.predict.samples import ENERGY, held, read_samples
 from clockwatt.schema import layout
 from support import synthetic
 
@@ -94,14 +95,14 @@ def test_what_energy_alone_kept_from_being_learnt_is_learnt(tmp_path):
     samples = read_samples(made_with(tmp_path, 3).dataset, "a30")
     known = samples.rows["energy_dynamic_corrected_j"].notna() & samples.rows["device_work"].astype(bool)
     first = samples.rows.index[known & (samples.rows["pass"] == "inference")][0]
-    samples.rows.loc[first, ["energy_dynamic_corrected_j", "excluded"]] = [-1.0, lacking.NOT_ABOVE_IDLE]
-    found, _ = lacking.held(samples, ["inference", "training"])
+    samples.rows.loc[first, ["energy_dynamic_corrected_j", "excluded"]] = [-1.0, NOT_ABOVE_IDLE]
+    found, _ = held(samples, ["inference", "training"])
     assert found.rows.loc[first, "excluded"] == ""
-    assert samples.rows.loc[first, "excluded"] == lacking.NOT_ABOVE_IDLE
+    assert samples.rows.loc[first, "excluded"] == NOT_ABOVE_IDLE
 
 
 def test_energies_of_the_gpu_that_lends_count(tmp_path):
     lender = read_samples(made_with(tmp_path / "all", 1000).dataset, "a30")
     own = read_samples(made_with(tmp_path / "few", 3).dataset, "a30")
-    alone, lent = (lacking.held(own, ["inference"], other)[1] for other in (None, lender))
-    assert (list(alone["inference"]), lent) == ([lacking.ENERGY], {"inference": {}})
+    alone, lent = (held(own, ["inference"], other)[1] for other in (None, lender))
+    assert (list(alone["inference"]), lent) == ([ENERGY], {"inference": {}})

@@ -6,9 +6,9 @@ import pytest
 
 from clockwatt.figures import learning, predictions, style
 from clockwatt.figures.load import gpus as gpus_of
-from clockwatt.predict.evaluation.learning_curve import SHARES, learning_curve
-from clockwatt.predict.evaluation.leave_out import cross_validate
-from clockwatt.predict.models.predictors import TARGETS
+from clockwatt.gpu.specs import find_spec
+from clockwatt.predict.evaluation.leave_out import SHARES, cross_validate, learning_curve
+from clockwatt.predict.models.cost_predictor import TARGETS
 from clockwatt.predict.models.training_data import TrainingData
 
 
@@ -34,6 +34,7 @@ def data(operations, groups=40):
     cells = pd.DataFrame({"operation_id": [f"o{i}" for i in range(operations)], "point": "default", "tf32": True})
     targets = pd.DataFrame({name: np.exp(x) for name in TARGETS})
     return TrainingData(
+        pass_="inference", spec=find_spec("a30"),
         rows=cells.assign(**targets), usable=np.ones(operations, bool), cells=cells,
         features=pd.DataFrame({"x": x}), targets=targets,
         groups=pd.Series(rng.integers(0, groups, operations)).astype(str), learnt=np.ones(operations, bool),
@@ -42,7 +43,7 @@ def data(operations, groups=40):
 
 
 def curve_of(found, folds=5):
-    validation = cross_validate(Nearest, found.features, found.targets, found.groups, found.learnt, folds=folds, seed=0)
+    validation = cross_validate(Nearest, found, folds=folds, seed=0)
     return validation, learning_curve(Nearest, found, validation, seed=0)
 
 

@@ -7,8 +7,8 @@ import pytest
 from clockwatt.dataset.build import build_dataset
 from clockwatt.errors import DataFileError, OutputError
 from clockwatt.io import files
-from clockwatt.predict.answer import load_models
 from clockwatt.predict.fit import fit
+from clockwatt.predict.gpu_predictor import load_models
 from clockwatt.schema import layout
 from support import synthetic
 

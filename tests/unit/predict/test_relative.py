@@ -10,7 +10,7 @@ import clockwatt
 from clockwatt.cli.main import app
 from clockwatt.cli.printing import ratio
 from clockwatt.errors import ClockwattError
-from clockwatt.predict.relative import Relative
+from clockwatt.predict.prediction import Relative
 
 NETWORK = ("net24", "--input", "8,3,64,64")
 

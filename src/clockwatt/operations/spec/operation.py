@@ -66,6 +66,10 @@ _IN_PLACE_OPERATORS = {
 }
 
 
+_REQUIRED = frozenset({"fn", "args", "kwargs", "tensors", "out"})
+_KNOWN = _REQUIRED | {"grad_out", "mutates", "no_grad"}
+
+
 class OperationSpecError(ClockwattError):
     """A spec is no operation, or names a function that may not be called."""
 
@@ -88,7 +92,7 @@ class Operation:
         """First 16 hexadecimal digits of the SHA-256 of the canonical JSON."""
         return hashlib.sha256(self.to_json().encode()).hexdigest()[:16]
 
-    @property
+    @cached_property
     def operation_class(self) -> str:
         """Last part of the function's name, without underscores; in-place operators count as what they do."""
         name = self.function.removesuffix(".__get__").rsplit(".", 1)[-1].strip("_")
@@ -159,8 +163,7 @@ class Operation:
 
     @classmethod
     def _from_content(cls, content: object) -> Self:
-        required = {"fn", "args", "kwargs", "tensors", "out"}
-        given = reading.mapping(content, "spec", required=required, known=required | {"grad_out", "mutates", "no_grad"})
+        given = reading.mapping(content, "spec", required=_REQUIRED, known=_KNOWN)
         tensors = tuple(
             TensorSpec.from_dict(entry, f"tensors[{i}]")
             for i, entry in enumerate(reading.sequence(given["tensors"], "tensors"))

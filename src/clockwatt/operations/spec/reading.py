@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Mapping
+import math
+import operator
+from collections.abc import Collection, Mapping, Set
 from typing import Any, NoReturn
 
 _LARGEST = 2**53
@@ -42,13 +44,12 @@ def parse(text: str) -> object:
         raise SpecFaultError("spec", f"not JSON ({error})") from None
 
 
-def mapping(value: object, where: str, *, required: Collection[str], known: Collection[str]) -> dict[str, Any]:
+def mapping(value: object, where: str, *, required: Set[str], known: Set[str]) -> dict[str, Any]:
     """A mapping that has all `required` keys and no unknown one."""
     given = names(value, where)
-    missing, unknown = set(required) - set(given), set(given) - set(known)
-    if missing:
+    if missing := required - given.keys():
         raise SpecFaultError(where, f"{', '.join(sorted(missing))} missing")
-    if unknown:
+    if unknown := given.keys() - known:
         raise SpecFaultError(where, f"unknown key {', '.join(map(repr, sorted(unknown)))}")
     return given
 
@@ -114,10 +115,7 @@ def shape_and_stride(given: Mapping[str, Any], where: str) -> tuple[tuple[int, .
         raise SpecFaultError(where, f"{len(shape)} sizes but {len(stride)} strides")
     if len(shape) > _MAX_DIMENSIONS:
         raise SpecFaultError(where, f"{len(shape)} dimensions")
-    elements = 1
-    for size in shape:
-        elements *= size
-    if elements >= _LARGEST or sum(size * step for size, step in zip(shape, stride, strict=True)) >= _LARGEST:
+    if math.prod(shape) >= _LARGEST or sum(map(operator.mul, shape, stride)) >= _LARGEST:
         raise SpecFaultError(where, "is larger than any memory")
     return shape, stride
 
@@ -125,7 +123,7 @@ def shape_and_stride(given: Mapping[str, Any], where: str) -> tuple[tuple[int, .
 def _naturals(value: object, where: str) -> tuple[int, ...]:
     """Integers from 0 on; all at once, since a catalogue holds a hundred thousand of them."""
     numbers = sequence(value, where)
-    if not all(type(number) is int and 0 <= number < _LARGEST for number in numbers):
+    if numbers and (set(map(type, numbers)) != {int} or min(numbers) < 0 or max(numbers) >= _LARGEST):
         return tuple(natural(number, where) for number in numbers)
     return tuple(numbers)
 

@@ -89,8 +89,7 @@ class TensorSpec(StridedSpec):
         SpecFaultError
             Naming the place in the spec.
         """
-        known = {*_STRIDED, "grad", "parameter", "positive", "below", "storage", "offset"}
-        given = reading.mapping(content, where, required=_STRIDED, known=known)
+        given = reading.mapping(content, where, required=_STRIDED, known=_OF_GIVEN)
         if ("storage" in given) != ("offset" in given):
             raise reading.SpecFaultError(where, "storage and offset belong together")
         return cls(
@@ -123,7 +122,7 @@ class OutputSpec(StridedSpec):
         SpecFaultError
             Naming the place in the spec.
         """
-        given = reading.mapping(content, where, required=_STRIDED, known={*_STRIDED, "grad"})
+        given = reading.mapping(content, where, required=_STRIDED, known=_OF_OUTPUT)
         return cls(*_strided(given, where), grad=reading.flag(given, "grad", where))
 
 
@@ -136,6 +135,8 @@ def contiguous_stride(shape: Sequence[int]) -> tuple[int, ...]:
 
 
 _STRIDED = frozenset({"shape", "dtype", "stride"})
+_OF_GIVEN = _STRIDED | {"grad", "parameter", "positive", "below", "storage", "offset"}
+_OF_OUTPUT = _STRIDED | {"grad"}
 
 
 def _strided(given: dict[str, Any], where: str) -> tuple[tuple[int, ...], str, tuple[int, ...]]:

@@ -42,7 +42,7 @@ class OverheadEstimates:
     Attributes
     ----------
     calibrated
-        From the calibration, by operating point.
+        By operating point; from `calibrated_overheads`.
     seen
         What passes of whole networks took beyond their calls; from `seen_overheads`.
     """
@@ -50,33 +50,6 @@ class OverheadEstimates:
     calibrated: Mapping[str, Overheads]
     seen: pd.DataFrame
     _without: dict[tuple[str, str], Overheads] = field(default_factory=dict, repr=False, compare=False)
-
-    @classmethod
-    def read(
-        cls,
-        dataset_dir: Path,
-        gpu: str,
-        samples: Samples,
-        whole: pd.DataFrame,
-        catalogue: Catalogue,
-        costs: CostsOfNetwork,
-    ) -> OverheadEstimates:
-        """Those of one GPU of a dataset.
-
-        Parameters
-        ----------
-        samples, whole, catalogue
-            From `samples.read_samples` and `networks.whole_networks` of this GPU, and what the networks call.
-        costs
-            As measured, from `comparison.measured_costs`.
-
-        Raises
-        ------
-        DataFileError
-            If the dataset has no calibration or it is damaged.
-        """
-        calibrated = _calibrated(samples, whole, read_calibrated(dataset_dir, gpu))
-        return cls(calibrated, seen_overheads(whole, catalogue, costs))
 
     def without(self, network: str, point: str) -> Overheads:
         """Those at an operating point, estimated without this network."""
@@ -134,15 +107,17 @@ def _gap(own: pd.DataFrame, fewest: int) -> float | None:
     return max(0.0, float(gaps.median())) if len(gaps) >= fewest else None
 
 
-def _calibrated(samples: Samples, whole: pd.DataFrame, costs: Mapping[str, Overheads]) -> dict[str, Overheads]:
+def calibrated_overheads(dataset_dir: Path, gpu: str, samples: Samples, whole: pd.DataFrame) -> dict[str, Overheads]:
     """What the calibration says at every operating point that something was measured at, the default first.
 
     The power limit is the one that was seen, which an administrator may have set; else what the point asks for.
+    DataFileError if the dataset has no calibration or it is damaged.
     """
+    costs = read_calibrated(dataset_dir, gpu)
     spec = find_spec(samples.gpu_name)
     medians = samples.rows.groupby("point")[["power_idle_w", "power_limit_w"]].median()
     points = {}
-    for point in sorted({*medians.index, *whole["point"]}, key=_settings):
+    for point in sorted({*medians.index, *whole["point"]}, key=lambda point: OperatingPoint.parse(point).order):
         seen = medians.loc[point].dropna() if point in medians.index else pd.Series(dtype=float)
         requested_w = Setting(spec, OperatingPoint.parse(point), tf32=False).power_limit_w
         known = costs.get(point, Overheads())
@@ -152,12 +127,6 @@ def _calibrated(samples: Samples, whole: pd.DataFrame, costs: Mapping[str, Overh
             power_limit_w=float(seen.get("power_limit_w", requested_w)),
         )
     return points
-
-
-def _settings(point: str) -> tuple[int, int, int]:
-    """Operating points by their settings, the default first."""
-    parsed = OperatingPoint.parse(point)
-    return parsed.sm_clock_mhz or 0, parsed.memory_clock_mhz or 0, parsed.power_limit_w or 0
 
 
 def seen_overheads(whole: pd.DataFrame, catalogue: Catalogue, costs: CostsOfNetwork) -> pd.DataFrame:

@@ -116,10 +116,7 @@ class Overheads:
 def read_calibrated(dataset_dir: Path, gpu: str) -> dict[str, Overheads]:
     """Calibrated overheads of one GPU by operating point.
 
-    Raises
-    ------
-    DataFileError
-        If the dataset has no calibration or it is damaged.
+    DataFileError if the dataset has no calibration or it is damaged.
     """
     columns = ["gpu", "point", "quantity", "subject", "value"]
     table = files.read_table(dataset_dir / layout.CALIBRATION_FILE, CALIBRATION_SCHEMA, columns)

@@ -113,11 +113,15 @@ class Composer:
     ----------
     positions
         Of each call's operation among them, -1 for one that is missing; shape (calls,).
+    times_called
+        How often each of the operations is called; shape (operations,).
     """
 
     def __init__(self, calls: pd.DataFrame, network: NetworkRow, operation_ids: pd.Index) -> None:
         self._network = network
         self.positions = operation_ids.get_indexer(pd.Index(calls["operation_id"]))
+        known = self.positions[self.positions >= 0]
+        self.times_called = np.bincount(known, minlength=len(operation_ids)).astype(np.float64)
         phase = calls["phase"].to_numpy(str)
         self._traced: NDArray[np.bool_] = np.not_equal(phase, ACCUMULATION)
         self._forward: NDArray[np.bool_] = np.isin(phase, (FORWARD, LOSS))

@@ -14,9 +14,9 @@ from clockwatt.predict.composition.overheads import Overheads
 from clockwatt.predict.costs.interface import Costs, CostSource, Floats
 from clockwatt.predict.evaluation.intervals import ANY_CLASS, scale_of
 from clockwatt.predict.features.operations import OPERATION_CLASS
-from clockwatt.predict.features.points import Setting, features_at
+from clockwatt.predict.features.points import Setting, features_at, sm_clock_mhz
 from clockwatt.predict.models.clock_law import POWER_CLOCKS, CostLaw, neighbours
-from clockwatt.predict.models.predictors import TARGETS, CostPredictor
+from clockwatt.predict.models.cost_predictor import TARGETS, CostPredictor
 from clockwatt.predict.samples import Samples
 from clockwatt.schema.costs import BACK_TO_BACK
 
@@ -84,14 +84,19 @@ class ByClock:
         needed = dict.fromkeys(name for point in points for name in around[point] or (point,))
         known = self._source.at([*needed])
         laws = {
-            names: CostLaw({self._clock(name): pd.DataFrame(known[name].mean, columns=list(TARGETS)) for name in names})
+            names: CostLaw(
+                {
+                    sm_clock_mhz(name, self._spec): pd.DataFrame(known[name].mean, columns=list(TARGETS))
+                    for name in names
+                }
+            )
             for names in dict.fromkeys(around.values())
             if names
         }
         found = {}
         for point, names in around.items():
             if names:
-                costs = laws[names].at(self._clock(point))
+                costs = laws[names].at(sm_clock_mhz(point, self._spec))
                 factors = _widened([known[name].factors for name in names])
                 found[point] = _all_known(costs[list(TARGETS)].to_numpy(float), factors)
             else:
@@ -105,9 +110,6 @@ class ByClock:
         if point in self._learnt_points or len(around) < POWER_CLOCKS or wanted.sm_clock_mhz is None:
             return ()
         return around
-
-    def _clock(self, point: str) -> float:
-        return Setting(self._spec, OperatingPoint.parse(point), tf32=False).sm_clock_mhz
 
 
 class HostOnly:

@@ -1,21 +1,30 @@
-"""What was measured, kept beside the predictors: an operation that was measured is looked up, not predicted."""
+"""Costs that were measured: kept beside the predictors and looked up, or device times measured for one question."""
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from clockwatt.dataset.corrections import NOT_ABOVE_IDLE, WITHOUT_WORK
 from clockwatt.io import files
-from clockwatt.predict.costs.interface import Costs, unknown
-from clockwatt.predict.models.predictors import TARGETS
+from clockwatt.predict.costs.interface import Costs, CostSource, Floats, unknown
+from clockwatt.predict.evaluation.intervals import NORMAL_90
+from clockwatt.predict.models.cost_predictor import TARGETS
 from clockwatt.predict.samples import error_of
-from clockwatt.schema.costs import BACK_TO_BACK
+from clockwatt.schema.costs import (
+    BACK_TO_BACK,
+    ENERGY_DYNAMIC_CORRECTED,
+    TIME_DEVICE_CORRECTED,
+    TIME_EAGER_CORRECTED,
+    TIME_HOST_CORRECTED,
+)
 
 MEASURED_SCHEMA = pa.schema(
     [
@@ -30,7 +39,6 @@ MEASURED_SCHEMA = pa.schema(
 """Costs of an operation in one pass, and their standard errors relative to them."""
 
 KNOWN_NOT_LEARNT = (WITHOUT_WORK, NOT_ABOVE_IDLE)
-_NORMAL_90 = 1.645
 _UNKNOWN_ERROR = 0.05
 """Relative standard error where a measurement has none."""
 
@@ -43,13 +51,7 @@ class MeasuredCosts:
 
     @classmethod
     def read(cls, path: Path) -> MeasuredCosts:
-        """Read what `write_measured` wrote.
-
-        Raises
-        ------
-        DataFileError
-            If it is missing, damaged or of another kind.
-        """
+        """Read what `write_measured` wrote; DataFileError if it is missing, damaged or of another kind."""
         return cls(files.read_table(path, MEASURED_SCHEMA).to_pandas().set_index("operation_id"))
 
     def look_up(self, operation_ids: pd.Index, point: str, *, tf32: bool) -> Costs:
@@ -61,7 +63,7 @@ class MeasuredCosts:
         at = rows.index.get_indexer(operation_ids)
         known, found = at >= 0, rows.iloc[at[at >= 0]]
         errors = found[[error_of(target) for target in TARGETS]].to_numpy(float)
-        width = _NORMAL_90 * np.where(np.isfinite(errors), np.abs(errors), _UNKNOWN_ERROR)
+        width = NORMAL_90 * np.where(np.isfinite(errors), np.abs(errors), _UNKNOWN_ERROR)
         costs = unknown(len(operation_ids))
         costs.mean[known] = found[list(TARGETS)].to_numpy(float)
         costs.factors[known] = np.stack([np.maximum(1 - width, 0.0), 1 + width], axis=2)
@@ -71,13 +73,10 @@ class MeasuredCosts:
 def write_measured(rows: pd.DataFrame, path: Path) -> None:
     """Write what may be learnt from, and what is known but not learnt, of one pass; `rows` of `samples.Samples`.
 
-    Raises
-    ------
-    OutputError
-        If it cannot be written.
+    OutputError if it cannot be written.
     """
-    alone = rows[BACK_TO_BACK].notna() & rows["time_device_corrected_s"].isna()
-    timed = rows["time_host_corrected_s"].notna() | alone
+    alone = rows[BACK_TO_BACK].notna() & rows[TIME_DEVICE_CORRECTED].isna()
+    timed = rows[TIME_HOST_CORRECTED].notna() | alone
     kept = rows[rows["excluded"].isin(("", *KNOWN_NOT_LEARNT)) & timed].sort_values(["operation_id", "point", "tf32"])
     files.write_table(pa.Table.from_pandas(kept, MEASURED_SCHEMA, preserve_index=False), path)
 
@@ -112,3 +111,68 @@ class LookedUp:
         known = costs.known & ~(costs.mean <= 0).any(axis=1)
         costs.mean[~known] = np.nan
         return Costs(costs.mean, costs.factors, known, known)
+
+
+_DEVICE, _HOST, _EAGER, _DYNAMIC = (
+    TARGETS.index(name)
+    for name in (TIME_DEVICE_CORRECTED, TIME_HOST_CORRECTED, TIME_EAGER_CORRECTED, ENERGY_DYNAMIC_CORRECTED)
+)
+Indices = NDArray[np.intp]
+
+_CARRIED = 0.05
+"""Half a 90 % interval of what is carried from one operating point to another: what laws of the clock miss."""
+
+
+@dataclass(frozen=True)
+class DeviceTimes:
+    """Device times of operations in one pass at one operating point.
+
+    Attributes
+    ----------
+    point, tf32
+        Where.
+    seconds
+        Operation id to device time.
+    errors
+        Operation id to half its 90 % interval, relative to it.
+    """
+
+    point: str
+    tf32: bool
+    seconds: Mapping[str, float]
+    errors: Mapping[str, float]
+
+
+class Refined:
+    """Costs with measured device times; dynamic energy follows in proportion, since the power is the same.
+
+    By what factor an operation was missed at the operating point where it was measured, it is taken to be missed at the
+    others too, where it was not measured. Host times stay: those of the machine that measures are a matter of the host
+    that is asked for.
+    """
+
+    def __init__(self, source: CostSource, ids: pd.Index, times: DeviceTimes) -> None:
+        self._source, self._ids, self._times = source, ids, times
+
+    def at(self, points: Sequence[str]) -> dict[str, Costs]:
+        """See `CostSource.at`."""
+        own = np.flatnonzero(self._ids.isin(list(self._times.seconds)))
+        if not own.size:
+            return self._source.at(points)
+        found = self._source.at([*dict.fromkeys([*points, self._times.point])])
+        seconds = np.array([self._times.seconds[name] for name in self._ids[own]], dtype=float)
+        missed_by = seconds / found[self._times.point].mean[own, _DEVICE]
+        return {point: self._refined(found[point], own, missed_by, here=point == self._times.point) for point in points}
+
+    def _refined(self, costs: Costs, own: Indices, missed_by: Floats, *, here: bool) -> Costs:
+        mean, factors, measured = costs.mean.copy(), costs.factors.copy(), costs.measured.copy()
+        widths = np.array([self._times.errors[name] for name in self._ids[own]], dtype=float)
+        if not here:
+            unmeasured = ~measured[own]
+            own, missed_by, widths = own[unmeasured], missed_by[unmeasured], np.hypot(widths[unmeasured], _CARRIED)
+        for column in (_DEVICE, _DYNAMIC):
+            mean[own, column] *= missed_by
+        mean[own, _EAGER] = np.maximum(mean[own, _HOST], mean[own, _DEVICE])
+        factors[own, _DEVICE] = np.stack([1 - widths, 1 + widths], axis=1)
+        measured[own] |= here
+        return Costs(mean, factors, costs.known, measured)

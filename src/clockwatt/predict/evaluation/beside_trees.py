@@ -16,8 +16,10 @@ from numpy.typing import NDArray
 
 from clockwatt.predict.evaluation.intervals import ANY_CLASS, COVERAGE, GROUPS_OF_A_CLASS, Interval, scale_of
 from clockwatt.predict.features.operations import OPERATION_CLASS
-from clockwatt.predict.models.predictors import LEFT_TO_TREES, TIME_DEVICE_CORRECTED, CostPredictor
+from clockwatt.predict.models.cost_predictor import CostPredictor
+from clockwatt.predict.models.predictors import LEFT_TO_TREES
 from clockwatt.predict.models.training_data import TrainingData
+from clockwatt.schema.costs import TIME_DEVICE_CORRECTED
 
 HELD_OUT = 0.2
 _NARROWEST, _WIDEST = 0.5, 2.0

@@ -21,6 +21,8 @@ Floats = NDArray[np.float64]
 
 COVERAGE = 0.9
 """Share of measurements that an interval is to contain."""
+NORMAL_90 = 1.645
+"""Standard deviations from the mean within which so many lie, where errors are normal."""
 
 GROUPS_OF_A_CLASS = 40
 """Groups from which on an operation class has an interval of its own: two lie beyond each end. Rows of one group, at
@@ -60,6 +62,11 @@ class Interval:
     def factors(self, scale: float | Floats = 1.0) -> tuple[Any, Any]:
         """Lower and upper factor for rows that err by so much, relative to those the interval was made from."""
         return self.lower**scale, self.upper**scale
+
+    def around(self, value: float, scale: float = 1.0) -> tuple[float, float]:
+        """Ends of the interval around a prediction, for a scale."""
+        lower, upper = self.factors(scale)
+        return float(value * lower), float(value * upper)
 
     def contains(self, log_residuals: Floats) -> NDArray[np.bool_]:
         """Which residuals, of scale 1, lie inside; shape (rows,)."""
@@ -189,6 +196,18 @@ def left_out_inside(
             rows = own & (names == name)
             inside[rows] = intervals.get(str(name), intervals[ANY_CLASS]).contains(log_residuals[rows])
     return inside
+
+
+def left_out_coverage(
+    log_residuals: Floats, groups: NDArray[np.object_], interval_of: Callable[[Floats, NDArray[np.object_]], Interval]
+) -> float | None:
+    """Share of rows inside the interval that the other groups give; None where there is one group."""
+
+    def of_others(rows: NDArray[np.bool_]) -> Intervals:
+        return {ANY_CLASS: interval_of(log_residuals[rows], groups[rows])}
+
+    inside = left_out_inside(log_residuals, groups, of_others)
+    return None if np.isnan(inside).all() else float(np.nanmean(inside))
 
 
 def _symmetric(half_width: float, method: str, groups: int) -> Interval:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from dataclasses import asdict
 from typing import Any
 
@@ -17,13 +16,14 @@ from clockwatt.predict.evaluation.intervals import (
     class_intervals,
     grouped_interval,
     interval_score,
+    left_out_coverage,
     left_out_inside,
     scale_of,
 )
 from clockwatt.predict.evaluation.leave_out import LeftOutPredictions
 from clockwatt.predict.evaluation.metrics import metrics, metrics_by
 from clockwatt.predict.features.operations import OPERATION_CLASS
-from clockwatt.predict.models.predictors import TARGETS
+from clockwatt.predict.models.cost_predictor import TARGETS
 from clockwatt.predict.models.training_data import TrainingData
 from clockwatt.schema.costs import BY_CORRECTED, MEASURED_WHOLE
 
@@ -58,28 +58,45 @@ def judge_operations(
     intervals: dict[str, dict[str, Interval]] = {}
     report: dict[str, Any] = {"targets": {}, "classes": {}, "intervals": {}}
     for target in TARGETS:
-        judged = _judged(data, left_out, target)
-        classes = data.rows.loc[judged, OPERATION_CLASS]
-        names, groups = classes.to_numpy(object), pd.factorize(data.rows.loc[judged, "group"])[0]
-        measured = data.rows.loc[judged, target].to_numpy(float)
-        predicted = left_out.predictions.loc[judged, target].to_numpy(float)
+        rows = _judged(data, left_out, target)
+        measured, predicted = (table.loc[rows, target].to_numpy(float) for table in (data.rows, left_out.predictions))
         report["targets"][target] = metrics(measured, predicted)
-        report["classes"][target] = metrics_by(classes, measured, predicted)
-        if judged.any():
-            scale = scale_of(left_out.spread.loc[judged, target].to_numpy(float))
-            residuals = np.log(measured / predicted)
+        report["classes"][target] = metrics_by(data.rows.loc[rows, OPERATION_CLASS], measured, predicted)
+        if rows.any():
             calibrated = None if elsewhere is None else _calibrated_elsewhere(data, elsewhere, target)
-            intervals[target] = calibrated or class_intervals(residuals / scale, names, groups)
-
-            def made(rows: NDArray[np.bool_], chosen: Any = (calibrated, residuals / scale, names, groups)) -> Any:
-                return chosen[0] or class_intervals(*(values[rows] for values in chosen[1:]))
-
-            inside = left_out_inside(residuals / scale, left_out.fold[judged], made, names)
-            report["intervals"][target] = {
-                "calibrated_on": "held out groups" if calibrated is None else "operations of another origin",
-                **_intervals_judged(intervals[target], residuals, scale, inside, names),
-            }
+            intervals[target], report["intervals"][target] = _calibrated(data, left_out, target, rows, calibrated)
     return intervals, report
+
+
+def _calibrated(
+    data: TrainingData,
+    left_out: LeftOutPredictions,
+    target: str,
+    rows: NDArray[np.bool_],
+    elsewhere: dict[str, Interval] | None,
+) -> tuple[dict[str, Interval], dict[str, Any]]:
+    """Intervals of a target from rows that were left out, if there are none from `elsewhere`, and how good they are."""
+    residuals, scale = _residuals(data, left_out, target, rows)
+    standard, names = residuals / scale, data.rows.loc[rows, OPERATION_CLASS].to_numpy(object)
+    groups = pd.factorize(data.rows.loc[rows, "group"])[0]
+
+    def made(chosen: NDArray[np.bool_]) -> dict[str, Interval]:
+        return elsewhere or class_intervals(standard[chosen], names[chosen], groups[chosen])
+
+    intervals = made(np.ones(len(names), dtype=bool))
+    inside = left_out_inside(standard, left_out.fold[rows], made, names)
+    on = "held out groups" if elsewhere is None else "operations of another origin"
+    return intervals, {"calibrated_on": on, **_intervals_judged(intervals, residuals, scale, inside, names)}
+
+
+def _residuals(
+    data: TrainingData, predicted: LeftOutPredictions, target: str, rows: NDArray[np.bool_]
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Logarithms of measured over predicted, and their scales; shape (rows,) each."""
+    measured, said, spread = (
+        table.loc[rows, target].to_numpy(float) for table in (data.rows, predicted.predictions, predicted.spread)
+    )
+    return np.log(measured / said), scale_of(spread)
 
 
 def _judged(data: TrainingData, left_out: LeftOutPredictions, target: str) -> NDArray[np.bool_]:
@@ -103,8 +120,7 @@ def _calibrated_elsewhere(data: TrainingData, elsewhere: LeftOutPredictions, tar
     groups = rows["group"].groupby(elsewhere.fold[judged]).nunique()
     if len(groups) < len(set(elsewhere.fold)) or len(groups) < 2 or groups.min() < GROUPS_OF_A_CLASS:
         return None
-    scale = scale_of(elsewhere.spread.loc[judged, target].to_numpy(float))
-    residuals = np.log(rows[target].to_numpy(float) / elsewhere.predictions.loc[judged, target].to_numpy(float))
+    residuals, scale = _residuals(data, elsewhere, target, judged)
     standard, classes = residuals / scale, rows[OPERATION_CLASS].to_numpy(object)
     both = (np.concatenate([one, one]) for one in (classes, pd.factorize(rows["group"])[0]))
     return class_intervals(np.concatenate([standard, -standard]), *both)
@@ -161,10 +177,8 @@ def network_intervals(rows: pd.DataFrame) -> tuple[dict[str, Interval], dict[str
         if known.any():
             residuals = np.log(measured[known] / composed[known])
             networks = rows.loc[known, "network"].to_numpy(object)
-            made = functools.partial(_network_interval_of, residuals, networks)
-            inside = left_out_inside(residuals, networks, made)
             intervals[name] = grouped_interval(residuals, networks)
-            coverage = None if np.isnan(inside).all() else float(np.nanmean(inside))
+            coverage = left_out_coverage(residuals, networks, grouped_interval)
             report[name] = {**asdict(intervals[name]), "left_out_coverage": coverage}
     return intervals, report
 
@@ -184,7 +198,7 @@ def network_errors(rows: pd.DataFrame) -> dict[str, Any]:
 
 
 def judge_left_out(rows: pd.DataFrame) -> dict[str, Any]:
-    """Errors on operations that only the network left out calls; `rows` of `tables.LEFT_OUT_SCHEMA`, one pass."""
+    """Errors on operations that only the network left out calls; `rows` of one pass, by `LEFT_OUT_SCHEMA`."""
     unseen = rows[rows["unseen"].astype(bool) & rows["learnt"].astype(bool)]
     report: dict[str, Any] = {"networks": sorted(set(rows["network"])), "targets": {}, "classes": {}}
     for target in TARGETS:
@@ -192,9 +206,3 @@ def judge_left_out(rows: pd.DataFrame) -> dict[str, Any]:
         report["targets"][target] = metrics(measured, predicted)
         report["classes"][target] = metrics_by(unseen[OPERATION_CLASS], measured, predicted)
     return report
-
-
-def _network_interval_of(
-    residuals: NDArray[np.float64], networks: NDArray[np.object_], rows: NDArray[np.bool_]
-) -> dict[str, Interval]:
-    return {ANY_CLASS: grouped_interval(residuals[rows], networks[rows])}

@@ -1,85 +1,62 @@
-"""Leave something out and predict it: groups of like operations in turn, or whole networks."""
+"""Predict what was left out of learning: groups of like operations in turn, or operations of one origin.
+
+From that follow the errors of operations never measured, and whether more measurements would make them smaller.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 from numpy.typing import NDArray
 
-from clockwatt.gpu.specs import GpuSpec
-from clockwatt.predict.evaluation.tables import LEFT_OUT_SCHEMA
+from clockwatt.predict.evaluation.metrics import metrics
 from clockwatt.predict.features.operations import OPERATION_CLASS
-from clockwatt.predict.models.predictors import TARGETS, CostPredictor
+from clockwatt.predict.models.cost_predictor import TARGETS, CostPredictor
 from clockwatt.predict.models.training_data import TrainingData
-from clockwatt.schema.costs import BY_CORRECTED
+from clockwatt.schema.costs import BY_CORRECTED, CORRECTED
 from clockwatt.threads import usable_threads
 
 Mask = NDArray[np.bool_]
+Make = Callable[[], CostPredictor]
+"""Gives a fresh predictor."""
 
-FOLDS_AT_MOST = 10
-"""More networks than this are left out several at a time, which bounds the time of a fit; then those that share fewest
-operations."""
+SHARES = (1 / 8, 1 / 4, 1 / 2)
+"""Of what the cross-validation learns from, which is the last point of the learning curve."""
+_JUDGED = 0.2
+_ROWS_AT_LEAST = 100
+
+CROSSVAL_SCHEMA = pa.schema(
+    [
+        pa.field("gpu", pa.string()),
+        pa.field("virtual", pa.bool_()),
+        pa.field("predictor", pa.string()),
+        pa.field("pass", pa.string()),
+        pa.field("point", pa.string()),
+        pa.field("tf32", pa.bool_()),
+        pa.field("operation_id", pa.string()),
+        pa.field("operation_class", pa.string()),
+        pa.field("fold", pa.int64()),
+        pa.field("learnt", pa.bool_()),  # False: predicted, but excluded from fitting and from the metrics
+        *(pa.field(name, pa.float64()) for name in CORRECTED),
+        *(pa.field(BY_CORRECTED[name].predicted, pa.float64()) for name in CORRECTED),
+    ],
+    metadata={"kind": "cross-validation"},
+)
+"""Each measured operation with the prediction of a predictor that never saw its group."""
 
 
 @dataclass(frozen=True)
 class LeftOut:
-    """Which rows a predictor learns from, and which it then predicts.
-
-    Attributes
-    ----------
-    training, predicted
-        Shape (rows,).
-    """
+    """Which cells a predictor learns from, and which it then predicts; shape (cells,) each."""
 
     training: Mask
     predicted: Mask
-
-
-def predict_left_out(
-    make: Callable[[], CostPredictor], features: pd.DataFrame, targets: pd.DataFrame, parts: Sequence[LeftOut]
-) -> Iterator[tuple[pd.DataFrame, pd.DataFrame]]:
-    """Predict what is left out, with a predictor fitted to the rest; parts share the usable threads.
-
-    One forest's encoding and predicting leave all cores but one idle: so each has a thread of its own as far as there
-    are parts enough.
-
-    Parameters
-    ----------
-    make
-        Gives a fresh predictor.
-    features
-        From `features.points.features_at`; shape (rows, features).
-    targets
-        Shape (rows, targets); each is learnt from where it is not missing.
-    parts
-        What is left out together.
-
-    Yields
-    ------
-    predictions, spread
-        In the form of `targets`, for each part; missing for other rows, and for all if nothing is left to learn from.
-        The spread is that of the trees, see `CostPredictor.predict_with_spread`.
-    """
-    features, targets = features.copy(), targets.copy()  # which lays columns together, so that threads only read
-    threads = usable_threads()
-
-    def predicted(part: LeftOut) -> tuple[pd.DataFrame, pd.DataFrame]:
-        predictions = pd.DataFrame(np.nan, index=features.index, columns=targets.columns)
-        spread = predictions.copy()
-        if part.training.any() and part.predicted.any():
-            predictor = make().set_params(jobs=max(1, threads // len(parts)))
-            predictor.fit(features[part.training], targets[part.training])
-            found = predictor.predict_with_spread(features[part.predicted])
-            for kept, of_part in zip((predictions, spread), found, strict=True):
-                kept.iloc[np.flatnonzero(part.predicted)] = of_part.reindex(columns=targets.columns).to_numpy()
-        return predictions, spread
-
-    with ThreadPoolExecutor(threads) as pool:
-        yield from pool.map(predicted, parts)
 
 
 @dataclass(frozen=True)
@@ -105,89 +82,78 @@ class LeftOutPredictions:
         """How many parts were left out one after another."""
         return int(self.fold.max(initial=-1)) + 1
 
-    def at_rows(self, data: TrainingData, spec: GpuSpec) -> LeftOutPredictions:
-        """The same for every measured row of `data`, from predictions for its cells, on the GPU of `spec`."""
+    def at_rows(self, data: TrainingData) -> LeftOutPredictions:
+        """The same for every measured row of `data`, from predictions for its cells."""
         fold_of = dict(zip(data.cells["operation_id"], self.fold, strict=True))
         return LeftOutPredictions(
-            data.at_rows(self.predictions, spec),
+            data.at_rows(self.predictions),
             data.spread_at_rows(self.spread),
             data.rows["operation_id"].map(fold_of).to_numpy(np.int64),
         )
 
+    def table(self, data: TrainingData, *, gpu: str, virtual: bool, predictor: str) -> pa.Table:
+        """By `CROSSVAL_SCHEMA`, from predictions of the rows of `data`."""
+        rows = data.rows[["pass", "point", "tf32", "operation_id", OPERATION_CLASS, *TARGETS]]
+        predicted = {BY_CORRECTED[target].predicted: self.predictions[target] for target in TARGETS}
+        rows = rows.assign(gpu=gpu, virtual=virtual, predictor=predictor, fold=self.fold, learnt=data.usable)
+        return pa.Table.from_pandas(rows.assign(**predicted), CROSSVAL_SCHEMA, preserve_index=False)
 
-def cross_validate(
-    make: Callable[[], CostPredictor],
-    features: pd.DataFrame,
-    targets: pd.DataFrame,
-    groups: pd.Series,
-    usable: Mask,
-    *,
-    folds: int,
-    seed: int,
-) -> LeftOutPredictions:
-    """Predict every row with a predictor fitted on the usable rows of the other folds.
 
-    Parameters
-    ----------
-    make, features, targets
-        See `predict_left_out`.
-    groups
-        Rows of one group stay in one fold; shape (rows,).
-    usable
-        Which rows may be learnt from; all are predicted. Shape (rows,).
-    folds
-        How many, fewer if there are fewer groups.
-    seed
-        Of the folds.
+def predict_left_out(
+    make: Make, data: TrainingData, parts: Sequence[LeftOut]
+) -> Iterator[tuple[pd.DataFrame, pd.DataFrame]]:
+    """Predict what is left out, with a predictor fitted to the rest.
+
+    One forest's encoding and predicting leave all cores but one idle, so each part has a thread of its own as far as
+    there are enough.
+
+    Yields
+    ------
+    predictions, spread
+        Of the cells of `data`, for each part; shape (cells, targets). Missing for other cells, and for all if nothing
+        is left to learn from. The spread is that of the trees, see `CostPredictor.predict_with_spread`.
     """
-    fold = grouped_folds(groups, folds, seed)
-    return _each_left_out(make, features, targets, fold, usable)
+    features, targets = data.features.copy(), data.targets.copy()  # lays columns together: threads only read
+    threads = usable_threads()
+
+    def predicted(part: LeftOut) -> tuple[pd.DataFrame, pd.DataFrame]:
+        predictions = pd.DataFrame(np.nan, index=features.index, columns=targets.columns)
+        spread = predictions.copy()
+        if part.training.any() and part.predicted.any():
+            predictor = make().set_params(jobs=max(1, threads // len(parts)))
+            predictor.fit(features[part.training], targets[part.training])
+            found = predictor.predict_with_spread(features[part.predicted])
+            for kept, of_part in zip((predictions, spread), found, strict=True):
+                kept.iloc[np.flatnonzero(part.predicted)] = of_part.reindex(columns=targets.columns).to_numpy()
+        return predictions, spread
+
+    with ThreadPoolExecutor(threads) as pool:
+        yield from pool.map(predicted, parts)
 
 
-def predict_elsewhere(
-    make: Callable[[], CostPredictor],
-    features: pd.DataFrame,
-    targets: pd.DataFrame,
-    origin: NDArray[np.object_],
-    usable: Mask,
-) -> LeftOutPredictions:
-    """Predict the rows of each origin with a predictor fitted to those of the others alone.
+def cross_validate(make: Make, data: TrainingData, *, folds: int, seed: int) -> LeftOutPredictions:
+    """Predict the cells of each fold by a predictor fitted to the others; groups of like operations stay together."""
+    return _each_left_out(make, data, grouped_folds(data.groups, folds, seed))
 
-    What networks call and what was designed are drawn differently: intervals calibrated so hold for what is drawn
-    differently again.
 
-    Parameters
-    ----------
-    make, features, targets
-        See `predict_left_out`.
-    origin
-        Where each row is from; shape (rows,).
-    usable
-        Which rows may be learnt from; all are predicted. Shape (rows,).
+def predict_elsewhere(make: Make, data: TrainingData) -> LeftOutPredictions | None:
+    """Predict what was designed by a predictor fitted to what networks call, and the other way round.
 
-    Returns
-    -------
-    LeftOutPredictions
-        Missing where the other origins have nothing to learn from. The fold is the origin, in the order of its name.
+    The two are drawn differently: intervals calibrated so hold for what is drawn differently again. None where there is
+    only one of the two. The fold is 0 for what networks call.
     """
-    fold = np.unique(origin, return_inverse=True)[1].astype(np.int64)
-    return _each_left_out(make, features, targets, fold, usable)
+    designed = data.designed
+    return _each_left_out(make, data, designed.astype(np.int64)) if len(set(designed)) > 1 else None
 
 
-def _each_left_out(
-    make: Callable[[], CostPredictor],
-    features: pd.DataFrame,
-    targets: pd.DataFrame,
-    fold: NDArray[np.int64],
-    usable: Mask,
-) -> LeftOutPredictions:
-    """Predict the rows of each fold with a predictor fitted on the usable rows of the others."""
-    predictions = pd.DataFrame(np.nan, index=targets.index, columns=targets.columns)
+def _each_left_out(make: Make, data: TrainingData, fold: NDArray[np.int64]) -> LeftOutPredictions:
+    """Predict the cells of each fold with a predictor fitted to those of the others that may be learnt from."""
+    predictions = pd.DataFrame(np.nan, index=data.targets.index, columns=data.targets.columns)
     spread = predictions.copy()
-    parts = [LeftOut(usable & (fold != number), fold == number) for number in range(int(fold.max(initial=-1)) + 1)]
-    for part, of_part in zip(parts, predict_left_out(make, features, targets, parts), strict=True):
-        for kept, own in zip((predictions, spread), of_part, strict=True):
-            kept.iloc[np.flatnonzero(part.predicted)] = own[part.predicted].to_numpy()
+    parts = [LeftOut(data.learnt & (fold != number), fold == number) for number in range(fold.max(initial=-1) + 1)]
+    for part, found in zip(parts, predict_left_out(make, data, parts), strict=True):
+        for kept, of_part in zip((predictions, spread), found, strict=True):
+            kept.iloc[np.flatnonzero(part.predicted)] = of_part[part.predicted].to_numpy()
     return LeftOutPredictions(predictions, spread, fold)
 
 
@@ -219,93 +185,42 @@ def grouped_folds(groups: pd.Series, folds: int, seed: int) -> NDArray[np.int64]
     return np.array([fold_of[group] for group in groups], dtype=np.int64)
 
 
-def leave_networks_out(
-    make: Callable[[], CostPredictor],
-    data: TrainingData,
-    spec: GpuSpec,
-    called: Mapping[str, frozenset[str]],
-    names: list[str],
-    *,
-    seed: int,
-) -> pd.DataFrame:
-    """Predict every operation of each network with a predictor fitted without that network.
+def learning_curve(
+    make: Make, data: TrainingData, validation: LeftOutPredictions, *, seed: int
+) -> list[dict[str, Any]]:
+    """Errors on the same operations, learnt from ever more of the others.
 
-    A network is left out with all its inputs and dtypes. An operation that only it calls is not learnt from; one that
-    another network calls too stays among the data, as it would had this network never been measured; it is predicted
-    all the same here, though whoever asks for a network finds it looked up. Operations that no network calls stay too.
-
-    Parameters
-    ----------
-    make
-        Gives a fresh predictor.
-    data
-        What was measured in one pass, and what is to be predicted beside it (`training_data.with_unmeasured`).
-    spec
-        The GPU.
-    called
-        Name of every network of the catalogue to the operations it calls in this pass.
-    names
-        Those to leave out, one after another; more than `FOLDS_AT_MOST` are dealt out to so many folds: an operation
-        that two networks of a fold have alone would be missed by both.
-    seed
-        Of that deal.
+    The first folds of the cross-validation `validation` of `data`, a fifth of all, are judged; groups of the others are
+    drawn at random.
 
     Returns
     -------
-    pandas.DataFrame
-        Columns of `LEFT_OUT_SCHEMA` but `gpu` and `virtual`; a row for each network, operation and operating point.
-        Empty where a single network leaves nothing to learn from.
+    list of dict
+        `operations` that were learnt from, and `targets`: target to `metrics`. Empty where there are too few rows, or
+        too few folds, to tell.
     """
-    ids = data.cells["operation_id"]
-    together, only_there, parts = _dealt(names, called, FOLDS_AT_MOST, seed), [], []
-    for left_out in together:
-        own, others = _called_by(left_out, called), _called_by(set(called) - left_out, called)
-        only_there.append(own - others)
-        training = data.learnt & ~ids.isin(only_there[-1]).to_numpy(bool)
-        parts.append(LeftOut(training, ids.isin(own).to_numpy(bool)))
-    found = []
-    for left_out, unseen, (at_cells, spread) in zip(
-        together, only_there, predict_left_out(make, data.features, data.targets, parts), strict=True
-    ):
-        if at_cells.notna().any(axis=None):
-            at_rows = (data.at_rows(at_cells, spec), data.spread_at_rows(spread))
-            found += [_of_network(data, *at_rows, name, called[name], unseen) for name in sorted(left_out)]
-    columns = [name for name in LEFT_OUT_SCHEMA.names if name not in ("gpu", "virtual")]
-    return pd.concat(found, ignore_index=True)[columns] if found else pd.DataFrame(columns=columns)
+    folds = max(1, round(_JUDGED * validation.folds))
+    judged = data.learnt & data.own & (validation.fold < folds)
+    rest = data.learnt & ~judged
+    if validation.folds < 2 or min(judged.sum(), SHARES[0] * rest.sum()) < _ROWS_AT_LEAST:
+        return []
+    names = data.groups[rest].unique()
+    order = dict(zip(np.random.default_rng(seed).permutation(names), np.arange(len(names)) / len(names), strict=True))
+    place = data.groups.map(order).to_numpy(float)  # missing where only judged: never below a share
+    parts = [LeftOut(rest & (place < share), judged) for share in SHARES]
+    learnt_from = [_operations(data, part.training) for part in parts]
+    learnt_from.append(round(_operations(data, data.learnt) * (1 - 1 / validation.folds)))
+    found = [predictions for predictions, _ in predict_left_out(make, data, parts)]
+    return [
+        {"operations": operations, "targets": _errors(data, predictions, judged)}
+        for operations, predictions in zip(learnt_from, [*found, validation.predictions], strict=True)
+    ]
 
 
-def _called_by(names: set[str], called: Mapping[str, frozenset[str]]) -> frozenset[str]:
-    return frozenset().union(*(called[name] for name in names))
+def _operations(data: TrainingData, cells: Mask) -> int:
+    return int(data.cells.loc[cells, "operation_id"].nunique())
 
 
-def _dealt(names: list[str], called: Mapping[str, frozenset[str]], folds: int, seed: int) -> list[set[str]]:
-    """Networks in as many folds, each in the one with which it shares fewest operations, the emptiest of those."""
-    dealt: list[set[str]] = [set() for _ in range(min(folds, len(names)))]
-    of_fold: list[set[str]] = [set() for _ in dealt]
-    at_most = -(-len(names) // len(dealt)) if dealt else 0
-    for position in np.random.default_rng(seed).permutation(len(names)):
-        name = names[position]
-        open_ = [number for number, fold in enumerate(dealt) if len(fold) < at_most]
-        chosen = min(open_, key=lambda number: (len(of_fold[number] & called[name]), len(dealt[number])))
-        dealt[chosen].add(name)
-        of_fold[chosen] |= called[name]
-    return dealt
-
-
-def _of_network(
-    data: TrainingData,
-    predictions: pd.DataFrame,
-    spread: pd.DataFrame,
-    name: str,
-    ids: frozenset[str],
-    unseen: frozenset[str],
-) -> pd.DataFrame:
-    own = data.rows["operation_id"].isin(ids).to_numpy(bool)
-    rows = data.rows.loc[own, ["pass", "point", "tf32", "operation_id", OPERATION_CLASS, *TARGETS]]
-    return rows.assign(
-        network=name,
-        unseen=rows["operation_id"].isin(unseen),
-        learnt=data.usable[own],
-        **{BY_CORRECTED[target].predicted: predictions.loc[own, target] for target in TARGETS},
-        **{BY_CORRECTED[target].spread: spread.loc[own, target] for target in TARGETS},
-    )
+def _errors(data: TrainingData, predictions: pd.DataFrame, judged: Mask) -> dict[str, Any]:
+    measured, predicted = data.targets[judged], predictions[judged]
+    return {name: metrics(measured[name].to_numpy(float), predicted[name].to_numpy(float)) for name in TARGETS}

@@ -15,19 +15,22 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-import pandas as pd
 from numpy.typing import NDArray
 
-from clockwatt.predict.composition.networks import Catalogue
-from clockwatt.predict.evaluation.intervals import COVERAGE, Interval, grouped_interval, interval_score, left_out_inside
-from clockwatt.predict.models.predictors import TARGETS
-from clockwatt.schema.costs import BACK_TO_BACK, BY_CORRECTED, MEASURED_WHOLE
+from clockwatt.predict.evaluation.intervals import NORMAL_90, Interval
+from clockwatt.predict.models.cost_predictor import TARGETS
+from clockwatt.schema.costs import (
+    BACK_TO_BACK,
+    ENERGY_DYNAMIC_CORRECTED,
+    POWER_CORRECTED,
+    TIME_DEVICE_CORRECTED,
+    TIME_HOST_CORRECTED,
+)
 from clockwatt.schema.records import INFERENCE, TRAINING
 
 Floats = NDArray[np.float64]
 
-NORMAL_90 = 1.645
-DEVICE, HOST, DYNAMIC = "time_device_corrected_s", "time_host_corrected_s", "energy_dynamic_corrected_j"
+DEVICE, HOST, DYNAMIC = TIME_DEVICE_CORRECTED, TIME_HOST_CORRECTED, ENERGY_DYNAMIC_CORRECTED
 ADDED = (DEVICE, HOST, DYNAMIC)
 """Costs that a pass is the sum of."""
 ERROR_OF = {DEVICE: "error_time_device", HOST: "error_time_host", DYNAMIC: "error_energy_dynamic"}
@@ -45,12 +48,11 @@ measured; in training a call is several kernels. Passes of kernels of 2 to 3 µs
 of their operations had been measured, training passes of few rows up to 9 % too short (`benchmarks/README.md`)."""
 
 _LEAST_FACTOR = 0.1  # of an interval whose lower end is zero or nearly
-_ASSUMED_CORRELATION = 0.25
-_ASSUMED_COMPOSITION = 0.03
-_LEAST_CORRELATION = 0.02
+ASSUMED_CORRELATION = 0.25
+ASSUMED_COMPOSITION = 0.03
 _SUM_MISSES = 0.1
 """Sums of back-to-back times missed passes by -22 to +15 %: less where the host is behind, more at the power limit."""
-_NORMAL = Interval(float(np.exp(-NORMAL_90)), float(np.exp(NORMAL_90)), "operations")
+NORMAL = Interval(float(np.exp(-NORMAL_90)), float(np.exp(NORMAL_90)), "operations")
 
 
 @dataclass(frozen=True)
@@ -129,11 +131,11 @@ class PassErrors:
         Intervals for a pass whose error is 1: as networks left out tell, and no narrower than errors of operations.
     """
 
-    correlation: float = _ASSUMED_CORRELATION
-    composition_time: float = _ASSUMED_COMPOSITION
-    composition_energy: float = _ASSUMED_COMPOSITION
-    time: Interval = _NORMAL
-    energy: Interval = _NORMAL
+    correlation: float = ASSUMED_CORRELATION
+    composition_time: float = ASSUMED_COMPOSITION
+    composition_energy: float = ASSUMED_COMPOSITION
+    time: Interval = NORMAL
+    energy: Interval = NORMAL
 
     def ends(self, expected: Any, added: Mapping[str, Added]) -> dict[str, tuple[float, float]]:
         """Lower and upper ends of `time_s`, `device_s`, `host_s`, `energy_j` and `power_w` of a pass on a known host.
@@ -147,8 +149,8 @@ class PassErrors:
         """
         device, host = self._errors(added)
         found = {
-            "device_s": self._around(expected.device_s, self.time, device),
-            "host_s": self._around(expected.host_s, self.time, host),
+            "device_s": self.time.around(expected.device_s, device),
+            "host_s": self.time.around(expected.host_s, host),
         }
         longer = expected.time_s / max(expected.device_s, expected.host_s, 1e-12)  # at the power limit
         low, high = (
@@ -158,8 +160,8 @@ class PassErrors:
         found = {"time_s": (low, high)} | found
         if expected.energy_j is not None and expected.energy_j > 0 and DYNAMIC in added:
             energy = self._energy_error(expected, added, device, host)
-            found["energy_j"] = self._around(expected.energy_j, self.energy, energy)
-            found["power_w"] = self._around(expected.power_w, self.energy, energy)
+            found["energy_j"] = self.energy.around(expected.energy_j, energy)
+            found["power_w"] = self.energy.around(expected.power_w, energy)
         return found
 
     def device_half_width(self, added: Mapping[str, Added]) -> float:
@@ -190,11 +192,6 @@ class PassErrors:
         )  # fmt: skip
         return float(np.sqrt(np.sum(np.square(parts))))
 
-    @staticmethod
-    def _around(value: float, interval: Interval, error: float) -> tuple[float, float]:
-        lower, upper = interval.factors(error)
-        return float(value * lower), float(value * upper)
-
 
 def ends_of_sum(
     expected: Any, mean: Floats, factors: Floats, calls: Floats, *, is_network: bool
@@ -212,13 +209,13 @@ def ends_of_sum(
     """
     lower, upper = np.moveaxis(np.log(np.maximum(factors, _LEAST_FACTOR)), 2, 0)
     errors = (upper - lower) / (2 * NORMAL_90)
-    time, power = (TARGETS.index(name) for name in (BACK_TO_BACK, "power_corrected_w"))
+    time, power = (TARGETS.index(name) for name in (BACK_TO_BACK, POWER_CORRECTED))
     seconds = mean[:, time] * calls
     joules = seconds * mean[:, power]
 
     def added(costs: Floats, target: int) -> float:
         matters = costs > 0
-        return Added.of(costs[matters], errors[matters, target]).error(_ASSUMED_CORRELATION)
+        return Added.of(costs[matters], errors[matters, target]).error(ASSUMED_CORRELATION)
 
     of_time = float(np.hypot(added(seconds, time), _SUM_MISSES if is_network else 0.0))
     of_power = float(np.hypot(added(joules, power), CARD_ENERGY))
@@ -226,130 +223,5 @@ def ends_of_sum(
     for name, error in (("time_s", of_time), ("energy_j", np.hypot(of_time, of_power)), ("power_w", of_power)):
         value = getattr(expected, name)
         if value is not None and np.isfinite(error):
-            ends = _NORMAL.factors(float(error))
-            found[name] = (value * ends[0], value * ends[1])
+            found[name] = NORMAL.around(value, float(error))
     return found
-
-
-def estimate_pass_errors(
-    composed: pd.DataFrame, measured: pd.DataFrame, left_out: pd.DataFrame, catalogue: Catalogue
-) -> tuple[PassErrors, dict[str, Any]]:
-    """From networks left out: the correlation between operations, and intervals for passes of an error of 1.
-
-    Parameters
-    ----------
-    composed, measured
-        Complete compositions of one pass with the network left out, and from measured operations; see
-        `comparison.VALIDATION_SCHEMA`.
-    left_out
-        Operations of the networks left out, `tables.LEFT_OUT_SCHEMA`, with the columns of `ERROR_OF`.
-    catalogue
-        What networks call.
-
-    Returns
-    -------
-    errors
-        Those.
-    report
-        Intervals for an error of 1, their coverage and interval score of networks left out in turn, and half-widths.
-    """
-    of_network = dict(iter(left_out.groupby(["network", "point", "tf32"])))
-    pass_ = str(left_out["pass"].iloc[0])
-    found, seen = [], []
-    for row in composed.itertuples(index=False):
-        calls = catalogue.calls[str(row.network_id), pass_]["operation_id"].value_counts()
-        rows = of_network.get((row.network, row.point, row.tf32), left_out.iloc[:0])
-        rows = rows[rows["operation_id"].isin(calls.index)]
-        found.append((row, _added(rows, calls, GAP_S[pass_])))
-        seen.append(_missed(rows[rows["unseen"] & rows["learnt"]], calls))
-    errors = PassErrors(
-        correlation=_correlation([one for one in seen if one is not None]),
-        composition_time=_composition(measured, "time_s"),
-        composition_energy=_composition(measured, "energy_j"),
-    )
-    report: dict[str, Any] = {"correlation": errors.correlation}
-    intervals: dict[str, Interval] = {}
-    for name, of_pass in (("time_s", errors.time_error), ("energy_j", errors.energy_error)):
-        known = [
-            (np.log(whole / stated), of_pass(row, added), row.network)
-            for row, added in found
-            if (whole := getattr(row, MEASURED_WHOLE[name])) > 0 and (stated := getattr(row, name)) > 0
-        ]
-        if known:
-            residuals, scales = (np.array([one[column] for one in known]) for column in (0, 1))
-            groups = np.array([one[2] for one in known], dtype=object)
-            intervals[name], report[name] = _judged(residuals, scales, groups)
-    return PassErrors(
-        errors.correlation, errors.composition_time, errors.composition_energy,
-        intervals.get("time_s", errors.time), intervals.get("energy_j", errors.energy),
-    ), report  # fmt: skip
-
-
-def _added(rows: pd.DataFrame, calls: pd.Series, gap_s: float) -> dict[str, Added]:
-    counts = rows["operation_id"].map(calls).to_numpy(float)
-    found = {}
-    for target in ADDED:
-        costs = rows[BY_CORRECTED[target].predicted].to_numpy(float) * counts
-        known = np.isfinite(costs)
-        found[target] = Added.of(costs[known], rows[ERROR_OF[target]].to_numpy(float)[known])
-    device_s = float((rows[BY_CORRECTED[DEVICE].predicted].to_numpy(float) * counts).sum())
-    if device_s > 0:
-        found[DEVICE] = replace(found[DEVICE], gaps=gap_s * float(counts.sum()) / device_s)
-    return found
-
-
-def _missed(rows: pd.DataFrame, calls: pd.Series) -> tuple[float, Added] | None:
-    """Logarithm of measured over predicted device time of operations that only the network has, and what was due."""
-    counts = rows["operation_id"].map(calls).to_numpy(float)
-    measured, predicted = (
-        rows[name].to_numpy(float) * counts for name in (DEVICE, BY_CORRECTED[DEVICE].predicted)
-    )  # fmt: skip
-    known = np.isfinite(measured) & np.isfinite(predicted)
-    if known.sum() < 2:
-        return None
-    missed = float(np.log(measured[known].sum() / predicted[known].sum()))
-    return missed, Added.of(predicted[known], rows[ERROR_OF[DEVICE]].to_numpy(float)[known])
-
-
-def _correlation(seen: list[tuple[float, Added]]) -> float:
-    """By the method of moments; each network counts alike, however large its errors are."""
-    if not seen:
-        return _ASSUMED_CORRELATION
-    missed = np.array([one[0] for one in seen])
-    independent, together = (np.array([getattr(one[1], name) for one in seen]) for name in ("independent", "together"))
-    varies = together**2 - independent**2
-    weight = varies / np.maximum(together, 1e-9) ** 4
-    estimated = float(np.sum(weight * (missed**2 - independent**2)) / max(np.sum(weight * varies), 1e-9))
-    return min(max(estimated, _LEAST_CORRELATION), 1.0)
-
-
-def _composition(measured: pd.DataFrame, name: str) -> float:
-    """Error of networks composed from measured operations: the root mean square, extremes cut off."""
-    whole, stated = (measured[column].to_numpy(float) for column in (MEASURED_WHOLE[name], name))
-    known = (whole > 0) & (stated > 0)
-    if known.sum() < 3:
-        return _ASSUMED_COMPOSITION
-    return float(np.quantile(np.abs(np.log(whole[known] / stated[known])), COVERAGE) / NORMAL_90)
-
-
-def _interval(standard: Floats, groups: NDArray[np.object_]) -> Interval:
-    """Interval for an error of 1 that is not narrower than the errors of operations make it.
-
-    The networks left out are kin of those that remain, which a network that nobody measured need not be: they may tell
-    that errors are larger than is due, not that they are smaller.
-    """
-    interval = grouped_interval(standard, groups)
-    return replace(interval, lower=min(interval.lower, _NORMAL.lower), upper=max(interval.upper, _NORMAL.upper))
-
-
-def _judged(residuals: Floats, scales: Floats, groups: NDArray[np.object_]) -> tuple[Interval, dict[str, Any]]:
-    standard = residuals / scales
-    inside = left_out_inside(standard, groups, lambda rows: {"": _interval(standard[rows], groups[rows])})
-    interval = _interval(standard, groups)
-    half = np.log(interval.upper) * scales
-    return interval, {
-        "lower": interval.lower, "upper": interval.upper, "method": interval.method, "groups": interval.groups,
-        "left_out_coverage": None if np.isnan(inside).all() else float(np.nanmean(inside)),
-        "median_half_width": float(np.median(np.expm1(half))),
-        "interval_score": interval_score(residuals, -half, half),
-    }  # fmt: skip

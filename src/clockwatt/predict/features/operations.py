@@ -13,8 +13,7 @@ import numpy as np
 import pandas as pd
 
 from clockwatt.operations.spec.operation import Operation, TensorSpec
-from clockwatt.predict.features.matrix import matrix_product
-from clockwatt.predict.features.settings import serial_time_s, setting_numbers
+from clockwatt.predict.features.settings import matrix_product, serial_time_s, setting_numbers
 
 OPERATION_CLASS = "operation_class"
 

@@ -46,6 +46,11 @@ class Setting:
         return float(self.point.power_limit_w or self.spec.power_w.default)
 
 
+def sm_clock_mhz(point: str, spec: GpuSpec) -> float:
+    """The SM clock that an operating point asks for; at `default` what the GPU gives by itself under load."""
+    return Setting(spec, OperatingPoint.parse(point), tf32=False).sm_clock_mhz
+
+
 def features_at(operations: pd.DataFrame, *settings: Setting) -> pd.DataFrame:
     """Features of operations in settings: those of the operation, and the physics of the GPU at the operating point.
 

@@ -14,24 +14,18 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from clockwatt.gpu.specs import GpuSpec, find_spec
+from clockwatt.gpu.specs import find_spec
 from clockwatt.io import files
 from clockwatt.predict.features.operations import OPERATION_CLASS, operation_features
 from clockwatt.predict.features.points import ROOFLINE_TIME, features_of
-from clockwatt.predict.models.predictors import TARGETS
-from clockwatt.predict.models.training_data import TrainingData, groups_of
+from clockwatt.predict.models.cost_predictor import TARGETS
+from clockwatt.predict.models.training_data import CELL, TrainingData, groups_of, keys_of
 from clockwatt.predict.models.transfer import OtherCard, Transfer
 from clockwatt.predict.samples import Samples
 from clockwatt.schema import layout, tables
+from clockwatt.schema.costs import CORRECTED
 
-_DEVICE, _HOST, _EAGER, _POWER, _DYNAMIC = (
-    "time_device_corrected_s",
-    "time_host_corrected_s",
-    "time_eager_corrected_s",
-    "power_corrected_w",
-    "energy_dynamic_corrected_j",
-)
-_KEY = ["operation_id", "point", "tf32"]
+_DEVICE, _HOST, _EAGER, _DYNAMIC, _POWER = CORRECTED
 
 MORE = 2.0
 """A GPU lends if so many times as many operations were measured on it."""
@@ -42,10 +36,7 @@ _LEAST_SHARED = 10
 def lenders(dataset_dir: Path, gpus: list[str]) -> dict[str, str]:
     """GPUs of a dataset that have few operations, and the one with most of them; virtual and measured never mix.
 
-    Raises
-    ------
-    DataFileError
-        If the dataset is missing or damaged.
+    DataFileError if the dataset is missing or damaged.
     """
     if len(gpus) < 2:
         return {}
@@ -64,35 +55,23 @@ def _lender(counts: Mapping[str, tuple[bool, int]], gpu: str) -> str | None:
     return most if most is not None and others[most] >= MORE * own else None
 
 
-def with_borrowed(data: TrainingData, other: Samples, pass_: str, spec: GpuSpec) -> TrainingData:
+def with_borrowed(data: TrainingData, other: Samples) -> TrainingData:
     """The data with cells of what another GPU measured and this one did not; rows, which are judged, stay as they are.
 
     Nothing is lent where one of the two has back-to-back times alone.
-
-    Parameters
-    ----------
-    data
-        Of one pass on the GPU that has few.
-    other
-        Of the other GPU.
-    pass_
-        The pass.
-    spec
-        The GPU that has few.
     """
-    rows = other.rows
-    theirs = rows[(rows["pass"] == pass_) & rows["device_work"].astype(bool) & (rows["excluded"] == "")]
+    theirs = other.learnt(data.pass_)
     theirs = theirs[theirs["point"].isin(data.cells["point"]) & theirs[_DEVICE].notna()]
-    theirs = theirs.sort_values(_KEY, ignore_index=True)
-    described = other.operations[other.operations["pass"] == pass_]
+    theirs = theirs.sort_values(CELL, ignore_index=True)
+    described = other.operations[other.operations["pass"] == data.pass_]
     if theirs.empty or data.targets[_DEVICE].isna().all():
         return data
     operations = operation_features(described[described["operation_id"].isin(theirs["operation_id"])])
-    here, there = (features_of(theirs[_KEY], operations, one) for one in (spec, find_spec(other.gpu_name)))
-    own = data.targets.set_index(pd.MultiIndex.from_frame(data.cells[_KEY]))[data.learnt]
-    own = own.reindex(pd.MultiIndex.from_frame(theirs[_KEY])).reset_index(drop=True)
+    here, there = (features_of(theirs[CELL], operations, one) for one in (data.spec, find_spec(other.gpu_name)))
+    own = data.targets.set_index(keys_of(data.cells))[data.learnt]
+    own = own.reindex(keys_of(theirs)).reset_index(drop=True)
     carried = _carried(theirs, own, here, there)
-    lacking = ~pd.MultiIndex.from_frame(theirs[_KEY]).isin(pd.MultiIndex.from_frame(data.cells[_KEY]))
+    lacking = ~keys_of(theirs).isin(keys_of(data.cells))
     groups = groups_of(operations, described)
     blocks = described.loc[described["block"].notna(), "operation_id"]
 
@@ -107,6 +86,7 @@ def with_borrowed(data: TrainingData, other: Samples, pass_: str, spec: GpuSpec)
         groups=pd.concat([data.groups, theirs.loc[lacking, "operation_id"].map(groups)], ignore_index=True),
         learnt=np.concatenate([data.learnt, np.ones(int(lacking.sum()), dtype=bool)]),
         blocks=data.blocks | frozenset(blocks),
+        borrowed=int(lacking.sum()),
     )
 
 
@@ -114,7 +94,7 @@ def _carried(theirs: pd.DataFrame, own: pd.DataFrame, here: pd.DataFrame, there:
     """Costs of the other GPU's operations on this one; `own` has those that were measured here, in their order."""
     their_s, own_s = (rows[_DEVICE].to_numpy(float) for rows in (theirs, own))
     classes = here[OPERATION_CLASS].to_numpy(object)
-    other = OtherCard(their_s, their_s, there[ROOFLINE_TIME].to_numpy(float))
+    other = OtherCard(their_s, there[ROOFLINE_TIME].to_numpy(float))
     rooflines_s = here[ROOFLINE_TIME].to_numpy(float)
     shared = np.isfinite(own_s) & (own_s > 0)
     numbers = here.drop(columns=[OPERATION_CLASS]).to_numpy(float)

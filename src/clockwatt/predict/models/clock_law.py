@@ -21,7 +21,14 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from clockwatt.config import OperatingPoint
-from clockwatt.predict.models.predictors import TARGETS
+from clockwatt.predict.models.cost_predictor import TARGETS
+from clockwatt.schema.costs import (
+    ENERGY_DYNAMIC_CORRECTED,
+    POWER_CORRECTED,
+    TIME_DEVICE_CORRECTED,
+    TIME_EAGER_CORRECTED,
+    TIME_HOST_CORRECTED,
+)
 
 Floats = NDArray[np.float64]
 
@@ -32,7 +39,7 @@ LEARNT_CLOCKS = 6
 """Of more clocks than these, so many are learnt from, and the others follow by the law: 40 clocks take a seventh of the
 time, and a forest repeats what it has seen, where the law knows what lies between."""
 
-_FOLLOWING_THE_CLOCK = ("time_device_corrected_s", "time_eager_corrected_s")
+_FOLLOWING_THE_CLOCK = (TIME_DEVICE_CORRECTED, TIME_EAGER_CORRECTED)
 
 
 def time_terms(clock_mhz: Floats) -> Floats:
@@ -70,10 +77,7 @@ class ClockLaw:
     def fit(cls, terms: Callable[[Floats], Floats], clocks_mhz: Floats, values: Floats) -> Self:
         """Fit positive values at ascending clocks; shapes (clocks,) and (operations, clocks).
 
-        Raises
-        ------
-        ValueError
-            If there are fewer clocks than the law has coefficients.
+        ValueError if there are fewer clocks than the law has coefficients.
         """
         coefficients = fit_law(terms(clocks_mhz), values)
         return cls(terms, coefficients, clocks_mhz, np.log(values / evaluate_law(coefficients, terms(clocks_mhz))))
@@ -191,19 +195,19 @@ class CostLaw:
         self._unknown = ~np.isfinite(costs).all(axis=1)
         costs[np.broadcast_to(self._unknown[:, None], costs.shape)] = 1.0  # any law will do where there is none
         values = dict(zip(TARGETS, np.moveaxis(costs, 2, 0), strict=True))
-        self._host_s = values["time_host_corrected_s"].mean(axis=1)
+        self._host_s = values[TIME_HOST_CORRECTED].mean(axis=1)
         # all laws of one kind at once: most of a fit's time goes into calls
         times = [values[name] for name in _FOLLOWING_THE_CLOCK]
         self._times = ClockLaw.fit(time_terms, clocks, np.concatenate(times))
-        powers = [values["power_corrected_w"], values["energy_dynamic_corrected_j"] / values["time_device_corrected_s"]]
+        powers = [values[POWER_CORRECTED], values[ENERGY_DYNAMIC_CORRECTED] / values[TIME_DEVICE_CORRECTED]]
         self._powers = ClockLaw.fit(power_terms, clocks, np.concatenate(powers))
 
     def at(self, clock_mhz: float) -> pd.DataFrame:
         """Costs at a clock, in the form of those given."""
         result = dict(zip(_FOLLOWING_THE_CLOCK, np.split(self._times.at(clock_mhz), 2), strict=True))
-        result["power_corrected_w"], dynamic_w = np.split(self._powers.at(clock_mhz), 2)
-        result["time_host_corrected_s"] = self._host_s
-        result["energy_dynamic_corrected_j"] = dynamic_w * result["time_device_corrected_s"]
+        result[POWER_CORRECTED], dynamic_w = np.split(self._powers.at(clock_mhz), 2)
+        result[TIME_HOST_CORRECTED] = self._host_s
+        result[ENERGY_DYNAMIC_CORRECTED] = dynamic_w * result[TIME_DEVICE_CORRECTED]
         values = np.column_stack([result[name] for name in TARGETS])
         values[self._unknown] = np.nan
         return pd.DataFrame(values, index=self._index, columns=list(TARGETS))

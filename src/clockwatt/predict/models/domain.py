@@ -8,7 +8,6 @@ two: there trees repeat what they know at the border.
 from __future__ import annotations
 
 import functools
-import math
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -60,23 +59,11 @@ class Domain:
 
     @classmethod
     def read(cls, path: Path) -> Domain:
-        """Read what `write` wrote.
-
-        Raises
-        ------
-        DataFileError
-            If it is missing, damaged or of another kind.
-        """
+        """Read what `write` wrote; DataFileError if it is missing, damaged or of another kind."""
         return cls(files.read_table(path, DOMAIN_SCHEMA).to_pandas())
 
     def write(self, path: Path) -> None:
-        """Write it as Parquet.
-
-        Raises
-        ------
-        OutputError
-            If it cannot be written.
-        """
+        """Write it as Parquet; OutputError if it cannot be written."""
         files.write_table(pa.Table.from_pandas(self.measured, DOMAIN_SCHEMA, preserve_index=False), path)
 
     def warnings(self, features: pd.DataFrame, operations: pd.DataFrame) -> list[str]:
@@ -150,12 +137,10 @@ def _limit(measured: pd.DataFrame) -> float:
     points = np.unique(measured[_COORDINATES].to_numpy(float), axis=0)
     if len(points) < 2:
         return _AT_LEAST
-    nearest = []
-    for start in range(0, len(points), 512):
-        distances = _distances(points[start : start + 512], points)
-        distances[np.arange(len(distances)), start + np.arange(len(distances))] = math.inf
-        nearest.append(distances.min(axis=1).max())
-    return max(_AT_LEAST, float(max(nearest)))
+    from scipy.spatial import cKDTree  # here, because answers need no scipy
+
+    nearest, _ = cKDTree(points).query(points, k=[2], p=np.inf)  # the nearest of all is the point itself
+    return max(_AT_LEAST, float(nearest.max()))
 
 
 def _distances(some: NDArray[np.float64], others: NDArray[np.float64]) -> NDArray[np.float64]:

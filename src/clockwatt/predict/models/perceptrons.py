@@ -137,10 +137,7 @@ class Perceptrons:
     def from_arrays(cls, arrays: Mapping[str, NDArray[Any]], features: int) -> Self | None:
         """Check arrays from a file; None where it has none of them.
 
-        Raises
-        ------
-        MalformedPerceptronsError
-            If one is missing, of another type or shape, or not finite.
+        MalformedPerceptronsError if one is missing, of another type or shape, or not finite.
         """
         if not any(name in arrays for name in _KINDS):
             return None

@@ -15,14 +15,11 @@ from numpy.typing import NDArray
 
 from clockwatt.errors import DataFileError
 from clockwatt.io.files import written_aside
+from clockwatt.predict.models.cost_predictor import TARGETS, CostPredictor
 from clockwatt.predict.models.perceptrons import MalformedPerceptronsError, Perceptrons
-from clockwatt.predict.models.predictors import (
-    PREDICTORS,
-    TARGETS,
-    TIME_DEVICE_CORRECTED,
-    CostPredictor,
-)
+from clockwatt.predict.models.predictors import PREDICTORS
 from clockwatt.predict.models.trees import MalformedTreesError, Trees
+from clockwatt.schema.costs import TIME_DEVICE_CORRECTED
 
 FORMAT = 3
 _DESCRIPTION = "description"
@@ -38,10 +35,7 @@ _FITTED = ("targets_", "columns_", "classes_", "scales_")
 def save_predictor(predictor: CostPredictor, path: Path) -> None:
     """Write a fitted predictor; the same predictor gives the same bytes.
 
-    Raises
-    ------
-    OutputError
-        If it cannot be written.
+    OutputError if it cannot be written.
     """
     (name,) = (name for name, kind in PREDICTORS.items() if type(predictor) is kind)
     description = {
@@ -64,10 +58,8 @@ def save_predictor(predictor: CostPredictor, path: Path) -> None:
 def load_predictor(path: Path) -> CostPredictor:
     """Read a fitted predictor.
 
-    Raises
-    ------
-    DataFileError
-        If the file is missing, or is not a predictor that `save_predictor` wrote; nothing in it is ever executed.
+    DataFileError if the file is missing, or is not a predictor that `save_predictor` wrote; nothing in it is ever
+    executed.
     """
     try:
         return _predictor(_read(path))

@@ -13,10 +13,11 @@ from numpy.typing import NDArray
 
 from clockwatt.predict.features.operations import OPERATION_CLASS
 from clockwatt.predict.features.points import POWER_LIMIT, ROOFLINE_TIME
+from clockwatt.schema.costs import ENERGY_DYNAMIC_CORRECTED, TIME_DEVICE_CORRECTED
 
 Floats = NDArray[np.float64]
 
-_TIME, _ENERGY = "time_device_corrected_s", "energy_dynamic_corrected_j"
+_TIME, _ENERGY = TIME_DEVICE_CORRECTED, ENERGY_DYNAMIC_CORRECTED
 LEAST_ROWS = 20
 """So many operations with energy it takes to say anything about others."""
 _TREES = 25
@@ -31,7 +32,7 @@ def with_energies(features: pd.DataFrame, targets: pd.DataFrame, seed: int) -> p
     features
         From `features.points.features_at`; shape (rows, features).
     targets
-        Columns of `predictors.TARGETS`, in their units; shape (rows, targets).
+        Columns of `cost_predictor.TARGETS`, in their units; shape (rows, targets).
     seed
         Of the forest.
 

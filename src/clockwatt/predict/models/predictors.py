@@ -1,8 +1,8 @@
-"""Predictors of the cost of an operation, with the interface of scikit-learn, which only fitting imports.
+"""The predictors that a campaign can choose from.
 
-`RooflinePredictor` learns how far an operation is from a physical estimate; `XgboostPredictor` learns the same by
-boosting; `ForestPredictor` learns the cost itself, as the thesis that this project goes back to did. All targets are
-learnt by one forest: they share their causes, and one fit takes a fifth of the time of five.
+`RooflinePredictor` learns how far an operation is from a physical estimate, `XgboostPredictor` the same by boosting,
+`BaselinePredictor` one factor for each class; `ForestPredictor` learns the cost itself, as the thesis that this project
+goes back to did.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ from __future__ import annotations
 import importlib.util
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -18,29 +17,25 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from clockwatt.errors import ClockwattError
-from clockwatt.io.rounding import to_bits
 from clockwatt.predict.features.operations import OPERATION_CLASS
 from clockwatt.predict.features.points import POWER_LIMIT, ROOFLINE_TIME
+from clockwatt.predict.models.cost_predictor import (
+    ROWS_PER_TREE,
+    CostPredictor,
+    Floats,
+)
 from clockwatt.predict.models.perceptrons import LEAST_ROWS, Perceptrons
 from clockwatt.predict.models.power import with_energies
-from clockwatt.predict.models.short_thresholds import shortened
 from clockwatt.predict.models.trees import Trees
-from clockwatt.schema.costs import CORRECTED
-from clockwatt.threads import usable_threads
-
-Floats = NDArray[np.float64]
-
-TIMES = ("time_device_corrected_s", "time_host_corrected_s", "time_eager_corrected_s")
-TARGETS = CORRECTED
-TIME_DEVICE_CORRECTED = "time_device_corrected_s"
-"""What is predicted for an operation; per call."""
-
-ROWS_PER_TREE = 20_000
-"""Larger data are sampled for each tree anew, which bounds the time of a fit and the size of a forest."""
+from clockwatt.schema.costs import (
+    ENERGY_DYNAMIC_CORRECTED,
+    POWER_CORRECTED,
+    TIME_DEVICE_CORRECTED,
+    TIME_EAGER_CORRECTED,
+    TIME_HOST_CORRECTED,
+)
 
 _FLOOR_QUANTILE = 0.01
-
-_VALUE_BITS = 12
 _STEPS = np.float32(1024)
 """Steps of 1 in which logarithms are told: a mean over trees is off by less than half of one, 0.05 %."""
 
@@ -57,196 +52,6 @@ _BOOSTING = {"objective": "reg:squarederror", "tree_method": "hist", "eta": 0.15
 
 class MissingLibraryError(ClockwattError):
     """A library that is installed on demand is not there."""
-
-
-class CostPredictor:
-    """What all predictors share: encoding of the features, sampling, and the trees as plain arrays.
-
-    Parameters
-    ----------
-    trees
-        Number of trees.
-    max_features
-        Share of features tried at each split.
-    seed
-        Of the forest.
-    jobs
-        Threads for fitting, None for as many as `usable_threads` says; the result does not depend on it.
-    leaf
-        Fewest rows in a leaf, where scikit-learn grows the trees.
-
-    Attributes
-    ----------
-    targets_ : list of str
-        Columns that `predict` gives.
-    columns_ : list of str
-        Numeric features in use; those that do not vary in the training data are left out.
-    classes_ : list of str
-        Operation classes seen.
-    scales_ : dict
-        Fitted numbers that the targets are scaled with.
-    trees_ : Trees
-        The forest.
-    perceptrons_ : Perceptrons or None
-        What is told of device time beside it, if anything is.
-    """
-
-    requires: ClassVar[str] = ""
-    """Library that fitting needs beyond what is always installed; empty for none."""
-
-    shares_splits: ClassVar[bool] = True
-    """Whether a tree gives several targets, so that one that is known too helps to choose the splits for others."""
-
-    takes_perceptrons: ClassVar[bool] = False
-    """Whether perceptrons may tell device time beside the trees."""
-
-    perceptrons_: Perceptrons | None = None
-
-    def __init__(
-        self, trees: int = 200, max_features: float = 0.5, seed: int = 0, jobs: int | None = None, leaf: int = 1
-    ) -> None:
-        self.trees = trees
-        self.max_features = max_features
-        self.leaf = leaf
-        self.seed = seed
-        self.jobs = jobs
-
-    def get_params(self, deep: bool = True) -> dict[str, Any]:  # noqa: ARG002  # scikit-learn's signature
-        """Parameters by name."""
-        names = ("trees", "max_features", "seed", "jobs", "leaf")
-        return {name: getattr(self, name) for name in names}
-
-    def set_params(self, **parameters: Any) -> Self:
-        """Set parameters by name."""
-        unknown = sorted(set(parameters) - set(self.get_params()))
-        if unknown:
-            raise ValueError(f"no parameter {unknown[0]!r}; there are {', '.join(self.get_params())}")
-        for name, value in parameters.items():
-            setattr(self, name, value)
-        return self
-
-    def fit(
-        self,
-        X: pd.DataFrame,  # noqa: N803  # scikit-learn's name
-        y: pd.DataFrame,
-        beside: tuple[pd.DataFrame, pd.DataFrame] | None = None,  # noqa: ARG002  # for perceptrons
-    ) -> Self:
-        """Fit on operations at operating points.
-
-        Parameters
-        ----------
-        X
-            From `features.points.features_at`; shape (rows, features).
-        y
-            Columns of `TARGETS`; the roofline predictor needs them positive. Each is learnt from the rows where it is
-            not missing; one that is missing everywhere is not learnt. Shape (rows, targets).
-        beside
-            The same of operations in the other pass, from which perceptrons learn too, and no tree does.
-        """
-        y = self._completed(X, y.loc[:, y.notna().any()])
-        self.targets_ = list(y.columns)
-        numeric = X.drop(columns=[OPERATION_CLASS])
-        self.columns_ = list(numeric.columns[(numeric.min() < numeric.max()).to_numpy()])
-        self.classes_ = sorted(X[OPERATION_CLASS].unique())
-        self.scales_ = self._fit_scales(X, y)
-        matrix, learnt = self._encode(X), self._link(y.to_numpy(float) / self._estimates(X))
-        trees = Trees.side_by_side(
-            [
-                (columns, self._grow_for(columns, matrix[rows], learnt[rows]))
-                for rows, columns in _known_together(np.isfinite(learnt))
-            ],
-            outputs=len(self.targets_),
-        )
-        self.trees_ = replace(shortened(trees, matrix), value=self._rounded(trees.value))
-        return self
-
-    def predict(self, X: pd.DataFrame) -> pd.DataFrame:  # noqa: N803  # scikit-learn's name
-        """Predict every target that was learnt; shape (rows, targets), in the units of the targets' names."""
-        matrix = self._encode(X)
-        values = self._inverse_link(self._told(matrix, self.trees_.predict(matrix))) * self._estimates(X)
-        return pd.DataFrame(values, index=X.index, columns=self.targets_)
-
-    def predict_with_spread(self, X: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame]:  # noqa: N803
-        """Predict, with how far the trees disagree: the standard deviation of the logarithm; shape (rows, targets)."""
-        matrix = self._encode(X)
-        mean, spread = self.trees_.mean_and_spread(matrix)
-        values = self._inverse_link(self._told(matrix, mean)) * self._estimates(X)
-        spreads = self._relative_spread(mean, spread)
-        return (
-            pd.DataFrame(values, index=X.index, columns=self.targets_),
-            pd.DataFrame(spreads, index=X.index, columns=self.targets_),
-        )
-
-    def _told(self, matrix: NDArray[np.float32], learnt: Floats) -> Floats:  # noqa: ARG002  # for what is beside trees
-        """What trees tell, with what else was learnt of the same encoded features."""
-        return learnt
-
-    def _relative_spread(self, mean: Floats, spread: Floats) -> Floats:  # noqa: ARG002  # for what learns the cost
-        """Standard deviation of the logarithm of a cost, from mean and standard deviation of what trees give."""
-        return spread
-
-    def _encode(self, features: pd.DataFrame) -> NDArray[np.float32]:
-        classes = features[OPERATION_CLASS].to_numpy()[:, None] == np.array(self.classes_, dtype=object)[None, :]
-        numbers = features[self.columns_].to_numpy(np.float32)
-        return np.hstack([numbers, classes.astype(np.float32)])
-
-    @property
-    def _jobs(self) -> int:
-        return self.jobs or usable_threads()
-
-    def _sampling(self, rows: int) -> dict[str, Any]:
-        return {"bootstrap": True, "max_samples": min(rows, ROWS_PER_TREE)}
-
-    def _completed(self, features: pd.DataFrame, targets: pd.DataFrame) -> pd.DataFrame:  # noqa: ARG002  # for those who estimate
-        """Targets with what can be told of those that were not measured."""
-        return targets
-
-    def _fit_scales(self, features: pd.DataFrame, targets: pd.DataFrame) -> dict[str, float]:
-        """What `_estimates` needs to know of the training data."""
-        raise NotImplementedError
-
-    def _estimates(self, features: pd.DataFrame) -> Floats:
-        """What the targets are divided by; shape (rows, targets)."""
-        raise NotImplementedError
-
-    def _grow_for(self, columns: NDArray[np.intp], matrix: NDArray[np.float32], learnt: Floats) -> Trees:
-        """Trees that give some of the targets, their splits chosen with an eye to all that these rows have."""
-        known = np.flatnonzero(np.isfinite(learnt).all(axis=0)) if self.shares_splits else columns
-        trees = self._grow(matrix, learnt[:, known])
-        return trees.giving(np.searchsorted(known, columns))
-
-    def _grow(self, matrix: NDArray[np.float32], learnt: Floats) -> Trees:
-        """Trees fitted on encoded features and on what is learnt of each target; shape (rows, targets)."""
-        forest = self._forest(len(matrix))
-        # scikit-learn wants a single target flat
-        forest.fit(matrix, learnt[:, 0] if learnt.shape[1] == 1 else learnt)
-        return Trees.from_forest(forest)
-
-    def _forest(self, rows: int) -> Any:
-        """An unfitted forest for so many rows."""
-        raise NotImplementedError
-
-    def _link(self, ratios: Floats) -> Floats:
-        """What the forest learns of the ratio of targets to estimates."""
-        return ratios
-
-    def _inverse_link(self, learnt: Floats) -> Floats:
-        return learnt
-
-    def _rounded(self, value: NDArray[np.float32]) -> NDArray[np.float32]:
-        """Values of leaves with no more digits than are needed; other digits would not compress."""
-        return to_bits(value, _VALUE_BITS)
-
-
-def _known_together(known: NDArray[np.bool_]) -> list[tuple[NDArray[np.intp], NDArray[np.intp]]]:
-    """Rows and columns of the targets that the same rows have: these share a forest; `known` of shape (rows, targets).
-
-    Targets that share their causes are best learnt by one forest, which also takes a fifth of the time of five.
-    """
-    together: dict[bytes, list[int]] = {}
-    for column in range(known.shape[1]):
-        together.setdefault(known[:, column].tobytes(), []).append(column)
-    return [(np.flatnonzero(known[:, columns[0]]), np.array(columns)) for columns in together.values()]
 
 
 class RooflinePredictor(CostPredictor):
@@ -310,7 +115,7 @@ class RooflinePredictor(CostPredictor):
         moved = _OF_PERCEPTRONS * np.clip(beside, -_FARTHEST_APART, _FARTHEST_APART)
         left = [len(self.columns_) + place for place, name in enumerate(self.classes_) if name in LEFT_TO_TREES]
         moved[matrix[:, left].any(axis=1)] = 0.0
-        goes_along = np.isin(self.targets_, (TIME_DEVICE_CORRECTED, "energy_dynamic_corrected_j"))
+        goes_along = np.isin(self.targets_, (TIME_DEVICE_CORRECTED, ENERGY_DYNAMIC_CORRECTED))
         told: Floats = learnt + moved[:, None] * goes_along
         return told
 
@@ -320,13 +125,13 @@ class RooflinePredictor(CostPredictor):
     def _fit_scales(self, features: pd.DataFrame, targets: pd.DataFrame) -> dict[str, float]:
         scales = {}
         for name in self.targets_:
-            if name == "time_host_corrected_s":
+            if name == TIME_HOST_CORRECTED:
                 scales[name] = float(targets[name].median())
-            elif name in TIMES:
+            elif name in (TIME_DEVICE_CORRECTED, TIME_EAGER_CORRECTED):
                 scales[name] = float(targets[name].quantile(_FLOOR_QUANTILE))
-        if "energy_dynamic_corrected_j" in self.targets_:
-            power = targets["energy_dynamic_corrected_j"] / features[POWER_LIMIT].to_numpy()
-            scales["energy_dynamic_corrected_j"] = float(power.quantile(_FLOOR_QUANTILE))
+        if ENERGY_DYNAMIC_CORRECTED in self.targets_:
+            power = targets[ENERGY_DYNAMIC_CORRECTED] / features[POWER_LIMIT].to_numpy()
+            scales[ENERGY_DYNAMIC_CORRECTED] = float(power.quantile(_FLOOR_QUANTILE))
         return scales
 
     def _forest(self, rows: int) -> Any:
@@ -342,9 +147,9 @@ class RooflinePredictor(CostPredictor):
         roofline_s = features[ROOFLINE_TIME].to_numpy(float)
         limit_w = features[POWER_LIMIT].to_numpy(float)
         estimates = {
-            "time_host_corrected_s": np.full(len(features), self.scales_.get("time_host_corrected_s", 1.0)),
-            "power_corrected_w": limit_w,
-            "energy_dynamic_corrected_j": limit_w * (roofline_s + self.scales_.get("energy_dynamic_corrected_j", 0.0)),
+            TIME_HOST_CORRECTED: np.full(len(features), self.scales_.get(TIME_HOST_CORRECTED, 1.0)),
+            POWER_CORRECTED: limit_w,
+            ENERGY_DYNAMIC_CORRECTED: limit_w * (roofline_s + self.scales_.get(ENERGY_DYNAMIC_CORRECTED, 0.0)),
         }
         columns = [estimates[name] if name in estimates else roofline_s + self.scales_[name] for name in self.targets_]
         return np.column_stack(columns)

@@ -15,16 +15,22 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from clockwatt.config import OperatingPoint
-from clockwatt.gpu.specs import GpuSpec
+from clockwatt.gpu.specs import GpuSpec, find_spec
 from clockwatt.predict.features.operations import OPERATION_CLASS, channel_groups, operation_features
-from clockwatt.predict.features.points import Setting, features_of
+from clockwatt.predict.features.points import features_of, sm_clock_mhz
 from clockwatt.predict.models.clock_law import CostLaw, learnt_points, neighbours
+from clockwatt.predict.models.cost_predictor import TARGETS
 from clockwatt.predict.models.domain import Domain
-from clockwatt.predict.models.predictors import TARGETS
 from clockwatt.predict.samples import Samples
 
 _SERIES = ["operation_id", "tf32"]
-_CELL = ["operation_id", "point", "tf32"]
+CELL = ["operation_id", "point", "tf32"]
+"""What tells the cells of a pass apart."""
+
+
+def keys_of(frame: pd.DataFrame, columns: list[str] = CELL) -> pd.MultiIndex:
+    """Rows by some of their columns, to look them up in another frame."""
+    return pd.MultiIndex.from_frame(frame[columns])
 
 
 @dataclass(frozen=True)
@@ -33,6 +39,8 @@ class TrainingData:
 
     Attributes
     ----------
+    pass_, spec
+        The pass, and the GPU.
     rows
         Every measured row: `samples.KEY`, `TARGETS`, `excluded`, `operation_class`, and `group` for cross-validation.
     usable
@@ -47,8 +55,12 @@ class TrainingData:
         What was measured, for questions outside it.
     blocks
         Operations that were designed, not called by a network.
+    borrowed
+        How many of the cells another GPU lent.
     """
 
+    pass_: str
+    spec: GpuSpec
     rows: pd.DataFrame
     usable: NDArray[np.bool_]
     cells: pd.DataFrame
@@ -58,51 +70,44 @@ class TrainingData:
     learnt: NDArray[np.bool_]
     domain: Domain
     blocks: frozenset[str] = frozenset()
+    borrowed: int = 0
 
-    def at_rows(self, at_cells: pd.DataFrame, spec: GpuSpec) -> pd.DataFrame:
-        """Predictions for every measured row from those for the cells.
+    @property
+    def to_learn(self) -> tuple[pd.DataFrame, pd.DataFrame]:
+        """Features and targets of the cells that may be learnt from."""
+        return self.features[self.learnt], self.targets[self.learnt]
 
-        Parameters
-        ----------
-        at_cells
-            Columns `TARGETS`; shape (cells, targets).
-        spec
-            The GPU.
-
-        Returns
-        -------
-        pandas.DataFrame
-            Columns `TARGETS`, in the order of `rows`.
-        """
+    def at_rows(self, at_cells: pd.DataFrame) -> pd.DataFrame:
+        """Predictions for every measured row from those for the cells; shape (cells, targets) to (rows, targets)."""
         of_point = {
-            str(point): at_cells.loc[group.index].set_index(pd.MultiIndex.from_frame(group[_SERIES]))
+            str(point): at_cells.loc[group.index].set_index(keys_of(group, _SERIES))
             for point, group in self.cells.groupby("point")
         }
         laws: dict[tuple[str, ...], CostLaw] = {}
         parts = []
         for point, group in self.rows.groupby("point"):
-            wanted = pd.MultiIndex.from_frame(group[_SERIES])
+            wanted = keys_of(group, _SERIES)
             found = of_point.get(str(point))
             if found is None:
                 around = tuple(neighbours(OperatingPoint.parse(str(point)), list(of_point)))
                 if around not in laws:
-                    laws[around] = _law({_clock(name, spec): of_point[name] for name in around})
-                found = laws[around].at(_clock(str(point), spec))
+                    laws[around] = _law({sm_clock_mhz(name, self.spec): of_point[name] for name in around})
+                found = laws[around].at(sm_clock_mhz(str(point), self.spec))
             parts.append(found.reindex(wanted).set_index(group.index))
         return pd.concat(parts).loc[self.rows.index]
 
     def spread_at_rows(self, at_cells: pd.DataFrame) -> pd.DataFrame:
         """Spread of trees for every measured row from that of the cells: the mean where the law of the clock speaks."""
-        of_cells = at_cells.set_index(pd.MultiIndex.from_frame(self.cells[[*_SERIES, "point"]]))
-        found = of_cells.reindex(pd.MultiIndex.from_frame(self.rows[[*_SERIES, "point"]])).set_index(self.rows.index)
+        of_cells = at_cells.set_index(keys_of(self.cells))
+        found = of_cells.reindex(keys_of(self.rows)).set_index(self.rows.index)
         means = at_cells.groupby([self.cells[name] for name in _SERIES]).mean()
-        return found.fillna(means.reindex(pd.MultiIndex.from_frame(self.rows[_SERIES])).set_index(self.rows.index))
+        return found.fillna(means.reindex(keys_of(self.rows, _SERIES)).set_index(self.rows.index))
 
     @property
     def own(self) -> NDArray[np.bool_]:
         """Which cells were measured here, not lent by another GPU or wanted by the clock law alone. Shape (cells,)."""
-        measured = pd.MultiIndex.from_frame(self.rows[_CELL])
-        here: NDArray[np.bool_] = pd.MultiIndex.from_frame(self.cells[_CELL]).isin(measured)
+        measured = keys_of(self.rows)
+        here: NDArray[np.bool_] = keys_of(self.cells).isin(measured)
         return here
 
     @property
@@ -111,7 +116,7 @@ class TrainingData:
         return self.cells["operation_id"].isin(self.blocks).to_numpy(bool)
 
 
-def training_data(samples: Samples, pass_: str, spec: GpuSpec) -> TrainingData | None:
+def training_data(samples: Samples, pass_: str) -> TrainingData | None:
     """What there is to learn of one pass; None where there is nothing."""
     rows = samples.rows
     rows = rows[(rows["pass"] == pass_) & rows["device_work"].astype(bool)].reset_index(drop=True)
@@ -121,17 +126,21 @@ def training_data(samples: Samples, pass_: str, spec: GpuSpec) -> TrainingData |
     described = samples.operations[samples.operations["pass"] == pass_]
     operations = operation_features(described)
     rows[OPERATION_CLASS] = rows["operation_id"].map(operations[OPERATION_CLASS])
-    rows["group"] = rows["operation_id"].map(groups_of(operations, described))
+    groups = groups_of(operations, described)
+    rows["group"] = rows["operation_id"].map(groups)
+    spec = find_spec(samples.gpu_name)
     return TrainingData(
+        pass_=pass_,
+        spec=spec,
         rows=rows,
         usable=usable,
-        **_of_cells(rows, usable, operations, groups_of(operations, described), spec),
+        **_of_cells(rows, usable, operations, groups, spec),
         domain=Domain.of(operations.loc[rows.loc[usable, "operation_id"].unique()], described),
         blocks=frozenset(described.loc[described["block"].notna(), "operation_id"]),
     )
 
 
-def with_unmeasured(data: TrainingData, wanted: pd.DataFrame, described: pd.DataFrame, spec: GpuSpec) -> TrainingData:
+def with_unmeasured(data: TrainingData, wanted: pd.DataFrame, described: pd.DataFrame) -> TrainingData:
     """The data with rows and cells for what was not measured, so that it is predicted: nothing is learnt from it.
 
     Parameters
@@ -142,28 +151,26 @@ def with_unmeasured(data: TrainingData, wanted: pd.DataFrame, described: pd.Data
         `operation_id`, `point` and `tf32` of what is to be predicted, measured or not.
     described
         Operations of the catalogue in this pass.
-    spec
-        The GPU.
     """
     works = described.set_index("operation_id")["device_work"].astype(bool)
-    measured = pd.MultiIndex.from_frame(data.rows[_CELL])
-    lacking = wanted[_CELL].drop_duplicates()
-    lacking = lacking[lacking["operation_id"].map(works).eq(True) & ~pd.MultiIndex.from_frame(lacking).isin(measured)]
+    measured = keys_of(data.rows)
+    lacking = wanted[CELL].drop_duplicates()
+    lacking = lacking[lacking["operation_id"].map(works).eq(True) & ~keys_of(lacking).isin(measured)]
     if lacking.empty:
         return data
     known = set(data.rows["operation_id"]) | set(lacking["operation_id"])
     operations = operation_features(described[described["operation_id"].isin(known)])
-    ids = lacking["operation_id"]
+    groups, ids = groups_of(operations, described), lacking["operation_id"]
     lacking = lacking.assign(
         **dict.fromkeys(TARGETS, np.nan),
-        **{"pass": data.rows["pass"].iloc[0], "excluded": "not measured"},
-        **{OPERATION_CLASS: ids.map(operations[OPERATION_CLASS]), "group": ids.map(groups_of(operations, described))},
+        **{"pass": data.pass_, "excluded": "not measured"},
+        **{OPERATION_CLASS: ids.map(operations[OPERATION_CLASS]), "group": ids.map(groups)},
     )
     rows = pd.concat([data.rows, lacking], ignore_index=True)
     usable = np.concatenate([data.usable, np.zeros(len(lacking), dtype=bool)])
-    parts = _of_cells(rows, usable, operations, groups_of(operations, described), spec)
+    parts = _of_cells(rows, usable, operations, groups, data.spec)
     # cells that another GPU lent have no row here
-    lent = ~pd.MultiIndex.from_frame(data.cells).isin(pd.MultiIndex.from_frame(parts["cells"]))
+    lent = ~keys_of(data.cells).isin(keys_of(parts["cells"]))
     for name in ("cells", "features", "targets", "groups"):
         parts[name] = pd.concat([parts[name], getattr(data, name)[lent]], ignore_index=True)
     parts["learnt"] = np.concatenate([parts["learnt"], data.learnt[lent]])
@@ -192,7 +199,7 @@ def _of_cells(
     """The fields of training data that describe the cells; `operations` from `features.operation_features`."""
     cells = _cells(rows, usable)
     return {
-        "cells": cells[_CELL],
+        "cells": cells[CELL],
         "features": features_of(cells, operations, spec),
         "targets": cells[list(TARGETS)].astype(float),
         "groups": cells["operation_id"].map(groups),
@@ -203,15 +210,15 @@ def _of_cells(
 def _cells(rows: pd.DataFrame, usable: NDArray[np.bool_]) -> pd.DataFrame:
     points = sorted(rows["point"].unique())
     learnt = learnt_points(points)
-    measured = rows.assign(usable=usable)[["operation_id", "point", "tf32", "usable", *TARGETS]]
+    measured = rows.assign(usable=usable)[[*CELL, "usable", *TARGETS]]
     cells = measured[measured["point"].isin(learnt)]
     if len(learnt) < len(points):
-        elsewhere = measured.loc[~measured["point"].isin(learnt), ["operation_id", "tf32", "point"]]
+        elsewhere = measured.loc[~measured["point"].isin(learnt), CELL]
         wanted = {point: neighbours(OperatingPoint.parse(point), learnt) for point in elsewhere["point"].unique()}
         needed = elsewhere.assign(point=elsewhere["point"].map(wanted)).explode("point").drop_duplicates()
-        cells = cells.merge(needed, how="outer", on=["operation_id", "tf32", "point"])
+        cells = cells.merge(needed, how="outer", on=CELL)
         cells["usable"] = cells["usable"].eq(True)  # missing where it was not measured
-    return cells.sort_values(["operation_id", "point", "tf32"], ignore_index=True)
+    return cells.sort_values(CELL, ignore_index=True)
 
 
 def _law(at_clocks: dict[float, pd.DataFrame]) -> CostLaw:
@@ -219,7 +226,3 @@ def _law(at_clocks: dict[float, pd.DataFrame]) -> CostLaw:
     complete = (costs.dropna(how="all").index for costs in at_clocks.values())
     known = functools.reduce(pd.Index.intersection, complete)
     return CostLaw({clock: costs.loc[known] for clock, costs in at_clocks.items()})
-
-
-def _clock(point: str, spec: GpuSpec) -> float:
-    return Setting(spec, OperatingPoint.parse(point), tf32=False).sm_clock_mhz

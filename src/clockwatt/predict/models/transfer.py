@@ -1,11 +1,10 @@
 """A card of which little was measured, from another one: the other's time of each operation, carried over.
 
-Where the operation was measured on the other card its time is taken from there (its twin), else what that card's
-predictor says. Times are not the same on both: `log(own / other's)` is taken to be a share of the log of the ratio of
-both rooflines, and a factor of the operation's class. Both begin at what is known without any measurement and move as
-far as operations measured on the new card say: Bayesian linear regression, its two variances by empirical Bayes, so
-that a class with few operations of its own is drawn to all of them, and without any nothing is learnt. What is
-left over follows from sizes and settings: a small forest learns it from some tens of operations, as far as that proves.
+Times are not the same on both: `log(own / other's)` is taken to be a share of the log of the ratio of both rooflines,
+and a factor of the operation's class. Both begin at what is known without any measurement and move as far as operations
+measured on the new card say: Bayesian linear regression, its two variances by empirical Bayes, so that a class with few
+operations of its own is drawn to all of them, and without any nothing is learnt. What is left over follows from sizes
+and settings: a small forest learns it from some tens of operations, as far as that proves.
 """
 
 from __future__ import annotations
@@ -44,8 +43,6 @@ class ClassFactors:
 
     Attributes
     ----------
-    share_
-        Of the log of the rooflines' ratio that the times differ by.
     class_deviation_, noise_
         Standard deviations in logs of classes, and of operations about their class.
     forest_, worth_
@@ -53,7 +50,6 @@ class ClassFactors:
         what share of that is taken.
     """
 
-    share_: float = PRIOR_SHARE
     class_deviation_: float = _UNKNOWN[0]
     noise_: float = _UNKNOWN[1]
     forest_: Any = None
@@ -88,7 +84,6 @@ class ClassFactors:
             self._mean, self._covariance = _posterior(design, log_times, weights, self.class_deviation_, self.noise_)
             off = np.abs(log_times - design @ self._mean) / self.noise_
             weights = np.minimum(1.0, _HEAVY / np.maximum(off, 1e-9))
-        self.share_ = float(self._mean[1])
         if features is not None and len(log_times) >= _FOREST_FROM:
             self._fit_forest(features, log_times - design @ self._mean, weights)
         return self
@@ -120,21 +115,38 @@ class ClassFactors:
         return np.column_stack([np.ones(len(log_rooflines)), log_rooflines, members.astype(float)])
 
 
+@dataclass(frozen=True)
+class OtherCard:
+    """Operations on the card that a new one is told from.
+
+    Attributes
+    ----------
+    times_s, rooflines_s
+        What they take there, measured or predicted, and their rooflines there; shape (operations,).
+    """
+
+    times_s: Floats
+    rooflines_s: Floats
+
+    def log_rooflines(self, rooflines_s: Floats) -> Floats:
+        """Logs of the new card's rooflines over this one's, each with what any kernel takes; shape (operations,)."""
+        ratio: Floats = np.log((rooflines_s + FLOOR_S) / (self.rooflines_s + FLOOR_S))
+        return ratio
+
+    def among(self, rows: NDArray[np.bool_] | NDArray[np.int64]) -> OtherCard:
+        """Some of the operations."""
+        return OtherCard(self.times_s[rows], self.rooflines_s[rows])
+
+
 @dataclass
 class Transfer:
     """Times of operations on a new card from those on another.
 
-    Twins and operations that the other card's predictor answers for differ in what is left over, so each kind has
-    factors of its own.
-
-    Attributes
-    ----------
-    twins_, others_
-        The factors of each kind.
+    What was measured on the other card and what its predictor says leave over different things: each needs a transfer
+    of its own.
     """
 
-    twins_: ClassFactors = field(default_factory=ClassFactors)
-    others_: ClassFactors = field(default_factory=ClassFactors)
+    factors_: ClassFactors = field(default_factory=ClassFactors)
 
     def fit(
         self, classes: NDArray[np.object_], other: OtherCard, rooflines_s: Floats, own_s: Floats,
@@ -153,10 +165,8 @@ class Transfer:
         features
             Numbers of each operation there; shape (operations, numbers).
         """
-        logs, rooflines = np.log(own_s / other.best_s), other.log_rooflines(rooflines_s)
-        for factors, chosen in ((self.twins_, other.has_twin), (self.others_, ~other.has_twin)):
-            own = _numbers(features, other, rooflines_s, chosen)
-            factors.fit(classes[chosen], rooflines[chosen], logs[chosen], own)
+        logs, rooflines = np.log(own_s / other.times_s), other.log_rooflines(rooflines_s)
+        self.factors_.fit(classes, rooflines, logs, _numbers(features, other, rooflines))
         return self
 
     def predict(
@@ -164,59 +174,15 @@ class Transfer:
     ) -> tuple[Floats, Floats]:
         """Times on the new card in s, shape (operations,), and the ends of their 90 % intervals, (operations, 2)."""
         rooflines = other.log_rooflines(rooflines_s)
-        logs, deviations = np.empty(len(classes)), np.empty(len(classes))
-        for factors, chosen in ((self.twins_, other.has_twin), (self.others_, ~other.has_twin)):
-            own = _numbers(features, other, rooflines_s, chosen)
-            logs[chosen], deviations[chosen] = factors.predict(classes[chosen], rooflines[chosen], own)
-        expected = other.best_s * np.exp(logs)
+        logs, deviations = self.factors_.predict(classes, rooflines, _numbers(features, other, rooflines))
+        expected = other.times_s * np.exp(logs)
         widths = np.exp(_NORMAL_90 * deviations)
         return expected, np.column_stack([expected / widths, expected * widths])
 
 
-@dataclass(frozen=True)
-class OtherCard:
-    """What is known of operations on the card that a new one is told from.
-
-    Attributes
-    ----------
-    measured_s
-        Their times, nan where they were not measured; shape (operations,).
-    predicted_s
-        What that card's predictor says; shape (operations,).
-    rooflines_s
-        Of that card; shape (operations,).
-    """
-
-    measured_s: Floats
-    predicted_s: Floats
-    rooflines_s: Floats
-
-    @property
-    def has_twin(self) -> NDArray[np.bool_]:
-        """Which were measured on that card; shape (operations,)."""
-        known: NDArray[np.bool_] = np.isfinite(self.measured_s)
-        return known
-
-    @property
-    def best_s(self) -> Floats:
-        """Times as measured, else as predicted; shape (operations,)."""
-        times: Floats = np.where(self.has_twin, self.measured_s, self.predicted_s)
-        return times
-
-    def log_rooflines(self, rooflines_s: Floats) -> Floats:
-        """Logs of the new card's rooflines over this one's, each with what any kernel takes; shape (operations,)."""
-        ratio: Floats = np.log((rooflines_s + FLOOR_S) / (self.rooflines_s + FLOOR_S))
-        return ratio
-
-    def among(self, rows: NDArray[np.bool_] | NDArray[np.int64]) -> OtherCard:
-        """Some of the operations."""
-        return OtherCard(self.measured_s[rows], self.predicted_s[rows], self.rooflines_s[rows])
-
-
-def _numbers(features: Floats | None, other: OtherCard, rooflines_s: Floats, rows: NDArray[np.bool_]) -> Floats | None:
-    """Of some operations the features, with what both cards' times go by; shape (rows, numbers)."""
-    both = (np.log(other.best_s), other.log_rooflines(rooflines_s))
-    return None if features is None else np.column_stack([features, *both])[rows]
+def _numbers(features: Floats | None, other: OtherCard, log_rooflines: Floats) -> Floats | None:
+    """Features of operations, with what both cards' times go by; shape (operations, numbers)."""
+    return None if features is None else np.column_stack([features, np.log(other.times_s), log_rooflines])
 
 
 def _prior(design: Floats, class_deviation: float) -> tuple[Floats, Floats]:

@@ -6,7 +6,7 @@ import pytest
 
 from clockwatt.dataset.build import build_dataset
 from clockwatt.gpu.specs import find_spec
-from clockwatt.predict.composition.networks import Catalogue, whole_networks
+from clockwatt.predict.composition.networks import Catalogue
 from clockwatt.predict.composition.overhead_estimates import (
     FEWEST_GROUPED,
     FEWEST_NETWORKS,
@@ -15,8 +15,8 @@ from clockwatt.predict.composition.overhead_estimates import (
 )
 from clockwatt.predict.composition.overheads import HostOverheads, Overheads, PassOverheads
 from clockwatt.predict.composition.pipeline import COST_COLUMNS
-from clockwatt.predict.costs.of_networks import measured_costs
 from clockwatt.predict.samples import read_samples
+from clockwatt.predict.whole_networks import WholeNetworks
 from clockwatt.schema.records import ACCUMULATION, FORWARD, INFERENCE, LOSS, OPTIMIZER, TRAINING, NetworkRow
 from support import synthetic
 
@@ -261,9 +261,8 @@ def test_costs_of_a_dataset_have_the_idle_power_and_the_limit_of_every_operating
         tmp_path, synthetic.campaign(clocks=["default", 900], networks=2, passes=["inference"])
     )
     build_dataset(made.config, made.measurements, made.catalogue, made.dataset)
-    samples, (whole, _) = read_samples(made.dataset, "a30"), whole_networks(made.dataset, "a30")
-    catalogue, costs = Catalogue.read(made.catalogue), measured_costs(samples.rows)
-    estimates = OverheadEstimates.read(made.dataset, "a30", samples, whole, catalogue, costs)
+    samples, catalogue = read_samples(made.dataset, "a30"), Catalogue.read(made.catalogue)
+    estimates = WholeNetworks.read(made.dataset, "a30", samples, catalogue).overheads
     assert list(estimates.calibrated) == ["default", "sm900"]
     for point in estimates.calibrated:
         costs = estimates.at(point)

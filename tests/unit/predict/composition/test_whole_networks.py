@@ -8,8 +8,7 @@ import pytest
 
 from clockwatt.dataset.build import build_dataset
 from clockwatt.io import files
-from clockwatt.predict.composition.comparison import MEASURED, VALIDATION_SCHEMA, compositions
-from clockwatt.predict.composition.networks import Catalogue, whole_networks
+from clockwatt.predict.composition.networks import MEASURED, VALIDATION_SCHEMA, Catalogue, compositions, whole_networks
 from clockwatt.predict.composition.overheads import HostOverheads, Overheads, PassOverheads
 from clockwatt.predict.composition.pipeline import COST_COLUMNS
 from clockwatt.schema import layout, records, tables

@@ -16,7 +16,7 @@ from clockwatt.predict.features.operations import operation_features
 from clockwatt.predict.fit import fit
 from clockwatt.predict.gpu_predictor import GpuPredictor
 from clockwatt.predict.models.clock_law import CostLaw
-from clockwatt.predict.models.predictors import TARGETS
+from clockwatt.predict.models.cost_predictor import TARGETS
 from clockwatt.predict.samples import error_of, read_samples
 from clockwatt.schema import layout, records
 from clockwatt.schema.costs import COSTS
@@ -256,5 +256,5 @@ def test_what_drew_less_than_idle_power_is_looked_up_and_no_law_goes_through_it(
 
 def test_the_power_limit_is_that_of_the_point_asked_for(model):
     limit_w = find_spec(model.description.gpu_name).power_w.default
-    assert model.overheads("sm1050").power_limit_w == limit_w
-    assert model.overheads("sm1050-pl120").power_limit_w == 120
+    assert model.description.overheads("sm1050").power_limit_w == limit_w
+    assert model.description.overheads("sm1050-pl120").power_limit_w == 120

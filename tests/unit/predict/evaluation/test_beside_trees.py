@@ -4,10 +4,12 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from clockwatt.gpu.specs import find_spec
 from clockwatt.predict.evaluation.beside_trees import as_wide_as, judge_perceptrons
 from clockwatt.predict.evaluation.intervals import ANY_CLASS, Interval
 from clockwatt.predict.models import perceptrons, predictors
-from clockwatt.predict.models.predictors import TARGETS, RooflinePredictor
+from clockwatt.predict.models.cost_predictor import TARGETS
+from clockwatt.predict.models.predictors import RooflinePredictor
 from clockwatt.predict.models.training_data import TrainingData
 
 DEVICE = "time_device_corrected_s"
@@ -35,6 +37,7 @@ def data(rows, *, lent=0, seed=0, groups=300):
         {"operation_id": ids, "point": "default", "tf32": [number < rows - lent for number in range(rows)]}
     )
     return TrainingData(
+        pass_="inference", spec=find_spec("a30"),
         rows=cells.iloc[: rows - lent], usable=np.ones(rows - lent, bool), cells=cells, features=features,
         targets=pd.DataFrame(dict.fromkeys(TARGETS, seconds)),
         groups=pd.Series(rng.integers(0, groups, rows)).astype(str), learnt=np.ones(rows, bool), domain=None,

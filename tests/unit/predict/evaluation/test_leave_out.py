@@ -10,12 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from clockwatt.dataset.build import build_dataset
-from clockwatt.gpu.specs import find_spec
 from clockwatt.predict.composition.networks import Catalogue, whole_networks
-from clockwatt.predict.evaluation import leave_out
-from clockwatt.predict.evaluation.leave_out import FOLDS_AT_MOST, grouped_folds, leave_networks_out
-from clockwatt.predict.evaluation.tables import LEFT_OUT_SCHEMA
-from clockwatt.predict.models.predictors import TARGETS, RooflinePredictor
+from clockwatt.predict.evaluation import networks_left_out
+from clockwatt.predict.evaluation.leave_out import grouped_folds
+from clockwatt.predict.evaluation.networks_left_out import FOLDS_AT_MOST, LEFT_OUT_SCHEMA, leave_networks_out
+from clockwatt.predict.models.cost_predictor import TARGETS
+from clockwatt.predict.models.predictors import RooflinePredictor
 from clockwatt.predict.models.training_data import training_data, with_unmeasured
 from clockwatt.predict.samples import read_samples
 from clockwatt.schema.costs import COSTS
@@ -42,11 +42,11 @@ class Recorder(RooflinePredictor):
 def test_operations_of_one_network_alone_are_never_learnt_from(made):
     Recorder.fitted_on.clear()
     catalogue = Catalogue.read(made.catalogue)
-    problem = training_data(read_samples(made.dataset, "a30"), "inference", find_spec("a30"))
+    problem = training_data(read_samples(made.dataset, "a30"), "inference")
     called = catalogue.called("inference")
     names = catalogue.names(whole_networks(made.dataset, "a30")[0], "inference")
     assert names == ["net16", "net24", "net32"]
-    rows = leave_networks_out(lambda: Recorder(trees=3), problem, find_spec("a30"), called, names, seed=0)
+    rows = leave_networks_out(lambda: Recorder(trees=3), problem, called, names, seed=0)
     times = problem.cells.assign(time=problem.targets["time_device_corrected_s"]).set_index("operation_id")["time"]
     assert len(Recorder.fitted_on) == 3
     left_out = set()
@@ -63,10 +63,10 @@ def test_operations_of_one_network_alone_are_never_learnt_from(made):
 
 def test_of_many_networks_several_are_left_out_at_a_time(made, monkeypatch):
     Recorder.fitted_on.clear()
-    monkeypatch.setattr(leave_out, "FOLDS_AT_MOST", 2)
+    monkeypatch.setattr(networks_left_out, "FOLDS_AT_MOST", 2)
     called = Catalogue.read(made.catalogue).called("inference")
-    problem = training_data(read_samples(made.dataset, "a30"), "inference", find_spec("a30"))
-    rows = leave_networks_out(lambda: Recorder(trees=3), problem, find_spec("a30"), called, list(called), seed=0)
+    problem = training_data(read_samples(made.dataset, "a30"), "inference")
+    rows = leave_networks_out(lambda: Recorder(trees=3), problem, called, list(called), seed=0)
     assert len(Recorder.fitted_on) == 2
     assert set(rows["network"]) == set(called)
     times = problem.cells.assign(time=problem.targets["time_device_corrected_s"]).set_index("operation_id")["time"]
@@ -95,12 +95,12 @@ class Counter:
 
 def dealt(made, monkeypatch, called, folds, seed=0):
     """What of made-up networks was unseen, left out in so many folds; rows missing in each fold, and their order."""
-    monkeypatch.setattr(leave_out, "FOLDS_AT_MOST", folds)
+    monkeypatch.setattr(networks_left_out, "FOLDS_AT_MOST", folds)
     Counter.fitted_on.clear()
-    problem = training_data(read_samples(made.dataset, "a30"), "inference", find_spec("a30"))
+    problem = training_data(read_samples(made.dataset, "a30"), "inference")
     operations = sorted(problem.cells.loc[problem.learnt, "operation_id"].unique())
     named = {name: frozenset(operations[number] for number in numbers) for name, numbers in called.items()}
-    rows = leave_networks_out(Counter, problem, find_spec("a30"), named, list(named), seed=seed)
+    rows = leave_networks_out(Counter, problem, named, list(named), seed=seed)
     rows = rows[rows["learnt"]]
     unseen = {name: {operations.index(one) for one in own.loc[own["unseen"], "operation_id"]}
               for name, own in rows.groupby("network")}  # fmt: skip
@@ -147,29 +147,29 @@ def test_no_more_networks_than_folds_are_left_out_one_by_one(made, monkeypatch):
 
 
 def test_what_was_not_measured_is_predicted_but_not_learnt_from(made):
-    catalogue, spec = Catalogue.read(made.catalogue), find_spec("a30")
+    catalogue = Catalogue.read(made.catalogue)
     whole = whole_networks(made.dataset, "a30")[0]
     samples = read_samples(made.dataset, "a30")
-    complete = training_data(samples, "inference", spec)
+    complete = training_data(samples, "inference")
     gone = sorted(complete.rows["operation_id"].unique())[::3]
     few = replace(samples, rows=samples.rows[~samples.rows["operation_id"].isin(gone)])
-    problem = training_data(few, "inference", spec)
+    problem = training_data(few, "inference")
     described = catalogue.operations[catalogue.operations["pass"] == "inference"]
     wanted = catalogue.called_by(whole, "inference")
-    extended = with_unmeasured(problem, wanted, described, spec)
+    extended = with_unmeasured(problem, wanted, described)
     added = extended.rows.iloc[len(problem.rows) :]
     assert set(added["operation_id"]) == set(gone) & set(wanted["operation_id"])
     assert not extended.usable[len(problem.rows) :].any()
     assert extended.learnt.sum() == problem.learnt.sum()
     names = catalogue.names(whole, "inference")
     called = catalogue.called("inference")
-    rows = leave_networks_out(lambda: RooflinePredictor(trees=3), extended, spec, called, names, seed=0)
+    rows = leave_networks_out(lambda: RooflinePredictor(trees=3), extended, called, names, seed=0)
     unmeasured = rows[rows["operation_id"].isin(gone)]
     assert len(unmeasured)
     assert unmeasured["predicted_time_device_corrected_s"].notna().all()
     assert unmeasured["time_device_corrected_s"].isna().all()
     assert not unmeasured["learnt"].any()
-    assert with_unmeasured(complete, wanted, described, spec) is complete
+    assert with_unmeasured(complete, wanted, described) is complete
 
 
 def others(called, name):
@@ -178,9 +178,9 @@ def others(called, name):
 
 def test_one_network_alone_leaves_nothing_to_learn_from(made):
     catalogue = Catalogue.read(made.catalogue)
-    problem = training_data(read_samples(made.dataset, "a30"), "inference", find_spec("a30"))
+    problem = training_data(read_samples(made.dataset, "a30"), "inference")
     called = {"all": frozenset().union(*catalogue.called("inference").values())}
-    rows = leave_networks_out(lambda: Recorder(trees=3), problem, find_spec("a30"), called, ["all"], seed=0)
+    rows = leave_networks_out(lambda: Recorder(trees=3), problem, called, ["all"], seed=0)
     assert rows.empty
     assert isinstance(rows, pd.DataFrame)
     assert set(rows.columns) <= set(LEFT_OUT_SCHEMA.names)

@@ -10,9 +10,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from clockwatt.dataset.build import build_dataset
-from clockwatt.gpu.specs import find_spec
-from clockwatt.predict.answer import load_models
 from clockwatt.predict.fit import fit
+from clockwatt.predict.gpu_predictor import load_models
 from clockwatt.predict.models.borrowing import lenders, with_borrowed
 from clockwatt.predict.models.training_data import training_data
 from clockwatt.predict.samples import read_samples
@@ -37,7 +36,7 @@ def campaign(tmp_path_factory):
 
 
 def data_of(campaign, gpu):
-    return training_data(read_samples(campaign.dataset, gpu), "inference", find_spec(gpu))
+    return training_data(read_samples(campaign.dataset, gpu), "inference")
 
 
 def test_who_has_few_borrows_from_who_has_many(campaign, tmp_path):
@@ -51,8 +50,8 @@ def test_who_has_few_borrows_from_who_has_many(campaign, tmp_path):
 
 
 def test_costs_are_carried_over_and_nothing_of_its_own_is_changed(campaign):
-    own, spec = data_of(campaign, "v100"), find_spec("v100")
-    found = with_borrowed(own, read_samples(campaign.dataset, "a30"), "inference", spec)
+    own = data_of(campaign, "v100")
+    found = with_borrowed(own, read_samples(campaign.dataset, "a30"))
     count = len(own.cells)
     assert found.rows is own.rows
     pd.testing.assert_frame_equal(found.targets.iloc[:count], own.targets, check_index_type=False)
@@ -71,8 +70,8 @@ def test_times_come_near_those_that_would_have_been_measured(tmp_path):
     keep = np.arange(len(complete.cells)) % 4 == 0
     samples = read_samples(made.dataset, "v100")
     kept = samples.rows["operation_id"].isin(complete.cells.loc[keep, "operation_id"])
-    own = training_data(replace(samples, rows=samples.rows[kept]), "inference", find_spec("v100"))
-    found = with_borrowed(own, read_samples(made.dataset, "a30"), "inference", find_spec("v100"))
+    own = training_data(replace(samples, rows=samples.rows[kept]), "inference")
+    found = with_borrowed(own, read_samples(made.dataset, "a30"))
     truth = complete.targets.set_index(pd.MultiIndex.from_frame(complete.cells[KEY]))
     told = found.targets.set_index(pd.MultiIndex.from_frame(found.cells[KEY])).iloc[len(own.cells) :]
     truth = truth.reindex(told.index)

@@ -3,9 +3,8 @@ import pytest
 from sklearn.ensemble import ExtraTreesRegressor
 
 from clockwatt.io.rounding import to_bits
-from clockwatt.predict.models.short_thresholds import shortened
 from clockwatt.predict.models.stored_trees import LEAF
-from clockwatt.predict.models.trees import Trees
+from clockwatt.predict.models.trees import Trees, shortened
 
 
 @pytest.fixture(scope="module", params=["far apart", "near one another"])

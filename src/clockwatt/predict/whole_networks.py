@@ -1,0 +1,194 @@
+"""Networks measured whole on one GPU, composed from operations: as measured, and as predicted without the network."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from clockwatt.predict.composition.networks import (
+    PREDICTED,
+    Catalogue,
+    CostsOfNetwork,
+    compositions,
+    whole_networks,
+)
+from clockwatt.predict.composition.overhead_estimates import OverheadEstimates, calibrated_overheads, seen_overheads
+from clockwatt.predict.composition.pipeline import COST_COLUMNS
+from clockwatt.predict.costs.interface import cost_columns, interval_factors
+from clockwatt.predict.costs.learnt import HostOnly
+from clockwatt.predict.evaluation.intervals import NORMAL_90, Interval, scale_of
+from clockwatt.predict.evaluation.judgement import judge_left_out, network_errors
+from clockwatt.predict.evaluation.networks_left_out import estimate_pass_errors, leave_networks_out
+from clockwatt.predict.evaluation.pass_errors import ADDED, ERROR_OF, LOOKED_UP_ERROR, PassErrors
+from clockwatt.predict.features.operations import OPERATION_CLASS
+from clockwatt.predict.models.cost_predictor import TARGETS, CostPredictor
+from clockwatt.predict.models.training_data import TrainingData, with_unmeasured
+from clockwatt.predict.samples import Samples
+from clockwatt.schema.costs import BY_CORRECTED
+
+_KEY = ["pass", "point", "tf32"]
+
+
+@dataclass(frozen=True)
+class WholeNetworks:
+    """What passes of networks took on one GPU, and what it takes to compose them.
+
+    Attributes
+    ----------
+    catalogue
+        What networks call.
+    rows
+        From `composition.networks.whole_networks`.
+    not_comparable
+        How many rows beside these no composition can be compared with.
+    measured
+        Costs of operations as measured.
+    overheads
+        What networks cost beyond their calls.
+    """
+
+    catalogue: Catalogue
+    rows: pd.DataFrame
+    not_comparable: int
+    measured: CostsOfNetwork
+    overheads: OverheadEstimates
+
+    @classmethod
+    def read(cls, dataset_dir: Path, gpu: str, samples: Samples, catalogue: Catalogue) -> WholeNetworks:
+        """Those of a dataset, on the GPU that `samples` are of.
+
+        DataFileError if the dataset lacks a table or it is damaged.
+        """
+        rows, not_comparable = whole_networks(dataset_dir, gpu)
+        measured = measured_costs(samples.rows)
+        calibrated = calibrated_overheads(dataset_dir, gpu, samples, rows)
+        overheads = OverheadEstimates(calibrated, seen_overheads(rows, catalogue, measured))
+        return cls(catalogue, rows, not_comparable, measured, overheads)
+
+    def composed(self, source: str, costs: CostsOfNetwork, pass_: str | None = None) -> pd.DataFrame:
+        """Those of one pass, or all, composed; see `composition.networks.compositions`."""
+        rows = self.rows if pass_ is None else self.rows[self.rows["pass"] == pass_]
+        return compositions(rows, self.catalogue, self.overheads.without, source, costs)
+
+    def left_out(self, make: Callable[[], CostPredictor], data: TrainingData, *, seed: int) -> pd.DataFrame:
+        """Operations of each network of a pass, predicted without it; see `leave_networks_out`."""
+        operations, called = self.catalogue.operations, self.catalogue.called_by(self.rows, data.pass_)
+        return leave_networks_out(
+            make,
+            with_unmeasured(data, called, operations[operations["pass"] == data.pass_]),
+            self.catalogue.called(data.pass_),
+            self.catalogue.names(self.rows, data.pass_),
+            seed=seed,
+        )
+
+    def judge_left_out(
+        self,
+        rows: pd.DataFrame,
+        from_measured: pd.DataFrame,
+        intervals: Mapping[str, Mapping[str, Interval]],
+        workless_host_s: Mapping[str, float],
+    ) -> tuple[PassErrors, dict[str, Any]]:
+        """What networks that were left out tell of networks to come.
+
+        Parameters
+        ----------
+        rows
+            From `left_out`, one pass.
+        from_measured
+            Complete compositions of this pass from measured operations.
+        intervals
+            Of operations, for a scale of 1: target to operation class to interval.
+        workless_host_s
+            Host time of calls without device work, from `learnt.workless_host_s`.
+        """
+        pass_ = str(rows["pass"].iloc[0])
+        costs = left_out_costs(rows, self.catalogue.operations, {pass_: workless_host_s})
+        composed = self.composed(PREDICTED, costs, pass_)
+        errors, report = estimate_pass_errors(
+            complete(composed), from_measured, with_errors(rows, intervals), self.catalogue
+        )
+        return errors, {**judge_left_out(rows), "compositions": network_errors(composed), "intervals": report}
+
+
+def complete(compositions: pd.DataFrame) -> pd.DataFrame:
+    """Those of which every call has a cost."""
+    return compositions[compositions["calls_without_cost"] == 0]
+
+
+def measured_costs(rows: pd.DataFrame) -> CostsOfNetwork:
+    """Costs of operations as measured; `rows` of `samples.Samples`."""
+    indexed = {
+        (str(pass_), str(point), bool(tf32)): group.set_index("operation_id")
+        for (pass_, point, tf32), group in rows.groupby(_KEY)
+    }
+    none = rows.iloc[:0].set_index("operation_id")
+    return lambda _name, pass_, point, tf32: indexed.get((pass_, point, tf32), none)
+
+
+def left_out_costs(
+    rows: pd.DataFrame, operations: pd.DataFrame, workless_host_s: Mapping[str, Mapping[str, float]]
+) -> CostsOfNetwork:
+    """Costs of operations with the network left out: predicted, but for those that another network has too.
+
+    Parameters
+    ----------
+    rows
+        Of `networks_left_out.LEFT_OUT_SCHEMA`, one GPU.
+    operations
+        Of the catalogue.
+    workless_host_s
+        Pass to host time of calls without device work on that GPU, from `learnt.workless_host_s`.
+    """
+    looked_up = rows["learnt"] & ~rows["unseen"]
+    values = [
+        rows[target].where(looked_up).fillna(rows[BY_CORRECTED[target].predicted]).to_numpy(float) for target in TARGETS
+    ]
+    predicted = pd.DataFrame(cost_columns(np.column_stack(values)), index=rows["operation_id"], columns=COST_COLUMNS)
+    indexed = {
+        (str(name), str(pass_), str(point), bool(tf32)): group
+        for (name, pass_, point, tf32), group in predicted.groupby(
+            [rows[name].to_numpy() for name in ("network", *_KEY)]
+        )
+    }
+    none = pd.DataFrame(columns=COST_COLUMNS, dtype=float)
+
+    @functools.cache
+    def workless(pass_: str) -> pd.DataFrame:
+        if pass_ not in workless_host_s:
+            return none
+        own = operations[(operations["pass"] == pass_) & ~operations["device_work"]]
+        costs = HostOnly(own[OPERATION_CLASS].to_numpy(object), workless_host_s[pass_]).costs
+        return pd.DataFrame(costs.pipeline(), index=own["operation_id"], columns=COST_COLUMNS)
+
+    def costs(name: str, pass_: str, point: str, tf32: bool) -> pd.DataFrame:
+        parts = [indexed.get((name, pass_, point, tf32), none), workless(pass_)]
+        return pd.concat([part for part in parts if len(part)] or [none])
+
+    return costs
+
+
+def with_errors(rows: pd.DataFrame, intervals: Mapping[str, Mapping[str, Interval]]) -> pd.DataFrame:
+    """Operations of networks left out, with the error of each of `pass_errors.ADDED` in a column `error_…`.
+
+    Parameters
+    ----------
+    rows
+        Of `networks_left_out.LEFT_OUT_SCHEMA`.
+    intervals
+        Target to operation class to interval for a scale of 1.
+    """
+    factors = interval_factors(rows[OPERATION_CLASS].to_numpy(object), intervals)
+    looked_up = (rows["learnt"] & ~rows["unseen"]).to_numpy(bool)
+    errors = {}
+    for target in ADDED:
+        lower, upper = factors[:, TARGETS.index(target)].T
+        scale = scale_of(rows[BY_CORRECTED[target].spread].to_numpy(float))
+        error = np.log(upper / lower) / (2 * NORMAL_90) * scale
+        errors[ERROR_OF[target]] = np.where(looked_up & rows[target].notna(), LOOKED_UP_ERROR, error)
+    return rows.assign(**errors)
