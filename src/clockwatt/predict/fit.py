@@ -222,13 +222,10 @@ class _GpuFit:
             "predictors": of_predictors,
             **of_networks,
         }
-        for (
-            predictor,
-            of_predictor,
-        ) in of_predictors.items():  # networks left out are told by forests, in their intervals
-            if judged := of_predictor["perceptrons"]:
-                of_time = intervals[predictor][TIME_DEVICE_CORRECTED]
-                intervals[predictor][TIME_DEVICE_CORRECTED] = as_wide_as(of_time, judged["width"])
+        for name in self.config.fit.predictors:  # after networks left out, which forests alone tell
+            if judged := of_predictors[name]["perceptrons"]:
+                of_time = intervals[name][TIME_DEVICE_CORRECTED]
+                intervals[name][TIME_DEVICE_CORRECTED] = as_wide_as(of_time, judged["width"])
         if self.lender is not None:
             report["borrowed"] = {"gpu": self.lender[0], "rows": data.borrowed}
         return report
