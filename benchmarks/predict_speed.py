@@ -33,9 +33,9 @@ from clockwatt.gpu.specs import find_spec
 from clockwatt.gpu.virtual.model import CardModel, Work
 from clockwatt.io import files
 from clockwatt.operations.spec.operation import MATRIX_CLASSES
-from clockwatt.predict.answer import predict_network
+from clockwatt.predict.answer import TracedNetwork, predict_network
 from clockwatt.predict.gpu_predictor import GpuPredictor, load_models
-from clockwatt.predict.questions import TracedNetwork, traced_network
+from clockwatt.predict.questions import traced_network
 from clockwatt.predict.recommend import recommend
 from clockwatt.schema import costs, layout, records, tables
 

@@ -46,9 +46,9 @@ from clockwatt.schema import layout
 
 if TYPE_CHECKING:
     from clockwatt.measure.on_demand import OnDemand
+    from clockwatt.predict.answer import TracedNetwork
     from clockwatt.predict.library import Predictors
     from clockwatt.predict.query import NetworkQuery
-    from clockwatt.predict.questions import TracedNetwork
 
 
 @app.command()

@@ -18,12 +18,11 @@ from clockwatt.io import files
 from clockwatt.page.bulk import BulkPredictor
 from clockwatt.page.joules import Parts, Shares, shares_of
 from clockwatt.page.words import clock_mhz
-from clockwatt.predict.answer import predict_points
+from clockwatt.predict.answer import TracedNetwork, check_fits, predict_points
 from clockwatt.predict.composition.networks import Catalogue
 from clockwatt.predict.features.operations import operation_features
 from clockwatt.predict.gpu_predictor import GpuPredictor
 from clockwatt.predict.prediction import NetworkPrediction
-from clockwatt.predict.questions import TracedNetwork, check_fits
 from clockwatt.schema import layout
 from clockwatt.schema.records import CALL_SCHEMA
 

@@ -8,10 +8,10 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from clockwatt.predict.answer import TracedNetwork
 from clockwatt.predict.gpu_predictor import GpuPredictor
 from clockwatt.predict.models.cost_predictor import TARGETS
 from clockwatt.predict.prediction import NetworkPrediction
-from clockwatt.predict.questions import TracedNetwork
 from clockwatt.schema.records import FORWARD
 
 _LEVELS = 2

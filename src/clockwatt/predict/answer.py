@@ -1,27 +1,84 @@
-"""What a network's pass, or a list of operations, costs on a GPU at an operating point."""
+"""What a network's pass, or a list of operations, costs on a GPU at an operating point, and which GPUs have room."""
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
-from clockwatt.predict.composition.pipeline import Composition
+import pandas as pd
+import pyarrow as pa
+
+from clockwatt.errors import ClockwattError
+from clockwatt.gpu.specs import UnknownGpuError, find_spec
+from clockwatt.predict.composition.pipeline import Composer, Composition
 from clockwatt.predict.costs.interface import Costs
 from clockwatt.predict.description import NotPredictableError
 from clockwatt.predict.evaluation.intervals import Interval
-from clockwatt.predict.evaluation.pass_errors import DEVICE, HOST, PassErrors, added_errors, ends_of_sum
-from clockwatt.predict.features.operations import OPERATION_CLASS
+from clockwatt.predict.evaluation.pass_errors import DEVICE, GAP_S, HOST, PassErrors, added_errors, ends_of_sum
+from clockwatt.predict.features.operations import OPERATION_CLASS, operation_features
 from clockwatt.predict.gpu_predictor import GpuPredictor
 from clockwatt.predict.hosts.costs import HostCosts, HostSpan, span
 from clockwatt.predict.hosts.profile import HostProfile
 from clockwatt.predict.prediction import OF_MEASURED, Ends, NetworkPrediction
-from clockwatt.predict.questions import TracedNetwork
+from clockwatt.schema import records
+from clockwatt.schema.records import CALL_SCHEMA, NETWORK_SCHEMA, OPERATION_SCHEMA, NetworkRow, table_of
 
 NO_OTHER_HOST = "back-to-back times alone were measured, which hold for the host that they were measured with"
 """Why a host cannot be named."""
 
 Intervals = tuple[dict[str, Ends], str, int]
 """Quantities to the ends of their intervals, how these were made, and of how many networks."""
+
+
+@dataclass(frozen=True)
+class TracedNetwork:
+    """A network in one pass, as the catalogue has it.
+
+    Attributes
+    ----------
+    network
+        Its row of the catalogue.
+    calls
+        Its calls in order, with `operation_id` and `phase`.
+    operations
+        Its unique operations, with `features.operations.CATALOGUE_COLUMNS` and `device_work`.
+    is_network
+        False for a list of operations, to which what is known of networks does not apply.
+    """
+
+    network: NetworkRow
+    calls: pd.DataFrame
+    operations: pd.DataFrame
+    is_network: bool = True
+
+    @functools.cached_property
+    def features(self) -> pd.DataFrame:
+        """Features of the operations with device work; the same on every GPU."""
+        return operation_features(self.operations[self.operations["device_work"].astype(bool)])
+
+    @property
+    def gap_s(self) -> float:
+        """What gaps between its calls may take more or less than measured; 0 for a list of operations."""
+        return GAP_S[self.network.pass_] if self.is_network else 0.0
+
+    def tables(self) -> tuple[pa.Table, pa.Table, pa.Table]:
+        """As tables of a catalogue: the network, its calls, its operations."""
+        settings = {"measured_tf32": None, "measured_quantities": None}
+        return (
+            table_of([replace(self.network, measured_tf32=None, measured_quantities=None)], NETWORK_SCHEMA),
+            pa.Table.from_pandas(self.calls.reindex(columns=CALL_SCHEMA.names), CALL_SCHEMA, preserve_index=False),
+            pa.Table.from_pandas(
+                self.operations.reindex(columns=OPERATION_SCHEMA.names).assign(**settings),
+                OPERATION_SCHEMA,
+                preserve_index=False,
+            ),
+        )
+
+    @functools.cached_property
+    def composer(self) -> Composer:
+        """Composes the pass from costs of `operations`, in their order."""
+        return Composer(self.calls, self.network, pd.Index(self.operations["operation_id"]))
 
 
 def predict_network(
@@ -105,6 +162,32 @@ def predict_points(
             )
         )
     return predictions
+
+
+def check_fits(traced: TracedNetwork, gpu_names: list[str]) -> set[str]:
+    """The GPUs whose memory has room for what a pass needs at least: weights, their gradients, the largest operation.
+
+    ClockwattError if none of them has.
+    """
+    row = traced.network
+    states = 0 if row.optimizer is None else 2 if "adam" in row.optimizer else 1
+    copies = 1 if row.pass_ != records.TRAINING else 2 + states
+    moved = traced.operations["bytes_read"] + traced.operations["bytes_written"]
+    largest = int(moved.max()) // (1 if row.pass_ != records.TRAINING else 2)
+    needed = max(copies * row.parameter_bytes, largest)
+    memory = {}
+    for name in gpu_names:
+        try:
+            memory[name] = find_spec(name).memory_bytes
+        except UnknownGpuError:
+            memory[name] = needed
+    if all(needed > size for size in memory.values()):
+        largest_gpu, size = max(memory.items(), key=lambda item: item[1])
+        raise ClockwattError(
+            f"{row.network_id}: a pass of {row.pass_} needs at least {needed / 2**30:.0f} GiB, more than the "
+            f"{size / 2**30:.0f} GiB of {largest_gpu}: choose a smaller batch or network."
+        )
+    return {name for name, size in memory.items() if needed <= size}
 
 
 def _on_host(model: GpuPredictor, traced: TracedNetwork, point: str, costs: Costs, host: HostCosts) -> HostSpan:

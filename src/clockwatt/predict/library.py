@@ -10,18 +10,13 @@ from typing import Literal
 from clockwatt.config import NetworkConfig, OperatingPoint, Pass
 from clockwatt.errors import ClockwattError, DataFileError
 from clockwatt.predict import recommend as recommending
-from clockwatt.predict.answer import predict_network
+from clockwatt.predict.answer import TracedNetwork, check_fits, predict_network
 from clockwatt.predict.description import shipped_catalogue, shipped_predictors, shipped_validation
 from clockwatt.predict.gpu_predictor import GpuPredictor, load_models
 from clockwatt.predict.hosts.profile import HostProfile
 from clockwatt.predict.prediction import NetworkPrediction
 from clockwatt.predict.query import KeywordInput, NetworkQuery, Shape, typed_inputs
-from clockwatt.predict.questions import (
-    TracedNetwork,
-    check_fits,
-    traced_network,
-    training_of,
-)
+from clockwatt.predict.questions import traced_network, training_of
 from clockwatt.predict.recommend import Limits, Recommendation
 from clockwatt.schema import layout
 

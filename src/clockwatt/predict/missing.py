@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from clockwatt.errors import ClockwattError
-from clockwatt.predict.answer import predict_network
+from clockwatt.predict.answer import TracedNetwork, predict_network
 from clockwatt.predict.costs.interface import Costs
 from clockwatt.predict.costs.looked_up import DeviceTimes
 from clockwatt.predict.evaluation.intervals import NORMAL_90
@@ -29,7 +29,7 @@ from clockwatt.predict.hosts.profile import HostProfile
 from clockwatt.predict.library import Predictors
 from clockwatt.predict.models.cost_predictor import TARGETS
 from clockwatt.predict.prediction import NetworkPrediction
-from clockwatt.predict.questions import TracedNetwork, check_same_gpu
+from clockwatt.predict.questions import check_same_gpu
 from clockwatt.predict.recommend import Recommendation
 from clockwatt.schema.records import MeasurementRow
 

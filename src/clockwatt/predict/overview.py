@@ -13,11 +13,10 @@ import pandas as pd
 from clockwatt.config import OperatingPoint, Pass
 from clockwatt.errors import ClockwattError, DataFileError
 from clockwatt.io import files
-from clockwatt.predict.answer import predict_points
+from clockwatt.predict.answer import TracedNetwork, check_fits, predict_points
 from clockwatt.predict.composition.networks import PREDICTED, VALIDATION_SCHEMA
 from clockwatt.predict.library import Predictors
 from clockwatt.predict.prediction import NetworkPrediction
-from clockwatt.predict.questions import TracedNetwork, check_fits
 from clockwatt.schema import layout
 from clockwatt.schema.costs import MEASURED_WHOLE
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from clockwatt.predict.composition.pipeline import Composition
-from clockwatt.predict.hosts.costs import HostAnswer, HostSpan
+if TYPE_CHECKING:  # the command line reads words of this module, and does without numpy and what comes with it
+    from clockwatt.predict.composition.pipeline import Composition
+    from clockwatt.predict.hosts.costs import HostAnswer, HostSpan
 
 OF_MEASURED = "_of_measured"
 """End of the name of an interval's method."""

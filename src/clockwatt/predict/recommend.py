@@ -12,13 +12,12 @@ from typing import Any
 import numpy as np
 
 from clockwatt.errors import DataFileError
-from clockwatt.predict.answer import NO_OTHER_HOST, predict_points
+from clockwatt.predict.answer import NO_OTHER_HOST, TracedNetwork, predict_points
 from clockwatt.predict.description import NotPredictableError
 from clockwatt.predict.evaluation.metrics import objective_of
 from clockwatt.predict.gpu_predictor import GpuPredictor
 from clockwatt.predict.hosts.profile import HostProfile
 from clockwatt.predict.prediction import NetworkPrediction
-from clockwatt.predict.questions import TracedNetwork
 from clockwatt.predict.samples import ENERGY
 from clockwatt.schema import layout
 

@@ -66,7 +66,7 @@ def test_operations_held_out_tell_how_much_nearer_perceptrons_come():
 
 def test_nothing_is_judged_that_was_learnt_lent_or_left_to_the_forest():
     own, other = data(900, lent=200), data(300, seed=1)
-    own.features.loc[:99, "operation_class"] = "pad"
+    own.features.loc[:99, "operation_class"] = "div"
     found = judge_perceptrons(lambda: Spied(trees=4, leaf=20, perceptrons=2), own, other, seed=0)
     taught, beside = own.groups[Spied.taught.index], other.groups[Spied.beside[0].index]
     held = set(own.groups) - set(taught)
@@ -89,10 +89,10 @@ def test_too_few_operations_are_not_judged(few):
 
 
 def test_intervals_narrow_but_for_classes_that_are_left_to_the_forest():
-    given = {ANY_CLASS: Interval(0.5, 2.0), "conv2d": Interval(0.25, 3.0), "lstm": Interval(0.2, 5.0)}
+    given = {ANY_CLASS: Interval(0.5, 2.0), "conv2d": Interval(0.25, 3.0), "SGD": Interval(0.2, 5.0)}
     found = as_wide_as(given, 0.5)
     assert found["conv2d"].lower == pytest.approx(0.5)
     assert found[ANY_CLASS].upper == pytest.approx(2**0.5)
-    assert found["lstm"] == given["lstm"]
-    assert found["gru"] == given[ANY_CLASS]
+    assert found["SGD"] == given["SGD"]
+    assert found["div"] == given[ANY_CLASS]
     assert set(found) == {ANY_CLASS, "conv2d", *predictors.LEFT_TO_TREES}

@@ -151,7 +151,7 @@ def test_the_two_are_never_far_apart(predictor):
 
 def test_classes_that_perceptrons_tell_worse_are_left_to_the_forest():
     features, targets = table(400)
-    features.loc[:199, "operation_class"] = "lstm"
+    features.loc[:199, "operation_class"] = "SGD"
     forest, both = (RooflinePredictor(trees=4, perceptrons=number).fit(features, targets) for number in (0, 1))
     differ = (forest.predict(features) != both.predict(features))[DEVICE].to_numpy()
     assert not differ[:200].any()
