@@ -35,9 +35,9 @@ PREDICT_FLOORS = [
     {"evaluation", "hosts"},
     {"costs"},
     {"description"},
-    {"gpu_predictor", "model_card_details", "prediction", "questions", "query"},
+    {"gpu_predictor", "model_card_details", "prediction", "query"},
     {"model_card", "answer"},
-    {"whole_networks", "recommend"},
+    {"whole_networks", "recommend", "questions"},
     {"fit", "validate", "library"},
     {"overview", "missing"},
 ]

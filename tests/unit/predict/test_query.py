@@ -6,7 +6,7 @@ from clockwatt.config import TrainingConfig
 from clockwatt.errors import ClockwattError, ConfigError
 from clockwatt.io.resources import resource
 from clockwatt.operations.constructors import NetworkError
-from clockwatt.predict import questions
+from clockwatt.predict import answer, questions
 from clockwatt.predict.query import NetworkQuery
 
 SHIPPED = resource("reference") / "h200" / "catalogue"
@@ -82,12 +82,12 @@ def test_a_fit_says_how_networks_were_trained(made):
 def test_what_cannot_fit_is_refused_and_left_out():
     network = asked("vgg11", "32,3,224,224")
     traced = questions.traced_network(network, "training", TrainingConfig(), SHIPPED)
-    assert questions.check_fits(traced, ["NVIDIA H200", "NVIDIA A30"]) == {"NVIDIA H200", "NVIDIA A30"}
+    assert answer.check_fits(traced, ["NVIDIA H200", "NVIDIA A30"]) == {"NVIDIA H200", "NVIDIA A30"}
     traced.network.parameter_bytes = 20 * 2**30
-    assert questions.check_fits(traced, ["NVIDIA H200", "NVIDIA A30"]) == {"NVIDIA H200"}
+    assert answer.check_fits(traced, ["NVIDIA H200", "NVIDIA A30"]) == {"NVIDIA H200"}
     traced.network.parameter_bytes *= 10
     with pytest.raises(ClockwattError, match="needs at least 600 GiB, more than the 140 GiB of NVIDIA H200"):
-        questions.check_fits(traced, ["NVIDIA H200", "NVIDIA A30"])
+        answer.check_fits(traced, ["NVIDIA H200", "NVIDIA A30"])
 
 
 def test_more_token_ids_than_a_catalogued_network_has_words_are_traced_and_refused():
