@@ -140,7 +140,7 @@ def left_out(source: pd.DataFrame, features: pd.DataFrame, wanted: pd.DataFrame,
     predicted_s = np.full(len(wanted), np.nan)
     for fold in range(FOLDS):
         kept = (source["operation_id"].map(fold_of) != fold).to_numpy()
-        for pass_ in np.unique(passes):
+        for pass_ in np.intersect1d(passes, source["pass"]):
             asked, same = (folds == fold) & (passes == pass_), (source["pass"] == pass_).to_numpy()
             own, other = (
                 (features[rows], pd.DataFrame({TARGET: source.loc[rows, "seconds"]}))

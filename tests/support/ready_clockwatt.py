@@ -49,9 +49,13 @@ _LENGTH = 8
 """Bytes that say how long an order is."""
 
 
-def environment() -> dict[str, str]:
-    """What to add to the environment of a process, so that commands which it or its children start are served."""
-    path = os.pathsep.join(filter(None, [str(_SERVED), os.environ.get("PYTHONPATH")]))
+def environment(*, alone: bool = False) -> dict[str, str]:
+    """What to add to the environment of a process, so that commands which it or its children start are served.
+
+    `alone` leaves out where else the tests' own Python looks for modules.
+    """
+    given = None if alone else os.environ.get("PYTHONPATH")
+    path = os.pathsep.join(filter(None, [str(_SERVED), given]))
     return {"READY_CLOCKWATT": str(_server()), "PYTHONPATH": path}
 
 

@@ -30,7 +30,8 @@ FLOORS = [
 
 PREDICT_FLOORS = [
     {"features"},
-    {"samples", "models"},
+    {"samples"},
+    {"models"},
     {"composition"},
     {"evaluation", "hosts"},
     {"costs"},

@@ -63,7 +63,7 @@ def test_questions_are_answered_right_after_installation(installed, tmp_path, co
 
 def test_a_campaign_runs_where_init_made_its_folder(installed, campaign):
     # its jobs in forks of a Python that has imported their libraries: those of the package are its own
-    ran = installed.run("snakemake", "--nocolor", at=campaign, environment=ready_clockwatt.environment())
+    ran = installed.run("snakemake", "--nocolor", at=campaign, environment=ready_clockwatt.environment(alone=True))
     assert ran.returncode == 0, ran.stdout[-5000:]
     assert list((campaign / "results" / "figures").glob("*.png"))
     answered = installed.run("clockwatt", "predict", "squeezenet1_1", "--gpu", "a30", "--point", "sm900", at=campaign)

@@ -224,8 +224,8 @@ class _GpuFit:
         }
         for name in self.config.fit.predictors:  # after networks left out, which forests alone tell
             if judged := of_predictors[name]["perceptrons"]:
-                of_time = intervals[name][TIME_DEVICE_CORRECTED]
-                intervals[name][TIME_DEVICE_CORRECTED] = as_wide_as(of_time, judged["width"])
+                told = described.intervals[name]
+                told[TIME_DEVICE_CORRECTED] = as_wide_as(told[TIME_DEVICE_CORRECTED], judged["width"])
         if self.lender is not None:
             report["borrowed"] = {"gpu": self.lender[0], "rows": data.borrowed}
         return report

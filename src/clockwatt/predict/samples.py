@@ -16,11 +16,11 @@ from clockwatt.dataset.corrections import BACK_TO_BACK_ALONE, NOT_ABOVE_IDLE
 from clockwatt.errors import DataFileError
 from clockwatt.io import files
 from clockwatt.predict.features.operations import CATALOGUE_COLUMNS
-from clockwatt.predict.models.cost_predictor import TARGETS
 from clockwatt.schema import layout, tables
 from clockwatt.schema.costs import (
     BACK_TO_BACK,
     BY_CORRECTED,
+    CORRECTED,
     COSTS,
     ENERGY_CORRECTED,
     ENERGY_DYNAMIC_CORRECTED,
@@ -234,7 +234,7 @@ def _free(samples: Samples, pass_: str, reason: str, *, beside: bool = False) ->
     if not beside and not samples.learnt(pass_).empty:
         return False
     rows = samples.rows
-    freed = (rows["pass"] == pass_) & (rows[EXCLUDED] == reason) & ~(rows[list(TARGETS)] <= 0).any(axis=1)
+    freed = (rows["pass"] == pass_) & (rows[EXCLUDED] == reason) & ~(rows[list(CORRECTED)] <= 0).any(axis=1)
     rows.loc[freed, EXCLUDED] = ""
     return bool(freed.any())
 
@@ -244,9 +244,9 @@ def _without_scarce(samples: Samples, pass_: str, lender: Samples | None, *, sum
     times = (BACK_TO_BACK,) if summed else NEEDED
     sources = [samples] if lender is None or summed else [samples, lender]
     learnt = pd.concat([source.learnt(pass_) for source in sources])
-    counts = {name: int(learnt.loc[learnt[name].notna(), "operation_id"].nunique()) for name in TARGETS}
+    counts = {name: int(learnt.loc[learnt[name].notna(), "operation_id"].nunique()) for name in CORRECTED}
     needed = min(FEWEST, math.ceil(SHARE * counts[times[0]]))
-    for target in TARGETS:
+    for target in CORRECTED:
         if target not in times and counts[target] < needed:
             columns = [target, error_of(target), *([ENERGY_CORRECTED] if target == POWER_CORRECTED else [])]
             samples.rows.loc[samples.rows["pass"] == pass_, columns] = math.nan

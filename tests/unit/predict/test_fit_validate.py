@@ -2,6 +2,7 @@ import filecmp
 import os
 import subprocess
 import sys
+from dataclasses import asdict
 from pathlib import Path
 
 import pandas as pd
@@ -11,6 +12,7 @@ from clockwatt.dataset.build import build_dataset
 from clockwatt.errors import DataFileError
 from clockwatt.io import files, seal
 from clockwatt.predict.composition.networks import VALIDATION_SCHEMA
+from clockwatt.predict.evaluation.beside_trees import as_wide_as
 from clockwatt.predict.evaluation.leave_out import CROSSVAL_SCHEMA
 from clockwatt.predict.fit import fit
 from clockwatt.predict.gpu_predictor import GpuPredictor
@@ -139,6 +141,10 @@ def test_perceptrons_are_fitted_judged_and_told_of(made, tmp_path, monkeypatch, 
     for name, value in (("WIDTH", 16), ("DEPTH", 2), ("EPOCHS", 2)):
         monkeypatch.setattr(perceptrons, name, value)
     monkeypatch.setattr(predictors, "LEAST_ROWS", least)
+    halved = []
+    monkeypatch.setattr(
+        "clockwatt.predict.fit.as_wide_as", lambda given, _: halved.append(as_wide_as(given, 0.5)) or halved[-1]
+    )
     config = made.config.model_copy(update={"fit": made.config.fit.model_copy(update={"perceptrons": 1})})
     fit(config, made.dataset, made.catalogue, tmp_path / "predictors")
     told = synthetic.read_json(tmp_path / "predictors/metrics.json")["gpus"]["a30"]["passes"]["training"]
@@ -151,6 +157,9 @@ def test_perceptrons_are_fitted_judged_and_told_of(made, tmp_path, monkeypatch, 
         return
     found = told["predictors"]["roofline"]["perceptrons"]
     assert found["rows"] > 0
+    described = synthetic.read_json(tmp_path / "predictors/a30/description.json")["passes"]["training"]
+    written = described["intervals"]["roofline"]["time_device_corrected_s"]
+    assert written in [{name: asdict(interval) for name, interval in each.items()} for each in halved]
     assert all(forest.perceptrons_ is not None for forest in forests)
     assert f"missed the device time of {found['rows']:,} operations held out by" in page.replace("\n", " ")
 

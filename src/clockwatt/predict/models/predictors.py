@@ -45,7 +45,8 @@ _FARTHEST_APART = 1.0
 """… and how far apart the two may be: of what neither saw, a perceptron may say anything."""
 
 LEFT_TO_TREES = frozenset({"SGD", "div"})
-"""Classes that perceptrons tell worse than the forest, where a fifth of the shipped data was held out."""
+"""Classes that perceptrons tell worse than the forest, where a fifth of the shipped data was held out, or of which too
+little was held out to say (`div`)."""
 
 _BOOSTING = {"objective": "reg:squarederror", "tree_method": "hist", "eta": 0.15, "max_depth": 8, "subsample": 0.8}
 
