@@ -20,7 +20,6 @@ import numpy as np
 import others
 import pandas as pd
 import thesis_a30
-from pack_predictors import LEAF, PERCEPTRONS, TREES
 
 from clockwatt.config import OperatingPoint
 from clockwatt.gpu.specs import find_spec
@@ -34,7 +33,7 @@ from clockwatt.schema.records import MEASUREMENT_SCHEMA, OK, OPERATION, OPERATIO
 
 OWN = (0, 30, 300)
 DRAWS = 10
-FOLDS = 3
+FOLDS = 5
 KEY = ["operation_id", "pass", "tf32"]
 SHIPPED = "reference/h200"
 TARGET = "time_device_corrected_s"
@@ -106,7 +105,7 @@ def compare(what: str, source: pd.DataFrame, target: pd.DataFrame, catalogue: pd
     names = [str(card["gpu_name"].iloc[0]) for card in (source, target)]
     twins = target.merge(source[[*KEY, "seconds"]], on=KEY, how="left", suffixes=("", "_other"))
     at_source, at_target = (at_card(twins, catalogue, name) for name in names)
-    predicted_s = left_out(source, at_card(source, catalogue, names[0]), twins, at_source)
+    predicted_s = left_out(source, at_card(source, catalogue, names[0]), twins["operation_id"], at_source)
     classes = at_target[OPERATION_CLASS].to_numpy(object)
     numbers = at_target.drop(columns=[OPERATION_CLASS]).to_numpy(float)
     rooflines = [at[ROOFLINE_TIME].to_numpy(float) for at in (at_source, at_target)]
@@ -133,21 +132,16 @@ def compare(what: str, source: pd.DataFrame, target: pd.DataFrame, catalogue: pd
             show(f"{kind}, {own}", *learnt(classes[chosen], other, roofline_s, own_s[chosen], numbers[chosen], own))
 
 
-def left_out(source: pd.DataFrame, features: pd.DataFrame, wanted: pd.DataFrame, at_source: pd.DataFrame) -> np.ndarray:
-    """What a predictor as shipped says of operations on its own card, each fold of them fitted without it."""
-    fold_of = {name: number % FOLDS for number, name in enumerate(sorted(set(wanted["operation_id"])))}
-    folds, passes = wanted["operation_id"].map(fold_of).to_numpy(), wanted["pass"].to_numpy()
+def left_out(source: pd.DataFrame, features: pd.DataFrame, wanted: pd.Series, at_source: pd.DataFrame) -> np.ndarray:
+    """What the other card's predictor says of operations, each fold of them fitted without it; shape (wanted,)."""
+    fold_of = {name: number % FOLDS for number, name in enumerate(sorted(set(wanted)))}
+    folds = wanted.map(fold_of).to_numpy()
     predicted_s = np.full(len(wanted), np.nan)
     for fold in range(FOLDS):
         kept = (source["operation_id"].map(fold_of) != fold).to_numpy()
-        for pass_ in np.intersect1d(passes, source["pass"]):
-            asked, same = (folds == fold) & (passes == pass_), (source["pass"] == pass_).to_numpy()
-            own, other = (
-                (features[rows], pd.DataFrame({TARGET: source.loc[rows, "seconds"]}))
-                for rows in (kept & same, kept & ~same)
-            )
-            predictor = RooflinePredictor(trees=TREES, leaf=LEAF, perceptrons=PERCEPTRONS, seed=0).fit(*own, other)
-            predicted_s[asked] = predictor.predict(at_source[asked])[TARGET].to_numpy(float)
+        predictor = RooflinePredictor(trees=100, seed=0)
+        predictor.fit(features[kept], pd.DataFrame({TARGET: source.loc[kept, "seconds"]}))
+        predicted_s[folds == fold] = predictor.predict(at_source[folds == fold])[TARGET].to_numpy(float)
     return predicted_s
 
 
