@@ -1,6 +1,6 @@
 """Draw the fresh set: passes of networks that the shipped data never saw. A seed decides all of it.
 
-    python benchmarks/fresh/draw.py [--set fourth] [--cache DIR] [--part K/N] [--collect]
+    python benchmarks/fresh/draw.py [--set fifth] [--cache DIR] [--part K/N] [--collect]
 
 The sets after the first are other draws by the same rule, a half and twice a quarter as large, without the networks of
 those before and of `other_networks.py`: for a day on which nobody has seen yet what is asked.
@@ -79,6 +79,7 @@ SETS = {
     "second": FreshSet(41, HERE / "second", 0.5, day=4),
     "third": FreshSet(67, HERE / "third", 0.25, day=5),
     "fourth": FreshSet(83, HERE / "fourth", 0.25, day=6),
+    "fifth": FreshSet(101, HERE / "fifth", 0.25, day=7),
 }
 """In the order in which they were drawn; the parts of the first are measured on days 1 and 2."""
 GPU = "NVIDIA H200"
