@@ -169,6 +169,10 @@ def _file(path: Path) -> pd.DataFrame:
         ".csv": lambda: pd.read_csv(path, dtype=str, keep_default_na=False, skipinitialspace=True),
         ".parquet": lambda: pd.read_parquet(path),
     }
+    advice = {
+        ".csv": "A cell with commas, such as a printed module, stands in double quotes.",
+        ".parquet": "Write it again, or save the table as .csv.",
+    }
     if path.suffix.lower() not in readers:
         raise DataFileError(f"{path}: is neither .csv nor .parquet, which are read. Save the table as one of them.")
     try:
@@ -177,10 +181,7 @@ def _file(path: Path) -> pd.DataFrame:
         raise DataFileError(f"{path}: no such file. Give the table's path.") from None
     except (OSError, ValueError) as error:
         said = " ".join(str(error).split())
-        raise DataFileError(
-            f"{path}: cannot be read as a table ({said}). In CSV a cell with commas, such as a printed module, "
-            "stands in double quotes."
-        ) from None
+        raise DataFileError(f"{path}: cannot be read as a table ({said}). {advice[path.suffix.lower()]}") from None
 
 
 def is_empty(cell: Any) -> bool:

@@ -163,9 +163,9 @@ def test_a_bad_column_is_told(tmp_path, rows, changes, said):
 
 @pytest.mark.parametrize(("name", "content", "said"), [
     ("t.csv", "", "cannot be read as a table"),
-    ("t.csv", 'a,b\n1,2,3,4\n"x', "cannot be read as a table"),
+    ("t.csv", 'a,b\n1,2,3,4\n"x', "stands in double quotes"),
     ("t.csv", "operation,pass,tf32,time_eager_s\n", "has a header and no rows"),
-    ("t.parquet", "no Parquet", "cannot be read as a table"),
+    ("t.parquet", "no Parquet", "Write it again, or save the table as .csv"),
     ("t.xlsx", "", "neither .csv nor .parquet"),
     ("", "", "neither .csv nor .parquet"),
 ])  # fmt: skip

@@ -51,14 +51,14 @@ def with_energies(features: pd.DataFrame, targets: pd.DataFrame, seed: int) -> p
     from sklearn.ensemble import ExtraTreesRegressor
 
     limit_w = features[POWER_LIMIT].to_numpy(float)
-    matrix = _utilisation(features, time_s)
+    matrix = utilisation(features, time_s)
     forest = ExtraTreesRegressor(_TREES, max_features=0.5, min_samples_leaf=2, random_state=seed, n_jobs=1)
     forest.fit(matrix[known], np.log(energy_j[known] / time_s[known] / limit_w[known]))
     energy_j[lacking] = np.exp(forest.predict(matrix[lacking])) * limit_w[lacking] * time_s[lacking]
     return targets.assign(**{_ENERGY: energy_j})
 
 
-def _utilisation(features: pd.DataFrame, time_s: Floats) -> NDArray[np.float32]:
+def utilisation(features: pd.DataFrame, time_s: Floats) -> NDArray[np.float32]:
     """Features of operations, and what share of the peak and of the bandwidth they reach; shape (rows, numbers)."""
     reached = [np.exp2(features[name].to_numpy(float)) / time_s for name in ("log_compute_time", "log_memory_time")]
     shares = [np.log2(share + _LEAST_SHARE) for share in reached]
