@@ -18,7 +18,7 @@ from torch.utils.flop_counter import FlopCounterMode, conv_flop_count, sdpa_back
 
 from clockwatt.operations import optimizers
 from clockwatt.operations.build.build import build
-from clockwatt.operations.spec.operation import MATRIX_CLASSES, Operation
+from clockwatt.operations.spec.operation import MATRIX_CLASSES, RECURRENT_CLASSES, Operation
 from clockwatt.operations.spec.tensor_spec import StridedSpec
 from clockwatt.operations.trace import recurrent
 from clockwatt.operations.trace.meta import MetaFused, MetaLayouts
@@ -242,7 +242,7 @@ def _flops(operation: Operation, passes: _Passes) -> int:
     involved: tuple[StridedSpec, ...] = (*operation.tensors, *operation.out)
     if name in NO_FLOPS or not any(tensor.floating for tensor in involved):
         return 0
-    if name in recurrent.CLASSES:
+    if name in RECURRENT_CLASSES:
         weights = [tensor.elements for tensor in operation.tensors[1:] if len(tensor.shape) == 2]
         given = operation.out[0]
         steps = given.shape[0] * given.shape[1]

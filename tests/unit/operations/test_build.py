@@ -6,7 +6,14 @@ import torch
 from clockwatt.config import NetworkConfig, TrainingConfig
 from clockwatt.operations.build.build import build
 from clockwatt.operations.build.verify import mismatches
-from clockwatt.operations.spec.operation import Operation, OperationSpecError, OutputSpec, TensorSpec
+from clockwatt.operations.design.block import Block, Input, trace_block
+from clockwatt.operations.spec.operation import (
+    RECURRENT_CLASSES,
+    Operation,
+    OperationSpecError,
+    OutputSpec,
+    TensorSpec,
+)
 from clockwatt.operations.trace.trace import trace_network
 
 MANY = 2_000
@@ -94,6 +101,19 @@ def test_values_follow_from_the_seed():
     one, same, other = (build(linear, "cpu", pass_="inference", seed=seed).tensors[0] for seed in (1, 1, 2))
     assert torch.equal(one, same)
     assert not torch.equal(one, other)
+
+
+@pytest.mark.parametrize("kind", [torch.nn.LSTM, torch.nn.GRU, torch.nn.RNN])
+def test_gates_of_recurrent_layers_are_not_saturated(kind):
+    # a state that stands still draws little power, and no network that learns has such ones
+    with torch.device("meta"):
+        block = Block(kind(96, 256, num_layers=2), [Input((40, 8, 96), "float32")])
+    calls = [call.operation for call in trace_block(block, "recurrent", learns=False)]
+    (layer,) = (operation for operation in calls if operation.operation_class in RECURRENT_CLASSES)
+    with torch.inference_mode():
+        states = build(layer, "cpu", pass_="inference").call()[0]
+    assert (states.abs() > 0.9).float().mean() < 0.1
+    assert (states.diff(dim=0).abs() < 0.01 * states.std()).float().mean() < 0.1
 
 
 def in_place(name, *others, shape=(64,), dtype="float32", grad=False, kwargs=None):

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from clockwatt.operations.spec.operation import Operation, TensorSpec
+from clockwatt.operations.spec.operation import RECURRENT_CLASSES, Operation, TensorSpec
 
 _POSITIVE: dict[str, tuple[int, str]] = {
     **dict.fromkeys(("batch_norm", "instance_norm"), (2, "running_var")),
@@ -139,19 +139,25 @@ def fill(storage: torch.Tensor, spec: TensorSpec, *, role: str, generator: torch
             storage.mul_(_TINY)
         elif role == "large":
             storage.abs_().add_(_LARGE)
+        elif role == "recurrent":
+            storage.mul_(spec.shape[0] ** -0.5)
 
 
 def role(operation: Operation, tensor: int) -> str:
-    """What a tensor's values do when an in-place operation is called over and over.
+    """What a tensor's values do when an in-place operation is called over and over, or a layer feeds itself.
 
     A sum grows by tiny steps, a product multiplies by one, and an activation starts where it changes nothing, so that
-    after 100,000 calls nothing is infinite, undefined or zero that was not so after the first.
+    after 100,000 calls nothing is infinite, undefined or zero that was not so after the first. Weights of a recurrent
+    layer are about as large as PyTorch starts them (uniform below 1/√hidden; here normal, 1/√(gates · hidden)): larger
+    ones saturate its gates, its states then stand still from step to step, and it draws less than any network's.
 
     Returns
     -------
     str
-        `plain`, `tiny`, `one` or `large`.
+        `plain`, `tiny`, `one`, `large` or `recurrent`.
     """
+    if operation.operation_class in RECURRENT_CLASSES and operation.tensors[tensor].parameter:
+        return "recurrent"
     if not operation.mutates:
         return "plain"
     if tensor in operation.mutates:

@@ -34,6 +34,7 @@ from clockwatt.operations.spec.tensor_spec import DTYPE_BYTES, OutputSpec, Strid
 __all__ = [
     "DTYPE_BYTES",
     "MATRIX_CLASSES",
+    "RECURRENT_CLASSES",
     "Operation",
     "OperationSpecError",
     "OutputSpec",
@@ -52,6 +53,9 @@ MATRIX_CLASSES = frozenset(
     }
 )
 """Operation classes that run on the matrix units where the GPU has them."""
+
+RECURRENT_CLASSES = frozenset({"lstm", "gru", "rnn_tanh", "rnn_relu"})
+"""Operation classes whose states feed back into them, one step after another."""
 
 OPTIMIZER_PREFIX = "torch.optim."
 """Functions of this namespace are optimizers: the operation is one step."""

@@ -15,7 +15,6 @@ _BY_FUNCTION: dict[Callable[..., Any], bool] = {
     torch.lstm: True, torch.gru: False, torch.rnn_tanh: False, torch.rnn_relu: False,
 }  # fmt: skip
 """Functions, and whether they keep a cell's state beside what they give."""
-CLASSES = frozenset({"lstm", "gru", "rnn_tanh", "rnn_relu"})
 FLOPS_PER_STATE = {"lstm": (9, 18), "gru": (9, 18), "rnn_tanh": (3, 3), "rnn_relu": (1, 1)}
 """Beside the matrix products, FLOPs (forward, backward) per element of what one step gives."""
 
