@@ -230,15 +230,16 @@ class SlurmCluster:
         self._wait("munged", slurm_files.munge_socket(self.root).exists)
 
     def _start_accounting(self, ports: Mapping[str, int]) -> None:
-        data = self.root / "database"
+        # tables of its own: as it starts, MariaDB removes all temporary ones in /tmp, those of another cluster too
+        folders = f"--datadir={self.root / 'database'}", f"--tmpdir={self.root / 'run'}"
         installed = subprocess.run(
-            ["mariadb-install-db", "--no-defaults", f"--datadir={data}", "--user=root", "--skip-test-db"],
+            ["mariadb-install-db", "--no-defaults", *folders, "--user=root", "--skip-test-db"],
             capture_output=True, text=True, check=False,
         )  # fmt: skip
         if installed.returncode:
             raise HarnessError(f"mariadb-install-db failed:\n{installed.stdout}{installed.stderr}")
         self._run(
-            "mariadbd", "mariadbd", "--no-defaults", f"--datadir={data}", "--user=root", f"--port={ports['database']}",
+            "mariadbd", "mariadbd", "--no-defaults", *folders, "--user=root", f"--port={ports['database']}",
             "--bind-address=127.0.0.1", f"--socket={self.root}/run/mariadb.sock",
             f"--pid-file={self.root}/run/mariadb.pid", f"--init-file={self.root}/database.sql",
         )  # fmt: skip
