@@ -1,7 +1,7 @@
 """What a full measurement takes and tells with a shorter warm-up and window than by default, on a GPU that is here.
 
     python benchmarks/short_windows.py --output FILE --catalogue-dir FOLDER --calibration FILE [--operations 40]
-                                       [--seconds 170] [--warm-up 0.3] [--window 0.5 1.0]
+                                       [--seconds 170] [--warm-up 0.1] [--window 0.3 0.6]
 
 One session: operations of a catalogue, drawn by a seed from those of 20 µs to 5 ms, are each measured fully twice with
 the default settings and twice with those of the command line, in an order that is shuffled anew. Prints seconds for
@@ -67,8 +67,8 @@ def main() -> None:
     parser.add_argument("--calibration", type=Path, required=True, help="what `clockwatt calibrate` wrote")
     parser.add_argument("--operations", type=int, default=40)
     parser.add_argument("--seconds", type=float, default=170, help="begin nothing after so long")
-    parser.add_argument("--warm-up", type=float, default=0.3, help="shortest warm-up, in s")
-    parser.add_argument("--window", type=float, nargs=2, default=(0.5, 1.0), help="shortest and longest window, in s")
+    parser.add_argument("--warm-up", type=float, default=0.1, help="shortest warm-up, in s")
+    parser.add_argument("--window", type=float, nargs=2, default=(0.3, 0.6), help="shortest and longest window, in s")
     given = parser.parse_args()
     end_s = time.monotonic() + given.seconds
     campaign = this_gpu()
@@ -94,7 +94,7 @@ def main() -> None:
         warm = [(one, DEFAULT) for one in chosen[:3]]
         for subject, way in [*warm, *random.Random(SEED + 1).sample(runs, len(runs))]:
             if time.monotonic() >= end_s:
-                print(f"the time is over after {len(rows) - len(warm)} of {len(runs)} measurements", flush=True)
+                print(f"the time is over after {max(len(rows) - len(warm), 0)} of {len(runs)} measurements", flush=True)
                 break
             row = MeasurementRow(
                 kind=subject.kind, subject_id=subject.subject_id, pass_=subject.pass_, gpu=label, point="default",
@@ -118,7 +118,8 @@ def report(rows: pd.DataFrame) -> None:
             print(f"{way}, {column}: {described(own[column].astype(float))}")
         print(f"{way}, stopped by: {own['stopped_by'].value_counts().to_dict()}")
     first, again = (
-        {way: own[own["repetition"] == number].set_index(KEY) for way, own in good.groupby("way")} for number in (0, 1)
+        {way: good[(good["repetition"] == number) & (good["way"] == way)].set_index(KEY) for way in (DEFAULT, SHORT)}
+        for number in (0, 1)
     )
     pairs = {
         "bias of short": (first[SHORT], first[DEFAULT]),

@@ -2,8 +2,8 @@
 
     python benchmarks/fresh/draw.py [--set fifth] [--cache DIR] [--part K/N] [--collect]
 
-The sets after the first are other draws by the same rule, a half and twice a quarter as large, without the networks of
-those before and of `other_networks.py`: for a day on which nobody has seen yet what is asked.
+The sets after the first are other draws by the same rule, a half and three times a quarter as large, without the
+networks of those before and of `other_networks.py`: for a day on which nobody has seen yet what is asked.
 
 Every place of a kind is drawn by itself, traced, and drawn again where it cannot be traced, its roofline lies outside
 0.2 to 90 ms (real passes take up to twice as long), it needs more than 40 GiB, or the shipped data or the set has it.

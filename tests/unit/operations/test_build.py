@@ -103,17 +103,33 @@ def test_values_follow_from_the_seed():
     assert not torch.equal(one, other)
 
 
-@pytest.mark.parametrize("kind", [torch.nn.LSTM, torch.nn.GRU, torch.nn.RNN])
-def test_gates_of_recurrent_layers_are_not_saturated(kind):
-    # a state that stands still draws little power, and no network that learns has such ones
+@pytest.mark.parametrize(
+    ("kind", "options"),
+    [
+        (torch.nn.LSTM, {}),
+        (torch.nn.LSTM, {"proj_size": 32}),
+        (torch.nn.GRU, {"bidirectional": True}),
+        (torch.nn.RNN, {}),
+        (torch.nn.RNN, {"nonlinearity": "relu"}),
+        (torch.nn.LSTMCell, {}),
+        (torch.nn.GRUCell, {}),
+    ],
+)
+@pytest.mark.parametrize("width", [96, 1024])
+def test_weights_of_recurrent_layers_are_as_large_as_pytorch_starts_them(kind, options, width):
+    # gates that are saturated let states stand still, which draws less than any network's
     with torch.device("meta"):
-        block = Block(kind(96, 256, num_layers=2), [Input((40, 8, 96), "float32")])
+        block = Block(kind(width, 256, **options), [Input((40, width), "float32")])
     calls = [call.operation for call in trace_block(block, "recurrent", learns=False)]
-    (layer,) = (operation for operation in calls if operation.operation_class in RECURRENT_CLASSES)
-    with torch.inference_mode():
-        states = build(layer, "cpu", pass_="inference").call()[0]
-    assert (states.abs() > 0.9).float().mean() < 0.1
-    assert (states.diff(dim=0).abs() < 0.01 * states.std()).float().mean() < 0.1
+    (layer,) = (one for one in calls if one.operation_class.removesuffix("_cell") in RECURRENT_CLASSES)
+    built = build(layer, "cpu", pass_="inference")
+    theirs = torch.cat([weight.flatten() for weight in kind(width, 256, **options).parameters()])
+    weights = [tensor for tensor, spec in zip(built.tensors, layer.tensors, strict=True) if spec.parameter]
+    ours = torch.cat([weight.flatten() for weight in weights])
+    assert ours.shape == theirs.shape
+    assert ours.std().item() == pytest.approx(theirs.std().item(), rel=0.05)
+    others = [tensor for tensor, spec in zip(built.tensors, layer.tensors, strict=True) if not spec.parameter]
+    assert others[0].std().item() == pytest.approx(1.0, rel=0.05)
 
 
 def in_place(name, *others, shape=(64,), dtype="float32", grad=False, kwargs=None):

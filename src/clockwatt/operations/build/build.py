@@ -166,7 +166,10 @@ def _tensors(
             if storage is None:
                 elements = spec.extent if spec.storage is None else extents[spec.storage]
                 storage = torch.empty(elements, dtype=dtype_of(spec.dtype), device=device)
-                values.fill(storage, spec, role=values.role(operation, number), generator=generator)
+                values.fill(
+                    storage, spec, role=values.role(operation, number), generator=generator,
+                    scale=values.scale(operation, number),
+                )  # fmt: skip
                 if spec.storage is not None:
                     storages[spec.storage] = storage
             tensors.append(storage.as_strided(spec.shape, spec.stride, spec.offset))

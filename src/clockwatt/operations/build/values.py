@@ -109,7 +109,9 @@ def without_values(
     return args, kwargs | {name: value}
 
 
-def fill(storage: torch.Tensor, spec: TensorSpec, *, role: str, generator: torch.Generator | None) -> None:
+def fill(
+    storage: torch.Tensor, spec: TensorSpec, *, role: str, generator: torch.Generator | None, scale: float = 1.0
+) -> None:
     """Fill a flat storage with values that `spec` allows.
 
     Parameters
@@ -122,6 +124,8 @@ def fill(storage: torch.Tensor, spec: TensorSpec, *, role: str, generator: torch
         As `role` gives it.
     generator
         On the storage's device.
+    scale
+        Standard deviation of values that may be of any size.
     """
     if storage.is_meta:
         return
@@ -134,30 +138,24 @@ def fill(storage: torch.Tensor, spec: TensorSpec, *, role: str, generator: torch
     elif spec.positive:
         storage.uniform_(0.25, 0.75, generator=generator)
     else:
-        storage.normal_(generator=generator)
+        storage.normal_(std=scale, generator=generator)
         if role == "tiny":
             storage.mul_(_TINY)
         elif role == "large":
             storage.abs_().add_(_LARGE)
-        elif role == "recurrent":
-            storage.mul_(spec.shape[0] ** -0.5)
 
 
 def role(operation: Operation, tensor: int) -> str:
-    """What a tensor's values do when an in-place operation is called over and over, or a layer feeds itself.
+    """What a tensor's values do when an in-place operation is called over and over.
 
     A sum grows by tiny steps, a product multiplies by one, and an activation starts where it changes nothing, so that
-    after 100,000 calls nothing is infinite, undefined or zero that was not so after the first. Weights of a recurrent
-    layer are about as large as PyTorch starts them (uniform below 1/√hidden; here normal, 1/√(gates · hidden)): larger
-    ones saturate its gates, its states then stand still from step to step, and it draws less than any network's.
+    after 100,000 calls nothing is infinite, undefined or zero that was not so after the first.
 
     Returns
     -------
     str
-        `plain`, `tiny`, `one`, `large` or `recurrent`.
+        `plain`, `tiny`, `one` or `large`.
     """
-    if operation.operation_class in RECURRENT_CLASSES and operation.tensors[tensor].parameter:
-        return "recurrent"
     if not operation.mutates:
         return "plain"
     if tensor in operation.mutates:
@@ -165,3 +163,31 @@ def role(operation: Operation, tensor: int) -> str:
     if operation.operation_class in ("copy", "setitem", "batch_norm"):
         return "plain"
     return "one" if operation.operation_class in ("mul", "div") else "tiny"
+
+
+def scale(operation: Operation, tensor: int) -> float:
+    """Standard deviation of a tensor's values: 1, but weights of recurrent layers are as large as PyTorch starts them.
+
+    It starts them uniform between ±1/√hidden, of which the deviation is 1/√(3 · hidden). Larger ones saturate the
+    gates: states then stand still from step to step, and the layer draws less than any network's.
+    """
+    if operation.operation_class.removesuffix("_cell") not in RECURRENT_CLASSES:
+        return 1.0
+    # torch.lstm(input, states, [weights], …), with sizes of packed sequences before the states; a cell lists no weights
+    first = next((place for place, given in enumerate(operation.args) if isinstance(given, list)), 2)
+    if tensor not in _numbers(operation.args[first:]):
+        return 1.0
+    states = [operation.tensors[number].shape for number in _numbers(operation.args[first - 1 : first])]
+    # the last is an LSTM's cell, which no projection makes smaller
+    return float((3 * states[-1][-1]) ** -0.5) if states and states[-1] else 1.0
+
+
+def _numbers(encoded: Any) -> Iterator[int]:
+    """Tensors in encoded arguments, in their order."""
+    if isinstance(encoded, dict):
+        if "tensor" in encoded:
+            yield encoded["tensor"]
+        encoded = encoded.get("tuple", ())
+    if isinstance(encoded, list | tuple):
+        for entry in encoded:
+            yield from _numbers(entry)
