@@ -71,7 +71,7 @@ QUESTIONS = (
 """GPU, network, pass and type of the answers that are kept."""
 KEPT = ("time_s", "device_s", "host_s", "energy_j", "power_w")
 CHECKED = 8
-"""Of so many operations one is held against code and settings: to read what all of them say takes half a minute."""
+"""Of so many operations of a class one is held against code and settings: to read what all say takes half a minute."""
 
 
 def main() -> int:
@@ -220,7 +220,8 @@ def settings(campaign: CampaignConfig) -> dict[str, Any]:
 def learnt_by(dataset: Path, gpu: str, pass_: config.Pass) -> tuple[Samples, TrainingData]:
     """What is measured of some operations on a GPU, and what of it is learnt from in a pass; nobody may change it."""
     samples = read_samples(dataset, gpu)
-    some = np.sort(samples.operations["operation_id"].unique())[::CHECKED]
+    named = samples.operations.drop_duplicates("operation_id").sort_values(["operation_class", "operation_id"])
+    some = named["operation_id"][::CHECKED]
     rows, operations = (
         table[table["operation_id"].isin(some)].reset_index(drop=True) for table in (samples.rows, samples.operations)
     )
