@@ -34,8 +34,7 @@ from clockwatt.predict.evaluation.leave_out import (
 from clockwatt.predict.evaluation.networks_left_out import LEFT_OUT_SCHEMA
 from clockwatt.predict.gpu_predictor import GpuPredictor
 from clockwatt.predict.hosts.costs import HostsSeen
-from clockwatt.predict.model_card import model_card
-from clockwatt.predict.model_card_details import model_card_details
+from clockwatt.predict.model_card import model_card, model_card_details
 from clockwatt.predict.models.borrowing import lenders, with_borrowed
 from clockwatt.predict.models.cost_predictor import CostPredictor
 from clockwatt.predict.models.predictors import PREDICTORS, check_installed
