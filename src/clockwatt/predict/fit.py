@@ -6,7 +6,7 @@ import functools
 import json
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -21,17 +21,22 @@ from clockwatt.io.seal import SealedWriter
 from clockwatt.predict.composition.networks import MEASURED, Catalogue
 from clockwatt.predict.costs.learnt import workless_host_s
 from clockwatt.predict.description import GpuDescription, PassDescription
-from clockwatt.predict.evaluation.beside_trees import as_wide_as, judge_perceptrons
-from clockwatt.predict.evaluation.intervals import Interval
-from clockwatt.predict.evaluation.judgement import judge_operations, network_errors, network_intervals
+from clockwatt.predict.evaluation.errors import Interval
+from clockwatt.predict.evaluation.judgement import (
+    as_wide_as,
+    judge_operations,
+    judge_perceptrons,
+    network_errors,
+    network_intervals,
+)
 from clockwatt.predict.evaluation.leave_out import (
     CROSSVAL_SCHEMA,
+    LEFT_OUT_SCHEMA,
     LeftOutPredictions,
     cross_validate,
     learning_curve,
     predict_elsewhere,
 )
-from clockwatt.predict.evaluation.networks_left_out import LEFT_OUT_SCHEMA
 from clockwatt.predict.gpu_predictor import GpuPredictor
 from clockwatt.predict.hosts.costs import HostsSeen
 from clockwatt.predict.model_card import model_card, model_card_details
@@ -243,7 +248,7 @@ class _GpuFit:
         report |= {"folds": validation.folds, "perceptrons": None}
         if predictor.perceptrons_ is not None:
             judged = judge_perceptrons(make, data, other, seed=self.config.seed)
-            report["perceptrons"] = asdict(judged) if judged is not None else {}
+            report["perceptrons"] = judged or {}
         if validation.folds < config.folds:
             say(f"fit: {description.gpu}: {validation.folds} folds in {data.pass_}, as many as groups")
         self.crossval.write_table(

@@ -7,7 +7,7 @@ from typing import Any
 
 from clockwatt.config import OperatingPoint
 from clockwatt.predict.description import GpuDescription
-from clockwatt.predict.evaluation.intervals import CONFORMAL, COVERAGE, STUDENT_T
+from clockwatt.predict.evaluation.errors import CONFORMAL, COVERAGE, STUDENT_T
 from clockwatt.schema.costs import (
     BACK_TO_BACK,
     ENERGY_DYNAMIC_CORRECTED,
@@ -286,7 +286,7 @@ def _errors_by(what: str, rows: dict[str, Any], heading: str) -> list[str]:
 
 
 def _error_cells(values: dict[str, Any]) -> str:
-    """Cells of a table: R², MAPE, median, 95th percentile and bias of `intervals.metrics`."""
+    """Cells of a table: R², MAPE, median, 95th percentile and bias of `errors.metrics`."""
     r2 = "–" if values["r2"] is None else f"{values['r2']:.3f}"
     return " | ".join([r2, *(percent(values[name]) for name in ("mape", "median_ape", "p95_ape", "bias"))])
 

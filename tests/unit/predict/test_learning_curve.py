@@ -15,9 +15,6 @@ from clockwatt.predict.models.training_data import TrainingData
 class Nearest:
     """Says what the nearest operation took."""
 
-    def set_params(self, **_):
-        return self
-
     def fit(self, features, targets):
         self.x, self.targets = features["x"].to_numpy(), targets
         return self
