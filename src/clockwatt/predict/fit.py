@@ -41,8 +41,7 @@ from clockwatt.predict.gpu_predictor import GpuPredictor
 from clockwatt.predict.hosts.costs import HostsSeen
 from clockwatt.predict.model_card import model_card, model_card_details
 from clockwatt.predict.models.borrowing import lenders, with_borrowed
-from clockwatt.predict.models.cost_predictor import CostPredictor
-from clockwatt.predict.models.predictors import PREDICTORS, check_installed
+from clockwatt.predict.models.predictors import PREDICTORS, CostPredictor, check_installed
 from clockwatt.predict.models.training_data import TrainingData, training_data
 from clockwatt.predict.samples import Lacks, Samples, gpus_in, held, read_samples
 from clockwatt.predict.whole_networks import WholeNetworks, complete

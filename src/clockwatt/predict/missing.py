@@ -27,7 +27,7 @@ from clockwatt.predict.evaluation.pass_errors import PassErrors, added_errors
 from clockwatt.predict.gpu_predictor import GpuPredictor
 from clockwatt.predict.hosts.profile import HostProfile
 from clockwatt.predict.library import Predictors
-from clockwatt.predict.models.cost_predictor import TARGETS
+from clockwatt.predict.models.predictors import TARGETS
 from clockwatt.predict.prediction import NetworkPrediction
 from clockwatt.predict.questions import check_same_gpu
 from clockwatt.predict.recommend import Recommendation

@@ -33,7 +33,7 @@ from clockwatt.predict.evaluation.pass_errors import (
     estimate_pass_errors,
 )
 from clockwatt.predict.features.operations import OPERATION_CLASS
-from clockwatt.predict.models.cost_predictor import TARGETS, CostPredictor
+from clockwatt.predict.models.predictors import TARGETS, CostPredictor
 from clockwatt.predict.models.training_data import TrainingData, with_unmeasured
 from clockwatt.predict.samples import Samples
 from clockwatt.schema.costs import BY_CORRECTED

@@ -8,7 +8,7 @@ from clockwatt.figures import learning, predictions, style
 from clockwatt.figures.load import gpus as gpus_of
 from clockwatt.gpu.specs import find_spec
 from clockwatt.predict.evaluation.leave_out import SHARES, cross_validate, learning_curve
-from clockwatt.predict.models.cost_predictor import TARGETS
+from clockwatt.predict.models.predictors import TARGETS
 from clockwatt.predict.models.training_data import TrainingData
 
 

@@ -16,7 +16,7 @@ from clockwatt.predict.evaluation.errors import ANY_CLASS, scale_of
 from clockwatt.predict.features.operations import OPERATION_CLASS
 from clockwatt.predict.features.points import Setting, features_at, sm_clock_mhz
 from clockwatt.predict.models.clock_law import POWER_CLOCKS, CostLaw, neighbours
-from clockwatt.predict.models.cost_predictor import TARGETS, CostPredictor
+from clockwatt.predict.models.predictors import TARGETS, CostPredictor
 from clockwatt.predict.samples import Samples
 from clockwatt.schema.costs import BACK_TO_BACK
 

@@ -32,8 +32,7 @@ from clockwatt.predict.evaluation.errors import (
 )
 from clockwatt.predict.evaluation.leave_out import LeftOutPredictions, Make, Mask
 from clockwatt.predict.features.operations import OPERATION_CLASS
-from clockwatt.predict.models.cost_predictor import TARGETS
-from clockwatt.predict.models.predictors import LEFT_TO_TREES
+from clockwatt.predict.models.predictors import LEFT_TO_TREES, TARGETS
 from clockwatt.predict.models.training_data import TrainingData
 from clockwatt.schema.costs import BY_CORRECTED, MEASURED_WHOLE, TIME_DEVICE_CORRECTED
 

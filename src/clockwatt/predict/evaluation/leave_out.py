@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from clockwatt.predict.evaluation.errors import metrics
 from clockwatt.predict.features.operations import OPERATION_CLASS
-from clockwatt.predict.models.cost_predictor import TARGETS, CostPredictor
+from clockwatt.predict.models.predictors import TARGETS, CostPredictor
 from clockwatt.predict.models.training_data import TrainingData
 from clockwatt.schema.costs import BY_CORRECTED, CORRECTED
 from clockwatt.threads import usable_threads

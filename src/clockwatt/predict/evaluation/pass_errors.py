@@ -28,7 +28,7 @@ from clockwatt.predict.evaluation.errors import (
     interval_score,
     left_out_coverage,
 )
-from clockwatt.predict.models.cost_predictor import TARGETS
+from clockwatt.predict.models.predictors import TARGETS
 from clockwatt.schema.costs import (
     BACK_TO_BACK,
     BY_CORRECTED,

@@ -18,7 +18,7 @@ from clockwatt.gpu.specs import find_spec
 from clockwatt.io import files
 from clockwatt.predict.features.operations import OPERATION_CLASS, operation_features
 from clockwatt.predict.features.points import ROOFLINE_TIME, features_of
-from clockwatt.predict.models.cost_predictor import TARGETS
+from clockwatt.predict.models.predictors import TARGETS
 from clockwatt.predict.models.training_data import CELL, TrainingData, groups_of, keys_of
 from clockwatt.predict.models.transfer import OtherCard, Transfer
 from clockwatt.predict.samples import Samples

@@ -21,7 +21,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from clockwatt.config import OperatingPoint
-from clockwatt.predict.models.cost_predictor import TARGETS
+from clockwatt.predict.models.predictors import TARGETS
 from clockwatt.schema.costs import (
     ENERGY_DYNAMIC_CORRECTED,
     POWER_CORRECTED,

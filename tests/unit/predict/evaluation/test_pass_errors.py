@@ -13,7 +13,7 @@ from clockwatt.predict.evaluation.pass_errors import (
     _correlation,
     added_errors,
 )
-from clockwatt.predict.models.cost_predictor import TARGETS
+from clockwatt.predict.models.predictors import TARGETS
 
 HALF = Interval(float(np.exp(-2.0)), float(np.exp(2.0)))
 

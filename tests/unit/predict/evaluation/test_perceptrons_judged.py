@@ -8,8 +8,7 @@ from clockwatt.gpu.specs import find_spec
 from clockwatt.predict.evaluation.errors import ANY_CLASS, Interval
 from clockwatt.predict.evaluation.judgement import as_wide_as, judge_perceptrons
 from clockwatt.predict.models import perceptrons, predictors
-from clockwatt.predict.models.cost_predictor import TARGETS
-from clockwatt.predict.models.predictors import RooflinePredictor
+from clockwatt.predict.models.predictors import TARGETS, RooflinePredictor
 from clockwatt.predict.models.training_data import TrainingData
 
 DEVICE = "time_device_corrected_s"
