@@ -189,18 +189,18 @@ class _GpuFit:
             report["passes"][pass_] = self._fit_pass(known[pass_], other)
             self.model.save_measured(pass_, samples.rows)
         self.model.save_description()
-        page = model_card(description, report, details=layout.MODEL_CARD_DETAILS_FILE)
-        files.write_text(page, self.model.folder / layout.MODEL_CARD_FILE)
-        files.write_text(model_card_details(description, report), self.model.folder / layout.MODEL_CARD_DETAILS_FILE)
+        folder, details = self.model.folder, layout.MODEL_CARD_DETAILS_FILE
+        files.write_text(model_card(description, report, details=details), folder / layout.MODEL_CARD_FILE)
+        files.write_text(model_card_details(description, report), folder / details)
         return report
 
     def _known(self) -> dict[str, TrainingData]:
         """What there is to learn from in each pass that has anything of its own, with what is borrowed."""
-        own = {pass_: training_data(self.samples, pass_) for pass_ in self.config.passes}
-        known: dict[str, TrainingData] = {pass_: data for pass_, data in own.items() if data is not None}
-        if self.lender is None:
-            return known
-        return {pass_: with_borrowed(data, self.lender[1]) for pass_, data in known.items()}
+        return {
+            pass_: data if self.lender is None else with_borrowed(data, self.lender[1])
+            for pass_ in self.config.passes
+            if (data := training_data(self.samples, pass_)) is not None
+        }
 
     def _fit_pass(self, data: TrainingData, other: TrainingData | None) -> dict[str, Any]:
         """Fit all predictors of a pass; `other` is the data of the other one, if there is any."""
@@ -250,9 +250,8 @@ class _GpuFit:
             report["perceptrons"] = judged or {}
         if validation.folds < config.folds:
             say(f"fit: {description.gpu}: {validation.folds} folds in {data.pass_}, as many as groups")
-        self.crossval.write_table(
-            left_out.table(data, gpu=description.gpu, virtual=description.virtual, predictor=name)
-        )
+        table = left_out.table(data, gpu=description.gpu, virtual=description.virtual, predictor=name)
+        self.crossval.write_table(table)
         return intervals, report
 
     def _judge_networks(
@@ -276,8 +275,7 @@ class _GpuFit:
         if not from_measured.empty:
             of_measured, said = network_intervals(from_measured)
             report = {"compositions": network_errors(from_measured), "intervals": said}
-        measured_points = set(data.cells["point"])
-        learnt_points = [point for point in description.points if point in measured_points]
+        learnt_points = [point for point in description.points if data.cells["point"].eq(point).any()]
         described = PassDescription(
             intervals, learnt_points, workless, errors, of_measured, lacks=self.lacks[data.pass_]
         )
