@@ -114,17 +114,8 @@ Intervals = Mapping[str, Interval]
 def conformal_interval(log_residuals: Floats, groups: int = 0) -> Interval:
     """Interval from residuals of held-out groups (Vovk, Ann. Math. Artif. Intell. 74, 2015: cross-conformal).
 
-    Parameters
-    ----------
-    log_residuals
-        Of predictions by folds that did not see the row; shape (rows,), at least one row.
-    groups
-        How many they are of.
-
-    Returns
-    -------
-    Interval
-        The (1 − coverage)/2 quantiles on both sides with the finite-sample correction; the extremes where rows are few.
+    The (1 − coverage)/2 quantiles on both sides with the finite-sample correction; the extremes where rows are few.
+    `log_residuals` are of predictions by folds that did not see the row; shape (rows,), at least one row.
     """
     ordered = np.sort(log_residuals)
     count = ordered.size
@@ -136,10 +127,7 @@ def conformal_interval(log_residuals: Floats, groups: int = 0) -> Interval:
 def class_intervals(log_residuals: Floats, classes: NDArray[np.object_], groups: NDArray[Any]) -> dict[str, Interval]:
     """Interval of each class with at least `GROUPS_OF_A_CLASS` groups, and under `ANY_CLASS` that of the other classes.
 
-    Parameters
-    ----------
-    log_residuals, classes, groups
-        Of the same rows, at least one; shape (rows,).
+    All are of the same rows, at least one; shape (rows,).
     """
     names = classes.astype(str)
     counts = pd.Series(groups).groupby(names).nunique()
@@ -160,12 +148,7 @@ def grouped_interval(log_residuals: Floats, groups: NDArray[np.object_]) -> Inte
     errors of groups are taken as normal around zero, their variance as the mean of the groups' mean squares: Student's
     t with as many degrees of freedom as groups, and never less than the largest error seen.
 
-    Parameters
-    ----------
-    log_residuals
-        Each of a prediction without the row's group; shape (rows,), at least one row.
-    groups
-        Group of each row; shape (rows,).
+    `log_residuals` are of predictions without the row's group; shape (rows,) each, at least one row.
     """
     errors = np.abs(log_residuals)
     _, member, sizes = np.unique(groups.astype(str), return_inverse=True, return_counts=True)

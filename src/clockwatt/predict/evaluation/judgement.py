@@ -212,12 +212,8 @@ def judge_perceptrons(
     ----------
     make
         Gives a fresh predictor that teaches perceptrons.
-    data
-        Of the pass.
     other
-        Of the other pass, if there is any; the same groups are held out of it.
-    seed
-        Decides the groups.
+        Of the other pass, if there is any; the same groups are held out of it. `seed` decides which.
 
     Returns
     -------

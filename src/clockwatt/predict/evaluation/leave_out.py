@@ -127,10 +127,6 @@ def predict_left_out(
 
     Parameters
     ----------
-    make
-        Gives a fresh predictor.
-    data
-        Of the pass.
     parts
         Which cells a predictor learns from, and which it then predicts; shape (cells,) each.
 
@@ -189,21 +185,10 @@ def _each_left_out(make: Make, data: TrainingData, fold: NDArray[np.int64]) -> L
 
 
 def grouped_folds(groups: pd.Series, folds: int, seed: int) -> NDArray[np.int64]:
-    """Deal groups out to folds of nearly equal size.
+    """Deal groups out to folds of nearly equal size: the largest first, each to the smallest fold.
 
-    Parameters
-    ----------
-    groups
-        Group of each row; shape (rows,).
-    folds
-        How many; fewer if there are fewer groups.
-    seed
-        Decides between groups of equal size.
-
-    Returns
-    -------
-    numpy.ndarray
-        Fold of each row; shape (rows,). The largest groups are dealt first, each to the smallest fold.
+    From the group of each row to its fold; shape (rows,) each. There are fewer folds if there are fewer groups; `seed`
+    decides between groups of equal size.
     """
     sizes = groups.value_counts(sort=False).sort_index()
     shuffled = sizes.iloc[np.random.default_rng(seed).permutation(len(sizes))]
@@ -267,17 +252,13 @@ def leave_networks_out(
 
     Parameters
     ----------
-    make
-        Gives a fresh predictor.
     data
         What was measured in one pass, and what is to be predicted beside it (`training_data.with_unmeasured`).
     called
         Name of every network of the catalogue to the operations it calls in this pass.
     names
         Those to leave out, one after another; more than `FOLDS_AT_MOST` are dealt out to so many folds: an operation
-        that two networks of a fold have alone would be missed by both.
-    seed
-        Of that deal.
+        that two networks of a fold have alone would be missed by both. `seed` decides that deal.
 
     Returns
     -------

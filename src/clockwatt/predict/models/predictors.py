@@ -70,12 +70,10 @@ class CostPredictor:
 
     Parameters
     ----------
-    trees
-        Number of trees.
+    trees, seed
+        Number of trees, and the seed of the forest.
     max_features
         Share of features tried at each split.
-    seed
-        Of the forest.
     jobs
         Threads for fitting, None for as many as `usable_threads` says; the result does not depend on it.
     leaf
@@ -83,18 +81,14 @@ class CostPredictor:
 
     Attributes
     ----------
-    targets_ : list of str
-        Columns that `predict` gives.
-    columns_ : list of str
+    targets_, classes_
+        Columns that `predict` gives, and operation classes seen.
+    columns_
         Numeric features in use; those that do not vary in the training data are left out.
-    classes_ : list of str
-        Operation classes seen.
-    scales_ : dict
+    scales_
         Fitted numbers that the targets are scaled with.
-    trees_ : Trees
-        The forest.
-    perceptrons_ : Perceptrons or None
-        What is told of device time beside it, if anything is.
+    trees_, perceptrons_
+        The forest, and what is told of device time beside it, if anything is.
     """
 
     requires: ClassVar[str] = ""
@@ -431,10 +425,7 @@ PREDICTORS: dict[str, type[CostPredictor]] = {
 def check_installed(names: Iterable[str]) -> None:
     """Refuse predictors whose library is missing, before work is begun.
 
-    Raises
-    ------
-    MissingLibraryError
-        Naming the predictor and how its library is installed.
+    MissingLibraryError names the predictor and how its library is installed.
     """
     for name in names:
         library = PREDICTORS[name].requires
