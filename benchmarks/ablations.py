@@ -36,7 +36,7 @@ from clockwatt.dataset.build import build_dataset
 from clockwatt.dataset.unthrottled import UnthrottledEnergy
 from clockwatt.io.resources import resource
 from clockwatt.predict.composition import overhead_estimates
-from clockwatt.predict.evaluation import networks_left_out
+from clockwatt.predict.evaluation import leave_out
 from clockwatt.predict.fit import fit
 from clockwatt.predict.models.predictors import PREDICTORS, RooflinePredictor
 from clockwatt.predict.models.training_data import training_data
@@ -162,7 +162,7 @@ def run_h200(given: argparse.Namespace) -> None:
             fitted = TODAY if name in COMPOSING else name
             predictors = folder / fitted / str(seed)
             if not predictors.exists():
-                with MECHANISMS[fitted](), patch.object(networks_left_out, "FOLDS_AT_MOST", DEALS):
+                with MECHANISMS[fitted](), patch.object(leave_out, "FOLDS_AT_MOST", DEALS):
                     fit(chosen, dataset, catalogue, predictors)
             with COMPOSING.get(name, nullcontext)(), MECHANISMS[fitted]():
                 validate(chosen, datasets.get(name, dataset), catalogue, predictors, validation)

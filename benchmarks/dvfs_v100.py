@@ -18,7 +18,7 @@ import numpy as np
 import others
 import pandas as pd
 
-from clockwatt.predict.evaluation.intervals import Floats
+from clockwatt.predict.evaluation.errors import Floats
 from clockwatt.predict.models.clock_law import ClockLaw, evaluate_law, fit_law, power_terms, time_terms
 
 MEASURED_MHZ = (502, 945, 1380)

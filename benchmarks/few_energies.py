@@ -30,8 +30,7 @@ from clockwatt.predict.costs.learnt import HostOnly, workless_host_s
 from clockwatt.predict.evaluation.leave_out import grouped_folds
 from clockwatt.predict.features.operations import OPERATION_CLASS
 from clockwatt.predict.models import power
-from clockwatt.predict.models.cost_predictor import TARGETS
-from clockwatt.predict.models.predictors import RooflinePredictor
+from clockwatt.predict.models.predictors import TARGETS, RooflinePredictor
 from clockwatt.predict.models.training_data import TrainingData, training_data, with_unmeasured
 from clockwatt.predict.samples import Samples, read_samples
 from clockwatt.predict.whole_networks import WholeNetworks, complete

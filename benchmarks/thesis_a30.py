@@ -26,8 +26,8 @@ from clockwatt.dataset.imported import operation_of
 from clockwatt.gpu.specs import find_spec
 from clockwatt.operations.cost import cost
 from clockwatt.operations.spec.operation import Operation
+from clockwatt.predict.evaluation.errors import metrics
 from clockwatt.predict.evaluation.leave_out import grouped_folds
-from clockwatt.predict.evaluation.metrics import metrics
 from clockwatt.predict.features.operations import CATALOGUE_COLUMNS, OPERATION_CLASS, channel_groups, operation_features
 from clockwatt.predict.features.points import Setting, features_at
 from clockwatt.predict.models.predictors import RooflinePredictor

@@ -20,10 +20,10 @@ from scipy.optimize import nnls
 
 from clockwatt.predict.answer import TracedNetwork
 from clockwatt.predict.composition.overheads import HostOverheads
-from clockwatt.predict.evaluation.intervals import COVERAGE
+from clockwatt.predict.evaluation.errors import COVERAGE
 from clockwatt.predict.gpu_predictor import GpuPredictor
 from clockwatt.predict.hosts.costs import HostCosts
-from clockwatt.predict.models.cost_predictor import TARGETS
+from clockwatt.predict.models.predictors import TARGETS
 from clockwatt.schema.costs import TIME_HOST_CORRECTED
 from clockwatt.schema.records import FORWARD, LOSS, TRAINING
 

@@ -33,7 +33,7 @@ from scipy.stats import beta
 
 from clockwatt.io import files
 from clockwatt.predict.answer import TracedNetwork, predict_network
-from clockwatt.predict.evaluation.intervals import interval_score
+from clockwatt.predict.evaluation.errors import interval_score
 from clockwatt.predict.gpu_predictor import GpuPredictor, load_models
 from clockwatt.predict.hosts.profile import HostProfile
 from clockwatt.schema import records

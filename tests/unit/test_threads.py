@@ -7,8 +7,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from clockwatt.predict.models.cost_predictor import TARGETS
-from clockwatt.predict.models.predictors import ForestPredictor, XgboostPredictor
+from clockwatt.predict.models.predictors import TARGETS, ForestPredictor, XgboostPredictor
 from clockwatt.threads import usable_threads
 
 CORES = len(os.sched_getaffinity(0))

@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 
 from clockwatt.figures import style
 from clockwatt.figures.gpus import Gpus
-from clockwatt.predict.evaluation.metrics import metrics
+from clockwatt.predict.evaluation.errors import metrics
 from clockwatt.schema.costs import BY_CORRECTED
 
 POINTS_AT_MOST = 3000

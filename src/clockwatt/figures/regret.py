@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 from clockwatt.figures import style
 from clockwatt.figures.gpus import Gpus
 from clockwatt.figures.load import reference_point
-from clockwatt.predict.evaluation.metrics import OBJECTIVES, objective_of
+from clockwatt.predict.evaluation.errors import OBJECTIVES, objective_of
 
 CHOICES = {
     "predicted": style.Entry("chosen for each network by prediction", style.COLOURS[0], "s"),

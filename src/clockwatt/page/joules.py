@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from clockwatt.predict.answer import TracedNetwork
 from clockwatt.predict.gpu_predictor import GpuPredictor
-from clockwatt.predict.models.cost_predictor import TARGETS
+from clockwatt.predict.models.predictors import TARGETS
 from clockwatt.predict.prediction import NetworkPrediction
 from clockwatt.schema.records import FORWARD
 

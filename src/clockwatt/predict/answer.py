@@ -14,7 +14,7 @@ from clockwatt.gpu.specs import UnknownGpuError, find_spec
 from clockwatt.predict.composition.pipeline import Composer, Composition
 from clockwatt.predict.costs.interface import Costs
 from clockwatt.predict.description import NotPredictableError
-from clockwatt.predict.evaluation.intervals import Interval
+from clockwatt.predict.evaluation.errors import Interval
 from clockwatt.predict.evaluation.pass_errors import DEVICE, GAP_S, HOST, PassErrors, added_errors, ends_of_sum
 from clockwatt.predict.features.operations import OPERATION_CLASS, operation_features
 from clockwatt.predict.gpu_predictor import GpuPredictor

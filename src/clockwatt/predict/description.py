@@ -12,7 +12,7 @@ from clockwatt.errors import ClockwattError, DataFileError
 from clockwatt.gpu.specs import GpuSpec, find_spec
 from clockwatt.io.resources import resource
 from clockwatt.predict.composition.overheads import Overheads
-from clockwatt.predict.evaluation.intervals import Interval
+from clockwatt.predict.evaluation.errors import Interval
 from clockwatt.predict.evaluation.pass_errors import PassErrors
 from clockwatt.predict.features.points import Setting
 from clockwatt.predict.models.clock_law import POWER_CLOCKS, neighbours

@@ -6,7 +6,7 @@ import functools
 import json
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -21,24 +21,27 @@ from clockwatt.io.seal import SealedWriter
 from clockwatt.predict.composition.networks import MEASURED, Catalogue
 from clockwatt.predict.costs.learnt import workless_host_s
 from clockwatt.predict.description import GpuDescription, PassDescription
-from clockwatt.predict.evaluation.beside_trees import as_wide_as, judge_perceptrons
-from clockwatt.predict.evaluation.intervals import Interval
-from clockwatt.predict.evaluation.judgement import judge_operations, network_errors, network_intervals
+from clockwatt.predict.evaluation.errors import Interval
+from clockwatt.predict.evaluation.judgement import (
+    as_wide_as,
+    judge_operations,
+    judge_perceptrons,
+    network_errors,
+    network_intervals,
+)
 from clockwatt.predict.evaluation.leave_out import (
     CROSSVAL_SCHEMA,
+    LEFT_OUT_SCHEMA,
     LeftOutPredictions,
     cross_validate,
     learning_curve,
     predict_elsewhere,
 )
-from clockwatt.predict.evaluation.networks_left_out import LEFT_OUT_SCHEMA
 from clockwatt.predict.gpu_predictor import GpuPredictor
 from clockwatt.predict.hosts.costs import HostsSeen
-from clockwatt.predict.model_card import model_card
-from clockwatt.predict.model_card_details import model_card_details
+from clockwatt.predict.model_card import model_card, model_card_details
 from clockwatt.predict.models.borrowing import lenders, with_borrowed
-from clockwatt.predict.models.cost_predictor import CostPredictor
-from clockwatt.predict.models.predictors import PREDICTORS, check_installed
+from clockwatt.predict.models.predictors import PREDICTORS, CostPredictor, check_installed
 from clockwatt.predict.models.training_data import TrainingData, training_data
 from clockwatt.predict.samples import Lacks, Samples, gpus_in, held, read_samples
 from clockwatt.predict.whole_networks import WholeNetworks, complete
@@ -186,18 +189,18 @@ class _GpuFit:
             report["passes"][pass_] = self._fit_pass(known[pass_], other)
             self.model.save_measured(pass_, samples.rows)
         self.model.save_description()
-        page = model_card(description, report, details=layout.MODEL_CARD_DETAILS_FILE)
-        files.write_text(page, self.model.folder / layout.MODEL_CARD_FILE)
-        files.write_text(model_card_details(description, report), self.model.folder / layout.MODEL_CARD_DETAILS_FILE)
+        folder, details = self.model.folder, layout.MODEL_CARD_DETAILS_FILE
+        files.write_text(model_card(description, report, details=details), folder / layout.MODEL_CARD_FILE)
+        files.write_text(model_card_details(description, report), folder / details)
         return report
 
     def _known(self) -> dict[str, TrainingData]:
         """What there is to learn from in each pass that has anything of its own, with what is borrowed."""
-        own = {pass_: training_data(self.samples, pass_) for pass_ in self.config.passes}
-        known: dict[str, TrainingData] = {pass_: data for pass_, data in own.items() if data is not None}
-        if self.lender is None:
-            return known
-        return {pass_: with_borrowed(data, self.lender[1]) for pass_, data in known.items()}
+        return {
+            pass_: data if self.lender is None else with_borrowed(data, self.lender[1])
+            for pass_ in self.config.passes
+            if (data := training_data(self.samples, pass_)) is not None
+        }
 
     def _fit_pass(self, data: TrainingData, other: TrainingData | None) -> dict[str, Any]:
         """Fit all predictors of a pass; `other` is the data of the other one, if there is any."""
@@ -244,12 +247,11 @@ class _GpuFit:
         report |= {"folds": validation.folds, "perceptrons": None}
         if predictor.perceptrons_ is not None:
             judged = judge_perceptrons(make, data, other, seed=self.config.seed)
-            report["perceptrons"] = asdict(judged) if judged is not None else {}
+            report["perceptrons"] = judged or {}
         if validation.folds < config.folds:
             say(f"fit: {description.gpu}: {validation.folds} folds in {data.pass_}, as many as groups")
-        self.crossval.write_table(
-            left_out.table(data, gpu=description.gpu, virtual=description.virtual, predictor=name)
-        )
+        table = left_out.table(data, gpu=description.gpu, virtual=description.virtual, predictor=name)
+        self.crossval.write_table(table)
         return intervals, report
 
     def _judge_networks(
@@ -273,8 +275,7 @@ class _GpuFit:
         if not from_measured.empty:
             of_measured, said = network_intervals(from_measured)
             report = {"compositions": network_errors(from_measured), "intervals": said}
-        measured_points = set(data.cells["point"])
-        learnt_points = [point for point in description.points if point in measured_points]
+        learnt_points = [point for point in description.points if data.cells["point"].eq(point).any()]
         described = PassDescription(
             intervals, learnt_points, workless, errors, of_measured, lacks=self.lacks[data.pass_]
         )

@@ -17,9 +17,9 @@ from clockwatt.predict.costs.looked_up import DeviceTimes, LookedUp, MeasuredCos
 from clockwatt.predict.description import GpuDescription, NotPredictableError, PassDescription, fitted_gpus, is_shipped
 from clockwatt.predict.features.operations import OPERATION_CLASS, operation_features
 from clockwatt.predict.hosts.costs import HostsSeen
-from clockwatt.predict.models.cost_predictor import CostPredictor
 from clockwatt.predict.models.domain import Domain
 from clockwatt.predict.models.persistence import load_predictor, save_predictor
+from clockwatt.predict.models.predictors import CostPredictor
 from clockwatt.predict.samples import DEVICE_AND_HOST
 from clockwatt.schema import layout
 

@@ -22,12 +22,12 @@ from clockwatt.errors import ClockwattError
 from clockwatt.predict.answer import TracedNetwork, predict_network
 from clockwatt.predict.costs.interface import Costs
 from clockwatt.predict.costs.looked_up import DeviceTimes
-from clockwatt.predict.evaluation.intervals import NORMAL_90
+from clockwatt.predict.evaluation.errors import NORMAL_90
 from clockwatt.predict.evaluation.pass_errors import PassErrors, added_errors
 from clockwatt.predict.gpu_predictor import GpuPredictor
 from clockwatt.predict.hosts.profile import HostProfile
 from clockwatt.predict.library import Predictors
-from clockwatt.predict.models.cost_predictor import TARGETS
+from clockwatt.predict.models.predictors import TARGETS
 from clockwatt.predict.prediction import NetworkPrediction
 from clockwatt.predict.questions import check_same_gpu
 from clockwatt.predict.recommend import Recommendation

@@ -77,14 +77,7 @@ class OnGpu:
 
     def to_dict(self) -> dict[str, Any]:
         """For JSON."""
-        points = [point.to_dict() for point in self.points]
-        return {
-            "gpu": self.gpu,
-            "gpu_name": self.gpu_name,
-            "virtual": self.virtual,
-            "predictors": self.predictors,
-            "points": points,
-        }
+        return {**vars(self), "points": [point.to_dict() for point in self.points]}
 
     def missed(self, quantity: str) -> float | None:
         """How far predictors that never saw the network were off: the median over points; None where it is unknown."""
@@ -109,9 +102,13 @@ class Overview:
 
     def to_dict(self) -> dict[str, Any]:
         """For JSON; the key of the pass is `pass`."""
-        gpus = [gpu.to_dict() for gpu in self.gpus]
-        head = {"network_id": self.network_id, "pass": self.pass_, "tf32": self.tf32}
-        return {**head, "gpus": gpus, "left_out": list(self.left_out)}
+        return {
+            "network_id": self.network_id,
+            "pass": self.pass_,
+            "tf32": self.tf32,
+            "gpus": [gpu.to_dict() for gpu in self.gpus],
+            "left_out": list(self.left_out),
+        }
 
 
 def overview(

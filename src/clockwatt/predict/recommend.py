@@ -14,7 +14,7 @@ import numpy as np
 from clockwatt.errors import DataFileError
 from clockwatt.predict.answer import NO_OTHER_HOST, TracedNetwork, predict_points
 from clockwatt.predict.description import NotPredictableError
-from clockwatt.predict.evaluation.metrics import objective_of
+from clockwatt.predict.evaluation.errors import objective_of
 from clockwatt.predict.gpu_predictor import GpuPredictor
 from clockwatt.predict.hosts.profile import HostProfile
 from clockwatt.predict.prediction import NetworkPrediction
@@ -64,7 +64,7 @@ class Recommendation:
     allowed
         How many of them keep to the limits.
     regret
-        What such choices have cost on the best GPU, see `metrics.regrets`; None without a validation of it.
+        What such choices have cost on the best GPU, see `validate.regrets`; None without a validation of it.
     as_good
         How many of the first candidates are within error of the best, which is one of them.
     left_out

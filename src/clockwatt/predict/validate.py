@@ -7,21 +7,17 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import pyarrow as pa
 
 from clockwatt.config import CampaignConfig
 from clockwatt.io import files
 from clockwatt.io.progress import progress
-from clockwatt.predict.composition.networks import (
-    MEASURED,
-    PREDICTED,
-    VALIDATION_SCHEMA,
-    Catalogue,
-)
+from clockwatt.predict.composition.networks import MEASURED, PREDICTED, VALIDATION_SCHEMA, Catalogue
+from clockwatt.predict.evaluation.errors import OBJECTIVES, objective_of
 from clockwatt.predict.evaluation.judgement import network_errors, network_intervals
-from clockwatt.predict.evaluation.metrics import regrets
-from clockwatt.predict.evaluation.networks_left_out import LEFT_OUT_SCHEMA
+from clockwatt.predict.evaluation.leave_out import LEFT_OUT_SCHEMA
 from clockwatt.predict.gpu_predictor import GpuPredictor
 from clockwatt.predict.samples import gpus_in, read_gpu_rows, read_samples
 from clockwatt.predict.whole_networks import WholeNetworks, complete, left_out_costs
@@ -34,7 +30,7 @@ def validate(
 ) -> None:
     """Compose every network that was measured whole, on every GPU, at every operating point, in each pass.
 
-    Once from measured operations and once from predictions with the network left out, see `networks_left_out`. Writes
+    Once from measured operations and once from predictions with the network left out, see `leave_out`. Writes
     `networks.parquet` with every composition and `validation.json` with the errors, and with the regret of choosing a
     clock by prediction. One GPU is in memory at a time.
 
@@ -93,3 +89,50 @@ def _report(rows: pd.DataFrame, not_comparable: int) -> dict[str, Any]:
         },
         "regret": regrets(composed[composed["source"] == PREDICTED]),
     }
+
+
+def regrets(rows: pd.DataFrame) -> list[dict[str, Any]]:
+    """Regret of the predicted choice beside that of the best single operating point for all networks.
+
+    Parameters
+    ----------
+    rows
+        One GPU's compositions from predicted operations, with the measured values beside them, see
+        `networks.VALIDATION_SCHEMA`. Networks that lack one of the operating points do not count.
+
+    Returns
+    -------
+    list of dict
+        For each pass, TF32 setting and objective with at least two operating points: `networks`, `points`,
+        `mean_regret` of the predicted choice, `fixed_point` and `fixed_mean_regret`. Regret is the measured objective
+        over the least measured one, minus one.
+    """
+    found = []
+    for (pass_, tf32), group in rows.groupby(["pass", "tf32"]):
+        for objective in OBJECTIVES:
+            measured, predicted = (
+                group.assign(value=objective_of(objective, group[time], group[energy])).pivot_table(
+                    index="network_id", columns="point", values="value"
+                )
+                for time, energy in (("measured_time_s", "measured_energy_j"), ("time_s", "energy_j"))
+            )
+            complete = measured.notna().all(axis=1) & predicted.notna().all(axis=1)
+            if not complete.sum() or measured.shape[1] < 2:
+                continue
+            values = measured[complete].to_numpy(float)
+            regret = values / values.min(axis=1, keepdims=True) - 1
+            chosen = predicted[complete].to_numpy(float).argmin(axis=1)
+            of_fixed = regret.mean(axis=0)
+            found.append(
+                {
+                    "pass": pass_,
+                    "tf32": bool(tf32),
+                    "objective": objective,
+                    "fixed_point": measured.columns[of_fixed.argmin()],
+                    "networks": len(values),
+                    "points": measured.shape[1],
+                    "mean_regret": float(np.take_along_axis(regret, chosen[:, None], axis=1).mean()),
+                    "fixed_mean_regret": float(of_fixed.min()),
+                }
+            )
+    return found

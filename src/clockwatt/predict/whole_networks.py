@@ -22,12 +22,18 @@ from clockwatt.predict.composition.overhead_estimates import OverheadEstimates, 
 from clockwatt.predict.composition.pipeline import COST_COLUMNS
 from clockwatt.predict.costs.interface import cost_columns, interval_factors
 from clockwatt.predict.costs.learnt import HostOnly
-from clockwatt.predict.evaluation.intervals import NORMAL_90, Interval, scale_of
+from clockwatt.predict.evaluation.errors import NORMAL_90, Interval, scale_of
 from clockwatt.predict.evaluation.judgement import judge_left_out, network_errors
-from clockwatt.predict.evaluation.networks_left_out import estimate_pass_errors, leave_networks_out
-from clockwatt.predict.evaluation.pass_errors import ADDED, ERROR_OF, LOOKED_UP_ERROR, PassErrors
+from clockwatt.predict.evaluation.leave_out import leave_networks_out
+from clockwatt.predict.evaluation.pass_errors import (
+    ADDED,
+    ERROR_OF,
+    LOOKED_UP_ERROR,
+    PassErrors,
+    estimate_pass_errors,
+)
 from clockwatt.predict.features.operations import OPERATION_CLASS
-from clockwatt.predict.models.cost_predictor import TARGETS, CostPredictor
+from clockwatt.predict.models.predictors import TARGETS, CostPredictor
 from clockwatt.predict.models.training_data import TrainingData, with_unmeasured
 from clockwatt.predict.samples import Samples
 from clockwatt.schema.costs import BY_CORRECTED
@@ -139,7 +145,7 @@ def left_out_costs(
     Parameters
     ----------
     rows
-        Of `networks_left_out.LEFT_OUT_SCHEMA`, one GPU.
+        Of `leave_out.LEFT_OUT_SCHEMA`, one GPU.
     operations
         Of the catalogue.
     workless_host_s
@@ -179,7 +185,7 @@ def with_errors(rows: pd.DataFrame, intervals: Mapping[str, Mapping[str, Interva
     Parameters
     ----------
     rows
-        Of `networks_left_out.LEFT_OUT_SCHEMA`.
+        Of `leave_out.LEFT_OUT_SCHEMA`.
     intervals
         Target to operation class to interval for a scale of 1.
     """

@@ -12,7 +12,7 @@ from clockwatt.dataset.build import build_dataset
 from clockwatt.errors import DataFileError
 from clockwatt.io import files, seal
 from clockwatt.predict.composition.networks import VALIDATION_SCHEMA
-from clockwatt.predict.evaluation.beside_trees import as_wide_as
+from clockwatt.predict.evaluation.judgement import as_wide_as
 from clockwatt.predict.evaluation.leave_out import CROSSVAL_SCHEMA
 from clockwatt.predict.fit import fit
 from clockwatt.predict.gpu_predictor import GpuPredictor

@@ -8,15 +8,12 @@ from clockwatt.figures import learning, predictions, style
 from clockwatt.figures.load import gpus as gpus_of
 from clockwatt.gpu.specs import find_spec
 from clockwatt.predict.evaluation.leave_out import SHARES, cross_validate, learning_curve
-from clockwatt.predict.models.cost_predictor import TARGETS
+from clockwatt.predict.models.predictors import TARGETS
 from clockwatt.predict.models.training_data import TrainingData
 
 
 class Nearest:
     """Says what the nearest operation took."""
-
-    def set_params(self, **_):
-        return self
 
     def fit(self, features, targets):
         self.x, self.targets = features["x"].to_numpy(), targets

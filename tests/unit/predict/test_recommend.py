@@ -7,7 +7,7 @@ from clockwatt.errors import DataFileError
 from clockwatt.io import files
 from clockwatt.predict.answer import TracedNetwork, predict_network, predict_points
 from clockwatt.predict.description import NotPredictableError
-from clockwatt.predict.evaluation.metrics import objective_of
+from clockwatt.predict.evaluation.errors import objective_of
 from clockwatt.predict.gpu_predictor import GpuPredictor, load_models
 from clockwatt.predict.recommend import Limits, recommend
 from clockwatt.schema import records

@@ -15,8 +15,8 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from clockwatt.predict.composition.pipeline import COST_COLUMNS
-from clockwatt.predict.evaluation.intervals import ANY_CLASS, Interval
-from clockwatt.predict.models.cost_predictor import TARGETS
+from clockwatt.predict.evaluation.errors import ANY_CLASS, Interval
+from clockwatt.predict.models.predictors import TARGETS
 from clockwatt.schema.costs import COSTS
 
 Floats = NDArray[np.float64]

@@ -12,11 +12,11 @@ from clockwatt.config import OperatingPoint
 from clockwatt.gpu.specs import GpuSpec
 from clockwatt.predict.composition.overheads import Overheads
 from clockwatt.predict.costs.interface import Costs, CostSource, Floats
-from clockwatt.predict.evaluation.intervals import ANY_CLASS, scale_of
+from clockwatt.predict.evaluation.errors import ANY_CLASS, scale_of
 from clockwatt.predict.features.operations import OPERATION_CLASS
 from clockwatt.predict.features.points import Setting, features_at, sm_clock_mhz
 from clockwatt.predict.models.clock_law import POWER_CLOCKS, CostLaw, neighbours
-from clockwatt.predict.models.cost_predictor import TARGETS, CostPredictor
+from clockwatt.predict.models.predictors import TARGETS, CostPredictor
 from clockwatt.predict.samples import Samples
 from clockwatt.schema.costs import BACK_TO_BACK
 

@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 from clockwatt.dataset.corrections import NOT_ABOVE_IDLE, WITHOUT_WORK
 from clockwatt.io import files
 from clockwatt.predict.costs.interface import Costs, CostSource, Floats, unknown
-from clockwatt.predict.evaluation.intervals import NORMAL_90
-from clockwatt.predict.models.cost_predictor import TARGETS
+from clockwatt.predict.evaluation.errors import NORMAL_90
+from clockwatt.predict.models.predictors import TARGETS
 from clockwatt.predict.samples import error_of
 from clockwatt.schema.costs import (
     BACK_TO_BACK,

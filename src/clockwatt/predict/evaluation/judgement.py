@@ -1,34 +1,47 @@
-"""What held-out predictions say of a predictor: errors, and intervals with the share of rows that they contain."""
+"""What held-out predictions say of a predictor: errors, and intervals with the share of rows that they contain.
+
+All but `judge_perceptrons` judges the forest alone, since perceptrons beside it take ten times as long to teach. They
+are taught once more, without a fifth of the groups, and how much nearer they come there is by how much the forest's
+intervals of device time are too wide for both together.
+"""
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from collections.abc import Mapping
+from dataclasses import asdict, replace
 from typing import Any
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 
-from clockwatt.predict.evaluation.intervals import (
+from clockwatt.predict.evaluation.errors import (
     ANY_CLASS,
+    COVERAGE,
     GROUPS_OF_A_CLASS,
+    Floats,
     Interval,
     class_intervals,
     grouped_interval,
     interval_score,
     left_out_coverage,
     left_out_inside,
+    log_ends,
+    metrics,
+    metrics_by,
     scale_of,
 )
-from clockwatt.predict.evaluation.leave_out import LeftOutPredictions
-from clockwatt.predict.evaluation.metrics import metrics, metrics_by
+from clockwatt.predict.evaluation.leave_out import LeftOutPredictions, Make, Mask
 from clockwatt.predict.features.operations import OPERATION_CLASS
-from clockwatt.predict.models.cost_predictor import TARGETS
+from clockwatt.predict.models.predictors import LEFT_TO_TREES, TARGETS
 from clockwatt.predict.models.training_data import TrainingData
-from clockwatt.schema.costs import BY_CORRECTED, MEASURED_WHOLE
+from clockwatt.schema.costs import BY_CORRECTED, MEASURED_WHOLE, TIME_DEVICE_CORRECTED
 
 WHOLE_QUANTITIES = ("time_s", "energy_j", "power_w")
 """What whole networks have an interval of, each from its own residuals."""
+_HELD_OUT = 0.2
+"""Of the groups, to judge perceptrons."""
+_NARROWEST, _WIDEST = 0.5, 2.0
+"""Of what one draw of groups says."""
 
 
 def judge_operations(
@@ -49,7 +62,7 @@ def judge_operations(
     Returns
     -------
     intervals
-        Target to operation class to interval for a scale of 1, see `intervals.scale_of`; `ANY_CLASS` for classes with
+        Target to operation class to interval for a scale of 1, see `errors.scale_of`; `ANY_CLASS` for classes with
         few rows.
     report
         Errors of each target, over all and by class, and its intervals with their coverage of held-out groups, median
@@ -72,7 +85,7 @@ def _calibrated(
     data: TrainingData,
     left_out: LeftOutPredictions,
     target: str,
-    rows: NDArray[np.bool_],
+    rows: Mask,
     elsewhere: dict[str, Interval] | None,
 ) -> tuple[dict[str, Interval], dict[str, Any]]:
     """Intervals of a target from rows that were left out, if there are none from `elsewhere`, and how good they are."""
@@ -80,18 +93,32 @@ def _calibrated(
     standard, names = residuals / scale, data.rows.loc[rows, OPERATION_CLASS].to_numpy(object)
     groups = pd.factorize(data.rows.loc[rows, "group"])[0]
 
-    def made(chosen: NDArray[np.bool_]) -> dict[str, Interval]:
+    def made(chosen: Mask) -> dict[str, Interval]:
         return elsewhere or class_intervals(standard[chosen], names[chosen], groups[chosen])
 
-    intervals = made(np.ones(len(names), dtype=bool))
+    everywhere = np.ones(len(names), dtype=bool)
+    intervals = made(everywhere)
     inside = left_out_inside(standard, left_out.fold[rows], made, names)
-    on = "held out groups" if elsewhere is None else "operations of another origin"
-    return intervals, {"calibrated_on": on, **_intervals_judged(intervals, residuals, scale, inside, names)}
+    lower, upper = (ends * scale for ends in log_ends(intervals, names))
+
+    def described(chosen: Mask) -> dict[str, Any]:
+        known = inside[chosen][~np.isnan(inside[chosen])]
+        return {
+            "lower": float(np.exp(np.median(lower[chosen]))),
+            "upper": float(np.exp(np.median(upper[chosen]))),
+            "held_out_coverage": float(known.mean()) if known.size else None,
+            "median_half_width": float(np.median(np.expm1((upper[chosen] - lower[chosen]) / 2))),
+            "interval_score": interval_score(residuals[chosen], lower[chosen], upper[chosen]),
+        }
+
+    return intervals, {
+        "calibrated_on": "held out groups" if elsewhere is None else "operations of another origin",
+        **described(everywhere),
+        "classes": {str(name): described(names == name) for name in np.unique(names.astype(str))},
+    }
 
 
-def _residuals(
-    data: TrainingData, predicted: LeftOutPredictions, target: str, rows: NDArray[np.bool_]
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def _residuals(data: TrainingData, predicted: LeftOutPredictions, target: str, rows: Mask) -> tuple[Floats, Floats]:
     """Logarithms of measured over predicted, and their scales; shape (rows,) each."""
     measured, said, spread = (
         table.loc[rows, target].to_numpy(float) for table in (data.rows, predicted.predictions, predicted.spread)
@@ -99,10 +126,10 @@ def _residuals(
     return np.log(measured / said), scale_of(spread)
 
 
-def _judged(data: TrainingData, left_out: LeftOutPredictions, target: str) -> NDArray[np.bool_]:
+def _judged(data: TrainingData, left_out: LeftOutPredictions, target: str) -> Mask:
     """Rows that a prediction of a target can be judged by; shape (rows,)."""
     known = left_out.predictions[target].notna() & data.rows[target].notna()
-    judged: NDArray[np.bool_] = data.usable & known.to_numpy(bool)
+    judged: Mask = data.usable & known.to_numpy(bool)
     return judged
 
 
@@ -124,34 +151,6 @@ def _calibrated_elsewhere(data: TrainingData, elsewhere: LeftOutPredictions, tar
     standard, classes = residuals / scale, rows[OPERATION_CLASS].to_numpy(object)
     both = (np.concatenate([one, one]) for one in (classes, pd.factorize(rows["group"])[0]))
     return class_intervals(np.concatenate([standard, -standard]), *both)
-
-
-def _intervals_judged(
-    intervals: dict[str, Interval],
-    residuals: NDArray[np.float64],
-    scale: NDArray[np.float64],
-    inside: NDArray[np.float64],
-    classes: NDArray[np.object_],
-) -> dict[str, Any]:
-    """What intervals are worth over all rows, and within each class."""
-    chosen = [intervals.get(str(name), intervals[ANY_CLASS]) for name in classes]
-    lower, upper = (
-        np.log([getattr(one, side) for one in chosen]) * scale for side in ("lower", "upper")
-    )  # fmt: skip
-
-    def described(rows: NDArray[np.bool_]) -> dict[str, Any]:
-        known = inside[rows][~np.isnan(inside[rows])]
-        return {
-            "lower": float(np.exp(np.median(lower[rows]))),
-            "upper": float(np.exp(np.median(upper[rows]))),
-            "held_out_coverage": float(known.mean()) if known.size else None,
-            "median_half_width": float(np.median(np.expm1((upper[rows] - lower[rows]) / 2))),
-            "interval_score": interval_score(residuals[rows], lower[rows], upper[rows]),
-        }
-
-    names = classes.astype(str)
-    of_classes = {str(name): described(names == name) for name in np.unique(names)}
-    return {**described(np.ones(len(names), dtype=bool)), "classes": of_classes}
 
 
 def network_intervals(rows: pd.DataFrame) -> tuple[dict[str, Interval], dict[str, Any]]:
@@ -186,15 +185,11 @@ def network_intervals(rows: pd.DataFrame) -> tuple[dict[str, Interval], dict[str
 def network_errors(rows: pd.DataFrame) -> dict[str, Any]:
     """Errors of compositions, by the pipeline and as plain sums; those that lack a cost do not count."""
     complete = rows[rows["calls_without_cost"] == 0]
-    return {
-        name: metrics(complete[MEASURED_WHOLE[quantity]].to_numpy(float), complete[name].to_numpy(float))
-        for name, quantity in (
-            ("time_s", "time_s"),
-            ("plain_time_s", "time_s"),
-            ("energy_j", "energy_j"),
-            ("plain_energy_j", "energy_j"),
-        )
-    }
+    found = {}
+    for name in ("time_s", "plain_time_s", "energy_j", "plain_energy_j"):
+        measured = complete[MEASURED_WHOLE[name.removeprefix("plain_")]]
+        found[name] = metrics(measured.to_numpy(float), complete[name].to_numpy(float))
+    return found
 
 
 def judge_left_out(rows: pd.DataFrame) -> dict[str, Any]:
@@ -206,3 +201,71 @@ def judge_left_out(rows: pd.DataFrame) -> dict[str, Any]:
         report["targets"][target] = metrics(measured, predicted)
         report["classes"][target] = metrics_by(unseen[OPERATION_CLASS], measured, predicted)
     return report
+
+
+def judge_perceptrons(
+    make: Make, data: TrainingData, other: TrainingData | None, *, seed: int
+) -> dict[str, Any] | None:
+    """Errors of device time of operations held out, with perceptrons beside the forest and without.
+
+    Parameters
+    ----------
+    make
+        Gives a fresh predictor that teaches perceptrons.
+    other
+        Of the other pass, if there is any; the same groups are held out of it. `seed` decides which.
+
+    Returns
+    -------
+    dict
+        `rows`, how many were held out of those that perceptrons tell; `forest_median`, `forest_percentile_90`, `median`
+        and `percentile_90` of the error relative to what was measured, without perceptrons and with them; and `width`:
+        what the forest's intervals are to be taken to the power of, so that as many are inside as were, 1 where too few
+        groups were held out to say. None where too little is left to teach perceptrons.
+    """
+    names = sorted(set(data.groups) | set(() if other is None else other.groups))
+    drawn = np.random.default_rng(seed).random(len(names)) < _HELD_OUT
+    out = frozenset(name for name, chosen in zip(names, drawn, strict=True) if chosen)
+    known = data.learnt & data.targets[TIME_DEVICE_CORRECTED].notna().to_numpy()
+    taught = known & ~data.groups.isin(out).to_numpy()
+    left = data.features[OPERATION_CLASS].isin(LEFT_TO_TREES).to_numpy()
+    held = known & ~taught & ~left & data.own
+    if not taught.any() or not held.any():
+        return None
+    beside = None if other is None else _rows(other, other.learnt & ~other.groups.isin(out).to_numpy())
+    predictor = make().fit(*_rows(data, taught), beside)
+    if predictor.perceptrons_ is None:
+        return None
+    features, targets = _rows(data, held)
+    told = predictor.predict(features)[TIME_DEVICE_CORRECTED].to_numpy()
+    predictor.perceptrons_ = None
+    of_forest, spread = (table[TIME_DEVICE_CORRECTED].to_numpy() for table in predictor.predict_with_spread(features))
+    measured, scale = targets[TIME_DEVICE_CORRECTED].to_numpy(float), scale_of(spread)
+    wide, both = (_high(np.abs(np.log(measured / one)) / scale) for one in (of_forest, told))
+    told_by_enough = data.groups[held].nunique() >= GROUPS_OF_A_CLASS
+    without, beside_it = (np.abs(one / measured - 1) for one in (of_forest, told))
+    return {
+        "rows": int(held.sum()),
+        "forest_median": float(np.median(without)),
+        "forest_percentile_90": _high(without),
+        "median": float(np.median(beside_it)),
+        "percentile_90": _high(beside_it),
+        "width": float(np.clip(both / max(wide, 1e-9), _NARROWEST, _WIDEST)) if told_by_enough else 1.0,
+    }
+
+
+def as_wide_as(intervals: Mapping[str, Interval], width: float) -> dict[str, Interval]:
+    """Intervals of device time by class, to the power of `width` but for classes that are left to the forest."""
+    rest = intervals[ANY_CLASS]
+    kept = {name: intervals.get(name, rest) for name in sorted(LEFT_TO_TREES)}
+    found = {name: replace(one, lower=one.lower**width, upper=one.upper**width) for name, one in intervals.items()}
+    return found | kept
+
+
+def _rows(data: TrainingData, chosen: Mask) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Features and device times of some cells."""
+    return data.features[chosen], data.targets.loc[chosen, [TIME_DEVICE_CORRECTED]]
+
+
+def _high(values: Floats) -> float:
+    return float(np.quantile(values, COVERAGE))

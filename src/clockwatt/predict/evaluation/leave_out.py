@@ -1,11 +1,12 @@
-"""Predict what was left out of learning: groups of like operations in turn, or operations of one origin.
+"""Predict what was left out of learning: groups of like operations in turn, operations of one origin, or networks.
 
-From that follow the errors of operations never measured, and whether more measurements would make them smaller.
+From that follow the errors of operations and networks never measured, and whether more measurements would make them
+smaller.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
@@ -15,9 +16,9 @@ import pandas as pd
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from clockwatt.predict.evaluation.metrics import metrics
+from clockwatt.predict.evaluation.errors import metrics
 from clockwatt.predict.features.operations import OPERATION_CLASS
-from clockwatt.predict.models.cost_predictor import TARGETS, CostPredictor
+from clockwatt.predict.models.predictors import TARGETS, CostPredictor
 from clockwatt.predict.models.training_data import TrainingData
 from clockwatt.schema.costs import BY_CORRECTED, CORRECTED
 from clockwatt.threads import usable_threads
@@ -51,12 +52,29 @@ CROSSVAL_SCHEMA = pa.schema(
 """Each measured operation with the prediction of a predictor that never saw its group."""
 
 
-@dataclass(frozen=True)
-class LeftOut:
-    """Which cells a predictor learns from, and which it then predicts; shape (cells,) each."""
+LEFT_OUT_SCHEMA = pa.schema(
+    [
+        pa.field("gpu", pa.string()),
+        pa.field("virtual", pa.bool_()),
+        pa.field("pass", pa.string()),
+        pa.field("network", pa.string()),
+        pa.field("point", pa.string()),
+        pa.field("tf32", pa.bool_()),
+        pa.field("operation_id", pa.string()),
+        pa.field("operation_class", pa.string()),
+        pa.field("unseen", pa.bool_()),  # False: another network calls it too, so its measurement was learnt from
+        pa.field("learnt", pa.bool_()),  # False: excluded from fitting and from the metrics
+        *(pa.field(name, pa.float64()) for name in CORRECTED),
+        *(pa.field(BY_CORRECTED[name].predicted, pa.float64()) for name in CORRECTED),
+        *(pa.field(BY_CORRECTED[name].spread, pa.float64()) for name in CORRECTED),
+    ],
+    metadata={"kind": "networks left out"},
+)
+"""Each operation of each network left out, measured or not, with its prediction and how far the trees disagree."""
 
-    training: Mask
-    predicted: Mask
+FOLDS_AT_MOST = 10
+"""More networks than this are left out several at a time, which bounds the time of a fit; then those that share fewest
+operations."""
 
 
 @dataclass(frozen=True)
@@ -100,12 +118,17 @@ class LeftOutPredictions:
 
 
 def predict_left_out(
-    make: Make, data: TrainingData, parts: Sequence[LeftOut]
+    make: Make, data: TrainingData, parts: Sequence[tuple[Mask, Mask]]
 ) -> Iterator[tuple[pd.DataFrame, pd.DataFrame]]:
     """Predict what is left out, with a predictor fitted to the rest.
 
     One forest's encoding and predicting leave all cores but one idle, so each part has a thread of its own as far as
     there are enough.
+
+    Parameters
+    ----------
+    parts
+        Which cells a predictor learns from, and which it then predicts; shape (cells,) each.
 
     Yields
     ------
@@ -116,19 +139,25 @@ def predict_left_out(
     features, targets = data.features.copy(), data.targets.copy()  # lays columns together: threads only read
     threads = usable_threads()
 
-    def predicted(part: LeftOut) -> tuple[pd.DataFrame, pd.DataFrame]:
-        predictions = pd.DataFrame(np.nan, index=features.index, columns=targets.columns)
-        spread = predictions.copy()
-        if part.training.any() and part.predicted.any():
-            predictor = make().set_params(jobs=max(1, threads // len(parts)))
-            predictor.fit(features[part.training], targets[part.training])
-            found = predictor.predict_with_spread(features[part.predicted])
+    def predicted(part: tuple[Mask, Mask]) -> tuple[pd.DataFrame, pd.DataFrame]:
+        training, asked = part
+        predictions, spread = _nothing(data), _nothing(data)
+        if training.any() and asked.any():
+            predictor = make()
+            predictor.jobs = max(1, threads // len(parts))
+            predictor.fit(features[training], targets[training])
+            found = predictor.predict_with_spread(features[asked])
             for kept, of_part in zip((predictions, spread), found, strict=True):
-                kept.iloc[np.flatnonzero(part.predicted)] = of_part.reindex(columns=targets.columns).to_numpy()
+                kept.iloc[np.flatnonzero(asked)] = of_part.reindex(columns=targets.columns).to_numpy()
         return predictions, spread
 
     with ThreadPoolExecutor(threads) as pool:
         yield from pool.map(predicted, parts)
+
+
+def _nothing(data: TrainingData) -> pd.DataFrame:
+    """Of each cell no prediction."""
+    return pd.DataFrame(np.nan, index=data.targets.index, columns=data.targets.columns)
 
 
 def cross_validate(make: Make, data: TrainingData, *, folds: int, seed: int) -> LeftOutPredictions:
@@ -148,31 +177,18 @@ def predict_elsewhere(make: Make, data: TrainingData) -> LeftOutPredictions | No
 
 def _each_left_out(make: Make, data: TrainingData, fold: NDArray[np.int64]) -> LeftOutPredictions:
     """Predict the cells of each fold with a predictor fitted to those of the others that may be learnt from."""
-    predictions = pd.DataFrame(np.nan, index=data.targets.index, columns=data.targets.columns)
-    spread = predictions.copy()
-    parts = [LeftOut(data.learnt & (fold != number), fold == number) for number in range(fold.max(initial=-1) + 1)]
-    for part, found in zip(parts, predict_left_out(make, data, parts), strict=True):
-        for kept, of_part in zip((predictions, spread), found, strict=True):
-            kept.iloc[np.flatnonzero(part.predicted)] = of_part[part.predicted].to_numpy()
+    predictions, spread = _nothing(data), _nothing(data)
+    parts = [(data.learnt & (fold != number), fold == number) for number in range(fold.max(initial=-1) + 1)]
+    for found in predict_left_out(make, data, parts):
+        predictions, spread = (kept.fillna(own) for kept, own in zip((predictions, spread), found, strict=True))
     return LeftOutPredictions(predictions, spread, fold)
 
 
 def grouped_folds(groups: pd.Series, folds: int, seed: int) -> NDArray[np.int64]:
-    """Deal groups out to folds of nearly equal size.
+    """Deal groups out to folds of nearly equal size: the largest first, each to the smallest fold.
 
-    Parameters
-    ----------
-    groups
-        Group of each row; shape (rows,).
-    folds
-        How many; fewer if there are fewer groups.
-    seed
-        Decides between groups of equal size.
-
-    Returns
-    -------
-    numpy.ndarray
-        Fold of each row; shape (rows,). The largest groups are dealt first, each to the smallest fold.
+    From the group of each row to its fold; shape (rows,) each. There are fewer folds if there are fewer groups; `seed`
+    decides between groups of equal size.
     """
     sizes = groups.value_counts(sort=False).sort_index()
     shuffled = sizes.iloc[np.random.default_rng(seed).permutation(len(sizes))]
@@ -207,20 +223,83 @@ def learning_curve(
     names = data.groups[rest].unique()
     order = dict(zip(np.random.default_rng(seed).permutation(names), np.arange(len(names)) / len(names), strict=True))
     place = data.groups.map(order).to_numpy(float)  # missing where only judged: never below a share
-    parts = [LeftOut(rest & (place < share), judged) for share in SHARES]
-    learnt_from = [_operations(data, part.training) for part in parts]
-    learnt_from.append(round(_operations(data, data.learnt) * (1 - 1 / validation.folds)))
+    parts = [(rest & (place < share), judged) for share in SHARES]
+
+    def operations(cells: Mask) -> int:
+        return int(data.cells.loc[cells, "operation_id"].nunique())
+
+    def errors(predictions: pd.DataFrame) -> dict[str, Any]:
+        both = (data.targets[judged], predictions[judged])
+        return {name: metrics(*(table[name].to_numpy(float) for table in both)) for name in TARGETS}
+
+    learnt_from = [operations(training) for training, _ in parts]
+    learnt_from.append(round(operations(data.learnt) * (1 - 1 / validation.folds)))
     found = [predictions for predictions, _ in predict_left_out(make, data, parts)]
     return [
-        {"operations": operations, "targets": _errors(data, predictions, judged)}
-        for operations, predictions in zip(learnt_from, [*found, validation.predictions], strict=True)
+        {"operations": count, "targets": errors(predictions)}
+        for count, predictions in zip(learnt_from, [*found, validation.predictions], strict=True)
     ]
 
 
-def _operations(data: TrainingData, cells: Mask) -> int:
-    return int(data.cells.loc[cells, "operation_id"].nunique())
+def leave_networks_out(
+    make: Make, data: TrainingData, called: Mapping[str, frozenset[str]], names: list[str], *, seed: int
+) -> pd.DataFrame:
+    """Predict every operation of each network with a predictor fitted without that network.
+
+    A network is left out with all its inputs and dtypes. An operation that only it calls is not learnt from; one that
+    another network calls too stays among the data, as it would had this network never been measured; it is predicted
+    all the same here, though whoever asks for a network finds it looked up. Operations that no network calls stay too.
+
+    Parameters
+    ----------
+    data
+        What was measured in one pass, and what is to be predicted beside it (`training_data.with_unmeasured`).
+    called
+        Name of every network of the catalogue to the operations it calls in this pass.
+    names
+        Those to leave out, one after another; more than `FOLDS_AT_MOST` are dealt out to so many folds: an operation
+        that two networks of a fold have alone would be missed by both. `seed` decides that deal.
+
+    Returns
+    -------
+    pandas.DataFrame
+        Columns of `LEFT_OUT_SCHEMA` but `gpu` and `virtual`; a row for each network, operation and operating point.
+        Empty where a single network leaves nothing to learn from.
+    """
+
+    def calls(networks: set[str]) -> frozenset[str]:
+        return frozenset().union(*(called[name] for name in networks))
+
+    ids = data.cells["operation_id"]
+    together = _dealt(names, called, FOLDS_AT_MOST, seed)
+    only_there = [calls(left_out) - calls(set(called) - left_out) for left_out in together]
+    parts = [
+        (data.learnt & ~ids.isin(unseen).to_numpy(bool), ids.isin(calls(left_out)).to_numpy(bool))
+        for left_out, unseen in zip(together, only_there, strict=True)
+    ]
+    found = []
+    for left_out, unseen, (at_cells, spread) in zip(
+        together, only_there, predict_left_out(make, data, parts), strict=True
+    ):
+        if at_cells.notna().any(axis=None):
+            rows = data.rows[["pass", "point", "tf32", "operation_id", OPERATION_CLASS, *TARGETS]]
+            rows = rows.assign(unseen=rows["operation_id"].isin(unseen), learnt=data.usable)
+            rows[[BY_CORRECTED[target].predicted for target in TARGETS]] = data.at_rows(at_cells)[list(TARGETS)]
+            rows[[BY_CORRECTED[target].spread for target in TARGETS]] = data.spread_at_rows(spread)[list(TARGETS)]
+            found += [rows[rows["operation_id"].isin(called[name])].assign(network=name) for name in sorted(left_out)]
+    columns = [name for name in LEFT_OUT_SCHEMA.names if name not in ("gpu", "virtual")]
+    return pd.concat(found, ignore_index=True)[columns] if found else pd.DataFrame(columns=columns)
 
 
-def _errors(data: TrainingData, predictions: pd.DataFrame, judged: Mask) -> dict[str, Any]:
-    measured, predicted = data.targets[judged], predictions[judged]
-    return {name: metrics(measured[name].to_numpy(float), predicted[name].to_numpy(float)) for name in TARGETS}
+def _dealt(names: list[str], called: Mapping[str, frozenset[str]], folds: int, seed: int) -> list[set[str]]:
+    """Networks in as many folds, each in the one with which it shares fewest operations, the emptiest of those."""
+    dealt: list[set[str]] = [set() for _ in range(min(folds, len(names)))]
+    of_fold: list[set[str]] = [set() for _ in dealt]
+    at_most = -(-len(names) // len(dealt)) if dealt else 0
+    for position in np.random.default_rng(seed).permutation(len(names)):
+        name = names[position]
+        open_ = [number for number, fold in enumerate(dealt) if len(fold) < at_most]
+        chosen = min(open_, key=lambda number: (len(of_fold[number] & called[name]), len(dealt[number])))
+        dealt[chosen].add(name)
+        of_fold[chosen] |= called[name]
+    return dealt

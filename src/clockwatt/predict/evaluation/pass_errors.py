@@ -11,24 +11,34 @@ All errors here are standard deviations of logarithms.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
+import pandas as pd
 from numpy.typing import NDArray
 
-from clockwatt.predict.evaluation.intervals import NORMAL_90, Interval
-from clockwatt.predict.models.cost_predictor import TARGETS
+from clockwatt.predict.composition.networks import Catalogue
+from clockwatt.predict.evaluation.errors import (
+    COVERAGE,
+    NORMAL_90,
+    Floats,
+    Interval,
+    grouped_interval,
+    interval_score,
+    left_out_coverage,
+)
+from clockwatt.predict.models.predictors import TARGETS
 from clockwatt.schema.costs import (
     BACK_TO_BACK,
+    BY_CORRECTED,
     ENERGY_DYNAMIC_CORRECTED,
+    MEASURED_WHOLE,
     POWER_CORRECTED,
     TIME_DEVICE_CORRECTED,
     TIME_HOST_CORRECTED,
 )
 from clockwatt.schema.records import INFERENCE, TRAINING
-
-Floats = NDArray[np.float64]
 
 DEVICE, HOST, DYNAMIC = TIME_DEVICE_CORRECTED, TIME_HOST_CORRECTED, ENERGY_DYNAMIC_CORRECTED
 ADDED = (DEVICE, HOST, DYNAMIC)
@@ -50,6 +60,7 @@ of their operations had been measured, training passes of few rows up to 9 % too
 _LEAST_FACTOR = 0.1  # of an interval whose lower end is zero or nearly
 ASSUMED_CORRELATION = 0.25
 ASSUMED_COMPOSITION = 0.03
+_LEAST_CORRELATION = 0.02
 _SUM_MISSES = 0.1
 """Sums of back-to-back times missed passes by -22 to +15 %: less where the host is behind, more at the power limit."""
 NORMAL = Interval(float(np.exp(-NORMAL_90)), float(np.exp(NORMAL_90)), "operations")
@@ -159,7 +170,7 @@ class PassErrors:
         )
         found = {"time_s": (low, high)} | found
         if expected.energy_j is not None and expected.energy_j > 0 and DYNAMIC in added:
-            energy = self._energy_error(expected, added, device, host)
+            energy = self.energy_error(expected, added)
             found["energy_j"] = self.energy.around(expected.energy_j, energy)
             found["power_w"] = self.energy.around(expected.power_w, energy)
         return found
@@ -176,21 +187,16 @@ class PassErrors:
 
     def energy_error(self, expected: Any, added: Mapping[str, Added]) -> float:
         """Error of the energy of a pass."""
-        return self._energy_error(expected, added, *self._errors(added))
+        idle = 1 - min(max(expected.energy_dynamic_j / expected.energy_j, 0.0), 1.0)
+        of_operations = (1 - idle) * added[DYNAMIC].error(self.correlation)
+        parts = (of_operations, idle * self.time_error(expected, added), self.composition_energy, CARD_ENERGY)
+        return float(np.sqrt(np.sum(np.square(parts))))
 
     def _errors(self, added: Mapping[str, Added]) -> tuple[float, float]:
         of_operations = added[DEVICE].error(self.correlation)
         device = np.sqrt(of_operations**2 + self.composition_time**2 + CARD_TIME**2)
         host = np.hypot(added[HOST].error(self.correlation), self.composition_time)
         return float(device), float(host)
-
-    def _energy_error(self, expected: Any, added: Mapping[str, Added], device: float, host: float) -> float:
-        idle = 1 - min(max(expected.energy_dynamic_j / expected.energy_j, 0.0), 1.0)
-        paced = device if expected.device_s >= expected.host_s else host
-        parts = (
-            (1 - idle) * added[DYNAMIC].error(self.correlation), idle * paced, self.composition_energy, CARD_ENERGY
-        )  # fmt: skip
-        return float(np.sqrt(np.sum(np.square(parts))))
 
 
 def ends_of_sum(
@@ -225,3 +231,124 @@ def ends_of_sum(
         if value is not None and np.isfinite(error):
             found[name] = NORMAL.around(value, float(error))
     return found
+
+
+def estimate_pass_errors(
+    composed: pd.DataFrame, measured: pd.DataFrame, left_out: pd.DataFrame, catalogue: Catalogue
+) -> tuple[PassErrors, dict[str, Any]]:
+    """From networks left out: the correlation between operations, and intervals for passes of an error of 1.
+
+    Parameters
+    ----------
+    composed, measured
+        Complete compositions of one pass with the network left out, and from measured operations; see
+        `networks.VALIDATION_SCHEMA`.
+    left_out
+        Operations of the networks left out, `LEFT_OUT_SCHEMA`, with the columns of `ERROR_OF`.
+    catalogue
+        What networks call.
+
+    Returns
+    -------
+    errors
+        Those.
+    report
+        Intervals for an error of 1, their coverage and interval score of networks left out in turn, and half-widths.
+    """
+    of_network = dict(iter(left_out.groupby(["network", "point", "tf32"])))
+    pass_ = str(left_out["pass"].iloc[0])
+    found, seen = [], []
+    for row in composed.itertuples(index=False):
+        calls = catalogue.calls[str(row.network_id), pass_]["operation_id"].value_counts()
+        rows = of_network.get((row.network, row.point, row.tf32), left_out.iloc[:0])
+        rows = rows[rows["operation_id"].isin(calls.index)]
+        found.append((row, _added(rows, calls, GAP_S[pass_])))
+        seen.append(_missed(rows[rows["unseen"] & rows["learnt"]], calls))
+    errors = PassErrors(
+        correlation=_correlation([one for one in seen if one is not None]),
+        composition_time=_composition(measured, "time_s"),
+        composition_energy=_composition(measured, "energy_j"),
+    )
+    report: dict[str, Any] = {"correlation": errors.correlation}
+    intervals: dict[str, Interval] = {}
+    for name, of_pass in (("time_s", errors.time_error), ("energy_j", errors.energy_error)):
+        known = [
+            (np.log(whole / stated), of_pass(row, added), row.network)
+            for row, added in found
+            if (whole := getattr(row, MEASURED_WHOLE[name])) > 0 and (stated := getattr(row, name)) > 0
+        ]
+        if known:
+            residuals, scales = (np.array([one[column] for one in known]) for column in (0, 1))
+            groups = np.array([one[2] for one in known], dtype=object)
+            intervals[name], report[name] = _judged(residuals, scales, groups)
+    time, energy = intervals.get("time_s", errors.time), intervals.get("energy_j", errors.energy)
+    return replace(errors, time=time, energy=energy), report
+
+
+def _added(rows: pd.DataFrame, calls: pd.Series, gap_s: float) -> dict[str, Added]:
+    counts = rows["operation_id"].map(calls).to_numpy(float)
+    found = {}
+    for target in ADDED:
+        costs = rows[BY_CORRECTED[target].predicted].to_numpy(float) * counts
+        known = np.isfinite(costs)
+        found[target] = Added.of(costs[known], rows[ERROR_OF[target]].to_numpy(float)[known])
+    device_s = float((rows[BY_CORRECTED[DEVICE].predicted].to_numpy(float) * counts).sum())
+    if device_s > 0:
+        found[DEVICE] = replace(found[DEVICE], gaps=gap_s * float(counts.sum()) / device_s)
+    return found
+
+
+def _missed(rows: pd.DataFrame, calls: pd.Series) -> tuple[float, Added] | None:
+    """Logarithm of measured over predicted device time of operations that only the network has, and what was due."""
+    counts = rows["operation_id"].map(calls).to_numpy(float)
+    measured, predicted = (
+        rows[name].to_numpy(float) * counts for name in (DEVICE, BY_CORRECTED[DEVICE].predicted)
+    )  # fmt: skip
+    known = np.isfinite(measured) & np.isfinite(predicted)
+    if known.sum() < 2:
+        return None
+    missed = float(np.log(measured[known].sum() / predicted[known].sum()))
+    return missed, Added.of(predicted[known], rows[ERROR_OF[DEVICE]].to_numpy(float)[known])
+
+
+def _correlation(seen: list[tuple[float, Added]]) -> float:
+    """By the method of moments; each network counts alike, however large its errors are."""
+    if not seen:
+        return ASSUMED_CORRELATION
+    missed = np.array([one[0] for one in seen])
+    independent, together = (np.array([getattr(one[1], name) for one in seen]) for name in ("independent", "together"))
+    varies = together**2 - independent**2
+    weight = varies / np.maximum(together, 1e-9) ** 4
+    estimated = float(np.sum(weight * (missed**2 - independent**2)) / max(np.sum(weight * varies), 1e-9))
+    return min(max(estimated, _LEAST_CORRELATION), 1.0)
+
+
+def _composition(measured: pd.DataFrame, name: str) -> float:
+    """Error of networks composed from measured operations: the root mean square, extremes cut off."""
+    whole, stated = (measured[column].to_numpy(float) for column in (MEASURED_WHOLE[name], name))
+    known = (whole > 0) & (stated > 0)
+    if known.sum() < 3:
+        return ASSUMED_COMPOSITION
+    return float(np.quantile(np.abs(np.log(whole[known] / stated[known])), COVERAGE) / NORMAL_90)
+
+
+def _interval(standard: Floats, groups: NDArray[np.object_]) -> Interval:
+    """Interval for an error of 1 that is not narrower than the errors of operations make it.
+
+    The networks left out are kin of those that remain, which a network that nobody measured need not be: they may tell
+    that errors are larger than is due, not that they are smaller.
+    """
+    interval = grouped_interval(standard, groups)
+    return replace(interval, lower=min(interval.lower, NORMAL.lower), upper=max(interval.upper, NORMAL.upper))
+
+
+def _judged(residuals: Floats, scales: Floats, groups: NDArray[np.object_]) -> tuple[Interval, dict[str, Any]]:
+    """The interval, and what it is worth over networks left out in turn."""
+    interval = _interval(residuals / scales, groups)
+    half = np.log(interval.upper) * scales
+    return interval, {
+        **asdict(interval),
+        "left_out_coverage": left_out_coverage(residuals / scales, groups, _interval),
+        "median_half_width": float(np.median(np.expm1(half))),
+        "interval_score": interval_score(residuals, -half, half),
+    }

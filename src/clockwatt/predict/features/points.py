@@ -14,8 +14,7 @@ import pandas as pd
 from clockwatt.config import OperatingPoint
 from clockwatt.gpu.specs import GpuSpec
 from clockwatt.operations.spec.operation import MATRIX_CLASSES
-from clockwatt.predict.features.operations import NOT_LEARNT_FROM, OPERATION_CLASS
-from clockwatt.predict.features.settings import RECURRENT_GATES
+from clockwatt.predict.features.operations import NOT_LEARNT_FROM, OPERATION_CLASS, RECURRENT_GATES
 
 ROOFLINE_TIME = "roofline_time_s"
 POWER_LIMIT = "power_limit_w"

@@ -15,7 +15,7 @@ from clockwatt.dataset.levels import host_spreads
 from clockwatt.errors import DataFileError
 from clockwatt.io import files
 from clockwatt.predict.composition.overheads import HostOverheads
-from clockwatt.predict.evaluation.intervals import NORMAL_90
+from clockwatt.predict.evaluation.errors import NORMAL_90
 from clockwatt.predict.features.operations import CATALOGUE_COLUMNS, OPERATION_CLASS
 from clockwatt.predict.hosts.costs import HostCosts
 from clockwatt.schema.costs import TIME_HOST_CORRECTED

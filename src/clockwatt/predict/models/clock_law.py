@@ -21,7 +21,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from clockwatt.config import OperatingPoint
-from clockwatt.predict.models.cost_predictor import TARGETS
+from clockwatt.predict.models.predictors import TARGETS
 from clockwatt.schema.costs import (
     ENERGY_DYNAMIC_CORRECTED,
     POWER_CORRECTED,
@@ -103,22 +103,9 @@ def fit_law(terms: Floats, values: Floats) -> Floats:
     With two or three coefficients the active set of the non-negative least-squares problem (Lawson and Hanson, Solving
     Least Squares Problems, 1974) is found by trying all of them, for all operations at once.
 
-    Parameters
-    ----------
-    terms
-        Of the law at each clock; shape (clocks, coefficients).
-    values
-        Positive, of each operation at each clock; shape (operations, clocks).
-
-    Returns
-    -------
-    numpy.ndarray
-        Shape (operations, coefficients).
-
-    Raises
-    ------
-    ValueError
-        If there are fewer clocks than coefficients.
+    From the terms of the law at each clock, shape (clocks, coefficients), and positive values of each operation there,
+    shape (operations, clocks), to shape (operations, coefficients). ValueError if there are fewer clocks than
+    coefficients.
     """
     clocks, coefficients = terms.shape
     if clocks < coefficients:
@@ -180,12 +167,7 @@ class CostLaw:
     ----------
     at_clocks
         SM clock in MHz to costs with columns `TARGETS`, positive or missing, the same operations in the same order; at
-        least `POWER_CLOCKS` clocks. A cost that is missing at one clock is at all.
-
-    Raises
-    ------
-    ValueError
-        If there are fewer clocks than the law of power has coefficients.
+        least `POWER_CLOCKS` clocks, else ValueError. A cost that is missing at one clock is at all.
     """
 
     def __init__(self, at_clocks: Mapping[float, pd.DataFrame]) -> None:

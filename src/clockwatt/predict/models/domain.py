@@ -14,7 +14,6 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pyarrow as pa
-from numpy.typing import NDArray
 
 from clockwatt.io import files
 from clockwatt.predict.features.operations import OPERATION_CLASS, read_operation
@@ -77,7 +76,7 @@ class Domain:
             The same operations' rows of the catalogue, `spec` and `dtype`, with the same index.
         """
         said = []
-        dtypes = set(operations["dtype"]) - self._dtypes
+        dtypes = set(operations["dtype"]) - set(self.measured["dtype"])
         if dtypes:
             said.append(f"Nothing was measured in {', '.join(sorted(dtypes))}.")
         classes = features[OPERATION_CLASS].to_numpy(object)
@@ -88,13 +87,14 @@ class Domain:
             if measured is None:
                 said.append(f"No {name} was measured: {own.size} of them rest on other operations.")
                 continue
-            distances = _distances(points[own], measured.points)
+            coordinates = measured[_COORDINATES].to_numpy(float)
+            distances = np.abs(points[own][:, None, :] - coordinates[None, :, :]).max(axis=2)
             nearest = distances.min(axis=1)
-            outside = np.flatnonzero(nearest > measured.limit)
+            outside = np.flatnonzero(nearest > float(measured["limit"].iloc[0]))
             if outside.size:
                 worst = outside[nearest[outside].argmax()]
                 farthest = described(str(operations["spec"].loc[features.index[own[worst]]]))
-                neighbour = measured.described[int(distances[worst].argmin())]
+                neighbour = measured["described"].iloc[int(distances[worst].argmin())]
                 said.append(
                     f"{outside.size} of {own.size} {name} lie outside what was measured; the farthest, {farthest}, "
                     f"is a factor of {2 ** nearest[worst]:.1f} in FLOPs or bytes from the nearest, {neighbour}."
@@ -102,26 +102,8 @@ class Domain:
         return said
 
     @functools.cached_property
-    def _dtypes(self) -> set[str]:
-        return set(self.measured["dtype"])
-
-    @functools.cached_property
-    def _of_class(self) -> dict[str, _MeasuredClass]:
-        return {
-            str(name): _MeasuredClass(
-                group[_COORDINATES].to_numpy(float), float(group["limit"].iloc[0]), group["described"].tolist()
-            )
-            for name, group in self.measured.groupby("operation_class")
-        }
-
-
-@dataclass(frozen=True)
-class _MeasuredClass:
-    """Operations of one class: coordinates of shape (operations, 2), from where on one lies outside, and in words."""
-
-    points: NDArray[np.float64]
-    limit: float
-    described: list[str]
+    def _of_class(self) -> dict[str, pd.DataFrame]:
+        return {str(name): group for name, group in self.measured.groupby(OPERATION_CLASS)}
 
 
 @functools.cache
@@ -141,9 +123,3 @@ def _limit(measured: pd.DataFrame) -> float:
 
     nearest, _ = cKDTree(points).query(points, k=[2], p=np.inf)  # the nearest of all is the point itself
     return max(_AT_LEAST, float(nearest.max()))
-
-
-def _distances(some: NDArray[np.float64], others: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Largest difference in any coordinate; shape (some, others)."""
-    distances: NDArray[np.float64] = np.abs(some[:, None, :] - others[None, :, :]).max(axis=2)
-    return distances

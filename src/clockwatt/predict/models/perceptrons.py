@@ -155,11 +155,7 @@ class Perceptrons:
             (features,), (features,), (number, width, features), (number, layers - 1, width, width),
             (number, layers, 3, width), (number, width + 1),
         )  # fmt: skip
-        if (
-            not number
-            or not width
-            or any(arrays[name].shape != shape for name, shape in zip(_KINDS, shapes, strict=True))
-        ):
+        if not number or not width or tuple(arrays[name].shape for name in _KINDS) != shapes:
             raise MalformedPerceptronsError("the arrays of the perceptrons differ in shape")
         if np.any(found.perceptrons_scale < _LEAST_SCALE):
             raise MalformedPerceptronsError("a feature has no deviation")

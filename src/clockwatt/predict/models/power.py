@@ -32,7 +32,7 @@ def with_energies(features: pd.DataFrame, targets: pd.DataFrame, seed: int) -> p
     features
         From `features.points.features_at`; shape (rows, features).
     targets
-        Columns of `cost_predictor.TARGETS`, in their units; shape (rows, targets).
+        Columns of `predictors.TARGETS`, in their units; shape (rows, targets).
     seed
         Of the forest.
 

@@ -19,8 +19,8 @@ from clockwatt.gpu.specs import GpuSpec, find_spec
 from clockwatt.predict.features.operations import OPERATION_CLASS, channel_groups, operation_features
 from clockwatt.predict.features.points import features_of, sm_clock_mhz
 from clockwatt.predict.models.clock_law import CostLaw, learnt_points, neighbours
-from clockwatt.predict.models.cost_predictor import TARGETS
 from clockwatt.predict.models.domain import Domain
+from clockwatt.predict.models.predictors import TARGETS
 from clockwatt.predict.samples import Samples
 
 _SERIES = ["operation_id", "tf32"]
@@ -197,17 +197,6 @@ def _of_cells(
     rows: pd.DataFrame, usable: NDArray[np.bool_], operations: pd.DataFrame, groups: pd.Series, spec: GpuSpec
 ) -> dict[str, Any]:
     """The fields of training data that describe the cells; `operations` from `features.operation_features`."""
-    cells = _cells(rows, usable)
-    return {
-        "cells": cells[CELL],
-        "features": features_of(cells, operations, spec),
-        "targets": cells[list(TARGETS)].astype(float),
-        "groups": cells["operation_id"].map(groups),
-        "learnt": cells["usable"].to_numpy(bool),
-    }
-
-
-def _cells(rows: pd.DataFrame, usable: NDArray[np.bool_]) -> pd.DataFrame:
     points = sorted(rows["point"].unique())
     learnt = learnt_points(points)
     measured = rows.assign(usable=usable)[[*CELL, "usable", *TARGETS]]
@@ -218,7 +207,14 @@ def _cells(rows: pd.DataFrame, usable: NDArray[np.bool_]) -> pd.DataFrame:
         needed = elsewhere.assign(point=elsewhere["point"].map(wanted)).explode("point").drop_duplicates()
         cells = cells.merge(needed, how="outer", on=CELL)
         cells["usable"] = cells["usable"].eq(True)  # missing where it was not measured
-    return cells.sort_values(CELL, ignore_index=True)
+    cells = cells.sort_values(CELL, ignore_index=True)
+    return {
+        "cells": cells[CELL],
+        "features": features_of(cells, operations, spec),
+        "targets": cells[list(TARGETS)].astype(float),
+        "groups": cells["operation_id"].map(groups),
+        "learnt": cells["usable"].to_numpy(bool),
+    }
 
 
 def _law(at_clocks: dict[float, pd.DataFrame]) -> CostLaw:

@@ -2,6 +2,10 @@
 
 Summing over trees happens in one fixed order, so predictions have the same bytes in every run, which scikit-learn's
 threaded sum does not give.
+
+In a file there is of the nodes only what does not follow from their order: which are leaves, the feature and threshold
+of those that split, the values of those that do not. Numbers lie byte by byte, which compresses well: first the first
+byte of all of them, which are much alike, then all second bytes …
 """
 
 from __future__ import annotations
@@ -16,14 +20,22 @@ import numpy as np
 from numpy.typing import NDArray
 
 from clockwatt.io.rounding import to_bits
-from clockwatt.predict.models import stored_trees
-from clockwatt.predict.models.stored_trees import LEAF, preorder
-from clockwatt.predict.models.stored_trees import MalformedTreesError as MalformedTreesError
 
+LEAF = -1
 _WALKS_AT_ONCE = 1 << 19  # of a row down a tree; bounds memory
-_KINDS = {"roots": "int32", "feature": "int16", "threshold": "float32", "right": "int32", "value": "float32"}
+_STORED_DIMENSIONS = {"leaf": 1, "feature": 2, "threshold": 2, "value": 3}
+_FLOAT, _INDEX = np.dtype("<f4"), np.dtype("<i2")
+_BITS = range(10, 24, 2)
+"""That a threshold is rounded to, the fewest first. 10 are one part in a thousand: trees that split between the same
+two values go on doing it at different places, which is what makes the mean over them smooth."""
 
 Ints = NDArray[np.intp]
+Mask = NDArray[np.bool_]
+Floats = NDArray[np.float32]
+
+
+class MalformedTreesError(ValueError):
+    """Arrays that are not a forest."""
 
 
 @dataclass(frozen=True)
@@ -48,9 +60,9 @@ class Trees:
 
     roots: NDArray[np.int32]
     feature: NDArray[np.int16]
-    threshold: NDArray[np.float32]
+    threshold: Floats
     right: NDArray[np.int32]
-    value: NDArray[np.float32]
+    value: Floats
 
     @classmethod
     def from_forest(cls, forest: Any) -> Trees:
@@ -98,10 +110,6 @@ class Trees:
         below = np.nextafter(condition, np.float32(-np.inf))
         return cls._from_nodes(sizes, feature=feature, threshold=below, left=left, right=right, value=value)
 
-    def giving(self, outputs: Ints) -> Trees:
-        """The same trees with some of the outputs alone."""
-        return replace(self, value=self.value[:, outputs])
-
     @classmethod
     def side_by_side(cls, parts: Sequence[tuple[Ints, Trees]], outputs: int) -> Trees:
         """One forest of several, each of which gives some of the outputs.
@@ -116,22 +124,20 @@ class Trees:
         if len(parts) == 1:
             return parts[0][1]
         trees, nodes, leaves = sum(len(part.roots) for _, part in parts), 0, 0
-        arrays: dict[str, list[NDArray[Any]]] = {name: [] for name in _KINDS}
+        pieces = []
         for columns, part in parts:
             # the mean over all trees is to be that over a part's own
             value = np.zeros((len(part.value), outputs), dtype=np.float32)
             value[:, columns] = part.value * (trees / len(part.roots))
-            arrays["roots"].append(part.roots + nodes)
-            arrays["feature"].append(part.feature)
-            arrays["threshold"].append(part.threshold)
-            arrays["right"].append(part.right + np.where(part.feature == LEAF, leaves, nodes))
-            arrays["value"].append(value)
+            right = part.right + np.where(part.feature == LEAF, leaves, nodes)
+            pieces.append((part.roots + nodes, part.feature, part.threshold, right, value))
             nodes, leaves = nodes + len(part.feature), leaves + len(part.value)
-        return cls(**{name: np.concatenate(arrays[name]).astype(kind) for name, kind in _KINDS.items()})
+        roots, feature, threshold, right, value = (np.concatenate(arrays) for arrays in zip(*pieces, strict=True))
+        return cls(roots.astype(np.int32), feature, threshold, right.astype(np.int32), value)
 
     @classmethod
     def _from_nodes(
-        cls, sizes: Sequence[int], *, feature: Ints, threshold: NDArray[np.float32], left: Ints, right: Ints,
+        cls, sizes: Sequence[int], *, feature: Ints, threshold: Floats, left: Ints, right: Ints,
         value: NDArray[np.float64],
     ) -> Trees:  # fmt: skip
         """From nodes of trees of such sizes; children, negative in leaves, are numbered within each tree."""
@@ -139,13 +145,11 @@ class Trees:
         shift = np.repeat(roots, sizes)
         leaf = left < 0
         left, right = left + shift, right + shift
-        order, roots = preorder(roots, left, right, leaf)
+        order, roots = _preorder(roots, left, right, leaf)
         place = np.empty(len(left), dtype=np.intp)
         place[order] = np.arange(len(order))
         leaf = leaf[order]
-        leads_to = np.empty(len(order), dtype=np.intp)
-        leads_to[~leaf] = place[right[order[~leaf]]]
-        leads_to[leaf] = np.arange(leaf.sum())
+        leads_to = np.where(leaf, np.cumsum(leaf) - 1, place[right[order]])
         return cls(
             roots=roots.astype(np.int32),
             feature=np.where(leaf, LEAF, feature[order]).astype(np.int16),
@@ -154,40 +158,24 @@ class Trees:
             value=value[order[leaf]].astype(np.float32),
         )
 
-    def predict(self, matrix: NDArray[np.float32]) -> NDArray[np.float64]:
-        """Mean over trees.
+    def predict(self, matrix: Floats) -> NDArray[np.float64]:
+        """Mean over trees; shape (rows, features) to (rows, outputs)."""
+        return self.mean_and_spread(matrix)[0]
 
-        Parameters
-        ----------
-        matrix
-            Shape (rows, features).
-
-        Returns
-        -------
-        numpy.ndarray
-            Shape (rows, outputs).
-        """
-        at_once = max(1, _WALKS_AT_ONCE // len(self.roots))
-        chunks = [self._predict(matrix[start : start + at_once]) for start in range(0, len(matrix), at_once)]
-        return np.concatenate(chunks) if chunks else np.empty((0, self.value.shape[1]))
-
-    def mean_and_spread(self, matrix: NDArray[np.float32]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    def mean_and_spread(self, matrix: Floats) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Mean and standard deviation over the trees that give an output; shape (rows, outputs) each."""
         at_once = max(1, _WALKS_AT_ONCE // len(self.roots))
-        share = self._trees_of_outputs / len(self.roots)
-        means, spreads = [np.empty((0, self.value.shape[1]))], [np.empty((0, self.value.shape[1]))]
+        total, squares = (np.zeros((len(matrix), self.value.shape[1])) for _ in range(2))
         for start in range(0, len(matrix), at_once):
-            part = matrix[start : start + at_once]
-            total, squares = np.zeros((len(part), self.value.shape[1])), np.zeros((len(part), self.value.shape[1]))
-            for leaves in self._leaves(part):
+            rows = slice(start, start + at_once)
+            for leaves in self._leaves(matrix[rows]):
                 values = self.value[leaves].astype(float)  # squares need the digits
-                total += values
-                squares += values * values
-            mean = total / len(self.roots)
-            means.append(mean)
-            # an output's own trees stand `1 / share` times too high, so that the mean is over all
-            spreads.append(np.sqrt(np.maximum(share * squares / len(self.roots) - mean**2, 0.0)))
-        return np.concatenate(means), np.concatenate(spreads)
+                total[rows] += values
+                squares[rows] += values * values
+        mean = total / len(self.roots)
+        # an output's own trees stand `1 / share` times too high, so that the mean is over all
+        share = self._trees_of_outputs / len(self.roots)
+        return mean, np.sqrt(np.maximum(share * squares / len(self.roots) - mean**2, 0.0))
 
     @functools.cached_property
     def _trees_of_outputs(self) -> NDArray[np.float64]:
@@ -198,13 +186,7 @@ class Trees:
         trees: NDArray[np.float64] = np.maximum(gives.sum(axis=0), 1).astype(float)
         return trees
 
-    def _predict(self, matrix: NDArray[np.float32]) -> NDArray[np.float64]:
-        total = np.zeros((len(matrix), self.value.shape[1]))
-        for leaves in self._leaves(matrix):
-            total += self.value[leaves]
-        return total / len(self.roots)
-
-    def _leaves(self, matrix: NDArray[np.float32]) -> NDArray[np.int32]:
+    def _leaves(self, matrix: Floats) -> NDArray[np.int32]:
         """Row of `value` of each row in each tree; shape (trees, rows). All walk down together, a level at a time."""
         rows, width = matrix.shape
         numbers = matrix.ravel()
@@ -225,30 +207,69 @@ class Trees:
         return reached.reshape(len(self.roots), rows)
 
     def arrays(self) -> dict[str, NDArray[Any]]:
-        """The forest as arrays by name, see `stored_trees`."""
-        return stored_trees.stored(self.feature, self.threshold, self.value)
+        """The forest as it is stored.
+
+        Returns
+        -------
+        dict
+            Bytes: `leaf`, a bit for each node; `feature`, of shape (2, splits), and `threshold`, of shape (4, splits);
+            and `value`, of shape (outputs, 4, leaves).
+        """
+        leaf = self.feature == LEAF
+        return {
+            "leaf": np.packbits(leaf),
+            "feature": _bytes_of(self.feature[~leaf], _INDEX),
+            "threshold": _bytes_of(self.threshold[~leaf], _FLOAT),
+            "value": np.stack([_bytes_of(output, _FLOAT) for output in self.value.T]),
+        }
 
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, NDArray[Any]], features: int) -> Trees:
-        """Check arrays from a file and make a forest of them.
+        """Check arrays from a file and make a forest of them that splits on so many features.
 
-        MalformedTreesError if one is missing, of another type or shape, or they are no whole trees that split on
-        existing features.
+        Whatever the arrays hold, walks down the trees end, and reach only nodes, features and leaves that exist.
+
+        Raises
+        ------
+        MalformedTreesError
+            If an array is missing, of another type or shape, or they are not whole trees that split on such features.
         """
-        return cls(*stored_trees.restored(arrays, features))
+        for name, dimensions in _STORED_DIMENSIONS.items():
+            if name not in arrays:
+                raise MalformedTreesError(f"array {name!r} is missing")
+            if arrays[name].dtype != np.uint8 or arrays[name].ndim != dimensions:
+                raise MalformedTreesError(f"array {name!r} is not of bytes in {dimensions} dimensions")
+        splits, (_, depth, leaves) = arrays["threshold"].shape[1], arrays["value"].shape
+        shapes = (arrays["feature"].shape, arrays["threshold"].shape, depth)
+        if shapes != ((_INDEX.itemsize, splits), (_FLOAT.itemsize, splits), _FLOAT.itemsize):
+            raise MalformedTreesError("the arrays of nodes differ in shape")
+        inner = _numbers_of(arrays["feature"], _INDEX)
+        if np.any((inner < 0) | (inner >= features)):
+            raise MalformedTreesError("a node splits on a feature that does not exist")
+        if len(arrays["leaf"]) != -(-(splits + leaves) // 8):
+            raise MalformedTreesError("the arrays of nodes differ in shape")
+        leaf = np.unpackbits(arrays["leaf"], count=splits + leaves).astype(bool)
+        if leaf.sum() != leaves:
+            raise MalformedTreesError("the arrays of nodes differ in the number of leaves")
+        roots, children = shape_of(leaf)
+        # by number: by mask it takes ten times as long
+        parents, ends = np.flatnonzero(~leaf), np.flatnonzero(leaf)
+        feature, threshold = np.full(len(leaf), LEAF, dtype=np.int16), np.zeros(len(leaf), dtype=np.float32)
+        feature[parents], threshold[parents] = inner, _numbers_of(arrays["threshold"], _FLOAT)
+        right = np.empty(len(leaf), dtype=np.int32)
+        right[parents], right[ends] = children, np.arange(leaves)
+        value = np.empty((leaves, len(arrays["value"])), dtype=np.float32)
+        for column, output in enumerate(arrays["value"]):
+            value[:, column] = _numbers_of(output, _FLOAT)
+        if not np.isfinite(value).all():
+            raise MalformedTreesError("a leaf holds what is no number")
+        return cls(roots.astype(np.int32), feature, threshold, right, value)
 
 
-def _rounded_down(thresholds: NDArray[np.float64]) -> NDArray[np.float32]:
+def _rounded_down(thresholds: NDArray[np.float64]) -> Floats:
     """Largest float32 up to each threshold: for float32 features the comparison comes out the same."""
     rounded = thresholds.astype(np.float32)
     return np.where(rounded > thresholds, np.nextafter(rounded, np.float32(-np.inf)), rounded)
-
-
-Floats = NDArray[np.float32]
-
-_BITS = range(10, 24, 2)
-"""That are tried, the fewest first. 10 are one part in a thousand: trees that split between the same two values go on
-doing it at different places, which is what makes the mean over them smooth."""
 
 
 def shortened(trees: Trees, matrix: Floats) -> Trees:
@@ -294,3 +315,74 @@ def _gaps(trees: Trees, matrix: Floats) -> tuple[Floats, Floats]:
             np.minimum.at(upper, here[~left], value[~left])
             here = np.where(left, here + 1, trees.right[here])
     return lower, upper
+
+
+def _bytes_of(numbers: NDArray[Any], kind: np.dtype[Any]) -> NDArray[np.uint8]:
+    """Bytes of numbers as of a type, shape (numbers,) to (bytes of each, numbers)."""
+    given = np.ascontiguousarray(numbers, dtype=kind)
+    return np.ascontiguousarray(given.view(np.uint8).reshape(-1, kind.itemsize).T)
+
+
+def _numbers_of(planes: NDArray[np.uint8], kind: np.dtype[Any]) -> NDArray[Any]:
+    """The numbers again."""
+    together = np.empty((planes.shape[1], kind.itemsize), dtype=np.uint8)
+    for place, plane in enumerate(planes):
+        together[:, place] = plane
+    numbers: NDArray[Any] = together.reshape(-1).view(kind)
+    return numbers
+
+
+def _preorder(roots: Ints, left: Ints, right: Ints, leaf: Mask) -> tuple[Ints, Ints]:
+    """Nodes in the order of `Trees`, without those that no root leads to, and where the roots are then."""
+    levels = [roots]
+    while (inner := levels[-1][~leaf[levels[-1]]]).size:
+        levels.append(np.concatenate([left[inner], right[inner]]))
+    parents = [level[~leaf[level]] for level in levels]
+    below = np.ones(len(left), dtype=np.intp)
+    for inner in reversed(parents):
+        below[inner] += below[left[inner]] + below[right[inner]]
+    placed_roots = np.cumsum([0, *below[roots[:-1]]])
+    place = np.empty(len(left), dtype=np.intp)
+    place[roots] = placed_roots
+    for inner in parents:
+        place[left[inner]] = place[inner] + 1
+        place[right[inner]] = place[inner] + 1 + below[left[inner]]
+    reached = np.concatenate(levels)
+    order = np.empty(len(reached), dtype=np.intp)
+    order[place[reached]] = reached
+    return order, placed_roots
+
+
+def shape_of(leaf: Mask) -> tuple[Ints, Ints]:
+    """Roots and right children that follow from which nodes are leaves.
+
+    Along the nodes, count one up at each that splits and one down at each leaf. The count first comes back to what it
+    was before a node at the node's right child, and first reaches a new lowest where a tree begins.
+
+    Parameters
+    ----------
+    leaf
+        Of all trees' nodes; shape (nodes,).
+
+    Returns
+    -------
+    tuple
+        Node of each tree's root, shape (trees,); right child of each node that splits, shape (splits,). All of these
+        come after their parents.
+
+    Raises
+    ------
+    MalformedTreesError
+        If there is no tree, or the last one is not whole.
+    """
+    count = np.cumsum(np.where(leaf, -1, 1))
+    ends = np.flatnonzero(leaf & (count < np.minimum.accumulate(np.append(0, count[:-1])))) if len(leaf) else count
+    if not len(leaf) or not ends.size or ends[-1] != len(leaf) - 1:
+        raise MalformedTreesError("there is no tree, or the last one is not whole")
+    before = np.append(0, count[:-1])
+    # numpy sorts 16 bits stably in a tenth of the time
+    kind = np.int16 if np.ptp(before) < np.iinfo(np.int16).max else np.int64
+    order = np.argsort((before - before.min()).astype(kind), kind="stable")
+    following = np.empty(len(leaf), dtype=np.intp)
+    following[order[:-1]] = order[1:]
+    return np.append(0, ends[:-1] + 1), following[~leaf]

@@ -16,7 +16,7 @@ from clockwatt.predict.features.operations import operation_features
 from clockwatt.predict.fit import fit
 from clockwatt.predict.gpu_predictor import GpuPredictor
 from clockwatt.predict.models.clock_law import CostLaw
-from clockwatt.predict.models.cost_predictor import TARGETS
+from clockwatt.predict.models.predictors import TARGETS
 from clockwatt.predict.samples import error_of, read_samples
 from clockwatt.schema import layout, records
 from clockwatt.schema.costs import COSTS

@@ -11,11 +11,9 @@ from hypothesis import strategies as st
 
 from clockwatt.dataset.build import build_dataset
 from clockwatt.predict.composition.networks import Catalogue, whole_networks
-from clockwatt.predict.evaluation import networks_left_out
-from clockwatt.predict.evaluation.leave_out import grouped_folds
-from clockwatt.predict.evaluation.networks_left_out import FOLDS_AT_MOST, LEFT_OUT_SCHEMA, leave_networks_out
-from clockwatt.predict.models.cost_predictor import TARGETS
-from clockwatt.predict.models.predictors import RooflinePredictor
+from clockwatt.predict.evaluation import leave_out
+from clockwatt.predict.evaluation.leave_out import FOLDS_AT_MOST, LEFT_OUT_SCHEMA, grouped_folds, leave_networks_out
+from clockwatt.predict.models.predictors import TARGETS, RooflinePredictor
 from clockwatt.predict.models.training_data import training_data, with_unmeasured
 from clockwatt.predict.samples import read_samples
 from clockwatt.schema.costs import COSTS
@@ -63,7 +61,7 @@ def test_operations_of_one_network_alone_are_never_learnt_from(made):
 
 def test_of_many_networks_several_are_left_out_at_a_time(made, monkeypatch):
     Recorder.fitted_on.clear()
-    monkeypatch.setattr(networks_left_out, "FOLDS_AT_MOST", 2)
+    monkeypatch.setattr(leave_out, "FOLDS_AT_MOST", 2)
     called = Catalogue.read(made.catalogue).called("inference")
     problem = training_data(read_samples(made.dataset, "a30"), "inference")
     rows = leave_networks_out(lambda: Recorder(trees=3), problem, called, list(called), seed=0)
@@ -81,9 +79,6 @@ class Counter:
 
     fitted_on: ClassVar[list[int]] = []
 
-    def set_params(self, **parameters):
-        return self
-
     def fit(self, X, y):  # noqa: N803
         Counter.fitted_on.append(len(y))
         return self
@@ -95,7 +90,7 @@ class Counter:
 
 def dealt(made, monkeypatch, called, folds, seed=0):
     """What of made-up networks was unseen, left out in so many folds; rows missing in each fold, and their order."""
-    monkeypatch.setattr(networks_left_out, "FOLDS_AT_MOST", folds)
+    monkeypatch.setattr(leave_out, "FOLDS_AT_MOST", folds)
     Counter.fitted_on.clear()
     problem = training_data(read_samples(made.dataset, "a30"), "inference")
     operations = sorted(problem.cells.loc[problem.learnt, "operation_id"].unique())

@@ -2,10 +2,18 @@ import numpy as np
 import pytest
 
 from clockwatt.predict.composition.pipeline import Composition
-from clockwatt.predict.evaluation.intervals import Interval, interval_score
-from clockwatt.predict.evaluation.networks_left_out import _correlation
-from clockwatt.predict.evaluation.pass_errors import CARD_TIME, DEVICE, DYNAMIC, HOST, Added, PassErrors, added_errors
-from clockwatt.predict.models.cost_predictor import TARGETS
+from clockwatt.predict.evaluation.errors import Interval, interval_score
+from clockwatt.predict.evaluation.pass_errors import (
+    CARD_TIME,
+    DEVICE,
+    DYNAMIC,
+    HOST,
+    Added,
+    PassErrors,
+    _correlation,
+    added_errors,
+)
+from clockwatt.predict.models.predictors import TARGETS
 
 HALF = Interval(float(np.exp(-2.0)), float(np.exp(2.0)))
 

@@ -2,8 +2,7 @@ import pytest
 
 from clockwatt.dataset.imported import operation_of
 from clockwatt.operations.spec.operation import Operation, OutputSpec, TensorSpec
-from clockwatt.predict.features.operations import channels, describe
-from clockwatt.predict.features.settings import MatrixProduct, matrix_product
+from clockwatt.predict.features.operations import MatrixProduct, channels, describe, matrix_product
 from support import synthetic
 
 

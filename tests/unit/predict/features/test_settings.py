@@ -6,9 +6,15 @@ import pytest
 from clockwatt.config import OperatingPoint
 from clockwatt.gpu.specs import find_spec
 from clockwatt.operations.spec.operation import Operation, OutputSpec, TensorSpec
-from clockwatt.predict.features.operations import CATALOGUE_COLUMNS, operation_features
+from clockwatt.predict.features.operations import (
+    CATALOGUE_COLUMNS,
+    CHANNEL_STEP_S,
+    RECURRENT_STEP_S,
+    operation_features,
+    serial_time_s,
+    setting_numbers,
+)
 from clockwatt.predict.features.points import ROOFLINE_TIME, Setting, features_at
-from clockwatt.predict.features.settings import CHANNEL_STEP_S, RECURRENT_STEP_S, serial_time_s, setting_numbers
 from support import synthetic
 
 

@@ -16,7 +16,7 @@ from clockwatt.predict.models.clock_law import (
     power_terms,
     time_terms,
 )
-from clockwatt.predict.models.cost_predictor import TARGETS
+from clockwatt.predict.models.predictors import TARGETS
 
 CLOCKS = np.array([600.0, 900.0, 1200.0, 1440.0])
 COEFFICIENTS = st.one_of(st.just(0.0), st.floats(1e-3, 1e3))

@@ -9,10 +9,9 @@ import pytest
 
 from clockwatt.errors import DataFileError
 from clockwatt.predict.models import perceptrons, predictors
-from clockwatt.predict.models.cost_predictor import TARGETS
 from clockwatt.predict.models.perceptrons import Perceptrons
 from clockwatt.predict.models.persistence import load_predictor, save_predictor
-from clockwatt.predict.models.predictors import RooflinePredictor
+from clockwatt.predict.models.predictors import TARGETS, RooflinePredictor
 
 DEVICE, ENERGY, HOST = "time_device_corrected_s", "energy_dynamic_corrected_j", "time_host_corrected_s"
 

@@ -11,9 +11,8 @@ import pytest
 
 from clockwatt.errors import DataFileError
 from clockwatt.io.rounding import to_bits
-from clockwatt.predict.models.cost_predictor import TARGETS
 from clockwatt.predict.models.persistence import load_predictor, save_predictor
-from clockwatt.predict.models.predictors import PREDICTORS
+from clockwatt.predict.models.predictors import PREDICTORS, TARGETS
 
 
 class Payload:

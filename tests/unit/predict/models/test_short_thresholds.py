@@ -3,8 +3,7 @@ import pytest
 from sklearn.ensemble import ExtraTreesRegressor
 
 from clockwatt.io.rounding import to_bits
-from clockwatt.predict.models.stored_trees import LEAF
-from clockwatt.predict.models.trees import Trees, shortened
+from clockwatt.predict.models.trees import LEAF, Trees, shortened
 
 
 @pytest.fixture(scope="module", params=["far apart", "near one another"])

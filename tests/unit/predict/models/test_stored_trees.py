@@ -4,8 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.ensemble import ExtraTreesRegressor
 
-from clockwatt.predict.models.stored_trees import shape_of
-from clockwatt.predict.models.trees import MalformedTreesError, Trees
+from clockwatt.predict.models.trees import MalformedTreesError, Trees, shape_of
 
 FEATURES = 4
 

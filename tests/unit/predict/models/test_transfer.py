@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from clockwatt.predict.models.transfer import PRIOR_SHARE, ClassFactors, OtherCard, Transfer
+from clockwatt.predict.models.borrowing import PRIOR_SHARE, OtherCard, Transfer
 
 CLASSES = np.array(["conv2d", "relu", "linear", "add"], dtype=object)
 FACTORS = {"conv2d": 1.3, "relu": 0.8, "linear": 1.0, "add": 1.1}
@@ -48,18 +48,22 @@ def test_without_measurements_only_the_rooflines_speak(cards) -> None:
 def test_a_class_with_few_operations_is_drawn_to_the_others() -> None:
     classes = np.array(["conv2d"] * 40 + ["relu"] + ["add"] * 40, dtype=object)
     logs = np.array([0.5] * 40 + [-0.5] + [0.5] * 40) + 0.05 * np.random.default_rng(1).standard_normal(81)
-    found, _ = ClassFactors().fit(classes, np.zeros(81), logs).predict(np.array(["relu"], dtype=object), np.zeros(1))
-    assert logs[40] < found[0] < 0.5
+    ones = OtherCard(np.ones(81), np.ones(81))
+    transfer = Transfer().fit(classes, ones, np.ones(81), np.exp(logs))
+    found, _ = transfer.predict(np.array(["relu"], dtype=object), ones.among(np.arange(1)), np.ones(1))
+    assert logs[40] < np.log(found[0]) < 0.5
 
 
 def test_a_class_never_seen_is_less_certain(cards) -> None:
     classes, other, rooflines_s, own_s = cards
     known = np.arange(300)
-    logs, rooflines = np.log(own_s / other.times_s)[known], other.log_rooflines(rooflines_s)[known]
-    factors = ClassFactors().fit(classes[known], rooflines, logs)
-    _, seen = factors.predict(np.array(["relu"], dtype=object), np.zeros(1))
-    _, unseen = factors.predict(np.array(["gelu"], dtype=object), np.zeros(1))
-    assert unseen[0] > 1.5 * seen[0]
+    transfer = Transfer().fit(classes[known], other.among(known), rooflines_s[known], own_s[known])
+
+    def deviation(name):
+        expected_s, ends_s = transfer.predict(np.array([name], dtype=object), OtherCard(*np.ones((2, 1))), np.ones(1))
+        return np.log(ends_s[0, 1] / expected_s[0])
+
+    assert deviation("gelu") > 1.5 * deviation("relu")
 
 
 def with_features(cards, *, matters):

@@ -5,11 +5,10 @@ import pandas as pd
 import pytest
 
 from clockwatt.gpu.specs import find_spec
-from clockwatt.predict.evaluation.beside_trees import as_wide_as, judge_perceptrons
-from clockwatt.predict.evaluation.intervals import ANY_CLASS, Interval
+from clockwatt.predict.evaluation.errors import ANY_CLASS, Interval
+from clockwatt.predict.evaluation.judgement import as_wide_as, judge_perceptrons
 from clockwatt.predict.models import perceptrons, predictors
-from clockwatt.predict.models.cost_predictor import TARGETS
-from clockwatt.predict.models.predictors import RooflinePredictor
+from clockwatt.predict.models.predictors import TARGETS, RooflinePredictor
 from clockwatt.predict.models.training_data import TrainingData
 
 DEVICE = "time_device_corrected_s"
@@ -58,9 +57,9 @@ class Spied(RooflinePredictor):
 
 def test_operations_held_out_tell_how_much_nearer_perceptrons_come():
     found = judge_perceptrons(make, data(700), data(300, seed=1), seed=0)
-    assert found.median < 0.7 * found.forest_median
-    assert found.percentile_90 < 0.8 * found.forest_percentile_90
-    assert 0.5 <= found.width < 0.8
+    assert found["median"] < 0.7 * found["forest_median"]
+    assert found["percentile_90"] < 0.8 * found["forest_percentile_90"]
+    assert 0.5 <= found["width"] < 0.8
     assert judge_perceptrons(make, data(700), data(300, seed=1), seed=0) == found
 
 
@@ -74,13 +73,13 @@ def test_nothing_is_judged_that_was_learnt_lent_or_left_to_the_forest():
     assert not held & set(beside)
     assert len(Spied.taught) == (~own.groups.isin(held)).sum()
     assert 200 < len(Spied.beside[0]) < 300  # some groups of it alone are held out, too
-    assert found.rows == own.groups[100:700].isin(held).sum()
+    assert found["rows"] == own.groups[100:700].isin(held).sum()
 
 
 def test_few_groups_do_not_make_intervals_narrower():
     many, few = (judge_perceptrons(make, data(700, groups=groups), None, seed=0) for groups in (300, 100))
-    assert many.width < 1
-    assert few.width == 1.0  # about twenty are held out
+    assert many["width"] < 1
+    assert few["width"] == 1.0  # about twenty are held out
 
 
 @pytest.mark.parametrize("few", [data(340), data(700, groups=1)])

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from clockwatt.predict.evaluation.intervals import (
+from clockwatt.predict.evaluation.errors import (
     ANY_CLASS,
     CONFORMAL,
     STUDENT_T,
@@ -10,6 +10,7 @@ from clockwatt.predict.evaluation.intervals import (
     conformal_interval,
     grouped_interval,
     left_out_inside,
+    metrics,
 )
 
 
@@ -112,3 +113,13 @@ def test_a_row_that_errs_twice_as_much_has_factors_that_reach_twice_as_far():
     assert interval.factors() == pytest.approx((0.8, 1.25))
     lower, upper = interval.factors(np.array([1.0, 2.0]))
     assert (lower.tolist(), upper.tolist()) == (pytest.approx([0.8, 0.64]), pytest.approx([1.25, 1.5625]))
+
+
+def test_metrics():
+    values = metrics(np.array([1.0, 2.0, 4.0, np.nan, 0.0]), np.array([1.1, 1.8, 4.0, 1.0, 1.0]))
+    assert values["rows"] == 3
+    assert values["mape"] == pytest.approx(0.2 / 3)
+    assert values["median_ape"] == pytest.approx(0.1)
+    assert values["bias"] == pytest.approx(0.0, abs=1e-12)
+    assert values["r2"] == pytest.approx(1 - 0.05 / 4.6667, rel=1e-3)
+    assert metrics(np.array([]), np.array([]))["mape"] is None

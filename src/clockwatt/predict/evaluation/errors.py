@@ -1,4 +1,4 @@
-"""Intervals on predictions, from what was missed of rows that were left out.
+"""How far predictions are from what was measured, and intervals that follow from it.
 
 There is one type of interval: two factors on a prediction. What differs is for whom it is made: for one more operation
 of a class (`class_intervals`), or for a row of a new group, such as a network never measured (`grouped_interval`).
@@ -40,6 +40,44 @@ SPREAD_FLOOR = 0.02
 _ROUNDING = 1e-12
 
 
+def metrics(measured: NDArray[np.float64], predicted: NDArray[np.float64]) -> dict[str, Any]:
+    """Errors of positive quantities.
+
+    Parameters
+    ----------
+    measured, predicted
+        Shape (rows,). Pairs with a value that is not finite, or a measured one that is not positive, do not count.
+
+    Returns
+    -------
+    dict
+        `rows`; `r2`, the coefficient of determination (None for fewer than two rows or no variance); `mape`,
+        `median_ape`, `p95_ape`, the mean, median and 95th percentile of |predicted / measured − 1|; `bias`, the mean of
+        predicted / measured − 1. All but `rows` are None without rows.
+    """
+    counts = np.isfinite(measured) & np.isfinite(predicted) & (measured > 0)
+    measured, predicted = measured[counts], predicted[counts]
+    if measured.size == 0:
+        return {"rows": 0, **dict.fromkeys(("r2", "mape", "median_ape", "p95_ape", "bias"))}
+    relative = predicted / measured - 1
+    errors = np.abs(relative)
+    variance = float(np.sum((measured - measured.mean()) ** 2))
+    return {
+        "rows": int(measured.size),
+        "r2": 1 - float(np.sum((measured - predicted) ** 2)) / variance if variance > 0 else None,
+        "mape": float(errors.mean()),
+        "median_ape": float(np.median(errors)),
+        "p95_ape": float(np.percentile(errors, 95)),
+        "bias": float(relative.mean()),
+    }
+
+
+def metrics_by(group: pd.Series, measured: NDArray[np.float64], predicted: NDArray[np.float64]) -> dict[str, Any]:
+    """`metrics` of each value of `group`; shape (rows,) each."""
+    keys = group.to_numpy()
+    return {str(key): metrics(measured[keys == key], predicted[keys == key]) for key in sorted(set(keys))}
+
+
 @dataclass(frozen=True)
 class Interval:
     """Factors on a prediction between which the measured value lies with probability `COVERAGE`.
@@ -68,13 +106,6 @@ class Interval:
         lower, upper = self.factors(scale)
         return float(value * lower), float(value * upper)
 
-    def contains(self, log_residuals: Floats) -> NDArray[np.bool_]:
-        """Which residuals, of scale 1, lie inside; shape (rows,)."""
-        inside: NDArray[np.bool_] = (log_residuals >= math.log(self.lower) - _ROUNDING) & (
-            log_residuals <= math.log(self.upper) + _ROUNDING
-        )
-        return inside
-
 
 Intervals = Mapping[str, Interval]
 """Operation class to interval, `ANY_CLASS` for those without one of their own."""
@@ -83,17 +114,8 @@ Intervals = Mapping[str, Interval]
 def conformal_interval(log_residuals: Floats, groups: int = 0) -> Interval:
     """Interval from residuals of held-out groups (Vovk, Ann. Math. Artif. Intell. 74, 2015: cross-conformal).
 
-    Parameters
-    ----------
-    log_residuals
-        Of predictions by folds that did not see the row; shape (rows,), at least one row.
-    groups
-        How many they are of.
-
-    Returns
-    -------
-    Interval
-        The (1 − coverage)/2 quantiles on both sides with the finite-sample correction; the extremes where rows are few.
+    The (1 − coverage)/2 quantiles on both sides with the finite-sample correction; the extremes where rows are few.
+    `log_residuals` are of predictions by folds that did not see the row; shape (rows,), at least one row.
     """
     ordered = np.sort(log_residuals)
     count = ordered.size
@@ -105,10 +127,7 @@ def conformal_interval(log_residuals: Floats, groups: int = 0) -> Interval:
 def class_intervals(log_residuals: Floats, classes: NDArray[np.object_], groups: NDArray[Any]) -> dict[str, Interval]:
     """Interval of each class with at least `GROUPS_OF_A_CLASS` groups, and under `ANY_CLASS` that of the other classes.
 
-    Parameters
-    ----------
-    log_residuals, classes, groups
-        Of the same rows, at least one; shape (rows,).
+    All are of the same rows, at least one; shape (rows,).
     """
     names = classes.astype(str)
     counts = pd.Series(groups).groupby(names).nunique()
@@ -129,12 +148,7 @@ def grouped_interval(log_residuals: Floats, groups: NDArray[np.object_]) -> Inte
     errors of groups are taken as normal around zero, their variance as the mean of the groups' mean squares: Student's
     t with as many degrees of freedom as groups, and never less than the largest error seen.
 
-    Parameters
-    ----------
-    log_residuals
-        Each of a prediction without the row's group; shape (rows,), at least one row.
-    groups
-        Group of each row; shape (rows,).
+    `log_residuals` are of predictions without the row's group; shape (rows,) each, at least one row.
     """
     errors = np.abs(log_residuals)
     _, member, sizes = np.unique(groups.astype(str), return_inverse=True, return_counts=True)
@@ -165,6 +179,13 @@ def interval_score(residuals: Floats, lower: Floats, upper: Floats) -> float:
     return float(np.mean(upper - lower + 2 / (1 - COVERAGE) * outside))
 
 
+def log_ends(intervals: Intervals, classes: NDArray[Any]) -> tuple[Floats, Floats]:
+    """Logarithms of the ends of the interval of each row's class, for a scale of 1; shape (rows,) each."""
+    rest = intervals[ANY_CLASS]
+    chosen = [intervals.get(name, rest) for name in classes.astype(str).tolist()]
+    return np.log([one.lower for one in chosen]), np.log([one.upper for one in chosen])
+
+
 def left_out_inside(
     log_residuals: Floats,
     left_out: NDArray[Any],
@@ -185,16 +206,14 @@ def left_out_inside(
         Operation class of each row; None where all have the interval of `ANY_CLASS`.
     """
     inside = np.full(log_residuals.size, np.nan)
-    names = np.full(log_residuals.size, ANY_CLASS) if classes is None else classes.astype(str)
+    names = np.full(log_residuals.size, ANY_CLASS) if classes is None else classes
     together = pd.factorize(left_out)[0]
     for number in range(together.max(initial=-1) + 1):
         own = together == number
-        if own.all():
-            continue
-        intervals = intervals_of(~own)
-        for name in np.unique(names[own]):
-            rows = own & (names == name)
-            inside[rows] = intervals.get(str(name), intervals[ANY_CLASS]).contains(log_residuals[rows])
+        if not own.all():
+            lower, upper = log_ends(intervals_of(~own), names[own])
+            residuals = log_residuals[own]
+            inside[own] = (residuals >= lower - _ROUNDING) & (residuals <= upper + _ROUNDING)
     return inside
 
 
@@ -212,3 +231,21 @@ def left_out_coverage(
 
 def _symmetric(half_width: float, method: str, groups: int) -> Interval:
     return Interval(float(np.exp(-half_width)), float(np.exp(half_width)), method, groups)
+
+
+OBJECTIVES = ("time", "energy", "edp")
+
+
+def objective_of(objective: str, time_s: Any, energy_j: Any) -> Any:
+    """Value to be made small: time in s, energy in J, or their product (EDP) in J·s.
+
+    ValueError if there is no such objective.
+    """
+    match objective:
+        case "time":
+            return time_s
+        case "energy":
+            return energy_j
+        case "edp":
+            return time_s * energy_j
+    raise ValueError(f"objective {objective!r}: choose {', '.join(OBJECTIVES)}")
