@@ -98,9 +98,18 @@ def as_measured() -> AbstractContextManager[Any]:
 def without(features: str) -> AbstractContextManager[Any]:
     """The predictor learns nothing from features of such names."""
 
+    def kept(table: pd.DataFrame) -> pd.DataFrame:
+        return table.drop(columns=[name for name in table if re.fullmatch(features, name)])
+
     class Without(RooflinePredictor):
-        def fit(self, X: pd.DataFrame, y: pd.DataFrame) -> Without:  # noqa: N803  # scikit-learn's name
-            return super().fit(X.drop(columns=[name for name in X if re.fullmatch(features, name)]), y)
+        def fit(
+            self,
+            X: pd.DataFrame,  # noqa: N803  # scikit-learn's name
+            y: pd.DataFrame,
+            beside: tuple[pd.DataFrame, pd.DataFrame] | None = None,
+        ) -> Without:
+            kindred = None if beside is None else (kept(beside[0]), beside[1])
+            return super().fit(kept(X), y, kindred)
 
     return patch.dict(PREDICTORS, {ROOFLINE: Without})
 
