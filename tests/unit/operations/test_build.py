@@ -4,6 +4,7 @@ import pytest
 import torch
 
 from clockwatt.config import NetworkConfig, TrainingConfig
+from clockwatt.operations.build import values
 from clockwatt.operations.build.build import build
 from clockwatt.operations.build.verify import mismatches
 from clockwatt.operations.design.block import Block, Input, trace_block
@@ -130,6 +131,48 @@ def test_weights_of_recurrent_layers_are_as_large_as_pytorch_starts_them(kind, o
     assert ours.std().item() == pytest.approx(theirs.std().item(), rel=0.05)
     others = [tensor for tensor, spec in zip(built.tensors, layer.tensors, strict=True) if not spec.parameter]
     assert others[0].std().item() == pytest.approx(1.0, rel=0.05)
+
+
+FLAGS = (True, 1, 0.0, False, False)
+"""Of `torch.lstm` after its weights, but for `batch_first`, which packed sequences lack."""
+LSTM_CALLS = {
+    "states in a list": lambda x, states, weights, _: torch.lstm(x, list(states), weights, *FLAGS, False),
+    "weights in a tuple": lambda x, states, weights, _: torch.lstm(x, states, tuple(weights), *FLAGS, False),
+    "by keyword": lambda x, states, weights, _: torch.lstm(
+        input=x, hx=states, params=weights, has_biases=True, num_layers=1, dropout=0.0, train=False,
+        bidirectional=False, batch_first=False,
+    ),
+    "packed": lambda x, states, weights, sizes: torch.lstm(x[0], sizes, list(states), weights, *FLAGS),
+    "packed, weights by keyword": lambda x, states, weights, sizes: torch.lstm(
+        x[0], sizes, states, params=tuple(weights), has_biases=True, num_layers=1, dropout=0.0, train=False,
+        bidirectional=False,
+    ),
+    "cell": lambda x, states, weights, _: torch.lstm_cell(x[0], [one[0] for one in states], *weights),
+    "cell by keyword": lambda x, states, weights, _: torch.lstm_cell(
+        x[0], hx=[one[0] for one in states], **dict(zip(("w_ih", "w_hh", "b_ih", "b_hh"), weights, strict=True))
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("call", LSTM_CALLS)
+def test_weights_are_told_from_states_however_an_lstm_is_called(call):
+    class Called(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.cell = torch.nn.LSTMCell(16, 24)
+
+        def forward(self, x, hidden, state):
+            weights = [self.cell.weight_ih, self.cell.weight_hh, self.cell.bias_ih, self.cell.bias_hh]
+            return LSTM_CALLS[call](x, (hidden, state), weights, torch.tensor([3], device="cpu"))
+
+    with torch.device("meta"):
+        block = Block(Called(), [Input((5, 3, 16), "float32"), *[Input((1, 3, 24), "float32")] * 2])
+    calls = [call.operation for call in trace_block(block, "called", learns=False)]
+    (layer,) = (one for one in calls if one.operation_class.removesuffix("_cell") in RECURRENT_CLASSES)
+    found = {spec.shape: values.scale(layer, number) for number, spec in enumerate(layer.tensors)}
+    weights = {shape for shape in found if shape[0] == 4 * 24}
+    assert len(weights) == 3
+    assert found == {shape: pytest.approx(72**-0.5) if shape in weights else 1.0 for shape in found}
 
 
 def in_place(name, *others, shape=(64,), dtype="float32", grad=False, kwargs=None):

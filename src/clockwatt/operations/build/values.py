@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -173,13 +174,26 @@ def scale(operation: Operation, tensor: int) -> float:
     """
     if operation.operation_class.removesuffix("_cell") not in RECURRENT_CLASSES:
         return 1.0
-    # torch.lstm(input, states, [weights], …), with sizes of packed sequences before the states; a cell lists no weights
-    first = next((place for place, given in enumerate(operation.args) if isinstance(given, list)), 2)
-    if tensor not in _numbers(operation.args[first:]):
+    states, weights = _states_and_weights(operation)
+    shapes = [operation.tensors[number].shape for number in _numbers(states)]
+    # the last state is an LSTM's cell, which no projection makes smaller
+    if tensor not in _numbers(weights) or not shapes or not shapes[-1] or shapes[-1][-1] == 0:
         return 1.0
-    states = [operation.tensors[number].shape for number in _numbers(operation.args[first - 1 : first])]
-    # the last is an LSTM's cell, which no projection makes smaller
-    return float((3 * states[-1][-1]) ** -0.5) if states and states[-1] else 1.0
+    return float((3 * shapes[-1][-1]) ** -0.5)
+
+
+def _states_and_weights(operation: Operation) -> tuple[Any, list[Any]]:
+    """Encoded arguments of a recurrent operation, such as `torch.lstm` (of packed sequences or not) or `lstm_cell`."""
+    args, kwargs = operation.args, operation.kwargs
+    if operation.operation_class.endswith("_cell"):
+        given = dict(zip(("input", "hx", "w_ih", "w_hh", "b_ih", "b_hh"), args, strict=False)) | kwargs
+        return given.get("hx"), [given.get(name) for name in ("w_ih", "w_hh", "b_ih", "b_hh")]
+    before_flags = [*itertools.takewhile(lambda given: not isinstance(given, bool), args)]
+    packed = ("data", "batch_sizes", "hx", "params")
+    tensors = len(before_flags) + sum(name in kwargs for name in ("input", *packed))
+    names = packed if tensors == len(packed) else ("input", "hx", "params")
+    given = dict(zip(names, before_flags, strict=False)) | kwargs
+    return given.get("hx"), [given.get("params")]
 
 
 def _numbers(encoded: Any) -> Iterator[int]:
