@@ -244,8 +244,7 @@ def write(cache: Path, most: int, output: Path) -> None:
     """A catalogue of what was traced, less what is shipped or in the fresh set."""
     rows = pd.concat([pd.read_parquet(path) for path in sorted(cache.glob("*.parquet"))], ignore_index=True)
     rows = rows[rows["device_work"]]
-    there = [pd.read_parquet(path, columns=["operation_id"]) for path in _known()]
-    rows = rows[~rows["operation_id"].isin(pd.concat(there)["operation_id"])]
+    rows = rows[~rows["operation_id"].isin(known_operations())]
     rows = rows.sample(frac=1, random_state=3).drop_duplicates(["operation_id", "pass"]).head(most)
     rows["measured_tf32"] = [[bool(tf32)] for tf32 in rows["tf32"]]
     rows["measured_quantities"], rows["source"] = [[records.TIME]] * len(rows), SOURCE_NETWORK
@@ -254,9 +253,12 @@ def write(cache: Path, most: int, output: Path) -> None:
     print(f"{output}: {len(rows)} operations")
 
 
-def _known() -> list[Path]:
+def known_operations() -> set[str]:
+    """Ids of operations that the fresh sets or the shipped data of the H200 have."""
     shipped = [resource("reference") / name / layout.CATALOGUE for name in ("h200", "h200-wide")]
-    return [folder / layout.OPERATIONS_FILE for folder in (*(one.catalogue for one in SETS.values()), *shipped)]
+    folders = (*(one.catalogue for one in SETS.values()), *shipped)
+    tables = [pd.read_parquet(folder / layout.OPERATIONS_FILE, columns=["operation_id"]) for folder in folders]
+    return set(pd.concat(tables)["operation_id"])
 
 
 def main() -> int:

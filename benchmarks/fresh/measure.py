@@ -45,7 +45,7 @@ HERE = Path(__file__).parent
 POINT = "default"
 WHOLE_SET = 3
 """The day on which one machine measures all passes of the first set."""
-_FOLDERS = {4: HERE / "second", 5: HERE / "third", 6: HERE / "fourth", 7: HERE / "fifth"}
+_FOLDERS = {4: HERE / "second", 5: HERE / "third", 6: HERE / "fourth", 7: HERE / "fifth", 8: HERE / "sixth"}
 """Of sets that have a day of their own, as in `draw.SETS`."""
 PROFILE = "profile"
 """Kind of the rows that say what the profiler saw."""

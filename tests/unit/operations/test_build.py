@@ -133,22 +133,17 @@ def test_weights_of_recurrent_layers_are_as_large_as_pytorch_starts_them(kind, o
     assert others[0].std().item() == pytest.approx(1.0, rel=0.05)
 
 
-FLAGS = (True, 1, 0.0, False, False)
-"""Of `torch.lstm` after its weights, but for `batch_first`, which packed sequences lack."""
+FLAGS = (True, 1, 0.0, False, False, False)
+"""Of `torch.lstm` after its weights."""
 LSTM_CALLS = {
-    "states in a list": lambda x, states, weights, _: torch.lstm(x, list(states), weights, *FLAGS, False),
-    "weights in a tuple": lambda x, states, weights, _: torch.lstm(x, states, tuple(weights), *FLAGS, False),
-    "by keyword": lambda x, states, weights, _: torch.lstm(
+    "states in a list": lambda x, states, weights: torch.lstm(x, list(states), weights, *FLAGS),
+    "weights in a tuple": lambda x, states, weights: torch.lstm(x, states, tuple(weights), *FLAGS),
+    "by keyword": lambda x, states, weights: torch.lstm(
         input=x, hx=states, params=weights, has_biases=True, num_layers=1, dropout=0.0, train=False,
         bidirectional=False, batch_first=False,
     ),
-    "packed": lambda x, states, weights, sizes: torch.lstm(x[0], sizes, list(states), weights, *FLAGS),
-    "packed, weights by keyword": lambda x, states, weights, sizes: torch.lstm(
-        x[0], sizes, states, params=tuple(weights), has_biases=True, num_layers=1, dropout=0.0, train=False,
-        bidirectional=False,
-    ),
-    "cell": lambda x, states, weights, _: torch.lstm_cell(x[0], [one[0] for one in states], *weights),
-    "cell by keyword": lambda x, states, weights, _: torch.lstm_cell(
+    "cell": lambda x, states, weights: torch.lstm_cell(x[0], [one[0] for one in states], *weights),
+    "cell by keyword": lambda x, states, weights: torch.lstm_cell(
         x[0], hx=[one[0] for one in states], **dict(zip(("w_ih", "w_hh", "b_ih", "b_hh"), weights, strict=True))
     ),
 }  # fmt: skip
@@ -163,7 +158,7 @@ def test_weights_are_told_from_states_however_an_lstm_is_called(call):
 
         def forward(self, x, hidden, state):
             weights = [self.cell.weight_ih, self.cell.weight_hh, self.cell.bias_ih, self.cell.bias_hh]
-            return LSTM_CALLS[call](x, (hidden, state), weights, torch.tensor([3], device="cpu"))
+            return LSTM_CALLS[call](x, (hidden, state), weights)
 
     with torch.device("meta"):
         block = Block(Called(), [Input((5, 3, 16), "float32"), *[Input((1, 3, 24), "float32")] * 2])

@@ -227,6 +227,11 @@ def selecting(module, x):
     return module.part(x)[x > 0]
 
 
+def packing(module, x):
+    lengths = torch.tensor([3, 2, 1], device="cpu")
+    return module.recurrent(torch.nn.utils.rnn.PackedSequence(x.flatten(1)[:, :6], lengths))[0].data
+
+
 def listing(module, x):
     return x[: int(module.part(x).argmax())]
 
@@ -251,12 +256,13 @@ def listing(module, x):
             r"torch\._assert, called .* \(AssertionError: no\)\. The netw",
         ),
         (lambda m, x: {}["key"], r"its forward pass fails in the network itself \(KeyError: 'key'\)"),
+        (packing, r"torch\.gru, called in module 'recurrent', takes packed sequences, .* Give the layer padded ones"),
         (own_fault, r"offered: its forward pass fails in the network itself \(OwnError: not today\)\. Check that"),
     ],
 )
 def test_what_cannot_be_traced_is_refused_by_name(own, forward, message):
     with pytest.raises(UntraceableError, match=message):
-        trace(own(Forward(forward, part=nn.Linear(64, 64))))
+        trace(own(Forward(forward, part=nn.Linear(64, 64), recurrent=nn.GRU(6, 5))))
 
 
 def test_a_backward_pass_that_raises_what_only_the_network_knows_is_refused_by_name(own):

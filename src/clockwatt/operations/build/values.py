@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -183,16 +182,12 @@ def scale(operation: Operation, tensor: int) -> float:
 
 
 def _states_and_weights(operation: Operation) -> tuple[Any, list[Any]]:
-    """Encoded arguments of a recurrent operation, such as `torch.lstm` (of packed sequences or not) or `lstm_cell`."""
+    """Encoded arguments of a recurrent operation, such as `torch.lstm` or `lstm_cell`."""
     args, kwargs = operation.args, operation.kwargs
     if operation.operation_class.endswith("_cell"):
         given = dict(zip(("input", "hx", "w_ih", "w_hh", "b_ih", "b_hh"), args, strict=False)) | kwargs
         return given.get("hx"), [given.get(name) for name in ("w_ih", "w_hh", "b_ih", "b_hh")]
-    before_flags = [*itertools.takewhile(lambda given: not isinstance(given, bool), args)]
-    packed = ("data", "batch_sizes", "hx", "params")
-    tensors = len(before_flags) + sum(name in kwargs for name in ("input", *packed))
-    names = packed if tensors == len(packed) else ("input", "hx", "params")
-    given = dict(zip(names, before_flags, strict=False)) | kwargs
+    given = dict(zip(("input", "hx", "params"), args, strict=False)) | kwargs
     return given.get("hx"), [given.get("params")]
 
 

@@ -38,8 +38,14 @@ class Recurrent(torch.autograd.Function):
         return None, None, *(torch.zeros_like(tensor) if wanted else None for tensor, wanted in given)
 
 
+def is_packed(func: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bool:
+    """Whether a recurrent layer is given sequences packed by their lengths, which are values of a tensor."""
+    second = args[1] if len(args) > 1 else kwargs.get("batch_sizes")
+    return func in _BY_FUNCTION and isinstance(second, torch.Tensor) and not second.is_floating_point()
+
+
 def fused_recurrent(func: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any | None:
-    """What a recurrent layer gives on meta, or None where the call is none, or of packed sequences.
+    """What a recurrent layer gives on meta, or None where the call is none.
 
     Parameters
     ----------

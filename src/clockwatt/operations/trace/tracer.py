@@ -20,6 +20,7 @@ from clockwatt.operations.spec.operation import Operation
 from clockwatt.operations.trace.gradients import GradientGraph
 from clockwatt.operations.trace.intercepted import InterceptedCall, storage_of
 from clockwatt.operations.trace.meta import fused
+from clockwatt.operations.trace.recurrent import is_packed
 
 FORWARD = "forward"
 LOSS = "loss"
@@ -144,6 +145,11 @@ class Tracer(TorchFunctionMode):
             return self._run_unlisted(func, args, kwargs)
         if func is torch.nn.functional.embedding:
             self._check_ids(func, *(argument(args, kwargs, place) for place in ((0, "input"), (1, "weight"))))
+        if is_packed(func, args, kwargs):
+            raise UntraceableError(
+                f"{self._at(func)} takes packed sequences, whose lengths are not known without data. "
+                "Give the layer padded ones, as a tensor."
+            )
         try:
             call = InterceptedCall(name, args, kwargs, grad=self._grad, is_state=self._is_state)
             result = self._run(func, args, kwargs)
