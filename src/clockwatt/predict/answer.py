@@ -126,7 +126,7 @@ def predict_points(
     described = description.passes[pass_]
     if described.summed and host is not None:
         raise NotPredictableError(f"--host {host.name}: {description.gpu}: {NO_OTHER_HOST}. Leave --host out.")
-    on_host = host.costs(model, pass_) if host else model.hosts_seen.costs()
+    on_host = host.costs(model, pass_) if host else model.hosts_seen.costs(pass_)
     predictions = []
     for point, costs in source.at(points).items():
         of_host = None

@@ -106,7 +106,7 @@ def fit(config: CampaignConfig, dataset_dir: Path, catalogue_dir: Path, output_d
                 model = GpuPredictor(folder, _description(config, gpu, samples, networks))
                 of_gpu = _GpuFit(config, samples, lacks, lender, networks, model, crossval, left_out, advance)
                 report["gpus"][gpu] = of_gpu.run()
-                HostsSeen.of_dataset(dataset_dir, gpu).write(folder)
+                HostsSeen.of_dataset(dataset_dir, gpu, networks.host_levels(dataset_dir, gpu)).write(folder)
         for writer in (crossval, left_out):
             writer.close()  # before anything is put in place: the disk may be full
         training.write_text(config.training.model_dump_json(indent=2) + "\n", encoding="utf-8")

@@ -16,6 +16,7 @@ from clockwatt.predict.composition.networks import (
     Catalogue,
     CostsOfNetwork,
     compositions,
+    host_levels,
     whole_networks,
 )
 from clockwatt.predict.composition.overhead_estimates import OverheadEstimates, calibrated_overheads, seen_overheads
@@ -76,6 +77,10 @@ class WholeNetworks:
         calibrated = calibrated_overheads(dataset_dir, gpu, samples, rows)
         overheads = OverheadEstimates(calibrated, seen_overheads(rows, catalogue, measured))
         return cls(catalogue, rows, not_comparable, measured, overheads)
+
+    def host_levels(self, dataset_dir: Path, gpu: str) -> dict[str, dict[str, float]]:
+        """How quick hosts were, by session and pass; see `composition.networks.host_levels`."""
+        return host_levels(dataset_dir, gpu, self.catalogue, self.overheads.without, self.measured)
 
     def composed(self, source: str, costs: CostsOfNetwork, pass_: str | None = None) -> pd.DataFrame:
         """Those of one pass, or all, composed; see `composition.networks.compositions`."""

@@ -136,6 +136,27 @@ def test_the_interval_of_a_host_that_varied_is_wider(predictors, traced, slower)
     assert varied[1] > steady[1]
 
 
+def test_without_a_host_whole_networks_tell_the_median_host_where_enough_sessions_have_any(predictors, traced) -> None:
+    before = ask(predictors, traced)
+    path = predictors.predictors_dir / "a30" / layout.HOSTS_SEEN_FILE
+
+    def answer(levels):
+        sessions = [
+            {"host": "n1", "cpu_model": None, "factor": 1.0, "passes": {} if level is None else {"inference": level}}
+            for level in levels
+        ]
+        path.write_text(json.dumps({"sessions": sessions}))
+        return ask(load(predictors.predictors_dir, catalogue_dir=predictors.catalogue_dir), traced)
+
+    alone = answer([None])
+    found = answer([1.2, None, 1.5, 1.8, None])
+    assert found.expected.host_s == pytest.approx(1.5 * alone.expected.host_s)
+    assert found.expected.device_s == before.expected.device_s
+    assert (found.host.sessions, found.host.factor) == (3, 1.0)
+    assert (found.host.low, found.host.high) == pytest.approx((1.23 / 1.5, 1.77 / 1.5))
+    assert answer([1.2, 1.8, None]).expected == alone.expected
+
+
 def test_without_a_host_the_interval_spans_those_seen(predictors, traced) -> None:
     narrow = ask(predictors, traced)
     sessions = [

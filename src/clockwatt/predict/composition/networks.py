@@ -21,13 +21,18 @@ _COSTS = [
     *("time_eager_corrected_s", "time_host_corrected_s", "time_device_corrected_s", "power_corrected_w"),
     ENERGY_CORRECTED,
 ]
+_HOST_ABOVE = 1.1
+"""Back to back a pass takes at least its host time: one that claims so much more waited for the device meanwhile."""
 _NETWORK_COLUMNS = [
+    *("session_id", "time_host_s", "time_eager_s"),
     *("subject_id", "pass", "point", "tf32", "status", "flags", "anchor_host_factor", "power_w", "power_limit_w"),
     *_COSTS,
 ]
 _KEY = ["pass", "point", "tf32"]
 _DEVICE_BOUND = 1.05
 """Time of a pass back to back over its device time up to which it is device-bound."""
+FEWEST_PASSES = 3
+"""Passes of a session that tell how quick its host was."""
 _AT_LIMIT = 0.95
 """Share of the power limit from which on a pass is device-bound, slower than it would be without."""
 
@@ -93,24 +98,82 @@ def whole_networks(dataset_dir: Path, gpu: str) -> tuple[pd.DataFrame, int]:
     `host_factor` is that of the host in the session: what a host delays cannot be levelled. `host_steady` is whether
     there is one at all, since the host's speed did not vary within the session. If it did, a pass is `repeatable` only
     if it is known to be device-bound: at another minute the host takes another time. Device times count in any case.
-    Of repetitions, those on steady hosts count; without any, those that were device-bound; else all.
+    Of repetitions, those on steady hosts count; without any, those that were device-bound; else all. Host times are
+    missing where none is believed: on an unsteady host, and where the host waited for the device meanwhile.
     """
-    rows = read_gpu_rows(dataset_dir / layout.NETWORKS_FILE, tables.NETWORKS_SCHEMA, gpu, _NETWORK_COLUMNS).to_pandas()
+    rows = _rows(dataset_dir, gpu)
     at_limit = rows["power_w"].astype(float) >= _AT_LIMIT * rows["power_limit_w"].astype(float)
     steady = ~flagged(rows, Flag.HOST_UNSTEADY)
     device_s, eager_s = (rows[name].astype(float) for name in ("time_device_corrected_s", "time_eager_corrected_s"))
     rows = rows.assign(
+        time_host_corrected_s=rows["time_host_corrected_s"].where(steady & _unhindered(rows)),
         host_factor=rows["anchor_host_factor"].fillna(1.0),
         host_steady=steady,
         repeatable=steady | (eager_s <= _DEVICE_BOUND * device_s) | at_limit,
     )
-    usable = rows[(rows["status"] == records.OK) & ~flagged(rows, *NEVER_LEARNT_FROM) & eager_s.notna()]
+    usable = rows[_believed(rows) & eager_s.notna()]
     worth = usable["host_steady"].astype(int) + usable["repeatable"].astype(int)
     key = ["subject_id", *_KEY]
     kept = worth_most(usable, worth, key)
     grouped = kept.groupby(key)
     whole = grouped[[*_COSTS, "host_factor"]].median().join(grouped[["host_steady", "repeatable"]].all())
     return whole.reset_index(), len(rows) - int(kept["repeatable"].sum())
+
+
+def _rows(dataset_dir: Path, gpu: str) -> pd.DataFrame:
+    table = read_gpu_rows(dataset_dir / layout.NETWORKS_FILE, tables.NETWORKS_SCHEMA, gpu, _NETWORK_COLUMNS)
+    rows: pd.DataFrame = table.to_pandas()
+    return rows
+
+
+def _believed(rows: pd.DataFrame) -> pd.Series:
+    return (rows["status"] == records.OK) & ~flagged(rows, *NEVER_LEARNT_FROM)
+
+
+def _unhindered(rows: pd.DataFrame) -> pd.Series:
+    """Whether the host did not wait for the device while it issued the pass."""
+    return rows["time_host_s"].astype(float) <= _HOST_ABOVE * rows["time_eager_s"].astype(float)
+
+
+def host_levels(
+    dataset_dir: Path, gpu: str, catalogue: Catalogue, overheads: OverheadsFor, costs: CostsOfNetwork
+) -> dict[str, dict[str, float]]:
+    """What passes of networks took the host, by session and pass, over what they are composed to on the median host.
+
+    Anchors are measured for a moment at both ends of a session, and calls alone by the median of short blocks; a pass
+    of a network takes long enough to meet the host at its slower moments too.
+
+    Parameters
+    ----------
+    dataset_dir, gpu
+        Where they were measured.
+    catalogue, overheads, costs
+        As for `compositions`, of the median host; networks with a call whose cost is not known are passed over.
+
+    Returns
+    -------
+    dict
+        Medians over the passes of a session, of those with `FEWEST_PASSES` or more.
+    """
+    rows = _rows(dataset_dir, gpu)
+    found: list[pd.DataFrame] = []
+    for (identity, pass_, point, tf32), own in rows[_believed(rows) & _unhindered(rows)].groupby(["subject_id", *_KEY]):
+        key = str(identity), str(pass_)
+        if key not in catalogue.calls:
+            continue
+        network = catalogue.networks[key]
+        of_operations = costs(network.network, key[1], str(point), bool(tf32))
+        composition = compose(catalogue.calls[key], network, of_operations, overheads(network.network, str(point)))
+        if composition.complete and composition.host_s:
+            level = own["time_host_s"].to_numpy(float) / composition.host_s
+            found += [pd.DataFrame({"session_id": own["session_id"], "pass": key[1], "level": level})]
+    levels: dict[str, dict[str, float]] = {}
+    if not found:
+        return levels
+    for (session, pass_), own in pd.concat(found).groupby(["session_id", "pass"]):
+        if len(own) >= FEWEST_PASSES:
+            levels.setdefault(str(session), {})[str(pass_)] = float(own["level"].median())
+    return levels
 
 
 MEASURED = "measured"

@@ -5,10 +5,9 @@ The calibration has a few networks of its own; those of a campaign say the same 
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -26,9 +25,6 @@ FEWEST_NETWORKS = 6
 """Networks, others than the one predicted, that are needed; two costs are estimated on the host."""
 FEWEST_GROUPED = 3
 """Networks with grouped convolutions that are needed; few networks have any, and their overheads stand out."""
-_HOST_ABOVE = 1.1
-"""Back to back a pass takes at least its host time: one that claims so much more waited for the device meanwhile."""
-
 _COLUMNS = [
     *("network", "pass", "point", "modules", "forward_calls", "device_calls", "grouped"),
     *("host_s", "host_overhead_s", "gap_s"),
@@ -162,7 +158,7 @@ def seen_overheads(whole: pd.DataFrame, catalogue: Catalogue, costs: CostsOfNetw
         )
         if not np.isfinite(device_s).all() or not np.isfinite(host_s).all():
             continue
-        pass_host_s = _host_time(measured)
+        pass_host_s = float(measured["time_host_corrected_s"])
         device_calls = int((device_s > 0).sum())
         rows.append(
             {
@@ -179,10 +175,3 @@ def seen_overheads(whole: pd.DataFrame, catalogue: Catalogue, costs: CostsOfNetw
             }
         )
     return pd.DataFrame(rows, columns=_COLUMNS)
-
-
-def _host_time(measured: Mapping[Hashable, Any]) -> float:
-    """Host time of a pass on the median host; nan where it is not known."""
-    host_s, eager_s = float(measured["time_host_corrected_s"]), float(measured["time_eager_corrected_s"])
-    believed = bool(measured["host_steady"]) and host_s * float(measured["host_factor"]) <= _HOST_ABOVE * eager_s
-    return host_s if believed else np.nan

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Self
@@ -20,7 +20,9 @@ from clockwatt.schema import layout, tables
 from clockwatt.schema.costs import TIME_HOST_CORRECTED
 from clockwatt.schema.records import TRAINING
 
-_RANGE = (0.05, 0.95)
+_QUANTILES = (0.05, 0.5, 0.95)
+_FEWEST_SESSIONS = 3
+"""Sessions whose networks tell how quick hosts were, in place of anchors."""
 
 
 @dataclass(frozen=True)
@@ -64,40 +66,59 @@ class HostCosts:
 
 @dataclass(frozen=True)
 class HostsSeen:
-    """What calls cost the hosts that a GPU was measured on, relative to the median session.
+    """What calls cost the hosts that a GPU was measured on.
 
     Attributes
     ----------
     sessions
-        `host`, `cpu_model` and `factor` of each session of measuring whose anchors tell it.
+        `host` and `cpu_model` of each session of measuring, `factor` of its calls relative to the median session, told
+        by anchors, and `passes`: what passes of whole networks took there over what is composed for a factor of 1, by
+        pass, where they were measured.
     """
 
     sessions: tuple[dict[str, Any], ...]
 
-    @property
-    def hosts(self) -> int:
-        """How many names hosts had."""
-        return len({session["host"] for session in self.sessions})
+    def telling(self, pass_: str) -> tuple[dict[str, Any], ...]:
+        """The sessions that tell what hosts cost in a pass: those with whole networks if there are enough, else all."""
+        measured = tuple(session for session in self.sessions if pass_ in session["passes"])
+        return measured if len(measured) >= _FEWEST_SESSIONS else self.sessions
 
-    def costs(self) -> HostCosts:
-        """Of the median host, and the range of those seen."""
-        factors = [float(session["factor"]) for session in self.sessions]
-        low, high = np.quantile(factors, _RANGE) if factors else (1.0, 1.0)
+    def costs(self, pass_: str) -> HostCosts:
+        """Of the median host in a pass, and the range of those seen."""
+        telling = self.telling(pass_)
+        if not telling:
+            return HostCosts()
+        if len(telling) >= _FEWEST_SESSIONS and all(pass_ in session["passes"] for session in telling):
+            low, median, high = np.quantile([session["passes"][pass_] for session in telling], _QUANTILES)
+            return HostCosts(overall=float(median), low=float(low / median), high=float(high / median))
+        low, _, high = np.quantile([session["factor"] for session in telling], _QUANTILES)
         return HostCosts(low=min(1.0, float(low)), high=max(1.0, float(high)))
 
     @classmethod
-    def of_dataset(cls, dataset_dir: Path, gpu: str) -> Self:
-        """Those of one GPU of a dataset; DataFileError if it is missing or damaged."""
+    def of_dataset(cls, dataset_dir: Path, gpu: str, levels: Mapping[str, Mapping[str, float]]) -> Self:
+        """Those of one GPU of a dataset.
+
+        Parameters
+        ----------
+        dataset_dir, gpu
+            Where they are.
+        levels
+            From `composition.networks.host_levels`.
+
+        Raises
+        ------
+        DataFileError
+            If a table is missing or damaged.
+        """
         columns = ["gpu", "session_id", "host", "cpu_model", "anchor_host_factor"]
-        rows = files.read_table(dataset_dir / layout.OPERATIONS_FILE, tables.OPERATIONS_SCHEMA, columns).to_pandas()
+        both = ((layout.OPERATIONS_FILE, tables.OPERATIONS_SCHEMA), (layout.NETWORKS_FILE, tables.NETWORKS_SCHEMA))
+        rows = pd.concat(
+            [files.read_table(dataset_dir / name, schema, columns).to_pandas() for name, schema in both],
+            ignore_index=True,
+        )
         known = rows[(rows["gpu"] == gpu) & rows["anchor_host_factor"].notna()].drop_duplicates("session_id")
         found = known.sort_values(["host", "anchor_host_factor"])
-        return cls(
-            tuple(
-                {"host": host, "cpu_model": cpu, "factor": round(float(factor), 4)}
-                for host, cpu, factor in found[["host", "cpu_model", "anchor_host_factor"]].itertuples(index=False)
-            )
-        )
+        return cls(tuple(_session(row, levels.get(row["session_id"], {})) for row in found.to_dict("records")))
 
     def write(self, folder: Path) -> None:
         """Write it beside a GPU's predictors."""
@@ -112,11 +133,21 @@ class HostsSeen:
         path = folder / layout.HOSTS_SEEN_FILE
         try:
             sessions = json.loads(path.read_text(encoding="utf-8"))["sessions"]
-            return cls(tuple({**session, "factor": float(session["factor"])} for session in sessions))
+            return cls(tuple(_checked(session) for session in sessions))
         except FileNotFoundError:
             return cls(())
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise DataFileError(f"{path}: not a list of hosts ({error!r}). Run `clockwatt fit` again.") from error
+
+
+def _checked(session: Mapping[str, Any]) -> dict[str, Any]:
+    passes = {str(pass_): float(level) for pass_, level in session.get("passes", {}).items()}
+    return {**session, "factor": float(session["factor"]), "passes": passes}
+
+
+def _session(row: Mapping[Hashable, Any], levels: Mapping[str, float]) -> dict[str, Any]:
+    session = {"host": row["host"], "cpu_model": row["cpu_model"], "factor": round(float(row["anchor_host_factor"]), 4)}
+    return session | {"passes": {pass_: round(level, 4) for pass_, level in levels.items()}}
 
 
 _LONGER = 1.001
@@ -205,14 +236,14 @@ def span(
         own = host.on(overheads, pass_)
         return composer.compose(scaled, own if times == 1.0 else own.on_host(times))
 
-    expected, graph = on(1.0), on(0.0)
+    expected, graph, telling = on(1.0), on(0.0), seen.telling(pass_)
     answer = HostAnswer(
         name=host.name,
-        factor=host.overall,
+        factor=host.overall / seen.costs(pass_).overall,
         low=host.low,
         high=host.high,
-        sessions=0 if host.name else len(seen.sessions),
-        hosts=1 if host.name else seen.hosts,
+        sessions=0 if host.name else len(telling),
+        hosts=1 if host.name else len({session["host"] for session in telling}),
         paced_by=_pace(expected),
         graph_time_s=graph.time_s,
         graph_saves_s=expected.time_s - graph.time_s,

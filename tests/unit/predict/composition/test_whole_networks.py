@@ -8,9 +8,18 @@ import pytest
 
 from clockwatt.dataset.build import build_dataset
 from clockwatt.io import files
-from clockwatt.predict.composition.networks import MEASURED, VALIDATION_SCHEMA, Catalogue, compositions, whole_networks
+from clockwatt.predict.composition.networks import (
+    FEWEST_PASSES,
+    MEASURED,
+    VALIDATION_SCHEMA,
+    Catalogue,
+    compositions,
+    whole_networks,
+)
 from clockwatt.predict.composition.overheads import HostOverheads, Overheads, PassOverheads
 from clockwatt.predict.composition.pipeline import COST_COLUMNS
+from clockwatt.predict.samples import read_samples
+from clockwatt.predict.whole_networks import WholeNetworks
 from clockwatt.schema import layout, records, tables
 from clockwatt.schema.flags import Flag
 from clockwatt.schema.records import FORWARD, INFERENCE, NetworkRow
@@ -36,7 +45,8 @@ def whole(made, tmp_path):
 
     def read(*changes, again=()):
         rows = pq.read_table(made.dataset / layout.NETWORKS_FILE, schema=tables.NETWORKS_SCHEMA).to_pylist()
-        rows = [row | {DEVICE: row[EAGER]} for row in rows if row["gpu"] == "a30"]
+        taken = {DEVICE: EAGER, HOST: EAGER, "time_host_s": "time_eager_s"}
+        rows = [row | {name: row[other] for name, other in taken.items()} for row in rows if row["gpu"] == "a30"]
         rows += [rows[number] | {"repetition": 1} | changed for number, changed in again]
         rows = [row | dict(changes).get(number, {}) for number, row in enumerate(rows)]
         files.write_table(pa.Table.from_pylist(rows, schema=tables.NETWORKS_SCHEMA), tmp_path / layout.NETWORKS_FILE)
@@ -110,6 +120,50 @@ def test_levelled_times_say_who_paces(whole):
     slow = {"time_device_s": 1.0, "time_eager_s": 9.0, EAGER: 1.0, DEVICE: 1.0}
     found, _ = whole((1, {"flags": UNSTEADY} | slow))
     assert found["repeatable"].iloc[1]
+
+
+def test_host_times_are_of_steady_hosts_that_did_not_wait_for_the_device(whole):
+    waited = {"time_host_s": 1.11, "time_eager_s": 1.0}
+    found, _ = whole((0, waited), (1, {"flags": UNSTEADY}))
+    assert found[HOST].isna().tolist() == [True, True, False]
+    found, _ = whole((0, waited), (1, {"time_host_s": 1.09, "time_eager_s": 1.0}), again=[(0, {HOST: 0.5})])
+    assert found[HOST].iloc[0] == 0.5, "the other repetition"
+    assert found[HOST].notna().all()
+
+
+@pytest.fixture
+def levels(made, tmp_path):
+    """What each session's passes took the host over what they are composed to, of a dataset whose rows were changed."""
+
+    def read(change):
+        rows = pd.read_parquet(made.dataset / layout.NETWORKS_FILE)
+        rows = rows[rows["gpu"] == "a30"]
+        first = rows.assign(session_id="first", time_host_s=rows["time_eager_s"], time_eager_s=10.0)
+        rows = pd.concat([first, change(first.assign(session_id="second"))])
+        table = pa.Table.from_pandas(rows, tables.NETWORKS_SCHEMA, preserve_index=False)
+        files.write_table(table, tmp_path / layout.NETWORKS_FILE)
+        samples = read_samples(made.dataset, "a30")
+        networks = WholeNetworks.read(made.dataset, "a30", samples, Catalogue.read(made.catalogue))
+        return networks.host_levels(tmp_path, "a30")
+
+    return read
+
+
+def test_the_level_of_a_host_is_what_passes_took_over_what_they_are_composed_to(levels):
+    found = levels(lambda rows: rows.assign(time_host_s=2.0 * rows["time_host_s"]))
+    assert found["second"]["inference"] == pytest.approx(2 * found["first"]["inference"])
+    assert 0.9 < found["first"]["inference"] < 1.1
+    unsteady = levels(lambda rows: rows.assign(flags=[UNSTEADY] * len(rows)))
+    assert unsteady["second"] == unsteady["first"]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [lambda rows: rows.iloc[: FEWEST_PASSES - 1], lambda rows: rows.assign(time_eager_s=rows["time_host_s"] / 1.2)],
+    ids=["few", "waited for the device"],
+)
+def test_passes_too_few_or_that_waited_for_the_device_tell_no_level(levels, change):
+    assert set(levels(change)) == {"first"}
 
 
 OPERATIONS = pd.DataFrame(
