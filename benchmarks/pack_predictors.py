@@ -71,7 +71,8 @@ QUESTIONS = (
 """GPU, network, pass and type of the answers that are kept."""
 KEPT = ("time_s", "device_s", "host_s", "energy_j", "power_w")
 CHECKED = 8
-"""Of so many operations of a class one is held against code and settings: to read what all say takes half a minute."""
+"""Every so many-th operation, in the order of classes, is held against code and settings: to read what all say takes
+half a minute."""
 
 
 def main() -> int:

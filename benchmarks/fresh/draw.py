@@ -1,8 +1,8 @@
 """Draw the fresh set: passes of networks that the shipped data never saw. A seed decides all of it.
 
-    python benchmarks/fresh/draw.py [--set fifth] [--cache DIR] [--part K/N] [--collect]
+    python benchmarks/fresh/draw.py [--set sixth] [--cache DIR] [--part K/N] [--collect]
 
-The sets after the first are other draws by the same rule, a half and three times a quarter as large, without the
+The sets after the first are other draws by the same rule, a half and four times a quarter as large, without the
 networks of those before and of `other_networks.py`: for a day on which nobody has seen yet what is asked.
 
 Every place of a kind is drawn by itself, traced, and drawn again where it cannot be traced, its roofline lies outside

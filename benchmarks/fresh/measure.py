@@ -3,8 +3,8 @@
     PYTHONPATH=src python3 benchmarks/fresh/measure.py --day 3 --output DIR [--seconds 330] [--part K/N] [--window 1.0]
     PYTHONPATH=src python3 benchmarks/fresh/measure.py --day 3 --output DIR --profile [--seconds 90] [--part K/N]
 
-Days 1 and 2 measure their parts of the set, day 3 all of it, days 4 to 7 all of the second, the third, the fourth and
-the fifth. Run it again with the same `--output` and it goes on where it stopped. With `--part K/N` several GPUs of one
+Days 1 and 2 measure their parts of the set, day 3 all of it, days 4 to 8 all of the second, the third, the fourth, the
+fifth and the sixth. Run it again with the same `--output` and it goes on where it stopped. With `--part K/N` several GPUs of one
 machine share the passes, the K-th GPU taking the K-th part. Anchors and idle power come first, in between and last.
 Nothing is locked: the card runs as it comes.
 

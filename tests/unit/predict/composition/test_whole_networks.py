@@ -94,6 +94,15 @@ def test_of_repetitions_those_on_steady_hosts_count(whole):
     assert left_out == 1
 
 
+def test_of_repetitions_those_with_energy_count(whole):
+    alone, _ = whole((0, {"flags": UNSTEADY}))
+    found, left_out = whole((0, {"flags": UNSTEADY}), again=[(0, {"power_w": None, EAGER: 9.0, HOST: 9.0})])
+    assert found[EAGER].tolist() == alone[EAGER].tolist()
+    assert left_out == 1
+    found, _ = whole((0, {"power_w": None}), again=[(0, {"power_w": None, EAGER: 9.0, "flags": UNSTEADY})])
+    assert found[EAGER].tolist() == alone[EAGER].tolist(), "where none has it, that on a steady host"
+
+
 def test_without_a_steady_host_those_that_the_device_paced_count(whole):
     paced, waiting = ({"flags": UNSTEADY, EAGER: 4.0, DEVICE: device_s} for device_s in (4.0, 1.0))
     found, left_out = whole((0, waiting), again=[(0, paced), (0, waiting)])
