@@ -4,9 +4,9 @@
     PYTHONPATH=src python3 benchmarks/fresh/measure.py --day 3 --output DIR --profile [--seconds 90] [--part K/N]
 
 Days 1 and 2 measure their parts of the set, day 3 all of it, days 4 to 8 all of the second, the third, the fourth, the
-fifth and the sixth. Run it again with the same `--output` and it goes on where it stopped. With `--part K/N` several GPUs of one
-machine share the passes, the K-th GPU taking the K-th part. Anchors and idle power come first, in between and last.
-Nothing is locked: the card runs as it comes.
+fifth and the sixth. Run it again with the same `--output` and it goes on where it stopped. With `--part K/N` several
+GPUs of one machine share the passes, the K-th GPU taking the K-th part. Anchors and idle power come first, in between
+and last. Nothing is locked: the card runs as it comes.
 
 Device time is that of passes queued behind a blocking kernel. Where the launch queue is too short for a pass, or the
 pass waits for the device, `--profile` adds the time of its kernels as the profiler sees them, and the same of every

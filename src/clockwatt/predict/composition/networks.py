@@ -98,9 +98,9 @@ def whole_networks(dataset_dir: Path, gpu: str) -> tuple[pd.DataFrame, int]:
     `host_factor` is that of the host in the session: what a host delays cannot be levelled. `host_steady` is whether
     there is one at all, since the host's speed did not vary within the session. If it did, a pass is `repeatable` only
     if it is known to be device-bound: at another minute the host takes another time. Device times count in any case.
-    Of repetitions, those with energy count, since time and energy are to be of the same passes; of these those on steady
-    hosts; without any, those that were device-bound; else all. Host times are missing where none is believed: on an
-    unsteady host, and where the host waited for the device meanwhile.
+    Of repetitions, those with energy count, since time and energy are to be of the same passes; of these those on
+    steady hosts; without any, those that were device-bound; else all. Host times are missing where none is believed: on
+    an unsteady host, and where the host waited for the device meanwhile.
     """
     rows = _rows(dataset_dir, gpu)
     at_limit = rows["power_w"].astype(float) >= _AT_LIMIT * rows["power_limit_w"].astype(float)
