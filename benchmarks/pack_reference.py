@@ -125,7 +125,7 @@ def add_measured(drawn: Path, measured: list[Path], output: Path) -> None:
     Raises
     ------
     DataFileError
-        If a file cannot be read.
+        If a file cannot be read, or neither catalogue has an operation that was measured.
     """
     there = files.read_table(output, records.OPERATION_SCHEMA)
     rows = [files.read_table(path, records.MEASUREMENT_SCHEMA, ["kind", "subject_id", "pass"]) for path in measured]
@@ -134,6 +134,12 @@ def add_measured(drawn: Path, measured: list[Path], output: Path) -> None:
     wanted -= set(keys_of(there))
     candidates = files.read_table(drawn, records.OPERATION_SCHEMA)
     added = candidates.filter(pa.array([key in wanted for key in keys_of(candidates)]))
+    if lacking := sorted(wanted - set(keys_of(added))):
+        operation, pass_ = lacking[0]
+        raise DataFileError(
+            f"{drawn}: lacks {len(lacking)} of the operations that were measured, such as {operation} ({pass_}). Give "
+            "the catalogue that they were drawn from."
+        )
     write_small(in_order(pa.concat_tables([there, added])), output)
 
 

@@ -98,6 +98,19 @@ def test_rows_that_were_packed_before_are_not_added_again(results: Path, packed:
     assert pq.read_metadata(tmp_path / "h100" / MEASURED).num_rows == ROWS
 
 
+def test_rows_of_operations_that_no_catalogue_has_are_refused(results: Path, packed: Path, tmp_path: Path) -> None:
+    rows = files.read_table(results / MEASURED, records.MEASUREMENT_SCHEMA)
+    unknown = pa.array(["0123456789abcdef"] * len(rows))
+    folder = tmp_path / "measured"
+    folder.mkdir()
+    pq.write_table(
+        rows.set_column(rows.schema.get_field_index("subject_id"), "subject_id", unknown), folder / "1.parquet"
+    )
+    with pytest.raises(ClockwattError, match=r"lacks \d of the operations .* such as 0123456789abcdef \(inference\)"):
+        packing.pack(packed, tmp_path / "h100", [folder], results / "catalogue")
+    assert not (tmp_path / "h100").exists()
+
+
 def test_more_than_may_be_shipped_is_refused_and_nothing_replaced(
     results: Path, packed: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -169,6 +169,7 @@ def test_without_a_host_the_interval_spans_those_seen(predictors, traced) -> Non
     assert wide.expected == narrow.expected
     assert wide.intervals["time_s"][1] > 2 * narrow.intervals["time_s"][1]
     assert (wide.host.sessions, wide.host.hosts) == (3, 3)
-    path.write_text("[]")
-    with pytest.raises(DataFileError, match="not a list of hosts"):
-        ask(load(predictors.predictors_dir, catalogue_dir=predictors.catalogue_dir), traced)
+    for damaged in ("[]", '{"sessions": [1]}', '{"sessions": [{"factor": 1, "passes": [2]}]}'):
+        path.write_text(damaged)
+        with pytest.raises(DataFileError, match="not a list of hosts"):
+            ask(load(predictors.predictors_dir, catalogue_dir=predictors.catalogue_dir), traced)

@@ -136,7 +136,7 @@ class HostsSeen:
             return cls(tuple(_checked(session) for session in sessions))
         except FileNotFoundError:
             return cls(())
-        except (OSError, ValueError, KeyError, TypeError) as error:
+        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
             raise DataFileError(f"{path}: not a list of hosts ({error!r}). Run `clockwatt fit` again.") from error
 
 
