@@ -34,7 +34,7 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
-from packing import ERROR_BITS, VALUE_BITS, rounded_column, write_small
+from packing import VALUE_BITS, rounded_column, write_small
 
 from clockwatt import config
 from clockwatt.config import CampaignConfig, SlurmResources
@@ -46,8 +46,13 @@ from clockwatt.schema import layout, records
 
 MAX_BYTES = 6_000_000
 LEFT_OUT = "left out"
-DURATION_STEPS, MILLISECOND_US = 1024, 1000
+BITS = {"standard_error": 5, "time_device": 14, "time_host": 12}
+"""Significant bits of columns whose name has this in it; a device time is known to 0.1 % at best, a host's to 1 %."""
+DURATION_STEPS, TIME_OF_DAY_STEP_US = 128, 100_000
 """Steps of a second in which durations are told, and microseconds in those of times of day."""
+
+_IDENTITY = ["session_id", "kind", "subject_id", "pass", "tf32", "position", "started_us"]
+"""What no two rows have in common; when a row began is not enough where two took less than a step together."""
 
 CATALOGUE = {
     "operations.parquet": records.OPERATION_SCHEMA,
@@ -201,7 +206,7 @@ def merged(paths: list[Path]) -> pa.Table:
     tables = [files.read_table(path, records.MEASUREMENT_SCHEMA) for path in paths]
     # rounded first: rows that were packed before are known by when they began
     rows = rounded(pa.concat_tables(tables) if tables else records.MEASUREMENT_SCHEMA.empty_table())
-    again = rows.select(["session_id", "kind", "position", "started_us"]).to_pandas().duplicated()
+    again = rows.select(_IDENTITY).to_pandas().duplicated()
     rows = rows.filter(pa.array(~again.to_numpy()))
     for host in sorted(set(rows["host"].to_pylist()) - {""}):
         at = rows.schema.get_field_index("error")
@@ -220,17 +225,18 @@ def without_host(rows: pa.Table) -> pa.Table:
 def rounded(rows: pa.Table) -> pa.Table:
     """The rows with numbers of no more digits than are known; rounding again changes nothing.
 
-    Standard errors keep two and a half digits, durations and times of day milliseconds, other real numbers six digits.
+    `BITS` says what each column keeps, others six digits; durations and times of day keep the steps above.
     """
     for at, field in enumerate(rows.schema):
         if field.name == "duration_s":
             steps = np.rint(rows[field.name].to_numpy() * DURATION_STEPS) / DURATION_STEPS
             rows = rows.set_column(at, field, pa.array(steps, mask=rows[field.name].is_null().to_numpy()))
         elif pa.types.is_floating(field.type):
-            rows = rounded_column(rows, field.name, ERROR_BITS if "standard_error" in field.name else VALUE_BITS)
+            own = [bits for part, bits in BITS.items() if part in field.name]
+            rows = rounded_column(rows, field.name, own[0] if own else VALUE_BITS)
         elif field.name in ("started_us", "ended_us", "measured_us"):
             values = rows[field.name].to_numpy()
-            rows = rows.set_column(at, field, pa.array(values - values % MILLISECOND_US))
+            rows = rows.set_column(at, field, pa.array(values - values % TIME_OF_DAY_STEP_US))
     return rows
 
 

@@ -1,12 +1,14 @@
 """Which operations to measure fully next, of those that were measured as time alone.
 
-    python benchmarks/which_energies.py --gpu h200 --output CATALOGUE_DIR [--count 900] [--seed 0] [REFERENCE_DIR ...]
+    python benchmarks/which_energies.py --gpu h200 --output CATALOGUE_DIR [--count 900] [--seed 0]
+        [--classes conv2d lstm ...] [REFERENCE_DIR ...]
 
 How much power an operation draws is learnt from those that were measured with energy (`predict/models/power.py`). Of
 the others, each class gets a share by the square root of the time that all of its operations take, so that rare kinds
 come too and no class takes all. Within a class half are those of whose power the trees are least sure, half are
-drawn by a seed. Left out is what takes less than 20 µs, which its host paces, or more than 30 ms. The catalogue is for
-`clockwatt measure --catalogue-dir`, `pack_reference.py --designed --drawn` ships what it gives.
+drawn by a seed. Left out is what takes less than 20 µs, which its host paces, or more than 30 ms, and with `--classes`
+all others. The catalogue, shuffled by the seed, is for `clockwatt measure --catalogue-dir`, `pack_reference.py
+--designed --drawn` ships what it gives.
 """
 
 from __future__ import annotations
@@ -96,11 +98,14 @@ def main() -> None:
     parser.add_argument("--output", type=Path, required=True)
     parser.add_argument("--count", type=int, default=900)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--classes", nargs="+", default=[])
     given = parser.parse_args()
     folders = given.folders or [resource("reference") / name for name in ("h200", "h200-wide")]
     rows, catalogue = measured(folders, given.gpu)
     lacking = with_spread(rows, catalogue, given.gpu_name, given.seed)
     lacking = lacking[lacking["time_device_s"].between(SHORTEST_S, LONGEST_S)]
+    if given.classes:
+        lacking = lacking[lacking["operation_class"].isin(given.classes)]
     chosen = chosen_of(lacking, given.count, given.seed)
     settings = chosen.groupby(KEY)["tf32"].agg(lambda found: sorted(set(map(bool, found)))).to_dict()
     wanted = [
@@ -108,6 +113,8 @@ def main() -> None:
         for row in pa.Table.from_pandas(catalogue, schema=records.OPERATION_SCHEMA, preserve_index=False).to_pylist()
         if (tf32 := settings.get((row["operation_id"], row["pass"])))
     ]
+    order = np.random.default_rng(given.seed).permutation(len(wanted))
+    wanted = [wanted[number] for number in order]
     write_operations(pa.Table.from_pylist(wanted, records.OPERATION_SCHEMA), given.output)
     told = chosen.groupby("operation_class").agg(operations=("spread", "size"), spread=("spread", "median"))
     print(told.sort_values("operations", ascending=False).to_string())

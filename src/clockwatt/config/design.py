@@ -14,7 +14,7 @@ FAMILIES = (
     *("transposed_convolution", "linear", "product", "attention", "token_normalisation", "picture_normalisation"),
     *("embedding", "softmax", "loss", "recurrent", "activation", "dropout", "pool", "interpolation", "arithmetic"),
     *("broadcast", "copies", "reduction", "picked", "tall", "long_signal", "long_recurrent", "enlarged", "volume"),
-    *("narrow_picture", "windowed_attention"),
+    *("narrow_picture", "windowed_attention", "patches"),
 )
 """What a design draws blocks of."""
 

@@ -54,6 +54,7 @@ QUOTAS: dict[str, tuple[float, Callable[[Sizes], Block]]] = {
     "volume": (0, extremes.volume),
     "narrow_picture": (0, extremes.narrow_picture),
     "windowed_attention": (0, extremes.windowed_attention),
+    "patches": (0, extremes.patches),
 }
 """Share of each family in the blocks of the first round, and what draws a block: most where predictions failed.
 

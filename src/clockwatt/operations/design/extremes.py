@@ -1,4 +1,5 @@
-"""Shapes at the ends of what networks have, where predictions failed: tall, long, narrow, enlarged from a point."""
+"""Shapes at the ends of what networks have, where predictions failed: tall, long, narrow, enlarged from a point, cut
+into patches."""
 
 from __future__ import annotations
 
@@ -31,6 +32,8 @@ _KERNELS_OF_VOLUMES = (
     (5, 5, 5),
     (2, 2, 2),
 )
+_PATCHES = ((16, 16), (14, 14), (32, 32), (8, 8), (4, 4), (2, 2), (7, 4), (7, 2), (3, 2), (11, 4))
+"""Kernel and stride of the first layers of networks of patches, and of those whose first kernels overlap."""
 _MIDDLE_CHANNELS = (45, 64, 83, 128, 144, 230, 256, 288, 460, 512, 576, 921, 1152)
 """Channels of networks for video, those between separated convolutions with them."""
 
@@ -193,3 +196,34 @@ def _attention(
     query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, mask: torch.Tensor | None = None
 ) -> torch.Tensor:
     return functional.scaled_dot_product_attention(query, key, value, attn_mask=mask)
+
+
+def patches(sizes: Sizes) -> Block:
+    """The first layers of networks: pictures and clips cut into patches, by kernels that overlap or do not."""
+    chosen, clip = sizes.one_of(("float32", "bfloat16", "float16"), (60, 25, 15)), sizes.chance(0.12)
+    kernel, stride = sizes.one_of(_PATCHES, (24, 10, 8, 8, 12, 6, 10, 12, 8, 2))
+    batch, channels, side, after = sizes.until(
+        lambda: (
+            sizes.integer(1, 1024),
+            3 if sizes.chance(0.7) else sizes.one_of((1, 4, 16, 32, 64, 96, 192)),
+            sizes.one_of((32, 64, 96, 112, 128, 160, 192, 224, 224, 256, 288, 336, 384, 448, 512, 518)),
+            sizes.width(1536),
+        ),
+        lambda drawn: drawn[0] * max(drawn[1] * drawn[2] ** 2, drawn[3] * (drawn[2] // stride) ** 2) <= LARGEST_TENSOR,
+    )
+    padding = 0 if kernel == stride else kernel // 2
+    depth = sizes.one_of((1, 2, 2, 4)) if clip else 0
+    with torch.device("meta"):
+        if clip:
+            first: nn.Module = nn.Conv3d(
+                channels, after, (depth, kernel, kernel), (depth, stride, stride), (0, padding, padding)
+            )
+        else:
+            first = nn.Conv2d(channels, after, kernel, stride, padding, bias=sizes.chance(0.7))
+        module = first.to(dtype_of(chosen))
+    last = not clip and convolutions.layout(sizes, 2)
+    if last:
+        module = module.to(memory_format=torch.channels_last)
+    shape = (batch, channels, depth * sizes.integer(1, 8), side, side) if clip else (batch, channels, side, side)
+    # pictures need no gradient; what comes after a first layer does
+    return Block(module, [Input(shape, chosen, grad=channels > 4, channels_last=last)])
