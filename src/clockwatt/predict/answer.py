@@ -126,7 +126,7 @@ def predict_points(
     described = description.passes[pass_]
     if described.summed and host is not None:
         raise NotPredictableError(f"--host {host.name}: {description.gpu}: {NO_OTHER_HOST}. Leave --host out.")
-    on_host = host.costs(model, pass_) if host else model.hosts_seen.costs(pass_)
+    on_host = host.costs(model, pass_) if host else model.hosts_seen.costs(pass_, is_network=traced.is_network)
     predictions = []
     for point, costs in source.at(points).items():
         of_host = None
@@ -194,7 +194,10 @@ def _on_host(model: GpuPredictor, traced: TracedNetwork, point: str, costs: Cost
     """The pass on a host, from costs of its operations on the median host."""
     factors = host.factors(traced.operations[OPERATION_CLASS])
     overheads = model.description.overheads(point)
-    return span(traced.composer, costs.pipeline(), overheads, traced.network.pass_, host, factors, model.hosts_seen)
+    return span(
+        traced.composer, costs.pipeline(), overheads, traced.network.pass_, host, factors, model.hosts_seen,
+        is_network=traced.is_network,
+    )  # fmt: skip
 
 
 def _intervals(

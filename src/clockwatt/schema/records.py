@@ -47,6 +47,9 @@ TIME = "time"
 ENERGY = "energy"
 """Quantities: what is measured of a subject."""
 
+AT_ONCE, IN_SEGMENTS = "queued", "segments"
+"""How a device time was got: of a queue that held all of it, or in parts that the launch queue holds."""
+
 OK = "ok"
 OUT_OF_MEMORY = "out_of_memory"
 FAILED = "failed"
@@ -174,7 +177,7 @@ class MeasurementRow:
     time_host_s: float | None = None  # to issue the call
     time_host_standard_error_s: float | None = None
     time_device_s: float | None = None  # queued behind a blocking kernel
-    time_device_method: str | None = None  # queued: at once; segments: in parts that the launch queue holds
+    time_device_method: str | None = None  # AT_ONCE or IN_SEGMENTS
     time_device_standard_error_s: float | None = None
     time_host_in_pass_s: float | None = None  # training: to issue a call among others that share its backward pass
     time_host_in_pass_standard_error_s: float | None = None

@@ -3,6 +3,7 @@
 import json
 import math
 import shutil
+from dataclasses import replace
 from unittest import mock
 
 import pytest
@@ -157,6 +158,26 @@ def test_without_a_host_whole_networks_tell_the_median_host_where_enough_session
     assert answer([1.2, 1.8, None]).expected == alone.expected
 
 
+def test_a_list_of_operations_is_told_for_the_median_of_all_hosts(predictors, traced) -> None:
+    listed = replace(traced, is_network=False)
+    path = predictors.predictors_dir / "a30" / layout.HOSTS_SEEN_FILE
+    found = []
+    for level in (1.0, 1.5):
+        sessions = [
+            {
+                "host": f"n{number}",
+                "cpu_model": None,
+                "factor": factor,
+                "passes": {"inference": level} if number else {},
+            }
+            for number, factor in enumerate((0.9, 1.0, 1.0, 1.2))
+        ]
+        path.write_text(json.dumps({"sessions": sessions}))
+        found.append(ask(load(predictors.predictors_dir, catalogue_dir=predictors.catalogue_dir), listed))
+    assert found[0].expected == found[1].expected
+    assert [(one.host.sessions, one.host.factor) for one in found] == [(4, 1.0)] * 2
+
+
 def test_without_a_host_the_interval_spans_those_seen(predictors, traced) -> None:
     narrow = ask(predictors, traced)
     sessions = [
@@ -169,7 +190,10 @@ def test_without_a_host_the_interval_spans_those_seen(predictors, traced) -> Non
     assert wide.expected == narrow.expected
     assert wide.intervals["time_s"][1] > 2 * narrow.intervals["time_s"][1]
     assert (wide.host.sessions, wide.host.hosts) == (3, 3)
-    for damaged in ("[]", '{"sessions": [1]}', '{"sessions": [{"factor": 1, "passes": [2]}]}'):
+    damages = [{"factor": 1, "passes": [2]}, {"passes": {}}, {"factor": None, "passes": {}}, {"factor": 0.0}]
+    damages += [{"factor": 1, "passes": {"inference": level}} for level in (-1.0, math.nan, math.inf, "x")]
+    named = [{"sessions": [{"host": "n1", "cpu_model": None} | damage]} for damage in damages]
+    for damaged in ("[]", '{"sessions": [1]}', '{"sessions": [{"factor": 1}]}', *map(json.dumps, named)):
         path.write_text(damaged)
         with pytest.raises(DataFileError, match="not a list of hosts"):
             ask(load(predictors.predictors_dir, catalogue_dir=predictors.catalogue_dir), traced)

@@ -14,9 +14,7 @@ from dataclasses import dataclass
 from clockwatt.measure.bench.interface import Bench, QueuedBlock, Workload
 from clockwatt.measure.statistics import Estimate, mean_estimate, median_estimate
 from clockwatt.measure.steps.load import calls_per_block
-
-QUEUED, CUT = "queued", "segments"
-"""How the device time was got: in one go, or in parts that the launch queue holds."""
+from clockwatt.schema.records import AT_ONCE, IN_SEGMENTS
 
 _MAX_CALLS = 64
 """Most calls in a queued block; halved until all fit into the launch queue before the first one runs."""
@@ -98,9 +96,9 @@ def queued_times(bench: Bench, workload: Workload, rule: BlocksRule) -> QueuedTi
 
     The host's is that of calls during which nothing blocked it.
     """
-    blocks, method = queued_blocks(bench, workload, rule), QUEUED
+    blocks, method = queued_blocks(bench, workload, rule), AT_ONCE
     if not blocks and workload.has_modules:
-        blocks, method = _cut_blocks(bench, workload), CUT
+        blocks, method = _cut_blocks(bench, workload), IN_SEGMENTS
     return QueuedTimes(_host(blocks), _device(blocks), method) if blocks else None
 
 

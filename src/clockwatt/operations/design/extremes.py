@@ -1,5 +1,4 @@
-"""Shapes at the ends of what networks have, where predictions failed: tall, long, narrow, enlarged from a point, cut
-into patches."""
+"""Shapes at the ends of what networks have, where predictions failed: tall, long, narrow, enlarged, cut in patches."""
 
 from __future__ import annotations
 

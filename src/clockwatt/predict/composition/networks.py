@@ -24,7 +24,7 @@ _COSTS = [
 _HOST_ABOVE = 1.1
 """Back to back a pass takes at least its host time: one that claims so much more waited for the device meanwhile."""
 _NETWORK_COLUMNS = [
-    *("session_id", "time_host_s", "time_eager_s"),
+    *("session_id", "time_host_s", "time_eager_s", "time_device_method"),
     *("subject_id", "pass", "point", "tf32", "status", "flags", "anchor_host_factor", "power_w", "power_limit_w"),
     *_COSTS,
 ]
@@ -99,15 +99,16 @@ def whole_networks(dataset_dir: Path, gpu: str) -> tuple[pd.DataFrame, int]:
     there is one at all, since the host's speed did not vary within the session. If it did, a pass is `repeatable` only
     if it is known to be device-bound: at another minute the host takes another time. Device times count in any case.
     Of repetitions, those with energy count, since time and energy are to be of the same passes; of these those on
-    steady hosts; without any, those that were device-bound; else all. Host times are missing where none is believed: on
-    an unsteady host, and where the host waited for the device meanwhile.
+    steady hosts; without any, those that were device-bound; else all. That holds for host times too: those of all
+    repetitions vary more within a session (`benchmarks/README.md`, "The host"). Host times are missing where none is
+    believed: on an unsteady host, and where `_host_believed` says no.
     """
     rows = _rows(dataset_dir, gpu)
     at_limit = rows["power_w"].astype(float) >= _AT_LIMIT * rows["power_limit_w"].astype(float)
     steady = ~flagged(rows, Flag.HOST_UNSTEADY)
     device_s, eager_s = (rows[name].astype(float) for name in ("time_device_corrected_s", "time_eager_corrected_s"))
     rows = rows.assign(
-        time_host_corrected_s=rows["time_host_corrected_s"].where(steady & _unhindered(rows)),
+        time_host_corrected_s=rows["time_host_corrected_s"].where(steady & _host_believed(rows)),
         host_factor=rows["anchor_host_factor"].fillna(1.0),
         host_steady=steady,
         repeatable=steady | (eager_s <= _DEVICE_BOUND * device_s) | at_limit,
@@ -131,9 +132,14 @@ def _believed(rows: pd.DataFrame) -> pd.Series:
     return (rows["status"] == records.OK) & ~flagged(rows, *NEVER_LEARNT_FROM)
 
 
-def _unhindered(rows: pd.DataFrame) -> pd.Series:
-    """Whether the host did not wait for the device while it issued the pass."""
-    return rows["time_host_s"].astype(float) <= _HOST_ABOVE * rows["time_eager_s"].astype(float)
+def _host_believed(rows: pd.DataFrame) -> pd.Series:
+    """Whether the host issued the pass in one go, and did not wait for the device meanwhile.
+
+    Between the parts of a pass that does not fit into the launch queue the host finds the device idle and its own
+    caches cold.
+    """
+    unhindered = rows["time_host_s"].astype(float) <= _HOST_ABOVE * rows["time_eager_s"].astype(float)
+    return unhindered & (rows["time_device_method"] != records.IN_SEGMENTS)
 
 
 def host_levels(
@@ -158,7 +164,9 @@ def host_levels(
     """
     rows = _rows(dataset_dir, gpu)
     found: list[pd.DataFrame] = []
-    for (identity, pass_, point, tf32), own in rows[_believed(rows) & _unhindered(rows)].groupby(["subject_id", *_KEY]):
+    for (identity, pass_, point, tf32), own in rows[_believed(rows) & _host_believed(rows)].groupby(
+        ["subject_id", *_KEY]
+    ):
         key = str(identity), str(pass_)
         if key not in catalogue.calls:
             continue

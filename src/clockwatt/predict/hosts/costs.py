@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -78,20 +79,26 @@ class HostsSeen:
 
     sessions: tuple[dict[str, Any], ...]
 
-    def telling(self, pass_: str) -> tuple[dict[str, Any], ...]:
-        """The sessions that tell what hosts cost in a pass: those with whole networks if there are enough, else all."""
+    def of_networks(self, pass_: str) -> tuple[dict[str, Any], ...]:
+        """The sessions whose networks tell what a pass costs hosts; none where there are too few."""
         measured = tuple(session for session in self.sessions if pass_ in session["passes"])
-        return measured if len(measured) >= _FEWEST_SESSIONS else self.sessions
+        return measured if len(measured) >= _FEWEST_SESSIONS else ()
 
-    def costs(self, pass_: str) -> HostCosts:
-        """Of the median host in a pass, and the range of those seen."""
-        telling = self.telling(pass_)
-        if not telling:
-            return HostCosts()
-        if len(telling) >= _FEWEST_SESSIONS and all(pass_ in session["passes"] for session in telling):
+    def telling(self, pass_: str, *, is_network: bool) -> tuple[dict[str, Any], ...]:
+        """The sessions that tell what hosts cost: those of `of_networks` for a network if there are any, else all."""
+        return (self.of_networks(pass_) if is_network else ()) or self.sessions
+
+    def costs(self, pass_: str, *, is_network: bool) -> HostCosts:
+        """Of the median host in a pass, and the range of those seen.
+
+        A list of operations, `is_network` False, is not held up as a whole network is: anchors tell what it costs.
+        """
+        if is_network and (telling := self.of_networks(pass_)):
             low, median, high = np.quantile([session["passes"][pass_] for session in telling], _QUANTILES)
             return HostCosts(overall=float(median), low=float(low / median), high=float(high / median))
-        low, _, high = np.quantile([session["factor"] for session in telling], _QUANTILES)
+        if not self.sessions:
+            return HostCosts()
+        low, _, high = np.quantile([session["factor"] for session in self.sessions], _QUANTILES)
         return HostCosts(low=min(1.0, float(low)), high=max(1.0, float(high)))
 
     @classmethod
@@ -141,8 +148,12 @@ class HostsSeen:
 
 
 def _checked(session: Mapping[str, Any]) -> dict[str, Any]:
+    """The session with what is computed with as numbers; ValueError if one is not above 0 or is not finite."""
+    factor = float(session["factor"])
     passes = {str(pass_): float(level) for pass_, level in session.get("passes", {}).items()}
-    return {**session, "factor": float(session["factor"]), "passes": passes}
+    if not all(0 < number < math.inf for number in (factor, *passes.values())):
+        raise ValueError(f"a host's factor must be a number above 0, not {[factor, *passes.values()]}")
+    return {"host": session["host"], "cpu_model": session["cpu_model"], "factor": factor, "passes": passes}
 
 
 def _session(row: Mapping[Hashable, Any], levels: Mapping[str, float]) -> dict[str, Any]:
@@ -215,6 +226,8 @@ def span(
     host: HostCosts,
     factors: NDArray[np.float64],
     seen: HostsSeen,
+    *,
+    is_network: bool,
 ) -> HostSpan:
     """Compose a pass on a host.
 
@@ -228,6 +241,8 @@ def span(
         The host, and its factor of each operation, from `HostCosts.factors`; shape (operations,).
     seen
         Where the predictors were measured.
+    is_network
+        False for a list of operations.
     """
 
     def on(times: float) -> Composition:
@@ -236,10 +251,10 @@ def span(
         own = host.on(overheads, pass_)
         return composer.compose(scaled, own if times == 1.0 else own.on_host(times))
 
-    expected, graph, telling = on(1.0), on(0.0), seen.telling(pass_)
+    expected, graph, telling = on(1.0), on(0.0), seen.telling(pass_, is_network=is_network)
     answer = HostAnswer(
         name=host.name,
-        factor=host.overall / seen.costs(pass_).overall,
+        factor=host.overall / seen.costs(pass_, is_network=is_network).overall,
         low=host.low,
         high=host.high,
         sessions=0 if host.name else len(telling),

@@ -140,6 +140,15 @@ def test_host_times_are_of_steady_hosts_that_did_not_wait_for_the_device(whole):
     assert found[HOST].notna().all()
 
 
+def test_passes_that_were_issued_in_parts_tell_no_host_time(whole):
+    found, left_out = whole(
+        (0, {"time_device_method": records.IN_SEGMENTS}), (1, {"time_device_method": records.AT_ONCE})
+    )
+    assert found[HOST].isna().tolist() == [True, False, False]
+    assert found[DEVICE].notna().all()
+    assert left_out == 0
+
+
 @pytest.fixture
 def levels(made, tmp_path):
     """What each session's passes took the host over what they are composed to, of a dataset whose rows were changed."""
@@ -168,10 +177,14 @@ def test_the_level_of_a_host_is_what_passes_took_over_what_they_are_composed_to(
 
 @pytest.mark.parametrize(
     "change",
-    [lambda rows: rows.iloc[: FEWEST_PASSES - 1], lambda rows: rows.assign(time_eager_s=rows["time_host_s"] / 1.2)],
-    ids=["few", "waited for the device"],
+    [
+        lambda rows: rows.iloc[: FEWEST_PASSES - 1],
+        lambda rows: rows.assign(time_eager_s=rows["time_host_s"] / 1.2),
+        lambda rows: rows.assign(time_device_method=records.IN_SEGMENTS),
+    ],
+    ids=["few", "waited for the device", "in parts"],
 )
-def test_passes_too_few_or_that_waited_for_the_device_tell_no_level(levels, change):
+def test_passes_too_few_that_waited_or_were_issued_in_parts_tell_no_level(levels, change):
     assert set(levels(change)) == {"first"}
 
 
