@@ -6,6 +6,7 @@ import pytest
 import torch
 import torchvision
 from torch import nn
+from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pack_sequence
 
 from clockwatt.config import NetworkConfig, TrainingConfig
 from clockwatt.operations.networks import NetworkError
@@ -227,9 +228,9 @@ def selecting(module, x):
     return module.part(x)[x > 0]
 
 
-def packing(module, x):
+def given_packed(module, x):
     lengths = torch.tensor([3, 2, 1], device="cpu")
-    return module.recurrent(torch.nn.utils.rnn.PackedSequence(x.flatten(1)[:, :6], lengths))[0].data
+    return module.recurrent(PackedSequence(x.flatten(1)[:, :6], lengths))[0].data
 
 
 def listing(module, x):
@@ -256,7 +257,16 @@ def listing(module, x):
             r"torch\._assert, called .* \(AssertionError: no\)\. The netw",
         ),
         (lambda m, x: {}["key"], r"its forward pass fails in the network itself \(KeyError: 'key'\)"),
-        (packing, r"torch\.gru, called in module 'recurrent', takes packed sequences, .* Give the layer padded ones"),
+        (
+            given_packed,
+            r"offered: module 'recurrent' packs sequences, or takes packed .* Give its recurrent layers padded",
+        ),
+        (lambda m, x: pack_padded_sequence(x[0], [64] * 3), r"the network itself packs sequences, or takes packed"),
+        (
+            lambda m, x: pack_padded_sequence(x[0], torch.tensor([64] * 3), enforce_sorted=False),
+            r"the network itself packs sequences, or takes packed",
+        ),
+        (lambda m, x: pack_sequence([x[0], x[0]]), r"the network itself packs sequences, or takes packed"),
         (own_fault, r"offered: its forward pass fails in the network itself \(OwnError: not today\)\. Check that"),
     ],
 )

@@ -1,4 +1,6 @@
 import dataclasses
+import json
+import shutil
 
 import pandas as pd
 import pytest
@@ -10,7 +12,7 @@ from clockwatt.predict.description import NotPredictableError
 from clockwatt.predict.evaluation.errors import objective_of
 from clockwatt.predict.gpu_predictor import GpuPredictor, load_models
 from clockwatt.predict.recommend import Limits, recommend
-from clockwatt.schema import records
+from clockwatt.schema import layout, records
 from clockwatt.schema.records import NetworkRow
 from support import synthetic
 
@@ -76,6 +78,21 @@ def test_the_best_candidate_is_recommended_with_its_regret(made, models, objecti
     if found.best.gpu == "a30":
         assert found.regret["objective"] == objective
         assert found.regret["fixed_mean_regret"] >= 0
+
+
+def test_gpus_that_other_hosts_pace_are_compared_with_a_warning(made, models, tmp_path):
+    shutil.copytree(made.predictors, tmp_path / "predictors")
+    path = tmp_path / "predictors" / "a30" / layout.HOSTS_SEEN_FILE
+
+    def warned(host: str) -> list[str]:
+        session = {"host": host, "cpu_model": None, "factor": 1.0, "passes": {}}
+        path.write_text(json.dumps({"sessions": [session]}))
+        found = recommend(load_models(tmp_path / "predictors"), traced(made), objective="time")
+        return [warning for warning in found.best.warnings if "different hosts" in warning]
+
+    here = json.loads(path.read_text())["sessions"][0]["host"]
+    assert warned(here) == []
+    assert len(warned("elsewhere")) == 1, "the host paces all networks here"
 
 
 def test_what_is_too_slow_comes_last(made, models):

@@ -15,6 +15,7 @@ _BY_FUNCTION: dict[Callable[..., Any], bool] = {
     torch.lstm: True, torch.gru: False, torch.rnn_tanh: False, torch.rnn_relu: False,
 }  # fmt: skip
 """Functions, and whether they keep a cell's state beside what they give."""
+_PACK = torch._pack_padded_sequence  # what all of `torch.nn.utils.rnn` that packs comes to
 FLOPS_PER_STATE = {"lstm": (9, 18), "gru": (9, 18), "rnn_tanh": (3, 3), "rnn_relu": (1, 1)}
 """Beside the matrix products, FLOPs (forward, backward) per element of what one step gives."""
 
@@ -39,7 +40,9 @@ class Recurrent(torch.autograd.Function):
 
 
 def is_packed(func: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bool:
-    """Whether a recurrent layer is given sequences packed by their lengths, which are values of a tensor."""
+    """Whether a call packs sequences by their lengths, which are values of a tensor, or gives such to a layer."""
+    if func is _PACK:
+        return True
     second = args[1] if len(args) > 1 else kwargs.get("batch_sizes")
     return func in _BY_FUNCTION and isinstance(second, torch.Tensor) and not second.is_floating_point()
 

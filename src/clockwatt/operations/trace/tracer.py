@@ -140,16 +140,16 @@ class Tracer(TorchFunctionMode):
                 return _entered_attention(*args, **kwargs)
         if func in _BRANCHES:
             return self._assume(func)
+        if is_packed(func, args, kwargs):
+            raise UntraceableError(
+                f"network {self.name}: {self.place()} packs sequences, or takes packed ones, whose lengths are not "
+                "known without data. Give its recurrent layers padded ones, as a tensor."
+            )
         name = functions.name_of(func)
         if name is None:
             return self._run_unlisted(func, args, kwargs)
         if func is torch.nn.functional.embedding:
             self._check_ids(func, *(argument(args, kwargs, place) for place in ((0, "input"), (1, "weight"))))
-        if is_packed(func, args, kwargs):
-            raise UntraceableError(
-                f"{self._at(func)} takes packed sequences, whose lengths are not known without data. "
-                "Give the layer padded ones, as a tensor."
-            )
         try:
             call = InterceptedCall(name, args, kwargs, grad=self._grad, is_state=self._is_state)
             result = self._run(func, args, kwargs)
