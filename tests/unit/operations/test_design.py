@@ -15,7 +15,7 @@ from clockwatt.gpu.specs import UnknownGpuError, find_spec
 from clockwatt.io import files
 from clockwatt.operations.build.verify import mismatches
 from clockwatt.operations.catalogue import write_catalogue
-from clockwatt.operations.design import draw, rounds
+from clockwatt.operations.design import draw, extremes, rounds
 from clockwatt.operations.design.block import Block, Calls, Input, trace_block
 from clockwatt.operations.design.sizes import Sizes
 from clockwatt.operations.spec.operation import MATRIX_CLASSES, Operation
@@ -131,6 +131,20 @@ def test_every_family_gives_operations_that_pytorch_takes(family):
         classes |= {call.operation.operation_class for call in calls if call.kind == "compute"}
     assert refused <= 2
     assert classes
+
+
+def test_patches_are_cut_from_pictures_and_clips_and_no_part_of_a_picture_is_skipped():
+    kinds = set()
+    for number in range(150):
+        with torch.device("meta"):
+            block = extremes.patches(Sizes(f"patches/{number}"))
+        (entry,), layer = block.inputs, block.module
+        assert isinstance(layer, torch.nn.Conv2d | torch.nn.Conv3d)
+        assert all(stride <= kernel for stride, kernel in zip(layer.stride, layer.kernel_size, strict=True))
+        assert all(size >= kernel for size, kernel in zip(entry.shape[2:], layer.kernel_size, strict=True))
+        assert entry.grad == (entry.shape[1] > 4), "a picture needs no gradient"
+        kinds.add((type(layer).__name__, layer.stride == layer.kernel_size))
+    assert kinds == {("Conv2d", True), ("Conv2d", False), ("Conv3d", True), ("Conv3d", False)}
 
 
 def test_an_operation_of_a_block_is_that_of_a_network():
