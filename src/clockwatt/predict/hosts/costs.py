@@ -28,7 +28,10 @@ _FEWEST_SESSIONS = 3
 
 @dataclass(frozen=True)
 class HostCosts:
-    """How a pass costs on a host, relative to the median host.
+    """How a pass costs on a host, relative to the host that the dataset levels to.
+
+    That is the median session as anchors tell it, and costs of operations are told for it. The median host that answers
+    are for where none is named is `overall` times as slow, see `HostsSeen.costs`.
 
     Attributes
     ----------
@@ -39,7 +42,7 @@ class HostCosts:
     of_classes
         Operation class to its factor; `overall` for others.
     overheads
-        What the pass costs beside its calls; None for `overall` times the median host's.
+        What the pass costs beside its calls; None for `overall` times that of the host levelled to.
     low, high
         Range of what calls cost relative to this, 90 % of it: over the host's hours, or over the hosts seen.
     """
@@ -57,7 +60,7 @@ class HostCosts:
         return np.array([known.get(str(name), self.overall) for name in classes], dtype=np.float64)
 
     def on(self, overheads: Overheads, pass_: str) -> Overheads:
-        """Overheads of the median host as they are on this one."""
+        """Overheads of the host levelled to, as they are on this one."""
         scaled = overheads.on_host(self.overall)
         if self.overheads is None:
             return scaled
@@ -175,7 +178,7 @@ class HostAnswer:
     name
         Of the host with a profile; None for the median of those seen.
     factor
-        What its calls cost relative to the median host's.
+        What its calls cost relative to the median host's that answers are for where none is named.
     low, high
         Range that the interval of time spans, relative to that host: over its hours, or over the hosts seen.
     sessions, hosts
