@@ -10,7 +10,8 @@ from matplotlib.figure import Figure
 from clockwatt.figures import style
 from clockwatt.figures.gpus import Gpus
 from clockwatt.figures.load import reference_point
-from clockwatt.predict.evaluation.errors import OBJECTIVES, objective_of
+from clockwatt.predict.evaluation import regret as evaluation
+from clockwatt.predict.evaluation.errors import OBJECTIVES
 
 CHOICES = {
     "predicted": style.Entry("chosen for each network by prediction", style.COLOURS[0], "s"),
@@ -34,48 +35,28 @@ def regrets(compositions: pd.DataFrame) -> pd.DataFrame:
         `gpu`, `pass`, `tf32`, `objective`, `network_id`, `choice` (of `CHOICES`), `point`, `regret`.
     """
     rows = compositions[(compositions["source"] == "predicted") & (compositions["calls_without_cost"] == 0)]
-    parts = []
-    for (gpu, pass_, tf32), group in rows.groupby(["gpu", "pass", "tf32"]):
-        for objective in OBJECTIVES:
-            measured, predicted = _per_point(group, objective)
-            if measured.shape[0] and measured.shape[1] > 1:
-                about = {"gpu": str(gpu), "pass": str(pass_), "objective": objective}
-                parts.append(_of_choices(measured, predicted).assign(tf32=bool(tf32), **about))
+    parts = [
+        _of_choices(found).assign(gpu=str(gpu)) for gpu, own in rows.groupby("gpu") for found in evaluation.regrets(own)
+    ]
     columns = ["gpu", "pass", "tf32", "objective", "network_id", "choice", "point", "regret"]
     return pd.concat(parts, ignore_index=True)[columns] if parts else pd.DataFrame(columns=columns)
 
 
-def _per_point(group: pd.DataFrame, objective: str) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """Measured and predicted objective, networks by operating points; complete networks alone."""
-    measured, predicted = (
-        group.assign(value=objective_of(objective, *(group[name] for name in names)))
-        .pivot_table(index="network_id", columns="point", values="value", dropna=False)
-        for names in (("measured_time_s", "measured_energy_j"), ("time_s", "energy_j"))
-    )  # fmt: skip
-    complete = measured.notna().all(axis=1) & predicted.notna().all(axis=1)
-    return measured[complete], predicted[complete]
-
-
-def _of_choices(measured: pd.DataFrame, predicted: pd.DataFrame) -> pd.DataFrame:
-    values = measured.to_numpy(float)
-    regret = values / values.min(axis=1, keepdims=True) - 1
+def _of_choices(found: evaluation.Regrets) -> pd.DataFrame:
+    networks, points = found.at_points.index, found.at_points.columns
+    reference = points.get_loc(reference_point(points))
     at = {
-        "predicted": predicted.to_numpy(float).argmin(axis=1),
-        "fixed": np.full(len(measured), regret.mean(axis=0).argmin()),
-        "reference": np.full(len(measured), list(measured.columns).index(reference_point(measured.columns))),
+        "predicted": found.predicted,
+        "fixed": np.full(len(networks), found.fixed),
+        "reference": np.full(len(networks), reference),
     }
     parts = [
-        pd.DataFrame(
-            {
-                "network_id": measured.index,
-                "choice": choice,
-                "point": measured.columns[where],
-                "regret": regret[np.arange(len(measured)), where],
-            }
-        )
+        pd.DataFrame({"network_id": networks, "choice": choice, "point": points[where], "regret": found.of(where)})
         for choice, where in at.items()
     ]
-    return pd.concat(parts, ignore_index=True)
+    rows = pd.concat(parts, ignore_index=True).assign(tf32=found.tf32, objective=found.objective)
+    rows["pass"] = found.pass_
+    return rows
 
 
 def draw(data: pd.DataFrame, gpus: Gpus) -> Figure:

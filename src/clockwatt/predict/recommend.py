@@ -68,7 +68,7 @@ class Recommendation:
     allowed
         How many of them keep to the limits.
     regret
-        What such choices have cost on the best GPU, see `validate.regrets`; None without a validation of it.
+        What such choices have cost on the best GPU, see `evaluation.regret`; None without a validation of it.
     as_good
         How many of the first candidates are within error of the best, which is one of them.
     left_out

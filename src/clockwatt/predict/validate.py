@@ -7,7 +7,6 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pandas as pd
 import pyarrow as pa
 
@@ -15,9 +14,9 @@ from clockwatt.config import CampaignConfig
 from clockwatt.io import files
 from clockwatt.io.progress import progress
 from clockwatt.predict.composition.networks import MEASURED, PREDICTED, VALIDATION_SCHEMA, Catalogue
-from clockwatt.predict.evaluation.errors import OBJECTIVES, objective_of
 from clockwatt.predict.evaluation.judgement import network_errors, network_intervals
 from clockwatt.predict.evaluation.leave_out import LEFT_OUT_SCHEMA
+from clockwatt.predict.evaluation.regret import regrets
 from clockwatt.predict.gpu_predictor import GpuPredictor
 from clockwatt.predict.samples import gpus_in, read_gpu_rows, read_samples
 from clockwatt.predict.whole_networks import WholeNetworks, complete, left_out_costs
@@ -87,52 +86,22 @@ def _report(rows: pd.DataFrame, not_comparable: int) -> dict[str, Any]:
             str(pass_): {str(source): network_intervals(own)[1] for source, own in group.groupby("source")}
             for pass_, group in composed.groupby("pass")
         },
-        "regret": regrets(composed[composed["source"] == PREDICTED]),
+        "regret": _regrets(composed[composed["source"] == PREDICTED]),
     }
 
 
-def regrets(rows: pd.DataFrame) -> list[dict[str, Any]]:
-    """Regret of the predicted choice beside that of the best single operating point for all networks.
-
-    Parameters
-    ----------
-    rows
-        One GPU's compositions from predicted operations, with the measured values beside them, see
-        `networks.VALIDATION_SCHEMA`. Networks that lack one of the operating points do not count.
-
-    Returns
-    -------
-    list of dict
-        For each pass, TF32 setting and objective with at least two operating points: `networks`, `points`,
-        `mean_regret` of the predicted choice, `fixed_point` and `fixed_mean_regret`. Regret is the measured objective
-        over the least measured one, minus one.
-    """
-    found = []
-    for (pass_, tf32), group in rows.groupby(["pass", "tf32"]):
-        for objective in OBJECTIVES:
-            measured, predicted = (
-                group.assign(value=objective_of(objective, group[time], group[energy])).pivot_table(
-                    index="network_id", columns="point", values="value"
-                )
-                for time, energy in (("measured_time_s", "measured_energy_j"), ("time_s", "energy_j"))
-            )
-            complete = measured.notna().all(axis=1) & predicted.notna().all(axis=1)
-            if not complete.sum() or measured.shape[1] < 2:
-                continue
-            values = measured[complete].to_numpy(float)
-            regret = values / values.min(axis=1, keepdims=True) - 1
-            chosen = predicted[complete].to_numpy(float).argmin(axis=1)
-            of_fixed = regret.mean(axis=0)
-            found.append(
-                {
-                    "pass": pass_,
-                    "tf32": bool(tf32),
-                    "objective": objective,
-                    "fixed_point": measured.columns[of_fixed.argmin()],
-                    "networks": len(values),
-                    "points": measured.shape[1],
-                    "mean_regret": float(np.take_along_axis(regret, chosen[:, None], axis=1).mean()),
-                    "fixed_mean_regret": float(of_fixed.min()),
-                }
-            )
-    return found
+def _regrets(rows: pd.DataFrame) -> list[dict[str, Any]]:
+    """Mean regret of the predicted choice beside that of the best single operating point for all networks."""
+    return [
+        {
+            "pass": found.pass_,
+            "tf32": found.tf32,
+            "objective": found.objective,
+            "fixed_point": found.at_points.columns[found.fixed],
+            "networks": found.at_points.shape[0],
+            "points": found.at_points.shape[1],
+            "mean_regret": float(found.of(found.predicted).mean()),
+            "fixed_mean_regret": float(found.at_points.iloc[:, found.fixed].mean()),
+        }
+        for found in regrets(rows)
+    ]
