@@ -45,7 +45,6 @@ from clockwatt.io.resources import resource
 from clockwatt.schema import layout, records
 
 MAX_BYTES = 6_000_000
-LEFT_OUT = "left out"
 BITS = {"standard_error": 5, "time_device": 14, "time_host": 12}
 """Significant bits of columns whose name has this in it; a device time is known to 0.1 % at best, a host's to 1 %."""
 DURATION_STEPS, TIME_OF_DAY_STEP_US = 128, 100_000
@@ -210,7 +209,9 @@ def merged(paths: list[Path]) -> pa.Table:
     rows = rows.filter(pa.array(~again.to_numpy()))
     for host in sorted(set(rows["host"].to_pylist()) - {""}):
         at = rows.schema.get_field_index("error")
-        rows = rows.set_column(at, rows.schema.field(at), pc.replace_substring(rows["error"], host, LEFT_OUT))
+        rows = rows.set_column(
+            at, rows.schema.field(at), pc.replace_substring(rows["error"], host, records.HOST_LEFT_OUT)
+        )
     at = rows.schema.get_field_index("slurm_job_id")
     rows = rows.set_column(at, rows.schema.field(at), pa.nulls(rows.num_rows, pa.string()))
     return without_host(rows).sort_by([("started_us", "ascending"), ("position", "ascending")])
@@ -219,7 +220,7 @@ def merged(paths: list[Path]) -> pa.Table:
 def without_host(rows: pa.Table) -> pa.Table:
     """The rows with their host's name left out."""
     at = rows.schema.get_field_index("host")
-    return rows.set_column(at, rows.schema.field(at), pa.repeat(LEFT_OUT, rows.num_rows))
+    return rows.set_column(at, rows.schema.field(at), pa.repeat(records.HOST_LEFT_OUT, rows.num_rows))
 
 
 def rounded(rows: pa.Table) -> pa.Table:

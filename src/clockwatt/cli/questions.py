@@ -101,7 +101,7 @@ def predict(
         stop = Stop.parse(measure_missing) if measure_missing is not None else Stop(operations=0)
         prediction, measured_now = answer_measured(predictors, traced, stop, demand, host)
         if relative_to is not None:
-            prediction = prediction.compared_with(predictors.standard(relative_to, traced, tf32=tf32, host=host))
+            prediction = predictors.compared(prediction, relative_to, traced, host=host)
         more["measured_now"] = measured_now.to_dict()
         if measure_whole:
             more["measured_whole"] = demand.measure_whole(predictors.network(query), *traced.tables())

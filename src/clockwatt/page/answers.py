@@ -23,6 +23,7 @@ from clockwatt.predict.composition.networks import Catalogue
 from clockwatt.predict.features.operations import operation_features
 from clockwatt.predict.gpu_predictor import GpuPredictor
 from clockwatt.predict.prediction import NetworkPrediction
+from clockwatt.predict.recommend import warnings_of_hosts
 from clockwatt.schema import layout
 from clockwatt.schema.records import CALL_SCHEMA
 
@@ -112,7 +113,7 @@ def answer_all(models: Mapping[str, GpuPredictor], catalogue_dir: Path, asked: M
         }
         for tf32 in (True, False):
             number = len(answers.questions)
-            found = []
+            found, predicted = [], []
             for gpu, model in enumerate(bulk):
                 if not able[gpu] or tf32 not in settings[model.description.virtual]:
                     continue
@@ -124,11 +125,18 @@ def answer_all(models: Mapping[str, GpuPredictor], catalogue_dir: Path, asked: M
                     answers.warnings[number, gpu] = warnings
                 points = list(model.description.points)
                 predictions = predict_points(model, traced, points, tf32=tf32)
+                predicted += predictions
                 found += [(number, gpu, points.index(one.point), *_numbers(one)) for one in predictions]
                 reference = reference_point(model)
                 of_reference = next((one for one in predictions if one.point == reference), None)
                 if of_reference is not None:
                     answers.shares[number, gpu] = shares_of(model, traced, parts, of_reference)
+            for virtual in (False, True):
+                compared = [one for one in predicted if one.virtual == virtual]
+                said = warnings_of_hosts({bulk[gpu].description.gpu: bulk[gpu] for gpu in outside}, traced, compared)
+                for gpu in outside:
+                    if said and bulk[gpu].description.virtual == virtual:
+                        answers.warnings.setdefault((number, gpu), []).extend(said)
             if found:
                 answers.questions.append(Question(traced.network.network_id, traced.network.pass_, tf32))
                 answers.parts[traced.network.network_id, traced.network.pass_] = parts

@@ -249,7 +249,24 @@ class Predictors:
         answer = predict_network(model, traced, _name_of(point), tf32=tf32, host=self.profile(host))
         if relative_to is None:
             return answer
-        return answer.compared_with(self.standard(relative_to, traced, tf32=tf32, host=host))
+        return self.compared(answer, relative_to, traced, host=host)
+
+    def compared(
+        self, answer: NetworkPrediction, named: str, traced: TracedNetwork, *, host: str | None = None
+    ) -> NetworkPrediction:
+        """An answer relative to the pass on a standard GPU, with a warning where the two were measured on other hosts.
+
+        Parameters
+        ----------
+        answer, traced, host
+            The answer, for which pass it is, and the host that was named for it.
+        named
+            As of `standard`, which says what is raised.
+        """
+        standard = self.standard(named, traced, tf32=answer.tf32, host=host)
+        models = {one.gpu: self.model(one.gpu) for one in (answer, standard)}
+        warnings = recommending.warnings_of_hosts(models, traced, [answer, standard])
+        return replace(answer.compared_with(standard), warnings=(*answer.warnings, *warnings))
 
     def standard(
         self, named: str, traced: TracedNetwork, *, tf32: bool = True, host: str | None = None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,7 @@ from clockwatt.predict.answer import NO_OTHER_HOST, TracedNetwork, predict_point
 from clockwatt.predict.description import NotPredictableError
 from clockwatt.predict.evaluation.errors import objective_of
 from clockwatt.predict.gpu_predictor import GpuPredictor
+from clockwatt.predict.hosts.costs import HostAnswer, different_hosts
 from clockwatt.predict.hosts.profile import HostProfile
 from clockwatt.predict.prediction import NetworkPrediction
 from clockwatt.predict.samples import ENERGY
@@ -25,10 +26,6 @@ _REPEATED = 0.01
 """Points of one GPU closer to each other than this are as good, where both were measured."""
 _BY_LAW = 0.03
 """Likewise where one follows by the law of the clock, which misses 1 to 5 %."""
-_OTHER_HOSTS = (
-    "{} were measured on different hosts, and the host paces this pass: part of what they differ by is the hosts'. "
-    "`--host NAME` tells all of them for one."
-)
 
 
 @dataclass(frozen=True)
@@ -183,8 +180,8 @@ def recommend(
     best = candidates[order[0]]
     model = models[best.gpu]
     warnings = model.warnings(traced.operations, traced.features, traced.network.pass_, best.point, tf32=tf32)
-    if host is None:
-        warnings += _of_hosts(models, traced, [one for one, kept in zip(candidates, keeps, strict=True) if kept])
+    allowed = [candidate for candidate, kept in zip(candidates, keeps, strict=True) if kept]
+    warnings += warnings_of_hosts(models, traced, allowed)
     best = replace(best, warnings=tuple(warnings))
     ordered = [best, *(candidates[number] for number in order[1:])]
     return Recommendation(
@@ -196,6 +193,17 @@ def recommend(
         left_out=tuple(left_out),
         regret=None if validation_dir is None else _known_regret(validation_dir, best, objective),
     )
+
+
+def warnings_of_hosts(
+    models: Mapping[str, GpuPredictor], traced: TracedNetwork, compared: Sequence[NetworkPrediction]
+) -> list[str]:
+    """What `hosts.costs.different_hosts` says of predictions on several GPUs that are compared."""
+    answers: dict[str, list[HostAnswer | None]] = {}
+    for one in compared:
+        answers.setdefault(one.gpu, []).append(one.host)
+    seen = {gpu: models[gpu].hosts_seen for gpu in answers}
+    return different_hosts(answers, seen, traced.network.pass_, is_network=traced.is_network)
 
 
 def _candidates(
@@ -224,18 +232,6 @@ def _candidates(
         possible = [point for point, reason in why.items() if reason is None]
         candidates += predict_points(model, traced, possible, tf32=tf32, host=host)
     return candidates, left_out
-
-
-def _of_hosts(models: dict[str, GpuPredictor], traced: TracedNetwork, allowed: list[NetworkPrediction]) -> list[str]:
-    """What is to say where GPUs that the host paces are each told for the hosts that they were measured on."""
-    told = {}
-    for gpu in dict.fromkeys(one.gpu for one in allowed if one.host is not None):
-        seen, pass_ = models[gpu].hosts_seen, traced.network.pass_
-        telling = seen.telling(pass_, is_network=traced.is_network)
-        by_networks = traced.is_network and bool(seen.of_networks(pass_))
-        told[gpu] = by_networks, frozenset(session["host"] for session in telling)
-    paced = any(one.host is not None and one.host.paced_by == "host" for one in allowed)
-    return [_OTHER_HOSTS.format(" and ".join(told))] if paced and len(set(told.values())) > 1 else []
 
 
 def _why_not(model: GpuPredictor, point: str) -> str | None:

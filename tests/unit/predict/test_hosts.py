@@ -16,10 +16,12 @@ from clockwatt.measure.calibrate import host as host_stage
 from clockwatt.measure.calibrate.host import measure_host
 from clockwatt.predict.composition.overheads import HostOverheads
 from clockwatt.predict.features.operations import CATALOGUE_COLUMNS
+from clockwatt.predict.hosts.costs import HostAnswer, HostsSeen, different_hosts
 from clockwatt.predict.hosts.profile import HostProfile, profile_of
 from clockwatt.predict.library import load
 from clockwatt.predict.query import NetworkQuery
 from clockwatt.schema import layout
+from clockwatt.schema.records import HOST_LEFT_OUT
 
 NETWORKS = [
     NetworkConfig(name=f"support.small_networks:{name}", input=[8, 16])
@@ -178,6 +180,54 @@ def test_a_list_of_operations_is_told_for_the_median_of_all_hosts(predictors, tr
     assert [(one.host.sessions, one.host.factor) for one in found] == [(4, 1.0)] * 2
 
 
+def test_a_session_whose_host_is_not_known_is_read_and_told_as_null(predictors, tmp_path) -> None:
+    path = predictors.predictors_dir / "a30" / layout.HOSTS_SEEN_FILE
+    session = json.loads(path.read_text(), parse_constant=pytest.fail)["sessions"][0]
+    assert session["cpu_model"] is None
+    path.write_text(json.dumps({"sessions": [session | {"cpu_model": math.nan}]}))  # as it was written before
+    (read,) = HostsSeen.read(path.parent).sessions
+    assert read["cpu_model"] is None
+
+
+ONE, TWO, UNKNOWN = ("n1",), ("n1", "n2"), (HOST_LEFT_OUT,)
+
+
+def seen_on(names, *, networks=False):
+    passes = {"inference": 1.0} if networks else {}
+    sessions = [{"host": name, "cpu_model": None, "factor": 1.0, "passes": passes} for name in names]
+    return HostsSeen(tuple(sessions * 3))
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "words"),
+    [
+        (seen_on(ONE), seen_on(ONE), None),
+        (seen_on(ONE), seen_on(TWO), "not the same:"),
+        (seen_on(UNKNOWN), seen_on(UNKNOWN), "not known to be the same:"),
+        (seen_on([None]), seen_on([None]), "not known to be the same:"),
+        (seen_on(()), seen_on(ONE), "not known to be the same:"),
+        (seen_on(ONE, networks=True), seen_on(ONE), "not the same:"),
+    ],
+)
+def test_gpus_told_for_different_hosts_are_compared_with_a_warning(a, b, words) -> None:
+    paced = HostAnswer(None, 1.0, 1.0, 1.0, 1, 1, "host", 1.0, 0.0)
+    by_device = replace(paced, paced_by="device")
+    seen = {"a": a, "b": b}
+
+    def said(answers, *, is_network=True):
+        return different_hosts(answers, seen, "inference", is_network=is_network)
+
+    assert [words in one for one in said({"a": [by_device, paced], "b": [by_device]})] == ([True] if words else [])
+    if words:
+        assert said({"a": [paced], "b": [by_device]})[0].startswith("The host paces this pass on a, and each GPU")
+    assert said({"a": [by_device], "b": [by_device]}) == [], "no host paces it"
+    assert said({"a": [replace(paced, name="n1")], "b": [replace(paced, name="n1")]}) == [], "a named host"
+    assert said({"a": [paced, paced]}) == [], "nothing is compared"
+    assert said({"a": [paced], "b": [None]}) == [], "b is told for no host"
+    if a.of_networks("inference"):
+        assert said({"a": [paced], "b": [paced]}, is_network=False) == [], "anchors on one host tell both"
+
+
 def test_without_a_host_the_interval_spans_those_seen(predictors, traced) -> None:
     narrow = ask(predictors, traced)
     sessions = [
@@ -190,10 +240,20 @@ def test_without_a_host_the_interval_spans_those_seen(predictors, traced) -> Non
     assert wide.expected == narrow.expected
     assert wide.intervals["time_s"][1] > 2 * narrow.intervals["time_s"][1]
     assert (wide.host.sessions, wide.host.hosts) == (3, 3)
-    damages = [{"factor": 1, "passes": [2]}, {"passes": {}}, {"factor": None, "passes": {}}, {"factor": 0.0}]
+    damages = [{"factor": 1, "passes": [2]}, {"passes": {}}, {"factor": None, "passes": {}}]
+    damages += [{"factor": factor} for factor in (0.0, 1e-320, 1e308, 10**400, "x", [1])]
     damages += [{"factor": 1, "passes": {"inference": level}} for level in (-1.0, math.nan, math.inf, "x")]
-    named = [{"sessions": [{"host": "n1", "cpu_model": None} | damage]} for damage in damages]
-    for damaged in ("[]", '{"sessions": [1]}', '{"sessions": [{"factor": 1}]}', *map(json.dumps, named)):
+    damages += [{"factor": 1, name: value} for name in ("host", "cpu_model") for value in ([1], {"a": 1}, 5)]
+    named = [json.dumps({"sessions": [{"host": "n1", "cpu_model": None} | damage]}) for damage in damages]
+    others = [
+        "[]",
+        '{"sessions": {}}',
+        '{"sessions": ""}',
+        '{"sessions": [1]}',
+        '{"sessions": [{"factor": 1}]}',
+        "[" * 200_000,
+    ]
+    for damaged in (*others, *named):
         path.write_text(damaged)
         with pytest.raises(DataFileError, match="not a list of hosts"):
             ask(load(predictors.predictors_dir, catalogue_dir=predictors.catalogue_dir), traced)

@@ -11,6 +11,7 @@ from clockwatt.predict.answer import TracedNetwork, predict_network, predict_poi
 from clockwatt.predict.description import NotPredictableError
 from clockwatt.predict.evaluation.errors import objective_of
 from clockwatt.predict.gpu_predictor import GpuPredictor, load_models
+from clockwatt.predict.library import load
 from clockwatt.predict.recommend import Limits, recommend
 from clockwatt.schema import layout, records
 from clockwatt.schema.records import NetworkRow
@@ -80,19 +81,39 @@ def test_the_best_candidate_is_recommended_with_its_regret(made, models, objecti
         assert found.regret["fixed_mean_regret"] >= 0
 
 
-def test_gpus_that_other_hosts_pace_are_compared_with_a_warning(made, models, tmp_path):
-    shutil.copytree(made.predictors, tmp_path / "predictors")
-    path = tmp_path / "predictors" / "a30" / layout.HOSTS_SEEN_FILE
+@pytest.fixture
+def hosts(made, tmp_path):
+    """Predictors whose GPUs were measured on these hosts, by GPU."""
 
-    def warned(host: str) -> list[str]:
-        session = {"host": host, "cpu_model": None, "factor": 1.0, "passes": {}}
-        path.write_text(json.dumps({"sessions": [session]}))
-        found = recommend(load_models(tmp_path / "predictors"), traced(made), objective="time")
-        return [warning for warning in found.best.warnings if "different hosts" in warning]
+    def measured_on(**names):
+        shutil.copytree(made.predictors, tmp_path / "predictors", dirs_exist_ok=True)
+        for gpu, name in names.items():
+            session = {"host": name, "cpu_model": None, "factor": 1.0, "passes": {}}
+            path = tmp_path / "predictors" / gpu / layout.HOSTS_SEEN_FILE
+            path.write_text(json.dumps({"sessions": [session]}))
+        return load(tmp_path / "predictors", catalogue_dir=made.catalogue)
 
-    here = json.loads(path.read_text())["sessions"][0]["host"]
-    assert warned(here) == []
-    assert len(warned("elsewhere")) == 1, "the host paces all networks here"
+    return measured_on
+
+
+def of_hosts(answer):
+    return [warning for warning in answer.warnings if "each GPU is told for the hosts" in warning]
+
+
+def test_gpus_that_other_hosts_pace_are_compared_with_a_warning(made, models, hosts):
+    network, others = traced(made), [gpu for gpu in models if gpu != "a30"]
+    same, different = (dict.fromkeys(models, "n1") | {"a30": name} for name in ("n1", "n2"))
+    assert of_hosts(recommend(hosts(**same).models, network, objective="time").best) == []
+    found = recommend(hosts(**different).models, network, objective="time")
+    assert len(of_hosts(found.best)) == 1, "the host paces all networks here"
+    fastest = Limits(max_slowdown=0.0)
+    alone = recommend(hosts(**different).models, network, objective="time", limits=fastest)
+    assert {one.gpu for one in alone.candidates[: alone.allowed]} == {alone.best.gpu}
+    assert of_hosts(alone.best) == [], "all others are too slow to be chosen"
+    for names, number in ((same, 0), (different, 1)):
+        answer = hosts(**names).answer(network, gpu="a30", point="sm900", relative_to=f"{others[0]}@sm900")
+        assert len(of_hosts(answer)) == number
+    assert of_hosts(hosts(**different).answer(network, gpu="a30", point="sm900")) == []
 
 
 def test_what_is_too_slow_comes_last(made, models):

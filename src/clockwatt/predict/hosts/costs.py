@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Self
@@ -19,9 +19,11 @@ from clockwatt.predict.composition.overheads import HostOverheads, Overheads
 from clockwatt.predict.composition.pipeline import COST_COLUMNS, Composer, Composition
 from clockwatt.schema import layout, tables
 from clockwatt.schema.costs import TIME_HOST_CORRECTED
-from clockwatt.schema.records import TRAINING
+from clockwatt.schema.records import HOST_LEFT_OUT, TRAINING
 
 _QUANTILES = (0.05, 0.5, 0.95)
+_MOST_APART = 1000.0
+"""More than hosts can differ by in what they take for a call."""
 _FEWEST_SESSIONS = 3
 """Sessions whose networks tell how quick hosts were, in place of anchors."""
 
@@ -142,26 +144,45 @@ class HostsSeen:
         """
         path = folder / layout.HOSTS_SEEN_FILE
         try:
-            sessions = json.loads(path.read_text(encoding="utf-8"))["sessions"]
-            return cls(tuple(_checked(session) for session in sessions))
+            return cls(_checked_sessions(json.loads(path.read_text(encoding="utf-8"))["sessions"]))
         except FileNotFoundError:
             return cls(())
-        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-            raise DataFileError(f"{path}: not a list of hosts ({error!r}). Run `clockwatt fit` again.") from error
+        except (OSError, ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:
+            raise DataFileError(f"{path}: not a list of hosts ({error!r:.200}). Run `clockwatt fit` again.") from error
+
+
+def _checked_sessions(sessions: object) -> tuple[dict[str, Any], ...]:
+    if not isinstance(sessions, list):
+        raise TypeError(f"no list of sessions but {type(sessions).__name__}")
+    return tuple(_checked(session) for session in sessions)
 
 
 def _checked(session: Mapping[str, Any]) -> dict[str, Any]:
-    """The session with what is computed with as numbers; ValueError if one is not above 0 or is not finite."""
+    """The session with what is computed with as numbers.
+
+    TypeError or ValueError if something is of another kind, or a factor is none that hosts can differ by.
+    """
+    names = {name: _null_for_nan(session[name]) for name in ("host", "cpu_model")}
+    if not all(isinstance(name, str | None) for name in names.values()):
+        raise TypeError(f"not names: {names}")
     factor = float(session["factor"])
     passes = {str(pass_): float(level) for pass_, level in session.get("passes", {}).items()}
-    if not all(0 < number < math.inf for number in (factor, *passes.values())):
-        raise ValueError(f"a host's factor must be a number above 0, not {[factor, *passes.values()]}")
-    return {"host": session["host"], "cpu_model": session["cpu_model"], "factor": factor, "passes": passes}
+    if not all(1 / _MOST_APART <= number <= _MOST_APART for number in (factor, *passes.values())):
+        raise ValueError(f"no factors that hosts differ by: {[factor, *passes.values()]}")
+    return names | {"factor": factor, "passes": passes}
+
+
+def _null_for_nan(value: Any) -> Any:  # which is what pandas makes of a null
+    return None if isinstance(value, float) and math.isnan(value) else value
 
 
 def _session(row: Mapping[Hashable, Any], levels: Mapping[str, float]) -> dict[str, Any]:
-    session = {"host": row["host"], "cpu_model": row["cpu_model"], "factor": round(float(row["anchor_host_factor"]), 4)}
-    return session | {"passes": {pass_: round(level, 4) for pass_, level in levels.items()}}
+    names = {name: _null_for_nan(row[name]) for name in ("host", "cpu_model")}
+    return (
+        names
+        | {"factor": round(float(row["anchor_host_factor"]), 4)}
+        | {"passes": {pass_: round(level, 4) for pass_, level in levels.items()}}
+    )
 
 
 _LONGER = 1.001
@@ -277,3 +298,44 @@ def _pace(composition: Composition) -> str:
     if composition.time_s > _LONGER * slower_s:
         return "power_limit"
     return "host" if composition.host_s > composition.device_s else "device"
+
+
+def different_hosts(
+    answers: Mapping[str, Sequence[HostAnswer | None]], seen: Mapping[str, HostsSeen], pass_: str, *, is_network: bool
+) -> list[str]:
+    """What is to say where GPUs are compared whose host paces a pass, each told for the hosts it was measured with.
+
+    Parameters
+    ----------
+    answers
+        GPU to what its answers say of the host; None where one is for no host.
+    seen
+        GPU to the hosts it was measured with.
+    pass_, is_network
+        As in `HostsSeen.costs`.
+
+    Returns
+    -------
+    list of str
+        One sentence; none for a named host, for a single GPU, for passes that no host paces, and where all GPUs were
+        measured with the same hosts.
+    """
+    known = {gpu: [one for one in each if one is not None] for gpu, each in answers.items()}
+    known = {gpu: each for gpu, each in known.items() if each}
+    paced = [gpu for gpu, each in known.items() if any(one.paced_by == "host" for one in each)]
+    if len(known) < 2 or not paced or any(one.name is not None for each in known.values() for one in each):
+        return []
+    told = {
+        (is_network and bool(seen[gpu].of_networks(pass_)), frozenset(session["host"] for session in telling))
+        for gpu in known
+        for telling in [seen[gpu].telling(pass_, is_network=is_network)]
+    }
+    unknown = any(not names or not names.isdisjoint({None, "", HOST_LEFT_OUT}) for _, names in told)
+    if len(told) == 1 and not unknown:
+        return []
+    hosts = "which are not known to be the same" if unknown else "which are not the same"
+    told_for = f"each GPU is told for the hosts that it was measured with, {hosts}"
+    why = (
+        f"The host paces this pass on {' and '.join(paced)}, and {told_for}: part of what they differ by is the hosts'."
+    )
+    return [f"{why} `--host NAME` tells all of them for one."]
