@@ -60,8 +60,11 @@ def test_numbers_keep_the_digits_that_are_known(results: Path, packed: Path) -> 
     was, now = both(results, packed)
     kept = {"time_device_s": 14, "time_host_s": 12, "time_host_in_pass_s": 12}
     for name in was.select_dtypes("floating").columns.drop("duration_s"):
-        tolerance = 2.0 ** -(5 if "standard_error" in name else kept.get(name, 20))
-        np.testing.assert_allclose(now[name].to_numpy(float), was[name].to_numpy(float), rtol=tolerance, err_msg=name)
+        bits = 5 if "standard_error" in name else kept.get(name, 20)
+        values = now[name].to_numpy(float)
+        np.testing.assert_allclose(values, was[name].to_numpy(float), rtol=2.0**-bits, err_msg=name)
+        steps = np.ldexp(np.frexp(values[np.isfinite(values)])[0], bits)
+        assert (steps == np.rint(steps)).all(), f"{name} keeps more than {bits} bits"
     np.testing.assert_allclose(now["duration_s"], was["duration_s"], atol=1 / 256)
     for name in ("started_us", "ended_us"):
         assert (now[name] % 100_000 == 0).all()
@@ -99,19 +102,25 @@ def test_rows_that_were_packed_before_are_not_added_again(results: Path, packed:
     assert pq.read_metadata(tmp_path / "h100" / MEASURED).num_rows == ROWS
 
 
-def test_rows_that_began_within_one_step_of_time_are_all_kept(results: Path, tmp_path: Path) -> None:
-    rows = files.read_table(results / MEASURED, records.MEASUREMENT_SCHEMA)
-    at, field = rows.schema.get_field_index("started_us"), rows.schema.field("started_us")
-    folder = tmp_path / "results" / Path(MEASURED).parent
-    folder.mkdir(parents=True)
-    same = rows.set_column(at, field, pa.array([1_700_000_000_000_000] * len(rows)))
-    for name in ("position", "session_id"):
-        same = same.set_column(
-            same.schema.get_field_index(name), same.schema.field(name), pa.repeat(same[name][0], len(rows))
-        )
-    pq.write_table(same, folder / "1.parquet")
-    different = same.select(["kind", "subject_id", "pass", "tf32"]).to_pandas().drop_duplicates()
-    assert packing.merged([folder / "1.parquet"]).num_rows == len(different) > 0.9 * len(rows)
+@pytest.mark.parametrize(
+    ("column", "value"),
+    [
+        ("session_id", "another"),
+        ("subject_id", "fedcba9876543210"),
+        ("pass", "another"),
+        ("tf32", None),
+        ("position", 10_000),
+        ("kind", "another"),
+        ("started_us", 1_800_000_000_000_000),
+    ],
+)
+def test_rows_that_differ_in_one_thing_alone_are_all_kept(results: Path, tmp_path: Path, column: str, value) -> None:
+    one = files.read_table(results / MEASURED, records.MEASUREMENT_SCHEMA)[:1]
+    at = one.schema.get_field_index(column)
+    value = not one[column][0].as_py() if value is None else value
+    other = one.set_column(at, one.schema.field(column), pa.array([value], one.schema.field(column).type))
+    pq.write_table(pa.concat_tables([one, one, other]), tmp_path / "1.parquet")
+    assert packing.merged([tmp_path / "1.parquet"]).num_rows == 2
 
 
 def test_rows_of_operations_that_no_catalogue_has_are_refused(results: Path, packed: Path, tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from clockwatt.operations.build.verify import mismatches
 from clockwatt.operations.catalogue import write_catalogue
 from clockwatt.operations.design import draw, extremes, rounds
 from clockwatt.operations.design.block import Block, Calls, Input, trace_block
-from clockwatt.operations.design.sizes import Sizes
+from clockwatt.operations.design.sizes import LARGEST_TENSOR, Sizes
 from clockwatt.operations.spec.operation import MATRIX_CLASSES, Operation
 from clockwatt.schema import records
 from clockwatt.schema.records import OPERATION_SCHEMA, TRAINING
@@ -133,16 +133,18 @@ def test_every_family_gives_operations_that_pytorch_takes(family):
     assert classes
 
 
-def test_patches_are_cut_from_pictures_and_clips_and_no_part_of_a_picture_is_skipped():
+def test_patches_are_cut_from_pictures_and_clips_without_gaps_and_within_the_bound():
     kinds = set()
-    for number in range(150):
+    for number in range(400):
         with torch.device("meta"):
             block = extremes.patches(Sizes(f"patches/{number}"))
+            given = block.module(torch.empty(block.inputs[0].shape, dtype=next(block.module.parameters()).dtype))
         (entry,), layer = block.inputs, block.module
         assert isinstance(layer, torch.nn.Conv2d | torch.nn.Conv3d)
         assert all(stride <= kernel for stride, kernel in zip(layer.stride, layer.kernel_size, strict=True))
         assert all(size >= kernel for size, kernel in zip(entry.shape[2:], layer.kernel_size, strict=True))
         assert entry.grad == (entry.shape[1] > 4), "a picture needs no gradient"
+        assert max(math.prod(entry.shape), given.numel()) <= LARGEST_TENSOR
         kinds.add((type(layer).__name__, layer.stride == layer.kernel_size))
     assert kinds == {("Conv2d", True), ("Conv2d", False), ("Conv3d", True), ("Conv3d", False)}
 

@@ -201,17 +201,24 @@ def patches(sizes: Sizes) -> Block:
     """The first layers of networks: pictures and clips cut into patches, by kernels that overlap or do not."""
     chosen, clip = sizes.one_of(("float32", "bfloat16", "float16"), (60, 25, 15)), sizes.chance(0.12)
     kernel, stride = sizes.one_of(_PATCHES, (24, 10, 8, 8, 12, 6, 10, 12, 8, 2))
-    batch, channels, side, after = sizes.until(
-        lambda: (
+    depth = sizes.one_of((1, 2, 2, 4)) if clip else 1
+
+    def draw() -> tuple[int, int, int, int, int]:
+        return (
             sizes.integer(1, 1024),
             3 if sizes.chance(0.7) else sizes.one_of((1, 4, 16, 32, 64, 96, 192)),
             sizes.one_of((32, 64, 96, 112, 128, 160, 192, 224, 224, 256, 288, 336, 384, 448, 512, 518)),
             sizes.width(1536),
-        ),
-        lambda drawn: drawn[0] * max(drawn[1] * drawn[2] ** 2, drawn[3] * (drawn[2] // stride) ** 2) <= LARGEST_TENSOR,
-    )
+            sizes.integer(1, 8) if clip else 1,
+        )
+
+    def fits(drawn: tuple[int, int, int, int, int]) -> bool:
+        batch, channels, side, after, times = drawn
+        given = batch * after * times * (side // stride + 1) ** 2
+        return max(batch * channels * times * depth * side**2, given) <= LARGEST_TENSOR
+
+    batch, channels, side, after, times = sizes.until(draw, fits)
     padding = 0 if kernel == stride else kernel // 2
-    depth = sizes.one_of((1, 2, 2, 4)) if clip else 0
     with torch.device("meta"):
         if clip:
             first: nn.Module = nn.Conv3d(
@@ -223,6 +230,6 @@ def patches(sizes: Sizes) -> Block:
     last = not clip and convolutions.layout(sizes, 2)
     if last:
         module = module.to(memory_format=torch.channels_last)
-    shape = (batch, channels, depth * sizes.integer(1, 8), side, side) if clip else (batch, channels, side, side)
+    shape = (batch, channels, times * depth, side, side) if clip else (batch, channels, side, side)
     # pictures need no gradient; what comes after a first layer does
     return Block(module, [Input(shape, chosen, grad=channels > 4, channels_last=last)])
