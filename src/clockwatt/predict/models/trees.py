@@ -299,21 +299,24 @@ def _gaps(trees: Trees, matrix: Floats) -> tuple[Floats, Floats]:
     """Greatest value that goes left at each node, and least that goes right; infinite where none does."""
     lower = np.full(len(trees.feature), -np.inf, dtype=np.float32)
     upper = np.full(len(trees.feature), np.inf, dtype=np.float32)
-    at_once = max(1, _WALKS_AT_ONCE // len(trees.roots))
-    for start in range(0, len(matrix), at_once):
-        part = matrix[start : start + at_once]
+    at_once, width = max(1, _WALKS_AT_ONCE // len(trees.roots)), matrix.shape[1]
+    for first in range(0, len(matrix), at_once):
+        part = matrix[first : first + at_once]
+        numbers = part.ravel()
         here = np.repeat(trees.roots, len(part)).astype(np.intp)
-        row = np.tile(np.arange(len(part)), len(trees.roots))
+        start = np.tile(np.arange(len(part)) * width, len(trees.roots))
         while True:
-            going = np.flatnonzero(trees.feature[here] != LEAF)
+            feature = trees.feature.take(here)
+            going = np.flatnonzero(feature != LEAF)
             if not going.size:
                 break
-            here, row = here[going], row[going]
-            value = part[row, trees.feature[here]]
-            left = value <= trees.threshold[here]
-            np.maximum.at(lower, here[left], value[left])
-            np.minimum.at(upper, here[~left], value[~left])
-            here = np.where(left, here + 1, trees.right[here])
+            here, start = here.take(going), start.take(going)
+            value = numbers.take(start + feature.take(going))
+            goes_left = value <= trees.threshold.take(here)
+            left, right = np.flatnonzero(goes_left), np.flatnonzero(~goes_left)
+            np.maximum.at(lower, here.take(left), value.take(left))
+            np.minimum.at(upper, here.take(right), value.take(right))
+            here = np.where(goes_left, here + 1, trees.right.take(here))
     return lower, upper
 
 
