@@ -31,6 +31,15 @@ def sweep(network: str, setting: str, folder: Path) -> pd.DataFrame:
     """Time and energy of a training step along a setting, in fine steps, read off a card that was at rest."""
     fine = np.arange(LIMITS_W[0], LIMITS_W[-1] + 1) if setting == POWER_LIMIT else np.arange(510, 1411, 15)
     subject = Subject(NETWORK, TASKS[network].network.network_id, TRAINING, True, "float32", 1, device_work=True)
+    # what is trained is the same wherever the card runs
+    idle = StudyGpu("a30", seed=0)
+    with (
+        virtual_logger(idle, "sweep", folder, campaign().telemetry) as logger,
+        VirtualBench(idle, logger, 0, steps_dir()).open(subject) as workload,
+    ):
+        assert isinstance(workload, VirtualWorkload)
+        assert workload.load is not None
+        load, host_s, extra_s = workload.load, workload.host_s, workload.model.device_extra_s
     rows = []
     for asked in fine:
         gpu = StudyGpu("a30", seed=0)
@@ -38,17 +47,13 @@ def sweep(network: str, setting: str, folder: Path) -> pd.DataFrame:
             gpu.set_power_limit(float(asked))
         else:
             gpu.lock_sm_clock(int(asked))
-        with virtual_logger(gpu, "sweep", folder, campaign().telemetry) as logger:
-            with VirtualBench(gpu, logger, 0, steps_dir()).open(subject) as workload:
-                assert isinstance(workload, VirtualWorkload)
-                assert workload.load is not None
-                step_s, busy = gpu.paced(workload.load, workload.host_s, workload.model.device_extra_s)
-                gpu.load(workload.load, busy)
-                gpu.advance(SETTLED_S)
-                before_j = gpu.energy_counter_j()
-                gpu.advance(SEEN_S)
-                energy_j = (gpu.energy_counter_j() - before_j) / SEEN_S * step_s
-            rows.append({"x": float(asked), "time_s": step_s, "energy_j": energy_j})
+        step_s, busy = gpu.paced(load, host_s, extra_s)
+        gpu.load(load, busy)
+        gpu.advance(SETTLED_S)
+        before_j = gpu.energy_counter_j()
+        gpu.advance(SEEN_S)
+        energy_j = (gpu.energy_counter_j() - before_j) / SEEN_S * step_s
+        rows.append({"x": float(asked), "time_s": step_s, "energy_j": energy_j})
     found = pd.DataFrame(rows)
     return found.assign(energy_delay_product_j_s=found["energy_j"] * found["time_s"])
 
