@@ -33,13 +33,19 @@ def joined(folder, network=None, **changes):
     return made, rows, synthetic.read_json(made.dataset / "quality.json")
 
 
+@pytest.fixture(scope="module")
+def beside_shipped(tmp_path_factory):
+    """What `joined` gives without a change; not to be changed."""
+    return joined(tmp_path_factory.mktemp("joined"))
+
+
 def shipped_rows():
     shipped = config.load(SHIPPED / "config.yaml")
     return pd.concat(pd.read_parquet(SHIPPED / "measurements" / path) for path in shipped.measurement_files())
 
 
-def test_all_rows_of_both_are_there_and_know_what_they_measured(tmp_path):
-    made, rows, quality = joined(tmp_path)
+def test_all_rows_of_both_are_there_and_know_what_they_measured(beside_shipped):
+    made, rows, quality = beside_shipped
     everything = pd.concat(rows.values())
     reference = everything[everything["gpu"] == "h200"]
     assert len(reference) == len(shipped_rows())
@@ -54,8 +60,8 @@ def test_all_rows_of_both_are_there_and_know_what_they_measured(tmp_path):
     assert set(calibration["gpu"]) == {"a30", "v100", "h200"}
 
 
-def test_the_catalogue_of_the_dataset_has_every_network_of_both_with_all_its_calls(tmp_path):
-    made, rows, _ = joined(tmp_path)
+def test_the_catalogue_of_the_dataset_has_every_network_of_both_with_all_its_calls(beside_shipped):
+    made, rows, _ = beside_shipped
     networks, calls, operations = (
         pd.read_parquet(made.dataset / "catalogue" / f"{name}.parquet") for name in ("networks", "calls", "operations")
     )
