@@ -1,5 +1,7 @@
 """Perceptrons beside the forest: they learn what a forest cannot, say what PyTorch would, and come back from a file."""
 
+import copy
+import functools
 import sys
 import zipfile
 
@@ -39,9 +41,15 @@ def table(rows, seed=0):
     return features, targets
 
 
+@functools.cache
+def fitted():
+    return RooflinePredictor(trees=4, leaf=20, perceptrons=2).fit(*table(400))
+
+
 @pytest.fixture
 def predictor():
-    return RooflinePredictor(trees=4, leaf=20, perceptrons=2).fit(*table(400))
+    """A copy, whose parts may be replaced."""
+    return copy.copy(fitted())
 
 
 def test_a_product_is_learnt_and_told_where_nothing_was_seen():
