@@ -51,15 +51,20 @@ def few(tmp_path_factory):
     return fitted(tmp_path_factory.mktemp("few"), 3)
 
 
+@pytest.fixture(scope="module")
+def none(tmp_path_factory):
+    return fitted(tmp_path_factory.mktemp("none"), 0)
+
+
 def asked(made, pass_="inference"):
     network = traced_network(made.config.networks[-1], pass_, TrainingConfig(), made.catalogue)
     return load_models(made.predictors)["a30"], network
 
 
 @pytest.mark.parametrize("pass_", ["inference", "training"])
-def test_answers_are_those_of_data_without_any_energy(few, tmp_path, pass_):
+def test_answers_are_those_of_data_without_any_energy(few, none, pass_):
     model, network = asked(few, pass_)
-    without, _ = asked(fitted(tmp_path, 0), pass_)
+    without, _ = asked(none, pass_)
     told, expected = (predict_network(one, network, POINT) for one in (model, without))
     assert told.expected == expected.expected
     assert told.intervals == expected.intervals
