@@ -1,3 +1,4 @@
+import functools
 import sys
 
 import pytest
@@ -25,10 +26,15 @@ def network(name: str, dtype: str = "float32", length: int = 8) -> NetworkConfig
     )
 
 
+@functools.cache
+def traced(name: str, pass_: str):
+    return trace_network(network(name), pass_, TrainingConfig())
+
+
 @pytest.mark.parametrize("pass_", PASSES)
 @pytest.mark.parametrize("name", VOCABULARY)
 def test_traces_without_branches_on_data(name, pass_):
-    trace = trace_network(network(name), pass_, TrainingConfig())
+    trace = traced(name, pass_)
     functions = [call.operation.function for call in trace.calls]
     assert trace.parameters == PARAMETERS[name]
     assert functions.count(ATTENTION) == LAYERS[name]
@@ -38,9 +44,7 @@ def test_traces_without_branches_on_data(name, pass_):
 def test_decoders_attend_to_the_past_only():
     for name, causal in (("bert_base", False), ("gpt2", True), ("llama", True)):
         (spec,) = {
-            call.operation.to_json()
-            for call in trace_network(network(name), "inference", TrainingConfig()).calls
-            if call.operation.function == ATTENTION
+            call.operation.to_json() for call in traced(name, "inference").calls if call.operation.function == ATTENTION
         }
         assert f'"is_causal":{str(causal).lower()}' in spec.replace(" ", "")
 
