@@ -23,13 +23,13 @@ from clockwatt.predict.composition.networks import Catalogue
 from clockwatt.predict.features.operations import operation_features
 from clockwatt.predict.gpu_predictor import GpuPredictor
 from clockwatt.predict.prediction import NetworkPrediction
-from clockwatt.predict.recommend import warnings_of_hosts
 from clockwatt.schema import layout
 from clockwatt.schema.records import CALL_SCHEMA
 
 COLUMNS = (
     *("question", "gpu", "point", "measured_point", "time_s", "energy_j", "power_w"),
     *("time_low_s", "time_high_s", "energy_low_j", "energy_high_j", "measured_share"),
+    *("told_for_host", "host_paced"),
 )
 """Of the candidates: see `Answers`."""
 
@@ -53,7 +53,8 @@ class Answers:
         In the order of the campaign's networks.
     candidates
         `COLUMNS`, a row for each question, GPU and operating point: `question` and `gpu` are numbers of `questions` and
-        `gpus`, `measured_share` is the share of the calls that were measured there. In the order in which `recommend`
+        `gpus`, `measured_share` is the share of the calls that were measured there, `told_for_host` whether
+        what the host does is told, and `host_paced` whether the host paces the pass. In the order in which `recommend`
         takes them; what is not known is nan.
     gpus
         Labels in that order.
@@ -113,7 +114,7 @@ def answer_all(models: Mapping[str, GpuPredictor], catalogue_dir: Path, asked: M
         }
         for tf32 in (True, False):
             number = len(answers.questions)
-            found, predicted = [], []
+            found = []
             for gpu, model in enumerate(bulk):
                 if not able[gpu] or tf32 not in settings[model.description.virtual]:
                     continue
@@ -125,18 +126,11 @@ def answer_all(models: Mapping[str, GpuPredictor], catalogue_dir: Path, asked: M
                     answers.warnings[number, gpu] = warnings
                 points = list(model.description.points)
                 predictions = predict_points(model, traced, points, tf32=tf32)
-                predicted += predictions
                 found += [(number, gpu, points.index(one.point), *_numbers(one)) for one in predictions]
                 reference = reference_point(model)
                 of_reference = next((one for one in predictions if one.point == reference), None)
                 if of_reference is not None:
                     answers.shares[number, gpu] = shares_of(model, traced, parts, of_reference)
-            for virtual in (False, True):
-                compared = [one for one in predicted if one.virtual == virtual]
-                said = warnings_of_hosts({bulk[gpu].description.gpu: bulk[gpu] for gpu in outside}, traced, compared)
-                for gpu in outside:
-                    if said and bulk[gpu].description.virtual == virtual:
-                        answers.warnings.setdefault((number, gpu), []).extend(said)
             if found:
                 answers.questions.append(Question(traced.network.network_id, traced.network.pass_, tf32))
                 answers.parts[traced.network.network_id, traced.network.pass_] = parts
@@ -195,6 +189,7 @@ def _numbers(prediction: NetworkPrediction) -> tuple[float, ...]:
         float(prediction.measured_point), expected.time_s, _known(expected.energy_j), _known(expected.power_w),
         *prediction.intervals.get("time_s", none), *prediction.intervals.get("energy_j", none),
         prediction.measured_calls / max(expected.calls, 1),
+        float(prediction.host is not None), float(prediction.host is not None and prediction.host.paced_by == "host"),
     )  # fmt: skip
 
 

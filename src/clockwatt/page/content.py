@@ -21,10 +21,12 @@ from clockwatt.page.answers import COLUMNS, Answers, answer_all, reference_point
 from clockwatt.page.packing import packed, plain
 from clockwatt.page.words import clock_mhz, network_words, operation_words
 from clockwatt.predict.gpu_predictor import GpuPredictor, load_models
+from clockwatt.predict.hosts.costs import DIFFERENT_HOSTS
 from clockwatt.schema import layout
 from clockwatt.schema.records import NETWORK_SCHEMA, OPERATION_SCHEMA
 
-_KINDS = {"question": "i4", "gpu": "u1", "point": "i4", "measured_point": "u1", "measured_share": "f4"}
+_KINDS = {"question": "i4", "gpu": "u1", "point": "i4", "measured_point": "u1", "measured_share": "f4",
+          "told_for_host": "u1", "host_paced": "u1"}  # fmt: skip
 """Of columns of the candidates; all others decide a choice and are exact."""
 
 
@@ -89,6 +91,7 @@ def page_content(
         "networks": _networks(answers, known, asked[True]),
         **_candidates(answers, beside),
         "regrets": _regrets(validation_dir),
+        "different_hosts": DIFFERENT_HOSTS,
         "joules": _joules(answers, known),
         "trust": {
             "classes": trust.class_rows(predictors_dir, predictor, answers, known.classes),
@@ -115,9 +118,11 @@ def _gpus(models: dict[str, GpuPredictor]) -> list[dict[str, Any]]:
                 "law": point not in _learnt(model),
             })  # fmt: skip
         reference = reference_point(model)
+        hosts = {pass_: model.hosts_seen.told_for(pass_, is_network=True) for pass_ in described.passes}
         found.append({
             "label": label, "name": described.gpu_name.removeprefix("virtual "), "virtual": described.virtual,
             "colour": colours[label], "points": points, "tf32": described.tf32,
+            "hosts": hosts,
             "reference": None if reference is None else list(described.points).index(reference),
         })  # fmt: skip
     return found

@@ -199,17 +199,17 @@ def seen_on(names, *, networks=False):
 
 
 @pytest.mark.parametrize(
-    ("a", "b", "words"),
+    ("a", "b", "warned"),
     [
-        (seen_on(ONE), seen_on(ONE), None),
-        (seen_on(ONE), seen_on(TWO), "not the same:"),
-        (seen_on(UNKNOWN), seen_on(UNKNOWN), "not known to be the same:"),
-        (seen_on([None]), seen_on([None]), "not known to be the same:"),
-        (seen_on(()), seen_on(ONE), "not known to be the same:"),
-        (seen_on(ONE, networks=True), seen_on(ONE), "not the same:"),
+        (seen_on(ONE), seen_on(ONE), False),
+        (seen_on(ONE), seen_on(TWO), True),
+        (seen_on(UNKNOWN), seen_on(UNKNOWN), True),
+        (seen_on([None]), seen_on([None]), True),
+        (seen_on(()), seen_on(ONE), True),
+        (seen_on(ONE, networks=True), seen_on(ONE), True),
     ],
 )
-def test_gpus_told_for_different_hosts_are_compared_with_a_warning(a, b, words) -> None:
+def test_gpus_told_for_different_hosts_are_compared_with_a_warning(a, b, warned) -> None:
     paced = HostAnswer(None, 1.0, 1.0, 1.0, 1, 1, "host", 1.0, 0.0)
     by_device = replace(paced, paced_by="device")
     seen = {"a": a, "b": b}
@@ -217,8 +217,8 @@ def test_gpus_told_for_different_hosts_are_compared_with_a_warning(a, b, words) 
     def said(answers, *, is_network=True):
         return different_hosts(answers, seen, "inference", is_network=is_network)
 
-    assert [words in one for one in said({"a": [by_device, paced], "b": [by_device]})] == ([True] if words else [])
-    if words:
+    assert len(said({"a": [by_device, paced], "b": [by_device]})) == warned
+    if warned:
         assert said({"a": [paced], "b": [by_device]})[0].startswith("The host paces this pass on a, and each GPU")
     assert said({"a": [by_device], "b": [by_device]}) == [], "no host paces it"
     assert said({"a": [replace(paced, name="n1")], "b": [replace(paced, name="n1")]}) == [], "a named host"

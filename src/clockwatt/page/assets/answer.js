@@ -119,7 +119,7 @@ function showAnswer(asked, answer) {
     kinds.size === 1 && notAsked(asked.question, asked.gpus).length ? "Modelled GPUs are not asked about this network here." : "",
     kinds.size > 1 ? "Measured and modelled GPUs are ranked together, as asked: a model's errors are not among the intervals." : "",
   ].filter(Boolean).join(" ");
-  showWarnings(warnings, (content.warnings[asked.question.number] || {})[rows.gpu[best]] || []);
+  showWarnings(warnings, answer.warnings);
   showCommand(asked);
 }
 

@@ -32,6 +32,16 @@ function asGood(ordered, objective) {
   return number;
 }
 
+/** What `hosts.costs.different_hosts` says of the candidates that keep to the limits. */
+function differentHosts(question, allowed) {
+  const told = allowed.filter((row) => rows.told_for_host[row]);
+  const gpus = [...new Set(told.map((row) => rows.gpu[row]))];
+  const paced = gpus.filter((gpu) => told.some((row) => rows.gpu[row] === gpu && rows.host_paced[row]));
+  const hosts = new Set(gpus.map((gpu) => content.gpus[gpu].hosts[question.pass]));
+  if (gpus.length < 2 || !paced.length || (hosts.size === 1 && !hosts.has(null))) return [];
+  return [content.different_hosts.replace("{}", paced.map((gpu) => content.gpus[gpu].label).join(" and "))];
+}
+
 const NOT_ASKED =
   "Modelled GPUs are not asked about this network here, since it was measured on real GPUs alone: choose among those, or ask in a terminal.";
 
@@ -45,7 +55,7 @@ function notAsked(question, gpus) {
  *
  * @param question One of `questions`.
  * @param limits {objective, maxSlowdown (0.1 is 10 %), powerCap (W), gpus (numbers)}; what is not limited is Infinity.
- * @returns {ordered, allowed, asGood, regret} with rows best first, or {refused} with a sentence; {elsewhere} if the command answers.
+ * @returns {ordered, allowed, asGood, regret, warnings} with rows best first, or {refused} with a sentence; {elsewhere} if the command answers.
  */
 function recommend(question, { objective, maxSlowdown, powerCap, gpus }) {
   const candidates = question.rows.filter((row) => gpus.includes(rows.gpu[row]));
@@ -81,7 +91,11 @@ function recommend(question, { objective, maxSlowdown, powerCap, gpus }) {
   const regret = (content.regrets[gpuOf(ordered[0]).label] || []).find(
     (one) => one.pass === question.pass && one.tf32 === question.tf32 && one.objective === objective,
   );
-  return { ordered, allowed, asGood: asGood(ordered.slice(0, allowed), objective), regret: regret || null };
+  const warnings = [
+    ...((content.warnings[question.number] || {})[rows.gpu[ordered[0]]] || []),
+    ...differentHosts(question, candidates.filter((row) => kept.get(row))),
+  ];
+  return { ordered, allowed, asGood: asGood(ordered.slice(0, allowed), objective), regret: regret || null, warnings };
 }
 
 /** GPUs that `recommend` takes where none is named: the measured ones, or all where there are no others. */

@@ -40,7 +40,7 @@ function ask({ network, pass, tf32 = true, objective = "energy", maxSlowdown = I
   });
   return {
     objective, best: candidate(answer.ordered[0]), candidates: answer.ordered.map(candidate), allowed: answer.allowed, as_good: answer.asGood, regret: answer.regret,
-    warnings: (content.warnings[question.number] || {})[rows.gpu[answer.ordered[0]]] || [],
+    warnings: answer.warnings,
   };
 }
 

@@ -106,6 +106,14 @@ class HostsSeen:
         low, _, high = np.quantile([session["factor"] for session in self.sessions], _QUANTILES)
         return HostCosts(low=min(1.0, float(low)), high=max(1.0, float(high)))
 
+    def told_for(self, pass_: str, *, is_network: bool) -> str | None:
+        """Which hosts tell what is answered: the same text for GPUs that are told for the same; None if not known."""
+        names = {session["host"] for session in self.telling(pass_, is_network=is_network)}
+        if not names or not names.isdisjoint({None, "", HOST_LEFT_OUT}):
+            return None
+        whole = is_network and bool(self.of_networks(pass_))
+        return ("networks: " if whole else "anchors: ") + ", ".join(sorted(names))
+
     @classmethod
     def of_dataset(cls, dataset_dir: Path, gpu: str, levels: Mapping[str, Mapping[str, float]]) -> Self:
         """Those of one GPU of a dataset.
@@ -221,6 +229,13 @@ class HostAnswer:
     graph_saves_s: float
 
 
+DIFFERENT_HOSTS = (
+    "The host paces this pass on {}, and each GPU is told for the hosts that it was measured with, which are not the "
+    "same, or not known to be: part of what they differ by is the hosts'. `--host NAME` tells all of them for one."
+)
+"""What `different_hosts` says, with the GPUs to be put in."""
+
+
 @dataclass(frozen=True)
 class HostSpan:
     """A pass on a host, and on one as quick and as slow as its range says."""
@@ -325,17 +340,7 @@ def different_hosts(
     paced = [gpu for gpu, each in known.items() if any(one.paced_by == "host" for one in each)]
     if len(known) < 2 or not paced or any(one.name is not None for each in known.values() for one in each):
         return []
-    told = {
-        (is_network and bool(seen[gpu].of_networks(pass_)), frozenset(session["host"] for session in telling))
-        for gpu in known
-        for telling in [seen[gpu].telling(pass_, is_network=is_network)]
-    }
-    unknown = any(not names or not names.isdisjoint({None, "", HOST_LEFT_OUT}) for _, names in told)
-    if len(told) == 1 and not unknown:
+    hosts = {seen[gpu].told_for(pass_, is_network=is_network) for gpu in known}
+    if len(hosts) == 1 and None not in hosts:
         return []
-    hosts = "which are not known to be the same" if unknown else "which are not the same"
-    told_for = f"each GPU is told for the hosts that it was measured with, {hosts}"
-    why = (
-        f"The host paces this pass on {' and '.join(paced)}, and {told_for}: part of what they differ by is the hosts'."
-    )
-    return [f"{why} `--host NAME` tells all of them for one."]
+    return [DIFFERENT_HOSTS.format(" and ".join(paced))]
