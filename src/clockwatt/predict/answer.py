@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -11,6 +12,7 @@ import pyarrow as pa
 
 from clockwatt.errors import ClockwattError
 from clockwatt.gpu.specs import UnknownGpuError, find_spec
+from clockwatt.predict.composition.overheads import Overheads
 from clockwatt.predict.composition.pipeline import Composer, Composition
 from clockwatt.predict.costs.interface import Costs
 from clockwatt.predict.description import NotPredictableError
@@ -26,6 +28,10 @@ from clockwatt.schema.records import CALL_SCHEMA, NETWORK_SCHEMA, OPERATION_SCHE
 
 NO_OTHER_HOST = "back-to-back times alone were measured, which hold for the host that they were measured with"
 """Why a host cannot be named."""
+
+_BELOW_IDLE, _ABOVE_LIMIT = 0.93, 1.05
+"""Mean powers that are possible, over the median card's idle power and over the limit: of 45 H200s the least drew 0.94
+times the median when idle, and 99.9 % of 5,566 measurements were at most at 1.04 times the limit."""
 
 Intervals = tuple[dict[str, Ends], str, int]
 """Quantities to the ends of their intervals, how these were made, and of how many networks."""
@@ -86,20 +92,25 @@ def predict_network(
 ) -> NetworkPrediction:
     """Predict one pass of a network on one GPU at one operating point, and say what lies outside the measurements.
 
-    Where only locked clocks were measured, `default` is answered for the boost clock, with a warning.
+    Where only locked clocks were measured, `default` is answered for the boost clock, with a warning. An operating
+    point where nothing was measured, and to which no law leads, is not answered for.
 
     `host` issues the calls; without one it is the median of those seen, and the intervals span them all.
 
     Raises
     ------
     NotPredictableError
-        If this pass was not fitted, or the card cannot run at `point`.
+        If this pass was not fitted, the card cannot run at `point`, or nothing says what it does there.
     ConfigError
         If `point` is no operating point.
     """
     asked, point = point, model.description.point_for(point)
     model.description.check_runs_at(point)
     (prediction,) = predict_points(model, traced, [point], tf32=tf32, host=host)
+    if prediction.measured_calls == 0 and not model.description.is_led_to(point):
+        raise NotPredictableError(
+            f"{model.description.gpu}: {model.description.point_warning(point)} Ask for one of these, or measure there."
+        )
     warnings = model.warnings(traced.operations, traced.features, traced.network.pass_, point, tf32=tf32)
     if point != asked:
         warnings.insert(0, f"Only locked clocks were measured: {asked} is answered for the boost clock, {point}.")
@@ -152,7 +163,9 @@ def predict_points(
                 network_id=traced.network.network_id,
                 measured_point=point in description.points,
                 expected=expected,
-                intervals=of_host.widened(intervals) if of_host else intervals,
+                intervals=_possible(
+                    of_host.widened(intervals) if of_host else intervals, expected, description.overheads(point)
+                ),
                 interval_method=method,
                 interval_networks=networks,
                 measured_calls=measured_calls,
@@ -162,6 +175,27 @@ def predict_points(
             )
         )
     return predictions
+
+
+def _possible(ends: dict[str, Ends], expected: Composition, known: Overheads) -> dict[str, Ends]:
+    """The intervals without mean powers that the card cannot have: below its idle power, above its limit."""
+    if expected.power_w is None or expected.energy_j is None or not {"power_w", "time_s", "energy_j"} <= set(ends):
+        return ends
+    least_w = _BELOW_IDLE * (known.power_idle_w or 0.0)
+    most_w = _ABOVE_LIMIT * known.power_limit_w if known.power_limit_w else math.inf
+    (power_low, power_high), (time_low, time_high), (energy_low, energy_high) = (
+        ends[name] for name in ("power_w", "time_s", "energy_j")
+    )
+    return ends | {
+        "power_w": _around(expected.power_w, max(power_low, least_w), min(power_high, most_w)),
+        "energy_j": _around(
+            expected.energy_j, max(energy_low, least_w * time_low), min(energy_high, most_w * time_high)
+        ),
+    }
+
+
+def _around(value: float, low: float, high: float) -> Ends:
+    return min(low, value), max(high, value)
 
 
 def check_fits(traced: TracedNetwork, gpu_names: list[str]) -> set[str]:

@@ -14,6 +14,7 @@ from clockwatt.errors import DataFileError
 from clockwatt.measure.bench import virtual
 from clockwatt.measure.calibrate import host as host_stage
 from clockwatt.measure.calibrate.host import measure_host
+from clockwatt.predict import answer as answers
 from clockwatt.predict.composition.overheads import HostOverheads
 from clockwatt.predict.features.operations import CATALOGUE_COLUMNS
 from clockwatt.predict.hosts.costs import HostAnswer, HostsSeen, different_hosts
@@ -226,6 +227,28 @@ def test_gpus_told_for_different_hosts_are_compared_with_a_warning(a, b, warned)
     assert said({"a": [paced], "b": [None]}) == [], "b is told for no host"
     if a.of_networks("inference"):
         assert said({"a": [paced], "b": [paced]}, is_network=False) == [], "anchors on one host tell both"
+
+
+def test_mean_powers_that_the_card_cannot_have_are_in_no_interval(predictors, traced, slower, monkeypatch) -> None:
+    slower(1.0, spread=0.4)
+    free = ask(predictors, traced, "node2")
+    known = predictors.models["a30"].description.overheads(POINT)
+    (low, high), power_w = free.intervals["power_w"], free.expected.power_w
+    least_w, most_w = (low + power_w) / 2, (power_w + high) / 2
+    monkeypatch.setattr(answers, "_BELOW_IDLE", least_w / known.power_idle_w)
+    monkeypatch.setattr(answers, "_ABOVE_LIMIT", most_w / known.power_limit_w)
+    bound = ask(predictors, traced, "node2")
+    assert bound.intervals["power_w"] == pytest.approx((least_w, most_w))
+    quickest, slowest = bound.intervals["time_s"]
+    assert bound.intervals["energy_j"][0] == pytest.approx(max(free.intervals["energy_j"][0], least_w * quickest))
+    assert bound.intervals["energy_j"][1] == pytest.approx(min(free.intervals["energy_j"][1], most_w * slowest))
+    wide = {"power_w": (1.0, 9e3), "time_s": (0.9, 1.2), "energy_j": (1.0, 9e3)}
+    expected = replace(free.expected, power_w=power_w, time_s=1.0, energy_j=power_w)
+    energies = answers._possible(wide, expected, known)["energy_j"]
+    assert energies == pytest.approx((0.9 * least_w, 1.2 * most_w))
+    monkeypatch.setattr(answers, "_BELOW_IDLE", 2 * power_w / known.power_idle_w)
+    assert ask(predictors, traced, "node2").intervals["power_w"][0] == power_w, "what is expected is in its interval"
+    assert (bound.expected, bound.intervals["time_s"]) == (free.expected, free.intervals["time_s"])
 
 
 def test_without_a_host_the_interval_spans_those_seen(predictors, traced) -> None:

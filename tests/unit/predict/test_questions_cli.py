@@ -196,13 +196,11 @@ def test_a_single_host_is_no_range(ask):
     assert "spans hosts" not in printed
 
 
-def test_where_no_law_leads_no_interval_is_claimed(ask, answer):
-    found = answer("predict", *NETWORK, "--gpu", "a30", "--point", "sm1440-pl120")
-    assert (found["intervals"], found["interval_method"]) == ({}, "none")
-    assert "no law leads there" in found["warnings"][0]
-    printed = ask("predict", *NETWORK, "--gpu", "a30", "--point", "sm1440-pl120")[1]
-    assert "No interval is known" in printed
-    assert "law of the clock speaks" not in printed
+def test_where_no_law_leads_nothing_is_answered(ask):
+    code, printed, said = ask("predict", *NETWORK, "--gpu", "a30", "--point", "sm1440-pl120")
+    assert (code, printed) == (1, "")
+    assert "a30: Nothing was measured at sm1440-pl120, and no law leads there from sm900" in " ".join(said.split())
+    assert "Ask for one of these, or measure there." in " ".join(said.split())
 
 
 def test_limits_that_contradict_each_other_say_what_the_one_leaves(ask, answer):
