@@ -8,6 +8,7 @@ it is, and `architectures` which head stands on it; without it, the bare model i
 from __future__ import annotations
 
 import importlib
+import inspect
 import json
 import os
 from pathlib import Path
@@ -75,12 +76,18 @@ class DecodingStep(torch.nn.Module):
         Sequences, and tokens of each that are kept.
     dtype
         Of the keys and values.
+
+    Raises
+    ------
+    ValueError
+        If the model keeps no keys and values.
     """
 
     def __init__(self, model: torch.nn.Module, batch: int, length: int, dtype: torch.dtype) -> None:
         super().__init__()
         self.model = model
         self._library = library()
+        self._cache_argument = _cache_argument(model)
         config: Any = model.config
         heads = getattr(config, "num_key_value_heads", None) or config.num_attention_heads
         width = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
@@ -103,9 +110,8 @@ class DecodingStep(torch.nn.Module):
             (self.get_buffer(f"keys_{layer}"), self.get_buffer(f"values_{layer}")) for layer in range(self._layers)
         ]
         cache = self._library.DynamicCache(pairs)
-        return _first(
-            self.model(input_ids=token_ids, position_ids=self.positions, past_key_values=cache, use_cache=True)
-        )
+        kept = {self._cache_argument: cache}
+        return _first(self.model(input_ids=token_ids, position_ids=self.positions, use_cache=True, **kept))
 
 
 def constructor_of_config(network: NetworkConfig) -> Constructor:
@@ -150,9 +156,25 @@ def _construct(network: NetworkConfig, content: dict[str, Any]) -> torch.nn.Modu
     if network.cache_length is None:
         return HuggingFaceModel(model)
     batch, new = network.first_input.shape[0], network.first_input.shape[1:]
+    try:
+        step = DecodingStep(model, batch, network.cache_length, getattr(torch, network.dtype))
+    except ValueError as error:
+        raise NetworkError(f"network {network.name}: {error}. Leave out cache_length (--cache-length).") from error
     if new != [1]:
-        raise NetworkError(f"network {network.name}: a step with cache_length takes token ids of shape [batch, 1].")
-    return DecodingStep(model, batch, network.cache_length, getattr(torch, network.dtype))
+        raise NetworkError(
+            f"network {network.name}: a step with cache_length takes token ids of shape [batch, 1], not "
+            f"{network.first_input.shape}."
+        )
+    return step
+
+
+def _cache_argument(model: torch.nn.Module) -> str:
+    """What a decoder calls the keys and values that it is given; ValueError if it takes none, as encoders do."""
+    taken = inspect.signature(model.forward).parameters
+    names = [name for name in ("cache", "past_key_values") if name in taken]  # the latter before transformers 5.24
+    if not names or getattr(model.config, "is_decoder", True) is False:
+        raise ValueError(f"{type(model).__name__} is no decoder, which would keep keys and values")
+    return names[0]
 
 
 def _first(outputs: Any) -> torch.Tensor:

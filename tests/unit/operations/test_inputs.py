@@ -80,6 +80,22 @@ def test_a_step_of_decoding_reads_what_is_kept_and_leaves_it_as_it_is(tmp_path):
     assert before.std() > 0.5
 
 
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("head", ["LlamaForCausalLM", "Qwen2ForCausalLM", "GPT2LMHeadModel"])
+def test_decoders_are_given_what_is_kept_as_their_library_names_it(tmp_path, head):
+    config = TINY | {"architectures": [head], "model_type": head.split("For")[0].removesuffix("LMHeadModel").lower()}
+    network = model(tmp_path, config, input=[3, 1], input_dtype="int64", input_below=50, cache_length=20)
+    assert any(one.operation_class == "cat" and one.out[0].shape[2] == 21 for one in operations(network))
+
+
+@pytest.mark.parametrize("head", ["BertForMaskedLM", "BertLMHeadModel"])
+def test_an_encoder_makes_no_step_of_decoding(tmp_path, head):
+    config = BERT | {"architectures": [head]}
+    network = model(tmp_path, config, input=[3, 1], input_dtype="int64", input_below=50, cache_length=20)
+    with pytest.raises(NetworkError, match=rf"{head} is no decoder, .*Leave out cache_length \(--cache-length\)"):
+        construct(network, training=False)
+
+
 @pytest.mark.parametrize(
     ("config", "message"),
     [("{", "no configuration"), ('{"vocab_size": 3}', "model_type"),
