@@ -107,6 +107,10 @@ def print_prediction(
         )
     if prediction.host is not None:
         console.print(_said_of(prediction.host))
+    if prediction.optimizer is not None:
+        settings = ", ".join(f"{name} {value}" for name, value in prediction.optimizer.items() if name != "optimizer")
+        by = f"{prediction.optimizer['optimizer']} ({settings})"
+        console.print(f"Weights are updated by {by}, as in these predictors' campaign.")
     console.print(f"Predictors of {prediction.gpu}: {prediction.predictors}.")
     if not prediction.measured_point and prediction.intervals:
         console.print("Nothing was measured at this operating point: the law of the clock speaks, from other points.")

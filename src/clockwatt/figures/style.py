@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import math
+import re
 import textwrap
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -243,7 +244,7 @@ def network_and_input(network_id: str) -> tuple[str, str]:
     name, *rest = network_id.rsplit("-", 2)
     if len(rest) < 2:
         return network_id, ""
-    return f"{name.rpartition(':')[2]} {rest[0].replace('x', '×')}", rest[1]
+    return f"{name.rpartition(':')[2]} {re.sub('(?<=[0-9])x(?=[0-9])', '×', rest[0])}", rest[1]
 
 
 def networks_left_out(network_ids: Iterable[str]) -> str:

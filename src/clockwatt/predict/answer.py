@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import json
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -172,6 +173,7 @@ def predict_points(
                 host=of_host.answer if of_host else None,
                 on_hosts=of_host,
                 predictors=origin,
+                optimizer=None if traced.network.optimizer is None else json.loads(traced.network.optimizer),
             )
         )
     return predictions

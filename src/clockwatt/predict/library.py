@@ -7,11 +7,12 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal
 
-from clockwatt.config import NetworkConfig, OperatingPoint, Pass
+from clockwatt.config import PASSES, NetworkConfig, OperatingPoint, Pass
 from clockwatt.errors import ClockwattError, DataFileError
 from clockwatt.predict import recommend as recommending
 from clockwatt.predict.answer import TracedNetwork, check_fits, predict_network
 from clockwatt.predict.description import shipped_catalogue, shipped_predictors, shipped_validation
+from clockwatt.predict.evaluation.errors import OBJECTIVES
 from clockwatt.predict.gpu_predictor import GpuPredictor, load_models
 from clockwatt.predict.hosts.profile import HostProfile
 from clockwatt.predict.prediction import NetworkPrediction
@@ -219,8 +220,10 @@ class Predictors:
         Raises
         ------
         ClockwattError
-            If the network is unknown or cannot be traced.
+            If the network is unknown or cannot be traced, or there is no such pass.
         """
+        if pass_ not in PASSES:
+            raise ClockwattError(f"pass {pass_!r}: there are {' and '.join(PASSES)}.")
         return traced_network(self.network(query), pass_, training_of(self.predictors_dir), self.catalogue_dir)
 
     def network(self, query: NetworkQuery) -> NetworkConfig:
@@ -309,6 +312,8 @@ class Predictors:
     ) -> Recommendation:
         """Recommend for a pass that was traced before; raises as `recommend`."""
         self._check(*(gpus or ()))
+        if objective not in OBJECTIVES:
+            raise ClockwattError(f"objective {objective!r}: there are {', '.join(OBJECTIVES)}.")
         measured = [label for label, model in self.models.items() if not model.description.virtual]
         chosen = {label: self.model(label) for label in gpus or measured or self.models}
         fitting = check_fits(traced, [model.description.gpu_name for model in chosen.values()])

@@ -90,6 +90,9 @@ class NetworkPrediction:
         Where the predictors come from, see `GpuPredictor.origin`.
     relative_to
         How the pass compares with that on a standard GPU, if one was named.
+    optimizer
+        Settings of the optimizer whose step a training pass of a network ends with, those of the predictors' campaign;
+        None for others.
     """
 
     gpu: str
@@ -110,6 +113,7 @@ class NetworkPrediction:
     on_hosts: HostSpan | None = field(default=None, repr=False, compare=False)
     predictors: str = ""
     relative_to: Relative | None = None
+    optimizer: Mapping[str, Any] | None = None
 
     def compared_with(self, standard: NetworkPrediction) -> NetworkPrediction:
         """The same, relative to the pass on a standard GPU."""

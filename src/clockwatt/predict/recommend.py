@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from clockwatt.errors import DataFileError
+from clockwatt.errors import ClockwattError, DataFileError
 from clockwatt.predict.answer import NO_OTHER_HOST, TracedNetwork, predict_points
 from clockwatt.predict.description import NotPredictableError
 from clockwatt.predict.evaluation.errors import objective_of
@@ -38,10 +38,20 @@ class Limits:
         How much slower than the fastest candidate; 0.1 is 10 %.
     power_cap_w
         Highest mean power over a pass.
+
+    Raises
+    ------
+    ClockwattError
+        If one is no number of 0 or more.
     """
 
     max_slowdown: float = math.inf
     power_cap_w: float = math.inf
+
+    def __post_init__(self) -> None:
+        for name, value in (("max_slowdown", self.max_slowdown), ("power_cap_w", self.power_cap_w)):
+            if not isinstance(value, int | float) or not value >= 0:
+                raise ClockwattError(f"limits: {name} is a number of 0 or more, such as 0.1 for 10 %, not {value!r}.")
 
     def keeps(self, candidate: NetworkPrediction, fastest_s: float) -> bool:
         """Whether a candidate keeps to them; one whose power is unknown keeps to no cap."""

@@ -49,3 +49,7 @@ def test_a_gpu_has_one_colour_and_marker_in_whatever_order_they_are_told():
     assert style.gpu_markers(names[::-1]) == markers
     assert len({(colours[name], markers[name]) for name in names}) == len(names)
     assert len({colours[name] for name in sorted(names)[:8]}) == 8
+
+
+def test_an_x_is_a_times_between_sizes_alone():
+    assert style.network_and_input("clock:net-x=32x64+ids=32x16-float32") == ("net x=32×64+ids=32×16", "float32")

@@ -48,6 +48,34 @@ def test_one_input_or_several_by_keyword(predictors):
         predictors.predict("net24", input=INPUT, inputs={"x": INPUT}, gpu="a30")
 
 
+@pytest.mark.parametrize(
+    ("ask", "message"),
+    [
+        (lambda p: clockwatt.Limits(max_slowdown="10%"), "max_slowdown is a number .* not '10%'"),
+        (lambda p: clockwatt.Limits(max_slowdown=-1), "max_slowdown is a number of 0 or more"),
+        (lambda p: clockwatt.Limits(power_cap_w=float("nan")), "power_cap_w is a number of 0 or more"),
+        (
+            lambda p: p.recommend("net24", input=INPUT, objective="joule"),
+            "objective 'joule': there are time, energy, edp",
+        ),
+        (
+            lambda p: p.predict("net24", input=INPUT, gpu="a30", pass_="train"),
+            "pass 'train': there are inference and tr",
+        ),
+    ],
+)
+def test_what_cannot_be_asked_is_refused_by_name(predictors, ask, message):
+    with pytest.raises(clockwatt.ClockwattError, match=message):
+        ask(predictors)
+
+
+def test_a_training_pass_says_by_which_optimizer(predictors):
+    of_net = {"network": "support.small_networks:deep", "input": (8, 16), "gpu": "a30", "point": "sm1200"}
+    passes = {pass_: predictors.predict(**of_net, pass_=pass_) for pass_ in ("inference", "training")}
+    assert passes["inference"].optimizer is None
+    assert passes["training"].to_dict()["optimizer"]["optimizer"] == "sgd"
+
+
 def test_importing_clockwatt_imports_no_predictors():
     code = "import sys, clockwatt; print(*({'clockwatt.predict', 'torch'} & set(sys.modules)), 'nothing')"
     said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -253,6 +253,8 @@ def test_it_rests_before_each_run(nvml, tmp_path: Path) -> None:
     options = ("--gpu", "0", "--rest-to", "35C", "--rest-max-s", "1")
     summary, done = recorded(tmp_path, "true", options=options, environ=nvml.environment())
     assert b"still warmer than 35" in done.stderr
+    assert b"Resting until 35 \xc2\xb0C, at most 1 s (--rest-max-s): GPU-0a30beef" in done.stderr
+    assert done.stderr.count(b"Resting until") == 1
     assert any("still warmer" in note for note in summary["notes"])
 
 

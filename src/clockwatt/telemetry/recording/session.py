@@ -192,7 +192,7 @@ def _rest(gpus: Sequence[Gpu], settings: Settings, signals: Signals, told: Recor
     if settings.rest_to_c is None:
         return
     end_ns = time.monotonic_ns() + round(settings.rest_max_s * 1e9)
-    waiting = _Resting(gpus)
+    waiting, said = _Resting(gpus), False
     while hot := [gpu for gpu in gpus if (now_c := _temperature_c(gpu)) is not None and now_c > settings.rest_to_c]:
         if time.monotonic_ns() > end_ns:
             names = ", ".join(f"{gpu.identity.uuid} at {_temperature_c(gpu):.0f} °C" for gpu in hot)
@@ -200,6 +200,12 @@ def _rest(gpus: Sequence[Gpu], settings: Settings, signals: Signals, told: Recor
             told.notes.append(note)
             say(f"{note[0].upper()}{note[1:]}; running anyway.")
             return
+        if not said:
+            names = ", ".join(f"{gpu.identity.uuid} has {_temperature_c(gpu):.0f} °C" for gpu in hot)
+            say(
+                f"Resting until {settings.rest_to_c:g} °C, at most {settings.rest_max_s:.0f} s (--rest-max-s): {names}."
+            )
+            said = True
         signals.pause(_LOOK_EVERY_S, waiting)
 
 
