@@ -30,7 +30,7 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
-from packing import ERROR_BITS, VALUE_BITS, rounded_column, write_small
+from packing import rounded_column, write_small
 
 from clockwatt import config
 from clockwatt.config import CampaignConfig, FitConfig
@@ -53,7 +53,7 @@ TREES, LEAF, PERCEPTRONS = 20, 2, 2
 """With the default 50 and 1 they take five times as much; what that costs is told in README.md beside this file."""
 REFERENCES = ("h200", "h200-wide", "h100")
 PACKED_FILE = "packed.json"
-BITS = {"relative_error": ERROR_BITS, "log_": 16}
+BITS = {"relative_error": 8, "log_": 16}
 """Significant bits of columns whose name has this in it; a factor of 1.0007 in FLOPs or bytes is no difference."""
 SAME = 1e-5
 """By how much answers may differ for rounding."""
@@ -181,8 +181,7 @@ def rounded(rows: pa.Table) -> pa.Table:
     """The rows with numbers of no more digits than are known, or matter."""
     for field in rows.schema:
         if pa.types.is_floating(field.type):
-            own = [bits for part, bits in BITS.items() if part in field.name]
-            rows = rounded_column(rows, field.name, own[0] if own else VALUE_BITS)
+            rows = rounded_column(rows, field.name, BITS)
     return rows
 
 

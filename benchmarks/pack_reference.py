@@ -34,7 +34,7 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
-from packing import VALUE_BITS, rounded_column, write_small
+from packing import rounded_column, write_small
 
 from clockwatt import config
 from clockwatt.config import CampaignConfig, SlurmResources
@@ -233,8 +233,7 @@ def rounded(rows: pa.Table) -> pa.Table:
             steps = np.rint(rows[field.name].to_numpy() * DURATION_STEPS) / DURATION_STEPS
             rows = rows.set_column(at, field, pa.array(steps, mask=rows[field.name].is_null().to_numpy()))
         elif pa.types.is_floating(field.type):
-            own = [bits for part, bits in BITS.items() if part in field.name]
-            rows = rounded_column(rows, field.name, own[0] if own else VALUE_BITS)
+            rows = rounded_column(rows, field.name, BITS)
         elif field.name in ("started_us", "ended_us", "measured_us"):
             values = rows[field.name].to_numpy()
             rows = rows.set_column(at, field, pa.array(values - values % TIME_OF_DAY_STEP_US))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from collections.abc import Mapping
 from pathlib import Path
 
 import pyarrow as pa
@@ -11,8 +12,8 @@ import pyarrow.parquet as pq
 from clockwatt.io import files
 from clockwatt.io.rounding import to_bits
 
-VALUE_BITS, ERROR_BITS = 20, 8
-"""Significant bits that are kept of times, powers and energies (six digits), and of their errors (two and a half)."""
+VALUE_BITS = 20
+"""Significant bits that are kept of a real number where nothing else is said: six digits."""
 
 _LEVEL, _QUICK_LEVEL = 22, 3
 _DICTIONARY = "dictionary"
@@ -24,9 +25,13 @@ _ENCODINGS = {
 """What is tried beside a dictionary, by type; lists and booleans are stored as Parquet stores them."""
 
 
-def rounded_column(rows: pa.Table, name: str, bits: int) -> pa.Table:
-    """The rows with one column of so many significant bits; rounding again changes nothing."""
-    values = pa.array(to_bits(rows[name].to_numpy(), bits), mask=rows[name].is_null().to_numpy())
+def rounded_column(rows: pa.Table, name: str, bits: Mapping[str, int]) -> pa.Table:
+    """The rows with one column rounded; rounding again changes nothing.
+
+    To the significant bits of the first of `bits` whose part of a name the column's has in it, else to `VALUE_BITS`.
+    """
+    kept = next((number for part, number in bits.items() if part in name), VALUE_BITS)
+    values = pa.array(to_bits(rows[name].to_numpy(), kept), mask=rows[name].is_null().to_numpy())
     at = rows.schema.get_field_index(name)
     return rows.set_column(at, rows.schema.field(at), values)
 

@@ -7,8 +7,8 @@ How much power an operation draws is learnt from those that were measured with e
 the others, each class gets a share by the square root of the time that all of its operations take, so that rare kinds
 come too and no class takes all. Within a class half are those of whose power the trees are least sure, half are
 drawn by a seed. Left out is what takes less than 20 µs, which its host paces, or more than 30 ms, and with `--classes`
-all others. The catalogue, shuffled by the seed, is for `clockwatt measure --catalogue-dir`, `pack_reference.py
---designed --drawn` ships what it gives.
+all others. The catalogue is for `clockwatt measure --catalogue-dir`, `pack_reference.py --designed --drawn` ships what
+it gives.
 """
 
 from __future__ import annotations
@@ -113,8 +113,6 @@ def main() -> None:
         for row in pa.Table.from_pandas(catalogue, schema=records.OPERATION_SCHEMA, preserve_index=False).to_pylist()
         if (tf32 := settings.get((row["operation_id"], row["pass"])))
     ]
-    order = np.random.default_rng(given.seed).permutation(len(wanted))
-    wanted = [wanted[number] for number in order]
     write_operations(pa.Table.from_pylist(wanted, records.OPERATION_SCHEMA), given.output)
     told = chosen.groupby("operation_class").agg(operations=("spread", "size"), spread=("spread", "median"))
     print(told.sort_values("operations", ascending=False).to_string())

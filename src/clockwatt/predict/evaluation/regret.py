@@ -58,9 +58,8 @@ def regrets(rows: pd.DataFrame) -> Iterator[Regrets]:
                 .pivot_table(index="network_id", columns="point", values="value", dropna=False)
                 for names in (("measured_time_s", "measured_energy_j"), ("time_s", "energy_j"))
             )  # fmt: skip
-            points = (
-                measured.notna().any() & predicted.notna().any()
-            )  # of an objective that was not measured everywhere
+            # an objective may be missing at a point, as energy is where the time alone was measured
+            points = measured.notna().any() & predicted.notna().any()
             measured, predicted = measured.loc[:, points], predicted.loc[:, points]
             complete = measured.notna().all(axis=1) & predicted.notna().all(axis=1)
             if not complete.any() or measured.shape[1] < 2:

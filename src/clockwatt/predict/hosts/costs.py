@@ -185,12 +185,12 @@ def _null_for_nan(value: Any) -> Any:  # which is what pandas makes of a null
 
 
 def _session(row: Mapping[Hashable, Any], levels: Mapping[str, float]) -> dict[str, Any]:
-    names = {name: _null_for_nan(row[name]) for name in ("host", "cpu_model")}
-    return (
-        names
-        | {"factor": round(float(row["anchor_host_factor"]), 4)}
-        | {"passes": {pass_: round(level, 4) for pass_, level in levels.items()}}
-    )
+    return {
+        "host": _null_for_nan(row["host"]),
+        "cpu_model": _null_for_nan(row["cpu_model"]),
+        "factor": round(float(row["anchor_host_factor"]), 4),
+        "passes": {pass_: round(level, 4) for pass_, level in levels.items()},
+    }
 
 
 _LONGER = 1.001
