@@ -27,7 +27,7 @@ from clockwatt.io.progress import say
 from clockwatt.schema import layout
 from clockwatt.workflow import settings as campaigns
 from clockwatt.workflow import snapshot, summary
-from clockwatt.workflow.awaited import check_awaited
+from clockwatt.workflow.missing_inputs import check_awaited
 from clockwatt.workflow.installed import importable
 from clockwatt.control.points import check_campaign
 from clockwatt.dataset.reference import references

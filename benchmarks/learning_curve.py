@@ -27,7 +27,7 @@ from clockwatt.figures import style
 from clockwatt.io.resources import resource
 from clockwatt.predict.models.predictors import RooflinePredictor
 from clockwatt.predict.models.training_data import TrainingData, training_data
-from clockwatt.predict.samples import gpus_in, read_samples
+from clockwatt.predict.training_rows import gpus_in, read_samples
 
 TARGET = "time_device_corrected_s"
 JUDGED = 0.2

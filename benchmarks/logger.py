@@ -31,9 +31,9 @@ from clockwatt.gpu.interface import InstalledGpu
 from clockwatt.gpu.registry import visible_gpus
 from clockwatt.gpu.virtual.card import VirtualGpu
 from clockwatt.schema.records import TelemetryRow
-from clockwatt.telemetry.lanes import FAST, RING
 from clockwatt.telemetry.logger import virtual_logger
 from clockwatt.telemetry.process import logger_process
+from clockwatt.telemetry.sampling import FAST, RING
 
 BLOCK_S = 0.3
 SETTLING_S = 0.05

@@ -27,8 +27,8 @@ from clockwatt.io import files
 from clockwatt.io.resources import resource
 from clockwatt.predict.features.operations import CATALOGUE_COLUMNS, OPERATION_CLASS, operation_features
 from clockwatt.predict.features.points import ROOFLINE_TIME, Setting, features_at
-from clockwatt.predict.models.borrowing import FLOOR_S, OtherCard, Transfer
 from clockwatt.predict.models.predictors import RooflinePredictor
+from clockwatt.predict.models.transfer import FLOOR_S, OtherCard, Transfer
 from clockwatt.schema.records import MEASUREMENT_SCHEMA, OK, OPERATION, OPERATION_SCHEMA
 
 OWN = (0, 30, 300)

@@ -44,7 +44,7 @@ from clockwatt.predict.fit import fit
 from clockwatt.predict.gpu_predictor import load_models
 from clockwatt.predict.library import Predictors
 from clockwatt.predict.models.training_data import TrainingData, training_data
-from clockwatt.predict.samples import Samples, read_samples
+from clockwatt.predict.training_rows import Samples, read_samples
 from clockwatt.predict.validate import validate
 from clockwatt.schema import layout
 

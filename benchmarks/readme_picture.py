@@ -11,7 +11,7 @@ from pathlib import Path
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 
 from clockwatt import config
-from clockwatt.figures import draw, style, whole
+from clockwatt.figures import draw, networks, style
 from clockwatt.figures.gpus import Gpu, Gpus
 
 PICTURE = Path("docs/energy-h200.png")
@@ -24,10 +24,10 @@ def main(results: Path) -> None:
         config.load(results / "config.yaml"),
         *(results / name for name in ("measurements", "dataset", "predictors", "validation")),
     )
-    data = whole.costs(read.compositions, read.whole_errors, read.sum_errors, "energy_j", "inference")
+    data = networks.costs(read.compositions, read.whole_errors, read.sum_errors, "energy_j", "inference")
     shown = data[(data["gpu"] == GPU) & data["tf32"].astype(bool) & data["network_id"].str.endswith(INPUT)]
     with style.styled():
-        figure = whole.draw(shown, Gpus([Gpu(GPU, virtual=False)]), "energy_j")
+        figure = networks.draw(shown, Gpus([Gpu(GPU, virtual=False)]), "energy_j")
         style.settle(figure)
         FigureCanvasAgg(figure).print_png(PICTURE, metadata={"Software": None})
 

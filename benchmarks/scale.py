@@ -38,12 +38,12 @@ from clockwatt import MEASUREMENT_VERSION, config  # noqa: E402  # of the checko
 from clockwatt.config import CampaignConfig  # noqa: E402
 from clockwatt.io import files  # noqa: E402
 from clockwatt.measure import tasks  # noqa: E402
-from clockwatt.measure.anchors import anchors  # noqa: E402
+from clockwatt.measure.reference_operations import anchors  # noqa: E402
 from clockwatt.measure.store import Store  # noqa: E402
 from clockwatt.measure.tasks import Shard  # noqa: E402
 from clockwatt.schema import layout, records  # noqa: E402
 from clockwatt.schema.records import MeasurementRow, OperationRow  # noqa: E402
-from clockwatt.telemetry.lanes import FAST  # noqa: E402
+from clockwatt.telemetry.sampling import FAST  # noqa: E402
 from support.synthetic import operation_of, row_of_operation  # noqa: E402  # from the tests
 
 ROWS_EACH = 100

@@ -22,7 +22,7 @@ import pandas as pd
 from sklearn.ensemble import RandomForestRegressor
 
 from clockwatt.config import OperatingPoint
-from clockwatt.dataset.imported import operation_of
+from clockwatt.dataset.printed_modules import operation_of
 from clockwatt.gpu.specs import find_spec
 from clockwatt.operations.cost import cost
 from clockwatt.operations.spec.operation import Operation

@@ -20,7 +20,7 @@ import pandas as pd
 
 from clockwatt import config
 from clockwatt.config import NetworkConfig, TrainingConfig
-from clockwatt.dataset.importing import CONFIG_FILE, DATASET, Request, import_table
+from clockwatt.dataset.import_table import CONFIG_FILE, DATASET, Request, import_table
 from clockwatt.predict.answer import predict_network
 from clockwatt.predict.fit import fit
 from clockwatt.predict.gpu_predictor import load_models

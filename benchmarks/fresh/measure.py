@@ -299,12 +299,12 @@ class Run:
     def __init__(
         self, gpu: Any, logger: Any, campaign: Any, session_id: str, output: Output, arguments: argparse.Namespace
     ) -> None:
-        from clockwatt.measure import anchors
+        from clockwatt.measure import reference_operations
         from clockwatt.measure.calibrate import calibration
         from clockwatt.measure.steps.conditions import Surroundings
         from clockwatt.schema.records import MeasurementRow
 
-        self._anchors = anchors.anchors()
+        self._anchors = reference_operations.anchors()
         self._probe = Probe()
         specs = {row.operation_id: row.spec for row in self._anchors}
         self._bench = make_bench(gpu, logger, specs, campaign, self._probe)

@@ -7,9 +7,10 @@
 
 `catalogue` writes the operations of the first passes of a set, in an order that a seed decides, each at the TF32
 setting of the passes that call it. `score` composes each of these passes from the predictors and as many measured
-operations as fit into the seconds asked for, most uncertain first, as `predict/missing.py` chooses them: each takes as
-long as it took, and opening the GPU `--opening` seconds for every batch. Prints errors of device time, half-widths and
-coverage, by what share of a pass there are no measurements of, and every pass that is more than a tenth off after 30 s.
+operations as fit into the seconds asked for, most uncertain first, as `predict/measure_missing.py` chooses them:
+each takes as long as it took, and opening the GPU `--opening` seconds for every batch. Prints errors of device time,
+half-widths and coverage, by what share of a pass there are no measurements of, and every pass that is more than a
+tenth off after 30 s.
 Nothing here is learnt from.
 """
 
@@ -33,7 +34,7 @@ import pyarrow.parquet as pq
 from clockwatt.config import NetworkConfig
 from clockwatt.io import files
 from clockwatt.predict.gpu_predictor import load_models
-from clockwatt.predict.missing import Missing, Stop
+from clockwatt.predict.measure_missing import Missing, Stop
 from clockwatt.schema import layout, records
 from clockwatt.schema.records import MEASUREMENT_SCHEMA, OK, OPERATION, MeasurementRow, row_of
 

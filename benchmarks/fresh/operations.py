@@ -26,7 +26,7 @@ from clockwatt.predict.features.operations import OPERATION_CLASS, operation_fea
 from clockwatt.predict.features.points import Setting, features_at
 from clockwatt.predict.models.predictors import RooflinePredictor
 from clockwatt.predict.models.training_data import TrainingData, training_data
-from clockwatt.predict.samples import read_samples
+from clockwatt.predict.training_rows import read_samples
 from clockwatt.schema import layout, records
 
 sys.path.insert(0, str(Path(__file__).parents[2]))  # the folder of this script is what Python looks into

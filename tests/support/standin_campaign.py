@@ -22,7 +22,7 @@ from clockwatt import config
 from clockwatt.config import OperatingPoint
 from clockwatt.control.points import operating_point
 from clockwatt.control.verify import verify
-from clockwatt.measure import anchors, session
+from clockwatt.measure import reference_operations, session
 from clockwatt.measure.tasks import Shard
 from clockwatt.schema import layout
 from support.handmade import operation, write_catalogue
@@ -36,14 +36,14 @@ def main(config_file: Path, folder: Path, points: list[str]) -> None:
     campaign = config.load(config_file)
     write_catalogue(folder / "catalogue", [operation(256)])
     times: dict[str, dict[str, float]] = {}
-    only_one = anchors.anchors()[:1]
+    only_one = reference_operations.anchors()[:1]
     for point in map(OperatingPoint.parse, points):
         took = times[str(point)] = {}
         with (
             mock.patch.object(session, "open_bench", open_standin_bench),
             mock.patch.object(session, "operating_point", _timed(operating_point, took)),
             mock.patch.object(session, "verify", _timed_call(verify, took)),
-            mock.patch.object(anchors, "anchors", return_value=only_one),
+            mock.patch.object(reference_operations, "anchors", return_value=only_one),
         ):
             session.measure_shard(
                 campaign, label=LABEL, point=point, shard=Shard.parse("1/1", networks=False),

@@ -14,7 +14,7 @@ import numpy as np
 from clockwatt import config
 from clockwatt.gpu.specs import find_spec
 from clockwatt.io import files
-from clockwatt.measure.anchors import anchors
+from clockwatt.measure.reference_operations import anchors
 from clockwatt.operations.spec.operation import MATRIX_CLASSES, Operation, OutputSpec, TensorSpec, contiguous_stride
 from clockwatt.schema import layout, records
 from clockwatt.schema.records import CalibrationRow, CallRow, MeasurementRow, NetworkRow, OperationRow

@@ -8,7 +8,7 @@ from clockwatt import config
 from clockwatt.config import ControlConfig
 from clockwatt.errors import OutputError
 from clockwatt.gpu.nvidia.installed import InstalledGpu
-from clockwatt.workflow import cluster, doctor, propose
+from clockwatt.workflow import cluster, doctor, propose_config
 from clockwatt.workflow.cluster import GpuPartition, JobStatus, parse_gres
 
 
@@ -149,7 +149,7 @@ def test_exit_code_tells_a_wrong_campaign(tmp_path, capsys, monkeypatch):
 
 
 def block(installed=(), partitions=()):
-    return yaml.safe_load(propose.proposed_gpus_block(list(installed), list(partitions)))["gpus"]
+    return yaml.safe_load(propose_config.proposed_gpus_block(list(installed), list(partitions)))["gpus"]
 
 
 def test_proposal_from_slurm():
@@ -179,7 +179,7 @@ def test_proposal_admits_what_it_does_not_know():
         partitions=[GpuPartition("p", "b300", 8), GpuPartition("q", "b300", 4), GpuPartition("r", None, 4)]
     )
     assert list(proposed) == ["b300", "b300_2", "r"]
-    assert {gpu["device"] for gpu in proposed.values()} == {propose.UNKNOWN_DEVICE}
+    assert {gpu["device"] for gpu in proposed.values()} == {propose_config.UNKNOWN_DEVICE}
 
 
 def test_proposal_from_nvml_names_each_model_once():
@@ -191,15 +191,15 @@ def test_proposal_from_nvml_names_each_model_once():
 
 def test_proposed_campaign_is_valid_and_overwrites_nothing(tmp_path):
     path = tmp_path / "config.yaml"
-    propose.write_config(path, propose.proposed_gpus_block([], []))
+    propose_config.write_config(path, propose_config.proposed_gpus_block([], []))
     assert config.load(path).gpus["a30"].virtual_model == "a30"
     with pytest.raises(OutputError, match="exists already"):
-        propose.write_config(path, "")
+        propose_config.write_config(path, "")
 
 
 @pytest.mark.parametrize("name", ["NVIDIA", "Ünknown Gerät", "A100-SXM4-80GB", "..", "H100 80GB HBM3"])
 def test_every_label_is_allowed_in_a_campaign(tmp_path, name):
     path = tmp_path / "config.yaml"
-    propose.write_config(path, propose.proposed_gpus_block([InstalledGpu("nvidia", "GPU-1", name)], []))
+    propose_config.write_config(path, propose_config.proposed_gpus_block([InstalledGpu("nvidia", "GPU-1", name)], []))
     (gpu,) = config.load(path).gpus.values()
     assert gpu.device == name

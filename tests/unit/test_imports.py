@@ -1,4 +1,4 @@
-"""Who imports whom: rooms import only from rooms below them, and analysis needs neither torch nor NVML."""
+"""Who imports whom: packages import only from packages below them, and analysis needs neither torch nor NVML."""
 
 import ast
 import json
@@ -27,11 +27,11 @@ FLOORS = [
     {"workflow"},
     {"cli", "__main__"},
 ]
-"""Rooms of the house, from the ground up; rooms of one floor may import each other."""
+"""Packages, lowest level first; packages of one level may import each other."""
 
 PREDICT_FLOORS = [
     {"features"},
-    {"samples"},
+    {"training_rows"},
     {"models"},
     {"composition"},
     {"evaluation", "hosts"},
@@ -78,31 +78,31 @@ def imports(path: Path, *, at_start: bool = False) -> Iterator[str]:
             yield from (name if name in MODULES else node.module for name in names)
 
 
-def upward(floors: list[set[str]], depth: int, below: str) -> list[str]:
-    """Imports that lead from a room to one above it; rooms are told by the part of a module's name at `depth`."""
-    floor_of = {room: number for number, rooms in enumerate(floors) for room in rooms}
+def upward(levels: list[set[str]], depth: int, below: str) -> list[str]:
+    """Imports that lead from a package to one above it; packages are told by the part of a module's name at `depth`."""
+    level_of = {package: number for number, packages in enumerate(levels) for package in packages}
 
-    def floor(module: str) -> int | None:
+    def level(module: str) -> int | None:
         parts = module.split(".")
         if not module.startswith(below) or len(parts) <= depth:
             return None
-        assert parts[depth] in floor_of, f"{module}: its room {parts[depth]!r} is on no floor"
-        return floor_of[parts[depth]]
+        assert parts[depth] in level_of, f"{module}: its package {parts[depth]!r} is on no level"
+        return level_of[parts[depth]]
 
     return [
         f"{module} imports {imported}"
         for module, path in MODULES.items()
-        if (own := floor(module)) is not None
+        if (own := level(module)) is not None
         for imported in imports(path)
-        if (other := floor(imported)) is not None and other > own
+        if (other := level(imported)) is not None and other > own
     ]
 
 
-def test_rooms_import_only_from_rooms_below_them() -> None:
+def test_packages_import_only_from_packages_below_them() -> None:
     assert upward(FLOORS, 1, "clockwatt.") == []
 
 
-def test_rooms_of_predict_import_only_from_rooms_below_them() -> None:
+def test_packages_of_predict_import_only_from_packages_below_them() -> None:
     assert upward(PREDICT_FLOORS, 2, "clockwatt.predict.") == []
 
 
@@ -111,16 +111,16 @@ def test_an_import_that_leads_up_is_found() -> None:
 
 
 ANALYSIS = ("predict", "dataset", "figures", "page")
-# each room is imported in a fork of its own, which finds libraries that most of them need imported already
+# each package is imported in a fork of its own, which finds libraries that most of them need imported already
 IMPORTING = """
 import importlib, json, os, sys
 import bokeh.models, matplotlib.figure, pandas, pyarrow.compute, pyarrow.csv, pyarrow.parquet, pydantic
 
-for room, modules in json.loads(sys.argv[1]).items():
+for package, modules in json.loads(sys.argv[1]).items():
     if os.fork() == 0:
         for module in modules:
             importlib.import_module(module)
-        print(room, {"torch", "pynvml"} & set(sys.modules), flush=True)
+        print(package, {"torch", "pynvml"} & set(sys.modules), flush=True)
         os._exit(0)
     os.wait()
 """
@@ -128,15 +128,15 @@ for room, modules in json.loads(sys.argv[1]).items():
 
 @pytest.fixture(scope="module")
 def imported() -> subprocess.CompletedProcess[str]:
-    rooms = {room: [name for name in MODULES if name.startswith(f"clockwatt.{room}")] for room in ANALYSIS}
-    command = [sys.executable, "-c", IMPORTING, json.dumps(rooms)]
+    packages = {package: [name for name in MODULES if name.startswith(f"clockwatt.{package}")] for package in ANALYSIS}
+    command = [sys.executable, "-c", IMPORTING, json.dumps(packages)]
     return subprocess.run(command, capture_output=True, text=True, check=False)
 
 
-@pytest.mark.parametrize("room", ANALYSIS)
-def test_analysis_imports_neither_torch_nor_nvml(imported: subprocess.CompletedProcess[str], room: str) -> None:
+@pytest.mark.parametrize("package", ANALYSIS)
+def test_analysis_imports_neither_torch_nor_nvml(imported: subprocess.CompletedProcess[str], package: str) -> None:
     assert imported.returncode == 0, imported.stderr
-    assert f"{room} set()" in imported.stdout.splitlines(), imported.stdout + imported.stderr
+    assert f"{package} set()" in imported.stdout.splitlines(), imported.stdout + imported.stderr
 
 
 def test_questions_are_answered_without_what_only_fitting_needs() -> None:

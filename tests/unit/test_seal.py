@@ -12,7 +12,7 @@ from clockwatt.errors import DamagedFileError, DataFileError
 from clockwatt.io import files, seal
 from clockwatt.io.segments import SegmentWriter, read_segments
 from clockwatt.schema.records import TELEMETRY_SCHEMA, TelemetryRow, table_of
-from clockwatt.telemetry.lanes import FAST
+from clockwatt.telemetry.sampling import FAST
 
 FLIPS = 400
 

@@ -13,7 +13,7 @@ from clockwatt.config import OperatingPoint
 from clockwatt.measure.store import Store
 from clockwatt.schema.records import MeasurementRow
 from clockwatt.workflow.cluster import Node, QueuedJob
-from clockwatt.workflow.fits import misfits, stage_misfits
+from clockwatt.workflow.job_limits import misfits, stage_misfits
 from clockwatt.workflow.status import PointStatus, pace, queue_lines
 
 NODES = [

@@ -33,7 +33,7 @@ def import_(
     ] = False,
 ) -> None:
     """Make a table of operations that others measured a dataset, to fit on and to predict from."""
-    from clockwatt.dataset.importing import CONFIG_FILE, DATASET, Request, import_table
+    from clockwatt.dataset.import_table import CONFIG_FILE, DATASET, Request, import_table
 
     request = Request(
         table,

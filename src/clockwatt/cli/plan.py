@@ -20,7 +20,7 @@ def plan(
 ) -> None:
     """Say what a campaign will cost: jobs, GPU-hours, files, bytes. Traces the networks first if that was not done."""
     from clockwatt.control.points import check_campaign
-    from clockwatt.workflow import cluster, fits, plan_studies, rounds
+    from clockwatt.workflow import cluster, design_rounds, job_limits, plan_studies
     from clockwatt.workflow import plan as stage
     from clockwatt.workflow.study_data import check_study_data
 
@@ -34,9 +34,9 @@ def plan(
             measurements_dir or results / layout.MEASUREMENTS,
         )
         stage.show_plan(stage.make_plan(campaign, catalogue, store_dir, measurements_dir))
-        rounds.show_rounds(rounds.round_costs(campaign, catalogue))
+        design_rounds.show_rounds(design_rounds.round_costs(campaign, catalogue))
     plan_studies.show_studies(plan_studies.plan_studies(campaign))
     with contextlib.suppress(cluster.SlurmUnavailableError):  # on a machine without Slurm nothing waits for nodes
         nodes = cluster.nodes()
-        for misfit in (*fits.misfits(campaign, nodes), *fits.stage_misfits(nodes)):
+        for misfit in (*job_limits.misfits(campaign, nodes), *job_limits.stage_misfits(nodes)):
             print(misfit)

@@ -95,7 +95,7 @@ def predict(
     if measure_missing is None and not measure_whole:
         prediction = predictors.answer(traced, gpu=gpu, point=point, tf32=tf32, host=host, relative_to=relative_to)
     else:
-        from clockwatt.predict.missing import Stop, answer_measured
+        from clockwatt.predict.measure_missing import Stop, answer_measured
 
         demand = _on_demand(config_file, gpu, point, traced, store_dir, tf32=tf32)
         stop = Stop.parse(measure_missing) if measure_missing is not None else Stop(operations=0)
@@ -169,7 +169,7 @@ def recommend(
     if measure_missing is None:
         answer = predictors.choose(traced, **asked)
     else:
-        from clockwatt.predict.missing import Stop, choose_measured
+        from clockwatt.predict.measure_missing import Stop, choose_measured
 
         on_nodes: dict[str, Any] = {}
 
@@ -229,7 +229,7 @@ def _on_demand(
 
 def _check_measures(missing: str | None, *, whole: bool = False) -> None:
     """Refuse a Slurm job that would measure nothing, or a word that it would refuse once it is its turn."""
-    from clockwatt.predict.missing import Stop
+    from clockwatt.predict.measure_missing import Stop
 
     if missing is not None:
         Stop.parse(missing)

@@ -101,7 +101,7 @@ def _end(status: int, message: str) -> NoReturn:
 
 def _tell(folder: Path, *, as_json: bool) -> None:
     """Summarise a record and draw it; on standard error, since the program has the standard output."""
-    from clockwatt.cli.recorded import print_record
+    from clockwatt.cli.record_summary import print_record
     from clockwatt.figures.recording import draw_record
     from clockwatt.telemetry.recording.summary import summarise
 

@@ -7,7 +7,7 @@ import shlex
 import subprocess
 
 from clockwatt.config import OperatingPoint, placeholders
-from clockwatt.control.held import HeldCommand
+from clockwatt.control.lock_process import HeldCommand
 from clockwatt.control.methods import Advice, ControlError, Method, ReleaseError
 
 _HELD_AFTER_S = 0.3

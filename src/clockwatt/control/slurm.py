@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from clockwatt.config import OperatingPoint
-from clockwatt.control.held import HeldCommand
+from clockwatt.control.lock_process import HeldCommand
 from clockwatt.control.methods import Advice, ControlError, Method
 from clockwatt.gpu.registry import visible_gpus
 

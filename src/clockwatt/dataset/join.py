@@ -10,7 +10,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from clockwatt.dataset import levels, unthrottled
+from clockwatt.dataset import card_host_effects, unthrottled
 from clockwatt.dataset.corrections import corrected, exclusions
 from clockwatt.dataset.flagging import derived_flags, merged_flags, throttle_flags
 from clockwatt.dataset.unthrottled import UnthrottledEnergy
@@ -20,7 +20,7 @@ from clockwatt.schema.flags import NEVER_LEARNT_FROM, flagged
 
 _SEPARATOR = "\n"  # in no identifier
 _ALL_TF32 = (False, True)
-_FIRST_COLUMNS = sorted({*levels.ANCHOR_COLUMNS, *unthrottled.COLUMNS, "status", "throttle_reasons"})
+_FIRST_COLUMNS = sorted({*card_host_effects.ANCHOR_COLUMNS, *unthrottled.COLUMNS, "status", "throttle_reasons"})
 _NEEDED = [
     *("subject_id", "pass", "point", "status", "flags", "gpu_uuid", "session_id", "throttle_reasons"),
     *("sm_clock_median_mhz", "power_idle_w"),
@@ -112,17 +112,19 @@ class Point:
         anchors, telling = [], []
         for path in paths:
             for batch in files.read_batches(path, records.MEASUREMENT_SCHEMA, _FIRST_COLUMNS):
-                anchors.append(batch.filter(pc.field("kind") == records.ANCHOR).select(levels.ANCHOR_COLUMNS))
+                anchors.append(
+                    batch.filter(pc.field("kind") == records.ANCHOR).select(card_host_effects.ANCHOR_COLUMNS)
+                )
                 rows = batch.filter(pc.field("kind") == records.OPERATION).to_pandas()
                 rows["flags"] = merged_flags(rows, throttle_flags(rows))
                 believed = (rows["status"] == records.OK) & ~flagged(rows, *NEVER_LEARNT_FROM)
                 telling.append(unthrottled.telling(rows, believed))
         rows = pa.concat_tables(anchors).to_pandas()
         return cls(
-            levels.card_factors(rows),
-            levels.host_factors(rows),
-            levels.host_spreads(rows),
-            levels.session_drifts(rows),
+            card_host_effects.card_factors(rows),
+            card_host_effects.host_factors(rows),
+            card_host_effects.host_spreads(rows),
+            card_host_effects.session_drifts(rows),
             UnthrottledEnergy.learn(telling),
         )
 

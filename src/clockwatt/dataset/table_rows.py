@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 from clockwatt.config import Pass
 from clockwatt.dataset import table as cells
-from clockwatt.dataset.imported import NoReaderError, UnknownModuleError, operation_of
+from clockwatt.dataset.printed_modules import NoReaderError, UnknownModuleError, operation_of
 from clockwatt.dataset.table import CellError, Problems, Table
 from clockwatt.errors import DataFileError
 from clockwatt.io.progress import progress

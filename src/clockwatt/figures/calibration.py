@@ -11,8 +11,8 @@ from matplotlib.figure import Figure
 from clockwatt.config import OperatingPoint
 from clockwatt.figures import style
 from clockwatt.figures.gpus import Gpus
-from clockwatt.figures.whole import NORMAL_95
-from clockwatt.measure.anchors import anchors
+from clockwatt.figures.networks import NORMAL_95
+from clockwatt.measure.reference_operations import anchors
 from clockwatt.operations.spec.operation import Operation
 
 SENSORS = {

@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 
 from clockwatt.figures import style
 from clockwatt.figures.gpus import Gpus
-from clockwatt.figures.whole import NORMAL_95, STANDARD_ERROR
+from clockwatt.figures.networks import NORMAL_95, STANDARD_ERROR
 from clockwatt.schema.costs import MEASURED_WHOLE
 
 PER_PASS = {"time_s": ("time", "s"), "power_w": ("mean power", "W"), "energy_j": ("energy", "J")}

@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 
 from clockwatt.figures import style
 from clockwatt.figures.gpus import Gpus
-from clockwatt.figures.whole import METHODS, QUANTITIES
+from clockwatt.figures.networks import METHODS, QUANTITIES
 from clockwatt.schema.costs import MEASURED_WHOLE, PLAIN_SUM
 
 _SOURCES = {"plain": "measured", "composed": "measured", "predicted": "predicted"}

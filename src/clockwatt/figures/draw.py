@@ -20,6 +20,7 @@ from clockwatt.figures import (
     learning,
     load,
     machine,
+    networks,
     operations,
     pareto_front,
     predictions,
@@ -28,7 +29,6 @@ from clockwatt.figures import (
     sampling,
     sensors,
     style,
-    whole,
 )
 from clockwatt.figures.gpus import Gpus
 from clockwatt.figures.names import figures
@@ -95,8 +95,8 @@ class Results:
 
     @functools.cached_property
     def sum_errors(self) -> pd.DataFrame:
-        """From `whole.sum_errors`."""
-        return whole.sum_errors(self.operations, self.calls)
+        """From `networks.sum_errors`."""
+        return networks.sum_errors(self.operations, self.calls)
 
     @functools.cached_property
     def held_out(self) -> pd.DataFrame:
@@ -166,8 +166,8 @@ def draw_figures(
 
 def _network(quantity: str) -> Callable[[Results, str], Drawn]:
     def drawn(results: Results, pass_: str) -> Drawn:
-        data = whole.costs(results.compositions, results.whole_errors, results.sum_errors, quantity, pass_)
-        return whole.draw(data, results.gpus, quantity), data
+        data = networks.costs(results.compositions, results.whole_errors, results.sum_errors, quantity, pass_)
+        return networks.draw(data, results.gpus, quantity), data
 
     return drawn
 

@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 from clockwatt.config import OperatingPoint
 from clockwatt.figures import style
 from clockwatt.figures.gpus import Gpus
-from clockwatt.figures.whole import NORMAL_95
+from clockwatt.figures.networks import NORMAL_95
 from clockwatt.operations.spec.operation import MATRIX_CLASSES
 from clockwatt.schema.costs import ENERGY_CORRECTED
 

@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 from clockwatt.config import OperatingPoint
 from clockwatt.figures import style
 from clockwatt.figures.gpus import Gpus
-from clockwatt.figures.whole import NORMAL_95
+from clockwatt.figures.networks import NORMAL_95
 
 NETWORKS_AT_MOST = 4
 _LABEL_PT = 6

@@ -18,11 +18,11 @@ from clockwatt.gpu.registry import open_gpu
 from clockwatt.io import files
 from clockwatt.io.progress import progress, say
 from clockwatt.io.segments import SegmentWriter
-from clockwatt.measure import anchors, guard, tasks
+from clockwatt.measure import reference_operations, tasks, watchdog
 from clockwatt.measure.bench.interface import Bench, BenchLostError, Subject, under_load
 from clockwatt.measure.bench.registry import open_bench
 from clockwatt.measure.calibrate.calibration import Calibration
-from clockwatt.measure.origin import base_row, mixed_versions
+from clockwatt.measure.provenance import base_row, mixed_versions
 from clockwatt.measure.steps import energy
 from clockwatt.measure.steps.conditions import Surroundings
 from clockwatt.measure.steps.procedure import measure, measure_idle
@@ -109,15 +109,15 @@ def measure_shard(
     ShardUnfinishedError
         If the job nears its time limit; what was finished is in the store.
     """
-    limits_s = [seconds for seconds in (stop_after_s, guard.seconds_left()) if seconds is not None]
+    limits_s = [seconds for seconds in (stop_after_s, watchdog.seconds_left()) if seconds is not None]
     end_s = time.monotonic() + min(limits_s, default=math.inf)
     store = Store(store_dir, config, label, point)
     session = Session(config, label, point, shard, catalogue_dir, store, calibration or Calibration())
     wanted = tasks.subjects(config, session.gpu_config, shard, catalogue_dir)
-    with guard.only_process(store.shard_file(shard, "lock")):
+    with watchdog.only_process(store.shard_file(shard, "lock")):
         left = _measure_wanted(session, wanted, end_s, retry_failed=retry_failed)
-    if left and (stop_after_s is None or guard.seconds_left() == 0):
-        raise guard.ShardUnfinishedError(
+    if left and (stop_after_s is None or watchdog.seconds_left() == 0):
+        raise watchdog.ShardUnfinishedError(
             f"{label} at {point}, shard {shard}: the job's time is up with {left} left to measure. What was finished "
             "is in the store; submitted again, it goes on from there. A longer slurm.runtime needs fewer jobs."
         )
@@ -132,7 +132,7 @@ def measure_shard(
 
 def _measure_wanted(session: Session, wanted: list[Subject], end_s: float, *, retry_failed: bool) -> int:
     """Measure what the store lacks of `wanted`, with a new logger where one died; returns how many are left."""
-    for attempt in range(1, guard.STRIKES + 1):
+    for attempt in range(1, watchdog.STRIKES + 1):
         finished = session.store.finished()
         pending = [
             subject
@@ -151,7 +151,7 @@ def _measure_wanted(session: Session, wanted: list[Subject], end_s: float, *, re
                 session, tasks.shuffled(pending, session.config, session.label, session.point), end_s
             )
         except LoggerError as error:
-            if attempt == guard.STRIKES:
+            if attempt == watchdog.STRIKES:
                 raise
             say(f"{session.name}: {error} It is started anew; what was under way is measured again.")
     raise AssertionError("unreachable")
@@ -176,7 +176,7 @@ def _power_warning(session: Session) -> str | None:
 def _measure_pending(session: Session, pending: list[Subject], end_s: float) -> int:
     """Measure until all is measured or it is `end_s` on the monotonic clock; returns how many are left."""
     left, session_id = len(pending), uuid.uuid4().hex
-    anchor_ids = [row.operation_id for row in anchors.anchors()]
+    anchor_ids = [row.operation_id for row in reference_operations.anchors()]
     operation_ids = {subject.subject_id for subject in pending if subject.kind == OPERATION}
     with (
         contextlib.closing(
@@ -191,21 +191,24 @@ def _measure_pending(session: Session, pending: list[Subject], end_s: float) -> 
         for warning in applied.warnings:
             say(warning)
         if not session.point.is_default:
-            verify_point(bench, session.point, session.gpu_config, max(anchors.anchors(), key=lambda row: row.flops))
+            verify_point(
+                bench, session.point, session.gpu_config, max(reference_operations.anchors(), key=lambda row: row.flops)
+            )
         settings = session.config.measurement
         if settings.rest_to_c is not None:
             rest(bench, settings.rest_to_c, settings.rest_max_s)
         energy_wanted = any(subject.energy for subject in pending)
         run = _Run(session, bench, writer, base_row(session, bench, session_id), anchor_ids, energy=energy_wanted)
         run.check()
-        under_way, watchdog = guard.UnderWay(session.store.shard_file(session.shard, "under-way")), guard.Watchdog()
+        under_way = watchdog.UnderWay(session.store.shard_file(session.shard, "under-way"))
+        timer = watchdog.Watchdog()
         with progress(f"{session.label} {session.point} {session.shard}", len(pending)) as advance:
             for subject in pending:
                 if time.monotonic() >= end_s:
                     break
                 if run.check_is_due:
                     run.check()
-                with _watched(under_way, watchdog, subject) as strikes:
+                with _watched(under_way, timer, subject) as strikes:
                     run.measure(subject, strikes)
                 left -= 1
                 advance(f"{subject.subject_id} {subject.pass_}")
@@ -215,7 +218,9 @@ def _measure_pending(session: Session, pending: list[Subject], end_s: float) -> 
 
 
 @contextlib.contextmanager
-def _watched(under_way: guard.UnderWay, watchdog: guard.Watchdog, subject: Subject) -> Iterator[guard.Strikes | None]:
+def _watched(
+    under_way: watchdog.UnderWay, timer: watchdog.Watchdog, subject: Subject
+) -> Iterator[watchdog.Strikes | None]:
     """Watch over one measurement; yields what is known of processes that died of it.
 
     One that ends in order is no strike, unless what was measured left it without its GPU.
@@ -223,13 +228,13 @@ def _watched(under_way: guard.UnderWay, watchdog: guard.Watchdog, subject: Subje
     key = tasks.key(subject)
     under_way.begin(key)
     try:
-        with watchdog.watching(f"{subject.subject_id} {subject.pass_}", partial(under_way.blame, key)):
+        with timer.watching(f"{subject.subject_id} {subject.pass_}", partial(under_way.blame, key)):
             yield under_way.strikes(key)
     except BenchLostError as error:
         under_way.blame(key, str(error))
         raise
     except BaseException:
-        if not watchdog.barked:
+        if not timer.barked:
             under_way.end(key)
             under_way.close()
         raise
@@ -305,7 +310,7 @@ class _Run:
         for anchor_id in self._anchor_ids:
             self.measure(anchor_subject(anchor_id, self._tf32, energy=self._energy))
 
-    def measure(self, subject: Subject, strikes: guard.Strikes | None = None) -> None:
+    def measure(self, subject: Subject, strikes: watchdog.Strikes | None = None) -> None:
         """Measure a subject, unless so many processes died of it that it is left out with a row that says so."""
         row = replace(
             self._base,
@@ -315,7 +320,7 @@ class _Run:
         )  # fmt: skip
         self._position += 1
         try:
-            if strikes is not None and strikes.count >= guard.STRIKES:
+            if strikes is not None and strikes.count >= watchdog.STRIKES:
                 row.started_us = row.ended_us = self._bench.now_us()
                 row.status = FAILED
                 row.error = f"left out: {strikes.count} processes ended while it was measured, the last: {strikes.why}"

@@ -22,7 +22,7 @@ from typing import NoReturn
 
 from clockwatt.errors import ClockwattError
 from clockwatt.io.progress import say
-from clockwatt.measure import guard
+from clockwatt.measure import watchdog
 
 _TO_END = (signal.SIGTERM, signal.SIGINT)
 
@@ -41,7 +41,7 @@ def run(measure: Callable[[], None], note: Path) -> None:
     measure
         Can be pickled; measures a shard that keeps its note in `note`.
     note
-        See `guard.UnderWay`.
+        See `watchdog.UnderWay`.
 
     Raises
     ------
@@ -87,7 +87,7 @@ def _start_method() -> ForkContext | SpawnContext:
 
 
 def _count(note: Path) -> int:
-    return sum(strikes.count for strikes in guard.read_strikes(note).values())
+    return sum(strikes.count for strikes in watchdog.read_strikes(note).values())
 
 
 def _end(process: BaseProcess) -> None:
@@ -123,5 +123,5 @@ def _end_with_parent() -> None:
     if parent is not None:
         wait([parent.sentinel])
         os.kill(os.getpid(), signal.SIGTERM)
-        time.sleep(guard.GRACE_S)
+        time.sleep(watchdog.GRACE_S)
         os._exit(1)

@@ -15,8 +15,8 @@ import pandas as pd
 
 from clockwatt.errors import ClockwattError
 from clockwatt.io import files
-from clockwatt.page.bulk import BulkPredictor
-from clockwatt.page.joules import Parts, Shares, shares_of
+from clockwatt.page.batched_predictor import BulkPredictor
+from clockwatt.page.energy_breakdown import Parts, Shares, shares_of
 from clockwatt.page.words import clock_mhz
 from clockwatt.predict.answer import TracedNetwork, check_fits, predict_points
 from clockwatt.predict.composition.networks import Catalogue

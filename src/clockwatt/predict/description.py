@@ -16,7 +16,7 @@ from clockwatt.predict.evaluation.errors import Interval
 from clockwatt.predict.evaluation.pass_errors import PassErrors
 from clockwatt.predict.features.points import Setting
 from clockwatt.predict.models.clock_law import POWER_CLOCKS, neighbours
-from clockwatt.predict.samples import DEVICE_AND_HOST
+from clockwatt.predict.training_rows import DEVICE_AND_HOST
 from clockwatt.schema import layout
 
 _NETWORKS_OF = "h200"

@@ -19,10 +19,10 @@ from clockwatt.io import files
 from clockwatt.io.progress import Advance, progress, say
 from clockwatt.io.seal import SealedWriter
 from clockwatt.predict.composition.networks import MEASURED, Catalogue
-from clockwatt.predict.costs.learnt import workless_host_s
+from clockwatt.predict.costs.predicted import workless_host_s
 from clockwatt.predict.description import GpuDescription, PassDescription
 from clockwatt.predict.evaluation.errors import Interval
-from clockwatt.predict.evaluation.judgement import (
+from clockwatt.predict.evaluation.held_out import (
     as_wide_as,
     judge_operations,
     judge_perceptrons,
@@ -40,10 +40,10 @@ from clockwatt.predict.evaluation.leave_out import (
 from clockwatt.predict.gpu_predictor import GpuPredictor
 from clockwatt.predict.hosts.costs import HostsSeen
 from clockwatt.predict.model_card import model_card, model_card_details
-from clockwatt.predict.models.borrowing import lenders, with_borrowed
 from clockwatt.predict.models.predictors import PREDICTORS, CostPredictor, check_installed
 from clockwatt.predict.models.training_data import TrainingData, training_data
-from clockwatt.predict.samples import Lacks, Samples, gpus_in, held, read_samples
+from clockwatt.predict.models.transfer import lenders, with_borrowed
+from clockwatt.predict.training_rows import Lacks, Samples, gpus_in, held, read_samples
 from clockwatt.predict.whole_networks import WholeNetworks, complete
 from clockwatt.schema import layout
 from clockwatt.schema.costs import TIME_DEVICE_CORRECTED

@@ -12,15 +12,15 @@ import pandas as pd
 from clockwatt.errors import DataFileError
 from clockwatt.io.files import write_text
 from clockwatt.predict.costs.interface import Among, CostSource, FirstKnown, interval_factors
-from clockwatt.predict.costs.learnt import ByClock, HostOnly, Learnt
-from clockwatt.predict.costs.looked_up import DeviceTimes, LookedUp, MeasuredCosts, Refined, write_measured
+from clockwatt.predict.costs.measured import DeviceTimes, LookedUp, MeasuredCosts, Refined, write_measured
+from clockwatt.predict.costs.predicted import ByClock, HostOnly, Learnt
 from clockwatt.predict.description import GpuDescription, NotPredictableError, PassDescription, fitted_gpus, is_shipped
 from clockwatt.predict.features.operations import OPERATION_CLASS, operation_features
 from clockwatt.predict.hosts.costs import HostsSeen
-from clockwatt.predict.models.domain import Domain
+from clockwatt.predict.models.extrapolation import Domain
 from clockwatt.predict.models.persistence import load_predictor, save_predictor
 from clockwatt.predict.models.predictors import CostPredictor
-from clockwatt.predict.samples import DEVICE_AND_HOST
+from clockwatt.predict.training_rows import DEVICE_AND_HOST
 from clockwatt.schema import layout
 
 

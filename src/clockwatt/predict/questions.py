@@ -76,7 +76,7 @@ def listed_operations(path: Path, pass_: Pass) -> TracedNetwork:
 
     DataFileError if the file is missing or a line of it is no operation with a count.
     """
-    from clockwatt.operations.listed import read_listed
+    from clockwatt.operations.operation_list import read_listed
 
     listed = read_listed(path, pass_)
     return TracedNetwork(listed.network, _frame(listed.calls), _frame(listed.operations), is_network=False)

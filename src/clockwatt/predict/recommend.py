@@ -19,7 +19,7 @@ from clockwatt.predict.gpu_predictor import GpuPredictor
 from clockwatt.predict.hosts.costs import HostAnswer, different_hosts
 from clockwatt.predict.hosts.profile import HostProfile
 from clockwatt.predict.prediction import NetworkPrediction
-from clockwatt.predict.samples import ENERGY
+from clockwatt.predict.training_rows import ENERGY
 from clockwatt.schema import layout
 
 _REPEATED = 0.01

@@ -22,9 +22,9 @@ from clockwatt.predict.composition.networks import (
 from clockwatt.predict.composition.overhead_estimates import OverheadEstimates, calibrated_overheads, seen_overheads
 from clockwatt.predict.composition.pipeline import COST_COLUMNS
 from clockwatt.predict.costs.interface import cost_columns, interval_factors
-from clockwatt.predict.costs.learnt import HostOnly
+from clockwatt.predict.costs.predicted import HostOnly
 from clockwatt.predict.evaluation.errors import NORMAL_90, Interval, scale_of
-from clockwatt.predict.evaluation.judgement import judge_left_out, network_errors
+from clockwatt.predict.evaluation.held_out import judge_left_out, network_errors
 from clockwatt.predict.evaluation.leave_out import leave_networks_out
 from clockwatt.predict.evaluation.pass_errors import (
     ADDED,
@@ -36,7 +36,7 @@ from clockwatt.predict.evaluation.pass_errors import (
 from clockwatt.predict.features.operations import OPERATION_CLASS
 from clockwatt.predict.models.predictors import TARGETS, CostPredictor
 from clockwatt.predict.models.training_data import TrainingData, with_unmeasured
-from clockwatt.predict.samples import Samples
+from clockwatt.predict.training_rows import Samples
 from clockwatt.schema.costs import BY_CORRECTED
 
 _KEY = ["pass", "point", "tf32"]

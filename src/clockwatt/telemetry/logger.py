@@ -16,8 +16,8 @@ from clockwatt.errors import ClockwattError
 from clockwatt.gpu.virtual.card import VirtualGpu
 from clockwatt.io.segments import SegmentWriter
 from clockwatt.schema.records import TELEMETRY_SCHEMA, TelemetryRow
-from clockwatt.telemetry.lanes import LaneReader
 from clockwatt.telemetry.recorder import Recorder
+from clockwatt.telemetry.sampling import LaneReader
 
 
 class LoggerError(ClockwattError):

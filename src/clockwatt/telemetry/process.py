@@ -18,11 +18,11 @@ from clockwatt.gpu.interface import Gpu, InstalledGpu
 from clockwatt.gpu.registry import open_installed
 from clockwatt.io.segments import SegmentWriter
 from clockwatt.schema.records import TELEMETRY_SCHEMA, TelemetryRow, table_of
-from clockwatt.telemetry.everything import EverythingReader, EverythingRecorder
+from clockwatt.telemetry.all_sensors import EverythingReader, EverythingRecorder
 from clockwatt.telemetry.host import HostSensors
-from clockwatt.telemetry.lanes import FAST, LaneReader
 from clockwatt.telemetry.logger import Logger, LoggerError
 from clockwatt.telemetry.recorder import LoggerReport, Recorder
+from clockwatt.telemetry.sampling import FAST, LaneReader
 
 _ANSWER_TIMEOUT_S = 30.0
 _END_TIMEOUT_S = 5.0

@@ -8,8 +8,8 @@ from typing import Protocol
 from clockwatt.config import TelemetryConfig
 from clockwatt.io.segments import SegmentWriter
 from clockwatt.schema.records import TelemetryRow
-from clockwatt.telemetry.lanes import FAST, RING, SLOW, Rhythm
 from clockwatt.telemetry.rings import RingReport
+from clockwatt.telemetry.sampling import FAST, RING, SLOW, Rhythm
 
 
 @dataclass(frozen=True)

@@ -29,7 +29,7 @@ from clockwatt.gpu.interface import Gpu, GpuError, InstalledGpu, NotSupportedErr
 from clockwatt.gpu.registry import installed_gpus, lost_gpus, open_installed, visible_gpus
 from clockwatt.gpu.sensing.sensors import update_periods_s
 from clockwatt.gpu.specs import UnknownGpuError, find_spec
-from clockwatt.workflow import cluster, fits, propose
+from clockwatt.workflow import cluster, job_limits, propose_config
 
 POWER_SENSORS = ("power_average", "power_instant", "energy_counter", "power_samples")
 
@@ -78,7 +78,7 @@ def run(config_path: Path | None, write_config: Path | None) -> int:
         table.add_row(escape(finding.topic), f"[{_STYLES[finding.state]}]{finding.state}", told)
     console.print(table)
     if write_config is not None:
-        propose.write_config(write_config, proposed_gpus_block())
+        propose_config.write_config(write_config, proposed_gpus_block())
         console.print(f"Proposed campaign: {write_config}")
     return 1 if any(finding.state == WRONG for finding in findings) else 0
 
@@ -93,7 +93,7 @@ def proposed_gpus_block() -> str:
     partitions = []
     with contextlib.suppress(cluster.SlurmUnavailableError):
         partitions = cluster.gpu_partitions()
-    return propose.proposed_gpus_block(_installed(), partitions)
+    return propose_config.proposed_gpus_block(_installed(), partitions)
 
 
 def _software() -> Iterator[Finding]:
@@ -240,7 +240,7 @@ def _campaign(path: Path | None) -> Iterator[Finding]:
         yield _campaign_gpu(f"gpus.{label}", gpu_config, campaign)
     with contextlib.suppress(cluster.SlurmUnavailableError):  # said above
         nodes = cluster.nodes()
-        for misfit in (*fits.misfits(campaign, nodes), *fits.stage_misfits(nodes)):
+        for misfit in (*job_limits.misfits(campaign, nodes), *job_limits.stage_misfits(nodes)):
             yield Finding("Slurm", WRONG, misfit)
 
 

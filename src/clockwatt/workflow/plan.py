@@ -17,7 +17,7 @@ from rich.table import Table
 from clockwatt.config import CampaignConfig, GpuConfig, OperatingPoint
 from clockwatt.io import files
 from clockwatt.io.progress import say
-from clockwatt.measure.anchors import anchors
+from clockwatt.measure.reference_operations import anchors
 from clockwatt.measure.steps.procedure import expected_duration_s
 from clockwatt.measure.store import Key, Store
 from clockwatt.measure.tasks import shard_number

@@ -99,7 +99,7 @@ def test_held_by_a_process_that_may_not_be_signalled_ends_by_its_terminal(site_s
     """As below sudo: who calls may not send a signal, but its terminal may."""
     code = f"""
 import os
-from clockwatt.control.held import HeldCommand
+from clockwatt.control.lock_process import HeldCommand
 held = HeldCommand([{str(site_script)!r}, "hold"], os.environ)
 held.wait_until_held(120, "ready")
 os.setresuid(65534, 65534, 0)

@@ -2,7 +2,7 @@ import pytest
 import torch
 
 from clockwatt.config import NetworkConfig, TrainingConfig
-from clockwatt.dataset.imported import UnknownModuleError, operation_of
+from clockwatt.dataset.printed_modules import UnknownModuleError, operation_of
 from clockwatt.operations.build.build import build
 from clockwatt.operations.catalogue import trace_rows
 from clockwatt.operations.cost import cost

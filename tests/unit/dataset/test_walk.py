@@ -8,8 +8,8 @@ import pytest
 
 from clockwatt.dataset.build import build_dataset
 from clockwatt.io import files
-from clockwatt.predict.costs.looked_up import MeasuredCosts, write_measured
-from clockwatt.predict.samples import KEY, read_samples
+from clockwatt.predict.costs.measured import MeasuredCosts, write_measured
+from clockwatt.predict.training_rows import KEY, read_samples
 from clockwatt.schema import costs, layout, records, tables
 from clockwatt.schema.flags import Flag
 from support import synthetic

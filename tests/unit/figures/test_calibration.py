@@ -6,7 +6,7 @@ import pytest
 from clockwatt.config import OperatingPoint
 from clockwatt.figures import calibration, load
 from clockwatt.figures.gpus import Gpu, Gpus
-from clockwatt.measure.anchors import anchors
+from clockwatt.measure.reference_operations import anchors
 from clockwatt.schema.quantities import CalibrationQuantity
 
 GPUS = Gpus([Gpu("a30", virtual=True), Gpu("v100", virtual=True)])

@@ -6,7 +6,7 @@ import sys
 
 from benchmarks.fresh import measure
 
-from clockwatt.measure import anchors
+from clockwatt.measure import reference_operations
 from clockwatt.measure.bench.interface import Versions
 from support.standin_bench import StandInBench
 
@@ -19,6 +19,6 @@ def standin(gpu, logger, specs, campaign, probe):
 
 if __name__ == "__main__":
     measure.make_bench = standin
-    one = anchors.anchors()[:1]
-    anchors.anchors = lambda: one
+    one = reference_operations.anchors()[:1]
+    reference_operations.anchors = lambda: one
     sys.exit(measure.main())

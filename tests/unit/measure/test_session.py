@@ -16,8 +16,8 @@ from clockwatt.gpu.specs import find_spec
 from clockwatt.io import files
 from clockwatt.io.segments import segment_paths
 from clockwatt.measure import session
-from clockwatt.measure.anchors import anchors
 from clockwatt.measure.calibrate.calibration import Calibration
+from clockwatt.measure.reference_operations import anchors
 from clockwatt.measure.session import measure_shard
 from clockwatt.measure.steps.times import TIME_ALONE
 from clockwatt.measure.store import Store

@@ -19,7 +19,7 @@ from clockwatt import config
 from clockwatt.config import OperatingPoint
 from clockwatt.gpu.virtual.card import VirtualGpu
 from clockwatt.io import files
-from clockwatt.measure import guard, worker
+from clockwatt.measure import watchdog, worker
 from clockwatt.measure.bench import registry
 from clockwatt.measure.bench.interface import BenchLostError
 from clockwatt.measure.bench.virtual import VirtualBench
@@ -66,7 +66,7 @@ class FaultyBench(VirtualBench):
                 raise BenchLostError("CUDA error: an illegal memory access")
 
 
-class ImpatientWatchdog(guard.Watchdog):
+class ImpatientWatchdog(watchdog.Watchdog):
     """Takes one operation to hang after a moment; the others have the time that a busy machine needs."""
 
     def __init__(self, victim):
@@ -75,7 +75,7 @@ class ImpatientWatchdog(guard.Watchdog):
 
     @contextlib.contextmanager
     def watching(self, name, blame):
-        self._hang_s = HANG_S if name == self._victim else guard.HANG_S
+        self._hang_s = HANG_S if name == self._victim else watchdog.HANG_S
         with super().watching(name, blame):
             yield
 
@@ -92,7 +92,7 @@ def measure(campaign, folder, victim, fault, survives_after=10**9):
             yield bench
 
     if fault == "deaf":
-        guard.Watchdog = partial(ImpatientWatchdog, f"{victim} inference")
+        watchdog.Watchdog = partial(ImpatientWatchdog, f"{victim} inference")
     registry._OPENERS[VirtualGpu.vendor] = open_bench  # for good: this process is the test's own
     measure_shard(
         campaign, label="a30", point=OperatingPoint(), shard=ALL, catalogue_dir=folder / "catalogue",

@@ -21,7 +21,7 @@ from clockwatt.operations.design.sizes import LARGEST_TENSOR, Sizes
 from clockwatt.operations.spec.operation import MATRIX_CLASSES, Operation
 from clockwatt.schema import records
 from clockwatt.schema.records import OPERATION_SCHEMA, TRAINING
-from clockwatt.workflow.rounds import round_costs
+from clockwatt.workflow.design_rounds import round_costs
 
 SMALL = {"max_memory_bytes": 5e6, "max_time_s": 5e-6, "seed": 3}
 

@@ -14,13 +14,13 @@ from clockwatt.config import NetworkConfig
 from clockwatt.page.answers import Answers
 from clockwatt.page.trust import class_rows, held_out_points
 from clockwatt.predict.answer import predict_network
-from clockwatt.predict.costs.looked_up import DeviceTimes
+from clockwatt.predict.costs.measured import DeviceTimes
 from clockwatt.predict.description import NotPredictableError
 from clockwatt.predict.gpu_predictor import load_models
 from clockwatt.predict.hosts.profile import HostProfile
 from clockwatt.predict.questions import traced_network, training_of
 from clockwatt.predict.recommend import recommend
-from clockwatt.predict.samples import DEVICE_AND_HOST
+from clockwatt.predict.training_rows import DEVICE_AND_HOST
 from support import small_networks
 
 NETWORK = NetworkConfig(name="support.small_networks:printed", input=[4, 8, 16, 16])

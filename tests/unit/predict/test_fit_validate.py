@@ -12,15 +12,15 @@ from clockwatt.dataset.build import build_dataset
 from clockwatt.errors import DataFileError
 from clockwatt.io import files, seal
 from clockwatt.predict.composition.networks import VALIDATION_SCHEMA
-from clockwatt.predict.evaluation.judgement import as_wide_as
+from clockwatt.predict.evaluation.held_out import as_wide_as
 from clockwatt.predict.evaluation.leave_out import CROSSVAL_SCHEMA
 from clockwatt.predict.fit import fit
 from clockwatt.predict.gpu_predictor import GpuPredictor
 from clockwatt.predict.model_card import model_card
-from clockwatt.predict.models import perceptrons, predictors
+from clockwatt.predict.models import neural_ensemble, predictors
 from clockwatt.predict.models.persistence import load_predictor
 from clockwatt.predict.models.predictors import MissingLibraryError
-from clockwatt.predict.samples import read_samples
+from clockwatt.predict.training_rows import read_samples
 from clockwatt.predict.validate import validate
 from clockwatt.schema import layout, records
 from clockwatt.schema.costs import COSTS
@@ -139,7 +139,7 @@ def test_the_model_card_says_what_was_not_fitted(made):
 @pytest.mark.parametrize("least", [40, 10**6])
 def test_perceptrons_are_fitted_judged_and_told_of(made, tmp_path, monkeypatch, least):
     for name, value in (("WIDTH", 16), ("DEPTH", 2), ("EPOCHS", 2)):
-        monkeypatch.setattr(perceptrons, name, value)
+        monkeypatch.setattr(neural_ensemble, name, value)
     monkeypatch.setattr(predictors, "LEAST_ROWS", least)
     halved = []
     monkeypatch.setattr(

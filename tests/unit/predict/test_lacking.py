@@ -11,7 +11,7 @@ from clockwatt.predict.fit import fit
 from clockwatt.predict.gpu_predictor import load_models
 from clockwatt.predict.questions import traced_network
 from clockwatt.predict.recommend import recommend
-from clockwatt.predict.samples import ENERGY, held, read_samples
+from clockwatt.predict.training_rows import ENERGY, held, read_samples
 from clockwatt.schema import layout
 from support import synthetic
 

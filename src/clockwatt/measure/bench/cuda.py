@@ -14,7 +14,7 @@ import torch
 
 from clockwatt.config import CampaignConfig, MeasurementConfig, Pass
 from clockwatt.gpu.interface import Gpu
-from clockwatt.measure.bench import cut
+from clockwatt.measure.bench import split_pass
 from clockwatt.measure.bench.blocking import BlockingKernel, Parts
 from clockwatt.measure.bench.cuda_workload import MEMORY_SHARE, Call, CudaWorkload
 from clockwatt.measure.bench.interface import (
@@ -134,11 +134,11 @@ class CudaBench(HostClockBench):
         issue = functools.partial(workload.issue, 1)
         try:
             if workload.cuts is None:
-                workload.cuts = cut.find_cuts(issue, torch.cuda.synchronize)
+                workload.cuts = split_pass.find_cuts(issue, torch.cuda.synchronize)
             guess_s = workload.cuts.longest_s
             for _ in range(_QUEUE_TRIES):
                 parts = Parts(self._blocking, guess_s)
-                with cut.cut_at(workload.cuts, parts.cut):
+                with split_pass.cut_at(workload.cuts, parts.cut):
                     parts.begin()
                     issue()
                     parts.end()

@@ -9,8 +9,8 @@ from typing import Any
 
 import torch
 
-from clockwatt.measure.bench.cut import Cuts
 from clockwatt.measure.bench.interface import Workload
+from clockwatt.measure.bench.split_pass import Cuts
 
 MEMORY_SHARE = 0.5
 """Copies may take this share of the memory that is free."""

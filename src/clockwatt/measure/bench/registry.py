@@ -14,7 +14,7 @@ from typing import cast
 from clockwatt.config import CampaignConfig
 from clockwatt.gpu.interface import Gpu
 from clockwatt.gpu.virtual.card import VirtualGpu
-from clockwatt.measure import anchors, tasks
+from clockwatt.measure import reference_operations, tasks
 from clockwatt.measure.bench.interface import Bench
 from clockwatt.measure.bench.virtual import VirtualBench
 from clockwatt.telemetry.logger import virtual_logger
@@ -80,7 +80,7 @@ def _open_cuda(gpu: Gpu, settings: BenchSettings) -> Iterator[Bench]:
     from clockwatt.measure.bench.cuda import CudaBench
 
     specs = tasks.specs(settings.catalogue_dir, settings.operation_ids)
-    specs |= {row.operation_id: row.spec for row in anchors.anchors()}
+    specs |= {row.operation_id: row.spec for row in reference_operations.anchors()}
     config = settings.config
     logger_of = logger_process(gpu.installed, settings.session_id, settings.telemetry_dir, config.telemetry)
     with logger_of as logger, _no_collection():

@@ -20,7 +20,7 @@ import pyarrow.compute as pc
 from clockwatt.gpu.virtual.card import VirtualGpu
 from clockwatt.gpu.virtual.model import Mixture, Work
 from clockwatt.io import files
-from clockwatt.measure import anchors
+from clockwatt.measure import reference_operations
 from clockwatt.measure.bench.interface import (
     BLOCKS_AHEAD,
     Bench,
@@ -282,7 +282,7 @@ def _read_operations(catalogue_dir: Path) -> dict[tuple[str, str], OperationRow]
     for values in files.read_table(catalogue_dir / layout.OPERATIONS_FILE, OPERATION_SCHEMA, columns).to_pylist():
         pass_ = values.pop("pass")
         rows[values["operation_id"], pass_] = OperationRow(**values, pass_=pass_, spec="")
-    return rows | {(row.operation_id, row.pass_): row for row in anchors.anchors()}
+    return rows | {(row.operation_id, row.pass_): row for row in reference_operations.anchors()}
 
 
 def _call(row: OperationRow, tf32: bool) -> VirtualCall:

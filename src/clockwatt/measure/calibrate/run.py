@@ -23,7 +23,7 @@ from clockwatt.gpu.registry import open_gpu
 from clockwatt.gpu.sensing.sensors import sensor_traits
 from clockwatt.io import files
 from clockwatt.io.progress import progress
-from clockwatt.measure import anchors
+from clockwatt.measure import reference_operations
 from clockwatt.measure.bench.interface import Bench, Subject, Workload, under_load
 from clockwatt.measure.bench.registry import open_bench
 from clockwatt.measure.calibrate.calibration import DEVICE, HOST, POWER_LIMIT, Calibration
@@ -97,7 +97,9 @@ class _Calibration:
 
     def _sensors(self) -> None:
         """Periods and windows, from a load that stays below the power limit, whose limiter would make it swing."""
-        with self._open(max(anchors.anchors(), key=lambda row: row.bytes_read + row.bytes_written)) as workload:
+        with self._open(
+            max(reference_operations.anchors(), key=lambda row: row.bytes_read + row.bytes_written)
+        ) as workload:
             calls = max(1, calls_per_block(self._bench, workload) // _PULSE_BLOCKS)
             traits = sensor_traits(
                 self._bench.gpu,
@@ -123,7 +125,7 @@ class _Calibration:
             self._put(quantity, estimate, subject=subject)
 
     def _iterations(self) -> None:
-        for anchor in anchors.anchors():
+        for anchor in reference_operations.anchors():
             with self._open(anchor) as workload:
                 for iterations in _ITERATIONS:
                     times = [self._bench.timed_run(workload, iterations) / iterations for _ in range(_CURVE_REPEATS)]
@@ -136,7 +138,7 @@ class _Calibration:
 
     def _transient(self) -> None:
         """Power from idle to load, several times: `x` is the time since the load began, below 0 before it."""
-        with self._open(max(anchors.anchors(), key=lambda row: row.flops)) as workload:
+        with self._open(max(reference_operations.anchors(), key=lambda row: row.flops)) as workload:
             for run in range(_TRANSIENT_RUNS):
                 self._bench.take_telemetry()
                 self._bench.idle(_REST_S)
@@ -166,7 +168,7 @@ class _Calibration:
         short: list[MeasurementRow] = []
         sustained: dict[str, MeasurementRow] = {}
         for run in range(_REPEATABILITY_RUNS + 1):
-            for anchor in order.sample(anchors.anchors(), len(anchors.anchors())):
+            for anchor in order.sample(reference_operations.anchors(), len(reference_operations.anchors())):
                 row = self._measured(anchor, long if run == _REPEATABILITY_RUNS // 2 else usual)
                 if run == _REPEATABILITY_RUNS // 2:
                     sustained[anchor.operation_id] = row

@@ -19,8 +19,8 @@ from clockwatt.operations import numerics, optimizers
 from clockwatt.operations.networks import FAULTS, Loss, NetworkError, construct, example_inputs, summary, without_memory
 from clockwatt.operations.spec.encode import dtype_of
 from clockwatt.operations.spec.operation import Operation, OutputSpec, TensorSpec
+from clockwatt.operations.trace.call import tensor_spec
 from clockwatt.operations.trace.gradients import Accumulation
-from clockwatt.operations.trace.intercepted import tensor_spec
 from clockwatt.operations.trace.meta import MetaLayouts
 from clockwatt.operations.trace.tracer import LOSS, Recorded, Tracer, UntraceableError
 from clockwatt.schema.records import TRAINING

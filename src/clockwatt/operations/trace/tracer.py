@@ -17,8 +17,8 @@ from clockwatt.operations.networks import FAULTS, NetworkError, summary
 from clockwatt.operations.spec import functions
 from clockwatt.operations.spec.encode import NotEncodableError, tensors_in
 from clockwatt.operations.spec.operation import Operation
+from clockwatt.operations.trace.call import InterceptedCall, storage_of
 from clockwatt.operations.trace.gradients import GradientGraph
-from clockwatt.operations.trace.intercepted import InterceptedCall, storage_of
 from clockwatt.operations.trace.meta import fused
 from clockwatt.operations.trace.recurrent import is_packed
 

@@ -18,7 +18,7 @@ from clockwatt.measure.calibrate.module_costs import module_and_call_costs
 from clockwatt.predict.composition.networks import Catalogue, CostsOfNetwork
 from clockwatt.predict.composition.overheads import HostOverheads, Overheads, PassOverheads, read_calibrated
 from clockwatt.predict.features.points import Setting
-from clockwatt.predict.samples import Samples
+from clockwatt.predict.training_rows import Samples
 from clockwatt.schema.records import FORWARD, INFERENCE, LOSS, TRAINING
 
 FEWEST_NETWORKS = 6

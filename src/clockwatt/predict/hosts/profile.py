@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from clockwatt.dataset.levels import host_spreads
+from clockwatt.dataset.card_host_effects import host_spreads
 from clockwatt.errors import DataFileError
 from clockwatt.io import files
 from clockwatt.predict.composition.overheads import HostOverheads

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from clockwatt.errors import DataFileError
 from clockwatt.io.files import written_aside
-from clockwatt.predict.models.perceptrons import MalformedPerceptronsError, Perceptrons
+from clockwatt.predict.models.neural_ensemble import MalformedPerceptronsError, Perceptrons
 from clockwatt.predict.models.predictors import PREDICTORS, TARGETS, CostPredictor
 from clockwatt.predict.models.trees import MalformedTreesError, Trees
 from clockwatt.schema.costs import TIME_DEVICE_CORRECTED

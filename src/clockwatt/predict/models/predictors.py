@@ -21,7 +21,7 @@ from clockwatt.errors import ClockwattError
 from clockwatt.io.rounding import to_bits
 from clockwatt.predict.features.operations import OPERATION_CLASS
 from clockwatt.predict.features.points import POWER_LIMIT, ROOFLINE_TIME
-from clockwatt.predict.models.perceptrons import LEAST_ROWS, Perceptrons
+from clockwatt.predict.models.neural_ensemble import LEAST_ROWS, Perceptrons
 from clockwatt.predict.models.power import with_energies
 from clockwatt.predict.models.trees import Trees, shortened
 from clockwatt.schema.costs import (

@@ -19,9 +19,9 @@ from clockwatt.gpu.specs import GpuSpec, find_spec
 from clockwatt.predict.features.operations import OPERATION_CLASS, channel_groups, operation_features
 from clockwatt.predict.features.points import features_of, sm_clock_mhz
 from clockwatt.predict.models.clock_law import CostLaw, learnt_points, neighbours
-from clockwatt.predict.models.domain import Domain
+from clockwatt.predict.models.extrapolation import Domain
 from clockwatt.predict.models.predictors import TARGETS
-from clockwatt.predict.samples import Samples
+from clockwatt.predict.training_rows import Samples
 
 _SERIES = ["operation_id", "tf32"]
 CELL = ["operation_id", "point", "tf32"]

@@ -14,7 +14,7 @@ from clockwatt.gpu.registry import open_gpu
 from clockwatt.io.files import write_text
 from clockwatt.io.output import told_as_output
 from clockwatt.io.progress import progress
-from clockwatt.measure.guard import only_process
+from clockwatt.measure.watchdog import only_process
 from clockwatt.studies.power import tables
 from clockwatt.studies.power.plan import RECORDS, PlannedRun, planned_runs, study_of
 from clockwatt.studies.power.real import RealRuns

@@ -18,13 +18,13 @@ from clockwatt.io.files import read_table, write_table
 from clockwatt.schema.records import schema_of, table_of
 from clockwatt.studies.power.plan import PlannedRun
 from clockwatt.studies.power.training import EPOCH, TRAINING
-from clockwatt.telemetry.lanes import FAST, RING
 from clockwatt.telemetry.recording import layout
 from clockwatt.telemetry.recording.gpu_summary import known, power_readings
 from clockwatt.telemetry.recording.gpu_summary import readings as gpu_readings
 from clockwatt.telemetry.recording.layout import HOST, Record, read_record
 from clockwatt.telemetry.recording.marks import read_marks
 from clockwatt.telemetry.recording.summary import telemetry_of
+from clockwatt.telemetry.sampling import FAST, RING
 
 RUNS, EPOCHS, READINGS = "runs.parquet", "epochs.parquet", "readings.parquet"
 POWER_LIMIT, CLOCK, NOTHING = "power_limit_w", "sm_clock_mhz", "default"

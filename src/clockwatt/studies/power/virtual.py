@@ -30,13 +30,13 @@ from clockwatt.studies.power import training
 from clockwatt.studies.power.data import MADE
 from clockwatt.studies.power.plan import PlannedRun, study_of, tf32_of
 from clockwatt.studies.power.steps import steps_dir
-from clockwatt.telemetry.everything import EverythingReader, EverythingRecorder
-from clockwatt.telemetry.lanes import SLOW
+from clockwatt.telemetry.all_sensors import EverythingReader, EverythingRecorder
 from clockwatt.telemetry.logger import VirtualLogger
 from clockwatt.telemetry.recording import layout
 from clockwatt.telemetry.recording.layout import HOST, Logged, Record, RecordedGpu, Run
 from clockwatt.telemetry.recording.versions import versions
 from clockwatt.telemetry.rings import SHORTEST_PERIOD_S
+from clockwatt.telemetry.sampling import SLOW
 
 _PERIODS = TelemetryConfig(ring_period_s=SHORTEST_PERIOD_S)
 _LOAD_S = 1.0

@@ -16,8 +16,8 @@ from clockwatt.gpu.virtual.card import VirtualGpu
 from clockwatt.gpu.virtual.model import Work
 from clockwatt.io.segments import SegmentWriter
 from clockwatt.schema.records import TELEMETRY_SCHEMA
-from clockwatt.telemetry.lanes import FAST, SLOW, LaneReader
 from clockwatt.telemetry.recording.layout import HOST, Record, RecordedGpu, Run, telemetry_folder
+from clockwatt.telemetry.sampling import FAST, SLOW, LaneReader
 
 IDLE_S = 20.0
 _TICKS_PER_S = 4

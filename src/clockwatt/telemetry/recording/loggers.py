@@ -12,7 +12,7 @@ from clockwatt.errors import OutputError
 from clockwatt.gpu.interface import Gpu
 from clockwatt.io.segments import SegmentWriter
 from clockwatt.schema.records import TELEMETRY_SCHEMA
-from clockwatt.telemetry.everything import EverythingReader, EverythingRecorder, HostReader
+from clockwatt.telemetry.all_sensors import EverythingReader, EverythingRecorder, HostReader
 from clockwatt.telemetry.logger import LoggerError
 from clockwatt.telemetry.process import LoggerProcess, logger_process
 from clockwatt.telemetry.recorder import LoggerReport

@@ -15,7 +15,7 @@ from clockwatt.predict.composition.overhead_estimates import (
 )
 from clockwatt.predict.composition.overheads import HostOverheads, Overheads, PassOverheads
 from clockwatt.predict.composition.pipeline import COST_COLUMNS
-from clockwatt.predict.samples import read_samples
+from clockwatt.predict.training_rows import read_samples
 from clockwatt.predict.whole_networks import WholeNetworks
 from clockwatt.schema.records import ACCUMULATION, FORWARD, INFERENCE, LOSS, OPTIMIZER, TRAINING, NetworkRow
 from support import synthetic

@@ -6,8 +6,8 @@ import pytest
 
 from clockwatt.gpu.specs import find_spec
 from clockwatt.predict.evaluation.errors import ANY_CLASS, Interval
-from clockwatt.predict.evaluation.judgement import as_wide_as, judge_perceptrons
-from clockwatt.predict.models import perceptrons, predictors
+from clockwatt.predict.evaluation.held_out import as_wide_as, judge_perceptrons
+from clockwatt.predict.models import neural_ensemble, predictors
 from clockwatt.predict.models.predictors import TARGETS, RooflinePredictor
 from clockwatt.predict.models.training_data import TrainingData
 
@@ -18,7 +18,7 @@ DEVICE = "time_device_corrected_s"
 def small(monkeypatch):
     """Small ones, that learn in a second."""
     for name, value in (("WIDTH", 32), ("DEPTH", 3), ("EPOCHS", 40), ("BATCH", 64)):
-        monkeypatch.setattr(perceptrons, name, value)
+        monkeypatch.setattr(neural_ensemble, name, value)
     monkeypatch.setattr(predictors, "LEAST_ROWS", 300)
 
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from clockwatt.predict.models.borrowing import PRIOR_SHARE, OtherCard, Transfer
+from clockwatt.predict.models.transfer import PRIOR_SHARE, OtherCard, Transfer
 
 CLASSES = np.array(["conv2d", "relu", "linear", "add"], dtype=object)
 FACTORS = {"conv2d": 1.3, "relu": 0.8, "linear": 1.0, "add": 1.1}

@@ -13,7 +13,7 @@ from clockwatt.figures import style
 from clockwatt.studies.power.figures import shared
 from clockwatt.studies.power.tables import KEY, POLLED
 from clockwatt.studies.power.tasks import TASKS
-from clockwatt.telemetry.lanes import RING
+from clockwatt.telemetry.sampling import RING
 
 LANES = {RING: ("the driver's ring", style.COLOURS[0]), POLLED: ("polling", style.COLOURS[1])}
 _BINS = 60

@@ -11,7 +11,7 @@ from clockwatt.config import OperatingPoint
 from clockwatt.figures import style
 from clockwatt.studies.power.figures import shared
 from clockwatt.studies.power.tables import KEY, POLLED
-from clockwatt.telemetry.lanes import RING
+from clockwatt.telemetry.sampling import RING
 
 _READINGS_AT_MOST = 1500
 _GRID_AT_MOST = 400

@@ -15,9 +15,9 @@ from clockwatt.gpu.interface import Gpu, GpuError, NotSupportedError, PowerSampl
 from clockwatt.io.segments import SegmentWriter
 from clockwatt.schema.records import TelemetryRow
 from clockwatt.telemetry.host import HostSensors
-from clockwatt.telemetry.lanes import RING, SLOW, LaneReader
 from clockwatt.telemetry.recorder import LoggerReport, Recorder
 from clockwatt.telemetry.rings import RingDrain, RingReport
+from clockwatt.telemetry.sampling import RING, SLOW, LaneReader
 
 SAMPLES = "samples"
 POWER = "power_sample_w"

@@ -12,7 +12,7 @@ from clockwatt.cli.main import app
 from clockwatt.config import NetworkConfig, OperatingPoint, TrainingConfig
 from clockwatt.dataset import table as cells
 from clockwatt.dataset.build import build_dataset
-from clockwatt.dataset.importing import Request, import_table
+from clockwatt.dataset.import_table import Request, import_table
 from clockwatt.dataset.reference import references
 from clockwatt.dataset.table import CellError
 from clockwatt.errors import ClockwattError, ConfigError, DataFileError, OutputError

@@ -10,7 +10,7 @@ import yaml
 from clockwatt.cli import questions
 from clockwatt.cli.main import app
 from clockwatt.errors import ClockwattError
-from clockwatt.predict.missing import Stop
+from clockwatt.predict.measure_missing import Stop
 
 SHIPPED = Path(__file__).parents[3] / "resources/predictors"
 NETWORK = ["support.small_networks:normalised", "--input", "4096,16", "--gpu", "a30", "--point", "sm900"]

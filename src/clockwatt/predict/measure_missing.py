@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from clockwatt.errors import ClockwattError
 from clockwatt.predict.answer import TracedNetwork, predict_network
 from clockwatt.predict.costs.interface import Costs
-from clockwatt.predict.costs.looked_up import DeviceTimes
+from clockwatt.predict.costs.measured import DeviceTimes
 from clockwatt.predict.evaluation.errors import NORMAL_90
 from clockwatt.predict.evaluation.pass_errors import PassErrors, added_errors
 from clockwatt.predict.gpu_predictor import GpuPredictor

@@ -10,8 +10,8 @@ import pandas as pd
 import pytest
 
 from clockwatt.errors import DataFileError
-from clockwatt.predict.models import perceptrons, predictors
-from clockwatt.predict.models.perceptrons import Perceptrons
+from clockwatt.predict.models import neural_ensemble, predictors
+from clockwatt.predict.models.neural_ensemble import Perceptrons
 from clockwatt.predict.models.persistence import load_predictor, save_predictor
 from clockwatt.predict.models.predictors import TARGETS, RooflinePredictor
 
@@ -22,7 +22,7 @@ DEVICE, ENERGY, HOST = "time_device_corrected_s", "energy_dynamic_corrected_j", 
 def small(monkeypatch):
     """Small ones, that learn in a second."""
     for name, value in (("WIDTH", 32), ("DEPTH", 3), ("EPOCHS", 40), ("BATCH", 64)):
-        monkeypatch.setattr(perceptrons, name, value)
+        monkeypatch.setattr(neural_ensemble, name, value)
     monkeypatch.setattr(predictors, "LEAST_ROWS", 300)
 
 
@@ -77,10 +77,10 @@ def test_kindred_rows_teach_where_there_are_none_of_the_own():
 @pytest.mark.parametrize("kindred", [200, 20_000])
 def test_the_mark_is_folded_as_it_was_scaled(kindred, monkeypatch):
     """However rare the own rows are: what is told of them without the mark is what was learnt with it."""
-    monkeypatch.setattr(perceptrons, "EPOCHS", 1)
-    trained, first = [], perceptrons._trained
+    monkeypatch.setattr(neural_ensemble, "EPOCHS", 1)
+    trained, first = [], neural_ensemble._trained
     monkeypatch.setattr(
-        perceptrons, "_trained", lambda *given: trained.append((given, first(*given))) or trained[-1][1]
+        neural_ensemble, "_trained", lambda *given: trained.append((given, first(*given))) or trained[-1][1]
     )
     matrix, wanted = matrix_and_product(200)
     learnt = Perceptrons.fit(matrix, wanted, 1, seed=0, jobs=1, beside=matrix_and_product(kindred, seed=1))

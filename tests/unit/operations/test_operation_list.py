@@ -3,10 +3,10 @@ import json
 import pyarrow as pa
 import pytest
 
-from clockwatt.dataset.imported import operation_of
+from clockwatt.dataset.printed_modules import operation_of
 from clockwatt.errors import DataFileError
 from clockwatt.io import files
-from clockwatt.operations.listed import LISTED_SCHEMA, read_listed
+from clockwatt.operations.operation_list import LISTED_SCHEMA, read_listed
 
 CONV = operation_of("Conv2d(3, 8, kernel_size=(3, 3), stride=(1, 1), bias=False)", [2, 3, 8, 8], "inference")
 RELU = operation_of("ReLU()", [2, 8, 6, 6], "inference")

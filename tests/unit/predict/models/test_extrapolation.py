@@ -1,10 +1,10 @@
 import pandas as pd
 import pytest
 
-from clockwatt.dataset.imported import operation_of
+from clockwatt.dataset.printed_modules import operation_of
 from clockwatt.errors import DataFileError
 from clockwatt.predict.features.operations import operation_features
-from clockwatt.predict.models.domain import Domain, described
+from clockwatt.predict.models.extrapolation import Domain, described
 from support import synthetic
 
 

@@ -12,9 +12,9 @@ import pytest
 from clockwatt.dataset.build import build_dataset
 from clockwatt.predict.fit import fit
 from clockwatt.predict.gpu_predictor import load_models
-from clockwatt.predict.models.borrowing import lenders, with_borrowed
 from clockwatt.predict.models.training_data import training_data
-from clockwatt.predict.samples import read_samples
+from clockwatt.predict.models.transfer import lenders, with_borrowed
+from clockwatt.predict.training_rows import read_samples
 from clockwatt.schema import layout
 from support import synthetic
 

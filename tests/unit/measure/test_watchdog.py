@@ -21,7 +21,7 @@ from clockwatt.gpu import registry
 from clockwatt.gpu.interface import Vendor
 from clockwatt.gpu.virtual.card import VirtualGpu
 from clockwatt.io import files
-from clockwatt.measure import guard
+from clockwatt.measure import watchdog
 from clockwatt.measure.bench import registry as benches
 from clockwatt.measure.bench.virtual import VirtualBench
 from clockwatt.measure.session import measure_shard
@@ -47,7 +47,7 @@ def measured(campaign, catalogue):
 
 
 def hold(path, held, done):
-    with guard.only_process(path):
+    with watchdog.only_process(path):
         held.set()
         done.wait(60)
 
@@ -58,7 +58,7 @@ def test_of_two_processes_on_one_shard_the_second_is_refused_until_the_first_is_
     process = SPAWN.Process(target=hold, args=(path, held, done))
     process.start()
     assert held.wait(60)
-    with pytest.raises(guard.ShardBusyError, match=f"process {process.pid} on .* measures this shard"):
+    with pytest.raises(watchdog.ShardBusyError, match=f"process {process.pid} on .* measures this shard"):
         measured(campaign, catalogue)
     process.kill()
     process.join()
@@ -67,7 +67,7 @@ def test_of_two_processes_on_one_shard_the_second_is_refused_until_the_first_is_
 
 def test_a_job_near_its_time_limit_ends_cleanly_and_the_next_goes_on(campaign, catalogue, monkeypatch):
     monkeypatch.setenv("SLURM_JOB_END_TIME", str(int(time.time()) + 60))
-    with pytest.raises(guard.ShardUnfinishedError, match=r"with 12 left to measure.*submitted again"):
+    with pytest.raises(watchdog.ShardUnfinishedError, match=r"with 12 left to measure.*submitted again"):
         measured(campaign, catalogue)
     assert not (catalogue.parent / "1.parquet").exists()
     monkeypatch.setenv("SLURM_JOB_END_TIME", str(int(time.time()) + 3600))
@@ -76,13 +76,13 @@ def test_a_job_near_its_time_limit_ends_cleanly_and_the_next_goes_on(campaign, c
 
 def test_a_short_job_keeps_most_of_its_time():
     now = int(time.time())
-    left = guard.seconds_left({"SLURM_JOB_START_TIME": str(now), "SLURM_JOB_END_TIME": str(now + 120)})
+    left = watchdog.seconds_left({"SLURM_JOB_START_TIME": str(now), "SLURM_JOB_END_TIME": str(now + 120)})
     assert 60 < left <= 108  # a tenth is kept, not 90 s
-    assert guard.seconds_left({}) is None
+    assert watchdog.seconds_left({}) is None
 
 
 def die(path):
-    guard.UnderWay(path).begin(KEY)
+    watchdog.UnderWay(path).begin(KEY)
     os.kill(os.getpid(), signal.SIGKILL)
 
 
@@ -93,8 +93,8 @@ def test_processes_that_die_of_an_operation_are_counted_and_one_that_ends_is_not
         process = SPAWN.Process(target=die, args=(path,))
         process.start()
         process.join()
-        assert guard.UnderWay(path).strikes(KEY) == guard.Strikes(strikes, "it was killed or crashed")
-    note = guard.UnderWay(path)
+        assert watchdog.UnderWay(path).strikes(KEY) == watchdog.Strikes(strikes, "it was killed or crashed")
+    note = watchdog.UnderWay(path)
     note.begin(KEY)
     note.end(KEY)
     note.close()
@@ -119,9 +119,9 @@ def test_after_three_strikes_an_operation_is_left_out_with_a_row_that_says_so(ca
 def hang(path, hear):
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     # who hears the signal has time to end by it
-    watchdog, note = guard.Watchdog(hang_s=0.3, grace_s=60 if hear else 0.3), guard.UnderWay(path)
+    timer, note = watchdog.Watchdog(hang_s=0.3, grace_s=60 if hear else 0.3), watchdog.UnderWay(path)
     note.begin(KEY)
-    with watchdog.watching("an operation", functools.partial(note.blame, KEY)):
+    with timer.watching("an operation", functools.partial(note.blame, KEY)):
         if hear:
             time.sleep(60)
         else:  # in C, without a look at Python's signals
@@ -135,7 +135,7 @@ def test_an_operation_that_hangs_ends_its_process_and_is_a_strike(tmp_path, hear
     process.start()
     process.join()
     assert process.exitcode == code
-    assert guard.UnderWay(tmp_path / "note").strikes(KEY) == guard.Strikes(1, "hung for 0.3 s")
+    assert watchdog.UnderWay(tmp_path / "note").strikes(KEY) == watchdog.Strikes(1, "hung for 0.3 s")
 
 
 class LoggedGpu(VirtualGpu):

@@ -5,7 +5,7 @@ import torch
 from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from clockwatt.measure.bench import cut
+from clockwatt.measure.bench import split_pass
 
 
 class Counted(TorchDispatchMode):
@@ -46,7 +46,7 @@ def training_pass(blocks):
 def parts_of(call, cuts):
     """How many operations each part of a pass has."""
     parts = []
-    with Counted() as counted, cut.cut_at(cuts, lambda: parts.append(counted.calls)):
+    with Counted() as counted, split_pass.cut_at(cuts, lambda: parts.append(counted.calls)):
         call()
         parts.append(counted.calls)
     return [end - begin for begin, end in zip([0, *parts], parts, strict=False)]
@@ -56,14 +56,16 @@ def parts_of(call, cuts):
 def cuts_everywhere():
     network, call = training_pass(6)
     call()
-    return network, call, cut.find_cuts(call, lambda: None, part_s=0.0)
+    return network, call, split_pass.find_cuts(call, lambda: None, part_s=0.0)
 
 
 def test_a_pass_can_be_cut_at_every_module_forward_and_backward(cuts_everywhere):
     network, call, cuts = cuts_everywhere
-    assert cuts.modules[cut.FORWARD] == set(network.modules())
-    assert cuts.modules[cut.BACKWARD] >= {m for m in network.modules() if not isinstance(m, (Block, nn.Sequential))}
-    whole = parts_of(call, cut.Cuts())
+    assert cuts.modules[split_pass.FORWARD] == set(network.modules())
+    assert cuts.modules[split_pass.BACKWARD] >= {
+        m for m in network.modules() if not isinstance(m, (Block, nn.Sequential))
+    }
+    whole = parts_of(call, split_pass.Cuts())
     parts = parts_of(call, cuts)
     assert len(whole) == 1
     assert sum(parts) == whole[0], "nothing is done twice, nothing left out"
@@ -92,11 +94,11 @@ def test_parts_are_as_long_as_asked_for_and_waiting_is_no_part_of_them():
 
     def cuts_of(part_s):
         with Counted() as counted:
-            return cut.find_cuts(call, wait, part_s=part_s, now_s=lambda: float(counted.calls))
+            return split_pass.find_cuts(call, wait, part_s=part_s, now_s=lambda: float(counted.calls))
 
-    (whole,) = parts_of(call, cut.Cuts())
+    (whole,) = parts_of(call, split_pass.Cuts())
     uncut = cuts_of(whole + 1.0)
-    assert uncut.modules == {cut.FORWARD: set(), cut.BACKWARD: set()}
+    assert uncut.modules == {split_pass.FORWARD: set(), split_pass.BACKWARD: set()}
     assert len(waits) > 2 * 40
     assert uncut.longest_s == whole
     short = cuts_of(whole / 8)
@@ -110,13 +112,13 @@ def test_an_inference_pass_is_cut_forward_alone():
     network, _ = training_pass(6)
     network.eval()
     with torch.inference_mode():
-        cuts = cut.find_cuts(lambda: network(torch.ones(4, 8)), lambda: None, part_s=0.0)
-    assert cuts.modules[cut.BACKWARD] == set()
-    assert len(cuts.modules[cut.FORWARD]) == 1 + 4 * 6
+        cuts = split_pass.find_cuts(lambda: network(torch.ones(4, 8)), lambda: None, part_s=0.0)
+    assert cuts.modules[split_pass.BACKWARD] == set()
+    assert len(cuts.modules[split_pass.FORWARD]) == 1 + 4 * 6
 
 
 def test_hooks_go_when_a_pass_fails():
     network = nn.Sequential(nn.Linear(8, 8))
     with pytest.raises(RuntimeError):
-        cut.find_cuts(lambda: network(torch.ones(4, 9)), lambda: None)
+        split_pass.find_cuts(lambda: network(torch.ones(4, 9)), lambda: None)
     assert not nn.modules.module._global_forward_hooks

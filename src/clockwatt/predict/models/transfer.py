@@ -29,7 +29,7 @@ from clockwatt.predict.features.operations import OPERATION_CLASS, operation_fea
 from clockwatt.predict.features.points import ROOFLINE_TIME, features_of
 from clockwatt.predict.models.predictors import TARGETS
 from clockwatt.predict.models.training_data import CELL, TrainingData, groups_of, keys_of
-from clockwatt.predict.samples import Samples
+from clockwatt.predict.training_rows import Samples
 from clockwatt.schema import layout, tables
 from clockwatt.schema.costs import CORRECTED
 

@@ -12,8 +12,8 @@ from clockwatt.io.files import read_table
 from clockwatt.io.segments import segment_paths
 from clockwatt.schema.records import TELEMETRY_SCHEMA
 from clockwatt.telemetry.host import HostSensors
-from clockwatt.telemetry.lanes import FAST, RING, SLOW, CpuBudget, LaneReader, Rhythm
 from clockwatt.telemetry.logger import virtual_logger
+from clockwatt.telemetry.sampling import FAST, RING, SLOW, CpuBudget, LaneReader, Rhythm
 
 
 @given(st.integers(1, 10**9), st.lists(st.integers(0, 5 * 10**9), min_size=1, max_size=50))

@@ -2,7 +2,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from clockwatt.dataset.levels import card_factors, host_factors, host_spreads, session_drifts
+from clockwatt.dataset.card_host_effects import card_factors, host_factors, host_spreads, session_drifts
 
 HOUR_US = 3_600_000_000
 

@@ -17,7 +17,7 @@ from clockwatt.io import files
 from clockwatt.predict.costs.interface import Costs, CostSource, Floats, unknown
 from clockwatt.predict.evaluation.errors import NORMAL_90
 from clockwatt.predict.models.predictors import TARGETS
-from clockwatt.predict.samples import error_of
+from clockwatt.predict.training_rows import error_of
 from clockwatt.schema.costs import (
     BACK_TO_BACK,
     ENERGY_DYNAMIC_CORRECTED,

@@ -17,7 +17,7 @@ from clockwatt.predict.features.operations import OPERATION_CLASS
 from clockwatt.predict.features.points import Setting, features_at, sm_clock_mhz
 from clockwatt.predict.models.clock_law import POWER_CLOCKS, CostLaw, neighbours
 from clockwatt.predict.models.predictors import TARGETS, CostPredictor
-from clockwatt.predict.samples import Samples
+from clockwatt.predict.training_rows import Samples
 from clockwatt.schema.costs import BACK_TO_BACK
 
 _LAW_MISSES = 0.05
