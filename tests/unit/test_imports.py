@@ -13,7 +13,7 @@ import clockwatt
 
 ROOT = Path(clockwatt.__file__).parent
 
-FLOORS = [
+LEVELS = [
     {"schema", "errors", "threads"},
     {"io", "config", "signals"},
     {"gpu"},
@@ -29,7 +29,7 @@ FLOORS = [
 ]
 """Packages, lowest level first; packages of one level may import each other."""
 
-PREDICT_FLOORS = [
+PREDICT_LEVELS = [
     {"features"},
     {"training_rows"},
     {"models"},
@@ -41,9 +41,9 @@ PREDICT_FLOORS = [
     {"answer"},
     {"whole_networks", "recommend", "questions"},
     {"fit", "validate", "library"},
-    {"overview", "missing"},
+    {"overview", "measure_missing"},
 ]
-"""Rooms of `predict`, likewise."""
+"""Packages and modules of `predict`, likewise."""
 
 
 def modules() -> dict[str, Path]:
@@ -99,15 +99,15 @@ def upward(levels: list[set[str]], depth: int, below: str) -> list[str]:
 
 
 def test_packages_import_only_from_packages_below_them() -> None:
-    assert upward(FLOORS, 1, "clockwatt.") == []
+    assert upward(LEVELS, 1, "clockwatt.") == []
 
 
 def test_packages_of_predict_import_only_from_packages_below_them() -> None:
-    assert upward(PREDICT_FLOORS, 2, "clockwatt.predict.") == []
+    assert upward(PREDICT_LEVELS, 2, "clockwatt.predict.") == []
 
 
 def test_an_import_that_leads_up_is_found() -> None:
-    assert "clockwatt.predict.fit imports clockwatt.config" in upward(FLOORS[::-1], 1, "clockwatt.")
+    assert "clockwatt.predict.fit imports clockwatt.config" in upward(LEVELS[::-1], 1, "clockwatt.")
 
 
 ANALYSIS = ("predict", "dataset", "figures", "page")
