@@ -13,6 +13,7 @@ from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -23,12 +24,20 @@ from numpy.typing import NDArray
 
 from clockwatt import MEASUREMENT_VERSION
 from clockwatt.config import CampaignConfig, OperatingPoint
+from clockwatt.config.model import Model
 from clockwatt.io import files
 from clockwatt.io.segments import SegmentWriter, read_segments
 from clockwatt.schema import layout, records
 from clockwatt.schema.records import ANCHOR, ENERGY, MEASUREMENT_SCHEMA, OK, TELEMETRY_SCHEMA, MeasurementRow
 
 _NO_PART_OF_A_MEASUREMENT = {"repetitions", "idle_s", "check_every_s", "rest_to_c", "rest_max_s"}
+
+_FIRST_KEYS = {
+    "measurement": ["precision", "warm_up_min_s", "warm_up_max_s", "window_min_s", "window_max_s", "working_set"],
+    "training": ["optimizer", "learning_rate", "momentum", "weight_decay"],
+}
+"""Keys that the store was made with. A later key does not enter `settings_id` while it has its default, so its default
+must measure what was measured before the key existed."""
 
 _ROW_GROUP = 200_000
 """Rows of telemetry that are written at once: many small row groups take longer to write and to read."""
@@ -65,16 +74,26 @@ def settings_id(config: CampaignConfig, gpu: str) -> str:
     """Identity of what a measurement depends on beside its key: 16 hexadecimal digits.
 
     Another device under the same label, other windows or another training step measure something else; how often, when
-    and for how long idle power is read, or how telemetry is cut into files, does not.
+    and for how long idle power is read, or how telemetry is cut into files, does not. A new key with a default leaves
+    every id as it is.
     """
     gpu_config = config.gpu(gpu)
     content = {
         "device": gpu_config.device,
-        "measurement": config.measurement.model_dump(mode="json", exclude=_NO_PART_OF_A_MEASUREMENT),
-        "training": config.training.model_dump(mode="json"),
+        "measurement": _identifying(config.measurement, _FIRST_KEYS["measurement"]),
+        "training": _identifying(config.training, _FIRST_KEYS["training"]),
         "virtual_seed": config.seed if gpu_config.virtual_model is not None else None,
     }
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def _identifying(settings: Model, first_keys: Collection[str]) -> dict[str, Any]:
+    """Return the values of the first keys, and of each later key that is not at its default."""
+    defaults = {
+        name: field.get_default(call_default_factory=True) for name, field in type(settings).model_fields.items()
+    }
+    later = {name for name, default in defaults.items() if getattr(settings, name) != default}
+    return settings.model_dump(mode="json", include={*first_keys, *later} - _NO_PART_OF_A_MEASUREMENT)
 
 
 class Store:
