@@ -34,7 +34,7 @@ import yaml
 REPOSITORY = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(REPOSITORY / "tests"))
 
-from clockwatt import MEASUREMENT_VERSION, config  # noqa: E402  # of the checkout
+from clockwatt import config  # noqa: E402  # of the checkout
 from clockwatt.config import CampaignConfig  # noqa: E402
 from clockwatt.io import files  # noqa: E402
 from clockwatt.measure import tasks  # noqa: E402
@@ -42,7 +42,7 @@ from clockwatt.measure.reference_operations import anchors  # noqa: E402
 from clockwatt.measure.store import Store  # noqa: E402
 from clockwatt.measure.tasks import Shard  # noqa: E402
 from clockwatt.schema import layout, records  # noqa: E402
-from clockwatt.schema.records import MeasurementRow, OperationRow  # noqa: E402
+from clockwatt.schema.records import MEASUREMENT_VERSION, MeasurementRow, OperationRow  # noqa: E402
 from clockwatt.telemetry.sampling import FAST  # noqa: E402
 from support.synthetic import operation_of, row_of_operation  # noqa: E402  # from the tests
 

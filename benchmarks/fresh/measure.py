@@ -302,7 +302,7 @@ class Run:
         from clockwatt.measure import reference_operations
         from clockwatt.measure.calibrate import calibration
         from clockwatt.measure.steps.conditions import Surroundings
-        from clockwatt.schema.records import MeasurementRow
+        from clockwatt.schema.records import MEASUREMENT_VERSION, MeasurementRow
 
         self._anchors = reference_operations.anchors()
         self._probe = Probe()
@@ -316,7 +316,7 @@ class Run:
         identity, made = gpu.identity, self._bench.versions
         self._base = MeasurementRow(
             kind="", subject_id="", pass_="", tf32=False, dtype="", gpu="fresh", point=POINT, session_id=session_id,
-            shard=f"{arguments.part[0]}/{arguments.part[1]}", measurement_version=clockwatt.MEASUREMENT_VERSION,
+            shard=f"{arguments.part[0]}/{arguments.part[1]}", measurement_version=MEASUREMENT_VERSION,
             clockwatt_version=clockwatt.__version__, gpu_name=identity.name, gpu_uuid=hashed(identity.uuid),
             driver_version=identity.driver_version, host=hashed(socket.gethostname()), cpu_model=cpu_model(),
             cuda_version=made.cuda, torch_version=made.torch, cudnn_version=made.cudnn,

@@ -26,12 +26,6 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 
-MEASUREMENT_VERSION = 4
-"""Raised by hand when a change makes older measurements incomparable; recorded in every row.
-
-Refactoring leaves it alone: a change of code must not throw away weeks of GPU time.
-"""
-
 _PUBLIC = {
     "ClockwattError": "clockwatt.errors",
     "Limits": "clockwatt.predict.recommend",

@@ -1,6 +1,7 @@
-"""Who imports whom: packages import only from packages below them, and analysis needs neither torch nor NVML."""
+"""Which module imports which: only from packages below, never in a cycle; analysis needs neither torch nor NVML."""
 
 import ast
+import graphlib
 import json
 import subprocess
 import sys
@@ -58,14 +59,17 @@ def modules() -> dict[str, Path]:
 MODULES = modules()
 
 
-def imports(path: Path, *, at_start: bool = False) -> Iterator[str]:
-    """Modules of the package, and others, that a file imports; `at_start` leaves out what waits inside of functions."""
+def imports(path: Path, *, at_start: bool = False, for_types: bool = False) -> Iterator[str]:
+    """Modules that a file imports.
+
+    `at_start` leaves out imports within functions; `for_types` adds those that only a type checker follows.
+    """
 
     def nodes(parent: ast.AST) -> Iterator[ast.AST]:
         for node in ast.iter_child_nodes(parent):
             if at_start and isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
                 continue
-            if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
+            if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING" and not for_types:
                 continue
             yield node
             yield from nodes(node)
@@ -108,6 +112,15 @@ def test_packages_of_predict_import_only_from_packages_below_them() -> None:
 
 def test_an_import_that_leads_up_is_found() -> None:
     assert "clockwatt.predict.fit imports clockwatt.config" in upward(LEVELS[::-1], 1, "clockwatt.")
+
+
+def test_no_modules_import_each_other() -> None:
+    graph = {
+        module: set(imports(path, for_types=True)) & MODULES.keys() - {"clockwatt", module}
+        for module, path in MODULES.items()
+        if module != "clockwatt"  # it names what the user imports from it, and imports nothing by itself
+    }
+    graphlib.TopologicalSorter(graph).prepare()  # CycleError names the modules
 
 
 ANALYSIS = ("predict", "dataset", "figures", "page")

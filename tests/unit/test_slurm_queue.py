@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from clockwatt import MEASUREMENT_VERSION, config
+from clockwatt import config
 from clockwatt.config import OperatingPoint
 from clockwatt.measure.store import Store
-from clockwatt.schema.records import MeasurementRow
+from clockwatt.schema.records import MEASUREMENT_VERSION, MeasurementRow
 from clockwatt.workflow.cluster import Node, QueuedJob
 from clockwatt.workflow.job_limits import misfits, stage_misfits
 from clockwatt.workflow.status import PointStatus, pace, queue_lines

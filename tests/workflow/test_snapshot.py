@@ -126,6 +126,6 @@ def test_sources_that_change_during_a_run_are_recorded(tmp_path, checkout):
 
 def test_another_measurement_version_during_a_run_is_refused(tmp_path, checkout, monkeypatch):
     run = run_of(tmp_path)
-    monkeypatch.setattr("clockwatt.MEASUREMENT_VERSION", run.code.measurement_version + 1)
+    monkeypatch.setattr("clockwatt.schema.records.MEASUREMENT_VERSION", run.code.measurement_version + 1)
     with pytest.raises(DataFileError, match="Stop the run and start it again"):
         snapshot.check_sources(run, checkout)

@@ -6,33 +6,32 @@ import os
 import platform
 import socket
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-import clockwatt
+from clockwatt import __version__
+from clockwatt.config import OperatingPoint
 from clockwatt.measure.bench.interface import Bench
-from clockwatt.schema.records import ANCHOR, MeasurementRow
-
-if TYPE_CHECKING:
-    from clockwatt.measure.session import Session
+from clockwatt.measure.tasks import Shard
+from clockwatt.schema.records import ANCHOR, MEASUREMENT_VERSION, MeasurementRow
 
 
-def base_row(session: Session, bench: Bench, session_id: str) -> MeasurementRow:
-    """What all rows of a session share."""
+def base_row(
+    bench: Bench, label: str, point: OperatingPoint, shard: Shard, *, session_id: str, settings_id: str
+) -> MeasurementRow:
+    """Return a row with the columns that all rows of a session share."""
     identity = bench.gpu.identity
     return MeasurementRow(
         kind="", subject_id="", pass_="", tf32=False, dtype="",
-        gpu=session.label, point=str(session.point), session_id=session_id, shard=str(session.shard),
-        measurement_version=clockwatt.MEASUREMENT_VERSION, settings_id=session.store.settings_id,
-        clockwatt_version=clockwatt.__version__,
+        gpu=label, point=str(point), session_id=session_id, shard=str(shard),
+        measurement_version=MEASUREMENT_VERSION, settings_id=settings_id, clockwatt_version=__version__,
         virtual=identity.virtual, gpu_name=identity.name, gpu_uuid=identity.uuid,
         driver_version=identity.driver_version,
         host=socket.gethostname(), slurm_job_id=os.environ.get("SLURM_JOB_ID"), cpu_model=_cpu_model(),
         cuda_version=bench.versions.cuda, torch_version=bench.versions.torch, cudnn_version=bench.versions.cudnn,
-        requested_sm_clock_mhz=session.point.sm_clock_mhz, requested_memory_clock_mhz=session.point.memory_clock_mhz,
-        requested_power_limit_w=session.point.power_limit_w,
+        requested_sm_clock_mhz=point.sm_clock_mhz, requested_memory_clock_mhz=point.memory_clock_mhz,
+        requested_power_limit_w=point.power_limit_w,
     )  # fmt: skip
 
 

@@ -198,7 +198,11 @@ def _measure_pending(session: Session, pending: list[Subject], end_s: float) -> 
         if settings.rest_to_c is not None:
             rest(bench, settings.rest_to_c, settings.rest_max_s)
         energy_wanted = any(subject.energy for subject in pending)
-        run = _Run(session, bench, writer, base_row(session, bench, session_id), anchor_ids, energy=energy_wanted)
+        base = base_row(
+            bench, session.label, session.point, session.shard,
+            session_id=session_id, settings_id=session.store.settings_id,
+        )  # fmt: skip
+        run = _Run(session, bench, writer, base, anchor_ids, energy=energy_wanted)
         run.check()
         under_way = watchdog.UnderWay(session.store.shard_file(session.shard, "under-way"))
         timer = watchdog.Watchdog()

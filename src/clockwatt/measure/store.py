@@ -22,13 +22,20 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from clockwatt import MEASUREMENT_VERSION
 from clockwatt.config import CampaignConfig, OperatingPoint
 from clockwatt.config.model import Model
 from clockwatt.io import files
 from clockwatt.io.segments import SegmentWriter, read_segments
 from clockwatt.schema import layout, records
-from clockwatt.schema.records import ANCHOR, ENERGY, MEASUREMENT_SCHEMA, OK, TELEMETRY_SCHEMA, MeasurementRow
+from clockwatt.schema.records import (
+    ANCHOR,
+    ENERGY,
+    MEASUREMENT_SCHEMA,
+    MEASUREMENT_VERSION,
+    OK,
+    TELEMETRY_SCHEMA,
+    MeasurementRow,
+)
 
 _NO_PART_OF_A_MEASUREMENT = {"repetitions", "idle_s", "check_every_s", "rest_to_c", "rest_max_s"}
 

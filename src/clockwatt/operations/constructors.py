@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import importlib
 import sys
 from collections.abc import Callable
@@ -10,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from clockwatt.config import NetworkConfig
-from clockwatt.errors import ClockwattError
+from clockwatt.errors import NetworkError, did_you_mean
 
 FAULTS = (Exception,)
 """What a network's own code may raise while it is imported, built or run: classes of its own, too."""
@@ -19,10 +18,6 @@ HUGGING_FACE = "hf:"
 TIMM = "timm:"
 
 Constructor = Callable[[], Any]
-
-
-class NetworkError(ClockwattError):
-    """A configured network cannot be found, built or run."""
 
 
 def summary(error: BaseException) -> str:
@@ -42,7 +37,7 @@ def constructor_of(network: NetworkConfig) -> Constructor:
     if name.startswith(HUGGING_FACE):
         from clockwatt.operations.hugging_face import constructor_of_config
 
-        return constructor_of_config(network)
+        return constructor_of_config(network, Path(name.removeprefix(HUGGING_FACE)))
     if name.startswith(TIMM):
         return _of_timm(name.removeprefix(TIMM))
     return _imported(name) if ":" in name else _of_torchvision(name)
@@ -100,9 +95,3 @@ def _imported(name: str) -> Constructor:
             f"network {name}: module {module_name!r} has no callable {attribute!r}{did_you_mean(attribute, public)}"
         )
     return constructor
-
-
-def did_you_mean(name: str, known: list[str]) -> str:
-    """The end of a sentence about an unknown name."""
-    close = difflib.get_close_matches(name, known, n=3)
-    return f"; did you mean {', '.join(close)}?" if close else "."

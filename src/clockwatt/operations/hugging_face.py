@@ -11,13 +11,14 @@ import importlib
 import inspect
 import json
 import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from clockwatt.config import NetworkConfig
-from clockwatt.operations.constructors import HUGGING_FACE, Constructor, NetworkError, did_you_mean
+from clockwatt.errors import NetworkError, did_you_mean
 
 UNMASKED = "unmasked_sdpa"
 MASKS = ("attention_mask", "encoder_attention_mask", "decoder_attention_mask")
@@ -114,15 +115,14 @@ class DecodingStep(torch.nn.Module):
         return _first(self.model(input_ids=token_ids, position_ids=self.positions, use_cache=True, **kept))
 
 
-def constructor_of_config(network: NetworkConfig) -> Constructor:
-    """What constructs the model of `hf:CONFIG.json` when it is called.
+def constructor_of_config(network: NetworkConfig, path: Path) -> Callable[[], torch.nn.Module]:
+    """Return what constructs the network when it is called, the model of the configuration in `path`.
 
     Raises
     ------
     NetworkError
         If the file cannot be read or names no model that the library knows.
     """
-    path = Path(network.name.removeprefix(HUGGING_FACE))
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:

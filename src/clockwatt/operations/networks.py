@@ -15,8 +15,9 @@ from torch.nn.modules.module import (
 )
 
 from clockwatt.config import InputConfig, NetworkConfig, TrainingConfig
+from clockwatt.errors import NetworkError
 from clockwatt.operations import optimizers
-from clockwatt.operations.constructors import FAULTS, NetworkError, constructor_of, summary
+from clockwatt.operations.constructors import FAULTS, constructor_of, summary
 from clockwatt.operations.spec.encode import dtype_of
 from clockwatt.schema.records import TRAINING
 

@@ -18,6 +18,12 @@ import pyarrow as pa
 SCHEMA_VERSION = 2
 """Version of the columns below; recorded in every file's metadata and in every measurement."""
 
+MEASUREMENT_VERSION = 4
+"""Raised by hand when a change makes older measurements incomparable; recorded in every row.
+
+Refactoring leaves it alone: a change of code must not throw away weeks of GPU time.
+"""
+
 FORMER_NAMES = {
     "energy_dynamic_unthrottled_j": "energy_dynamic_paced_j",
     "energy_dynamic_unthrottled_standard_error_j": "energy_dynamic_paced_standard_error_j",

@@ -10,8 +10,8 @@ import hashlib
 from dataclasses import dataclass
 from typing import Any
 
-from clockwatt import MEASUREMENT_VERSION
 from clockwatt.config import CampaignConfig, GpuConfig
+from clockwatt.schema.records import MEASUREMENT_VERSION
 
 Settings = dict[str, Any]
 

@@ -18,6 +18,7 @@ from clockwatt import config
 from clockwatt.config import CampaignConfig
 from clockwatt.errors import DataFileError
 from clockwatt.io import files
+from clockwatt.schema import records
 from clockwatt.workflow.installed import package_of
 
 VARIABLE = "CLOCKWATT_RUN"
@@ -52,7 +53,7 @@ class Code:
     def present(cls, checkout: Path, stages: Mapping[str, str], references: Mapping[str, str]) -> Code:
         """That of a checkout as it is now."""
         return cls(
-            clockwatt.MEASUREMENT_VERSION,
+            records.MEASUREMENT_VERSION,
             clockwatt.__version__,
             sources_digest(checkout),
             dict(stages),
@@ -126,9 +127,9 @@ def check_sources(run: Run, checkout: Path) -> str | None:
     DataFileError
         If they would measure in another way: measurements of two versions in one run are not comparable.
     """
-    if run.code.measurement_version != clockwatt.MEASUREMENT_VERSION:
+    if run.code.measurement_version != records.MEASUREMENT_VERSION:
         raise DataFileError(
-            f"{checkout}: the sources now measure by version {clockwatt.MEASUREMENT_VERSION}, this run began with "
+            f"{checkout}: the sources now measure by version {records.MEASUREMENT_VERSION}, this run began with "
             f"version {run.code.measurement_version}. Stop the run and start it again, or put the sources back."
         )
     now = sources_digest(checkout)

@@ -5,12 +5,21 @@ from __future__ import annotations
 import pyarrow.parquet as pq
 import pytest
 
-from clockwatt import MEASUREMENT_VERSION
 from clockwatt.config import OperatingPoint
 from clockwatt.io import files
 from clockwatt.measure.store import Key, Store, _row_groups_of
 from clockwatt.schema import records
-from clockwatt.schema.records import ANCHOR, ENERGY, FAILED, OK, OPERATION, TIME, MeasurementRow, TelemetryRow
+from clockwatt.schema.records import (
+    ANCHOR,
+    ENERGY,
+    FAILED,
+    MEASUREMENT_VERSION,
+    OK,
+    OPERATION,
+    TIME,
+    MeasurementRow,
+    TelemetryRow,
+)
 
 BOTH, ALONE = [TIME, ENERGY], [TIME]
 

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from clockwatt.config import NetworkConfig, TrainingConfig
-from clockwatt.operations.constructors import NetworkError
+from clockwatt.errors import NetworkError
 from clockwatt.operations.cost import cost
 from clockwatt.operations.networks import build_network, construct, example_inputs
 from clockwatt.operations.trace.trace import trace_network

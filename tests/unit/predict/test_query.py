@@ -3,9 +3,8 @@
 import pytest
 
 from clockwatt.config import TrainingConfig
-from clockwatt.errors import ClockwattError, ConfigError
+from clockwatt.errors import ClockwattError, ConfigError, NetworkError
 from clockwatt.io.resources import resource
-from clockwatt.operations.constructors import NetworkError
 from clockwatt.predict import answer, questions
 from clockwatt.predict.query import NetworkQuery
 

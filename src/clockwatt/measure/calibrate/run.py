@@ -16,7 +16,6 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from pathlib import Path
 
-import clockwatt
 from clockwatt.config import CampaignConfig, MeasurementConfig, OperatingPoint
 from clockwatt.control.points import operating_point
 from clockwatt.gpu.registry import open_gpu
@@ -201,7 +200,7 @@ class _Calibration:
             CalibrationRow(
                 gpu=self._label, point=self._point, gpu_name=identity.name, gpu_uuid=identity.uuid,
                 virtual=identity.virtual, host=socket.gethostname(), measured_us=self._bench.now_us(),
-                measurement_version=clockwatt.MEASUREMENT_VERSION, quantity=quantity, subject=subject, x=x,
+                measurement_version=records.MEASUREMENT_VERSION, quantity=quantity, subject=subject, x=x,
                 value=estimate.value if estimate else None,
                 standard_error=estimate.standard_error if estimate else None,
             )

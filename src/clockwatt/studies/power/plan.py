@@ -8,9 +8,9 @@ import random
 from dataclasses import dataclass
 from pathlib import Path
 
-from clockwatt import MEASUREMENT_VERSION
 from clockwatt.config import CampaignConfig, OperatingPoint, PowerStudyConfig
 from clockwatt.errors import ConfigError
+from clockwatt.schema.records import MEASUREMENT_VERSION
 from clockwatt.studies.power.tasks import TASKS, Task
 
 RECORDS = "records"

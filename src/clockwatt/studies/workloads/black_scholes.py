@@ -7,8 +7,8 @@ from typing import NamedTuple
 
 import torch
 
-from clockwatt.studies.workloads.declared import Array, Figures, Size, Workload
-from clockwatt.studies.workloads.session import Session, main
+from clockwatt.studies.workloads.inputs import Array, Size
+from clockwatt.studies.workloads.session import Figures, Session, Workload, main
 
 RATE = 0.02
 """Riskless interest, a year."""

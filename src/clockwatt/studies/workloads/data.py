@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -10,24 +10,24 @@ import torch
 from numpy.typing import NDArray
 
 from clockwatt.errors import DataFileError
-from clockwatt.studies.workloads.declared import Array, Workload
+from clockwatt.studies.workloads.inputs import Array, Size
 
 _KINDS = {"float": "f", "index": "iu", "image": "u"}
 
 
 def read_arrays(
-    workload: Workload, folder: Path, sizes: Mapping[str, int]
+    declared_arrays: Sequence[Array], declared_sizes: Sequence[Size], folder: Path, sizes: Mapping[str, int]
 ) -> tuple[dict[str, torch.Tensor], dict[str, int]]:
     """Read the arrays of a workload from a folder.
 
     Parameters
     ----------
-    workload
-        Declares them.
+    declared_arrays, declared_sizes
+        Of the workload.
     folder
         With a file `NAME.npy` for each.
     sizes
-        Of the workload. Lengths of the files stand in for those that shapes name.
+        Values of the sizes. Lengths of the files stand in for those that shapes name.
 
     Returns
     -------
@@ -41,10 +41,10 @@ def read_arrays(
     """
     if not folder.is_dir():
         raise DataFileError(f"--data {folder}: no such folder.")
-    declared = {size.name: size for size in workload.sizes}
+    declared = {size.name: size for size in declared_sizes}
     arrays: dict[str, torch.Tensor] = {}
     found: dict[str, int] = {}
-    for array in workload.arrays:
+    for array in declared_arrays:
         path = folder / f"{array.name}.npy"
         values = _read(path, array)
         for name, length in zip(array.shape, values.shape, strict=True):
@@ -54,7 +54,7 @@ def read_arrays(
                     raise DataFileError(f"{path}: {length:,} {name}, but another file has {found[name]:,}.")
         arrays[array.name] = torch.from_numpy(values)
     known = {**sizes, **found}
-    for array in workload.arrays:
+    for array in declared_arrays:
         if array.below is not None and int(arrays[array.name].max()) >= known[array.below]:
             largest = int(arrays[array.name].max())
             raise DataFileError(

@@ -6,8 +6,8 @@ import sys
 
 import torch
 
-from clockwatt.studies.workloads.declared import Array, Figures, Size, Workload
-from clockwatt.studies.workloads.session import Session, main
+from clockwatt.studies.workloads.inputs import Array, Size
+from clockwatt.studies.workloads.session import Figures, Session, Workload, main
 
 
 def row_distances(left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:

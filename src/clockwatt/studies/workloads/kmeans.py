@@ -7,8 +7,8 @@ from collections.abc import Iterator
 
 import torch
 
-from clockwatt.studies.workloads.declared import Array, Figures, Size, Workload
-from clockwatt.studies.workloads.session import Session, main
+from clockwatt.studies.workloads.inputs import Array, Size
+from clockwatt.studies.workloads.session import Figures, Session, Workload, main
 
 
 def assigned(points: torch.Tensor, centres: torch.Tensor) -> torch.Tensor:

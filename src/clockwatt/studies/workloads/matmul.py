@@ -7,8 +7,8 @@ import sys
 import torch
 
 import clockwatt
-from clockwatt.studies.workloads.declared import Array, Figures, Size, Workload
-from clockwatt.studies.workloads.session import Session, main
+from clockwatt.studies.workloads.inputs import Array, Size
+from clockwatt.studies.workloads.session import Figures, Session, Workload, main
 
 
 def relative_residual(left: torch.Tensor, right: torch.Tensor, product: torch.Tensor) -> float:

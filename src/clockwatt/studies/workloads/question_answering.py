@@ -7,9 +7,9 @@ import sys
 import torch
 from torch import nn
 
-from clockwatt.studies.workloads.declared import Array, Figures, Size, Workload
 from clockwatt.studies.workloads.encoder import HEAD_WIDTH, PADDING, Encoder
-from clockwatt.studies.workloads.session import Session, main
+from clockwatt.studies.workloads.inputs import Array, Size
+from clockwatt.studies.workloads.session import Figures, Session, Workload, main
 
 
 class QuestionAnswering(nn.Module):

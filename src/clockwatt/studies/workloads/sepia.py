@@ -6,8 +6,8 @@ import sys
 
 import torch
 
-from clockwatt.studies.workloads.declared import Array, Figures, Size, Workload
-from clockwatt.studies.workloads.session import Session, main
+from clockwatt.studies.workloads.inputs import Array, Size
+from clockwatt.studies.workloads.session import Figures, Session, Workload, main
 
 TINT = ((0.393, 0.769, 0.189), (0.349, 0.686, 0.168), (0.272, 0.534, 0.131))
 """Red, green and blue of the result (rows) from those of a picture (columns)."""

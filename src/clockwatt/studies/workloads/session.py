@@ -8,6 +8,7 @@ import json
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
@@ -19,15 +20,48 @@ from clockwatt.gpu.interface import Gpu, GpuError
 from clockwatt.gpu.registry import open_installed, visible_gpus
 from clockwatt.studies.options import positive_number
 from clockwatt.studies.workloads.data import read_arrays
-from clockwatt.studies.workloads.declared import Figures, Size, Workload
+from clockwatt.studies.workloads.inputs import Array, Size
 from clockwatt.telemetry.injected.clockwatt_injected.marks import told
 
 Item = TypeVar("Item")
+Figures = dict[str, float]
+"""What a workload found out, by name."""
 MADE = "made"
 """In place of a folder of data: the workload made its own."""
 
 _LOOK_EVERY_S = 1.0
 _BLOCK_S = 0.1
+
+
+@dataclass(frozen=True)
+class Workload:
+    """A workload of the study.
+
+    Attributes
+    ----------
+    name
+        Of its module too.
+    title
+        What it does, in a line.
+    sizes
+        Beside these every workload has `cycles`, how often all of it is done.
+    arrays
+        What it computes on.
+    run
+        Does it once and says what came out.
+    cycles
+        As in the study.
+    rest_to_c
+        Temperature that the GPU rests to between cycles; None: no rest.
+    """
+
+    name: str
+    title: str
+    sizes: tuple[Size, ...]
+    arrays: tuple[Array, ...]
+    run: Callable[[Session], Figures]
+    cycles: int = 1
+    rest_to_c: float | None = None
 
 
 class Session:
@@ -65,7 +99,7 @@ class Session:
         self.sizes = dict(sizes)
         self.data = MADE
         if data is not None:
-            self._arrays, self.sizes = read_arrays(workload, data, sizes)
+            self._arrays, self.sizes = read_arrays(workload.arrays, workload.sizes, data, sizes)
             self.data = str(data.resolve())
         self.generator = torch.Generator().manual_seed(seed)
         torch.manual_seed(seed)

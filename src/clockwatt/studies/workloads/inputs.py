@@ -1,18 +1,11 @@
-"""What a workload declares: its sizes, the arrays that it computes on, and the function that computes."""
+"""What a workload takes: its sizes, and the arrays that it computes on."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from clockwatt.errors import ClockwattError
-
-if TYPE_CHECKING:
-    from clockwatt.studies.workloads.session import Session
-
-Figures = dict[str, float]
-"""What a workload found out, by name."""
 
 
 @dataclass(frozen=True)
@@ -100,34 +93,3 @@ class Array:
         """For the help: `images.npy, bytes (images, 3, height, width)`."""
         kinds = {"float": "floating point", "image": "bytes", "index": f"whole numbers below {self.below or 'any'}"}
         return f"{self.name}.npy, {kinds[self.kind]} ({', '.join(map(str, self.shape))})"
-
-
-@dataclass(frozen=True)
-class Workload:
-    """A workload of the study.
-
-    Attributes
-    ----------
-    name
-        Of its module too.
-    title
-        What it does, in a line.
-    sizes
-        Beside these every workload has `cycles`, how often all of it is done.
-    arrays
-        What it computes on.
-    run
-        Does it once and says what came out.
-    cycles
-        As in the study.
-    rest_to_c
-        Temperature that the GPU rests to between cycles; None: no rest.
-    """
-
-    name: str
-    title: str
-    sizes: tuple[Size, ...]
-    arrays: tuple[Array, ...]
-    run: Callable[[Session], Figures]
-    cycles: int = 1
-    rest_to_c: float | None = None
