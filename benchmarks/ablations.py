@@ -16,6 +16,7 @@ from __future__ import annotations
 import argparse
 import json
 import re
+import sys
 import tempfile
 import time
 from collections.abc import Callable
@@ -26,7 +27,6 @@ from pathlib import Path
 from typing import Any, ClassVar
 from unittest.mock import patch
 
-import golden
 import numpy as np
 import pandas as pd
 
@@ -44,6 +44,9 @@ from clockwatt.predict.models.trees import Trees
 from clockwatt.predict.training_rows import gpus_in, read_samples
 from clockwatt.predict.validate import validate
 from clockwatt.schema import costs
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "tools"))
+import golden
 
 TODAY = "all, 25 trees"
 ROOFLINE = "roofline"

@@ -14,9 +14,9 @@ import collections
 import time
 
 import torch
+from rebuild import mismatches
 
 from clockwatt.config import PASSES, DesignConfig
-from clockwatt.operations.build.verify import mismatches
 from clockwatt.operations.design.draw import drawn_operations
 from clockwatt.operations.spec.operation import Operation
 

@@ -17,6 +17,7 @@ import tempfile
 from pathlib import Path
 
 import pandas as pd
+from virtual_records import PATTERNS, write_virtual_record
 
 from clockwatt.studies.thermal.evaluation import FLOOR_C, SPLITS, possible_splits, scores
 from clockwatt.studies.thermal.figures import draw_study
@@ -24,7 +25,6 @@ from clockwatt.studies.thermal.fit import Settings, judge_all
 from clockwatt.studies.thermal.models.network_fit import fit_network
 from clockwatt.studies.thermal.models.registry import MODELS, WITHOUT_TORCH
 from clockwatt.studies.thermal.traces import read_traces
-from clockwatt.studies.thermal.virtual_records import PATTERNS, write_virtual_record
 
 
 def main() -> None:

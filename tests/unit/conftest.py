@@ -16,7 +16,7 @@ from support.shared import made_once
 # change is bad
 UNTIMED = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("clockwatt", UNTIMED, derandomize=True)
-settings.register_profile("random", UNTIMED, print_blob=True)  # for benchmarks/random_examples.py
+settings.register_profile("random", UNTIMED, print_blob=True)  # for tools/random_examples.py
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "clockwatt"))
 
 

@@ -22,7 +22,7 @@ from clockwatt.predict.models.persistence import load_predictor
 SHIPPED = shipped_predictors()
 CAMPAIGN = packing.campaign_of(list(packing.REFERENCES))
 TOLERANCE = 1e-6
-AGAIN = "run benchmarks/pack_predictors.py again"
+AGAIN = "run tools/pack_predictors.py again"
 
 
 @pytest.fixture(scope="module")

@@ -32,9 +32,6 @@ QUESTIONS = {
 PER_PASS = ("network_energy", "network_time", "network_clock", "network_optimum", "energy_time")
 """Families with a figure for each pass."""
 
-FORMATS = ("png", "pdf", "csv")
-"""Endings that each figure is written with; the last holds the data that it is drawn from."""
-
 
 def figures(passes: list[str]) -> dict[str, tuple[str, str]]:
     """File names without their endings to family and pass; figures of all passes have an empty one."""

@@ -44,8 +44,3 @@ def operation_words(spec: str) -> str:
     shown = " and ".join(shapes[:_SHAPES_AT_MOST])
     more = len(shapes) - _SHAPES_AT_MOST
     return shown + (f" and {more} more" if more > 0 else "")
-
-
-def sentence_list(names: Sequence[str]) -> str:
-    """`a`, `a and b`, `a, b and c`."""
-    return " and ".join(filter(None, (", ".join(names[:-1]), names[-1]))) if names else ""

@@ -11,7 +11,7 @@ from matplotlib.image import imread
 
 from clockwatt.dataset.build import build_dataset
 from clockwatt.figures import draw, style
-from clockwatt.figures.names import FORMATS, PER_PASS, QUESTIONS, figures
+from clockwatt.figures.names import PER_PASS, QUESTIONS, figures
 from clockwatt.figures.pareto_front import front
 from clockwatt.predict.fit import fit
 from clockwatt.predict.validate import validate
@@ -19,6 +19,7 @@ from support import synthetic
 from support.layout import check_layout
 
 PASSES = ["inference", "training"]
+FORMATS = ("png", "pdf", "csv")
 
 
 def drawn(made, folder):

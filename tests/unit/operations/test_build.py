@@ -2,11 +2,11 @@ import math
 
 import pytest
 import torch
+from rebuild import mismatches
 
 from clockwatt.config import NetworkConfig, TrainingConfig
 from clockwatt.operations.build import values
 from clockwatt.operations.build.build import build
-from clockwatt.operations.build.verify import mismatches
 from clockwatt.operations.design.block import Block, Input, trace_block
 from clockwatt.operations.spec.operation import (
     RECURRENT_CLASSES,

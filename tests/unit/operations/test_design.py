@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from rebuild import mismatches
 
 from clockwatt import config
 from clockwatt.config import PASSES, DesignConfig
@@ -13,7 +14,6 @@ from clockwatt.config.design import FAMILIES
 from clockwatt.errors import ConfigError, DataFileError
 from clockwatt.gpu.specs import UnknownGpuError, find_spec
 from clockwatt.io import files
-from clockwatt.operations.build.verify import mismatches
 from clockwatt.operations.catalogue import write_catalogue
 from clockwatt.operations.design import draw, extremes, rounds
 from clockwatt.operations.design.block import Block, Calls, Input, trace_block

@@ -2,9 +2,9 @@ import functools
 import sys
 
 import pytest
+from rebuild import mismatches
 
 from clockwatt.config import PASSES, NetworkConfig, TrainingConfig
-from clockwatt.operations.build.verify import mismatches
 from clockwatt.operations.networks import NetworkError, build_network
 from clockwatt.operations.trace.trace import trace_network
 

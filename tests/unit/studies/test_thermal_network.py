@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from virtual_records import write_virtual_record
 
 from clockwatt.gpu.specs import find_spec
 from clockwatt.gpu.virtual.model import AMBIENT_C, TEMPERATURE_RISE_AT_DEFAULT_LIMIT_K, THERMAL_TIME_CONSTANT_S
@@ -17,7 +18,6 @@ from clockwatt.studies.thermal.models.network import Mode, Network
 from clockwatt.studies.thermal.models.network_fit import fit_network, steady_neighbours
 from clockwatt.studies.thermal.models.rc import RcNetworks
 from clockwatt.studies.thermal.traces import Trace, read_traces
-from clockwatt.studies.thermal.virtual_records import write_virtual_record
 from support import thermal_nodes
 from support.thermal_nodes import made_node
 

@@ -16,6 +16,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from typer.testing import CliRunner
+from virtual_records import write_virtual_record
 
 from clockwatt.cli.main import app
 from clockwatt.errors import ClockwattError, DataFileError
@@ -31,7 +32,6 @@ from clockwatt.studies.thermal.models.rc import RcNetworks
 from clockwatt.studies.thermal.models.registry import MODELS
 from clockwatt.studies.thermal.stored import Fitted, Study, load_study, save_study
 from clockwatt.studies.thermal.traces import Trace, _stretches, read_traces
-from clockwatt.studies.thermal.virtual_records import write_virtual_record
 from support.shared import made_once
 from support.thermal_nodes import made_node
 

@@ -1,6 +1,6 @@
 """The picture of the README: energy of networks on a real H200, measured, summed, composed, predicted.
 
-`python benchmarks/readme_picture.py RESULTS` writes `docs/energy-h200.png` from a campaign with `reference: [h200]`.
+`python tools/readme_picture.py RESULTS` writes `docs/energy-h200.png` from a campaign with `reference: [h200]`.
 """
 
 from __future__ import annotations

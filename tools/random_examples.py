@@ -1,6 +1,6 @@
 """Look for examples that break a property, at random: the tests of properties, each round with another seed.
 
-    python benchmarks/random_examples.py [--rounds 20] [--first-seed 0] [TEST ...]
+    python tools/random_examples.py [--rounds 20] [--first-seed 0] [TEST ...]
 
 The test suite itself draws the same examples in every run, so that a red test means a bad change. What is found here
 becomes a test of its own. Ends with 1 at the first seed that fails, and says how to repeat it.

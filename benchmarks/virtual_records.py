@@ -99,10 +99,7 @@ def write_virtual_record(
         ],
     )  # fmt: skip
     for number in range(1, runs + 1):
-        loads = [
-            PATTERNS[pattern](random.Random(f"{pattern}/{seed}/{number}/{card}"))  # noqa: S311, no secret
-            for card in cards
-        ]
+        loads = [PATTERNS[pattern](random.Random(f"{pattern}/{seed}/{number}/{card}")) for card in cards]
         record.runs.append(_run(folder, number, gpus, loads, duration_s))
     record.write(folder)
     return folder

@@ -1,6 +1,6 @@
 """Fit predictors to the measurements that the project ships, and pack them so that they are shipped too.
 
-    python benchmarks/pack_predictors.py [--reference h200 h200-wide h100] [--output-dir resources] [--keep DIR]
+    python tools/pack_predictors.py [--reference h200 h200-wide h100] [--output-dir resources] [--keep DIR]
 
 Joins the named folders of `resources/reference`, fits with the default settings but for fewer and smaller trees and
 without borrowing, validates, and writes `predictors/` and `validation/` below the output folder, each in place of what

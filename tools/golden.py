@@ -1,7 +1,7 @@
 """What the default campaign and the shipped data give: frozen once, and compared with what later code gives.
 
-    python benchmarks/golden.py freeze  --results DIR --golden FILE [--draws DIR ...] [--brief]
-    python benchmarks/golden.py compare --results DIR --golden FILE [--refit] [--accuracy] [--no-questions]
+    python tools/golden.py freeze  --results DIR --golden FILE [--draws DIR ...] [--brief]
+    python tools/golden.py compare --results DIR --golden FILE [--refit] [--accuracy] [--no-questions]
 
 `DIR` is the results folder of the default campaign, after `snakemake`. Frozen are errors of operations and of networks,
 the compositions and answers of `predict` and `recommend`. `compare` asks the predictors that are stored there the same

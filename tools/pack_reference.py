@@ -1,14 +1,14 @@
 """Turn the results of a campaign into reference data that the project ships.
 
-    python benchmarks/pack_reference.py RESULTS_DIR NAME [--output-dir resources/reference]
+    python tools/pack_reference.py RESULTS_DIR NAME [--output-dir resources/reference]
 
 What is shipped is brought to the columns of today by packing it again:
 
-    python benchmarks/pack_reference.py resources/reference/h200 h200
+    python tools/pack_reference.py resources/reference/h200 h200
 
 Rows of designed operations that were measured apart, as time alone, join what is shipped:
 
-    python benchmarks/pack_reference.py resources/reference/h200 h200 --designed FOLDER... --drawn CATALOGUE_DIR
+    python tools/pack_reference.py resources/reference/h200 h200 --designed FOLDER... --drawn CATALOGUE_DIR
 
 Takes `config.yaml`, `catalogue/` and `measurements/`, merges the shards of each GPU and operating point into one file
 each for operations and networks, and leaves out telemetry, names of hosts, Slurm's job ids and what jobs ask Slurm for.
