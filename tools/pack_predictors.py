@@ -50,7 +50,7 @@ from clockwatt.schema import layout
 
 MAX_BYTES = 8_000_000
 TREES, LEAF, PERCEPTRONS = 20, 2, 2
-"""With the default 50 and 1 they take five times as much; what that costs is told in README.md beside this file."""
+"""With the default 50 and 1 they take five times as much; `docs/results/predictors.md` has what that costs."""
 REFERENCES = ("h200", "h200-wide", "h100")
 PACKED_FILE = "packed.json"
 BITS = {"relative_error": 8, "log_": 16}

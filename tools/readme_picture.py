@@ -1,6 +1,6 @@
 """The picture of the README: energy of networks on a real H200, measured, summed, composed, predicted.
 
-`python tools/readme_picture.py RESULTS` writes `docs/energy-h200.png` from a campaign with `reference: [h200]`.
+`python tools/readme_picture.py RESULTS` makes `docs/images/energy-h200.png`; its campaign has `reference: [h200]`.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from clockwatt import config
 from clockwatt.figures import draw, networks, style
 from clockwatt.figures.gpus import Gpu, Gpus
 
-PICTURE = Path("docs/energy-h200.png")
+PICTURE = Path("docs/images/energy-h200.png")
 GPU, INPUT = "h200", "-32x3x224x224-float32"
 
 

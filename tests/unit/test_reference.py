@@ -42,7 +42,7 @@ def test_tables_are_made_anew_between_the_marks(tmp_path):
     assert readme.startswith("before\n")
     assert readme.endswith("\nafter\n")
     assert "stale" not in readme
-    assert "| `clocks_mhz` | `[default]` |" in readme
+    assert "| `clocks_mhz` | integer > 0, `default`, or a list | `[default]` |" in readme
 
 
 def test_readme_without_marks_is_refused():

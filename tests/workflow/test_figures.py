@@ -22,5 +22,5 @@ def test_captions_say_something():
 
 
 def test_the_index_of_figures_is_up_to_date():
-    page = (ROOT / "docs" / "figures.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs" / "reference" / "figures.md").read_text(encoding="utf-8")
     assert page == with_reference(page)

@@ -42,16 +42,18 @@ def with_reference(readme: str) -> str:
 def _tables(model: type[BaseModel], prefix: str) -> list[str]:
     rows, below = [], []
     defaults = model.model_construct().model_dump(mode="json")
+    schemas = model.model_json_schema()["properties"]
     for name, field in model.model_fields.items():
         block, key = _block(field, name)
         meaning = _meaning(field)
         if block is not None:
             meaning = f"{meaning} See below.".strip()
             below += ["", *_tables(block, f"{prefix}.{key}" if prefix else key)]
-        rows.append(f"| `{name}` | {_default(field, defaults.get(name))} | {meaning} |")
+        allowed = "block" if block is not None else _allowed(schemas[name])
+        rows.append(f"| `{name}` | {allowed} | {_default(field, defaults.get(name))} | {meaning} |")
     title = [f"### `{prefix}`", ""] if prefix else []
     documentation = [" ".join((model.__doc__ or "").split()), ""]
-    return [*title, *documentation, "| key | default | meaning |", "| --- | --- | --- |", *rows, *below]
+    return [*title, *documentation, "| key | allowed | default | meaning |", "| --- | --- | --- | --- |", *rows, *below]
 
 
 def _block(field: FieldInfo, name: str) -> tuple[type[BaseModel] | None, str]:
@@ -72,6 +74,26 @@ def _block(field: FieldInfo, name: str) -> tuple[type[BaseModel] | None, str]:
 
 def _is_model(annotation: Any) -> typing.TypeGuard[type[BaseModel]]:
     return isinstance(annotation, type) and issubclass(annotation, BaseModel)
+
+
+_TYPES = {"integer": "integer", "number": "number", "boolean": "`true`, `false`", "string": "text", "null": "null"}
+_BOUNDS = {"exclusiveMinimum": ">", "minimum": "≥", "exclusiveMaximum": "<", "maximum": "≤"}
+
+
+def _allowed(schema: dict[str, Any]) -> str:
+    """Return the values that a JSON schema allows, in words: `integer ≥ 1`, `list of …`, or each value."""
+    if "anyOf" in schema:
+        *values, last = [_allowed(part) for part in schema["anyOf"]]
+        text = ", ".join(values)
+        return f"{text}, or a list" if last == f"list of {text}" else f"{text}, {last}"
+    if values := schema.get("enum", [schema["const"]] if "const" in schema else []):
+        return ", ".join(f"`{value}`" for value in values)
+    if schema.get("type") == "array":
+        return f"list of {_allowed(schema['items'])}"
+    if schema.get("type") == "object":
+        return f"mapping to {_allowed(schema['additionalProperties'])}"
+    bounds = [f"{sign} {schema[bound]:,}" for bound, sign in _BOUNDS.items() if bound in schema]
+    return " ".join([_TYPES[schema["type"]], *bounds])
 
 
 def _default(field: FieldInfo, written: Any) -> str:

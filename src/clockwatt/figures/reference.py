@@ -1,6 +1,6 @@
 """The index of figures, made from where they are declared.
 
-`python -m clockwatt.figures.reference` in the checkout rewrites it in `docs/figures.md`.
+`python -m clockwatt.figures.reference` in the checkout rewrites it in `docs/reference/figures.md`.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def with_reference(page: str) -> str:
     return with_made(page, BEGIN, END, reference())
 
 
-def main(page: Path = Path("docs/figures.md")) -> None:
+def main(page: Path = Path("docs/reference/figures.md")) -> None:
     """Write the index into `page`."""
     page.write_text(with_reference(page.read_text(encoding="utf-8")), encoding="utf-8")
 

@@ -12,7 +12,7 @@ import clockwatt
 from clockwatt.cli.main import app
 from clockwatt.config import OperatingPoint
 
-PAGE = Path(__file__).parents[3] / "docs" / "python.md"
+PAGE = Path(__file__).parents[3] / "docs" / "how-to" / "predict-from-python.md"
 INPUT = (8, 3, 64, 64)
 
 

@@ -14,7 +14,7 @@ from clockwatt.schema.records import CALIBRATION_SCHEMA, FORMER_NAMES, MEASUREME
 from clockwatt.schema.reference import BEGIN, END, main, with_reference
 
 SOURCE = Path(clockwatt.__file__).parent
-RESULTS = Path(__file__).parents[3] / "results" / "README.md"
+RESULTS = Path(__file__).parents[3] / "docs" / "reference" / "results-folder.md"
 
 
 def test_tables_of_columns_flags_and_quantities_do_not_drift():

@@ -100,7 +100,7 @@ def whole_networks(dataset_dir: Path, gpu: str) -> tuple[pd.DataFrame, int]:
     if it is known to be device-bound: at another minute the host takes another time. Device times count in any case.
     Of repetitions, those with energy count, since time and energy are to be of the same passes; of these those on
     steady hosts; without any, those that were device-bound; else all. That holds for host times too: those of all
-    repetitions vary more within a session (`benchmarks/README.md`, "The host"). Host times are missing where none is
+    repetitions vary more within a session (`docs/results/unseen-networks.md`). Host times are missing where none is
     believed: on an unsteady host, and where `_host_believed` says no.
     """
     rows = _rows(dataset_dir, gpu)

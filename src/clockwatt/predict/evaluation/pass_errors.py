@@ -55,7 +55,8 @@ CARD_TIME = 0.02
 GAP_S = {INFERENCE: 1e-7, TRAINING: 5e-7}
 """What the gaps in a call's place of a pass take more or less than between repetitions of it, which is all that was
 measured; in training a call is several kernels. Passes of kernels of 2 to 3 µs came out 2 to 16 % too long though all
-of their operations had been measured, training passes of few rows up to 9 % too short (`benchmarks/README.md`)."""
+of their operations had been measured, training passes of few rows up to 9 % too short
+(`docs/results/measure-missing.md`)."""
 
 _LEAST_FACTOR = 0.1  # of an interval whose lower end is zero or nearly
 ASSUMED_CORRELATION = 0.25
