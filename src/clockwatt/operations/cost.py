@@ -157,8 +157,11 @@ def cost(operation: Operation, pass_: str) -> Cost:
     work, work_back = _DeviceWork(), _DeviceWork()
     with torch.inference_mode(mode=False), torch.set_grad_enabled(backward), MetaLayouts(), MetaFused():
         built = build(operation, "meta", pass_=pass_)
-        with work, counter:
-            outputs = built.forward()
+        try:
+            with work, counter:
+                outputs = built.forward()
+        except (NotImplementedError, RuntimeError):  # what it gives depends on values, which meta does not have
+            return _cost_of_selection(operation, backward=backward)
         flops, source = counter.get_total_flops(), FLOP_COUNTER
         if backward:
             with work_back, counter:
@@ -171,6 +174,12 @@ def cost(operation: Operation, pass_: str) -> Cost:
     # attention draws numbers only for dropout, which its tag cannot say
     random = work.random and operation.operation_class not in MATRIX_CLASSES
     return Cost(flops, source, *_traffic(operation, passes), device_work=any(passes), random=random)
+
+
+def _cost_of_selection(operation: Operation, *, backward: bool) -> Cost:
+    """Of an operation that picks elements by the values of its tensors: `nonzero`, or a subscript that is a mask."""
+    traffic = _traffic(operation, _Passes(forward=True, backward=backward))
+    return Cost(0, NONE, *traffic, device_work=True, random=False)
 
 
 class _Passes(NamedTuple):
@@ -211,8 +220,16 @@ def _served(query_shape: Any, *shapes: Any) -> list[tuple[int, ...]]:
     return [(shape[0], query_shape[1], *shape[2:]) for shape in shapes]
 
 
+def _grouped_flops(one: Any, other: Any, *_: Any, **__: Any) -> int:
+    """FLOPs of matrix products of groups, which divide the rows, the columns or the inner dimension."""
+    matrices: int = one[0] if len(one) == len(other) == 3 else 1
+    flops: int = 2 * matrices * math.prod(one[-2:]) * other[-1]
+    return flops
+
+
 _OWN_COUNTS = {
     torch.ops.aten.convolution_backward: _convolution_backward_flops,
+    torch.ops.aten._grouped_mm: _grouped_flops,
     torch.ops.aten._scaled_dot_product_flash_attention: _attention_flops,
     torch.ops.aten._scaled_dot_product_flash_attention_backward: _attention_backward_flops,
 }

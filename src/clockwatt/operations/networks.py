@@ -18,6 +18,7 @@ from clockwatt.config import InputConfig, NetworkConfig, TrainingConfig
 from clockwatt.errors import NetworkError
 from clockwatt.operations import optimizers
 from clockwatt.operations.constructors import FAULTS, constructor_of, summary
+from clockwatt.operations.known_values import MOST_ELEMENTS, Constructing, KnownValues
 from clockwatt.operations.spec.encode import dtype_of
 from clockwatt.schema.records import TRAINING
 
@@ -126,22 +127,31 @@ def construct(network: NetworkConfig, *, training: bool) -> torch.nn.Module:
 
 
 @contextlib.contextmanager
-def without_memory() -> Iterator[None]:
+def without_memory(values: KnownValues | None = None) -> Iterator[None]:
     """Within, parameters and buffers of new modules move to the meta device as they are registered.
 
     Initialisers then cost nothing, and constructors that compute with plain tensors still can, which they could not if
     the meta device were the default one.
+
+    Parameters
+    ----------
+    values
+        Keeps the values of buffers that are small.
     """
+    values = KnownValues() if values is None else values
 
     def to_meta(module: torch.nn.Module, name: str, tensor: torch.Tensor | None) -> Any:  # noqa: ARG001  # as PyTorch calls it
         if tensor is None or tensor.is_meta:
             return None
         moved = tensor.detach().to("meta")
+        if not isinstance(tensor, torch.nn.Parameter) and tensor.numel() <= MOST_ELEMENTS:
+            values.keep(moved, tensor)
         return torch.nn.Parameter(moved, tensor.requires_grad) if isinstance(tensor, torch.nn.Parameter) else moved
 
     hooks = (register_module_parameter_registration_hook(to_meta), register_module_buffer_registration_hook(to_meta))
     try:
-        yield
+        with Constructing(values):
+            yield
     finally:
         for hook in hooks:
             hook.remove()

@@ -46,13 +46,9 @@ def test_a_mask_has_ones_up_to_a_length_of_each_row_and_zeros_behind(tmp_path):
     assert set(given["input_ids"].unique().tolist()) <= set(range(50))
 
 
-def test_a_branch_on_a_mask_is_refused_or_goes_where_it_is_said_to(tmp_path):
-    with pytest.raises(UntraceableError, match="data_dependent_branch"):
-        trace_network(masked(tmp_path), "inference", TrainingConfig())
-    network = masked(tmp_path, data_dependent_branch="false")
-    trace = trace_network(network, "inference", TrainingConfig())
-    assert trace.assumed_branches
-    assert all(branch.endswith(": false") for branch in trace.assumed_branches)
+def test_a_branch_on_a_mask_goes_where_its_lengths_lead(tmp_path):
+    trace = trace_network(masked(tmp_path), "inference", TrainingConfig())
+    assert trace.assumed_branches == []
     attention = [call.operation for call in trace.calls if call.operation.operation_class == ATTENTION]
     assert len(attention) == 2
     assert all(isinstance(operation.kwargs["attn_mask"], dict) for operation in attention)

@@ -2,6 +2,8 @@ import functools
 import sys
 
 import pytest
+import torch
+import transformers
 from rebuild import mismatches
 
 from clockwatt.config import PASSES, NetworkConfig, TrainingConfig
@@ -67,6 +69,44 @@ def test_a_training_pass_runs(name):
     assert head.grad is not None
     assert head.grad.any()
     assert head.grad.isfinite().all()
+
+
+class Wrapped(torch.nn.Module):
+    """A model of the library as users wrap it: with a cache, and with the library's own masks."""
+
+    def __init__(self, model):
+        super().__init__()
+        self.model = model
+
+    def forward(self, ids):
+        return self.model(ids).logits
+
+
+SMALL = {"vocab_size": 100, "hidden_size": 32, "num_attention_heads": 4, "num_hidden_layers": 2}
+GATED = SMALL | {"intermediate_size": 64, "num_key_value_heads": 2}
+LIBRARY = [
+    ("GPT2LMHeadModel", "GPT2Config", SMALL, 0),
+    ("LlamaForCausalLM", "LlamaConfig", GATED, 0),
+    ("MixtralForCausalLM", "MixtralConfig", GATED | {"num_local_experts": 4}, 2),
+    ("MixtralForCausalLM", "MixtralConfig", GATED | {"num_local_experts": 4, "experts_implementation": "eager"}, 2),
+]
+
+
+@pytest.mark.parametrize("pass_", PASSES)
+@pytest.mark.parametrize(("model", "configuration", "settings", "routed"), LIBRARY)
+def test_models_of_the_library_are_traced_in_a_module_of_ones_own(
+    monkeypatch, model, configuration, settings, routed, pass_
+):
+    def construct():
+        return Wrapped(getattr(transformers, model)(getattr(transformers, configuration)(**settings)))
+
+    monkeypatch.setattr(sys.modules[__name__], "offered", construct, raising=False)
+    given = NetworkConfig(name=f"{__name__}:offered", input=[2, 16], input_dtype="int64", input_below=100)
+    trace = trace_network(given, pass_, TrainingConfig())
+    assert [call.operation.function for call in trace.calls].count(ATTENTION) == 2
+    assert trace.assumed_branches == [
+        f"model.model.layers.{layer}.mlp.experts: tokens spread evenly over 4 experts" for layer in range(routed)
+    ]
 
 
 def test_without_the_library_one_message_says_what_to_install(monkeypatch):

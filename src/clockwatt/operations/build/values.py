@@ -64,8 +64,16 @@ def index_bounds(
         case "cross_entropy" | "nll_loss":
             scores, target = argument(args, kwargs, (0, "input")), argument(args, kwargs, (1, "target"))
             yield target, scores.shape[min(1, scores.dim() - 1)]
+        case "embedding_bag":
+            yield argument(args, kwargs, (0, "input")), argument(args, kwargs, (1, "weight")).shape[0]
+        case "grouped_mm":
+            ends = argument(args, kwargs, (2, "offs"))
+            if ends is not None:
+                yield ends, _grouped_size(args[0], args[1])
         case "one_hot":
-            yield argument(args, kwargs, (0, "input")), argument(args, kwargs, (1, "num_classes"))
+            classes = argument(args, kwargs, (1, "num_classes"))
+            if classes is not None and classes > 0:
+                yield argument(args, kwargs, (0, "input")), classes
         case "take":
             yield argument(args, kwargs, (1, "index")), argument(args, kwargs, (0, "input")).numel()
         case _ if operation_class in _ALONG_DIM:
@@ -83,7 +91,28 @@ def _subscripts(indexed: torch.Tensor, subscript: Any) -> Iterator[tuple[torch.T
         elif entry is not None:
             if isinstance(entry, torch.Tensor):
                 yield entry, indexed.shape[dim]
-            dim += 1
+            dim += entry.dim() if isinstance(entry, torch.Tensor) and entry.dtype == torch.bool else 1
+
+
+def _grouped_size(one: torch.Tensor, other: torch.Tensor) -> int:
+    """Size of the dimension that the groups of a grouped matrix product divide: rows, columns or the inner one."""
+    if one.dim() == 2:
+        return one.shape[0] if other.dim() == 3 else one.shape[1]
+    return other.shape[-1]
+
+
+def selectors(operation_class: str, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Iterator[torch.Tensor]:
+    """Arguments whose non-zero elements decide on the size of the output."""
+    match operation_class:
+        case "nonzero" | "argwhere":
+            yield argument(args, kwargs, (0, "input"))
+        case "where" if len(args) + len(kwargs) == 1:
+            yield argument(args, kwargs, (0, "condition"))
+        case "masked_select":
+            yield argument(args, kwargs, (1, "mask"))
+        case "getitem":
+            subscript = args[1] if isinstance(args[1], tuple) else (args[1],)
+            yield from (one for one in subscript if isinstance(one, torch.Tensor) and one.dtype == torch.bool)
 
 
 def without_values(
@@ -129,7 +158,13 @@ def fill(
     """
     if storage.is_meta:
         return
-    if storage.dtype == torch.bool:
+    if spec.nonzero is not None:
+        storage.zero_()
+        storage[torch.arange(spec.nonzero, device=storage.device) * storage.numel() // max(spec.nonzero, 1)] = 1
+    elif role == "ends":
+        groups = torch.arange(1, storage.numel() + 1, device=storage.device)
+        storage.copy_(groups * (spec.below or 0) // storage.numel())
+    elif storage.dtype == torch.bool:
         storage.random_(0, 2, generator=generator)
     elif not storage.is_floating_point() and not storage.is_complex():
         storage.random_(0, min(spec.below or 2, torch.iinfo(storage.dtype).max), generator=generator)
@@ -154,8 +189,10 @@ def role(operation: Operation, tensor: int) -> str:
     Returns
     -------
     str
-        `plain`, `tiny`, `one` or `large`.
+        `plain`, `tiny`, `one` or `large`; `ends` of the groups of a grouped product, which are of equal size.
     """
+    if operation.operation_class == "grouped_mm" and not operation.tensors[tensor].floating:
+        return "ends"
     if not operation.mutates:
         return "plain"
     if tensor in operation.mutates:

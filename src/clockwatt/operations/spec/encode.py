@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from typing import Any
 
+import numpy as np
 import torch
 
 from clockwatt.operations.spec.operation import DTYPE_BYTES
@@ -81,6 +82,8 @@ def encode(value: Any, number_of: Callable[[torch.Tensor], int]) -> Any:
         case float():
             finite = value - value == 0
             return float(value) if finite else {"float": str(float(value))}
+        case np.generic():
+            return encode(value.item(), number_of)
         case torch.Tensor():
             return {"tensor": number_of(value)}
         case tuple():

@@ -51,6 +51,9 @@ _NOT_OVERRIDABLE: dict[str, tuple[str, ...]] = {
 }
 """What no class can override but a mode is given all the same: factories, and a few that PyTorch does not list."""
 
+_PRIVATE: dict[str, tuple[str, ...]] = {"torch": ("_grouped_mm", "_weight_norm")}
+"""Functions without a public name that public modules and functions call."""
+
 _BEYOND_TENSORS = frozenset(
     {
         *(
@@ -99,14 +102,15 @@ def _listed() -> Iterator[tuple[str, Callable[..., Any]]]:
     overridable = {function for functions in get_overridable_functions().values() for function in functions}
     for prefix, namespace in _NAMESPACES:
         for name in sorted(dir(namespace)):
-            if name in _BEYOND_TENSORS or (name.startswith("_") and name not in _OPERATORS):
+            private = name in _PRIVATE.get(prefix, ())
+            if name in _BEYOND_TENSORS or (name.startswith("_") and name not in _OPERATORS and not private):
                 continue
             function = getattr(namespace, name)
             if isinstance(function, type) or not callable(function):
                 continue
             in_place = name.endswith("_") and namespace in (torch, torch.nn.functional)
             listed = namespace is torch._C._nn or name in _NOT_OVERRIDABLE.get(prefix, ())
-            if listed or in_place or function in overridable:
+            if private or listed or in_place or function in overridable:
                 yield f"{prefix}.{name}", function
     for name in _TENSOR_PROPERTIES:
         yield f"torch.Tensor.{name}.__get__", getattr(torch.Tensor, name).__get__

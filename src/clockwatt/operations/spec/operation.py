@@ -49,6 +49,7 @@ MATRIX_CLASSES = frozenset(
         *_CONVOLUTIONS,
         *(f"conv_transpose{n}d" for n in (1, 2, 3)),
         *("addbmm", "addmm", "baddbmm", "bilinear", "bmm", "chain_matmul", "einsum", "linear", "matmul", "mm"),
+        "grouped_mm",
         "scaled_dot_product_attention",
     }
 )

@@ -62,6 +62,7 @@ class TensorSpec(StridedSpec):
     below: int | None = None  # integers are indices below this
     storage: int | None = None  # tensors with the same number are views of one storage
     offset: int = 0  # in elements, within that storage
+    nonzero: int | None = None  # so many elements are not zero, where the size of the output depends on that
 
     @classmethod
     def dense(
@@ -76,6 +77,8 @@ class TensorSpec(StridedSpec):
         content = StridedSpec.to_dict(self) | {name: True for name, value in flags.items() if value}
         if self.below is not None:
             content["below"] = self.below
+        if self.nonzero is not None:
+            content["nonzero"] = self.nonzero
         if self.storage is not None:
             content |= {"storage": self.storage, "offset": self.offset}
         return content
@@ -100,6 +103,7 @@ class TensorSpec(StridedSpec):
             below=reading.positive(given["below"], f"{where}.below") if "below" in given else None,
             storage=reading.natural(given["storage"], f"{where}.storage") if "storage" in given else None,
             offset=reading.natural(given["offset"], f"{where}.offset") if "offset" in given else 0,
+            nonzero=reading.natural(given["nonzero"], f"{where}.nonzero") if "nonzero" in given else None,
         )
 
 
@@ -135,7 +139,7 @@ def contiguous_stride(shape: Sequence[int]) -> tuple[int, ...]:
 
 
 _STRIDED = frozenset({"shape", "dtype", "stride"})
-_OF_GIVEN = _STRIDED | {"grad", "parameter", "positive", "below", "storage", "offset"}
+_OF_GIVEN = _STRIDED | {"grad", "parameter", "positive", "below", "storage", "offset", "nonzero"}
 _OF_OUTPUT = _STRIDED | {"grad"}
 
 

@@ -26,6 +26,8 @@ class InterceptedCall:
         Whether the pass differentiates.
     is_state
         Tells parameters and buffers of the network, and views of them, from other tensors.
+    value_of
+        Gives the values of a tensor, None where they are unknown.
 
     Raises
     ------
@@ -41,11 +43,13 @@ class InterceptedCall:
         *,
         grad: bool,
         is_state: Callable[[torch.Tensor], bool],
+        value_of: Callable[[torch.Tensor], torch.Tensor | None],
     ) -> None:
         self.given = list({id(tensor): tensor for tensor in tensors_in((args, kwargs))}.values())
         self._function = function
         self._arguments = (args, kwargs)
         self._grad = grad
+        self._value_of = value_of
         self._versions = [tensor._version for tensor in self.given]
         self._storages = [storage_of(tensor) for tensor in self.given]
         self._no_grad = grad and not torch.is_grad_enabled() and any(tensor.requires_grad for tensor in self.given)
@@ -108,6 +112,11 @@ class InterceptedCall:
         positive = values.positive_argument(operation_class, *self._arguments)
         if isinstance(positive, torch.Tensor) and positive.is_floating_point():
             specs[numbers[id(positive)]] = replace(specs[numbers[id(positive)]], positive=True)
+        for tensor in values.selectors(operation_class, *self._arguments):
+            value = self._value_of(tensor)
+            if value is not None:
+                number = numbers[id(tensor)]
+                specs[number] = replace(specs[number], nonzero=int(value.count_nonzero()))
         return specs
 
     def _with_storages(self, specs: list[TensorSpec]) -> list[TensorSpec]:

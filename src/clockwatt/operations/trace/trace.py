@@ -16,6 +16,7 @@ from torch.nn.modules.module import register_module_forward_hook, register_modul
 
 from clockwatt.config import NetworkConfig, TrainingConfig
 from clockwatt.operations import numerics, optimizers
+from clockwatt.operations.known_values import KnownValues
 from clockwatt.operations.networks import FAULTS, Loss, NetworkError, construct, example_inputs, summary, without_memory
 from clockwatt.operations.spec.encode import dtype_of
 from clockwatt.operations.spec.operation import Operation, OutputSpec, TensorSpec
@@ -29,6 +30,7 @@ ACCUMULATION = "accumulation"
 OPTIMIZER = "optimizer"
 
 _META = torch.device("meta")
+_CPU = torch.device("cpu")
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,11 +78,13 @@ def trace_network(network: NetworkConfig, pass_: str, training: TrainingConfig) 
     """
     numerics.apply(tf32=True)
     learns = pass_ == TRAINING
-    with without_memory(), torch.random.fork_rng(devices=[]):
+    values = KnownValues()
+    with without_memory(values), torch.random.fork_rng(devices=[]):
         module = construct(network, training=learns).to(_META)
-    tracer = Tracer(module, network, grad=learns)
+    tracer = Tracer(module, network, values, grad=learns)
     given = example_inputs(network, _META, 0)
     tracer.takes([*given[0], *given[1].values()], [one.below for one in network.by_keyword.values()])
+    _know_masks(values, network, given[1])
     loss = Loss(network, _META, 0)
     with MetaLayouts(), torch.set_grad_enabled(learns), _module_paths(tracer):
         outputs = _run(tracer, module, *given)
@@ -98,6 +102,15 @@ def trace_network(network: NetworkConfig, pass_: str, training: TrainingConfig) 
         sum(parameter.numel() * parameter.element_size() for parameter in parameters),
         tracer.assumed_branches,
     )
+
+
+def _know_masks(values: KnownValues, network: NetworkConfig, by_keyword: dict[str, torch.Tensor]) -> None:
+    """Know inputs that are no data but masks: ones, or ones up to a length of each row's own."""
+    masks = {name: one for name, one in network.by_keyword.items() if one.values != "random"}
+    if masks:
+        for name, value in example_inputs(network, _CPU, 0)[1].items():
+            if name in masks:
+                values.keep(by_keyword[name], value)
 
 
 def _run(

@@ -13,6 +13,7 @@ from torch.overrides import TorchFunctionMode
 
 from clockwatt.config import NetworkConfig
 from clockwatt.operations.build.values import argument
+from clockwatt.operations.known_values import KnownValues, evenly_spread
 from clockwatt.operations.networks import FAULTS, NetworkError, summary
 from clockwatt.operations.spec import functions
 from clockwatt.operations.spec.encode import NotEncodableError, tensors_in
@@ -75,11 +76,15 @@ class Tracer(TorchFunctionMode):
         The network, on meta.
     network
         For its name, and what it says about branches that depend on data.
+    values
+        Of buffers.
     grad
         Whether this is a training pass.
     """
 
-    def __init__(self, module: torch.nn.Module, network: NetworkConfig, *, grad: bool) -> None:
+    def __init__(
+        self, module: torch.nn.Module, network: NetworkConfig, values: KnownValues | None = None, *, grad: bool
+    ) -> None:
         super().__init__()
         self.name = network.name
         self.phase = FORWARD
@@ -87,6 +92,7 @@ class Tracer(TorchFunctionMode):
         self.graph = GradientGraph()
         self.module_calls = 0
         self.assumed_branches: list[str] = []
+        self._values = KnownValues() if values is None else values
         self._branch = network.data_dependent_branch
         self._grad = grad
         self._paths = {id(part): path for path, part in module.named_modules()}
@@ -139,7 +145,7 @@ class Tracer(TorchFunctionMode):
             with self:
                 return _entered_attention(*args, **kwargs)
         if func in _BRANCHES:
-            return self._assume(func)
+            return self._decide(func, args, kwargs)
         if is_packed(func, args, kwargs):
             raise UntraceableError(
                 f"network {self.name}: {self.place()} packs sequences, or takes packed ones, whose lengths are not "
@@ -148,12 +154,17 @@ class Tracer(TorchFunctionMode):
         name = functions.name_of(func)
         if name is None:
             return self._run_unlisted(func, args, kwargs)
+        if func is torch._grouped_mm:
+            self._note([evenly_spread(kwargs["offs"].shape[0])] if kwargs.get("offs") is not None else [])
         if func is torch.nn.functional.embedding:
             self._check_ids(func, *(argument(args, kwargs, place) for place in ((0, "input"), (1, "weight"))))
         try:
-            call = InterceptedCall(name, args, kwargs, grad=self._grad, is_state=self._is_state)
+            call = InterceptedCall(
+                name, args, kwargs, grad=self._grad, is_state=self._is_state, value_of=self._values.of
+            )
             result = self._run(func, args, kwargs)
             changed = call.changed()
+            self._values.follow(func, args, kwargs, result, [call.given[number] for number in changed])
             outputs = list(tensors_in(result)) or [call.given[number] for number in changed]
             if outputs:
                 self._check_autocast(func)
@@ -169,6 +180,10 @@ class Tracer(TorchFunctionMode):
         except NetworkError:
             raise
         except FAULTS as error:
+            answered = self._values.answer(func, args, kwargs)
+            if answered is not None:
+                self._note(answered.assumptions)
+                return answered.result
             floats = args and isinstance(args[0], torch.Tensor) and args[0].is_floating_point()
             raise UntraceableError(
                 f"{self._at(func)} fails without data ({summary(error)}). "
@@ -176,8 +191,11 @@ class Tracer(TorchFunctionMode):
             ) from error
 
     def _run_unlisted(self, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        if func is torch.Tensor.__iter__ and self._values.of(args[0]) is not None:
+            with self:
+                return iter(args[0].unbind())
         result = self._run(func, args, kwargs)
-        if any(True for _ in tensors_in(result)):
+        if any(tensor.is_meta for tensor in tensors_in(result)):
             raise UntraceableError(f"{self._at(func)} is no public PyTorch function that can be measured alone.")
         return result
 
@@ -201,15 +219,26 @@ class Tracer(TorchFunctionMode):
                 if output.requires_grad:
                     output.register_hook(functools.partial(_note_gradient, entry.grad_out, number))
 
-    def _assume(self, func: Callable[..., Any]) -> bool:
+    def _decide(self, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+        """Where a branch on a tensor goes: by its values, or as the network's configuration assumes."""
+        known = self._values.compute(func, args, kwargs)
+        if known is not None:
+            self._note(known.assumptions)
+            return bool(known.result)
         if self._branch == "refuse":
             raise UntraceableError(
                 f"{self._at(func)} decides a branch by the values of a tensor, which are not known without data. "
                 'Remove it, or say with the network\'s `data_dependent_branch: "true"` (or "false"), typed '
                 "--assume-branch, where it goes."
             )
-        self.assumed_branches.append(f"{self._stack[-1] if self._stack else ''}: {self._branch}")
+        self._note([self._branch], again=True)
         return self._branch == "true"
+
+    def _note(self, assumptions: Iterable[str], *, again: bool = False) -> None:
+        for text in assumptions:
+            entry = f"{self._stack[-1] if self._stack else ''}: {text}"
+            if again or entry not in self.assumed_branches:
+                self.assumed_branches.append(entry)
 
     def _check_autocast(self, func: Callable[..., Any]) -> None:
         if any(torch.is_autocast_enabled(device) for device in _AUTOCAST_DEVICES):
