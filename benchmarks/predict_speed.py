@@ -33,10 +33,10 @@ from clockwatt.gpu.specs import find_spec
 from clockwatt.gpu.virtual.model import CardModel, Work
 from clockwatt.io import files
 from clockwatt.operations.spec.operation import MATRIX_CLASSES
-from clockwatt.predict.answer import TracedNetwork, predict_network
+from clockwatt.predict.answerer import predict_network
 from clockwatt.predict.gpu_predictor import GpuPredictor, load_models
-from clockwatt.predict.questions import traced_network
 from clockwatt.predict.recommend import recommend
+from clockwatt.predict.tracing import NetworkTracer, TracedNetwork
 from clockwatt.schema import costs, layout, records, tables
 
 GPU, GPUS = "a100", 8
@@ -178,7 +178,7 @@ def time_loaded(folder: Path) -> None:
 
     def first_answer() -> tuple[dict[str, GpuPredictor], TracedNetwork]:
         models = load_models(folder / "predictors")
-        traced = traced_network(ASKED, "inference", training, folder / "catalogue")
+        traced = NetworkTracer(folder / "catalogue", training).trace(ASKED, "inference")
         predict_network(models[GPU], traced, next(iter(models[GPU].description.points)))
         return models, traced
 

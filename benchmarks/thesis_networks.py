@@ -21,10 +21,10 @@ import pandas as pd
 from clockwatt import config
 from clockwatt.config import NetworkConfig, TrainingConfig
 from clockwatt.dataset.import_table import CONFIG_FILE, DATASET, Request, import_table
-from clockwatt.predict.answer import predict_network
+from clockwatt.predict.answerer import predict_network
 from clockwatt.predict.fit import fit
 from clockwatt.predict.gpu_predictor import load_models
-from clockwatt.predict.questions import traced_network
+from clockwatt.predict.tracing import NetworkTracer
 from clockwatt.schema import layout
 
 GPU = "a30"
@@ -61,7 +61,7 @@ def fitted(folder: Path):  # the predictors of the GPU
 def told(model, network, pass_: str) -> dict[str, float]:
     """What the predictors say of one network."""
     shape = [int(size) for size in network.input_shape.split("x")]
-    traced = traced_network(NetworkConfig(name=network.model, input=shape), pass_, TrainingConfig(), Path("none"))
+    traced = NetworkTracer(Path("none"), TrainingConfig()).trace(NetworkConfig(name=network.model, input=shape), pass_)
     found = predict_network(model, traced, "default", tf32=bool(network.tf32))
     ends = {f"{end}_{name}": found.intervals[name][number] for number, end in enumerate(("low", "high"))
             for name in MEASURED}  # fmt: skip

@@ -39,10 +39,10 @@ from clockwatt.dataset.reference import Source, references
 from clockwatt.errors import ClockwattError, DataFileError
 from clockwatt.io import files
 from clockwatt.io.resources import resource
+from clockwatt.predict.api import Predictors
 from clockwatt.predict.description import shipped_catalogue
 from clockwatt.predict.fit import fit
 from clockwatt.predict.gpu_predictor import load_models
-from clockwatt.predict.library import Predictors
 from clockwatt.predict.models.training_data import TrainingData, training_data
 from clockwatt.predict.training_rows import Samples, read_samples
 from clockwatt.predict.validate import validate

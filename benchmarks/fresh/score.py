@@ -32,10 +32,11 @@ import pyarrow.parquet as pq
 from scipy.stats import beta
 
 from clockwatt.io import files
-from clockwatt.predict.answer import TracedNetwork, predict_network
+from clockwatt.predict.answerer import predict_network
 from clockwatt.predict.evaluation.errors import interval_score
 from clockwatt.predict.gpu_predictor import GpuPredictor, load_models
 from clockwatt.predict.hosts.profile import HostProfile
+from clockwatt.predict.tracing import TracedNetwork
 from clockwatt.schema import records
 from clockwatt.schema.costs import COSTS, TIME_DEVICE
 from clockwatt.schema.records import NetworkRow

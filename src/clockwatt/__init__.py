@@ -2,9 +2,10 @@
 
 import clockwatt
 
-predictors = clockwatt.load()  # of the campaign in results/, and those that are shipped
-predictors.predict("resnet50", input=(32, 3, 224, 224), gpu="h200").expected.time_s
-predictors.recommend("resnet50", input=(32, 3, 224, 224), objective="energy").best.point
+clockwatt.predict("resnet50", gpu="h200").time_s                 # a network by name, or a module with example inputs
+clockwatt.predict("resnet50", gpu="h200", batch=[1, 2, 4])       # a data frame
+clockwatt.recommend("resnet50", objective="energy").best.point
+clockwatt.load("results/predictors").predict("resnet50", gpu="a30").energy_j
 
 with clockwatt.phase("epoch", index=3): ...    # in a program that `clockwatt record` may run
 clockwatt.signals.integrated_energy_j(time_s, power_w)
@@ -18,8 +19,11 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from clockwatt.config import OperatingPoint as OperatingPoint
     from clockwatt.errors import ClockwattError as ClockwattError
-    from clockwatt.predict.library import Predictors as Predictors
-    from clockwatt.predict.library import load as load
+    from clockwatt.predict.api import Predictors as Predictors
+    from clockwatt.predict.api import load as load
+    from clockwatt.predict.api import predict as predict
+    from clockwatt.predict.api import recommend as recommend
+    from clockwatt.predict.api import show as show
     from clockwatt.predict.recommend import Limits as Limits
     from clockwatt.telemetry.phases import mark as mark
     from clockwatt.telemetry.phases import phase as phase
@@ -30,10 +34,12 @@ _PUBLIC = {
     "ClockwattError": "clockwatt.errors",
     "Limits": "clockwatt.predict.recommend",
     "OperatingPoint": "clockwatt.config",
-    "Predictors": "clockwatt.predict.library",
-    "load": "clockwatt.predict.library",
+    "Predictors": "clockwatt.predict.api",
+    "load": "clockwatt.predict.api",
     "mark": "clockwatt.telemetry.phases",
     "phase": "clockwatt.telemetry.phases",
+    "recommend": "clockwatt.predict.api",
+    "show": "clockwatt.predict.api",
 }
 """Names to where they are: imported when they are used, since the command line must not wait for predictors."""
 
@@ -42,10 +48,10 @@ def __getattr__(name: str) -> Any:
     if name in _PUBLIC:
         # kept: a program marks each of its steps through here
         return globals().setdefault(name, getattr(importlib.import_module(_PUBLIC[name]), name))
-    if name == "signals":
-        return importlib.import_module("clockwatt.signals")
+    if name in ("predict", "signals"):
+        return importlib.import_module(f"clockwatt.{name}")
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *_PUBLIC, "signals"})
+    return sorted({*globals(), *_PUBLIC, "predict", "signals"})

@@ -1,6 +1,9 @@
 """The one family of errors a user is shown as a message instead of a traceback."""
 
+from __future__ import annotations
+
 import difflib
+import re
 
 
 class ClockwattError(Exception):
@@ -9,6 +12,28 @@ class ClockwattError(Exception):
 
 class ConfigError(ClockwattError):
     """The configuration says something it may not say."""
+
+
+class RequestError(ClockwattError):
+    """A request that cannot be answered as it was made.
+
+    Parameters
+    ----------
+    text
+        What is wrong, and the fix. Fields of `predict.request.Request` stand in braces: the message names them as the
+        Python API does, `as_options` as the command line does.
+    """
+
+    def __init__(self, text: str) -> None:
+        super().__init__(_FIELD.sub(r"\1", text))
+        self.text = text
+
+    def as_options(self) -> str:
+        """The message with `--input-dtype` where Python has `input_dtype`."""
+        return _FIELD.sub(lambda field: "--" + field[1].strip("_").replace("_", "-"), self.text)
+
+
+_FIELD = re.compile(r"\{([a-z_0-9]+)\}")
 
 
 class DataFileError(ClockwattError):

@@ -37,12 +37,13 @@ PREDICT_LEVELS = [
     {"composition"},
     {"evaluation", "hosts"},
     {"costs"},
-    {"description"},
-    {"gpu_predictor", "model_card", "prediction", "query"},
-    {"answer"},
-    {"whole_networks", "recommend", "questions"},
-    {"fit", "validate", "library"},
-    {"overview", "measure_missing"},
+    {"description", "answer"},
+    {"measured_networks", "model_card", "request", "tracing"},
+    {"gpu_predictor"},
+    {"answerer", "batched_predictor"},
+    {"whole_networks", "recommend", "overview"},
+    {"fit", "validate", "all_gpus"},
+    {"api", "measure_missing"},
 ]
 """Packages and modules of `predict`, likewise."""
 

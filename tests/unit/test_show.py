@@ -41,14 +41,15 @@ def test_every_point_has_what_was_measured_and_what_is_answered(show, made):
     assert [point["point"] for point in gpu["points"]] == ["sm900", "sm1200", "sm1440"]
     rows = pd.read_parquet(made.validation / "networks.parquet")
     own = rows[(rows["network"] == "net24") & (rows["pass"] == "inference") & (rows["gpu"] == "a30") & rows["tf32"]]
-    predictors = clockwatt.load(made.predictors, catalogue_dir=made.catalogue)
+    predictors = clockwatt.load(made.predictors, catalogue_dir=made.catalogue, validation_dir=made.validation)
     for point in gpu["points"]:
         of_point = own[own["point"] == point["point"]].set_index("source")
         assert point["measured"]["energy_j"] == of_point["measured_energy_j"].iloc[0]
-        assert point["predicted_unseen"]["time_s"] == of_point.loc["predicted", "time_s"]
-        answer = predictors.predict("net24", gpu="a30", point=point["point"]).to_dict()
-        but_for = {"warnings": [], "predictors": gpu["predictors"]}
-        assert point["composed"] == json.loads(json.dumps(answer)) | but_for
+        assert point["held_out"]["time_s"] == of_point.loc["predicted", "time_s"]
+        answer = predictors.predict("net24", gpu="a30", point=point["point"])
+        but_for = {"predictors": gpu["predictors"]}
+        assert point == json.loads(json.dumps(answer.to_dict())) | but_for
+        assert (point["source"], point["energy_j"]) == ("measured", answer.measured.energy_j)
 
 
 def test_a_table_with_intervals_and_bars_against_the_clock(show):
@@ -63,8 +64,9 @@ def test_a_table_with_intervals_and_bars_against_the_clock(show):
     (energy,) = [line for line in lines if line.split()[:1] == ["energy"]]
     assert re.search(r"[▁▂▃▄▅▆▇█]{4}  least .*J at (900|1000|1200|1440) MHz", energy)
     assert "900 to 1440 MHz" in printed
-    assert "Predictors that never saw the network were off by" in printed
-    assert "Predictors of a30: " in printed
+    assert "Held-out predictions, for the host of the measurement, are off by: time" in printed
+    assert "Predictors of a30: " not in printed
+    assert "Predictors of a30: " in show(*NETWORK, "--verbose")
 
 
 def test_both_passes_and_all_gpus_of_the_campaign_without_a_choice(show):
@@ -107,8 +109,8 @@ def test_bars_reach_from_the_least_to_the_most():
 
 def test_a_point_that_no_law_leads_to_has_no_interval(show):
     printed = " ".join(show(*NETWORK, "--gpu", "a30", "--point", "sm1440-pl120").split())
-    assert "* without interval: nothing was measured at this operating point, and no law leads there." in printed
-    assert "law of the clock speaks" not in printed
+    assert "* without interval: nothing was measured there, and the clock model does not reach it." in printed
+    assert "extrapolated with" not in printed
 
 
 @pytest.mark.parametrize(
@@ -133,7 +135,7 @@ def test_predictors_that_learnt_nothing_are_told_as_such(made, tmp_path):
         shutil.copytree(made.root / folder, tmp_path / folder)
     for path in (tmp_path / "predictors").glob("*/description.json"):
         path.write_text(json.dumps(json.loads(path.read_text()) | {"passes": {}}))
-    with pytest.raises(ClockwattError, match=r"predictors: nothing could be learnt there.*`clockwatt fit` says what"):
+    with pytest.raises(ClockwattError, match=r"predictors: no pass was fitted.*`clockwatt fit` says what"):
         app(["show", "net24", "--results", str(tmp_path)], prog_name="clockwatt", standalone_mode=False)
 
 
@@ -145,4 +147,5 @@ def test_shipped_measurements_are_shown_without_a_campaign(tmp_path, monkeypatch
     of = {gpu["gpu"]: gpu["points"][0] for gpu in shown["gpus"]}
     assert 0.005 < of["h200"]["measured"]["time_s"] < 0.0056  # 5.29 ms
     assert of["h100"]["measured"] is None
-    assert 2 < of["h100"]["predicted"]["expected"]["energy_j"] < 5
+    assert 2 < of["h100"]["predicted"]["energy_j"] < 5
+    assert of["h100"]["source"] == "predicted"

@@ -9,129 +9,97 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from clockwatt import config
-from clockwatt.cli.app import answers_once, app
-from clockwatt.cli.options import (
-    AsJson,
-    AssumeBranch,
-    CacheLength,
-    Dtype,
-    InputBelow,
-    InputDtype,
-    Inputs,
-    RelativeTo,
-    Tf32,
-)
-from clockwatt.cli.printing import quantity, ratio, standard_words, with_ends
-from clockwatt.errors import ClockwattError
+from clockwatt.cli.answer_text import UNITS, columns
+from clockwatt.cli.options import AsJson, Verbose
+from clockwatt.cli.printing import WIDEST, quantity, ratio, standard_words, with_ends
+from clockwatt.cli.request_options import NETWORK, request_command
+from clockwatt.errors import ClockwattError, RequestError
 from clockwatt.schema import layout
 
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from clockwatt.predict.overview import AtPoint, OnGpu, Overview
+    from clockwatt.predict.answer import Answer
+    from clockwatt.predict.overview import OnGpu, Overview
+    from clockwatt.predict.request import Request
 
-_UNITS = {"time_s": ("time", "s"), "power_w": ("mean power", "W"), "energy_j": ("energy", "J")}
 _BARS = "▁▂▃▄▅▆▇█"
 _MOST_LINES = 24
-_WIDEST = 300
 _FEWEST_POINTS = 2
 """From which there is something to draw against the clock."""
+_OF_A_NETWORK = {
+    "relative_to": "relative_to", "inputs": "input", "points": "point", "dtype": "dtype", "input_dtype": "input_dtype",
+    "input_below": "input_below", "assume_branch": "assume_branch", "cache_length": "cache_length", "host": "host",
+}  # fmt: skip
+"""Fields of a request that need a network, and their options."""
 
 
-@app.command()
-@answers_once
+@request_command(
+    *("network", "gpus", *(name for name in NETWORK[1:] if name != "operations"), "points", "dtype", "tf32", "host"),
+    "relative_to",
+    examples=(
+        "clockwatt show",
+        "clockwatt show resnet50",
+        "clockwatt show resnet50 --gpu h200 --pass training --relative-to h100",
+    ),
+)
 def show(
-    network: Annotated[
-        str | None,
-        typer.Argument(
-            help="A campaign's network, or another with its --input; without one, where each that was measured whole "
-            "took least energy."
-        ),
+    request: Request,
+    *,
+    pass_: Annotated[
+        str | None, typer.Option("--pass", help="inference or training; else both.", show_default=False)
     ] = None,
-    inputs: Inputs = None,
-    gpu: Annotated[list[str] | None, typer.Option("--gpu", help="Show these; else all that were measured.")] = None,
-    point: Annotated[
-        list[str] | None, typer.Option(help="Show this operating point too, though never measured.")
-    ] = None,
-    pass_: Annotated[str | None, typer.Option("--pass", help="inference or training; else both.")] = None,
-    dtype: Dtype = "float32",
-    input_dtype: InputDtype = None,
-    input_below: InputBelow = None,
-    assume_branch: AssumeBranch = None,
-    cache_length: CacheLength = None,
-    tf32: Tf32 = True,
-    relative_to: RelativeTo = None,
     results: Annotated[
         Path | None,
-        typer.Option(help="Results of a campaign; else results/, or the shipped measurements where there is none."),
+        typer.Option(help="Results of a campaign; else results/, then the shipped ones.", show_default=False),
     ] = None,
-    most: Annotated[int, typer.Option(min=1, help="Without a network: the first so many of them.")] = _MOST_LINES,
+    most: Annotated[int, typer.Option(min=1, help="Without a network: the first so many.")] = _MOST_LINES,
     as_json: AsJson = False,
+    verbose: Verbose = False,
 ) -> None:
-    """Show what a network costs on every GPU at every clock: measured, composed from its operations, or predicted."""
-    from clockwatt.predict.library import load
-    from clockwatt.predict.overview import overview, passes_of
-    from clockwatt.predict.query import NetworkQuery
+    """Show what a network takes on every GPU at every clock."""
+    from clockwatt.predict.api import load
 
     if pass_ is not None and pass_ not in config.PASSES:
-        raise ClockwattError(f"--pass {pass_}: choose {' or '.join(config.PASSES)}.")
-    if network is None:
-        for option, given in (
-            ("--relative-to", relative_to), ("--input", inputs), ("--point", point), ("--dtype", dtype != "float32"),
-            ("--input-dtype", input_dtype), ("--input-below", input_below), ("--assume-branch", assume_branch),
-            ("--cache-length", cache_length),
-        ):  # fmt: skip
-            if given:
-                raise ClockwattError(f"{option}: name a network; without one measured passes are shown as they are.")
+        raise RequestError(f"{{pass_}} {pass_}: choose {' or '.join(config.PASSES)}.")
+    if request.network is None:
+        defaults = type(request)()
+        for field, option in _OF_A_NETWORK.items():
+            if getattr(request, field) != getattr(defaults, field):
+                raise RequestError(f"{{{option}}}: name a network; without one measured passes are shown as they are.")
         folder = load().validation_dir if results is None else results / layout.VALIDATION
-        show_best_points(folder, most, as_json=as_json, gpus=gpu, pass_=pass_, tf32=tf32)
+        show_best_points(folder, most, as_json=as_json, gpus=request.gpus, pass_=pass_, tf32=request.tf32)
         return
     predictors = load(None if results is None else results / layout.PREDICTORS)
-    query = NetworkQuery(network, inputs, dtype, input_dtype, input_below, assume_branch, cache_length)
-    shown = [
-        overview(
-            predictors, predictors.traced(query, one), gpus=gpu, points=point or (), tf32=tf32, relative_to=relative_to
-        )
-        for one in passes_of(predictors, gpu)
-        if pass_ is None or one == pass_
-    ]
-    if not shown:
-        if pass_ is None:
-            raise ClockwattError(
-                f"{predictors.predictors_dir}: nothing could be learnt there, so nothing can be shown; "
-                "`clockwatt fit` says what was missing."
-            )
-        raise ClockwattError(f"--pass {pass_}: nothing was fitted for it.")
+    shown = predictors.overviews(request, [one for one in config.PASSES if pass_ in (None, one)])
     if as_json:
         print(json.dumps([one.to_dict() for one in shown], indent=2))
     else:
-        _print(shown)
+        _print(shown, verbose=verbose)
 
 
-def _print(shown: list[Overview]) -> None:
+def _print(shown: list[Overview], *, verbose: bool) -> None:
     from rich.console import Console
 
     console = Console()
-    wide = console.options.update(max_width=_WIDEST)
+    wide = console.options.update(max_width=WIDEST)
     for one in shown:
         for gpu in one.gpus:
             table = _table(one, gpu)
             # numbers are not cut where a terminal is narrow
             console.width = max(console.width, console.measure(table, options=wide).maximum)
             console.print(table)
-            for line in [*sparklines(gpu), *_said_of(gpu)]:
+            for line in [*sparklines(gpu), *_below(gpu, verbose=verbose)]:
                 console.print(line, soft_wrap=True)
             console.print()
         for reason in one.left_out:
             console.print(f"Left out: {reason}")
-    console.print("In brackets: where nine in ten passes like this one lie. What was measured whole has none.")
-    unmeasured = [
-        point.answer for one in shown for gpu in one.gpus for point in gpu.points if not point.answer.measured_point
-    ]
+    console.print("In brackets: 90 % intervals.")
+    unmeasured = [answer for one in shown for answer in one.answers if not answer.measured_point]
     if any(answer.intervals for answer in unmeasured):
-        console.print("* Nothing was measured at this operating point: the law of the clock speaks, from other points.")
+        console.print("* Nothing was measured at this operating point: extrapolated with the clock model.")
     if not all(answer.intervals for answer in unmeasured):
-        console.print("* without interval: nothing was measured at this operating point, and no law leads there.")
+        console.print("* without interval: nothing was measured there, and the clock model does not reach it.")
 
 
 def _table(one: Overview, gpu: OnGpu) -> Table:
@@ -144,24 +112,23 @@ def _table(one: Overview, gpu: OnGpu) -> Table:
         title=f"{one.network_id}, {one.pass_}{tf32}, {gpu.gpu} ({kind})",
         title_justify="left", box=SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 1, 0, 0),
     )  # fmt: skip
-    for heading in ("point", "", *(f"{name} (90 %)" for name, _ in _UNITS.values())):
+    for heading in ("point", "", *(f"{name} (90 %)" for name, _ in UNITS.values())):
         table.add_column(heading, no_wrap=True)
-    standard = next((point.answer.relative_to for point in gpu.points), None)
-    for name, _ in _UNITS.values() if standard else ():
-        table.add_column(f"{name} ×", no_wrap=True)
-    for point in gpu.points:
-        answer = point.answer
+    if any(answer.relative_to for answer in gpu.points):
+        for name, _ in UNITS.values():
+            table.add_column(f"{name} ×", no_wrap=True)
+    for answer in gpu.points:
         words = config.OperatingPoint.parse(answer.point).in_words + ("" if answer.measured_point else " *")
-        if point.measured is not None:
-            cells = (quantity(getattr(point.measured, name), unit) for name, (_, unit) in _UNITS.items())
-            table.add_row(words, "measured", *cells)
-            words = ""
-        cells = (
-            with_ends(getattr(answer.expected, name), answer.intervals.get(name), unit)
-            for name, (_, unit) in _UNITS.items()
-        )
-        ratios = (ratio(answer.relative_to, name) for name in _UNITS) if answer.relative_to else ()
-        table.add_row(words, "composed" if point.composed else "predicted", *cells, *ratios, end_section=True)
+        sources = list(columns(answer).items())
+        for number, (source, estimate) in enumerate(sources):
+            cells = [
+                with_ends(getattr(estimate, name), estimate.intervals.get(name), unit)
+                for name, (_, unit) in UNITS.items()
+            ]
+            if answer.relative_to is not None and number == 0:
+                cells += [ratio(answer.relative_to, name) for name in UNITS]
+            last = number == len(sources) - 1
+            table.add_row("" if number else words, source, *cells, end_section=last)
     return table
 
 
@@ -170,7 +137,7 @@ def show_best_points(
     most: int,
     *,
     as_json: bool,
-    gpus: list[str] | None = None,
+    gpus: tuple[str, ...] = (),
     pass_: str | None = None,
     tf32: bool = True,
 ) -> None:
@@ -185,7 +152,7 @@ def show_best_points(
     ClockwattError
         If no network was measured there.
     """
-    from clockwatt.predict.overview import best_points
+    from clockwatt.predict.measured_networks import best_points
 
     everywhere = best_points(validation_dir)
     found = [
@@ -218,12 +185,12 @@ def show_best_points(
 
 
 def sparklines(gpu: OnGpu) -> list[str]:
-    """Each quantity against the SM clock in one line of bars, of what was measured whole or is answered.
+    """Each quantity against the SM clock in one line of bars.
 
     Of points with other settings beside the clock only those count that have most of them the same.
     """
-    at = [(config.OperatingPoint.parse(point.answer.point), point) for point in gpu.points]
-    series: dict[tuple[int | None, int | None], list[tuple[int, AtPoint]]] = {}
+    at = [(config.OperatingPoint.parse(point.point), point) for point in gpu.points]
+    series: dict[tuple[int | None, int | None], list[tuple[int, Answer]]] = {}
     for asked, point in at:
         if asked.sm_clock_mhz is not None:
             others = (asked.memory_clock_mhz, asked.power_limit_w)
@@ -233,8 +200,8 @@ def sparklines(gpu: OnGpu) -> list[str]:
         return []
     clocks = [clock for clock, _ in longest]
     lines = []
-    for name, (words, unit) in _UNITS.items():
-        values = [getattr(point.measured or point.answer.expected, name) for _, point in longest]
+    for name, (words, unit) in UNITS.items():
+        values = [getattr(answer, name) for _, answer in longest]
         if None in values:
             continue
         least = values.index(min(values))
@@ -251,13 +218,22 @@ def bars(values: list[float]) -> str:
     return "".join(_BARS[round((len(_BARS) - 1) * (value - low) / (high - low or 1.0))] for value in values)
 
 
-def _said_of(gpu: OnGpu) -> list[str]:
-    """Where the predictors come from, and how far they were off for this network."""
-    said = [f"Predictors of {gpu.gpu}: {gpu.predictors}."]
-    standard = next((point.answer.relative_to for point in gpu.points), None)
-    said += [f"×: relative to {standard_words(standard)}"] if standard else []
-    missed = {words: error for name, (words, _) in _UNITS.items() if (error := gpu.missed(name)) is not None}
-    if missed:
-        told = ", ".join(f"{words} {error:.1%}" for words, error in missed.items())
-        said.append(f"Predictors that never saw the network were off by (median over points): {told}.")
-    return said
+def _below(gpu: OnGpu, *, verbose: bool) -> list[str]:
+    """Warnings, how far held-out predictions are off, and where the predictors come from."""
+    standard = next((point.relative_to for point in gpu.points), None)
+    lines = [f"×: relative to {standard_words(standard)}"] if standard else []
+    lines += [f"Warning: {warning}" for warning in dict.fromkeys(one for at in gpu.points for one in at.warnings)]
+    errors = {words: gpu.errors(name) for name, (words, _) in UNITS.items()}
+    if any(errors.values()):
+        shown = ", ".join(f"{words} {_errors(values)}" for words, values in errors.items() if values)
+        lines.append(f"Held-out predictions, for the host of the measurement, are off by: {shown}.")
+    if verbose:
+        lines.append(f"Predictors of {gpu.gpu}: {gpu.predictors}.")
+        lines += [f"Note: {note}" for note in dict.fromkeys(one for at in gpu.points for one in at.notes)]
+    return lines
+
+
+def _errors(values: list[float]) -> str:
+    """`4.4%`, or the range of several operating points."""
+    low, high = min(values), max(values)
+    return f"{high:.1%}" if f"{low:.1%}" == f"{high:.1%}" else f"{low:.1%} to {high:.1%}"

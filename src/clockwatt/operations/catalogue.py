@@ -18,7 +18,7 @@ from clockwatt.io.progress import progress
 from clockwatt.operations import optimizers
 from clockwatt.operations.design.rounds import designed_operations
 from clockwatt.operations.rows import operation_row
-from clockwatt.operations.trace.trace import Trace, trace_network
+from clockwatt.operations.trace.trace import Build, Trace, trace_network
 from clockwatt.schema import layout
 from clockwatt.schema.records import (
     CALL_SCHEMA,
@@ -116,15 +116,15 @@ def sampled(operation_id: str, share: float) -> bool:
     return int.from_bytes(digest[:8]) < share * 2**64
 
 
-def trace_rows(network: NetworkConfig, pass_: Pass, training: TrainingConfig) -> Traced:
-    """Trace one network in one pass, into rows.
+def trace_rows(network: NetworkConfig, pass_: Pass, training: TrainingConfig, build: Build | None = None) -> Traced:
+    """Trace one network in one pass, into rows; `build` as `trace_network` takes it.
 
     Raises
     ------
     NetworkError
         See `write_catalogue`.
     """
-    trace = trace_network(network, pass_, training)
+    trace = trace_network(network, pass_, training, build)
     # in reverse, so that the first call of each operation decides its kind
     unique = {call.operation.operation_id: call for call in reversed(trace.calls)}
     return Traced(

@@ -15,14 +15,15 @@ import pandas as pd
 
 from clockwatt.errors import ClockwattError
 from clockwatt.io import files
-from clockwatt.page.batched_predictor import BulkPredictor
 from clockwatt.page.energy_breakdown import Parts, Shares, shares_of
 from clockwatt.page.words import clock_mhz
-from clockwatt.predict.answer import TracedNetwork, check_fits, predict_points
+from clockwatt.predict.answer import Answer
+from clockwatt.predict.answerer import check_fits, predict_points
+from clockwatt.predict.batched_predictor import BulkPredictor
 from clockwatt.predict.composition.networks import Catalogue
 from clockwatt.predict.features.operations import operation_features
 from clockwatt.predict.gpu_predictor import GpuPredictor
-from clockwatt.predict.prediction import NetworkPrediction
+from clockwatt.predict.tracing import TracedNetwork
 from clockwatt.schema import layout
 from clockwatt.schema.records import CALL_SCHEMA
 
@@ -107,11 +108,6 @@ def answer_all(models: Mapping[str, GpuPredictor], catalogue_dir: Path, asked: M
             and traced.network.network_id in asked[model.description.virtual]
             for model in bulk
         ]
-        outside = {
-            gpu: _outside(traced, model)
-            for gpu, model in enumerate(bulk)
-            if able[gpu] and model.description.gpu_name in fitting
-        }
         for tf32 in (True, False):
             number = len(answers.questions)
             found = []
@@ -121,11 +117,10 @@ def answer_all(models: Mapping[str, GpuPredictor], catalogue_dir: Path, asked: M
                 if model.description.gpu_name not in fitting:
                     answers.without_room.append((number, gpu))
                     continue
-                warnings = [*_about_tf32(model, tf32=tf32), *outside[gpu]]
-                if warnings:
-                    answers.warnings[number, gpu] = warnings
                 points = list(model.description.points)
                 predictions = predict_points(model, traced, points, tf32=tf32)
+                if predictions and predictions[0].warnings:  # the same at all points that were measured
+                    answers.warnings[number, gpu] = list(predictions[0].warnings)
                 found += [(number, gpu, points.index(one.point), *_numbers(one)) for one in predictions]
                 reference = reference_point(model)
                 of_reference = next((one for one in predictions if one.point == reference), None)
@@ -149,20 +144,6 @@ def _settings(models: Mapping[str, GpuPredictor]) -> dict[bool, set[bool]]:
     }
 
 
-def _outside(traced: TracedNetwork, model: GpuPredictor) -> list[str]:
-    """What lies outside the measurements of a GPU, TF32 aside, which `recommend` would warn of."""
-    described = model.description
-    point = next(iter(described.points), None)
-    if point is None:
-        return []
-    return model.warnings(traced.operations, traced.features, traced.network.pass_, point, tf32=described.tf32[0])
-
-
-def _about_tf32(model: GpuPredictor, *, tf32: bool) -> list[str]:
-    known = tf32 in model.description.tf32
-    return [] if known else [f"Nothing was measured with TF32 {'on' if tf32 else 'off'}."]
-
-
 def _with_room(traced: TracedNetwork, models: Sequence[GpuPredictor]) -> set[str]:
     """GPUs that have room for a pass; `recommend` refuses where none has."""
     try:
@@ -183,7 +164,7 @@ def reference_point(model: GpuPredictor) -> str | None:
     return max(points, key=lambda point: clock_mhz(model.description.gpu_name, point), default=None)
 
 
-def _numbers(prediction: NetworkPrediction) -> tuple[float, ...]:
+def _numbers(prediction: Answer) -> tuple[float, ...]:
     expected, none = prediction.expected, (np.nan, np.nan)
     return (
         float(prediction.measured_point), expected.time_s, _known(expected.energy_j), _known(expected.power_w),

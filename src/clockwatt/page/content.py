@@ -77,7 +77,7 @@ def page_content(
     DataFileError
         If a result is missing or damaged.
     """
-    models = load_models(predictors_dir)
+    models = load_models(predictors_dir, validation_dir)
     catalogue_dir = dataset_dir / layout.DATASET_CATALOGUE.name
     asked = measured.networks_asked(config, dataset_dir)
     answers, known = answer_all(models, catalogue_dir, asked), _Catalogued.read(catalogue_dir)

@@ -8,10 +8,10 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from clockwatt.predict.answer import TracedNetwork
+from clockwatt.predict.answer import Answer
 from clockwatt.predict.gpu_predictor import GpuPredictor
 from clockwatt.predict.models.predictors import TARGETS
-from clockwatt.predict.prediction import NetworkPrediction
+from clockwatt.predict.tracing import TracedNetwork
 from clockwatt.schema.records import FORWARD
 
 _LEVELS = 2
@@ -76,7 +76,7 @@ class Shares:
     measured: NDArray[np.bool_]
 
 
-def shares_of(model: GpuPredictor, traced: TracedNetwork, parts: Parts, prediction: NetworkPrediction) -> Shares:
+def shares_of(model: GpuPredictor, traced: TracedNetwork, parts: Parts, prediction: Answer) -> Shares:
     """Shares of the parts of a pass on one GPU at the operating point of a prediction.
 
     What the calls cost by themselves is scaled to what they cost together, gaps and power limit included.
@@ -84,9 +84,9 @@ def shares_of(model: GpuPredictor, traced: TracedNetwork, parts: Parts, predicti
     source = model.costs(traced.operations, prediction.pass_, tf32=prediction.tf32, features=traced.features)
     costs = source.at([prediction.point])[prediction.point]
     energy_j = costs.mean[parts.positions, _DYNAMIC] * np.array(parts.calls, dtype=float)
-    expected = prediction.expected
+    expected, modelled_j = prediction.expected, prediction.modelled.energy_j
     share = np.full(len(parts.calls), np.nan)
     total_j = float(np.nansum(energy_j))
-    if expected.energy_j and expected.energy_dynamic_j is not None and total_j > 0:
-        share = energy_j / total_j * (expected.energy_dynamic_j / expected.energy_j)
+    if modelled_j and expected.energy_dynamic_j is not None and total_j > 0:
+        share = energy_j / total_j * (expected.energy_dynamic_j / modelled_j)
     return Shares(prediction.point, share, costs.measured[parts.positions])

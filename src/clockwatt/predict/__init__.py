@@ -1,6 +1,25 @@
-"""Predictors of what operations and networks cost, fitted to a dataset.
+"""Predictors of what operations and networks cost, fitted to a dataset; called, it predicts as `api.predict` does.
 
 Packages, each importing only from those before it: `features`, `training_rows`, `models`, `composition`, `evaluation`,
-`hosts`, `costs`, and on top `answer`, `recommend`, `fit`, `validate`. Nothing here imports torch before a network is
-traced.
+`hosts`, `costs`, and on top `answerer`, `recommend`, `fit`, `validate`, `api`. Nothing here imports torch before a
+network is traced.
 """
+
+from __future__ import annotations
+
+import sys
+from types import ModuleType
+from typing import Any
+
+
+class _CallablePackage(ModuleType):
+    """Makes `clockwatt.predict(...)` a call, and leaves it a package that modules are imported from."""
+
+    def __call__(self, network: Any = None, inputs: Any = None, **question: Any) -> Any:
+        """See `clockwatt.predict.api.Predictors.predict`."""
+        from clockwatt.predict.api import predict
+
+        return predict(network, inputs, **question)
+
+
+sys.modules[__name__].__class__ = _CallablePackage

@@ -1,276 +1,329 @@
-"""What a network's pass, or a list of operations, costs on a GPU at an operating point, and which GPUs have room."""
+"""What a pass costs: measured whole, composed of measured operations or predicted, in this order of trust."""
 
 from __future__ import annotations
 
-import functools
-import json
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
-
-import pandas as pd
-import pyarrow as pa
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Protocol
 
 from clockwatt.errors import ClockwattError
-from clockwatt.gpu.specs import UnknownGpuError, find_spec
-from clockwatt.predict.composition.overheads import Overheads
-from clockwatt.predict.composition.pipeline import Composer, Composition
-from clockwatt.predict.costs.interface import Costs
-from clockwatt.predict.description import NotPredictableError
-from clockwatt.predict.evaluation.errors import Interval
-from clockwatt.predict.evaluation.pass_errors import DEVICE, GAP_S, HOST, PassErrors, added_errors, ends_of_sum
-from clockwatt.predict.features.operations import OPERATION_CLASS, operation_features
-from clockwatt.predict.gpu_predictor import GpuPredictor
-from clockwatt.predict.hosts.costs import HostCosts, HostSpan, span
-from clockwatt.predict.hosts.profile import HostProfile
-from clockwatt.predict.prediction import OF_MEASURED, Ends, NetworkPrediction
-from clockwatt.schema import records
-from clockwatt.schema.records import CALL_SCHEMA, NETWORK_SCHEMA, OPERATION_SCHEMA, NetworkRow, table_of
 
-NO_OTHER_HOST = "back-to-back times alone were measured, which hold for the host that they were measured with"
-"""Why a host cannot be named."""
+if TYPE_CHECKING:  # the command line reads words of this module, and does without numpy and what comes with it
+    import pandas as pd
 
-_BELOW_IDLE, _ABOVE_LIMIT = 0.93, 1.05
-"""Mean powers that are possible, over the median card's idle power and over the limit: of 45 H200s the least drew 0.94
-times the median when idle, and 99.9 % of 5,566 measurements were at most at 1.04 times the limit."""
+    from clockwatt.predict.composition.pipeline import Composition
+    from clockwatt.predict.hosts.costs import HostAnswer, HostSpan
 
-Intervals = tuple[dict[str, Ends], str, int]
-"""Quantities to the ends of their intervals, how these were made, and of how many networks."""
+OF_MEASURED = "_of_measured"
+"""End of the name of an interval's method."""
+
+MEASURED, COMPOSED, PREDICTED = "measured", "composed", "predicted"
+"""Sources of an answer, the most trustworthy first."""
+
+Ends = tuple[float, float]
+QUANTITIES = ("time_s", "power_w", "energy_j")
+RATIOS = {"time_s": "time_ratio", "power_w": "power_ratio", "energy_j": "energy_ratio"}
+"""Quantities, and what their ratios are called."""
 
 
 @dataclass(frozen=True)
-class TracedNetwork:
-    """A network in one pass, as the catalogue has it.
+class Relative:
+    """How a pass compares with that on a standard GPU; a ratio of 2 is twice as much.
 
     Attributes
     ----------
-    network
-        Its row of the catalogue.
-    calls
-        Its calls in order, with `operation_id` and `phase`.
-    operations
-        Its unique operations, with `features.operations.CATALOGUE_COLUMNS` and `device_work`.
-    is_network
-        False for a list of operations, to which what is known of networks does not apply.
+    gpu, gpu_name, point
+        The standard.
+    virtual
+        Whether the standard is a modelled GPU.
+    mixed
+        Whether a modelled GPU is compared with a measured one.
+    time_ratio, power_ratio, energy_ratio
+        None where one of both is not known.
+    intervals
+        Ratios to their lower and upper ends; what has no interval is missing.
+    warnings
+        Of the standard's own answer: where not to trust it.
     """
 
-    network: NetworkRow
-    calls: pd.DataFrame
-    operations: pd.DataFrame
-    is_network: bool = True
+    gpu: str
+    gpu_name: str
+    point: str
+    virtual: bool
+    mixed: bool
+    time_ratio: float | None
+    power_ratio: float | None
+    energy_ratio: float | None
+    intervals: Mapping[str, Ends]
+    warnings: tuple[str, ...] = ()
 
-    @functools.cached_property
-    def features(self) -> pd.DataFrame:
-        """Features of the operations with device work; the same on every GPU."""
-        return operation_features(self.operations[self.operations["device_work"].astype(bool)])
+    def to_dict(self) -> dict[str, Any]:
+        """For JSON."""
+        return asdict(self)
+
+
+LIMITED_BY = {"host": "host-bound", "device": "device-bound", "power_limit": "power-capped"}
+"""What limits a pass, by what `HostAnswer.paced_by` says."""
+
+
+class Detail(Protocol):
+    """The operations behind an answer."""
+
+    def frame(self, answer: Answer) -> pd.DataFrame:
+        """The operations, the one that costs most device time first.
+
+        Indexed by operation id: `operation` (in words), `operation_class`, `calls`, and of all calls `device_s`,
+        `energy_dynamic_j`, `time_share` and `energy_share` of the pass; `measured`, whether it was at this point.
+        """
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """Time, mean power and energy of a pass from one source; None where one is not known.
+
+    Attributes
+    ----------
+    intervals
+        Quantities to the ends of their 90 % intervals; what has no interval is missing.
+    """
+
+    time_s: float | None
+    power_w: float | None
+    energy_j: float | None
+    intervals: Mapping[str, Ends] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a pass of a network costs on one GPU at one operating point.
+
+    Attributes
+    ----------
+    virtual
+        Whether it rests on a modelled GPU.
+    network, input_shape, dtype
+        Name, first input and dtype of the network.
+    measured_point
+        Whether operations were measured at this operating point; elsewhere costs are extrapolated with the clock model.
+    expected
+        The answer: `time_s`, `power_w` and `energy_j` from the most trustworthy source that knows them, see `sources`.
+        The other quantities are composed.
+    intervals
+        `time_s`, `device_s`, `host_s`, `energy_j` and `power_w` to the lower and upper ends of their 90 % intervals;
+        what has no interval is missing.
+    interval_method, interval_networks
+        Origin of the intervals. `measured`: cards of one model, and hosts, differ. `conformal` or `student_t` (see
+        `evaluation.errors.grouped_interval`): errors of the operations, scaled by those of so many held-out networks;
+        with `OF_MEASURED` at the end, errors of so many networks composed of measured operations. `operations`: errors
+        of the operations alone, taken as normal. `none`: no interval is known.
+    sources
+        `time_s`, `power_w` and `energy_j` to `MEASURED` (the pass was measured whole), `COMPOSED` (of operations that
+        all were measured at this operating point) or `PREDICTED` (others were predicted).
+    measured, composed, predicted
+        The pass by each source, None where it has none; one that can be composed is not predicted.
+    held_out
+        The pass by predictors that were fitted without its network, on the host of its measurement; None where the
+        network was not validated.
+    measured_calls
+        How many of the calls are of operations that were measured at this operating point.
+    warnings
+        What limits the trust in the answer, where it can change the answer by more than 1 %.
+    notes
+        The same, where it cannot.
+    host
+        The host of the answer, what limits the pass there, and what CUDA graphs would save; None where the pass is a
+        sum of back-to-back times.
+    on_hosts
+        The pass at the ends of that host's range.
+    predictors
+        Where the predictors come from, see `GpuPredictor.origin`.
+    relative_to
+        How the pass compares with that on a standard GPU, if one was named.
+    optimizer
+        Settings of the optimizer whose step a training pass of a network ends with; None for others.
+    items, unit
+        How many `unit` (images, tokens, samples) a pass processes; None for a list of operations.
+    phases
+        Of a training pass: seconds of `forward`, `backward` and `step`; empty where they were not asked for.
+    detail
+        The operations behind the answer, for `breakdown`.
+    """
+
+    gpu: str
+    gpu_name: str
+    virtual: bool
+    point: str
+    tf32: bool
+    pass_: str
+    network_id: str
+    network: str
+    input_shape: list[int]
+    dtype: str
+    measured_point: bool
+    expected: Composition
+    intervals: dict[str, Ends]
+    interval_method: str
+    interval_networks: int
+    sources: Mapping[str, str] = field(default_factory=dict)
+    measured: Estimate | None = None
+    composed: Estimate | None = None
+    predicted: Estimate | None = None
+    held_out: Estimate | None = None
+    warnings: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+    measured_calls: int = 0
+    host: HostAnswer | None = None
+    on_hosts: HostSpan | None = field(default=None, repr=False, compare=False)
+    predictors: str = ""
+    relative_to: Relative | None = None
+    optimizer: Mapping[str, Any] | None = None
+    items: int | None = None
+    unit: str = ""
+    phases: Mapping[str, float] = field(default_factory=dict)
+    detail: Detail | None = field(default=None, repr=False, compare=False)
 
     @property
-    def gap_s(self) -> float:
-        """What gaps between its calls may take more or less than measured; 0 for a list of operations."""
-        return GAP_S[self.network.pass_] if self.is_network else 0.0
+    def modelled(self) -> Estimate:
+        """The pass put together from its operations, composed or predicted."""
+        modelled = self.composed or self.predicted
+        assert modelled is not None
+        return modelled
 
-    def tables(self) -> tuple[pa.Table, pa.Table, pa.Table]:
-        """As tables of a catalogue: the network, its calls, its operations."""
-        settings = {"measured_tf32": None, "measured_quantities": None}
-        return (
-            table_of([replace(self.network, measured_tf32=None, measured_quantities=None)], NETWORK_SCHEMA),
-            pa.Table.from_pandas(self.calls.reindex(columns=CALL_SCHEMA.names), CALL_SCHEMA, preserve_index=False),
-            pa.Table.from_pandas(
-                self.operations.reindex(columns=OPERATION_SCHEMA.names).assign(**settings),
-                OPERATION_SCHEMA,
-                preserve_index=False,
-            ),
+    @property
+    def items_per_s(self) -> float | None:
+        """Throughput; None for a list of operations."""
+        return self.items / self.time_s if self.items and self.time_s else None
+
+    @property
+    def items_per_joule(self) -> float | None:
+        """None for a list of operations, or where the energy is not known."""
+        return self.items / self.energy_j if self.items and self.energy_j else None
+
+    @property
+    def limited_by(self) -> str | None:
+        """`host-bound`, `device-bound` or `power-capped`; None where host and device were not measured apart."""
+        return None if self.host is None else LIMITED_BY[self.host.paced_by]
+
+    @property
+    def source(self) -> str:
+        """Where the time comes from: `MEASURED`, `COMPOSED` or `PREDICTED`."""
+        return self.sources["time_s"]
+
+    @property
+    def time_s(self) -> float:
+        """Of one pass."""
+        return self.expected.time_s
+
+    @property
+    def power_w(self) -> float | None:
+        """Mean over a pass."""
+        return self.expected.power_w
+
+    @property
+    def energy_j(self) -> float | None:
+        """Of one pass."""
+        return self.expected.energy_j
+
+    def with_measured(self, whole: Estimate) -> Answer:
+        """The same, answered by a pass that was measured whole, as far as it is known."""
+        known = {name: value for name in QUANTITIES if (value := getattr(whole, name)) is not None}
+        if "time_s" not in known:
+            return replace(self, measured=whole)
+        ends = {name: ends for name, ends in whole.intervals.items() if name in known}
+        return replace(
+            self,
+            expected=replace(self.expected, **known),
+            intervals=self.intervals | ends,
+            interval_method=MEASURED,
+            interval_networks=0,
+            sources={**self.sources, **dict.fromkeys(known, MEASURED)},
+            measured=whole,
         )
 
-    @functools.cached_property
-    def composer(self) -> Composer:
-        """Composes the pass from costs of `operations`, in their order."""
-        return Composer(self.calls, self.network, pd.Index(self.operations["operation_id"]))
+    def compared_with(self, standard: Answer) -> Answer:
+        """The same, relative to the pass on a standard GPU."""
+        return replace(self, relative_to=relative(self, standard))
+
+    def breakdown(self) -> pd.DataFrame:
+        """The operations of the pass, the one that costs most first; see `Detail.frame`."""
+        assert self.detail is not None
+        return self.detail.frame(self)
+
+    def to_frame(self) -> pd.DataFrame:
+        """One row; see `to_frame`."""
+        return to_frame([self])
+
+    def to_dict(self) -> dict[str, Any]:
+        """For JSON; the key of the pass is `pass`, and `relative_to` is there if a standard GPU was named."""
+        values = asdict(replace(self, on_hosts=None, detail=None))
+        for name in ("on_hosts", "detail", *(["relative_to"] if self.relative_to is None else [])):
+            del values[name]
+        values["pass"] = values.pop("pass_")
+        derived = {"items_per_s": self.items_per_s, "items_per_joule": self.items_per_joule}
+        return {**{name: getattr(self, name) for name in ("source", *QUANTITIES)}, **values, **derived}
 
 
-def predict_network(
-    model: GpuPredictor, traced: TracedNetwork, point: str, *, tf32: bool = True, host: HostProfile | None = None
-) -> NetworkPrediction:
-    """Predict one pass of a network on one GPU at one operating point, and say what lies outside the measurements.
+def to_frame(answers: Sequence[Answer | ClockwattError], **columns: Sequence[Any]) -> pd.DataFrame:
+    """Answers as a data frame, a row for each, with further columns in front.
 
-    Where only locked clocks were measured, `default` is answered for the boost clock, with a warning. An operating
-    point where nothing was measured, and to which no law leads, is not answered for.
-
-    `host` issues the calls; without one it is the median of those seen, and the intervals span them all.
-
-    Raises
-    ------
-    NotPredictableError
-        If this pass was not fitted, the card cannot run at `point`, or nothing says what it does there.
-    ConfigError
-        If `point` is no operating point.
+    Of each quantity, `…_low` and `…_high` are the ends of its 90 % interval; what is not known is null. `error` says
+    why a question has no answer.
     """
-    asked, point = point, model.description.point_for(point)
-    model.description.check_runs_at(point)
-    (prediction,) = predict_points(model, traced, [point], tf32=tf32, host=host)
-    if prediction.measured_calls == 0 and not model.description.is_led_to(point):
-        raise NotPredictableError(
-            f"{model.description.gpu}: {model.description.point_warning(point)} Ask for one of these, or measure there."
-        )
-    warnings = model.warnings(traced.operations, traced.features, traced.network.pass_, point, tf32=tf32)
-    if point != asked:
-        warnings.insert(0, f"Only locked clocks were measured: {asked} is answered for the boost clock, {point}.")
-    return replace(prediction, warnings=tuple(warnings))
+    import pandas as pd
+
+    rows = [_row(answer) if isinstance(answer, Answer) else {"error": str(answer)} for answer in answers]
+    first = pd.DataFrame({**columns}, index=range(len(rows)))
+    frame = first.join(pd.DataFrame(rows, index=first.index).drop(columns=list(columns), errors="ignore"))
+    return frame if "error" in frame else frame.assign(error=None)
 
 
-def predict_points(
-    model: GpuPredictor,
-    traced: TracedNetwork,
-    points: Sequence[str],
-    *,
-    tf32: bool = True,
-    host: HostProfile | None = None,
-) -> list[NetworkPrediction]:
-    """Predict one pass of a network on one GPU at several operating points, without warnings.
+def _row(answer: Answer) -> dict[str, Any]:
+    row: dict[str, Any] = {
+        "gpu": answer.gpu, "point": answer.point, "network_id": answer.network_id, "pass": answer.pass_,
+        "source": answer.source,
+    }  # fmt: skip
+    for name in QUANTITIES:
+        low, high = answer.intervals.get(name, (None, None))
+        row |= {name: getattr(answer, name), f"{name}_low": low, f"{name}_high": high}
+    return row | {
+        "device_s": answer.expected.device_s, "host_s": answer.expected.host_s, "limited_by": answer.limited_by,
+        "items": answer.items, "unit": answer.unit, "items_per_s": answer.items_per_s,
+        "items_per_joule": answer.items_per_joule, "measured_calls": answer.measured_calls,
+        "calls": answer.expected.calls, "virtual": answer.virtual, "predictors": answer.predictors,
+        "warnings": list(answer.warnings),
+    }  # fmt: skip
 
-    Raises
-    ------
-    NotPredictableError, ConfigError
-        See `predict_network`.
+
+def relative(answer: Answer, standard: Answer) -> Relative:
+    """Compare a pass with the same pass on a standard GPU.
+
+    Errors of the two are taken as independent: what they share (the host, the network) makes the true interval
+    narrower, most of all between two points of one GPU. A pass is to itself as 1, without doubt.
     """
-    pass_, description, origin = traced.network.pass_, model.description, model.origin
-    source = model.costs(traced.operations, pass_, tf32=tf32, features=traced.features)
-    described = description.passes[pass_]
-    if described.summed and host is not None:
-        raise NotPredictableError(f"--host {host.name}: {description.gpu}: {NO_OTHER_HOST}. Leave --host out.")
-    on_host = host.costs(model, pass_) if host else model.hosts_seen.costs(pass_, is_network=traced.is_network)
-    predictions = []
-    for point, costs in source.at(points).items():
-        of_host = None
-        if described.summed:
-            expected = traced.composer.add_up(costs.pipeline())
-        else:
-            of_host = _on_host(model, traced, point, costs, on_host)
-            expected = of_host.expected
-        if not expected.complete:
-            raise NotPredictableError(
-                f"{traced.network.network_id}: calls without an operation. Run `clockwatt catalogue` again."
-            )
-        measured_calls = int(costs.measured[traced.composer.positions].sum())
-        intervals, method, networks = _intervals(model, traced, point, costs, expected, measured_calls)
-        predictions.append(
-            NetworkPrediction(
-                gpu=description.gpu,
-                gpu_name=description.gpu_name,
-                virtual=description.virtual,
-                point=point,
-                tf32=tf32,
-                pass_=pass_,
-                network_id=traced.network.network_id,
-                measured_point=point in description.points,
-                expected=expected,
-                intervals=_possible(
-                    of_host.widened(intervals) if of_host else intervals, expected, description.overheads(point)
-                ),
-                interval_method=method,
-                interval_networks=networks,
-                measured_calls=measured_calls,
-                host=of_host.answer if of_host else None,
-                on_hosts=of_host,
-                predictors=origin,
-                optimizer=None if traced.network.optimizer is None else json.loads(traced.network.optimizer),
-            )
-        )
-    return predictions
-
-
-def _possible(ends: dict[str, Ends], expected: Composition, known: Overheads) -> dict[str, Ends]:
-    """The intervals without mean powers that the card cannot have: below its idle power, above its limit."""
-    if expected.power_w is None or expected.energy_j is None or not {"power_w", "time_s", "energy_j"} <= set(ends):
-        return ends
-    least_w = _BELOW_IDLE * (known.power_idle_w or 0.0)
-    most_w = _ABOVE_LIMIT * known.power_limit_w if known.power_limit_w else math.inf
-    (power_low, power_high), (time_low, time_high), (energy_low, energy_high) = (
-        ends[name] for name in ("power_w", "time_s", "energy_j")
-    )
-    return ends | {
-        "power_w": _around(expected.power_w, max(power_low, least_w), min(power_high, most_w)),
-        "energy_j": _around(
-            expected.energy_j, max(energy_low, least_w * time_low), min(energy_high, most_w * time_high)
-        ),
-    }
-
-
-def _around(value: float, low: float, high: float) -> Ends:
-    return min(low, value), max(high, value)
-
-
-def check_fits(traced: TracedNetwork, gpu_names: list[str]) -> set[str]:
-    """The GPUs whose memory has room for what a pass needs at least: weights, their gradients, the largest operation.
-
-    ClockwattError if none of them has.
-    """
-    row = traced.network
-    states = 0 if row.optimizer is None else 2 if "adam" in row.optimizer else 1
-    copies = 1 if row.pass_ != records.TRAINING else 2 + states
-    moved = traced.operations["bytes_read"] + traced.operations["bytes_written"]
-    largest = int(moved.max()) // (1 if row.pass_ != records.TRAINING else 2)
-    needed = max(copies * row.parameter_bytes, largest)
-    memory = {}
-    for name in gpu_names:
-        try:
-            memory[name] = find_spec(name).memory_bytes
-        except UnknownGpuError:
-            memory[name] = needed
-    if all(needed > size for size in memory.values()):
-        largest_gpu, size = max(memory.items(), key=lambda item: item[1])
-        raise ClockwattError(
-            f"{row.network_id}: a pass of {row.pass_} needs at least {needed / 2**30:.0f} GiB, more than the "
-            f"{size / 2**30:.0f} GiB of {largest_gpu}: choose a smaller batch or network."
-        )
-    return {name for name, size in memory.items() if needed <= size}
-
-
-def _on_host(model: GpuPredictor, traced: TracedNetwork, point: str, costs: Costs, host: HostCosts) -> HostSpan:
-    """The pass on a host, from costs of its operations on the median host."""
-    factors = host.factors(traced.operations[OPERATION_CLASS])
-    overheads = model.description.overheads(point)
-    return span(
-        traced.composer, costs.pipeline(), overheads, traced.network.pass_, host, factors, model.hosts_seen,
-        is_network=traced.is_network,
+    itself = (answer.gpu, answer.point) == (standard.gpu, standard.point)
+    ratios: dict[str, float | None] = {}
+    intervals: dict[str, Ends] = {}
+    for quantity, name in RATIOS.items():
+        value, unit = getattr(answer.expected, quantity), getattr(standard.expected, quantity)
+        ratios[name] = value / unit if value is not None and unit else None
+        own, others = answer.intervals.get(quantity), standard.intervals.get(quantity)
+        if itself and ratios[name] is not None:
+            intervals[name] = (1.0, 1.0)
+        elif ratios[name] is not None and own and others:
+            intervals[name] = _ends_of_ratio(value, own, unit, others)
+    return Relative(
+        standard.gpu, standard.gpu_name, standard.point, standard.virtual, answer.virtual != standard.virtual,
+        **ratios, intervals=intervals, warnings=standard.warnings,
     )  # fmt: skip
 
 
-def _intervals(
-    model: GpuPredictor, traced: TracedNetwork, point: str, costs: Costs, expected: Composition, measured_calls: int
-) -> Intervals:
-    """Intervals of the pass on one host, how they were made and of how many networks."""
-    described, is_network = model.description.passes[traced.network.pass_], traced.is_network
-    if measured_calls == 0 and not model.description.is_led_to(point):
-        return {}, "none", 0  # errors at measured points say nothing of such a one
-    if described.summed:
-        calls = traced.composer.times_called
-        ends = ends_of_sum(expected, costs.mean, costs.factors, calls, is_network=is_network)
-        return ends, "operations" if ends else "none", 0
-    ends, method, networks = _of_operations(traced, costs, expected, described.errors)
-    if is_network and measured_calls == expected.calls and described.networks_measured:
-        # they tell of time, energy and power, not of device and host
-        of_networks, method, networks = _of_networks(expected, described.networks_measured)
-        ends |= of_networks
-    return ends, method, networks
+def _ends_of_ratio(value: float, ends: Ends, unit: float, ends_of_unit: Ends) -> Ends:
+    """Ends of a quotient of two values whose errors are independent: distances of logarithms, added in squares."""
+    down = math.hypot(_apart(value, ends[0]), _apart(ends_of_unit[1], unit))
+    up = math.hypot(_apart(ends[1], value), _apart(unit, ends_of_unit[0]))
+    return value / unit * math.exp(-down), value / unit * math.exp(up)
 
 
-def _of_operations(traced: TracedNetwork, costs: Costs, expected: Composition, errors: PassErrors | None) -> Intervals:
-    """Intervals from what is not sure of each operation."""
-    has_energy, gap_s = expected.energy_dynamic_j is not None, traced.gap_s
-    added = added_errors(costs.mean, costs.factors, traced.composer.times_called, gap_s=gap_s, energy=has_energy)
-    if DEVICE not in added or HOST not in added:
-        return {}, "none", 0
-    if not traced.is_network:
-        errors = PassErrors(composition_time=0.0, composition_energy=0.0)
-    elif errors is None:
-        errors = PassErrors()
-    return errors.ends(expected, added), errors.time.method, errors.time.groups
-
-
-def _of_networks(expected: Composition, known: dict[str, Interval]) -> Intervals:
-    """Intervals from residuals of networks of which every operation was measured."""
-    values = {name: getattr(expected, name) for name in known}
-    found = {name: interval.around(values[name]) for name, interval in known.items() if values[name] is not None}
-    of_time = known.get("time_s")
-    return found, f"{of_time.method if of_time else ''}{OF_MEASURED}", of_time.groups if of_time else 0
+def _apart(higher: float, lower: float) -> float:
+    return math.log(higher / lower) if lower > 0 else math.inf

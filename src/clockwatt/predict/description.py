@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from clockwatt.config import OperatingPoint
-from clockwatt.errors import ClockwattError, DataFileError
+from clockwatt.errors import DataFileError, RequestError
 from clockwatt.gpu.specs import GpuSpec, find_spec
 from clockwatt.io.resources import resource
 from clockwatt.predict.composition.overheads import Overheads
@@ -43,7 +43,7 @@ def is_shipped(folder: Path) -> bool:
     return folder.resolve().is_relative_to(shipped_predictors().resolve())
 
 
-class NotPredictableError(ClockwattError):
+class NotPredictableError(RequestError):
     """The predictors cannot answer this question."""
 
 
@@ -170,17 +170,19 @@ class GpuDescription:
                 raise NotPredictableError(f"{self.gpu} cannot run at {point}: it has {has} {unit}.")
 
     def is_led_to(self, point: str) -> bool:
-        """Whether an operating point was measured, or the law of the clock leads there from enough that were."""
+        """Whether an operating point was measured, or the clock model reaches it from enough that were."""
         wanted = OperatingPoint.parse(point)
         by_law = wanted.sm_clock_mhz is not None and len(neighbours(wanted, list(self.points))) >= POWER_CLOCKS
         return point in self.points or by_law
 
     def point_warning(self, point: str) -> str | None:
-        """Why no law leads to an operating point from those that were measured; None where one does."""
+        """What limits the trust at an operating point that was not measured; None where the clock model reaches it."""
         if point in self.points:
             return None
         if not self.is_led_to(point):
-            return f"Nothing was measured at {point}, and no law leads there from {', '.join(self.points)}."
+            return (
+                f"Nothing was measured at {point}, and the clock model does not reach it from {', '.join(self.points)}."
+            )
         wanted = OperatingPoint.parse(point)
         assert wanted.sm_clock_mhz is not None
         clocks = [OperatingPoint.parse(name).sm_clock_mhz or 0 for name in neighbours(wanted, list(self.points))]

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import copy
 import functools
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Self
 
+import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
 from clockwatt.errors import DataFileError
 from clockwatt.io.files import write_text
@@ -17,6 +20,7 @@ from clockwatt.predict.costs.predicted import ByClock, HostOnly, Learnt
 from clockwatt.predict.description import GpuDescription, NotPredictableError, PassDescription, fitted_gpus, is_shipped
 from clockwatt.predict.features.operations import OPERATION_CLASS, operation_features
 from clockwatt.predict.hosts.costs import HostsSeen
+from clockwatt.predict.measured_networks import MeasuredNetworks
 from clockwatt.predict.models.extrapolation import Domain
 from clockwatt.predict.models.persistence import load_predictor, save_predictor
 from clockwatt.predict.models.predictors import CostPredictor
@@ -25,25 +29,34 @@ from clockwatt.schema import layout
 
 
 class GpuPredictor:
-    """Predicts operations on one GPU from a folder that `clockwatt fit` wrote."""
+    """Predicts operations on one GPU from a folder that `clockwatt fit` wrote.
 
-    def __init__(self, folder: Path, description: GpuDescription) -> None:
+    Attributes
+    ----------
+    folder, description
+        The folder, and what it says of itself.
+    networks
+        Networks that were measured whole on the GPU; none where it is not said.
+    """
+
+    def __init__(self, folder: Path, description: GpuDescription, networks: MeasuredNetworks | None = None) -> None:
         self.folder = folder
         self.description = description
+        self.networks = networks or MeasuredNetworks(folder, "")
         self._device_times: DeviceTimes | None = None
         self._load = functools.cache(load_predictor)
         self._read_domain = functools.cache(Domain.read)
         self._read_measured = functools.cache(MeasuredCosts.read)
 
     @classmethod
-    def load(cls, folder: Path) -> Self:
+    def load(cls, folder: Path, networks: MeasuredNetworks | None = None) -> Self:
         """Open a folder of predictors; forests are read when they are first needed.
 
         DataFileError if the folder has no description, or something else in its place.
         """
         path = folder / layout.DESCRIPTION_FILE
         try:
-            return cls(folder, GpuDescription.from_json(path.read_text(encoding="utf-8")))
+            return cls(folder, GpuDescription.from_json(path.read_text(encoding="utf-8")), networks)
         except FileNotFoundError:
             raise DataFileError(f"{path}: no such file. Run `clockwatt fit` first.") from None
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
@@ -175,9 +188,16 @@ class GpuPredictor:
         return other
 
     def warnings(
-        self, operations: pd.DataFrame, features: pd.DataFrame, pass_: str, point: str, *, tf32: bool
-    ) -> list[str]:
-        """What makes a question one that the measurements do not cover: sentences for the user.
+        self,
+        operations: pd.DataFrame,
+        features: pd.DataFrame,
+        pass_: str,
+        points: Sequence[str],
+        *,
+        tf32: bool,
+        shares: NDArray[np.float64],
+    ) -> dict[str, tuple[list[str], list[str]]]:
+        """What limits the trust in an answer at operating points: sentences for the user.
 
         Parameters
         ----------
@@ -185,26 +205,36 @@ class GpuPredictor:
             As in `predict`.
         features
             From `features.operations.operation_features`, of those with device work.
-        pass_, point, tf32
+        pass_, points, tf32
             As in `predict`.
+        shares
+            Of each operation in the answer; shape (operations,).
+
+        Returns
+        -------
+        dict
+            Point to the sentences that can change the answer by more than 1 %, and to the others.
 
         Raises
         ------
         NotPredictableError
             If this pass was not fitted.
         DataFileError
-            If the folder lacks what was learnt from.
+            If the folder lacks its training data's domain.
         """
         lacks = self._described(pass_).lacks
-        works = operations.loc[operations["device_work"].to_numpy(bool), ["operation_id", "spec", "dtype"]]
-        said = [one for one in [self.description.point_warning(point)] if one is not None]
+        works = operations["device_work"].to_numpy(bool)
+        warnings, notes = list[str](), list[str]()
         if tf32 not in self.description.tf32:
-            said.append(f"Nothing was measured with TF32 {'on' if tf32 else 'off'}.")
-        said += [f"These predictors hold no {quantity}: {why}." for quantity, why in lacks.items()]
-        if len(works):
-            domain = self._read_domain(self._domain_path(pass_))
-            said += domain.warnings(features, works.set_index("operation_id"))
-        return said
+            warnings.append(f"Nothing was measured with TF32 {'on' if tf32 else 'off'}.")
+        warnings += [f"These predictors hold no {quantity}: {why}." for quantity, why in lacks.items()]
+        if works.any():
+            catalogued = operations.loc[works, ["operation_id", "spec", "dtype"]].set_index("operation_id")
+            for outside in self._read_domain(self._domain_path(pass_)).outside(features, catalogued):
+                share = float(shares[works][outside.rows].sum())
+                (warnings if outside.matters(share) else notes).append(outside.text)
+        of_points = ((point, self.description.point_warning(point)) for point in points)
+        return {point: ([*([] if of is None else [of]), *warnings], notes) for point, of in of_points}
 
     def _described(self, pass_: str) -> PassDescription:
         passes = self.description.passes
@@ -225,9 +255,15 @@ class GpuPredictor:
         return self.folder / layout.predictor_file(predictor_name, pass_)
 
 
-def load_models(predictors_dir: Path) -> dict[str, GpuPredictor]:
-    """Every GPU that was fitted last; what an earlier fit left of others is not offered.
+def load_models(predictors_dir: Path, validation_dir: Path | None = None) -> dict[str, GpuPredictor]:
+    """Every GPU that was fitted last, by label; what an earlier fit left of others is not offered.
 
-    DataFileError if there is none, or one is damaged.
+    With a folder of `clockwatt validate`, answers know which networks were measured whole. DataFileError if there is no
+    GPU, or one is damaged.
     """
-    return {gpu: GpuPredictor.load(predictors_dir / gpu) for gpu in fitted_gpus(predictors_dir)}
+    return {
+        gpu: GpuPredictor.load(
+            predictors_dir / gpu, None if validation_dir is None else MeasuredNetworks(validation_dir, gpu)
+        )
+        for gpu in fitted_gpus(predictors_dir)
+    }

@@ -18,19 +18,21 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from clockwatt.errors import ClockwattError
-from clockwatt.predict.answer import TracedNetwork, predict_network
+from clockwatt.errors import RequestError
+from clockwatt.gpu.specs import find_spec
+from clockwatt.predict.all_gpus import AllGpus
+from clockwatt.predict.answer import Answer
+from clockwatt.predict.answerer import predict_network
 from clockwatt.predict.costs.interface import Costs
 from clockwatt.predict.costs.measured import DeviceTimes
+from clockwatt.predict.description import GpuDescription
 from clockwatt.predict.evaluation.errors import NORMAL_90
 from clockwatt.predict.evaluation.pass_errors import PassErrors, added_errors
 from clockwatt.predict.gpu_predictor import GpuPredictor
 from clockwatt.predict.hosts.profile import HostProfile
-from clockwatt.predict.library import Predictors
 from clockwatt.predict.models.predictors import TARGETS
-from clockwatt.predict.prediction import NetworkPrediction
-from clockwatt.predict.questions import check_same_gpu
 from clockwatt.predict.recommend import Recommendation
+from clockwatt.predict.tracing import TracedNetwork
 from clockwatt.schema.records import MeasurementRow
 
 if TYPE_CHECKING:
@@ -59,7 +61,7 @@ class Stop:
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """Read `20`, `30s` or `5%`; ClockwattError if it is none of them."""
+        """Read `20`, `30s` or `5%`; RequestError if it is none of them."""
         number = text.strip().removesuffix("s").removesuffix("%")
         try:
             value = float(number)
@@ -72,8 +74,8 @@ class Stop:
                 return cls(width=value / 100)
             if text.strip() == number and value.is_integer():
                 return cls(operations=value)
-        raise ClockwattError(
-            f"--measure-missing {text!r}: write how many operations (20), how long (30s) or to which width (5%)."
+        raise RequestError(
+            f"{{measure_missing}} {text!r}: write how many operations (20), how long (30s) or to which width (5%)."
         )
 
 
@@ -122,7 +124,7 @@ class Missing:
     demand: OnDemand
     _found: dict[str, MeasurementRow] = field(default_factory=dict)
 
-    def answer(self, stop: Stop, host: HostProfile | None = None) -> tuple[NetworkPrediction, MeasuredNow]:
+    def answer(self, stop: Stop, host: HostProfile | None = None) -> tuple[Answer, MeasuredNow]:
         """Measure until `stop`, then answer; ClockwattError if the GPU is not here, or as `predict_network`."""
         begun_s = time.monotonic()
         before, missing = self._uncertainty()
@@ -184,7 +186,7 @@ class Missing:
         operations = self.traced.tables()[2]
         return operations.filter(pc.is_in(operations["operation_id"], value_set=pa.array(names)))
 
-    def _answer(self, host: HostProfile | None) -> NetworkPrediction:
+    def _answer(self, host: HostProfile | None) -> Answer:
         """The pass with what was measured."""
         return predict_network(self.refined(), self.traced, str(self.demand.point), tf32=self.demand.tf32, host=host)
 
@@ -196,8 +198,8 @@ def _errors(rows: Mapping[str, MeasurementRow], seconds: Mapping[str, float]) ->
 
 
 def answer_measured(
-    predictors: Predictors, traced: TracedNetwork, stop: Stop, demand: OnDemand, host: str | None = None
-) -> tuple[NetworkPrediction, MeasuredNow]:
+    predictors: AllGpus, traced: TracedNetwork, stop: Stop, demand: OnDemand, host: str | None = None
+) -> tuple[Answer, MeasuredNow]:
     """Predict a pass with what it lacks most measured first, on a named host or the median one.
 
     Raises
@@ -209,7 +211,7 @@ def answer_measured(
 
 
 def choose_measured(
-    predictors: Predictors, traced: TracedNetwork, stop: Stop, demand_at: Callable[[str, str], OnDemand], **asked: Any
+    predictors: AllGpus, traced: TracedNetwork, stop: Stop, demand_at: Callable[[str, str], OnDemand], **asked: Any
 ) -> tuple[Recommendation, dict[str, MeasuredNow]]:
     """Choose, measure what the choice lacks most, and choose again, until the GPU that is best was measured on.
 
@@ -220,7 +222,7 @@ def choose_measured(
     demand_at
         GPU and operating point to where and how is measured.
     asked
-        As `Predictors.choose` takes it.
+        As `AllGpus.choose` takes it.
 
     Returns
     -------
@@ -237,8 +239,21 @@ def choose_measured(
     return chosen, measured
 
 
-def _missing(predictors: Predictors, traced: TracedNetwork, demand: OnDemand) -> Missing:
+def _missing(predictors: AllGpus, traced: TracedNetwork, demand: OnDemand) -> Missing:
     """What a pass lacks on the GPU that is measured on."""
     model = predictors.model(demand.label)
     check_same_gpu(demand.config.gpu(demand.label).device, demand.label, model.description)
     return Missing(model, traced, demand)
+
+
+def check_same_gpu(device: str, label: str, description: GpuDescription) -> None:
+    """Refuse to measure on a GPU for predictors of another one, as shipped ones may be.
+
+    RequestError if the campaign's label stands for another model, or the one is virtual and the other is not.
+    """
+    same = device.startswith("virtual:") == description.virtual and find_spec(device) == find_spec(description.gpu_name)
+    if not same:
+        raise RequestError(
+            f"{{gpu}} {label}: is {device} in the campaign, but these predictors are of {description.gpu_name}. Give "
+            "the campaign's GPU another label, or fit predictors of it."
+        )

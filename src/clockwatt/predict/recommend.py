@@ -7,18 +7,20 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
-from clockwatt.errors import ClockwattError, DataFileError
-from clockwatt.predict.answer import NO_OTHER_HOST, TracedNetwork, predict_points
+from clockwatt.errors import DataFileError, RequestError
+from clockwatt.predict.answer import Answer
+from clockwatt.predict.answerer import NO_OTHER_HOST, predict_points
 from clockwatt.predict.description import NotPredictableError
 from clockwatt.predict.evaluation.errors import objective_of
 from clockwatt.predict.gpu_predictor import GpuPredictor
 from clockwatt.predict.hosts.costs import HostAnswer, different_hosts
 from clockwatt.predict.hosts.profile import HostProfile
-from clockwatt.predict.prediction import NetworkPrediction
+from clockwatt.predict.request import Request
+from clockwatt.predict.tracing import TracedNetwork
 from clockwatt.predict.training_rows import ENERGY
 from clockwatt.schema import layout
 
@@ -41,7 +43,7 @@ class Limits:
 
     Raises
     ------
-    ClockwattError
+    RequestError
         If one is no number of 0 or more.
     """
 
@@ -51,9 +53,15 @@ class Limits:
     def __post_init__(self) -> None:
         for name, value in (("max_slowdown", self.max_slowdown), ("power_cap_w", self.power_cap_w)):
             if not isinstance(value, int | float) or not value >= 0:
-                raise ClockwattError(f"limits: {name} is a number of 0 or more, such as 0.1 for 10 %, not {value!r}.")
+                raise RequestError(f"limits: {name} is a number of 0 or more, such as 0.1 for 10 %, not {value!r}.")
 
-    def keeps(self, candidate: NetworkPrediction, fastest_s: float) -> bool:
+    @classmethod
+    def of(cls, request: Request) -> Self:
+        """Those of a request."""
+        given = {"max_slowdown": request.max_slowdown, "power_cap_w": request.power_cap_w}
+        return cls(**{name: value for name, value in given.items() if value is not None})
+
+    def keeps(self, candidate: Answer, fastest_s: float) -> bool:
         """Whether a candidate keeps to them; one whose power is unknown keeps to no cap."""
         power_w = math.inf if candidate.expected.power_w is None else candidate.expected.power_w
         in_time = candidate.expected.time_s <= fastest_s * (1 + self.max_slowdown)
@@ -83,27 +91,27 @@ class Recommendation:
     """
 
     objective: str
-    best: NetworkPrediction
-    candidates: list[NetworkPrediction]
+    best: Answer
+    candidates: list[Answer]
     allowed: int
     regret: dict[str, Any] | None
     as_good: int = 1
     left_out: tuple[str, ...] = ()
 
     @property
-    def platforms(self) -> list[NetworkPrediction]:
+    def platforms(self) -> list[Answer]:
         """The best candidate of each GPU that keeps to the limits, best GPU first; none where it cannot be told."""
-        first: dict[str, NetworkPrediction] = {}
+        first: dict[str, Answer] = {}
         for candidate in self.candidates[: self.allowed]:
             if math.isfinite(_value(candidate, self.objective)):
                 first.setdefault(candidate.gpu, candidate)
         return list(first.values())
 
-    def times_the_best(self, candidate: NetworkPrediction) -> float:
+    def times_the_best(self, candidate: Answer) -> float:
         """How many times what the objective is at the best a candidate takes."""
         return _value(candidate, self.objective) / _value(self.best, self.objective)
 
-    def compared_with(self, standard: NetworkPrediction) -> Recommendation:
+    def compared_with(self, standard: Answer) -> Recommendation:
         """The same, with all candidates relative to the pass on a standard GPU."""
         best, *others = (candidate.compared_with(standard) for candidate in self.candidates)
         return replace(self, best=best, candidates=[best, *others])
@@ -167,7 +175,7 @@ def recommend(
     """
     if len({model.description.virtual for model in models.values()}) > 1:
         raise NotPredictableError(
-            "virtual and measured GPUs cannot be compared: name the GPUs to choose from, all of one kind (--gpu)."
+            "virtual and measured GPUs cannot be compared: name the GPUs to choose from, all of one kind ({gpu})."
         )
     candidates, left_out = _candidates(models, traced, objective, points, tf32=tf32, host=host)
     promised = [_value(candidate, objective) for candidate in candidates]
@@ -188,11 +196,8 @@ def recommend(
         )
     order = sorted(range(len(candidates)), key=lambda number: (not keeps[number], promised[number]))
     best = candidates[order[0]]
-    model = models[best.gpu]
-    warnings = model.warnings(traced.operations, traced.features, traced.network.pass_, best.point, tf32=tf32)
     allowed = [candidate for candidate, kept in zip(candidates, keeps, strict=True) if kept]
-    warnings += warnings_of_hosts(models, traced, allowed)
-    best = replace(best, warnings=tuple(warnings))
+    best = replace(best, warnings=(*best.warnings, *warnings_of_hosts(models, traced, allowed)))
     ordered = [best, *(candidates[number] for number in order[1:])]
     return Recommendation(
         objective=objective,
@@ -206,7 +211,7 @@ def recommend(
 
 
 def warnings_of_hosts(
-    models: Mapping[str, GpuPredictor], traced: TracedNetwork, compared: Sequence[NetworkPrediction]
+    models: Mapping[str, GpuPredictor], traced: TracedNetwork, compared: Sequence[Answer]
 ) -> list[str]:
     """What `hosts.costs.different_hosts` says of predictions on several GPUs that are compared."""
     answers: dict[str, list[HostAnswer | None]] = {}
@@ -224,9 +229,9 @@ def _candidates(
     *,
     tf32: bool,
     host: HostProfile | None,
-) -> tuple[list[NetworkPrediction], list[str]]:
+) -> tuple[list[Answer], list[str]]:
     """The pass at all operating points that can be chosen, and why others, or GPUs, are left out."""
-    candidates: list[NetworkPrediction] = []
+    candidates: list[Answer] = []
     left_out = []
     for model in models.values():
         described = model.description.passes.get(traced.network.pass_)
@@ -254,7 +259,7 @@ def _why_not(model: GpuPredictor, point: str) -> str | None:
     return None if reason is None else f"{model.description.gpu}: {reason}"
 
 
-def _as_good(candidates: Sequence[NetworkPrediction], best: NetworkPrediction, objective: str) -> int:
+def _as_good(candidates: Sequence[Answer], best: Answer, objective: str) -> int:
     """How many of the first candidates, the best included, are within error of the best.
 
     Errors of one GPU's points are mostly shared: there only what differs between points counts, repeatability or what
@@ -278,26 +283,26 @@ def _as_good(candidates: Sequence[NetworkPrediction], best: NetworkPrediction, o
     return number
 
 
-def _value(candidate: NetworkPrediction, objective: str) -> float:
+def _value(candidate: Answer, objective: str) -> float:
     energy_j = candidate.expected.energy_j
     if energy_j is None and objective != "time":
         return math.inf
     return float(objective_of(objective, candidate.expected.time_s, energy_j))
 
 
-def _closest(candidates: list[NetworkPrediction], limits: Limits, fastest_s: float) -> str:
+def _closest(candidates: list[Answer], limits: Limits, fastest_s: float) -> str:
     """What power the limit on time leaves: the fastest candidate keeps to it, so that the cap alone is too low."""
     in_time = [one for one in candidates if replace(limits, power_cap_w=math.inf).keeps(one, fastest_s)]
     known = [one for one in in_time if one.expected.power_w is not None]
     if not known:
         return "no mean power is known, since no idle power was calibrated"
     least = min(known, key=lambda candidate: candidate.expected.power_w or math.inf)
-    kept, more = ("of what is quick enough ", " or --max-slowdown") if len(in_time) < len(candidates) else ("", "")
+    kept, more = ("of what is quick enough ", " or {max_slowdown}") if len(in_time) < len(candidates) else ("", "")
     where = f"{least.expected.power_w:.0f} W, on {least.gpu} at {least.point}"
-    return f"{kept}the least mean power is {where}. Raise --power-cap{more}"
+    return f"{kept}the least mean power is {where}. Raise {{power_cap}}{more}"
 
 
-def _known_regret(validation_dir: Path, best: NetworkPrediction, objective: str) -> dict[str, Any] | None:
+def _known_regret(validation_dir: Path, best: Answer, objective: str) -> dict[str, Any] | None:
     path = validation_dir / layout.VALIDATION_FILE
     try:
         report = json.loads(path.read_text(encoding="utf-8"))

@@ -34,8 +34,10 @@ def srun_command(gpu: GpuConfig, command: Sequence[str]) -> list[str]:
     return ["srun", "--job-name=clockwatt", "--ntasks=1", "--quit-on-interrupt", *given, *extra, *command]
 
 
-def run_on_node(gpu: GpuConfig, command: Sequence[str]) -> str:
-    """Run a command in a Slurm job of its own and give what it printed; its standard error, and Slurm's, pass through.
+def run_on_node(gpu: GpuConfig, command: Sequence[str], text: str) -> str:
+    """Run a command in a Slurm job of its own that reads `text`, and return what it printed.
+
+    Its standard error, and Slurm's, pass through.
 
     Raises
     ------
@@ -47,7 +49,7 @@ def run_on_node(gpu: GpuConfig, command: Sequence[str]) -> str:
     if "SLURM_JOB_ID" in os.environ:
         raise ClockwattError("--slurm: this is a Slurm job already. Leave --slurm out to measure on its own GPU.")
     try:
-        job = subprocess.Popen(srun_command(gpu, command), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True)
+        job = subprocess.Popen(srun_command(gpu, command), stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     except FileNotFoundError:
         raise ClockwattError(
             "--slurm: Slurm is not installed here (no `srun` in PATH). Ask on a machine that submits jobs, or leave "
@@ -55,7 +57,7 @@ def run_on_node(gpu: GpuConfig, command: Sequence[str]) -> str:
         ) from None
     interrupted = signal.signal(signal.SIGINT, signal.SIG_IGN)  # srun gets it too, and ends the job
     try:
-        printed, _ = job.communicate()
+        printed, _ = job.communicate(text)
     except SystemExit:  # asked to end: so is the job
         job.terminate()
         job.wait()

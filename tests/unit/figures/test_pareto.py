@@ -3,8 +3,8 @@ import dataclasses
 import pytest
 
 from clockwatt.figures.pareto import draw_pareto, pareto_figure
+from clockwatt.predict.answer import Answer
 from clockwatt.predict.composition.pipeline import Composition
-from clockwatt.predict.prediction import NetworkPrediction
 from clockwatt.predict.recommend import Recommendation
 
 
@@ -13,9 +13,11 @@ def candidate(gpu, point, time_s, energy_j):
         time_s=time_s, latency_s=None, device_s=time_s, host_s=0.0, energy_dynamic_j=0.0, energy_j=energy_j,
         power_w=None, plain_time_s=time_s, plain_energy_j=0.0, calls=1, calls_without_cost=0,
     )  # fmt: skip
-    return NetworkPrediction(
+    return Answer(
         gpu=gpu, gpu_name="NVIDIA A30", virtual=True, point=point, tf32=True, pass_="inference", network_id="net",
-        measured_point=True, expected=composition, intervals={}, interval_method="none", interval_networks=0,
+        network="net", input_shape=[8, 16], dtype="float32",
+        sources={"time_s": "predicted"}, measured_point=True, expected=composition, intervals={},
+        interval_method="none", interval_networks=0,
     )  # fmt: skip
 
 

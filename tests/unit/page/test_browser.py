@@ -15,9 +15,9 @@ import pytest
 from clockwatt.errors import ClockwattError
 from clockwatt.io import files
 from clockwatt.page.write import write_page
-from clockwatt.predict.library import load
-from clockwatt.predict.query import NetworkQuery
+from clockwatt.predict.api import load
 from clockwatt.predict.recommend import Limits
+from clockwatt.predict.request import Request
 from clockwatt.schema import layout
 from clockwatt.schema.tables import NETWORKS_SCHEMA
 
@@ -70,7 +70,7 @@ def questions(made, count, seed=7):
             **({} if limits["max_slowdown"] == float("inf") else {"maxSlowdown": limits["max_slowdown"]}),
             **({} if limits["power_cap_w"] == float("inf") else {"powerCap": limits["power_cap_w"]}),
         }
-        traced = predictors.traced(NetworkQuery(network.name, [shape], "float32"), pass_)
+        traced = predictors.traced(Request.of(network=network.name, inputs=(shape,)), pass_)
         try:
             answer = predictors.choose(
                 traced, objective=asked["objective"], limits=Limits(**limits), gpus=asked["gpus"]

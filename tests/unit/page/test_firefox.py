@@ -7,8 +7,8 @@ import shutil
 
 import pytest
 
-from clockwatt.predict.library import load
-from clockwatt.predict.query import NetworkQuery
+from clockwatt.predict.api import load
+from clockwatt.predict.request import Request
 from support.firefox import Firefox
 
 FIREFOX = ("firefox-esr", "firefox")
@@ -44,7 +44,7 @@ def test_the_chooser_gives_what_recommend_gives(firefox, page_of_made, made, tmp
         browser.open(page_of_made, width=1280)
         for network, objective in zip(made.config.networks, ("time", "energy", "edp"), strict=True):
             shape = ",".join(map(str, network.first_input.shape))
-            traced = predictors.traced(NetworkQuery(network.name, [shape], "float32"), "training")
+            traced = predictors.traced(Request.of(network=network.name, inputs=(shape,)), "training")
             expected = predictors.choose(traced, objective=objective)
             asked = {"network": network.network_id, "pass": "training", "objective": objective}
             found = browser.run(f"clockwatt.ask({json.dumps(asked)})")

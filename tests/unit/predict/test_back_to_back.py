@@ -13,13 +13,13 @@ from clockwatt.cli.main import app
 from clockwatt.config import NetworkConfig
 from clockwatt.page.answers import Answers
 from clockwatt.page.trust import class_rows, held_out_points
-from clockwatt.predict.answer import predict_network
+from clockwatt.predict.answerer import predict_network
 from clockwatt.predict.costs.measured import DeviceTimes
 from clockwatt.predict.description import NotPredictableError
 from clockwatt.predict.gpu_predictor import load_models
 from clockwatt.predict.hosts.profile import HostProfile
-from clockwatt.predict.questions import traced_network, training_of
 from clockwatt.predict.recommend import recommend
+from clockwatt.predict.tracing import NetworkTracer, training_of
 from clockwatt.predict.training_rows import DEVICE_AND_HOST
 from support import small_networks
 
@@ -66,7 +66,7 @@ def made(tmp_path_factory):
 
 def asked(folder):
     predictors = folder / "predictors"
-    traced = traced_network(NETWORK, "inference", training_of(predictors), folder / "catalogue")
+    traced = NetworkTracer(folder / "catalogue", training_of(predictors)).trace(NETWORK, "inference")
     return load_models(predictors)["a30"], traced
 
 
@@ -105,8 +105,8 @@ def test_people_are_told_that_device_and_host_were_not_told_apart(made):
         "predict", NETWORK.name, "--input", "4,8,16,16", "--pass", "inference", "--gpu", "a30",
         "--predictors-dir", made[0] / "predictors",
     )  # fmt: skip
-    assert "sum of back-to-back times; device and host were not told apart" in " ".join(said.split())
-    assert "of it: device" not in said
+    assert "sum of back-to-back times; device and host were not measured apart" in " ".join(said.split())
+    assert "device  " not in said
     card = (made[0] / "predictors/a30/model-card.md").read_text()
     assert "no device and host time is answered, since back-to-back times alone were measured" in card
     assert "| back-to-back time of an operation |" in card
@@ -135,7 +135,7 @@ def test_what_needs_device_or_host_time_is_refused(made):
     with pytest.raises(NotPredictableError, match="device times that are measured now"):
         measured.costs(traced.operations, "inference", tf32=True)
     profile = HostProfile("box", "box", None, "a30", "default", True, False, None, 0, 1.0, None, [], {})
-    with pytest.raises(NotPredictableError, match="--host box: a30: back-to-back times alone"):
+    with pytest.raises(NotPredictableError, match="host box: a30: back-to-back times alone"):
         predict_network(model, traced, "default", host=profile)
     with pytest.raises(NotPredictableError, match="no GPU predicts"):
         recommend({"a30": model}, traced, objective="time", host=profile)

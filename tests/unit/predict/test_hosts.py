@@ -14,13 +14,13 @@ from clockwatt.errors import DataFileError
 from clockwatt.measure.bench import virtual
 from clockwatt.measure.calibrate import host as host_stage
 from clockwatt.measure.calibrate.host import measure_host
-from clockwatt.predict import answer as answers
+from clockwatt.predict import answerer as answers
+from clockwatt.predict.api import load
 from clockwatt.predict.composition.overheads import HostOverheads
 from clockwatt.predict.features.operations import CATALOGUE_COLUMNS
 from clockwatt.predict.hosts.costs import HostAnswer, HostsSeen, different_hosts
 from clockwatt.predict.hosts.profile import HostProfile, profile_of
-from clockwatt.predict.library import load
-from clockwatt.predict.query import NetworkQuery
+from clockwatt.predict.request import Request
 from clockwatt.schema import layout
 from clockwatt.schema.records import HOST_LEFT_OUT
 
@@ -49,7 +49,7 @@ def predictors(made, tmp_path):
 
 @pytest.fixture
 def traced(predictors):
-    return predictors.traced(NetworkQuery("net24", ["8,3,64,64"], "float32"), "inference")
+    return predictors.traced(Request.of(network="net24", inputs=("8,3,64,64",)), "inference")
 
 
 @pytest.fixture

@@ -5,12 +5,12 @@ import pytest
 from clockwatt.config import TrainingConfig
 from clockwatt.dataset.build import build_dataset
 from clockwatt.dataset.corrections import NOT_ABOVE_IDLE
-from clockwatt.predict.answer import predict_network
+from clockwatt.predict.answerer import predict_network
 from clockwatt.predict.description import NotPredictableError
 from clockwatt.predict.fit import fit
 from clockwatt.predict.gpu_predictor import load_models
-from clockwatt.predict.questions import traced_network
 from clockwatt.predict.recommend import recommend
+from clockwatt.predict.tracing import NetworkTracer
 from clockwatt.predict.training_rows import ENERGY, held, read_samples
 from clockwatt.schema import layout
 from support import synthetic
@@ -57,7 +57,7 @@ def none(tmp_path_factory):
 
 
 def asked(made, pass_="inference"):
-    network = traced_network(made.config.networks[-1], pass_, TrainingConfig(), made.catalogue)
+    network = NetworkTracer(made.catalogue, TrainingConfig()).trace(made.config.networks[-1], pass_)
     return load_models(made.predictors)["a30"], network
 
 

@@ -7,12 +7,13 @@ import pytest
 
 from clockwatt.errors import DataFileError
 from clockwatt.io import files
-from clockwatt.predict.answer import TracedNetwork, predict_network, predict_points
+from clockwatt.predict.answerer import predict_network, predict_points
+from clockwatt.predict.api import load
 from clockwatt.predict.description import NotPredictableError
 from clockwatt.predict.evaluation.errors import objective_of
 from clockwatt.predict.gpu_predictor import GpuPredictor, load_models
-from clockwatt.predict.library import load
 from clockwatt.predict.recommend import Limits, recommend
+from clockwatt.predict.tracing import TracedNetwork
 from clockwatt.schema import layout, records
 from clockwatt.schema.records import NetworkRow
 from support import synthetic
@@ -167,13 +168,19 @@ def test_what_lies_outside_the_measurements_is_said(made, models):
     beyond = predict_network(models["a30"], network, "sm500", tf32=False).warnings
     assert beyond[0] == "sm500 lies outside the measured clocks, 900 to 1440 MHz."
     assert beyond[1] == "Nothing was measured with TF32 off."
-    with pytest.raises(NotPredictableError, match="no law leads there from sm900, sm1200"):
+    with pytest.raises(NotPredictableError, match="the clock model does not reach it from sm900, sm1200"):
         predict_network(models["a30"], network, "pl100")
     large = synthetic.row_of_operation(synthetic.operation_of("conv2d", [8, 900, 64, 64], 900, 3), "inference")
     columns = network.operations.columns
     row = {name: getattr(large, {"pass": "pass_"}.get(name, name)) for name in columns}
-    asked = dataclasses.replace(network, operations=pd.concat([network.operations, pd.DataFrame([row])]))
+    operations = pd.concat([network.operations, pd.DataFrame([row])], ignore_index=True)
+    once = network.calls.iloc[:1].assign(operation_id=large.operation_id)
+    calls = pd.concat([network.calls, once], ignore_index=True)
+    asked = dataclasses.replace(network, operations=operations, calls=calls)
     assert "conv2d lie outside" in predict_network(models["a30"], asked, "sm900").warnings[0]
+    seldom = dataclasses.replace(network, operations=operations)
+    answer = predict_network(models["a30"], seldom, "sm900")
+    assert (answer.warnings, len(answer.notes)) == ((), 1)
 
 
 def test_regret_is_unknown_without_a_validation(made, models, tmp_path):

@@ -8,7 +8,7 @@ the backward pass run too; autograd builds its graph on meta as it does anywhere
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
 import torch
@@ -30,6 +30,9 @@ ACCUMULATION = "accumulation"
 OPTIMIZER = "optimizer"
 
 _META = torch.device("meta")
+
+Build = Callable[[KnownValues], torch.nn.Module]
+"""Gives a network on the meta device, and keeps the values of its small buffers."""
 _CPU = torch.device("cpu")
 
 
@@ -57,7 +60,7 @@ class Trace:
     assumed_branches: list[str]
 
 
-def trace_network(network: NetworkConfig, pass_: str, training: TrainingConfig) -> Trace:
+def trace_network(network: NetworkConfig, pass_: str, training: TrainingConfig, build: Build | None = None) -> Trace:
     """Trace one pass of a network.
 
     Parameters
@@ -68,6 +71,8 @@ def trace_network(network: NetworkConfig, pass_: str, training: TrainingConfig) 
         `inference` or `training`.
     training
         Decides on the optimizer's step.
+    build
+        Gives the network on the meta device; None to build it by its name.
 
     Raises
     ------
@@ -80,7 +85,7 @@ def trace_network(network: NetworkConfig, pass_: str, training: TrainingConfig) 
     learns = pass_ == TRAINING
     values = KnownValues()
     with without_memory(values), torch.random.fork_rng(devices=[]):
-        module = construct(network, training=learns).to(_META)
+        module = construct(network, training=learns).to(_META) if build is None else build(values).train(learns)
     tracer = Tracer(module, network, values, grad=learns)
     given = example_inputs(network, _META, 0)
     tracer.takes([*given[0], *given[1].values()], [one.below for one in network.by_keyword.values()])

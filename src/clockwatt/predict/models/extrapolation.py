@@ -14,6 +14,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from clockwatt.io import files
 from clockwatt.predict.features.operations import OPERATION_CLASS, read_operation
@@ -35,6 +36,25 @@ _AT_LEAST = 1.0
 """A factor of two, as a logarithm to the base of 2, is never outside."""
 
 _COORDINATES = ["log_flops", "log_bytes"]
+
+
+_MATTERS = 0.01
+"""Share of an answer from which on an operation outside is worth a warning."""
+_UNKNOWN_CLASS = 10.0
+"""Operations of a class that was never measured may take so many times what is predicted."""
+
+
+@dataclass(frozen=True)
+class Outside:
+    """Operations outside the training data: in words, and the rows of the features that they are."""
+
+    text: str
+    rows: NDArray[np.intp]
+    class_is_unknown: bool = False
+
+    def matters(self, share: float) -> bool:
+        """Whether operations of this share in an answer can change it by more than 1 %."""
+        return share * (_UNKNOWN_CLASS if self.class_is_unknown else 1.0) > _MATTERS
 
 
 @dataclass(frozen=True)
@@ -65,8 +85,8 @@ class Domain:
         """Write it as Parquet; OutputError if it cannot be written."""
         files.write_table(pa.Table.from_pandas(self.measured, DOMAIN_SCHEMA, preserve_index=False), path)
 
-    def warnings(self, features: pd.DataFrame, operations: pd.DataFrame) -> list[str]:
-        """What to say of operations that lie outside, one sentence for each class.
+    def outside(self, features: pd.DataFrame, operations: pd.DataFrame) -> list[Outside]:
+        """Operations that lie outside, class by class.
 
         Parameters
         ----------
@@ -75,31 +95,38 @@ class Domain:
         operations
             The same operations' rows of the catalogue, `spec` and `dtype`, with the same index.
         """
-        said = []
-        dtypes = set(operations["dtype"]) - set(self.measured["dtype"])
-        if dtypes:
-            said.append(f"Nothing was measured in {', '.join(sorted(dtypes))}.")
+        dtypes = operations["dtype"].to_numpy(object)
+        found = [
+            Outside(f"Nothing was measured in {dtype}.", np.flatnonzero(dtypes == dtype))
+            for dtype in sorted(set(dtypes) - self._dtypes)
+        ]
         classes = features[OPERATION_CLASS].to_numpy(object)
         points = features[_COORDINATES].to_numpy(float)
         for name in sorted(set(classes)):
-            own = np.flatnonzero(classes == name)
+            rows = np.flatnonzero(classes == name)
             measured = self._of_class.get(name)
             if measured is None:
-                said.append(f"No {name} was measured: {own.size} of them rest on other operations.")
+                text = f"No {name} was measured: {rows.size} of them rest on other operations."
+                found.append(Outside(text, rows, class_is_unknown=True))
                 continue
             coordinates = measured[_COORDINATES].to_numpy(float)
-            distances = np.abs(points[own][:, None, :] - coordinates[None, :, :]).max(axis=2)
+            distances = np.abs(points[rows][:, None, :] - coordinates[None, :, :]).max(axis=2)
             nearest = distances.min(axis=1)
-            outside = np.flatnonzero(nearest > float(measured["limit"].iloc[0]))
-            if outside.size:
-                worst = outside[nearest[outside].argmax()]
-                farthest = described(str(operations["spec"].loc[features.index[own[worst]]]))
+            far = np.flatnonzero(nearest > float(measured["limit"].iloc[0]))
+            if far.size:
+                worst = far[nearest[far].argmax()]
+                farthest = described(str(operations["spec"].loc[features.index[rows[worst]]]))
                 neighbour = measured["described"].iloc[int(distances[worst].argmin())]
-                said.append(
-                    f"{outside.size} of {own.size} {name} lie outside what was measured; the farthest, {farthest}, "
-                    f"is a factor of {2 ** nearest[worst]:.1f} in FLOPs or bytes from the nearest, {neighbour}."
+                text = (
+                    f"{far.size} of {rows.size} {name} lie outside the training data; the farthest, {farthest}, is an "
+                    f"extrapolation by a factor of {2 ** nearest[worst]:.1f} in FLOPs or bytes from {neighbour}."
                 )
-        return said
+                found.append(Outside(text, rows[far]))
+        return found
+
+    @functools.cached_property
+    def _dtypes(self) -> set[str]:
+        return set(self.measured["dtype"].unique())
 
     @functools.cached_property
     def _of_class(self) -> dict[str, pd.DataFrame]:

@@ -17,7 +17,7 @@ def catalogue(*operations):
 
 def said(domain, *operations):
     rows = catalogue(*operations)
-    return domain.warnings(operation_features(rows), rows.set_index("operation_id"))
+    return [one.text for one in domain.outside(operation_features(rows), rows.set_index("operation_id"))]
 
 
 @pytest.fixture(scope="module")
@@ -36,18 +36,25 @@ def test_between_what_was_measured_nothing_is_said(domain):
 def test_a_larger_operation_is_named_with_its_nearest_neighbour(domain):
     large = synthetic.operation_of("conv2d", [8, 512, 64, 64], 512, 3)
     (sentence,) = said(domain, large, synthetic.operation_of("conv2d", [8, 40, 32, 32], 40, 3))
-    assert "1 of 2 conv2d lie outside" in sentence
+    assert "1 of 2 conv2d lie outside the training data" in sentence
     assert "conv2d 8×512×64×64 · 512×512×3×3" in sentence
-    assert "nearest, conv2d 8×64×32×32 · 64×64×3×3" in sentence
+    assert "from conv2d 8×64×32×32 · 64×64×3×3" in sentence
 
 
 def test_an_unknown_class_and_dtype_are_said(domain):
     (sentence,) = said(domain, synthetic.operation_of("add", [8, 16, 32, 32]))
     assert "No add was measured" in sentence
     rows = catalogue(synthetic.operation_of("relu", [8, 16, 32, 32])).assign(dtype="bfloat16")
-    assert domain.warnings(operation_features(rows), rows.set_index("operation_id")) == [
-        "Nothing was measured in bfloat16."
-    ]
+    (outside,) = domain.outside(operation_features(rows), rows.set_index("operation_id"))
+    assert outside.text == "Nothing was measured in bfloat16."
+
+
+def test_what_can_change_an_answer_by_more_than_one_percent_matters(domain):
+    rows = catalogue(synthetic.operation_of("conv2d", [8, 512, 64, 64], 512, 3), synthetic.operation_of("add", [8, 16]))
+    unknown, far = domain.outside(operation_features(rows), rows.set_index("operation_id"))
+    assert (far.matters(0.009), far.matters(0.011)) == (False, True)
+    assert (unknown.matters(0.0009), unknown.matters(0.0011)) == (False, True)
+    assert [list(one.rows) for one in (unknown, far)] == [[1], [0]]
 
 
 def test_comes_back_from_its_file(domain, tmp_path):

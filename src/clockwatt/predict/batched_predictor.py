@@ -1,17 +1,19 @@
-"""The predictor of a GPU for many networks: what all their operations cost is asked for once."""
+"""The predictor of a GPU for many networks: the costs of all their operations are predicted at once."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Self
 
 import pandas as pd
 
 from clockwatt.predict.costs.interface import Costs, CostSource
 from clockwatt.predict.gpu_predictor import GpuPredictor
+from clockwatt.predict.tracing import TracedNetwork
 
 
 class BulkPredictor(GpuPredictor):
-    """Answers as the predictor that it is made from, at the operating points that were measured.
+    """Answers as the predictor that it is made from, at operating points that are known beforehand.
 
     Parameters
     ----------
@@ -21,15 +23,36 @@ class BulkPredictor(GpuPredictor):
         Pass to all operations that will be asked about, as `GpuPredictor.predict` takes them.
     features
         Pass to `features.operations.operation_features` of those with device work.
+    points
+        That will be asked about; None for those that were measured.
     """
 
     def __init__(
-        self, model: GpuPredictor, operations: Mapping[str, pd.DataFrame], features: Mapping[str, pd.DataFrame]
+        self,
+        model: GpuPredictor,
+        operations: Mapping[str, pd.DataFrame],
+        features: Mapping[str, pd.DataFrame],
+        points: Sequence[str] | None = None,
     ) -> None:
-        super().__init__(model.folder, model.description)
+        super().__init__(model.folder, model.description, model.networks)
         self._operations, self._features = operations, features
+        self._points = list(self.description.points if points is None else points)
         self._index = {pass_: pd.Index(rows["operation_id"]) for pass_, rows in operations.items()}
         self._known: dict[tuple[str, bool], dict[str, Costs]] = {}
+
+    @classmethod
+    def of(cls, model: GpuPredictor, traced: Sequence[TracedNetwork], points: Sequence[str]) -> Self:
+        """For all operations of some networks at some operating points."""
+        operations, features = {}, {}
+        for pass_ in {one.network.pass_ for one in traced}:
+            same = [one for one in traced if one.network.pass_ == pass_]
+            rows = pd.concat([one.operations for one in same], ignore_index=True)
+            operations[pass_] = rows.drop_duplicates("operation_id", ignore_index=True)
+            known = pd.concat([one.features for one in same])
+            known = known[~known.index.duplicated()]
+            works = operations[pass_].loc[operations[pass_]["device_work"].astype(bool), "operation_id"]
+            features[pass_] = known.loc[works]
+        return cls(model, operations, features, points)
 
     def costs(
         self,
@@ -46,7 +69,7 @@ class BulkPredictor(GpuPredictor):
             return super().costs(operations, pass_, tf32=tf32, predictor=predictor, look_up=look_up, features=features)
         if (pass_, tf32) not in self._known:
             source = super().costs(self._operations[pass_], pass_, tf32=tf32, features=self._features[pass_])
-            self._known[pass_, tf32] = source.at(list(self.description.points))
+            self._known[pass_, tf32] = source.at(self._points)
         return _Some(self._known[pass_, tf32], self._index[pass_].get_indexer(pd.Index(operations["operation_id"])))
 
 

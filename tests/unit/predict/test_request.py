@@ -5,15 +5,16 @@ import pytest
 from clockwatt.config import TrainingConfig
 from clockwatt.errors import ClockwattError, ConfigError, NetworkError
 from clockwatt.io.resources import resource
-from clockwatt.predict import answer, questions
-from clockwatt.predict.query import NetworkQuery
+from clockwatt.predict.answerer import check_fits
+from clockwatt.predict.request import Request
+from clockwatt.predict.tracing import NetworkTracer, training_of
 
 SHIPPED = resource("reference") / "h200" / "catalogue"
 GPT2 = "clockwatt.operations.transformer_networks:gpt2"
 
 
 def asked(name, *inputs, folder=None, **settings):
-    return NetworkQuery(name, list(inputs), "float32", **settings).network(folder or SHIPPED)
+    return Request.of(network=name, inputs=inputs, **settings).network_config(folder or SHIPPED)
 
 
 def test_inputs_are_given_by_keyword_with_their_dtypes():
@@ -40,10 +41,10 @@ def test_without_an_input_it_is_what_was_measured_first():
 
 
 def test_what_a_campaign_does_not_know_is_looked_for_among_the_shipped(tmp_path):
-    query = NetworkQuery("bert_base", None, "float32")
-    assert query.network(tmp_path, SHIPPED).network_id.endswith("bert_base-32x128-float32")
+    query = Request.of(network="bert_base")
+    assert query.network_config(tmp_path, SHIPPED).network_id.endswith("bert_base-32x128-float32")
     with pytest.raises(ClockwattError, match="no network bert_base was measured"):
-        query.network(tmp_path)
+        query.network_config(tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -53,10 +54,10 @@ def test_what_a_campaign_does_not_know_is_looked_for_among_the_shipped(tmp_path)
         (["8,4", "8,2"], {}, "by keyword"),
         (["ids=8,4:int64"], {}, "below belong together"),
         (["ids=8,4:int64:many"], {}, "NAME=SHAPE"),
-        (["ids=8,4"], {"input_below": 4}, "go with one --input"),
-        (["8,4"], {"input_dtype": "int64"}, "--input-dtype int64: give --input-below too"),
-        (["8,4"], {"assume_branch": "perhaps"}, "--assume-branch perhaps: choose true or false"),
-        (["8,1"], {"cache_length": 9}, "--cache-length is for decoders"),
+        (["ids=8,4"], {"input_below": 4}, "go with one input"),
+        (["8,4"], {"input_dtype": "int64"}, "input_dtype int64: give input_below too"),
+        (["8,4"], {"assume_branch": "perhaps"}, "assume_branch perhaps: choose true or false"),
+        (["8,1"], {"cache_length": 9}, "cache_length is for decoders"),
     ],
 )
 def test_what_is_no_input_is_refused(inputs, settings, message):
@@ -65,33 +66,33 @@ def test_what_is_no_input_is_refused(inputs, settings, message):
 
 
 def test_the_campaigns_training_step_is_that_of_questions(tmp_path):
-    assert questions.training_of(tmp_path) == TrainingConfig()
+    assert training_of(tmp_path) == TrainingConfig()
     adam = TrainingConfig(optimizer="adam", learning_rate=0.5)
     (tmp_path / "training.json").write_text(adam.model_dump_json())
-    assert questions.training_of(tmp_path) == adam
+    assert training_of(tmp_path) == adam
     (tmp_path / "training.json").write_text('{"optimizer": "newton"}')
     with pytest.raises(ClockwattError, match=r"training\.json"):
-        questions.training_of(tmp_path)
+        training_of(tmp_path)
 
 
 def test_a_fit_says_how_networks_were_trained(made):
-    assert questions.training_of(made.predictors) == made.config.training
+    assert training_of(made.predictors) == made.config.training
 
 
 def test_what_cannot_fit_is_refused_and_left_out():
     network = asked("vgg11", "32,3,224,224")
-    traced = questions.traced_network(network, "training", TrainingConfig(), SHIPPED)
-    assert answer.check_fits(traced, ["NVIDIA H200", "NVIDIA A30"]) == {"NVIDIA H200", "NVIDIA A30"}
+    traced = NetworkTracer(SHIPPED, TrainingConfig()).trace(network, "training")
+    assert check_fits(traced, ["NVIDIA H200", "NVIDIA A30"]) == {"NVIDIA H200", "NVIDIA A30"}
     traced.network.parameter_bytes = 20 * 2**30
-    assert answer.check_fits(traced, ["NVIDIA H200", "NVIDIA A30"]) == {"NVIDIA H200"}
+    assert check_fits(traced, ["NVIDIA H200", "NVIDIA A30"]) == {"NVIDIA H200"}
     traced.network.parameter_bytes *= 10
     with pytest.raises(ClockwattError, match="needs at least 600 GiB, more than the 140 GiB of NVIDIA H200"):
-        answer.check_fits(traced, ["NVIDIA H200", "NVIDIA A30"])
+        check_fits(traced, ["NVIDIA H200", "NVIDIA A30"])
 
 
 def test_more_token_ids_than_a_catalogued_network_has_words_are_traced_and_refused():
-    assert questions.traced_network(asked(GPT2, "8,256", input_below=50257), "inference", TrainingConfig(), SHIPPED)
+    assert NetworkTracer(SHIPPED, TrainingConfig()).trace(asked(GPT2, "8,256", input_below=50257), "inference")
     with pytest.raises(NetworkError, match=r"is given token ids below 50258, but it has 50257 rows"):
-        questions.traced_network(asked(GPT2, "8,256", input_below=50258), "inference", TrainingConfig(), SHIPPED)
+        NetworkTracer(SHIPPED, TrainingConfig()).trace(asked(GPT2, "8,256", input_below=50258), "inference")
     with pytest.raises(ConfigError, match=r"input_below: 9223372036854775808 is more than indices of int64 can be"):
         asked("a:b", "8,256", input_below=2**63)

@@ -1,0 +1,178 @@
+"""An answer of `clockwatt predict` on a terminal: one line, a table of its sources, and what costs most."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterator, Mapping
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
+
+from clockwatt.cli.printing import measured_words, quantity, ratio, rounded, standard_words, with_ends
+from clockwatt.config import OperatingPoint
+from clockwatt.predict.answer import COMPOSED, MEASURED, PREDICTED, QUANTITIES
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from clockwatt.predict.answer import Answer, Estimate
+    from clockwatt.predict.hosts.costs import HostAnswer
+
+UNITS = {"time_s": ("time", "s"), "power_w": ("mean power", "W"), "energy_j": ("energy", "J")}
+_MOST_OPERATIONS = 5
+_INTERVALS = {
+    "measured": "Intervals: 90 %; cards of one model differ by so much, and hosts.",
+    "conformal": "Intervals: 90 %, conformal, from {networks} held-out networks.",
+    "student_t": "Intervals: 90 % if errors are normal, from only {networks} held-out networks; conformal ones need 9.",
+    "conformal_of_measured": "Intervals: 90 %, conformal, from {networks} networks composed of measured operations.",
+    "student_t_of_measured": "Intervals: 90 % if errors are normal, from only {networks} networks composed of measured "
+    "operations; conformal ones need 9.",
+    "operations": "Intervals: 90 % if errors are normal and a quarter of them is shared by all operations.",
+    "none": "No interval is known.",
+}
+
+
+def print_answer(answer: Answer, more: Mapping[str, Any] = MappingProxyType({}), *, verbose: bool = False) -> None:
+    """Print an answer; `more` was measured for it, `verbose` adds intervals, host, predictors and notes."""
+    from rich.console import Console
+
+    console = Console()
+    console.print(headline(answer), soft_wrap=True, style="bold", highlight=False)
+    console.print()
+    console.print(_sources(answer))
+    for line in _below(answer, more):
+        console.print(line, soft_wrap=True, highlight=False)
+    if answer.detail is not None:
+        console.print()
+        console.print(_operations(answer))
+    for warning in answer.warnings:
+        console.print(f"Warning: {warning}", soft_wrap=True, highlight=False)
+    for line in _verbose(answer) if verbose else ():
+        console.print(line, soft_wrap=True, highlight=False)
+
+
+def headline(answer: Answer) -> str:
+    """`resnet50 32×3×224×224, inference, TF32, H200: 5.25 ms (5.08–5.43), 2.83 J measured, 540 W; …`."""
+    costs = [with_ends(answer.time_s, answer.intervals.get("time_s"), "s")]
+    if answer.energy_j is None:
+        costs[0] += f" {answer.source}"
+    else:
+        if answer.sources["energy_j"] != answer.source:
+            costs[0] += f" {answer.source}"
+        costs += [f"{quantity(answer.energy_j, 'J')} {answer.sources['energy_j']}", quantity(answer.power_w, "W")]
+    further = [answer.limited_by]
+    if answer.items_per_s:
+        further.append(f"{rounded(answer.items_per_s)} {answer.unit}/s")
+    return "; ".join([f"{question(answer)}: {', '.join(costs)}", *filter(None, further)])
+
+
+def question(answer: Answer) -> str:
+    """`resnet50 32×3×224×224, inference, TF32, H200`."""
+    shape = "×".join(map(str, answer.input_shape))
+    gpu = answer.gpu_name.removeprefix("NVIDIA ")
+    point = OperatingPoint.parse(answer.point)
+    where = gpu if answer.point == "default" else f"{gpu} at {point.in_words}"
+    virtual = " (VIRTUAL: a modelled GPU)" if answer.virtual else ""
+    return f"{answer.network} {shape}".strip() + f", {answer.pass_}, {precision(answer)}, {where}{virtual}"
+
+
+def precision(answer: Answer) -> str:
+    """How a pass computes: `TF32`, `float32` or another dtype."""
+    return "TF32" if answer.dtype == "float32" and answer.tf32 else answer.dtype
+
+
+def columns(answer: Answer) -> dict[str, Estimate]:
+    """The sources of an answer, the most trustworthy first."""
+    known = {
+        MEASURED: answer.measured, COMPOSED: answer.composed, PREDICTED: answer.predicted, "held out": answer.held_out
+    }  # fmt: skip
+    return {name: estimate for name, estimate in known.items() if estimate is not None}
+
+
+def _sources(answer: Answer) -> Table:
+    from rich.box import SIMPLE_HEAD
+    from rich.table import Table
+
+    table = Table(box=SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 2, 0, 0))
+    shown = columns(answer)
+    for heading in ("", *shown):
+        table.add_column(heading, no_wrap=True)
+    for name in QUANTITIES:
+        words, unit = UNITS[name]
+        cells = (with_ends(getattr(one, name), one.intervals.get(name), unit) for one in shown.values())
+        table.add_row(words, *cells)
+    for name, words in (("device_s", "device"), ("host_s", "host")):
+        value = getattr(answer.expected, name)
+        if value is not None:
+            cell = with_ends(value, answer.intervals.get(name), "s")
+            table.add_row(words, *(cell if source in (COMPOSED, PREDICTED) else "" for source in shown))
+    return table
+
+
+def _below(answer: Answer, more: Mapping[str, Any]) -> Iterator[str]:
+    """Phases, throughput, ratios, what was measured now, and the host where it limits the pass."""
+    if answer.phases:
+        yield ", ".join(f"{name} {quantity(seconds, 's')}" for name, seconds in answer.phases.items()) + "."
+    if answer.items_per_s and answer.items_per_joule:
+        unit = answer.unit
+        yield f"{rounded(answer.items_per_s)} {unit}/s, {rounded(answer.items_per_joule)} {unit}/J."
+    if answer.expected.device_s is None:
+        yield "The time is the sum of back-to-back times; device and host were not measured apart."
+    if answer.relative_to is not None:
+        ratios = (f"{words} × {ratio(answer.relative_to, name)}" for name, (words, _) in UNITS.items())
+        yield f"{', '.join(ratios)}, relative to {standard_words(answer.relative_to)}"
+    if now := more.get("measured_now"):
+        yield measured_words(now)
+    if answer.host is not None and answer.host.paced_by == "host":
+        yield _host_bound(answer.host)
+    if not answer.measured_point and answer.intervals:
+        yield "Nothing was measured at this operating point: costs are extrapolated with the clock model."
+
+
+def _host_bound(host: HostAnswer) -> str:
+    saved = f" CUDA graphs would save {quantity(host.graph_saves_s, 's')}." if host.graph_saves_s > 0 else ""
+    bound = "Host-bound: the CPU issues kernels more slowly than the GPU runs them."
+    if host.name is not None:
+        return f"{bound}{saved}"
+    ends = f"hosts {host.low:.2f}–{host.high:.2f}× the median" if host.low < host.high else "the host measured on"
+    return f"{bound} Interval covers {ends}; calibrate yours with `clockwatt calibrate --host`.{saved}"
+
+
+def _operations(answer: Answer) -> Table:
+    """The operations that cost most, by their share of the time."""
+    from rich.box import SIMPLE_HEAD
+    from rich.table import Table
+
+    table = Table(box=SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 2, 0, 0))
+    for heading in ("costs most", "calls", "time", "share", "energy", "source"):
+        table.add_column(heading, no_wrap=True, justify="left" if heading in ("costs most", "source") else "right")
+    for row in answer.breakdown().head(_MOST_OPERATIONS).to_dict("records"):
+        share = "–" if row["energy_share"] != row["energy_share"] else f"{row['energy_share']:.0%}"  # nan is not itself
+        table.add_row(
+            textwrap.shorten(row["operation"], 36, placeholder=" …"), str(row["calls"]),
+            quantity(row["device_s"], "s"), f"{row['time_share']:.0%}", share,
+            MEASURED if row["measured"] else PREDICTED,
+        )  # fmt: skip
+    return table
+
+
+def _verbose(answer: Answer) -> Iterator[str]:
+    expected = answer.expected
+    yield f"{answer.measured_calls} of {expected.calls} calls measured on this GPU at this point, the rest predicted."
+    yield _INTERVALS[answer.interval_method].format(networks=answer.interval_networks)
+    if answer.host is not None:
+        yield _host(answer.host)
+    if answer.optimizer is not None:
+        settings = ", ".join(f"{name} {value}" for name, value in answer.optimizer.items() if name != "optimizer")
+        yield f"Optimizer: {answer.optimizer['optimizer']} ({settings})."
+    yield f"Predictors of {answer.gpu}: {answer.predictors}."
+    for note in answer.notes:
+        yield f"Note: {note}"
+
+
+def _host(host: HostAnswer) -> str:
+    saved = quantity(host.graph_saves_s, "s") if host.graph_saves_s > 0 else "nothing"
+    graphs = f"CUDA graphs would save {saved}."
+    if host.name is not None:
+        return f"Host {host.name}: its calls take {host.factor:.2f}× those of the median host. {graphs}"
+    sessions = "one session" if host.sessions == 1 else f"{host.sessions} sessions"
+    return f"Host: the median of {sessions}, which were {host.low:.2f}–{host.high:.2f}× as slow. {graphs}"

@@ -1,0 +1,79 @@
+"""`clockwatt recommend`: on which GPU and at which operating point a network costs least."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from clockwatt.cli.options import AsJson, InSlurmJob, Verbose
+from clockwatt.cli.predict import check_measures, loaded, on_demand, on_node
+from clockwatt.cli.request_options import FOLDERS, NETWORK, request_command
+from clockwatt.errors import RequestError
+
+if TYPE_CHECKING:
+    from clockwatt.measure.on_demand import OnDemand
+    from clockwatt.predict.all_gpus import AllGpus
+    from clockwatt.predict.recommend import Recommendation
+    from clockwatt.predict.request import Request
+
+
+@request_command(
+    *("network", "objective", "max_slowdown", "power_cap", "gpus", *NETWORK[1:], "points", "pass_", "dtype", "tf32"),
+    *("host", "relative_to", "measure_missing", "config_file", "store_dir", *FOLDERS),
+    examples=(
+        "clockwatt recommend resnet50",
+        "clockwatt recommend vit_b_16 --pass training --max-slowdown 10%",
+        "clockwatt recommend resnet50 --objective time --power-cap 300 --gpu h200 --gpu h100",
+    ),
+)
+def recommend(
+    request: Request,
+    *,
+    pareto: Annotated[Path | None, typer.Option(help="Draw time against energy of all candidates as PNG.")] = None,
+    slurm: InSlurmJob = False,
+    as_json: AsJson = False,
+    verbose: Verbose = False,
+) -> None:
+    """Choose the GPU and operating point with the least time or energy."""
+    from clockwatt.cli import printing
+
+    if pareto is not None and pareto.suffix.lower() != ".png":
+        raise RequestError(f"{{pareto}} {pareto}: it is a picture in PNG: give a file ending in .png.")
+    if slurm:
+        check_measures(request)
+    predictors = loaded(request)
+    if request.measure_missing is None:
+        answer, more = predictors.recommendation(request), dict[str, Any]()
+    else:
+        answer, more = _measured(predictors, request, slurm=slurm)
+    if pareto is not None:
+        from clockwatt.figures.pareto import draw_pareto
+
+        draw_pareto(answer, pareto)
+    if as_json:
+        printing.print_json(answer, more)
+    else:
+        printing.print_recommendation(answer, more, verbose=verbose)
+
+
+def _measured(predictors: AllGpus, request: Request, *, slurm: bool) -> tuple[Recommendation, dict[str, Any]]:
+    """The choice, measured where it is least certain, and made again."""
+    from clockwatt.predict.measure_missing import Stop, choose_measured
+
+    traced = predictors.traced(request)
+    on_nodes: dict[str, Any] = {}
+
+    def demand_at(gpu: str, point: str) -> OnDemand:
+        demand = on_demand(request, gpu, point, traced)
+        if slurm:  # what is measured there is in the store, and found there
+            there = request.model_copy(update={"points": (point,)})
+            on_nodes[gpu] = json.loads(on_node(there, gpu, ["--json"]))["measured_now"]
+        return demand
+
+    assert request.measure_missing is not None
+    stop = Stop(operations=0) if slurm else Stop.parse(request.measure_missing)
+    answer, now = choose_measured(predictors, traced, stop, demand_at, **predictors.choices(request))
+    return answer, {"measured_now": {label: one.to_dict() for label, one in now.items()} | on_nodes}

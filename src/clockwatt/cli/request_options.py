@@ -1,0 +1,257 @@
+"""Options of commands that ask predictors: each is a field of a request."""
+
+from __future__ import annotations
+
+import inspect
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from clockwatt.cli.app import answers_once, app
+from clockwatt.cli.options import DEFAULT_CONFIG
+from clockwatt.errors import ClockwattError, RequestError
+
+_NETWORK, _RUN, _MEASURE, _FOLDERS = "Network", "How it runs", "Measure for the answer", "Files"
+
+
+def _option(*names: str, help: str, panel: str | None = None, **more: Any) -> Any:  # noqa: A002  # as typer names it
+    return typer.Option(*names, help=help, rich_help_panel=panel, show_default=more.pop("show_default", False), **more)
+
+
+_OPTIONS: dict[str, tuple[Any, Any, str]] = {
+    "network": (
+        Annotated[
+            str | None,
+            typer.Argument(help="torchvision name, timm:NAME, hf:CONFIG.json or package.module:callable."),
+        ],
+        None,
+        "network",
+    ),
+    "inputs": (
+        Annotated[
+            list[str] | None,
+            _option("--input", help="Shape, batch first: 32,3,224,224, or NAME=SHAPE[:dtype[:below]].", panel=_NETWORK),
+        ],
+        None,
+        "inputs",
+    ),
+    "operations": (
+        Annotated[
+            Path | None,
+            _option(help='Operations in place of a network: lines of {"spec": …, "count": n}.', panel=_NETWORK),
+        ],
+        None,
+        "operations",
+    ),
+    "input_dtype": (
+        Annotated[str | None, _option(help="float, or int64 for token ids.", panel=_NETWORK)],
+        None,
+        "input_dtype",
+    ),
+    "input_below": (
+        Annotated[int | None, _option(min=1, help="Token ids are below this.", panel=_NETWORK)],
+        None,
+        "input_below",
+    ),
+    "assume_branch": (
+        Annotated[str | None, _option(help="true or false, for a branch on data.", panel=_NETWORK)],
+        None,
+        "assume_branch",
+    ),
+    "cache_length": (
+        Annotated[int | None, _option(min=1, help="Of hf: decoders: decode behind so many tokens.", panel=_NETWORK)],
+        None,
+        "cache_length",
+    ),
+    "gpu": (Annotated[str | None, _option("--gpu", help="Label of a GPU, or its product name.")], None, "gpus"),
+    "gpus": (
+        Annotated[list[str] | None, _option("--gpu", help="Only these GPUs; may be given several times.")],
+        None,
+        "gpus",
+    ),
+    "point": (
+        Annotated[str, _option("--point", help="default, sm1440, sm1440-mem5001, pl150 …", panel=_RUN)],
+        "default",
+        "points",
+    ),
+    "points": (
+        Annotated[list[str] | None, _option("--point", help="Consider this operating point too.", panel=_RUN)],
+        None,
+        "points",
+    ),
+    "pass_": (Annotated[str, _option("--pass", help="inference or training.", panel=_RUN)], "inference", "pass_"),
+    "passes": (
+        Annotated[str | None, _option("--pass", help="inference or training; else both.", panel=_RUN)],
+        None,
+        "",
+    ),
+    "dtype": (Annotated[str, _option(help="float32, float16 or bfloat16.", panel=_RUN)], "float32", "dtype"),
+    "tf32": (Annotated[bool, _option(help="Whether float32 may use TensorFloat-32.", panel=_RUN)], True, "tf32"),
+    "host": (
+        Annotated[
+            str | None,
+            _option(help="Answer for this host; see `calibrate --host`.", panel=_RUN),
+        ],
+        None,
+        "host",
+    ),
+    "relative_to": (
+        Annotated[
+            str | None,
+            _option(metavar="GPU[@POINT]", help="Report ratios to this standard GPU.", panel=_RUN),
+        ],
+        None,
+        "relative_to",
+    ),
+    "measure_missing": (
+        Annotated[
+            str | None,
+            _option(help="Measure uncertain operations first: 20, for 30s, or to 5%.", panel=_MEASURE),
+        ],
+        None,
+        "measure_missing",
+    ),
+    "measure_whole": (
+        Annotated[bool, _option("--measure-whole", help="Measure the pass itself.", panel=_MEASURE)],
+        False,
+        "measure_whole",
+    ),
+    "config_file": (
+        Annotated[Path, _option("--config", help="Campaign that says how is measured.", panel=_MEASURE)],
+        DEFAULT_CONFIG,
+        "config_file",
+    ),
+    "store_dir": (
+        Annotated[Path | None, _option(help="Store of measurements; else the campaign's.", panel=_MEASURE)],
+        None,
+        "store_dir",
+    ),
+    "predictors_dir": (
+        Annotated[
+            Path | None,
+            _option(help="Written by `fit`; else results/predictors, then the shipped ones.", panel=_FOLDERS),
+        ],
+        None,
+        "predictors_dir",
+    ),
+    "catalogue_dir": (
+        Annotated[Path | None, _option(help="A catalogue; else that of the predictors.", panel=_FOLDERS)],
+        None,
+        "catalogue_dir",
+    ),
+    "validation_dir": (
+        Annotated[Path | None, _option(help="Written by `validate`; else beside the predictors.", panel=_FOLDERS)],
+        None,
+        "validation_dir",
+    ),
+    "objective": (Annotated[str, _option(help="Minimise time, energy or edp (their product).")], "energy", "objective"),
+    "max_slowdown": (
+        Annotated[str | None, _option(help="Against the fastest choice: 10% or 0.1.")],
+        None,
+        "max_slowdown",
+    ),
+    "power_cap": (
+        Annotated[float | None, _option(min=1, help="Highest mean power over a pass, in W.")],
+        None,
+        "power_cap_w",
+    ),
+    "request": (
+        Annotated[
+            str | None,
+            _option(help="The whole request as JSON, a file of it, or - to read it.", panel=_FOLDERS),
+        ],
+        None,
+        "",
+    ),
+}
+"""Parameter of a command to its option, its default, and the field of `Request` that it is."""
+
+NETWORK = ("network", "inputs", "operations", "input_dtype", "input_below", "assume_branch", "cache_length")
+FOLDERS = ("predictors_dir", "catalogue_dir", "validation_dir")
+
+
+def request_command(*names: str, examples: tuple[str, ...]) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Add a command whose first parameter is a request; the others are further options of its own.
+
+    Parameters
+    ----------
+    names
+        Of `_OPTIONS`, in the order of the help.
+    examples
+        Command lines for the help.
+    """
+
+    def decorate(command: Callable[..., None]) -> Callable[..., None]:
+        further = [
+            parameter.replace(annotation=eval(parameter.annotation, command.__globals__))  # noqa: S307  # as typer does
+            for parameter in list(inspect.signature(command).parameters.values())[1:]
+        ]
+        options = [
+            inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
+            for name, (annotation, default, _) in ((name, _OPTIONS[name]) for name in names)
+        ]
+
+        def run(**given: Any) -> None:
+            rest = {one.name: given.pop(one.name) for one in further}
+            try:
+                command(_request(given), **rest)
+            except RequestError as error:
+                raise ClockwattError(error.as_options()) from error
+
+        parameters = [*options, *further]
+        run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]  # which typer reads
+        run.__annotations__ = {one.name: one.annotation for one in parameters}
+        run.__name__, run.__doc__ = command.__name__, command.__doc__
+        app.command(epilog="\n\n".join(["Examples:", *(f"  {line}" for line in examples)]))(answers_once(run))
+        return command
+
+    return decorate
+
+
+def _request(given: dict[str, Any]) -> Any:
+    from clockwatt.predict.request import Request
+
+    if (text := given.pop("request", None)) is not None:
+        return Request.from_json(_json_text(text))
+    if (slowdown := given.get("max_slowdown")) is not None:
+        given["max_slowdown"] = parse_slowdown(slowdown)
+    fields = {field: given[name] for name in given if (field := _OPTIONS[name][2])}
+    for name in ("gpus", "points"):
+        if isinstance(fields.get(name), str):
+            fields[name] = (fields[name],)
+    return Request.of(**{name: tuple(value) if isinstance(value, list) else value for name, value in fields.items()})
+
+
+def _json_text(text: str) -> str:
+    if text == "-":
+        return sys.stdin.read()
+    if text.lstrip().startswith("{"):
+        return text
+    try:
+        return Path(text).read_text(encoding="utf-8")
+    except (OSError, ValueError) as error:
+        raise RequestError(f"{{request}} {text}: cannot be read ({error}). Give JSON, or a file of it.") from None
+
+
+def parse_slowdown(text: str) -> float:
+    """Read `10%` or `0.1`.
+
+    Raises
+    ------
+    RequestError
+        If it is neither, or a number above 1 without a percent sign, by which percents are meant.
+    """
+    try:
+        value = float(text.removesuffix("%")) / (100 if text.endswith("%") else 1)
+    except ValueError:
+        value = -1.0
+    if not value >= 0:
+        raise RequestError(f"{{max_slowdown}} {text!r}: write 10% or 0.1.")
+    if value > 1 and not text.endswith("%"):
+        raise RequestError(
+            f"{{max_slowdown}} {text!r}: would be {100 * value:g} %: write {text}%, or a number up to 1."
+        )
+    return value

@@ -1,0 +1,162 @@
+"""Networks given as they are in Python: a module, its class or a callable, with example inputs."""
+
+from __future__ import annotations
+
+import copy
+import inspect
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+
+from clockwatt import config
+from clockwatt.config import NetworkConfig
+from clockwatt.errors import RequestError
+from clockwatt.operations.constructors import FAULTS, summary
+from clockwatt.operations.known_values import MOST_ELEMENTS, KnownValues
+from clockwatt.operations.networks import without_memory
+from clockwatt.operations.spec.encode import NotEncodableError, dtype_name
+
+_INDICES = "input_ids"
+"""Inputs of this name are token ids, also where their shape alone is given."""
+
+
+class Instance:
+    """A network that exists in this process.
+
+    Parameters
+    ----------
+    model
+        A `torch.nn.Module`, a class of modules that needs no arguments, or a callable that takes `inputs`.
+    inputs
+        Example tensors or shapes: one, several by position in a list, or by keyword in a dict.
+    dtype
+        The network is cast to this; None for the dtype of its first parameter.
+
+    Attributes
+    ----------
+    config
+        The network as a campaign would name it.
+
+    Raises
+    ------
+    RequestError
+        If `model` is none, or an input is none.
+    """
+
+    def __init__(self, model: Any, inputs: Any, dtype: str | None = None) -> None:
+        self._module = _module_of(model)
+        self._dtype = dtype
+        given = _by_keyword(self._module, inputs)
+        tensors = (*self._module.parameters(), *(one for one in given.values() if isinstance(one, torch.Tensor)))
+        floats = [tensor for tensor in tensors if tensor.is_floating_point()]
+        chosen = dtype or (dtype_name(floats[0].dtype) if floats else "float32")
+        described = {name: self._input(name, one, chosen) for name, one in given.items()}
+        name = type(self._module).__name__ if not isinstance(self._module, _Function) else self._module.name
+        content: dict[str, Any] = {"name": name, "dtype": chosen}
+        if list(described) == [""]:
+            only = described[""]
+            only_dtype = "int64" if only.get("below") else "float"
+            content |= {"input": only["shape"], "input_dtype": only_dtype, "input_below": only.get("below")}
+        else:
+            content["inputs"] = described
+        self.config: NetworkConfig = config.parse_network(content, source=f"network {name}")
+
+    def on_meta(self, values: KnownValues) -> torch.nn.Module:
+        """A copy on the meta device, without memory for its weights; `values` keeps those of small buffers."""
+        memo: dict[int, Any] = {}
+        for tensor in (*self._module.parameters(), *self._module.buffers()):
+            moved = tensor.detach().to("meta")
+            is_parameter = isinstance(tensor, torch.nn.Parameter)
+            memo[id(tensor)] = torch.nn.Parameter(moved, tensor.requires_grad) if is_parameter else moved
+            if not is_parameter and not tensor.is_meta and tensor.numel() <= MOST_ELEMENTS:
+                values.keep(moved, tensor.detach().cpu())
+        try:
+            module = copy.deepcopy(self._module, memo)
+        except FAULTS as error:
+            raise RequestError(f"network {self.config.name}: cannot be copied ({summary(error)}).") from error
+        return module.to(getattr(torch, self._dtype)) if self._dtype else module
+
+    def _input(self, name: str, given: Any, dtype: str) -> dict[str, Any]:
+        """An input as `InputConfig` has it."""
+        if isinstance(given, Mapping):
+            return dict(given)
+        if isinstance(given, torch.Tensor):
+            try:
+                given_dtype = dtype_name(given.dtype)
+            except NotEncodableError as error:
+                raise RequestError(f"inputs {name}: is of {error}.") from None
+            described: dict[str, Any] = {"shape": list(given.shape)}
+            if given_dtype == "int64":
+                return described | {"dtype": "int64", "below": self._below(given)}
+            return described if given_dtype == dtype else described | {"dtype": given_dtype}
+        if isinstance(given, list | tuple | torch.Size) and all(isinstance(size, int) for size in given):
+            keyword = name or next(iter(inspect.signature(self._module.forward).parameters), "")
+            rows = self._rows()
+            if keyword == _INDICES and rows:
+                return {"shape": list(given), "dtype": "int64", "below": rows}
+            return {"shape": list(given)}
+        raise RequestError(
+            f"inputs {given!r}: give an example tensor or a shape, batch first, such as (32, 3, 224, 224); several as "
+            "a list, or by keyword as a dict."
+        )
+
+    def _below(self, indices: torch.Tensor) -> int:
+        """What indices stay below: the rows of the network's first embedding, if it has that many."""
+        largest = 1 if indices.is_meta or not indices.numel() else int(indices.max()) + 1
+        return max(largest, self._rows())
+
+    def _rows(self) -> int:
+        embeddings = (part for part in self._module.modules() if isinstance(part, torch.nn.Embedding))
+        return max((part.num_embeddings for part in embeddings), default=0)
+
+
+class _Function(torch.nn.Module):
+    """A callable as a module."""
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        super().__init__()
+        self.function = function
+        self.name = str(getattr(function, "__name__", type(function).__name__)).strip("<>")
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        """Call it."""
+        return self.function(*args, **kwargs)
+
+
+def _module_of(model: Any) -> torch.nn.Module:
+    if isinstance(model, torch.nn.Module):
+        return model
+    if isinstance(model, type) and issubclass(model, torch.nn.Module):
+        try:
+            with without_memory():
+                return model()
+        except FAULTS as error:
+            raise RequestError(
+                f"network {model.__name__}: is a class that needs arguments ({summary(error)}). Give an instance of it."
+            ) from error
+    owner = getattr(model, "__self__", None)
+    if isinstance(owner, torch.nn.Module) and getattr(model, "__name__", "") == "forward":
+        return owner
+    if callable(model) and not isinstance(model, type):
+        return _Function(model)
+    raise RequestError(f"network {model!r}: give a name, a torch.nn.Module, or a callable with example inputs.")
+
+
+def _by_keyword(module: torch.nn.Module, inputs: Any) -> dict[str, Any]:
+    """Inputs by keyword; the only one, given by position, by an empty one."""
+    if inputs is None:
+        raise RequestError("inputs: give an example tensor or a shape, batch first, such as (32, 3, 224, 224).")
+    if isinstance(inputs, Mapping) and "shape" not in inputs:
+        return dict(inputs)
+    several = isinstance(inputs, list | tuple) and not all(isinstance(one, int) for one in inputs)
+    if not several or isinstance(inputs, torch.Size):
+        return {"": inputs}
+    if len(inputs) == 1:
+        return {"": inputs[0]}
+    function = module.function if isinstance(module, _Function) else module.forward
+    kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    names = [one.name for one in inspect.signature(function).parameters.values() if one.kind in kinds]
+    if len(names) < len(inputs):
+        raise RequestError(f"inputs: are {len(inputs)}, but the network takes {len(names)} by position.")
+    return dict(zip(names, inputs, strict=False))

@@ -1,0 +1,367 @@
+"""Predictors of all GPUs that can be asked about: the commands and the Python API put their requests to them."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from clockwatt.config import NetworkConfig, OperatingPoint, Pass
+from clockwatt.errors import ClockwattError, RequestError
+from clockwatt.gpu.specs import UnknownGpuError, find_spec
+from clockwatt.predict import recommend as recommending
+from clockwatt.predict.answer import Answer
+from clockwatt.predict.answerer import OperationCosts, check_fits, predict_network
+from clockwatt.predict.batched_predictor import BulkPredictor
+from clockwatt.predict.description import shipped_catalogue
+from clockwatt.predict.evaluation.errors import OBJECTIVES
+from clockwatt.predict.gpu_predictor import GpuPredictor
+from clockwatt.predict.hosts.profile import HostProfile
+from clockwatt.predict.overview import Overview, overview
+from clockwatt.predict.recommend import Limits, Recommendation
+from clockwatt.predict.request import Request
+from clockwatt.predict.tracing import NetworkTracer, TracedNetwork, listed_operations, training_of
+from clockwatt.schema.records import INFERENCE, OPTIMIZER, TRAINING
+
+Trace = Callable[[Pass], TracedNetwork]
+"""Pass to the calls of a network in it."""
+
+
+@dataclass(frozen=True)
+class AllGpus:
+    """Predictors of time, power and energy of one or more GPUs.
+
+    Attributes
+    ----------
+    models
+        What predicts each GPU, by its label.
+    predictors_dir, catalogue_dir, validation_dir
+        Folders, see `api.load`.
+    shipped
+        What predicts GPUs that are not among `models`, by the label that the package ships them under.
+    """
+
+    models: Mapping[str, GpuPredictor]
+    predictors_dir: Path
+    catalogue_dir: Path
+    validation_dir: Path
+    shipped: Mapping[str, GpuPredictor] = field(default_factory=dict)
+
+    @property
+    def gpus(self) -> tuple[str, ...]:
+        """Labels of the GPUs that can be predicted."""
+        return (*self.models, *self.shipped)
+
+    def label(self, name: str) -> str:
+        """The label of a GPU that is named by it, in capitals or not, or by its product name.
+
+        Raises
+        ------
+        RequestError
+            If no predictors of it are there.
+        """
+        for label in self.gpus:
+            if name.casefold() == label.casefold():
+                return label
+        for label in self.gpus:
+            if _is_product(name, self._model(label).description.gpu_name):
+                return label
+        raise RequestError(f"{{gpu}} {name}: there are predictors for {self._known()}.")
+
+    def model(self, name: str) -> GpuPredictor:
+        """What predicts a GPU; RequestError as `label`."""
+        return self._model(self.label(name))
+
+    def ask(self, request: Request, trace: Trace | None = None) -> Answer:
+        """Answer a request about one pass on one GPU at one operating point.
+
+        Parameters
+        ----------
+        request
+            What is asked.
+        trace
+            Gives the calls of its network in a pass; None to find the network by its name.
+
+        Raises
+        ------
+        ClockwattError
+            If the GPU, the network or the point is unknown, or the pass was not fitted.
+        """
+        trace = trace or functools.partial(self.traced, request)
+        traced = trace(request.pass_)
+        answer = self.answer(
+            traced, gpu=self.only_gpu(request), point=request.point, tf32=request.tf32, host=request.host,
+            relative_to=request.relative_to,
+        )  # fmt: skip
+        return self.with_phases(answer, trace, request.host) if traced.is_network else answer
+
+    def answer_all(
+        self, traced: Sequence[TracedNetwork], gpus: Sequence[str], request: Request
+    ) -> list[Answer | ClockwattError]:
+        """Answer for several networks on several GPUs at the operating points of a request, in this order of loops.
+
+        What cannot be answered is an error in its place; RequestError if nothing can.
+        """
+        points = [str(OperatingPoint.parse(point)) for point in request.points]
+        of_gpus = []
+        for gpu in gpus:
+            model = self.model(gpu)
+            asked = dict.fromkeys(model.description.point_for(point) for point in points)
+            bulk = BulkPredictor.of(model, traced, [*asked])
+            one = replace(self, models={**self.models, gpu: bulk})
+            of_gpus.append([[one._answer_or_error(each, gpu, point, request) for point in points] for each in traced])
+        answers = [answer for of_network in zip(*of_gpus, strict=True) for on_gpu in of_network for answer in on_gpu]
+        if all(isinstance(answer, ClockwattError) for answer in answers):
+            raise RequestError(str(answers[0]))
+        return answers
+
+    def _answer_or_error(
+        self, traced: TracedNetwork, gpu: str, point: str, request: Request
+    ) -> Answer | ClockwattError:
+        try:
+            return self.answer(
+                traced, gpu=gpu, point=point, tf32=request.tf32, host=request.host, relative_to=request.relative_to
+            )
+        except ClockwattError as error:
+            return error
+
+    def with_phases(self, answer: Answer, trace: Trace, host: str | None = None) -> Answer:
+        """An answer about a training pass with what its forward pass (that of inference), backward pass and step take.
+
+        The same for other answers, and where nothing was fitted for inference.
+        """
+        passes = self.model(answer.gpu).description.passes
+        if answer.pass_ != TRAINING or INFERENCE not in passes or not isinstance(answer.detail, OperationCosts):
+            return answer
+        forward = self.answer(trace("inference"), gpu=answer.gpu, point=answer.point, tf32=answer.tf32, host=host)
+        step_s = answer.detail.phase_s(OPTIMIZER)
+        rest_s = max(0.0, answer.time_s - forward.time_s - step_s)
+        return replace(answer, phases={"forward": forward.time_s, "backward": rest_s, "step": step_s})
+
+    def only_gpu(self, request: Request) -> str:
+        """Label of the one GPU that a request names; of the only one there is where it names none."""
+        gpus = request.gpus or self.gpus
+        if len(gpus) != 1:
+            raise RequestError(f"{{gpu}}: give one of {', '.join(self.gpus)}.")
+        return self.label(gpus[0])
+
+    def recommendation(self, request: Request) -> Recommendation:
+        """On which GPU and at which operating point the pass of a request costs least; raises as `choose`."""
+        self._check(*request.gpus)
+        return self.choose(self.traced(request), **self.choices(request))
+
+    def choices(self, request: Request) -> dict[str, Any]:
+        """What a request says of a choice, as `choose` takes it."""
+        return {
+            "objective": request.objective, "limits": Limits.of(request), "gpus": request.gpus or None,
+            "points": request.points, "tf32": request.tf32, "host": request.host, "relative_to": request.relative_to,
+        }  # fmt: skip
+
+    def overviews(
+        self, request: Request, passes: Sequence[Pass] | None = None, trace: Trace | None = None
+    ) -> list[Overview]:
+        """A network on all GPUs of a request, else all of the campaign, at every point that was measured there.
+
+        Parameters
+        ----------
+        request
+            Its pass counts where `passes` is None.
+        passes
+            Those that are shown, if anything was fitted for them.
+        trace
+            As of `ask`.
+
+        Raises
+        ------
+        ClockwattError
+            If nothing can be shown, or as `answer`.
+        """
+        models = {label: self.model(label) for label in [self.label(name) for name in request.gpus] or self.models}
+        fitted = {pass_ for model in models.values() for pass_ in model.description.passes}
+        host = self.profile(request.host)
+        shown = []
+        for pass_ in [one for one in passes or [request.pass_] if one in fitted]:
+            traced = (trace or functools.partial(self.traced, request))(pass_)
+            standard = None
+            if request.relative_to is not None:
+                standard = self.standard(request.relative_to, traced, tf32=request.tf32, host=request.host)
+            shown.append(
+                overview(models, traced, points=request.points, tf32=request.tf32, host=host, standard=standard)
+            )
+        if not shown and fitted:
+            raise RequestError(f"{{pass_}} {request.pass_}: nothing was fitted for it.")
+        if not shown:
+            raise ClockwattError(
+                f"{self.predictors_dir}: no pass was fitted, so nothing can be shown; `clockwatt fit` says what was "
+                "missing."
+            )
+        return shown
+
+    def traced(self, request: Request, pass_: Pass | None = None) -> TracedNetwork:
+        """The calls of a request's network, or its operations, in its pass or another one.
+
+        Raises
+        ------
+        ClockwattError
+            If the network is unknown or cannot be traced.
+        """
+        if request.operations is not None:
+            return listed_operations(request.operations, pass_ or request.pass_)
+        return self.tracer.trace(self.network(request), pass_ or request.pass_)
+
+    def network(self, request: Request) -> NetworkConfig:
+        """What a request names, with the input that it was measured with if it names none.
+
+        Raises
+        ------
+        ClockwattError
+            As `Request.network_config`.
+        """
+        return request.network_config(self.catalogue_dir, shipped_catalogue() if self.shipped else None)
+
+    @functools.cached_property
+    def tracer(self) -> NetworkTracer:
+        """Traces each network once."""
+        return NetworkTracer(self.catalogue_dir, training_of(self.predictors_dir))
+
+    def answer(
+        self,
+        traced: TracedNetwork,
+        *,
+        gpu: str,
+        point: str | OperatingPoint = "default",
+        tf32: bool = True,
+        host: str | None = None,
+        relative_to: str | None = None,
+    ) -> Answer:
+        """Answer for a pass that was traced before; raises as `ask`."""
+        model = self.model(gpu)
+        check_fits(traced, [model.description.gpu_name])
+        answer = predict_network(model, traced, _name_of(point), tf32=tf32, host=self.profile(host))
+        if relative_to is None:
+            return answer
+        return self.compared(answer, relative_to, traced, host=host)
+
+    def compared(self, answer: Answer, named: str, traced: TracedNetwork, *, host: str | None = None) -> Answer:
+        """An answer relative to the pass on a standard GPU, with a warning where the two were measured on other hosts.
+
+        Parameters
+        ----------
+        answer, traced, host
+            The answer, for which pass it is, and the host that was named for it.
+        named
+            As of `standard`, which says what is raised.
+        """
+        standard = self.standard(named, traced, tf32=answer.tf32, host=host)
+        models = {one.gpu: self.model(one.gpu) for one in (answer, standard)}
+        warnings = recommending.warnings_of_hosts(models, traced, [answer, standard])
+        return replace(answer.compared_with(standard), warnings=(*answer.warnings, *warnings))
+
+    def standard(self, named: str, traced: TracedNetwork, *, tf32: bool = True, host: str | None = None) -> Answer:
+        """Answer for a pass on the GPU that others are compared with.
+
+        Parameters
+        ----------
+        named
+            `GPU` or `GPU@POINT`, such as `h200@sm1320`; without a point its default.
+        traced, tf32, host
+            As of `answer`.
+
+        Raises
+        ------
+        RequestError
+            If there is no such GPU or point, or the pass cannot be predicted there.
+        """
+        name, at, point = named.partition("@")
+        try:
+            gpu = self.label(name)
+        except RequestError:
+            raise RequestError(
+                f"{{relative_to}} {named}: there are predictors for {self._known()}. Write GPU or GPU@POINT."
+            ) from None
+        try:
+            return self.answer(traced, gpu=gpu, point=point if at else "default", tf32=tf32, host=host)
+        except ClockwattError as error:
+            raise RequestError(f"{{relative_to}} {named}: {error}") from error
+
+    def choose(
+        self,
+        traced: TracedNetwork,
+        *,
+        objective: str = "energy",
+        limits: Limits = Limits(),
+        gpus: Sequence[str] | None = None,
+        points: Sequence[str | OperatingPoint] = (),
+        tf32: bool = True,
+        host: str | None = None,
+        relative_to: str | None = None,
+    ) -> Recommendation:
+        """Recommend for a pass that was traced before.
+
+        Raises
+        ------
+        ClockwattError
+            As `ask`, or if nothing keeps to the limits.
+        """
+        if objective not in OBJECTIVES:
+            raise RequestError(f"{{objective}} {objective!r}: there are {', '.join(OBJECTIVES)}.")
+        if not isinstance(limits, Limits):
+            raise RequestError(f"limits {limits!r}: give clockwatt.Limits(max_slowdown=0.1, power_cap_w=300).")
+        measured = [label for label, model in self.models.items() if not model.description.virtual]
+        labels = [self.label(name) for name in gpus or ()] or measured or list(self.models)
+        chosen = {label: self._model(label) for label in labels}
+        fitting = check_fits(traced, [model.description.gpu_name for model in chosen.values()])
+        answer = recommending.recommend(
+            {label: model for label, model in chosen.items() if model.description.gpu_name in fitting},
+            traced,
+            objective=objective,
+            limits=limits,
+            points=[_name_of(point) for point in points],
+            tf32=tf32,
+            host=self.profile(host),
+            validation_dir=self.validation_dir,
+        )
+        if relative_to is not None:
+            answer = answer.compared_with(self.standard(relative_to, traced, tf32=tf32, host=host))
+        virtual = [label for label in self.models if label not in measured]
+        if gpus or not measured or not virtual:
+            return answer
+        try:
+            among = self.choose(
+                traced, objective=objective, limits=limits, gpus=virtual, points=points, tf32=tf32, host=host
+            ).best
+            chosen_there = f"among them {among.gpu} at {among.point} would be chosen"
+        except ClockwattError as error:
+            chosen_there = f"among them none can be chosen: {error}"
+        reason = f"{', '.join(virtual)}: virtual, nothing was measured there; {chosen_there.rstrip('.')}."
+        return replace(answer, left_out=(*answer.left_out, reason))
+
+    def profile(self, host: str | None) -> HostProfile | None:
+        """The profile of a named host; DataFileError if there is none."""
+        return None if host is None else HostProfile.read(self.predictors_dir, host)
+
+    def _model(self, label: str) -> GpuPredictor:
+        return self.models[label] if label in self.models else self.shipped[label]
+
+    def _check(self, *names: str) -> None:
+        """Refuse a GPU that no predictors were fitted for."""
+        for name in names:
+            self.label(name)
+
+    def _known(self) -> str:
+        """The GPUs that can be predicted, and where what predicts each comes from."""
+        return ", ".join(f"{label} ({self._model(label).origin})" for label in self.gpus)
+
+
+def _is_product(name: str, gpu_name: str) -> bool:
+    """Whether a product name, such as `NVIDIA H200`, is that of a GPU that was measured."""
+    try:
+        return find_spec(name) == find_spec(gpu_name)
+    except UnknownGpuError:
+        return False
+
+
+def _name_of(point: str | OperatingPoint) -> str:
+    return str(OperatingPoint.parse(point) if isinstance(point, str) else point)

@@ -1,0 +1,333 @@
+"""What a network's pass, or a list of operations, costs on a GPU at an operating point, and which GPUs have room."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from clockwatt.errors import ClockwattError
+from clockwatt.gpu.specs import UnknownGpuError, find_spec
+from clockwatt.predict.answer import COMPOSED, OF_MEASURED, PREDICTED, QUANTITIES, Answer, Ends, Estimate
+from clockwatt.predict.composition.overheads import Overheads
+from clockwatt.predict.composition.pipeline import Composition
+from clockwatt.predict.costs.interface import Costs
+from clockwatt.predict.description import NotPredictableError
+from clockwatt.predict.evaluation.errors import NORMAL_90, Interval
+from clockwatt.predict.evaluation.pass_errors import (
+    CARD_ENERGY,
+    CARD_TIME,
+    DEVICE,
+    DYNAMIC,
+    HOST,
+    PassErrors,
+    added_errors,
+    ends_of_sum,
+)
+from clockwatt.predict.features.operations import OPERATION_CLASS
+from clockwatt.predict.gpu_predictor import GpuPredictor
+from clockwatt.predict.hosts.costs import HostCosts, HostSpan, span
+from clockwatt.predict.hosts.profile import HostProfile
+from clockwatt.predict.models.extrapolation import described
+from clockwatt.predict.models.predictors import TARGETS
+from clockwatt.predict.tracing import TracedNetwork
+from clockwatt.schema import records
+from clockwatt.schema.costs import BACK_TO_BACK
+
+NO_OTHER_HOST = "back-to-back times alone were measured, which hold for the host that they were measured with"
+"""Why a host cannot be named."""
+
+_BELOW_IDLE, _ABOVE_LIMIT = 0.93, 1.05
+"""Mean powers that are possible, over the median card's idle power and over the limit: of 45 H200s the least drew 0.94
+times the median when idle, and 99.9 % of 5,566 measurements were at most at 1.04 times the limit."""
+
+_DEVICE, _EAGER, _DYNAMIC = (TARGETS.index(name) for name in (DEVICE, BACK_TO_BACK, DYNAMIC))
+
+Intervals = tuple[dict[str, Ends], str, int]
+"""Quantities to the ends of their intervals, how these were made, and of how many networks."""
+
+
+def predict_network(
+    model: GpuPredictor, traced: TracedNetwork, point: str, *, tf32: bool = True, host: HostProfile | None = None
+) -> Answer:
+    """Answer for one pass of a network on one GPU at one operating point.
+
+    Where only locked clocks were measured, `default` is answered for the boost clock, with a warning. An operating
+    point where nothing was measured, and that the clock model does not reach, is not answered for.
+
+    `host` issues the calls; without one it is the median of those seen, and the intervals span them all.
+
+    Raises
+    ------
+    NotPredictableError
+        If this pass was not fitted, the card cannot run at `point`, or nothing says what it does there.
+    ConfigError
+        If `point` is no operating point.
+    """
+    asked, point = point, model.description.point_for(point)
+    model.description.check_runs_at(point)
+    (answer,) = predict_points(model, traced, [point], tf32=tf32, host=host)
+    if answer.measured is None and answer.measured_calls == 0 and not model.description.is_led_to(point):
+        raise NotPredictableError(
+            f"{model.description.gpu}: {model.description.point_warning(point)} Ask for one of these, or measure there."
+        )
+    if point == asked:
+        return answer
+    boost = f"Only locked clocks were measured: {asked} is answered for the boost clock, {point}."
+    return replace(answer, warnings=(boost, *answer.warnings))
+
+
+def predict_points(
+    model: GpuPredictor,
+    traced: TracedNetwork,
+    points: Sequence[str],
+    *,
+    tf32: bool = True,
+    host: HostProfile | None = None,
+) -> list[Answer]:
+    """Answer for one pass of a network on one GPU at several operating points.
+
+    Every command and the Python API answer with what this function gives.
+
+    Raises
+    ------
+    NotPredictableError, ConfigError
+        See `predict_network`.
+    """
+    pass_, description = traced.network.pass_, model.description
+    source = model.costs(traced.operations, pass_, tf32=tf32, features=traced.features)
+    if description.passes[pass_].summed and host is not None:
+        raise NotPredictableError(f"{{host}} {host.name}: {description.gpu}: {NO_OTHER_HOST}. Leave {{host}} out.")
+    on_host = host.costs(model, pass_) if host else model.hosts_seen.costs(pass_, is_network=traced.is_network)
+    costs = source.at(points)
+    answers = [_modelled(model, traced, point, costs[point], on_host, tf32=tf32) for point in points]
+    shares = _shares(traced, costs, answers)
+    warned = model.warnings(traced.operations, traced.features, pass_, points, tf32=tf32, shares=shares)
+    answers = [
+        replace(answer, warnings=tuple(warned[answer.point][0]), notes=tuple(warned[answer.point][1]))
+        for answer in answers
+    ]
+    # a pass that was measured is that of another host than a named one
+    return answers if host or not traced.is_network else [_with_measured(model, answer) for answer in answers]
+
+
+def _modelled(
+    model: GpuPredictor, traced: TracedNetwork, point: str, costs: Costs, on_host: HostCosts, *, tf32: bool
+) -> Answer:
+    """The pass put together from its operations: composed where all were measured, else predicted."""
+    description = model.description
+    of_host = None
+    if description.passes[traced.network.pass_].summed:
+        expected = traced.composer.add_up(costs.pipeline())
+    else:
+        of_host = _on_host(model, traced, point, costs, on_host)
+        expected = of_host.expected
+    if not expected.complete:
+        raise NotPredictableError(
+            f"{traced.network.network_id}: calls without an operation. Run `clockwatt catalogue` again."
+        )
+    measured_calls = int(costs.measured[traced.composer.positions].sum())
+    intervals, method, networks = _intervals(model, traced, point, costs, expected, measured_calls)
+    intervals = _possible(of_host.widened(intervals) if of_host else intervals, expected, description.overheads(point))
+    ends = {name: intervals[name] for name in QUANTITIES if name in intervals}
+    estimate = Estimate(expected.time_s, expected.power_w, expected.energy_j, ends)
+    is_composed = measured_calls == expected.calls
+    source = COMPOSED if is_composed else PREDICTED
+    return Answer(
+        gpu=description.gpu,
+        gpu_name=description.gpu_name,
+        virtual=description.virtual,
+        point=point,
+        tf32=tf32,
+        pass_=traced.network.pass_,
+        network_id=traced.network.network_id,
+        network=traced.network.network,
+        input_shape=list(traced.network.input_shape),
+        dtype=traced.network.dtype,
+        measured_point=point in description.points,
+        expected=expected,
+        intervals=intervals,
+        interval_method=method,
+        interval_networks=networks,
+        sources={name: source for name in QUANTITIES if getattr(expected, name) is not None},
+        composed=estimate if is_composed else None,
+        predicted=None if is_composed else estimate,
+        measured_calls=measured_calls,
+        host=of_host.answer if of_host else None,
+        on_hosts=of_host,
+        predictors=model.origin,
+        optimizer=None if traced.network.optimizer is None else json.loads(traced.network.optimizer),
+        items=traced.items[0],
+        unit=traced.items[1],
+        detail=OperationCosts(traced, costs),
+    )
+
+
+@dataclass(frozen=True)
+class OperationCosts:
+    """The operations behind an answer, see `answer.Detail`."""
+
+    traced: TracedNetwork
+    costs: Costs
+
+    def frame(self, answer: Answer) -> pd.DataFrame:
+        """See `answer.Detail`."""
+        operations, calls = self.traced.operations, self.traced.composer.times_called
+        device_s, dynamic_j = calls * _seconds(self.costs), calls * self.costs.mean[:, _DYNAMIC]
+        modelled = answer.modelled
+        frame = pd.DataFrame(
+            {
+                "operation": [described(spec) for spec in operations["spec"]],
+                OPERATION_CLASS: operations[OPERATION_CLASS].to_numpy(object),
+                "calls": calls.astype(int),
+                "device_s": device_s,
+                "energy_dynamic_j": dynamic_j,
+                "time_share": device_s / (modelled.time_s or 1.0),
+                "energy_share": dynamic_j / (modelled.energy_j or math.nan),
+                "measured": self.costs.measured,
+            },
+            index=pd.Index(operations["operation_id"]),
+        )
+        return frame[calls > 0].sort_values("device_s", ascending=False, kind="stable")
+
+    def phase_s(self, phase: str) -> float:
+        """Device time of the calls of a phase, such as `optimizer`."""
+        of_phase = self.traced.composer.positions[(self.traced.calls["phase"] == phase).to_numpy(bool)]
+        return float(np.nansum(_seconds(self.costs)[of_phase]))
+
+
+def _seconds(costs: Costs) -> NDArray[np.float64]:
+    """Device time of each operation; back to back where device and host were not measured apart."""
+    device = costs.mean[:, _DEVICE]
+    return np.where(np.isfinite(device), device, costs.mean[:, _EAGER])
+
+
+def _with_measured(model: GpuPredictor, answer: Answer) -> Answer:
+    """The answer with the pass as it was measured whole, if it was, in place of the modelled one."""
+    key = answer.network_id, answer.pass_, answer.point
+    measured = model.networks.measured(*key, tf32=answer.tf32)
+    answer = replace(answer, held_out=model.networks.held_out(*key, tf32=answer.tf32))
+    return answer if measured is None else answer.with_measured(with_card_intervals(measured, answer.on_hosts))
+
+
+def with_card_intervals(measured: Estimate, on_hosts: HostSpan | None) -> Estimate:
+    """A measured pass with 90 % intervals: what cards of one model, and hosts, differ by."""
+    ends = {}
+    for name, error in (("time_s", CARD_TIME), ("power_w", CARD_ENERGY), ("energy_j", CARD_ENERGY)):
+        value = getattr(measured, name)
+        if value is not None:
+            ends[name] = (value * math.exp(-NORMAL_90 * error), value * math.exp(NORMAL_90 * error))
+    return replace(measured, intervals=on_hosts.widened(ends) if on_hosts else ends)
+
+
+def _shares(traced: TracedNetwork, costs: dict[str, Costs], answers: Sequence[Answer]) -> NDArray[np.float64]:
+    """Largest share of each operation in the time or energy of the pass over all points; shape (operations,)."""
+    calls = traced.composer.times_called
+    shares = np.zeros(len(calls))
+    for answer in answers:
+        of_point = costs[answer.point]
+        shares = np.fmax(shares, calls * _seconds(of_point) / (answer.time_s or 1.0))
+        shares = np.fmax(shares, calls * of_point.mean[:, _DYNAMIC] / (answer.energy_j or 1.0))
+    return shares
+
+
+def _possible(ends: dict[str, Ends], expected: Composition, known: Overheads) -> dict[str, Ends]:
+    """The intervals without mean powers that the card cannot have: below its idle power, above its limit."""
+    if expected.power_w is None or expected.energy_j is None or not {"power_w", "time_s", "energy_j"} <= set(ends):
+        return ends
+    least_w = _BELOW_IDLE * (known.power_idle_w or 0.0)
+    most_w = _ABOVE_LIMIT * known.power_limit_w if known.power_limit_w else math.inf
+    (power_low, power_high), (time_low, time_high), (energy_low, energy_high) = (
+        ends[name] for name in ("power_w", "time_s", "energy_j")
+    )
+    return ends | {
+        "power_w": _around(expected.power_w, max(power_low, least_w), min(power_high, most_w)),
+        "energy_j": _around(
+            expected.energy_j, max(energy_low, least_w * time_low), min(energy_high, most_w * time_high)
+        ),
+    }
+
+
+def _around(value: float, low: float, high: float) -> Ends:
+    return min(low, value), max(high, value)
+
+
+def check_fits(traced: TracedNetwork, gpu_names: list[str]) -> set[str]:
+    """The GPUs whose memory has room for what a pass needs at least: weights, their gradients, the largest operation.
+
+    ClockwattError if none of them has.
+    """
+    row = traced.network
+    states = 0 if row.optimizer is None else 2 if "adam" in row.optimizer else 1
+    copies = 1 if row.pass_ != records.TRAINING else 2 + states
+    moved = traced.operations["bytes_read"] + traced.operations["bytes_written"]
+    largest = int(moved.max()) // (1 if row.pass_ != records.TRAINING else 2)
+    needed = max(copies * row.parameter_bytes, largest)
+    memory = {}
+    for name in gpu_names:
+        try:
+            memory[name] = find_spec(name).memory_bytes
+        except UnknownGpuError:
+            memory[name] = needed
+    if all(needed > size for size in memory.values()):
+        largest_gpu, size = max(memory.items(), key=lambda item: item[1])
+        raise ClockwattError(
+            f"{row.network_id}: a pass of {row.pass_} needs at least {needed / 2**30:.0f} GiB, more than the "
+            f"{size / 2**30:.0f} GiB of {largest_gpu}: choose a smaller batch or network."
+        )
+    return {name for name, size in memory.items() if needed <= size}
+
+
+def _on_host(model: GpuPredictor, traced: TracedNetwork, point: str, costs: Costs, host: HostCosts) -> HostSpan:
+    """The pass on a host, from costs of its operations on the median host."""
+    factors = host.factors(traced.operations[OPERATION_CLASS])
+    overheads = model.description.overheads(point)
+    return span(
+        traced.composer, costs.pipeline(), overheads, traced.network.pass_, host, factors, model.hosts_seen,
+        is_network=traced.is_network,
+    )  # fmt: skip
+
+
+def _intervals(
+    model: GpuPredictor, traced: TracedNetwork, point: str, costs: Costs, expected: Composition, measured_calls: int
+) -> Intervals:
+    """Intervals of the pass on one host, how they were made and of how many networks."""
+    described, is_network = model.description.passes[traced.network.pass_], traced.is_network
+    if measured_calls == 0 and not model.description.is_led_to(point):
+        return {}, "none", 0  # errors at measured points say nothing of such a one
+    if described.summed:
+        calls = traced.composer.times_called
+        ends = ends_of_sum(expected, costs.mean, costs.factors, calls, is_network=is_network)
+        return ends, "operations" if ends else "none", 0
+    ends, method, networks = _of_operations(traced, costs, expected, described.errors)
+    if is_network and measured_calls == expected.calls and described.networks_measured:
+        # they tell of time, energy and power, not of device and host
+        of_networks, method, networks = _of_networks(expected, described.networks_measured)
+        ends |= of_networks
+    return ends, method, networks
+
+
+def _of_operations(traced: TracedNetwork, costs: Costs, expected: Composition, errors: PassErrors | None) -> Intervals:
+    """Intervals from what is not sure of each operation."""
+    has_energy, gap_s = expected.energy_dynamic_j is not None, traced.gap_s
+    added = added_errors(costs.mean, costs.factors, traced.composer.times_called, gap_s=gap_s, energy=has_energy)
+    if DEVICE not in added or HOST not in added:
+        return {}, "none", 0
+    if not traced.is_network:
+        errors = PassErrors(composition_time=0.0, composition_energy=0.0)
+    elif errors is None:
+        errors = PassErrors()
+    return errors.ends(expected, added), errors.time.method, errors.time.groups
+
+
+def _of_networks(expected: Composition, known: dict[str, Interval]) -> Intervals:
+    """Intervals from residuals of networks of which every operation was measured."""
+    values = {name: getattr(expected, name) for name in known}
+    found = {name: interval.around(values[name]) for name, interval in known.items() if values[name] is not None}
+    of_time = known.get("time_s")
+    return found, f"{of_time.method if of_time else ''}{OF_MEASURED}", of_time.groups if of_time else 0

@@ -1,0 +1,270 @@
+"""The Python API: what the commands `predict`, `recommend` and `show` answer, as typed results and data frames."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from clockwatt.config import NetworkConfig, OperatingPoint, Pass
+from clockwatt.errors import DataFileError, RequestError
+from clockwatt.predict.all_gpus import AllGpus
+from clockwatt.predict.answer import Answer, to_frame
+from clockwatt.predict.description import shipped_catalogue, shipped_predictors, shipped_validation
+from clockwatt.predict.gpu_predictor import load_models
+from clockwatt.predict.overview import Overview
+from clockwatt.predict.recommend import Limits, Recommendation
+from clockwatt.predict.request import Request, typed_inputs
+from clockwatt.predict.tracing import TracedNetwork, with_batch
+from clockwatt.schema import layout
+from clockwatt.schema.records import INFERENCE, TRAINING
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from clockwatt.operations.instances import Instance
+
+RESULTS = Path("results")
+"""Results of a campaign where nobody says otherwise."""
+
+
+def load(
+    predictors_dir: str | Path | None = None,
+    *,
+    catalogue_dir: str | Path | None = None,
+    validation_dir: str | Path | None = None,
+) -> Predictors:
+    """Load what `clockwatt fit` wrote. Nothing is unpickled.
+
+    Parameters
+    ----------
+    predictors_dir
+        `results/predictors` of a campaign. Without it, those in `results/predictors` of the working directory if a
+        campaign was fitted there, and for GPUs that it lacks those that the package ships.
+    catalogue_dir
+        Networks that need not be traced again; else `dataset/catalogue` beside the predictors.
+    validation_dir
+        Networks that were measured whole, and what choices by these predictors have cost; else `validation` beside
+        the predictors.
+
+    Raises
+    ------
+    DataFileError
+        If there are no predictors, or one is damaged; if a catalogue is named that is not there.
+    """
+    if catalogue_dir and not (Path(catalogue_dir) / layout.NETWORKS_FILE).exists():
+        raise DataFileError(f"{catalogue_dir}: holds no catalogue. Run `clockwatt catalogue`, or give another folder.")
+    folder = RESULTS / layout.PREDICTORS if predictors_dir is None else Path(predictors_dir)
+    shipped = load_models(shipped_predictors(), shipped_validation()) if predictors_dir is None else {}
+    catalogue, validation = folder.parent / layout.DATASET_CATALOGUE, folder.parent / layout.VALIDATION
+    if predictors_dir is not None or (folder / layout.METRICS_FILE).exists():
+        validation = Path(validation_dir) if validation_dir else validation
+        models = load_models(folder, validation)
+    else:
+        models, catalogue, validation = shipped, shipped_catalogue(), shipped_validation()
+    return Predictors(
+        models,
+        folder,
+        Path(catalogue_dir) if catalogue_dir else catalogue,
+        Path(validation_dir) if validation_dir else validation,
+        {label: model for label, model in shipped.items() if label not in models},
+    )
+
+
+@dataclass(frozen=True)
+class Predictors(AllGpus):
+    """Predictors of time, power and energy of one or more GPUs, to be asked from Python; see `load`.
+
+    >>> predictors = clockwatt.load()
+    >>> predictors.predict("resnet50", gpu="h200").time_s
+    >>> predictors.predict("resnet50", gpu="h200", batch=[1, 2, 4])  # a data frame
+    """
+
+    def predict(
+        self,
+        network: Any = None,
+        inputs: Any = None,
+        *,
+        gpu: str | None = None,
+        point: str | OperatingPoint = "default",
+        batch: Sequence[int] | None = None,
+        gpus: Sequence[str] | None = None,
+        points: Sequence[str | OperatingPoint] | None = None,
+        **question: Any,
+    ) -> Any:
+        """Predict one pass of a network on one GPU at one operating point, or each of several.
+
+        Parameters
+        ----------
+        network
+            torchvision name, `timm:NAME`, `hf:CONFIG.json`, `package.module:callable` or a campaign's network; a
+            `torch.nn.Module`; a callable that takes `inputs`. A list of questions, each a dict of these parameters,
+            gives a data frame.
+        inputs
+            A shape, batch first, or an example tensor; several by keyword as a dict, or of a module by position as a
+            list. Token ids are `{"shape": (8, 128), "dtype": "int64", "below": 30522}`. Without inputs, those that the
+            network was measured with.
+        gpu, point
+            One of `gpus`, or a product name; `default`, `sm1440`, `sm1440-mem5001`, `pl150` or an `OperatingPoint`.
+        batch, gpus, points
+            Sweeps: a row for each combination. A batch size takes the place of the first size of every input.
+        question
+            `training`: forward, backward and optimizer step in place of inference. Other fields of `Request`:
+            `operations` (a file, in place of a network), `dtype`, `tf32`, `input_dtype`, `input_below`,
+            `assume_branch`, `cache_length`, `host`, `relative_to`.
+
+        Returns
+        -------
+        Answer or pandas.DataFrame
+            `time_s`, `energy_j`, `power_w`, `intervals`, `source` and more, units in their names; of a list or a sweep
+            a data frame with a row for each question, see `answer.to_frame`.
+
+        Raises
+        ------
+        ClockwattError
+            If the GPU, the network or the point is unknown, or the pass was not fitted.
+        """
+        if isinstance(network, Sequence) and not isinstance(network, str):
+            return to_frame([self.ask(one) if isinstance(one, Request) else self.predict(**one) for one in network])
+        given = _Question.of(
+            network, inputs, gpus=gpus or ([gpu] if gpu else None), points=points or [point], **question
+        )
+        if batch is None and gpus is None and points is None:
+            return given.answer(self)
+        return given.sweep(self, batch)
+
+    def recommend(
+        self,
+        network: Any = None,
+        inputs: Any = None,
+        *,
+        limits: Limits = Limits(),
+        **question: Any,
+    ) -> Recommendation:
+        """Say on which GPU and at which operating point a pass costs least.
+
+        Parameters
+        ----------
+        network, inputs, question
+            As for `predict`; `objective` is minimised: time, energy, or edp, their product.
+        limits
+            What the choice must keep to, e.g. `Limits(max_slowdown=0.1)`.
+        question
+            `gpus`: choose among these; else among the campaign's measured ones, or among its virtual ones where there
+            are no others. Shipped ones are chosen among where there is no campaign. `points`: operating points to
+            consider too, though never measured.
+
+        Raises
+        ------
+        ClockwattError
+            As `predict`, or if nothing keeps to the limits.
+        """
+        given = _Question.of(network, inputs, **question)
+        self._check(*given.request.gpus)
+        return self.choose(given.trace(self), **self.choices(given.request) | {"limits": limits})
+
+    def show(self, network: Any = None, inputs: Any = None, **question: Any) -> Overview:
+        """Answer for a pass on every GPU at every operating point that was measured.
+
+        Parameters
+        ----------
+        network, inputs, question
+            As for `predict`; `gpus` and `points` name GPUs in place of all, and further operating points.
+
+        Raises
+        ------
+        ClockwattError
+            As `predict`.
+        """
+        given = _Question.of(network, inputs, **question)
+        return self.overviews(given.request, trace=lambda pass_: given.trace(self, pass_))[0]
+
+
+def predict(network: Any = None, inputs: Any = None, **question: Any) -> Any:
+    """Predict with the campaign in results/, or with the predictors that are shipped; see `Predictors.predict`."""
+    return _loaded(_campaign_version()).predict(network, inputs, **question)
+
+
+def recommend(network: Any = None, inputs: Any = None, **question: Any) -> Recommendation:
+    """Choose with the campaign in results/, or with the predictors that are shipped; see `Predictors.recommend`."""
+    return _loaded(_campaign_version()).recommend(network, inputs, **question)
+
+
+def show(network: Any = None, inputs: Any = None, **question: Any) -> Overview:
+    """Show with the campaign in results/, or with the predictors that are shipped; see `Predictors.show`."""
+    return _loaded(_campaign_version()).show(network, inputs, **question)
+
+
+@functools.lru_cache(maxsize=1)
+def _loaded(_version: tuple[Path, int]) -> Predictors:
+    return load()
+
+
+def _campaign_version() -> tuple[Path, int]:
+    """The campaign of the working directory, and when it was fitted."""
+    path = Path.cwd() / RESULTS / layout.PREDICTORS / layout.METRICS_FILE
+    return path, path.stat().st_mtime_ns if path.exists() else 0
+
+
+@dataclass(frozen=True)
+class _Question:
+    """What was asked from Python: a request, and the module that it is about where it is none that has a name."""
+
+    request: Request
+    instance: Instance | None
+
+    @classmethod
+    def of(
+        cls,
+        network: Any,
+        inputs: Any,
+        *,
+        input: Any = None,  # noqa: A002  # as a campaign names it
+        training: bool | None = None,
+        points: Sequence[str | OperatingPoint] = (),
+        **fields: Any,
+    ) -> _Question:
+        if input is not None and inputs is not None:
+            raise RequestError("input is a network's only one, inputs are several by keyword: give one or the other.")
+        given = input if inputs is None else inputs
+        if training is not None:
+            fields["pass_"] = TRAINING if training else INFERENCE
+        fields["points"] = [str(point) for point in points]
+        if network is None or isinstance(network, str):
+            return cls(Request.of(network=network, **typed_inputs(given), **fields), None)
+        from clockwatt.operations.instances import Instance
+
+        dtype = fields.get("dtype")
+        instance = Instance(network, given, dtype)
+        return cls(Request.of(**fields | {"dtype": instance.config.dtype}), instance)
+
+    def network(self, predictors: AllGpus) -> NetworkConfig:
+        """The network with its inputs."""
+        return predictors.network(self.request) if self.instance is None else self.instance.config
+
+    def trace(self, predictors: AllGpus, pass_: Pass | None = None) -> TracedNetwork:
+        """Its calls."""
+        if self.instance is None:
+            return predictors.traced(self.request, pass_)
+        return predictors.tracer.trace_instance(self.instance, self.instance.config, pass_ or self.request.pass_)
+
+    def answer(self, predictors: AllGpus) -> Answer:
+        """The answer to it."""
+        return predictors.ask(self.request, trace=lambda pass_: self.trace(predictors, pass_))
+
+    def sweep(self, predictors: AllGpus, batch: Sequence[int] | None) -> pd.DataFrame:
+        """Answers for all combinations of batch sizes, GPUs and operating points."""
+        request = self.request
+        gpus = [predictors.label(name) for name in request.gpus] or [predictors.only_gpu(request)]
+        if batch is None:
+            traced = [self.trace(predictors)]
+        else:
+            networks = [with_batch(self.network(predictors), size) for size in batch]
+            traced = predictors.tracer.trace_all(networks, request.pass_, self.instance)
+        answers = predictors.answer_all(traced, gpus, request)
+        asked = list(itertools.product(batch or [0], gpus, request.points))
+        sizes = {} if batch is None else {"batch": [size for size, _, _ in asked]}
+        return to_frame(answers, **sizes, gpu=[gpu for _, gpu, _ in asked], point=[point for *_, point in asked])

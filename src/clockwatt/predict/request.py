@@ -1,0 +1,363 @@
+"""What is asked of predictors: one typed value, the same from the command line, Python and JSON."""
+
+from __future__ import annotations
+
+import difflib
+import json
+import re
+import typing
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, Self
+
+import pandas as pd
+from pydantic import Field, ValidationError
+
+from clockwatt import config
+from clockwatt.config import PASSES, NetworkConfig, OperatingPoint, Pass
+from clockwatt.config.model import Model
+from clockwatt.errors import ClockwattError, RequestError
+from clockwatt.io import files
+from clockwatt.predict.evaluation.errors import OBJECTIVES
+from clockwatt.schema import layout
+from clockwatt.schema.records import CALL_SCHEMA, NETWORK_SCHEMA, OPERATION_SCHEMA, TRAINING
+
+_DTYPES = typing.get_args(NetworkConfig.model_fields["dtype"].annotation)
+_CHOICES: dict[str, tuple[str, ...]] = {
+    "pass_": PASSES,
+    "dtype": _DTYPES,
+    "input_dtype": ("float", "int64"),
+    "assume_branch": ("true", "false"),
+    "objective": OBJECTIVES,
+}
+
+
+class Request(Model):
+    """A question for predictors; `model_dump_json` and `model_validate_json` are its JSON.
+
+    Attributes
+    ----------
+    network, operations
+        torchvision name, `timm:NAME`, `hf:CONFIG.json`, `package.module:callable` or a campaign's network; or in its
+        place a file of operations with counts.
+    inputs
+        Each a shape, or `NAME=SHAPE[:dtype[:below]]`; without any, the input that the network was measured with.
+    pass_
+        `inference` or `training`.
+    dtype, tf32
+        The network and its input are cast to this; whether float32 may use TensorFloat-32.
+    input_dtype, input_below
+        `int64` and the bound of indices, for networks that take token ids.
+    assume_branch
+        `true` or `false`: where a branch on the values of a tensor goes.
+    cache_length
+        Of a decoder given as `hf:`: one step of decoding behind so many tokens.
+    gpus, points
+        Labels and operating points: `predict` takes one of each, `recommend` and `show` take several.
+    host, relative_to
+        A host with a profile; a standard GPU, `GPU` or `GPU@POINT`, that the answer is compared with.
+    objective, max_slowdown, power_cap_w
+        Of a recommendation: `time`, `energy` or `edp`, against the fastest choice (0.1 is 10 %), and mean power.
+    measure_missing, measure_whole
+        What is measured for the answer: see `measure_missing.Stop`; whether the pass itself is.
+    predictors_dir, catalogue_dir, validation_dir
+        Folders, see `api.load`.
+    config_file, store_dir
+        The campaign that says how is measured, and where measurements go; None for the campaign's store.
+    """
+
+    network: str | None = None
+    operations: Path | None = None
+    inputs: tuple[str, ...] = ()
+    pass_: Pass = PASSES[0]
+    dtype: str = "float32"
+    tf32: bool = True
+    input_dtype: str | None = None
+    input_below: int | None = Field(None, gt=0)
+    assume_branch: str | None = None
+    cache_length: int | None = Field(None, gt=0)
+    gpus: tuple[str, ...] = ()
+    points: tuple[str, ...] = ()
+    host: str | None = None
+    relative_to: str | None = None
+    objective: Literal["time", "energy", "edp"] = "energy"
+    max_slowdown: float | None = None
+    power_cap_w: float | None = None
+    measure_missing: str | None = None
+    measure_whole: bool = False
+    predictors_dir: Path | None = None
+    catalogue_dir: Path | None = None
+    validation_dir: Path | None = None
+    config_file: Path = Path("config/config.yaml")
+    store_dir: Path | None = None
+
+    @classmethod
+    def of(cls, **fields: Any) -> Self:
+        """Make a request; what is None or empty has its default.
+
+        Raises
+        ------
+        RequestError
+            Naming the field that is wrong, and what it can be.
+        """
+        given = {name: value for name, value in fields.items() if value is not None}
+        for name, choices in _CHOICES.items():
+            if name in given and given[name] not in choices:
+                raise RequestError(f"{{{name}}} {given[name]}: choose {', '.join(choices[:-1])} or {choices[-1]}.")
+        try:
+            request = cls(**given)
+        except ValidationError as error:
+            raise _readable(error) from None
+        request._check()
+        return request
+
+    @classmethod
+    def from_json(cls, text: str) -> Self:
+        """Read what `model_dump_json` wrote, or part of it.
+
+        Raises
+        ------
+        RequestError
+            As `of`, or if it is no JSON.
+        """
+        try:
+            content = json.loads(text)
+        except ValueError as error:
+            raise RequestError(f"{{request}}: no JSON ({error}).") from None
+        if not isinstance(content, dict):
+            raise RequestError(f'{{request}} {text:.40}: give an object, such as {{"network": "resnet50"}}.')
+        return cls.of(**content)
+
+    def _check(self) -> None:
+        """Refuse fields that do not go together."""
+        if self.operations is not None and (self.network is not None or self.inputs):
+            raise RequestError("{operations} stands in place of a network and its {input}: give one or the other.")
+        if self.operations is not None and self.measure_whole:
+            raise RequestError("{measure_whole} runs a network; {operations} lists operations.")
+        if self.input_dtype == "int64" and self.input_below is None:
+            raise RequestError("{input_dtype} int64: give {input_below} too, which token ids are below.")
+        if self.input_dtype == "float" and self.input_below is not None:
+            raise RequestError("{input_below} is for token ids, {input_dtype} float is for others: give one of both.")
+        if self.cache_length is not None and not str(self.network).startswith("hf:"):
+            raise RequestError("{cache_length} is for decoders given as hf:CONFIG.json.")
+        if self.cache_length is not None and self.pass_ == TRAINING:
+            raise RequestError("{cache_length} is one step of decoding, and no training step: leave one out.")
+        for name, value in (("max_slowdown", self.max_slowdown), ("power_cap_w", self.power_cap_w)):
+            if value is not None and not value >= 0:
+                raise RequestError(f"limits: {{{name}}} is a number of 0 or more, such as 0.1 for 10 %, not {value!r}.")
+
+    @property
+    def point(self) -> str:
+        """The only operating point; `default` if none is named."""
+        if len(self.points) > 1:
+            raise RequestError(f"{{point}} {' '.join(self.points)}: give one.")
+        return str(OperatingPoint.parse(self.points[0])) if self.points else "default"
+
+    def network_config(self, catalogue_dir: Path, shipped_catalogue_dir: Path | None = None) -> NetworkConfig:
+        """The network; one of the campaign may go by the last part of its name, and takes the indices it takes there.
+
+        Parameters
+        ----------
+        catalogue_dir
+            Of the campaign; it need not be there.
+        shipped_catalogue_dir
+            Of networks that the campaign does not know.
+
+        Raises
+        ------
+        ConfigError
+            Naming every wrong key and its fix.
+        RequestError
+            If something is missing, or an input is none.
+        """
+        if self.network is None:
+            raise RequestError("give a network and its {input} (resnet50 {input} 32,3,224,224), or {operations} FILE.")
+        known = _Known.read(catalogue_dir)
+        if shipped_catalogue_dir is not None and not known.has(self.network):
+            known = _Known.read(shipped_catalogue_dir)
+        name = known.full_name(self.network)
+        if not self.inputs:
+            return self._as_measured(name, known)
+        return self._given(name, known, self.inputs)
+
+    def _given(self, name: str, known: _Known, inputs: Sequence[str]) -> NetworkConfig:
+        content: dict[str, Any] = {"name": name, "dtype": self.dtype, **self._input(name, known, inputs)}
+        if self.assume_branch is not None:
+            content["data_dependent_branch"] = self.assume_branch
+        if self.cache_length is not None:
+            content["cache_length"] = self.cache_length
+        return config.parse_network(content, source="request")
+
+    def _as_measured(self, name: str, known: _Known) -> NetworkConfig:
+        """With the input that the network was measured with first."""
+        if not known.has(name):
+            close = ", ".join(difflib.get_close_matches(name, known.networks["network"].unique(), n=3))
+            raise RequestError(
+                f"no network {name} was measured{f' (did you mean {close}?)' if close else ''}, so its input is not "
+                "known: give a network and its {input}, batch first, such as {input} 32,3,224,224."
+            )
+        measured = known.first_input(name, self.dtype)
+        network = None if measured is None else self._given(name, known, [measured[1]])
+        if measured is None or network is None or network.network_id != measured[0]:
+            raise RequestError(
+                f"{name} in {self.dtype} was not measured with one input: give a network and its {{input}}, batch "
+                "first, such as {input} 32,3,224,224."
+            )
+        return network
+
+    def _input(self, name: str, known: _Known, inputs: Sequence[str]) -> dict[str, Any]:
+        if any("=" in text for text in inputs):
+            if self.input_dtype is not None or self.input_below is not None:
+                raise RequestError(
+                    "{input_dtype} and {input_below} go with one {input} SHAPE; write NAME=SHAPE:int64:BELOW instead."
+                )
+            given = [_keyword_input(text) for text in inputs]
+            keywords = [keyword for keyword, _ in given]
+            for keyword in keywords:
+                if keywords.count(keyword) > 1:
+                    raise RequestError(f"{{input}} {keyword}=…: is given {keywords.count(keyword)} times.")
+            return {"inputs": dict(given)}
+        if len(inputs) > 1:
+            raise RequestError(f"{{input}} {inputs[1]!r}: several inputs are given by keyword, NAME=SHAPE.")
+        below = self.input_below
+        if below is None and self.input_dtype is None:
+            below = known.indices_below(name)
+        dtype = self.input_dtype or ("float" if below is None else "int64")
+        return {"input": parse_shape(inputs[0]), "input_dtype": dtype, "input_below": below}
+
+
+@dataclass(frozen=True)
+class _Known:
+    """The networks of a campaign."""
+
+    folder: Path
+    networks: pd.DataFrame
+
+    @classmethod
+    def read(cls, folder: Path) -> _Known:
+        path = folder / layout.NETWORKS_FILE
+        columns = ["network", "network_id", "dtype", "input_shape"]
+        there = path.exists()
+        table = files.read_table(path, NETWORK_SCHEMA, columns).to_pandas() if there else pd.DataFrame(columns=columns)
+        return cls(folder, table)
+
+    def full_name(self, name: str) -> str:
+        """A network of the campaign by the last part of its name, where there is one such; else as it was given."""
+        full = {one for one in self.networks["network"] if one.endswith(f":{name}")}
+        return full.pop() if len(full) == 1 and ":" not in name else name
+
+    def has(self, name: str) -> bool:
+        """Whether a network goes by this name, or ends with it."""
+        return self.full_name(name) in set(self.networks["network"])
+
+    def first_input(self, name: str, dtype: str) -> tuple[str, str] | None:
+        """Id of a network where it stands first, and the shape of its first input as it is typed; None if nowhere."""
+        same = self.networks[(self.networks["network"] == name) & (self.networks["dtype"] == dtype)]
+        if same.empty:
+            return None
+        return str(same["network_id"].iloc[0]), _text(same["input_shape"].iloc[0])
+
+    def indices_below(self, name: str) -> int | None:
+        """What the indices that a network of the campaign begins with stay below; None if it takes no indices."""
+        ids = self.networks.loc[self.networks["network"] == name, "network_id"]
+        if ids.empty:
+            return None
+        calls = files.read_table(
+            self.folder / layout.CALLS_FILE, CALL_SCHEMA, ["network_id", "pass", "position", "operation_id"]
+        ).to_pandas()
+        operations = files.read_table(
+            self.folder / layout.OPERATIONS_FILE, OPERATION_SCHEMA, ["operation_id", "operation_class", "spec"]
+        ).to_pandas()
+        called = calls[calls["network_id"] == ids.iloc[0]].sort_values("position").merge(operations, on="operation_id")
+        embeddings = called[called["operation_class"] == "embedding"]
+        if embeddings.empty:
+            return None
+        indices = json.loads(embeddings["spec"].iloc[0])["tensors"]
+        return next((int(tensor["below"]) for tensor in indices if tensor.get("below")), None)
+
+
+def parse_shape(text: str, typed: str | None = None) -> list[int]:
+    """Read `32,3,224,224`, or with × or x between; `typed` is all that was written for it.
+
+    RequestError if it is no shape.
+    """
+    try:
+        shape = [int(size) for size in re.split("[,x×]", text)]
+    except ValueError:
+        shape = []
+    if not shape or min(shape) < 1:
+        shown = text if typed is None else typed
+        raise RequestError(f"{{input}} {shown!r}: write the shape of the input, batch first, such as 32,3,224,224.")
+    return shape
+
+
+def _keyword_input(text: str) -> tuple[str, dict[str, Any]]:
+    """Read `NAME=SHAPE[:dtype[:below]]`."""
+    keyword, equals, rest = text.partition("=")
+    shape, _, more = rest.partition(":")
+    dtype, _, below = more.partition(":")
+    if not equals or not keyword.isidentifier() or (below and not below.isdecimal()):
+        raise RequestError(
+            f"{{input}} {text!r}: write NAME=SHAPE[:dtype[:below]], such as input_ids=8,128:int64:30522."
+        )
+    given: dict[str, Any] = {"shape": parse_shape(shape, text)}
+    if dtype:
+        given["dtype"] = dtype
+    if below:
+        given["below"] = int(below)
+    return keyword, given
+
+
+def typed_inputs(given: Any) -> dict[str, Any]:
+    """Inputs of a named network, given in Python, as the fields of a request.
+
+    Parameters
+    ----------
+    given
+        A shape, an example tensor, or a dict of these by keyword, or None.
+
+    Raises
+    ------
+    RequestError
+        If one is no shape.
+    """
+    if given is None:
+        return {}
+    if isinstance(given, Mapping) and "shape" not in given:
+        return {"inputs": tuple(f"{name}={':'.join(_described(name, one))}" for name, one in given.items())}
+    shape, *more = _described("input", given)
+    fields: dict[str, Any] = dict(zip(("input_dtype", "input_below"), more, strict=False))
+    if "input_below" in fields:
+        fields["input_below"] = int(fields["input_below"])
+    return {"inputs": (shape,), **fields}
+
+
+def _described(name: str, given: Any) -> list[str]:
+    """Shape, dtype and bound of an input as they are typed, as far as it says them."""
+    if isinstance(given, Mapping):
+        if "shape" not in given:
+            raise RequestError(f'inputs {name}: give a shape, or {{"shape": …, "dtype": "int64", "below": 30522}}.')
+        return [_shape_text(name, given["shape"]), *(str(given[key]) for key in ("dtype", "below") if key in given)]
+    return [_shape_text(name, getattr(given, "shape", given))]
+
+
+def _shape_text(name: str, shape: Any) -> str:
+    if isinstance(shape, str):
+        return shape
+    if not isinstance(shape, Iterable) or not all(isinstance(size, int) for size in shape):
+        raise RequestError(f"{name} {shape!r}: give a shape, batch first, such as (32, 3, 224, 224).")
+    return _text(shape)
+
+
+def _text(shape: Iterable[int]) -> str:
+    return ",".join(map(str, shape))
+
+
+def _readable(error: ValidationError) -> ClockwattError:
+    detail = error.errors()[0]
+    name = str(detail["loc"][0]) if detail["loc"] else "request"
+    if detail["type"] == "extra_forbidden":
+        close = difflib.get_close_matches(name, Request.model_fields, n=1)
+        return RequestError(f"unknown field {name}{f'; did you mean {close[0]}?' if close else '.'}")
+    return RequestError(f"{{{name}}} {detail['input']!r}: {detail['msg'].removeprefix('Input should be ')}.")

@@ -1,0 +1,328 @@
+"""The calls of a request's network: from a catalogue, from the cache of traces, or traced now, which takes torch."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import hashlib
+import json
+import math
+import os
+import shutil
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from importlib import metadata
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pandas as pd
+import pyarrow as pa
+import pyarrow.compute as pc
+from pydantic import ValidationError
+
+from clockwatt.config import NetworkConfig, Pass, TrainingConfig
+from clockwatt.errors import DataFileError, OutputError, RequestError
+from clockwatt.io import files
+from clockwatt.predict.composition.pipeline import Composer
+from clockwatt.predict.evaluation.pass_errors import GAP_S
+from clockwatt.predict.features.operations import operation_features
+from clockwatt.schema import layout, records
+from clockwatt.schema.records import CALL_SCHEMA, NETWORK_SCHEMA, OPERATION_SCHEMA, NetworkRow, column_name, table_of
+
+if TYPE_CHECKING:
+    from clockwatt.operations.instances import Instance
+    from clockwatt.operations.trace.trace import Build
+
+_MOST_TRACES = 1000
+"""That the cache keeps; of about 50 kB each."""
+
+
+@dataclass(frozen=True)
+class TracedNetwork:
+    """A network in one pass, as the catalogue has it; it serves all GPUs, operating points and settings.
+
+    Attributes
+    ----------
+    network
+        Its row of the catalogue.
+    calls
+        Its calls in order, with `operation_id` and `phase`.
+    operations
+        Its unique operations, with `features.operations.CATALOGUE_COLUMNS` and `device_work`.
+    is_network
+        False for a list of operations, to which what is known of networks does not apply.
+    """
+
+    network: NetworkRow
+    calls: pd.DataFrame
+    operations: pd.DataFrame
+    is_network: bool = True
+
+    @functools.cached_property
+    def features(self) -> pd.DataFrame:
+        """Features of the operations with device work; the same on every GPU."""
+        return operation_features(self.operations[self.operations["device_work"].astype(bool)])
+
+    @functools.cached_property
+    def items(self) -> tuple[int | None, str]:
+        """How many images, tokens or samples a pass processes, and which of these; None for a list of operations."""
+        shape = list(self.network.input_shape)
+        if not self.is_network or not shape:
+            return None, ""
+        if len(shape) == 4:
+            return shape[0], "images"
+        embeddings = self.operations.loc[self.operations["operation_class"] == "embedding", "spec"]
+        if any(tensor["shape"] == shape for spec in embeddings for tensor in json.loads(spec)["tensors"]):
+            return math.prod(shape), "tokens"
+        return shape[0], "samples"
+
+    @property
+    def gap_s(self) -> float:
+        """What gaps between its calls may take more or less than measured; 0 for a list of operations."""
+        return GAP_S[self.network.pass_] if self.is_network else 0.0
+
+    def tables(self) -> tuple[pa.Table, pa.Table, pa.Table]:
+        """As tables of a catalogue: the network, its calls, its operations."""
+        settings = {"measured_tf32": None, "measured_quantities": None}
+        return (
+            table_of([replace(self.network, measured_tf32=None, measured_quantities=None)], NETWORK_SCHEMA),
+            pa.Table.from_pandas(self.calls.reindex(columns=CALL_SCHEMA.names), CALL_SCHEMA, preserve_index=False),
+            pa.Table.from_pandas(
+                self.operations.reindex(columns=OPERATION_SCHEMA.names).assign(**settings),
+                OPERATION_SCHEMA,
+                preserve_index=False,
+            ),
+        )
+
+    @functools.cached_property
+    def composer(self) -> Composer:
+        """Composes the pass from costs of `operations`, in their order."""
+        return Composer(self.calls, self.network, pd.Index(self.operations["operation_id"]))
+
+
+@dataclass(frozen=True)
+class NetworkTracer:
+    """Gives the calls of networks, each traced once.
+
+    Attributes
+    ----------
+    catalogue_dir
+        Of a campaign; it need not be there.
+    training
+        The training step of the campaign.
+    """
+
+    catalogue_dir: Path
+    training: TrainingConfig
+    _traced: dict[tuple[str, str], TracedNetwork] = field(default_factory=dict, repr=False, compare=False)
+
+    def trace_instance(self, instance: Instance, network: NetworkConfig, pass_: Pass) -> TracedNetwork:
+        """A module's calls in one pass, with the inputs of `network`; NetworkError as `trace`."""
+        return self._traced_now(network, pass_, instance.on_meta)
+
+    def trace(self, network: NetworkConfig, pass_: Pass) -> TracedNetwork:
+        """A network's calls in one pass: from the catalogue where it is in it, from the cache, or traced now.
+
+        Raises
+        ------
+        DataFileError
+            If the catalogue is damaged.
+        NetworkError
+            If the network cannot be found or traced.
+        """
+        key = network.model_dump_json(exclude={"tf32", "sample", "whole", "quantities"}), pass_
+        if key not in self._traced:
+            self._traced[key] = self._found(network, pass_)
+        return self._traced[key]
+
+    def trace_all(
+        self, networks: Sequence[NetworkConfig], pass_: Pass, instance: Instance | None = None
+    ) -> list[TracedNetwork]:
+        """One network at several batch sizes; NetworkError as `trace`."""
+        if instance is not None:
+            return [self.trace_instance(instance, network, pass_) for network in networks]
+        return [self.trace(network, pass_) for network in networks]
+
+    def _found(self, network: NetworkConfig, pass_: Pass) -> TracedNetwork:
+        if (self.catalogue_dir / layout.NETWORKS_FILE).exists():
+            catalogued = _from_catalogue(network, pass_, self.catalogue_dir)
+            if catalogued is not None and not _ids_above(network, catalogued):
+                return catalogued
+        folder = _cache_folder(network, pass_, self.training)
+        if folder is not None and (folder / layout.NETWORKS_FILE).exists():
+            cached = _cached(network, pass_, folder)
+            if cached is not None:
+                return cached
+        traced = self._traced_now(network, pass_)
+        if folder is not None:
+            _keep(traced, folder)
+        return traced
+
+    def _traced_now(self, network: NetworkConfig, pass_: Pass, build: Build | None = None) -> TracedNetwork:
+        from clockwatt.operations.catalogue import trace_rows
+
+        rows = trace_rows(network, pass_, self.training, build)
+        return TracedNetwork(rows.network, _frame(rows.calls), _frame(rows.operations))
+
+
+def with_batch(network: NetworkConfig, size: int) -> NetworkConfig:
+    """The network with another batch size: the first size of every input that begins as the first input does.
+
+    RequestError if the size is none.
+    """
+    if isinstance(size, bool) or not isinstance(size, int) or size < 1:
+        raise RequestError(f"batch {size!r}: give whole numbers above 0.")
+    batch = network.first_input.shape[0]
+
+    def sized(shape: list[int]) -> list[int]:
+        return [size, *shape[1:]] if shape[0] == batch else shape
+
+    if network.inputs is not None:
+        inputs = {name: one.model_copy(update={"shape": sized(one.shape)}) for name, one in network.inputs.items()}
+        return network.model_copy(update={"inputs": inputs})
+    return network.model_copy(update={"input": sized(network.first_input.shape)})
+
+
+def training_of(predictors_dir: Path) -> TrainingConfig:
+    """The training step that the predictors' campaign measured; the default one where they do not say.
+
+    DataFileError if the file that says it is damaged.
+    """
+    path = predictors_dir / layout.TRAINING_FILE
+    try:
+        return TrainingConfig.model_validate_json(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return TrainingConfig()
+    except ValidationError as error:
+        what = error.errors()[0]["msg"]
+    except (OSError, ValueError) as error:
+        what = str(error)
+    raise DataFileError(f"{path}: holds no training step ({what}). Run `clockwatt fit` again.")
+
+
+def listed_operations(path: Path, pass_: Pass) -> TracedNetwork:
+    """Operations with counts from a file, which takes torch: see `operations.operation_list`.
+
+    DataFileError if the file is missing or a line of it is no operation with a count.
+    """
+    from clockwatt.operations.operation_list import read_listed
+
+    listed = read_listed(path, pass_)
+    return TracedNetwork(listed.network, _frame(listed.calls), _frame(listed.operations), is_network=False)
+
+
+def _from_catalogue(network: NetworkConfig, pass_: Pass, catalogue_dir: Path) -> TracedNetwork | None:
+    def chosen(name: str, schema: Any) -> Any:
+        table = files.read_table(catalogue_dir / name, schema)
+        return table.filter(pc.and_(pc.equal(table["network_id"], network.network_id), pc.equal(table["pass"], pass_)))
+
+    rows = chosen(layout.NETWORKS_FILE, NETWORK_SCHEMA).to_pylist()
+    if not rows:
+        return None
+    calls = chosen(layout.CALLS_FILE, CALL_SCHEMA).sort_by("position").to_pandas()
+    operations = files.read_table(catalogue_dir / layout.OPERATIONS_FILE, OPERATION_SCHEMA).to_pandas()
+    called = operations["operation_id"].isin(calls["operation_id"]) & (operations["pass"] == pass_)
+    return TracedNetwork(records.row_of(NetworkRow, rows[0]), calls, operations[called].reset_index(drop=True))
+
+
+def _ids_above(network: NetworkConfig, catalogued: TracedNetwork) -> bool:
+    """Whether an input's indices may be larger than any that the network indexes with; tracing says what is wrong."""
+    below = max((one.below or 0 for one in network.by_keyword.values()), default=0)
+    if below == 0:
+        return False
+    operations = catalogued.operations
+    indexed = operations.loc[operations["operation_class"] == "embedding", "spec"]
+    bounds = [tensor.get("below") or 0 for spec in indexed for tensor in json.loads(spec)["tensors"]]
+    return below > max(bounds, default=below)
+
+
+def _frame(rows: list[Any]) -> pd.DataFrame:
+    """Rows as a frame with the columns' names."""
+    names = [entry.name for entry in dataclasses.fields(rows[0])]
+    return pd.DataFrame({column_name(name): [getattr(row, name) for row in rows] for name in names})
+
+
+def _cache_folder(network: NetworkConfig, pass_: Pass, training: TrainingConfig) -> Path | None:
+    """Folder of a trace in the user's cache; None for a network by code of the user's own, which may change.
+
+    Its name depends on the network, its pass, clockwatt's tracer and the versions of all libraries that make the trace.
+    """
+    library, configuration = _library_of(network.name)
+    if library is None:
+        return None
+    content = [
+        network.model_dump_json(exclude={"tf32", "sample", "whole", "quantities"}),
+        pass_,
+        training.model_dump_json(),
+        _code_version(),
+        configuration,
+        *(f"{name} {_version(name)}" for name in ("torch", library)),
+    ]
+    digest = hashlib.sha256("\n".join(content).encode()).hexdigest()[:32]
+    cache = os.environ.get("CLOCKWATT_CACHE_DIR")
+    folder = Path(cache) if cache else Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "clockwatt"
+    return folder / "traces" / digest
+
+
+def _library_of(name: str) -> tuple[str | None, str]:
+    """The library that a network comes from, None for another one, and the text of its configuration."""
+    if name.startswith("timm:"):
+        return "timm", ""
+    if name.startswith("hf:"):
+        try:
+            return "transformers", Path(name.removeprefix("hf:")).read_text(encoding="utf-8")
+        except (OSError, ValueError):
+            return None, ""
+    if name.startswith("clockwatt."):
+        return "transformers", ""
+    return (None, "") if ":" in name else ("torchvision", "")
+
+
+@functools.cache
+def _code_version() -> str:
+    """Digest of the code that traces."""
+    digest = hashlib.sha256()
+    package = Path(__file__).parents[1]
+    for path in [*sorted((package / "operations").rglob("*.py")), package / "config" / "networks.py"]:
+        digest.update(path.read_bytes())
+    return digest.hexdigest()
+
+
+@functools.cache
+def _version(library: str) -> str:
+    try:
+        return metadata.version(library)
+    except metadata.PackageNotFoundError:
+        return ""
+
+
+def _cached(network: NetworkConfig, pass_: Pass, folder: Path) -> TracedNetwork | None:
+    try:
+        return _from_catalogue(network, pass_, folder)
+    except DataFileError:  # of a computer that lost power: it is traced again
+        shutil.rmtree(folder, ignore_errors=True)
+        return None
+
+
+def _keep(traced: TracedNetwork, folder: Path) -> None:
+    """Write a trace into the cache, all of it or nothing; a cache that cannot be written to is left alone."""
+    names = (layout.NETWORKS_FILE, layout.CALLS_FILE, layout.OPERATIONS_FILE)
+    try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=folder.parent) as temporary:
+            for name, table in zip(names, traced.tables(), strict=True):
+                files.write_table(table, Path(temporary, "trace", name))
+            Path(temporary, "trace").rename(folder)
+        kept = sorted((one for one in folder.parent.iterdir() if len(one.name) == len(folder.name)), key=_modified)
+        for oldest in kept[:-_MOST_TRACES]:
+            shutil.rmtree(oldest, ignore_errors=True)
+    except (OSError, OutputError):
+        return
+
+
+def _modified(path: Path) -> float:
+    try:
+        return path.stat().st_mtime
+    except FileNotFoundError:
+        return 0.0
