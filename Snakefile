@@ -15,7 +15,6 @@ from snakemake.utils import min_version
 min_version("9.20")  # priorities that depend on wildcards
 
 BEGAN_S = time.time()
-STAGES = ("catalogue", "dataset", "fit", "validate", "figures", "page")
 # Of this file, which a campaign's own Snakefile may include: a checkout, or a folder of the installed package.
 CHECKOUT = Path(workflow.current_basedir.get_path_or_uri(secret_free=True))
 if (CHECKOUT / "src").is_dir():
@@ -60,11 +59,10 @@ try:
         check_campaign(campaign)
         check_study_data(campaign, source)
         campaign.studies.check_targets(sys.argv)
-        stages = fingerprints((*STAGES, *campaign.studies.configured))
         # by what they hold: as inputs they would count by path and time, and a copy of the checkout would make all anew
         digests = {source.reference: source.digest() for source in references(campaign)}
         config_files = {Path(path): Path(path).read_bytes() for path in workflow.configfiles}
-        run = snapshot.Run(campaign, snapshot.Code.present(CHECKOUT, stages, digests))
+        run = snapshot.Run(campaign, snapshot.Code.present(CHECKOUT, fingerprints(), digests))
         os.environ[snapshot.VARIABLE] = str(run.folder)
     else:
         check_awaited(sys.argv)

@@ -74,7 +74,7 @@ rule study_power_main:
         **stage_resources("figures"),
     params:
         results=results_dir,
-        code=run.code.stages.get("study_power"),
+        code=run.code.stages["study_power"],
     shell:
         """
         python -m clockwatt study-power \
@@ -104,7 +104,7 @@ rule study_power_figures:
     params:
         results=results_dir,
         names=",".join([*power_names.TABLES, *POWER_OTHERS]),
-        code=run.code.stages.get("study_power"),
+        code=run.code.stages["study_power"],
     shell:
         """
         python -m clockwatt study-power \

@@ -65,7 +65,7 @@ rule study_workloads_figures:
         **stage_resources("figures"),
     params:
         results=results_dir,
-        code=run.code.stages.get("study_workloads"),
+        code=run.code.stages["study_workloads"],
     shell:
         """
         python -m clockwatt study-workloads \
