@@ -135,12 +135,16 @@ localrules:
 
 
 rule all:
-    """Everything that a campaign gives."""
+    """Everything that users rely on: what is deleted of it is made again, also where nothing else needs it."""
     default_target: True
     input:
-        rules.page.output,
-        rules.figures.output,
+        measurement_files,
+        calibration_files,
+        rules.dataset.output,
+        rules.fit.output,
         rules.validate.output,
+        rules.figures.output,
+        rules.page.output,
         studies_configured,
 
 

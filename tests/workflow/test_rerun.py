@@ -9,6 +9,7 @@ import subprocess
 import time
 
 import pyarrow.parquet as pq
+import pytest
 
 from support.workdir import MEASURED_ALL, METRICS, REPOSITORY, SMALL, jobs_of
 
@@ -42,6 +43,28 @@ def test_all_that_the_workflow_promises_is_there(finished):
 
 def test_a_second_run_does_nothing(finished):
     assert "Nothing to be done" in finished.run()
+
+
+@pytest.mark.parametrize(
+    ("deleted", "rules"),
+    [
+        ("dataset", ["dataset"]),
+        ("predictors", ["fit"]),
+        ("measurements", ["calibrate", "measure", "measure_networks"]),
+        ("measurements/a30/sm900/1.parquet", ["measure"]),
+        ("validation", ["validate"]),
+        ("figures", ["figures"]),
+        ("explore.html", ["page"]),
+    ],
+)
+def test_deleted_results_are_made_again(finished, deleted, rules):
+    path = finished.path / "results" / deleted
+    if path.is_dir():
+        shutil.rmtree(path)
+    else:
+        path.unlink()
+    planned = finished.run("-n")
+    assert all(jobs_of(planned, rule) for rule in rules), planned
 
 
 def test_slurm_resources_and_a_dry_run_change_nothing(finished):
