@@ -204,9 +204,11 @@ def _measure_pending(session: Session, pending: list[Subject], end_s: float) -> 
         )  # fmt: skip
         run = _Run(session, bench, writer, base, anchor_ids, energy=energy_wanted)
         run.check()
-        under_way = watchdog.UnderWay(session.store.shard_file(session.shard, "under-way"))
         timer = watchdog.Watchdog()
-        with progress(f"{session.label} {session.point} {session.shard}", len(pending)) as advance:
+        with (
+            watchdog.UnderWay(session.store.shard_file(session.shard, "under-way")) as under_way,
+            progress(f"{session.label} {session.point} {session.shard}", len(pending)) as advance,
+        ):
             for subject in pending:
                 if time.monotonic() >= end_s:
                     break
@@ -217,7 +219,6 @@ def _measure_pending(session: Session, pending: list[Subject], end_s: float) -> 
                 left -= 1
                 advance(f"{subject.subject_id} {subject.pass_}")
         run.measure_anchors()
-    under_way.close()
     return left
 
 
@@ -240,7 +241,6 @@ def _watched(
     except BaseException:
         if not timer.barked:
             under_way.end(key)
-            under_way.close()
         raise
     under_way.end(key)
 

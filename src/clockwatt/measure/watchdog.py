@@ -103,7 +103,9 @@ class Strikes:
 
 
 class UnderWay:
-    """The note of what is being measured, in a file of the shard.
+    """The note of what is being measured, in a file of the shard; a context manager.
+
+    A process that leaves the context ends in order, whatever the reason: it leaves no strike but those of `blame`.
 
     Parameters
     ----------
@@ -141,7 +143,10 @@ class UnderWay:
         """Note that it ended, well or not."""
         self._died.pop(str(key), None)
 
-    def close(self) -> None:
+    def __enter__(self) -> UnderWay:
+        return self
+
+    def __exit__(self, *_exception: object) -> None:
         """Keep the strikes of what was not tried again, and no more."""
         if self._died:
             self._write(self._died)

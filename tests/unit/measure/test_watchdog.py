@@ -10,6 +10,7 @@ import json
 import multiprocessing
 import os
 import signal
+import subprocess
 import sys
 import time
 
@@ -17,6 +18,7 @@ import pytest
 
 from clockwatt import config
 from clockwatt.config import OperatingPoint
+from clockwatt.errors import OutputError
 from clockwatt.gpu import registry
 from clockwatt.gpu.interface import Vendor
 from clockwatt.gpu.virtual.card import VirtualGpu
@@ -94,11 +96,34 @@ def test_processes_that_die_of_an_operation_are_counted_and_one_that_ends_is_not
         process.start()
         process.join()
         assert watchdog.UnderWay(path).strikes(KEY) == watchdog.Strikes(strikes, "it was killed or crashed")
-    note = watchdog.UnderWay(path)
-    note.begin(KEY)
-    note.end(KEY)
-    note.close()
+    with watchdog.UnderWay(path) as note:
+        note.begin(KEY)
+        note.end(KEY)
     assert not path.exists()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="mounts a tmpfs, which needs root")
+def test_a_full_disk_is_no_strike(campaign, catalogue):
+    store = Store(catalogue.parent / "store", campaign, "a30", OperatingPoint())
+    folder = catalogue.parent / "store"
+    folder.mkdir()
+    # room for the note, and not for a segment
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=48k", "tmpfs", str(folder)], check=True)
+    try:
+        with pytest.raises(OutputError, match="No space left on device"):
+            measured(campaign, catalogue)
+        assert watchdog.read_strikes(store.shard_file(ALL, "under-way")) == {}
+    finally:
+        subprocess.run(["umount", str(folder)], check=True)
+
+
+def test_a_process_that_is_told_to_end_between_two_operations_is_no_strike(tmp_path):
+    path = tmp_path / "note"
+    with contextlib.suppress(SystemExit), watchdog.UnderWay(path) as note:
+        note.begin(KEY)
+        note.end(KEY)
+        raise SystemExit(143)
+    assert watchdog.read_strikes(path) == {}
 
 
 def test_after_three_strikes_an_operation_is_left_out_with_a_row_that_says_so(campaign, catalogue):
