@@ -71,14 +71,16 @@ def test_stages_without_a_gpu_that_fit_no_node_are_named(tmp_path, profile, said
         assert "it would wait for ever; see set-threads" in message
 
 
-def test_jobs_are_told_by_state_and_reason_and_those_of_others_are_left_out():
-    waiting = [QueuedJob("PENDING", "Resources", f"rule_measure_wildcards_a30_sm900_{n}") for n in range(5)]
+def test_jobs_are_told_by_state_and_reason_and_those_of_others_are_left_out(tmp_path):
+    folder = str(tmp_path)
+    waiting = [QueuedJob("PENDING", "Resources", folder, f"rule_measure_wildcards_a30_sm900_{n}") for n in range(5)]
     others = [
-        QueuedJob("PENDING", "Priority", ""),
-        QueuedJob("RUNNING", "None", "rule_measure_wildcards_other_sm900_1"),
+        QueuedJob("PENDING", "Priority", folder, ""),
+        QueuedJob("RUNNING", "None", folder, "rule_measure_wildcards_other_sm900_1"),
+        QueuedJob("RUNNING", "None", f"{folder}/another", "rule_measure_wildcards_a30_sm900_1"),
     ]
-    running = [QueuedJob("RUNNING", "None", "rule_catalogue")]
-    assert queue_lines(campaign(), [*others, *waiting, *running]) == [
+    running = [QueuedJob("RUNNING", "None", f"{folder}/.", "rule_catalogue")]
+    assert queue_lines(campaign(), [*others, *waiting, *running], tmp_path) == [
         "5 pending (Resources): measure a30_sm900_0, measure a30_sm900_1, measure a30_sm900_2 and 2 more",
         "1 running: catalogue",
     ]

@@ -46,10 +46,11 @@ class Node:
 
 @dataclass(frozen=True)
 class QueuedJob:
-    """A job that Slurm holds: its comment says the rule and wildcards, the reason why it waits."""
+    """A job that Slurm holds: its comment says the rule and wildcards, the reason why it waits, where it runs."""
 
     state: str
     reason: str
+    folder: str
     comment: str
 
 
@@ -125,8 +126,8 @@ def my_jobs() -> list[QueuedJob]:
     SlurmUnavailableError
         If Slurm does not answer.
     """
-    listed = _output(["squeue", "--noheader", f"--user={os.getuid()}", "--format=%T|%r|%k"]).splitlines()
-    return [QueuedJob(*line.strip().split("|", 2)) for line in listed]
+    listed = _output(["squeue", "--noheader", f"--user={os.getuid()}", "--format=%T|%r|%Z|%k"]).splitlines()
+    return [QueuedJob(*line.strip().split("|", 3)) for line in listed]
 
 
 def parse_gres(gres: str) -> list[tuple[str | None, int]]:

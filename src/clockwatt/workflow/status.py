@@ -115,13 +115,14 @@ def show_pace(found: Pace | None) -> None:
     Console().print(f"{found.rows_per_hour:.0f} rows an hour, {found.left} left: until about {end:%Y-%m-%d %H:%M}.")
 
 
-def queue_lines(config: CampaignConfig, jobs: Iterable[QueuedJob]) -> list[str]:
-    """What runs in Slurm, and what waits and why, a line per state and reason with the jobs that it holds."""
+def queue_lines(config: CampaignConfig, jobs: Iterable[QueuedJob], folder: Path) -> list[str]:
+    """Return a line per state and reason with the campaign's jobs in Slurm, which run in `folder`."""
     held: dict[tuple[str, str], list[str]] = {}
     for job in jobs:
         rule, _, wildcards = job.comment.removeprefix("rule_").partition("_wildcards_")
         label = next((label for label in config.gpus if wildcards.startswith(f"{label}_")), None)
-        if job.comment.startswith("rule_") and (label or not wildcards):
+        here = Path(job.folder).resolve() == folder.resolve()
+        if here and job.comment.startswith("rule_") and (label or not wildcards):
             held.setdefault((job.state, job.reason), []).append(f"{rule} {wildcards}".strip())
     lines = []
     for (state, reason), names in sorted(held.items(), key=lambda item: -len(item[1])):
@@ -134,7 +135,7 @@ def queue_lines(config: CampaignConfig, jobs: Iterable[QueuedJob]) -> list[str]:
 def show_queue(config: CampaignConfig) -> None:
     """Print what Slurm says of the caller's jobs of this campaign, where there is a Slurm."""
     with contextlib.suppress(SlurmUnavailableError):
-        for line in queue_lines(config, my_jobs()):
+        for line in queue_lines(config, my_jobs(), Path.cwd()):
             print(line)
 
 
