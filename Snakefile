@@ -54,6 +54,8 @@ if workflow.is_main_process and not workflow.overwrite_configfiles:
 # What the run began with: a job reads it where the main process left it, and never the files that are being edited.
 try:
     if workflow.is_main_process:
+        for path in workflow.configfiles:
+            campaign_config.read_yaml(Path(path))  # Snakemake keeps the last of two keys without a word
         source = ", ".join(str(path) for path in workflow.configfiles)
         campaign = campaign_config.parse(config, source=source)
         check_campaign(campaign)

@@ -46,6 +46,16 @@ def test_wrong_config_stops_before_any_job(workdir, changes, message):
     assert not (workdir.path / "results").exists()
 
 
+def test_a_key_that_stands_twice_is_refused_with_both_lines(workdir):
+    with (workdir.path / "config.yaml").open("a") as file:
+        file.write("gpus: {h200: {device: 'virtual:h200'}}\n")
+    lines = (workdir.path / "config.yaml").read_text().splitlines()
+    first = lines.index("gpus:") + 1
+    message = f"config.yaml: key 'gpus' stands in line {first} and again in line {len(lines)}."
+    assert message in fails(workdir, "-n")
+    assert message in plan_fails(workdir)
+
+
 def test_value_on_the_command_line_is_checked_too(workdir):
     assert "shards: 'many'" in fails(workdir, "-n", "--config", "shards=many")
 

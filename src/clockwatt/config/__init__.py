@@ -9,7 +9,7 @@ from clockwatt.config.measurement import MeasurementConfig, TelemetryConfig
 from clockwatt.config.model import LABEL_PATTERN
 from clockwatt.config.networks import InputConfig, NetworkConfig, TrainingConfig
 from clockwatt.config.points import DEFAULT_POINT, POINT_PATTERN, POINT_SETTINGS, OperatingPoint
-from clockwatt.config.reading import dump, json_schema, load, parse, parse_network
+from clockwatt.config.reading import dump, json_schema, load, parse, parse_network, read_yaml
 from clockwatt.config.slurm import SlurmResources
 from clockwatt.config.studies import (
     POWER_NETWORKS,
@@ -54,4 +54,5 @@ __all__ = [
     "parse",
     "parse_network",
     "placeholders",
+    "read_yaml",
 ]

@@ -25,15 +25,46 @@ def load(path: Path) -> CampaignConfig:
     ConfigError
         Naming the file, every wrong key and its fix.
     """
+    return parse(read_yaml(path), source=str(path))
+
+
+def read_yaml(path: Path) -> Any:
+    """Read a YAML file in which no key stands twice.
+
+    Raises
+    ------
+    ConfigError
+        Naming the file and what is wrong.
+    """
     try:
-        content = yaml.safe_load(path.read_text(encoding="utf-8"))
+        return yaml.load(path.read_text(encoding="utf-8"), _UniqueKeyLoader)  # noqa: S506  # a safe loader
     except FileNotFoundError:
         raise ConfigError(f"{path}: no such file. Give the campaign's file with --config.") from None
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"{path}: cannot be read ({error}).") from error
     except yaml.YAMLError as error:
         raise ConfigError(f"{path}: not valid YAML: {' '.join(str(error).split())}") from error
-    return parse(content, source=str(path))
+    except _DuplicateKeyError as error:
+        raise ConfigError(f"{path}: {error}") from None
+
+
+class _DuplicateKeyError(Exception):
+    """A mapping has a key twice."""
+
+
+class _UniqueKeyLoader(yaml.SafeLoader):
+    """YAML allows no key twice in a mapping; the library keeps the last one without a word."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        lines: dict[str, int] = {}
+        for key_node, _ in node.value:
+            key, line = str(key_node.value), key_node.start_mark.line + 1
+            if key in lines:
+                raise _DuplicateKeyError(
+                    f"key {key!r} stands in line {lines[key]} and again in line {line}. Rename or remove one of them."
+                )
+            lines[key] = line
+        return super().construct_mapping(node, deep)
 
 
 def parse(content: Any, source: str = "config") -> CampaignConfig:
