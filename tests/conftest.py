@@ -1,10 +1,15 @@
 from __future__ import annotations
 
+import fcntl
 import gc
 import os
 import signal
+import sys
+import tempfile
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
+from typing import BinaryIO
 
 import pytest
 
@@ -13,6 +18,13 @@ from support import ready_clockwatt
 # each process that runs tests shares its cores with others: threads of PyTorch and BLAS that wait for one another there
 # take three times the processor time. Read when they are imported; jobs of a workflow get what their rules ask for.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+# where an image has set it, each of the many Pythons that tests start compiles PyTorch anew
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
+
+PROCESSES_AT_MOST = 8
+TURNS = pytest.StashKey[BinaryIO]()
+"""A file whose bytes the processes of a run lock: 0 while one waits for its turn, 1 while one runs a test."""
 
 
 @pytest.fixture
@@ -34,8 +46,34 @@ def pytest_configure(config: pytest.Config) -> None:
     if config.getoption("--slurm"):  # a run that is ended leaves no daemons and no helper behind
         signal.signal(signal.SIGTERM, signal.default_int_handler)
     config.option.loadscopereorder = False  # of pytest-xdist: files are dealt out in the order below
+    if (worker := getattr(config, "workerinput", None)) is not None:
+        config.stash[TURNS] = (Path(tempfile.gettempdir()) / f"clockwatt-tests-{worker['testrunuid']}").open("a+b")
     config.addinivalue_line("markers", "slurm: starts a real Slurm; runs with --slurm")
-    config.addinivalue_line("markers", "undisturbed: needs a core of its own, so not beside other tests")
+    config.addinivalue_line("markers", "undisturbed: needs a core of its own: other processes wait meanwhile")
+
+
+def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
+    """Return the cores, or 0, which is this process alone: for a single file, and for tests that share one Slurm."""
+    files = [argument for argument in config.option.file_or_dir if ".py" in argument]
+    if config.getoption("--slurm") or (len(files) == 1 == len(config.option.file_or_dir)):
+        return 0
+    return min(len(os.sched_getaffinity(0)), PROCESSES_AT_MOST)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
+    """Run a test that is marked `undisturbed` while the other processes wait."""
+    turns = item.config.stash.get(TURNS, None)
+    if turns is None:
+        return (yield)
+    kind = fcntl.LOCK_EX if item.get_closest_marker("undisturbed") else fcntl.LOCK_SH
+    fcntl.lockf(turns, fcntl.LOCK_EX, 1, 0)  # while one waits to be alone, no other begins
+    fcntl.lockf(turns, kind, 1, 1)
+    fcntl.lockf(turns, fcntl.LOCK_UN, 1, 0)
+    try:
+        return (yield)
+    finally:
+        fcntl.lockf(turns, fcntl.LOCK_UN, 1, 1)
 
 
 def pytest_collection_finish() -> None:
@@ -59,8 +97,11 @@ def _is_long(path: Path) -> bool:
     return path.name in LONG or path.parent.name == "workflow"
 
 
-def pytest_unconfigure() -> None:
+def pytest_unconfigure(config: pytest.Config) -> None:
     gc.unfreeze()  # libraries complain of what is not freed at the end
+    if (turns := config.stash.get(TURNS, None)) is not None:
+        Path(turns.name).unlink(missing_ok=True)
+        turns.close()
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
