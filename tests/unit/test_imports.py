@@ -40,7 +40,7 @@ PREDICT_LEVELS = [
     {"description", "answer"},
     {"measured_networks", "model_card", "request", "tracing"},
     {"gpu_predictor"},
-    {"answerer", "batched_predictor"},
+    {"answerer", "batched_predictor", "batch_sizes"},
     {"whole_networks", "recommend", "overview"},
     {"fit", "validate", "all_gpus"},
     {"api", "measure_missing"},

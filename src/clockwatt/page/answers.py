@@ -223,16 +223,4 @@ class _Networks:
                 positions = np.unique(ids[key[1]].get_indexer(pd.Index(calls["operation_id"])))
                 own = self.operations[key[1]].iloc[positions[positions >= 0]].reset_index(drop=True)
                 works = own.loc[own["device_work"].astype(bool), "operation_id"]
-                yield _Described(network, calls, own, known_features=self.features[key[1]].loc[works])
-
-
-@dataclass(frozen=True)
-class _Described(TracedNetwork):
-    """A traced network whose features are known already."""
-
-    known_features: pd.DataFrame = field(default_factory=pd.DataFrame)
-
-    @property
-    def features(self) -> pd.DataFrame:
-        """See `TracedNetwork.features`."""
-        return self.known_features
+                yield TracedNetwork(network, calls, own, known_features=self.features[key[1]].loc[works])

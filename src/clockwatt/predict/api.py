@@ -13,6 +13,7 @@ from clockwatt.config import NetworkConfig, OperatingPoint, Pass
 from clockwatt.errors import DataFileError, RequestError
 from clockwatt.predict.all_gpus import AllGpus
 from clockwatt.predict.answer import Answer, to_frame
+from clockwatt.predict.batch_sizes import trace_sizes
 from clockwatt.predict.description import shipped_catalogue, shipped_predictors, shipped_validation
 from clockwatt.predict.gpu_predictor import load_models
 from clockwatt.predict.overview import Overview
@@ -251,6 +252,11 @@ class _Question:
             return predictors.traced(self.request, pass_)
         return predictors.tracer.trace_instance(self.instance, self.instance.config, pass_ or self.request.pass_)
 
+    def _trace(self, predictors: AllGpus, network: NetworkConfig) -> TracedNetwork:
+        if self.instance is None:
+            return predictors.tracer.trace(network, self.request.pass_)
+        return predictors.tracer.trace_instance(self.instance, network, self.request.pass_)
+
     def answer(self, predictors: AllGpus) -> Answer:
         """The answer to it."""
         return predictors.ask(self.request, trace=lambda pass_: self.trace(predictors, pass_))
@@ -262,8 +268,9 @@ class _Question:
         if batch is None:
             traced = [self.trace(predictors)]
         else:
-            networks = [with_batch(self.network(predictors), size) for size in batch]
-            traced = predictors.tracer.trace_all(networks, request.pass_, self.instance)
+            network = self.network(predictors)
+            networks = [with_batch(network, size) for size in batch]
+            traced = trace_sizes(networks, batch, lambda one: self._trace(predictors, one))
         answers = predictors.answer_all(traced, gpus, request)
         asked = list(itertools.product(batch or [0], gpus, request.points))
         sizes = {} if batch is None else {"batch": [size for size, _, _ in asked]}

@@ -10,7 +10,6 @@ import math
 import os
 import shutil
 import tempfile
-from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from importlib import metadata
 from pathlib import Path
@@ -52,16 +51,21 @@ class TracedNetwork:
         Its unique operations, with `features.operations.CATALOGUE_COLUMNS` and `device_work`.
     is_network
         False for a list of operations, to which what is known of networks does not apply.
+    known_features
+        Its `features`, where they were computed with others.
     """
 
     network: NetworkRow
     calls: pd.DataFrame
     operations: pd.DataFrame
     is_network: bool = True
+    known_features: pd.DataFrame | None = field(default=None, repr=False, compare=False)
 
     @functools.cached_property
     def features(self) -> pd.DataFrame:
         """Features of the operations with device work; the same on every GPU."""
+        if self.known_features is not None:
+            return self.known_features
         return operation_features(self.operations[self.operations["device_work"].astype(bool)])
 
     @functools.cached_property
@@ -135,14 +139,6 @@ class NetworkTracer:
         if key not in self._traced:
             self._traced[key] = self._found(network, pass_)
         return self._traced[key]
-
-    def trace_all(
-        self, networks: Sequence[NetworkConfig], pass_: Pass, instance: Instance | None = None
-    ) -> list[TracedNetwork]:
-        """One network at several batch sizes; NetworkError as `trace`."""
-        if instance is not None:
-            return [self.trace_instance(instance, network, pass_) for network in networks]
-        return [self.trace(network, pass_) for network in networks]
 
     def _found(self, network: NetworkConfig, pass_: Pass) -> TracedNetwork:
         if (self.catalogue_dir / layout.NETWORKS_FILE).exists():

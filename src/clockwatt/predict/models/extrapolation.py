@@ -109,14 +109,14 @@ class Domain:
                 text = f"No {name} was measured: {rows.size} of them rest on other operations."
                 found.append(Outside(text, rows, class_is_unknown=True))
                 continue
-            coordinates = measured[_COORDINATES].to_numpy(float)
+            coordinates, limit = measured
             distances = np.abs(points[rows][:, None, :] - coordinates[None, :, :]).max(axis=2)
             nearest = distances.min(axis=1)
-            far = np.flatnonzero(nearest > float(measured["limit"].iloc[0]))
+            far = np.flatnonzero(nearest > limit)
             if far.size:
                 worst = far[nearest[far].argmax()]
                 farthest = described(str(operations["spec"].loc[features.index[rows[worst]]]))
-                neighbour = measured["described"].iloc[int(distances[worst].argmin())]
+                neighbour = self._described(name, int(distances[worst].argmin()))
                 text = (
                     f"{far.size} of {rows.size} {name} lie outside the training data; the farthest, {farthest}, is an "
                     f"extrapolation by a factor of {2 ** nearest[worst]:.1f} in FLOPs or bytes from {neighbour}."
@@ -129,8 +129,16 @@ class Domain:
         return set(self.measured["dtype"].unique())
 
     @functools.cached_property
-    def _of_class(self) -> dict[str, pd.DataFrame]:
-        return {str(name): group for name, group in self.measured.groupby(OPERATION_CLASS)}
+    def _of_class(self) -> dict[str, tuple[NDArray[np.float64], float]]:
+        """Class to where its operations lie, and how far from them another one may."""
+        return {
+            str(name): (group[_COORDINATES].to_numpy(float), float(group["limit"].iloc[0]))
+            for name, group in self.measured.groupby(OPERATION_CLASS)
+        }
+
+    def _described(self, name: str, number: int) -> str:
+        of_class = self.measured.loc[self.measured[OPERATION_CLASS] == name, "described"]
+        return str(of_class.iloc[number])
 
 
 @functools.cache

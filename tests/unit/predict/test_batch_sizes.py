@@ -1,0 +1,83 @@
+"""A network at many batch sizes: what is derived from a few traces is what tracing gives."""
+
+import pandas as pd
+import pytest
+import torch
+
+from clockwatt.config import TrainingConfig, parse_network
+from clockwatt.predict.batch_sizes import trace_sizes
+from clockwatt.predict.tracing import NetworkTracer, with_batch
+
+SIZES = [1, 2, 3, 5, 8, 9, 12, 16, 17, 24, 31]
+NAMES = ["operation_id", "spec", "kind", "flops", "bytes_read", "bytes_written", "parameter_bytes", "device_work"]
+GPT2 = {
+    "name": "clockwatt.operations.transformer_networks:gpt2", "input": [2, 16], "input_dtype": "int64",
+    "input_below": 50257,
+}  # fmt: skip
+
+
+class Halves(torch.nn.Module):
+    """Splits its batch, which has whole halves at even sizes only."""
+
+    def forward(self, x):
+        return torch.cat([part.relu() for part in x.split((len(x) + 1) // 2)])
+
+
+class Waits(torch.nn.Module):
+    """Takes another way from 16 on."""
+
+    def forward(self, x):
+        return x.relu() if len(x) < 16 else x.sigmoid()
+
+
+def sweep(network, pass_, tmp_path):
+    """Traces of all sizes, which sizes were traced for them, and a tracer."""
+    tracer, traced = NetworkTracer(tmp_path / "none", TrainingConfig()), []
+
+    def trace(one):
+        traced.append(one.first_input.shape[0])
+        return tracer.trace(one, pass_)
+
+    networks = [with_batch(network, size) for size in SIZES]
+    return trace_sizes(networks, SIZES, trace), traced, [tracer.trace(one, pass_) for one in networks]
+
+
+@pytest.mark.parametrize("pass_", ["inference", "training"])
+@pytest.mark.parametrize(
+    "content",
+    [{"name": "resnet18", "input": [2, 3, 64, 64]}, {"name": "shufflenet_v2_x0_5", "input": [2, 3, 64, 64]}, GPT2],
+    ids=["resnet18", "shufflenet", "gpt2"],
+)
+def test_what_is_derived_is_what_is_traced(content, pass_, tmp_path):
+    derived, traced, true = sweep(parse_network(content, "test"), pass_, tmp_path)
+    assert len(traced) < len(SIZES)
+    for one, other in zip(derived, true, strict=True):
+        assert one.network == other.network
+        pd.testing.assert_frame_equal(one.calls, other.calls, check_dtype=False)
+        pd.testing.assert_frame_equal(
+            one.operations[NAMES].reset_index(drop=True), other.operations[NAMES], check_dtype=False
+        )
+        pd.testing.assert_frame_equal(one.features, other.features)
+
+
+@pytest.mark.parametrize("name", ["Halves", "Waits"])
+def test_what_depends_on_the_batch_in_another_way_is_traced_at_each_size(name, tmp_path):
+    network = parse_network({"name": f"{__name__}:{name}", "input": [2, 16]}, "test")
+    derived, traced, true = sweep(network, "inference", tmp_path)
+    assert sorted(traced) == SIZES
+    for one, other in zip(derived, true, strict=True):
+        assert list(one.operations["spec"]) == list(other.operations["spec"])
+
+
+def test_many_sizes_of_a_module_are_a_frame(made):
+    import clockwatt
+
+    predictors = clockwatt.load(made.predictors, catalogue_dir=made.catalogue, validation_dir=made.validation)
+    module = torch.nn.Sequential(torch.nn.Conv2d(3, 16, 3), torch.nn.ReLU())
+    frame = predictors.predict(module, torch.zeros(2, 3, 32, 32), batch=SIZES, gpus=["a30", "v100"], points=["sm900"])
+    assert list(frame["batch"]) == [size for size in SIZES for _ in range(2)]
+    assert list(frame["gpu"]) == ["a30", "v100"] * len(SIZES)
+    of_a30 = frame[frame["gpu"] == "a30"].set_index("batch")
+    one = predictors.predict(module, (9, 3, 32, 32), gpu="a30", point="sm900")
+    assert of_a30.loc[9, "time_s"] == pytest.approx(one.time_s, rel=1e-12)
+    assert of_a30["device_s"].is_monotonic_increasing
