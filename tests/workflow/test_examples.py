@@ -1,0 +1,139 @@
+"""Every example of the README, the tutorials and the how-to guides.
+
+Commands run in a copy of the small campaign's folder. `snakemake` makes a dry run, since that campaign has run already.
+What needs a GPU, Slurm or an empty machine is checked against the options that there are.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+import typer
+import yaml
+from virtual_records import write_virtual_record
+
+from clockwatt import config
+from clockwatt.cli.main import app
+from support import ready_clockwatt, ready_snakemake
+from support.workdir import REPOSITORY, SMALL
+
+PAGES = sorted([REPOSITORY / "README.md", *(REPOSITORY / "docs").glob("tutorials/*.md"),
+                *(REPOSITORY / "docs").glob("how-to/*.md")])  # fmt: skip
+BLOCK = re.compile(r"(?:<!-- test: (?P<how>[\w ]+) -->\n)?```(?P<language>\w*)\n(?P<text>.*?)```", re.DOTALL)
+OUTPUT = re.compile(r"<!-- (?:output|first line) of: (?P<command>[^\n]*) -->\n```text\n(?P<first>[^\n]*)")
+OPTIONS_ALONE = {"gpu", "slurm", "options"}
+NOT_RUN = "not run"
+TRAIN = "import sys, time; time.sleep(0.6)"
+
+
+@dataclass
+class Shell:
+    """Runs the commands of a page, each in the folder that the one before has left."""
+
+    folder: Path
+    finished: Path
+    printed: dict[str, str] = field(default_factory=dict)
+
+    def run(self, line: str) -> None:
+        words = shlex.split(line, comments=True)
+        if words[0] == "cd":
+            self.folder /= words[1]
+            return
+        path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
+        environment = {**os.environ, **ready_clockwatt.environment(), "PATH": path}
+        if words[0] == "snakemake":
+            arguments = [*words[1:], *([] if "--dry-run" in words else ["--dry-run"])]
+            ended = ready_snakemake.run(arguments, cwd=self.folder, environment=environment)
+        else:
+            assert words[0] == "clockwatt", f"no rule for {line!r}"
+            expanded = [part for word in words[1:] for part in self.expanded(word)]
+            ended = subprocess.run(
+                [sys.executable, "-m", *words[:1], *expanded], cwd=self.folder, env=environment, text=True, check=False,
+                stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+            )  # fmt: skip
+        assert ended.returncode in ({0, 1} if words[:2] == ["clockwatt", "doctor"] else {0}), ended.stdout
+        self.printed[line] = ended.stdout
+        if words[:2] == ["clockwatt", "init"]:
+            shutil.copytree(self.finished / "results", self.folder / words[2] / "results", copy_function=shutil.copy2)
+
+    def expanded(self, word: str) -> list[str]:
+        return (
+            [str(path.relative_to(self.folder)) for path in sorted(self.folder.glob(word))] if "*" in word else [word]
+        )
+
+    def configure(self, text: str) -> None:
+        """Check a piece of YAML, and let what follows use it where it is a campaign or a study."""
+        block = yaml.safe_load(text)
+        if profile := [key for key in block if key.startswith("slurm-")]:
+            assert set(profile) <= yaml.safe_load((REPOSITORY / "profiles/slurm/config.yaml").read_text()).keys()
+            return
+        campaign = block if "campaign" in block else SMALL | block
+        config.parse(campaign)
+        if "campaign" in block or "studies" in block:
+            (self.folder / "config/config.yaml").write_text(yaml.safe_dump(campaign))
+
+
+def check_options(line: str) -> None:
+    """Fail where a command or one of its options is not there."""
+    command, words = typer.main.get_command(app), shlex.split(line, comments=True)
+    if words[0] != "clockwatt":
+        return
+    words = words[1 : words.index("--")] if "--" in words else words[1:]
+    while words and words[0] in getattr(command, "commands", {}):
+        command = command.commands[words.pop(0)]
+    options = {option for parameter in command.params for option in (*parameter.opts, *parameter.secondary_opts)}
+    assert {word for word in words if word.startswith("--")} <= options, line
+
+
+@pytest.fixture
+def shell(finished, tmp_path):
+    for name in ("config", "profiles"):
+        shutil.copytree(REPOSITORY / name, finished.path / name)
+    (finished.path / "config/config.yaml").write_text(yaml.safe_dump(SMALL))
+    (finished.path / "slurm").symlink_to("profiles/slurm")
+    for name in ("Snakefile", "workflow"):
+        (finished.path / name).symlink_to(REPOSITORY / name)
+    (finished.path / "train.py").write_text(TRAIN)
+    return Shell(finished.path, finished.path)
+
+
+def test_the_campaign_of_the_tutorial_is_the_one_that_is_shared():
+    blocks = BLOCK.finditer((REPOSITORY / "docs/tutorials/laptop.md").read_text(encoding="utf-8"))
+    (campaign,) = (yaml.safe_load(block["text"]) for block in blocks if block["language"] == "yaml")
+    assert campaign == SMALL
+
+
+@pytest.mark.parametrize("page", PAGES, ids=[page.stem for page in PAGES])
+def test_examples_run(page, shell, monkeypatch):
+    if page.stem == "predict-from-python":
+        pytest.skip("runs in tests/unit/predict/test_library.py, on the campaign that it asks about")
+    if page.stem == "forecast-temperature":
+        for pattern in ("steady", "epochs"):
+            folder = shell.folder / "records" / pattern
+            write_virtual_record(folder, model="a30", pattern=pattern, runs=2, duration_s=120, cards=(0, 1))
+    monkeypatch.chdir(shell.folder)
+    names: dict[str, object] = {}
+    for block in BLOCK.finditer(page.read_text(encoding="utf-8")):
+        language, text = block["language"], block["text"]
+        if language == "bash":
+            for line in text.splitlines():
+                if block["how"] in OPTIONS_ALONE:
+                    check_options(line)
+                elif block["how"] != NOT_RUN and "uv sync" not in line:
+                    shell.run(line)
+        elif language == "yaml":
+            shell.configure(text)
+        elif language == "csv":
+            (shell.folder / "thesis.csv").write_text(text)
+        elif language == "python":
+            exec(compile(text, page.name, "exec"), names)
+    for shown in OUTPUT.finditer(page.read_text(encoding="utf-8")):
+        assert shown["first"] in shell.printed[shown["command"]], "run python tools/example_outputs.py"

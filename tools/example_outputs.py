@@ -1,0 +1,39 @@
+"""Write the output of commands into the documents: each block that follows `<!-- output of: COMMAND -->`,
+or its first line after `<!-- first line of: COMMAND -->`.
+
+python tools/example_outputs.py
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+BLOCK = re.compile(r"(<!-- (?P<part>output|first line) of: (?P<command>[^\n]*) -->\n```text\n).*?(```)", re.DOTALL)
+
+
+def output_of(command: str, part: str) -> str:
+    """Return what a command prints where no campaign is: all of it, or the first line."""
+    with tempfile.TemporaryDirectory() as folder:
+        words = [sys.executable, "-m", *shlex.split(command)]
+        printed = subprocess.run(words, cwd=folder, capture_output=True, text=True, check=True).stdout
+    printed = printed.splitlines()[0] if part == "first line" else printed
+    return "\n".join(line.rstrip() for line in printed.strip("\n").splitlines()) + "\n"
+
+
+def main() -> None:
+    """Write all blocks anew."""
+    for page in [ROOT / "README.md", *(ROOT / "docs").rglob("*.md")]:
+        text = page.read_text(encoding="utf-8")
+        made = BLOCK.sub(lambda block: f"{block[1]}{output_of(block['command'], block['part'])}{block[3]}", text)
+        if made != text:
+            page.write_text(made, encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
