@@ -1,5 +1,6 @@
-"""Write the output of commands into the documents: each block that follows `<!-- output of: COMMAND -->`,
-or its first line after `<!-- first line of: COMMAND -->`.
+"""Write the output of commands into the documents.
+
+A block behind `<!-- output of: COMMAND -->` holds all of it; behind `<!-- first line of: COMMAND -->`, its first line.
 
 python tools/example_outputs.py
 """
@@ -14,7 +15,9 @@ import tempfile
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
-BLOCK = re.compile(r"(<!-- (?P<part>output|first line) of: (?P<command>[^\n]*) -->\n```text\n).*?(```)", re.DOTALL)
+BLOCK = re.compile(
+    r"(<!-- (?P<part>output|first line) of: (?P<command>[^\n]*) -->\n```text\n).*?(?P<end>```)", re.DOTALL
+)
 
 
 def output_of(command: str, part: str) -> str:
@@ -30,7 +33,7 @@ def main() -> None:
     """Write all blocks anew."""
     for page in [ROOT / "README.md", *(ROOT / "docs").rglob("*.md")]:
         text = page.read_text(encoding="utf-8")
-        made = BLOCK.sub(lambda block: f"{block[1]}{output_of(block['command'], block['part'])}{block[3]}", text)
+        made = BLOCK.sub(lambda block: f"{block[1]}{output_of(block['command'], block['part'])}{block['end']}", text)
         if made != text:
             page.write_text(made, encoding="utf-8")
 
