@@ -1,19 +1,22 @@
 #!/usr/bin/python3 -IS
 """What is wrong with clockwatt-clocks on this node, one line each with its fix; `install.sh --check` runs it as root.
 
-It changes nothing. Exit code 0: nothing is wrong; 1: something is.
+It changes nothing. With a user's name it also runs `id -G` in a job of that user. Exit code 0: nothing is wrong; 1:
+something is.
 """
 
 from __future__ import annotations
 
 import contextlib
 import ctypes
-import filecmp
+import fcntl
 import grp
 import os
+import pwd
 import re
 import stat
 import sys
+import time
 from collections.abc import Callable, Iterator
 from importlib.machinery import SourceFileLoader
 from importlib.util import module_from_spec, spec_from_loader
@@ -30,6 +33,8 @@ FILES = {
 }
 CGROUPS = Path("/sys/fs/cgroup")
 STRAY = ("/usr/bin", "/usr/sbin", "/usr/local/bin", "/etc/clockwatt", "/opt/clockwatt")
+NOT_BEFORE_SUDO_1_9_8 = ", !intercept"
+"""What `install.sh` leaves out of the rule where sudo does not know it."""
 LONGEST_RESTORE_S = 60
 """What `slurm-restore` may take."""
 NO_TIMEOUT = 65534
@@ -70,7 +75,8 @@ def files() -> Iterator[str]:
         yield from owned_by_root(path)
         if path != SUDOERS and not path.stat().st_mode & 0o001:
             yield f"{path}: cannot be run: chmod 755 {path}"
-        if not filecmp.cmp(path, source, shallow=False):
+        text = source.read_text()
+        if path.read_text(errors="replace") not in (text, text.replace(NOT_BEFORE_SUDO_1_9_8, "")):
             why = "another version, or switched off" if path == SUDOERS else "another version than in this folder"
             yield f"{path}: {why}: ./install.sh"
     for folder in STRAY:
@@ -95,7 +101,81 @@ def sudo() -> Iterator[str]:
     try:
         grp.getgrnam("clockwatt")
     except KeyError:
-        yield "the group clockwatt does not exist: ./install.sh"
+        yield "the group clockwatt does not exist: create it with one number on all hosts, then ./install.sh"
+
+
+def kernel() -> Iterator[str]:
+    """The kernel has what the program needs, and the program would not be refused for a namespace."""
+    try:
+        os.close(os.pidfd_open(os.getpid()))
+    except (AttributeError, OSError) as error:
+        yield f"Linux 5.3 or newer and Python 3.9 or newer are needed: pidfd_open: {error}"
+    for name, inode in program().NAMESPACES.items():
+        if Path(f"/proc/self/ns/{name}").stat().st_ino != inode:
+            yield f"the {name} namespace here is not the machine's own: calls from a container are refused"
+
+
+def locks(folder: str, within_s: float = 6) -> Iterator[str]:
+    """No call holds the lock of a GPU longer than a call takes: one that does is stopped or frozen."""
+    deadline = time.monotonic() + within_s
+    for path in sorted(Path(folder).glob("*.lock")):
+        with path.open() as lock:
+            while not try_lock(lock.fileno()):
+                if time.monotonic() > deadline:
+                    pattern = rf"FLOCK .* ([0-9]+) \S+:{path.stat().st_ino} "
+                    pids = " ".join(re.findall(pattern, Path("/proc/locks").read_text()))
+                    fix = "env -u SUDO_UID clockwatt-clocks restore all"
+                    yield f"{path.stem}: its lock is held by process {pids} , which is stopped or frozen: {fix}"
+                    break
+                time.sleep(0.1)
+
+
+def try_lock(descriptor: int) -> bool:
+    """Whether a lock can be had, for a moment, beside others who ask the same."""
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    fcntl.flock(descriptor, fcntl.LOCK_UN)
+    return True
+
+
+def groups(site: dict[str, str], node: str, user: str) -> Iterator[str]:
+    """Jobs have the groups that this node knows: slurmctld looks them up on its host, and sends numbers.
+
+    Jobs that run here now are compared, and one of `user`, if a name is given.
+    """
+    received = {}
+    for process in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError, KeyError):  # it has ended
+            if (uid := process.stat().st_uid) and "/job_" in (process / "cgroup").read_text():
+                (line,) = re.findall(r"(?m)^Groups:(.*)$", (process / "status").read_text())
+                received[pwd.getpwuid(uid).pw_name] = set(map(int, line.split()))
+    if user:
+        command = [str(Path(site["scontrol"]).with_name("srun")), "--quiet", "--immediate=15", "-n1", "--time=1"]
+        conf = f"SLURM_CONF={site['slurm_directory']}/slurm.conf"
+        done, said = answer_of("runuser", "-u", user, "--", "env", conf, *command, f"--nodelist={node}", "id", "-G")
+        if done:
+            received[user] = set(map(int, said.split()))
+        else:
+            yield f"no job of {user} could be run on {node} to see its groups: {said}"
+    for name, job in sorted(received.items()):
+        account = pwd.getpwnam(name)
+        here = set(os.getgrouplist(name, account.pw_gid))
+        fix = "give groups one number on all hosts, slurmctld's included, and scontrol reconfigure"
+        for number in sorted(job - here):
+            yield f"jobs of {name} have group {number}, which is {group_name(number)} here and not one of theirs: {fix}"
+        for number in sorted(here - job):
+            if group_name(number) == "clockwatt":
+                yield f"jobs of {name} do not have the group clockwatt ({number}), which slurmctld does not know: {fix}"
+
+
+def group_name(number: int) -> str:
+    """Name of a group on this node."""
+    try:
+        return grp.getgrgid(number).gr_name
+    except KeyError:
+        return "no group"
 
 
 def gpu_names(library: str) -> list[str]:
@@ -134,7 +214,7 @@ def bounds(configuration: dict[str, dict[str, str]]) -> Iterator[str]:
             yield f"clocks.ini: [{section}] is of no GPU here, which has {', '.join(sorted(set(names))) or 'none'}"
 
 
-def slurm(clocks: ModuleType, site: dict[str, str]) -> Iterator[str]:
+def slurm(clocks: ModuleType, site: dict[str, str], user: str) -> Iterator[str]:
     """Slurm answers, calls `slurm-restore`, and constrains devices; it knows the GPUs that there are."""
     path = f"{site['slurm_directory']}/slurm.conf"
     if not Path(path).exists():
@@ -174,6 +254,7 @@ def slurm(clocks: ModuleType, site: dict[str, str]) -> Iterator[str]:
     there = sum(Path(site["device"].format(minor=minor)).exists() for minor in range(256))
     if known != there:
         yield f"Slurm knows {known} GPUs of {name}, and there are {there} ({site['device']}): every call is refused"
+    yield from groups(site, name, user)
 
 
 def cgroup_names(node: str) -> bool:
@@ -192,13 +273,15 @@ def slurmd_runs() -> bool:
 
 def calls_restore(named: str) -> bool:
     """Whether one of the site's own scripts names `slurm-restore`."""
-    scripts = [script for script in map(Path, named.split(",")) if script.is_file()]
-    return any(str(RESTORE) in script.read_text(errors="replace") for script in scripts)
+    patterns = (pattern.strip().lstrip("/") for pattern in named.split(","))
+    scripts = [path for pattern in patterns if pattern for path in Path("/").glob(pattern) if path.is_file()]
+    return any(path.samefile(RESTORE) or str(RESTORE) in path.read_text(errors="replace") for path in scripts)
 
 
-def settings() -> Iterator[str]:
-    """clocks.ini is understood, and what it names is there."""
+def settings(user: str) -> Iterator[str]:
+    """clocks.ini is understood, and what it names is there; groups are compared in a job of `user`, if there is one."""
     clocks = program()
+    yield from locks(clocks.LEASES)
     try:
         configuration = clocks.read_configuration()
     except clocks.Refusal as refusal:
@@ -211,13 +294,13 @@ def settings() -> Iterator[str]:
     if configuration["site"]["users"] and slurmd_runs():
         yield "clocks.ini: users is for machines without Slurm, and slurmd runs here: write slurm_directory instead"
     if configuration["site"]["slurm_directory"]:
-        yield from slurm(clocks, configuration["site"])
+        yield from slurm(clocks, configuration["site"], user)
 
 
-def main() -> int:
+def main(user: str = "") -> int:
     """Print what is wrong, and return the exit code."""
     wrong: list[str] = []
-    checks: tuple[Callable[[], Iterator[str]], ...] = (files, sudo, settings)
+    checks: tuple[Callable[[], Iterator[str]], ...] = (files, kernel, sudo, lambda: settings(user))
     for check in checks:
         for line in check():
             wrong.append(line)
@@ -229,4 +312,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(*sys.argv[1:]))

@@ -1,7 +1,7 @@
 #!/bin/sh
 # clockwatt-clocks on this machine, as root:
 #   ./install.sh                      install it, or bring it up to date; what is set, and clocks.ini, stay as they are
-#   ./install.sh --check              say what is wrong on this node, and change nothing
+#   ./install.sh --check [USER]       say what is wrong on this node, and change nothing; groups as a job of USER has them
 #   ./install.sh --disable            nobody can set anything from now on; what is set ends with its job. install.sh enables
 #   ./install.sh --uninstall [--now]  disable it and take it away, unless jobs hold GPUs by it; --now puts those back at once
 set -eu
@@ -21,20 +21,32 @@ replace() { # MODE FROM TO
     mv -f "$3.new~" "$3"
 }
 
+# Put the rule in place as this sudo knows it: !intercept came with 1.9.8.
+replace_rule() { # FROM
+    cp "$1" "$etc/rule"
+    visudo --check --quiet --file="$etc/rule" 2>/dev/null || sed -i 's/, !intercept//' "$etc/rule"
+    visudo --check --quiet --file="$etc/rule"
+    replace 0440 "$etc/rule" "$sudoers"
+    rm "$etc/rule"
+}
+
 install_all() {
-    /usr/bin/python3 -I -c 'import os, sys; sys.exit(sys.version_info < (3, 9) or not hasattr(os, "pidfd_open"))' || {
+    /usr/bin/python3 -I -c 'import os, sys; os.pidfd_open(os.getpid()); sys.exit(sys.version_info < (3, 9))' || {
         echo "install.sh: /usr/bin/python3 must be Python 3.9 or newer, on Linux 5.3 or newer" >&2
         exit 1
     }
-    visudo --check --quiet --file=sudoers
-    groupadd --system --force clockwatt
+    getent group clockwatt >/dev/null || {
+        echo "install.sh: create the group first, with one number GID on all hosts, slurmctld's included:
+groupadd --system --gid GID clockwatt" >&2
+        exit 1
+    }
     install -d -m 0755 "$etc" "${helper%/*}"
     replace 0755 clockwatt-clocks "$helper"
     replace 0755 slurm-restore "$etc/slurm-restore"
     [ -e "$etc/clocks.ini" ] || replace 0644 clocks.ini "$etc/clocks.ini"
     if [ -d /etc/systemd/system ]; then replace 0644 clockwatt-restore.service "$unit"; fi
     if booted_by_systemd; then systemctl enable clockwatt-restore; fi
-    replace 0440 sudoers "$sudoers" # last: from here on it can be used
+    replace_rule sudoers # last: from here on it can be used
     env -i "$helper" status >/dev/null || echo "install.sh: $(env -i "$helper" status)" >&2
     cat <<END
 Installed. Left for you, and ./install.sh --check says if it is done and right:
@@ -48,8 +60,7 @@ disable() {
     install -d -m 0755 "$etc" # slurm.conf may name a script of it still, even where somebody has removed it
     [ -e "$sudoers" ] || return 0
     sed '/^[^#].*CLOCKWATT_SET/d' sudoers >"$etc/sudoers.disabled"
-    visudo --check --quiet --file="$etc/sudoers.disabled"
-    replace 0440 "$etc/sudoers.disabled" "$sudoers"
+    replace_rule "$etc/sudoers.disabled"
     rm "$etc/sudoers.disabled"
 }
 
@@ -102,7 +113,7 @@ if [ "$(id -u)" != 0 ]; then
 fi
 case "$*" in
 "") install_all ;;
---check) exec /usr/bin/python3 -IS check.py ;;
+--check | "--check "[!-]*) exec /usr/bin/python3 -IS check.py ${2+"$2"} ;;
 --disable)
     disable
     say_disabled
@@ -110,7 +121,7 @@ case "$*" in
 --uninstall) uninstall ;;
 "--uninstall --now") uninstall all ;;
 *)
-    echo "usage: install.sh [--check | --disable | --uninstall [--now]]" >&2
+    echo "usage: install.sh [--check [USER] | --disable | --uninstall [--now]]" >&2
     exit 2
     ;;
 esac

@@ -229,7 +229,8 @@ def clocks_node(*, slurm_restores: bool = True) -> Iterator[ClocksNode]:
 
 
 def install() -> None:
-    """Run the administrator's script."""
+    """Run the administrator's script, once the group exists."""
+    run(["groupadd", "--system", "--force", "clockwatt"]).check_returncode()
     run([str(REPOSITORY / "privileged" / "install.sh")]).check_returncode()
 
 

@@ -117,9 +117,9 @@ class SlurmCluster:
         self.start_slurmd()
         self._save()
 
-    def start_slurmctld(self, *options: str) -> None:
-        """Start the controller and wait until it answers; with `-c` it forgets what was before."""
-        self._run("slurmctld", "slurmctld", "-D", *options)
+    def start_slurmctld(self, *options: str, within: Sequence[str] = ()) -> None:
+        """Start the controller, by a command that runs it, and wait until it answers; with `-c` it forgets its jobs."""
+        self._run("slurmctld", *within, "slurmctld", "-D", *options)
         self._wait("slurmctld", lambda: self.command("scontrol", "ping").returncode == 0)
 
     def stop_slurmctld(self) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -80,6 +81,53 @@ def test_a_file_that_is_not_as_it_should_be_is_told(slips, slip):
     done = run([INSTALL, "--check"])
     assert done.returncode == 1
     assert [told in line for line in done.stdout.splitlines()] == [True]
+
+
+@pytest.mark.parametrize("kind", ["link", "script that calls it"])
+def test_a_folder_of_scripts_that_calls_it_is_right(node, kind):
+    """As `Prolog=/etc/slurm/prolog.d/*` has it."""
+    folder = node.cluster.root / "prolog.d"
+    folder.mkdir(exist_ok=True)
+    script = folder / "50-clocks"
+    script.unlink(missing_ok=True)
+    if kind == "link":
+        script.symlink_to(RESTORE)
+    else:
+        script.write_text(f"#!/bin/sh\nexec {RESTORE}\n")
+        script.chmod(0o755)
+    with node.slurm_with(("slurm", f"Prolog={RESTORE}\n", f"Prolog={folder}/*\n")):
+        done = run([INSTALL, "--check"])
+    assert (done.returncode, done.stderr) == (0, ""), done.stdout
+
+
+OTHER_GROUPS = {
+    "a controller without the group": (r"clockwatt:.*\n", "", "do not have the group clockwatt"),
+    "a controller where its number is another": (r":\d+:", ":42:", "have group 42, which is shadow here"),
+}
+
+
+@pytest.mark.parametrize("case", OTHER_GROUPS)
+def test_a_controller_that_knows_other_groups_is_named(node, case):
+    old, new, said = OTHER_GROUPS[case]
+    group = node.cluster.root / "group"
+    run(["usermod", "--append", "--groups", "clockwatt", "--gid", "nogroup", "cw_alice"]).check_returncode()
+    lines = Path("/etc/group").read_text().splitlines(keepends=True)
+    mine = next(line for line in lines if line.startswith("clockwatt:"))
+    group.write_text("".join(lines).replace(mine, re.sub(old, new, mine)))
+    node.cluster.stop_slurmctld()
+    try:
+        mount = f'mount --bind {group} /etc/group && exec "$@"'
+        node.cluster.start_slurmctld(within=["unshare", "--mount", "sh", "-c", mount, "sh"])
+        done = run([INSTALL, "--check", "cw_alice"])
+        assert done.returncode == 1
+        assert said in done.stdout
+        with node.holding("cw_alice", "true"):
+            assert said in run([INSTALL, "--check"]).stdout
+    finally:
+        run(["usermod", "--groups", "", "--gid", "clockwatt", "cw_alice"]).check_returncode()
+        node.cluster.stop_slurmctld()
+        node.cluster.start_slurmctld()
+    assert run([INSTALL, "--check", "cw_alice"]).returncode == 0
 
 
 def test_scripts_that_slurm_does_not_call_are_told(node):

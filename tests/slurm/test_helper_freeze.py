@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from attacks import SYSTEM
-from clocks_node import HELPER, LEASES, lease_of, run, wait_for
+from clocks_node import HELPER, LEASES, kill, lease_of, run, wait_for
 
 pytestmark = pytest.mark.slurm
 
@@ -56,22 +56,24 @@ def test_a_stopped_call_holds_up_no_prolog_and_no_other_job(node):
     assert "drain" not in node.node_state()
 
 
-def test_a_restore_waits_for_its_own_job_with_a_deadline(node):
+def test_a_restore_of_its_own_job_ends_who_has_the_lock_and_fails_where_that_is_in_vain(node):
     with node.holding("cw_alice", "sudo -n $HELPER lock $GPU0 900 >/dev/null"):
         job = str(lease_of(node.uuids[0])["job"])
-        with (LEASES / f"{node.uuids[0]}.lock").open("w") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)
-            start = time.monotonic()
-            done = run(["env", f"SLURM_JOB_ID={job}", RESTORE], timeout=300)
-            assert time.monotonic() - start > 19  # its own 5 s, and 15 s in which a keeper might have done it
-            assert done.returncode == 1
+        holder = subprocess.Popen(["flock", LEASES / f"{node.uuids[0]}.lock", "sleep", "600"])  # its child has it too
+        wait_for(lambda: is_locked(node.uuids[0]))
+        (child,) = Path(f"/proc/{holder.pid}/task/{holder.pid}/children").read_text().split()
+        start = time.monotonic()
+        done = run(["env", f"SLURM_JOB_ID={job}", RESTORE], timeout=300)
+        assert time.monotonic() - start > 19  # its own 5 s, and 15 s in which a keeper might have done it
+        assert (done.returncode, holder.wait(timeout=60)) == (1, -9)
+        kill(int(child))
         assert run(["env", f"SLURM_JOB_ID={job}", RESTORE]).returncode == 0
         assert node.is_restored(0)
 
 
 @pytest.mark.parametrize("limit", ["-f 0", "-S -f 0"])
 def test_a_limit_leaves_no_keeper_without_a_lease(node, limit):
-    """Either the limit is undone, or the call refuses; where root lacks CAP_SYS_RESOURCE a hard limit stays."""
+    """Either the limit is undone, or the system refuses; where root lacks CAP_SYS_RESOURCE a hard limit stays."""
     calls = f'ulimit {limit}; for _ in 1 2 3 4 5; do sudo -n $HELPER lock $GPU0 900; echo "code $?"; done'
     job = node.start("cw_alice", f"{calls}; echo held; sleep 600")
     codes = []

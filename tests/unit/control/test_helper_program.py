@@ -1,6 +1,7 @@
 """The helper as a program: what it makes of arguments, configuration and leases, without Slurm and without sudo."""
 
 import ast
+import fcntl
 import importlib.machinery
 import importlib.util
 import json
@@ -186,52 +187,161 @@ def test_users_named_where_slurm_gives_gpus_to_jobs_may_set_none(installed, nvml
     assert nvml.card(0).settings_made == made
 
 
-V1 = "5:devices:{0}\n6:freezer:{0}\n4:memory:/\n0::/\n"
+V1 = "5:devices:{0}/task_0\n6:freezer:{0}\n4:memory:/\n0::/\n"
 V2 = "0::{0}\n"
+SCOPE = "/system.slice/slurmstepd.scope"
 
 
 @pytest.mark.parametrize(
     ("cgroup", "job"),
     [
-        (V1.format("/slurm/uid_1000/job_42/step_0/task_0"), 42),
-        (V1.format("/slurm_node01/uid_1000/job_42/step_batch"), 42),
-        (V1.format("/slurm/uid_1000/job_42"), 42),
-        ("12:cpuset,devices:/slurm/uid_1000/job_42\n3:freezer,cpu:/slurm/uid_1000/job_42/step_0\n", 42),
-        (V1.format("/slurm/uid_1001/job_42/step_0"), None),  # another user's job
-        (V1.format("/slurm/uid_1000/job_42x/step_0"), None),
-        (V1.format("/slurm/uid_1000/job_"), None),
-        (V1.format("/user.slice/slurm/uid_1000/job_42"), None),
-        (V1.format("/slurm//uid_1000/job_42"), None),
-        (V1.format("/../slurm/uid_1000/job_42"), None),  # above the root of a cgroup namespace
-        ("5:devices:/\n4:memory:/slurm/uid_1000/job_42\n6:freezer:/slurm/uid_1000/job_42\n", None),
-        ("5:devices:/slurm/uid_1000/job_42\n6:freezer:/\n", None),  # Slurm does not track it
-        ("5:devices:/slurm/uid_1000/job_42\n", None),
-        ("5:devices:/slurm/uid_1000/job_42\n6:freezer:/slurm/uid_1000/job_43\n", None),
-        ("5:devices:/\n0::/system.slice/slurmstepd.scope/job_42/step_0\n", None),
-        (V2.format("/system.slice/slurmstepd.scope/job_42/step_0/user/task_0"), 42),
-        (V2.format("/system.slice/slurmstepd.scope/job_42/step_batch/user/task_0"), 42),
-        (V2.format("/system.slice/slurmstepd.scope/job_42/step_interactive/user/task_0"), 42),
-        (V2.format("/system.slice/slurmstepd.scope/job_42/step_extern/user/task_special"), 42),
-        (V2.format("/system.slice/slurmstepd.scope/job_42/step_0/slurm"), 42),
-        (V2.format("/system.slice/slurmstepd.scope/job_42"), 42),
-        (V2.format("/system.slice/node01_slurmstepd.scope/job_42/step_0/user/task_0"), 42),
-        (V2.format("/system.slice/rack_1_node_slurmstepd.scope/job_42/step_0/user/task_0"), 42),
-        (V2.format("/system.slice/slurmstepd.scope/job_42x/step_0"), None),
-        (V2.format("/system.slice/slurmstepd.scope/system/job_42/step_0"), None),
-        (V2.format("/system.slice/slurmstepd.scope/job_0x2a"), None),
-        (V2.format("/system.slice/slurmstepd.scope.d/job_42/step_0"), None),
-        (V2.format("/system.slice/a/b_slurmstepd.scope/job_42/step_0"), None),
-        (V2.format("/system.slice/slurmd.service/job_42/step_0"), None),
-        (V2.format("/user.slice/user-1000.slice/system.slice/slurmstepd.scope/job_42/step_0"), None),
-        (V2.format("/../system.slice/slurmstepd.scope/job_42/step_0"), None),
-        (V2.format("/system.slice/slurmstepd.scope/job_42 (deleted)"), None),
-        (V2.format("/"), None),
-        ("", None),
+        (V1.format("/slurm/uid_1000/job_42/step_0"), (42, "")),
+        (V1.format("/slurm_node01/uid_1000/job_42/step_batch"), (42, "node01")),
+        (V1.format("/slurm/uid_1000/job_42/step_extern").replace("task_0", "task_special"), (42, "")),
+        ("5:devices:/slurm/uid_1000/job_42/step_0\n6:freezer:/slurm/uid_1000/job_42/step_0\n", (42, "")),
+        (
+            "12:cpuset,devices:/slurm/uid_1000/job_42/step_0\n3:freezer,cpu:/slurm/uid_1000/job_42/step_0\n2:memory:/x\n",
+            (42, ""),
+        ),
+        (
+            V1.format("/slurm/uid_1000/job_42/step_0") + "1:name=systemd:/x/slurm_other/uid_1000/job_1/step_0\n",
+            (42, ""),
+        ),
+        (V1.format("/slurm/uid_1000/job_42/step_0") + "1:cpuset:/slurm_other/uid_1000/job_1/step_0\n", (None, "")),
+        (V1.format("/slurm/uid_1000/job_42/step_0") + "3:cpuset:/slurm/uid_1000/job_42/step_0/below\n", (None, "")),
+        (
+            V1.format("/slurm/uid_1000/job_42/step_0/below").replace("/task_0", ""),
+            (None, ""),
+        ),  # Slurm neither sees it …
+        (V1.format("/slurm/uid_1000/job_42/step_0/task_0").replace("/task_0\n", "\n", 1), (None, "")),
+        ("5:devices:/slurm/uid_1000/job_42/step_0\n6:freezer:/slurm/uid_1000/job_42/step_0/x\n", (None, "")),
+        ("5:devices:/slurm/uid_1000/job_42/step_0/task_0/x\n6:freezer:/slurm/uid_1000/job_42/step_0\n", (None, "")),
+        ("5:devices:/slurm/uid_1000/job_42/step_1/task_0\n6:freezer:/slurm/uid_1000/job_42/step_0\n", (None, "")),
+        (V1.format("/slurm/uid_1000/job_42"), (None, "")),
+        (V1.format("/slurm/uid_1001/job_42/step_0"), (None, "")),  # another user's job
+        (V1.format("/slurm/uid_1000/job_42x/step_0"), (None, "")),
+        (V1.format("/slurm/uid_1000/job_"), (None, "")),
+        (V1.format("/user.slice/slurm/uid_1000/job_42/step_0"), (None, "")),
+        (V1.format("/slurm//uid_1000/job_42/step_0"), (None, "")),
+        (V1.format("/../slurm/uid_1000/job_42/step_0"), (None, "")),  # above the root of a cgroup namespace
+        ("5:devices:/\n4:memory:/slurm/uid_1000/job_42/step_0\n6:freezer:/slurm/uid_1000/job_42/step_0\n", (None, "")),
+        ("5:devices:/slurm/uid_1000/job_42/step_0\n6:freezer:/\n", (None, "")),  # Slurm does not track it
+        ("5:devices:/slurm/uid_1000/job_42/step_0\n", (None, "")),
+        ("5:devices:/slurm/uid_1000/job_42/step_0\n6:freezer:/slurm/uid_1000/job_43/step_0\n", (None, "")),
+        (f"5:devices:/\n0::{SCOPE}/job_42/step_0/user/task_0\n", (None, "")),
+        (V2.format(f"{SCOPE}/job_42/step_0/user/task_0"), (42, "")),
+        (V2.format(f"{SCOPE}/job_42/step_batch/user/task_0"), (42, "")),
+        (V2.format(f"{SCOPE}/job_42/step_interactive/user/task_0"), (42, "")),
+        (V2.format(f"{SCOPE}/job_42/step_extern/user/task_special"), (42, "")),
+        (V2.format("/system.slice/node01_slurmstepd.scope/job_42/step_0/user/task_0"), (42, "node01")),
+        (V2.format("/system.slice/rack_1_node_slurmstepd.scope/job_42/step_0/user/task_0"), (42, "rack_1_node")),
+        (V2.format(f"{SCOPE}/job_42/step_0/user/task_0/below"), (None, "")),
+        (V2.format(f"{SCOPE}/job_42/step_0/user"), (None, "")),
+        (V2.format(f"{SCOPE}/job_42/step_0/slurm"), (None, "")),
+        (V2.format(f"{SCOPE}/job_42"), (None, "")),
+        (V2.format(f"{SCOPE}/job_42x/step_0/user/task_0"), (None, "")),
+        (V2.format(f"{SCOPE}/system/job_42/step_0/user/task_0"), (None, "")),
+        (V2.format(f"{SCOPE}/job_0x2a/step_0/user/task_0"), (None, "")),
+        (V2.format(f"{SCOPE}.d/job_42/step_0/user/task_0"), (None, "")),
+        (V2.format("/system.slice/a/b_slurmstepd.scope/job_42/step_0/user/task_0"), (None, "")),
+        (V2.format("/system.slice/slurmd.service/job_42/step_0/user/task_0"), (None, "")),
+        (V2.format(f"/user.slice/user-1000.slice{SCOPE}/job_42/step_0/user/task_0"), (None, "")),
+        (V2.format(f"/..{SCOPE}/job_42/step_0/user/task_0"), (None, "")),
+        (V2.format(f"{SCOPE}/job_42/step_0/user/task_0 (deleted)"), (None, "")),
+        (V2.format("/"), (None, "")),
+        ("", (None, "")),
     ],
 )
-def test_jobs_are_told_by_their_cgroup(program, monkeypatch, cgroup, job):
+def test_a_job_is_identified_by_its_cgroups(program, monkeypatch, tmp_path, cgroup, job):
+    use_cgroups(program, monkeypatch, tmp_path, cgroup)
+    assert program.step_of("self", 1000) == job
+
+
+def use_cgroups(program, monkeypatch, root, cgroup, owner=0):
+    """Folders in place of /sys/fs/cgroup, with a file that says who may move processes there."""
+    monkeypatch.setattr(program, "CGROUPS", str(root))
     monkeypatch.setattr(program, "proc", lambda _path: cgroup)
-    assert program.job_of("self", 1000) == job
+    for line in cgroup.splitlines():
+        for name in line.split(":")[1].split(","):
+            folder = Path(f"{root}/{name}{line.split(':', 2)[2]}".replace("/..", "/up"))
+            folder.mkdir(parents=True, exist_ok=True)
+            (folder / "cgroup.procs").touch()
+            os.chown(folder / "cgroup.procs", owner, owner)
+
+
+@needs_root
+@pytest.mark.parametrize(
+    "cgroup", [V1.format("/slurm/uid_1000/job_42/step_0"), V2.format(f"{SCOPE}/job_42/step_0/user/task_0")]
+)
+def test_a_cgroup_that_its_user_may_move_processes_to_is_of_no_job(program, monkeypatch, tmp_path, cgroup):
+    use_cgroups(program, monkeypatch, tmp_path, cgroup, owner=1000)
+    assert program.step_of("self", 1000) == (None, "")
+
+
+@needs_root
+@pytest.mark.parametrize("change", [None, {"holder": [1, 1]}, {"job": 7}])
+def test_a_lease_that_is_gone_or_another_after_the_lock_was_had_is_refused(installed, nvml, capfd, monkeypatch, change):
+    """What was known of it is not known of the GPU now, which may be another job's."""
+    assert installed.main(["lock", nvml.uuid(0), "900"]) == 0
+    path = Path(installed.LEASES) / f"{nvml.uuid(0)}.lease"
+    lease, made = json.loads(path.read_text()), nvml.card(0).settings_made
+    locked = installed.locked
+
+    def meanwhile(*words, **options):
+        path.unlink() if change is None else path.write_text(json.dumps({**lease, **change}))
+        return locked(*words, **options)
+
+    monkeypatch.setattr(installed, "locked", meanwhile)
+    assert installed.main(["lock", nvml.uuid(0), "600"]) == installed.HELD
+    assert "has changed hands meanwhile" in json.loads(capfd.readouterr().out.splitlines()[-1])["error"]
+    assert nvml.card(0).settings_made == made
+    os.kill(lease["keeper"][0], signal.SIGKILL)
+
+
+@needs_root
+def test_a_value_out_of_bounds_is_refused_before_slurm_is_asked(installed, nvml, monkeypatch):
+    """Each question is some calls of root's to the controller."""
+    monkeypatch.setattr(installed, "identify", lambda: (0, 42, installed.identity(os.getpid()), -1))
+    monkeypatch.setattr(installed, "prove_ownership", lambda *_: None)
+    monkeypatch.setattr(installed, "ask_slurm", lambda *_: pytest.fail("Slurm was asked"))
+    assert installed.main(["lock", nvml.uuid(0), "1500"]) == installed.NOT_SUPPORTED
+
+
+@needs_root
+def test_a_site_names_its_own_memory_clock_and_power_limit(installed, nvml):
+    path = Path(installed.CONFIGURATION)
+    named = "site_memory_clock_mhz = 1215\nsite_power_limit_w = 150\nsite_sm_clock_mhz = 1200\n"
+    path.write_text(f"{path.read_text()}{named}")
+    assert installed.main(["lock", nvml.uuid(0), "900"]) == 0
+    assert installed.main(["reset", nvml.uuid(0)]) == 0
+    card = nvml.card(0)
+    assert (card.locked_sm_mhz, card.locked_memory_mhz, card.limit_mw) == (1200, 1215, 150_000)
+
+
+@needs_root
+def test_nine_gpus_whose_locks_are_taken_are_given_up_within_the_time_of_the_epilog(installed, tmp_path, monkeypatch):
+    """The wait is for all of them, not for each: 45 s are all that slurm-restore has."""
+    monkeypatch.setattr(installed, "LOCKED_WITHIN_S", 0.3)
+    monkeypatch.setattr(installed, "ENDED_WITHIN_S", 0.1)
+    monkeypatch.setattr(installed.os, "kill", lambda *_: None)
+    monkeypatch.setattr(installed, "leave_cgroups", lambda _pid: None)
+    waited_s = []
+    monkeypatch.setattr(installed.time, "sleep", waited_s.append)
+    clock = lambda: sum(waited_s)  # noqa: E731
+    monkeypatch.setattr(installed.time, "monotonic", clock)
+    folder = Path(installed.LEASES)
+    folder.mkdir()
+    locks = []
+    for number in range(9):
+        locks.append((folder / f"GPU-{number}.lock").open("w"))
+        fcntl.flock(locks[-1], fcntl.LOCK_EX)
+        lease = {"uid": 1, "job": 42, "holder": [1, 1], "power_limit_mw": 0, "keeper": [0, 0], "settings": {}}
+        (folder / f"GPU-{number}.lease").write_text(json.dumps(lease))
+    with pytest.raises(installed.Refusal, match="not put back"):
+        installed.restore("42")
+    assert sum(waited_s) < 0.3 + 9 * 0.2
+    for lock in locks:
+        lock.close()
 
 
 NODE = """NodeName=node01 Arch=x86_64 CoresPerSocket=1
@@ -411,7 +521,8 @@ def test_a_gpu_that_cannot_be_put_back_is_tried_with_growing_pauses(program, mon
     words, said = os.pipe()
     os.write(said, b"written")
     monkeypatch.setattr(program, "LEASES", str(tmp_path))
-    monkeypatch.setattr(program, "proc", lambda path: "" if path in ("self/mountinfo", "self/cgroup") else "x")
+    monkeypatch.setattr(program, "leave_cgroups", lambda _pid: None)
+    monkeypatch.setattr(program, "proc", lambda path: "" if path == "self/cgroup" else "x")
     monkeypatch.setattr(program, "identity", lambda _pid: [7, 7])
     monkeypatch.setattr(program, "undo_inherited", lambda: None)
     monkeypatch.setattr(program, "put_back", lost)
@@ -507,19 +618,19 @@ def test_a_gpu_whose_node_cannot_be_opened_is_nobodys_but_counts_as_one_that_oth
 ):
     """Any error but the cgroup's: here a link, which is not followed."""
     site = {"slurm_directory": "/etc/slurm", "device": f"{tmp_path}/card{{minor}}"}
-    with installed.opened(nvml.uuid(0), str(Path(nvml.environ["LD_LIBRARY_PATH"]) / standin_nvml.LIBRARY)) as gpu:
+    with installed.Gpu(nvml.uuid(0), str(Path(nvml.environ["LD_LIBRARY_PATH"]) / standin_nvml.LIBRARY)) as gpu:
         card = Path(site["device"].format(minor=gpu.numbers("nvmlDeviceGetMinorNumber")[0]))
         card.touch()
-        installed.prove_ownership(0, 42, gpu, site, ask=False)
+        installed.prove_ownership(0, 42, gpu, site)
         card.rename(tmp_path / "moved")
         card.symlink_to(tmp_path / "moved")
         assert installed.may_open(str(card)) is True
         with pytest.raises(installed.Refusal, match="not in the cgroups of a Slurm job that holds it"):
-            installed.prove_ownership(0, 42, gpu, site, ask=False)
+            installed.prove_ownership(0, 42, gpu, site)
         card.unlink()
         assert installed.may_open(str(card)) is None
         with pytest.raises(installed.Refusal, match="not in the cgroups of a Slurm job that holds it"):
-            installed.prove_ownership(0, 42, gpu, site, ask=False)
+            installed.prove_ownership(0, 42, gpu, site)
 
 
 def test_a_recycled_pid_is_another_process(program):
