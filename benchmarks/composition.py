@@ -70,8 +70,8 @@ def report(rows: pd.DataFrame) -> None:
         time=rows["time_s"] / rows["measured_time_s"] - 1,
         energy=rows["energy_j"] / rows["measured_energy_j"] - 1,
         plain=rows["plain_time_s"] / rows["measured_time_s"] - 1,
-    ).sort_values(["source", "pass", "network_id", "point", "tf32"])
-    shown = ["network_id", "pass", "tf32", "source", "time", "energy", "plain"]
+    ).sort_values(["source", "pass", "network_id", "point", "execution"])
+    shown = ["network_id", "pass", "execution", "source", "time", "energy", "plain"]
     print(errors[shown].to_string(index=False, float_format="{:+.1%}".format))
     print(
         f"\n{len(incomplete)} compositions lack the cost of an operation and do not count: median / worst of the others"

@@ -49,7 +49,7 @@ class Row:
     operation_id: str
     operation_class: str
     pass_: str
-    tf32: bool
+    execution: str
     repetition: int  # -1: the reference
     gpu: str
     time_s: float | None
@@ -91,7 +91,7 @@ def sample(campaign: CampaignConfig, label: str, catalogue_dir: Path, count: int
     table = files.read_table(catalogue_dir / layout.OPERATIONS_FILE, OPERATION_SCHEMA).to_pandas()
     table = table[table["device_work"] & table["pass"].isin(campaign.passes)]
     peaks = [
-        spec.peak_flops(row.dtype, tf32=gpu.tf32[0], matrix=row.operation_class in MATRIX_CLASSES)
+        spec.peak_flops(row.dtype, tf32=gpu.execution[0].matrix_tf32, matrix=row.operation_class in MATRIX_CLASSES)
         for row in table.itertuples()
     ]
     moved_s = (table["bytes_read"] + table["bytes_written"]) / spec.bandwidth_bytes_s
@@ -102,7 +102,7 @@ def sample(campaign: CampaignConfig, label: str, catalogue_dir: Path, count: int
     chosen = [rng.choice(part) for part in np.array_split(np.arange(len(table)), min(count, len(table)))]
     return [
         (
-            Subject(OPERATION, row["operation_id"], row["pass"], gpu.tf32[0], row["dtype"], 0, device_work=True),
+            Subject(OPERATION, row["operation_id"], row["pass"], gpu.execution[0], row["dtype"], 0, device_work=True),
             row["operation_class"],
         )
         for row in table.iloc[chosen].to_dict("records")
@@ -149,7 +149,7 @@ def measure_one(session: OneSession, watch: CounterWatch, subject: Subject, clas
         flags = row.flags if row.status == OK else [row.status, *row.flags]
         how = (row.stopped_by or "", row.power_estimator or "", " ".join(flags))
     return Row(
-        subject.subject_id, class_, subject.pass_, subject.tf32, subject.repetition, bench.gpu.identity.name,
+        subject.subject_id, class_, subject.pass_, subject.execution, subject.repetition, bench.gpu.identity.name,
         *values, *how, started_us, bench.now_us(),
     )  # fmt: skip
 
@@ -161,7 +161,7 @@ def load(file: Path) -> pd.DataFrame:
 
 def report(rows: pd.DataFrame) -> None:
     """Print coverage, bias and spread as Markdown, pooled and by flag."""
-    key = ["operation_id", "pass_", "tf32"]
+    key = ["operation_id", "pass_", "execution"]
     reference_columns = [*key, "time_s", "time_error_s", "power_w", "power_error_w"]
     long = rows.loc[rows["repetition"] == REFERENCE, reference_columns]
     short = rows[rows["repetition"] != REFERENCE].merge(long, on=key, suffixes=("", "_reference"))

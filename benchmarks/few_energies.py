@@ -34,6 +34,7 @@ from clockwatt.predict.models.predictors import TARGETS, RooflinePredictor
 from clockwatt.predict.models.training_data import TrainingData, training_data, with_unmeasured
 from clockwatt.predict.training_rows import Samples, read_samples
 from clockwatt.predict.whole_networks import WholeNetworks, complete
+from clockwatt.schema.execution import ExecutionSettings
 
 REFERENCE, GPU = "reference/h200", "h200"
 TIME, ENERGY = "time_device_corrected_s", "energy_dynamic_corrected_j"
@@ -134,8 +135,8 @@ class Energies:
     def _composed(self, predicted: pd.DataFrame) -> pd.DataFrame:
         cells = self._data.cells
 
-        def costs(_name: str, _pass: str, point: str, tf32: bool) -> pd.DataFrame:
-            here = (cells["point"] == point) & (cells["tf32"] == tf32)
+        def costs(_name: str, _pass: str, point: str, execution: ExecutionSettings) -> pd.DataFrame:
+            here = (cells["point"] == point) & (cells["execution"] == execution)
             own = predicted[here].set_index(cells.loc[here, "operation_id"])
             both = pd.concat([own, self._workless])
             return pd.DataFrame(cost_columns(both.to_numpy(float)), index=both.index, columns=COST_COLUMNS)

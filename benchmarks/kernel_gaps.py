@@ -28,6 +28,7 @@ from clockwatt.operations.build.build import build
 from clockwatt.operations.catalogue import trace_rows
 from clockwatt.operations.networks import build_network
 from clockwatt.operations.spec.operation import Operation
+from clockwatt.schema.execution import TF32
 
 _BLOCK_CYCLES = 100_000_000
 _MARK_CYCLES = 10_000
@@ -53,7 +54,7 @@ def main() -> None:
     parser.add_argument("networks", nargs="*", default=["regnet_y_800mf", "efficientnet_b0", "resnext50_32x4d"])
     parser.add_argument("--input", default="32,3,224,224")
     given = parser.parse_args()
-    numerics.apply(tf32=True)
+    numerics.apply(TF32)
     shape = [int(size) for size in given.input.split(",")]
     passes: tuple[Pass, ...] = ("inference", "training")
     for name in given.networks:

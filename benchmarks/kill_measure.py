@@ -138,7 +138,9 @@ def check_places(rows: dict[Place, MeasurementRow]) -> None:
 
 def check_once(rows: dict[Place, MeasurementRow]) -> None:
     """No operation is measured twice."""
-    keys = Counter((row.subject_id, row.pass_, row.tf32, row.repetition) for row in rows.values() if row.kind != ANCHOR)
+    keys = Counter(
+        (row.subject_id, row.pass_, row.execution, row.repetition) for row in rows.values() if row.kind != ANCHOR
+    )
     twice = [key for key, count in keys.items() if count > 1]
     assert not twice, f"measured more than once: {twice}"
 
@@ -173,7 +175,7 @@ def finish(victim: Victim) -> None:
     rows = victim.rows()
     check_once(rows)
     check_telemetry(victim, rows)
-    table = pq.read_table(victim.output, columns=["kind", "subject_id", "pass", "tf32", "repetition"])
+    table = pq.read_table(victim.output, columns=["kind", "subject_id", "pass", "execution", "repetition"])
     found = Counter(Key(*row.values()) for row in table.to_pylist() if row["kind"] != ANCHOR)
     assert found == Counter(tasks.key(subject) for subject in victim.wanted), "the output is not what was wanted"
     print(f"\nfinished: all {len(victim.wanted)} operations once, from {len({place[0] for place in rows})} sessions")

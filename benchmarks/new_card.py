@@ -29,12 +29,13 @@ from clockwatt.predict.features.operations import CATALOGUE_COLUMNS, OPERATION_C
 from clockwatt.predict.features.points import ROOFLINE_TIME, Setting, features_at
 from clockwatt.predict.models.predictors import RooflinePredictor
 from clockwatt.predict.models.transfer import FLOOR_S, OtherCard, Transfer
+from clockwatt.schema.execution import TF32, ExecutionSettings
 from clockwatt.schema.records import MEASUREMENT_SCHEMA, OK, OPERATION, OPERATION_SCHEMA
 
 OWN = (0, 30, 300)
 DRAWS = 10
 FOLDS = 5
-KEY = ["operation_id", "pass", "tf32"]
+KEY = ["operation_id", "pass", "execution"]
 SHIPPED = "reference/h200"
 TARGET = "time_device_corrected_s"
 """A predictor learns one time, whichever it is, by this name."""
@@ -71,7 +72,7 @@ def read_catalogue(folders: list[Path]) -> pd.DataFrame:
 
 def read_rows(paths: list[Path], column: str, catalogue: pd.DataFrame) -> pd.DataFrame:
     """Times of operations at the default operating point: `KEY`, `gpu_name` and `seconds`, medians of repetitions."""
-    columns = ["kind", "status", "subject_id", "pass", "tf32", "gpu_name", "point", column]
+    columns = ["kind", "status", "subject_id", "pass", "execution", "gpu_name", "point", column]
     rows = pd.concat([files.read_table(path, MEASUREMENT_SCHEMA, columns).to_pandas() for path in paths])
     fine = rows[(rows["kind"] == OPERATION) & (rows["status"] == OK) & (rows["point"] == "default")]
     named = fine.rename(columns={"subject_id": "operation_id", column: "seconds"})
@@ -87,7 +88,7 @@ def read_thesis() -> tuple[pd.DataFrame, pd.DataFrame]:
     for pass_, group in measured.groupby("mode"):
         operations = thesis_a30.catalogue(group, str(pass_)).assign(**{"pass": pass_})
         full = operations[OPERATION_CLASS].isin(thesis_a30.FULL_PRECISION_CLASSES).to_numpy()
-        tf32 = group["tf32"].to_numpy(bool) & ~full
+        tf32 = (group["execution"] == TF32).to_numpy() & ~full
         seconds = group["time_per_iter_s"].to_numpy(float)
         timed = operations[["operation_id", "pass"]].assign(tf32=tf32, gpu_name="NVIDIA A30", seconds=seconds)
         parts.append(timed[operations["device_work"].to_numpy(bool)])
@@ -148,10 +149,14 @@ def left_out(source: pd.DataFrame, features: pd.DataFrame, wanted: pd.Series, at
 def at_card(rows: pd.DataFrame, catalogue: pd.DataFrame, gpu_name: str) -> pd.DataFrame:
     """Features of rows on a card at its default clock; shape (rows, features), in their order."""
     spec, parts = find_spec(gpu_name), []
-    for (pass_, tf32), group in rows.groupby(["pass", "tf32"]):
+    for (pass_, execution), group in rows.groupby(["pass", "execution"]):
         own = catalogue[(catalogue["pass"] == pass_) & catalogue["operation_id"].isin(group["operation_id"])]
         features = operation_features(own[CATALOGUE_COLUMNS]).loc[group["operation_id"]]
-        parts.append(features_at(features, Setting(spec, OperatingPoint(), bool(tf32))).set_index(group.index))
+        parts.append(
+            features_at(features, Setting(spec, OperatingPoint(), ExecutionSettings(str(execution)))).set_index(
+                group.index
+            )
+        )
         parts[-1]["training"] = float(pass_ == "training")
     return pd.concat(parts).loc[rows.index]
 

@@ -21,6 +21,7 @@ from clockwatt.measure.bench.registry import open_bench
 from clockwatt.measure.calibrate.calibration import Calibration, read
 from clockwatt.measure.steps.conditions import Surroundings
 from clockwatt.measure.steps.procedure import measure, measure_idle
+from clockwatt.schema.execution import FP32
 from clockwatt.schema.records import MEASUREMENT_SCHEMA, MeasurementRow
 
 
@@ -42,7 +43,7 @@ class OneSession:
         started_s = self.now_s()
         row = replace(
             self.base,
-            kind=subject.kind, subject_id=subject.subject_id, pass_=subject.pass_, tf32=subject.tf32,
+            kind=subject.kind, subject_id=subject.subject_id, pass_=subject.pass_, execution=subject.execution,
             dtype=subject.dtype, repetition=subject.repetition, flags=[], throttle_reasons=[],
         )  # fmt: skip
         measure(self.bench, subject, row, self.campaign.measurement, self.around)
@@ -76,8 +77,8 @@ def one_session(
         open_bench(campaign, gpu, session_id, raw / "telemetry", catalogue_dir, operation_ids) as bench,
     ):
         base = MeasurementRow(
-            kind="", subject_id="", pass_="", gpu=label, point="default", tf32=False, dtype="", session_id=session_id,
-            virtual=gpu.identity.virtual, gpu_name=gpu.identity.name, gpu_uuid=gpu.identity.uuid,
+            kind="", subject_id="", pass_="", gpu=label, point="default", execution=FP32, dtype="",
+            session_id=session_id, virtual=gpu.identity.virtual, gpu_name=gpu.identity.name, gpu_uuid=gpu.identity.uuid,
             driver_version=gpu.identity.driver_version, torch_version=bench.versions.torch,
             cuda_version=bench.versions.cuda,
         )  # fmt: skip

@@ -30,6 +30,7 @@ from clockwatt.io.resources import resource
 from clockwatt.operations.catalogue import SOURCE_NETWORK, trace_rows
 from clockwatt.operations.networks import FAULTS
 from clockwatt.schema import layout, records
+from clockwatt.schema.execution import of_tf32
 
 sys.path.insert(0, str(Path(__file__).parents[1]))  # the folder of this script is what Python looks into
 from benchmarks.fresh.draw import SETS, estimate
@@ -246,7 +247,7 @@ def write(cache: Path, most: int, output: Path) -> None:
     rows = rows[rows["device_work"]]
     rows = rows[~rows["operation_id"].isin(known_operations())]
     rows = rows.sample(frac=1, random_state=3).drop_duplicates(["operation_id", "pass"]).head(most)
-    rows["measured_tf32"] = [[bool(tf32)] for tf32 in rows["tf32"]]
+    rows["measured_execution"] = [[of_tf32(bool(tf32))] for tf32 in rows["tf32"]]
     rows["measured_quantities"], rows["source"] = [[records.TIME]] * len(rows), SOURCE_NETWORK
     table = pa.Table.from_pandas(rows[records.OPERATION_SCHEMA.names], records.OPERATION_SCHEMA, preserve_index=False)
     write_operations(table, output)

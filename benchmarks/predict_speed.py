@@ -38,6 +38,7 @@ from clockwatt.predict.gpu_predictor import GpuPredictor, load_models
 from clockwatt.predict.recommend import recommend
 from clockwatt.predict.tracing import NetworkTracer, TracedNetwork
 from clockwatt.schema import costs, layout, records, tables
+from clockwatt.schema.execution import TF32
 
 GPU, GPUS = "a100", 8
 ROWS, CLOCKS = 100_000, 40
@@ -132,7 +133,7 @@ def operation_rows(card: CardModel, operations: list[dict], clock: int, rng: np.
         eager_s = max(time_s, host_s)
         measured = records.MeasurementRow(
             kind=records.OPERATION, subject_id=row["operation_id"], pass_=records.INFERENCE, gpu=GPU,
-            point=f"sm{clock}", tf32=True, dtype=row["dtype"], virtual=True, gpu_name=f"virtual {card.spec.name}",
+            point=f"sm{clock}", execution=TF32, dtype=row["dtype"], virtual=True, gpu_name=f"virtual {card.spec.name}",
             time_device_s=time_s, time_host_s=host_s, time_eager_s=eager_s, power_w=power_w, power_idle_w=idle_w,
             energy_j=power_w * eager_s, energy_dynamic_j=(power_w - idle_w) * time_s,
         )  # fmt: skip
@@ -156,7 +157,7 @@ def network_rows(catalogue: Path, operations: pa.Table, rng: np.random.Generator
     of_calls = measured_costs[["time_device_s", "energy_dynamic_j"]].reindex(calls["operation_id"])
     sums = of_calls.groupby(calls["network_id"].to_numpy()).sum()
     at = operations.slice(0, 1).to_pylist()[0]
-    where = {name: at[name] for name in ("gpu", "point", "tf32", "dtype", "virtual", "gpu_name", "power_idle_w")}
+    where = {name: at[name] for name in ("gpu", "point", "execution", "dtype", "virtual", "gpu_name", "power_idle_w")}
     rows = []
     for network in networks:
         device_s, dynamic_j = sums.loc[network["network_id"]]

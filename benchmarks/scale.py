@@ -42,6 +42,7 @@ from clockwatt.measure.reference_operations import anchors  # noqa: E402
 from clockwatt.measure.store import Store  # noqa: E402
 from clockwatt.measure.tasks import Shard  # noqa: E402
 from clockwatt.schema import layout, records  # noqa: E402
+from clockwatt.schema.execution import TF32  # noqa: E402
 from clockwatt.schema.records import MEASUREMENT_VERSION, MeasurementRow, OperationRow  # noqa: E402
 from clockwatt.telemetry.sampling import FAST  # noqa: E402
 from support.synthetic import operation_of, row_of_operation  # noqa: E402  # from the tests
@@ -99,7 +100,7 @@ def _write_catalogue(folder: Path, operations: int) -> None:
 def _write_rows(store: Store, wanted: list[tasks.Subject], session: str, point: str, shard: str) -> None:
     """One row for each of them, and the anchors at both ends, in one segment."""
     like = MeasurementRow(
-        kind=records.OPERATION, subject_id="", pass_="", gpu="a30", point=point, tf32=True, dtype="float32",
+        kind=records.OPERATION, subject_id="", pass_="", gpu="a30", point=point, execution=TF32, dtype="float32",
         session_id=session, shard=shard, measurement_version=MEASUREMENT_VERSION, settings_id=store.settings_id,
         virtual=True, gpu_name="NVIDIA A30 (virtual)", gpu_uuid="GPU-1", host="node", cpu_model="a processor",
         requested_sm_clock_mhz=1440, sm_clock_median_mhz=1440.0, throttle_reasons=["gpu_idle"],
@@ -120,7 +121,7 @@ def _write_rows(store: Store, wanted: list[tasks.Subject], session: str, point: 
         "kind": kinds,
         "subject_id": [*anchor_ids[:half], *(one.subject_id for one in wanted), *anchor_ids[half:]],
         "pass": [records.INFERENCE] * half + [one.pass_ for one in wanted] + [records.INFERENCE] * half,
-        "tf32": [True] * half + [one.tf32 for one in wanted] + [True] * half,
+        "execution": [TF32] * half + [one.execution for one in wanted] + [TF32] * half,
         "position": np.arange(count),
         "started_us": starts,
         "ended_us": starts + _ALONE_US,

@@ -37,12 +37,13 @@ from clockwatt.measure.tasks import Shard
 from clockwatt.predict.features.operations import operation_features
 from clockwatt.predict.features.points import ROOFLINE_TIME, Setting, features_at
 from clockwatt.schema import layout
+from clockwatt.schema.execution import TF32
 from clockwatt.schema.records import MEASUREMENT_SCHEMA, OK, MeasurementRow, table_of
 
 SEED = 0
 LEAST_S, MOST_S = 2e-5, 5e-3
 """By the roofline: shorter ones are paced by their host, longer ones cost more than they tell."""
-KEY = ["subject_id", "pass", "tf32"]
+KEY = ["subject_id", "pass", "execution"]
 DEFAULT, SHORT = "default", "short"
 
 
@@ -51,7 +52,7 @@ def chosen_of(catalogue_dir: Path, subjects: list[Subject], gpu_name: str, count
     operations = pd.read_parquet(catalogue_dir / layout.OPERATIONS_FILE)
     busy = set()
     for pass_, own in operations[operations["device_work"]].groupby("pass"):
-        setting = Setting(find_spec(gpu_name), OperatingPoint.parse("default"), tf32=True)
+        setting = Setting(find_spec(gpu_name), OperatingPoint.parse("default"), execution=TF32)
         features = features_at(operation_features(own.drop_duplicates("operation_id")), setting)
         times_s = features[ROOFLINE_TIME]
         busy |= {(name, pass_) for name in times_s.index[(times_s > LEAST_S) & (times_s < MOST_S)]}
@@ -98,7 +99,7 @@ def main() -> None:
                 break
             row = MeasurementRow(
                 kind=subject.kind, subject_id=subject.subject_id, pass_=subject.pass_, gpu=label, point="default",
-                tf32=subject.tf32, dtype=subject.dtype, repetition=subject.repetition, position=len(rows),
+                execution=subject.execution, dtype=subject.dtype, repetition=subject.repetition, position=len(rows),
                 gpu_name=bench.gpu.identity.name, gpu_uuid=bench.gpu.identity.uuid,
             )  # fmt: skip
             measure(bench, subject, row, ways[way], around)

@@ -31,6 +31,7 @@ from clockwatt.predict.evaluation.leave_out import grouped_folds
 from clockwatt.predict.features.operations import CATALOGUE_COLUMNS, OPERATION_CLASS, channel_groups, operation_features
 from clockwatt.predict.features.points import Setting, features_at
 from clockwatt.predict.models.predictors import RooflinePredictor
+from clockwatt.schema.execution import of_tf32
 
 FOLDS = 15
 TARGETS = {"time_eager_corrected_s": "time_per_iter_s", "power_corrected_w": "power_w"}
@@ -59,7 +60,7 @@ def main() -> None:
         targets = pd.DataFrame({name: measured[column] for name, column in TARGETS.items()})
         works = operations["device_work"].to_numpy(bool)
         learners: dict[str, tuple[pd.DataFrame, Predict]] = {
-            "roofline": (at_default_clock(features, bool(tf32)), roofline(given.trees)),
+            "roofline": (at_default_clock(features, of_tf32(bool(tf32))), roofline(given.trees)),
             "thesis's": (thesis_encoding(operations), forest(given.trees)),
         }
         for kind, groups in (("grouped", channel_groups(features)), ("random", measured.index.to_series().astype(str))):

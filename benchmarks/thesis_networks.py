@@ -26,6 +26,7 @@ from clockwatt.predict.fit import fit
 from clockwatt.predict.gpu_predictor import load_models
 from clockwatt.predict.tracing import NetworkTracer
 from clockwatt.schema import layout
+from clockwatt.schema.execution import of_tf32
 
 GPU = "a30"
 CONTRADICTION = 5
@@ -62,7 +63,7 @@ def told(model, network, pass_: str) -> dict[str, float]:
     """What the predictors say of one network."""
     shape = [int(size) for size in network.input_shape.split("x")]
     traced = NetworkTracer(Path("none"), TrainingConfig()).trace(NetworkConfig(name=network.model, input=shape), pass_)
-    found = predict_network(model, traced, "default", tf32=bool(network.tf32))
+    found = predict_network(model, traced, "default", execution=of_tf32(bool(network.tf32)))
     ends = {f"{end}_{name}": found.intervals[name][number] for number, end in enumerate(("low", "high"))
             for name in MEASURED}  # fmt: skip
     values = {f"told_{name}": getattr(found.expected, name) for name in MEASURED}

@@ -104,7 +104,7 @@ def measured(
             break
         row = MeasurementRow(
             kind=subject.kind, subject_id=subject.subject_id, pass_=subject.pass_, gpu=label, point="default",
-            tf32=subject.tf32, dtype=subject.dtype, repetition=subject.repetition, position=len(rows),
+            execution=subject.execution, dtype=subject.dtype, repetition=subject.repetition, position=len(rows),
             gpu_name=bench.gpu.identity.name, gpu_uuid=bench.gpu.identity.uuid, virtual=bench.gpu.identity.virtual,
         )  # fmt: skip
         measure(bench, subject, row, campaign.measurement, around)
@@ -118,7 +118,7 @@ def profiled(bench: Bench, campaign: CampaignConfig, label: str, subjects: list[
     for subject in subjects:
         row = MeasurementRow(
             kind=subject.kind, subject_id=subject.subject_id, pass_=subject.pass_, gpu=label, point="default",
-            tf32=subject.tf32, dtype=subject.dtype,
+            execution=subject.execution, dtype=subject.dtype,
         )  # fmt: skip
         alone = replace(subject, energy=False)
         profile.runcall(measure, bench, alone, row, campaign.measurement, Surroundings())
@@ -128,7 +128,7 @@ def profiled(bench: Bench, campaign: CampaignConfig, label: str, subjects: list[
 def as_columns(row: MeasurementRow) -> dict[str, Any]:
     """What the report needs of a row."""
     return {
-        "key": f"{row.subject_id}/{row.pass_}/{row.tf32}",
+        "key": f"{row.subject_id}/{row.pass_}/{row.execution}",
         "pass": row.pass_,
         "time_alone": row.quantities == [TIME],
         "repetition": row.repetition,

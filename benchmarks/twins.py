@@ -31,7 +31,7 @@ def write(reference: str, count: int, output: Path) -> None:
     operations = {(row["operation_id"], row["pass"]): row for row in table.to_pylist()}
     found = []
     for path in sorted((shipped / layout.MEASUREMENTS).rglob("[0-9]*.parquet")):
-        columns = ["kind", "subject_id", "pass", "tf32", "status", "energy_dynamic_j"]
+        columns = ["kind", "subject_id", "pass", "execution", "status", "energy_dynamic_j"]
         rows = files.read_table(path, records.MEASUREMENT_SCHEMA, columns).to_pandas()
         found.append(rows[(rows["kind"] == records.OPERATION) & (rows["status"] == records.OK)])
     rows = pd.concat(found, ignore_index=True)
@@ -45,7 +45,7 @@ def write(reference: str, count: int, output: Path) -> None:
     chosen = []
     for row in drawn.to_dict("records"):
         operation = dict(operations[row["subject_id"], row["pass"]])
-        operation["measured_tf32"] = [bool(row["tf32"])]
+        operation["measured_execution"] = [row["execution"]]
         operation["measured_quantities"] = [records.TIME, records.ENERGY]
         chosen.append(operation)
     write_operations(pa.Table.from_pylist(chosen, records.OPERATION_SCHEMA), output)

@@ -2,7 +2,7 @@
 
     python benchmarks/unsure.py OPERATIONS... --predictors DIR --gpu h200 --output CATALOGUE_DIR [--count 5000]
 
-Takes Parquet files with the columns of a catalogue's operations and, where one TF32 setting alone is wanted, `tf32`
+Takes Parquet files with the columns of a catalogue's operations and, where one precision alone is wanted, `execution`
 (as `other_networks.py` caches them). Left out is what the shipped data or a fresh set has, recurrent layers, which take
 half a second each to measure, and what is told to take less than 2 µs or more than 10 ms. Of the rest half are those
 whose interval of device time is widest in seconds, half those where it is widest relative to the time; no class makes
@@ -23,6 +23,7 @@ from clockwatt.operations.spec.operation import RECURRENT_CLASSES
 from clockwatt.predict.gpu_predictor import load_models
 from clockwatt.schema import records
 from clockwatt.schema.costs import BY_CORRECTED, TIME_DEVICE_CORRECTED
+from clockwatt.schema.execution import FP32, TF32, ExecutionSettings
 
 sys.path.insert(0, str(Path(__file__).parents[1]))  # the folder of this script is what Python looks into
 from benchmarks.operations_alone import write_operations
@@ -34,22 +35,24 @@ SHARE = 0.2
 
 
 def candidates(paths: list[Path]) -> pd.DataFrame:
-    """Operations with `tf32`, each once at each setting, without those that are known."""
+    """Operations with `execution`, each once at each setting, without those that are known."""
     tables = [pd.read_parquet(path) for path in paths]
-    both = [table if "tf32" in table else table.merge(pd.DataFrame({"tf32": [True, False]}), how="cross")
+    both = [table if "execution" in table else table.merge(pd.DataFrame({"execution": [TF32, FP32]}), how="cross")
             for table in tables]  # fmt: skip
     rows = pd.concat(both, ignore_index=True)
     rows = rows[rows["device_work"] & ~rows["operation_class"].isin(RECURRENT_CLASSES)]
     rows = rows[~rows["operation_id"].isin(known_operations())]
-    rows = rows[(rows["dtype"] == "float32") | rows["tf32"]]  # which changes nothing but float32
-    return rows.drop_duplicates(["operation_id", "pass", "tf32"]).reset_index(drop=True)
+    rows = rows[(rows["dtype"] == "float32") | (rows["execution"] == TF32)]  # which changes nothing but float32
+    return rows.drop_duplicates(["operation_id", "pass", "execution"]).reset_index(drop=True)
 
 
 def with_widths(rows: pd.DataFrame, predictors: Path, gpu: str) -> pd.DataFrame:
     """The rows with `device_s`, as predicted, and `width`, of the logarithm of its interval."""
     model, cost, parts = load_models(predictors)[gpu], BY_CORRECTED[TIME_DEVICE_CORRECTED], []
-    for (pass_, tf32), own in rows.groupby(["pass", "tf32"]):
-        told = model.predict(own, str(pass_), "default", tf32=bool(tf32)).loc[own["operation_id"]]
+    for (pass_, execution), own in rows.groupby(["pass", "execution"]):
+        told = model.predict(own, str(pass_), "default", execution=ExecutionSettings(str(execution))).loc[
+            own["operation_id"]
+        ]
         width = np.log(told[cost.upper] / told[cost.lower]).to_numpy(float)
         parts.append(own.assign(device_s=told[cost.corrected].to_numpy(float), width=width))
     return pd.concat(parts).query("@SHORTEST_S < device_s < @LONGEST_S")
@@ -77,9 +80,9 @@ def main() -> None:
     given = parser.parse_args()
     rows = with_widths(candidates(given.operations), given.predictors, given.gpu)
     chosen = chosen_of(rows, given.count).sample(frac=1, random_state=3)
-    settings = chosen.groupby(["operation_id", "pass"])["tf32"].agg(lambda found: sorted(map(bool, found)))
+    settings = chosen.groupby(["operation_id", "pass"])["execution"].agg(lambda found: sorted(found))
     wanted = chosen.drop_duplicates(["operation_id", "pass"]).set_index(["operation_id", "pass"], drop=False)
-    wanted["measured_tf32"] = settings.reindex(wanted.index)
+    wanted["measured_execution"] = settings.reindex(wanted.index)
     wanted["measured_quantities"] = [[records.TIME]] * len(wanted)
     table = pa.Table.from_pandas(wanted[records.OPERATION_SCHEMA.names], records.OPERATION_SCHEMA, preserve_index=False)
     write_operations(table, given.output)

@@ -31,6 +31,7 @@ from clockwatt.predict.features.operations import operation_features
 from clockwatt.predict.features.points import Setting, features_at
 from clockwatt.predict.models.power import utilisation
 from clockwatt.schema import layout, records
+from clockwatt.schema.execution import ExecutionSettings
 
 SHORTEST_S, LONGEST_S = 2e-5, 0.03
 KEY = ["operation_id", "pass"]
@@ -42,7 +43,7 @@ def measured(folders: list[Path], gpu: str) -> tuple[pd.DataFrame, pd.DataFrame]
               for folder in folders]  # fmt: skip
     rows = pd.concat(tables, ignore_index=True).rename(columns={"subject_id": "operation_id"})
     rows = rows[(rows["kind"] == records.OPERATION) & (rows["status"] == records.OK) & (rows["time_device_s"] > 0)]
-    rows = rows.sort_values("power_w").drop_duplicates([*KEY, "tf32"], keep="first")  # what has none comes last
+    rows = rows.sort_values("power_w").drop_duplicates([*KEY, "execution"], keep="first")  # what has none comes last
     parts = [files.read_table(folder / layout.CATALOGUE / layout.OPERATIONS_FILE, records.OPERATION_SCHEMA)
              for folder in folders]  # fmt: skip
     catalogue = pa.concat_tables(parts).to_pandas().drop_duplicates(KEY).reset_index(drop=True)
@@ -56,8 +57,10 @@ def with_spread(rows: pd.DataFrame, catalogue: pd.DataFrame, gpu_name: str, seed
         described = catalogue[(catalogue["pass"] == pass_) & catalogue["operation_id"].isin(own["operation_id"])]
         operations = operation_features(described)
         parts = []
-        for tf32, at in own.groupby("tf32"):
-            setting = Setting(find_spec(gpu_name), OperatingPoint.parse("default"), tf32=bool(tf32))
+        for execution, at in own.groupby("execution"):
+            setting = Setting(
+                find_spec(gpu_name), OperatingPoint.parse("default"), execution=ExecutionSettings(str(execution))
+            )
             features = features_at(operations.loc[at["operation_id"]], setting)
             matrix = utilisation(features, at["time_device_s"].to_numpy(float))
             parts.append((at, matrix))
@@ -107,11 +110,11 @@ def main() -> None:
     if given.classes:
         lacking = lacking[lacking["operation_class"].isin(given.classes)]
     chosen = chosen_of(lacking, given.count, given.seed)
-    settings = chosen.groupby(KEY)["tf32"].agg(lambda found: sorted(set(map(bool, found)))).to_dict()
+    settings = chosen.groupby(KEY)["execution"].agg(lambda found: sorted(set(found))).to_dict()
     wanted = [
-        row | {"measured_tf32": tf32, "measured_quantities": [records.TIME, records.ENERGY]}
+        row | {"measured_execution": execution, "measured_quantities": [records.TIME, records.ENERGY]}
         for row in pa.Table.from_pandas(catalogue, schema=records.OPERATION_SCHEMA, preserve_index=False).to_pylist()
-        if (tf32 := settings.get((row["operation_id"], row["pass"])))
+        if (execution := settings.get((row["operation_id"], row["pass"])))
     ]
     write_operations(pa.Table.from_pylist(wanted, records.OPERATION_SCHEMA), given.output)
     told = chosen.groupby("operation_class").agg(operations=("spread", "size"), spread=("spread", "median"))

@@ -52,7 +52,7 @@ OPERATION_TARGETS = {
 """Columns that are compared, by what they were called when the numbers were frozen."""
 OF_NETWORKS, DESIGNED = "operations of networks", "designed operations"
 NETWORK_TARGETS = ("time_s", "energy_j", "power_w")
-COMPOSITION_KEY = ["gpu", "point", "tf32", "network_id", "pass", "source"]
+COMPOSITION_KEY = ["gpu", "point", "execution", "network_id", "pass", "source"]
 COMPOSED = [*NETWORK_TARGETS, "device_s", "host_s", "latency_s", "calls", "calls_without_cost"]
 
 _BRIEF = rf"(best\.)?expected\.({'|'.join(NETWORK_TARGETS)})|best\.(gpu|point)"
@@ -77,10 +77,10 @@ def questions() -> dict[str, list[str]]:
     of_h200 = ("resnet50", "mobilenet_v3_large", "convnext_tiny", "vit_b_16", "swin_b", "regnet_x_1_6gf", "densenet121")
     asked += [(name, _IN_224, pass_, "h200", "default", ()) for name in of_h200 for pass_ in ("inference", "training")]
     asked += [
-        ("resnet50", _IN_224, "inference", "h200", "default", ("--dtype", "bfloat16")),
-        ("resnet50", _IN_224, "training", "h200", "default", ("--dtype", "bfloat16")),
-        ("vit_b_16", _IN_224, "inference", "h200", "default", ("--no-tf32",)),
-        ("vit_b_16", _IN_224, "training", "h200", "default", ("--no-tf32",)),
+        ("resnet50", _IN_224, "inference", "h200", "default", ("--precision", "bf16")),
+        ("resnet50", _IN_224, "training", "h200", "default", ("--precision", "bf16")),
+        ("vit_b_16", _IN_224, "inference", "h200", "default", ("--precision", "fp32")),
+        ("vit_b_16", _IN_224, "training", "h200", "default", ("--precision", "fp32")),
         ("resnet18", "128,3,224,224", "inference", "h200", "default", ()),
         ("resnet18", "1,3,224,224", "inference", "h200", "default", ()),
         ("resnet50", _IN_224, "inference", "h200", "pl500", ()),

@@ -50,7 +50,7 @@ BITS = {"standard_error": 5, "time_device": 14, "time_host": 12}
 DURATION_STEPS, TIME_OF_DAY_STEP_US = 128, 100_000
 """Steps of a second in which durations are told, and microseconds in those of times of day."""
 
-_IDENTITY = ["session_id", "kind", "subject_id", "pass", "tf32", "position", "started_us"]
+_IDENTITY = ["session_id", "kind", "subject_id", "pass", "execution", "position", "started_us"]
 """What no two rows have in common; when a row began is not enough where two took less than a step together."""
 
 CATALOGUE = {
@@ -242,12 +242,12 @@ def rounded(rows: pa.Table) -> pa.Table:
 
 def describe(dataset: Path) -> None:
     """Print what a dataset made of the packed files holds."""
-    columns = ["kind", "pass", "dtype", "tf32", "status", "gpu_uuid", "session_id", "flags",
+    columns = ["kind", "pass", "dtype", "execution", "status", "gpu_uuid", "session_id", "flags",
                "measurement_version", "settings_id", "driver_version", "torch_version", "started_us"]  # fmt: skip
     tables = [pd.read_parquet(path, columns=columns) for path in sorted(dataset.glob("[!c]*.parquet"))]
     rows = pd.concat(tables)
     print()
-    print(rows.groupby(["kind", "pass", "dtype", "tf32", "status"]).size().to_string())
+    print(rows.groupby(["kind", "pass", "dtype", "execution", "status"]).size().to_string())
     flags = Counter((kind, flag) for kind, flags in zip(rows["kind"], rows["flags"], strict=True) for flag in flags)
     print("\nflags:", *(f"  {kind} {flag}: {count}" for (kind, flag), count in sorted(flags.items())), sep="\n")
     for name in ("gpu_uuid", "session_id", "measurement_version", "settings_id", "driver_version", "torch_version"):

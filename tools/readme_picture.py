@@ -25,7 +25,7 @@ def main(results: Path) -> None:
         *(results / name for name in ("measurements", "dataset", "predictors", "validation")),
     )
     data = networks.costs(read.compositions, read.whole_errors, read.sum_errors, "energy_j", "inference")
-    shown = data[(data["gpu"] == GPU) & data["tf32"].astype(bool) & data["network_id"].str.endswith(INPUT)]
+    shown = data[(data["gpu"] == GPU) & (data["execution"] == "tf32") & data["network_id"].str.endswith(INPUT)]
     with style.styled():
         figure = networks.draw(shown, Gpus([Gpu(GPU, virtual=False)]), "energy_j")
         style.settle(figure)

@@ -35,6 +35,7 @@ from clockwatt.io import files
 from clockwatt.io.resources import resource
 from clockwatt.operations.catalogue import Traced, trace_rows
 from clockwatt.schema import records
+from clockwatt.schema.execution import ExecutionSettings, of_dtype, of_tf32
 
 sys.path.insert(
     0, str(Path(__file__).parents[2])
@@ -138,6 +139,12 @@ def described(drawn: Drawn, batch: int, dtype: str, configs: Path) -> dict[str, 
     return network
 
 
+def execution_of(entry: dict[str, Any]) -> ExecutionSettings:
+    """Return the settings under which a drawn pass is measured."""
+    dtype = entry["network"].get("dtype", "float32")
+    return of_tf32(entry["tf32"]) if dtype == "float32" else of_dtype(dtype)[0]
+
+
 def estimate(traced: Traced, spec: GpuSpec, *, tf32: bool) -> tuple[float, float]:
     """About how long a pass takes on the device at least (s), and the memory that it needs (bytes)."""
     counts = pd.Series([call.operation_id for call in traced.calls]).value_counts()
@@ -207,7 +214,7 @@ def collect(chosen: FreshSet, cache: Path) -> None:
     passes, first = [], 0
     for kind in KINDS:
         for entry in sorted(places.get(kind, []), key=lambda one: one["index"]):
-            key = (NetworkConfig.model_validate(entry["network"]).network_id, entry["pass"], entry["tf32"])
+            key = (NetworkConfig.model_validate(entry["network"]).network_id, entry["pass"], execution_of(entry))
             if key not in seen:
                 seen.add(key)
                 days = _DAYS[((first + entry["index"]) * 7) % len(_DAYS)]

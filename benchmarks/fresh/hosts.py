@@ -25,6 +25,7 @@ from clockwatt.predict.hosts.costs import HostCosts
 from clockwatt.predict.models.predictors import TARGETS
 from clockwatt.predict.tracing import TracedNetwork
 from clockwatt.schema.costs import TIME_HOST_CORRECTED
+from clockwatt.schema.execution import ExecutionSettings
 from clockwatt.schema.records import FORWARD, LOSS, TRAINING
 
 LEAST_PASSES = 8
@@ -53,7 +54,10 @@ def hosts_of(rows: pd.DataFrame, traces: Sequence[TracedNetwork], model: GpuPred
     if "host" not in rows:
         return [None] * len(rows)
     known = pd.DataFrame(
-        [_costs(traced, model, tf32=bool(tf32)) for traced, tf32 in zip(traces, rows["tf32"], strict=True)]
+        [
+            _costs(traced, model, ExecutionSettings(execution))
+            for traced, execution in zip(traces, rows["execution"], strict=True)
+        ]
     )
     known = known.assign(
         host=rows["host"].to_numpy(), pass_=rows["pass"].to_numpy(), seen_s=rows["time_host_s"].to_numpy(float),
@@ -69,9 +73,9 @@ def hosts_of(rows: pd.DataFrame, traces: Sequence[TracedNetwork], model: GpuPred
     ]
 
 
-def _costs(traced: TracedNetwork, model: GpuPredictor, *, tf32: bool) -> dict[str, float]:
+def _costs(traced: TracedNetwork, model: GpuPredictor, execution: ExecutionSettings) -> dict[str, float]:
     """What the calls of a pass cost the median host, and how many there are of what a host pays for beside."""
-    source = model.costs(traced.operations, traced.network.pass_, tf32=tf32, features=traced.features)
+    source = model.costs(traced.operations, traced.network.pass_, execution=execution, features=traced.features)
     host_s = source.at(["default"])["default"].mean[:, TARGETS.index(TIME_HOST_CORRECTED)]
     return {
         "calls_s": float(host_s[traced.composer.positions].sum()),

@@ -27,13 +27,16 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+import pyarrow.parquet as pq
+
+from clockwatt.schema.execution import ExecutionSettings
 
 sys.path.insert(0, str(Path(__file__).parents[2]))  # the folder of this script is what Python looks into
 
 HERE = Path(__file__).parent
 SEED = 0
 CLASSES = ("conv", "linear", "matmul", "bmm", "addmm", "einsum", "scaled_dot_product_attention", "lstm", "gru", "rnn")
-KEY = ["subject_id", "pass", "tf32"]
+KEY = ["subject_id", "pass", "execution"]
 FOLDS, TREES = 10, 200
 
 
@@ -42,9 +45,12 @@ def measured(gpu: str = "h200") -> pd.DataFrame:
     from benchmarks.fresh.draw import SETS
 
     from clockwatt.io import files
+    from clockwatt.io.former_settings import with_settings
     from clockwatt.schema import layout, records
 
-    rows = pd.concat([pd.read_parquet(path) for path in sorted(HERE.glob(f"operations-{gpu}-day*.parquet"))])
+    rows = pd.concat(
+        [with_settings(pq.read_table(path)).to_pandas() for path in sorted(HERE.glob(f"operations-{gpu}-day*.parquet"))]
+    )
     rows = rows[(rows["status"] == records.OK) & (rows["time_device_s"] > 0)].drop_duplicates(KEY)
     tables = [files.read_table(one.catalogue / layout.OPERATIONS_FILE, records.OPERATION_SCHEMA).to_pandas()
               for one in SETS.values()]  # fmt: skip
@@ -82,7 +88,15 @@ def record(given: argparse.Namespace) -> None:
         for row in chosen:
             if time.monotonic() >= ends_at:
                 break
-            subject = Subject(OPERATION, row["subject_id"], row["pass"], row["tf32"], row["dtype"], 0, device_work=True)
+            subject = Subject(
+                OPERATION,
+                row["subject_id"],
+                row["pass"],
+                ExecutionSettings(row["execution"]),
+                row["dtype"],
+                0,
+                device_work=True,
+            )
             try:
                 with bench.open(subject) as workload:
                     profile = profile_kernels(workload, torch)
@@ -131,12 +145,16 @@ def judge(given: argparse.Namespace) -> None:
         for one in SETS.values()
     ]).drop_duplicates(["operation_id", "pass"])  # fmt: skip
     parts: list[tuple[pd.DataFrame, Any]] = []
-    for (pass_, tf32), own in rows.groupby(["pass", "tf32"]):
+    for (pass_, execution), own in rows.groupby(["pass", "execution"]):
         operations = catalogue[(catalogue["pass"] == pass_) & catalogue["operation_id"].isin(own["subject_id"])]
         operations = operations.reset_index(drop=True)
-        said = model.predict(operations, pass_, "default", tf32=bool(tf32))
+        said = model.predict(operations, pass_, "default", execution=ExecutionSettings(str(execution)))
         stated = pd.Series(said[device.corrected].to_numpy(), index=operations["operation_id"])
-        setting = Setting(find_spec(model.description.gpu_name), OperatingPoint.parse("default"), tf32=bool(tf32))
+        setting = Setting(
+            find_spec(model.description.gpu_name),
+            OperatingPoint.parse("default"),
+            execution=ExecutionSettings(str(execution)),
+        )
         features = features_at(operation_features(operations).loc[own["subject_id"]], setting)
         off = np.log(stated.loc[own["subject_id"]].to_numpy() / own["time_device_s"].to_numpy())
         parts.append((own.assign(off=off, training=pass_ == records.TRAINING), features))

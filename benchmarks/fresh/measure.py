@@ -37,6 +37,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from clockwatt.schema.execution import FP32, TF32, ExecutionSettings
+
 sys.path.insert(
     0, str(Path(__file__).parents[2])
 )  # the networks of the set are imported by their place in the checkout
@@ -78,7 +80,7 @@ def campaign_of(passes: list[dict[str, Any]], device: str, window_s: float) -> A
                    "idle_s": _IDLE_S}  # fmt: skip
     return config.parse({
         "campaign": "fresh",
-        "gpus": {"fresh": {"device": device, "tf32": [True, False], "control": {"method": "none"}}},
+        "gpus": {"fresh": {"device": device, "precision": ["tf32", "fp32"], "control": {"method": "none"}}},
         "networks": list(networks.values()), "measurement": measurement,
     })  # fmt: skip
 
@@ -210,8 +212,10 @@ class Output:
         """What all processes have written of a kind of rows."""
         import pyarrow.parquet as pq
 
-        columns = ["kind", "subject_id", "pass", "tf32", "status", "time_device_s"]
-        tables = [pq.read_table(path, columns=columns) for path in sorted(self._folder.glob("*.parquet"))]
+        from clockwatt.io.former_settings import with_settings
+
+        columns = ["kind", "subject_id", "pass", "execution", "status", "time_device_s"]
+        tables = [with_settings(pq.read_table(path)).select(columns) for path in sorted(self._folder.glob("*.parquet"))]
         return [row for table in tables for row in table.to_pylist() if row["kind"] == kind]
 
     def add(self, row: Any, more: dict[str, Any]) -> None:
@@ -228,9 +232,15 @@ class Output:
         files.write_table(pa.concat_tables(self._tables).combine_chunks(), self._path)
 
 
-def key(row: dict[str, Any]) -> tuple[str, str, bool]:
+def _execution_of(entry: dict[str, Any]) -> ExecutionSettings:
+    from benchmarks.fresh.draw import execution_of
+
+    return execution_of(entry)
+
+
+def key(row: dict[str, Any]) -> tuple[str, str, str]:
     """What tells passes apart."""
-    return row["subject_id"], row["pass"], row["tf32"]
+    return row["subject_id"], row["pass"], row["execution"]
 
 
 def _extra() -> dict[str, Any]:
@@ -277,9 +287,11 @@ def session(arguments: argparse.Namespace, ends_at: float) -> int:
         others = [place for place in measured if place not in lacking][::_PROFILED_SHARE]
         done = {key(row) for row in output.rows(PROFILE)}
         needed = (lacking | set(others)) - done
-        wanted = [pair for pair in wanted if (pair[1].network_id, pair[0]["pass"], pair[0]["tf32"]) in needed]
+        wanted = [pair for pair in wanted if (pair[1].network_id, pair[0]["pass"], _execution_of(pair[0])) in needed]
     else:
-        wanted = [pair for pair in wanted if (pair[1].network_id, pair[0]["pass"], pair[0]["tf32"]) not in measured]
+        wanted = [
+            pair for pair in wanted if (pair[1].network_id, pair[0]["pass"], _execution_of(pair[0])) not in measured
+        ]
     wanted = wanted[: arguments.count]
     print(f"{len(wanted)} passes to measure, {len(measured)} measured", flush=True)
     session_id = uuid.uuid4().hex
@@ -315,7 +327,7 @@ class Run:
 
         identity, made = gpu.identity, self._bench.versions
         self._base = MeasurementRow(
-            kind="", subject_id="", pass_="", tf32=False, dtype="", gpu="fresh", point=POINT, session_id=session_id,
+            kind="", subject_id="", pass_="", execution=FP32, dtype="", gpu="fresh", point=POINT, session_id=session_id,
             shard=f"{arguments.part[0]}/{arguments.part[1]}", measurement_version=MEASUREMENT_VERSION,
             clockwatt_version=clockwatt.__version__, gpu_name=identity.name, gpu_uuid=hashed(identity.uuid),
             driver_version=identity.driver_version, host=hashed(socket.gethostname()), cpu_model=cpu_model(),
@@ -361,7 +373,7 @@ class Run:
             if time.monotonic() + 4.0 > ends_at:
                 break
             subject = Subject(
-                PROFILE, network.network_id, entry["pass"], entry["tf32"], network.dtype, 0, device_work=True
+                PROFILE, network.network_id, entry["pass"], _execution_of(entry), network.dtype, 0, device_work=True
             )
             row, profile = self._row(subject), Profile()
             try:
@@ -388,7 +400,7 @@ class Run:
 
         self._around = replace(self._around, idle=measure_idle(self._bench, _IDLE_S, self._around.calibration))
         for anchor in self._anchors:
-            subject = anchor_subject(anchor.operation_id, tf32=True)
+            subject = anchor_subject(anchor.operation_id, TF32)
             row = self._row(subject)
             measure(self._bench, subject, row, self._campaign.measurement, self._around)
             self._output.add(row, {"day": self._day, "versions": self._versions, "network_name": anchor.function})
@@ -399,7 +411,9 @@ class Run:
         from clockwatt.operations.networks import FAULTS
         from clockwatt.schema.records import FAILED, NETWORK
 
-        subject = Subject(NETWORK, network.network_id, entry["pass"], entry["tf32"], network.dtype, 0, device_work=True)
+        subject = Subject(
+            NETWORK, network.network_id, entry["pass"], _execution_of(entry), network.dtype, 0, device_work=True
+        )
         row = self._row(subject)
         self._probe.profile = Profile()
         try:
@@ -421,8 +435,8 @@ class Run:
     def _row(self, subject: Any) -> Any:
         self._position += 1
         return replace(
-            self._base, kind=subject.kind, subject_id=subject.subject_id, pass_=subject.pass_, tf32=subject.tf32,
-            dtype=subject.dtype, position=self._position, flags=[], throttle_reasons=[],
+            self._base, kind=subject.kind, subject_id=subject.subject_id, pass_=subject.pass_,
+            execution=subject.execution, dtype=subject.dtype, position=self._position, flags=[], throttle_reasons=[],
         )  # fmt: skip
 
 

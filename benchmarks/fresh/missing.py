@@ -33,13 +33,15 @@ import pyarrow.parquet as pq
 
 from clockwatt.config import NetworkConfig
 from clockwatt.io import files
+from clockwatt.io.former_settings import with_settings
 from clockwatt.predict.gpu_predictor import load_models
 from clockwatt.predict.measure_missing import Missing, Stop
 from clockwatt.schema import layout, records
+from clockwatt.schema.execution import ExecutionSettings
 from clockwatt.schema.records import MEASUREMENT_SCHEMA, OK, OPERATION, MeasurementRow, row_of
 
 sys.path.insert(0, str(Path(__file__).parents[2]))  # the folder of this script is what Python looks into
-from benchmarks.fresh.draw import SETS, FreshSet
+from benchmarks.fresh.draw import SETS, FreshSet, execution_of
 from benchmarks.fresh.score import Catalogue, clopper_pearson, measured
 from benchmarks.operations_alone import write_operations
 
@@ -49,7 +51,7 @@ FAR_OFF = 0.1
 SHARES = (0.0, 0.1, 0.2, 0.3, 0.5, 1.0)
 """Bounds of the share of a pass's device time that operations take which there was no time to measure."""
 _PACKED = [
-    "kind", "subject_id", "pass", "tf32", "dtype", "gpu", "point", "status", "error", "flags", "session_id",
+    "kind", "subject_id", "pass", "execution", "dtype", "gpu", "point", "status", "error", "flags", "session_id",
     "time_host_s", "time_device_s", "time_device_standard_error_s", "duration_s",
 ]  # fmt: skip
 
@@ -64,20 +66,20 @@ def entries_of(chosen: FreshSet, count: int | None) -> list[dict[str, Any]]:
 def catalogue(chosen: FreshSet, count: int | None, known: list[Path], output: Path) -> None:
     """Write the operations of some passes, but those that are known, as a catalogue that measures time alone."""
     entries = entries_of(chosen, count)
-    wanted: dict[tuple[str, str], set[bool]] = {}
+    wanted: dict[tuple[str, str], set[str]] = {}
     calls = files.read_table(chosen.catalogue / layout.CALLS_FILE, records.CALL_SCHEMA).to_pandas()
     of_pass = calls.groupby(["network_id", "pass"])["operation_id"].unique()
     for entry in entries:
         key = NetworkConfig.model_validate(entry["network"]).network_id, entry["pass"]
         for operation in of_pass[key]:
-            wanted.setdefault((operation, entry["pass"]), set()).add(entry["tf32"])
+            wanted.setdefault((operation, entry["pass"]), set()).add(str(execution_of(entry).of_operations()))
     rows = files.read_table(chosen.catalogue / layout.OPERATIONS_FILE, records.OPERATION_SCHEMA).to_pylist()
     for path in known:
-        for values in pq.read_table(path, columns=["subject_id", "pass", "tf32"]).to_pylist():
-            wanted.get((values["subject_id"], values["pass"]), set()).discard(values["tf32"])
+        for values in with_settings(pq.read_table(path)).to_pylist():
+            wanted.get((values["subject_id"], values["pass"]), set()).discard(values["execution"])
     rows = [row for row in rows if row["device_work"] and wanted.get((row["operation_id"], row["pass"]))]
     for row in rows:
-        row["measured_tf32"] = sorted(wanted[row["operation_id"], row["pass"]])
+        row["measured_execution"] = sorted(wanted[row["operation_id"], row["pass"]])
         row["measured_quantities"] = [records.TIME]
     write_operations(pa.Table.from_pylist(rows, records.OPERATION_SCHEMA), output)
     print(f"{output}: {len(rows)} operations of {len(entries)} passes")
@@ -107,7 +109,7 @@ class Recorded:
     seconds: dict[str, float]
     opening_s: float
     pass_: str
-    tf32: bool
+    execution: ExecutionSettings
     point: str = "default"
     spent_s: float = 0.0
     given: set[str] = field(default_factory=set)
@@ -131,28 +133,28 @@ class Recorded:
 def score(given: argparse.Namespace) -> None:
     """Compare."""
     model = load_models(given.predictors)[given.gpu]
-    table = pd.concat([pq.read_table(path).to_pandas() for path in given.operations], ignore_index=True)
+    table = pd.concat([with_settings(pq.read_table(path)).to_pandas() for path in given.operations], ignore_index=True)
     names = MEASUREMENT_SCHEMA.names
-    found: dict[tuple[str, bool], dict[str, MeasurementRow]] = {}
-    took: dict[tuple[str, bool], dict[str, float]] = {}
+    found: dict[tuple[str, str], dict[str, MeasurementRow]] = {}
+    took: dict[tuple[str, str], dict[str, float]] = {}
     for values in table.to_dict("records"):
-        key = values["pass"], values["tf32"]
+        key = values["pass"], values["execution"]
         took.setdefault(key, {})[values["subject_id"]] = values["duration_s"]
         if values["status"] == OK:
             row = row_of(MeasurementRow, {name: values.get(name) for name in names})
             found.setdefault(key, {})[row.subject_id] = row
     traces = Catalogue([SETS[given.set].catalogue])
     wanted = {
-        (NetworkConfig.model_validate(entry["network"]).network_id, entry["pass"], entry["tf32"])
+        (NetworkConfig.model_validate(entry["network"]).network_id, entry["pass"], execution_of(entry))
         for entry in entries_of(SETS[given.set], given.count)
     }
     rows = measured([given.passes])
-    rows = rows[[key in wanted for key in zip(rows["subject_id"], rows["pass"], rows["tf32"], strict=True)]]
+    rows = rows[[key in wanted for key in zip(rows["subject_id"], rows["pass"], rows["execution"], strict=True)]]
     results = []
     for row in rows.to_dict("records"):
         if not row["device_s"] > 0:
             continue
-        key = row["pass"], row["tf32"]
+        key = row["pass"], ExecutionSettings(row["execution"]).of_operations()
         traced = traces.traced(row["subject_id"], row["pass"])
         lacking = Missing(model, traced, Recorded({}, {}, 0.0, *key)).missing()  # type: ignore[arg-type]
         never = float(lacking[~lacking.index.isin(list(found[key]))].sum())

@@ -22,12 +22,14 @@ from numpy.typing import NDArray
 from clockwatt.config import OperatingPoint
 from clockwatt.gpu.specs import GpuSpec, find_spec
 from clockwatt.io import files
+from clockwatt.io.former_settings import with_settings
 from clockwatt.predict.features.operations import OPERATION_CLASS, operation_features
 from clockwatt.predict.features.points import Setting, features_at
 from clockwatt.predict.models.predictors import RooflinePredictor
 from clockwatt.predict.models.training_data import TrainingData, training_data
 from clockwatt.predict.training_rows import read_samples
 from clockwatt.schema import layout, records
+from clockwatt.schema.execution import ExecutionSettings
 
 sys.path.insert(0, str(Path(__file__).parents[2]))  # the folder of this script is what Python looks into
 from benchmarks.fresh.draw import SETS
@@ -39,17 +41,17 @@ DEVICE = "time_device_corrected_s"
 def fresh_operations(gpu: str, pass_: str, spec: GpuSpec) -> tuple[pd.DataFrame, NDArray[np.float64]]:
     """Features of the operations of all sets in a pass, and the device time that each took."""
     paths = sorted(HERE.glob(f"operations-{gpu}-day*.parquet"))
-    rows = pd.concat([pq.read_table(path).to_pandas() for path in paths], ignore_index=True)
+    rows = pd.concat([with_settings(pq.read_table(path)).to_pandas() for path in paths], ignore_index=True)
     rows = rows[(rows["status"] == records.OK) & (rows["pass"] == pass_) & (rows["time_device_s"] > 0)]
-    rows = rows.drop_duplicates(["subject_id", "tf32"])
+    rows = rows.drop_duplicates(["subject_id", "execution"])
     tables = [files.read_table(one.catalogue / layout.OPERATIONS_FILE, records.OPERATION_SCHEMA).to_pandas()
               for one in SETS.values()]  # fmt: skip
     described = pd.concat(tables, ignore_index=True)
     described = described[described["pass"] == pass_].drop_duplicates("operation_id")
     operations = operation_features(described[described["operation_id"].isin(rows["subject_id"])])
     parts, seconds = [], []
-    for tf32, own in rows.groupby("tf32"):
-        setting = Setting(spec, OperatingPoint.parse("default"), bool(tf32))
+    for execution, own in rows.groupby("execution"):
+        setting = Setting(spec, OperatingPoint.parse("default"), ExecutionSettings(str(execution)))
         parts.append(features_at(operations.loc[own["subject_id"]], setting))
         seconds.append(own["time_device_s"].to_numpy(float))
     return pd.concat(parts), np.concatenate(seconds)

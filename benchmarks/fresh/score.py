@@ -32,6 +32,7 @@ import pyarrow.parquet as pq
 from scipy.stats import beta
 
 from clockwatt.io import files
+from clockwatt.io.former_settings import with_settings
 from clockwatt.predict.answerer import predict_network
 from clockwatt.predict.evaluation.errors import interval_score
 from clockwatt.predict.gpu_predictor import GpuPredictor, load_models
@@ -39,6 +40,7 @@ from clockwatt.predict.hosts.profile import HostProfile
 from clockwatt.predict.tracing import TracedNetwork
 from clockwatt.schema import records
 from clockwatt.schema.costs import COSTS, TIME_DEVICE
+from clockwatt.schema.execution import TF32, ExecutionSettings
 from clockwatt.schema.records import NetworkRow
 
 sys.path.insert(0, str(Path(__file__).parents[2]))  # the folder of this script is what Python looks into
@@ -46,7 +48,7 @@ from benchmarks.fresh import hosts
 from benchmarks.fresh.draw import SETS
 
 HERE = Path(__file__).parent
-KEY = ["subject_id", "pass", "tf32"]
+KEY = ["subject_id", "pass", "execution"]
 QUANTITIES = {
     "device": ("device_s", "device_s"), "time": ("time_eager_s", "time_s"), "energy": ("energy_j", "energy_j"),
     "plain time": ("time_eager_s", "plain_time_s"), "plain energy": ("energy_j", "plain_energy_j"),
@@ -73,7 +75,7 @@ _PACKED = [
 def pack(folders: list[Path], output: Path) -> None:
     """Join what was measured and what was profiled, and write it small."""
     paths = [path for folder in folders for path in sorted(folder.rglob("*.parquet"))]
-    table = pa.concat_tables([pq.read_table(path) for path in paths]).select(_PACKED)
+    table = pa.concat_tables([with_settings(pq.read_table(path)) for path in paths]).select(_PACKED)
     rows = table.to_pandas()
     profiles = rows[rows["kind"] == "profile"].drop_duplicates(KEY, keep="last").set_index(KEY)
     kept = rows[rows["kind"] != "profile"].reset_index(drop=True)
@@ -95,7 +97,7 @@ def _named(what: str) -> str:
 
 def measured(paths: list[Path]) -> pd.DataFrame:
     """Passes that were measured, with the device time by the best method there is."""
-    rows = pd.concat([pd.read_parquet(path) for path in paths], ignore_index=True)
+    rows = pd.concat([with_settings(pq.read_table(path)).to_pandas() for path in paths], ignore_index=True)
     rows = rows[(rows["kind"] == "network") & (rows["status"] == records.OK)].copy()
     rows["device_s"] = rows["time_device_s"]
     # between kernels that are queued lies a gap that the profiler's durations leave out
@@ -137,11 +139,11 @@ def compare(
     on_host = hosts.hosts_of(rows, traces, model) if profile is None else [profile] * len(rows)
     for traced, host, row in zip(traces, on_host, rows.itertuples(index=False), strict=True):
         pass_ = row[rows.columns.get_loc("pass")]
-        answer = predict_network(model, traced, "default", tf32=bool(row.tf32))
+        answer = predict_network(model, traced, "default", execution=ExecutionSettings(row.execution))
         stated = answer.expected
         entry: dict[str, Any] = {
-            "network_id": row.subject_id, "kind": row.network_kind, "pass": pass_, "dtype": row.dtype, "tf32": row.tf32,
-            "day": row.day, "batch": traced.network.input_shape[0], "calls": stated.calls,
+            "network_id": row.subject_id, "kind": row.network_kind, "pass": pass_, "dtype": row.dtype,
+            "execution": row.execution, "day": row.day, "batch": traced.network.input_shape[0], "calls": stated.calls,
             "known": answer.measured_calls,
             "seen_device_s": row.device_s, "seen_time_s": row.time_eager_s, "seen_energy_j": row.energy_j,
             "seen_host_s": row.time_host_s, "method": row.device_method, "host_s": stated.host_s,
@@ -154,7 +156,7 @@ def compare(
         for name, real in (("time_s", row.time_eager_s), ("energy_j", row.energy_j), ("device_s", row.device_s)):
             entry |= judged(name, answer.intervals.get(name, (np.nan, np.nan)), real)
         if host is not None:
-            answer = predict_network(model, traced, "default", tf32=bool(row.tf32), host=host)
+            answer = predict_network(model, traced, "default", execution=ExecutionSettings(row.execution), host=host)
             entry["own_host_s"] = answer.expected.host_s
             for name, stated_as in ON_HOST.items():
                 real = getattr(row, QUANTITIES[name.removesuffix(" on its host")][0])
@@ -212,7 +214,7 @@ def cause(model: GpuPredictor, traced: TracedNetwork, row: Any) -> str:
     """
     counts = traced.calls["operation_id"].value_counts()
     operations = traced.operations.set_index("operation_id")
-    at = model.predict(traced.operations, traced.network.pass_, "default", tf32=bool(row.tf32))
+    at = model.predict(traced.operations, traced.network.pass_, "default", execution=ExecutionSettings(row.execution))
     times = pd.DataFrame({"class": operations["operation_class"], "count": counts})
     times["device_s"] = at[_DEVICE.corrected] * times["count"]
     times["width_s"] = (at[_DEVICE.upper] - at[_DEVICE.lower]) * times["count"]
@@ -263,7 +265,7 @@ def tables(compared: pd.DataFrame) -> dict[str, pd.DataFrame]:
     batch = pd.cut(
         compared["batch"], [edge - 0.5 for edge in BATCHES], labels=[f"from {edge}" for edge in BATCHES[:-1]]
     )
-    dtype = compared["dtype"] + np.where(compared["tf32"] & (compared["dtype"] == "float32"), " TF32", "")
+    dtype = compared["dtype"] + np.where(compared["execution"] == TF32, " TF32", "")
     by = {"all": pd.Series("all", index=compared.index), "pass": compared["pass"], "day": compared["day"],
           "dtype": dtype, "batch": batch, "kind": compared["kind"]}  # fmt: skip
     return {
@@ -299,7 +301,7 @@ def report(compared: pd.DataFrame) -> str:
         ]
         for row in named.itertuples(index=False):
             pass_ = row[named.columns.get_loc("pass")]
-            tf32 = " TF32" if row.tf32 and row.dtype == "float32" else ""
+            tf32 = " TF32" if row.execution == TF32 else ""
             off = f"{row.device:+.0%} of {row.seen_device_s * 1e3:.2f} ms"
             lines.append(f"- {row.network_id}{tf32}, {pass_}, day {row.day}: {off}: {row.cause}")
     return "\n".join(lines)

@@ -203,7 +203,7 @@ class _Bench:
         self.ratio = self.clock / self.spec.boost_clock_mhz
         self.rng = rng
         self.where = {
-            "gpu": label, "point": point, "tf32": True, "dtype": "float32", "virtual": True,
+            "gpu": label, "point": point, "execution": "tf32", "dtype": "float32", "virtual": True,
             "gpu_name": f"virtual {self.spec.name}", "gpu_uuid": f"GPU-{label}", "session_id": f"{label}-{point}",
             "requested_sm_clock_mhz": self.clock, "sm_clock_median_mhz": float(self.clock),
         }  # fmt: skip

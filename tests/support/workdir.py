@@ -24,7 +24,7 @@ SMALL: dict[str, Any] = {
     "networks": [{"name": "squeezenet1_1", "input": [1, 3, 64, 64]}],
     "fit": {"trees": 5, "folds": 3},
 }
-KEY = ["kind", "subject_id", "pass", "tf32", "repetition"]
+KEY = ["kind", "subject_id", "pass", "execution", "repetition"]
 METRICS = "results/predictors/metrics.json"
 MEASURED_ALL = ("results/dataset/operations.parquet",)
 # the Slurm of the tests answers when a job has ended: see `write_programs` in tests/slurm/slurm_files.py

@@ -10,6 +10,7 @@ import pytest
 from clockwatt.errors import DataFileError, OutputError
 from clockwatt.io import files
 from clockwatt.io.segments import read_segments
+from clockwatt.schema.execution import TF32
 from clockwatt.schema.records import (
     CALIBRATION_SCHEMA,
     CALL_SCHEMA,
@@ -160,7 +161,7 @@ def test_a_nullable_column_that_an_older_version_did_not_write_is_null(tmp_path:
 
 def _measurements(path: Path, version: int, column: str) -> None:
     """A file of measurements as another version of clockwatt wrote it, with the energy's column under that name."""
-    row = MeasurementRow(kind="operation", subject_id="a", pass_="inference", gpu="g", point="default", tf32=True,
+    row = MeasurementRow(kind="operation", subject_id="a", pass_="inference", gpu="g", point="default", execution=TF32,
                          dtype="float32", energy_dynamic_unthrottled_j=2.0)  # fmt: skip
     table = table_of([row], MEASUREMENT_SCHEMA)
     names = [column if name == "energy_dynamic_unthrottled_j" else name for name in table.column_names]

@@ -50,7 +50,7 @@ def packed(results: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def both(results: Path, packed: Path) -> tuple[pd.DataFrame, pd.DataFrame]:
-    key = ["subject_id", "pass", "tf32", "session_id", "position"]
+    key = ["subject_id", "pass", "execution", "session_id", "position"]
     was, now = (pd.read_parquet(folder / MEASURED).sort_values(key, ignore_index=True) for folder in (results, packed))
     pd.testing.assert_frame_equal(was[key], now[key])
     return was, now
@@ -108,7 +108,7 @@ def test_rows_that_were_packed_before_are_not_added_again(results: Path, packed:
         ("session_id", "another"),
         ("subject_id", "fedcba9876543210"),
         ("pass", "another"),
-        ("tf32", None),
+        ("execution", None),
         ("position", 10_000),
         ("kind", "another"),
         ("started_us", 1_800_000_000_000_000),

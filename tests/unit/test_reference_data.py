@@ -45,7 +45,7 @@ def test_every_row_is_measured_and_ok(results: Path) -> None:
     assert len(networks) >= 142
     assert networks["network"].nunique() >= 45
     assert {"float32", "bfloat16"} <= set(operations["dtype"])
-    assert set(operations["tf32"]) == {True, False}
+    assert set(operations["execution"]) == {True, False}
 
 
 def test_networks_are_the_sum_of_what_they_call(results: Path) -> None:
@@ -99,8 +99,8 @@ def test_the_fresh_set_is_scored_from_its_traces(results: Path, monkeypatch: pyt
     traced = pd.read_parquet(root / "benchmarks" / "fresh" / "catalogue" / "networks.parquet")
     chosen = traced.iloc[::40]
     rows = pd.DataFrame({
-        "subject_id": chosen["network_id"], "pass": chosen["pass"], "tf32": True, "dtype": chosen["dtype"], "day": 1,
-        "network_kind": "any", "device_s": 1e-9, "time_eager_s": 1e-3, "energy_j": 0.1, "time_host_s": 1e-3,
+        "subject_id": chosen["network_id"], "pass": chosen["pass"], "execution": "tf32", "dtype": chosen["dtype"],
+        "day": 1, "network_kind": "any", "device_s": 1e-9, "time_eager_s": 1e-3, "energy_j": 0.1, "time_host_s": 1e-3,
         "issue_alone_s": 1e-3, "device_method": "queued",
         "kernel_names": [json.dumps({"sm90_gemm": 1.0}), *[None] * (len(chosen) - 1)],
     })  # fmt: skip
@@ -122,5 +122,5 @@ def test_its_page_is_small_and_of_measured_gpus_alone(results: Path) -> None:
     content = json.loads(text.split('id="content">', 1)[1].split("</script>", 1)[0].replace("<\\/", "</"))
     assert [(gpu["label"], gpu["virtual"]) for gpu in content["gpus"]] == [("h200", False)]
     assert len(content["networks"]) >= 45
-    assert {tf32 for _, _, tf32 in content["questions"]} == {True, False}
+    assert {execution for _, _, execution in content["questions"]} == {"tf32", "fp32"}
     assert content["method"]["h200"]["transient"]["ring_w"]

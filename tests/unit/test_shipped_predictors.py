@@ -18,6 +18,7 @@ from clockwatt.io.resources import resource
 from clockwatt.predict.description import shipped_predictors
 from clockwatt.predict.gpu_predictor import load_models
 from clockwatt.predict.models.persistence import load_predictor
+from clockwatt.schema.execution import TF32
 
 SHIPPED = shipped_predictors()
 CAMPAIGN = packing.campaign_of(list(packing.REFERENCES))
@@ -83,12 +84,12 @@ def test_they_answer_as_when_they_were_packed(packed):
 @pytest.mark.parametrize(("gpu", "pass_"), [("h200", "inference"), ("h200", "training"), ("h100", "inference")])
 def test_they_know_what_they_learnt(dataset, gpu, pass_):
     samples, data = packing.learnt_by(dataset, gpu, pass_)
-    ids = data.cells.loc[data.learnt & data.cells["tf32"].to_numpy(bool), "operation_id"]
+    ids = data.cells.loc[data.learnt & (data.cells["execution"] == TF32).to_numpy(), "operation_id"]
     operations = samples.operations.set_index("operation_id", drop=False)
     of_pass = operations[operations["pass"] == pass_] if "pass" in operations else operations
     asked = of_pass.loc[of_pass.index.intersection(ids)].drop_duplicates("operation_id")
-    told = load_models(SHIPPED)[gpu].predict(asked, pass_, "default", tf32=True, look_up=False)
-    rows = data.rows[data.rows["tf32"].astype(bool)].groupby("operation_id")["time_device_corrected_s"].median()
+    told = load_models(SHIPPED)[gpu].predict(asked, pass_, "default", execution=TF32, look_up=False)
+    rows = data.rows[data.rows["execution"] == TF32].groupby("operation_id")["time_device_corrected_s"].median()
     errors = np.abs(told["time_device_corrected_s"] / rows.reindex(told.index) - 1).dropna()
     assert len(errors) > 50
     assert errors.median() < 0.06  # a leaf has two rows or more: 4.5 % was seen
@@ -117,7 +118,7 @@ def test_packing_forests_loses_nothing(tmp_path):
 def test_packed_tables_have_the_digits_that_are_known_and_are_packed_once(tmp_path):
     rng = np.random.default_rng(0)
     rows = pd.DataFrame({
-        "operation_id": [f"{number:x}" for number in range(2000)], "tf32": True,
+        "operation_id": [f"{number:x}" for number in range(2000)], "execution": "tf32",
         "time_device_corrected_s": rng.lognormal(-9, 2, 2000), "time_device_relative_error": rng.random(2000),
     })  # fmt: skip
     rows.loc[3, "time_device_corrected_s"] = np.nan

@@ -40,7 +40,9 @@ def test_every_point_has_what_was_measured_and_what_is_answered(show, made):
     (gpu,) = shown["gpus"]
     assert [point["point"] for point in gpu["points"]] == ["sm900", "sm1200", "sm1440"]
     rows = pd.read_parquet(made.validation / "networks.parquet")
-    own = rows[(rows["network"] == "net24") & (rows["pass"] == "inference") & (rows["gpu"] == "a30") & rows["tf32"]]
+    own = rows[
+        (rows["network"] == "net24") & (rows["pass"] == "inference") & (rows["gpu"] == "a30") & rows["execution"]
+    ]
     predictors = clockwatt.load(made.predictors, catalogue_dir=made.catalogue, validation_dir=made.validation)
     for point in gpu["points"]:
         of_point = own[own["point"] == point["point"]].set_index("source")
@@ -79,12 +81,12 @@ def test_both_passes_and_all_gpus_of_the_campaign_without_a_choice(show):
 def test_without_a_network_each_is_told_where_it_took_least_energy(show, made):
     told = json.loads(show("--json"))
     rows = pd.read_parquet(made.validation / "networks.parquet").drop_duplicates(
-        ["gpu", "network_id", "pass", "tf32", "point"]
+        ["gpu", "network_id", "pass", "execution", "point"]
     )
-    assert len(told) == rows.groupby(["gpu", "network_id", "pass", "tf32"]).ngroups
+    assert len(told) == rows.groupby(["gpu", "network_id", "pass", "execution"]).ngroups
     one = told[0]
     own = rows[(rows["gpu"] == one["gpu"]) & (rows["network_id"] == one["network_id"])]
-    own = own[(own["pass"] == one["pass"]) & (own["tf32"] == one["tf32"])].set_index("point")
+    own = own[(own["pass"] == one["pass"]) & (own["execution"] == one["execution"])].set_index("point")
     assert one["energy_j"] == own["measured_energy_j"].min() == own.loc[one["point"], "measured_energy_j"]
     assert one["less_energy"] == 1 - one["energy_j"] / own.loc[one["fastest_point"], "measured_energy_j"]
     printed = show().splitlines()
@@ -121,7 +123,7 @@ def test_a_point_that_no_law_leads_to_has_no_interval(show):
         (["resnet152"], "no network resnet152 was measured"),
         (["--gpu", "k80"], "no network was measured whole there; some were on a30 in inference"),
         (["--input", "8,3"], "--input: name a network"),
-        (["--dtype", "bfloat16"], "--dtype: name a network"),
+        (["--precision", "bf16"], "--precision: name a network"),
         (["net24", "--gpu", "a30", "--point", "sm5000"], "^a30 cannot run at sm5000: it has 210 to 1440 MHz"),
     ],
 )

@@ -11,6 +11,7 @@ import pytest
 from clockwatt import config
 from clockwatt.config import OperatingPoint
 from clockwatt.measure.store import Store
+from clockwatt.schema.execution import FP32
 from clockwatt.schema.records import MEASUREMENT_VERSION, MeasurementRow
 from clockwatt.workflow.cluster import Node, QueuedJob
 from clockwatt.workflow.job_limits import misfits, stage_misfits
@@ -102,7 +103,7 @@ def test_the_pace_is_that_of_the_last_hour_without_its_pauses(tmp_path: Path):
 
 def row(store, end_s):
     return MeasurementRow(
-        kind="operation", subject_id="o", pass_="inference", tf32=False, dtype="float32", gpu="a30", point="default",
-        session_id="s", shard="1/1", settings_id=store.settings_id, ended_us=int(end_s * 1e6),
+        kind="operation", subject_id="o", pass_="inference", execution=FP32, dtype="float32", gpu="a30",
+        point="default", session_id="s", shard="1/1", settings_id=store.settings_id, ended_us=int(end_s * 1e6),
         measurement_version=MEASUREMENT_VERSION,
     )  # fmt: skip

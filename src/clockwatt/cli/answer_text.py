@@ -76,8 +76,8 @@ def question(answer: Answer) -> str:
 
 
 def precision(answer: Answer) -> str:
-    """How a pass computes: `TF32`, `float32` or another dtype."""
-    return "TF32" if answer.dtype == "float32" and answer.tf32 else answer.dtype
+    """How a pass computes: `TF32`, `float32` or another format."""
+    return answer.execution.words
 
 
 def columns(answer: Answer) -> dict[str, Estimate]:

@@ -22,11 +22,11 @@ if TYPE_CHECKING:
 
 
 @request_command(
-    *("network", "gpu", *NETWORK[1:], "point", "pass_", "dtype", "tf32", "host", "relative_to"),
+    *("network", "gpu", *NETWORK[1:], "point", "pass_", "precision", "host", "relative_to"),
     *("measure_missing", "measure_whole", "config_file", "store_dir", *FOLDERS, "request"),
     examples=(
         "clockwatt predict resnet50 --gpu h200",
-        "clockwatt predict vit_b_16 --input 8,3,224,224 --gpu h200 --pass training --dtype bfloat16",
+        "clockwatt predict vit_b_16 --input 8,3,224,224 --gpu h200 --pass training --precision bf16",
         "clockwatt predict hf:llama.json --input 4,1 --cache-length 1024 --gpu h100",
         "clockwatt predict my_package.models:build --input 8,128 --gpu h200 --measure-missing 5%",
     ),
@@ -85,7 +85,7 @@ def on_demand(request: Request, gpu: str, point: str, traced: TracedNetwork) -> 
 
     campaign = config.load(request.config_file)
     store = request.store_dir or Path(campaign.results_dir) / layout.STORE
-    return OnDemand(campaign, gpu, point_of(campaign, gpu, point), traced.network.pass_, request.tf32, store)
+    return OnDemand(campaign, gpu, point_of(campaign, gpu, point), traced.network.pass_, request.execution, store)
 
 
 def check_measures(request: Request) -> None:

@@ -13,6 +13,7 @@ import typer
 from clockwatt.cli.app import answers_once, app
 from clockwatt.cli.options import DEFAULT_CONFIG
 from clockwatt.errors import ClockwattError, RequestError
+from clockwatt.schema.execution import PRECISIONS, TF32
 
 _NETWORK, _RUN, _MEASURE, _FOLDERS = "Network", "How it runs", "Measure for the answer", "Files"
 
@@ -88,8 +89,7 @@ _OPTIONS: dict[str, tuple[Any, Any, str]] = {
         None,
         "",
     ),
-    "dtype": (Annotated[str, _option(help="float32, float16 or bfloat16.", panel=_RUN)], "float32", "dtype"),
-    "tf32": (Annotated[bool, _option(help="Whether float32 may use TensorFloat-32.", panel=_RUN)], True, "tf32"),
+    "precision": (Annotated[str, _option(help=f"{', '.join(PRECISIONS)}.", panel=_RUN)], str(TF32), "precision"),
     "host": (
         Annotated[
             str | None,

@@ -28,14 +28,15 @@ _MOST_LINES = 24
 _FEWEST_POINTS = 2
 """From which there is something to draw against the clock."""
 _OF_A_NETWORK = {
-    "relative_to": "relative_to", "inputs": "input", "points": "point", "dtype": "dtype", "input_dtype": "input_dtype",
-    "input_below": "input_below", "assume_branch": "assume_branch", "cache_length": "cache_length", "host": "host",
+    "relative_to": "relative_to", "inputs": "input", "points": "point", "precision": "precision",
+    "input_dtype": "input_dtype", "input_below": "input_below", "assume_branch": "assume_branch",
+    "cache_length": "cache_length", "host": "host",
 }  # fmt: skip
 """Fields of a request that need a network, and their options."""
 
 
 @request_command(
-    *("network", "gpus", *(name for name in NETWORK[1:] if name != "operations"), "points", "dtype", "tf32", "host"),
+    *("network", "gpus", *(name for name in NETWORK[1:] if name != "operations"), "points", "precision", "host"),
     "relative_to",
     examples=(
         "clockwatt show",
@@ -68,7 +69,7 @@ def show(
             if getattr(request, field) != getattr(defaults, field):
                 raise RequestError(f"{{{option}}}: name a network; without one measured passes are shown as they are.")
         folder = load().validation_dir if results is None else results / layout.VALIDATION
-        show_best_points(folder, most, as_json=as_json, gpus=request.gpus, pass_=pass_, tf32=request.tf32)
+        show_best_points(folder, most, as_json=as_json, gpus=request.gpus, pass_=pass_)
         return
     predictors = load(None if results is None else results / layout.PREDICTORS)
     shown = predictors.overviews(request, [one for one in config.PASSES if pass_ in (None, one)])
@@ -107,9 +108,8 @@ def _table(one: Overview, gpu: OnGpu) -> Table:
     from rich.table import Table
 
     kind = "VIRTUAL, a modelled GPU" if gpu.virtual else gpu.gpu_name
-    tf32 = "" if one.tf32 else " without TF32"
     table = Table(
-        title=f"{one.network_id}, {one.pass_}{tf32}, {gpu.gpu} ({kind})",
+        title=f"{one.network_id}, {one.pass_} in {one.execution.words}, {gpu.gpu} ({kind})",
         title_justify="left", box=SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 1, 0, 0),
     )  # fmt: skip
     for heading in ("point", "", *(f"{name} (90 %)" for name, _ in UNITS.values())):
@@ -139,11 +139,10 @@ def show_best_points(
     as_json: bool,
     gpus: tuple[str, ...] = (),
     pass_: str | None = None,
-    tf32: bool = True,
 ) -> None:
     """Where each network that was measured whole took least energy; on a terminal the first `most` of them.
 
-    On some GPUs or in one pass alone, if they are given; `tf32` False leaves out what was measured with it.
+    On some GPUs or in one pass alone, if they are given.
 
     Raises
     ------
@@ -155,11 +154,7 @@ def show_best_points(
     from clockwatt.predict.measured_networks import best_points
 
     everywhere = best_points(validation_dir)
-    found = [
-        best
-        for best in everywhere
-        if (not gpus or best.gpu in gpus) and pass_ in (None, best.pass_) and (tf32 or not best.tf32)
-    ]
+    found = [best for best in everywhere if (not gpus or best.gpu in gpus) and pass_ in (None, best.pass_)]
     if everywhere and not found:
         known = ", ".join(sorted({f"{best.gpu} in {best.pass_}" for best in everywhere}))
         raise ClockwattError(f"no network was measured whole there; some were on {known}.")
@@ -168,9 +163,9 @@ def show_best_points(
         return
     print("Least energy of a pass, as measured; `clockwatt show NETWORK` has every point, with intervals:")
     for best in found[:most]:
-        without = "" if best.tf32 else " without TF32"
         line = (
-            f"  {best.network_id} {best.pass_}{without}, {best.gpu}{' (VIRTUAL)' if best.virtual else ''}: "
+            f"  {best.network_id} {best.pass_} in {best.execution.words}, "
+            f"{best.gpu}{' (VIRTUAL)' if best.virtual else ''}: "
             f"{quantity(best.energy_j, 'J')} in {quantity(best.time_s, 's')} at "
             f"{config.OperatingPoint.parse(best.point).in_words}"
         )

@@ -96,13 +96,14 @@ class CampaignConfig(Model):
     @field_validator("networks")
     @classmethod
     def _networks_differ(cls, networks: list[NetworkConfig]) -> list[NetworkConfig]:
-        seen: dict[str, set[bool]] = {}
-        for network in networks:
-            settings = seen.setdefault(network.network_id, set())
-            if settings & set(network.tf32):
-                raise ValueError(f"{network.network_id} stands twice: remove one, or give each a tf32 of its own")
-            settings.update(network.tf32)
-        return networks
+        seen: dict[str, set[str]] = {}
+        each = [one for network in networks for one in network.by_dtype()]
+        for network in each:
+            precisions = seen.setdefault(network.network_id, set())
+            if precisions & set(network.precision):
+                raise ValueError(f"{network.network_id} stands twice: remove one, or give each a precision of its own")
+            precisions.update(network.precision)
+        return each
 
     @field_validator("passes")
     @classmethod

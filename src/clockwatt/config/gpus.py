@@ -9,9 +9,11 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import BeforeValidator, Field, PlainSerializer, field_validator, model_validator
 
 from clockwatt.config.control import ControlConfig
-from clockwatt.config.model import Model, check_different, one_or_more
+from clockwatt.config.model import check_different, one_or_more
 from clockwatt.config.points import DEFAULT_POINT, OperatingPoint
+from clockwatt.config.precision import FloatPrecision, WithPrecision
 from clockwatt.config.slurm import SlurmResources
+from clockwatt.schema.execution import ExecutionSettings
 
 
 def _quantity(unit: str) -> BeforeValidator:
@@ -33,7 +35,7 @@ Megahertz = Annotated[int | None, _quantity("MHz"), PlainSerializer(_or_default,
 Watts = Annotated[int | None, _quantity("W"), PlainSerializer(_or_default, return_type=int | str)]
 
 
-class GpuConfig(Model):
+class GpuConfig(WithPrecision):
     """One kind of GPU and the operating points to measure it at."""
 
     device: str = Field(
@@ -52,15 +54,15 @@ class GpuConfig(Model):
     power_limits_w: Annotated[list[Watts], one_or_more(Watts)] = Field(
         [None], min_length=1, description="power limits, in W"
     )
-    tf32: Annotated[list[bool], one_or_more(bool)] = Field(
-        [True],
+    precision: Annotated[list[FloatPrecision], one_or_more(FloatPrecision)] = Field(
+        ["tf32"],
         min_length=1,
-        description="whether float32 matrix products and convolutions may use TensorFloat-32; both can be measured",
+        description="precisions that float32 networks are measured in: without (fp32) or with TensorFloat-32",
     )
     control: ControlConfig = Field(ControlConfig(), description="how the operating point is set")
     slurm: SlurmResources = Field(SlurmResources(), description="what a job of this GPU asks Slurm for")
 
-    @field_validator("clocks_mhz", "memory_clocks_mhz", "power_limits_w", "tf32")
+    @field_validator("clocks_mhz", "memory_clocks_mhz", "power_limits_w", "precision")
     @classmethod
     def _no_duplicates(cls, values: list[Any]) -> list[Any]:
         check_different(values, "a value")
@@ -108,6 +110,29 @@ class GpuConfig(Model):
                 raise ValueError(
                     f"{where}control.method {method} as it is configured cannot set {beyond[0]}, but {point} asks it"
                 )
+
+    @property
+    def execution(self) -> list[ExecutionSettings]:
+        """Settings under which operations are measured."""
+        return [ExecutionSettings(name) for name in self.precision]
+
+    def execution_of(self, wanted: Sequence[str] | None, *, networks: bool) -> list[ExecutionSettings]:
+        """Return the settings under which something is measured on this GPU.
+
+        Parameters
+        ----------
+        wanted
+            Settings of the networks that want it measured; None for all of the GPU.
+        networks
+            Whether it is a network; else an operation.
+        """
+        if wanted is None:
+            return self.execution
+        settings = [ExecutionSettings(text) for text in wanted]
+        if networks:
+            return [one for one in settings if one.dtype != "float32" or one in self.precision]
+        of_operations = {one.of_operations(self.precision) for one in settings}
+        return [one for one in self.execution if one in of_operations]
 
     @property
     def points(self) -> list[OperatingPoint]:

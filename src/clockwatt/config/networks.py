@@ -9,6 +9,8 @@ from pydantic import AfterValidator, Field, field_validator, model_validator
 
 from clockwatt.config.measurement import Quantities
 from clockwatt.config.model import Model, check_different, one_or_more
+from clockwatt.config.precision import NetworkPrecision, WithPrecision
+from clockwatt.schema.execution import ExecutionSettings
 
 _MOST_ELEMENTS = 2**60
 """Of eight bytes each, more than any address."""
@@ -55,7 +57,7 @@ class InputConfig(Model):
         return self
 
 
-class NetworkConfig(Model):
+class NetworkConfig(WithPrecision):
     """A network and its input, or several inputs by keyword."""
 
     name: str = Field(
@@ -70,9 +72,6 @@ class NetworkConfig(Model):
         min_length=1,
         description="in place of `input`: keyword to what is given for it",
         examples=[{"input_ids": {"shape": [8, 128], "dtype": "int64", "below": 30522}}],
-    )
-    dtype: Literal["float32", "float16", "bfloat16"] = Field(
-        "float32", description="the network and its input are cast to this"
     )
     input_dtype: Literal["float", "int64"] = Field(
         "float", description="int64 for networks that take indices (token ids)"
@@ -91,11 +90,11 @@ class NetworkConfig(Model):
         description="at a branch on the values of a tensor, tracing refuses the network or takes it as true or false",
     )
 
-    tf32: Annotated[list[bool], one_or_more(bool)] = Field(
-        [False, True],
+    precision: Annotated[list[NetworkPrecision], one_or_more(NetworkPrecision)] = Field(
+        ["fp32", "tf32"],
         min_length=1,
-        description="of the TF32 settings of a GPU, those under which this network and its operations are measured; a "
-        "network may stand once for each",
+        description="precisions that it is measured in; fp32 and tf32 where the GPU has them too; bf16 and fp16 cast "
+        "the network and its input. A network may stand once for each",
     )
     sample: float = Field(
         1.0,
@@ -110,9 +109,9 @@ class NetworkConfig(Model):
         description="what is measured of it and its operations: `[time]` or `[time, energy]`; null: the campaign's",
     )
 
-    @field_validator("tf32")
+    @field_validator("precision")
     @classmethod
-    def _settings_differ(cls, values: list[bool]) -> list[bool]:
+    def _precisions_differ(cls, values: list[str]) -> list[str]:
         check_different(values, "a value")
         return values
 
@@ -127,6 +126,24 @@ class NetworkConfig(Model):
         if self.cache_length is not None and not self.name.startswith("hf:"):
             raise ValueError("cache_length is for decoders given as hf:CONFIG.json")
         return self
+
+    @property
+    def execution(self) -> list[ExecutionSettings]:
+        """Settings that it is measured under."""
+        return [ExecutionSettings(name) for name in self.precision]
+
+    @property
+    def dtype(self) -> str:
+        """What the network and its input are cast to."""
+        return self.execution[0].dtype
+
+    def by_dtype(self) -> list[NetworkConfig]:
+        """Return the network once for each dtype of its precisions: each is a network of its own."""
+        dtypes = dict.fromkeys(one.dtype for one in self.execution)
+        return [
+            self.model_copy(update={"precision": [str(one) for one in self.execution if one.dtype == dtype]})
+            for dtype in dtypes
+        ]
 
     @property
     def by_keyword(self) -> dict[str, InputConfig]:

@@ -30,7 +30,7 @@ _OUTPUTS = {
 
 _Part = tuple[list[Source], str, OperatingPoint]
 """A GPU at an operating point, and who measured it: the campaign alone, or the reference data that have it."""
-_MEASURED_KEY = ("subject_id", "pass", "tf32")
+_MEASURED_KEY = ("subject_id", "pass", "execution")
 _NAMED = 5
 _UNLIKE = "networks that the campaign has with other calls or another optimizer"
 
@@ -147,7 +147,7 @@ def _add_point(
     quality: QualityReport,
 ) -> None:
     of_point = Point.read([path for source in sources for path in source.measurement_files(gpu, point)])
-    seen: dict[str, set[tuple[str, str, bool]]] = {kind: set() for kind in _OUTPUTS}
+    seen: dict[str, set[tuple[str, str, str]]] = {kind: set() for kind in _OUTPUTS}
     for source in sources:
         for path in source.measurement_files(gpu, point):
             for kind, rows in _by_kind(path, gpu, str(point)):
@@ -160,7 +160,7 @@ def _add_point(
                 writers[kind].write_table(table)
                 quality.add(table)
     missing = {
-        kind: {key for source in sources for key in _missing(source, gpu, catalogues[source][kind], seen[kind])}
+        kind: {key for source in sources for key in _missing(source, gpu, kind, catalogues[source][kind], seen[kind])}
         for kind in (records.OPERATION, records.NETWORK)
     }
     references_of = [source.reference for source in sources if source.reference is not None]
@@ -168,12 +168,13 @@ def _add_point(
 
 
 def _missing(
-    source: Source, gpu: str, catalogue: Catalogue, seen: set[tuple[str, str, bool]]
+    source: Source, gpu: str, kind: str, catalogue: Catalogue, seen: set[tuple[str, str, str]]
 ) -> Iterator[tuple[str, str]]:
     """What a source's campaign wants measured on a GPU and no row tells of, as (id, pass)."""
-    passes, tf32_settings = source.config.passes, source.config.gpu(gpu).tf32
-    for key, pass_, tf32 in catalogue.wanted - seen:
-        if pass_ in passes and tf32 in tf32_settings:
+    passes, of_gpu = source.config.passes, source.config.gpu(gpu)
+    for key, pass_, wanted in catalogue.wanted:
+        settings = of_gpu.execution_of(wanted, networks=kind == records.NETWORK)
+        if pass_ in passes and not seen.issuperset((key, pass_, one) for one in settings):
             yield key, pass_
 
 

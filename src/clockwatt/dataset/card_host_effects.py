@@ -17,7 +17,7 @@ ANCHOR_COLUMNS = [
     "kind",
     "subject_id",
     "pass",
-    "tf32",
+    "execution",
     "gpu_uuid",
     "session_id",
     "started_us",
@@ -27,7 +27,7 @@ ANCHOR_COLUMNS = [
 ]
 """Columns of a measurement that are needed here."""
 
-_KEY = ["subject_id", "pass", "tf32"]
+_KEY = ["subject_id", "pass", "execution"]
 
 
 @dataclass(frozen=True)

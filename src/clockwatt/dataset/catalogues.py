@@ -17,7 +17,7 @@ NetworkKey = tuple[str, str]
 """Network id and pass."""
 
 _OPERATION_KEY = ["operation_id", "pass"]
-_HOW_IT_IS_MEASURED = {"measured_tf32", "measured_quantities"}
+_HOW_IT_IS_MEASURED = {"measured_execution", "measured_quantities"}
 _NETWORK_KEY = ["network_id", "pass"]
 
 

@@ -26,6 +26,7 @@ from clockwatt.errors import ConfigError, OutputError
 from clockwatt.gpu.specs import VIRTUAL_PREFIX, find_spec
 from clockwatt.io import files
 from clockwatt.schema import layout, records
+from clockwatt.schema.execution import FP32
 from clockwatt.schema.records import MeasurementRow, OperationRow
 
 CONFIG_FILE = "config.yaml"
@@ -118,14 +119,14 @@ def import_table(request: Request, output_dir: Path) -> Imported:
     if request.device.strip().lower().startswith(VIRTUAL_PREFIX):
         raise ConfigError(f"--device {request.device}: is virtual. What is imported was measured on a real GPU.")
     gpu_name = find_spec(request.device).nvml_name
-    _campaign(request, gpu_name, {False}, {records.INFERENCE}, energy=True)  # a wrong label is told at once
+    _campaign(request, gpu_name, {FP32}, {records.INFERENCE}, energy=True)  # a wrong label is told at once
     table = Table.read(request.path, request.columns, request.constants)
     reader = RowReader(table, _common(request, gpu_name), skip_unknown=request.skip_unknown)
     measurements = reader.read()
     campaign = _campaign(
         request,
         gpu_name,
-        {row.tf32 for row in measurements},
+        {row.execution for row in measurements},
         {row.pass_ for row in measurements},
         energy=any(records.ENERGY in (row.quantities or ()) for row in measurements),
     )
@@ -157,7 +158,7 @@ def _common(request: Request, gpu_name: str) -> MeasurementRow:
     """What all measurements of a table have."""
     content = hashlib.sha256(request.path.read_bytes()).hexdigest()
     return MeasurementRow(
-        kind=records.OPERATION, subject_id="", pass_="", tf32=False, dtype="",
+        kind=records.OPERATION, subject_id="", pass_="", execution=FP32, dtype="",
         gpu=request.gpu, point=str(request.point), session_id=f"import-{content[:16]}", shard="1/1",
         settings_id=SETTINGS_ID, clockwatt_version=clockwatt.__version__, gpu_name=gpu_name,
         requested_sm_clock_mhz=request.point.sm_clock_mhz,
@@ -171,7 +172,9 @@ def _check_new(folder: Path) -> None:
         raise OutputError(f"{folder}: is not an empty folder. Name another with --output-dir, or remove it first.")
 
 
-def _campaign(request: Request, gpu_name: str, tf32: set[bool], passes: set[str], *, energy: bool) -> CampaignConfig:
+def _campaign(
+    request: Request, gpu_name: str, execution: set[str], passes: set[str], *, energy: bool
+) -> CampaignConfig:
     point = request.point
     asked = {
         "clocks_mhz": point.sm_clock_mhz,
@@ -182,7 +185,7 @@ def _campaign(request: Request, gpu_name: str, tf32: set[bool], passes: set[str]
         {
             "campaign": request.gpu,
             "imported_from": request.path.name,
-            "gpus": {request.gpu: {"device": gpu_name, "tf32": sorted(tf32), **asked}},
+            "gpus": {request.gpu: {"device": gpu_name, "precision": sorted(execution), **asked}},
             "passes": [name for name in config.PASSES if name in passes],
             "quantities": [records.TIME, *([records.ENERGY] if energy else [])],
         },

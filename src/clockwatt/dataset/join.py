@@ -19,7 +19,6 @@ from clockwatt.schema import costs, records, tables
 from clockwatt.schema.flags import NEVER_LEARNT_FROM, flagged
 
 _SEPARATOR = "\n"  # in no identifier
-_ALL_TF32 = (False, True)
 _FIRST_COLUMNS = sorted({*card_host_effects.ANCHOR_COLUMNS, *unthrottled.COLUMNS, "status", "throttle_reasons"})
 _NEEDED = [
     *("subject_id", "pass", "point", "status", "flags", "gpu_uuid", "session_id", "throttle_reasons"),
@@ -53,12 +52,12 @@ class Catalogue:
     columns
         What a measurement gets from it, under the dataset's names.
     wanted
-        (id, pass, TF32 setting) of all that is measured, on a GPU that has this setting.
+        (id, pass, execution settings of what wants it) of all that is measured.
     """
 
     index: pa.Array
     columns: pa.Table
-    wanted: frozenset[tuple[str, str, bool]]
+    wanted: frozenset[tuple[str, str, tuple[str, ...] | None]]
 
     @classmethod
     def read(cls, path: Path, expected: pa.Schema, key: str) -> Catalogue:
@@ -75,9 +74,8 @@ class Catalogue:
             index=_identity(table[key], table["pass"]).combine_chunks(),
             columns=table.select(names).rename_columns([tables.dataset_name(name) for name in names]),
             wanted=frozenset(
-                (row[key], row["pass"], tf32)
-                for row in table.select([key, "pass", "measured_tf32"]).to_pylist()
-                for tf32 in (_ALL_TF32 if row["measured_tf32"] is None else row["measured_tf32"])
+                (row[key], row["pass"], None if row["measured_execution"] is None else tuple(row["measured_execution"]))
+                for row in table.select([key, "pass", "measured_execution"]).to_pylist()
             ),
         )
 

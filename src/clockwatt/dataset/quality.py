@@ -59,7 +59,7 @@ class QualityReport:
         """Count a batch of rows of the current GPU and operating point."""
         self._all.add(table)
         self._counts.add(table)
-        columns = ["kind", "subject_id", "pass", "tf32", "status", "error"]
+        columns = ["kind", "subject_id", "pass", "execution", "status", "error"]
         failed = table.select(columns).filter(pc.field("status") != OK)
         self._failures += failed.slice(0, NAMED_AT_MOST - len(self._failures)).to_pylist()
 

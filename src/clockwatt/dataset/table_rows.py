@@ -15,6 +15,7 @@ from clockwatt.errors import DataFileError
 from clockwatt.io.progress import progress
 from clockwatt.operations.spec.operation import Operation, OperationSpecError
 from clockwatt.schema import costs, records
+from clockwatt.schema.execution import ExecutionSettings, of_tf32
 from clockwatt.schema.records import MeasurementRow, OperationRow
 
 _DEVICE = costs.TIME_DEVICE.column
@@ -32,7 +33,7 @@ class _Cells:
 
     operation: str
     pass_: str
-    tf32: bool
+    execution: ExecutionSettings
     numbers: Mapping[str, float | None]
     texts: Mapping[str, str]
 
@@ -61,7 +62,7 @@ class RowReader:
         self._table, self._common, self._skip_unknown = table, common, skip_unknown
         self._problems = Problems(table.path)
         self._known: dict[tuple[str, str, str], OperationRow | CellError | NoReaderError] = {}
-        self._repetitions: Counter[tuple[str, str, bool]] = Counter()
+        self._repetitions: Counter[tuple[str, str, ExecutionSettings]] = Counter()
         self.operations: dict[tuple[str, str], OperationRow] = {}
         self.skipped: Counter[str] = Counter()
 
@@ -133,7 +134,7 @@ class RowReader:
         if wrong or operation is None or pass_ is None or tf32 is None:
             return None
         texts = {name: str(row[name]) for name in cells.TEXTS if name in row and not cells.is_empty(row[name])}
-        return _Cells(operation, pass_, tf32, numbers, texts)
+        return _Cells(operation, pass_, of_tf32(tf32), numbers, texts)
 
     def _note(self, number: int, ours: str, what: str) -> None:
         self._problems.add(number, self._table.column(ours), what)
@@ -152,12 +153,12 @@ class RowReader:
         return self.operations.setdefault((known.operation_id, pass_), known)
 
     def _measurement(self, number: int, operation: OperationRow, said: _Cells) -> MeasurementRow:
-        key = (operation.operation_id, operation.pass_, said.tf32)
+        key = (operation.operation_id, operation.pass_, said.execution)
         row = replace(
             self._common,
             subject_id=operation.operation_id,
             pass_=operation.pass_,
-            tf32=said.tf32,
+            execution=said.execution,
             dtype=operation.dtype,
             repetition=self._repetitions[key],
             position=number,
@@ -167,7 +168,7 @@ class RowReader:
         self._repetitions[key] += 1
         _complete_energy(row)
         row.quantities = [records.TIME, *([records.ENERGY] if row.energy_j is not None else [])]
-        operation.measured_tf32 = sorted({*(operation.measured_tf32 or ()), said.tf32})
+        operation.measured_execution = sorted({*(operation.measured_execution or ()), said.execution})
         operation.measured_quantities = sorted({*row.quantities, *(operation.measured_quantities or ())}, reverse=True)
         return row
 

@@ -13,6 +13,7 @@ from clockwatt.figures import style
 from clockwatt.figures.gpus import Gpus
 from clockwatt.figures.networks import NORMAL_95, STANDARD_ERROR
 from clockwatt.schema.costs import MEASURED_WHOLE
+from clockwatt.schema.execution import ExecutionSettings
 
 PER_PASS = {"time_s": ("time", "s"), "power_w": ("mean power", "W"), "energy_j": ("energy", "J")}
 """What is drawn: column of the composition, name, unit."""
@@ -25,7 +26,7 @@ NETWORKS_AT_MOST = 6
 POINTS_OF_A_FIT = 4
 """Fewer do not judge a second-degree curve: three points lie on one."""
 
-_KEY = ["gpu", "setting", "network_id", "tf32"]
+_KEY = ["gpu", "setting", "network_id", "execution"]
 
 
 def along(compositions: pd.DataFrame, errors: pd.DataFrame, pass_: str) -> pd.DataFrame:
@@ -43,11 +44,11 @@ def along(compositions: pd.DataFrame, errors: pd.DataFrame, pass_: str) -> pd.Da
     Returns
     -------
     pandas.DataFrame
-        `gpu`, `setting` (of `SETTINGS`), `x`, `network_id`, `tf32`, measured and predicted time, power and energy, and
-        the standard errors of the measured time and energy.
+        `gpu`, `setting` (of `SETTINGS`), `x`, `network_id`, `execution`, measured and predicted time, power and energy,
+        and the standard errors of the measured time and energy.
     """
     rows = compositions[(compositions["pass"] == pass_) & (compositions["source"] == "predicted")]
-    rows = rows.merge(errors, on=["gpu", "point", "tf32", "network_id", "pass"], how="left")
+    rows = rows.merge(errors, on=["gpu", "point", "execution", "network_id", "pass"], how="left")
     rows[list(PER_PASS)] = rows[list(PER_PASS)].where(rows["calls_without_cost"] == 0)
     parts = [rows.assign(setting=setting, x=rows[setting])[rows[setting].notna()] for setting in SETTINGS]
     found = pd.concat(parts, ignore_index=True)
@@ -75,8 +76,8 @@ def draw(data: pd.DataFrame, gpus: Gpus, labels: Sequence[str]) -> Figure:
     for line, (gpu, setting) in zip(grid, rows, strict=True):
         own = data[(data["gpu"] == gpu) & (data["setting"] == setting)]
         for axes, (column, (name, unit)) in zip(line, PER_PASS.items(), strict=True):
-            for entry, (network, tf32) in zip(style.entries(_words(chosen)), chosen, strict=True):
-                _curve(axes, own[(own["network_id"] == network) & (own["tf32"] == tf32)], column, entry)
+            for entry, (network, execution) in zip(style.entries(_words(chosen)), chosen, strict=True):
+                _curve(axes, own[(own["network_id"] == network) & (own["execution"] == execution)], column, entry)
             style.log_axis(axes, "y", unit, name.removeprefix("mean "))
             axes.set_xlabel(SETTINGS[setting])
         for axes in line:
@@ -122,7 +123,7 @@ def optima(data: pd.DataFrame) -> pd.DataFrame:
     Returns
     -------
     pandas.DataFrame
-        A row for each point: `gpu`, `setting`, `network_id`, `tf32`, `objective`, `x`, `relative` (measured, over
+        A row for each point: `gpu`, `setting`, `network_id`, `execution`, `objective`, `x`, `relative` (measured, over
         that at
         the highest x), `fitted`, and of the whole curve `r2`, `optimum_x` (the least value within what was measured),
         `optimum_relative`. Curves of fewer than `POINTS_OF_A_FIT` points have no fit.
@@ -167,8 +168,8 @@ def draw_optima(data: pd.DataFrame, gpus: Gpus, labels: Sequence[str]) -> Figure
         own = data[(data["gpu"] == gpu) & (data["setting"] == setting)]
         for axes, (objective, name) in zip(line, OBJECTIVES.items(), strict=True):
             of_objective = own[own["objective"] == objective]
-            for entry, (network, tf32) in zip(style.entries(_words(chosen)), chosen, strict=True):
-                one = of_objective[(of_objective["network_id"] == network) & (of_objective["tf32"] == tf32)]
+            for entry, (network, execution) in zip(style.entries(_words(chosen)), chosen, strict=True):
+                one = of_objective[(of_objective["network_id"] == network) & (of_objective["execution"] == execution)]
                 _fit_curve(axes, one, entry)
             r2 = of_objective.drop_duplicates(_KEY)["r2"].dropna()
             if len(r2):
@@ -210,19 +211,24 @@ def _rows(data: pd.DataFrame, gpus: Gpus) -> list[tuple[str, str]]:
     return [(gpu, setting) for gpu in shown for setting in SETTINGS if (gpu, setting) in there]
 
 
-def _networks(data: pd.DataFrame) -> list[tuple[str, bool]]:
+def _networks(data: pd.DataFrame) -> list[tuple[str, ExecutionSettings]]:
     """Networks, each with a TF32 setting, spread over all in the order of their names."""
-    pairs = sorted({(str(name), bool(tf32)) for name, tf32 in zip(data["network_id"], data["tf32"], strict=True)})
+    pairs = sorted(
+        {
+            (str(name), ExecutionSettings(str(execution)))
+            for name, execution in zip(data["network_id"], data["execution"], strict=True)
+        }
+    )
     kept = set(style.spread([str(number) for number in range(len(pairs))], NETWORKS_AT_MOST))
     return [pair for number, pair in enumerate(pairs) if str(number) in kept]
 
 
-def _words(chosen: Sequence[tuple[str, bool]]) -> list[str]:
-    return [style.network_words(network, tf32=tf32) for network, tf32 in chosen]
+def _words(chosen: Sequence[tuple[str, ExecutionSettings]]) -> list[str]:
+    return [style.network_words(network, execution=execution) for network, execution in chosen]
 
 
 def _not_shown(
-    data: pd.DataFrame, rows: Sequence[tuple[str, str]], chosen: Sequence[tuple[str, bool]], gpus: Gpus
+    data: pd.DataFrame, rows: Sequence[tuple[str, str]], chosen: Sequence[tuple[str, ExecutionSettings]], gpus: Gpus
 ) -> str:
     networks = sorted(set(data["network_id"]) - {network for network, _ in chosen})
     note = gpus.note([gpu for gpu, _ in rows], data["gpu"].unique())

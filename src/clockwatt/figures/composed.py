@@ -28,7 +28,7 @@ def errors(compositions: pd.DataFrame, gpus: Gpus) -> pd.DataFrame:
     Returns
     -------
     pandas.DataFrame
-        `kind`, `gpu`, `point`, `network_id`, `tf32`, `pass`, `quantity`, `method`, `measured` (s or J), `error`
+        `kind`, `gpu`, `point`, `network_id`, `execution`, `pass`, `quantity`, `method`, `measured` (s or J), `error`
         (composed over measured, minus one).
     """
     rows = compositions[compositions["calls_without_cost"] == 0]
@@ -39,7 +39,7 @@ def errors(compositions: pd.DataFrame, gpus: Gpus) -> pd.DataFrame:
             for method, source in _SOURCES.items():
                 own = rows[rows["source"] == source]
                 value = own[PLAIN_SUM[quantity] if method == "plain" else quantity]
-                told = own[["kind", "gpu", "point", "network_id", "tf32", "pass"]]
+                told = own[["kind", "gpu", "point", "network_id", "execution", "pass"]]
                 told = told.assign(quantity=quantity, method=method, measured=own[whole], error=value / own[whole] - 1)
                 parts.append(told[told["error"].notna()])
     return pd.concat(parts, ignore_index=True)

@@ -53,7 +53,11 @@ def importances(
     sample = operations.sample(min(OPERATIONS_AT_MOST, len(operations)), random_state=seed)
     points = style.spread(described.passes[pass_].learnt_points, POINTS_AT_MOST)
     spec = find_spec(described.gpu_name)
-    settings = [Setting(spec, OperatingPoint.parse(point), tf32=tf32) for point in points for tf32 in described.tf32]
+    settings = [
+        Setting(spec, OperatingPoint.parse(point), execution=execution)
+        for point in points
+        for execution in described.execution
+    ]
     features = features_at(operation_features(sample), *settings).reset_index(drop=True)
     forest = predictor.forest(name, pass_)
     targets = [target for target in TARGETS if target in forest.targets_]

@@ -126,13 +126,13 @@ def whole_errors(dataset_dir: Path) -> pd.DataFrame:
         If the dataset is missing or damaged.
     """
     columns = [
-        *("gpu", "subject_id", "pass", "point", "tf32", "status", "energy_j", "energy_standard_error_j"),
+        *("gpu", "subject_id", "pass", "point", "execution", "status", "energy_j", "energy_standard_error_j"),
         *("time_eager_corrected_s", "time_eager_corrected_standard_error_s", ENERGY_CORRECTED),
     ]
     table = files.read_table(dataset_dir / layout.NETWORKS_FILE, tables.NETWORKS_SCHEMA, columns)
     rows = table.filter(pc.field("status") == records.OK).to_pandas()
     rows = _with_energy_error(rows).rename(columns={"subject_id": "network_id"})
-    key = ["gpu", "point", "tf32", "network_id", "pass"]
+    key = ["gpu", "point", "execution", "network_id", "pass"]
     found = {}
     for name, value, error in (
         ("time_s_error", "time_eager_corrected_s", "time_eager_corrected_standard_error_s"),
@@ -168,7 +168,7 @@ def operations(dataset_dir: Path, points: dict[str, str], columns: Sequence[str]
         If the dataset is missing or damaged.
     """
     wanted = [
-        *("gpu", "point", "subject_id", "pass", "tf32", "status", "operation_class", "energy_j"),
+        *("gpu", "point", "subject_id", "pass", "execution", "status", "operation_class", "energy_j"),
         *("energy_standard_error_j", ENERGY_CORRECTED, "time_device_corrected_s"),
         *("time_device_corrected_standard_error_s", "time_eager_corrected_s", "time_eager_corrected_standard_error_s"),
         *columns,

@@ -13,6 +13,7 @@ from clockwatt.config import OperatingPoint
 from clockwatt.figures import style
 from clockwatt.figures.gpus import Gpus
 from clockwatt.schema.costs import MEASURED_WHOLE, PLAIN_SUM
+from clockwatt.schema.execution import TF32
 
 NORMAL_95 = 1.96
 ROWS_AT_MOST = 64
@@ -37,11 +38,11 @@ METHODS = {
 }
 """Ways to get at a network without running it."""
 
-_KEY = ["gpu", "point", "network_id", "tf32", "pass"]
+_KEY = ["gpu", "point", "network_id", "execution", "pass"]
 
 
 def sum_errors(operations: pd.DataFrame, calls: pd.DataFrame) -> pd.DataFrame:
-    """Standard errors of plain sums, `plain_time_s_error` and `plain_energy_j_error`, by network, TF32, pass, GPU.
+    """Standard errors of plain sums, `plain_time_s_error` and `plain_energy_j_error`, by network, settings, pass, GPU.
 
     Calls of one operation share its error; errors of different operations are independent.
 
@@ -64,7 +65,7 @@ def sum_errors(operations: pd.DataFrame, calls: pd.DataFrame) -> pd.DataFrame:
 def costs(
     compositions: pd.DataFrame, errors: pd.DataFrame, plain_errors: pd.DataFrame, quantity: str, pass_: str
 ) -> pd.DataFrame:
-    """A row for each network, GPU and TF32 setting, at the GPU's reference point; bars are 95 % intervals.
+    """A row for each network, GPU and execution settings, at the GPU's reference point; bars are 95 % intervals.
 
     Parameters
     ----------
@@ -82,8 +83,8 @@ def costs(
     Returns
     -------
     pandas.DataFrame
-        `gpu`, `point`, `network_id`, `tf32`, `measured`, `measured_error`, and for each of `METHODS` its value, missing
-        where a call's cost is not known; `plain_error`. In s or J, errors half of an interval.
+        `gpu`, `point`, `network_id`, `execution`, `measured`, `measured_error`, and for each of `METHODS` its value,
+        missing where a call's cost is not known; `plain_error`. In s or J, errors half of an interval.
     """
     rows = compositions[(compositions["pass"] == pass_) & compositions["reference"]]
     rows = rows[rows[MEASURED_WHOLE[quantity]].notna()]
@@ -167,13 +168,13 @@ def _places(own: pd.DataFrame, names: Sequence[str]) -> pd.DataFrame:
     """Rows with `y`: networks from top to bottom, TF32 a little above its absence."""
     own = own[own["network_id"].isin(names)]
     place = own["network_id"].map({name: number for number, name in enumerate(names)}).astype(float)
-    several = own.groupby("network_id")["tf32"].transform("nunique") > 1
-    return own.assign(y=place + np.where(several, np.where(own["tf32"], -_OFFSET, _OFFSET), 0.0))
+    several = own.groupby("network_id")["execution"].transform("nunique") > 1
+    return own.assign(y=place + np.where(several, np.where(own["execution"] == TF32, -_OFFSET, _OFFSET), 0.0))
 
 
 def _full(rows: pd.DataFrame) -> pd.Series:
     """Which rows ran in TF32."""
-    return rows["tf32"].astype(bool) & rows["network_id"].str.endswith("-float32")
+    return rows["execution"] == TF32
 
 
 def _absolute(axes: Axes, own: pd.DataFrame, names: Sequence[str], unit: str) -> None:

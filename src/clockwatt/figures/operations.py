@@ -15,6 +15,7 @@ from clockwatt.figures.gpus import Gpus
 from clockwatt.figures.networks import NORMAL_95
 from clockwatt.operations.spec.operation import MATRIX_CLASSES
 from clockwatt.schema.costs import ENERGY_CORRECTED
+from clockwatt.schema.execution import TF32, ExecutionSettings
 
 COUNT = 10
 QUANTITIES = {
@@ -42,7 +43,7 @@ def costliest(operations: pd.DataFrame, calls: pd.DataFrame, gpus: Gpus) -> pd.D
     Returns
     -------
     pandas.DataFrame
-        `kind`, `gpu`, `point`, `operation_id`, `operation_class`, `pass`, `tf32`, `rank`, `dtype`, `time_s`,
+        `kind`, `gpu`, `point`, `operation_id`, `operation_class`, `pass`, `execution`, `rank`, `dtype`, `time_s`,
         `energy_j` and halves of
         their 95 % intervals, `time_error_s` and `energy_error_j`.
     """
@@ -56,7 +57,7 @@ def costliest(operations: pd.DataFrame, calls: pd.DataFrame, gpus: Gpus) -> pd.D
     parts = []
     for _, own in rows.groupby("kind"):
         chosen = _chosen(own)
-        parts.append(own.merge(chosen, on=["operation_id", "pass", "tf32"]))
+        parts.append(own.merge(chosen, on=["operation_id", "pass", "execution"]))
     found = pd.concat(parts, ignore_index=True) if parts else rows.assign(rank=pd.Series(dtype=int))
     found = found.assign(
         time_s=found["time_device_corrected_s"].astype(float),
@@ -64,7 +65,7 @@ def costliest(operations: pd.DataFrame, calls: pd.DataFrame, gpus: Gpus) -> pd.D
         time_error_s=NORMAL_95 * found["time_device_corrected_standard_error_s"].astype(float),
         energy_error_j=NORMAL_95 * found["energy_error"].astype(float),
     )
-    key = ["kind", "gpu", "point", "operation_id", "operation_class", "dtype", "pass", "tf32", "rank"]
+    key = ["kind", "gpu", "point", "operation_id", "operation_class", "dtype", "pass", "execution", "rank"]
     columns = ["time_s", "energy_j", "time_error_s", "energy_error_j"]
     medians = found.groupby(key)[columns].median().reset_index()
     ordered: pd.DataFrame = medians.sort_values(["kind", "rank", "gpu"], ignore_index=True)
@@ -73,13 +74,13 @@ def costliest(operations: pd.DataFrame, calls: pd.DataFrame, gpus: Gpus) -> pd.D
 
 def _chosen(own: pd.DataFrame) -> pd.DataFrame:
     """Operations with their `rank`: of those that most GPUs have, with TF32, the costliest of each class."""
-    own = own[own["tf32"].astype(bool)] if own["tf32"].any() else own
-    key = ["operation_class", "operation_id", "pass", "tf32"]
+    own = own[own["execution"] == TF32] if (own["execution"] == TF32).any() else own
+    key = ["operation_class", "operation_id", "pass", "execution"]
     counted = own.groupby(key).agg(gpus=("gpu", "nunique"), total_j=("total_j", "mean")).reset_index()
     common = counted[counted["gpus"] == counted["gpus"].max()].sort_values("total_j", ascending=False)
     first: pd.DataFrame = common.drop_duplicates("operation_class").head(COUNT)
     first = first.assign(rank=range(1, len(first) + 1))
-    return first[["operation_id", "pass", "tf32", "rank"]]
+    return first[["operation_id", "pass", "execution", "rank"]]
 
 
 def words(operation_class: str, spec: str) -> str:
@@ -112,7 +113,7 @@ def draw(data: pd.DataFrame, specs: Mapping[str, str], gpus: Gpus) -> Figure:
         ranked = own.drop_duplicates("rank").sort_values("rank")
         names = [
             f"{words(row['operation_class'], specs.get(row['operation_id'], ''))} "
-            f"{_format(row['operation_class'], row['dtype'], tf32=bool(row['tf32']))}, {row['pass']}"
+            f"{_format(row['operation_class'], row['dtype'], ExecutionSettings(row['execution']))}, {row['pass']}"
             for row in ranked.to_dict("records")
         ]
         for axes, (quantity, (name, unit, *_)) in zip(line, QUANTITIES.items(), strict=True):
@@ -149,6 +150,7 @@ def _point(own: pd.DataFrame, gpu: str) -> str:
     return str(own.loc[own["gpu"] == gpu, "point"].iloc[0]) if (own["gpu"] == gpu).any() else "default"
 
 
-def _format(operation_class: str, dtype: str, *, tf32: bool) -> str:
+def _format(operation_class: str, dtype: str, execution: ExecutionSettings) -> str:
     """Number format of an operation; TF32 is for what multiplies matrices."""
-    return style.number_format(dtype, tf32=tf32 and operation_class in MATRIX_CLASSES)
+    tf32 = dtype == "float32" and execution.matrix_tf32 and operation_class in MATRIX_CLASSES
+    return "TF32" if tf32 else dtype

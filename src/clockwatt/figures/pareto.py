@@ -49,7 +49,7 @@ def pareto_figure(answer: Recommendation) -> Figure:
     axes.margins(0.12)
     style.log_axis(axes, "x", "s", "time per pass, predicted")
     style.log_axis(axes, "y", "J", "energy per pass, predicted")
-    network = style.network_words(best.network_id, tf32=best.tf32)
+    network = style.network_words(best.network_id, execution=best.execution)
     title = f"{network}, {best.pass_}: least {answer.objective} ringed, Pareto front black"
     style.legend(figure, [gpus.entry(label) for label in gpus.labels], title)
     hidden = len(answer.candidates) - len(shown)

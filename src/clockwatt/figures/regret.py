@@ -32,13 +32,13 @@ def regrets(compositions: pd.DataFrame) -> pd.DataFrame:
     Returns
     -------
     pandas.DataFrame
-        `gpu`, `pass`, `tf32`, `objective`, `network_id`, `choice` (of `CHOICES`), `point`, `regret`.
+        `gpu`, `pass`, `execution`, `objective`, `network_id`, `choice` (of `CHOICES`), `point`, `regret`.
     """
     rows = compositions[(compositions["source"] == "predicted") & (compositions["calls_without_cost"] == 0)]
     parts = [
         _of_choices(found).assign(gpu=str(gpu)) for gpu, own in rows.groupby("gpu") for found in evaluation.regrets(own)
     ]
-    columns = ["gpu", "pass", "tf32", "objective", "network_id", "choice", "point", "regret"]
+    columns = ["gpu", "pass", "execution", "objective", "network_id", "choice", "point", "regret"]
     return pd.concat(parts, ignore_index=True)[columns] if parts else pd.DataFrame(columns=columns)
 
 
@@ -54,7 +54,7 @@ def _of_choices(found: evaluation.Regrets) -> pd.DataFrame:
         pd.DataFrame({"network_id": networks, "choice": choice, "point": points[where], "regret": found.of(where)})
         for choice, where in at.items()
     ]
-    rows = pd.concat(parts, ignore_index=True).assign(tf32=found.tf32, objective=found.objective)
+    rows = pd.concat(parts, ignore_index=True).assign(execution=found.execution, objective=found.objective)
     rows["pass"] = found.pass_
     return rows
 

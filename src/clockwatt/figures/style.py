@@ -27,6 +27,7 @@ from pyarrow import csv
 
 from clockwatt.figures.palette import GPU_COLOURS
 from clockwatt.io.files import written_aside
+from clockwatt.schema.execution import ExecutionSettings
 
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#8C6D31", "#000000")
 """Eight colours that colour-blind readers tell apart (after Okabe and Ito, 2008; yellow is too pale on white)."""
@@ -233,10 +234,10 @@ def without_curve(labels: Iterable[str]) -> str:
     return f"Measured at one operating point only: {', '.join(sorted(labels))}." if labels else ""
 
 
-def network_words(network_id: str, *, tf32: bool) -> str:
+def network_words(network_id: str, *, execution: ExecutionSettings) -> str:
     """A network as people say it: name, shape of its input, number format."""
     name, dtype = network_and_input(network_id)
-    return f"{name} {number_format(dtype, tf32=tf32)}".strip()
+    return f"{name} {execution.words}" if dtype else name
 
 
 def network_and_input(network_id: str) -> tuple[str, str]:
@@ -249,13 +250,8 @@ def network_and_input(network_id: str) -> tuple[str, str]:
 
 def networks_left_out(network_ids: Iterable[str]) -> str:
     """`left_out`, of networks: by their names and shapes."""
-    words = sorted({network_words(name, tf32=False).removesuffix(" float32") for name in network_ids})
+    words = sorted({" ".join(network_and_input(name)).strip().removesuffix(" float32") for name in network_ids})
     return left_out(words, "network", "networks")
-
-
-def number_format(dtype: str, *, tf32: bool) -> str:
-    """Format in which matrices are multiplied: `TF32`, `float32`, `bfloat16`."""
-    return "TF32" if dtype == "float32" and tf32 else dtype
 
 
 def gpu_markers(names: Iterable[str]) -> dict[str, str]:

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from clockwatt.errors import DamagedFileError, DataFileError, OutputError
-from clockwatt.io import seal
+from clockwatt.io import former_settings, seal
 from clockwatt.io.resources import comes_with_clockwatt
 from clockwatt.io.seal import COMPRESSION as COMPRESSION
 from clockwatt.io.seal import SealedWriter
@@ -312,12 +312,13 @@ def _told_as_damaged(path: Path) -> Iterator[None]:
 def stored_columns(found: Collection[str], wanted: Collection[str]) -> list[str]:
     """Names that a file has `wanted` columns under, today's or former ones; columns that it lacks are left out."""
     names = (_stored(name, found) for name in wanted)
-    return [name for name in names if name is not None]
+    return [*(name for name in names if name is not None), *former_settings.stored_instead(found, wanted)]
 
 
 def with_columns(table: pa.Table, schema: pa.Schema, columns: list[str]) -> pa.Table:
     """The table with these columns of `schema`, in this order; those that it lacks are null throughout."""
     wanted = pa.schema([schema.field(name) for name in columns], metadata=schema.metadata)
+    table = former_settings.with_settings(table)
     found = {}
     for field in wanted:
         stored = _stored(field.name, table.column_names)
@@ -340,7 +341,8 @@ def check_schema(path: Path, found: pa.Schema, expected: pa.Schema) -> None:
     """
     kind = (expected.metadata or {}).get(b"kind", b"expected").decode()
     _check_version(path, found.metadata or {}, kind)
-    missing = [field.name for field in expected if not field.nullable and _stored(field.name, found.names) is None]
+    there = {*found.names, *(today for today, former in former_settings.FORMER.items() if former in found.names)}
+    missing = [field.name for field in expected if not field.nullable and _stored(field.name, there) is None]
     if missing:
         raise DataFileError(
             f"{path}: holds no {kind} rows: column {', '.join(repr(name) for name in missing[:3])}"

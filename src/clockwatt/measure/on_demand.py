@@ -13,13 +13,14 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from clockwatt.config import CampaignConfig, NetworkConfig, OperatingPoint
+from clockwatt.config import CampaignConfig, GpuConfig, NetworkConfig, OperatingPoint
 from clockwatt.errors import ClockwattError
 from clockwatt.gpu.interface import GpuError
 from clockwatt.io import files
 from clockwatt.measure.session import measure_shard
 from clockwatt.measure.store import Key, Store
 from clockwatt.measure.tasks import Shard
+from clockwatt.schema.execution import ExecutionSettings
 from clockwatt.schema.layout import CALLS_FILE, NETWORKS_FILE, OPERATIONS_FILE
 from clockwatt.schema.records import (
     CALL_SCHEMA,
@@ -42,7 +43,7 @@ class OnDemand:
     ----------
     config, label, point
         The campaign, its GPU and the operating point.
-    pass_, tf32
+    pass_, execution
         Of the question.
     store_dir
         Of the campaign.
@@ -52,12 +53,19 @@ class OnDemand:
     label: str
     point: OperatingPoint
     pass_: str
-    tf32: bool
+    execution: ExecutionSettings
     store_dir: Path
+
+    @property
+    def _gpu(self) -> GpuConfig:
+        """The GPU with the one precision that the question's operations are measured in."""
+        gpu = self.config.gpu(self.label)
+        return gpu.model_copy(update={"precision": [str(self.execution.of_operations(gpu.precision))]})
 
     def stored(self, operation_ids: Sequence[str]) -> dict[str, MeasurementRow]:
         """What the store has of operations, by their ids; anchors and what failed are left out."""
-        keys = [Key(OPERATION, name, self.pass_, self.tf32, 0) for name in operation_ids]
+        execution = self._gpu.execution[0]
+        keys = [Key(OPERATION, name, self.pass_, execution, 0) for name in operation_ids]
         rows = Store(self.store_dir, self.config, self.label, self.point).rows(keys)
         return {row.subject_id: row for row in rows if row.kind == OPERATION and row.status == OK}
 
@@ -83,8 +91,10 @@ class OnDemand:
         ClockwattError
             If the GPU is not here, or the pass cannot be run.
         """
+        wanted = pa.array([[str(self.execution)]] * row.num_rows, NETWORK_SCHEMA.field("measured_execution").type)
+        row = row.set_column(row.column_names.index("measured_execution"), "measured_execution", wanted)
         self._run(operations, calls, row, [network], None)
-        key = Key(NETWORK, network.network_id, self.pass_, self.tf32, 0)
+        key = Key(NETWORK, network.network_id, self.pass_, self.execution, 0)
         rows = Store(self.store_dir, self.config, self.label, self.point).rows([key])
         found = next(row for row in rows if row.kind == NETWORK)
         if found.status != OK:
@@ -128,10 +138,9 @@ class OnDemand:
 
     def _campaign(self, networks: Sequence[NetworkConfig]) -> CampaignConfig:
         """The campaign as far as it decides how is measured, and what of it is asked for now."""
-        gpu = self.config.gpu(self.label)
         return self.config.model_copy(
             update={
-                "gpus": {self.label: gpu.model_copy(update={"tf32": [self.tf32]})},
+                "gpus": {self.label: self._gpu},
                 "networks": list(networks),
                 "passes": [self.pass_],
                 "quantities": [TIME, ENERGY] if networks else [TIME],

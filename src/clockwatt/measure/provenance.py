@@ -14,6 +14,7 @@ from clockwatt import __version__
 from clockwatt.config import OperatingPoint
 from clockwatt.measure.bench.interface import Bench
 from clockwatt.measure.tasks import Shard
+from clockwatt.schema.execution import FP32
 from clockwatt.schema.records import ANCHOR, MEASUREMENT_VERSION, MeasurementRow
 
 
@@ -23,7 +24,7 @@ def base_row(
     """Return a row with the columns that all rows of a session share."""
     identity = bench.gpu.identity
     return MeasurementRow(
-        kind="", subject_id="", pass_="", tf32=False, dtype="",
+        kind="", subject_id="", pass_="", execution=FP32, dtype="",
         gpu=label, point=str(point), session_id=session_id, shard=str(shard),
         measurement_version=MEASUREMENT_VERSION, settings_id=settings_id, clockwatt_version=__version__,
         virtual=identity.virtual, gpu_name=identity.name, gpu_uuid=identity.uuid,

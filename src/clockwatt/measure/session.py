@@ -30,6 +30,7 @@ from clockwatt.measure.steps.rest import rest
 from clockwatt.measure.store import Store
 from clockwatt.measure.tasks import Shard
 from clockwatt.schema import layout
+from clockwatt.schema.execution import ExecutionSettings
 from clockwatt.schema.records import (
     ANCHOR,
     FAILED,
@@ -254,7 +255,7 @@ def verify_point(bench: Bench, point: OperatingPoint, gpu_config: GpuConfig, loa
         If they are not reached and the campaign wants an error rather than flagged rows.
     """
     with (
-        bench.open(anchor_subject(load.operation_id, gpu_config.tf32[0])) as workload,
+        bench.open(anchor_subject(load.operation_id, gpu_config.execution[0])) as workload,
         under_load(bench, workload) as wait,
     ):
         seen = verify(bench.gpu, point, gpu_config.control, wait=wait)
@@ -266,9 +267,9 @@ def verify_point(bench: Bench, point: OperatingPoint, gpu_config: GpuConfig, loa
         )
 
 
-def anchor_subject(operation_id: str, tf32: bool, *, energy: bool = True) -> Subject:
+def anchor_subject(operation_id: str, execution: ExecutionSettings, *, energy: bool = True) -> Subject:
     """An anchor operation as a subject."""
-    return Subject(ANCHOR, operation_id, INFERENCE, tf32, "float32", 0, device_work=True, energy=energy)
+    return Subject(ANCHOR, operation_id, INFERENCE, execution, "float32", 0, device_work=True, energy=energy)
 
 
 class _Run:
@@ -285,7 +286,7 @@ class _Run:
         energy: bool,
     ) -> None:
         self._config = session.config.measurement
-        self._tf32 = session.gpu_config.tf32[0]
+        self._execution = session.gpu_config.execution[0]
         self._bench, self._writer, self._base = bench, writer, base
         self._anchor_ids, self._energy = anchor_ids, energy
         self._around = Surroundings(calibration=session.calibration)
@@ -312,13 +313,13 @@ class _Run:
 
     def measure_anchors(self) -> None:
         for anchor_id in self._anchor_ids:
-            self.measure(anchor_subject(anchor_id, self._tf32, energy=self._energy))
+            self.measure(anchor_subject(anchor_id, self._execution, energy=self._energy))
 
     def measure(self, subject: Subject, strikes: watchdog.Strikes | None = None) -> None:
         """Measure a subject, unless so many processes died of it that it is left out with a row that says so."""
         row = replace(
             self._base,
-            kind=subject.kind, subject_id=subject.subject_id, pass_=subject.pass_, tf32=subject.tf32,
+            kind=subject.kind, subject_id=subject.subject_id, pass_=subject.pass_, execution=subject.execution,
             dtype=subject.dtype, repetition=subject.repetition, position=self._position,
             flags=[], throttle_reasons=[],
         )  # fmt: skip

@@ -27,6 +27,7 @@ from clockwatt.config.model import Model
 from clockwatt.io import files
 from clockwatt.io.segments import SegmentWriter, read_segments
 from clockwatt.schema import layout, records
+from clockwatt.schema.execution import ExecutionSettings
 from clockwatt.schema.records import (
     ANCHOR,
     ENERGY,
@@ -51,7 +52,7 @@ _ROW_GROUP = 200_000
 _BATCHES = 5
 """Batches of telemetry that are read at once: its rows are small, and many."""
 _SESSION_COLUMN = TELEMETRY_SCHEMA.get_field_index("session_id")
-KEY_COLUMNS = ["kind", "subject_id", "pass", "tf32", "repetition"]
+KEY_COLUMNS = ["kind", "subject_id", "pass", "execution", "repetition"]
 
 
 @dataclass(frozen=True, order=True)
@@ -61,7 +62,7 @@ class Key:
     kind: str
     subject_id: str
     pass_: str
-    tf32: bool
+    execution: ExecutionSettings
     repetition: int
 
 
@@ -203,7 +204,7 @@ def _has_energy(quantities: list[str] | None) -> bool:
 
 
 def _key_text(key: Key) -> str:
-    return f"{key.kind}\n{key.subject_id}\n{key.pass_}\n{str(key.tf32).lower()}\n{key.repetition}"
+    return f"{key.kind}\n{key.subject_id}\n{key.pass_}\n{key.execution}\n{key.repetition}"
 
 
 def _key_texts(table: pa.Table) -> pa.ChunkedArray:

@@ -57,7 +57,7 @@ def shard_number(subject_id: str, of: int) -> int:
 
 
 def subjects(config: CampaignConfig, gpu: GpuConfig, shard: Shard, catalogue_dir: Path) -> list[Subject]:
-    """All subjects of a shard in the order of the catalogue, every TF32 setting and repetition of each.
+    """All subjects of a shard in the order of the catalogue, all execution settings and repetitions of each.
 
     Raises
     ------
@@ -70,18 +70,17 @@ def subjects(config: CampaignConfig, gpu: GpuConfig, shard: Shard, catalogue_dir
             kind,
             subject_id,
             pass_,
-            tf32,
+            execution,
             dtype,
             repetition,
             device_work,
             energy=ENERGY in (config.quantities if quantities is None else quantities),
         )
-        for subject_id, pass_, dtype, device_work, settings, quantities in _catalogued(
+        for subject_id, pass_, dtype, device_work, wanted, quantities in _catalogued(
             catalogue_dir, networks=shard.networks
         )
         if shard.holds(subject_id) and pass_ in config.passes
-        for tf32 in gpu.tf32
-        if settings is None or tf32 in settings
+        for execution in gpu.execution_of(wanted, networks=shard.networks)
         for repetition in range(config.measurement.repetitions)
     ]
 
@@ -92,13 +91,15 @@ def shuffled(pending: list[Subject], config: CampaignConfig, label: str, point: 
     Drift of a card during a shard then does not look like a property of one class of operations.
     """
     rng = random.Random(f"{config.seed}/{label}/{point}")  # noqa: S311  # an order, not a secret
-    ordered = sorted(pending, key=lambda subject: (subject.repetition, subject.subject_id, subject.pass_, subject.tf32))
+    ordered = sorted(
+        pending, key=lambda subject: (subject.repetition, subject.subject_id, subject.pass_, subject.execution)
+    )
     return sorted(ordered, key=lambda subject: (subject.repetition, rng.random()))
 
 
 def key(subject: Subject) -> Key:
     """Key of a subject in the store."""
-    return Key(subject.kind, subject.subject_id, subject.pass_, subject.tf32, subject.repetition)
+    return Key(subject.kind, subject.subject_id, subject.pass_, subject.execution, subject.repetition)
 
 
 def specs(catalogue_dir: Path, operation_ids: set[str]) -> dict[str, str]:
@@ -116,14 +117,14 @@ def specs(catalogue_dir: Path, operation_ids: set[str]) -> dict[str, str]:
 
 def _catalogued(
     catalogue_dir: Path, *, networks: bool
-) -> Iterator[tuple[str, str, str, bool, list[bool] | None, list[str] | None]]:
+) -> Iterator[tuple[str, str, str, bool, list[str] | None, list[str] | None]]:
     if networks:
-        columns = ["network_id", "pass", "dtype", "measured_tf32", "measured_quantities"]
+        columns = ["network_id", "pass", "dtype", "measured_execution", "measured_quantities"]
         for row in files.read_table(catalogue_dir / layout.NETWORKS_FILE, NETWORK_SCHEMA, columns).to_pylist():
             name, pass_, dtype, settings, quantities = (row[column] for column in columns)
             yield name, pass_, dtype, True, settings, quantities
     else:
-        columns = ["operation_id", "pass", "dtype", "device_work", "measured_tf32", "measured_quantities"]
+        columns = ["operation_id", "pass", "dtype", "device_work", "measured_execution", "measured_quantities"]
         for row in files.read_table(catalogue_dir / layout.OPERATIONS_FILE, OPERATION_SCHEMA, columns).to_pylist():
             name, pass_, dtype, work, settings, quantities = (row[column] for column in columns)
             yield name, pass_, dtype, work, settings, quantities

@@ -72,7 +72,7 @@ def write_catalogue(config: CampaignConfig, output_dir: Path) -> None:
             for pass_ in config.passes:
                 traced = trace_rows(same[0], pass_, config.training)
                 whole = [entry for entry in same if entry.whole]
-                traced.network.measured_tf32 = sorted({tf32 for entry in whole for tf32 in entry.tf32})
+                traced.network.measured_execution = _wanted_by(whole)
                 traced.network.measured_quantities = list(config.quantities_of(whole))
                 networks.append(traced.network)
                 calls.extend(traced.calls)
@@ -80,8 +80,7 @@ def write_catalogue(config: CampaignConfig, output_dir: Path) -> None:
                     known = operations.setdefault((row.operation_id, row.pass_), row)
                     known.source = SOURCE_NETWORK
                     wanting = [entry for entry in same if sampled(row.operation_id, entry.sample)]
-                    wanted = {tf32 for entry in wanting for tf32 in entry.tf32}
-                    known.measured_tf32 = sorted(wanted.union(known.measured_tf32 or ()))
+                    known.measured_execution = sorted({*_wanted_by(wanting), *(known.measured_execution or ())})
                     quantities = {*config.quantities_of(wanting), *(known.measured_quantities or ())}
                     known.measured_quantities = sorted(quantities, reverse=True)  # time first
                 advance(f"{traced.network.network_id} {pass_}")
@@ -96,6 +95,10 @@ def write_catalogue(config: CampaignConfig, output_dir: Path) -> None:
     )
 
 
+def _wanted_by(entries: Sequence[NetworkConfig]) -> list[str]:
+    return sorted({name for entry in entries for name in entry.precision})
+
+
 def _add_designed(
     design: DesignConfig, passes: Sequence[Pass], operations: dict[tuple[str, str], OperationRow]
 ) -> None:
@@ -103,7 +106,7 @@ def _add_designed(
     with progress("design", design.operations + sum(entry.operations for entry in design.rounds)) as advance:
         for row in designed_operations(design, passes):
             known = operations.setdefault((row.operation_id, row.pass_), row)
-            known.measured_tf32 = sorted({*(known.measured_tf32 or ()), *(row.measured_tf32 or ())})
+            known.measured_execution = sorted({*(known.measured_execution or ()), *(row.measured_execution or ())})
             if known.measured_quantities is not None:  # null: what the campaign asks for, which is all there is
                 wanted = {*known.measured_quantities, *(row.measured_quantities or ())}
                 known.measured_quantities = sorted(wanted, reverse=True)  # time first

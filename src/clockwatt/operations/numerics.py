@@ -6,10 +6,12 @@ from typing import Any
 
 import torch
 
+from clockwatt.schema.execution import ExecutionSettings
+
 _cudnn: Any = torch.backends.cudnn  # PyTorch replaces this module by an object that type checkers do not see
 
 
-def apply(*, tf32: bool) -> dict[str, str | bool]:
+def apply(execution: ExecutionSettings) -> dict[str, str | bool]:
     """Set the switches.
 
     The fused fast path of attention is off, since no trace sees it; cuDNN does not search for algorithms, so that a
@@ -18,7 +20,7 @@ def apply(*, tf32: bool) -> dict[str, str | bool]:
 
     Parameters
     ----------
-    tf32
+    execution
         Whether float32 matrix products and convolutions may use TensorFloat-32.
 
     Returns
@@ -28,11 +30,13 @@ def apply(*, tf32: bool) -> dict[str, str | bool]:
     """
     torch.backends.mha.set_fastpath_enabled(False)
     _cudnn.benchmark = False
-    precision = "tf32" if tf32 else "ieee"
-    torch.backends.cuda.matmul.fp32_precision = precision
-    _cudnn.conv.fp32_precision = precision
-    _cudnn.rnn.fp32_precision = precision
+    torch.backends.cuda.matmul.fp32_precision = _name(execution.matrix_tf32)
+    _cudnn.conv.fp32_precision = _cudnn.rnn.fp32_precision = _name(execution.cudnn_tf32)
     return settings()
+
+
+def _name(tf32: bool) -> str:
+    return "tf32" if tf32 else "ieee"
 
 
 def settings() -> dict[str, str | bool]:

@@ -25,6 +25,7 @@ from clockwatt.predict.features.operations import operation_features
 from clockwatt.predict.gpu_predictor import GpuPredictor
 from clockwatt.predict.tracing import TracedNetwork
 from clockwatt.schema import layout
+from clockwatt.schema.execution import ExecutionSettings, of_dtype
 from clockwatt.schema.records import CALL_SCHEMA
 
 COLUMNS = (
@@ -37,11 +38,11 @@ COLUMNS = (
 
 @dataclass(frozen=True)
 class Question:
-    """A pass of a network, with or without TF32."""
+    """A pass of a network under execution settings."""
 
     network_id: str
     pass_: str
-    tf32: bool
+    execution: ExecutionSettings
 
 
 @dataclass
@@ -108,17 +109,18 @@ def answer_all(models: Mapping[str, GpuPredictor], catalogue_dir: Path, asked: M
             and traced.network.network_id in asked[model.description.virtual]
             for model in bulk
         ]
-        for tf32 in (True, False):
+        for execution in of_dtype(traced.network.dtype):
             number = len(answers.questions)
             found = []
             for gpu, model in enumerate(bulk):
-                if not able[gpu] or tf32 not in settings[model.description.virtual]:
+                known = settings[model.description.virtual]
+                if not able[gpu] or execution.of_operations(known) not in known:
                     continue
                 if model.description.gpu_name not in fitting:
                     answers.without_room.append((number, gpu))
                     continue
                 points = list(model.description.points)
-                predictions = predict_points(model, traced, points, tf32=tf32)
+                predictions = predict_points(model, traced, points, execution=execution)
                 if predictions and predictions[0].warnings:  # the same at all points that were measured
                     answers.warnings[number, gpu] = list(predictions[0].warnings)
                 found += [(number, gpu, points.index(one.point), *_numbers(one)) for one in predictions]
@@ -127,18 +129,21 @@ def answer_all(models: Mapping[str, GpuPredictor], catalogue_dir: Path, asked: M
                 if of_reference is not None:
                     answers.shares[number, gpu] = shares_of(model, traced, parts, of_reference)
             if found:
-                answers.questions.append(Question(traced.network.network_id, traced.network.pass_, tf32))
+                answers.questions.append(Question(traced.network.network_id, traced.network.pass_, execution))
                 answers.parts[traced.network.network_id, traced.network.pass_] = parts
                 rows += found
     answers.candidates = pd.DataFrame(rows, columns=list(COLUMNS))
     return answers
 
 
-def _settings(models: Mapping[str, GpuPredictor]) -> dict[bool, set[bool]]:
-    """Settings of TF32 that may be asked about, of measured GPUs and of virtual ones: those that one of them had."""
+def _settings(models: Mapping[str, GpuPredictor]) -> dict[bool, set[ExecutionSettings]]:
+    """Settings of operations that may be asked for, of measured GPUs and of virtual ones: what one of them had."""
     return {
         virtual: {
-            tf32 for model in models.values() if model.description.virtual == virtual for tf32 in model.description.tf32
+            execution
+            for model in models.values()
+            if model.description.virtual == virtual
+            for execution in model.description.execution
         }
         for virtual in (False, True)
     }

@@ -121,7 +121,7 @@ def _gpus(models: dict[str, GpuPredictor]) -> list[dict[str, Any]]:
         hosts = {pass_: model.hosts_seen.told_for(pass_, is_network=True) for pass_ in described.passes}
         found.append({
             "label": label, "name": described.gpu_name.removeprefix("virtual "), "virtual": described.virtual,
-            "colour": colours[label], "points": points, "tf32": described.tf32,
+            "colour": colours[label], "points": points, "execution": described.execution,
             "hosts": hosts,
             "reference": None if reference is None else list(described.points).index(reference),
         })  # fmt: skip
@@ -176,7 +176,7 @@ def _command(network_id: str, row: dict[str, Any]) -> str | None:
     shape, dtype = [str(size) for size in row["input_shape"]], row["dtype"]
     if network_id != f"{row['network']}-{'x'.join(shape)}-{dtype}":
         return None
-    return f"{row['network']} --input {','.join(shape)}" + ("" if dtype == "float32" else f" --dtype {dtype}")
+    return f"{row['network']} --input {','.join(shape)}"
 
 
 def _candidates(answers: Answers, beside: pd.DataFrame) -> dict[str, Any]:
@@ -193,7 +193,7 @@ def _candidates(answers: Answers, beside: pd.DataFrame) -> dict[str, Any]:
         network_id: number for number, network_id in enumerate(dict.fromkeys(q.network_id for q in answers.questions))
     }
     return {
-        "questions": [[ids[one.network_id], one.pass_, one.tf32] for one in answers.questions],
+        "questions": [[ids[one.network_id], one.pass_, one.execution] for one in answers.questions],
         "candidates": columns,
         "flag_sets": [list(flags) for flags in flag_sets],
         "warnings": warnings,
@@ -241,13 +241,15 @@ def _scatter(rows: pd.DataFrame, models: dict[str, GpuPredictor]) -> dict[str, A
     labels, passes = list(models), ["inference", "training"]
     points = {str(point): OperatingPoint.parse(str(point)).in_words for point in rows["point"].unique()}
     points_at = {name: number for number, name in enumerate(points)}
+    executions = sorted(set(rows["execution"]))
     return {
         "classes": list(names),
         "words": list(words),
         "points": list(points.values()),
+        "executions": executions,
         "gpu": packed([labels.index(one) if one in labels else 255 for one in rows["gpu"]], "u1"),
         "pass": packed([passes.index(one) for one in rows["pass"]], "u1"),
-        "tf32": packed(rows["tf32"].astype(bool), "u1"),
+        "execution": packed([executions.index(one) for one in rows["execution"]], "u1"),
         "point": packed([points_at[str(one)] for one in rows["point"]], "i4"),
         "class": packed([names[one] for one in rows["class"]], "i4"),
         "operation": packed([words[one] for one in rows["words"]], "i4"),

@@ -81,7 +81,7 @@ def shares_of(model: GpuPredictor, traced: TracedNetwork, parts: Parts, predicti
 
     What the calls cost by themselves is scaled to what they cost together, gaps and power limit included.
     """
-    source = model.costs(traced.operations, prediction.pass_, tf32=prediction.tf32, features=traced.features)
+    source = model.costs(traced.operations, prediction.pass_, execution=prediction.execution, features=traced.features)
     costs = source.at([prediction.point])[prediction.point]
     energy_j = costs.mean[parts.positions, _DYNAMIC] * np.array(parts.calls, dtype=float)
     expected, modelled_j = prediction.expected, prediction.modelled.energy_j

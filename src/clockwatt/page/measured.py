@@ -16,7 +16,7 @@ from clockwatt.schema import layout, tables
 from clockwatt.schema.costs import ENERGY_CORRECTED
 from clockwatt.schema.records import OK
 
-_KEY = ["network_id", "pass", "tf32", "gpu", "point"]
+_KEY = ["network_id", "pass", "execution", "gpu", "point"]
 _NORMAL_95 = 1.96
 
 COLUMNS = (
@@ -76,7 +76,7 @@ def _keys(answers: Answers, models: dict[str, GpuPredictor]) -> pd.MultiIndex:
     keys = []
     for question, gpu, point in zip(*columns, strict=True):
         asked = answers.questions[question]
-        keys.append((asked.network_id, asked.pass_, asked.tf32, answers.gpus[gpu], points[gpu][point]))
+        keys.append((asked.network_id, asked.pass_, asked.execution, answers.gpus[gpu], points[gpu][point]))
     return pd.MultiIndex.from_tuples(keys, names=_KEY) if keys else pd.MultiIndex.from_arrays([[]] * 5, names=_KEY)
 
 

@@ -105,11 +105,11 @@ def held_out_points(predictors_dir: Path, predictor: str, specs: dict[str, str])
     Returns
     -------
     pandas.DataFrame
-        `gpu`, `pass`, `point`, `tf32`, `operation_id`, `class`, `words`, `time`, `predicted_time`, `energy`,
+        `gpu`, `pass`, `point`, `execution`, `operation_id`, `class`, `words`, `time`, `predicted_time`, `energy`,
         `predicted_energy`: at most `SHOWN_AT_MOST` of each GPU and pass. The time is that of the device; back to back
         where the two were not told apart.
     """
-    columns = ["gpu", "predictor", "pass", "point", "tf32", "operation_id", "operation_class", "learnt"]
+    columns = ["gpu", "predictor", "pass", "point", "execution", "operation_id", "operation_class", "learnt"]
     judged = _JUDGED | {"back_to_back": BACK_TO_BACK}
     costs = judged | {f"predicted_{name}": BY_CORRECTED[column].predicted for name, column in judged.items()}
     table = files.read_table(predictors_dir / layout.CROSSVAL_FILE, CROSSVAL_SCHEMA, [*columns, *costs.values()])

@@ -23,6 +23,7 @@ from clockwatt.predict.overview import Overview, overview
 from clockwatt.predict.recommend import Limits, Recommendation
 from clockwatt.predict.request import Request
 from clockwatt.predict.tracing import NetworkTracer, TracedNetwork, listed_operations, training_of
+from clockwatt.schema.execution import TF32, ExecutionSettings
 from clockwatt.schema.records import INFERENCE, OPTIMIZER, TRAINING
 
 Trace = Callable[[Pass], TracedNetwork]
@@ -92,7 +93,7 @@ class AllGpus:
         trace = trace or functools.partial(self.traced, request)
         traced = trace(request.pass_)
         answer = self.answer(
-            traced, gpu=self.only_gpu(request), point=request.point, tf32=request.tf32, host=request.host,
+            traced, gpu=self.only_gpu(request), point=request.point, execution=request.execution, host=request.host,
             relative_to=request.relative_to,
         )  # fmt: skip
         return self.with_phases(answer, trace, request.host) if traced.is_network else answer
@@ -122,7 +123,12 @@ class AllGpus:
     ) -> Answer | ClockwattError:
         try:
             return self.answer(
-                traced, gpu=gpu, point=point, tf32=request.tf32, host=request.host, relative_to=request.relative_to
+                traced,
+                gpu=gpu,
+                point=point,
+                execution=request.execution,
+                host=request.host,
+                relative_to=request.relative_to,
             )
         except ClockwattError as error:
             return error
@@ -135,7 +141,9 @@ class AllGpus:
         passes = self.model(answer.gpu).description.passes
         if answer.pass_ != TRAINING or INFERENCE not in passes or not isinstance(answer.detail, OperationCosts):
             return answer
-        forward = self.answer(trace("inference"), gpu=answer.gpu, point=answer.point, tf32=answer.tf32, host=host)
+        forward = self.answer(
+            trace("inference"), gpu=answer.gpu, point=answer.point, execution=answer.execution, host=host
+        )
         step_s = answer.detail.phase_s(OPTIMIZER)
         rest_s = max(0.0, answer.time_s - forward.time_s - step_s)
         return replace(answer, phases={"forward": forward.time_s, "backward": rest_s, "step": step_s})
@@ -156,7 +164,8 @@ class AllGpus:
         """What a request says of a choice, as `choose` takes it."""
         return {
             "objective": request.objective, "limits": Limits.of(request), "gpus": request.gpus or None,
-            "points": request.points, "tf32": request.tf32, "host": request.host, "relative_to": request.relative_to,
+            "points": request.points, "execution": request.execution, "host": request.host,
+            "relative_to": request.relative_to,
         }  # fmt: skip
 
     def overviews(
@@ -186,9 +195,11 @@ class AllGpus:
             traced = (trace or functools.partial(self.traced, request))(pass_)
             standard = None
             if request.relative_to is not None:
-                standard = self.standard(request.relative_to, traced, tf32=request.tf32, host=request.host)
+                standard = self.standard(request.relative_to, traced, execution=request.execution, host=request.host)
             shown.append(
-                overview(models, traced, points=request.points, tf32=request.tf32, host=host, standard=standard)
+                overview(
+                    models, traced, points=request.points, execution=request.execution, host=host, standard=standard
+                )
             )
         if not shown and fitted:
             raise RequestError(f"{{pass_}} {request.pass_}: nothing was fitted for it.")
@@ -232,14 +243,14 @@ class AllGpus:
         *,
         gpu: str,
         point: str | OperatingPoint = "default",
-        tf32: bool = True,
+        execution: ExecutionSettings = TF32,
         host: str | None = None,
         relative_to: str | None = None,
     ) -> Answer:
         """Answer for a pass that was traced before; raises as `ask`."""
         model = self.model(gpu)
         check_fits(traced, [model.description.gpu_name])
-        answer = predict_network(model, traced, _name_of(point), tf32=tf32, host=self.profile(host))
+        answer = predict_network(model, traced, _name_of(point), execution=execution, host=self.profile(host))
         if relative_to is None:
             return answer
         return self.compared(answer, relative_to, traced, host=host)
@@ -254,19 +265,21 @@ class AllGpus:
         named
             As of `standard`, which says what is raised.
         """
-        standard = self.standard(named, traced, tf32=answer.tf32, host=host)
+        standard = self.standard(named, traced, execution=answer.execution, host=host)
         models = {one.gpu: self.model(one.gpu) for one in (answer, standard)}
         warnings = recommending.warnings_of_hosts(models, traced, [answer, standard])
         return replace(answer.compared_with(standard), warnings=(*answer.warnings, *warnings))
 
-    def standard(self, named: str, traced: TracedNetwork, *, tf32: bool = True, host: str | None = None) -> Answer:
+    def standard(
+        self, named: str, traced: TracedNetwork, *, execution: ExecutionSettings = TF32, host: str | None = None
+    ) -> Answer:
         """Answer for a pass on the GPU that others are compared with.
 
         Parameters
         ----------
         named
             `GPU` or `GPU@POINT`, such as `h200@sm1320`; without a point its default.
-        traced, tf32, host
+        traced, execution, host
             As of `answer`.
 
         Raises
@@ -282,7 +295,7 @@ class AllGpus:
                 f"{{relative_to}} {named}: there are predictors for {self._known()}. Write GPU or GPU@POINT."
             ) from None
         try:
-            return self.answer(traced, gpu=gpu, point=point if at else "default", tf32=tf32, host=host)
+            return self.answer(traced, gpu=gpu, point=point if at else "default", execution=execution, host=host)
         except ClockwattError as error:
             raise RequestError(f"{{relative_to}} {named}: {error}") from error
 
@@ -294,7 +307,7 @@ class AllGpus:
         limits: Limits = Limits(),
         gpus: Sequence[str] | None = None,
         points: Sequence[str | OperatingPoint] = (),
-        tf32: bool = True,
+        execution: ExecutionSettings = TF32,
         host: str | None = None,
         relative_to: str | None = None,
     ) -> Recommendation:
@@ -319,18 +332,18 @@ class AllGpus:
             objective=objective,
             limits=limits,
             points=[_name_of(point) for point in points],
-            tf32=tf32,
+            execution=execution,
             host=self.profile(host),
             validation_dir=self.validation_dir,
         )
         if relative_to is not None:
-            answer = answer.compared_with(self.standard(relative_to, traced, tf32=tf32, host=host))
+            answer = answer.compared_with(self.standard(relative_to, traced, execution=execution, host=host))
         virtual = [label for label in self.models if label not in measured]
         if gpus or not measured or not virtual:
             return answer
         try:
             among = self.choose(
-                traced, objective=objective, limits=limits, gpus=virtual, points=points, tf32=tf32, host=host
+                traced, objective=objective, limits=limits, gpus=virtual, points=points, execution=execution, host=host
             ).best
             chosen_there = f"among them {among.gpu} at {among.point} would be chosen"
         except ClockwattError as error:

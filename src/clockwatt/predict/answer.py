@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Protocol
 
 from clockwatt.errors import ClockwattError
+from clockwatt.schema.execution import ExecutionSettings
 
 if TYPE_CHECKING:  # the command line reads words of this module, and does without numpy and what comes with it
     import pandas as pd
@@ -154,7 +155,7 @@ class Answer:
     gpu_name: str
     virtual: bool
     point: str
-    tf32: bool
+    execution: ExecutionSettings
     pass_: str
     network_id: str
     network: str

@@ -38,6 +38,7 @@ from clockwatt.predict.models.predictors import TARGETS
 from clockwatt.predict.tracing import TracedNetwork
 from clockwatt.schema import records
 from clockwatt.schema.costs import BACK_TO_BACK
+from clockwatt.schema.execution import TF32, ExecutionSettings
 
 NO_OTHER_HOST = "back-to-back times alone were measured, which hold for the host that they were measured with"
 """Why a host cannot be named."""
@@ -53,7 +54,12 @@ Intervals = tuple[dict[str, Ends], str, int]
 
 
 def predict_network(
-    model: GpuPredictor, traced: TracedNetwork, point: str, *, tf32: bool = True, host: HostProfile | None = None
+    model: GpuPredictor,
+    traced: TracedNetwork,
+    point: str,
+    *,
+    execution: ExecutionSettings = TF32,
+    host: HostProfile | None = None,
 ) -> Answer:
     """Answer for one pass of a network on one GPU at one operating point.
 
@@ -71,7 +77,7 @@ def predict_network(
     """
     asked, point = point, model.description.point_for(point)
     model.description.check_runs_at(point)
-    (answer,) = predict_points(model, traced, [point], tf32=tf32, host=host)
+    (answer,) = predict_points(model, traced, [point], execution=execution, host=host)
     if answer.measured is None and answer.measured_calls == 0 and not model.description.is_led_to(point):
         raise NotPredictableError(
             f"{model.description.gpu}: {model.description.point_warning(point)} Ask for one of these, or measure there."
@@ -87,7 +93,7 @@ def predict_points(
     traced: TracedNetwork,
     points: Sequence[str],
     *,
-    tf32: bool = True,
+    execution: ExecutionSettings = TF32,
     host: HostProfile | None = None,
 ) -> list[Answer]:
     """Answer for one pass of a network on one GPU at several operating points.
@@ -100,14 +106,14 @@ def predict_points(
         See `predict_network`.
     """
     pass_, description = traced.network.pass_, model.description
-    source = model.costs(traced.operations, pass_, tf32=tf32, features=traced.features)
+    source = model.costs(traced.operations, pass_, execution=execution, features=traced.features)
     if description.passes[pass_].summed and host is not None:
         raise NotPredictableError(f"{{host}} {host.name}: {description.gpu}: {NO_OTHER_HOST}. Leave {{host}} out.")
     on_host = host.costs(model, pass_) if host else model.hosts_seen.costs(pass_, is_network=traced.is_network)
     costs = source.at(points)
-    answers = [_modelled(model, traced, point, costs[point], on_host, tf32=tf32) for point in points]
+    answers = [_modelled(model, traced, point, costs[point], on_host, execution=execution) for point in points]
     shares = _shares(traced, costs, answers)
-    warned = model.warnings(traced.operations, traced.features, pass_, points, tf32=tf32, shares=shares)
+    warned = model.warnings(traced.operations, traced.features, pass_, points, execution=execution, shares=shares)
     answers = [
         replace(answer, warnings=tuple(warned[answer.point][0]), notes=tuple(warned[answer.point][1]))
         for answer in answers
@@ -117,7 +123,13 @@ def predict_points(
 
 
 def _modelled(
-    model: GpuPredictor, traced: TracedNetwork, point: str, costs: Costs, on_host: HostCosts, *, tf32: bool
+    model: GpuPredictor,
+    traced: TracedNetwork,
+    point: str,
+    costs: Costs,
+    on_host: HostCosts,
+    *,
+    execution: ExecutionSettings,
 ) -> Answer:
     """The pass put together from its operations: composed where all were measured, else predicted."""
     description = model.description
@@ -143,7 +155,7 @@ def _modelled(
         gpu_name=description.gpu_name,
         virtual=description.virtual,
         point=point,
-        tf32=tf32,
+        execution=execution,
         pass_=traced.network.pass_,
         network_id=traced.network.network_id,
         network=traced.network.network,
@@ -210,8 +222,8 @@ def _seconds(costs: Costs) -> NDArray[np.float64]:
 def _with_measured(model: GpuPredictor, answer: Answer) -> Answer:
     """The answer with the pass as it was measured whole, if it was, in place of the modelled one."""
     key = answer.network_id, answer.pass_, answer.point
-    measured = model.networks.measured(*key, tf32=answer.tf32)
-    answer = replace(answer, held_out=model.networks.held_out(*key, tf32=answer.tf32))
+    measured = model.networks.measured(*key, execution=answer.execution)
+    answer = replace(answer, held_out=model.networks.held_out(*key, execution=answer.execution))
     return answer if measured is None else answer.with_measured(with_card_intervals(measured, answer.on_hosts))
 
 

@@ -21,6 +21,7 @@ from clockwatt.predict.recommend import Limits, Recommendation
 from clockwatt.predict.request import Request, typed_inputs
 from clockwatt.predict.tracing import TracedNetwork, with_batch
 from clockwatt.schema import layout
+from clockwatt.schema.execution import ExecutionSettings, of_dtype
 from clockwatt.schema.records import INFERENCE, TRAINING
 
 if TYPE_CHECKING:
@@ -114,7 +115,7 @@ class Predictors(AllGpus):
             Sweeps: a row for each combination. A batch size takes the place of the first size of every input.
         question
             `training`: forward, backward and optimizer step in place of inference. Other fields of `Request`:
-            `operations` (a file, in place of a network), `dtype`, `tf32`, `input_dtype`, `input_below`,
+            `operations` (a file, in place of a network), `precision`, `input_dtype`, `input_below`,
             `assume_branch`, `cache_length`, `host`, `relative_to`.
 
         Returns
@@ -238,9 +239,9 @@ class _Question:
             return cls(Request.of(network=network, **typed_inputs(given), **fields), None)
         from clockwatt.operations.instances import Instance
 
-        dtype = fields.get("dtype")
-        instance = Instance(network, given, dtype)
-        return cls(Request.of(**fields | {"dtype": instance.config.dtype}), instance)
+        precision = fields.get("precision")
+        instance = Instance(network, given, None if precision is None else ExecutionSettings(precision).dtype)
+        return cls(Request.of(**{"precision": of_dtype(instance.config.dtype)[0]} | fields), instance)
 
     def network(self, predictors: AllGpus) -> NetworkConfig:
         """The network with its inputs."""

@@ -10,6 +10,7 @@ import pandas as pd
 from clockwatt.predict.costs.interface import Costs, CostSource
 from clockwatt.predict.gpu_predictor import GpuPredictor
 from clockwatt.predict.tracing import TracedNetwork
+from clockwatt.schema.execution import ExecutionSettings
 
 
 class BulkPredictor(GpuPredictor):
@@ -38,7 +39,7 @@ class BulkPredictor(GpuPredictor):
         self._operations, self._features = operations, features
         self._points = list(self.description.points if points is None else points)
         self._index = {pass_: pd.Index(rows["operation_id"]) for pass_, rows in operations.items()}
-        self._known: dict[tuple[str, bool], dict[str, Costs]] = {}
+        self._known: dict[tuple[str, ExecutionSettings], dict[str, Costs]] = {}
 
     @classmethod
     def of(cls, model: GpuPredictor, traced: Sequence[TracedNetwork], points: Sequence[str]) -> Self:
@@ -59,18 +60,23 @@ class BulkPredictor(GpuPredictor):
         operations: pd.DataFrame,
         pass_: str,
         *,
-        tf32: bool,
+        execution: ExecutionSettings,
         predictor: str | None = None,
         look_up: bool = True,
         features: pd.DataFrame | None = None,
     ) -> CostSource:
         """See `GpuPredictor.costs`; by the first predictor, looked up where it can be."""
         if predictor is not None or not look_up:
-            return super().costs(operations, pass_, tf32=tf32, predictor=predictor, look_up=look_up, features=features)
-        if (pass_, tf32) not in self._known:
-            source = super().costs(self._operations[pass_], pass_, tf32=tf32, features=self._features[pass_])
-            self._known[pass_, tf32] = source.at(self._points)
-        return _Some(self._known[pass_, tf32], self._index[pass_].get_indexer(pd.Index(operations["operation_id"])))
+            return super().costs(
+                operations, pass_, execution=execution, predictor=predictor, look_up=look_up, features=features
+            )
+        execution = execution.of_operations(self.description.execution)
+        if (pass_, execution) not in self._known:
+            source = super().costs(self._operations[pass_], pass_, execution=execution, features=self._features[pass_])
+            self._known[pass_, execution] = source.at(self._points)
+        return _Some(
+            self._known[pass_, execution], self._index[pass_].get_indexer(pd.Index(operations["operation_id"]))
+        )
 
 
 class _Some:

@@ -18,6 +18,7 @@ from clockwatt.predict.features.points import Setting
 from clockwatt.predict.models.clock_law import POWER_CLOCKS, neighbours
 from clockwatt.predict.training_rows import DEVICE_AND_HOST
 from clockwatt.schema import layout
+from clockwatt.schema.execution import FP32, ExecutionSettings, execution_of_json
 
 _NETWORKS_OF = "h200"
 """Reference data whose catalogue has networks."""
@@ -113,7 +114,7 @@ class GpuDescription:
         Whether all of it rests on a modelled GPU.
     predictors
         Names in order; the first is used for predictions.
-    tf32
+    execution
         Settings that were measured.
     points
         Operating points that were measured, and their calibrated costs.
@@ -127,7 +128,7 @@ class GpuDescription:
     gpu_name: str
     virtual: bool
     predictors: list[str]
-    tf32: list[bool]
+    execution: list[ExecutionSettings]
     points: dict[str, Overheads]
     clockwatt_version: str
     passes: dict[str, PassDescription] = field(default_factory=dict)
@@ -210,7 +211,7 @@ class GpuDescription:
         nearest = min(self.points, key=distance)
         if OperatingPoint.parse(nearest).power_limit_w == wanted.power_limit_w:
             return self.points[nearest]
-        limit_w = Setting(self.spec, wanted, tf32=False).power_limit_w
+        limit_w = Setting(self.spec, wanted, execution=FP32).power_limit_w
         return replace(self.points[nearest], power_limit_w=limit_w)
 
     def to_json(self) -> str:
@@ -221,6 +222,7 @@ class GpuDescription:
     def from_json(cls, text: str) -> Self:
         """From text; ValueError, KeyError, TypeError or AttributeError if it is something else."""
         content: dict[str, Any] = json.loads(text)
+        settings = execution_of_json(content)
         passes = {
             name: PassDescription(
                 intervals={
@@ -236,7 +238,7 @@ class GpuDescription:
             for name, entry in content.pop("passes").items()
         }
         points = {point: Overheads.from_dict(costs) for point, costs in content.pop("points").items()}
-        return cls(**content, points=points, passes=passes)
+        return cls(**content, execution=settings, points=points, passes=passes)
 
 
 def _errors(entry: dict[str, Any] | None) -> PassErrors | None:

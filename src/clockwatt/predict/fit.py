@@ -47,6 +47,7 @@ from clockwatt.predict.training_rows import Lacks, Samples, gpus_in, held, read_
 from clockwatt.predict.whole_networks import WholeNetworks, complete
 from clockwatt.schema import layout
 from clockwatt.schema.costs import TIME_DEVICE_CORRECTED
+from clockwatt.schema.execution import ExecutionSettings
 
 
 @files.damaged_set_aside()
@@ -128,7 +129,7 @@ def _description(config: CampaignConfig, gpu: str, samples: Samples, networks: W
         gpu_name=samples.gpu_name,
         virtual=samples.virtual,
         predictors=list(config.fit.predictors),
-        tf32=sorted({bool(value) for value in samples.rows["tf32"]}),
+        execution=sorted({ExecutionSettings(text) for text in samples.rows["execution"]}),
         points={point: overheads.at(point) for point in overheads.calibrated if point in measured},
         clockwatt_version=clockwatt.__version__,
     )

@@ -26,6 +26,7 @@ from clockwatt.predict.models.persistence import load_predictor, save_predictor
 from clockwatt.predict.models.predictors import CostPredictor
 from clockwatt.predict.training_rows import DEVICE_AND_HOST
 from clockwatt.schema import layout
+from clockwatt.schema.execution import ExecutionSettings
 
 
 class GpuPredictor:
@@ -101,7 +102,7 @@ class GpuPredictor:
         pass_: str,
         point: str,
         *,
-        tf32: bool,
+        execution: ExecutionSettings,
         predictor: str | None = None,
         look_up: bool = True,
     ) -> pd.DataFrame:
@@ -115,8 +116,8 @@ class GpuPredictor:
             `inference` or `training`.
         point
             Operating point as in paths.
-        tf32
-            Whether TF32 may be used.
+        execution
+            How the operations, or the network that calls them, run.
         predictor
             Name; None for the first.
         look_up
@@ -135,7 +136,7 @@ class GpuPredictor:
         ConfigError
             If `point` is no operating point.
         """
-        found = self.costs(operations, pass_, tf32=tf32, predictor=predictor, look_up=look_up).at([point])
+        found = self.costs(operations, pass_, execution=execution, predictor=predictor, look_up=look_up).at([point])
         return found[point].frame(pd.Index(operations["operation_id"]))
 
     def costs(
@@ -143,7 +144,7 @@ class GpuPredictor:
         operations: pd.DataFrame,
         pass_: str,
         *,
-        tf32: bool,
+        execution: ExecutionSettings,
         predictor: str | None = None,
         look_up: bool = True,
         features: pd.DataFrame | None = None,
@@ -154,22 +155,23 @@ class GpuPredictor:
         they are known already; the other parameters are those of `predict`.
         """
         known, spec = self._described(pass_), self.description.spec
+        of_operations = execution.of_operations(self.description.execution)
         works = operations["device_work"].to_numpy(bool)
         classes = operations[OPERATION_CLASS].to_numpy(object)
         ids = pd.Index(operations["operation_id"])
         measured = self._read_measured(self._measured_path(pass_)) if look_up else None
         sources: list[CostSource] = []
         if measured is not None:
-            sources.append(LookedUp(measured, ids, tf32=tf32))
+            sources.append(LookedUp(measured, ids, execution=of_operations))
         if works.any():
             name = predictor or self.description.predictors[0]
             factors = interval_factors(classes[works], known.intervals.get(name, {}))
             if features is None:
                 features = operation_features(operations[works])
             forest = self._load(self._forest_path(name, pass_))
-            through: CostSource = Learnt(forest, spec, features, factors, tf32=tf32)
+            through: CostSource = Learnt(forest, spec, features, factors, execution=of_operations)
             if measured is not None:
-                through = FirstKnown(LookedUp(measured, ids[works], tf32=tf32, positive=True), through)
+                through = FirstKnown(LookedUp(measured, ids[works], execution=of_operations, positive=True), through)
             sources.append(Among(ByClock(through, known.learnt_points, spec), works))
         if not works.all():
             sources.append(Among(HostOnly(classes[~works], known.workless_host_s), ~works))
@@ -179,7 +181,7 @@ class GpuPredictor:
                 f"{self.description.gpu}: {known.lacks[DEVICE_AND_HOST]}: device times that are measured now fit none "
                 "of it. Answer without measuring, or fit predictors to device and host times."
             )
-        return found if times is None or times.tf32 != tf32 else Refined(found, ids, times)
+        return found if times is None or times.execution != execution else Refined(found, ids, times)
 
     def with_device_times(self, times: DeviceTimes) -> Self:
         """The same with device times that were measured in place of its own; all questions are of their pass."""
@@ -194,7 +196,7 @@ class GpuPredictor:
         pass_: str,
         points: Sequence[str],
         *,
-        tf32: bool,
+        execution: ExecutionSettings,
         shares: NDArray[np.float64],
     ) -> dict[str, tuple[list[str], list[str]]]:
         """What limits the trust in an answer at operating points: sentences for the user.
@@ -205,7 +207,7 @@ class GpuPredictor:
             As in `predict`.
         features
             From `features.operations.operation_features`, of those with device work.
-        pass_, points, tf32
+        pass_, points, execution
             As in `predict`.
         shares
             Of each operation in the answer; shape (operations,).
@@ -225,8 +227,8 @@ class GpuPredictor:
         lacks = self._described(pass_).lacks
         works = operations["device_work"].to_numpy(bool)
         warnings, notes = list[str](), list[str]()
-        if tf32 not in self.description.tf32:
-            warnings.append(f"Nothing was measured with TF32 {'on' if tf32 else 'off'}.")
+        if execution.of_operations(self.description.execution) not in self.description.execution:
+            warnings.append(f"Nothing was measured in {execution}.")
         warnings += [f"These predictors hold no {quantity}: {why}." for quantity, why in lacks.items()]
         if works.any():
             catalogued = operations.loc[works, ["operation_id", "spec", "dtype"]].set_index("operation_id")

@@ -158,7 +158,7 @@ class Missing:
         found = {name: row for name, row in self._found.items() if row.time_device_s}
         seconds = {name: float(row.time_device_s or 0.0) for name, row in found.items()}
         return self.model.with_device_times(
-            DeviceTimes(str(self.demand.point), self.demand.tf32, seconds, _errors(found, seconds))
+            DeviceTimes(str(self.demand.point), self.demand.execution, seconds, _errors(found, seconds))
         )
 
     def _uncertainty(self) -> tuple[float, pd.Series]:
@@ -175,7 +175,7 @@ class Missing:
         """Costs of the pass's operations, how often each is called, and which of them lack a measurement."""
         operations, point = self.traced.operations, str(self.demand.point)
         source = self.refined().costs(
-            operations, self.demand.pass_, tf32=self.demand.tf32, features=self.traced.features
+            operations, self.demand.pass_, execution=self.demand.execution, features=self.traced.features
         )
         costs = source.at([point])[point]
         calls = self.traced.composer.times_called
@@ -188,7 +188,9 @@ class Missing:
 
     def _answer(self, host: HostProfile | None) -> Answer:
         """The pass with what was measured."""
-        return predict_network(self.refined(), self.traced, str(self.demand.point), tf32=self.demand.tf32, host=host)
+        return predict_network(
+            self.refined(), self.traced, str(self.demand.point), execution=self.demand.execution, host=host
+        )
 
 
 def _errors(rows: Mapping[str, MeasurementRow], seconds: Mapping[str, float]) -> dict[str, float]:

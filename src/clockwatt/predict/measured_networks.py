@@ -16,8 +16,9 @@ from clockwatt.predict.answer import QUANTITIES, Estimate
 from clockwatt.predict.composition.networks import PREDICTED, VALIDATION_SCHEMA
 from clockwatt.schema import layout
 from clockwatt.schema.costs import MEASURED_WHOLE
+from clockwatt.schema.execution import ExecutionSettings
 
-_KEY = ["network_id", "pass", "tf32", "point"]
+_KEY = ["network_id", "pass", "execution", "point"]
 
 
 class MeasuredNetworks:
@@ -34,14 +35,14 @@ class MeasuredNetworks:
     def __init__(self, validation_dir: Path, gpu: str) -> None:
         self._path, self._gpu = validation_dir / layout.NETWORKS_FILE, gpu
 
-    def measured(self, network_id: str, pass_: str, point: str, *, tf32: bool) -> Estimate | None:
+    def measured(self, network_id: str, pass_: str, point: str, *, execution: ExecutionSettings) -> Estimate | None:
         """A pass as measured; None where it was not."""
-        rows = self._rows.get((network_id, pass_, tf32, point))
+        rows = self._rows.get((network_id, pass_, execution, point))
         return None if rows is None else _estimate(rows, [MEASURED_WHOLE[quantity] for quantity in QUANTITIES])
 
-    def held_out(self, network_id: str, pass_: str, point: str, *, tf32: bool) -> Estimate | None:
+    def held_out(self, network_id: str, pass_: str, point: str, *, execution: ExecutionSettings) -> Estimate | None:
         """A pass as predictors predict it that were fitted without its network, on the host of its measurement."""
-        rows = self._rows.get((network_id, pass_, tf32, point))
+        rows = self._rows.get((network_id, pass_, execution, point))
         if rows is None:
             return None
         rows = rows[(rows["source"] == PREDICTED) & (rows["calls_without_cost"] == 0)]
@@ -62,7 +63,7 @@ def _estimate(rows: pd.DataFrame, columns: Sequence[str]) -> Estimate | None:
     return Estimate(time_s=values[0], power_w=values[1], energy_j=values[2])
 
 
-_OF_ONE = ["gpu", "network_id", "pass", "tf32"]
+_OF_ONE = ["gpu", "network_id", "pass", "execution"]
 _MEASURED = ["measured_time_s", "measured_energy_j"]
 
 
@@ -80,7 +81,7 @@ class BestPoint:
 
     network_id: str
     pass_: str
-    tf32: bool
+    execution: ExecutionSettings
     gpu: str
     virtual: bool
     points: int
@@ -98,7 +99,7 @@ class BestPoint:
 
 
 def best_points(validation_dir: Path) -> list[BestPoint]:
-    """Of every network, pass, GPU and setting of TF32 that was measured whole; those at most points first.
+    """Of every network, pass, GPU and execution settings that was measured whole; those at most points first.
 
     Raises
     ------
@@ -111,12 +112,13 @@ def best_points(validation_dir: Path) -> list[BestPoint]:
     table = files.read_table(path, VALIDATION_SCHEMA, [*_OF_ONE, "virtual", "point", *_MEASURED])
     rows = table.to_pandas().dropna(subset=_MEASURED).drop_duplicates([*_OF_ONE, "point"])
     found = []
-    for (gpu, network_id, pass_, tf32), own in rows.groupby(_OF_ONE, sort=True):
+    for (gpu, network_id, pass_, execution), own in rows.groupby(_OF_ONE, sort=True):
         least = own.loc[own["measured_energy_j"].idxmin()]
         fastest = own.loc[own["measured_time_s"].idxmin()]
         found.append(
             BestPoint(
-                str(network_id), str(pass_), bool(tf32), str(gpu), bool(least["virtual"]), len(own),
+                str(network_id), str(pass_), ExecutionSettings(str(execution)), str(gpu),
+                bool(least["virtual"]), len(own),
                 str(least["point"]), float(least["measured_time_s"]), float(least["measured_energy_j"]),
                 str(fastest["point"]),
                 float(least["measured_time_s"] / fastest["measured_time_s"] - 1),

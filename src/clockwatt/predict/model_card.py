@@ -56,7 +56,7 @@ def model_card(description: GpuDescription, report: dict[str, Any], *, details: 
     """Markdown of the screen, from a GPU's description and its entry `report` of `metrics.json`; links to `details`."""
     fitted = {name: of_pass for name, of_pass in report["passes"].items() if of_pass["rows"]}
     reasons = sorted(report["not_learnt_from"].items(), key=lambda item: -item[1])[:_MOST_REASONS]
-    points, tf32 = _measured_at(description)
+    points, execution = _measured_at(description)
     lines = [
         *_head(description, ""),
         "## Where not to trust them",
@@ -74,7 +74,7 @@ def model_card(description: GpuDescription, report: dict[str, Any], *, details: 
         "## What they rest on",
         "",
         f"- {report['measurements']} measurements of operations, fitted by clockwatt {description.clockwatt_version}",
-        f"- {points}; {tf32}",
+        f"- {points}; {execution}",
         *(f"- not learnt from {count} rows: {reason}" for reason, count in reasons),
         f"- every class, interval and network: [{details}]({details})",
     ]
@@ -266,11 +266,12 @@ def _head(description: GpuDescription, what: str) -> list[str]:
 
 
 def _measured_at(description: GpuDescription) -> tuple[str, str]:
-    """The operating points that were measured, the first of many, and with which settings of TF32."""
+    """The operating points that were measured, the first of many, and in which precisions."""
     points = list(description.points)
     shown = ", ".join(points[:6]) + (f" … ({len(points)} in all)" if len(points) > 6 else "")
-    tf32 = " and ".join("on" if value else "off" for value in description.tf32)
-    return f"{'operating point' if len(points) == 1 else 'operating points'} {shown}", f"TF32 {tf32}"
+    return f"{'operating point' if len(points) == 1 else 'operating points'} {shown}", " and ".join(
+        description.execution
+    )
 
 
 def _table(heading: str, rows: Iterable[str]) -> list[str]:

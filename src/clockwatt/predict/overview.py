@@ -13,6 +13,7 @@ from clockwatt.predict.answerer import check_fits, predict_points
 from clockwatt.predict.gpu_predictor import GpuPredictor
 from clockwatt.predict.hosts.profile import HostProfile
 from clockwatt.predict.tracing import TracedNetwork
+from clockwatt.schema.execution import TF32, ExecutionSettings
 
 
 @dataclass(frozen=True)
@@ -46,7 +47,7 @@ class Overview:
 
     network_id: str
     pass_: str
-    tf32: bool
+    execution: ExecutionSettings
     gpus: tuple[OnGpu, ...]
     left_out: tuple[str, ...]
 
@@ -55,7 +56,7 @@ class Overview:
         return {
             "network_id": self.network_id,
             "pass": self.pass_,
-            "tf32": self.tf32,
+            "execution": self.execution,
             "gpus": [gpu.to_dict() for gpu in self.gpus],
             "left_out": list(self.left_out),
         }
@@ -71,7 +72,7 @@ def overview(
     traced: TracedNetwork,
     *,
     points: Sequence[str] = (),
-    tf32: bool = True,
+    execution: ExecutionSettings = TF32,
     host: HostProfile | None = None,
     standard: Answer | None = None,
 ) -> Overview:
@@ -100,7 +101,7 @@ def overview(
             for point in points:
                 model.description.check_runs_at(point)
             asked = sorted({*model.description.points, *points}, key=lambda point: OperatingPoint.parse(point).order)
-            answers = predict_points(model, traced, asked, tf32=tf32, host=host)
+            answers = predict_points(model, traced, asked, execution=execution, host=host)
         except ClockwattError as error:
             left_out.append(str(error) if str(error).startswith(f"{label} ") else f"{label}: {error}")
             continue
@@ -109,4 +110,4 @@ def overview(
         shown.append(OnGpu(label, described.gpu_name, described.virtual, model.origin, tuple(compared)))
     if not shown:
         raise ClockwattError(" ".join(left_out))
-    return Overview(traced.network.network_id, traced.network.pass_, tf32, tuple(shown), tuple(left_out))
+    return Overview(traced.network.network_id, traced.network.pass_, execution, tuple(shown), tuple(left_out))

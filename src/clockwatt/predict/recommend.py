@@ -23,6 +23,7 @@ from clockwatt.predict.request import Request
 from clockwatt.predict.tracing import TracedNetwork
 from clockwatt.predict.training_rows import ENERGY
 from clockwatt.schema import layout
+from clockwatt.schema.execution import TF32, ExecutionSettings
 
 _REPEATED = 0.01
 """Points of one GPU closer to each other than this are as good, where both were measured."""
@@ -137,7 +138,7 @@ def recommend(
     objective: str = "energy",
     limits: Limits = Limits(),
     points: Sequence[str] = (),
-    tf32: bool = True,
+    execution: ExecutionSettings = TF32,
     host: HostProfile | None = None,
     validation_dir: Path | None = None,
 ) -> Recommendation:
@@ -156,8 +157,8 @@ def recommend(
     points
         Further operating points, never measured: between measured clocks they count like these. What a card cannot do
         is left out, and so are clocks outside those measured: on a V100 choices there cost more than they saved.
-    tf32
-        Whether TF32 may be used.
+    execution
+        How the network runs.
     host
         That issues the calls; without one the median of those seen.
     validation_dir
@@ -177,7 +178,7 @@ def recommend(
         raise NotPredictableError(
             "virtual and measured GPUs cannot be compared: name the GPUs to choose from, all of one kind ({gpu})."
         )
-    candidates, left_out = _candidates(models, traced, objective, points, tf32=tf32, host=host)
+    candidates, left_out = _candidates(models, traced, objective, points, execution=execution, host=host)
     promised = [_value(candidate, objective) for candidate in candidates]
     if not any(math.isfinite(value) for value in promised):
         raise NotPredictableError(
@@ -227,7 +228,7 @@ def _candidates(
     objective: str,
     points: Sequence[str],
     *,
-    tf32: bool,
+    execution: ExecutionSettings,
     host: HostProfile | None,
 ) -> tuple[list[Answer], list[str]]:
     """The pass at all operating points that can be chosen, and why others, or GPUs, are left out."""
@@ -245,7 +246,7 @@ def _candidates(
         if objective != "time" and ENERGY in described.lacks:
             left_out.append(f"{model.description.gpu}: holds no {ENERGY}: {described.lacks[ENERGY]}")
         possible = [point for point, reason in why.items() if reason is None]
-        candidates += predict_points(model, traced, possible, tf32=tf32, host=host)
+        candidates += predict_points(model, traced, possible, execution=execution, host=host)
     return candidates, left_out
 
 
@@ -307,7 +308,7 @@ def _known_regret(validation_dir: Path, best: Answer, objective: str) -> dict[st
     try:
         report = json.loads(path.read_text(encoding="utf-8"))
         entries = report["gpus"].get(best.gpu, {}).get("regret", [])
-        wanted = {"pass": best.pass_, "tf32": best.tf32, "objective": objective}
+        wanted = {"pass": best.pass_, "execution": best.execution, "objective": objective}
         return next((entry for entry in entries if {key: entry[key] for key in wanted} == wanted), None)
     except FileNotFoundError:
         return None

@@ -5,7 +5,6 @@ from __future__ import annotations
 import difflib
 import json
 import re
-import typing
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,12 +20,11 @@ from clockwatt.errors import ClockwattError, RequestError
 from clockwatt.io import files
 from clockwatt.predict.evaluation.errors import OBJECTIVES
 from clockwatt.schema import layout
+from clockwatt.schema.execution import TF32, ExecutionSettings
 from clockwatt.schema.records import CALL_SCHEMA, NETWORK_SCHEMA, OPERATION_SCHEMA, TRAINING
 
-_DTYPES = typing.get_args(NetworkConfig.model_fields["dtype"].annotation)
 _CHOICES: dict[str, tuple[str, ...]] = {
     "pass_": PASSES,
-    "dtype": _DTYPES,
     "input_dtype": ("float", "int64"),
     "assume_branch": ("true", "false"),
     "objective": OBJECTIVES,
@@ -45,8 +43,8 @@ class Request(Model):
         Each a shape, or `NAME=SHAPE[:dtype[:below]]`; without any, the input that the network was measured with.
     pass_
         `inference` or `training`.
-    dtype, tf32
-        The network and its input are cast to this; whether float32 may use TensorFloat-32.
+    precision
+        `tf32`, `fp32`, `bf16` or `fp16`, as Lightning names them.
     input_dtype, input_below
         `int64` and the bound of indices, for networks that take token ids.
     assume_branch
@@ -71,8 +69,7 @@ class Request(Model):
     operations: Path | None = None
     inputs: tuple[str, ...] = ()
     pass_: Pass = PASSES[0]
-    dtype: str = "float32"
-    tf32: bool = True
+    precision: str = TF32
     input_dtype: str | None = None
     input_below: int | None = Field(None, gt=0)
     assume_branch: str | None = None
@@ -102,6 +99,8 @@ class Request(Model):
             Naming the field that is wrong, and what it can be.
         """
         given = {name: value for name, value in fields.items() if value is not None}
+        if "precision" in given:
+            given["precision"] = str(ExecutionSettings(given["precision"]))
         for name, choices in _CHOICES.items():
             if name in given and given[name] not in choices:
                 raise RequestError(f"{{{name}}} {given[name]}: choose {', '.join(choices[:-1])} or {choices[-1]}.")
@@ -148,6 +147,11 @@ class Request(Model):
                 raise RequestError(f"limits: {{{name}}} is a number of 0 or more, such as 0.1 for 10 %, not {value!r}.")
 
     @property
+    def execution(self) -> ExecutionSettings:
+        """How the network runs."""
+        return ExecutionSettings(self.precision)
+
+    @property
     def point(self) -> str:
         """The only operating point; `default` if none is named."""
         if len(self.points) > 1:
@@ -182,7 +186,7 @@ class Request(Model):
         return self._given(name, known, self.inputs)
 
     def _given(self, name: str, known: _Known, inputs: Sequence[str]) -> NetworkConfig:
-        content: dict[str, Any] = {"name": name, "dtype": self.dtype, **self._input(name, known, inputs)}
+        content: dict[str, Any] = {"name": name, "precision": self.precision, **self._input(name, known, inputs)}
         if self.assume_branch is not None:
             content["data_dependent_branch"] = self.assume_branch
         if self.cache_length is not None:
@@ -197,12 +201,12 @@ class Request(Model):
                 f"no network {name} was measured{f' (did you mean {close}?)' if close else ''}, so its input is not "
                 "known: give a network and its {input}, batch first, such as {input} 32,3,224,224."
             )
-        measured = known.first_input(name, self.dtype)
+        measured = known.first_input(name, self.execution.dtype)
         network = None if measured is None else self._given(name, known, [measured[1]])
         if measured is None or network is None or network.network_id != measured[0]:
             raise RequestError(
-                f"{name} in {self.dtype} was not measured with one input: give a network and its {{input}}, batch "
-                "first, such as {input} 32,3,224,224."
+                f"{name} in {self.execution.dtype} was not measured with one input: give a network and its "
+                "{input}, batch first, such as {input} 32,3,224,224."
             )
         return network
 

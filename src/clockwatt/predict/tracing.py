@@ -88,9 +88,9 @@ class TracedNetwork:
 
     def tables(self) -> tuple[pa.Table, pa.Table, pa.Table]:
         """As tables of a catalogue: the network, its calls, its operations."""
-        settings = {"measured_tf32": None, "measured_quantities": None}
+        settings = {"measured_execution": None, "measured_quantities": None}
         return (
-            table_of([replace(self.network, measured_tf32=None, measured_quantities=None)], NETWORK_SCHEMA),
+            table_of([replace(self.network, measured_execution=None, measured_quantities=None)], NETWORK_SCHEMA),
             pa.Table.from_pandas(self.calls.reindex(columns=CALL_SCHEMA.names), CALL_SCHEMA, preserve_index=False),
             pa.Table.from_pandas(
                 self.operations.reindex(columns=OPERATION_SCHEMA.names).assign(**settings),
@@ -119,7 +119,7 @@ class NetworkTracer:
 
     catalogue_dir: Path
     training: TrainingConfig
-    _traced: dict[tuple[str, str], TracedNetwork] = field(default_factory=dict, repr=False, compare=False)
+    _traced: dict[tuple[str, str, str], TracedNetwork] = field(default_factory=dict, repr=False, compare=False)
 
     def trace_instance(self, instance: Instance, network: NetworkConfig, pass_: Pass) -> TracedNetwork:
         """A module's calls in one pass, with the inputs of `network`; NetworkError as `trace`."""
@@ -135,7 +135,7 @@ class NetworkTracer:
         NetworkError
             If the network cannot be found or traced.
         """
-        key = network.model_dump_json(exclude={"tf32", "sample", "whole", "quantities"}), pass_
+        key = network.model_dump_json(exclude={"precision", "sample", "whole", "quantities"}), network.dtype, pass_
         if key not in self._traced:
             self._traced[key] = self._found(network, pass_)
         return self._traced[key]
@@ -248,7 +248,8 @@ def _cache_folder(network: NetworkConfig, pass_: Pass, training: TrainingConfig)
     if library is None:
         return None
     content = [
-        network.model_dump_json(exclude={"tf32", "sample", "whole", "quantities"}),
+        network.model_dump_json(exclude={"precision", "sample", "whole", "quantities"}),
+        network.dtype,
         pass_,
         training.model_dump_json(),
         _code_version(),

@@ -31,11 +31,11 @@ from clockwatt.schema.costs import (
 from clockwatt.schema.flags import Flag, flagged
 from clockwatt.schema.records import OPERATION_SCHEMA
 
-KEY = ["operation_id", "pass", "point", "tf32"]
+KEY = ["operation_id", "pass", "point", "execution"]
 """What identifies a measured cost on a GPU."""
 
 _COLUMNS = [
-    *("subject_id", "pass", "point", "tf32", "gpu_name", "virtual", "flags", "device_work", EXCLUDED),
+    *("subject_id", "pass", "point", "execution", "gpu_name", "virtual", "flags", "device_work", EXCLUDED),
     *("power_idle_w", "power_limit_w", ENERGY_CORRECTED),
     *(cost.corrected for cost in COSTS),
     *(cost.standard_error for cost in COSTS),

@@ -95,7 +95,7 @@ def _regrets(rows: pd.DataFrame) -> list[dict[str, Any]]:
     return [
         {
             "pass": found.pass_,
-            "tf32": found.tf32,
+            "execution": found.execution,
             "objective": found.objective,
             "fixed_point": found.at_points.columns[found.fixed],
             "networks": found.at_points.shape[0],

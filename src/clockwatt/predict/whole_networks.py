@@ -38,8 +38,9 @@ from clockwatt.predict.models.predictors import TARGETS, CostPredictor
 from clockwatt.predict.models.training_data import TrainingData, with_unmeasured
 from clockwatt.predict.training_rows import Samples
 from clockwatt.schema.costs import BY_CORRECTED
+from clockwatt.schema.execution import ExecutionSettings
 
-_KEY = ["pass", "point", "tf32"]
+_KEY = ["pass", "point", "execution"]
 
 
 @dataclass(frozen=True)
@@ -89,7 +90,10 @@ class WholeNetworks:
 
     def left_out(self, make: Callable[[], CostPredictor], data: TrainingData, *, seed: int) -> pd.DataFrame:
         """Operations of each network of a pass, predicted without it; see `leave_networks_out`."""
-        operations, called = self.catalogue.operations, self.catalogue.called_by(self.rows, data.pass_)
+        operations, called = (
+            self.catalogue.operations,
+            self.catalogue.called_by(self.rows, data.pass_, set(data.rows["execution"])),
+        )
         return leave_networks_out(
             make,
             with_unmeasured(data, called, operations[operations["pass"] == data.pass_]),
@@ -135,11 +139,11 @@ def complete(compositions: pd.DataFrame) -> pd.DataFrame:
 def measured_costs(rows: pd.DataFrame) -> CostsOfNetwork:
     """Costs of operations as measured; `rows` of `samples.Samples`."""
     indexed = {
-        (str(pass_), str(point), bool(tf32)): group.set_index("operation_id")
-        for (pass_, point, tf32), group in rows.groupby(_KEY)
+        (str(pass_), str(point), ExecutionSettings(str(execution))): group.set_index("operation_id")
+        for (pass_, point, execution), group in rows.groupby(_KEY)
     }
-    none = rows.iloc[:0].set_index("operation_id")
-    return lambda _name, pass_, point, tf32: indexed.get((pass_, point, tf32), none)
+    none, known = rows.iloc[:0].set_index("operation_id"), set(rows["execution"])
+    return lambda _name, pass_, point, execution: indexed.get((pass_, point, execution.of_operations(known)), none)
 
 
 def left_out_costs(
@@ -162,12 +166,12 @@ def left_out_costs(
     ]
     predicted = pd.DataFrame(cost_columns(np.column_stack(values)), index=rows["operation_id"], columns=COST_COLUMNS)
     indexed = {
-        (str(name), str(pass_), str(point), bool(tf32)): group
-        for (name, pass_, point, tf32), group in predicted.groupby(
+        (str(name), str(pass_), str(point), ExecutionSettings(str(execution))): group
+        for (name, pass_, point, execution), group in predicted.groupby(
             [rows[name].to_numpy() for name in ("network", *_KEY)]
         )
     }
-    none = pd.DataFrame(columns=COST_COLUMNS, dtype=float)
+    none, known = pd.DataFrame(columns=COST_COLUMNS, dtype=float), set(rows["execution"])
 
     @functools.cache
     def workless(pass_: str) -> pd.DataFrame:
@@ -177,8 +181,8 @@ def left_out_costs(
         costs = HostOnly(own[OPERATION_CLASS].to_numpy(object), workless_host_s[pass_]).costs
         return pd.DataFrame(costs.pipeline(), index=own["operation_id"], columns=COST_COLUMNS)
 
-    def costs(name: str, pass_: str, point: str, tf32: bool) -> pd.DataFrame:
-        parts = [indexed.get((name, pass_, point, tf32), none), workless(pass_)]
+    def costs(name: str, pass_: str, point: str, execution: ExecutionSettings) -> pd.DataFrame:
+        parts = [indexed.get((name, pass_, point, execution.of_operations(known)), none), workless(pass_)]
         return pd.concat([part for part in parts if len(part)] or [none])
 
     return costs

@@ -15,7 +15,7 @@ from typing import Any
 
 import pyarrow as pa
 
-SCHEMA_VERSION = 2
+SCHEMA_VERSION = 3
 """Version of the columns below; recorded in every file's metadata and in every measurement."""
 
 MEASUREMENT_VERSION = 4
@@ -81,7 +81,7 @@ class OperationRow:
     bytes_read: int  # compulsory traffic of the whole pass: each input once
     bytes_written: int  # each output (training: and gradient) once
     parameter_bytes: int  # of the arguments that are parameters of the network
-    measured_tf32: list[bool] | None = None  # TF32 settings it is measured under; null for all that its GPU has
+    measured_execution: list[str] | None = None  # settings of what wants it measured; null for all that its GPU has
     measured_quantities: list[str] | None = None  # time, energy; null for what the campaign asks for
     source: str | None = None  # network where one of the campaign calls it, or design
     block: str | None = None  # of a designed operation: the block it was drawn in, `FAMILY-SEED-NUMBER`
@@ -118,7 +118,7 @@ class NetworkRow:
     parameter_bytes: int
     optimizer: str | None  # canonical JSON of the configured optimizer, null in inference
     assumed_branches: list[str] = field(default_factory=list)  # on data, each `module path: true` or `: false`
-    measured_tf32: list[bool] | None = None  # TF32 settings it is measured under; null for all that its GPU has
+    measured_execution: list[str] | None = None  # settings of what wants it measured; null for all that its GPU has
     measured_quantities: list[str] | None = None  # time, energy; null for what the campaign asks for
     grouped_convolutions: int | None = None  # calls of convolutions of several groups, those of one channel each aside
 
@@ -133,7 +133,7 @@ class MeasurementRow:
     pass_: str
     gpu: str  # the user's label
     point: str  # operating point as in paths: default, sm1440, sm1440-mem5001, pl150
-    tf32: bool
+    execution: str  # see schema/execution.py: fp32, tf32, bf16 …
     dtype: str
     repetition: int = 0
     # by which session

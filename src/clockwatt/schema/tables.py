@@ -14,7 +14,7 @@ from clockwatt.schema import costs
 from clockwatt.schema.records import MEASUREMENT_SCHEMA, NETWORK_SCHEMA, OPERATION_SCHEMA, SCHEMA_VERSION
 
 _CATALOGUE_NAMES = {"kind": "operation_kind"}  # a measurement's own `kind` says operation, network or anchor
-_ONLY_IN_CATALOGUE = {"operation_id", "network_id", "measured_tf32", "measured_quantities", "spec"}
+_ONLY_IN_CATALOGUE = {"operation_id", "network_id", "measured_execution", "measured_quantities", "spec"}
 
 
 @dataclass(frozen=True)

@@ -32,8 +32,8 @@ _CALIBRATION_S = 75.0
 _ROW_BYTES = 400
 _TELEMETRY_ROW_BYTES = 12
 _RING_SAMPLES_PER_S = 50
-_Asked = tuple[str, str, list[bool] | None, bool, float]
-"""What is measured: id, pass, TF32 settings (None: all of a GPU), whether energy too, and how long it takes in s."""
+_Asked = tuple[str, str, list[str] | None, bool, float]
+"""What is measured: id, pass, execution settings (None: a GPU's own), whether energy too, and duration in s."""
 
 
 @dataclass(frozen=True)
@@ -121,36 +121,36 @@ def make_plan(config: CampaignConfig, catalogue_dir: Path, store_dir: Path, meas
     DataFileError
         If the catalogue is missing or damaged.
     """
-    columns = ["operation_id", "pass", "device_work", "measured_tf32", "measured_quantities"]
+    columns = ["operation_id", "pass", "device_work", "measured_execution", "measured_quantities"]
     operations = [
         (
             row["operation_id"],
             row["pass"],
-            row["measured_tf32"],
+            row["measured_execution"],
             energy := _with_energy(config, row["measured_quantities"]),
             expected_duration_s(config.measurement, device_work=row["device_work"], energy=energy),
         )
         for row in files.read_table(catalogue_dir / layout.OPERATIONS_FILE, OPERATION_SCHEMA, columns).to_pylist()
-        if row["pass"] in config.passes and row["measured_tf32"] != []
+        if row["pass"] in config.passes and row["measured_execution"] != []
     ]
-    columns = ["network_id", "pass", "measured_tf32", "measured_quantities"]
+    columns = ["network_id", "pass", "measured_execution", "measured_quantities"]
     networks = [
         (
             row["network_id"],
             row["pass"],
-            row["measured_tf32"],
+            row["measured_execution"],
             _with_energy(config, row["measured_quantities"]),
             expected_duration_s(config.measurement, device_work=True),
         )
         for row in files.read_table(catalogue_dir / layout.NETWORKS_FILE, NETWORK_SCHEMA, columns).to_pylist()
-        if row["pass"] in config.passes and row["measured_tf32"] != []
+        if row["pass"] in config.passes and row["measured_execution"] != []
     ]
     gpus = [
         _gpu_plan(config, label, gpu, operations, networks, store_dir, measurements_dir)
         for label, gpu in config.gpus.items()
     ]
     per_setting_s = sum(seconds for *_, seconds in operations) * config.measurement.repetitions
-    per_point_s = max(len(gpu.tf32) for gpu in config.gpus.values()) * per_setting_s
+    per_point_s = max(len(gpu.execution) for gpu in config.gpus.values()) * per_setting_s
     return Plan(len(operations), len(networks), gpus, config.shards, max(1, round(per_point_s / JOB_TARGET_S)))
 
 
@@ -194,11 +194,10 @@ def _gpu_plan(
     measurements_dir: Path,
 ) -> GpuPlan:
     keyed = [
-        (Key(kind, subject_id, pass_, tf32, repetition), energy, seconds)
+        (Key(kind, subject_id, pass_, execution, repetition), energy, seconds)
         for kind, subjects in ((OPERATION, operations), (NETWORK, networks))
-        for subject_id, pass_, settings, energy, seconds in subjects
-        for tf32 in gpu.tf32
-        if settings is None or tf32 in settings
+        for subject_id, pass_, wanted, energy, seconds in subjects
+        for execution in gpu.execution_of(wanted, networks=kind == NETWORK)
         for repetition in range(config.measurement.repetitions)
     ]
     job_of = {(key.kind, key.subject_id): (key.kind, _shard(config, key)) for key, _, _ in keyed}

@@ -69,7 +69,7 @@ def measurement_settings(campaign: CampaignConfig, gpu: str, shard: str | None =
         `K/N` for a job that measures a shard, None for a calibration.
     """
     return {
-        **campaign.gpu(gpu).model_dump(mode="json", include={"device", "tf32", "control"}),
+        **campaign.gpu(gpu).model_dump(mode="json", include={"device", "precision", "control"}),
         **campaign.model_dump(mode="json", include={"seed", "measurement", "telemetry"}),
         "measurement_version": MEASUREMENT_VERSION,
         "shard": shard,

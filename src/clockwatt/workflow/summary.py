@@ -186,6 +186,6 @@ def _network(campaign: CampaignConfig) -> str:
     """A network of the campaign as `clockwatt predict` is asked about it; the first that its name and input tell."""
     for network in campaign.networks:
         if network.input is not None and network.input_dtype == "float":
-            dtype = "" if network.dtype == "float32" else f" --dtype {network.dtype}"
-            return f"{network.name} --input {','.join(map(str, network.input))}{dtype}"
+            precision = "" if network.dtype == "float32" else f" --precision {network.precision[0]}"
+            return f"{network.name} --input {','.join(map(str, network.input))}{precision}"
     return "resnet50 --input 32,3,224,224"

@@ -89,7 +89,11 @@ def test_what_is_not_known_is_null(tmp_path):
 
 def test_rows_of_the_same_operation_are_repetitions(tmp_path):
     _, operations = imported(tmp_path, [TIMED, TIMED, {**TIMED, "tf32": False}])
-    assert sorted(zip(operations["tf32"], operations["repetition"], strict=True)) == [(False, 0), (True, 0), (True, 1)]
+    assert sorted(zip(operations["execution"], operations["repetition"], strict=True)) == [
+        ("fp32", 0),
+        ("tf32", 0),
+        ("tf32", 1),
+    ]
 
 
 def test_columns_have_the_names_that_they_have(tmp_path):
@@ -99,8 +103,9 @@ def test_columns_have_the_names_that_they_have(tmp_path):
     request = Request(path, "a30", "a30", OperatingPoint(900), columns, {"tf32": "no"})
     assert import_table(request, tmp_path / "a30").columns_left == ("note",)
     (measured,) = pd.read_parquet(tmp_path / "a30/dataset/operations.parquet").to_dict("records")
-    assert {name: measured[name] for name in ("pass", "tf32", "point", "gpu_name", "requested_sm_clock_mhz")} == {
-        "pass": "training", "tf32": False, "point": "sm900", "gpu_name": "NVIDIA A30", "requested_sm_clock_mhz": 900,
+    assert {name: measured[name] for name in ("pass", "execution", "point", "gpu_name", "requested_sm_clock_mhz")} == {
+        "pass": "training", "execution": "fp32", "point": "sm900", "gpu_name": "NVIDIA A30",
+        "requested_sm_clock_mhz": 900,
     }  # fmt: skip
 
 

@@ -9,7 +9,7 @@ HOUR_US = 3_600_000_000
 
 def anchor(uuid, subject="a", time=1.0, power=100.0, session="s", started=0, host=1e-5):
     return {
-        "kind": "anchor", "subject_id": subject, "pass": "inference", "tf32": True, "gpu_uuid": uuid,
+        "kind": "anchor", "subject_id": subject, "pass": "inference", "execution": "tf32", "gpu_uuid": uuid,
         "session_id": session, "started_us": started, "time_device_s": time, "power_w": power,
         "time_host_s": host,
     }  # fmt: skip
@@ -75,7 +75,7 @@ def test_one_odd_anchor_does_not_make_a_host_odd():
 
 def test_anchors_are_compared_with_themselves_alone():
     rows = [anchor("x", session="1"), anchor("x", session="2", host=1.2e-5)]
-    without_tf32 = [row | {"tf32": False, "time_host_s": 10 * row["time_host_s"]} for row in rows]
+    without_tf32 = [row | {"execution": "fp32", "time_host_s": 10 * row["time_host_s"]} for row in rows]
     others = [anchor("x", "b", session="1", host=5e-5), anchor("x", "b", session="2", host=6e-5)]
     factors = host_factors(pd.DataFrame([*rows, *without_tf32, *others]))
     assert factors.to_dict() == pytest.approx({"1": 1 / 1.1, "2": 1.2 / 1.1})

@@ -11,6 +11,7 @@ from clockwatt.io import files
 from clockwatt.predict.costs.measured import MeasuredCosts, write_measured
 from clockwatt.predict.training_rows import KEY, read_samples
 from clockwatt.schema import costs, layout, records, tables
+from clockwatt.schema.execution import TF32
 from clockwatt.schema.flags import Flag
 from support import synthetic
 
@@ -108,14 +109,14 @@ def test_corrected_costs_follow_from_the_columns_beside_them(made, followed):
 def test_predictors_see_and_look_up_the_columns_of_the_dataset_under_their_names(made, followed, tmp_path):
     rows = [of_dataset(made, row) for row in followed]
     samples = read_samples(made.dataset, "a30")
-    seen = samples.rows.set_index(KEY).loc[(followed[0].subject_id, "training", POINT, True)]
+    seen = samples.rows.set_index(KEY).loc[(followed[0].subject_id, "training", POINT, TF32)]
     shared = set(samples.rows.columns) & set(tables.OPERATIONS_SCHEMA.names)
     assert {*costs.CORRECTED, costs.EXCLUDED, costs.ENERGY_CORRECTED, "power_idle_w"} <= shared
     for name in costs.CORRECTED:
         assert seen[name] == pytest.approx(sum(row[name] for row in rows) / 2, rel=1e-12), "median of two"
     write_measured(samples.rows[samples.rows["pass"] == "training"], tmp_path / "measured.parquet")
     kept = MeasuredCosts.read(tmp_path / "measured.parquet")
-    found = kept.look_up(pd.Index([followed[0].subject_id]), POINT, tf32=True)
+    found = kept.look_up(pd.Index([followed[0].subject_id]), POINT, execution=TF32)
     assert found.mean[0].tolist() == [seen[name] for name in costs.CORRECTED]
 
 

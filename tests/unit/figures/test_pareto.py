@@ -6,6 +6,7 @@ from clockwatt.figures.pareto import draw_pareto, pareto_figure
 from clockwatt.predict.answer import Answer
 from clockwatt.predict.composition.pipeline import Composition
 from clockwatt.predict.recommend import Recommendation
+from clockwatt.schema.execution import TF32
 
 
 def candidate(gpu, point, time_s, energy_j):
@@ -14,7 +15,7 @@ def candidate(gpu, point, time_s, energy_j):
         power_w=None, plain_time_s=time_s, plain_energy_j=0.0, calls=1, calls_without_cost=0,
     )  # fmt: skip
     return Answer(
-        gpu=gpu, gpu_name="NVIDIA A30", virtual=True, point=point, tf32=True, pass_="inference", network_id="net",
+        gpu=gpu, gpu_name="NVIDIA A30", virtual=True, point=point, execution=TF32, pass_="inference", network_id="net",
         network="net", input_shape=[8, 16], dtype="float32",
         sources={"time_s": "predicted"}, measured_point=True, expected=composition, intervals={},
         interval_method="none", interval_networks=0,

@@ -34,7 +34,7 @@ def test_every_pass_has_a_row_and_the_next_run_goes_on(nvml, tmp_path):
     both = pd.concat(map(pd.read_parquet, (tmp_path / "rows").glob("*.parquet")))
     networks = both[both["kind"] == "network"]
     assert len(networks) == 3
-    assert not networks.duplicated(["subject_id", "pass", "tf32"]).any()
+    assert not networks.duplicated(["subject_id", "pass", "execution"]).any()
 
 
 def test_no_time_measures_anchors_alone(nvml, tmp_path):

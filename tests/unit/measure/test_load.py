@@ -20,6 +20,7 @@ from clockwatt.measure.steps.conditions import Surroundings
 from clockwatt.measure.steps.load import LoadRun, is_power_limited, run_under_load
 from clockwatt.measure.steps.rest import rest
 from clockwatt.schema.costs import TIME_EAGER
+from clockwatt.schema.execution import TF32
 from clockwatt.schema.quantities import CalibrationQuantity
 from clockwatt.schema.records import MeasurementRow, TelemetryRow
 from clockwatt.telemetry.logger import virtual_logger
@@ -30,7 +31,7 @@ QUICK = MeasurementConfig()
 
 def row() -> MeasurementRow:
     return MeasurementRow(
-        kind="operation", subject_id="x", pass_="inference", gpu="g", point="default", tf32=True, dtype="float32"
+        kind="operation", subject_id="x", pass_="inference", gpu="g", point="default", execution=TF32, dtype="float32"
     )
 
 
@@ -45,7 +46,7 @@ def loaded(
     gpu = VirtualGpu(model, seed=0)
     with virtual_logger(gpu, "s", folder / "telemetry", TelemetryConfig()) as logger:
         bench = VirtualBench(gpu, logger, 0, folder)
-        with bench.open(anchor_subject(heavy.operation_id, tf32=True)) as workload:
+        with bench.open(anchor_subject(heavy.operation_id, execution=TF32)) as workload:
             bench.idle(3.0)
             run = run_under_load(bench, workload, config, {}, None)
             with under_load(bench, workload) as wait:
@@ -168,7 +169,7 @@ def test_a_card_cools_down_before_it_is_measured_but_not_for_ever(
         bench = VirtualBench(gpu, logger, 0, tmp_path)
         from clockwatt.measure.session import anchor_subject
 
-        with bench.open(anchor_subject(heavy.operation_id, tf32=True)) as workload:
+        with bench.open(anchor_subject(heavy.operation_id, execution=TF32)) as workload:
             run_under_load(bench, workload, MeasurementConfig(window_min_s=60, window_max_s=60), {}, None)
         hot_c = gpu.temperature_c()
         assert not rest(bench, 1.0, 2.0)

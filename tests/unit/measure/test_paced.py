@@ -13,6 +13,7 @@ from clockwatt.measure.statistics import Estimate
 from clockwatt.measure.steps import procedure, unthrottled
 from clockwatt.measure.steps.conditions import Surroundings, pace_of
 from clockwatt.measure.steps.unthrottled import energy_with_pauses
+from clockwatt.schema.execution import TF32
 from clockwatt.schema.quantities import CalibrationQuantity
 from clockwatt.schema.records import NETWORK, OPERATION, MeasurementRow
 from clockwatt.telemetry.logger import virtual_logger
@@ -70,7 +71,7 @@ def bench(tmp_path):
 
 
 def subject_of(row, kind=OPERATION):
-    return Subject(kind, row.operation_id, "inference", True, "float32", 0, device_work=True)
+    return Subject(kind, row.operation_id, "inference", TF32, "float32", 0, device_work=True)
 
 
 def around(bench, **repeatability):
@@ -79,7 +80,7 @@ def around(bench, **repeatability):
 
 def measured(bench, subject, campaign, surroundings):
     row = MeasurementRow(
-        kind=subject.kind, subject_id=subject.subject_id, pass_="inference", gpu="a30", point="sm900", tf32=True,
+        kind=subject.kind, subject_id=subject.subject_id, pass_="inference", gpu="a30", point="sm900", execution=TF32,
         dtype="float32",
     )  # fmt: skip
     procedure.measure(bench, subject, row, campaign.measurement, surroundings)
@@ -194,7 +195,7 @@ def test_only_what_the_limit_slows_is_measured_with_pauses(tmp_path, campaign):
 
 def test_networks_are_not_measured_with_pauses(tmp_path, campaign):
     with bench_at(tmp_path, 1440, 100.0) as bench:
-        subject = Subject(NETWORK, handmade.NETWORK, "inference", True, "float32", 0, device_work=True)
+        subject = Subject(NETWORK, handmade.NETWORK, "inference", TF32, "float32", 0, device_work=True)
         row = measured(bench, subject, campaign, around(bench))
         assert pace_of(row) == POWER_LIMIT
         assert row.energy_dynamic_j is not None

@@ -9,6 +9,7 @@ from clockwatt.measure.bench.virtual import VirtualBench
 from clockwatt.measure.statistics import Estimate
 from clockwatt.measure.steps import procedure, times
 from clockwatt.measure.steps.conditions import Surroundings
+from clockwatt.schema.execution import TF32
 from clockwatt.schema.records import MeasurementRow
 from clockwatt.telemetry.logger import VirtualLogger, virtual_logger
 from support.handmade import operation, write_catalogue
@@ -33,9 +34,9 @@ def measured(
     row = operation(elements)
     write_catalogue(tmp_path, [row])
     gpu = VirtualGpu("a30", seed=0)
-    subject = Subject("operation", row.operation_id, "inference", True, "float32", 0, device_work=True, energy=energy)
+    subject = Subject("operation", row.operation_id, "inference", TF32, "float32", 0, device_work=True, energy=energy)
     result = MeasurementRow(
-        kind="operation", subject_id=row.operation_id, pass_="inference", gpu="a30", point="default", tf32=True,
+        kind="operation", subject_id=row.operation_id, pass_="inference", gpu="a30", point="default", execution=TF32,
         dtype="float32",
     )  # fmt: skip
     with virtual_logger(gpu, "s", tmp_path / "telemetry", TelemetryConfig()) as logger:

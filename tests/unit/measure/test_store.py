@@ -9,6 +9,7 @@ from clockwatt.config import OperatingPoint
 from clockwatt.io import files
 from clockwatt.measure.store import Key, Store, _row_groups_of
 from clockwatt.schema import records
+from clockwatt.schema.execution import TF32
 from clockwatt.schema.records import (
     ANCHOR,
     ENERGY,
@@ -32,14 +33,14 @@ def store(request, campaign, tmp_path, monkeypatch):
 
 def row(store, subject, session, position, *, kind=OPERATION, status=OK, quantities=BOTH):
     return MeasurementRow(
-        kind=kind, subject_id=subject, pass_="inference", gpu="a30", point="default", tf32=True, dtype="float32",
+        kind=kind, subject_id=subject, pass_="inference", gpu="a30", point="default", execution=TF32, dtype="float32",
         session_id=session, position=position, started_us=1000 * position, ended_us=1000 * position + 500,
         status=status, quantities=quantities, measurement_version=MEASUREMENT_VERSION, settings_id=store.settings_id,
     )  # fmt: skip
 
 
 def key(subject):
-    return Key(OPERATION, subject, "inference", True, 0)
+    return Key(OPERATION, subject, "inference", TF32, 0)
 
 
 def write(store, name, rows):

@@ -29,11 +29,12 @@ from clockwatt.measure.bench.virtual import VirtualBench
 from clockwatt.measure.session import measure_shard
 from clockwatt.measure.store import Key, Store
 from clockwatt.measure.tasks import Shard
+from clockwatt.schema.execution import TF32
 from clockwatt.schema.records import MEASUREMENT_SCHEMA
 from clockwatt.telemetry.logger import LoggerError, virtual_logger
 
 ALL = Shard(1, 1, networks=False)
-KEY = Key("operation", "o", "inference", True, 0)
+KEY = Key("operation", "o", "inference", TF32, 0)
 SPAWN = multiprocessing.get_context("spawn")
 
 
@@ -132,7 +133,7 @@ def test_after_three_strikes_an_operation_is_left_out_with_a_row_that_says_so(ca
     store = Store(catalogue.parent / "store", campaign, "a30", OperatingPoint())
     for segment in store.rows_folder.glob("*.parquet"):
         segment.unlink()
-    key = Key("operation", victim["subject_id"], victim["pass"], bool(victim["tf32"]), 0)
+    key = Key("operation", victim["subject_id"], victim["pass"], victim["execution"], 0)
     store.shard_file(ALL, "under-way").write_text(json.dumps({str(key): {"count": 3, "why": "hung"}}))
     rows = measured(campaign, catalogue)
     failed = rows[rows["status"] == "failed"]

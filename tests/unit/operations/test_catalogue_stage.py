@@ -10,6 +10,7 @@ from clockwatt.operations import numerics
 from clockwatt.operations.catalogue import write_catalogue
 from clockwatt.operations.networks import NetworkError
 from clockwatt.operations.spec.operation import Operation
+from clockwatt.schema.execution import FP32, TF32
 from clockwatt.schema.records import CALL_SCHEMA, NETWORK_SCHEMA, OPERATION_SCHEMA
 
 
@@ -87,8 +88,8 @@ def test_only_the_configured_passes_are_traced(tmp_path):
 
 
 def test_switches_are_set_and_told():
-    assert numerics.apply(tf32=False)["cuda_matmul_fp32_precision"] == "ieee"
-    settings = numerics.apply(tf32=True)
+    assert numerics.apply(FP32)["cuda_matmul_fp32_precision"] == "ieee"
+    settings = numerics.apply(TF32)
     assert settings == numerics.settings()
     assert settings["cuda_matmul_fp32_precision"] == settings["cudnn_conv_fp32_precision"] == "tf32"
     assert not settings["mha_fastpath"]
@@ -101,7 +102,9 @@ def test_a_sample_grows_with_its_share_and_leaves_out_nothing_another_network_ne
         folder = tmp_path / str(share)
         write_catalogue(campaign(RESNET | {"sample": share}, SQUEEZENET), folder)
         operations, calls, _ = tables(folder)
-        wanted = {(row["operation_id"], row["pass"]) for _, row in operations.iterrows() if len(row["measured_tf32"])}
+        wanted = {
+            (row["operation_id"], row["pass"]) for _, row in operations.iterrows() if len(row["measured_execution"])
+        }
         settings[share] = wanted
         of_squeezenet = calls[calls["network_id"].str.startswith("squeezenet")]
         assert set(zip(of_squeezenet["operation_id"], of_squeezenet["pass"], strict=True)) <= wanted
@@ -110,15 +113,15 @@ def test_a_sample_grows_with_its_share_and_leaves_out_nothing_another_network_ne
 
 def test_a_network_that_stands_twice_is_traced_once_and_measured_under_each_setting(tmp_path):
     entries = [
-        RESNET | {"tf32": True},
-        RESNET | {"tf32": False, "sample": 0.3, "whole": False},
+        RESNET | {"precision": "tf32"},
+        RESNET | {"precision": "fp32", "sample": 0.3, "whole": False},
     ]
     write_catalogue(campaign(*entries), tmp_path)
     operations, _, networks = tables(tmp_path)
-    counts = operations["measured_tf32"].map(tuple).value_counts()
-    assert set(counts.index) == {(True,), (False, True)}
-    assert 0.1 < counts[(False, True)] / len(operations) < 0.5
-    assert networks["measured_tf32"].map(tuple).tolist() == [(True,), (True,)]
+    counts = operations["measured_execution"].map(tuple).value_counts()
+    assert set(counts.index) == {("tf32",), ("fp32", "tf32")}
+    assert 0.1 < counts[("fp32", "tf32")] / len(operations) < 0.5
+    assert networks["measured_execution"].map(tuple).tolist() == [("tf32",), ("tf32",)]
 
 
 GROUPED = """

@@ -20,6 +20,7 @@ from clockwatt.operations.design.block import Block, Calls, Input, trace_block
 from clockwatt.operations.design.sizes import LARGEST_TENSOR, Sizes
 from clockwatt.operations.spec.operation import MATRIX_CLASSES, Operation
 from clockwatt.schema import records
+from clockwatt.schema.execution import ExecutionSettings
 from clockwatt.schema.records import OPERATION_SCHEMA, TRAINING
 from clockwatt.workflow.design_rounds import round_costs
 
@@ -58,8 +59,8 @@ def test_what_is_drawn_is_unique_within_its_bounds_and_tells_its_block(drawn):
     assert {row.pass_ for row in drawn} == set(PASSES)
     for row in drawn:
         assert row.bytes_read + row.bytes_written <= SMALL["max_memory_bytes"]
-        for tf32 in row.measured_tf32:
-            assert draw.roofline_time_s(row, find_spec("h200"), tf32=tf32) <= SMALL["max_time_s"]
+        for name in row.measured_execution:
+            assert draw.roofline_time_s(row, find_spec("h200"), ExecutionSettings(name)) <= SMALL["max_time_s"]
         assert (row.source, row.measured_quantities, row.device_work) == ("design", ["time"], True)
         assert row.block.split("-")[0] in {*draw.QUOTAS, "optimizer"}
 
@@ -106,9 +107,9 @@ def test_families_that_cannot_be_drawn_are_refused(families, told):
 
 def test_tf32_is_drawn_where_it_matters_and_nowhere_else(drawn):
     matrix = [row for row in drawn if row.operation_class in MATRIX_CLASSES and row.dtype == "float32"]
-    assert {tuple(row.measured_tf32) for row in matrix} >= {(False,), (True,)}
+    assert {tuple(row.measured_execution) for row in matrix} >= {("fp32",), ("tf32",)}
     others = [row for row in drawn if row.dtype != "float32"]
-    assert {tuple(row.measured_tf32) for row in others} == {(True,)}
+    assert {tuple(row.measured_execution) for row in others} == {("tf32",)}
 
 
 def test_what_is_drawn_can_be_built_and_run(drawn):
@@ -229,7 +230,7 @@ def test_a_catalogue_holds_networks_and_designed_operations(tmp_path):
     (cost,) = round_costs(config.parse(content), tmp_path)
     assert (cost.number, cost.label, cost.operations) == (0, "a30", 15)
     only_tf32 = operations[
-        (operations["source"] == "design") & operations["measured_tf32"].map(lambda each: True in each)
+        (operations["source"] == "design") & operations["measured_execution"].map(lambda each: "tf32" in each)
     ]
     assert cost.rows == len(only_tf32)
     assert 0 < cost.gpu_hours < 0.02

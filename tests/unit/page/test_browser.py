@@ -312,7 +312,7 @@ def test_it_can_be_used_by_keyboard_alone(opened):
         if focused[0] == "Energy":
             keys.press("Enter")
             break
-    wanted = ["network", "pass", "tf32", "objective", "slowdown", "cap", "among"]
+    wanted = ["network", "pass", "execution", "objective", "slowdown", "cap", "among"]
     assert [name for name in names if name in wanted] == wanted
     assert "--max-slowdown 20%" in opened.text("#answer-command")
     assert "net24" in opened.text("#answer-command")

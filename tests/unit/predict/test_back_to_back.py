@@ -21,6 +21,7 @@ from clockwatt.predict.hosts.profile import HostProfile
 from clockwatt.predict.recommend import recommend
 from clockwatt.predict.tracing import NetworkTracer, training_of
 from clockwatt.predict.training_rows import DEVICE_AND_HOST
+from clockwatt.schema.execution import TF32
 from support import small_networks
 
 NETWORK = NetworkConfig(name="support.small_networks:printed", input=[4, 8, 16, 16])
@@ -41,7 +42,7 @@ def table(channels=(4, 8, 16, 32, 64), *, power=True):
         x = module(x).detach()
     rows += [(name, (4, size, 32, 32)) for size in channels for name in ("ReLU()", LEFT_OUT, "Sigmoid()", "GELU()")]
     shown = [
-        {"operation": name, "input_shape": "x".join(map(str, shape)), "pass": "inference", "tf32": True,
+        {"operation": name, "input_shape": "x".join(map(str, shape)), "pass": "inference", "execution": True,
          "time_eager_s": 5e-6 + 1e-10 * np.prod(shape), "power_w": 60.0 + np.log(np.prod(shape))}
         for name, shape in rows if not (name == LEFT_OUT and shape[2] == 16)
     ]  # fmt: skip
@@ -82,7 +83,7 @@ def test_a_pass_is_the_sum_of_its_calls(made):
             "--predictors-dir", made[0] / "predictors", "--json")
     )  # fmt: skip
     model, traced = asked(made[0])
-    costs = model.predict(traced.operations, "inference", "default", tf32=True).loc[traced.calls["operation_id"]]
+    costs = model.predict(traced.operations, "inference", "default", execution=TF32).loc[traced.calls["operation_id"]]
     seconds, watts = costs["time_eager_corrected_s"].to_numpy(), costs["power_corrected_w"].to_numpy()
     expected = said["expected"]
     assert expected["time_s"] == pytest.approx(seconds.sum())
@@ -133,7 +134,7 @@ def test_what_needs_device_or_host_time_is_refused(made):
     model, traced = asked(made[0])
     measured = model.with_device_times(DeviceTimes("default", True, {}, {}))
     with pytest.raises(NotPredictableError, match="device times that are measured now"):
-        measured.costs(traced.operations, "inference", tf32=True)
+        measured.costs(traced.operations, "inference", execution=TF32)
     profile = HostProfile("box", "box", None, "a30", "default", True, False, None, 0, 1.0, None, [], {})
     with pytest.raises(NotPredictableError, match="host box: a30: back-to-back times alone"):
         predict_network(model, traced, "default", host=profile)

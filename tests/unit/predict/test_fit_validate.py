@@ -24,6 +24,7 @@ from clockwatt.predict.training_rows import read_samples
 from clockwatt.predict.validate import validate
 from clockwatt.schema import layout, records
 from clockwatt.schema.costs import COSTS
+from clockwatt.schema.execution import TF32
 from clockwatt.schema.records import MeasurementRow
 from support import synthetic
 
@@ -62,7 +63,7 @@ def test_operations_without_device_work_are_known_and_not_learnt(made, metrics):
     model = GpuPredictor.load(made.predictors / "a30")
     operations = read_samples(made.dataset, "a30").operations
     views = operations[(operations["pass"] == "inference") & ~operations["device_work"].astype(bool)]
-    costs = model.predict(views, "inference", "sm900", tf32=True)
+    costs = model.predict(views, "inference", "sm900", execution=TF32)
     assert (costs["time_device_corrected_s"] == 0).all()
     assert costs["time_host_corrected_s"].to_numpy() == pytest.approx(synthetic.HOST_S["flatten"], rel=0.05)
 
@@ -183,8 +184,8 @@ def test_of_many_clocks_some_are_learnt_from_and_all_are_judged(tmp_path):
     assert error[at_others].median() < 1.2 * error[~at_others].median()
     model = GpuPredictor.load(made.predictors / "a30")
     operations = read_samples(made.dataset, "a30").operations
-    predicted = model.costs(operations, "inference", tf32=True).at(["sm600", "sm660", "sm720"])
-    one = model.predict(operations, "inference", "sm660", tf32=True)
+    predicted = model.costs(operations, "inference", execution=TF32).at(["sm600", "sm660", "sm720"])
+    one = model.predict(operations, "inference", "sm660", execution=TF32)
     pd.testing.assert_frame_equal(one, predicted["sm660"].frame(one.index), check_exact=True)
 
 
@@ -291,7 +292,7 @@ def test_boosting_is_fitted_beside_the_others_and_may_answer(tmp_path):
     assert boosted["mape"] < 0.15
     rows = read_samples(made.dataset, "a30")
     costs = GpuPredictor.load(made.predictors / "a30").predict(
-        rows.operations, "inference", "sm900", tf32=True, look_up=False
+        rows.operations, "inference", "sm900", execution=TF32, look_up=False
     )
     measured = rows.rows.set_index("operation_id")["time_device_corrected_s"]
     works = measured[measured > 0].index

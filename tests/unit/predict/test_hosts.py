@@ -22,6 +22,7 @@ from clockwatt.predict.hosts.costs import HostAnswer, HostsSeen, different_hosts
 from clockwatt.predict.hosts.profile import HostProfile, profile_of
 from clockwatt.predict.request import Request
 from clockwatt.schema import layout
+from clockwatt.schema.execution import TF32
 from clockwatt.schema.records import HOST_LEFT_OUT
 
 NETWORKS = [
@@ -58,7 +59,9 @@ def slower(predictors, traced):
 
     def write(factor, spread=0.0):
         model = predictors.models["a30"]
-        host_s = model.predict(traced.operations, "inference", POINT, tf32=True)["time_host_corrected_s"].to_numpy()
+        host_s = model.predict(traced.operations, "inference", POINT, execution=TF32)[
+            "time_host_corrected_s"
+        ].to_numpy()
         rows = traced.operations[[*CATALOGUE_COLUMNS, "device_work"]].assign(host_s=factor * host_s)
         rows["pass"] = "inference"
         known = model.description.overheads(POINT).inference.host
@@ -66,8 +69,8 @@ def slower(predictors, traced):
             module_s=factor * (known.module_s or 0), forward_call_s=factor * (known.forward_call_s or 0)
         )
         HostProfile(
-            name="node2", host="node2", cpu_model=None, gpu_name="virtual A30", point=POINT, tf32=True, virtual=True,
-            torch_version=None, measured_us=0, seconds=1.0, spread=spread,
+            name="node2", host="node2", cpu_model=None, gpu_name="virtual A30", point=POINT, execution=TF32,
+            virtual=True, torch_version=None, measured_us=0, seconds=1.0, spread=spread,
             operations=json.loads(rows.to_json(orient="records", double_precision=15)),
             overheads={"inference": overheads},
         ).write(predictors.predictors_dir)  # fmt: skip

@@ -13,6 +13,7 @@ from clockwatt.predict.recommend import recommend
 from clockwatt.predict.tracing import NetworkTracer
 from clockwatt.predict.training_rows import ENERGY, held, read_samples
 from clockwatt.schema import layout
+from clockwatt.schema.execution import TF32
 from support import synthetic
 
 ENERGIES = ("energy_j", "energy_dynamic_j", "power_w")
@@ -70,7 +71,7 @@ def test_answers_are_those_of_data_without_any_energy(few, none, pass_):
     assert told.intervals == expected.intervals
     assert told.expected.energy_j is None
     own, theirs = (
-        one.predict(network.operations, pass_, POINT, tf32=True, look_up=False) for one in (model, without)
+        one.predict(network.operations, pass_, POINT, execution=TF32, look_up=False) for one in (model, without)
     )  # fmt: skip
     assert own.equals(theirs)
 
@@ -91,7 +92,7 @@ def test_why_no_energy_is_held_is_told_wherever_one_is_asked_for(few, capsys):
 def test_energies_that_are_as_many_as_needed_are_learnt_and_looked_up(tmp_path):
     model, network = asked(fitted(tmp_path, 39))
     assert predict_network(model, network, POINT).expected.energy_j > 0
-    costs = model.predict(network.operations, "inference", POINT, tf32=True)
+    costs = model.predict(network.operations, "inference", POINT, execution=TF32)
     assert costs["energy_dynamic_corrected_j"].notna().all()
     assert model.description.passes["inference"].lacks == {}
 

@@ -28,7 +28,9 @@ class Nearest:
 def data(operations, groups=40):
     rng = np.random.default_rng(0)
     x = rng.uniform(0, 10, operations)
-    cells = pd.DataFrame({"operation_id": [f"o{i}" for i in range(operations)], "point": "default", "tf32": True})
+    cells = pd.DataFrame(
+        {"operation_id": [f"o{i}" for i in range(operations)], "point": "default", "execution": "tf32"}
+    )
     targets = pd.DataFrame({name: np.exp(x) for name in TARGETS})
     return TrainingData(
         pass_="inference", spec=find_spec("a30"),

@@ -136,7 +136,7 @@ def test_the_pareto_front_is_drawn(ask, tmp_path):
         (["predict", *NETWORK, "--gpu", "a30", "--pass", "backward"], ["--pass backward", "inference or training"]),
         (["predict", "--gpu", "a30"], ["give a network and its --input", "--operations FILE"]),
         (
-            ["predict", "net24", "--gpu", "a30", "--dtype", "bfloat16"],
+            ["predict", "net24", "--gpu", "a30", "--precision", "bf16"],
             ["net24 in bfloat16", "give a network and its --input"],
         ),
         (["predict", "net25", "--gpu", "a30"], ["no network net25 was measured (did you mean net", "its --input"]),
@@ -160,8 +160,8 @@ def test_the_pareto_front_is_drawn(ask, tmp_path):
             ["--relative-to a30@sm5000", "a30 cannot run at sm5000"],
         ),
         (
-            ["predict", "net24", "--gpu", "a30", "--dtype", "fp16"],
-            ["--dtype fp16: choose float32, float16 or bfloat16"],
+            ["predict", "net24", "--gpu", "a30", "--precision", "fp8"],
+            ["fp8: 'fp8' is not supported", "tf32, fp32, bf16 or fp16"],
         ),
         (
             ["predict", *NETWORK, "--gpu", "a30", "--input-dtype", "int32"],

@@ -15,6 +15,7 @@ from clockwatt.predict.gpu_predictor import GpuPredictor, load_models
 from clockwatt.predict.recommend import Limits, recommend
 from clockwatt.predict.tracing import TracedNetwork
 from clockwatt.schema import layout, records
+from clockwatt.schema.execution import FP32, TF32
 from clockwatt.schema.records import NetworkRow
 from support import synthetic
 
@@ -64,9 +65,9 @@ def test_points_asked_together_are_answered_as_alone_to_the_bit(made, models):
     together = predict_points(models["a30"], network, points)
     assert [one.point for one in together] == points
     assert together == [predict_points(models["a30"], network, [point])[0] for point in points]
-    costs = models["a30"].costs(network.operations, "inference", tf32=True).at(points)
+    costs = models["a30"].costs(network.operations, "inference", execution=TF32).at(points)
     for point in points:
-        alone = models["a30"].predict(network.operations, "inference", point, tf32=True)
+        alone = models["a30"].predict(network.operations, "inference", point, execution=TF32)
         pd.testing.assert_frame_equal(costs[point].frame(alone.index), alone, check_exact=True)
 
 
@@ -154,9 +155,9 @@ def test_a_clock_never_measured_counts_like_the_others_and_what_the_card_cannot_
 
 def test_a_choice_says_what_predict_warns_of_and_which_others_are_as_good(made, models):
     network = traced(made)
-    found = recommend({"a30": models["a30"]}, network, objective="time", points=["sm1435"], tf32=False)
-    assert found.best.warnings == predict_network(models["a30"], network, found.best.point, tf32=False).warnings
-    assert "Nothing was measured with TF32 off." in found.best.warnings
+    found = recommend({"a30": models["a30"]}, network, objective="time", points=["sm1435"], execution=FP32)
+    assert found.best.warnings == predict_network(models["a30"], network, found.best.point, execution=FP32).warnings
+    assert "Nothing was measured in fp32." in found.best.warnings
     good = {one.point for one in found.candidates[: found.as_good]}
     assert {"sm1435", "sm1440"} <= good
     assert "sm900" not in good
@@ -165,9 +166,9 @@ def test_a_choice_says_what_predict_warns_of_and_which_others_are_as_good(made, 
 def test_what_lies_outside_the_measurements_is_said(made, models):
     network = traced(made)
     assert predict_network(models["a30"], network, "sm1050").warnings == ()
-    beyond = predict_network(models["a30"], network, "sm500", tf32=False).warnings
+    beyond = predict_network(models["a30"], network, "sm500", execution=FP32).warnings
     assert beyond[0] == "sm500 lies outside the measured clocks, 900 to 1440 MHz."
-    assert beyond[1] == "Nothing was measured with TF32 off."
+    assert beyond[1] == "Nothing was measured in fp32."
     with pytest.raises(NotPredictableError, match="the clock model does not reach it from sm900, sm1200"):
         predict_network(models["a30"], network, "pl100")
     large = synthetic.row_of_operation(synthetic.operation_of("conv2d", [8, 900, 64, 64], 900, 3), "inference")

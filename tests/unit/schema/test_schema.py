@@ -9,6 +9,7 @@ import clockwatt
 from clockwatt.dataset import flagging
 from clockwatt.measure.steps.energy import ESTIMATORS
 from clockwatt.schema import costs, tables
+from clockwatt.schema.execution import TF32
 from clockwatt.schema.flags import NEVER_LEARNT_FROM, Flag, LearntFrom, RaisedBy
 from clockwatt.schema.records import CALIBRATION_SCHEMA, FORMER_NAMES, MEASUREMENT_SCHEMA, MeasurementRow
 from clockwatt.schema.reference import BEGIN, END, main, with_reference
@@ -49,7 +50,7 @@ def test_costs_name_columns_that_there_are():
 
 
 def test_a_value_and_its_error_are_put_and_read_together():
-    row = MeasurementRow(kind="operation", subject_id="a", pass_="inference", gpu="g", point="default", tf32=True,
+    row = MeasurementRow(kind="operation", subject_id="a", pass_="inference", gpu="g", point="default", execution=TF32,
                          dtype="float32")  # fmt: skip
     costs.TIME_EAGER.put(row, 2.0, 0.1)
     assert (row.time_eager_s, row.time_eager_standard_error_s) == costs.TIME_EAGER.of(row) == (2.0, 0.1)

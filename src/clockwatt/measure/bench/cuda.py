@@ -88,7 +88,7 @@ class CudaBench(HostClockBench):
     def open(self, subject: Subject) -> Iterator[Workload]:
         """See `Bench.open`."""
         _collect_garbage()
-        numerics.apply(tf32=subject.tf32)
+        numerics.apply(subject.execution)
         torch.manual_seed(self._campaign.seed)
         if torch.cuda.memory_reserved() > MEMORY_SHARE * self._memory_bytes:
             torch.cuda.empty_cache()

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from clockwatt.errors import ClockwattError
 from clockwatt.gpu.interface import Gpu
 from clockwatt.measure.statistics import Estimate
+from clockwatt.schema.execution import ExecutionSettings
 from clockwatt.schema.records import TelemetryRow
 from clockwatt.telemetry.logger import Logger
 
@@ -38,7 +39,7 @@ class Subject:
     kind: str  # operation, network or anchor
     subject_id: str
     pass_: str
-    tf32: bool
+    execution: ExecutionSettings
     dtype: str
     repetition: int
     device_work: bool  # False: only the time on the host is measured

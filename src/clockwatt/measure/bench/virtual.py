@@ -33,6 +33,7 @@ from clockwatt.measure.bench.interface import (
 from clockwatt.measure.statistics import Estimate, median_estimate
 from clockwatt.operations.spec.operation import MATRIX_CLASSES
 from clockwatt.schema import layout
+from clockwatt.schema.execution import ExecutionSettings
 from clockwatt.schema.quantities import CalibrationQuantity
 from clockwatt.schema.records import (
     ACCUMULATION,
@@ -247,7 +248,7 @@ class VirtualBench(Bench):
         row = self._operations[subject.subject_id, subject.pass_]
         start_s = _HOST_PER_BACKWARD_CALL_S if _has_backward(row) else 0.0
         return _Model(
-            [_call(row, subject.tf32)], start_s, 0.0, row.bytes_read + row.bytes_written,
+            [_call(row, subject.execution)], start_s, 0.0, row.bytes_read + row.bytes_written,
             has_backward=_has_backward(row), has_modules=False,
         )  # fmt: skip
 
@@ -255,7 +256,7 @@ class VirtualBench(Bench):
         calls, forward_calls, peak = [], 0, 0
         for operation_id in self._call_ids(subject):
             row = self._operations[operation_id, subject.pass_]
-            calls.append(_call(row, subject.tf32))
+            calls.append(_call(row, subject.execution))
             forward_calls += row.kind not in (ACCUMULATION, OPTIMIZER)
             peak = max(peak, row.bytes_read + row.bytes_written)
         table = files.read_table(self._catalogue_dir / layout.NETWORKS_FILE, NETWORK_SCHEMA)
@@ -285,7 +286,7 @@ def _read_operations(catalogue_dir: Path) -> dict[tuple[str, str], OperationRow]
     return rows | {(row.operation_id, row.pass_): row for row in reference_operations.anchors()}
 
 
-def _call(row: OperationRow, tf32: bool) -> VirtualCall:
+def _call(row: OperationRow, execution: ExecutionSettings) -> VirtualCall:
     if not row.device_work:
         return VirtualCall(_HOST_NO_DEVICE_S, None)
     host_s = _HOST_FORWARD_S + _HOST_SPREAD_S * (_number(row.operation_class) % 1000) / 1000
@@ -295,7 +296,7 @@ def _call(row: OperationRow, tf32: bool) -> VirtualCall:
         flops=row.flops,
         bytes_moved=row.bytes_read + row.bytes_written,
         dtype=row.dtype,
-        tf32=tf32,
+        tf32=execution.matrix_tf32,
         matrix=row.operation_class in MATRIX_CLASSES,
     )
     return VirtualCall(host_s, work)

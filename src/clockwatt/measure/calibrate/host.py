@@ -91,7 +91,7 @@ def _campaign(config: CampaignConfig, label: str, networks: Sequence[NetworkConf
     gpu = config.gpu(label)
     content = config.model_dump(mode="json", exclude_unset=True)
     content |= {
-        "gpus": {label: content["gpus"][label] | {"tf32": [gpu.tf32[0]]}},
+        "gpus": {label: content["gpus"][label] | {"precision": [gpu.precision[0]]}},
         "networks": [network.model_dump(mode="json", exclude_unset=True) for network in networks],
         "quantities": [TIME],
         "passes": ["inference", "training"],

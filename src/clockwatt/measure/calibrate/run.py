@@ -74,7 +74,7 @@ class _Calibration:
     def __init__(self, config: CampaignConfig, bench: Bench, label: str, point: OperatingPoint) -> None:
         self._config, self._bench = config, bench
         self._label, self._point = label, str(point)
-        self._tf32 = config.gpu(label).tf32[0]
+        self._execution = config.gpu(label).execution[0]
         self._rows: list[CalibrationRow] = []
         self._calibration = Calibration()
         self._around = Surroundings()
@@ -181,7 +181,7 @@ class _Calibration:
     def _measured(self, anchor: OperationRow, settings: MeasurementConfig) -> MeasurementRow:
         row = MeasurementRow(
             kind=ANCHOR, subject_id=anchor.operation_id, pass_=INFERENCE, gpu=self._label, point=self._point,
-            tf32=self._tf32, dtype=anchor.dtype,
+            execution=self._execution, dtype=anchor.dtype,
         )  # fmt: skip
         measure(self._bench, self._subject(anchor.operation_id), row, settings, self._around)
         return row
@@ -190,7 +190,7 @@ class _Calibration:
         return self._bench.open(self._subject(anchor.operation_id))
 
     def _subject(self, anchor_id: str) -> Subject:
-        return Subject(ANCHOR, anchor_id, INFERENCE, self._tf32, "float32", 0, device_work=True)
+        return Subject(ANCHOR, anchor_id, INFERENCE, self._execution, "float32", 0, device_work=True)
 
     def _put(
         self, quantity: str, estimate: Estimate | None, subject: str | None = None, x: float | None = None

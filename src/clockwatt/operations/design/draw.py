@@ -17,6 +17,7 @@ from clockwatt.operations.design.sizes import Sizes
 from clockwatt.operations.networks import FAULTS
 from clockwatt.operations.rows import operation_row
 from clockwatt.operations.spec.operation import MATRIX_CLASSES, Operation
+from clockwatt.schema.execution import TF32, ExecutionSettings
 from clockwatt.schema.records import OPTIMIZER, TRAINING, OperationRow
 
 DESIGN = "design"
@@ -84,21 +85,22 @@ class Bounds:
         return cls(find_spec(design.gpu), design.min_time_s, design.max_time_s, design.max_memory_bytes)
 
     def exceeded(self, row: OperationRow) -> bool:
-        """Whether an operation takes too long or moves too much under one of its TF32 settings."""
-        longest = max(roofline_time_s(row, self.gpu, tf32=tf32) for tf32 in row.measured_tf32 or [True])
+        """Whether an operation takes too long or moves too much under one of its precisions."""
+        settings = map(ExecutionSettings, row.measured_execution or [TF32])
+        longest = max(roofline_time_s(row, self.gpu, one) for one in settings)
         return longest > self.max_time_s or row.bytes_read + row.bytes_written > self.max_memory_bytes
 
     def reached(self, row: OperationRow) -> bool:
         """Whether an operation takes at least the shortest time."""
-        return roofline_time_s(row, self.gpu, tf32=True) >= self.min_time_s
+        return roofline_time_s(row, self.gpu, TF32) >= self.min_time_s
 
 
-def roofline_time_s(row: OperationRow, gpu: GpuSpec, *, tf32: bool) -> float:
+def roofline_time_s(row: OperationRow, gpu: GpuSpec, execution: ExecutionSettings) -> float:
     """FLOPs over the peak plus bytes over the bandwidth at boost clock; grouped convolutions on the ordinary units."""
     matrix = row.operation_class in MATRIX_CLASSES | _RECURRENT
     if matrix and Operation.from_json(row.spec).is_grouped_convolution:
         matrix = False
-    peak = gpu.peak_flops(row.dtype, tf32=tf32, matrix=matrix)
+    peak = gpu.peak_flops(row.dtype, tf32=execution.matrix_tf32, matrix=matrix)
     return row.flops / peak + (row.bytes_read + row.bytes_written) / gpu.bandwidth_bytes_s
 
 
@@ -115,14 +117,14 @@ def drawn_operations(design: DesignConfig, passes: Sequence[Pass]) -> Iterator[O
     Yields
     ------
     OperationRow
-        With its block, TF32 settings and quantities.
+        With its block, precisions and quantities.
 
     Raises
     ------
     ConfigError
         If families, passes and bounds leave nothing more to draw.
     """
-    numerics.apply(tf32=True)
+    numerics.apply(TF32)
     bounds = Bounds.of(design)
     seen: set[tuple[str, str]] = set()
     number = last = 0
@@ -169,7 +171,7 @@ def _block_rows(design: DesignConfig, number: int, passes: Sequence[Pass], bound
     for row in found:
         row.source, row.block, row.design_round = DESIGN, label, 0
         row.measured_quantities = list(design.quantities)
-        row.measured_tf32 = _tf32_settings(sizes, row)
+        row.measured_execution = _precisions(sizes, row)
         if bounds.exceeded(row):
             return []
         if row.device_work and bounds.reached(row):
@@ -177,8 +179,8 @@ def _block_rows(design: DesignConfig, number: int, passes: Sequence[Pass], bound
     return rows
 
 
-def _tf32_settings(sizes: Sizes, row: OperationRow) -> list[bool]:
-    """TF32 settings to measure under: without it more often than with it, both at times, one where it makes no odds."""
-    drawn = sizes.one_of(([False], [True], [False, True]), (46, 34, 20))
+def _precisions(sizes: Sizes, row: OperationRow) -> list[str]:
+    """Precisions to measure in: without TF32 more often than with it, both at times, one where it makes no odds."""
+    drawn = sizes.one_of((["fp32"], ["tf32"], ["fp32", "tf32"]), (46, 34, 20))
     matters = row.dtype == "float32" and row.operation_class in MATRIX_CLASSES | _RECURRENT
-    return drawn if matters else [True]
+    return drawn if matters else ["tf32"]

@@ -143,7 +143,7 @@ def read_candidates(path: Path) -> list[Candidate]:
 def _with_origin(row: OperationRow, design: DesignConfig, entry: DesignRound, number: int) -> OperationRow:
     row.source, row.design_round, row.measured_quantities = DESIGN, number, list(design.quantities)
     row.block = row.block or f"{Path(entry.candidates).stem}-{row.operation_id}"
-    row.measured_tf32 = row.measured_tf32 or [True]
+    row.measured_execution = row.measured_execution or ["tf32"]
     return row
 
 

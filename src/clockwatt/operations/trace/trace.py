@@ -24,6 +24,7 @@ from clockwatt.operations.trace.call import tensor_spec
 from clockwatt.operations.trace.gradients import Accumulation
 from clockwatt.operations.trace.meta import MetaLayouts
 from clockwatt.operations.trace.tracer import LOSS, Recorded, Tracer, UntraceableError
+from clockwatt.schema.execution import TF32
 from clockwatt.schema.records import TRAINING
 
 ACCUMULATION = "accumulation"
@@ -81,7 +82,7 @@ def trace_network(network: NetworkConfig, pass_: str, training: TrainingConfig, 
     UntraceableError
         If a call cannot be traced; the message names it and the module that makes it.
     """
-    numerics.apply(tf32=True)
+    numerics.apply(TF32)
     learns = pass_ == TRAINING
     values = KnownValues()
     with without_memory(values), torch.random.fork_rng(devices=[]):

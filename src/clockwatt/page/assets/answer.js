@@ -32,15 +32,14 @@ function readForm() {
   const own = questions.filter((one) => one.network === network);
   fill(fields.pass, PASSES.filter((pass) => own.some((one) => one.pass === pass)).map((pass) => [pass, pass]));
   const gpus = amongOptions().find(([key]) => key === fields.among.value)[2];
-  const settings = [true, false].filter((tf32) =>
-    own.some((one) => one.pass === fields.pass.value && one.tf32 === tf32 && one.rows.some((row) => gpus.includes(rows.gpu[row]))),
-  );
-  fill(fields.tf32, (settings.length ? settings : [true]).map((tf32) => [tf32, tf32 ? "on" : "off"]));
+  const ofPass = own.filter((one) => one.pass === fields.pass.value);
+  const there = ofPass.filter((one) => one.rows.some((row) => gpus.includes(rows.gpu[row])));
+  fill(fields.execution, (there.length ? there : ofPass).map((one) => [one.execution, one.execution]));
   const number = (field) => (field.value === "" ? Infinity : Number(field.value));
   const wrong = [fields.slowdown, fields.cap].find((field) => !field.validity.valid);
   return {
     refused: wrong && `${wrong.closest("label").firstChild.textContent.trim()}: write a number from ${wrong.min} up, or nothing.`,
-    question: questionOf(network, fields.pass.value, fields.tf32.value === "true"),
+    question: questionOf(network, fields.pass.value, fields.execution.value),
     objective: fields.objective.value,
     maxSlowdown: number(fields.slowdown) / 100,
     powerCap: number(fields.cap),
@@ -139,7 +138,7 @@ function showCommand(asked) {
     return;
   }
   const options = [`--pass ${asked.question.pass}`, `--objective ${asked.objective}`];
-  if (!asked.question.tf32) options.push("--no-tf32");
+  if (asked.question.execution !== "tf32") options.push(`--precision ${asked.question.execution}`);
   if (asked.maxSlowdown !== Infinity) options.push(`--max-slowdown ${form.elements.slowdown.value}%`);
   if (asked.powerCap !== Infinity) options.push(`--power-cap ${asked.powerCap}`);
   if (asked.gpus.join() !== defaultGpus().join()) options.push(...asked.gpus.map((gpu) => `--gpu ${content.gpus[gpu].label}`));

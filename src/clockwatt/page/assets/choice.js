@@ -89,7 +89,7 @@ function recommend(question, { objective, maxSlowdown, powerCap, gpus }) {
   }
   const ordered = [...candidates].sort((a, b) => kept.get(b) - kept.get(a) || (promised.get(a) === promised.get(b) ? 0 : promised.get(a) - promised.get(b)));
   const regret = (content.regrets[gpuOf(ordered[0]).label] || []).find(
-    (one) => one.pass === question.pass && one.tf32 === question.tf32 && one.objective === objective,
+    (one) => one.pass === question.pass && one.execution === question.execution && one.objective === objective,
   );
   const warnings = [
     ...((content.warnings[question.number] || {})[rows.gpu[ordered[0]]] || []),

@@ -15,16 +15,16 @@ function unpack(column) {
 const rows = Object.fromEntries(Object.entries(content.candidates).map(([name, column]) => [name, unpack(column)]));
 const rowCount = rows.question.length;
 
-const questions = content.questions.map(([network, pass, tf32], number) => ({ number, network, pass, tf32, rows: [] }));
+const questions = content.questions.map(([network, pass, execution], number) => ({ number, network, pass, execution, rows: [] }));
 for (let row = 0; row < rowCount; row++) questions[rows.question[row]].rows.push(row);
 
 const PASSES = ["inference", "training"].filter((pass) => questions.some((one) => one.pass === pass));
 const measuredGpus = content.gpus.map((gpu, number) => number).filter((number) => !content.gpus[number].virtual);
 const virtualGpus = content.gpus.map((gpu, number) => number).filter((number) => content.gpus[number].virtual);
 
-/** The question about a network (by number), a pass and TF32; undefined where there is none. */
-function questionOf(network, pass, tf32) {
-  return questions.find((one) => one.network === network && one.pass === pass && one.tf32 === tf32);
+/** The question about a network (by number), a pass and execution settings; undefined where there is none. */
+function questionOf(network, pass, execution) {
+  return questions.find((one) => one.network === network && one.pass === pass && one.execution === execution);
 }
 
 const known = (value) => (Number.isFinite(value) ? value : null);

@@ -27,9 +27,9 @@ function drawAll() {
 }
 
 /** For the console and for tests: the answer to a question in the words of `clockwatt recommend --json`. */
-function ask({ network, pass, tf32 = true, objective = "energy", maxSlowdown = Infinity, powerCap = Infinity, gpus = null }) {
+function ask({ network, pass, execution = "tf32", objective = "energy", maxSlowdown = Infinity, powerCap = Infinity, gpus = null }) {
   const number = content.networks.findIndex((one) => one.id === network);
-  const question = questionOf(number, pass, tf32);
+  const question = questionOf(number, pass, execution);
   const labels = gpus ?? defaultGpus().map((gpu) => content.gpus[gpu].label);
   const chosen = content.gpus.map((gpu, at) => at).filter((at) => labels.includes(content.gpus[at].label));
   const answer = recommend(question, { objective, maxSlowdown, powerCap, gpus: chosen });

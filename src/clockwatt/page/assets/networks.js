@@ -1,8 +1,12 @@
-// Measured, composed and predicted passes of every network, TF32 on and off side by side.
+// Measured, composed and predicted passes of every network, those in fp32 beside all others.
 const WAYS = [
   { name: "sum of its calls", columns: { energy: "summed_energy_j", time: "summed_time_s" }, marker: "x", colour: () => style("warn"), shape: "x" },
   { name: "composed of measured calls", columns: { energy: "composed_energy_j", time: "composed_time_s" }, marker: "circle", colour: () => style("ink"), shape: "circle" },
   { name: "predicted, network never seen", columns: { energy: "left_out_energy_j", time: "left_out_time_s" }, marker: "circle", hollow: true, colour: () => style("accent"), shape: "circle" },
+];
+const SIDES = [
+  ["on", "in tf32 or 16 bits", (execution) => execution !== "fp32"],
+  ["off", "in fp32", (execution) => execution === "fp32"],
 ];
 const NETWORK_ROW_PX = 21;
 
@@ -34,12 +38,12 @@ function showNetworks() {
   const all = rowsMeasured((row) => rows.gpu[row] === gpu && rows.point[row] === point && questionAt(row).pass === pass && Number.isFinite(measured[row]));
   const found = all.filter((row) => WAYS.some((way) => Number.isFinite(rows[way.columns[quantityName]][row])));
   let shown = 0;
-  for (const [side, tf32] of [["on", true], ["off", false]]) {
-    const own = found.filter((row) => questionAt(row).tf32 === tf32).sort((a, b) => measured[b] - measured[a]);
+  for (const [side, words, keep] of SIDES) {
+    const own = found.filter((row) => keep(questionAt(row).execution)).sort((a, b) => measured[b] - measured[a]);
     byId(`networks-side-${side}`).hidden = !own.length;
     shown += own.length ? 1 : 0;
-    if (own.length) drawNetworks(side, own, { measured, error, quantityName, unit, pass, gpu });
-    else describe(`networks-${side}`, `No network was measured whole there with TF32 ${side}.`);
+    if (own.length) drawNetworks([side, words], own, { measured, error, quantityName, unit, pass, gpu });
+    else describe(`networks-${side}`, `No network was measured whole there ${words}.`);
   }
   byId("networks-legend").replaceChildren(
     legendEntry("band", style("quiet"), "measured, 95 % interval"),
@@ -48,7 +52,7 @@ function showNetworks() {
   const without = all.length - found.length;
   byId("networks-note").textContent = [
     shown ? "" : "No network was measured whole there.",
-    shown === 1 ? `Measured with TF32 ${found.some((row) => questionAt(row).tf32) ? "on" : "off"} alone.` : "",
+    shown === 1 ? `Measured ${SIDES.find(([, , keep]) => found.some((row) => keep(questionAt(row).execution)))[1]} alone.` : "",
     without ? `${counted(without, "network")} of ${all.length} cannot be compared: the host's speed varied while they were measured, or a call has no cost.` : "",
   ].filter(Boolean).join(" ");
 }
@@ -60,7 +64,7 @@ function shortNames(networks) {
   return networks.map((one) => (ways.find((way) => alone(one, way)) || ways[2])(one));
 }
 
-function drawNetworks(side, own, { measured, error, quantityName, unit, pass, gpu }) {
+function drawNetworks([side, words], own, { measured, error, quantityName, unit, pass, gpu }) {
   const networks = own.map((row) => content.networks[questionAt(row).network]);
   const names = shortNames(networks);
   const plot = plots[`networks-${side}`];
@@ -84,5 +88,5 @@ function drawNetworks(side, own, { measured, error, quantityName, unit, pass, gp
     const errors = own.map((row) => Math.abs(rows[way.columns[quantityName]][row] / measured[row] - 1)).filter(Number.isFinite);
     return errors.length ? `${way.name} ${percent(median(errors))}` : null;
   }).filter(Boolean);
-  describe(`networks-${side}`, `${counted(own.length, "network")} on ${content.gpus[gpu].label} in ${pass}, TF32 ${side}: median error of ${quantityName}: ${typical.join(", ")}.`);
+  describe(`networks-${side}`, `${counted(own.length, "network")} on ${content.gpus[gpu].label} in ${pass}, ${words}: median error of ${quantityName}: ${typical.join(", ")}.`);
 }

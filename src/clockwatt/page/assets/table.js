@@ -1,4 +1,4 @@
-// The table of networks × GPUs × operating points × TF32: search, sort, pages, CSV.
+// The table of networks × GPUs × operating points × precisions: search, sort, pages, CSV.
 const PAGE_ROWS = 15;
 const questionAt = (row) => questions[rows.question[row]];
 const measuredOr = (measured, predicted) => (row) => (Number.isFinite(rows[measured][row]) ? rows[measured][row] : rows[predicted][row]);
@@ -22,7 +22,7 @@ const TABLE = [
   { head: "Pass", text: true, value: (row) => questionAt(row).pass },
   { head: "GPU", text: true, value: (row) => gpuOf(row).label, cell: (row) => element("span", {}, gpuOf(row).label, element("small", {}, gpuOf(row).virtual ? " modelled" : "")) },
   { head: "At", text: true, value: (row) => pointOf(row).clock_mhz, cell: (row) => pointOf(row).words },
-  { head: "TF32", text: true, value: (row) => (questionAt(row).tf32 ? "on" : "off") },
+  { head: "Precision", text: true, value: (row) => questionAt(row).execution },
   { head: "Time", value: timeOf, cell: (row) => valueCell(row, "measured_time_s", "measured_time_error_s", "time_s", "s", ["time_low_s", "time_high_s"]) },
   { head: "prediction off", value: off("left_out_time_s", "measured_time_s"), cell: (row) => percent(off("left_out_time_s", "measured_time_s")(row)) },
   { head: "Energy", value: energyOf, cell: (row) => valueCell(row, "measured_energy_j", "measured_energy_error_j", "energy_j", "J", ["energy_low_j", "energy_high_j"]) },
@@ -35,9 +35,9 @@ const table = { column: 0, down: false, shown: PAGE_ROWS, found: [], words: null
 /** What each row is searched in. */
 function tableWords() {
   table.words ??= Array.from({ length: rowCount }, (_, row) => {
-    const { network, pass, tf32 } = questionAt(row);
+    const { network, pass, execution } = questionAt(row);
     const flags = content.flag_sets[rows.flags[row]].map(flagWords).join(" ");
-    return `${content.networks[network].name} ${content.networks[network].input} ${pass} ${gpuWords(gpuOf(row))} ${gpuOf(row).name} ${pointOf(row).words} tf32 ${tf32 ? "on" : "off"} ${flags}`.toLowerCase();
+    return `${content.networks[network].name} ${content.networks[network].input} ${pass} ${gpuWords(gpuOf(row))} ${gpuOf(row).name} ${pointOf(row).words} ${execution} ${flags}`.toLowerCase();
   });
   return table.words;
 }
@@ -87,7 +87,7 @@ function showTable() {
 
 const CSV = {
   network: (row) => content.networks[questionAt(row).network].id, pass: (row) => questionAt(row).pass, gpu: (row) => gpuOf(row).label,
-  gpu_name: (row) => gpuOf(row).name, virtual: (row) => gpuOf(row).virtual, point: (row) => pointOf(row).name, tf32: (row) => questionAt(row).tf32,
+  gpu_name: (row) => gpuOf(row).name, virtual: (row) => gpuOf(row).virtual, point: (row) => pointOf(row).name, execution: (row) => questionAt(row).execution,
   ...Object.fromEntries(
     ["time_s", "time_low_s", "time_high_s", "energy_j", "energy_low_j", "energy_high_j", "power_w", "measured_share", "measured_time_s", "measured_time_error_s",
       "measured_energy_j", "measured_energy_error_j", "measured_power_w", "composed_time_s", "composed_energy_j", "summed_time_s", "summed_energy_j",

@@ -68,7 +68,7 @@ function showTradeoff(asked, answer) {
   plot.below[0].axis_label = `time per pass (${timePrefix}s)`;
   plot.left[0].axis_label = `energy per pass (${energyPrefix}J)`;
   byId("tradeoff-lead").textContent =
-    `${networkWords(asked.question.network)}, ${asked.question.pass}, TF32 ${asked.question.tf32 ? "on" : "off"}. Lower left is better. ` +
+    `${networkWords(asked.question.network)}, ${asked.question.pass}, ${asked.question.execution}. Lower left is better. ` +
     (found.length ? "Filled: no other takes less time and less energy. Lines across: 90 % intervals, shared in most part by the points of one GPU." : "Nothing to draw: no energy is known here.") +
     (groups.length < found.length ? ` ${found.length} operating points are ${groups.length}: those within error of each other are one.` : "");
   byId("tradeoff-legend").replaceChildren(...gpuLegend(shownGpus), legendEntry("band", style("accent"), "the front"));

@@ -1,6 +1,6 @@
 // Errors, intervals, flags, and what was left out.
 const trustPoints = content.trust.points;
-const trustColumns = Object.fromEntries(["gpu", "pass", "tf32", "point", "class", "operation", "time", "predicted_time", "energy", "predicted_energy"].map((name) => [name, unpack(trustPoints[name])]));
+const trustColumns = Object.fromEntries(["gpu", "pass", "execution", "point", "class", "operation", "time", "predicted_time", "energy", "predicted_energy"].map((name) => [name, unpack(trustPoints[name])]));
 
 function setUpTrust() {
   const best = measuredGpus[0] ?? 0;
@@ -52,7 +52,7 @@ function showHeldOut(gpu, pass, quantityName) {
     if (trustColumns.gpu[at] === gpu && trustColumns.pass[at] === passNumber && x[at] > 0 && y[at] > 0 && (only === "all" || name === only)) {
       found.push({
         x: x[at], y: y[at], colour: style("accent"),
-        said: `<b>${escaped(name)}</b> ${escaped(trustPoints.words[trustColumns.operation[at]])}<br>${escaped(trustPoints.points[trustColumns.point[at]])}, TF32 ${trustColumns.tf32[at] ? "on" : "off"}<br>measured ${quantity(x[at], unit)}, predicted ${quantity(y[at], unit)}, ${percent(y[at] / x[at] - 1)} off`,
+        said: `<b>${escaped(name)}</b> ${escaped(trustPoints.words[trustColumns.operation[at]])}<br>${escaped(trustPoints.points[trustColumns.point[at]])}, ${trustPoints.executions[trustColumns.execution[at]]}<br>measured ${quantity(x[at], unit)}, predicted ${quantity(y[at], unit)}, ${percent(y[at] / x[at] - 1)} off`,
       });
     }
   }

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,6 +15,7 @@ from clockwatt.predict.composition.pipeline import compose
 from clockwatt.predict.training_rows import read_gpu_rows, worth_most
 from clockwatt.schema import layout, records, tables
 from clockwatt.schema.costs import ENERGY_CORRECTED
+from clockwatt.schema.execution import ExecutionSettings
 from clockwatt.schema.flags import NEVER_LEARNT_FROM, Flag, flagged
 
 _COSTS = [
@@ -25,10 +26,10 @@ _HOST_ABOVE = 1.1
 """Back to back a pass takes at least its host time: one that claims so much more waited for the device meanwhile."""
 _NETWORK_COLUMNS = [
     *("session_id", "time_host_s", "time_eager_s", "time_device_method"),
-    *("subject_id", "pass", "point", "tf32", "status", "flags", "anchor_host_factor", "power_w", "power_limit_w"),
+    *("subject_id", "pass", "point", "execution", "status", "flags", "anchor_host_factor", "power_w", "power_limit_w"),
     *_COSTS,
 ]
-_KEY = ["pass", "point", "tf32"]
+_KEY = ["pass", "point", "execution"]
 _DEVICE_BOUND = 1.05
 """Time of a pass back to back over its device time up to which it is device-bound."""
 FEWEST_PASSES = 3
@@ -69,16 +70,25 @@ class Catalogue:
                 found[network.network] = found.get(network.network, frozenset()) | ids
         return found
 
-    def called_by(self, whole: pd.DataFrame, pass_: str) -> pd.DataFrame:
-        """What the networks that were measured whole call in a pass: `operation_id`, `point` and `tf32`, each once."""
+    def called_by(self, whole: pd.DataFrame, pass_: str, measured: Collection[str] = ()) -> pd.DataFrame:
+        """What the networks that were measured whole call in a pass: `operation_id`, `point` and `execution`.
+
+        `measured` are the execution settings that operations were measured under.
+        """
         parts = [
-            pd.DataFrame({"operation_id": self.calls[key]["operation_id"].unique(), "point": point, "tf32": tf32})
-            for identity, point, tf32 in whole.loc[whole["pass"] == pass_, ["subject_id", "point", "tf32"]].itertuples(
-                index=False
+            pd.DataFrame(
+                {
+                    "operation_id": self.calls[key]["operation_id"].unique(),
+                    "point": point,
+                    "execution": ExecutionSettings(str(execution)).of_operations(measured),
+                }
             )
+            for identity, point, execution in whole.loc[
+                whole["pass"] == pass_, ["subject_id", "point", "execution"]
+            ].itertuples(index=False)
             if (key := (str(identity), pass_)) in self.calls
         ]
-        columns = ["operation_id", "point", "tf32"]
+        columns = ["operation_id", "point", "execution"]
         return pd.concat(parts, ignore_index=True).drop_duplicates() if parts else pd.DataFrame(columns=columns)
 
     def names(self, whole: pd.DataFrame, pass_: str) -> list[str]:
@@ -88,8 +98,8 @@ class Catalogue:
         return sorted({self.networks[key].network for key in keys})
 
 
-CostsOfNetwork = Callable[[str, str, str, bool], pd.DataFrame]
-"""Name of a network, pass, operating point and TF32 to costs, `pipeline.COST_COLUMNS` indexed by operation id."""
+CostsOfNetwork = Callable[[str, str, str, ExecutionSettings], pd.DataFrame]
+"""Network, pass, operating point and execution settings to costs: `pipeline.COST_COLUMNS` by operation id."""
 
 
 def whole_networks(dataset_dir: Path, gpu: str) -> tuple[pd.DataFrame, int]:
@@ -164,14 +174,14 @@ def host_levels(
     """
     rows = _rows(dataset_dir, gpu)
     found: list[pd.DataFrame] = []
-    for (identity, pass_, point, tf32), own in rows[_believed(rows) & _host_believed(rows)].groupby(
+    for (identity, pass_, point, execution), own in rows[_believed(rows) & _host_believed(rows)].groupby(
         ["subject_id", *_KEY]
     ):
         key = str(identity), str(pass_)
         if key not in catalogue.calls:
             continue
         network = catalogue.networks[key]
-        of_operations = costs(network.network, key[1], str(point), bool(tf32))
+        of_operations = costs(network.network, key[1], str(point), ExecutionSettings(str(execution)))
         composition = compose(catalogue.calls[key], network, of_operations, overheads(network.network, str(point)))
         if composition.complete and composition.host_s:
             level = own["time_host_s"].to_numpy(float) / composition.host_s
@@ -198,7 +208,7 @@ VALIDATION_SCHEMA = pa.schema(
         pa.field("gpu_name", pa.string()),
         pa.field("virtual", pa.bool_()),
         pa.field("point", pa.string()),
-        pa.field("tf32", pa.bool_()),
+        pa.field("execution", pa.string()),
         pa.field("network_id", pa.string()),
         pa.field("network", pa.string()),
         pa.field("pass", pa.string()),
@@ -248,8 +258,9 @@ def compositions(
         key = (str(measured["subject_id"]), str(measured["pass"]))
         if key not in catalogue.calls:
             continue
-        network, point, tf32 = catalogue.networks[key], str(measured["point"]), bool(measured["tf32"])
-        of_operations = costs(network.network, key[1], point, tf32)
+        network, point = catalogue.networks[key], str(measured["point"])
+        execution = ExecutionSettings(measured["execution"])
+        of_operations = costs(network.network, key[1], point, execution)
         factor = float(measured["host_factor"]) if measured["host_steady"] else 0.0
         of_operations = of_operations.assign(time_host_corrected_s=factor * of_operations["time_host_corrected_s"])
         on_host = overheads(network.network, point).on_host(factor)
@@ -259,7 +270,7 @@ def compositions(
         rows.append(
             {
                 "point": point,
-                "tf32": tf32,
+                "execution": execution,
                 "network_id": key[0],
                 "network": network.network,
                 "pass": key[1],

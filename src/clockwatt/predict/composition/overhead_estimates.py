@@ -19,6 +19,7 @@ from clockwatt.predict.composition.networks import Catalogue, CostsOfNetwork
 from clockwatt.predict.composition.overheads import HostOverheads, Overheads, PassOverheads, read_calibrated
 from clockwatt.predict.features.points import Setting
 from clockwatt.predict.training_rows import Samples
+from clockwatt.schema.execution import FP32, ExecutionSettings
 from clockwatt.schema.records import FORWARD, INFERENCE, LOSS, TRAINING
 
 FEWEST_NETWORKS = 6
@@ -115,7 +116,7 @@ def calibrated_overheads(dataset_dir: Path, gpu: str, samples: Samples, whole: p
     points = {}
     for point in sorted({*medians.index, *whole["point"]}, key=lambda point: OperatingPoint.parse(point).order):
         seen = medians.loc[point].dropna() if point in medians.index else pd.Series(dtype=float)
-        requested_w = Setting(spec, OperatingPoint.parse(point), tf32=False).power_limit_w
+        requested_w = Setting(spec, OperatingPoint.parse(point), FP32).power_limit_w
         known = costs.get(point, Overheads())
         points[point] = replace(
             known,
@@ -150,7 +151,7 @@ def seen_overheads(whole: pd.DataFrame, catalogue: Catalogue, costs: CostsOfNetw
         if key not in catalogue.calls:
             continue
         network, calls = catalogue.networks[key], catalogue.calls[key]
-        known = costs(network.network, key[1], str(measured["point"]), bool(measured["tf32"]))
+        known = costs(network.network, key[1], str(measured["point"]), ExecutionSettings(measured["execution"]))
         of_calls = known.reindex(calls["operation_id"])
         device_s, host_s = (
             of_calls["time_device_corrected_s"].to_numpy(float),

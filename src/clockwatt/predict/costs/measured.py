@@ -25,12 +25,13 @@ from clockwatt.schema.costs import (
     TIME_EAGER_CORRECTED,
     TIME_HOST_CORRECTED,
 )
+from clockwatt.schema.execution import ExecutionSettings
 
 MEASURED_SCHEMA = pa.schema(
     [
         pa.field("operation_id", pa.string(), nullable=False),
         pa.field("point", pa.string()),
-        pa.field("tf32", pa.bool_()),
+        pa.field("execution", pa.string()),
         *(pa.field(target, pa.float64()) for target in TARGETS),
         *(pa.field(error_of(target), pa.float64()) for target in TARGETS),
     ],
@@ -44,22 +45,24 @@ _UNKNOWN_ERROR = 0.05
 
 
 class MeasuredCosts:
-    """Costs as measured, repetitions merged and cards and hosts levelled, by operating point and TF32 setting."""
+    """Costs as measured, repetitions merged and cards and hosts levelled, by operating point and execution settings."""
 
     def __init__(self, rows: pd.DataFrame) -> None:
-        self._of = functools.cache(lambda point, tf32: rows[(rows["point"] == point) & (rows["tf32"] == tf32)])
+        self._of = functools.cache(
+            lambda point, execution: rows[(rows["point"] == point) & (rows["execution"] == execution)]
+        )
 
     @classmethod
     def read(cls, path: Path) -> MeasuredCosts:
         """Read what `write_measured` wrote; DataFileError if it is missing, damaged or of another kind."""
         return cls(files.read_table(path, MEASURED_SCHEMA).to_pandas().set_index("operation_id"))
 
-    def look_up(self, operation_ids: pd.Index, point: str, *, tf32: bool) -> Costs:
+    def look_up(self, operation_ids: pd.Index, point: str, *, execution: ExecutionSettings) -> Costs:
         """What was measured of operations, in their order.
 
         The ends of the intervals follow from the standard errors: they hold for the card and the hour.
         """
-        rows = self._of(point, tf32)
+        rows = self._of(point, execution)
         at = rows.index.get_indexer(operation_ids)
         known, found = at >= 0, rows.iloc[at[at >= 0]]
         errors = found[[error_of(target) for target in TARGETS]].to_numpy(float)
@@ -77,7 +80,9 @@ def write_measured(rows: pd.DataFrame, path: Path) -> None:
     """
     alone = rows[BACK_TO_BACK].notna() & rows[TIME_DEVICE_CORRECTED].isna()
     timed = rows[TIME_HOST_CORRECTED].notna() | alone
-    kept = rows[rows["excluded"].isin(("", *KNOWN_NOT_LEARNT)) & timed].sort_values(["operation_id", "point", "tf32"])
+    kept = rows[rows["excluded"].isin(("", *KNOWN_NOT_LEARNT)) & timed].sort_values(
+        ["operation_id", "point", "execution"]
+    )
     files.write_table(pa.Table.from_pandas(kept, MEASURED_SCHEMA, preserve_index=False), path)
 
 
@@ -90,22 +95,24 @@ class LookedUp:
         On the GPU, in one pass.
     ids
         Operations.
-    tf32
-        Whether TF32 may be used.
+    execution
+        Settings that operations are measured under.
     positive
         Know only operations of which no cost is zero or less: laws of the clock are laws of ratios.
     """
 
-    def __init__(self, measured: MeasuredCosts, ids: pd.Index, *, tf32: bool, positive: bool = False) -> None:
+    def __init__(
+        self, measured: MeasuredCosts, ids: pd.Index, *, execution: ExecutionSettings, positive: bool = False
+    ) -> None:
         self._measured, self._ids = measured, ids
-        self._tf32, self._positive = tf32, positive
+        self._execution, self._positive = execution, positive
 
     def at(self, points: Sequence[str]) -> dict[str, Costs]:
         """See `CostSource.at`."""
         return {point: self._at(point) for point in points}
 
     def _at(self, point: str) -> Costs:
-        costs = self._measured.look_up(self._ids, point, tf32=self._tf32)
+        costs = self._measured.look_up(self._ids, point, execution=self._execution)
         if not self._positive:
             return costs
         known = costs.known & ~(costs.mean <= 0).any(axis=1)
@@ -129,7 +136,7 @@ class DeviceTimes:
 
     Attributes
     ----------
-    point, tf32
+    point, execution
         Where.
     seconds
         Operation id to device time.
@@ -138,7 +145,7 @@ class DeviceTimes:
     """
 
     point: str
-    tf32: bool
+    execution: ExecutionSettings
     seconds: Mapping[str, float]
     errors: Mapping[str, float]
 

@@ -19,6 +19,7 @@ from clockwatt.predict.models.clock_law import POWER_CLOCKS, CostLaw, neighbours
 from clockwatt.predict.models.predictors import TARGETS, CostPredictor
 from clockwatt.predict.training_rows import Samples
 from clockwatt.schema.costs import BACK_TO_BACK
+from clockwatt.schema.execution import ExecutionSettings
 
 _LAW_MISSES = 0.05
 """Half of the interval of what follows by the law of the clock alone: 1 to 5 % on sweeps of a V100."""
@@ -38,19 +39,25 @@ class Learnt:
         Of the operations, from `features.operations.operation_features`.
     factors
         To the ends of their intervals for a scale of 1, from `interface.interval_factors`.
-    tf32
-        Whether TF32 may be used.
+    execution
+        Settings that operations are measured under.
     """
 
     def __init__(
-        self, predictor: CostPredictor, spec: GpuSpec, features: pd.DataFrame, factors: Floats, *, tf32: bool
+        self,
+        predictor: CostPredictor,
+        spec: GpuSpec,
+        features: pd.DataFrame,
+        factors: Floats,
+        *,
+        execution: ExecutionSettings,
     ) -> None:
         self._predictor, self._spec, self._features = predictor, spec, features
-        self._factors, self._tf32 = factors, tf32
+        self._factors, self._execution = factors, execution
 
     def at(self, points: Sequence[str]) -> dict[str, Costs]:
         """See `CostSource.at`. The predictor is called once, for all of them."""
-        settings = [Setting(self._spec, OperatingPoint.parse(point), self._tf32) for point in points]
+        settings = [Setting(self._spec, OperatingPoint.parse(point), self._execution) for point in points]
         predicted, spread = (
             np.split(found.reindex(columns=list(TARGETS)).to_numpy(float), len(settings))
             for found in self._predictor.predict_with_spread(features_at(self._features, *settings))

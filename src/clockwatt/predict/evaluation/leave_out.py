@@ -39,7 +39,7 @@ CROSSVAL_SCHEMA = pa.schema(
         pa.field("predictor", pa.string()),
         pa.field("pass", pa.string()),
         pa.field("point", pa.string()),
-        pa.field("tf32", pa.bool_()),
+        pa.field("execution", pa.string()),
         pa.field("operation_id", pa.string()),
         pa.field("operation_class", pa.string()),
         pa.field("fold", pa.int64()),
@@ -59,7 +59,7 @@ LEFT_OUT_SCHEMA = pa.schema(
         pa.field("pass", pa.string()),
         pa.field("network", pa.string()),
         pa.field("point", pa.string()),
-        pa.field("tf32", pa.bool_()),
+        pa.field("execution", pa.string()),
         pa.field("operation_id", pa.string()),
         pa.field("operation_class", pa.string()),
         pa.field("unseen", pa.bool_()),  # False: another network calls it too, so its measurement was learnt from
@@ -111,7 +111,7 @@ class LeftOutPredictions:
 
     def table(self, data: TrainingData, *, gpu: str, virtual: bool, predictor: str) -> pa.Table:
         """By `CROSSVAL_SCHEMA`, from predictions of the rows of `data`."""
-        rows = data.rows[["pass", "point", "tf32", "operation_id", OPERATION_CLASS, *TARGETS]]
+        rows = data.rows[["pass", "point", "execution", "operation_id", OPERATION_CLASS, *TARGETS]]
         predicted = {BY_CORRECTED[target].predicted: self.predictions[target] for target in TARGETS}
         rows = rows.assign(gpu=gpu, virtual=virtual, predictor=predictor, fold=self.fold, learnt=data.usable)
         return pa.Table.from_pandas(rows.assign(**predicted), CROSSVAL_SCHEMA, preserve_index=False)
@@ -282,7 +282,7 @@ def leave_networks_out(
         together, only_there, predict_left_out(make, data, parts), strict=True
     ):
         if at_cells.notna().any(axis=None):
-            rows = data.rows[["pass", "point", "tf32", "operation_id", OPERATION_CLASS, *TARGETS]]
+            rows = data.rows[["pass", "point", "execution", "operation_id", OPERATION_CLASS, *TARGETS]]
             rows = rows.assign(unseen=rows["operation_id"].isin(unseen), learnt=data.usable)
             rows[[BY_CORRECTED[target].predicted for target in TARGETS]] = data.at_rows(at_cells)[list(TARGETS)]
             rows[[BY_CORRECTED[target].spread for target in TARGETS]] = data.spread_at_rows(spread)[list(TARGETS)]

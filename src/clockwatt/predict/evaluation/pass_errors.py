@@ -38,6 +38,7 @@ from clockwatt.schema.costs import (
     TIME_DEVICE_CORRECTED,
     TIME_HOST_CORRECTED,
 )
+from clockwatt.schema.execution import ExecutionSettings
 from clockwatt.schema.records import INFERENCE, TRAINING
 
 DEVICE, HOST, DYNAMIC = TIME_DEVICE_CORRECTED, TIME_HOST_CORRECTED, ENERGY_DYNAMIC_CORRECTED
@@ -256,12 +257,14 @@ def estimate_pass_errors(
     report
         Intervals for an error of 1, their coverage and interval score of networks left out in turn, and half-widths.
     """
-    of_network = dict(iter(left_out.groupby(["network", "point", "tf32"])))
+    of_network = dict(iter(left_out.groupby(["network", "point", "execution"])))
+    measured_under = set(left_out["execution"])
     pass_ = str(left_out["pass"].iloc[0])
     found, seen = [], []
     for row in composed.itertuples(index=False):
         calls = catalogue.calls[str(row.network_id), pass_]["operation_id"].value_counts()
-        rows = of_network.get((row.network, row.point, row.tf32), left_out.iloc[:0])
+        execution = ExecutionSettings(str(row.execution)).of_operations(measured_under)
+        rows = of_network.get((row.network, row.point, execution), left_out.iloc[:0])
         rows = rows[rows["operation_id"].isin(calls.index)]
         found.append((row, _added(rows, calls, GAP_S[pass_])))
         seen.append(_missed(rows[rows["unseen"] & rows["learnt"]], calls))

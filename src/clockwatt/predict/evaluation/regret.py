@@ -10,15 +10,16 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from clockwatt.predict.evaluation.errors import OBJECTIVES, objective_of
+from clockwatt.schema.execution import ExecutionSettings
 
 
 @dataclass(frozen=True)
 class Regrets:
-    """Of one GPU's networks in one pass at one TF32 setting, for one objective.
+    """Of one GPU's networks in one pass under one execution setting, for one objective.
 
     Attributes
     ----------
-    pass_, tf32, objective
+    pass_, execution, objective
         Of what.
     at_points
         What a network's objective is over the least measured one, minus one: networks by operating points.
@@ -27,7 +28,7 @@ class Regrets:
     """
 
     pass_: str
-    tf32: bool
+    execution: ExecutionSettings
     objective: str
     at_points: pd.DataFrame
     predicted: NDArray[np.intp]
@@ -43,7 +44,7 @@ class Regrets:
 
 
 def regrets(rows: pd.DataFrame) -> Iterator[Regrets]:
-    """Regrets of each pass, TF32 setting and objective with at least two operating points.
+    """Regrets of each pass, execution setting and objective with at least two operating points.
 
     Parameters
     ----------
@@ -51,7 +52,7 @@ def regrets(rows: pd.DataFrame) -> Iterator[Regrets]:
         One GPU's compositions from predicted operations, with the measured values beside them, see
         `networks.VALIDATION_SCHEMA`. Networks that lack one of the operating points do not count.
     """
-    for (pass_, tf32), group in rows.groupby(["pass", "tf32"]):
+    for (pass_, execution), group in rows.groupby(["pass", "execution"]):
         for objective in OBJECTIVES:
             measured, predicted = (
                 group.assign(value=objective_of(objective, *(group[name] for name in names)))
@@ -67,4 +68,4 @@ def regrets(rows: pd.DataFrame) -> Iterator[Regrets]:
             measured = measured[complete]
             at_points = measured.div(measured.min(axis=1), axis=0) - 1
             chosen = predicted[complete].to_numpy(float).argmin(axis=1)
-            yield Regrets(str(pass_), bool(tf32), objective, at_points, chosen)
+            yield Regrets(str(pass_), ExecutionSettings(str(execution)), objective, at_points, chosen)

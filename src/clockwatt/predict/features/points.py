@@ -15,6 +15,7 @@ from clockwatt.config import OperatingPoint
 from clockwatt.gpu.specs import GpuSpec
 from clockwatt.operations.spec.operation import MATRIX_CLASSES
 from clockwatt.predict.features.operations import NOT_LEARNT_FROM, OPERATION_CLASS, RECURRENT_GATES
+from clockwatt.schema.execution import FP32, ExecutionSettings
 
 ROOFLINE_TIME = "roofline_time_s"
 POWER_LIMIT = "power_limit_w"
@@ -22,11 +23,11 @@ POWER_LIMIT = "power_limit_w"
 
 @dataclass(frozen=True)
 class Setting:
-    """Where an operation runs: GPU model, operating point, and whether TF32 may be used."""
+    """Where an operation runs: GPU model, operating point, and execution settings."""
 
     spec: GpuSpec
     point: OperatingPoint
-    tf32: bool
+    execution: ExecutionSettings
 
     @property
     def sm_clock_mhz(self) -> float:
@@ -47,7 +48,7 @@ class Setting:
 
 def sm_clock_mhz(point: str, spec: GpuSpec) -> float:
     """The SM clock that an operating point asks for; at `default` what the GPU gives by itself under load."""
-    return Setting(spec, OperatingPoint.parse(point), tf32=False).sm_clock_mhz
+    return Setting(spec, OperatingPoint.parse(point), execution=FP32).sm_clock_mhz
 
 
 def features_at(operations: pd.DataFrame, *settings: Setting) -> pd.DataFrame:
@@ -84,7 +85,7 @@ def features_of(rows: pd.DataFrame, operations: pd.DataFrame, spec: GpuSpec) -> 
     Parameters
     ----------
     rows
-        `operation_id`, `point` and `tf32`; shape (rows, …).
+        `operation_id`, `point` and `execution`; shape (rows, …).
     operations
         From `operation_features`, with every operation of `rows`.
     spec
@@ -96,8 +97,8 @@ def features_of(rows: pd.DataFrame, operations: pd.DataFrame, spec: GpuSpec) -> 
         One row for each of `rows`, with its index.
     """
     parts = []
-    for (point, tf32), group in rows.groupby(["point", "tf32"], sort=True):
-        setting = Setting(spec, OperatingPoint.parse(str(point)), bool(tf32))
+    for (point, execution), group in rows.groupby(["point", "execution"], sort=True):
+        setting = Setting(spec, OperatingPoint.parse(str(point)), ExecutionSettings(str(execution)))
         parts.append(features_at(operations.loc[group["operation_id"]], setting).set_index(group.index))
     return pd.concat(parts).loc[rows.index]
 
@@ -118,7 +119,7 @@ def _physics(
     count = len(operations["flops"])
     peak = np.empty(count)
     for (dtype, matrix), own in kinds.items():
-        peak[own] = spec.peak_flops(dtype, tf32=setting.tf32, matrix=matrix)
+        peak[own] = spec.peak_flops(dtype, tf32=setting.execution.matrix_tf32, matrix=matrix)
     peak *= clock_ratio
     compute_s = operations["flops"] / peak
     memory_s = operations["bytes"] / setting.bandwidth_bytes_s

@@ -19,6 +19,7 @@ from clockwatt.predict.evaluation.errors import NORMAL_90
 from clockwatt.predict.features.operations import CATALOGUE_COLUMNS, OPERATION_CLASS
 from clockwatt.predict.hosts.costs import HostCosts
 from clockwatt.schema.costs import TIME_HOST_CORRECTED
+from clockwatt.schema.execution import ExecutionSettings, execution_of_json
 from clockwatt.schema.records import ANCHOR, FORWARD, INFERENCE, LOSS, NETWORK, OK, OPERATION, TRAINING
 
 HOSTS_FOLDER = "hosts"
@@ -31,7 +32,9 @@ _WORTH = 2.0
 class HostModel(Protocol):
     """What a host's factors need of a GPU's predictors."""
 
-    def predict(self, operations: pd.DataFrame, pass_: str, point: str, *, tf32: bool) -> pd.DataFrame:
+    def predict(
+        self, operations: pd.DataFrame, pass_: str, point: str, *, execution: ExecutionSettings
+    ) -> pd.DataFrame:
         """Costs of operations on the median host; see `GpuPredictor.predict`."""
 
 
@@ -43,7 +46,7 @@ class HostProfile:
     ----------
     name, host, cpu_model
         What the user calls it, what it calls itself, and its processor.
-    gpu_name, point, tf32, virtual
+    gpu_name, point, execution, virtual
         What it was measured with.
     torch_version, measured_us, seconds
         With what, when (µs since the epoch) and for how long.
@@ -61,7 +64,7 @@ class HostProfile:
     cpu_model: str | None
     gpu_name: str
     point: str
-    tf32: bool
+    execution: ExecutionSettings
     virtual: bool
     torch_version: str | None
     measured_us: int
@@ -80,7 +83,7 @@ class HostProfile:
             raise DataFileError(
                 f"profile of host {self.name}: holds no operation of {pass_}. Run `clockwatt calibrate --host` again."
             )
-        known = model.predict(own, pass_, self.point, tf32=self.tf32).reindex(own["operation_id"])
+        known = model.predict(own, pass_, self.point, execution=self.execution).reindex(own["operation_id"])
         ratio = own["host_s"].to_numpy(float) / known[TIME_HOST_CORRECTED].to_numpy(float)
         valid = np.isfinite(ratio) & (ratio > 0)
         logs = pd.Series(np.log(ratio[valid]), index=own[OPERATION_CLASS].to_numpy()[valid])
@@ -116,7 +119,8 @@ class HostProfile:
             overheads = {pass_: HostOverheads(**costs) for pass_, costs in content.pop("overheads").items()}
             wanted = {*CATALOGUE_COLUMNS, "pass", "device_work", "host_s"}
             lacking = [row for row in content["operations"] if not wanted <= row.keys()]
-            profile = cls(**content, overheads=overheads)
+            (execution,) = execution_of_json(content)
+            profile = cls(**content, execution=execution, overheads=overheads)
         except FileNotFoundError:
             there = sorted(one.stem for one in path.parent.glob("*.json"))
             known = f"there are {', '.join(there)}" if there else "there are none"
@@ -184,7 +188,7 @@ def profile_of(
         cpu_model=_text(first["cpu_model"]),
         gpu_name=str(first["gpu_name"]),
         point=str(first["point"]),
-        tf32=bool(first["tf32"]),
+        execution=ExecutionSettings(first["execution"]),
         virtual=bool(first["virtual"]),
         torch_version=_text(first["torch_version"]),
         measured_us=int(first["started_us"]),

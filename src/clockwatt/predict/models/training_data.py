@@ -23,8 +23,8 @@ from clockwatt.predict.models.extrapolation import Domain
 from clockwatt.predict.models.predictors import TARGETS
 from clockwatt.predict.training_rows import Samples
 
-_SERIES = ["operation_id", "tf32"]
-CELL = ["operation_id", "point", "tf32"]
+_SERIES = ["operation_id", "execution"]
+CELL = ["operation_id", "point", "execution"]
 """What tells the cells of a pass apart."""
 
 
@@ -46,8 +46,8 @@ class TrainingData:
     usable
         Which of them may be learnt from; shape (rows,).
     cells
-        Each operation with each TF32 setting at each operating point to learn from, measured there or not:
-        `operation_id`, `point`, `tf32`.
+        Each operation with each precision at each operating point to learn from, measured there or not:
+        `operation_id`, `point`, `execution`.
     features, targets, groups, learnt
         Of the cells: features, costs (missing where not measured: some have times alone), group for cross-validation,
         and whether they may be learnt from.
@@ -148,7 +148,7 @@ def with_unmeasured(data: TrainingData, wanted: pd.DataFrame, described: pd.Data
     data
         What was measured in one pass.
     wanted
-        `operation_id`, `point` and `tf32` of what is to be predicted, measured or not.
+        `operation_id`, `point` and `execution` of what is to be predicted, measured or not.
     described
         Operations of the catalogue in this pass.
     """

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from clockwatt.config import CampaignConfig, OperatingPoint, PowerStudyConfig
 from clockwatt.errors import ConfigError
+from clockwatt.schema.execution import FP32, TF32, ExecutionSettings
 from clockwatt.schema.records import MEASUREMENT_VERSION
 from clockwatt.studies.power.tasks import TASKS, Task
 
@@ -88,9 +89,9 @@ def planned_runs(campaign: CampaignConfig, label: str) -> list[PlannedRun]:
     return runs
 
 
-def tf32_of(campaign: CampaignConfig, label: str) -> bool:
-    """Whether networks are trained with TensorFloat-32 on a GPU: where its part of the campaign allows it."""
-    return True in campaign.gpu(label).tf32
+def execution_of(campaign: CampaignConfig, label: str) -> ExecutionSettings:
+    """Return the settings that networks are trained under: with TensorFloat-32 where the GPU's `precision` has it."""
+    return TF32 if TF32 in campaign.gpu(label).precision else FP32
 
 
 def _digest(campaign: CampaignConfig, study: PowerStudyConfig, label: str, task: Task) -> str:
@@ -98,7 +99,7 @@ def _digest(campaign: CampaignConfig, study: PowerStudyConfig, label: str, task:
     settings = {
         "device": gpu.device,
         "control": gpu.control.model_dump(mode="json"),
-        "tf32": tf32_of(campaign, label),
+        "tf32": execution_of(campaign, label) == TF32,
         "seed": campaign.seed,
         "epochs": study.epochs,
         "data": task.data_in(study) or task.examples_in(study),

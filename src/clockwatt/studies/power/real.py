@@ -8,7 +8,7 @@ from pathlib import Path
 from clockwatt.config import CampaignConfig
 from clockwatt.errors import ClockwattError
 from clockwatt.gpu.interface import Gpu
-from clockwatt.studies.power.plan import PlannedRun, study_of, tf32_of
+from clockwatt.studies.power.plan import PlannedRun, execution_of, study_of
 from clockwatt.studies.power.tasks import MODULE
 from clockwatt.telemetry.recording.program import ENDED_BY
 from clockwatt.telemetry.recording.session import Settings
@@ -79,6 +79,6 @@ class RealRuns:
         study = self._study
         command = [sys.executable, "-m", f"{MODULE}.{run.task.name}", f"--epochs={study.epochs}"]
         command += [f"--device={self._device}", f"--seed={self._campaign.seed}"]
-        command += ["--tf32" if tf32_of(self._campaign, self._label) else "--no-tf32"]
+        command += [f"--precision={execution_of(self._campaign, self._label)}"]
         data = run.task.data_in(study)
         return [*command, f"--data={data}" if data else f"--examples={run.task.examples_in(study)}"]

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from clockwatt import mark, phase
 from clockwatt.errors import ClockwattError
+from clockwatt.schema.execution import ExecutionSettings
 from clockwatt.studies.options import positive_number
 from clockwatt.studies.power.tasks import TASKS, Task
 from clockwatt.telemetry.injected.clockwatt_injected.marks import told
@@ -51,7 +52,8 @@ def main(name: str, description: str, arguments: Sequence[str] | None = None) ->
     try:
         train(
             task, epochs=options.epochs, examples=options.examples, batch=options.batch, data=options.data,
-            device=options.device, tf32=options.tf32, seed=options.seed, scale=options.scale, seconds=options.seconds,
+            device=options.device, precision=options.precision, seed=options.seed, scale=options.scale,
+            seconds=options.seconds,
         )  # fmt: skip
     except ClockwattError as error:
         print(f"{name}: {error}", file=sys.stderr)
@@ -74,9 +76,7 @@ def _parser(task: Task, description: str) -> argparse.ArgumentParser:
     parser.add_argument("--batch", type=positive, default=task.batch, help="examples of a training step")
     parser.add_argument("--data", type=Path, default=None, help=f"folder of the data ({_files(task)}); else it is made")
     parser.add_argument("--device", choices=["cuda", "cpu"], default="cuda", help="what computes")
-    parser.add_argument(
-        "--tf32", action=argparse.BooleanOptionalAction, default=True, help="whether float32 may use TensorFloat-32"
-    )
+    parser.add_argument("--precision", choices=["tf32", "fp32"], default="tf32", help="of float32 matrix products")
     parser.add_argument("--scale", type=positive_number, default=1.0, help="factor of examples (where made) and batch")
     parser.add_argument("--seconds", type=positive_number, help="train for so long, in place of a number of epochs")
     parser.add_argument("--seed", type=int, default=0, help="of the parameters and of made data")
@@ -97,7 +97,7 @@ def train(
     batch: int,
     data: Path | None,
     device: str,
-    tf32: bool,
+    precision: str,
     seed: int,
     scale: float = 1.0,
     seconds: float | None = None,
@@ -118,8 +118,8 @@ def train(
         Folder of the data, or None.
     device
         `cuda` or `cpu`.
-    tf32
-        Whether float32 may use TensorFloat-32.
+    precision
+        `tf32` or `fp32`.
     seed
         Of the parameters and of made data.
     scale
@@ -141,7 +141,7 @@ def train(
             from clockwatt.operations import numerics
             from clockwatt.studies.power import data as sources
 
-            numerics.apply(tf32=tf32)
+            numerics.apply(ExecutionSettings(precision))
             torch.manual_seed(seed)
             if device == "cuda" and not torch.cuda.is_available():
                 raise ClockwattError("torch finds no CUDA device; try --device cpu.")

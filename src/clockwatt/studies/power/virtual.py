@@ -28,7 +28,7 @@ from clockwatt.measure.bench.virtual import VirtualBench, VirtualWorkload
 from clockwatt.schema.records import NETWORK, TELEMETRY_SCHEMA, TRAINING, TelemetryRow
 from clockwatt.studies.power import training
 from clockwatt.studies.power.data import MADE
-from clockwatt.studies.power.plan import PlannedRun, study_of, tf32_of
+from clockwatt.studies.power.plan import PlannedRun, execution_of, study_of
 from clockwatt.studies.power.steps import steps_dir
 from clockwatt.telemetry.all_sensors import EverythingReader, EverythingRecorder
 from clockwatt.telemetry.logger import VirtualLogger
@@ -296,7 +296,7 @@ class VirtualRuns:
 
     def _subject(self, run: PlannedRun) -> Subject:
         return Subject(
-            NETWORK, run.task.network.network_id, TRAINING, tf32_of(self._campaign, self._label), "float32",
+            NETWORK, run.task.network.network_id, TRAINING, execution_of(self._campaign, self._label), "float32",
             run.repetition, device_work=True,
         )  # fmt: skip
 

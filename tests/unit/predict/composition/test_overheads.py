@@ -73,7 +73,7 @@ class Networks:
             grouped_convolutions=grouped,
         )  # fmt: skip
         self.whole.append({
-            "subject_id": name, "pass": pass_, "point": point, "tf32": True, "time_host_corrected_s": host_s,
+            "subject_id": name, "pass": pass_, "point": point, "execution": "tf32", "time_host_corrected_s": host_s,
             "time_device_corrected_s": device_s, "time_eager_corrected_s": max(host_factor * host_s, device_s),
             "host_factor": host_factor, "host_steady": True, "repeatable": True, **changes,
         })  # fmt: skip
@@ -127,7 +127,7 @@ def test_fewer_networks_tell_nothing():
 
 def test_one_network_at_several_settings_counts_once():
     networks = Networks().several(FEWEST_NETWORKS - 1)
-    networks.whole += [row | {"tf32": False} for row in networks.whole]
+    networks.whole += [row | {"execution": "fp32"} for row in networks.whole]
     assert networks.costs() == CALIBRATED
 
 

@@ -203,8 +203,8 @@ def composed(*networks, costs=OPERATIONS):
     for number, changes in enumerate(networks):
         key = f"net{number}", INFERENCE
         rows.append({
-            "subject_id": key[0], "pass": INFERENCE, "point": "default", "tf32": True, **MEDIANS, "host_factor": 1.0,
-            "host_steady": True, "repeatable": True, **changes,
+            "subject_id": key[0], "pass": INFERENCE, "point": "default", "execution": "tf32", **MEDIANS,
+            "host_factor": 1.0, "host_steady": True, "repeatable": True, **changes,
         })  # fmt: skip
         catalogue.calls[key] = pd.DataFrame({"operation_id": ["conv", "relu"], "phase": FORWARD})
         catalogue.networks[key] = NetworkRow(

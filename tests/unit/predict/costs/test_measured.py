@@ -20,6 +20,7 @@ from clockwatt.predict.models.predictors import TARGETS
 from clockwatt.predict.training_rows import error_of, read_samples
 from clockwatt.schema import layout, records
 from clockwatt.schema.costs import COSTS
+from clockwatt.schema.execution import FP32, TF32
 from support import synthetic
 
 NORMAL_90, UNKNOWN_ERROR = 1.645, 0.05
@@ -82,7 +83,7 @@ def at(samples, point):
 
 @pytest.mark.parametrize("point", ["sm900", "sm1200", "sm1440"])
 def test_what_was_measured_is_answered_as_measured(model, samples, point):
-    answered = model.predict(samples.operations, "inference", point, tf32=True)
+    answered = model.predict(samples.operations, "inference", point, execution=TF32)
     rows = at(samples, point)
     usable = rows["excluded"].isin(["", WITHOUT_WORK])
     assert answered[MEASURED].tolist() == usable.tolist()
@@ -93,15 +94,15 @@ def test_what_was_measured_is_answered_as_measured(model, samples, point):
 
 
 def test_an_excluded_row_is_predicted_and_not_looked_up(model, samples, ids):
-    looked_up = model.predict(samples.operations, "inference", "sm900", tf32=True)
-    predicted = model.predict(samples.operations, "inference", "sm900", tf32=True, look_up=False)
+    looked_up = model.predict(samples.operations, "inference", "sm900", execution=TF32)
+    predicted = model.predict(samples.operations, "inference", "sm900", execution=TF32, look_up=False)
     one = ids[EXCLUDED]
     assert not looked_up.loc[one, MEASURED]
     pd.testing.assert_series_equal(looked_up.loc[one], predicted.loc[one])
 
 
 def test_a_measured_cost_has_the_interval_of_its_own_error(model, samples, ids):
-    answered = model.predict(samples.operations, "inference", "sm900", tf32=True)
+    answered = model.predict(samples.operations, "inference", "sm900", execution=TF32)
     works = samples.operations.set_index("operation_id")["device_work"].astype(bool)
     for target in TARGETS:
         cost, lower, upper = (answered[f"{side}{target}"] for side in ("", "lower_", "upper_"))
@@ -115,23 +116,23 @@ def test_a_measured_cost_has_the_interval_of_its_own_error(model, samples, ids):
 
 @pytest.mark.parametrize("point", ["sm900", BETWEEN])
 def test_all_is_predicted_where_that_is_asked_for(model, samples, point):
-    predicted = model.predict(samples.operations, "inference", point, tf32=True, look_up=False)
+    predicted = model.predict(samples.operations, "inference", point, execution=TF32, look_up=False)
     assert not predicted[MEASURED].any()
     widths = predicted["upper_time_device_corrected_s"] / predicted["time_device_corrected_s"]
     assert not np.isclose(widths, 1 + NORMAL_90 * UNKNOWN_ERROR).any(), "intervals are those of predictions"
 
 
 def test_what_was_measured_with_tf32_is_not_looked_up_without(model, samples):
-    answered = model.predict(samples.operations, "inference", "sm900", tf32=False)
+    answered = model.predict(samples.operations, "inference", "sm900", execution=FP32)
     assert not answered[MEASURED].any()
-    predicted = model.predict(samples.operations, "inference", "sm900", tf32=False, look_up=False)
+    predicted = model.predict(samples.operations, "inference", "sm900", execution=FP32, look_up=False)
     pd.testing.assert_frame_equal(answered, predicted)
 
 
 def test_at_a_clock_never_measured_nothing_is_measured_and_the_law_leads_through_what_was(model, samples, ids):
     works = samples.operations[samples.operations["device_work"].astype(bool)]
     asked = works[works["operation_id"] != ids[EXCLUDED]]
-    through = model.predict(asked, "inference", BETWEEN, tf32=True)
+    through = model.predict(asked, "inference", BETWEEN, execution=TF32)
     assert not through[MEASURED].any()
     law = CostLaw({clock: at(samples, f"sm{clock}").loc[asked["operation_id"]].astype({"power_corrected_w": float})
                    for clock in CLOCKS})  # fmt: skip
@@ -157,16 +158,16 @@ def test_the_law_prefers_what_was_measured_to_what_the_forest_says(samples, ids)
             at_clocks[clock] = pd.DataFrame(2.0, index=features.index, columns=list(TARGETS))
             at_clocks[clock].loc[known] = at(samples, point).loc[known, list(TARGETS)].astype(float)
         factors = np.ones((len(features), len(TARGETS), 2))
-        through = Learnt(Forest(), find_spec("a30"), features, factors, tf32=True)
+        through = Learnt(Forest(), find_spec("a30"), features, factors, execution=TF32)
         if measured is not None:
-            through = FirstKnown(LookedUp(measured, features.index, tf32=True, positive=True), through)
+            through = FirstKnown(LookedUp(measured, features.index, execution=TF32, positive=True), through)
         found = ByClock(through, points, find_spec("a30")).at([BETWEEN])
         np.testing.assert_allclose(found[BETWEEN].mean, CostLaw(at_clocks).at(1050)[list(TARGETS)])
 
 
 def test_operations_without_device_work_are_looked_up_too(model, samples):
     views = samples.operations[~samples.operations["device_work"].astype(bool)]
-    answered = model.predict(views, "inference", "sm1200", tf32=True)
+    answered = model.predict(views, "inference", "sm1200", execution=TF32)
     assert answered[MEASURED].all()
     measured = at(samples, "sm1200").loc[views["operation_id"], "time_host_corrected_s"].astype(float)
     assert answered["time_host_corrected_s"].tolist() == measured.tolist()
@@ -178,10 +179,10 @@ def test_an_operation_never_measured_is_predicted_beside_those_that_were(model, 
     new = synthetic.row_of_operation(synthetic.operation_of("relu", [8, 20, 64, 64]), "inference")
     described = {name: getattr(new, name) for name in known.columns if hasattr(new, name)}
     asked = pd.concat([pd.DataFrame([{**described, "pass": "inference"}]), known], ignore_index=True)
-    answered = model.predict(asked, "inference", "sm1440", tf32=True)
+    answered = model.predict(asked, "inference", "sm1440", execution=TF32)
     assert answered[MEASURED].tolist() == [False, True, True, True]
     assert answered.index.tolist() == asked["operation_id"].tolist()
-    alone = model.predict(asked.head(1), "inference", "sm1440", tf32=True, look_up=False)
+    alone = model.predict(asked.head(1), "inference", "sm1440", execution=TF32, look_up=False)
     pd.testing.assert_series_equal(answered.iloc[0], alone.iloc[0])
 
 
@@ -190,13 +191,13 @@ def rows_of(**columns):
     count = len(columns["operation_id"])
     values = {target: np.arange(1.0, count + 1) for target in TARGETS}
     errors = {error_of(target): np.full(count, 0.1) for target in TARGETS}
-    defaults = {"point": "default", "tf32": True, "excluded": ""}
+    defaults = {"point": "default", "execution": "tf32", "excluded": ""}
     return pd.DataFrame(values | errors | defaults | columns)
 
 
-def looked_up(tmp_path, rows, asked, point="default", *, tf32=True):
+def looked_up(tmp_path, rows, asked, point="default", *, execution=TF32):
     write_measured(rows, tmp_path / "measured.parquet")
-    return MeasuredCosts.read(tmp_path / "measured.parquet").look_up(pd.Index(asked), point, tf32=tf32)
+    return MeasuredCosts.read(tmp_path / "measured.parquet").look_up(pd.Index(asked), point, execution=execution)
 
 
 def test_costs_come_in_the_order_in_which_they_are_asked_for(tmp_path):
@@ -208,10 +209,10 @@ def test_costs_come_in_the_order_in_which_they_are_asked_for(tmp_path):
 
 
 def test_only_the_operating_point_and_setting_asked_for_is_looked_up(tmp_path):
-    rows = rows_of(operation_id=["a"] * 3, point=["default", "sm900", "default"], tf32=[True, True, False])
+    rows = rows_of(operation_id=["a"] * 3, point=["default", "sm900", "default"], execution=["tf32", "tf32", "fp32"])
     assert looked_up(tmp_path, rows, ["a"], "sm900").mean[0, 0] == 2.0
-    assert looked_up(tmp_path, rows, ["a"], tf32=False).mean[0, 0] == 3.0
-    assert not looked_up(tmp_path, rows, ["a"], "sm900", tf32=False).known.any()
+    assert looked_up(tmp_path, rows, ["a"], execution=FP32).mean[0, 0] == 3.0
+    assert not looked_up(tmp_path, rows, ["a"], "sm900", execution=FP32).known.any()
 
 
 def test_what_may_not_be_learnt_from_is_not_kept_and_calls_without_device_work_are(tmp_path):
@@ -246,11 +247,11 @@ def test_what_drew_less_than_idle_power_is_looked_up_and_no_law_goes_through_it(
 
     made = fitted(tmp_path, edit)
     model, operations = GpuPredictor.load(made.predictors / "a30"), read_samples(made.dataset, "a30").operations
-    found = model.predict(operations, "inference", "sm900", tf32=True).loc[at_rest[0]]
+    found = model.predict(operations, "inference", "sm900", execution=TF32).loc[at_rest[0]]
     assert found[MEASURED]
     assert found["energy_dynamic_corrected_j"] == pytest.approx(-1e-5)
     for clock_mhz in (950, 1050, 1300):
-        costs = model.predict(operations, "inference", f"sm{clock_mhz}", tf32=True)[list(TARGETS[:-1])]
+        costs = model.predict(operations, "inference", f"sm{clock_mhz}", execution=TF32)[list(TARGETS[:-1])]
         assert np.isfinite(costs.to_numpy()).all()
 
 

@@ -33,7 +33,7 @@ def data(rows, *, lent=0, seed=0, groups=300):
     # what is lent is of an operation of the own, at the other setting
     ids = [f"{seed}-{number % (rows - lent)}" for number in range(rows)]
     cells = pd.DataFrame(
-        {"operation_id": ids, "point": "default", "tf32": [number < rows - lent for number in range(rows)]}
+        {"operation_id": ids, "point": "default", "execution": [number < rows - lent for number in range(rows)]}
     )
     return TrainingData(
         pass_="inference", spec=find_spec("a30"),

@@ -11,7 +11,7 @@ from clockwatt.predict.evaluation.regret import regrets
 def compositions(*rows):
     """Of (network, point, measured time, measured energy, predicted time, predicted energy)."""
     names = ["network_id", "point", "measured_time_s", "measured_energy_j", "time_s", "energy_j"]
-    return pd.DataFrame(rows, columns=names).assign(**{"pass": "inference", "tf32": True})
+    return pd.DataFrame(rows, columns=names).assign(**{"pass": "inference", "execution": "tf32"})
 
 
 MEASURED = (

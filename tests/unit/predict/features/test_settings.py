@@ -15,6 +15,7 @@ from clockwatt.predict.features.operations import (
     setting_numbers,
 )
 from clockwatt.predict.features.points import ROOFLINE_TIME, Setting, features_at
+from clockwatt.schema.execution import TF32
 from support import synthetic
 
 
@@ -96,7 +97,7 @@ def test_the_roofline_of_a_recurrent_layer_knows_matrix_units_and_steps():
     features = operation_features(frame)
     spec = find_spec("NVIDIA H200")
     at_boost, at_half = (
-        features_at(features, Setting(spec, OperatingPoint(sm_clock_mhz=clock), tf32=True))[ROOFLINE_TIME]
+        features_at(features, Setting(spec, OperatingPoint(sm_clock_mhz=clock), execution=TF32))[ROOFLINE_TIME]
         for clock in (spec.boost_clock_mhz, spec.boost_clock_mhz // 2)
     )
     assert at_boost["float32"] == pytest.approx(1e12 / spec.tf32_flops + 200 * RECURRENT_STEP_S)

@@ -18,7 +18,7 @@ from clockwatt.predict.training_rows import read_samples
 from clockwatt.schema import layout
 from support import synthetic
 
-KEY = ["operation_id", "point", "tf32"]
+KEY = ["operation_id", "point", "execution"]
 
 
 @pytest.fixture(scope="module")

@@ -12,6 +12,7 @@ import pytest
 
 from clockwatt.measure.bench.interface import Subject
 from clockwatt.measure.bench.virtual import VirtualBench, VirtualWorkload
+from clockwatt.schema.execution import TF32
 from clockwatt.schema.records import NETWORK, TRAINING
 from clockwatt.studies.power import analysis, tables
 from clockwatt.studies.power.measure import measure_study
@@ -30,7 +31,7 @@ SETTLED_S, SEEN_S = 0.2, 3.0
 def sweep(network: str, setting: str, folder: Path) -> pd.DataFrame:
     """Time and energy of a training step along a setting, in fine steps, read off a card that was at rest."""
     fine = np.arange(LIMITS_W[0], LIMITS_W[-1] + 1) if setting == POWER_LIMIT else np.arange(510, 1411, 15)
-    subject = Subject(NETWORK, TASKS[network].network.network_id, TRAINING, True, "float32", 1, device_work=True)
+    subject = Subject(NETWORK, TASKS[network].network.network_id, TRAINING, TF32, "float32", 1, device_work=True)
     # what is trained is the same wherever the card runs
     idle = StudyGpu("a30", seed=0)
     with (

@@ -1,0 +1,171 @@
+"""Execution settings: how a network runs, as one value."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from typing import Any, Self
+
+from clockwatt.errors import ClockwattError
+
+
+@dataclass(frozen=True)
+class Precision:
+    """What a precision means for PyTorch.
+
+    Attributes
+    ----------
+    dtype
+        Of the network's parameters and inputs.
+    matrix_tf32, cudnn_tf32
+        Whether matrix products, and what cuDNN computes (convolutions, recurrent layers), of float32 may use
+        TensorFloat-32.
+    words
+        For titles and figures.
+    """
+
+    dtype: str
+    matrix_tf32: bool
+    cudnn_tf32: bool
+    words: str
+
+
+PRECISIONS = {
+    "tf32": Precision("float32", True, True, "TF32"),
+    "fp32": Precision("float32", False, False, "float32"),
+    "bf16": Precision("bfloat16", True, True, "bfloat16"),
+    "fp16": Precision("float16", True, True, "float16"),
+}
+"""Precisions by the names that Lightning gives them."""
+
+MEMORY_FORMATS = ("contiguous",)
+MODES = ("eager",)
+CHECKPOINTING = ("none",)
+
+_CHOICES: tuple[tuple[str, Collection[str]], ...] = (
+    ("precision", PRECISIONS),
+    ("memory_format", MEMORY_FORMATS),
+    ("mode", MODES),
+    ("checkpointing", CHECKPOINTING),
+)
+_DEFAULTS = {name: next(iter(choices)) for name, choices in _CHOICES[1:]}
+
+_SYNONYMS = {"float32": "fp32", "bfloat16": "bf16", "float16": "fp16", "bf16-true": "bf16", "16-true": "fp16"}
+
+
+class ExecutionSettings(str):
+    """How a network runs: its canonical text, such as `tf32`, which columns, JSON and keys hold, with its parts.
+
+    The text is the precision, then whatever differs from contiguous memory, eager mode and no checkpointing, joined by
+    `+`.
+
+    Parameters
+    ----------
+    text
+        In any order of its parts.
+
+    Raises
+    ------
+    ClockwattError
+        If a part is none that clockwatt supports, or two are of one kind.
+
+    Examples
+    --------
+    >>> ExecutionSettings("bfloat16").precision
+    'bf16'
+    """
+
+    __slots__ = ()
+
+    def __new__(cls, text: str) -> Self:
+        """Read the text; see the class."""
+        if isinstance(text, cls):
+            return text
+        parts: dict[str, str] = {}
+        for word in text.split("+"):
+            name, value = _part(word, text)
+            if name in parts:
+                raise ClockwattError(f"{text}: {parts[name]} and {value} are both a {name}: give one.")
+            parts[name] = value
+        if "precision" not in parts:
+            raise ClockwattError(f"{text}: names no precision. Choose {_listed(PRECISIONS)}.")
+        given = [parts.get(name, _DEFAULTS.get(name)) for name, _ in _CHOICES]
+        return super().__new__(cls, "+".join(str(value) for value in given if value not in _DEFAULTS.values()))
+
+    @property
+    def parts(self) -> dict[str, Any]:
+        """Return every part by its name, those at their default too."""
+        return _DEFAULTS | dict(_part(word, self) for word in self.split("+"))
+
+    @property
+    def precision(self) -> str:
+        """Return the name of the precision."""
+        return self.split("+", 1)[0]
+
+    @property
+    def dtype(self) -> str:
+        """Return the dtype of the network's parameters and inputs."""
+        return PRECISIONS[self.precision].dtype
+
+    @property
+    def matrix_tf32(self) -> bool:
+        """Return whether float32 matrix products may use TensorFloat-32."""
+        return PRECISIONS[self.precision].matrix_tf32
+
+    @property
+    def cudnn_tf32(self) -> bool:
+        """Return whether convolutions and recurrent layers of float32 may use TensorFloat-32."""
+        return PRECISIONS[self.precision].cudnn_tf32
+
+    @property
+    def words(self) -> str:
+        """Return how titles and figures name the settings: `TF32`, `bfloat16`."""
+        return "+".join([PRECISIONS[self.precision].words, *self.split("+")[1:]])
+
+    def of_operations(self, measured: Collection[str] = ()) -> ExecutionSettings:
+        """Return the settings under which the operations of such a network are measured and looked up.
+
+        An operation names its dtype, so that all that is left is whether float32 may use TensorFloat-32. In a network
+        of 16 bits it may, unless all that was `measured` is without.
+        """
+        if self.dtype != "float32" and measured and TF32 not in measured:
+            return FP32
+        return TF32 if self.matrix_tf32 else FP32
+
+
+def _part(word: str, text: str) -> tuple[str, str]:
+    value = _SYNONYMS.get(word, word)
+    for name, choices in _CHOICES:
+        if value in choices:
+            return name, value
+    raise ClockwattError(
+        f"{text}: {word!r} is not supported. Choose a precision ({_listed(PRECISIONS)}); networks run in "
+        f"{_listed(MODES)} mode and {_listed(MEMORY_FORMATS)} memory, without activation checkpointing."
+    )
+
+
+def _listed(choices: Collection[str]) -> str:
+    *first, last = choices
+    return f"{', '.join(first)} or {last}" if first else last
+
+
+def of_dtype(dtype: str) -> list[ExecutionSettings]:
+    """Return the precisions in which a network of this dtype can run."""
+    return [ExecutionSettings(name) for name, precision in PRECISIONS.items() if precision.dtype == dtype]
+
+
+def execution_of_json(content: dict[str, Any]) -> list[ExecutionSettings]:
+    """Take the settings, one or several, out of what was read from JSON; up to clockwatt 0.1 they are `tf32`."""
+    found = content.pop("execution") if "execution" in content else content.pop("tf32")
+    texts = found if isinstance(found, list) else [found]
+    return [of_tf32(one) if isinstance(one, bool) else ExecutionSettings(one) for one in texts]
+
+
+def of_tf32(allowed: bool) -> ExecutionSettings:
+    """Return the settings that clockwatt up to 0.1 wrote as a column or key `tf32`, of what runs in float32."""
+    return TF32 if allowed else FP32
+
+
+FP32, TF32 = ExecutionSettings("fp32"), ExecutionSettings("tf32")
+OF_OPERATIONS = (TF32, FP32)
+"""Settings that operations can be measured under."""
