@@ -116,6 +116,12 @@ NO_FLOPS = frozenset(
 _GATHERS = {"embedding": 1, "gather": 0, "index_select": 0, "take": 0, "getitem": 0}
 """Which tensor is read no further than elements are given, of classes that pick elements."""
 
+_TRANSFORMS = {f"{kind}fft{axes}": axes for kind in ("", "i", "r", "ir", "h", "ih") for axes in ("", "2", "n")}
+"""Fourier transforms, and over how many axes: the last one, the last two, all."""
+
+_COMPLEX_FLOPS = 4
+"""A product of complex numbers is four of real ones."""
+
 _OVERWRITES = frozenset({"zero", "fill", "copy", "setitem", "bernoulli", "normal", "uniform", "random", "exponential"})
 """Classes that in place write without reading what was there."""
 
@@ -168,6 +174,8 @@ def cost(operation: Operation, pass_: str) -> Cost:
                 built.backward(outputs)
             flops += counter.get_total_flops()
     passes = _Passes(work.seen, work_back.seen)
+    if any(tensor.complex for tensor in operation.tensors):
+        flops *= _COMPLEX_FLOPS
     if not flops:
         flops = _flops(operation, passes)
         source = FORMULA if flops else NONE
@@ -257,8 +265,10 @@ class _DeviceWork(TorchDispatchMode):
 def _flops(operation: Operation, passes: _Passes) -> int:
     name = operation.operation_class
     involved: tuple[StridedSpec, ...] = (*operation.tensors, *operation.out)
-    if name in NO_FLOPS or not any(tensor.floating for tensor in involved):
+    if name in NO_FLOPS or not any(tensor.floating or tensor.complex for tensor in involved):
         return 0
+    if name in _TRANSFORMS:
+        return _transform_flops(name, involved) * (passes.forward + passes.backward)
     if name in RECURRENT_CLASSES:
         weights = [tensor.elements for tensor in operation.tensors[1:] if len(tensor.shape) == 2]
         given = operation.out[0]
@@ -269,9 +279,28 @@ def _flops(operation: Operation, passes: _Passes) -> int:
         forward = _BATCH_NORM_EVAL
     if name in _WINDOWS:
         elements = operation.out[0].elements * _window(operation)
+    elif name == "embedding_bag":
+        elements = _looked_up(operation)
     else:
         elements = max(math.prod(tensor.shape) for tensor in involved)
     return elements * (forward * passes.forward + backward * passes.backward)
+
+
+def _transform_flops(name: str, involved: Sequence[StridedSpec]) -> int:
+    """FLOPs of fast Fourier transforms: 5 N log2 n, half where one side is real (Cooley and Tukey, 1965)."""
+    largest = max(involved, key=lambda tensor: math.prod(tensor.shape))
+    axes = {"": 1, "2": 2}.get(_TRANSFORMS[name], len(largest.shape))
+    length = max(math.prod(largest.shape[-axes:]), 2)
+    each = 5 if name in ("fft", "ifft", "fft2", "ifft2", "fftn", "ifftn") else 2.5
+    return int(each * math.prod(largest.shape) * math.log2(length))
+
+
+def _looked_up(operation: Operation) -> int:
+    """Elements of the rows that an `embedding_bag` takes from its table."""
+    indices, table = operation.tensors[:2]
+    if indices.floating:
+        indices, table = table, indices
+    return math.prod(indices.shape) * table.shape[1]
 
 
 def _window(operation: Operation) -> int:
@@ -304,6 +333,10 @@ def _read_forward(operation: Operation, written: int) -> int:
         return 0
     if name in _OVERWRITES:
         return sum(given) - sum(given[number] for number in operation.mutates)
+    if name == "embedding_bag":
+        table = max(operation.tensors, key=lambda tensor: tensor.floating)
+        row_bytes = table.bytes // table.shape[0]
+        return sum(given) - table.bytes + min(table.bytes, _looked_up(operation) // table.shape[1] * row_bytes)
     if name in _GATHERS and given:
         picked = given[_GATHERS[name]]
         return sum(given) - picked + min(picked, written)

@@ -98,6 +98,22 @@ def test_a_gather_reads_what_it_gives():
     assert cost(embedding, "inference").bytes_read < 10 * 8 + 2 * F32 * 640
 
 
+def test_a_bag_reads_the_rows_that_it_takes():
+    indices, table = TensorSpec.dense((32, 5), "int64"), dense(1000, 64, parameter=True)
+    found = cost(operation("torch.nn.functional.embedding_bag", indices, table, out=(32, 64)), "inference")
+    assert (found.flops, found.bytes_read) == (32 * 5 * 64, 32 * 5 * 8 + 32 * 5 * 64 * F32)
+
+
+def test_a_fourier_transform_takes_five_n_log_n_and_half_of_it_if_real():
+    real, spectrum = dense(8, 64), OutputSpec((8, 33), "complex64", (33, 1), grad=False)
+    half = Operation("torch.fft.rfft", ({"tensor": 0},), {}, (real,), (spectrum,), (), ())
+    assert cost(half, "inference").flops == 2.5 * 8 * 64 * 6
+    given, whole = TensorSpec.dense((8, 64), "complex64"), OutputSpec((8, 64), "complex64", (64, 1), grad=False)
+    assert cost(Operation("torch.fft.fft", ({"tensor": 0},), {}, (given,), (whole,), (), ()), "inference").flops == (
+        5 * 8 * 64 * 6
+    )
+
+
 def test_what_overwrites_reads_nothing():
     zero = operation("torch.Tensor.zero_", dense(100), out=(100,), mutates=(0,))
     assert cost(zero, "inference").bytes_read == 0

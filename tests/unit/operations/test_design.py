@@ -118,6 +118,16 @@ def test_what_is_drawn_can_be_built_and_run(drawn):
         assert [each for each in found if ": stride " not in each] == [], row.block
 
 
+def test_families_of_indices_and_spectra_can_be_built_and_run():
+    families = ("modulated_convolution", "decoding", "graph", "table", "position_bias", "transform", "modes")
+    design = DesignConfig(
+        operations=80, families=dict.fromkeys(families, 1), seed=3, max_memory_bytes=5e6, max_time_s=5e-6
+    )
+    rows = list(draw.drawn_operations(design, PASSES))
+    assert {*families} <= {row.block.split("-")[0] for row in rows}
+    test_what_is_drawn_can_be_built_and_run(rows)
+
+
 @pytest.mark.parametrize("family", list(draw.QUOTAS))
 def test_every_family_gives_operations_that_pytorch_takes(family):
     refused, classes = 0, set()

@@ -11,7 +11,7 @@ from clockwatt.config import PASSES, DesignConfig, Pass
 from clockwatt.errors import ConfigError
 from clockwatt.gpu.specs import GpuSpec, find_spec
 from clockwatt.operations import numerics
-from clockwatt.operations.design import convolutions, extremes, memory, recurrent, tokens
+from clockwatt.operations.design import convolutions, extremes, indexed, memory, recurrent, spectral, tokens
 from clockwatt.operations.design.block import Block, trace_block
 from clockwatt.operations.design.sizes import Sizes
 from clockwatt.operations.networks import FAULTS
@@ -56,6 +56,13 @@ QUOTAS: dict[str, tuple[float, Callable[[Sizes], Block]]] = {
     "narrow_picture": (0, extremes.narrow_picture),
     "windowed_attention": (0, extremes.windowed_attention),
     "patches": (0, extremes.patches),
+    "modulated_convolution": (0, extremes.modulated_convolution),
+    "decoding": (0, extremes.decoding),
+    "graph": (0, indexed.graph),
+    "table": (0, indexed.table),
+    "position_bias": (0, indexed.position_bias),
+    "transform": (0, spectral.transform),
+    "modes": (0, spectral.modes),
 }
 """Share of each family in the blocks of the first round, and what draws a block: most where predictions failed.
 

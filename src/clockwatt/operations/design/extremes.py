@@ -233,3 +233,53 @@ def patches(sizes: Sizes) -> Block:
     shape = (batch, channels, times * depth, side, side) if clip else (batch, channels, side, side)
     # pictures need no gradient; what comes after a first layer does
     return Block(module, [Input(shape, chosen, grad=channels > 4, channels_last=last)])
+
+
+def modulated_convolution(sizes: Sizes) -> Block:
+    """A convolution with weights of its own for every sample: one group each, as networks with styles have them."""
+    kernel, up = sizes.one_of((1, 3), (25, 75)), sizes.chance(0.25)
+    batch, before, after, side = sizes.until(
+        lambda: (sizes.integer(1, 32), sizes.channels(512), sizes.channels(512), sizes.image(256)),
+        lambda drawn: (
+            drawn[0] * max(drawn[1], drawn[2] * (1 + 3 * up)) * drawn[3] ** 2 <= LARGEST_TENSOR // 2
+            and drawn[0] * drawn[1] * drawn[2] * kernel**2 <= LARGEST_TENSOR // 4
+        ),
+    )
+    chosen = half_precision(sizes)
+    if up:
+        shape = (batch * before, after, kernel, kernel)
+        function = functional.conv_transpose2d
+        settings: dict[str, int] = {"stride": 2}
+    else:
+        shape = (batch * after, before, kernel, kernel)
+        function = functional.conv2d
+        settings = {"padding": kernel // 2}
+    picture = Input((1, batch * before, side, side), chosen)
+    return Block(
+        Calls(lambda x, weight: function(x, weight, groups=batch, **settings)), [picture, Input(shape, chosen)]
+    )
+
+
+def decoding(sizes: Sizes) -> Block:
+    """A step of a decoder: one token for each sequence through a layer, or against the keys that are kept."""
+    batch, chosen = sizes.integer(1, 64), sizes.one_of(("float32", "bfloat16", "float16"), (25, 50, 25))
+    width = sizes.one_of((256, 512, 768, 1024, 1536, 2048, 2560, 3072, 4096, 5120))
+    if sizes.chance(0.45):
+        wide = sizes.one_of((width // 4, width, 3 * width, 4 * width, 11 * width // 4, sizes.width(32000)))
+        with torch.device("meta"):
+            layer = nn.Linear(width, wide, bias=sizes.chance(0.4), dtype=dtype_of(chosen))
+        return Block(layer, [Input((batch, 1, width), chosen, grad=False)])
+    head = sizes.one_of((64, 80, 96, 128))
+    heads, kept = max(1, width // head), sizes.integer(1, 8192)
+    fewer = sizes.one_of((1, 2, 4, 8), (50, 10, 25, 15))
+    fewer = fewer if heads % fewer == 0 else 1
+    query, keys = Input((batch, heads, 1, head), chosen), Input((batch, heads // fewer, kept, head), chosen)
+    kind = sizes.one_of(("attention", "append", "repeat"), (50, 30, 20))
+    if kind == "append":
+        new = Input((batch, heads // fewer, 1, head), chosen)
+        return Block(Calls(lambda old, new: torch.cat([old, new], dim=-2)), [keys, new])
+    if kind == "repeat":
+        shape = (batch, heads // fewer, fewer, kept, head)
+        return Block(Calls(lambda x: x[:, :, None].expand(shape).reshape(batch, heads, kept, head)), [keys])
+    call = functional.scaled_dot_product_attention
+    return Block(Calls(lambda q, k, v: call(q, k, v, enable_gqa=fewer > 1)), [query, keys, keys])

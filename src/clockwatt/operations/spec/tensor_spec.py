@@ -47,6 +47,11 @@ class StridedSpec:
         """Whether the dtype is a floating-point one."""
         return "float" in self.dtype
 
+    @property
+    def complex(self) -> bool:
+        """Whether the dtype is a complex one."""
+        return self.dtype.startswith("complex")
+
     def to_dict(self) -> dict[str, Any]:
         """As it stands in JSON."""
         return {"shape": list(self.shape), "dtype": self.dtype, "stride": list(self.stride)}
