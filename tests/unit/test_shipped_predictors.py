@@ -190,3 +190,25 @@ def test_a_folder_that_is_named_answers_alone(made):
         clockwatt.ClockwattError, match=r"--gpu h200: there are predictors for a30 \(.*predictors/a30\)"
     ):
         predictors.predict("resnet50", gpu="h200")
+
+
+def test_another_optimizer_is_another_question(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("CLOCKWATT_CACHE_DIR", str(tmp_path / "cache"))
+    predictors = clockwatt.load()
+
+    def asked(**more):
+        return predictors.predict("resnet18", gpu="h200", training=True, **more)
+
+    campaigns, named, other = asked(), asked(optimizer="SGD"), asked(optimizer="AdamW")
+    assert campaigns.measured is not None
+    assert named.to_dict() == campaigns.to_dict()
+    assert (other.measured, other.held_out, other.network_id) == (None, None, f"{campaigns.network_id}-adamw")
+    assert other.optimizer["optimizer"] == "adamw"
+    assert other.expected.device_s != pytest.approx(campaigns.expected.device_s, rel=1e-3)
+    again = clockwatt.load().predict("resnet18", gpu="h200", training=True, optimizer="adamw")
+    assert again.to_dict() == other.to_dict(), "a trace that was kept answers alike"
+    swept = predictors.predict("resnet18", gpu="h200", training=True, optimizer="adamw", batch=[32, 64])
+    assert set(swept["source"]) == {"predicted"}
+    with pytest.raises(clockwatt.ClockwattError, match="optimizer is of a training pass"):
+        predictors.predict("resnet18", gpu="h200", optimizer="adamw")

@@ -72,7 +72,9 @@ def question(answer: Answer) -> str:
     point = OperatingPoint.parse(answer.point)
     where = gpu if answer.point == "default" else f"{gpu} at {point.in_words}"
     virtual = " (VIRTUAL: a modelled GPU)" if answer.virtual else ""
-    return f"{answer.network} {shape}".strip() + f", {answer.pass_}, {precision(answer)}, {where}{virtual}"
+    optimizer = (answer.optimizer or {}).get("optimizer", "sgd")
+    trained = "" if optimizer == "sgd" else f" with {optimizer}"
+    return f"{answer.network} {shape}".strip() + f", {answer.pass_}{trained}, {precision(answer)}, {where}{virtual}"
 
 
 def precision(answer: Answer) -> str:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 @request_command(
-    *("network", "gpu", *NETWORK[1:], "point", "pass_", "precision", "host", "relative_to"),
+    *("network", "gpu", *NETWORK[1:], "point", "pass_", "precision", "optimizer", "host", "relative_to"),
     *("measure_missing", "measure_whole", "config_file", "store_dir", *FOLDERS, "request"),
     examples=(
         "clockwatt predict resnet50 --gpu h200",

@@ -21,7 +21,18 @@ if TYPE_CHECKING:
 
 
 @request_command(
-    *("network", "objective", "max_slowdown", "power_cap", "gpus", *NETWORK[1:], "points", "pass_", "precision"),
+    *(
+        "network",
+        "objective",
+        "max_slowdown",
+        "power_cap",
+        "gpus",
+        *NETWORK[1:],
+        "points",
+        "pass_",
+        "precision",
+        "optimizer",
+    ),
     *("host", "relative_to", "measure_missing", "config_file", "store_dir", *FOLDERS),
     examples=(
         "clockwatt recommend resnet50",

@@ -90,6 +90,11 @@ _OPTIONS: dict[str, tuple[Any, Any, str]] = {
         "",
     ),
     "precision": (Annotated[str, _option(help=f"{', '.join(PRECISIONS)}.", panel=_RUN)], str(TF32), "precision"),
+    "optimizer": (
+        Annotated[str | None, _option(help="Of training: adamw, sgd-fused …; else the campaign's.", panel=_RUN)],
+        None,
+        "optimizer",
+    ),
     "host": (
         Annotated[
             str | None,

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import math
-from typing import Annotated, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, TypeAlias
 
-from pydantic import AfterValidator, Field, field_validator, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, field_validator, model_validator
 
 from clockwatt.config.measurement import Quantities
 from clockwatt.config.model import Model, check_different, one_or_more
 from clockwatt.config.precision import NetworkPrecision, WithPrecision
+from clockwatt.errors import ClockwattError
 from clockwatt.schema.execution import ExecutionSettings
+from clockwatt.schema.optimizers import NAMES, kind_of, optimizer_name
 
 _MOST_ELEMENTS = 2**60
 """Of eight bytes each, more than any address."""
@@ -167,10 +169,31 @@ class NetworkConfig(WithPrecision):
         return f"{self.name}-{given}{behind}-{self.dtype}"
 
 
+def _optimizer_name(value: Any) -> Any:
+    try:
+        return optimizer_name(value) if isinstance(value, str) else value
+    except ClockwattError as error:
+        raise ValueError(str(error)) from error
+
+
+if TYPE_CHECKING:
+    OptimizerName: TypeAlias = str
+else:
+    OptimizerName = Annotated[Literal[NAMES], BeforeValidator(_optimizer_name)]
+
+
 class TrainingConfig(Model):
     """What a training step does beside forward and backward."""
 
-    optimizer: Literal["sgd", "adam", "adamw"] = Field("sgd", description="optimizer of the training pass")
+    optimizer: OptimizerName = Field(
+        "sgd", description="of `torch.optim`, in the training pass; -fused: its fused kernel"
+    )
     learning_rate: float = Field(0.1, gt=0, description="of the optimizer; costs nothing")
     momentum: float = Field(0.9, ge=0, lt=1, description="of sgd")
     weight_decay: float = Field(0.0, ge=0, description="of the optimizer; above 0 it is work of its own")
+
+    @model_validator(mode="after")
+    def _weights_decay_where_they_can(self) -> Self:
+        if self.weight_decay and not kind_of(self.optimizer).decays:
+            raise ValueError(f"weight_decay: {self.optimizer} has none; leave it at 0")
+        return self

@@ -345,12 +345,12 @@ def _read_forward(operation: Operation, written: int) -> int:
 
 def _optimizer_cost(operation: Operation) -> Cost:
     parameters = sum(tensor.bytes for tensor in operation.tensors)
-    states = optimizers.states(operation)
+    state = optimizers.state_bytes(operation)
     return Cost(
         optimizers.flops(operation),
         FORMULA,
-        parameters * (2 + states),
-        parameters * (1 + states),
+        2 * parameters + state,
+        parameters + state,
         device_work=True,
         random=False,
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
@@ -10,28 +11,24 @@ import torch
 
 from clockwatt.config import TrainingConfig
 from clockwatt.operations.spec.operation import OPTIMIZER_PREFIX, Operation, OperationSpecError, TensorSpec
+from clockwatt.schema.optimizers import BY_CLASS, FUSED, Optimizer, kind_of
 
-_OPTIMIZERS: dict[str, type[torch.optim.Optimizer]] = {
-    "sgd": torch.optim.SGD,
-    "adam": torch.optim.Adam,
-    "adamw": torch.optim.AdamW,
+_BY_FUNCTION: dict[str, type[torch.optim.Optimizer]] = {
+    f"{OPTIMIZER_PREFIX}{name}": getattr(torch.optim, name) for name in BY_CLASS
 }
-_BY_FUNCTION = {f"{OPTIMIZER_PREFIX}{kind.__name__}": kind for kind in _OPTIMIZERS.values()}
 _GRADIENT_SIZE = 1e-6
 """Gradients of a measured step: parameters stay finite over 100,000 steps."""
-
-FLOPS_PER_PARAMETER = {"SGD": 2, "SGD with momentum": 4, "Adam": 13, "AdamW": 13}
-"""Arithmetic of one step for one parameter, without weight decay.
-
-SGD p ← p − lr·g; with momentum b ← m·b + g before it (Polyak 1964). Adam (Kingma and Ba 2015): 3 for the first moment
-by lerp, 4 for the second, 3 for √v/√c + ε, 3 for the update.
-"""
 
 
 def settings(training: TrainingConfig) -> dict[str, Any]:
     """Keyword arguments of the configured optimizer."""
-    chosen: dict[str, Any] = {"lr": training.learning_rate, "weight_decay": training.weight_decay}
-    return chosen | ({"momentum": training.momentum} if training.optimizer == "sgd" else {})
+    kind = kind_of(training.optimizer)
+    chosen: dict[str, Any] = {"lr": training.learning_rate}
+    if kind.decays:
+        chosen["weight_decay"] = training.weight_decay
+    if kind.momentum:
+        chosen["momentum"] = training.momentum
+    return chosen | ({"fused": True} if training.optimizer.endswith(FUSED) else {})
 
 
 def described(training: TrainingConfig) -> str:
@@ -41,8 +38,11 @@ def described(training: TrainingConfig) -> str:
 
 def make(training: TrainingConfig, parameters: Iterable[torch.Tensor]) -> torch.optim.Optimizer:
     """The configured optimizer of some parameters."""
-    optimizer: torch.optim.Optimizer = _OPTIMIZERS[training.optimizer](parameters, **settings(training))
-    return optimizer
+    return _BY_FUNCTION[_function(training)](parameters, **settings(training))
+
+
+def _function(training: TrainingConfig) -> str:
+    return f"{OPTIMIZER_PREFIX}{kind_of(training.optimizer).class_name}"
 
 
 def hold_still(optimizer: torch.optim.Optimizer) -> None:
@@ -58,7 +58,7 @@ def hold_still(optimizer: torch.optim.Optimizer) -> None:
 def operation_of(training: TrainingConfig, parameters: Sequence[TensorSpec]) -> Operation:
     """One step of the configured optimizer as an operation, known by the shapes of its parameters."""
     return Operation(
-        f"{OPTIMIZER_PREFIX}{_OPTIMIZERS[training.optimizer].__name__}",
+        _function(training),
         args=([{"tensor": number} for number in range(len(parameters))],),
         kwargs=settings(training),
         tensors=tuple(parameters),
@@ -85,17 +85,28 @@ def step(operation: Operation, parameters: Sequence[torch.Tensor]) -> Callable[[
     return optimizer.step
 
 
-def states(operation: Operation) -> int:
-    """Tensors of state per parameter."""
-    if operation.operation_class == "SGD":
-        return 1 if operation.kwargs.get("momentum") else 0
-    return 2
+def state_bytes(operation: Operation) -> int:
+    """Return the bytes of the state that an optimizer keeps between steps."""
+    kind = _kind(operation)
+    if kind.factored:
+        return sum(_factored_elements(one.shape) * one.bytes // max(one.elements, 1) for one in operation.tensors)
+    states = kind.states + bool(kind.momentum and operation.kwargs.get("momentum"))
+    return states * sum(parameter.bytes for parameter in operation.tensors)
+
+
+def _factored_elements(shape: Sequence[int]) -> int:
+    """One value for each row and each column of the last two dimensions; for a vector one for each element."""
+    if len(shape) < 2:
+        return math.prod(shape)
+    return math.prod(shape[:-1]) + math.prod(shape[:-2]) * shape[-1]
 
 
 def flops(operation: Operation) -> int:
-    """FLOPs of one step; weight decay costs two more per parameter."""
-    name = operation.operation_class
-    if name == "SGD" and operation.kwargs.get("momentum"):
-        name = "SGD with momentum"
-    per_parameter = FLOPS_PER_PARAMETER[name] + (2 if operation.kwargs.get("weight_decay") else 0)
-    return per_parameter * sum(parameter.elements for parameter in operation.tensors)
+    """Return the FLOPs of one step; momentum and weight decay cost two more per parameter each."""
+    kind, settings = _kind(operation), operation.kwargs
+    extras = bool(kind.momentum and settings.get("momentum")) + bool(settings.get("weight_decay"))
+    return (kind.flops + 2 * extras) * sum(parameter.elements for parameter in operation.tensors)
+
+
+def _kind(operation: Operation) -> Optimizer:
+    return BY_CLASS[operation.function.removeprefix(OPTIMIZER_PREFIX)]

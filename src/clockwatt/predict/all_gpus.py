@@ -220,7 +220,7 @@ class AllGpus:
         """
         if request.operations is not None:
             return listed_operations(request.operations, pass_ or request.pass_)
-        return self.tracer.trace(self.network(request), pass_ or request.pass_)
+        return self.tracer.with_optimizer(request.optimizer).trace(self.network(request), pass_ or request.pass_)
 
     def network(self, request: Request) -> NetworkConfig:
         """What a request names, with the input that it was measured with if it names none.

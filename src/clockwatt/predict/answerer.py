@@ -39,6 +39,7 @@ from clockwatt.predict.tracing import TracedNetwork
 from clockwatt.schema import records
 from clockwatt.schema.costs import BACK_TO_BACK
 from clockwatt.schema.execution import TF32, ExecutionSettings
+from clockwatt.schema.optimizers import states_of
 
 NO_OTHER_HOST = "back-to-back times alone were measured, which hold for the host that they were measured with"
 """Why a host cannot be named."""
@@ -275,7 +276,7 @@ def check_fits(traced: TracedNetwork, gpu_names: list[str]) -> set[str]:
     ClockwattError if none of them has.
     """
     row = traced.network
-    states = 0 if row.optimizer is None else 2 if "adam" in row.optimizer else 1
+    states = 0 if row.optimizer is None else states_of(json.loads(row.optimizer))
     copies = 1 if row.pass_ != records.TRAINING else 2 + states
     moved = traced.operations["bytes_read"] + traced.operations["bytes_written"]
     largest = int(moved.max()) // (1 if row.pass_ != records.TRAINING else 2)

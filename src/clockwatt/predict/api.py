@@ -19,7 +19,7 @@ from clockwatt.predict.gpu_predictor import load_models
 from clockwatt.predict.overview import Overview
 from clockwatt.predict.recommend import Limits, Recommendation
 from clockwatt.predict.request import Request, typed_inputs
-from clockwatt.predict.tracing import TracedNetwork, with_batch
+from clockwatt.predict.tracing import NetworkTracer, TracedNetwork, with_batch
 from clockwatt.schema import layout
 from clockwatt.schema.execution import ExecutionSettings, of_dtype
 from clockwatt.schema.records import INFERENCE, TRAINING
@@ -115,7 +115,7 @@ class Predictors(AllGpus):
             Sweeps: a row for each combination. A batch size takes the place of the first size of every input.
         question
             `training`: forward, backward and optimizer step in place of inference. Other fields of `Request`:
-            `operations` (a file, in place of a network), `precision`, `input_dtype`, `input_below`,
+            `operations` (a file, in place of a network), `precision`, `optimizer`, `input_dtype`, `input_below`,
             `assume_branch`, `cache_length`, `host`, `relative_to`.
 
         Returns
@@ -243,6 +243,9 @@ class _Question:
         instance = Instance(network, given, None if precision is None else ExecutionSettings(precision).dtype)
         return cls(Request.of(**{"precision": of_dtype(instance.config.dtype)[0]} | fields), instance)
 
+    def _tracer(self, predictors: AllGpus) -> NetworkTracer:
+        return predictors.tracer.with_optimizer(self.request.optimizer)
+
     def network(self, predictors: AllGpus) -> NetworkConfig:
         """The network with its inputs."""
         return predictors.network(self.request) if self.instance is None else self.instance.config
@@ -251,12 +254,12 @@ class _Question:
         """Its calls."""
         if self.instance is None:
             return predictors.traced(self.request, pass_)
-        return predictors.tracer.trace_instance(self.instance, self.instance.config, pass_ or self.request.pass_)
+        return self._tracer(predictors).trace_instance(self.instance, self.instance.config, pass_ or self.request.pass_)
 
     def _trace(self, predictors: AllGpus, network: NetworkConfig) -> TracedNetwork:
         if self.instance is None:
-            return predictors.tracer.trace(network, self.request.pass_)
-        return predictors.tracer.trace_instance(self.instance, network, self.request.pass_)
+            return self._tracer(predictors).trace(network, self.request.pass_)
+        return self._tracer(predictors).trace_instance(self.instance, network, self.request.pass_)
 
     def answer(self, predictors: AllGpus) -> Answer:
         """The answer to it."""

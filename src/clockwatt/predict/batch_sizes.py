@@ -118,10 +118,10 @@ class _Pattern:
         ids = [rows[number]["operation_id"] for number in self.called]
         # in the order of the catalogue: of the last calls, each with the row of its first
         unique = {rows[number]["operation_id"]: rows[number] for number in reversed(self.called)}
-        described = replace(
-            self.first.network, network_id=network.network_id, input_shape=list(network.first_input.shape)
-        )
-        calls = self.first.calls.assign(operation_id=ids, network_id=network.network_id)
+        optimizer = self.first.network.network_id.rpartition(f"-{network.dtype}")[2]  # none if it is the campaign's
+        name = f"{network.network_id}{optimizer}"
+        described = replace(self.first.network, network_id=name, input_shape=list(network.first_input.shape))
+        calls = self.first.calls.assign(operation_id=ids, network_id=name)
         return TracedNetwork(described, calls, pd.DataFrame(list(reversed(unique.values()))))
 
 

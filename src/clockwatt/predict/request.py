@@ -21,6 +21,7 @@ from clockwatt.io import files
 from clockwatt.predict.evaluation.errors import OBJECTIVES
 from clockwatt.schema import layout
 from clockwatt.schema.execution import TF32, ExecutionSettings
+from clockwatt.schema.optimizers import optimizer_name
 from clockwatt.schema.records import CALL_SCHEMA, NETWORK_SCHEMA, OPERATION_SCHEMA, TRAINING
 
 _CHOICES: dict[str, tuple[str, ...]] = {
@@ -45,6 +46,8 @@ class Request(Model):
         `inference` or `training`.
     precision
         `tf32`, `fp32`, `bf16` or `fp16`, as Lightning names them.
+    optimizer
+        Of a training pass, one of `schema.optimizers.NAMES`; None for the campaign's.
     input_dtype, input_below
         `int64` and the bound of indices, for networks that take token ids.
     assume_branch
@@ -70,6 +73,7 @@ class Request(Model):
     inputs: tuple[str, ...] = ()
     pass_: Pass = PASSES[0]
     precision: str = TF32
+    optimizer: str | None = None
     input_dtype: str | None = None
     input_below: int | None = Field(None, gt=0)
     assume_branch: str | None = None
@@ -101,6 +105,8 @@ class Request(Model):
         given = {name: value for name, value in fields.items() if value is not None}
         if "precision" in given:
             given["precision"] = str(ExecutionSettings(given["precision"]))
+        if "optimizer" in given:
+            given["optimizer"] = optimizer_name(given["optimizer"])
         for name, choices in _CHOICES.items():
             if name in given and given[name] not in choices:
                 raise RequestError(f"{{{name}}} {given[name]}: choose {', '.join(choices[:-1])} or {choices[-1]}.")
@@ -138,6 +144,10 @@ class Request(Model):
             raise RequestError("{input_dtype} int64: give {input_below} too, which token ids are below.")
         if self.input_dtype == "float" and self.input_below is not None:
             raise RequestError("{input_below} is for token ids, {input_dtype} float is for others: give one of both.")
+        if self.optimizer is not None and self.pass_ != TRAINING:
+            raise RequestError("{optimizer} is of a training pass: give {pass_} training too.")
+        if self.optimizer is not None and self.measure_whole:
+            raise RequestError("{measure_whole} trains with the campaign's optimizer: leave {optimizer} out.")
         if self.cache_length is not None and not str(self.network).startswith("hf:"):
             raise RequestError("{cache_length} is for decoders given as hf:CONFIG.json.")
         if self.cache_length is not None and self.pass_ == TRAINING:

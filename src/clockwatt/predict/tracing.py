@@ -27,7 +27,15 @@ from clockwatt.predict.composition.pipeline import Composer
 from clockwatt.predict.evaluation.pass_errors import GAP_S
 from clockwatt.predict.features.operations import operation_features
 from clockwatt.schema import layout, records
-from clockwatt.schema.records import CALL_SCHEMA, NETWORK_SCHEMA, OPERATION_SCHEMA, NetworkRow, column_name, table_of
+from clockwatt.schema.records import (
+    CALL_SCHEMA,
+    NETWORK_SCHEMA,
+    OPERATION_SCHEMA,
+    TRAINING,
+    NetworkRow,
+    column_name,
+    table_of,
+)
 
 if TYPE_CHECKING:
     from clockwatt.operations.instances import Instance
@@ -114,16 +122,27 @@ class NetworkTracer:
     catalogue_dir
         Of a campaign; it need not be there.
     training
-        The training step of the campaign.
+        The training step.
+    is_campaigns
+        Whether it is the campaign's training step, so that its catalogue has networks trained so.
     """
 
     catalogue_dir: Path
     training: TrainingConfig
+    is_campaigns: bool = True
     _traced: dict[tuple[str, str, str], TracedNetwork] = field(default_factory=dict, repr=False, compare=False)
+    _others: dict[str, NetworkTracer] = field(default_factory=dict, repr=False, compare=False)
+
+    def with_optimizer(self, name: str | None) -> NetworkTracer:
+        """The same for another optimizer than the campaign's, whose name then ends the ids of trained networks."""
+        if name is None or name == self.training.optimizer:
+            return self
+        training = self.training.model_copy(update={"optimizer": name})
+        return self._others.setdefault(name, NetworkTracer(self.catalogue_dir, training, is_campaigns=False))
 
     def trace_instance(self, instance: Instance, network: NetworkConfig, pass_: Pass) -> TracedNetwork:
         """A module's calls in one pass, with the inputs of `network`; NetworkError as `trace`."""
-        return self._traced_now(network, pass_, instance.on_meta)
+        return self._named(self._traced_now(network, pass_, instance.on_meta))
 
     def trace(self, network: NetworkConfig, pass_: Pass) -> TracedNetwork:
         """A network's calls in one pass: from the catalogue where it is in it, from the cache, or traced now.
@@ -137,11 +156,21 @@ class NetworkTracer:
         """
         key = network.model_dump_json(exclude={"precision", "sample", "whole", "quantities"}), network.dtype, pass_
         if key not in self._traced:
-            self._traced[key] = self._found(network, pass_)
+            self._traced[key] = self._named(self._found(network, pass_))
         return self._traced[key]
 
+    def _named(self, traced: TracedNetwork) -> TracedNetwork:
+        """With the optimizer in the id of a trained network, if it is not the campaign's."""
+        if self.is_campaigns or traced.network.pass_ != TRAINING:
+            return traced
+        name = f"{traced.network.network_id}-{self.training.optimizer}"
+        return replace(
+            traced, network=replace(traced.network, network_id=name), calls=traced.calls.assign(network_id=name)
+        )
+
     def _found(self, network: NetworkConfig, pass_: Pass) -> TracedNetwork:
-        if (self.catalogue_dir / layout.NETWORKS_FILE).exists():
+        in_catalogue = self.is_campaigns or pass_ != TRAINING
+        if in_catalogue and (self.catalogue_dir / layout.NETWORKS_FILE).exists():
             catalogued = _from_catalogue(network, pass_, self.catalogue_dir)
             if catalogued is not None and not _ids_above(network, catalogued):
                 return catalogued

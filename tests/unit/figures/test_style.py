@@ -7,6 +7,7 @@ import pytest
 from matplotlib.colors import to_rgb
 
 from clockwatt.figures import palette, style
+from clockwatt.schema.execution import ExecutionSettings
 
 SIGHT = {
     "full": np.eye(3),
@@ -53,3 +54,8 @@ def test_a_gpu_has_one_colour_and_marker_in_whatever_order_they_are_told():
 
 def test_an_x_is_a_times_between_sizes_alone():
     assert style.network_and_input("clock:net-x=32x64+ids=32x16-float32") == ("net x=32×64+ids=32×16", "float32")
+
+
+def test_a_network_trained_by_another_optimizer_says_so():
+    words = style.network_words("resnet18-32x3x224x224-bfloat16-adamw-fused", execution=ExecutionSettings("bf16"))
+    assert words == "resnet18 32×3×224×224 adamw-fused bfloat16"

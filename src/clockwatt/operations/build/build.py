@@ -68,7 +68,7 @@ class BuiltOperation:
         self.forward: Callable[[], Any]
         self.backward: Callable[[Any], tuple[torch.Tensor | None, ...]] = _no_gradients
         if operation.is_optimizer:
-            self.tensor_bytes = given * (2 + optimizers.states(operation))
+            self.tensor_bytes = 2 * given + optimizers.state_bytes(operation)
             self.forward = optimizers.step(operation, tensors)
         else:
             self.forward = _forward(self)

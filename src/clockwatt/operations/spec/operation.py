@@ -101,6 +101,8 @@ class Operation:
     def operation_class(self) -> str:
         """Last part of the function's name, without underscores; in-place operators count as what they do."""
         name = self.function.removesuffix(".__get__").rsplit(".", 1)[-1].strip("_")
+        if self.is_optimizer and self.kwargs.get("fused"):
+            return f"{name}_fused"  # another kernel, of which what was measured without says little
         return _IN_PLACE_OPERATORS.get(name, name)
 
     @property

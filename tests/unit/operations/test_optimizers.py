@@ -1,0 +1,97 @@
+"""One table says what each optimizer keeps and costs, and the optimizers themselves agree."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+import torch
+
+from clockwatt import config
+from clockwatt.config import TrainingConfig
+from clockwatt.errors import ClockwattError, ConfigError
+from clockwatt.operations import optimizers
+from clockwatt.operations.rows import operation_row
+from clockwatt.operations.spec.operation import TensorSpec
+from clockwatt.schema.optimizers import BY_CLASS, NAMES, NOT_SUPPORTED, optimizer_name, states_of
+
+SHAPES = [(8, 6), (8,), (4, 3, 5, 5)]
+PARAMETERS = [TensorSpec.dense(shape, "float32", grad=True, parameter=True) for shape in SHAPES]
+
+
+def tensors():
+    return [torch.randn(shape, requires_grad=True) for shape in SHAPES]
+
+
+@pytest.mark.parametrize("momentum", [0.0, 0.9])
+@pytest.mark.parametrize("name", NAMES)
+def test_the_state_is_that_of_the_optimizer(name, momentum):
+    operation = optimizers.operation_of(TrainingConfig(optimizer=name, momentum=momentum), PARAMETERS)
+    parameters = tensors()
+    step = optimizers.step(operation, parameters)
+    state = step.__self__.state.values()
+    kept = sum(
+        value.numel() * value.element_size()
+        for of_parameter in state
+        for value in of_parameter.values()
+        if isinstance(value, torch.Tensor) and value.dim()
+    )
+    assert optimizers.state_bytes(operation) == kept
+    assert optimizers.flops(operation) > sum(parameter.numel() for parameter in parameters)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_each_is_a_row_of_a_catalogue(name):
+    row = operation_row(optimizers.operation_of(TrainingConfig(optimizer=name), PARAMETERS), "optimizer", "training")
+    bytes_ = sum(spec.bytes for spec in PARAMETERS)
+    assert row.bytes_read >= 2 * bytes_
+    assert row.bytes_written == row.bytes_read - bytes_
+    assert row.operation_class.endswith("_fused") == name.endswith("-fused")
+
+
+def test_every_optimizer_of_torch_is_supported_or_refused_by_name():
+    kinds = {
+        name
+        for name, kind in vars(torch.optim).items()
+        if isinstance(kind, type) and issubclass(kind, torch.optim.Optimizer) and kind is not torch.optim.Optimizer
+    }
+    assert kinds == {*BY_CLASS, "LBFGS", "Muon", "SparseAdam"}
+    for name, why in NOT_SUPPORTED.items():
+        with pytest.raises(ClockwattError, match=f"{name}: {why}. Choose sgd, adam, adamw"):
+            optimizer_name(name)
+
+
+@pytest.mark.parametrize(
+    ("text", "name"), [("AdamW", "adamw"), ("RMSprop", "rmsprop"), ("adam-foreach", "adam"), ("SGD-fused", "sgd-fused")]
+)
+def test_optimizers_go_by_their_class_and_variant(text, name):
+    assert optimizer_name(text) == TrainingConfig(optimizer=text).optimizer == name
+
+
+def test_ids_of_steps_that_were_measured():
+    ids = {name: optimizers.operation_of(TrainingConfig(optimizer=name), PARAMETERS).operation_id for name in NAMES}
+    assert {name: ids[name] for name in ("sgd", "adam", "adamw")} == {
+        "sgd": "0a9480e5a691ebcb", "adam": "7e74b46969fd176b", "adamw": "2f969790e7520c66",
+    }  # fmt: skip
+    assert len(set(ids.values())) == len(NAMES)
+
+
+def test_states_as_a_catalogue_describes_them():
+    for name, momentum, expected in (("sgd", 0.9, 1), ("sgd", 0.0, 0), ("adamw-fused", 0.9, 2), ("rmsprop", 0.9, 1)):
+        described = json.loads(optimizers.described(TrainingConfig(optimizer=name, momentum=momentum)))
+        assert states_of(described) == expected
+
+
+@pytest.mark.parametrize(
+    ("training", "message"),
+    [
+        ({"optimizer": "lbfgs"}, "it calls the network again within its step"),
+        ({"optimizer": "madgrad"}, "madgrad: is no optimizer"),
+        ({"optimizer": "rmsprop-fused"}, "rmsprop-fused: is no optimizer"),
+        ({"optimizer": "rprop", "weight_decay": 0.1}, "rprop has none"),
+    ],
+)
+def test_wrong_training_steps_are_refused(training, message):
+    campaign = {"campaign": "c", "gpus": {"a": {"device": "virtual:a30"}}, "networks": [{"name": "toy", "input": [8]}]}
+    with pytest.raises(ConfigError, match=message):
+        config.parse({**campaign, "training": training})
