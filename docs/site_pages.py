@@ -77,6 +77,8 @@ def on_page_markdown(markdown: str, page: Page, **_: object) -> str:
             return match[0]
         path, _, anchor = target.partition("#")
         place = posixpath.normpath(posixpath.join(posixpath.dirname(source), path))
+        if (ROOT / place).is_dir() and place.startswith("docs/"):
+            place = str(min((ROOT / place).glob("*.md")).relative_to(ROOT))
         there = PAGES.get(place, place.removeprefix("docs/") if place.startswith("docs/") else None)
         if there is not None:
             relative = posixpath.relpath(there, posixpath.dirname(uri) or ".")

@@ -20,7 +20,7 @@ def page(
     validation_dir: ValidationDir,
     output: Output,
     measurements_dir: Annotated[
-        Path | None, typer.Option(help="Folder with the shards' files: tells how regularly sensors were read.")
+        Path | None, typer.Option(help="Folder with the shards' files: how regularly sensors were read.")
     ] = None,
     study_figure: Annotated[list[Path] | None, typer.Option(help="Picture of a study; repeat it for several.")] = None,
 ) -> None:

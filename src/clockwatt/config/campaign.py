@@ -88,7 +88,7 @@ class CampaignConfig(Model):
     @field_validator("networks")
     @classmethod
     def _something_is_measured(cls, networks: list[NetworkConfig], info: ValidationInfo) -> list[NetworkConfig]:
-        wanted = (info.data.get("design", "wrong, and told as such"), info.data.get("imported_from"))
+        wanted = (info.data.get("design", "wrong, and reported as such"), info.data.get("imported_from"))
         if not networks and all(entry is None for entry in wanted):
             raise ValueError("is missing, and so is design: one of them is needed; see config/README.md")
         return networks

@@ -26,23 +26,21 @@ class FitConfig(Model):
         1,
         ge=1,
         le=1000,
-        description="fewest rows in a leaf of roofline's and forest's trees: with 2 they take half the space, and tell "
-        "power a little worse",
+        description="fewest rows in a leaf of roofline's and forest's trees: with 2 they take half the space, and "
+        "power is predicted a little worse",
     )
     perceptrons: int = Field(
         0,
         ge=0,
         le=16,
-        description="how many multilayer perceptrons tell device time beside roofline's forest, where there are "
-        "5,000 rows or more to learn from (each clock counts, and rows of another GPU): 2 take a third off the large "
-        "errors of convolutions never measured, and some minutes to fit; they learn from both passes. Errors are "
-        "stated of the forest alone, and beside them what perceptrons make of a fifth of the operations held out, "
-        "which sets the width of intervals of device time",
+        description="size of the MLP ensemble that predicts device time beside roofline's forest, from 5,000 rows on "
+        "(each clock counts, and rows of another GPU); 2 take a third off the large errors of convolutions and some "
+        "minutes to fit",
     )
     borrow: bool = Field(
         True,
-        description="whether a GPU with less than half as many operations as another one in the dataset "
-        "learns from that one's too, carried over",
+        description="whether a GPU with less than half as many operations as another one in the dataset also "
+        "learns from that one (transfer)",
     )
 
     @model_validator(mode="before")
@@ -53,7 +51,7 @@ class FitConfig(Model):
             return content
         if content["unseen_gpu"] is not False:
             raise ValueError(
-                "unseen_gpu is offered no more: specifications alone told too little of a GPU that was never "
+                "unseen_gpu is offered no more: specifications alone say too little about a GPU that was never "
                 "measured. Remove the key, and measure the GPU"
             )
         return {key: value for key, value in content.items() if key != "unseen_gpu"}

@@ -22,7 +22,7 @@ Quantities = Annotated[list[Quantity], one_or_more(Quantity), AfterValidator(_ti
 
 
 class TelemetryConfig(Model):
-    """Periods of the logger's three lanes."""
+    """Periods of the logger's three sampling rates."""
 
     fast_period_s: float = Field(0.1, gt=0.01, le=10, description="power, energy counter, clocks, throttle reasons")
     slow_period_s: float = Field(1.0, gt=0.05, le=60, description="PCIe, temperature, utilisation, host")
@@ -36,7 +36,7 @@ class TelemetryConfig(Model):
         0.02,
         gt=0,
         le=1,
-        description="largest share of a core for one sensor of the fast lane; a dearer one is read less often",
+        description="largest share of a core for one sensor at the fast rate; an expensive one is read less often",
     )
 
 
@@ -58,7 +58,7 @@ class MeasurementConfig(Model):
     )
     idle_s: float = Field(3.0, gt=0.3, le=600, description="how long idle power is read each time")
     check_every_s: float = Field(
-        300.0, gt=10, description="idle power and the anchor operations are measured again after so long"
+        300.0, gt=10, description="idle power and the reference operations are measured again after so long"
     )
     rest_to_c: float | None = Field(
         None, gt=0, le=120, description="before anything is measured, let the GPU cool down to this temperature"

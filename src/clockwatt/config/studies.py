@@ -185,7 +185,7 @@ Study = TypeVar("Study", bound=Model)
 def _there(study: Study | None, name: str) -> Study:
     if study is None:
         raise ConfigError(
-            f"studies.{name}: is not in the campaign's file, so that there is no study_{name} to make; "
-            "config/README.md tells what to write there."
+            f"studies.{name}: is not in the campaign's file, so there is no study_{name} to make. "
+            "See config/README.md for its keys."
         )
     return study

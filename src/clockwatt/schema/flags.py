@@ -1,4 +1,4 @@
-"""Quality flags: what each means, who raises it, and whether its rows are learnt from."""
+"""Quality flags: what each means, who raises it, and whether predictors learn from its rows."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class RaisedBy(StrEnum):
 
 
 class LearntFrom(StrEnum):
-    """Whether rows with a flag are learnt from."""
+    """Whether predictors learn from rows with a flag."""
 
     YES = "yes"
     NO = "no"
@@ -111,19 +111,19 @@ class Flag(StrEnum):
     )
     NO_DYNAMIC_ENERGY = (
         "no_dynamic_energy",
-        "power under load was not above idle power: no dynamic energy can be learnt from it",
+        "power under load was not above idle power: predictors learn no dynamic energy from it",
         RaisedBy.DATASET,
         LearntFrom.IF_UNTHROTTLED,
     )
     CARD_DIFFERS = (
         "card_differs",
-        "this card's anchors are more than 2 % off the median card",
+        "reference operations on this card are more than 2 % off the median card",
         RaisedBy.DATASET,
     )
-    CARD_DRIFT = ("card_drift", "the anchors changed by more than 2 % within the session", RaisedBy.DATASET)
+    CARD_DRIFT = ("card_drift", "reference operations changed by more than 2 % within the session", RaisedBy.DATASET)
     HOST_UNSTEADY = (
         "host_unsteady",
-        "anchors disagree about the host's speed by more than 10 %: what it paces cannot be repeated",
+        "reference operations disagree about the host's speed by more than 10 %: host-bound times cannot be repeated",
         RaisedBy.DATASET,
     )
     NOT_IN_CATALOGUE = (

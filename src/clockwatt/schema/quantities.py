@@ -46,12 +46,12 @@ class CalibrationQuantity(StrEnum):
     TIME_AGAINST_ITERATIONS = (
         "time_per_call_s",
         "time per call of so many calls (`x`) back to back",
-        "anchor operation",
+        "reference operation",
     )
-    POWER_TRANSIENT = ("power_transient_w", "power so many seconds (`x`) after a load began", "run and lane")
+    POWER_TRANSIENT = ("power_transient_w", "power so many seconds (`x`) after a load began", "run and sensor")
     TIME_REPEATABILITY = (
         "time_repeatability",
         "relative deviation in time of short measurements from a sustained one, beyond their own errors",
-        "what sets the pace",
+        "bottleneck",
     )
-    POWER_REPEATABILITY = ("power_repeatability", "likewise, power", "what sets the pace")
+    POWER_REPEATABILITY = ("power_repeatability", "likewise, power", "bottleneck")

@@ -54,7 +54,7 @@ ENERGY = "energy"
 """Quantities: what is measured of a subject."""
 
 HOST_LEFT_OUT = "left out"
-"""In place of a host's name in data that tell of no site: two of them need not be the same host."""
+"""In place of a host's name in data that name no site: two of them need not be the same host."""
 
 AT_ONCE, IN_SEGMENTS = "queued", "segments"
 """How a device time was got: of a queue that held all of it, or in parts that the launch queue holds."""
@@ -125,10 +125,10 @@ class NetworkRow:
 
 @dataclass(slots=True, kw_only=True)
 class MeasurementRow:
-    """One operation, network or anchor in one pass on one GPU at an operating point: how taken, what came out."""
+    """One operation or network in one pass on one GPU at an operating point: how it was measured, and the result."""
 
     # what
-    kind: str  # operation, network or anchor
+    kind: str  # `operation`, `network` or `anchor`, a reference operation
     subject_id: str  # operation_id or network_id
     pass_: str
     gpu: str  # the user's label
@@ -224,30 +224,30 @@ class MeasurementRow:
 
 @dataclass(slots=True, kw_only=True)
 class TelemetryRow:
-    """One reading of one lane: what that lane does not read is null."""
+    """One reading at one sampling rate: what is not read at that rate is null."""
 
     session_id: str
-    lane: str  # ring, samples, fast or slow
+    lane: str  # sampling rate: ring and samples (buffers of the driver), fast or slow
     time_us: int  # since the epoch; for rings, the driver's time stamp of the sample
     monotonic_ns: int  # CLOCK_MONOTONIC just before the reading (ring: mapped from the driver's time stamp)
     read_ns: int | None = None  # how long the reading took
-    # ring lane
+    # ring
     power_sample_w: float | None = None
-    # samples lane: the driver's other rings, of which `clockwatt record` alone takes any; one value a row
+    # samples: the driver's other ring buffers, which `clockwatt record` alone reads; one value a row
     gpu_utilization_sample_percent: float | None = None
     memory_utilization_sample_percent: float | None = None
     encoder_utilization_sample_percent: float | None = None
     decoder_utilization_sample_percent: float | None = None
     sm_clock_sample_mhz: float | None = None
     memory_clock_sample_mhz: float | None = None
-    # fast lane
+    # fast
     power_average_w: float | None = None
     power_instant_w: float | None = None
     energy_counter_j: float | None = None
     sm_clock_mhz: int | None = None
     memory_clock_mhz: int | None = None
     throttle_reasons: int | None = None  # NVML's bit mask
-    # slow lane
+    # slow
     gpu_utilization_percent: int | None = None
     memory_utilization_percent: int | None = None
     performance_state: int | None = None

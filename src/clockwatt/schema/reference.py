@@ -36,7 +36,7 @@ def reference() -> str:
         ((f"`{column.name}`", _sentence(column.meaning)) for column in DERIVED_COLUMNS),
     )
     flags = _table(
-        ("flag", "meaning", "raised by", "learnt from"),
+        ("flag", "meaning", "raised by", "used to train"),
         ((f"`{flag}`", _sentence(flag.meaning), flag.raised_by, flag.learnt_from) for flag in Flag),
     )
     quantities = _table(

@@ -1,7 +1,7 @@
 """The columns of a dataset: those of the measurement, those of the catalogue, and what is derived from them.
 
-What a measurement says stays as it is. Beside it stand what the anchors tell of its card and host, and its costs as
-they are learnt from, looked up and drawn: on the median card and host, in a pass, not slowed by the power limit.
+Measured columns stay as they are. Beside them stand the effects of card and host, and corrected costs, which
+predictors learn and figures show: on the median card and host, in a pass, not slowed by the power limit.
 """
 
 from __future__ import annotations
@@ -36,22 +36,22 @@ LEVEL_COLUMNS = (
     Column(
         "anchor_time_factor",
         pa.float64(),
-        "time of this card's anchors over the median card's, same GPU and operating point",
+        "time of the reference operations on this card over the median card's, same GPU and operating point",
     ),
     Column("anchor_power_factor", pa.float64(), "likewise, power"),
     Column(
         "anchor_host_factor",
         pa.float64(),
-        "host time of this session's anchors over the median session's, same GPU and operating point",
+        "host time of the reference operations in this session over the median session's, same GPU and point",
     ),
     Column(
         "drift_time_per_hour",
         pa.float64(),
-        "relative change of the anchors' time in this row's session, per hour",
+        "relative change of the reference operations' time in this row's session, per hour",
     ),
     Column("drift_power_per_hour", pa.float64(), "likewise, power"),
 )
-"""What the anchors tell of a row's card, host and session; null where there are none."""
+"""Effects of card, host and session, from reference operations; null where there are none."""
 
 COST_COLUMNS = (
     Column("time_device_corrected_s", pa.float64(), "`time_device_s` on the median card"),

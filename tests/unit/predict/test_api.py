@@ -28,7 +28,7 @@ def test_the_examples_of_the_page_run(made, predictors, capsys):
     names = {"loaded": predictors}
     for block in blocks:
         exec(compile(block, PAGE.name, "exec"), names)
-    assert names["passed"].expected.time_s > 0
+    assert names["answer"].expected.time_s > 0
     assert names["choice"].best.expected.energy_j > 0
     assert names["compared"].relative_to.power_ratio > 1
     assert "gpu a31" in capsys.readouterr().out
