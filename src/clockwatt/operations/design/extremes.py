@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import torch
 from torch import nn
@@ -248,7 +249,7 @@ def modulated_convolution(sizes: Sizes) -> Block:
     chosen = half_precision(sizes)
     if up:
         shape = (batch * before, after, kernel, kernel)
-        function = functional.conv_transpose2d
+        function: Callable[..., torch.Tensor] = functional.conv_transpose2d
         settings: dict[str, int] = {"stride": 2}
     else:
         shape = (batch * after, before, kernel, kernel)
