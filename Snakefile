@@ -25,7 +25,7 @@ from clockwatt.io import files
 from clockwatt.io.progress import say
 from clockwatt.schema import layout
 from clockwatt.workflow import settings as campaigns
-from clockwatt.workflow import snapshot, summary
+from clockwatt.workflow import failures, snapshot, summary
 from clockwatt.workflow.missing_inputs import check_awaited
 from clockwatt.workflow.installed import importable
 from clockwatt.control.points import check_campaign
@@ -106,13 +106,13 @@ onstart:
 
 
 onsuccess:
-    announce()
+    announce(log)
     if Path(at("validation/networks.parquet")).exists():
         shell(f"python -m clockwatt show --most 4 --results {shlex.quote(RESULTS)}")
 
 
 onerror:
-    announce()
+    announce(log, stopped=True)
 
 
 include: "workflow/rules/common.smk"

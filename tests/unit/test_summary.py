@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -11,8 +12,18 @@ import pytest
 from clockwatt import config
 from clockwatt.config import StudiesConfig
 from clockwatt.workflow import summary
+from clockwatt.workflow.failures import Disk, probe
 
 BEGAN_S = 1_000_000_000.0
+WELL = Disk("", 0.0)
+ERROR = """[Wed Nov 25 02:08:54 2026]
+Error in rule measure:
+    message: {message}
+    jobid: 12
+    input: a, b
+    output: {output}, telemetry-1.parquet
+    log: results/logs/1.log, .snakemake/slurm_logs/12.log (check log file(s) for error details)
+"""
 CALIBRATIONS = [f"measurements/a30/sm{clock}/calibration.parquet" for clock in (900, 1200, 1440)]
 
 
@@ -36,8 +47,10 @@ def write(campaign: config.CampaignConfig, path: str, content: str = "", at_s: f
     os.utime(file, (at_s, at_s))
 
 
-def said(campaign: config.CampaignConfig) -> list[str]:
-    return summary.lines(campaign, summary.outcomes(campaign, BEGAN_S), 3700)
+def said(campaign: config.CampaignConfig, log: str = "", disk: Disk = WELL, *, stopped: bool = False) -> list[str]:
+    file = Path(campaign.results_dir) / "snakemake.log"
+    file.write_text(log)
+    return summary.lines(campaign, summary.outcomes(campaign, BEGAN_S, [file], disk), 3700, disk, stopped=stopped)
 
 
 def counts(lines: list[str], stage: str) -> list[str]:
@@ -100,3 +113,49 @@ def test_where_all_is_done_the_results_and_what_comes_next_are_named(campaign):
     assert "clockwatt predict resnet18 --input 1,3,64,64 --gpu a30 --point sm900" in text
     assert f"{campaign.results_dir}/explore.html" in text
     assert counts(lines, "page") == ["1", "·", "·", "·"]
+
+
+def test_a_job_that_slurm_ended_is_named_with_its_state(campaign):
+    output = Path(campaign.results_dir) / "measurements/a30/sm900/1.parquet"
+    message = (
+        "SLURM-job '12' failed due to a node failure, SLURM status is: 'NODE_FAIL'. Failed nodes will be excluded."
+    )
+    lines = said(campaign, ERROR.format(message=message, output=output))
+    assert "  measure a30 sm900 1: its node failed (Slurm job 12: NODE_FAIL)" in lines
+    assert counts(lines, "measure") == ["·", "·", "1", "11"]
+
+
+def test_a_job_that_was_never_submitted_has_failed(campaign):
+    output = Path(campaign.results_dir) / "measurements/a30/sm900/1.parquet"
+    message = "SLURM sbatch failed. The error message was\n'Requested node configuration is not available'"
+    lines = said(campaign, ERROR.format(message=message, output=output))
+    reason = "SLURM sbatch failed. The error message was 'Requested node configuration is not available'"
+    assert f"  measure a30 sm900 1: {reason}" in lines
+
+
+def test_a_full_disk_is_named_where_a_job_could_not_write_its_log(campaign):
+    write(campaign, "logs/measurements/a30/sm900/1.log")
+    lines = said(campaign, disk=Disk("results has 0 MB left: free some space", 0.0))
+    assert "  measure a30 sm900 1: results has 0 MB left: free some space" in lines
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="mounts a tmpfs, which needs root")
+def test_writing_to_a_full_disk_shows_that_it_is_full(tmp_path):
+    assert probe(tmp_path).problem == ""
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=512k", "tmpfs", str(tmp_path)], check=True)
+    try:
+        assert probe(tmp_path).problem == f"{tmp_path} cannot be written (No space left on device): free some space"
+        assert not list(tmp_path.iterdir())
+    finally:
+        subprocess.run(["umount", str(tmp_path)], check=True)
+
+
+def test_times_are_compared_by_the_clock_of_the_file_system(campaign):
+    write(campaign, "logs/measurements/a30/sm900/1.log", "clockwatt: no GPU: ask for one.", at_s=BEGAN_S - 90)
+    lines = said(campaign, disk=Disk("", -100.0))
+    assert counts(lines, "measure") == ["·", "·", "1", "11"]
+    assert any("-100 s off this machine's" in line for line in lines)
+
+
+def test_a_run_that_a_signal_ended_does_not_say_that_nothing_failed(campaign):
+    assert said(campaign, stopped=True)[0] == "Campaign mine: stopped before all was done, after 1:01:40."

@@ -67,9 +67,11 @@ def study_input(study, *inputs):
     return wanted
 
 
-def announce():
+def announce(logs, *, stopped=False):
     """Say what became of the run, and what changed while it went on."""
-    for line in summary.lines(campaign, summary.outcomes(campaign, BEGAN_S), time.time() - BEGAN_S):
+    disk = failures.probe(Path(RESULTS))
+    outcomes = summary.outcomes(campaign, BEGAN_S, [Path(log) for log in logs], disk)
+    for line in summary.lines(campaign, outcomes, time.time() - BEGAN_S, disk, stopped=stopped):
         say(line)
     for change in snapshot.changes(run, config_files, CHECKOUT):
         say(change)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from clockwatt.errors import ClockwattError
@@ -128,6 +128,21 @@ def my_jobs() -> list[QueuedJob]:
     """
     listed = _output(["squeue", "--noheader", f"--user={os.getuid()}", "--format=%T|%r|%Z|%k"]).splitlines()
     return [QueuedJob(*line.strip().split("|", 3)) for line in listed]
+
+
+def job_states(jobs: Iterable[str]) -> dict[str, str]:
+    """How jobs ended, in a word each, by their numbers.
+
+    Raises
+    ------
+    SlurmUnavailableError
+        If there is no accounting.
+    """
+    listed = _output(
+        ["sacct", "-X", "--noheader", "--parsable2", "--format=JobIDRaw,State", f"--jobs={','.join(jobs)}"]
+    )
+    pairs = (line.partition("|") for line in listed.splitlines())
+    return {job: state.split()[0] for job, _, state in pairs if state}
 
 
 def parse_gres(gres: str) -> list[tuple[str | None, int]]:

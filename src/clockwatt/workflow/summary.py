@@ -1,7 +1,7 @@
 """What a run of the workflow says at its end, in a screenful: what was done, what failed and why, what comes next.
 
-It is told from files alone: a job is done where its file is there, and has failed where its log is of this run and its
-file is not.
+A job is done where its file is there. It has failed where its file is not there and its log is of this run, or
+Snakemake's log says so.
 """
 
 from __future__ import annotations
@@ -16,8 +16,10 @@ from clockwatt.config import CampaignConfig
 from clockwatt.figures.names import figures
 from clockwatt.schema import layout
 from clockwatt.studies.power.names import MAIN as POWER_MAIN
+from clockwatt.workflow.failures import Disk, reported
 
 _REASONS, _REASON_CHARACTERS = 3, 300
+_SKEW_S = 5.0
 _MESSAGE = "clockwatt: "
 _CALIBRATE, _MEASURE, _NETWORKS = "calibrate", "measure", "measure networks"
 
@@ -82,35 +84,45 @@ def _study_job(study: str, gpu: str, output: str, log: str) -> Job:
     return Job(f"study {study}", f"{gpu} {Path(log).stem}", folder / output, Path("logs") / folder / log)
 
 
-def outcomes(campaign: CampaignConfig, began_s: float) -> list[Outcome]:
-    """What became of every job in a run that began at `began_s`, in seconds since the epoch."""
+def outcomes(campaign: CampaignConfig, began_s: float, snakemake_logs: Iterable[Path], disk: Disk) -> list[Outcome]:
+    """Return what became of every job in a run that began at `began_s`, in seconds since the epoch."""
     results = Path(campaign.results_dir)
+    began_s += disk.skew_s
+    failures = reported(snakemake_logs)
     found = []
     for job in jobs(campaign):
         made_s, logged_s = _changed_s(results / job.output), _changed_s(results / job.log)
         if made_s is not None:
             found.append(Outcome(job, "now" if made_s >= began_s else "before"))
-        elif logged_s is not None and logged_s >= began_s:
-            found.append(Outcome(job, "failed", _reason(results / job.log)))
+        elif results / job.output in failures or (logged_s is not None and logged_s >= began_s):
+            reason = failures.get(results / job.output, "") or disk.problem
+            found.append(Outcome(job, "failed", _reason(results / job.log, reason)))
         else:
             found.append(Outcome(job, "left"))
     return found
 
 
-def lines(campaign: CampaignConfig, found: Iterable[Outcome], took_s: float) -> list[str]:
-    """The summary."""
+def lines(
+    campaign: CampaignConfig, found: Iterable[Outcome], took_s: float, disk: Disk, *, stopped: bool = False
+) -> list[str]:
+    """Return the summary; `stopped` is whether the run ended before it made all that it was to make."""
     found = list(found)
     results = Path(campaign.results_dir)
     failed = [outcome for outcome in found if outcome.what == "failed"]
     left = [outcome for outcome in found if outcome.what == "left"]
-    how = (
-        f"{len(failed)} job{'s' * (len(failed) > 1)} failed" if failed else "nothing failed" if left else "all is done"
-    )
+    if failed:
+        how = f"{len(failed)} job{'s' * (len(failed) > 1)} failed"
+    else:
+        how = "stopped before all was done" if stopped else "nothing failed" if left else "all is done"
     said = [f"Campaign {campaign.campaign}: {how}, after {timedelta(seconds=round(took_s))}.", *_table(found)]
     if failed:
         said += ["", "Failed:", *_failures(failed, results)]
     if (quality := results / layout.DATASET_CATALOGUE.parent / layout.QUALITY_FILE).exists():
         said += ["", _rows(quality)]
+    if disk.problem:
+        said += ["", f"{disk.problem}."]
+    if abs(disk.skew_s) > _SKEW_S:
+        said += ["", f"The clock of the file system of {results} is {disk.skew_s:+.0f} s off this machine's: set them."]
     said += ["", *_next(campaign, failed, left)]
     return said
 
@@ -122,13 +134,17 @@ def _changed_s(path: Path) -> float | None:
         return None
 
 
-def _reason(log: Path) -> str:
-    """The message that a log ends with; its last line where it has none."""
-    written = [line.strip() for line in log.read_text(encoding="utf-8", errors="replace").splitlines() if line.strip()]
-    if not written:
-        return "ended without a word: Slurm or the kernel ended it"
+def _reason(log: Path, otherwise: str) -> str:
+    """The message that a log ends with; where it has none what else is known, or its last line."""
+    text = log.read_text(encoding="utf-8", errors="replace") if log.is_file() else ""
+    written = [line.strip() for line in text.splitlines() if line.strip()]
     messages = [line.removeprefix(_MESSAGE) for line in written if line.startswith(_MESSAGE)]
-    reason = messages[-1] if messages else f"ended without a message, last: {written[-1]}"
+    if messages:
+        reason = messages[-1]
+    elif otherwise:
+        reason = otherwise
+    else:
+        reason = f"ended without a message, last: {written[-1]}" if written else "was killed, by whom is not known"
     return reason if len(reason) <= _REASON_CHARACTERS else f"{reason[:_REASON_CHARACTERS]}…"
 
 

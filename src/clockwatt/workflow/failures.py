@@ -1,0 +1,93 @@
+"""Why jobs failed, as Snakemake's log, Slurm's accounting and the disk have it; jobs that are killed say nothing."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import shutil
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import NamedTemporaryFile
+
+from clockwatt.workflow.cluster import SlurmUnavailableError, job_states
+
+_BLOCK = re.compile(
+    r"^Error in rule \S+:\n    message: (.*?)\n    jobid: \d+\n(?:    input: [^\n]*\n)?    output: ([^\n]*)",
+    re.MULTILINE | re.DOTALL,
+)
+_SLURM = re.compile(r"SLURM-job '(?P<job>\d+)'.*SLURM status is: '(?P<state>\w+)'", re.DOTALL)
+_IN_WORDS = {
+    "NODE_FAIL": "its node failed",
+    "BOOT_FAIL": "its node failed to boot",
+    "TIMEOUT": "its time was up: give it a longer runtime",
+    "OUT_OF_MEMORY": "it took more memory than it asked for: give it a larger mem_mb",
+    "CANCELLED": "it was cancelled",
+    "PREEMPTED": "another job preempted it",
+}
+_PROBE_BYTES = 2**20
+_LITTLE_BYTES = 2**26
+
+
+@dataclass(frozen=True)
+class Disk:
+    """What writing a megabyte into a folder shows.
+
+    Attributes
+    ----------
+    problem
+        Why nothing more can be written; empty if it can.
+    skew_s
+        Clock of the file system minus clock of this machine, in seconds.
+    """
+
+    problem: str
+    skew_s: float
+
+
+def probe(folder: Path) -> Disk:
+    """Write to a folder: a quota is seen in no other way."""
+    try:
+        with NamedTemporaryFile(dir=folder) as file:
+            file.write(os.urandom(_PROBE_BYTES))
+            file.flush()
+            os.fsync(file.fileno())
+            skew_s = Path(file.name).stat().st_mtime - time.time()
+        free = shutil.disk_usage(folder).free
+    except OSError as error:
+        return Disk(f"{folder} cannot be written ({error.strerror}): free some space", 0.0)
+    return Disk(f"{folder} has {free / 1e6:.0f} MB left: free some space" if free < _LITTLE_BYTES else "", skew_s)
+
+
+def reported(logs: Iterable[Path]) -> dict[Path, str]:
+    """Return what Snakemake's logs say of each job that failed, by the files that the job was to make.
+
+    Of a job on Slurm, that is the state that `sacct` has now, or else the one that Snakemake was given.
+    """
+    blocks: list[tuple[str, str]] = []
+    for log in logs:
+        with contextlib.suppress(OSError):
+            blocks += _BLOCK.findall(log.read_text(encoding="utf-8", errors="replace"))
+    states = _states(message for message, _ in blocks)
+    return {
+        Path(name.partition(" (")[0]): _reason(message, states)
+        for message, output in blocks
+        for name in output.split(", ")
+    }
+
+
+def _states(messages: Iterable[str]) -> dict[str, str]:
+    jobs = {found["job"]: found["state"] for message in messages if (found := _SLURM.search(message))}
+    with contextlib.suppress(SlurmUnavailableError):
+        return jobs | (job_states(jobs) if jobs else {})
+    return jobs
+
+
+def _reason(message: str, states: dict[str, str]) -> str:
+    found = _SLURM.search(message)
+    if found is None:
+        return "" if message == "None" else " ".join(message.split())
+    state = states[found["job"]]
+    return f"{_IN_WORDS.get(state, 'it ended')} (Slurm job {found['job']}: {state})"
