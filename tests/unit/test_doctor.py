@@ -69,7 +69,7 @@ def test_slurm_is_described(tmp_path, monkeypatch):
     install_slurm(
         tmp_path, monkeypatch,
         sbatch="slurm 23.11.4",
-        sinfo="cpu*|(null)\nrivulet|gpu:A30:2(S:0-1)\nrivulet|gpu:A30:2(S:0-1)\nrivulet|gpu:RTX2080Ti:8",
+        sinfo="cpu*|8|(null)\nrivulet|32|gpu:A30:2(S:0-1)\nrivulet|2|gpu:A30:2(S:0-1)\nrivulet|64|gpu:RTX2080Ti:8",
         scontrol="AccountingStorageType   = accounting_storage/slurmdbd\nMinJobAge               = 300 sec",
     )  # fmt: skip
     assert lines(doctor.examine(), "Slurm") == [
@@ -153,7 +153,7 @@ def block(installed=(), partitions=()):
 
 
 def test_proposal_from_slurm():
-    partitions = [GpuPartition("rivulet", "A30", 2), GpuPartition("rivulet", "nvidia_rtx_2080_ti", 8)]
+    partitions = [GpuPartition("rivulet", "A30", 2, 16), GpuPartition("rivulet", "nvidia_rtx_2080_ti", 8, 16)]
     assert block(partitions=partitions) == {
         "a30": {
             "device": "NVIDIA A30",
@@ -168,15 +168,19 @@ def test_proposal_from_slurm():
     }
 
 
+def test_proposal_asks_for_no_more_cores_than_the_smallest_node_has():
+    assert block(partitions=[GpuPartition("gpu", "a30", 1, 2)])["a30"]["slurm"]["cpus_per_task"] == 2
+
+
 def test_proposal_takes_names_that_nvml_gives_here():
     here = [InstalledGpu("nvidia", "GPU-1", "Tesla V100-SXM2-32GB")]
-    assert block(here, [GpuPartition("gpu", "v100", 4)])["v100"]["device"] == "Tesla V100-SXM2-32GB"
-    assert block(here, [GpuPartition("gpu", None, 4)])["gpu"]["device"] == "Tesla V100-SXM2-32GB"
+    assert block(here, [GpuPartition("gpu", "v100", 4, 16)])["v100"]["device"] == "Tesla V100-SXM2-32GB"
+    assert block(here, [GpuPartition("gpu", None, 4, 16)])["gpu"]["device"] == "Tesla V100-SXM2-32GB"
 
 
 def test_proposal_admits_what_it_does_not_know():
     proposed = block(
-        partitions=[GpuPartition("p", "b300", 8), GpuPartition("q", "b300", 4), GpuPartition("r", None, 4)]
+        partitions=[GpuPartition("p", "b300", 8, 16), GpuPartition("q", "b300", 4, 16), GpuPartition("r", None, 4, 16)]
     )
     assert list(proposed) == ["b300", "b300_2", "r"]
     assert {gpu["device"] for gpu in proposed.values()} == {propose_config.UNKNOWN_DEVICE}

@@ -26,6 +26,7 @@ class GpuPartition:
     partition: str
     gpu_type: str | None  # as in GRES, None where the cluster names no types
     gpus_per_node: int
+    cpus: int  # of the smallest such node
 
     @property
     def gres(self) -> str:
@@ -88,12 +89,13 @@ def gpu_partitions() -> list[GpuPartition]:
     SlurmUnavailableError
         If Slurm does not answer.
     """
-    found: dict[GpuPartition, None] = {}
-    for line in _output(["sinfo", "--noheader", "--format=%P|%G"]).splitlines():
-        partition, _, gres = line.strip().partition("|")
+    fewest: dict[tuple[str, str | None, int], int] = {}
+    for line in _output(["sinfo", "--noheader", "--Node", "--format=%P|%c|%G"]).splitlines():
+        partition, cpus, gres = line.strip().split("|", 2)
         for gpu_type, count in parse_gres(gres):
-            found[GpuPartition(partition.rstrip("*"), gpu_type, count)] = None
-    return list(found)
+            key = partition.rstrip("*"), gpu_type, count
+            fewest[key] = min(int(cpus), fewest.get(key, int(cpus)))
+    return [GpuPartition(*key, cpus) for key, cpus in fewest.items()]
 
 
 def nodes() -> list[Node]:

@@ -9,6 +9,7 @@ from typing import Any
 
 import yaml
 
+from clockwatt.config import SlurmResources
 from clockwatt.errors import OutputError
 from clockwatt.gpu.interface import InstalledGpu
 from clockwatt.gpu.specs import UnknownGpuError, find_spec
@@ -74,7 +75,9 @@ def _from_slurm(found: GpuPartition, installed: Sequence[InstalledGpu]) -> tuple
         device = names.pop() if len(names) == 1 else UNKNOWN_DEVICE
     else:
         device = _device_of_type(found.gpu_type, names)
-    slurm = {"partition": found.partition, "gres": found.gres}
+    slurm: dict[str, Any] = {"partition": found.partition, "gres": found.gres}
+    if found.cpus < SlurmResources().cpus_per_task:
+        slurm["cpus_per_task"] = found.cpus
     return _label(found.gpu_type or found.partition), _gpu(device) | {"slurm": slurm}
 
 
