@@ -118,9 +118,9 @@ def import_table(request: Request, output_dir: Path) -> Imported:
     _check_new(output_dir)
     if request.device.strip().lower().startswith(VIRTUAL_PREFIX):
         raise ConfigError(f"--device {request.device}: is virtual. What is imported was measured on a real GPU.")
-    gpu_name = find_spec(request.device).nvml_name
-    _campaign(request, gpu_name, {FP32}, {records.INFERENCE}, energy=True)  # a wrong label is told at once
     table = Table.read(request.path, request.columns, request.constants)
+    gpu_name = find_spec(request.device).nvml_name
+    _campaign(request, gpu_name, {FP32}, {records.INFERENCE}, energy=True)  # a wrong label before rows are read
     reader = RowReader(table, _common(request, gpu_name), skip_unknown=request.skip_unknown)
     measurements = reader.read()
     campaign = _campaign(

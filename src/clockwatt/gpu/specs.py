@@ -168,7 +168,7 @@ def find_spec(name: str) -> GpuSpec:
             return spec
     raise UnknownGpuError(
         f"{name!r}: no specifications of such a GPU. Known: {', '.join(specs())}. "
-        "Another one is an entry in resources/gpus.yaml."
+        "Add it to resources/gpus.yaml in a clone of clockwatt, and install that."
     )
 
 

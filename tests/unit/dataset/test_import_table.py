@@ -181,6 +181,11 @@ def test_a_file_that_is_no_table_is_told(tmp_path, name, content, said):
         import_table(Request(tmp_path / name, "a30", "A30"), tmp_path / "a30")
 
 
+def test_a_table_that_is_not_there_is_named_before_an_unknown_gpu(tmp_path):
+    with pytest.raises(DataFileError, match=r"nofile\.csv: no such file"):
+        import_table(Request(tmp_path / "nofile.csv", "b", "b"), tmp_path / "b")
+
+
 def test_a_folder_that_holds_something_stays_as_it_is(tmp_path):
     imported(tmp_path, [TIMED])
     with pytest.raises(OutputError, match="not an empty folder"):
