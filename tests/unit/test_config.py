@@ -44,6 +44,7 @@ def gpu(**changes: object) -> dict[str, object]:
         (campaign(passes=["forward"]), "passes[0]", "'inference' or 'training'"),
         (campaign(gpus={}), "gpus", "at least 1"),
         (campaign(gpus={"a/30": {"device": "x"}}), "gpus", "label 'a/30'"),
+        (campaign(gpus={"a" * 300: {"device": "x"}}), "gpus", "at most 64"),
         (campaign(networks=[{"name": "r", "input": [0]}]), "networks[0].input[0]", "greater than 0"),
         (campaign(networks=[{"name": "r", "input": [1]}] * 2), "networks", "r-1-float32 stands twice"),
         (campaign(networks=[{"name": "r", "input": [1], "input_dtype": "int64"}]), "networks[0]", "input_below"),

@@ -23,12 +23,15 @@ from clockwatt.schema import layout
 Pass = Literal["inference", "training"]
 PASSES: tuple[Pass, ...] = ("inference", "training")
 QUANTITIES: tuple[Quantity, ...] = ("time", "energy")
+_LONGEST_LABEL = 64
 
 
 class CampaignConfig(Model):
     """One campaign: what is measured, on what, and how."""
 
-    campaign: str = Field(pattern=LABEL_PATTERN, description="name of the campaign, shown in figures")
+    campaign: str = Field(
+        pattern=LABEL_PATTERN, max_length=_LONGEST_LABEL, description="name of the campaign, shown in figures"
+    )
     seed: int = Field(0, ge=0, description="of every shuffle, virtual GPU and predictor")
     gpus: dict[str, GpuConfig] = Field(min_length=1, description="label of your own, used in paths, to GPU")
     design: DesignConfig | None = Field(None, description="operations drawn by design, beside those of networks")
@@ -52,7 +55,7 @@ class CampaignConfig(Model):
     shards: int = Field(
         1,
         ge=1,
-        le=100_000,
+        le=10_000,
         description="jobs that share the operations of a GPU at an operating point; `clockwatt plan` recommends one",
     )
     network_shards: int = Field(
@@ -81,8 +84,10 @@ class CampaignConfig(Model):
     @classmethod
     def _labels_fit_in_paths(cls, gpus: dict[str, GpuConfig]) -> dict[str, GpuConfig]:
         for label in gpus:
-            if not re.fullmatch(LABEL_PATTERN, label):
-                raise ValueError(f"label {label!r} is used in paths: letters, digits, '_' and '.' only")
+            if not re.fullmatch(LABEL_PATTERN, label) or len(label) > _LONGEST_LABEL:
+                raise ValueError(
+                    f"label {label!r:.80} is used in paths: letters, digits, '_' and '.' only, at most {_LONGEST_LABEL}"
+                )
         return gpus
 
     @field_validator("networks")
