@@ -6,14 +6,34 @@ import functools
 import gc
 import sys
 from collections.abc import Callable
-from typing import Any
+from typing import Annotated, Any
 
 import typer
+
+from clockwatt import __version__
 
 app = typer.Typer(
     name="clockwatt", no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False,
     help="What every PyTorch operation costs, in seconds and joules, on every GPU of a cluster at every clock.",
 )  # fmt: skip
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        print(f"clockwatt {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _program(
+    _version: Annotated[
+        bool,
+        typer.Option(
+            "--version", help="Print the version.", callback=_print_version, is_eager=True, show_default=False
+        ),
+    ] = False,
+) -> None:
+    """Options of the program itself."""
 
 
 class Answered(SystemExit):

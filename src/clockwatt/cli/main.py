@@ -33,9 +33,17 @@ def _terminate(number: int, _frame: FrameType | None) -> NoReturn:
     raise SystemExit(128 + number)
 
 
+def _interrupt(_number: int, _frame: FrameType | None) -> NoReturn:
+    """Interrupt once: a second Ctrl-C must not disturb clocks being released."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    raise KeyboardInterrupt
+
+
 def main() -> NoReturn:
     """Run the command line; a `ClockwattError` is shown as one message."""
     signal.signal(signal.SIGTERM, _terminate)
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # not where it is ignored, as after nohup
+        signal.signal(signal.SIGINT, _interrupt)
     try:
         app(prog_name="clockwatt")
     except Answered:
