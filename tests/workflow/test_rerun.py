@@ -6,6 +6,7 @@ import os
 import shutil
 import signal
 import subprocess
+import sys
 import time
 
 import pyarrow.parquet as pq
@@ -116,6 +117,18 @@ def test_a_refit_that_fails_leaves_the_old_predictors_with_their_metrics(finishe
     dataset.write_bytes(whole)
     assert jobs_of(finished.run(METRICS), "fit") == 1
     assert contents(predictors) == before
+
+
+def test_a_stage_runs_by_its_name_alone(finished):
+    (finished.path / "config").mkdir()
+    shutil.move(finished.path / "config.yaml", finished.path / "config/config.yaml")
+    metrics = finished.path / METRICS
+    before = metrics.read_bytes()
+    metrics.unlink()
+    command = [sys.executable, "-m", "clockwatt", "fit"]
+    done = subprocess.run(command, cwd=finished.path, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert metrics.read_bytes() == before
 
 
 def copied_checkout(tmp_path):

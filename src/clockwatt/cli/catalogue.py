@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from clockwatt import config
 from clockwatt.cli.app import app
-from clockwatt.cli.options import Config, OutputDir
+from clockwatt.cli.options import DEFAULT_CONFIG, Config, OutputOfCampaign, in_results
+from clockwatt.schema import layout
 
 
 @app.command()
-def catalogue(config_file: Config, output_dir: OutputDir) -> None:
+def catalogue(config_file: Config = DEFAULT_CONFIG, output_dir: OutputOfCampaign = None) -> None:
     """Trace every network of the campaign and write its operations and calls."""
     from clockwatt.operations.catalogue import write_catalogue
 
-    write_catalogue(config.load(config_file), output_dir)
+    campaign = config.load(config_file)
+    write_catalogue(campaign, in_results(output_dir, campaign, layout.CATALOGUE))

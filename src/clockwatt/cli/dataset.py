@@ -4,14 +4,31 @@ from __future__ import annotations
 
 from clockwatt import config
 from clockwatt.cli.app import app
-from clockwatt.cli.options import CatalogueDir, Config, MeasurementsDir, OutputDir
+from clockwatt.cli.options import (
+    DEFAULT_CONFIG,
+    CatalogueOfCampaign,
+    Config,
+    MeasurementsOfCampaign,
+    OutputOfCampaign,
+    in_results,
+)
+from clockwatt.schema import layout
 
 
 @app.command()
 def dataset(
-    config_file: Config, measurements_dir: MeasurementsDir, catalogue_dir: CatalogueDir, output_dir: OutputDir
+    config_file: Config = DEFAULT_CONFIG,
+    measurements_dir: MeasurementsOfCampaign = None,
+    catalogue_dir: CatalogueOfCampaign = None,
+    output_dir: OutputOfCampaign = None,
 ) -> None:
     """Join all shards, check and flag the rows, count what is there and what is not."""
     from clockwatt.dataset.build import build_dataset
 
-    build_dataset(config.load(config_file), measurements_dir, catalogue_dir, output_dir)
+    campaign = config.load(config_file)
+    build_dataset(
+        campaign,
+        in_results(measurements_dir, campaign, layout.MEASUREMENTS),
+        in_results(catalogue_dir, campaign, layout.CATALOGUE),
+        in_results(output_dir, campaign, layout.DATASET),
+    )

@@ -4,12 +4,31 @@ from __future__ import annotations
 
 from clockwatt import config
 from clockwatt.cli.app import app
-from clockwatt.cli.options import CatalogueDir, Config, DatasetDir, OutputDir
+from clockwatt.cli.options import (
+    DEFAULT_CONFIG,
+    Config,
+    DatasetCatalogueOfCampaign,
+    DatasetOfCampaign,
+    OutputOfCampaign,
+    in_results,
+)
+from clockwatt.schema import layout
 
 
 @app.command()
-def fit(config_file: Config, dataset_dir: DatasetDir, catalogue_dir: CatalogueDir, output_dir: OutputDir) -> None:
+def fit(
+    config_file: Config = DEFAULT_CONFIG,
+    dataset_dir: DatasetOfCampaign = None,
+    catalogue_dir: DatasetCatalogueOfCampaign = None,
+    output_dir: OutputOfCampaign = None,
+) -> None:
     """Fit predictors of time, power and energy, with grouped cross-validation."""
     from clockwatt.predict.fit import fit as stage
 
-    stage(config.load(config_file), dataset_dir, catalogue_dir, output_dir)
+    campaign = config.load(config_file)
+    stage(
+        campaign,
+        in_results(dataset_dir, campaign, layout.DATASET),
+        in_results(catalogue_dir, campaign, layout.DATASET_CATALOGUE),
+        in_results(output_dir, campaign, layout.PREDICTORS),
+    )

@@ -26,6 +26,16 @@ MeasurementsOfCampaign = Annotated[
 StoreOfCampaign = Annotated[
     Path | None, typer.Option("--store-dir", help="Folder of finished measurements; else the campaign's.")
 ]
+DatasetOfCampaign = Annotated[
+    Path | None, typer.Option("--dataset-dir", help="Folder that `clockwatt dataset` wrote; else the campaign's.")
+]
+DatasetCatalogueOfCampaign = Annotated[
+    Path | None, typer.Option("--catalogue-dir", help="Folder of the dataset's catalogue; else the campaign's.")
+]
+PredictorsOfCampaign = Annotated[
+    Path | None, typer.Option("--predictors-dir", help="Folder that `clockwatt fit` wrote; else the campaign's.")
+]
+OutputOfCampaign = Annotated[Path | None, typer.Option("--output-dir", help="Folder to write to; else the campaign's.")]
 MeasurementsDir = Annotated[Path, typer.Option(help="Folder with the shards' files.")]
 DatasetDir = Annotated[Path, typer.Option(help="Folder that `clockwatt dataset` wrote.")]
 PredictorsDir = Annotated[Path, typer.Option(help="Folder that `clockwatt fit` wrote.")]
@@ -45,6 +55,11 @@ OneGpu = Annotated[str | None, typer.Option("--gpu", help="UUID, beginning of on
 
 DEFAULT_CONFIG = Path("config/config.yaml")
 RESULTS = Path("results")
+
+
+def in_results(given: Path | None, campaign: CampaignConfig, name: Path) -> Path:
+    """The folder or file that was given, or else that of the campaign's results."""
+    return Path(campaign.results_dir) / name if given is None else given
 
 
 def point_of(campaign: CampaignConfig, label: str, text: str) -> OperatingPoint:

@@ -4,18 +4,34 @@ from __future__ import annotations
 
 from clockwatt import config
 from clockwatt.cli.app import app
-from clockwatt.cli.options import CatalogueDir, Config, DatasetDir, OutputDir, PredictorsDir
+from clockwatt.cli.options import (
+    DEFAULT_CONFIG,
+    Config,
+    DatasetCatalogueOfCampaign,
+    DatasetOfCampaign,
+    OutputOfCampaign,
+    PredictorsOfCampaign,
+    in_results,
+)
+from clockwatt.schema import layout
 
 
 @app.command()
 def validate(
-    config_file: Config,
-    dataset_dir: DatasetDir,
-    catalogue_dir: CatalogueDir,
-    predictors_dir: PredictorsDir,
-    output_dir: OutputDir,
+    config_file: Config = DEFAULT_CONFIG,
+    dataset_dir: DatasetOfCampaign = None,
+    catalogue_dir: DatasetCatalogueOfCampaign = None,
+    predictors_dir: PredictorsOfCampaign = None,
+    output_dir: OutputOfCampaign = None,
 ) -> None:
     """Compose networks from measured and from predicted operations and compare them with networks measured whole."""
     from clockwatt.predict.validate import validate as stage
 
-    stage(config.load(config_file), dataset_dir, catalogue_dir, predictors_dir, output_dir)
+    campaign = config.load(config_file)
+    stage(
+        campaign,
+        in_results(dataset_dir, campaign, layout.DATASET),
+        in_results(catalogue_dir, campaign, layout.DATASET_CATALOGUE),
+        in_results(predictors_dir, campaign, layout.PREDICTORS),
+        in_results(output_dir, campaign, layout.VALIDATION),
+    )

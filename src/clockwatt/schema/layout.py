@@ -7,7 +7,8 @@ from pathlib import Path
 CATALOGUE = Path("catalogue")
 STORE = Path("store")
 MEASUREMENTS = Path("measurements")
-DATASET_CATALOGUE = Path("dataset/catalogue")
+DATASET = Path("dataset")
+DATASET_CATALOGUE = DATASET / "catalogue"
 PREDICTORS = Path("predictors")
 VALIDATION = Path("validation")
 STUDIES = Path("studies")
