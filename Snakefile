@@ -37,6 +37,8 @@ from clockwatt.workflow.study_data import check_study_data
 
 # Jobs run the Python that runs Snakemake, unless conda gives them another one, and the sources beside this file.
 os.environ.update(PATH=f"{Path(sys.executable).parent}{os.pathsep}{os.getenv('PATH', os.defpath)}")
+# Images often forbid bytecode; then each job would compile PyTorch anew.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 # and Slurm's own sacct, squeue and sbatch behind those of the workflow, which say in their heads what they mend.
 for folder, program in (("status", "squeue"), ("submit", "sbatch")):
     if workflow.is_main_process and shutil.which(program):
