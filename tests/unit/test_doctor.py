@@ -7,7 +7,7 @@ import standin_nvml
 from clockwatt import config
 from clockwatt.config import ControlConfig
 from clockwatt.errors import OutputError
-from clockwatt.gpu.nvidia.installed import InstalledGpu
+from clockwatt.gpu.interface import InstalledGpu
 from clockwatt.workflow import cluster, doctor, propose_config
 from clockwatt.workflow.cluster import GpuPartition, JobStatus, parse_gres
 

@@ -8,8 +8,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from clockwatt.errors import DataFileError
-from clockwatt.studies.titles import TITLES
 
+TITLES = {"power": "Training under power limits and clocks", "workloads": "A dozen programs by all sensors"}
+"""Titles of the studies, by the name of their package."""
 _SECTION = """<section id="studies">
   <h2>Studies</h2>
   {figures}

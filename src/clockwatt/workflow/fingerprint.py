@@ -19,7 +19,7 @@ PACKAGES: dict[str, tuple[str, ...]] = {
     "fit": (*_PREDICTIONS, "measure"),
     "validate": (*_PREDICTIONS, "measure"),
     "figures": (*_PREDICTIONS, "measure", "figures"),
-    "page": (*_PREDICTIONS, "figures", "page", "studies/__init__.py", "studies/titles.py"),
+    "page": (*_PREDICTIONS, "figures", "page"),
     "study_power": (*_STUDY, "studies/options.py", "studies/power", "measure", "operations"),
     "study_workloads": (*_STUDY, "studies/workloads", "studies/relations"),
 }

@@ -13,8 +13,8 @@ from clockwatt.gpu.interface import (
     NotSupportedError,
     throttle_reason_names,
 )
-from clockwatt.gpu.nvidia.installed import installed_gpus, lost_gpus
 from clockwatt.gpu.nvidia.nvml import NvmlGpu
+from clockwatt.gpu.nvidia.vendor import installed_gpus, lost_gpus
 from clockwatt.gpu.sensing.sensors import update_periods_s
 
 
@@ -202,7 +202,7 @@ def test_cards_of_other_jobs_are_left_out(nvml, in_worker):
 
 
 def test_no_driver_says_what_to_do(nvml):
-    code = "from clockwatt.gpu.nvidia.installed import installed_gpus; installed_gpus()"
+    code = "from clockwatt.gpu.nvidia.vendor import installed_gpus; installed_gpus()"
     without_cards = nvml.environment(STANDIN_NVML_STATE="/nowhere")
     tried = subprocess.run([sys.executable, "-c", code], env=without_cards, capture_output=True, text=True, check=False)
     assert "GpuNotFoundError: NVML: no NVIDIA driver answers here" in tried.stderr

@@ -3,7 +3,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from clockwatt.gpu.interface import GpuNotFoundError, InstalledGpu, NotSupportedError
-from clockwatt.gpu.nvidia.visible import resolve_visible
+from clockwatt.gpu.nvidia.vendor import resolve_visible
 from clockwatt.gpu.registry import open_gpu, visible_gpus
 from clockwatt.gpu.specs import UnknownGpuError
 

@@ -1,13 +1,19 @@
-"""NVIDIA's GPUs, through NVML."""
+"""The NVIDIA GPUs of this machine: which there are, which CUDA shows a process, and opening one of them."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from clockwatt.gpu.interface import Gpu, GpuNotFoundError, InstalledGpu, Vendor
-from clockwatt.gpu.nvidia.installed import installed_gpus, lost_gpus
-from clockwatt.gpu.nvidia.nvml import NvmlGpu
-from clockwatt.gpu.nvidia.visible import VARIABLE, resolve_visible
+import pynvml
+
+from clockwatt.gpu.interface import Gpu, GpuNotFoundError, InstalledGpu, NotSupportedError, Vendor
+from clockwatt.gpu.nvidia.nvml import MIG_REFUSED, NvmlGpu
+from clockwatt.gpu.nvidia.nvml_errors import typed_errors
+
+VARIABLE = "CUDA_VISIBLE_DEVICES"
+
+_ENDS_THE_LIST = ("-1", "NoDevFiles")
+"""CUDA ignores whatever follows -1; Slurm writes NoDevFiles in a job without GPUs."""
 
 
 class NvidiaVendor(Vendor):
@@ -69,3 +75,101 @@ def _way_out(device: str, visible: Sequence[InstalledGpu]) -> str:
         "Write the name of this GPU there, or have the job sent to the right one "
         "(gpus.<label>.slurm: partition, gres or gpu_model)."
     )
+
+
+def installed_gpus() -> list[InstalledGpu]:
+    """GPUs that this process may open, in NVML's order (that of their PCI bus ids).
+
+    A card that a cgroup hides or that fell off the bus is left out, as CUDA does not count it either.
+
+    Raises
+    ------
+    GpuNotFoundError
+        If no driver answers.
+    """
+    return [gpu for gpu in _listed() if isinstance(gpu, InstalledGpu)]
+
+
+def lost_gpus() -> int:
+    """How many GPUs fell off the bus.
+
+    Raises
+    ------
+    GpuNotFoundError
+        If no driver answers.
+    """
+    return sum(isinstance(gpu, pynvml.NVMLError_GpuIsLost) for gpu in _listed())
+
+
+def _listed() -> list[InstalledGpu | pynvml.NVMLError]:
+    """Every card that NVML counts, or why it cannot be opened."""
+    with typed_errors("NVML"):
+        pynvml.nvmlInit()
+        try:
+            return [_opened(index) for index in range(pynvml.nvmlDeviceGetCount())]
+        finally:
+            pynvml.nvmlShutdown()
+
+
+def _opened(index: int) -> InstalledGpu | pynvml.NVMLError:
+    try:
+        handle = pynvml.nvmlDeviceGetHandleByIndex(index)
+        return InstalledGpu("nvidia", pynvml.nvmlDeviceGetUUID(handle), pynvml.nvmlDeviceGetName(handle))
+    except (pynvml.NVMLError_NoPermission, pynvml.NVMLError_GpuIsLost) as error:
+        return error
+
+
+def resolve_visible(environ: Mapping[str, str], installed: Sequence[InstalledGpu]) -> list[InstalledGpu]:
+    """GPUs of `installed` that CUDA would show, in CUDA's order.
+
+    Raises
+    ------
+    GpuNotFoundError
+        If `CUDA_VISIBLE_DEVICES` names what is not there or cannot be told.
+    NotSupportedError
+        If it names a MIG instance.
+    """
+    chosen = environ.get(VARIABLE)
+    if chosen is None:
+        _check_order_is_known(environ, installed, "without it CUDA counts the fastest GPU first")
+        return list(installed)
+    visible: list[InstalledGpu] = []
+    for entry in (part.strip() for part in chosen.split(",")) if chosen.strip() else ():
+        if entry in _ENDS_THE_LIST:
+            break
+        gpu = _by_index(int(entry), environ, installed) if entry.isdecimal() else _by_uuid(entry, installed)
+        if gpu in visible:
+            raise GpuNotFoundError(f"{VARIABLE}={chosen}: names {gpu.uuid} twice. Name each GPU once.")
+        visible.append(gpu)
+    return visible
+
+
+def _by_index(index: int, environ: Mapping[str, str], installed: Sequence[InstalledGpu]) -> InstalledGpu:
+    _check_order_is_known(environ, installed, "it names a GPU by its index, which counts the fastest GPU first")
+    if index >= len(installed):
+        raise GpuNotFoundError(
+            f"{VARIABLE}={environ[VARIABLE]}: there is no GPU {index} among the {len(installed)} that this process may "
+            "open (inside a job, indices count its own GPUs only). `nvidia-smi -L` lists them."
+        )
+    return installed[index]
+
+
+def _by_uuid(entry: str, installed: Sequence[InstalledGpu]) -> InstalledGpu:
+    if entry.upper().startswith("MIG-"):
+        raise NotSupportedError(f"{VARIABLE}={entry}: {MIG_REFUSED}")
+    matching = [
+        gpu for gpu in installed if entry.upper().startswith("GPU-") and gpu.uuid.lower().startswith(entry.lower())
+    ]
+    if len(matching) != 1:
+        found = "several GPUs have" if matching else "no GPU here has"
+        raise GpuNotFoundError(f"{VARIABLE}: {found} a UUID that begins with {entry!r}. `nvidia-smi -L` lists them.")
+    return matching[0]
+
+
+def _check_order_is_known(environ: Mapping[str, str], installed: Sequence[InstalledGpu], reason: str) -> None:
+    """CUDA's default order depends on speed, NVML's on the bus: with unlike models they may differ."""
+    if environ.get("CUDA_DEVICE_ORDER") != "PCI_BUS_ID" and len({gpu.name for gpu in installed}) > 1:
+        raise GpuNotFoundError(
+            f"{VARIABLE}={environ.get(VARIABLE, '(not set)')}: this machine has unlike GPUs, and {reason}. "
+            f"Set CUDA_DEVICE_ORDER=PCI_BUS_ID, or name the GPU: {VARIABLE}={installed[0].uuid}."
+        )
