@@ -57,19 +57,10 @@ def test_a_failure_of_the_real_one_is_passed_on(tmp_path):
     assert (done.returncode, done.stdout, done.stderr) == (1, "", "no accounting\n")
 
 
-FAKE_SQUEUE = """#!/bin/sh
-case "$*" in
-*--jobs=13*) echo 'slurm_load_jobs error: Invalid job id specified' >&2; exit 1 ;;
-*--jobs=*) echo 'slurm_load_jobs error: Unable to contact slurm controller' >&2; exit 1 ;;
-*) cat FOLDER/squeue.txt ;;
-esac
-"""
-
-
 def queue(folder: Path, listed: str, *arguments: str) -> list[str]:
     """What squeue says of a run where Slurm's own lists this."""
     (folder / "squeue.txt").write_text(listed)
-    (folder / "squeue").write_text(FAKE_SQUEUE.replace("FOLDER", str(folder)))
+    (folder / "squeue").write_text(f"#!/bin/sh\ncat {folder}/squeue.txt\n")
     (folder / "squeue").chmod(0o755)
     path = os.pathsep.join([str(SACCT.parent), str(folder), os.environ["PATH"]])
     command = ["squeue", *(arguments or ("--format=%i|%T", "--states=all", "--noheader", "--name", "run"))]
@@ -85,14 +76,41 @@ def submit(folder: Path, **ago_s: int) -> None:
 
 def test_a_job_that_the_controller_forgot_has_failed_without_accounting_too(tmp_path):
     submit(tmp_path, job_11=300, job_12=300, job_13=61)
-    assert queue(tmp_path, "11|RUNNING\n12|COMPLETED\n") == ["11|RUNNING", "12|COMPLETED", "13|FAILED"]
-    # an ended job that has left the list has not failed, and what was forgotten once is said again
-    assert queue(tmp_path, "11|RUNNING\n") == ["11|RUNNING", "13|FAILED"]
+    for _ in range(2):
+        assert queue(tmp_path, "11|RUNNING\n12|COMPLETED\n") == ["11|RUNNING", "12|COMPLETED", "13|FAILED"]
 
 
-def test_a_job_is_not_forgotten_yet_a_moment_after_it_was_submitted_nor_where_no_controller_answers(tmp_path):
-    submit(tmp_path, job_12=300, job_13=5)
+def test_a_job_is_not_forgotten_yet_a_moment_after_it_was_submitted(tmp_path):
+    submit(tmp_path, job_13=5)
     assert queue(tmp_path, "") == []
+
+
+@pytest.mark.parametrize("program", ["squeue", "sacct"])
+def test_nothing_is_forgotten_where_no_controller_answers(tmp_path, program):
+    submit(tmp_path, job_13=300)
+    (tmp_path / "squeue").write_text("#!/bin/sh\necho slurm_load_jobs error >&2\nexit 1\n")
+    (tmp_path / "sacct").write_text("#!/bin/sh\necho '13|RUNNING'\n")
+    for name in ("squeue", "sacct"):
+        (tmp_path / name).chmod(0o755)
+    path = os.pathsep.join([str(SACCT.parent), str(tmp_path), os.environ["PATH"]])
+    environment = os.environ | {"PATH": path, "CLOCKWATT_RUN": str(tmp_path)}
+    command = [program, "--format=%i|%T", "--name", "run"]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == ((1, "") if program == "squeue" else (0, "13|RUNNING\n"))
+
+
+def test_a_job_that_the_controller_forgot_has_failed_with_accounting(tmp_path):
+    submit(tmp_path, job_11=300, job_12=300, job_13=61, job_14=5)
+    real = "11|RUNNING\n12|COMPLETED\n13|RUNNING\n14|RUNNING\n"
+    for name, text in (("sacct", real), ("squeue", "11|listed\n")):
+        (tmp_path / f"{name}.txt").write_text(text)
+        (tmp_path / name).write_text(f"#!/bin/sh\ncat {tmp_path}/{name}.txt\n")
+        (tmp_path / name).chmod(0o755)
+    path = os.pathsep.join([str(SACCT.parent), str(tmp_path), os.environ["PATH"]])
+    environment = os.environ | {"PATH": path, "CLOCKWATT_RUN": str(tmp_path)}
+    command = ["sacct", "--format=JobIdRaw,State", "--name", "run"]
+    done = subprocess.run(command, env=environment, stdout=subprocess.PIPE, text=True, check=True)
+    assert done.stdout == real + "13|FAILED\n"  # the executor keeps the last state of a job
 
 
 def test_any_other_question_is_slurms(tmp_path):
