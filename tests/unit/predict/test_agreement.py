@@ -1,0 +1,108 @@
+"""200 random questions to the shipped data: all commands, the page, JSON and Python give the same answer."""
+
+import json
+import random
+from dataclasses import replace
+
+import pyarrow as pa
+import pytest
+
+from clockwatt.cli.main import app
+from clockwatt.errors import ClockwattError
+from clockwatt.io import files
+from clockwatt.page.answers import answer_all
+from clockwatt.predict import api
+from clockwatt.predict.batched_predictor import BulkPredictor
+from clockwatt.predict.description import shipped_catalogue
+from clockwatt.predict.request import Request
+from clockwatt.schema import layout
+from clockwatt.schema.records import NETWORK_SCHEMA
+
+QUESTIONS = 200
+_LAST_BIT = 1e-6
+
+
+@pytest.fixture(scope="module")
+def networks():
+    """Name, shape, dtype, id and pass of each shipped network whose one input is given by its shape."""
+    table: pa.Table = files.read_table(shipped_catalogue() / layout.NETWORKS_FILE, NETWORK_SCHEMA)
+    rows = table.to_pylist()
+    named = [row for row in rows if "=" not in row["network_id"] and "-behind" not in row["network_id"]]
+    return [(row["network"], tuple(row["input_shape"]), row["dtype"], row["network_id"], row["pass"]) for row in named]
+
+
+@pytest.fixture(scope="module")
+def predictors(networks, tmp_path_factory):
+    """Those that are shipped, which predict all operations of the networks at once."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(tmp_path_factory.mktemp("nowhere"))
+        loaded = api.load()
+    traced = [
+        loaded.traced(Request.of(network=name, inputs=(",".join(map(str, shape)),), dtype=dtype), pass_)
+        for name, shape, dtype, _, pass_ in networks
+    ]
+    models = {gpu: BulkPredictor.of(model, traced, [*model.description.points]) for gpu, model in loaded.models.items()}
+    return replace(loaded, models=models)
+
+
+@pytest.fixture
+def answers(predictors, monkeypatch, capsys):
+    """What a command prints as JSON; the error where it has none."""
+    monkeypatch.setattr(api, "load", lambda *_, **__: predictors)
+
+    def ask(*words):
+        with pytest.raises((SystemExit, ClockwattError)) as ended:
+            app([*map(str, words), "--json"], prog_name="clockwatt")
+        return ended.value if isinstance(ended.value, ClockwattError) else json.loads(capsys.readouterr().out)
+
+    return ask
+
+
+def test_all_answers_agree(networks, predictors, answers):
+    dice = random.Random(0)
+    page = answer_all(predictors.models, shipped_catalogue(), {False: {one[3] for one in networks}, True: set()})
+    shown = {
+        (question.network_id, question.pass_, question.tf32, page.gpus[int(row.gpu)]): row
+        for row in page.candidates.itertuples()
+        for question in [page.questions[int(row.question)]]
+    }
+    refused = 0
+    for _ in range(QUESTIONS):
+        name, shape, dtype, network_id, pass_ = dice.choice(networks)
+        gpu, tf32 = dice.choice(sorted(predictors.models)), dice.random() < 0.8
+        words = [name, "--input", ",".join(map(str, shape)), "--dtype", dtype, "--pass", pass_]
+        words += ["--tf32" if tf32 else "--no-tf32"]
+        predicted = answers("predict", *words, "--gpu", gpu)
+        question = {"gpu": gpu, "training": pass_ == "training", "dtype": dtype, "tf32": tf32}
+        if isinstance(predicted, ClockwattError):
+            refused += 1
+            with pytest.raises(ClockwattError):
+                predictors.predict(name, shape, **question)
+            continue
+        answer = predictors.predict(name, shape, **question)
+        assert json.loads(json.dumps(answer.to_dict())) == predicted, network_id
+        (overview,) = answers("show", *words, "--gpu", gpu)
+        recommended = answers("recommend", *words, "--gpu", gpu)
+        for other in (overview["gpus"][0]["points"][0], recommended["best"], recommended["candidates"][0]):
+            for key in ("source", "sources", "expected", "intervals", "measured", "composed", "predicted", "warnings"):
+                assert other[key] == predicted[key], (network_id, key)
+        row = shown[network_id, pass_, tf32, gpu]
+        # of other operations beside them, sums of 32 bits end in another last bit
+        assert row.time_s == pytest.approx(predicted["time_s"], rel=_LAST_BIT)
+        assert row.energy_j == pytest.approx(predicted["energy_j"], rel=_LAST_BIT)
+        assert row.power_w == pytest.approx(predicted["power_w"], rel=_LAST_BIT)
+        frame = predictors.predict(name, shape, **question, points=["default"])
+        assert frame.loc[0, "source"] == predicted["source"]
+        assert frame.loc[0, "time_s"] == pytest.approx(predicted["time_s"], rel=_LAST_BIT)
+        assert frame.loc[0, "energy_j"] == pytest.approx(predicted["energy_j"], rel=_LAST_BIT)
+    assert refused < QUESTIONS / 4
+
+
+def test_one_network_at_a_time_is_answered_as_all_at_once(networks, predictors):
+    alone = api.load()
+    for name, shape, dtype, _, pass_ in random.Random(1).sample(networks, 5):
+        question = {"gpu": "h200", "training": pass_ == "training", "dtype": dtype}
+        one, other = (each.predict(name, shape, **question) for each in (alone, predictors))
+        assert one.source == other.source
+        assert one.time_s == pytest.approx(other.time_s, rel=_LAST_BIT)
+        assert one.energy_j == pytest.approx(other.energy_j, rel=_LAST_BIT)
