@@ -85,7 +85,8 @@ def pytest_collection_finish() -> None:
 
 
 LONG = {
-    "test_build.py", "test_callcost.py", "test_cli.py", "test_draw.py", "test_firefox.py",
+    "test_agreement.py", "test_batch_sizes.py", "test_build.py", "test_callcost.py", "test_cli.py", "test_draw.py",
+    "test_firefox.py",
     "test_fit_validate.py", "test_fresh_measure.py", "test_hooks.py", "test_neural_ensemble.py", "test_plan.py",
     "test_power_analysis.py", "test_power_measure.py", "test_power_optimum.py", "test_record.py",
     "test_record_full_disk.py", "test_reference_data.py", "test_references.py", "test_relations.py",

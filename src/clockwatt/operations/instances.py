@@ -17,6 +17,7 @@ from clockwatt.operations.known_values import MOST_ELEMENTS, KnownValues
 from clockwatt.operations.networks import without_memory
 from clockwatt.operations.spec.encode import NotEncodableError, dtype_name
 
+_BY_POSITION = "input_"
 _INDICES = "input_ids"
 """Inputs of this name are token ids, also where their shape alone is given."""
 
@@ -120,7 +121,9 @@ class _Function(torch.nn.Module):
         self.name = str(getattr(function, "__name__", type(function).__name__)).strip("<>")
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
-        """Call it."""
+        """Call it; inputs of numbered names are given by position, in this order."""
+        if all(name.removeprefix(_BY_POSITION).isdecimal() for name in kwargs):
+            return self.function(*args, *kwargs.values())
         return self.function(*args, **kwargs)
 
 
@@ -154,9 +157,10 @@ def _by_keyword(module: torch.nn.Module, inputs: Any) -> dict[str, Any]:
         return {"": inputs}
     if len(inputs) == 1:
         return {"": inputs[0]}
-    function = module.function if isinstance(module, _Function) else module.forward
+    if isinstance(module, _Function):
+        return {f"{_BY_POSITION}{number}": one for number, one in enumerate(inputs)}
     kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
-    names = [one.name for one in inspect.signature(function).parameters.values() if one.kind in kinds]
+    names = [one.name for one in inspect.signature(module.forward).parameters.values() if one.kind in kinds]
     if len(names) < len(inputs):
         raise RequestError(f"inputs: are {len(inputs)}, but the network takes {len(names)} by position.")
     return dict(zip(names, inputs, strict=False))

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from clockwatt.config import OperatingPoint
 from clockwatt.errors import ClockwattError
-from clockwatt.predict.answer import Answer
+from clockwatt.predict.answer import Answer, to_frame
 from clockwatt.predict.answerer import check_fits, predict_points
 from clockwatt.predict.gpu_predictor import GpuPredictor
 from clockwatt.predict.hosts.profile import HostProfile
 from clockwatt.predict.tracing import TracedNetwork
 from clockwatt.schema.execution import TF32, ExecutionSettings
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 
 @dataclass(frozen=True)
@@ -60,6 +63,10 @@ class Overview:
             "gpus": [gpu.to_dict() for gpu in self.gpus],
             "left_out": list(self.left_out),
         }
+
+    def to_frame(self) -> pd.DataFrame:
+        """A row for each GPU and operating point; see `answer.to_frame`."""
+        return to_frame(self.answers)
 
     @property
     def answers(self) -> list[Answer]:

@@ -7,12 +7,12 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
 from clockwatt.errors import DataFileError, RequestError
-from clockwatt.predict.answer import Answer
+from clockwatt.predict.answer import Answer, to_frame
 from clockwatt.predict.answerer import NO_OTHER_HOST, predict_points
 from clockwatt.predict.description import NotPredictableError
 from clockwatt.predict.evaluation.errors import objective_of
@@ -24,6 +24,9 @@ from clockwatt.predict.tracing import TracedNetwork
 from clockwatt.predict.training_rows import ENERGY
 from clockwatt.schema import layout
 from clockwatt.schema.execution import TF32, ExecutionSettings
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 _REPEATED = 0.01
 """Points of one GPU closer to each other than this are as good, where both were measured."""
@@ -116,6 +119,10 @@ class Recommendation:
         """The same, with all candidates relative to the pass on a standard GPU."""
         best, *others = (candidate.compared_with(standard) for candidate in self.candidates)
         return replace(self, best=best, candidates=[best, *others])
+
+    def to_frame(self) -> pd.DataFrame:
+        """A row for each candidate, best first; see `answer.to_frame`."""
+        return to_frame(self.candidates)
 
     def to_dict(self) -> dict[str, Any]:
         """For JSON."""

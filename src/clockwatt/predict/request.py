@@ -11,14 +11,15 @@ from pathlib import Path
 from typing import Any, Literal, Self
 
 import pandas as pd
+import pyarrow.compute as pc
 from pydantic import Field, ValidationError
 
 from clockwatt import config
 from clockwatt.config import PASSES, NetworkConfig, OperatingPoint, Pass
 from clockwatt.config.model import Model
 from clockwatt.errors import ClockwattError, RequestError
-from clockwatt.io import files
 from clockwatt.predict.evaluation.errors import OBJECTIVES
+from clockwatt.predict.tracing import catalogue_table
 from clockwatt.schema import layout
 from clockwatt.schema.execution import TF32, ExecutionSettings
 from clockwatt.schema.optimizers import optimizer_name
@@ -253,7 +254,11 @@ class _Known:
         path = folder / layout.NETWORKS_FILE
         columns = ["network", "network_id", "dtype", "input_shape"]
         there = path.exists()
-        table = files.read_table(path, NETWORK_SCHEMA, columns).to_pandas() if there else pd.DataFrame(columns=columns)
+        table = (
+            catalogue_table(path, NETWORK_SCHEMA).select(columns).to_pandas()
+            if there
+            else pd.DataFrame(columns=columns)
+        )
         return cls(folder, table)
 
     def full_name(self, name: str) -> str:
@@ -277,17 +282,17 @@ class _Known:
         ids = self.networks.loc[self.networks["network"] == name, "network_id"]
         if ids.empty:
             return None
-        calls = files.read_table(
-            self.folder / layout.CALLS_FILE, CALL_SCHEMA, ["network_id", "pass", "position", "operation_id"]
-        ).to_pandas()
-        operations = files.read_table(
-            self.folder / layout.OPERATIONS_FILE, OPERATION_SCHEMA, ["operation_id", "operation_class", "spec"]
-        ).to_pandas()
-        called = calls[calls["network_id"] == ids.iloc[0]].sort_values("position").merge(operations, on="operation_id")
-        embeddings = called[called["operation_class"] == "embedding"]
-        if embeddings.empty:
+        calls = catalogue_table(self.folder / layout.CALLS_FILE, CALL_SCHEMA)
+        called = (
+            calls.filter(pc.equal(calls["network_id"], ids.iloc[0])).select(["position", "operation_id"]).to_pandas()
+        )
+        operations = catalogue_table(self.folder / layout.OPERATIONS_FILE, OPERATION_SCHEMA)
+        embeddings = operations.filter(pc.equal(operations["operation_class"], "embedding"))
+        specs = dict(zip(embeddings["operation_id"].to_pylist(), embeddings["spec"].to_pylist(), strict=True))
+        first = next((one for one in called.sort_values("position")["operation_id"] if one in specs), None)
+        if first is None:
             return None
-        indices = json.loads(embeddings["spec"].iloc[0])["tensors"]
+        indices = json.loads(specs[first])["tensors"]
         return next((int(tensor["below"]) for tensor in indices if tensor.get("below")), None)
 
 

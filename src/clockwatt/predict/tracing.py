@@ -237,18 +237,29 @@ def listed_operations(path: Path, pass_: Pass) -> TracedNetwork:
     return TracedNetwork(listed.network, _frame(listed.calls), _frame(listed.operations), is_network=False)
 
 
+def catalogue_table(path: Path, schema: pa.Schema) -> pa.Table:
+    """Read a table of a catalogue, of the last ones without reading it again; raises as `files.read_table`."""
+    return _read(path, schema, path.stat().st_mtime_ns if path.exists() else 0)
+
+
+@functools.lru_cache(maxsize=8)
+def _read(path: Path, schema: pa.Schema, _modified: int) -> pa.Table:
+    return files.read_table(path, schema)
+
+
 def _from_catalogue(network: NetworkConfig, pass_: Pass, catalogue_dir: Path) -> TracedNetwork | None:
     def chosen(name: str, schema: Any) -> Any:
-        table = files.read_table(catalogue_dir / name, schema)
+        table = catalogue_table(catalogue_dir / name, schema)
         return table.filter(pc.and_(pc.equal(table["network_id"], network.network_id), pc.equal(table["pass"], pass_)))
 
     rows = chosen(layout.NETWORKS_FILE, NETWORK_SCHEMA).to_pylist()
     if not rows:
         return None
     calls = chosen(layout.CALLS_FILE, CALL_SCHEMA).sort_by("position").to_pandas()
-    operations = files.read_table(catalogue_dir / layout.OPERATIONS_FILE, OPERATION_SCHEMA).to_pandas()
-    called = operations["operation_id"].isin(calls["operation_id"]) & (operations["pass"] == pass_)
-    return TracedNetwork(records.row_of(NetworkRow, rows[0]), calls, operations[called].reset_index(drop=True))
+    operations = catalogue_table(catalogue_dir / layout.OPERATIONS_FILE, OPERATION_SCHEMA)
+    ids = pa.array(calls["operation_id"].unique())
+    called = pc.and_(pc.is_in(operations["operation_id"], value_set=ids), pc.equal(operations["pass"], pass_))
+    return TracedNetwork(records.row_of(NetworkRow, rows[0]), calls, operations.filter(called).to_pandas())
 
 
 def _ids_above(network: NetworkConfig, catalogued: TracedNetwork) -> bool:

@@ -16,10 +16,15 @@ from clockwatt.predict.batched_predictor import BulkPredictor
 from clockwatt.predict.description import shipped_catalogue
 from clockwatt.predict.request import Request
 from clockwatt.schema import layout
+from clockwatt.schema.execution import of_dtype
 from clockwatt.schema.records import NETWORK_SCHEMA
 
 QUESTIONS = 200
 _LAST_BIT = 1e-6
+
+
+def _typed(shape):
+    return ",".join(map(str, shape))
 
 
 @pytest.fixture(scope="module")
@@ -38,7 +43,9 @@ def predictors(networks, tmp_path_factory):
         patch.chdir(tmp_path_factory.mktemp("nowhere"))
         loaded = api.load()
     traced = [
-        loaded.traced(Request.of(network=name, inputs=(",".join(map(str, shape)),), dtype=dtype), pass_)
+        loaded.traced(
+            Request.of(network=name, inputs=(",".join(map(str, shape)),), precision=of_dtype(dtype)[0]), pass_
+        )
         for name, shape, dtype, _, pass_ in networks
     ]
     models = {gpu: BulkPredictor.of(model, traced, [*model.description.points]) for gpu, model in loaded.models.items()}
@@ -62,18 +69,17 @@ def test_all_answers_agree(networks, predictors, answers):
     dice = random.Random(0)
     page = answer_all(predictors.models, shipped_catalogue(), {False: {one[3] for one in networks}, True: set()})
     shown = {
-        (question.network_id, question.pass_, question.tf32, page.gpus[int(row.gpu)]): row
+        (question.network_id, question.pass_, str(question.execution), page.gpus[int(row.gpu)]): row
         for row in page.candidates.itertuples()
         for question in [page.questions[int(row.question)]]
     }
     refused = 0
     for _ in range(QUESTIONS):
         name, shape, dtype, network_id, pass_ = dice.choice(networks)
-        gpu, tf32 = dice.choice(sorted(predictors.models)), dice.random() < 0.8
-        words = [name, "--input", ",".join(map(str, shape)), "--dtype", dtype, "--pass", pass_]
-        words += ["--tf32" if tf32 else "--no-tf32"]
+        gpu, precision = dice.choice(sorted(predictors.models)), dice.choice(of_dtype(dtype))
+        words = [name, "--input", _typed(shape), "--precision", precision, "--pass", pass_]
         predicted = answers("predict", *words, "--gpu", gpu)
-        question = {"gpu": gpu, "training": pass_ == "training", "dtype": dtype, "tf32": tf32}
+        question = {"gpu": gpu, "training": pass_ == "training", "precision": precision}
         if isinstance(predicted, ClockwattError):
             refused += 1
             with pytest.raises(ClockwattError):
@@ -86,7 +92,7 @@ def test_all_answers_agree(networks, predictors, answers):
         for other in (overview["gpus"][0]["points"][0], recommended["best"], recommended["candidates"][0]):
             for key in ("source", "sources", "expected", "intervals", "measured", "composed", "predicted", "warnings"):
                 assert other[key] == predicted[key], (network_id, key)
-        row = shown[network_id, pass_, tf32, gpu]
+        row = shown[network_id, pass_, str(precision), gpu]
         # of other operations beside them, sums of 32 bits end in another last bit
         assert row.time_s == pytest.approx(predicted["time_s"], rel=_LAST_BIT)
         assert row.energy_j == pytest.approx(predicted["energy_j"], rel=_LAST_BIT)
@@ -101,7 +107,7 @@ def test_all_answers_agree(networks, predictors, answers):
 def test_one_network_at_a_time_is_answered_as_all_at_once(networks, predictors):
     alone = api.load()
     for name, shape, dtype, _, pass_ in random.Random(1).sample(networks, 5):
-        question = {"gpu": "h200", "training": pass_ == "training", "dtype": dtype}
+        question = {"gpu": "h200", "training": pass_ == "training", "precision": of_dtype(dtype)[0]}
         one, other = (each.predict(name, shape, **question) for each in (alone, predictors))
         assert one.source == other.source
         assert one.time_s == pytest.approx(other.time_s, rel=_LAST_BIT)

@@ -7,6 +7,8 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
+import torchvision
 
 import clockwatt
 from clockwatt.cli.main import app
@@ -21,17 +23,91 @@ def predictors(made):
     return clockwatt.load(made.predictors, catalogue_dir=made.catalogue, validation_dir=made.validation)
 
 
-def test_the_examples_of_the_page_run(made, predictors, capsys):
+def test_the_examples_of_the_page_run(predictors, capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)  # where no campaign is
     blocks = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)
-    assert len(blocks) == 5
-    blocks[0] = blocks[0].replace('clockwatt.load("results/predictors")', "loaded")
+    assert len(blocks) == 7
     names = {"loaded": predictors}
     for block in blocks:
-        exec(compile(block, PAGE.name, "exec"), names)
-    assert names["answer"].expected.time_s > 0
-    assert names["choice"].best.expected.energy_j > 0
+        exec(compile(block.replace('clockwatt.load("results/predictors")', "loaded"), PAGE.name, "exec"), names)
+    assert names["answer"].source == "measured"
+    assert len(names["frame"]) == 12
+    assert names["passed"].time_s > 0
+    assert names["choice"].best.energy_j > 0
     assert names["compared"].relative_to.power_ratio > 1
     assert "gpu a31" in capsys.readouterr().out
+
+
+def test_the_first_example_of_the_readme_runs(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (block,) = re.findall(r"```python\n(.*?)```", (PAGE.parents[2] / "README.md").read_text(), re.DOTALL)
+    exec(compile(block, "README.md", "exec"), {})
+
+
+class Doubled(torch.nn.Module):
+    """Takes its inputs by position, and has a weight on the CPU."""
+
+    def __init__(self):
+        super().__init__()
+        self.linear = torch.nn.Linear(16, 16)
+
+    def forward(self, x, scale):
+        return self.linear(x) * scale
+
+
+def test_a_module_a_class_and_a_function_are_answered(predictors):
+    question = {"gpu": "a30", "point": "sm1200"}
+    module = Doubled()
+    tensors = [torch.zeros(8, 16), torch.ones(8, 1)]
+    one = predictors.predict(module, tensors, **question)
+    assert one == predictors.predict(Doubled, {"x": (8, 16), "scale": (8, 1)}, **question)
+    assert module.linear.weight.device.type == "cpu"
+    assert (one.network, one.expected.calls, one.items) == ("Doubled", 2, 8)
+    trained = predictors.predict(module, tensors, training=True, **question)
+    assert trained.time_s == pytest.approx(sum(trained.phases.values()))
+    product = predictors.predict(torch.matmul, [(64, 32), (32, 16)], **question)
+    assert product.breakdown()["operation"].to_list() == ["matmul 64×32 · 32×16"]
+
+
+def test_a_named_network_and_its_instance_have_the_same_operations(predictors):
+    module = torchvision.models.resnet18()
+    one = predictors.predict(module, torch.zeros(2, 3, 64, 64), gpu="a30", point="sm1200")
+    other = predictors.predict("resnet18", (2, 3, 64, 64), gpu="a30", point="sm1200")
+    assert (one.time_s, one.expected.calls) == (other.time_s, other.expected.calls)
+    assert set(one.breakdown().index) == set(other.breakdown().index)
+
+
+@pytest.mark.parametrize(
+    ("network", "inputs", "message"),
+    [
+        ("net24", 5, "input 5: give a shape"),
+        (5, (8, 16), "network 5: give a name, a torch.nn.Module, or a callable"),
+        (torch.nn.Linear, (8, 16), "network Linear: is a class that needs arguments"),
+        (torch.nn.ReLU(), None, "inputs: give an example tensor or a shape"),
+        (torch.nn.ReLU(), "8", "inputs '8': give an example tensor or a shape"),
+        (torch.nn.ReLU(), [(8, 16), (8, 16)], "inputs: are 2, but the network takes 1 by position"),
+    ],
+)
+def test_what_is_no_network_or_no_input_is_one_message(predictors, network, inputs, message):
+    with pytest.raises(clockwatt.ClockwattError, match=message):
+        predictors.predict(network, inputs, gpu="a30")
+
+
+def test_limits_are_limits(predictors):
+    with pytest.raises(clockwatt.ClockwattError, match=r"give clockwatt.Limits\(max_slowdown"):
+        predictors.recommend("net24", INPUT, limits={"max_slowdown": 0.1})
+
+
+def test_a_gpu_goes_by_its_product_name(predictors):
+    assert predictors.predict("net24", INPUT, gpu="NVIDIA A30", point="sm1200").gpu == "a30"
+    assert predictors.predict("net24", INPUT, gpu="A30", point="sm1200").gpu == "a30"
+
+
+def test_what_has_no_answer_in_a_sweep_is_said_in_its_row(predictors):
+    frame = predictors.predict("net24", INPUT, gpu="a30", points=["sm1200", "sm5000"])
+    assert list(frame["point"]) == ["sm1200", "sm5000"]
+    assert frame.loc[0, "error"] is None or frame.loc[0, "error"] != frame.loc[0, "error"]
+    assert "cannot run at sm5000" in frame.loc[1, "error"]
 
 
 def test_the_command_line_says_the_same(made, predictors, capsys):
