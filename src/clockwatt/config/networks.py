@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import math
+import re
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, TypeAlias
 
 from pydantic import AfterValidator, BeforeValidator, Field, field_validator, model_validator
 
+from clockwatt.config import library_inputs
 from clockwatt.config.measurement import Quantities
 from clockwatt.config.model import Model, check_different, one_or_more
 from clockwatt.config.precision import NetworkPrecision, WithPrecision
@@ -68,15 +71,21 @@ class NetworkConfig(WithPrecision):
         "torch.nn.Module",
         examples=["resnet18", "timm:efficientnet_lite0", "hf:bert.json", "my_package.models:build"],
     )
-    input: Shape | None = Field(None, description="shape of its only input, batch first", examples=[[32, 3, 224, 224]])
+    input: Shape | None = Field(
+        None,
+        description="shape of its only input, batch first; [batch] of a model of timm for images of its own size",
+        examples=[[32, 3, 224, 224]],
+    )
     inputs: dict[str, InputConfig] | None = Field(
         None,
         min_length=1,
-        description="in place of `input`: keyword to what is given for it",
+        description="in place of `input`: keyword to what is given for it; a number in place of a keyword is a "
+        "position, and `images.0` or `batch.mask` is an entry of a list or dictionary",
         examples=[{"input_ids": {"shape": [8, 128], "dtype": "int64", "below": 30522}}],
     )
     input_dtype: Literal["float", "int64"] = Field(
-        "float", description="int64 for networks that take indices (token ids)"
+        "float",
+        description="int64 for networks that take indices (token ids); `hf:` knows it by its vocabulary",
     )
     input_below: Below | None = Field(None, description="indices are below this; needed with int64", examples=[30522])
     cache_length: int | None = Field(
@@ -117,12 +126,20 @@ class NetworkConfig(WithPrecision):
         check_different(values, "a value")
         return values
 
+    @model_validator(mode="before")
+    @classmethod
+    def _library_knows(cls, content: Any) -> Any:
+        return library_inputs.complete(content) if isinstance(content, Mapping) else content
+
     @model_validator(mode="after")
     def _inputs_are_given_once(self) -> Self:
         if (self.input is None) == (self.inputs is None):
             raise ValueError("give `input`, the shape of the only input, or `inputs`, several by keyword")
         if self.inputs is not None and (self.input_dtype != "float" or self.input_below is not None):
             raise ValueError("input_dtype and input_below go with `input`; with `inputs`, each has its own")
+        for name in self.inputs or ():
+            if not re.fullmatch(r"\w+(\.\w+)*", name):
+                raise ValueError(f"inputs: {name!r} is no keyword, position, or entry such as images.0 or batch.mask")
         if (self.input_dtype == "int64") != (self.input_below is not None):
             raise ValueError("input_dtype: int64 and input_below belong together")
         if self.cache_length is not None and not self.name.startswith("hf:"):

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from clockwatt.config import CampaignConfig, DesignConfig, NetworkConfig, Pass, TrainingConfig
+from clockwatt.errors import NetworkError
 from clockwatt.io import files
 from clockwatt.io.progress import progress
 from clockwatt.operations import optimizers
@@ -130,6 +131,9 @@ def trace_rows(network: NetworkConfig, pass_: Pass, training: TrainingConfig, bu
     trace = trace_network(network, pass_, training, build)
     # in reverse, so that the first call of each operation decides its kind
     unique = {call.operation.operation_id: call for call in reversed(trace.calls)}
+    operations = [operation_row(call.operation, call.kind, pass_) for call in reversed(unique.values())]
+    if not any(row.device_work for row in operations):
+        raise NetworkError(f"network {network.name}: does no work on a device. Give a network that computes something.")
     return Traced(
         _network_row(network, pass_, training, trace),
         [
@@ -145,7 +149,7 @@ def trace_rows(network: NetworkConfig, pass_: Pass, training: TrainingConfig, bu
             )
             for position, call in enumerate(trace.calls)
         ],
-        [operation_row(call.operation, call.kind, pass_) for call in reversed(unique.values())],
+        operations,
     )
 
 

@@ -7,6 +7,7 @@ it is, and `architectures` which head stands on it; without it, the bare model i
 
 from __future__ import annotations
 
+import functools
 import importlib
 import inspect
 import json
@@ -43,6 +44,8 @@ def library() -> Any:
         sdpa = importlib.import_module("transformers.integrations.sdpa_attention").sdpa_attention_forward
     except ImportError as error:
         raise ImportError(f"{error}: install the extra, `pip install 'clockwatt[transformers]'`") from error
+    hub: Any = importlib.import_module("huggingface_hub.constants")
+    hub.HF_HUB_OFFLINE = True  # it may have been imported before
     transformers.AttentionInterface.register(UNMASKED, sdpa)
     return transformers
 
@@ -59,6 +62,9 @@ class HuggingFaceModel(torch.nn.Module):
     def __init__(self, model: torch.nn.Module) -> None:
         super().__init__()
         self.model = model
+        for part in model.modules():  # it reads ids on the GPU for nothing but a warning
+            if hasattr(part, "warn_if_padding_and_no_attention_mask"):
+                part.warn_if_padding_and_no_attention_mask = _ignore  # type: ignore[assignment]
 
     def forward(self, *given: torch.Tensor, **inputs: torch.Tensor) -> torch.Tensor:
         """Scores where the model has a head, else its last hidden state; a single input may come by position."""
@@ -151,8 +157,8 @@ def _construct(network: NetworkConfig, content: dict[str, Any]) -> torch.nn.Modu
     # the name comes from a file: nothing but a model may be called by it
     if head is not None and not (isinstance(kind, type) and issubclass(kind, transformers.PreTrainedModel)):
         raise NetworkError(f"network {network.name}: transformers {transformers.__version__} has no model {head}.")
-    config._attn_implementation = "sdpa" if masked else UNMASKED
-    model: torch.nn.Module = kind.from_config(config, trust_remote_code=False) if head is None else kind(config)
+    construct = functools.partial(kind.from_config, trust_remote_code=False) if head is None else kind
+    model = _with_attention(construct, config, ("sdpa", "eager") if masked else (UNMASKED, "sdpa", "eager"))
     if network.cache_length is None:
         return HuggingFaceModel(model)
     batch, new = network.first_input.shape[0], network.first_input.shape[1:]
@@ -166,6 +172,25 @@ def _construct(network: NetworkConfig, content: dict[str, Any]) -> torch.nn.Modu
             f"{network.first_input.shape}."
         )
     return step
+
+
+def _with_attention(construct: Any, config: Any, implementations: tuple[str, ...]) -> torch.nn.Module:
+    """The model with the first implementation of attention that it knows."""
+    for implementation in implementations:
+        config._attn_implementation = implementation
+        try:
+            model: torch.nn.Module = construct(config)
+        except (KeyError, ValueError) as error:
+            refused = isinstance(error, KeyError) or "attention implementation" in str(error)
+            if not refused or implementation == implementations[-1]:
+                raise
+        else:
+            return model
+    raise AssertionError
+
+
+def _ignore(*given: Any) -> None:
+    """Take anything and do nothing."""
 
 
 def _cache_argument(model: torch.nn.Module) -> str:

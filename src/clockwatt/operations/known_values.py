@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+from torch.nn.parameter import is_lazy
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -74,7 +75,8 @@ class KnownValues:
 
     def __init__(self) -> None:
         self._known: dict[int, _Known] = {}
-        self._lost: set[int] = set()  # storages that were changed in a way that is not known
+        self._storages: set[int] = set()  # of tensors that are known, which stay alive: their addresses stay their own
+        self._lost: set[int] = set()  # those of them that were changed in a way that is not known
 
     def of(self, tensor: torch.Tensor) -> torch.Tensor | None:
         """The values of a tensor on the CPU, None if they are unknown; a tensor off meta has its own."""
@@ -86,6 +88,7 @@ class KnownValues:
     def keep(self, tensor: torch.Tensor, value: torch.Tensor, assumptions: Iterable[str] = ()) -> None:
         """Know a tensor's values, if it is on meta and of the same shape and dtype."""
         if tensor.is_meta and tensor.shape == value.shape and tensor.dtype == value.dtype:
+            self._storages.add(_storage(tensor))
             self._known[id(tensor)] = _Known(tensor, value.detach(), frozenset(assumptions))
 
     def answer(self, func: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Computed | None:
@@ -176,7 +179,7 @@ class KnownValues:
         small = all(output.numel() <= MOST_ELEMENTS for output in outputs)
         computed = self.compute(func, args, kwargs) if small and (outputs or changed) else None
         if computed is None:
-            self._lost.update(_storage(tensor) for tensor in changed if tensor.is_meta)
+            self._lost.update(self._storages.intersection(_storage(tensor) for tensor in changed))
             if not changed:
                 self._assume(func, args, kwargs, result)
             return
@@ -193,6 +196,8 @@ class KnownValues:
         """
         if func in _NOT_FINITE:
             self.keep(result, torch.zeros((), dtype=torch.bool).expand(result.shape), ["values are finite"])
+        elif func is torch.rand and result.numel() == 1:  # whether a layer is skipped
+            self.keep(result, torch.full_like(result, 0.5, device=_CPU), ["random numbers are 0.5"])
         elif func in (torch.topk, torch.Tensor.topk):
             dim = argument(args, kwargs, (2, "dim"))
             self._spread(result[1], args[0].shape[-1 if dim is None else dim], -1 if dim is None else dim)
@@ -249,7 +254,7 @@ class Constructing(TorchFunctionMode):
     ) -> Any:
         """Run `func`, and follow the values that it takes."""
         kwargs = kwargs or {}
-        given = [tensor for tensor in tensors_in((args, kwargs)) if tensor.is_meta]
+        given = [tensor for tensor in tensors_in((args, kwargs)) if tensor.is_meta and not is_lazy(tensor)]
         if not given:
             return func(*args, **kwargs)
         versions = [tensor._version for tensor in given]

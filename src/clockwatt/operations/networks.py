@@ -13,6 +13,7 @@ from torch.nn.modules.module import (
     register_module_buffer_registration_hook,
     register_module_parameter_registration_hook,
 )
+from torch.nn.parameter import is_lazy
 
 from clockwatt.config import InputConfig, NetworkConfig, TrainingConfig
 from clockwatt.errors import NetworkError
@@ -22,7 +23,17 @@ from clockwatt.operations.known_values import MOST_ELEMENTS, Constructing, Known
 from clockwatt.operations.spec.encode import dtype_of
 from clockwatt.schema.records import TRAINING
 
-__all__ = ["FAULTS", "BuiltNetwork", "Loss", "NetworkError", "build_network", "construct", "example_inputs", "summary"]
+__all__ = [
+    "FAULTS",
+    "BuiltNetwork",
+    "Loss",
+    "NetworkError",
+    "build_network",
+    "construct",
+    "construct_on_meta",
+    "example_inputs",
+    "summary",
+]
 
 _USUAL_WEIGHT = 0.02
 """Standard deviation of weights as transformers begin with."""
@@ -49,6 +60,8 @@ class BuiltNetwork:
     ) -> None:
         with device:
             self.module = construct(network, training=pass_ == TRAINING).to(device)
+        tensors = example_tensors(network, device, seed)
+        materialise(self.module, tensors)
         _fill_zero_weights(self.module)
         fill = getattr(self.module, "fill", None)
         if callable(fill):
@@ -56,7 +69,7 @@ class BuiltNetwork:
         self.parameter_bytes = sum(
             t.numel() * t.element_size() for t in (*self.module.parameters(), *self.module.buffers())
         )
-        self._positional, self._by_keyword = example_inputs(network, device, seed)
+        self._positional, self._by_keyword = arranged(tensors)
         self._loss = Loss(network, device, seed)
         self.call: Callable[[], Any] = self._infer
         if pass_ == TRAINING:
@@ -126,8 +139,31 @@ def construct(network: NetworkConfig, *, training: bool) -> torch.nn.Module:
     raise NetworkError(f"network {network.name}: gives a value of type {type(module).__name__}, not a torch.nn.Module.")
 
 
+def construct_on_meta(network: NetworkConfig, values: KnownValues, *, training: bool) -> torch.nn.Module:
+    """Construct a network on the meta device; in memory first where its constructor computes with its parameters.
+
+    Raises
+    ------
+    NetworkError
+        See `construct`.
+    """
+    try:
+        with without_memory(values):
+            return construct(network, training=training).to("meta")
+    except NetworkError as error:
+        if not isinstance(error.__cause__, NotImplementedError | RuntimeError):
+            raise
+    module = construct(network, training=training)
+    buffers = dict(module.named_buffers())
+    module.to("meta")
+    for name, buffer in module.named_buffers():
+        if buffer.numel() <= MOST_ELEMENTS:
+            values.keep(buffer, buffers[name])
+    return module
+
+
 @contextlib.contextmanager
-def without_memory(values: KnownValues | None = None) -> Iterator[None]:
+def without_memory(values: KnownValues) -> Iterator[None]:
     """Within, parameters and buffers of new modules move to the meta device as they are registered.
 
     Initialisers then cost nothing, and constructors that compute with plain tensors still can, which they could not if
@@ -138,11 +174,13 @@ def without_memory(values: KnownValues | None = None) -> Iterator[None]:
     values
         Keeps the values of buffers that are small.
     """
-    values = KnownValues() if values is None else values
 
     def to_meta(module: torch.nn.Module, name: str, tensor: torch.Tensor | None) -> Any:  # noqa: ARG001  # as PyTorch calls it
         if tensor is None or tensor.is_meta:
             return None
+        if is_lazy(tensor):
+            kind: Any = type(tensor)
+            return kind(tensor.requires_grad, "meta", tensor.dtype)
         moved = tensor.detach().to("meta")
         if not isinstance(tensor, torch.nn.Parameter) and tensor.numel() <= MOST_ELEMENTS:
             values.keep(moved, tensor)
@@ -157,17 +195,56 @@ def without_memory(values: KnownValues | None = None) -> Iterator[None]:
             hook.remove()
 
 
-def example_inputs(
-    network: NetworkConfig, device: torch.device, seed: int
-) -> tuple[list[torch.Tensor], dict[str, torch.Tensor]]:
+def materialise(module: torch.nn.Module, tensors: Mapping[str, torch.Tensor]) -> None:
+    """Give lazy parameters the shapes that follow from the inputs, by a forward pass.
+
+    NetworkError if that fails.
+    """
+    if any(is_lazy(tensor) for tensor in (*module.parameters(), *module.buffers())):
+        given, by_keyword = arranged(tensors)
+        try:
+            with torch.no_grad():
+                module(*given, **by_keyword)
+        except FAULTS as error:
+            raise NetworkError(
+                f"its lazy parameters get no shape ({summary(error)}). Check that it takes the input that is given."
+            ) from error
+
+
+def example_inputs(network: NetworkConfig, device: torch.device, seed: int) -> tuple[list[Any], dict[str, Any]]:
     """Inputs of the configured shapes, those by position and those by keyword."""
+    return arranged(example_tensors(network, device, seed))
+
+
+def example_tensors(network: NetworkConfig, device: torch.device, seed: int) -> dict[str, torch.Tensor]:
+    """Every input of the configured shapes by its name."""
     generator = None if device.type == "meta" else torch.Generator(device).manual_seed(seed)
-    made = {keyword: _example(given, network.dtype, device, generator) for keyword, given in network.by_keyword.items()}
-    return [made.pop("")] if "" in made else [], made
+    return {name: example(given, network.dtype, device, generator) for name, given in network.by_keyword.items()}
 
 
-def _example(given: InputConfig, dtype: str, device: torch.device, generator: torch.Generator | None) -> torch.Tensor:
-    """Standard normal, uniform indices, ones, or ones up to a length of each row's own."""
+def arranged(tensors: Mapping[str, torch.Tensor]) -> tuple[list[Any], dict[str, Any]]:
+    """Arguments of a network, by position and by keyword: `images.0` is an entry of a list, `batch.mask` of a dict."""
+    nested: dict[str, Any] = {}
+    for name, tensor in tensors.items():
+        *outer, last = name.split(".")
+        inner = nested
+        for part in outer:
+            inner = inner.setdefault(part, {})
+        inner[last] = tensor
+    given = {name: _entries(value) for name, value in nested.items()}
+    positions = sorted((name for name in given if not name or name.isdecimal()), key=lambda name: int(name or 0))
+    return [given.pop(name) for name in positions], given
+
+
+def _entries(value: Any) -> Any:
+    if not isinstance(value, dict):
+        return value
+    entries = {name: _entries(entry) for name, entry in value.items()}
+    return list(entries.values()) if all(name.isdecimal() for name in entries) else entries
+
+
+def example(given: InputConfig, dtype: str, device: torch.device, generator: torch.Generator | None) -> torch.Tensor:
+    """One input: standard normal, uniform indices, ones, or ones up to a length of each row's own."""
     wanted = dtype_of(dtype if given.dtype == "float" else given.dtype)
     if given.values == "ones":
         return torch.ones(given.shape, dtype=wanted, device=device)

@@ -290,7 +290,7 @@ def test_building_on_meta_allocates_nothing():
 def test_what_a_call_changes_must_be_an_argument_of_its_own():
     x = TensorSpec.dense((4,))
     operation = Operation("torch.cat", ([{"tensor": 0}],), {}, (x,), (OutputSpec((4,), "float32", (1,)),), mutates=(0,))
-    with pytest.raises(OperationSpecError, match="changes tensor 0, which is no positional argument"):
+    with pytest.raises(OperationSpecError, match="changes tensor 0, which is none of its arguments"):
         build(operation, "cpu", pass_="training")
 
 

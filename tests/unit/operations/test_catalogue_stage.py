@@ -5,13 +5,20 @@ import pytest
 import torch
 
 from clockwatt import config
+from clockwatt.config import NetworkConfig, TrainingConfig
 from clockwatt.io import files
 from clockwatt.operations import numerics
-from clockwatt.operations.catalogue import write_catalogue
+from clockwatt.operations.catalogue import trace_rows, write_catalogue
 from clockwatt.operations.networks import NetworkError
 from clockwatt.operations.spec.operation import Operation
 from clockwatt.schema.execution import FP32, TF32
 from clockwatt.schema.records import CALL_SCHEMA, NETWORK_SCHEMA, OPERATION_SCHEMA
+
+
+@pytest.mark.parametrize("name", ["torch.nn:Identity", "torch.nn:Flatten"])
+def test_a_network_that_computes_nothing_is_refused_by_name(name):
+    with pytest.raises(NetworkError, match=rf"network {name}: does no work on a device"):
+        trace_rows(NetworkConfig(name=name, input=[2, 8]), "inference", TrainingConfig())
 
 
 def campaign(*networks, **settings):

@@ -108,9 +108,35 @@ def test_what_is_no_configuration_is_refused(tmp_path, config, message):
         construct(NetworkConfig(name=f"hf:{path}", input=[1, 4]), training=False)
 
 
-def test_token_ids_given_as_floats_are_told_how_to_be_typed(tmp_path):
+def test_token_ids_given_as_floats_are_told_how_to_be_typed():
+    name = "clockwatt.operations.transformer_networks:gpt2"
     with pytest.raises(UntraceableError, match=r"takes token ids: .*--input-below"):
-        operations(model(tmp_path, BERT, input=[1, 4]))
+        operations(NetworkConfig(name=name, input=[1, 4]))
+
+
+class Nested(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.part = torch.nn.Linear(8, 8)
+
+    def forward(self, x, images, *, batch):
+        return self.part(x) + self.part(images[0]) + images[1] + self.part(batch["image"]) * batch["mask"][0]
+
+
+@pytest.mark.parametrize("pass_", ["inference", "training"])
+def test_inputs_may_be_positions_and_entries_of_lists_and_dictionaries(pass_):
+    shape = {"shape": [4, 8]}
+    inputs = {"0": shape, "1.0": shape, "1.1": shape, "batch.image": shape, "batch.mask.0": shape}
+    network = NetworkConfig(name=f"{__name__}:Nested", inputs=inputs)
+    linear = [one for one in operations(network, pass_) if one.operation_class == "linear"]
+    assert [one.tensors[0].shape for one in linear] == [(4, 8)] * 3
+    build_network(network, "cpu", pass_=pass_, training=TrainingConfig()).call()
+
+
+def test_a_lazy_module_gets_its_shapes_from_the_input():
+    network = NetworkConfig(name="public_architectures:LazyLinear", inputs={"0": {"shape": [4, 8]}})
+    assert [one.tensors[1].shape for one in operations(network) if one.operation_class == "linear"] == [(5, 8)]
+    build_network(network, "cpu", pass_="training", training=TrainingConfig()).call()
 
 
 def test_the_weights_of_a_backbone_that_a_configuration_names_are_not_fetched(tmp_path):

@@ -8,6 +8,7 @@ from torch import nn
 
 from clockwatt.config import NetworkConfig, TrainingConfig
 from clockwatt.operations.build.build import build
+from clockwatt.operations.known_values import KnownValues
 from clockwatt.operations.rows import operation_row
 from clockwatt.operations.trace.trace import trace_network
 from clockwatt.operations.trace.tracer import UntraceableError
@@ -118,6 +119,17 @@ def changed_by_data(m, x):
 def test_what_depends_on_data_chance_or_weights_is_refused(traced, forward):
     with pytest.raises(UntraceableError, match="decides a branch"):
         traced(forward)
+
+
+def test_a_change_of_a_tensor_that_is_gone_makes_no_other_unknown():
+    values, data = KnownValues(), torch.empty(3, device="meta")
+    for _ in range(100):
+        changed = torch.empty(3, device="meta").add_(data)
+        values.follow(torch.Tensor.add_, (changed, data), {}, changed, [changed])
+        del changed
+        ones = torch.ones(3, device="meta")
+        values.keep(ones, torch.ones(3))
+        assert values.of(ones) is not None
 
 
 def test_a_large_tensor_is_not_kept(traced):

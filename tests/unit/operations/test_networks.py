@@ -5,6 +5,7 @@ import torch
 import torchvision
 
 from clockwatt.config import NetworkConfig, TrainingConfig
+from clockwatt.operations.known_values import KnownValues
 from clockwatt.operations.networks import Loss, NetworkError, build_network, construct, example_inputs, without_memory
 
 CPU = torch.device("cpu")
@@ -80,7 +81,7 @@ def test_a_module_that_is_not_there_is_refused():
 
 
 def test_building_without_memory_allocates_no_weight():
-    with without_memory():
+    with without_memory(KnownValues()):
         module = construct(network("vit_h_14"), training=True)
     assert all(tensor.is_meta for tensor in (*module.parameters(), *module.buffers()))
     assert sum(parameter.numel() for parameter in module.parameters()) == 632_045_800
@@ -88,7 +89,7 @@ def test_building_without_memory_allocates_no_weight():
 
 
 def test_only_what_is_built_within_is_without_memory():
-    with without_memory():
+    with without_memory(KnownValues()):
         pass
     assert not next(construct(network(), training=False).parameters()).is_meta
 

@@ -237,37 +237,57 @@ def listing(module, x):
     return x[: int(module.part(x).argmax())]
 
 
+def recursing(module, x):
+    return recursing(module, x)
+
+
+HERE = r"\(tests/unit/operations/test_tracing\.py:\d+, the network itself\)\."
+
+
 @pytest.mark.parametrize(
     ("forward", "message"),
     [
         (
             branching,
-            r"torch\.Tensor\.__bool__, called in the network itself, decides a branch .*`data_dependent_branch",
+            rf"torch\.Tensor\.__bool__ decides a branch by the values of data {HERE} Say .*data_dependent_branch",
         ),
-        (reading, r"torch\.Tensor\.item, called in the network itself, fails without data .*meta"),
-        (selecting, r"torch\.Tensor\.__getitem__, called in the network itself, fails without data"),
-        (listing, r"torch\.Tensor\.__int__, called in the network itself, fails without data"),
-        (lambda m, x: m.part(x).reshape(-1, 7), r"torch\.Tensor\.reshape, called in the network itself, fails"),
+        (reading, rf"torch\.Tensor\.item depends on the values of data, .* {HERE} Give the part"),
+        (selecting, rf"torch\.Tensor\.__getitem__ depends on the values of data, .* {HERE} Give the part"),
+        (listing, rf"torch\.Tensor\.__int__ depends on the values of data, .* {HERE} Give the part"),
+        (lambda m, x: m.part(x).reshape(-1, 7), rf"torch\.Tensor\.reshape fails .* {HERE} Check .*\[2, 3, 64, 64\]\.$"),
         (
-            lambda m, x: torch.ops.torchvision.nms(x, x[:, 0], 0.5),
-            r"nms, called in the network itself, fails without data",
+            lambda m, x: torch.ops.torchvision.nms(x[0, 0, :, :4], x[0, 0, 0], 0.5),
+            rf"nms has no implementation without data {HERE} Give",
         ),
         (
             lambda m, x: torch._assert(x.shape[1] == 7, "no"),
-            r"torch\._assert, called .* \(AssertionError: no\)\. The netw",
+            rf"torch\._assert fails \(AssertionError: no\) {HERE} Check",
         ),
-        (lambda m, x: {}["key"], r"its forward pass fails in the network itself \(KeyError: 'key'\)"),
+        (lambda m, x: {}["key"], rf"its forward pass fails \(KeyError: 'key'\) {HERE} Check"),
         (
             given_packed,
-            r"offered: module 'recurrent' packs sequences, or takes packed .* Give its recurrent layers padded",
+            r"packs sequences, or takes packed ones \(.*module 'recurrent'\)\. Give its recurrent layers padded",
         ),
-        (lambda m, x: pack_padded_sequence(x[0], [64] * 3), r"the network itself packs sequences, or takes packed"),
+        (lambda m, x: pack_padded_sequence(x[0], [64] * 3), rf"packs sequences, or takes packed ones {HERE}"),
         (
             lambda m, x: pack_padded_sequence(x[0], torch.tensor([64] * 3), enforce_sorted=False),
-            r"the network itself packs sequences, or takes packed",
+            rf"packs sequences, or takes packed ones {HERE}",
         ),
-        (lambda m, x: pack_sequence([x[0], x[0]]), r"the network itself packs sequences, or takes packed"),
-        (own_fault, r"offered: its forward pass fails in the network itself \(OwnError: not today\)\. Check that"),
+        (lambda m, x: pack_sequence([x[0], x[0]]), rf"packs sequences, or takes packed ones {HERE}"),
+        (own_fault, rf"offered: its forward pass fails \(OwnError: not today\) {HERE} Check that"),
+        (recursing, rf"its forward pass calls itself without end {HERE} Correct its forward"),
+        (lambda m, x: m.part(x.cuda()), rf"torch\.Tensor\.cuda asks for a GPU .* {HERE} Make tensors on the device"),
+        (lambda m, x: m.part(x.cpu()), rf"torch\.Tensor\.cpu copies data to the CPU {HERE} Leave the copy out"),
+        (lambda m, x: x.numpy(), rf"torch\.Tensor\.numpy copies data to the CPU {HERE}"),
+        (
+            lambda m, x: m.part(x) + torch.ones(64, device="cpu"),
+            rf"mixes tensors on the CPU with those of the network .* {HERE} Register constants",
+        ),
+        (lambda m, x: None, r"its forward gives no tensor but NoneType"),
+        (
+            lambda m, x: torch.compile(m.part, backend="eager")(x),
+            rf"calls a function compiled by torch\.compile {HERE}",
+        ),
     ],
 )
 def test_what_cannot_be_traced_is_refused_by_name(own, forward, message):
@@ -281,7 +301,9 @@ def test_a_backward_pass_that_raises_what_only_the_network_knows_is_refused_by_n
         out.register_hook(own_fault)
         return out
 
-    with pytest.raises(UntraceableError, match=r"offered: its backward pass fails \(OwnError: not today\)\. Check"):
+    with pytest.raises(
+        UntraceableError, match=r"offered: its backward pass fails \(OwnError: not today\) \(.*test_tracing"
+    ):
         trace(own(Forward(forward, part=nn.Linear(64, 64))), 2, 64, pass_="training")
 
 
@@ -293,7 +315,7 @@ def test_token_ids_above_the_vocabulary_are_refused(own, forward):
     trace(own(Forward(forward, words=nn.Embedding(50, 4))), 2, 8, **ids)
     with pytest.raises(
         UntraceableError,
-        match=r"embedding, called in module 'words', is given token ids below 50, but it has 49 rows.*--input-below 49",
+        match=r"embedding is given token ids below 50, but has 49 rows \(.*module 'words'\)\. Give .*--input-below 49",
     ):
         trace(own(Forward(forward, words=nn.Embedding(49, 4))), 2, 8, **ids)
 
@@ -312,12 +334,14 @@ def test_a_network_without_parameters_has_no_training_pass(own):
 
 def test_the_module_that_makes_the_call_is_named(own):
     inner = Forward(branching, part=nn.Identity())
-    with pytest.raises(UntraceableError, match=r"called in module 'blocks\.1', decides a branch"):
+    with pytest.raises(UntraceableError, match=r"decides a branch .*, module 'blocks\.1'\)"):
         trace(own(Forward(lambda m, x: m.blocks(x), blocks=nn.Sequential(nn.ReLU(), inner))))
 
 
 def test_an_input_of_the_wrong_shape_is_refused():
-    with pytest.raises(UntraceableError, match=r"torch\.nn\.functional\.conv2d, called in module 'conv1', fails"):
+    with pytest.raises(
+        UntraceableError, match=r"conv2d fails \(.*\) \(torchvision/models/resnet\.py:\d+, module 'conv1'\)\. Check"
+    ):
         trace("resnet18", 2, 4, 64, 64)
 
 
@@ -334,7 +358,9 @@ def test_autocast_is_refused(own):
         with torch.autocast("cpu", dtype=torch.bfloat16):
             return module.part(x)
 
-    with pytest.raises(UntraceableError, match="linear, called in module 'part', runs under autocast"):
+    with pytest.raises(
+        UntraceableError, match=r"linear runs under torch\.autocast, .*, module 'part'\)\. Leave autocast out"
+    ):
         trace(own(Forward(forward, part=nn.Linear(64, 64))))
 
 
@@ -357,11 +383,38 @@ class Doubled(torch.autograd.Function):
         return gradient * 2
 
 
-def test_a_custom_autograd_function_is_refused_where_it_is_differentiated(own):
+def test_the_backward_pass_of_a_custom_autograd_function_is_traced(own):
     name = own(Forward(lambda m, x: Doubled.apply(m.part(x)), part=nn.Linear(64, 64)))
     assert names(trace(name)) == ["torch.nn.functional.linear", "torch.Tensor.mul"]
-    with pytest.raises(UntraceableError, match="the network itself uses the custom autograd function Doubled"):
-        trace(name, pass_="training")
+    traced = trace(name, pass_="training")
+    assert names(traced) == ["torch.nn.functional.linear", "torch.Tensor.mul"]
+    (back,) = [call.operation for call in traced.calls if call.phase == "accumulation"]
+    assert (back.function, back.has_backward) == ("torch.Tensor.mul", False)
+
+
+class LightningModule(nn.Module):
+    pass
+
+
+@pytest.mark.parametrize(
+    ("wrapped", "message"),
+    [
+        (lambda: nn.DataParallel(nn.Linear(64, 64)), "it is DataParallel, which runs on several GPUs"),
+        (lambda: nn.Sequential(nn.DataParallel(nn.Linear(64, 64))), "module '0' is DataParallel"),
+        (lambda: torch.compile(nn.Linear(64, 64)), r"it is compiled by torch\.compile"),
+        (LightningModule, "it is a LightningModule of test_tracing, whose training_step"),
+    ],
+)
+def test_what_runs_otherwise_than_its_forward_says_is_refused_by_name(own, wrapped, message):
+    with pytest.raises(UntraceableError, match=message):
+        trace(own(wrapped()), 2, 64, pass_="training")
+
+
+def test_a_sparse_buffer_is_refused_by_name(own):
+    part = nn.Linear(64, 64)
+    part.register_buffer("edges", torch.eye(64).to_sparse())
+    with pytest.raises(NetworkError, match="buffer 'edges' is sparse"):
+        trace(own(part), 2, 64)
 
 
 def test_an_operator_outside_of_pytorch_is_refused(own):

@@ -199,26 +199,33 @@ def _forward(built: BuiltOperation) -> Callable[[], Any]:
         return functools.partial(function, *args, **kwargs)
 
     def call() -> Any:
-        for position, alias in aliases:
-            args[position] = alias()
+        changed = []
+        for place, alias in aliases:
+            changed.append(alias())
+            if isinstance(place, str):
+                kwargs[place] = changed[-1]
+            else:
+                args[place] = changed[-1]
         result = function(*args, **kwargs)
-        return tuple(args[position] for position, _ in aliases) if result is None else result  # None as of x[i] = y
+        return tuple(changed) if result is None else result  # None as of x[i] = y
 
     return call
 
 
-def _aliases(built: BuiltOperation) -> Iterator[tuple[int, Callable[[], torch.Tensor]]]:
-    """Positions of arguments that the call changes and that are to be new in each, with what makes an alias of each."""
+def _aliases(built: BuiltOperation) -> Iterator[tuple[int | str, Callable[[], torch.Tensor]]]:
+    """Positions or keywords of arguments that the call changes anew each time, with what makes an alias of each."""
     operation = built.operation
     for number in operation.mutates:
         tensor = built.tensors[number]
         if built.pass_ != TRAINING and operation.out[0].shape == operation.tensors[number].shape:
             continue
-        if {"tensor": number} not in operation.args:
-            raise OperationSpecError(f"{operation.function} changes tensor {number}, which is no positional argument.")
+        given: list[tuple[int | str, Any]] = [*enumerate(operation.args), *operation.kwargs.items()]
+        place = next((place for place, arg in given if arg == {"tensor": number}), None)
+        if place is None:
+            raise OperationSpecError(f"{operation.function} changes tensor {number}, which is none of its arguments.")
         # not a view to autograd, so that the alias of a leaf may be changed in place
         alias = functools.partial(_unsafe_view, tensor, tensor.shape) if tensor.requires_grad else tensor.detach
-        yield operation.args.index({"tensor": number}), alias
+        yield place, alias
 
 
 def _backward(built: BuiltOperation) -> Callable[[Any], tuple[torch.Tensor | None, ...]]:

@@ -17,6 +17,16 @@ _HALVES = (torch.float16, torch.bfloat16)
 _CHANNELS_LAST = (torch.channels_last, torch.channels_last_3d)
 
 
+_GRADIENTS_LIKE_SECOND = frozenset(
+    {
+        *(_aten.multi_margin_loss_backward.default, _aten.multilabel_margin_loss_backward.default),
+        *(_aten._ctc_loss_backward.default, _aten._ctc_loss_backward.Tensor),
+        _aten.fractional_max_pool3d_backward.default,
+    }
+)
+"""Calls that PyTorch has no meta kernel for; they give a gradient of the shape of their second argument."""
+
+
 class MetaLayouts(TorchDispatchMode):
     """Gives the outputs of some calls on meta the strides that their kernels give them.
 
@@ -32,12 +42,15 @@ class MetaLayouts(TorchDispatchMode):
         self, func: Any, types: Sequence[type], args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
         """Run `func`, and lay its output out anew where that is needed."""
-        result = func(*args, **(kwargs or {}))
-        if func is _aten.convolution.default and result.is_meta:
-            return _convolution_output(result, *args[:2])
-        if func is _aten.native_layer_norm_backward.default and result[0] is not None and result[0].is_meta:
-            return (torch.empty_like(result[0], memory_format=torch.contiguous_format), *result[1:])
-        return result
+        with torch._C.DisableTorchFunction():  # what the backward pass calls is no call of the network's
+            if func in _GRADIENTS_LIKE_SECOND and args[1].is_meta:
+                return torch.empty_like(args[1])
+            result = func(*args, **(kwargs or {}))
+            if func is _aten.convolution.default and result.is_meta:
+                return _convolution_output(result, *args[:2])
+            if func is _aten.native_layer_norm_backward.default and result[0] is not None and result[0].is_meta:
+                return (torch.empty_like(result[0], memory_format=torch.contiguous_format), *result[1:])
+            return result
 
 
 def _convolution_output(output: torch.Tensor, x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:

@@ -8,6 +8,7 @@ the backward pass run too; autograd builds its graph on meta as it does anywhere
 from __future__ import annotations
 
 import contextlib
+import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
@@ -17,12 +18,23 @@ from torch.nn.modules.module import register_module_forward_hook, register_modul
 from clockwatt.config import NetworkConfig, TrainingConfig
 from clockwatt.operations import numerics, optimizers
 from clockwatt.operations.known_values import KnownValues
-from clockwatt.operations.networks import FAULTS, Loss, NetworkError, construct, example_inputs, summary, without_memory
+from clockwatt.operations.networks import (
+    FAULTS,
+    Loss,
+    NetworkError,
+    arranged,
+    construct_on_meta,
+    example,
+    example_tensors,
+    materialise,
+    without_memory,
+)
 from clockwatt.operations.spec.encode import dtype_of
 from clockwatt.operations.spec.operation import Operation, OutputSpec, TensorSpec
 from clockwatt.operations.trace.call import tensor_spec
 from clockwatt.operations.trace.gradients import Accumulation
 from clockwatt.operations.trace.meta import MetaLayouts
+from clockwatt.operations.trace.refusals import NO_SAVED_TENSORS_HOOKS, cause, refused_wrapper
 from clockwatt.operations.trace.tracer import LOSS, Recorded, Tracer, UntraceableError
 from clockwatt.schema.execution import TF32
 from clockwatt.schema.records import TRAINING
@@ -85,15 +97,24 @@ def trace_network(network: NetworkConfig, pass_: str, training: TrainingConfig, 
     numerics.apply(TF32)
     learns = pass_ == TRAINING
     values = KnownValues()
-    with without_memory(values), torch.random.fork_rng(devices=[]):
-        module = construct(network, training=learns).to(_META) if build is None else build(values).train(learns)
+    with torch.random.fork_rng(devices=[]):
+        if build is None:
+            module = construct_on_meta(network, values, training=learns)
+        else:
+            with without_memory(values):
+                module = build(values).train(learns)
+    given = example_tensors(network, _META, 0)
+    with _META:
+        materialise(module, given)
+    reason = refused_wrapper(module, training=learns)
+    if reason is not None:
+        raise UntraceableError(f"network {network.name}: {reason}")
     tracer = Tracer(module, network, values, grad=learns)
-    given = example_inputs(network, _META, 0)
-    tracer.takes([*given[0], *given[1].values()], [one.below for one in network.by_keyword.values()])
-    _know_masks(values, network, given[1])
+    tracer.takes(given.values(), [one.below for one in network.by_keyword.values()])
+    _know_masks(values, network, given)
     loss = Loss(network, _META, 0)
     with MetaLayouts(), torch.set_grad_enabled(learns), _module_paths(tracer):
-        outputs = _run(tracer, module, *given)
+        outputs = _run(tracer, module, given)
         nodes = _backward(tracer, loss, outputs) if learns else []
         calls = [traced_call(entry) for entry in tracer.recorded]
         if learns:
@@ -110,31 +131,44 @@ def trace_network(network: NetworkConfig, pass_: str, training: TrainingConfig, 
     )
 
 
-def _know_masks(values: KnownValues, network: NetworkConfig, by_keyword: dict[str, torch.Tensor]) -> None:
+def _know_masks(values: KnownValues, network: NetworkConfig, given: dict[str, torch.Tensor]) -> None:
     """Know inputs that are no data but masks: ones, or ones up to a length of each row's own."""
-    masks = {name: one for name, one in network.by_keyword.items() if one.values != "random"}
-    if masks:
-        for name, value in example_inputs(network, _CPU, 0)[1].items():
-            if name in masks:
-                values.keep(by_keyword[name], value)
+    for name, mask in network.by_keyword.items():
+        if mask.values != "random":
+            values.keep(given[name], example(mask, network.dtype, _CPU, torch.Generator().manual_seed(0)))
 
 
-def _run(
-    tracer: Tracer, module: torch.nn.Module, given: list[torch.Tensor], by_keyword: dict[str, torch.Tensor]
-) -> object:
-    hint = "clockwatt cannot see what checkpointing or hooks on saved tensors do in the backward pass; switch them off"
+def _run(tracer: Tracer, module: torch.nn.Module, tensors: dict[str, torch.Tensor]) -> object:
+    given, by_keyword = arranged(tensors)
+    unhooked = torch.autograd.graph.disable_saved_tensors_hooks(NO_SAVED_TENSORS_HOOKS)
+    # the default device lies inside: what a factory makes without a device is on meta
+    with _faults_of_forward(tracer), unhooked, _uncompiled(), tracer, _META:
+        outputs = module(*given, **by_keyword)
+    if outputs is None or isinstance(outputs, bool | int | float | str):
+        raise UntraceableError(
+            f"network {tracer.name}: its forward gives no tensor but {type(outputs).__name__}. Return its output."
+        )
+    return outputs
+
+
+@contextlib.contextmanager
+def _faults_of_forward(tracer: Tracer) -> Iterator[None]:
+    """Whatever the network's own code raises is one message."""
     try:
-        # the default device lies inside: what a factory makes without a device is on meta
-        with torch.autograd.graph.disable_saved_tensors_hooks(hint), tracer, _META:
-            return module(*given, **by_keyword)
+        yield
     except NetworkError:
         raise
     except FAULTS as error:
-        shapes = [str(list(x.shape)) for x in given] + [f"{key} {list(x.shape)}" for key, x in by_keyword.items()]
-        raise UntraceableError(
-            f"network {tracer.name}: its forward pass fails in {tracer.place()} ({summary(error)}). "
-            f"Check that the network takes an input of shape {', '.join(shapes)}."
-        ) from error
+        what, fix = cause(error, None, tracer.fitting)
+        raise tracer.refusal(f"its forward pass {what}", fix, error) from error
+
+
+def _uncompiled() -> contextlib.AbstractContextManager[object]:
+    """Within, functions compiled by torch.compile fail; nothing where none can have been compiled."""
+    if "torch._dynamo" not in sys.modules:
+        return contextlib.nullcontext()
+    stance: contextlib.AbstractContextManager[object] = torch.compiler.set_stance("fail_on_recompile")
+    return stance
 
 
 def _backward(tracer: Tracer, loss: Loss, outputs: object) -> list[object]:
@@ -144,24 +178,29 @@ def _backward(tracer: Tracer, loss: Loss, outputs: object) -> list[object]:
         value = loss(outputs)
         seed = torch.ones_like(value)
     for position, name in tracer.graph.custom_functions():
-        raise UntraceableError(
-            f"network {tracer.name}: {tracer.recorded[position].module_path or 'the network itself'} uses "
-            f"the custom autograd function {name.removesuffix('Backward')}, whose backward pass cannot be seen. "
-            "Use the plain PyTorch functions (and no checkpointing) in what you trace."
-        )
+        if name.startswith("Checkpoint"):
+            where = tracer.recorded[position].module_path
+            raise UntraceableError(
+                f"network {tracer.name}: {f'module {where!r}' if where else 'it'} uses activation checkpointing. "
+                "Switch it off: clockwatt cannot trace it."
+            )
     if not value.requires_grad:
         raise NetworkError(
             f"network {tracer.name}: no parameter takes part in its output; leave `training` out of passes."
         )
     nodes = tracer.graph.reachable(value)
     try:
-        value.backward(seed)
+        with tracer, _META:  # what custom autograd functions call
+            tracer.phase = ACCUMULATION
+            # torch.autograd.backward, were it called, would leave the mode for as long as it runs
+            torch.autograd.Variable._execution_engine.run_backward(
+                (value,), (seed,), False, False, (), allow_unreachable=True, accumulate_grad=True
+            )
     except NetworkError:
         raise
     except FAULTS as error:
-        raise UntraceableError(
-            f"network {tracer.name}: its backward pass fails ({summary(error)}). Check what it hooks on to gradients."
-        ) from error
+        what, fix = cause(error, None, "Correct its custom autograd functions and hooks on gradients.")
+        raise tracer.refusal(f"its backward pass {what}", fix, error) from error
     return nodes
 
 

@@ -14,7 +14,7 @@ from torch.overrides import TorchFunctionMode
 from clockwatt.config import NetworkConfig
 from clockwatt.operations.build.values import argument
 from clockwatt.operations.known_values import KnownValues, evenly_spread
-from clockwatt.operations.networks import FAULTS, NetworkError, summary
+from clockwatt.operations.networks import FAULTS, NetworkError
 from clockwatt.operations.spec import functions
 from clockwatt.operations.spec.encode import NotEncodableError, tensors_in
 from clockwatt.operations.spec.operation import Operation
@@ -22,24 +22,34 @@ from clockwatt.operations.trace.call import InterceptedCall, storage_of
 from clockwatt.operations.trace.gradients import GradientGraph
 from clockwatt.operations.trace.meta import fused
 from clockwatt.operations.trace.recurrent import is_packed
+from clockwatt.operations.trace.refusals import cause, line_of_network
 
 FORWARD = "forward"
 LOSS = "loss"
 
-_multi_head_attention = torch.nn.functional.multi_head_attention_forward
 
-# The one composite function that is entered: it would hide linears and attention. Under a mode it calls itself for
-# ever, so this copy of it is told that there is no mode to defer to.
-_entered_attention = types.FunctionType(
-    _multi_head_attention.__code__,
-    {**_multi_head_attention.__globals__, "has_torch_function": lambda arguments: False},  # noqa: ARG005  # as PyTorch's
-    _multi_head_attention.__name__,
-    _multi_head_attention.__defaults__,
-    _multi_head_attention.__closure__,
-)
-_entered_attention.__kwdefaults__ = _multi_head_attention.__kwdefaults__
+def _entered(composite: Any) -> types.FunctionType:
+    """A copy of a function that calls others, which is told that there is no mode to defer to: else it calls itself."""
+    checks = ("has_torch_function", "has_torch_function_unary", "has_torch_function_variadic")
+    told = composite.__globals__ | dict.fromkeys(checks, lambda *tensors: False)  # noqa: ARG005  # as PyTorch's
+    copy = types.FunctionType(
+        composite.__code__, told, composite.__name__, composite.__defaults__, composite.__closure__
+    )
+    copy.__kwdefaults__ = composite.__kwdefaults__
+    return copy
 
-_BRANCHES = (torch.Tensor.__bool__, torch.Tensor.is_nonzero, torch.is_nonzero)
+
+_COMPOSITES = {
+    composite: _entered(composite)
+    for composite in (
+        torch.nn.functional.multi_head_attention_forward,  # it would hide linears and attention
+        torch.nn.functional.gaussian_nll_loss,  # branches on its variances
+        torch.nn.functional.triplet_margin_with_distance_loss,  # takes a function
+    )
+}
+"""Functions that are no operations, but run as the calls that they make."""
+
+_BRANCHES = (torch.Tensor.__bool__, torch.Tensor.__contains__, torch.Tensor.is_nonzero, torch.is_nonzero)
 _AUTOCAST_DEVICES = ("cpu", "cuda")
 
 
@@ -60,10 +70,9 @@ class Recorded:
     grad_out: list[tuple[int, ...] | None]
 
 
-_FITTING = "The network's input must fit it, and what it gives, or its shape, must not depend on the values of tensors."
 _TOKENS = (
-    "It takes token ids: say what they are below with the network's `input_dtype: int64` and `input_below` (each with "
-    "`inputs` by its own), typed --input-below, or NAME=SHAPE:int64:BELOW."
+    "It takes token ids: give `input_dtype: int64` and what they are below, `input_below` (--input-below, or "
+    "NAME=SHAPE:int64:BELOW)."
 )
 
 
@@ -92,9 +101,14 @@ class Tracer(TorchFunctionMode):
         self.graph = GradientGraph()
         self.module_calls = 0
         self.assumed_branches: list[str] = []
+        shapes = [f"{name} {one.shape}".strip() for name, one in network.by_keyword.items()]
+        self.fitting = f"Check that it takes an input of shape {', '.join(shapes)}."
         self._values = KnownValues() if values is None else values
         self._branch = network.data_dependent_branch
         self._grad = grad
+        for path, tensor in module.named_buffers():
+            if tensor.layout is not torch.strided:
+                raise UntraceableError(f"network {self.name}: buffer {path!r} is sparse. Keep it as a dense tensor.")
         self._paths = {id(part): path for path, part in module.named_modules()}
         self._stack: list[str] = []
         self._innermost = ""
@@ -141,16 +155,16 @@ class Tracer(TorchFunctionMode):
     ) -> Any:
         """Run a call and write it down."""
         kwargs = dict(kwargs or {})
-        if func is _multi_head_attention:
+        if func in _COMPOSITES:
             with self:
-                return _entered_attention(*args, **kwargs)
+                return _COMPOSITES[func](*args, **kwargs)
         if func in _BRANCHES:
             return self._decide(func, args, kwargs)
         if is_packed(func, args, kwargs):
-            raise UntraceableError(
-                f"network {self.name}: {self.place()} packs sequences, or takes packed ones, whose lengths are not "
-                "known without data. Give its recurrent layers padded ones, as a tensor."
-            )
+            raise self.refusal("packs sequences, or takes packed ones", "Give its recurrent layers padded ones.")
+        if func is torch.Tensor.__format__ and (text := self._values.compute(func, args, kwargs)) is not None:
+            self._note(text.assumptions)
+            return text.result
         name = functions.name_of(func)
         if name is None:
             return self._run_unlisted(func, args, kwargs)
@@ -170,7 +184,10 @@ class Tracer(TorchFunctionMode):
                 self._check_autocast(func)
                 self._record(call, outputs, changed)
         except NotEncodableError as error:
-            raise UntraceableError(f"{self._at(func)} involves {error}, which an operation cannot keep.") from error
+            raise self.refusal(
+                f"{functions.described(func)} takes or gives {error}, which an operation cannot keep",
+                "Give the part of the network without it.",
+            ) from error
         return result
 
     def _run(self, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -185,10 +202,9 @@ class Tracer(TorchFunctionMode):
                 self._note(answered.assumptions)
                 return answered.result
             floats = args and isinstance(args[0], torch.Tensor) and args[0].is_floating_point()
-            raise UntraceableError(
-                f"{self._at(func)} fails without data ({summary(error)}). "
-                f"{_TOKENS if func is torch.nn.functional.embedding and floats else _FITTING}"
-            ) from error
+            fitting = _TOKENS if func is torch.nn.functional.embedding and floats else self.fitting
+            what, fix = cause(error, func, fitting)
+            raise self.refusal(f"{functions.described(func)} {what}", fix) from error
 
     def _run_unlisted(self, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if func is torch.Tensor.__iter__ and self._values.of(args[0]) is not None:
@@ -196,7 +212,10 @@ class Tracer(TorchFunctionMode):
                 return iter(args[0].unbind())
         result = self._run(func, args, kwargs)
         if any(tensor.is_meta for tensor in tensors_in(result)):
-            raise UntraceableError(f"{self._at(func)} is no public PyTorch function that can be measured alone.")
+            raise self.refusal(
+                f"{functions.described(func)} is no public function of PyTorch",
+                "Give the part of the network without it.",
+            )
         return result
 
     def _record(self, call: InterceptedCall, outputs: list[torch.Tensor], changed: list[int]) -> None:
@@ -226,10 +245,9 @@ class Tracer(TorchFunctionMode):
             self._note(known.assumptions)
             return bool(known.result)
         if self._branch == "refuse":
-            raise UntraceableError(
-                f"{self._at(func)} decides a branch by the values of a tensor, which are not known without data. "
-                'Remove it, or say with the network\'s `data_dependent_branch: "true"` (or "false"), typed '
-                "--assume-branch, where it goes."
+            raise self.refusal(
+                f"{functions.described(func)} decides a branch by the values of data",
+                'Say where it goes with `data_dependent_branch: "true"` or "false" (--assume-branch), or remove it.',
             )
         self._note([self._branch], again=True)
         return self._branch == "true"
@@ -242,23 +260,24 @@ class Tracer(TorchFunctionMode):
 
     def _check_autocast(self, func: Callable[..., Any]) -> None:
         if any(torch.is_autocast_enabled(device) for device in _AUTOCAST_DEVICES):
-            raise UntraceableError(
-                f"{self._at(func)} runs under autocast, which has no effect without data. "
-                "Remove it and give the network's `dtype`: casts are then explicit."
+            raise self.refusal(
+                f"{functions.described(func)} runs under torch.autocast, which clockwatt does not trace",
+                "Leave autocast out, and give the network's `dtype`.",
             )
 
     def _check_ids(self, func: Callable[..., Any], ids: torch.Tensor, weight: torch.Tensor) -> None:
         """Refuse token ids that the embedding has no rows for; only the network's own inputs are known to be some."""
         below = self._ids_below.get(storage_of(ids))
         if below is not None and below > len(weight):
-            raise UntraceableError(
-                f"{self._at(func)} is given token ids below {below}, but it has {len(weight)} rows. "
-                f"Give what ids are below as the network has it (`input_below` or `below`, typed --input-below "
-                f"{len(weight)})."
+            raise self.refusal(
+                f"{functions.described(func)} is given token ids below {below}, but has {len(weight)} rows",
+                f"Give ids below that: `input_below` or `below` (--input-below {len(weight)}).",
             )
 
-    def _at(self, func: Callable[..., Any]) -> str:
-        return f"network {self.name}: {functions.described(func)}, called in {self.place()},"
+    def refusal(self, what: str, fix: str, error: BaseException | None = None) -> UntraceableError:
+        """The error that says what is wrong, in which line of the network's code and in which module, and the fix."""
+        place = ", ".join(part for part in (line_of_network(error), self.place()) if part)
+        return UntraceableError(f"network {self.name}: {what} ({place}). {fix}")
 
     def _is_state(self, tensor: torch.Tensor) -> bool:
         """Whether a tensor is a parameter or buffer of the network, or a view of one."""
