@@ -20,8 +20,8 @@ _HALVES = ("float16", "bfloat16")
 def complete(content: Mapping[str, Any]) -> dict[str, Any]:
     """Fill in what a network's library knows, where the configuration leaves it out.
 
-    - `hf:CONFIG.json`: half precision; of `input: [batch, length]` that it holds token ids below the size of the vocabulary;
-      the decoder's token ids, as many as the encoder's or as the decoder has positions for.
+    - `hf:CONFIG.json`: half precision; of `input: [batch, length]` that it holds token ids below the size of the
+      vocabulary; the decoder's token ids, as many as the encoder's or as the decoder has positions for.
     - `timm:NAME`: the size of an image, where `input` is `[batch]`.
 
     Parameters

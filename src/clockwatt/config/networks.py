@@ -17,6 +17,9 @@ from clockwatt.errors import ClockwattError
 from clockwatt.schema.execution import ExecutionSettings
 from clockwatt.schema.optimizers import NAMES, kind_of, optimizer_name
 
+INPUT_NAME = re.compile(r"\w+(\.\w+)*")
+"""A keyword or position, or `images.0`, `batch.mask`: an entry of a list or dictionary."""
+
 _MOST_ELEMENTS = 2**60
 """Of eight bytes each, more than any address."""
 
@@ -138,7 +141,7 @@ class NetworkConfig(WithPrecision):
         if self.inputs is not None and (self.input_dtype != "float" or self.input_below is not None):
             raise ValueError("input_dtype and input_below go with `input`; with `inputs`, each has its own")
         for name in self.inputs or ():
-            if not re.fullmatch(r"\w+(\.\w+)*", name):
+            if not INPUT_NAME.fullmatch(name):
                 raise ValueError(f"inputs: {name!r} is no keyword, position, or entry such as images.0 or batch.mask")
         if (self.input_dtype == "int64") != (self.input_below is not None):
             raise ValueError("input_dtype: int64 and input_below belong together")

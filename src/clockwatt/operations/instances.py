@@ -132,7 +132,7 @@ def _module_of(model: Any) -> torch.nn.Module:
         return model
     if isinstance(model, type) and issubclass(model, torch.nn.Module):
         try:
-            with without_memory():
+            with without_memory(KnownValues()):
                 return model()
         except FAULTS as error:
             raise RequestError(

@@ -116,7 +116,11 @@ def predict_points(
     shares = _shares(traced, costs, answers)
     warned = model.warnings(traced.operations, traced.features, pass_, points, execution=execution, shares=shares)
     answers = [
-        replace(answer, warnings=tuple(warned[answer.point][0]), notes=tuple(warned[answer.point][1]))
+        replace(
+            answer,
+            warnings=(*traced.assumptions, *warned[answer.point][0]),
+            notes=tuple(warned[answer.point][1]),
+        )
         for answer in answers
     ]
     # a pass that was measured is that of another host than a named one

@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 from pydantic import Field, ValidationError
 
 from clockwatt import config
-from clockwatt.config import PASSES, NetworkConfig, OperatingPoint, Pass
+from clockwatt.config import INPUT_NAME, PASSES, NetworkConfig, OperatingPoint, Pass
 from clockwatt.config.model import Model
 from clockwatt.errors import ClockwattError, RequestError
 from clockwatt.predict.evaluation.errors import OBJECTIVES
@@ -222,19 +222,18 @@ class Request(Model):
         return network
 
     def _input(self, name: str, known: _Known, inputs: Sequence[str]) -> dict[str, Any]:
-        if any("=" in text for text in inputs):
+        if len(inputs) > 1 or any("=" in text for text in inputs):
             if self.input_dtype is not None or self.input_below is not None:
                 raise RequestError(
                     "{input_dtype} and {input_below} go with one {input} SHAPE; write NAME=SHAPE:int64:BELOW instead."
                 )
-            given = [_keyword_input(text) for text in inputs]
+            named = any("=" in text for text in inputs)
+            given = [_keyword_input(text if named else f"{at}={text}") for at, text in enumerate(inputs)]
             keywords = [keyword for keyword, _ in given]
             for keyword in keywords:
                 if keywords.count(keyword) > 1:
                     raise RequestError(f"{{input}} {keyword}=…: is given {keywords.count(keyword)} times.")
             return {"inputs": dict(given)}
-        if len(inputs) > 1:
-            raise RequestError(f"{{input}} {inputs[1]!r}: several inputs are given by keyword, NAME=SHAPE.")
         below = self.input_below
         if below is None and self.input_dtype is None:
             below = known.indices_below(name)
@@ -316,7 +315,7 @@ def _keyword_input(text: str) -> tuple[str, dict[str, Any]]:
     keyword, equals, rest = text.partition("=")
     shape, _, more = rest.partition(":")
     dtype, _, below = more.partition(":")
-    if not equals or not keyword.isidentifier() or (below and not below.isdecimal()):
+    if not equals or not INPUT_NAME.fullmatch(keyword) or (below and not below.isdecimal()):
         raise RequestError(
             f"{{input}} {text!r}: write NAME=SHAPE[:dtype[:below]], such as input_ids=8,128:int64:30522."
         )

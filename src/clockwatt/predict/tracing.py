@@ -10,6 +10,7 @@ import math
 import os
 import shutil
 import tempfile
+from collections import Counter
 from dataclasses import dataclass, field, replace
 from importlib import metadata
 from pathlib import Path
@@ -75,6 +76,16 @@ class TracedNetwork:
         if self.known_features is not None:
             return self.known_features
         return operation_features(self.operations[self.operations["device_work"].astype(bool)])
+
+    @functools.cached_property
+    def assumptions(self) -> tuple[str, ...]:
+        """What was assumed of data while tracing, each in a sentence with the number of places."""
+        assumed = Counter(entry.partition(": ")[2] for entry in self.network.assumed_branches)
+        branches = {text: f"branches on data are taken as {text}" for text in ("true", "false")}
+        return tuple(
+            f"Assumed while tracing: {branches.get(text, text)} ({count} place{'s' * (count > 1)})."
+            for text, count in assumed.items()
+        )
 
     @functools.cached_property
     def items(self) -> tuple[int | None, str]:

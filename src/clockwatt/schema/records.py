@@ -117,7 +117,7 @@ class NetworkRow:
     parameters: int
     parameter_bytes: int
     optimizer: str | None  # canonical JSON of the configured optimizer, null in inference
-    assumed_branches: list[str] = field(default_factory=list)  # on data, each `module path: true` or `: false`
+    assumed_branches: list[str] = field(default_factory=list)  # of data, each `module path: what`
     measured_execution: list[str] | None = None  # settings of what wants it measured; null for all that its GPU has
     measured_quantities: list[str] | None = None  # time, energy; null for what the campaign asks for
     grouped_convolutions: int | None = None  # calls of convolutions of several groups, those of one channel each aside

@@ -1,6 +1,9 @@
 """What is typed of a network, and what is done about what does not fit."""
 
+import json
+
 import pytest
+from public_architectures import TRANSFORMERS
 
 from clockwatt.config import TrainingConfig
 from clockwatt.errors import ClockwattError, ConfigError, NetworkError
@@ -23,6 +26,19 @@ def test_inputs_are_given_by_keyword_with_their_dtypes():
     assert network.by_keyword["scale"].dtype == "float"
     assert network.data_dependent_branch == "false"
     assert network.network_id == "a:b-input_ids=8x128+scale=8-float32"
+
+
+def test_inputs_may_be_positions_and_entries_of_lists_and_dictionaries():
+    assert list(asked("a:b", "8,4", "8,6:int64:9").by_keyword) == ["0", "1"]
+    assert list(asked("a:b", "0=8,4", "images.0=8,6", "batch.mask=8").by_keyword) == ["0", "images.0", "batch.mask"]
+
+
+def test_a_configuration_of_transformers_takes_a_shape_alone_and_the_answer_says_what_was_assumed(tmp_path):
+    configuration, _ = TRANSFORMERS["qwen3_moe"]
+    (tmp_path / "config.json").write_text(json.dumps(configuration))
+    network = asked(f"hf:{tmp_path}/config.json", "2,32")
+    traced = NetworkTracer(tmp_path, TrainingConfig()).trace(network, "inference")
+    assert traced.assumptions == ("Assumed while tracing: tokens spread evenly over 4 experts (2 places).",)
 
 
 def test_a_network_of_the_campaign_takes_the_indices_it_takes_there_at_any_shape():
@@ -51,7 +67,8 @@ def test_what_a_campaign_does_not_know_is_looked_for_among_the_shipped(tmp_path)
     ("inputs", "settings", "message"),
     [
         (["8,x"], {}, "write the shape"),
-        (["8,4", "8,2"], {}, "by keyword"),
+        (["8,4", "x=8,2"], {}, "NAME=SHAPE"),
+        (["8,4", "8,2"], {"input_below": 4}, "go with one input"),
         (["ids=8,4:int64"], {}, "below belong together"),
         (["ids=8,4:int64:many"], {}, "NAME=SHAPE"),
         (["ids=8,4"], {"input_below": 4}, "go with one input"),
@@ -92,7 +109,7 @@ def test_what_cannot_fit_is_refused_and_left_out():
 
 def test_more_token_ids_than_a_catalogued_network_has_words_are_traced_and_refused():
     assert NetworkTracer(SHIPPED, TrainingConfig()).trace(asked(GPT2, "8,256", input_below=50257), "inference")
-    with pytest.raises(NetworkError, match=r"is given token ids below 50258, but it has 50257 rows"):
+    with pytest.raises(NetworkError, match=r"is given token ids below 50258, but has 50257 rows"):
         NetworkTracer(SHIPPED, TrainingConfig()).trace(asked(GPT2, "8,256", input_below=50258), "inference")
     with pytest.raises(ConfigError, match=r"input_below: 9223372036854775808 is more than indices of int64 can be"):
         asked("a:b", "8,256", input_below=2**63)
