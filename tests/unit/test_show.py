@@ -91,7 +91,8 @@ def test_without_a_network_each_is_told_where_it_took_least_energy(show, made):
     assert one["less_energy"] == 1 - one["energy_j"] / own.loc[one["fastest_point"], "measured_energy_j"]
     printed = show().splitlines()
     assert len(printed) == 1 + len(told)
-    assert f"{one['network_id']} {one['pass']}, {one['gpu']} (VIRTUAL): " in printed[1]
+    assert printed[1].startswith(f"  {one['network_id']} {one['pass']} in ")
+    assert f", {one['gpu']} (VIRTUAL): " in printed[1]
     assert show("--most", "1").splitlines() == [
         *printed[:2],
         f"  … and {len(told) - 1} more: clockwatt show --most {len(told)}",
