@@ -41,7 +41,7 @@ def print_recommendation(
 
     best = answer.best
     virtual = " (VIRTUAL: modelled GPUs)" if best.virtual else ""
-    table = Table(title=f"{best.network_id}, {best.pass_}: least {answer.objective}{virtual}")
+    table = Table()
     ratios = () if best.relative_to is None else tuple(f"{words} ×" for words in _RATIOS)
     for heading in ("GPU", "point", "time (90 %)", "energy (90 %)", "mean power", "source", *ratios):
         table.add_column(heading, justify="right" if heading not in ("GPU", "point", "source") else "left")
@@ -59,6 +59,10 @@ def print_recommendation(
     if ratios:  # numbers are not cut where a terminal is narrow
         wide = console.options.update(max_width=WIDEST)
         console.width = max(console.width, console.measure(table, options=wide).maximum)
+    # no title of the table, which a narrow terminal breaks within words
+    console.print(
+        f"{best.network_id}, {best.pass_}: least {answer.objective}{virtual}", soft_wrap=True, highlight=False
+    )
     console.print(table)
     if best.relative_to is not None:
         console.print(f"×: relative to {standard_words(best.relative_to)}")

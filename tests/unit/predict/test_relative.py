@@ -106,6 +106,15 @@ def test_of_several_gpus_the_best_platform_is_said(predictors, capsys):
     assert f"b30 at {other.point} (energy × {choice.times_the_best(other):.2f})." in said
 
 
+def test_a_long_name_is_not_broken_where_a_terminal_is_narrow(predictors, capsys, monkeypatch):
+    from clockwatt.cli.printing import print_recommendation
+
+    monkeypatch.setenv("COLUMNS", "20")
+    choice = predictors.recommend("net24", input=(8, 3, 64, 64))
+    print_recommendation(choice, {})
+    assert f"{choice.best.network_id}, inference: least energy" in capsys.readouterr().out
+
+
 def test_what_is_typed_is_printed_and_given_as_json(ask):
     asked = ("predict", *NETWORK, "--gpu", "a30", "--point", "sm900", "--relative-to", "a30@sm1440")
     printed = " ".join(ask(*asked).split())
