@@ -36,6 +36,9 @@ rule lost:
     output: "lost"
     retries: 0
     shell: "sleep 600"
+rule moved:
+    output: "moved"
+    shell: "mkdir began && sleep 600; touch moved"
 """
 ENDS_WITHIN_S = 1200
 
@@ -106,7 +109,23 @@ def test_a_job_whose_node_is_lost_fails(cluster, tmp_path):
     finally:
         cluster.command("scontrol", "update", f"nodename={cluster.node}", "state=resume")
     assert snakemake.returncode == 1
-    assert "'NODE_FAIL'" in said
+    assert f"'{'FAILED' if cluster.accounting else 'NODE_FAIL'}'" in said
+
+
+def test_a_job_that_slurm_requeues_after_its_node_failed_is_waited_for_and_submitted_once(cluster, tmp_path):
+    snakemake = start(cluster, tmp_path, "moved")
+    job = running(cluster, "moved")
+    deadline = time.monotonic() + 600
+    while not (tmp_path / "began").exists() and time.monotonic() < deadline:
+        time.sleep(0.5)
+    cluster.command("scontrol", "update", f"nodename={cluster.node}", "state=down", "reason=test")
+    time.sleep(10)  # the executor asks meanwhile
+    cluster.command("scontrol", "update", f"nodename={cluster.node}", "state=resume")
+    said, _ = snakemake.communicate(timeout=ENDS_WITHIN_S)
+    assert snakemake.returncode == 0, said
+    (submitted,) = (tmp_path / "run").glob("submitted-*.tsv")
+    assert [line.split("\t")[0] for line in submitted.read_text().splitlines()] == [job]
+    assert not cluster.command("squeue", "-h").stdout.strip()
 
 
 def test_a_job_that_the_controller_forgot_fails(cluster, tmp_path):

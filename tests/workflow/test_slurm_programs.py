@@ -14,14 +14,16 @@ from support.workdir import REPOSITORY
 SACCT = REPOSITORY / "workflow" / "slurm" / "status" / "sacct"
 
 
-def said(folder: Path, real: str, queued: str = "") -> subprocess.CompletedProcess[str]:
+def said(folder: Path, real: str, queued: str = "", *arguments: str) -> subprocess.CompletedProcess[str]:
     """What it says where the real programs say this."""
     for name, text in (("sacct", real), ("squeue", queued)):
         (folder / f"{name}.txt").write_text(text)
         (folder / name).write_text(f"#!/bin/sh\ncat {folder}/{name}.txt\n")
         (folder / name).chmod(0o755)
     path = os.pathsep.join([str(SACCT.parent), str(folder), os.environ["PATH"]])
-    return subprocess.run(["sacct"], env=os.environ | {"PATH": path}, capture_output=True, text=True, check=False)
+    return subprocess.run(
+        ["sacct", *arguments], env=os.environ | {"PATH": path}, capture_output=True, text=True, check=False
+    )
 
 
 @pytest.mark.parametrize(
@@ -43,6 +45,11 @@ def test_every_state_is_one_word(tmp_path, state, word):
 
 def test_a_preempted_job_that_slurm_still_holds_is_waited_for(tmp_path):
     assert said(tmp_path, "12|PREEMPTED\n", queued="12 pending\n").stdout == "12|PREEMPTED\n"
+
+
+@pytest.mark.parametrize(("queued", "word"), [("12 pending\n", "PENDING"), ("", "FAILED")])
+def test_a_job_whose_node_failed_is_retried_by_slurm_or_by_snakemake(tmp_path, queued, word):
+    assert said(tmp_path, "12|NODE_FAIL\n", queued, "--name", "run").stdout == f"12|{word}\n"
 
 
 def test_the_node_of_a_job_that_had_none_is_not_said(tmp_path):
