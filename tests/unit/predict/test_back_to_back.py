@@ -42,7 +42,7 @@ def table(channels=(4, 8, 16, 32, 64), *, power=True):
         x = module(x).detach()
     rows += [(name, (4, size, 32, 32)) for size in channels for name in ("ReLU()", LEFT_OUT, "Sigmoid()", "GELU()")]
     shown = [
-        {"operation": name, "input_shape": "x".join(map(str, shape)), "pass": "inference", "execution": True,
+        {"operation": name, "input_shape": "x".join(map(str, shape)), "pass": "inference", "tf32": True,
          "time_eager_s": 5e-6 + 1e-10 * np.prod(shape), "power_w": 60.0 + np.log(np.prod(shape))}
         for name, shape in rows if not (name == LEFT_OUT and shape[2] == 16)
     ]  # fmt: skip
