@@ -16,6 +16,7 @@ import time
 from pathlib import Path
 
 import psutil
+import result_file
 
 SIZE = {"inception_v3": 299}
 PERIOD_S = 0.05
@@ -54,13 +55,15 @@ class PeakMemory(threading.Thread):
             time.sleep(PERIOD_S)
 
 
-def report(folder: Path) -> None:
+def report(folder: Path, cost: str) -> None:
     from clockwatt.io import files
     from clockwatt.schema.records import CALL_SCHEMA, OPERATION_SCHEMA
 
     operations = files.read_table(folder / "operations.parquet", OPERATION_SCHEMA).to_pandas()
     calls = files.read_table(folder / "calls.parquet", CALL_SCHEMA).to_pandas()
+    found = []
     for pass_, rows in operations.groupby("pass"):
+        found.append([pass_, int((calls["pass"] == pass_).sum()), len(rows)])
         print(f"{pass_}: {len(rows)} unique operations in {(calls['pass'] == pass_).sum()} calls")
         print(
             "  by kind:",
@@ -68,6 +71,8 @@ def report(folder: Path) -> None:
             "FLOPs by:",
             rows["flops_source"].value_counts().to_dict(),
         )
+    columns = ["pass", "calls", "unique operations"]
+    result_file.write("tracing", "All classifiers of torchvision, both passes", columns, found, notes=[cost])
 
 
 if __name__ == "__main__":
@@ -80,7 +85,8 @@ if __name__ == "__main__":
         memory = PeakMemory(process.pid)
         memory.start()
         process.join()
-        print(f"{time.monotonic() - started:.1f} s, {memory.peak_bytes / 2**30:.2f} GiB")
+        cost = f"{time.monotonic() - started:.1f} s in one process, at most {memory.peak_bytes / 2**30:.2f} GiB."
+        print(cost)
         if process.exitcode:
             raise SystemExit(process.exitcode)
-        report(folder)
+        report(folder, cost)

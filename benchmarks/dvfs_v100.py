@@ -17,6 +17,7 @@ from collections.abc import Callable
 import numpy as np
 import others
 import pandas as pd
+import result_file
 
 from clockwatt.predict.evaluation.errors import Floats
 from clockwatt.predict.models.clock_law import ClockLaw, evaluate_law, fit_law, power_terms, time_terms
@@ -26,19 +27,22 @@ MEASURED_MHZ = (502, 945, 1380)
 
 def main() -> None:
     """Print errors at the clocks held out, and regrets."""
-    rows = others.read("dvfs-v100.parquet")
-    rows = rows[~rows["label_suspect"]]
-    time_s, power_w = (per_clock(rows, name) for name in ("time_s", "power_w"))
+    sweep = others.read("dvfs-v100.parquet")
+    sweep = sweep[~sweep["label_suspect"]]
+    time_s, power_w = (per_clock(sweep, name) for name in ("time_s", "power_w"))
     clocks = time_s.columns.to_numpy(float)
     given = np.isin(clocks, MEASURED_MHZ)
     print(f"{len(time_s)} kernels, {int(given.sum())} clocks measured, {int((~given).sum())} held out")
     time_law = predicted(time_terms, clocks, given, time_s.to_numpy())
     power_law = predicted(power_terms, clocks, given, power_w.to_numpy())
-    report("time", time_law[:, ~given], time_s.to_numpy()[:, ~given])
-    report("time, a/f + b alone", plain(time_terms, clocks, given, time_s.to_numpy()), time_s.to_numpy()[:, ~given])
-    report("power", power_law[:, ~given], power_w.to_numpy()[:, ~given])
+    rows = [report("time", time_law[:, ~given], time_s.to_numpy()[:, ~given])]
+    alone = plain(time_terms, clocks, given, time_s.to_numpy())
+    rows.append(report("time, a/f + b alone", alone, time_s.to_numpy()[:, ~given]))
+    rows.append(report("power", power_law[:, ~given], power_w.to_numpy()[:, ~given]))
     energy_law, energy = time_law * power_law, (time_s * power_w).to_numpy()
-    report("energy", energy_law[:, ~given], energy[:, ~given])
+    rows.append(report("energy", energy_law[:, ~given], energy[:, ~given]))
+    title = f"{len(time_s)} kernels of a Tesla V100 at clocks that were not measured"
+    result_file.write("clock-model", title, ["quantity", "mean", "median", "worst"], rows, hardware="NVIDIA Tesla V100")
     regret = energy / energy.min(axis=1, keepdims=True) - 1
     fixed = regret.mean(axis=0)
     print(f"regret of the best single clock, {clocks[fixed.argmin()]:.0f} MHz: {fixed.min():.2%}")
@@ -86,10 +90,12 @@ def plain(terms: Callable[[Floats], Floats], clocks: Floats, given: np.ndarray, 
     return evaluate_law(fit_law(terms(clocks[given]), values[:, given]), terms(clocks[~given]))
 
 
-def report(title: str, found: Floats, measured: Floats) -> None:
-    """Print mean and median error."""
+def report(title: str, found: Floats, measured: Floats) -> list[str]:
+    """Print mean, median and worst error, and return them as a row of a table."""
     errors = np.abs(found / measured - 1)
-    print(f"{title}: mean {errors.mean():.2%}, median {np.median(errors):.2%}, worst {errors.max():.1%}")
+    row = [title, f"{errors.mean():.2%}", f"{np.median(errors):.2%}", f"{errors.max():.1%}"]
+    print("{}: mean {}, median {}, worst {}".format(*row))
+    return row
 
 
 if __name__ == "__main__":

@@ -16,6 +16,8 @@ import sys
 import tempfile
 import time
 
+import result_file
+
 LOOP = """
 import sys, time
 import clockwatt, torch
@@ -69,11 +71,18 @@ def main() -> None:
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         start = time.perf_counter()
+        rows, shares = [], {}
         for what, where in (("recorded", folder), ("not recorded", None)):
             step_s, mark_s = measured(options.marks, options.rounds, options.size, where)
             share = mark_s / step_s
+            rows.append([what, f"{mark_s * 1e6:.2f} µs", f"{step_s * 1e6:.0f} µs", f"{share:.2%}"])
+            shares[what] = share
             print(f"{what}: a mark {mark_s * 1e6:.2f} µs, a step {step_s * 1e6:.0f} µs: {share:.2%} of the loop")
         print(f"({time.perf_counter() - start:.0f} s)")
+    result_file.write(
+        "telemetry", "Marks in a program", ["marks", "a mark", "a step", "share of the loop"], rows,
+        targets=[result_file.target("share of a loop", 100 * shares["recorded"], at_most=1, unit="%")],
+    )  # fmt: skip
 
 
 if __name__ == "__main__":

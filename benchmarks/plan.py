@@ -21,6 +21,7 @@ from pathlib import Path
 import dryrun
 import pyarrow as pa
 import pyarrow.parquet as pq
+import result_file
 
 from clockwatt import config
 from clockwatt.io import files
@@ -63,11 +64,21 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         (folder / "config.yaml").write_text(dryrun.campaign(GPUS, CLOCKS))
-        tell("without a catalogue", *measured(folder))
+        traced = measured(folder)
+        tell("without a catalogue", *traced)
         catalogue = folder / "results" / layout.CATALOGUE
         with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as alone:
             alone.submit(write_large_catalogue, folder / "config.yaml", catalogue, given.operations).result()
-        tell(f"with one of {given.operations:,} operations", *measured(folder))
+        there = measured(folder)
+        tell(f"with one of {given.operations:,} operations", *there)
+    rows = [
+        [what, f"{cpu_s:.1f} s", f"{mb:.0f} MB"]
+        for what, (_, cpu_s, mb) in (("there", there), ("traced first", traced))
+    ]
+    result_file.write(
+        "speed", "`clockwatt plan` for 5,760 GPU jobs", ["catalogue", "processor time", "memory"], rows,
+        targets=[result_file.target("memory with a catalogue", there[2], at_most=400, unit="MB")],
+    )  # fmt: skip
 
 
 def tell(what: str, wall_s: float, cpu_s: float, mb: float) -> None:

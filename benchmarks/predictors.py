@@ -13,6 +13,8 @@ import tempfile
 import time
 from pathlib import Path
 
+import result_file
+
 from clockwatt import config
 from clockwatt.dataset.build import build_dataset
 from clockwatt.io.resources import resource
@@ -32,6 +34,7 @@ def main() -> None:
     given = parser.parse_args()
     check_installed(given.predictors)
     campaign = config.load(given.reference / "config.yaml")
+    rows: list[list[str]] = []
     print("| GPU | pass | predictor | device time: mean / median | host time | dynamic energy | fit |")
     print("| --- | --- | --- | --- | --- | --- | --- |")
     with tempfile.TemporaryDirectory() as temporary:
@@ -43,17 +46,28 @@ def main() -> None:
                 problem = training_data(samples, pass_)
                 if problem is not None:
                     for name in given.predictors:
-                        print(f"| {gpu} | {pass_} | {name} | {judged(name, problem, campaign.fit)} |", flush=True)
+                        rows.append([gpu, pass_, name, *judged(name, problem, campaign.fit)])
+                        print(f"| {' | '.join(rows[-1])} |", flush=True)
+    columns = [
+        "GPU",
+        "pass",
+        "predictor",
+        "device time: mean / median",
+        "host time",
+        "dynamic energy",
+        "seconds to fit",
+    ]
+    result_file.write("predictors", "Every predictor, related operations held out together", columns, rows)
 
 
-def judged(name: str, problem: TrainingData, fit: config.FitConfig) -> str:
-    """Errors of one predictor, as cells of a table."""
+def judged(name: str, problem: TrainingData, fit: config.FitConfig) -> list[str]:
+    """Return the errors of one predictor, as cells of a table."""
     began_s = time.perf_counter()
     validation = cross_validate(lambda: PREDICTORS[name](trees=fit.trees, seed=0), problem, folds=fit.folds, seed=0)
     fit_s = (time.perf_counter() - began_s) / validation.folds
     errors = (validation.predictions[problem.learnt] / problem.targets[problem.learnt] - 1).abs()
     cells = [f"{errors[target].mean():.1%} / {errors[target].median():.1%}" for target in JUDGED]
-    return " | ".join([*cells, f"{fit_s:.1f} s"])
+    return [*cells, f"{fit_s:.1f}"]
 
 
 if __name__ == "__main__":
