@@ -195,7 +195,7 @@ class Gpu(abc.ABC):
 
     def computing_processes(self) -> list[int]:
         """Numbers of the processes that hold a context on it, as far as this one may see them."""
-        raise NotSupportedError(f"{self.identity.name}: does not tell who computes on it.")
+        raise NotSupportedError(f"{self.identity.name}: does not report which processes compute on it.")
 
     @abc.abstractmethod
     def power_limit_w(self) -> float:

@@ -149,7 +149,7 @@ def _left_out(
             said.append(f"{label} was measured at one operating point: no clock can be chosen there.")
         without = sum(answers.gpus[gpu] == label for _, gpu in answers.without_room)
         if without:
-            said.append(f"{without} passes have no room in the memory of {label}.")
+            said.append(f"{without} passes do not fit into the memory of {label}.")
     return said
 
 

@@ -108,7 +108,7 @@ def influences(traces: Sequence[Trace], *, permutations: int = PERMUTATIONS, see
     if not rows:
         raise ThermalError(
             "nothing that could warm a GPU was recorded: no second GPU (record with --all-gpus) and no sensor of a "
-            "processor's power, temperature or use; or none of them changed, so that nothing can be told of it."
+            "processor's power, temperature or use; or none of them changed, so it cannot be analysed."
             + "".join(f" {note}" for note in untold(traces))
         )
     table = pd.DataFrame(rows, columns=list(_COLUMNS))
@@ -154,10 +154,10 @@ def untold(traces: Sequence[Trace]) -> list[str]:
         if sources and _constant(own):
             notes.append(
                 f"{gpu}: its temperature was constant ({own[0].temperature_c[0]:.0f} °C in all of "
-                f"{sum(map(len, own)) * own[0].step_s:.0f} s), so that what warms it cannot be told from this record."
+                f"{sum(map(len, own)) * own[0].step_s:.0f} s), so what warms it is unknown from this record."
             )
     if steady := [name for name, is_steady in found.items() if is_steady]:
-        notes.insert(0, f"Hardly changed, so that what they warm cannot be told: {', '.join(steady)}.")
+        notes.insert(0, f"Hardly changed, so what they warm is unknown: {', '.join(steady)}.")
     return notes
 
 
@@ -193,7 +193,7 @@ def _of_target(
     stretch = max(2, round(_STRETCHES * target.slowest_s / step_s))
     if total < _LEAST_STRETCHES * stretch:
         raise ThermalError(
-            f"{target.traces[0].gpu}: {total * step_s:.0f} s are too few to tell who warms it (its time constant is "
+            f"{target.traces[0].gpu}: {total * step_s:.0f} s are too few to find what warms it (its time constant is "
             f"{target.slowest_s:.0f} s); record {_LEAST_STRETCHES * stretch * step_s:.0f} s or more."
         )
     own = [np.concatenate([decayed(t.power_w, tau, step_s, start=0.0) for t in target.traces]) for tau in target.taus]

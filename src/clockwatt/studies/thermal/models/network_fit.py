@@ -133,7 +133,7 @@ def _check_excited(traces: Sequence[Trace]) -> None:
         who = traces[0].gpu if traces else "the GPU"
         raise ThermalError(
             f"{who}: load or temperature hardly changed (deviation {power.std():.1f} W, range {np.ptp(warm):.0f} K), "
-            "so its thermal constants cannot be told. Record a program that works and pauses."
+            "so its thermal constants are unknown. Record a program that works and pauses."
         )
 
 

@@ -71,7 +71,7 @@ class RcNetworks(Forecaster):
         if steady := steady_neighbours(traces):
             self.notes_.append(
                 f"{name}: the power of {', '.join(steady)} hardly changed, so what they add to its temperature "
-                "cannot be told."
+                "is unknown."
             )
         weights = {steps: _load_weights(network, traces, rows, steps) for steps in self.task.steps}
         into[name] = replace(network, drift_k_per_root_s=_drift(network, traces, rows), load_weights=weights)
