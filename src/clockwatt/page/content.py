@@ -16,12 +16,13 @@ from clockwatt.config import PASSES, CampaignConfig, OperatingPoint
 from clockwatt.errors import DataFileError
 from clockwatt.figures.palette import gpu_colours
 from clockwatt.io import files
-from clockwatt.page import measured, method, trust
+from clockwatt.page import choices, measured, method, trust
 from clockwatt.page.answers import COLUMNS, Answers, answer_all, reference_point
 from clockwatt.page.packing import packed, plain
 from clockwatt.page.words import clock_mhz, network_words, operation_words
 from clockwatt.predict.gpu_predictor import GpuPredictor, load_models
 from clockwatt.predict.hosts.costs import DIFFERENT_HOSTS
+from clockwatt.predict.recommend import BY_CLOCK_MODEL, REPEATED
 from clockwatt.schema import layout
 from clockwatt.schema.records import NETWORK_SCHEMA, OPERATION_SCHEMA
 
@@ -184,6 +185,7 @@ def _candidates(answers: Answers, beside: pd.DataFrame) -> dict[str, Any]:
     for flags in [(), *beside["flags"]]:
         flag_sets.setdefault(flags, len(flag_sets))
     columns = {name: packed(answers.candidates[name], _KINDS.get(name, "f8")) for name in COLUMNS}
+    columns |= {name: packed(places, "i4") for name, places in choices.ranks(answers.candidates).items()}
     columns |= {name: packed(beside[name], "f4") for name in measured.COLUMNS}
     columns["flags"] = packed([flag_sets[flags] for flags in beside["flags"]], "i4")
     warnings: dict[str, dict[str, list[str]]] = {}
@@ -195,6 +197,8 @@ def _candidates(answers: Answers, beside: pd.DataFrame) -> dict[str, Any]:
     return {
         "questions": [[ids[one.network_id], one.pass_, one.execution] for one in answers.questions],
         "candidates": columns,
+        "as_good": choices.as_good(answers.candidates),
+        "same_gpu_error": {"measured": REPEATED, "extrapolated": BY_CLOCK_MODEL},
         "flag_sets": [list(flags) for flags in flag_sets],
         "warnings": warnings,
         "without_room": [list(pair) for pair in answers.without_room],

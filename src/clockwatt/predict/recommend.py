@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
+from numpy.typing import NDArray
 
 from clockwatt.errors import DataFileError, RequestError
 from clockwatt.predict.answer import Answer, to_frame
@@ -28,9 +29,9 @@ from clockwatt.schema.execution import TF32, ExecutionSettings
 if TYPE_CHECKING:
     import pandas as pd
 
-_REPEATED = 0.01
+REPEATED = 0.01
 """Points of one GPU closer to each other than this are as good, where both were measured."""
-_BY_LAW = 0.03
+BY_CLOCK_MODEL = 0.03
 """Likewise where one follows by the law of the clock, which misses 1 to 5 %."""
 
 
@@ -212,7 +213,7 @@ def recommend(
         best=best,
         candidates=ordered,
         allowed=sum(keeps),
-        as_good=_as_good(ordered[: sum(keeps)], best, objective),
+        as_good=_as_good(ordered[: sum(keeps)], objective),
         left_out=tuple(left_out),
         regret=None if validation_dir is None else _known_regret(validation_dir, best, objective),
     )
@@ -267,28 +268,55 @@ def _why_not(model: GpuPredictor, point: str) -> str | None:
     return None if reason is None else f"{model.description.gpu}: {reason}"
 
 
-def _as_good(candidates: Sequence[Answer], best: Answer, objective: str) -> int:
-    """How many of the first candidates, the best included, are within error of the best.
+def within_error(rows: Mapping[str, NDArray[Any]], best: int, objective: str) -> NDArray[np.bool_]:
+    """Return which candidates are within error of one of them.
 
     Errors of one GPU's points are mostly shared: there only what differs between points counts, repeatability or what
-    the law of the clock misses. Another GPU is as good where what the objective may be there is below the best's
-    highest end, and its own expected value is within the best's interval.
+    the DVFS (clock) model misses. Another GPU is as good where the lower end of its interval is below the best's upper
+    end, and its own expected value is within the best's interval.
+
+    Parameters
+    ----------
+    rows
+        `gpu`, `measured_point`, `time_s`, `energy_j` and the intervals `time_low_s`, `time_high_s`, `energy_low_j` and
+        `energy_high_j` of the candidates; what is not known is nan.
+    best
+        Number of the one.
+    objective
+        `time`, `energy` or `edp`.
     """
-    least = _value(best, objective)
-    number = 0
-    for candidate in candidates:
-        ratio = _value(candidate, objective) / least - 1
-        if candidate.gpu == best.gpu:
-            within = ratio <= (_REPEATED if candidate.measured_point and best.measured_point else _BY_LAW)
-        else:
-            name = "time_s" if objective == "time" else "energy_j"
-            low, high = best.intervals.get(name, (0.0, 0.0))
-            own = (candidate.intervals.get(name) or (np.inf, np.inf))[0]
-            within = own <= high and ratio <= high / max(low, 1e-12) - 1
-        if not within:
-            break
-        number += 1
-    return number
+    values = objective_values(objective, rows["time_s"], rows["energy_j"])
+    low_name, high_name = ("time_low_s", "time_high_s") if objective == "time" else ("energy_low_j", "energy_high_j")
+    low, high = (np.nan_to_num(rows[name][best]) for name in (low_name, high_name))
+    lows = np.where(np.isnan(rows[low_name]), np.inf, rows[low_name])
+    with np.errstate(invalid="ignore"):
+        ratios = values / values[best] - 1
+    repeated = (rows["measured_point"] != 0) & (rows["measured_point"][best] != 0)
+    same_gpu = rows["gpu"] == rows["gpu"][best]
+    of_another = (lows <= high) & (ratios <= high / max(low, 1e-12) - 1)
+    found: NDArray[np.bool_] = np.where(same_gpu, ratios <= np.where(repeated, REPEATED, BY_CLOCK_MODEL), of_another)
+    return found
+
+
+def objective_values(objective: str, time_s: NDArray[Any], energy_j: NDArray[Any]) -> NDArray[Any]:
+    """Return what is to be minimised; infinite where it is not known."""
+    values = np.asarray(objective_of(objective, time_s, energy_j), dtype=float)
+    return np.where(np.isnan(values), np.inf, values)
+
+
+def _as_good(candidates: Sequence[Answer], objective: str) -> int:
+    """Return how many of the first candidates, the best included, are within error of the best."""
+    intervals = [
+        [bound for name in ("time_s", "energy_j") for bound in one.intervals.get(name, (np.nan, np.nan))]
+        for one in candidates
+    ]
+    names = ("time_low_s", "time_high_s", "energy_low_j", "energy_high_j")
+    rows: dict[str, NDArray[Any]] = dict(zip(names, np.array(intervals, dtype=float).T, strict=True))
+    rows["time_s"] = np.array([one.expected.time_s for one in candidates])
+    rows["energy_j"] = np.array([one.expected.energy_j for one in candidates], dtype=float)
+    rows["gpu"] = np.array([one.gpu for one in candidates])
+    rows["measured_point"] = np.array([one.measured_point for one in candidates])
+    return int(np.argmin([*within_error(rows, 0, objective), False]))
 
 
 def _value(candidate: Answer, objective: str) -> float:

@@ -1,35 +1,15 @@
-// The rule of `clockwatt recommend`, applied to the candidates that its own functions computed; see predict/recommend.py.
-const REPEATED = 0.01;
-const BY_LAW = 0.03;
+// The choice among candidates. Their order and what is as good come from `recommend`; here limits leave some of them out.
 
-function objectiveOf(objective, row) {
-  if (objective === "time") return rows.time_s[row];
-  const energy = rows.energy_j[row];
-  if (!Number.isFinite(energy)) return Infinity;
-  return objective === "energy" ? energy : rows.time_s[row] * energy;
-}
+const asGoodBits = Object.fromEntries(Object.entries(content.as_good).map(([objective, all]) => [objective, all.map(unpack)]));
 
 /** How many of the first candidates, the best included, are within error of the best. */
-function asGood(ordered, objective) {
-  const best = ordered[0];
-  const least = objectiveOf(objective, best);
-  const [lows, highs] = objective === "time" ? [rows.time_low_s, rows.time_high_s] : [rows.energy_low_j, rows.energy_high_j];
-  const orElse = (value, other) => (Number.isFinite(value) ? value : other);
-  const low = orElse(lows[best], 0);
-  const high = orElse(highs[best], 0);
-  let number = 0;
-  for (const row of ordered) {
-    const ratio = objectiveOf(objective, row) / least - 1;
-    let within;
-    if (rows.gpu[row] === rows.gpu[best]) {
-      within = ratio <= (rows.measured_point[row] && rows.measured_point[best] ? REPEATED : BY_LAW);
-    } else {
-      within = orElse(lows[row], Infinity) <= high && ratio <= high / Math.max(low, 1e-12) - 1;
-    }
-    if (!within) break;
-    number += 1;
-  }
-  return number;
+function asGood(question, ordered, objective) {
+  const bits = asGoodBits[objective][question.number];
+  const first = question.rows[0]; // a question's rows follow one another
+  const start = (ordered[0] - first) * question.rows.length;
+  const within = (row) => (bits[(start + row - first) >> 3] >> (7 - ((start + row - first) & 7))) & 1;
+  const end = ordered.findIndex((row) => !within(row));
+  return end < 0 ? ordered.length : end;
 }
 
 /** What `hosts.costs.different_hosts` says of the candidates that keep to the limits. */
@@ -59,8 +39,9 @@ function notAsked(question, gpus) {
  */
 function recommend(question, { objective, maxSlowdown, powerCap, gpus }) {
   const candidates = question.rows.filter((row) => gpus.includes(rows.gpu[row]));
-  const promised = new Map(candidates.map((row) => [row, objectiveOf(objective, row)]));
-  if (!candidates.some((row) => Number.isFinite(promised.get(row)))) {
+  const ranks = rows[`rank_${objective}`]; // -1 where it is not known
+  const place = (row) => (ranks[row] < 0 ? rowCount : ranks[row]);
+  if (!candidates.some((row) => ranks[row] >= 0)) {
     const without = gpus.filter((gpu) => content.without_room.some(([q, g]) => q === question.number && g === gpu));
     if (notAsked(question, gpus).length === gpus.length) return { refused: NOT_ASKED, elsewhere: true };
     return {
@@ -87,7 +68,7 @@ function recommend(question, { objective, maxSlowdown, powerCap, gpus }) {
         : `Nothing keeps to the limits. ${kept} least mean power is ${quantity(rows.power_w[least], "W")}, on ${gpuOf(least).label} at ${atPoint(pointOf(least))}.`,
     };
   }
-  const ordered = [...candidates].sort((a, b) => kept.get(b) - kept.get(a) || (promised.get(a) === promised.get(b) ? 0 : promised.get(a) - promised.get(b)));
+  const ordered = [...candidates].sort((a, b) => kept.get(b) - kept.get(a) || place(a) - place(b));
   const regret = (content.regrets[gpuOf(ordered[0]).label] || []).find(
     (one) => one.pass === question.pass && one.execution === question.execution && one.objective === objective,
   );
@@ -95,7 +76,7 @@ function recommend(question, { objective, maxSlowdown, powerCap, gpus }) {
     ...((content.warnings[question.number] || {})[rows.gpu[ordered[0]]] || []),
     ...differentHosts(question, candidates.filter((row) => kept.get(row))),
   ];
-  return { ordered, allowed, asGood: asGood(ordered.slice(0, allowed), objective), regret: regret || null, warnings };
+  return { ordered, allowed, asGood: asGood(question, ordered.slice(0, allowed), objective), regret: regret || null, warnings };
 }
 
 /** GPUs that `recommend` takes where none is named: the measured ones, or all where there are no others. */

@@ -15,7 +15,7 @@ function merged(found) {
   const groups = [];
   for (const row of alongPoints(found)) {
     const group = groups[groups.length - 1];
-    const near = (a, b) => Math.abs(a / b - 1) <= (rows.measured_point[row] && rows.measured_point[group[0]] ? REPEATED : BY_LAW);
+    const near = (a, b) => Math.abs(a / b - 1) <= content.same_gpu_error[rows.measured_point[row] && rows.measured_point[group[0]] ? "measured" : "extrapolated"];
     if (group && near(rows.time_s[row], rows.time_s[group[0]]) && near(rows.energy_j[row], rows.energy_j[group[0]])) group.push(row);
     else groups.push([row]);
   }
