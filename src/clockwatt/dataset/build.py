@@ -170,7 +170,7 @@ def _add_point(
 def _missing(
     source: Source, gpu: str, kind: str, catalogue: Catalogue, seen: set[tuple[str, str, str]]
 ) -> Iterator[tuple[str, str]]:
-    """What a source's campaign wants measured on a GPU and no row tells of, as (id, pass)."""
+    """Return what a source's campaign wants measured on a GPU and has no row for, as (id, pass)."""
     passes, of_gpu = source.config.passes, source.config.gpu(gpu)
     for key, pass_, wanted in catalogue.wanted:
         settings = of_gpu.execution_of(wanted, networks=kind == records.NETWORK)

@@ -1,9 +1,10 @@
-"""What the anchor operations say about cards, hosts and hours.
+"""Estimate card effects, host effects and drift from the reference operations.
 
-Cards of one model differ by several percent, and Slurm deals them out at random. The same few operations are therefore
+Cards of one model differ by several percent, and Slurm assigns them at random. The same few operations are therefore
 measured at the start and the end of every session: their times on one card, relative to the median card at the same
 operating point, are that card's factor; their change from start to end is the session's drift. Hosts differ by more,
-and by the hour, so what their calls cost a host, relative to the median session, is a factor of the session.
+and change by the hour. The host time of their calls relative to the median session is therefore a factor of the
+session.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ _KEY = ["subject_id", "pass", "execution"]
 
 @dataclass(frozen=True)
 class _Compared:
-    """What is compared of anchors, and the columns that say how it differs."""
+    """Quantities compared between reference operations, and the columns of their relative difference."""
 
     column: str
     factor: str
@@ -50,19 +51,19 @@ _MAD_TO_DEVIATION = 1.4826  # of normally distributed values
 
 
 def card_factors(anchors: pd.DataFrame) -> pd.DataFrame:
-    """Factor of each card in time and power.
+    """Return the factor of each card in time and power.
 
     Parameters
     ----------
     anchors
-        Anchor rows of one GPU label at one operating point, with `ANCHOR_COLUMNS`.
+        Rows of the reference operations of one GPU label at one operating point, with `ANCHOR_COLUMNS`.
 
     Returns
     -------
     pandas.DataFrame
-        Indexed by card UUID; `anchor_time_factor` and `anchor_power_factor`: median over anchors of this card's median
-        over the median card's. 1 where there is one card, or no other has its anchors; missing where none of its
-        anchors has a value.
+        Indexed by card UUID; `anchor_time_factor` and `anchor_power_factor`: median over reference operations of this
+        card's median over the median card's. 1 where there is one card, or no other has its reference operations;
+        missing where none of them has a value.
     """
     factors = {}
     for compared in _COMPARED:
@@ -73,18 +74,18 @@ def card_factors(anchors: pd.DataFrame) -> pd.DataFrame:
 
 
 def host_factors(anchors: pd.DataFrame) -> pd.Series:
-    """Factor of the host in each session: what its calls cost.
+    """Return the host factor of each session: its relative host time per call.
 
     Parameters
     ----------
     anchors
-        Anchor rows of one GPU label at one operating point, with `ANCHOR_COLUMNS`.
+        Rows of the reference operations of one GPU label at one operating point, with `ANCHOR_COLUMNS`.
 
     Returns
     -------
     pandas.Series
-        Indexed by session: median over anchors of this session's median host time over the median session's; 1 where no
-        other session has its anchors, missing where none of them has a host time.
+        Indexed by session: median over reference operations of this session's median host time over the median
+        session's; 1 where no other session has its reference operations, missing where none of them has a host time.
     """
     per_session = anchors.groupby(["session_id", *_KEY])["time_host_s"].median().reset_index()
     per_session = per_session.pivot_table(index=_KEY, columns="session_id", values="time_host_s")
@@ -92,9 +93,9 @@ def host_factors(anchors: pd.DataFrame) -> pd.Series:
 
 
 def host_spreads(anchors: pd.DataFrame) -> pd.Series:
-    """How much the anchors of each session disagree about the host's speed, because it varied.
+    """Return how far the reference operations of a session disagree on the host's speed.
 
-    Hosts of different kinds disagree a little too: what one anchor costs relative to another is the median session's.
+    Hosts of different kinds differ in relative cost too, so each operation is compared with the median session.
 
     Parameters
     ----------
@@ -104,9 +105,9 @@ def host_spreads(anchors: pd.DataFrame) -> pd.Series:
     Returns
     -------
     pandas.Series
-        Indexed by session: standard deviation of the log of host time over the session's measurements of anchors, each
-        relative to the anchor's median, told from their median absolute deviation: one that was held up by chance does
-        not count. 0 where there is one; missing where none has a host time.
+        Indexed by session: standard deviation of the log of host time over the session's measurements of reference
+        operations, each relative to its operation's median. It is estimated from the median absolute deviation, so that
+        single outliers do not count. 0 where there is one; missing where none has a host time.
     """
     host_s, session = anchors["time_host_s"].astype(float), anchors["session_id"]
     typical_s = host_s.groupby([anchors[name] for name in _KEY]).transform("median")
@@ -116,19 +117,19 @@ def host_spreads(anchors: pd.DataFrame) -> pd.Series:
 
 
 def session_drifts(anchors: pd.DataFrame) -> pd.DataFrame:
-    """How the anchors changed from the first to the last time they were measured in a session.
+    """Return the change of the reference operations from their first to their last measurement in a session.
 
     Parameters
     ----------
     anchors
-        Anchor rows with `ANCHOR_COLUMNS`.
+        Rows of the reference operations with `ANCHOR_COLUMNS`.
 
     Returns
     -------
     pandas.DataFrame
-        Indexed by session; `session_time_change` and `session_power_change`: median over anchors of last / first − 1;
-        `drift_time_per_hour` and `drift_power_per_hour`: the same per hour. Sessions whose anchors were measured once
-        are missing.
+        Indexed by session; `session_time_change` and `session_power_change`: median over reference operations of last /
+        first − 1; `drift_time_per_hour` and `drift_power_per_hour`: the same per hour. Sessions whose reference
+        operations were measured once are missing.
     """
     ordered = anchors.sort_values("started_us").groupby(["session_id", *_KEY])
     first, last = ordered.nth(0), ordered.nth(-1)

@@ -22,9 +22,9 @@ _NETWORK_KEY = ["network_id", "pass"]
 
 
 def join_catalogues(sources: Sequence[Source], output_dir: Path) -> list[frozenset[NetworkKey]]:
-    """Write `operations.parquet`, `calls.parquet` and `networks.parquet` of all sources; what is in two is the first's.
+    """Write `operations.parquet`, `calls.parquet` and `networks.parquet` of all sources; the first source wins.
 
-    An operation's id tells all about it. A network's does not: it may have been traced with another optimizer or by
+    An operation's id identifies it fully. A network's does not: it may have been traced with another optimizer or by
     another version.
 
     Returns

@@ -1,6 +1,6 @@
-"""Costs of calls and passes as they are learnt from: on the median card and host, in a pass, unthrottled.
+"""Correct the costs of calls and passes for training: median card and host, in a pass, unthrottled.
 
-Measured columns stay as they are; what is corrected stands beside them, with how it was got.
+Measured columns stay as they are. Corrected costs get columns of their own, with the kind of correction.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from clockwatt.schema.flags import NEVER_LEARNT_FROM, Flag
 from clockwatt.schema.records import OK
 
 WITHOUT_WORK = "no device work: known, not learnt"
-"""Why calls that cost host time alone are not learnt from."""
+"""Reason to exclude calls that cost host time alone from training."""
 
 NOT_ABOVE_IDLE = "dynamic energy not above zero"
-"""Why calls that need no more power than idling are not learnt from: what is learnt is a ratio."""
+"""Reason to exclude calls that need no more than idle power from training: the target is a ratio."""
 
 BACK_TO_BACK_ALONE = "times back to back alone"
-"""Why such rows are not learnt from beside others that have device and host time; on a GPU without any, they are."""
+"""Reason to exclude rows of back-to-back time alone from training, if other rows of the GPU have device time."""
 
 _INCOMPLETE = "device or host time could not be measured"
 
@@ -86,9 +86,9 @@ def _of(rows: pd.DataFrame, measured: Measured) -> tuple[pd.Series, pd.Series]:
 
 
 def exclusions(rows: pd.DataFrame) -> list[str]:
-    """Why predictors do not learn from an operation: the first reason that holds, empty where there is none.
+    """Return the first reason to exclude an operation from training; empty where there is none.
 
-    Each cost is learnt from the rows that have it: times from a row of times alone, too.
+    Each cost is fitted to the rows that have it; times also to rows of times alone.
 
     Parameters
     ----------
@@ -100,7 +100,7 @@ def exclusions(rows: pd.DataFrame) -> list[str]:
     complete = found[list(costs.NEEDED)].notna().all(axis=1)
     alone = found[list(costs.NEEDED)].isna().all(axis=1) & found[costs.BACK_TO_BACK].notna()
     incomplete = np.where(complete, "", np.where(alone, BACK_TO_BACK_ALONE, _INCOMPLETE))
-    positive = ~(found <= 0).any(axis=1)  # what was not measured is not learnt, and keeps nothing else from being so
+    positive = ~(found <= 0).any(axis=1)  # a missing cost excludes only itself from training
     works = np.array([work is None or bool(work) for work in rows["device_work"]], dtype=bool)
     return [
         _reason(status, set(flags), str(lacking), device_work=device_work, positive=above_zero)

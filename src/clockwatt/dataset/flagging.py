@@ -9,11 +9,10 @@ from numpy.typing import NDArray
 from clockwatt.schema.flags import Flag
 
 CARD_CHANGE_ABOVE = 0.02
-"""Deviation of a card from the median card, and change of the anchors within a session, that is flagged."""
+"""Flagged deviation of a card from the median card, and of the reference operations within a session."""
 
 HOST_SPREAD_ABOVE = 0.1
-"""Standard deviation of the anchors' host times within a session that is flagged: steady hosts were seen to have up to
-8 %, one that varied 11 to 30 %."""
+"""Flagged standard deviation of the reference operations' host times within a session: more than steady hosts have."""
 
 _CAPPED_BY = {"sw_power_cap"}
 _SLOWED_BY = {"hw_slowdown", "sw_thermal_slowdown", "hw_thermal_slowdown", "hw_power_brake_slowdown", "sync_boost"}

@@ -1,7 +1,7 @@
-"""Measurements by others as a part of a dataset: what `clockwatt import` writes.
+"""Write measurements by others as a part of a dataset, for `clockwatt import`.
 
 A folder as a campaign's results or the shipped reference data have it: `config.yaml`, `catalogue/`, `measurements/`,
-and the `dataset/` that is joined from them. What a table does not tell is null.
+and the `dataset/` that is joined from them. What a table does not have is null.
 """
 
 from __future__ import annotations
@@ -147,7 +147,7 @@ def import_table(request: Request, output_dir: Path) -> Imported:
 
 
 def _learnable(measurements: list[MeasurementRow]) -> tuple[int, int]:
-    """How many rows can be learnt from, and how many of them for their back-to-back time alone."""
+    """Return the number of rows usable for training, and of those with back-to-back time alone."""
     apart = Counter(row.pass_ for row in measurements if row.time_device_s and row.time_host_s is not None)
     eager = [row for row in measurements if row.time_eager_s and row.time_device_s is None and row.time_host_s is None]
     alone = Counter(row.pass_ for row in eager if row.pass_ not in apart)

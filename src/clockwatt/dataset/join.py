@@ -43,7 +43,7 @@ _NEEDED = [
 
 @dataclass(frozen=True)
 class Catalogue:
-    """Rows of a catalogue table that can be looked up by id and pass.
+    """Rows of a catalogue table, indexed by id and pass.
 
     Attributes
     ----------
@@ -100,7 +100,7 @@ class Point:
 
     @classmethod
     def read(cls, paths: list[Path]) -> Point:
-        """Read files of measurements once, keeping the anchors and what tells of energy without the power limit.
+        """Read files of measurements once, keeping reference operations and what shows unthrottled energy.
 
         Raises
         ------
@@ -138,7 +138,7 @@ class Point:
 
 
 def joined(table: pa.Table, target: pa.Schema, catalogue: Catalogue | None, point: Point) -> pa.Table:
-    """Rows of one kind with the columns of the dataset.
+    """Return rows of one kind with the columns of the dataset.
 
     Parameters
     ----------
@@ -147,7 +147,7 @@ def joined(table: pa.Table, target: pa.Schema, catalogue: Catalogue | None, poin
     target
         Schema of the dataset's rows of that kind.
     catalogue
-        Where the measured things are described; None for anchors, which need not be in it.
+        Where the measured things are described; None for reference operations, which need not be in it.
     point
         Of the same GPU and operating point.
     """

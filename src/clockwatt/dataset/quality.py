@@ -64,7 +64,7 @@ class QualityReport:
         self._failures += failed.slice(0, NAMED_AT_MOST - len(self._failures)).to_pylist()
 
     def add_reference(self, name: str) -> None:
-        """Tell that reference data was joined."""
+        """Report that reference data was joined."""
         self._references[name] = {}
 
     def leave_out(self, reference: str, reason: str, rows: int) -> None:
@@ -88,9 +88,9 @@ class QualityReport:
         gpu, point
             Which.
         factors
-            Of its cards, from `levels.card_factors`.
+            Of its cards, from `card_host_effects.card_factors`.
         missing
-            Kind to what the campaign asks for and no row tells of, as (id, pass).
+            Kind to what the campaign asks for and has no row, as (id, pass).
         references
             Names of the reference data that the rows are from, none for the campaign's own.
         """

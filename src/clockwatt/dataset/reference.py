@@ -74,13 +74,13 @@ class Source:
 
 
 def references(campaign: CampaignConfig) -> list[Source]:
-    """The reference data that a campaign's dataset takes in, in the order in which the campaign names it.
+    """Return the reference data that a campaign's dataset includes, in the campaign's order.
 
     Raises
     ------
     ConfigError
         If a label stands for another device in the reference than in the campaign or in a reference before: one label
-        is learnt from as one GPU.
+        stands for one GPU in training.
     """
     sources = []
     known = [("here", campaign)]

@@ -1,6 +1,6 @@
-"""A table of measurements by others, read cell by cell: what is wrong is told by file, row and column.
+"""Read a table of measurements by others cell by cell; errors name file, row and column.
 
-Cells of a CSV file are text, those of a Parquet file have types; both are read alike. An empty cell is not known.
+Cells of a CSV file are text, those of a Parquet file have types; both are read alike. An empty cell is a missing value.
 """
 
 from __future__ import annotations

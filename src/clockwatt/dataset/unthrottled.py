@@ -94,7 +94,7 @@ class ClockLaw:
 
 @dataclass(frozen=True)
 class UnthrottledEnergy:
-    """What the clock that the power limit leaves says of the energy without the limit.
+    """Model of the energy without the power limit, from the clock that the limit allows.
 
     Attributes
     ----------
@@ -109,10 +109,10 @@ class UnthrottledEnergy:
 
     @classmethod
     def learn(cls, parts: Iterable[pd.DataFrame]) -> UnthrottledEnergy:
-        """Learn from measurements of one GPU, each part from `telling`.
+        """Fit to measurements of one GPU, each part from `telling`.
 
-        The ratio falls with the clock. Learnt is from the operations measured both ways, in the same pass at the same
-        operating point; nothing where too few of them were throttled.
+        The ratio falls with the clock. It is fitted to operations measured both ways, in the same pass at the same
+        operating point. Nothing is fitted where too few of them were throttled.
         """
         told = pd.concat([pd.DataFrame(columns=COLUMNS), *(part for part in parts if len(part))], ignore_index=True)
         clock_mhz = told["sm_clock_median_mhz"].astype(float)

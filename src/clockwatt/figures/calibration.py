@@ -19,7 +19,7 @@ SENSORS = {
     "ring": style.Entry("samples that the driver keeps, 20 ms apart", style.COLOURS[0], "o"),
     "fast": style.Entry("instantaneous power, polled every 100 ms", style.COLOURS[1], "s"),
 }
-"""Lanes of the logger whose power is drawn, and what they read."""
+"""Sampling rates of the logger whose power is drawn, and the sensors read."""
 
 RULE_S = 0.1
 """Runs of at least so long were asked for in the thesis."""
@@ -27,12 +27,12 @@ _BEFORE_S = 0.3
 
 
 def draw_transient(data: pd.DataFrame, gpus: Gpus) -> Figure:
-    """Power against the time since a load began: a column for each GPU, all runs over each other.
+    """Draw power against the time since a load began: a column for each GPU, with all runs overlaid.
 
     Parameters
     ----------
     data
-        Rows `power_transient_w` of `load.calibrated`: `subject` is run and lane, `x` in s, `value` in W.
+        Rows `power_transient_w` of `load.calibrated`: `subject` is run and sampling rate, `x` in s, `value` in W.
     gpus
         Of the campaign.
     """
@@ -144,7 +144,7 @@ def _in_order(names: Sequence[str]) -> list[str]:
 
 
 def operation_names(operation_ids: Sequence[str]) -> dict[str, str]:
-    """Ids to names that say what runs, in the order of the anchor operations; an unknown id, last, is its own name."""
+    """Return ids with names, in the order of the reference operations; unknown ids come last under their id."""
     named = {}
     for row in anchors():
         shape = Operation.from_json(row.spec).tensors[0].shape

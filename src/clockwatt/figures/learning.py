@@ -16,7 +16,7 @@ _ERRORS = {"median_ape": ("median", "-"), "p95_ape": ("95th percentile", ":")}
 
 
 def curves(report: dict[str, Any], quantities: Sequence[Quantity]) -> pd.DataFrame:
-    """Errors on operations left out, over how many were learnt from.
+    """Return errors on held-out operations against the number of training operations.
 
     Parameters
     ----------

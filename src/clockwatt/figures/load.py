@@ -26,7 +26,7 @@ from clockwatt.schema.costs import ENERGY_CORRECTED
 
 
 def metrics(predictors_dir: Path) -> dict[str, Any]:
-    """What `clockwatt fit` says of each GPU.
+    """Return the report of `clockwatt fit` on each GPU.
 
     Raises
     ------

@@ -97,7 +97,7 @@ def draw_clocks(data: pd.DataFrame, gpus: Gpus) -> Figure:
 
 
 def cards(report: dict[str, Any]) -> pd.DataFrame:
-    """Cards beside the median card of their model, told by the anchor operations.
+    """Compare cards with the median card of their model by the reference operations.
 
     Parameters
     ----------

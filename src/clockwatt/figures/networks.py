@@ -108,7 +108,7 @@ def costs(
 
 
 def draw(data: pd.DataFrame, gpus: Gpus, quantity: str) -> Figure:
-    """A row of two panels for each GPU: what its networks take, and how far off each way to tell it is.
+    """Draw a row of two panels for each GPU: costs of its networks, and the error of each way to estimate them.
 
     Parameters
     ----------

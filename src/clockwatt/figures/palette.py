@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 GPU_COLOURS = ("#4A39B3", "#FE8668", "#467B63", "#AD9407", "#682254", "#4ECDCF", "#636203", "#8878BF")
 """Of GPUs. Any two differ by 22 CIELAB units or more for readers with full, red-, green- or blue-blind sight, and by 7
-units of lightness, so that they can be told apart in grey."""
+units of lightness, so that they differ in grey."""
 
 
 def gpu_colours(names: Iterable[str]) -> dict[str, str]:

@@ -157,7 +157,7 @@ def _panel(axes: Axes, own: pd.DataFrame, gpus: Gpus) -> None:
 
 
 def _label(axes: Axes, best: pd.DataFrame) -> None:
-    """Operating points of the front: least energy below it, least time above, and between where there is room."""
+    """Label the operating points of the front: least energy below, least time above, others where labels fit."""
     taken: list[tuple[float, float]] = []
     apart = 2.4 * _LABEL_PT * axes.figure.dpi / 72
     for place in [len(best) - 1, *range(len(best) - 1)]:

@@ -124,7 +124,7 @@ def draw_compared(
     gpus: Gpus,
     predictor: str,
 ) -> Figure:
-    """A row for each pass, a column for each GPU.
+    """Draw a row for each pass and a column for each GPU.
 
     Parameters
     ----------

@@ -25,7 +25,7 @@ STATUSES = {
 
 
 def counts(report: dict[str, Any]) -> pd.DataFrame:
-    """Counts of `load.quality`, of operations, networks and anchors together.
+    """Return the counts of `load.quality`, summed over operations, networks and reference operations.
 
     Returns
     -------

@@ -10,7 +10,7 @@ from clockwatt.io import files
 from clockwatt.schema.records import TELEMETRY_SCHEMA
 
 LANES = {"ring": "samples that the driver keeps", "fast": "polled by the logger"}
-"""Lanes of the logger that read power."""
+"""Sampling rates of the logger that read power."""
 PAUSE = 10.0
 """Intervals so many times as long as the median are pauses between sessions, in which nothing was read on purpose."""
 COLUMNS = (
@@ -44,7 +44,7 @@ def readings(path: Path) -> pd.DataFrame:
 
 
 def intervals(telemetry: pd.DataFrame) -> pd.DataFrame:
-    """Time between readings of a lane.
+    """Return the time between readings at a sampling rate.
 
     Parameters
     ----------
@@ -54,7 +54,8 @@ def intervals(telemetry: pd.DataFrame) -> pd.DataFrame:
     Returns
     -------
     pandas.DataFrame
-        `gpu`, `point`, `lane`, `time_s` (since the first reading), `interval_s`, `jitter_s`: off the lane's median.
+        `gpu`, `point`, `lane`, `time_s` (since the first reading), `interval_s`, `jitter_s`: deviation from the median
+        of the sampling rate.
     """
     rows = telemetry[telemetry["lane"].isin(LANES)].sort_values(["gpu", "point", "lane", "monotonic_ns"])
     key = ["gpu", "point", "lane"]

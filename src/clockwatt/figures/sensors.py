@@ -17,7 +17,7 @@ LANES = {
     "ring": style.Entry(sampling.LANES["ring"], style.COLOURS[0], "o"),
     "fast": style.Entry(sampling.LANES["fast"], style.COLOURS[1], "s"),
 }
-"""Lanes of the logger that read power."""
+"""Sampling rates of the logger that read power."""
 NO_TELEMETRY = "no telemetry of the campaign's own GPUs was found; reference data is shipped without."
 TRACE_S = 20.0
 """How much of a power trace is shown."""

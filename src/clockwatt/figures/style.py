@@ -31,7 +31,7 @@ from clockwatt.schema.execution import ExecutionSettings
 from clockwatt.schema.optimizers import NAMES
 
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#8C6D31", "#000000")
-"""Eight colours that colour-blind readers tell apart (after Okabe and Ito, 2008; yellow is too pale on white)."""
+"""Eight colours that colour-blind readers distinguish (after Okabe and Ito, 2008; yellow is too pale on white)."""
 
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
 GREY = "#8A8A8A"
@@ -109,7 +109,7 @@ def entries(labels: Sequence[str]) -> list[Entry]:
 def panels(
     rows: int, columns: int, *, height_in: float | Sequence[float], share_x: bool = False, share_y: bool = False
 ) -> tuple[Figure, list[list[Axes]]]:
-    """A page-wide figure of rows and columns of panels, with room for a footer.
+    """Return a page-wide figure of rows and columns of panels, with space for a footer.
 
     Parameters
     ----------
@@ -155,7 +155,7 @@ def si(axes: Axes, which: str, unit: str) -> None:
 
 
 def log_axis(axes: Axes, which: str, unit: str, label: str | None = None) -> None:
-    """Make an axis (`x` or `y`) logarithmic after plotting, with round labels; `label` is told to be logarithmic."""
+    """Make an axis (`x` or `y`) logarithmic after plotting, with round labels; `label` gets the word logarithmic."""
     (axes.set_xscale if which == "x" else axes.set_yscale)("log")
     axis = axes.xaxis if which == "x" else axes.yaxis
     low, high = axes.get_xlim() if which == "x" else axes.get_ylim()

@@ -63,7 +63,7 @@ class OnDemand:
         return gpu.model_copy(update={"precision": [str(self.execution.of_operations(gpu.precision))]})
 
     def stored(self, operation_ids: Sequence[str]) -> dict[str, MeasurementRow]:
-        """What the store has of operations, by their ids; anchors and what failed are left out."""
+        """Return the store's rows of operations by id, without reference operations and failed rows."""
         execution = self._gpu.execution[0]
         keys = [Key(OPERATION, name, self.pass_, execution, 0) for name in operation_ids]
         rows = Store(self.store_dir, self.config, self.label, self.point).rows(keys)

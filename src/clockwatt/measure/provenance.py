@@ -1,4 +1,4 @@
-"""Where a measurement comes from: what all rows of one session say of GPU, host, job and versions."""
+"""Provenance of a measurement: GPU, host, job and versions, the same in all rows of a session."""
 
 from __future__ import annotations
 

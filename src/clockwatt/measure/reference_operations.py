@@ -1,6 +1,6 @@
-"""The anchor operations: a fixed few, from host-bound to power-capped, measured first and last in every shard.
+"""The reference operations: a fixed few, from host-bound to power-capped, measured first and last in every shard.
 
-They tell cards and hours apart: `dataset` turns them into a factor per card and a drift per hour.
+`dataset` computes a factor per card and a drift per hour from them.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from clockwatt.schema.records import INFERENCE, OperationRow
 
 
 def anchors() -> list[OperationRow]:
-    """The anchor operations, as rows of a catalogue in the inference pass."""
+    """Return the reference operations as rows of a catalogue in the inference pass."""
     return [
         _elementwise("torch.nn.functional.relu", (256,)),  # host-bound
         _elementwise("torch.nn.functional.relu", (64, 64, 112, 112)),  # memory-bound

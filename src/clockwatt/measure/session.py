@@ -1,4 +1,4 @@
-"""A shard, measured: resume, lock, verify, anchors, every subject, anchors, unlock, assemble."""
+"""Measure a shard: resume, lock, verify, reference operations, subjects, reference operations, unlock, assemble."""
 
 from __future__ import annotations
 
@@ -159,7 +159,7 @@ def _measure_wanted(session: Session, wanted: list[Subject], end_s: float, *, re
 
 
 def _power_warning(session: Session) -> str | None:
-    """What to say if no sensor of the calibration tells the power within the campaign's longest window."""
+    """Message if no sensor of the calibration resolves the power within the campaign's longest window."""
     sensors = session.calibration.sensors
     needed_s = energy.shortest_window_s(sensors, session.config.telemetry.fast_period_s)
     longest_s = session.config.measurement.window_max_s
@@ -268,12 +268,12 @@ def verify_point(bench: Bench, point: OperatingPoint, gpu_config: GpuConfig, loa
 
 
 def anchor_subject(operation_id: str, execution: ExecutionSettings, *, energy: bool = True) -> Subject:
-    """An anchor operation as a subject."""
+    """Return a reference operation as a subject."""
     return Subject(ANCHOR, operation_id, INFERENCE, execution, "float32", 0, device_work=True, energy=energy)
 
 
 class _Run:
-    """The subjects of one session, one after another; where none wants energy, anchors and idle power do without."""
+    """Measure the subjects of one session in order; if none wants energy, reference operations need none."""
 
     def __init__(
         self,
@@ -298,7 +298,7 @@ class _Run:
         return (self._bench.now_ns() - self._checked_ns) / 1e9 >= self._config.check_every_s
 
     def check(self) -> None:
-        """Measure the anchors, which tell of drift, and idle power, on a card that is as warm as it will be."""
+        """Measure the reference operations, which show drift, and idle power, on a warm card."""
         if self._around.idle is None:
             self._measure_idle()
         self.measure_anchors()

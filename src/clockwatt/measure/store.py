@@ -141,7 +141,7 @@ class Store:
         return finished
 
     def ended_s(self) -> list[float]:
-        """When each finished measurement ended, in seconds since the epoch; anchors too."""
+        """Return when each finished measurement ended, in seconds since the epoch, with reference operations."""
         columns = ["ended_us", "measurement_version", "settings_id"]
         return [end_us / 1e6 for table in self._read(columns) for end_us in table["ended_us"].to_pylist()]
 
@@ -150,9 +150,10 @@ class Store:
         return [records.row_of(MeasurementRow, values) for values in self.table(wanted).to_pylist()]
 
     def table(self, wanted: Iterable[Key]) -> pa.Table:
-        """The best row of each wanted key and the anchors of their sessions, in order, as `MEASUREMENT_SCHEMA` says.
+        """Return the best row of each wanted key and their sessions' reference operations, with `MEASUREMENT_SCHEMA`.
 
-        One that went well is better than one that did not, one with energy better than time alone, and the newest best.
+        A successful row comes before a failed one, a row with energy before time alone, and a newer row before an older
+        one.
         """
         keys = pa.array([_key_text(key) for key in wanted], pa.string())
         kept = [MEASUREMENT_SCHEMA.empty_table()]
@@ -213,7 +214,7 @@ def _key_texts(table: pa.Table) -> pa.ChunkedArray:
 
 
 def _best(table: pa.Table) -> NDArray[np.int64]:
-    """Positions, in order of time, of the best row of each key, and of the anchors of their sessions, each once."""
+    """Return the positions, by time, of the best row of each key and of their sessions' reference operations."""
     rows = table.select(["session_id", "position", "started_us"]).to_pandas()
     anchor = np.asarray(pc.equal(table["kind"], ANCHOR))
     rows["key"] = _key_texts(table).to_pandas()
@@ -258,6 +259,6 @@ def _inside(table: pa.Table, windows: dict[str, np.ndarray]) -> pa.Table:
             keep |= mine & (span >= 0) & (times <= spans[np.maximum(span, 0), 1])
     if keep.all():
         return table
-    # most sensors are read in one lane, or by none: what is null throughout need not be filtered
+    # most sensors are read at one sampling rate or not at all: columns of nulls need no filter
     known = [name for name in table.column_names if table[name].null_count < table.num_rows]
     return files.with_columns(table.select(known).filter(pa.array(keep)), table.schema, table.column_names)

@@ -33,10 +33,10 @@ STRIKES = 3
 HANG_S = 900.0
 """An operation that is under way for so long hangs: a measurement takes seconds, building a large network minutes."""
 GRACE_S = 30.0
-"""What a process that was told to end gets to put clocks back and close its files."""
+"""Time that a terminated process gets to reset clocks and close its files, in s."""
 _KILLED = "it was killed or crashed"
 _MARGIN_S = 90.0
-"""Before Slurm's time limit: the operation under way, the last anchors, merging and assembling."""
+"""Before Slurm's time limit: the current operation, the last reference operations, merging and assembling."""
 _NO_LOCKS = {errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP}
 
 
@@ -181,7 +181,7 @@ class Watchdog:
 
     @contextlib.contextmanager
     def watching(self, name: str, blame: Callable[[str], None]) -> Iterator[None]:
-        """Watch over one operation; `blame` is told why it ends this process."""
+        """Watch over one operation; `blame` is called with the reason before this process ends."""
         done = threading.Event()
         watcher = threading.Thread(target=self._watch, args=(name, blame, done), daemon=True)
         watcher.start()

@@ -56,7 +56,7 @@ def run(measure: Callable[[], None], note: Path) -> None:
         process.start()
         try:
             process.join()
-        except BaseException:  # this process is told to end
+        except BaseException:  # this process is asked to end
             _end(process)
             raise
         code = process.exitcode or 0

@@ -24,7 +24,7 @@ POWER = "power_sample_w"
 
 
 class EverythingReader(LaneReader):
-    """Reads a GPU lane by lane, with all rings, each as often as it has to be. See `LaneReader` for the parameters."""
+    """Read a GPU at several sampling rates, with all ring buffers. See `LaneReader` for the parameters."""
 
     def __init__(
         self, gpu: Gpu, session_id: str, clock: Callable[[], tuple[int, int]], *, cpu_ns: Callable[[], int],
@@ -40,7 +40,7 @@ class EverythingReader(LaneReader):
         return {name: drain.report for name, drain in self._drains.items() if drain.report.samples}
 
     def read(self, lane: str) -> list[TelemetryRow]:
-        """See `LaneReader`; the ring's lane has the rows of all rings that are due."""
+        """See `LaneReader`; a reading of the ring buffers has the rows of all that are due."""
         rows = super().read(lane)
         if lane == SLOW:
             (row,) = rows
@@ -125,7 +125,7 @@ class EverythingRecorder(Recorder):
 
 
 class HostReader:
-    """Reads the host, in the slow lane. See `LaneReader` for the parameters."""
+    """Read the host at the slow sampling rate. See `LaneReader` for the parameters."""
 
     def __init__(self, session_id: str, clock: Callable[[], tuple[int, int]]) -> None:
         self._session_id, self._clock = session_id, clock
@@ -138,7 +138,7 @@ class HostReader:
         return []
 
     def read(self, lane: str) -> list[TelemetryRow]:
-        """The row of a reading; other lanes have none."""
+        """Return the row of a reading; other sampling rates have none."""
         if lane != SLOW:
             return []
         time_us, monotonic_ns = self._clock()

@@ -71,13 +71,13 @@ class Logger(abc.ABC):
 
 
 class VirtualLogger(Logger):
-    """The logger of a virtual GPU: lanes tick in the GPU's own time, which `advance` moves."""
+    """The logger of a virtual GPU: it samples in the GPU's own time, which `advance` moves."""
 
     def __init__(self, gpu: VirtualGpu, recorder: Recorder) -> None:
         self._gpu, self._recorder = gpu, recorder
 
     def advance(self, seconds: float) -> None:
-        """Let virtual time pass, reading each lane when it is due."""
+        """Let virtual time pass, taking each reading when it is due."""
         end_ns = self._gpu.monotonic_ns + round(seconds * 1e9)
         while self._recorder.due_ns <= end_ns:
             self._gpu.advance(max(0, self._recorder.due_ns - self._gpu.monotonic_ns) / 1e9)

@@ -183,7 +183,7 @@ def _run(
 
 
 def _recorder_of(gpu: Gpu, session_id: str, folder: Path, config: TelemetryConfig, *, everything: bool) -> Recorder:
-    # Arrow imports pandas with its first table: at the first segment that would cost the lanes a second or two
+    # Arrow imports pandas with its first table: during the first segment that would delay readings
     table_of([TelemetryRow(session_id=session_id, lane=FAST, time_us=0, monotonic_ns=0)], TELEMETRY_SCHEMA)
     writer = SegmentWriter(folder, TELEMETRY_SCHEMA, config.segment_s)
     share = config.sensor_cpu_share

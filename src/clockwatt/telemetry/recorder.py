@@ -1,4 +1,4 @@
-"""What is read of a GPU when, in three lanes, and how it gets into closed segments."""
+"""Read a GPU at three sampling rates and write the rows to closed segments."""
 
 from __future__ import annotations
 
@@ -22,21 +22,21 @@ class LoggerReport:
 
 
 class Reader(Protocol):
-    """What is read, lane by lane."""
+    """Reads the sensors of each sampling rate."""
 
     failed_readings: int
 
     def read(self, lane: str) -> list[TelemetryRow]:
-        """Rows of one reading of a lane."""
+        """Return the rows of one reading at a sampling rate."""
 
 
 class Recorder:
-    """Reads whatever lane is due, keeps the rows for `take` and writes them to segments."""
+    """Take the readings that are due, keep their rows for `take` and write them to segments."""
 
     def __init__(self, reader: Reader, writer: SegmentWriter, config: TelemetryConfig, start_ns: int) -> None:
         self._reader, self._writer = reader, writer
         periods = {FAST: config.fast_period_s, SLOW: config.slow_period_s, RING: config.ring_period_s}
-        # half a tick away from the fast lane, whose grid the others then do not disturb
+        # half a tick away from the fast readings, so that slower ones do not delay them
         starts_ns = dict.fromkeys((SLOW, RING), start_ns + round(config.fast_period_s * 0.5e9)) | {FAST: start_ns}
         self._rhythms = {lane: Rhythm(round(period * 1e9), starts_ns[lane]) for lane, period in periods.items()}
         self._fresh: list[TelemetryRow] = []
@@ -44,14 +44,14 @@ class Recorder:
 
     @property
     def due_ns(self) -> int:
-        """When the next lane is due, on the monotonic clock of `start_ns`."""
+        """Return when the next reading is due, on the monotonic clock of `start_ns`."""
         return self._due_ns
 
     def _earliest_due_ns(self) -> int:
         return min(rhythm.due_ns for rhythm in self._rhythms.values())
 
     def tick(self, now_ns: int) -> None:
-        """Read every lane that is due."""
+        """Take every reading that is due."""
         for lane, rhythm in self._rhythms.items():
             if rhythm.tick(now_ns):
                 self._read(lane)
@@ -65,7 +65,7 @@ class Recorder:
 
     @property
     def dropped_ticks(self) -> int:
-        """Ticks of all lanes that were slept through."""
+        """Ticks that were missed, of all sampling rates."""
         return sum(rhythm.dropped for rhythm in self._rhythms.values())
 
     def flush(self) -> None:

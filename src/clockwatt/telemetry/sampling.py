@@ -1,4 +1,4 @@
-"""The three lanes of the logger: what each reads, and when it is due."""
+"""The three sampling rates of the logger: what is read at each, and when it is due."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ RING, FAST, SLOW = "ring", "fast", "slow"
 
 _REMEMBERED_COSTS = 5
 _LONGEST_PAUSE_NS = 400_000_000
-"""However dear a sensor of the fast lane is, a window of one second sees it at least twice."""
+"""Longest interval of a costly fast sensor: a window of one second has at least two readings."""
 
 T = TypeVar("T")
 
@@ -55,10 +55,9 @@ class Rhythm:
 
 
 class CpuBudget:
-    """Spreads the readings of a dear sensor, so that it takes no more than its share of a core.
+    """Space the readings of a costly sensor so that it takes no more than its share of a core.
 
-    What a reading costs depends on card and driver (the energy counter of an H200: 3 to 5 ms of CPU, every other sensor
-    of the fast lane less than 0.1 ms), so it is measured as it happens.
+    The CPU time of a reading depends on card and driver, so it is measured at each reading.
 
     Parameters
     ----------
@@ -86,10 +85,10 @@ class CpuBudget:
 
 
 class LaneReader:
-    """Reads a GPU lane by lane into telemetry rows. A sensor that is missing or fails gives None, never 0.
+    """Read a GPU at three sampling rates into telemetry rows. A sensor that is missing or fails gives None, never 0.
 
-    Sensors of the fast lane that are dear are not read in every tick (see `CpuBudget`), and of the two directions of
-    PCIe traffic, each of which takes 20 ms, every slow reading has one: what was not read is None as well.
+    Costly fast sensors are not read in every tick (see `CpuBudget`). Each slow reading has one of the two directions of
+    PCIe traffic, because reading one takes 20 ms. What was not read is None.
 
     Parameters
     ----------
@@ -129,7 +128,7 @@ class LaneReader:
         self.failed_readings = 0
 
     def read(self, lane: str) -> list[TelemetryRow]:
-        """Rows of one reading of a lane (the ring gives one for each new sample)."""
+        """Return the rows of one reading; the ring buffer gives one for each new sample."""
         if lane == RING:
             return self._read_ring()
         time_us, monotonic_ns = self._clock()

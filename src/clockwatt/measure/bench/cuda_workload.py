@@ -48,7 +48,7 @@ class CudaWorkload(Workload):
             next(turn)()
 
     def has_room_for_pass(self, calls: int) -> bool:
-        """Whether the memory that is free has room for a training pass of so many calls; one always fits."""
+        """Return whether a training pass of so many calls fits into the free memory; one always fits."""
         if self.pass_of is None:
             return False
         if self._pass_bytes is None:

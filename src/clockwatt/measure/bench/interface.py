@@ -36,7 +36,7 @@ class BenchLostError(ClockwattError):
 class Subject:
     """What is measured in one go."""
 
-    kind: str  # operation, network or anchor
+    kind: str  # operation, network or reference operation (`anchor`)
     subject_id: str
     pass_: str
     execution: ExecutionSettings

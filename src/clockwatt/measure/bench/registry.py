@@ -30,7 +30,7 @@ class BenchSettings:
     telemetry_dir: Path
     catalogue_dir: Path
     operation_ids: set[str]
-    """Operations of the catalogue that will be measured; the anchors always can be."""
+    """Operations of the catalogue that will be measured; reference operations always can be."""
 
 
 Opener = Callable[[Gpu, BenchSettings], AbstractContextManager[Bench]]
@@ -39,12 +39,12 @@ Opener = Callable[[Gpu, BenchSettings], AbstractContextManager[Bench]]
 def open_bench(
     config: CampaignConfig, gpu: Gpu, session_id: str, telemetry_dir: Path, catalogue_dir: Path, operation_ids: set[str]
 ) -> AbstractContextManager[Bench]:
-    """The bench that goes with a GPU, its logger running and writing segments to `telemetry_dir`.
+    """Return the bench of a GPU, with its logger running and writing segments to `telemetry_dir`.
 
     Parameters
     ----------
     operation_ids
-        Operations of the catalogue that will be measured; the anchors always can be.
+        Operations of the catalogue that will be measured; reference operations always can be.
 
     Raises
     ------

@@ -196,7 +196,7 @@ class VirtualBench(Bench):
         *,
         ahead: int = BLOCKS_AHEAD,  # noqa: ARG002  # a modelled device is never kept waiting
     ) -> Generator[float]:
-        """See `Bench.eager_blocks`. Without an end to the passes, the slower of host and device sets the pace."""
+        """See `Bench.eager_blocks`. In steady state, the slower of host and device is the bottleneck."""
         assert isinstance(workload, VirtualWorkload)
         slower_s = max(workload.host_s, workload.device_s)
         self.gpu.load(workload.load, workload.device_s / slower_s)
@@ -277,7 +277,7 @@ class VirtualBench(Bench):
 
 
 def _read_operations(catalogue_dir: Path) -> dict[tuple[str, str], OperationRow]:
-    """Operations of the catalogue and the anchors, without their specs."""
+    """Return the operations of the catalogue and the reference operations, without their specs."""
     columns = [name for name in OPERATION_SCHEMA.names if name != "spec"]
     rows = {}
     for values in files.read_table(catalogue_dir / layout.OPERATIONS_FILE, OPERATION_SCHEMA, columns).to_pylist():

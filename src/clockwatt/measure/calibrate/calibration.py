@@ -12,20 +12,20 @@ from clockwatt.schema.quantities import CalibrationQuantity
 from clockwatt.schema.records import CALIBRATION_SCHEMA
 
 HOST, DEVICE, POWER_LIMIT = "host", "device", "power_limit"
-"""What sets the pace of back-to-back calls: subjects of the repeatabilities."""
+"""Bottlenecks of back-to-back calls, each with a repeatability of its own."""
 
 
 @dataclass(frozen=True)
 class Calibration:
-    """What measuring needs to know of a GPU at an operating point; what is missing is not known.
+    """Calibration of a GPU at an operating point; missing entries are not known.
 
     Attributes
     ----------
     sensors
         Update period and averaging window of each power sensor.
     repeatability
-        (quantity, what sets the pace) to the relative deviation (root mean square) of measurements from a sustained
-        one of the same operation, beyond what their own errors explain.
+        (quantity, bottleneck) to the relative deviation (root mean square) of measurements from a sustained one of the
+        same operation, beyond what their own errors explain.
     """
 
     sensors: Mapping[str, SensorTraits] = field(default_factory=dict)

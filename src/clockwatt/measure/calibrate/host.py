@@ -28,16 +28,16 @@ SECONDS = 50.0
 
 @dataclass(frozen=True)
 class HostMeasurements:
-    """What was measured of a host, and what that is; times as measured.
+    """Measurements of a host and their catalogue; times as measured.
 
     Attributes
     ----------
     rows
-        Columns of `MEASUREMENT_SCHEMA`: operations, networks and the anchors around them.
+        Columns of `MEASUREMENT_SCHEMA`: operations, networks and the reference operations around them.
     operations, calls, networks
         Columns of the catalogue's tables.
     seconds
-        How long it took, all in.
+        Total duration.
     """
 
     rows: pd.DataFrame
@@ -56,7 +56,8 @@ def measure_host(
 ) -> HostMeasurements:
     """Measure this host with one of a campaign's GPUs at an operating point.
 
-    `networks` are whole networks and their operations; three or more tell what modules and calls add.
+    `networks` are whole networks and their operations; with three or more, the costs of modules and calls can be
+    fitted.
 
     Raises
     ------

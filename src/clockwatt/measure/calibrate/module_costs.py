@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 COSTS = 2
-"""Costs that are sought: passes that are no more than that tell no error."""
+"""Number of fitted costs: with no more passes than that, no error can be estimated."""
 
 
 def module_and_call_costs(

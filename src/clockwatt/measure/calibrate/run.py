@@ -156,9 +156,9 @@ class _Calibration:
                         )
 
     def _repeatability(self) -> None:
-        """Measure every anchor several times, built anew each time, on a card as warm as another one left it.
+        """Measure every reference operation several times, rebuilt each time, on a card at working temperature.
 
-        One time of each lasts longer: what is short stands for what is sustained.
+        One of its measurements is longer, to compare short measurements with a sustained one.
         """
         usual = self._config.measurement
         sustained_s = max(_SUSTAINED_WINDOWS * usual.window_min_s, usual.window_max_s)

@@ -1,4 +1,4 @@
-"""What a run under load says of power, energy and the conditions it was taken under, put into its row."""
+"""Write power, energy and conditions of a run under load into its row."""
 
 from __future__ import annotations
 
@@ -67,9 +67,9 @@ def put_power(row: MeasurementRow, run: LoadRun, around: Surroundings) -> None:
 
 
 def _between_measurements_w(row: MeasurementRow, around: Surroundings) -> float:
-    """What the power of a short measurement differs by from a sustained one.
+    """Return the deviation of the power of a short measurement from a sustained one.
 
-    The energy of a call above idle stays when the host's pace changes, so power changes with the pace.
+    The energy of a call above idle does not depend on host speed, so power changes with host speed.
     """
     pace, power_w = pace_of(row), abs(row.power_w or 0.0)
     error_w = around.calibration.error_between(CalibrationQuantity.POWER_REPEATABILITY, pace) * power_w
@@ -82,7 +82,7 @@ def _between_measurements_w(row: MeasurementRow, around: Surroundings) -> float:
 
 
 def pace_of(row: MeasurementRow) -> str:
-    """What set the pace of back-to-back calls: `host`, `device`, or the device at its `power_limit` or close to it.
+    """Return the bottleneck of back-to-back calls: `host`, `device`, or the device at its `power_limit` or close to it.
 
     `put_conditions` and `put_power` come first.
     """

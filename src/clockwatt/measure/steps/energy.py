@@ -141,7 +141,7 @@ def average_power(readings: PowerReadings, window: Window, sensors: Sensors) -> 
     """The driver's moving average, once its averaging window lies inside the steady load.
 
     The readings overlap almost wholly, so the error is that of the newest alone: the spread of the single sensor
-    updates behind it is not visible, and half the range of the readings, at least 0.5 %, stands for it.
+    updates is not visible. Half the range of the readings, at least 0.5 %, replaces it.
     """
     average = _filled(readings.average, window, _traits(sensors, AVERAGE)).updates().value
     if average.size == 0:
@@ -212,10 +212,10 @@ ESTIMATORS: dict[str, Callable[[PowerReadings, Window, Sensors], Estimate | None
 
 
 def shortest_window_s(sensors: Sensors, read_every_s: float) -> dict[str, float]:
-    """Shortest window in s, by sensor, that is sure to tell the power, however long the load took to be steady.
+    """Return the shortest window in s, by sensor, that always resolves the power of a steady load.
 
-    Values have to be read in it that reach back no further than its start: one of the moving average, else two. The
-    counter has to be read once, and again after each of two ticks: several between two readings count once.
+    The window has to contain values whose averaging begins within it: one of the moving average, else two. The counter
+    has to be read once, and again after each of two ticks. Several ticks between two readings count once.
 
     Parameters
     ----------

@@ -1,7 +1,7 @@
-"""The times of a subject, as quickly as they can be told: queued, among calls of a pass, back to back, on the host.
+"""Measure the times of a subject: queued, among calls of a pass, back to back, on the host.
 
-How many blocks are taken is decided by how precise they are, within a budget: a rule each for what is measured fully,
-for time alone and for the calibration.
+Blocks are repeated until they are precise enough or the budget is used up. Full measurements, times alone and the
+calibration each have a rule.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ class TimeRules:
 
 
 FULL = TimeRules(BlocksRule(5, 40, 0.2, 0.01), BlocksRule(3, 12, 0.08, 0.01), BlocksRule(10, 20, 0.1, 0.0))
-# a call of over 20 ms paces every pass that it is in: what it costs the host among others is never seen
+# a call of over 20 ms makes every pass device-bound: its host time in a pass cannot be measured
 TIME_ALONE = TimeRules(
     BlocksRule(3, 40, 0.012, 0.002), BlocksRule(2, 6, 0.006, 0.003, 0.02), BlocksRule(5, 20, 0.01, 0.0)
 )

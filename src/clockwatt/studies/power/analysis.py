@@ -31,7 +31,7 @@ _AT_THE_LIMIT = 0.9
 _REACHED = 0.02
 _NEAR = 0.1
 LEAST_R2 = 0.5
-"""Below it the curve tells less than half of what differs: it has no optimum worth a name."""
+"""Coefficient of determination below which no optimum of a fitted curve is reported."""
 
 _FINE = 2001
 
@@ -44,7 +44,7 @@ def with_products(runs: pd.DataFrame) -> pd.DataFrame:
 
 
 def summary(runs: pd.DataFrame) -> pd.DataFrame:
-    """Mean and deviation of every network at every point.
+    """Return the mean and deviation of every network at every point.
 
     Parameters
     ----------
@@ -56,7 +56,7 @@ def summary(runs: pd.DataFrame) -> pd.DataFrame:
     pandas.DataFrame
         A row for each network and point: `POINT`, `runs`, mean and `_deviation` (of a sample; NaN for one run) of
         `time_s`, `energy_j`, `energy_delay_product_j_s`, `power_mean_w`; means of `power_high_w`, `power_limit_w`,
-        `power_cap_share`, `sm_clock_mhz`; `limit_bit` (null where neither tells), `reached` (null but for clocks)
+        `power_cap_share`, `sm_clock_mhz`; `limit_bit` (null where neither shows it), `reached` (null but for clocks)
         and `x`, where the point stands in fits.
     """
     runs = with_products(runs)

@@ -69,8 +69,8 @@ def study_of(campaign: CampaignConfig, label: str) -> PowerStudyConfig:
 def planned_runs(campaign: CampaignConfig, label: str) -> list[PlannedRun]:
     """Every run on a GPU, in the order in which they are made.
 
-    Within a repetition networks and operating points are shuffled, so that neither the hour nor the temperature of the
-    room goes with one of them.
+    Within a repetition networks and operating points are shuffled, so that neither the hour nor the ambient temperature
+    is confounded with one of them.
 
     Raises
     ------

@@ -28,7 +28,7 @@ class RealRuns:
     gpu
         Open, and the one that a program of this process computes on.
     device
-        What the script is told to compute on: `cuda`, or `cpu` where the GPU is a stand-in.
+        Device that the script computes on: `cuda`, or `cpu` where the GPU is a stand-in.
     """
 
     def __init__(self, campaign: CampaignConfig, label: str, gpu: Gpu, device: str = "cuda") -> None:

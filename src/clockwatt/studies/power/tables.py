@@ -32,7 +32,7 @@ POWER_LIMIT, CLOCK, NOTHING = "power_limit_w", "sm_clock_mhz", "default"
 
 POLLED = "polled"
 KEY = ["network", "point", "repetition"]
-"""What tells a run from the others of a GPU."""
+"""Columns that identify a run of a GPU."""
 _DATA = "data: "
 
 

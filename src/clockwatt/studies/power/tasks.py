@@ -28,7 +28,7 @@ class Task:
     shape
         Of one example.
     classes
-        That it tells apart.
+        Number of classes that it distinguishes.
     batch
         Examples of a training step.
     """

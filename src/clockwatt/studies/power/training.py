@@ -109,7 +109,7 @@ def train(
     task
         Which.
     epochs
-        How often all examples are learnt from.
+        Number of passes over all examples.
     examples
         Of an epoch, where the data is made.
     batch

@@ -35,7 +35,7 @@ class Forecast:
     horizon_s, temperature_c
         When, and how warm it is expected to be then.
     low_c, high_c, level
-        Interval; None where too few runs were left out to tell.
+        Interval; None where too few runs were held out to estimate it.
     model, given
         What forecast it, from what.
     """

@@ -1,4 +1,4 @@
-"""What the user is told when records or a fitted model do not say enough."""
+"""Errors raised when records or a fitted model are not sufficient."""
 
 from clockwatt.errors import ClockwattError
 

@@ -1,7 +1,7 @@
-"""How well models forecast what they never saw: runs left out, workloads left out, and, beside them, shuffled rows.
+"""Evaluate forecasts on held-out runs, held-out workloads and, for comparison, shuffled rows.
 
-With shuffled rows a second is left out while the seconds before and after it are learnt from: what a model then seems
-to know has leaked to it. That number is given only to be seen beside the others.
+With shuffled rows a second is held out while the seconds around it are trained on, so its value leaks into training.
+That error is reported only for comparison.
 """
 
 from __future__ import annotations
@@ -27,26 +27,26 @@ SPLITS: dict[Split, str] = {
     "rows": "rows shuffled (leaks)", "run": "runs left out", "workload": "workloads left out",
 }  # fmt: skip
 FLOOR_C = 1 / np.sqrt(12)
-"""Root mean square of what rounding to whole degrees takes away, in °C."""
+"""Root mean square of the error of rounding to whole degrees, in °C."""
 
 FOLDS = 3
 STRIDE_S = 5.0
 """Forecasts are judged each so often."""
 
 Part = tuple[list[NDArray[np.bool_]], list[NDArray[np.bool_]]]
-"""Which times of each trace are learnt from, and which are left out."""
+"""Times of each trace that are trained on, and those that are held out."""
 
 
 @dataclass
 class Judged:
-    """A model's forecasts of what it never saw.
+    """A model's forecasts of held-out data.
 
     Attributes
     ----------
     split, model, task
         What was left out, which model, what it was given.
     folds
-        What it missed, fold by fold.
+        Its errors, fold by fold.
     forecasts
         By number of the trace: origins, and forecasts in °C of shape (origins, horizons).
     """
@@ -74,7 +74,7 @@ def possible_splits(traces: Sequence[Trace]) -> dict[Split, str | None]:
 
 
 def parts(traces: Sequence[Trace], split: Split, *, folds: int = FOLDS, seed: int = 0) -> Iterator[Part]:
-    """What is learnt from and what is left out, fold by fold; everything is left out once.
+    """Return the training and held-out times of each fold; every time is held out once.
 
     GPUs of one run always go together, since they are recorded at the same time.
 
@@ -105,12 +105,12 @@ Known = dict[tuple[str, str, str, int], Forecaster]
 def judge(
     traces: Sequence[Trace], split: Split, model: str, task: Task, *, folds: int = FOLDS, known: Known | None = None
 ) -> Judged:
-    """Forecast everything by models that never saw it; `known` is of the same traces and folds, and is added to.
+    """Forecast every time with models fitted without it; `known`, of the same traces and folds, is extended.
 
     Raises
     ------
     ThermalError
-        If the split cannot be made, or a fold cannot be learnt from.
+        If the split cannot be made, or a model cannot be fitted to a fold.
     """
     judged = Judged(split, model, task)
     stride = max(1, round(STRIDE_S / task.step_s))

@@ -1,4 +1,4 @@
-"""The study: read records, judge every model on what it never saw, fit it to all, draw, and write it all down."""
+"""Run the study: read records, evaluate each model on held-out data, fit it to all data, draw and write."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from clockwatt.studies.thermal.stored import Fitted, Study, check_output, save_s
 from clockwatt.studies.thermal.traces import Trace, read_traces
 
 Say = Callable[[str], None]
-"""Told what is being done."""
+"""Called with a line on the current step."""
 
 
 @dataclass(frozen=True)

@@ -26,7 +26,7 @@ LEVEL = 0.95
 LEAST_SPREADS = {"K/W": LEAST_SPREAD_W, "K/K": 0.5, "K/%": 2.0}
 """A source that deviates by less from its mean can have any effect, beside an ambient temperature."""
 SOCKET_SENSORS = {"power_w": "K/W", "temperature_c": "K/K", "utilization_percent": "K/%"}
-"""What tells the heat of a socket, the best first, and the unit of its influence."""
+"""Sources for the heat of a socket, the best first, and the unit of its influence."""
 
 _STRETCHES = 5.0
 """Length of a stretch that is drawn, in time constants; a shift is at least as long."""
@@ -134,7 +134,7 @@ def _sources(traces: Sequence[Trace]) -> list[_Source]:
 
 
 def _told(sources: Sequence[_Source]) -> list[_Source]:
-    """Those that changed enough to have an effect that can be told."""
+    """Return the sources that changed enough for their effect to be estimated."""
     return [each for each in sources if np.concatenate(each.values).std() >= LEAST_SPREADS[each.unit]]
 
 
@@ -144,7 +144,7 @@ def _constant(traces: Sequence[Trace]) -> bool:
 
 
 def untold(traces: Sequence[Trace]) -> list[str]:
-    """What cannot be told from these traces, and why, in sentences: of steady sources, of constant temperatures."""
+    """Return sentences on what these traces cannot show and why: steady sources, constant temperatures."""
     notes, found = [], dict[str, bool]()
     for gpu in sorted({trace.gpu for trace in traces}):
         own = [trace for trace in traces if trace.gpu == gpu]
@@ -162,7 +162,7 @@ def untold(traces: Sequence[Trace]) -> list[str]:
 
 
 def _time_constants(traces: Sequence[Trace]) -> dict[str, tuple[float, ...]]:
-    """Of each GPU; one that idles all the time cannot tell its own and gets the slowest of the others."""
+    """Return the value of each GPU; one that always idles cannot show its own and gets the slowest of the others."""
     found: dict[str, tuple[float, ...]] = {}
     silent: list[ThermalError] = []
     gpus = sorted({trace.gpu for trace in traces})

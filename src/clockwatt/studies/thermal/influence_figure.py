@@ -15,7 +15,7 @@ from matplotlib.ticker import MaxNLocator
 from clockwatt.figures.style import COLOURS, GREY, STAMP, Entry, footer, legend, panels, save, si, styled
 
 SURE = 0.05
-"""Adjusted p value below which an effect is told as one."""
+"""Adjusted p value below which an effect is reported."""
 
 _ROW_IN, _AROUND_IN = 0.17, 0.55
 _SHORT = 12
@@ -35,7 +35,7 @@ def draw_influence(table: pd.DataFrame, folder: Path, *, virtual: bool, notes: S
     virtual
         Whether any GPU is virtual.
     notes
-        What could not be told.
+        What could not be estimated.
 
     Raises
     ------
@@ -101,7 +101,7 @@ def _by_load(axes: Axes, rows: pd.DataFrame) -> None:
 
 
 def short_names(uuids: Sequence[str]) -> dict[str, str]:
-    """What tells UUIDs apart: their beginning, or where that is the same for several, the word that differs."""
+    """Return the part that distinguishes UUIDs: the beginning or, where several share it, the word that differs."""
     names = sorted(set(uuids))
     if len({name[:_SHORT] for name in names}) == len(names) > 1:
         return {name: name[:_SHORT] for name in names}

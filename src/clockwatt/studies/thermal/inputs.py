@@ -27,7 +27,7 @@ HOLD_S = 10.0
 """The load of now, in words, is the mean power over this long."""
 
 PAST_LOADS_S = (1.0, HOLD_S, 60.0, 300.0)
-"""What history says of the load to come: mean power over these times."""
+"""Inputs from history that predict the load to come: mean power over these times."""
 
 TIME_CONSTANTS_S = (5.0, 15.0, 60.0, 200.0)
 """Of the filters that features see the history of power through."""

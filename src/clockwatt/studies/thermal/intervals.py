@@ -21,7 +21,7 @@ _LEAST_RUNS = 2
 
 @dataclass(frozen=True)
 class Misses:
-    """What a model missed in runs that it never saw.
+    """Errors of a model in held-out runs.
 
     Attributes
     ----------
@@ -48,14 +48,14 @@ class Misses:
 
 @dataclass(frozen=True)
 class Intervals:
-    """Half-widths in K, so wide that `level` of what was missed lies within.
+    """Half-widths in K that contain the share `level` of the errors.
 
     Attributes
     ----------
     level
         Share of truths that are to lie within.
     half_widths_k
-        Of each kind of load; shape (2, horizons), NaN where too few runs were left out to tell.
+        Of each kind of load; shape (2, horizons), NaN where too few runs were held out to estimate them.
     """
 
     level: float

@@ -1,4 +1,4 @@
-"""A small convolutional classifier of images of CIFAR's shape: batches so small that the host paces the GPU."""
+"""Train a small convolutional classifier of images of CIFAR's shape: its small batches make it host-bound."""
 
 from __future__ import annotations
 

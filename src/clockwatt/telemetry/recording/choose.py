@@ -45,7 +45,7 @@ def chosen_gpus(names: Sequence[str], *, every: bool) -> list[Gpu]:
 
 
 def computed_on(gpus: Sequence[Gpu]) -> dict[str, bool | None]:
-    """Whether a program started here may compute on each; None where it cannot be told."""
+    """Return whether a program started here may compute on each; None where unknown."""
     try:
         visible = {found.uuid for found in visible_gpus(os.environ)}
     except GpuError:

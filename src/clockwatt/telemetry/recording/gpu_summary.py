@@ -50,7 +50,7 @@ def readings(frame: pd.DataFrame, column: str) -> pd.Series[float]:
 
 
 def of_gpu(frame: pd.DataFrame, end_s: float, contexts: int | None) -> dict[str, Any]:
-    """Energy, power and the like of a GPU during a run.
+    """Return energy, power and other quantities of a GPU during a run.
 
     Parameters
     ----------
@@ -59,7 +59,7 @@ def of_gpu(frame: pd.DataFrame, end_s: float, contexts: int | None) -> dict[str,
     end_s
         When the program ended.
     contexts
-        How many processes computed on it then; None if it cannot be told.
+        How many processes computed on it then; None if unknown.
     """
     during = frame[frame["time_s"].between(0, end_s)]
     power, counter = power_readings(frame, end_s), readings(frame, "energy_counter_j")
@@ -122,7 +122,7 @@ def _throttled(reasons: pd.Series[int]) -> dict[str, float] | None:
 
 
 def _idle_with_context_w(frame: pd.DataFrame, power: pd.Series[float], end_s: float) -> float | None:
-    """Mean power between readings that show no work though the program holds a context; None if too short to tell."""
+    """Return the mean power between readings without work while the program holds a context; None if too short."""
     slow = frame[frame["gpu_utilization_percent"].notna() & frame["memory_used_bytes"].notna()]
     before = slow.loc[slow["time_s"] < 0, "memory_used_bytes"]
     if before.empty or len(power) < _LEAST_READINGS:

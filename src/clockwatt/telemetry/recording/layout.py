@@ -35,7 +35,7 @@ class RecordedGpu(_Model):
     uuid: str
     name: str
     virtual: bool
-    computed_on: bool | None  # whether the program may compute on it, or it is a neighbour; null: it cannot be told
+    computed_on: bool | None  # whether the program may compute on it, or it is a neighbour; null: unknown
 
 
 class Rings(_Model):
@@ -65,7 +65,7 @@ class Run(_Model):
     start_us: int | None = None
     start_ns: int | None = None
     end_ns: int | None = None
-    status: int | None = None  # as a shell tells it: 128 and the signal, if one ended it
+    status: int | None = None  # as a shell reports it: 128 and the signal, if one ended it
     ending: str | None = None
     left_running: list[str] = Field(default_factory=list)
     processor_s: float | None = None

@@ -27,7 +27,7 @@ from clockwatt.telemetry.recording.virtual import RealTimeGpu
 
 _LOOK_EVERY_S = 1.0
 _LEAVE_TIME_S = 0.5
-"""Processes that are still there so long after the program are told as left running: most helpers end with it."""
+"""Time after the program, in s, until processes are reported as left running: most helpers end with it."""
 
 _LAST_READINGS_S = 0.3
 """Sensors are read on for so long, so that each has a reading after the program's end."""
@@ -175,7 +175,7 @@ def _run(
 
 
 def _see_what_is_left(run: Run, token: str, settings: Settings, signals: Signals, loggers: Loggers) -> None:
-    """Tell which processes outlive the program; wait for them if that is wanted."""
+    """Report which processes outlive the program; wait for them if requested."""
     signals.pause(_LAST_READINGS_S, loggers)
     left = processes_of(token)
     end_ns = time.monotonic_ns() + round(_LEAVE_TIME_S * 1e9)

@@ -163,7 +163,7 @@ def _means(table: pd.DataFrame) -> list[float] | None:
 
 
 def _over_runs(record: Record, runs: list[Summary]) -> dict[str, Summary]:
-    """Means and deviations over runs of each GPU, all by the counter or all by integration: what tells more runs."""
+    """Return means and deviations over runs of each GPU, by counter or integration, whichever covers more runs."""
     found = {}
     for gpu in record.gpus:
         energies = [

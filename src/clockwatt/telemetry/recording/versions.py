@@ -1,4 +1,4 @@
-"""What a program ran on: driver, system, container; its libraries are told by itself."""
+"""Versions of driver, system and container that a program ran on; it reports its libraries itself."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _CONTAINERS = (
 
 
 def versions(gpus: Iterable[Gpu], environ: Mapping[str, str] = os.environ) -> dict[str, str]:
-    """Versions by what they are of; what cannot be told is left out."""
+    """Return versions by component; unknown ones are left out."""
     found = {"clockwatt": clockwatt.__version__}
     for gpu in gpus:
         found[f"driver of {gpu.identity.name}"] = gpu.identity.driver_version

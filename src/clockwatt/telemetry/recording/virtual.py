@@ -17,7 +17,7 @@ LOAD = Work(flops=2 * _SIDE**3, bytes_moved=3 * 4 * _SIDE**2, dtype="float32", t
 
 _LOOK_EVERY_NS = 250_000_000
 _STEPS_OF_LOAD = 20
-"""The load is told in so many steps, so that it does not change at every look."""
+"""Number of steps that the load is rounded to, so that it does not change at every reading."""
 
 
 class RealTimeGpu(VirtualGpu):

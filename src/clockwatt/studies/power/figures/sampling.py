@@ -23,7 +23,7 @@ _WINDOWS_AT_MOST = 40
 
 
 def intervals(readings: pd.DataFrame) -> pd.DataFrame:
-    """Times between readings of one lane in one run.
+    """Return the times between readings at one sampling rate in one run.
 
     Parameters
     ----------
@@ -41,19 +41,20 @@ def intervals(readings: pd.DataFrame) -> pd.DataFrame:
 
 
 def histogram(between: pd.DataFrame) -> pd.DataFrame:
-    """Intervals of all runs, counted; `between` from `intervals`.
+    """Count the intervals of all runs; `between` is from `intervals`.
 
     Returns
     -------
     pandas.DataFrame
-        For each lane and bin: `lane`, `from_s`, `to_s`, `share` of the lane's intervals; and of the whole lane
-        `median_s`, `jitter` (deviation over mean) and `beyond`, the share that lies outside of the bins.
+        For each sampling rate (`lane`) and bin: `lane`, `from_s`, `to_s`, `share` of its intervals; and of the sampling
+        rate as a whole `median_s`, `jitter` (deviation over mean) and `beyond`, the share that lies outside of the
+        bins.
     """
     parts = []
     for lane, own in between.groupby("lane"):
         values = own["interval_s"].to_numpy(float)
         median = float(np.median(values))
-        # both lanes in the same relative width, so that they can be compared by eye
+        # both sampling rates in the same relative width, so that they can be compared by eye
         edges = median * np.linspace(0.5, 1.5, _BINS + 1)
         counts, _ = np.histogram(values, edges)
         told = {"lane": lane, "median_s": median, "jitter": _jitter(own["interval_s"])}
@@ -67,7 +68,7 @@ def histogram(between: pd.DataFrame) -> pd.DataFrame:
 
 
 def draw_histogram(data: pd.DataFrame, *, virtual: bool) -> Figure:
-    """A panel for each lane; `data` from `histogram`."""
+    """Draw a panel for each sampling rate; `data` is from `histogram`."""
     if data.empty:
         return style.nothing("power was not read twice in any run.")
     lanes = [lane for lane in LANES if lane in set(data["lane"])]
@@ -94,7 +95,7 @@ def draw_histogram(data: pd.DataFrame, *, virtual: bool) -> Figure:
 
 
 def windows(between: pd.DataFrame, readings: pd.DataFrame, runs: pd.DataFrame) -> pd.DataFrame:
-    """Jitter of both lanes in stretches of time, beside how busy the host was.
+    """Return the jitter of both sampling rates in windows of time, with the host's load.
 
     Parameters
     ----------
@@ -131,7 +132,7 @@ def windows(between: pd.DataFrame, readings: pd.DataFrame, runs: pd.DataFrame) -
 
 
 def draw_windows(data: pd.DataFrame, *, virtual: bool) -> Figure:
-    """Jitter over time, and against the host's load: colours are lanes, markers networks; `data` from `windows`."""
+    """Draw jitter over time and against host load: colours are sampling rates, markers networks."""
     if data.empty:
         return style.nothing("no run was long enough.")
     networks = shared.networks(data)

@@ -46,7 +46,7 @@ class Forecaster(abc.ABC):
     def forecast(self, trace: Trace, origins: Ints) -> Array:
         """Temperatures in °C at each horizon after each origin; shape (origins, horizons).
 
-        NaN for horizons that were not learnt, and, with a known load, where that is not known.
+        NaN for horizons that were not fitted and, with a known load, where the load is missing.
         """
 
     @abc.abstractmethod
@@ -70,7 +70,7 @@ class Persistence(Forecaster):
     name = "persistence"
     fits_any_load = True
 
-    def fit(self, traces: Sequence[Trace], rows: Rows | None = None) -> Persistence:  # noqa: ARG002, nothing is learnt
+    def fit(self, traces: Sequence[Trace], rows: Rows | None = None) -> Persistence:  # noqa: ARG002, nothing is fitted
         """See `Forecaster`."""
         return self
 
@@ -95,7 +95,7 @@ def truth(trace: Trace, origins: Ints, task: Task) -> Array:
 
 
 def usable_rows(traces: Sequence[Trace], rows: Rows | None) -> list[Ints]:
-    """Origins that may be learnt from, of each trace."""
+    """Origins of each trace that may be trained on."""
     if rows is None:
         return [np.arange(len(trace), dtype=np.intp) for trace in traces]
     return [np.flatnonzero(chosen) for chosen in rows]

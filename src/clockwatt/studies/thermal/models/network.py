@@ -18,7 +18,7 @@ from clockwatt.studies.thermal.inputs import HOLD_S, PAST_LOADS_S, Ints, past_lo
 from clockwatt.studies.thermal.traces import Array, Trace
 
 WHOLE_DEGREES_K2 = 1 / 12
-"""Variance of what rounding to whole degrees takes away."""
+"""Variance of the error of rounding to whole degrees."""
 
 _STAYS = tuple(float(past == HOLD_S) for past in PAST_LOADS_S)
 _MODEL_ERROR_K2 = 0.01
@@ -57,10 +57,10 @@ class Network:
     drift_k_per_root_s
         How far the states stray from the model: the random walk that the filter allows for.
     idle_w
-        Power of the idle GPU; None if no record tells.
+        Power of the idle GPU; None if no record shows it.
     load_weights
-        By horizon in steps: how much the mean power over the last 1, 10, 60 and 300 s says of that to come. They add up
-        to 1, so that a steady load stays as it is.
+        By horizon in steps: weight of the mean power over the last 1, 10, 60 and 300 s in the forecast of the load.
+        They add up to 1, so that a steady load stays as it is.
     intervals
         95 % intervals of constants, by name; empty where there were too few runs.
     """

@@ -101,7 +101,7 @@ def fit_network(traces: Sequence[Trace], rows: Rows | None = None, *, intervals:
     Raises
     ------
     ThermalError
-        If the load or the temperature hardly ever changed, so that its constants cannot be told.
+        If the load or the temperature hardly ever changed, so that its constants cannot be estimated.
     """
     _check_excited(traces)
     steady = steady_neighbours(traces)
@@ -117,7 +117,7 @@ def fit_network(traces: Sequence[Trace], rows: Rows | None = None, *, intervals:
 
 
 def steady_neighbours(traces: Sequence[Trace]) -> list[str]:
-    """Neighbours whose power hardly changed: what they add cannot be told from the ambient temperature."""
+    """Return neighbours whose power hardly changed: their effect cannot be separated from the ambient temperature."""
     names = sorted({uuid for trace in traces for uuid in trace.neighbours})
     watts = {
         uuid: np.concatenate([t.neighbours_w[:, t.neighbours.index(uuid)] for t in traces if uuid in t.neighbours])

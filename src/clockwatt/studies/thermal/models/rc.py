@@ -119,7 +119,7 @@ def _drift(network: Network, traces: Sequence[Trace], rows: Rows) -> float:
 
 
 def _load_weights(network: Network, traces: Sequence[Trace], rows: Rows, steps: int) -> tuple[float, ...]:
-    """What past loads say of the heat that the slowest mode takes up until so many steps later; sums to 1."""
+    """Return the weights of past loads in the heat that the slowest mode takes up in so many steps; they sum to 1."""
     tau = max(mode.time_constant_s for mode in network.modes)
     kept = np.array([np.exp(-traces[0].step_s / tau)])
     designs, targets = [np.zeros((0, len(PAST_LOADS_S) - 1))], [np.zeros(0)]

@@ -58,8 +58,8 @@ class Recurrent(Forecaster):
         spread = np.array(
             [np.nanstd(column) if told else np.nan for column, told in zip(change.T, learnt, strict=True)]
         )
-        self.change_scale_ = np.maximum(spread, 0.1)  # NaN where a horizon was not learnt
-        # as of the regressions, forecasts stay within the changes that were learnt from: sensors of another workload
+        self.change_scale_ = np.maximum(spread, 0.1)  # NaN where a horizon was not fitted
+        # as of the regressions, forecasts stay within the changes in the training data: sensors of another workload
         # may lie far beyond what the network saw
         none = np.full(len(learnt), np.nan)
         self.change_bounds_ = np.stack([none, none])

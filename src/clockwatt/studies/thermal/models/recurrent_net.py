@@ -24,7 +24,7 @@ class _Net(nn.Module):
         super().__init__()
         self.cell = _CELLS[kind](channels, HIDDEN, batch_first=True)
         self.head = nn.Sequential(nn.Linear(HIDDEN + statics, HIDDEN), nn.ReLU(), nn.Linear(HIDDEN, horizons))
-        self.direct = nn.Linear(statics, horizons)  # the part that is linear need not be learnt through the rest
+        self.direct = nn.Linear(statics, horizons)  # the linear part bypasses the recurrent layers
 
     def forward(self, windows: Tensor, static: Tensor) -> Tensor:
         """Changes in units of their deviation; shape (rows, horizons)."""

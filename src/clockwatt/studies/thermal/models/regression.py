@@ -12,7 +12,7 @@ from clockwatt.studies.thermal.traces import Array
 
 
 class Regression(OfHorizons[dict[str, Any]]):
-    """Ridge regression on standardised features; forecasts stay within the changes that were learnt from."""
+    """Ridge regression on standardised features; forecasts stay within the changes in the training data."""
 
     degree = 1
     ridge = 1e-3  # per row, of unit variance: keeps features that nearly repeat each other from cancelling

@@ -16,7 +16,7 @@ from clockwatt.studies.thermal.traces import Array, Trace
 
 LEAST_ROWS = 30
 MOST_ROWS = 3000
-"""A horizon is learnt from at most so many origins, evenly spread: neighbouring seconds say the same."""
+"""Largest number of origins, evenly spread, that a horizon is fitted to: neighbouring seconds are redundant."""
 
 
 @dataclass(frozen=True)
@@ -91,7 +91,7 @@ class OfHorizons(Forecaster, Generic[Fit]):
 
     @abc.abstractmethod
     def learn(self, features: dict[str, Array], change: Array) -> Fit | None:
-        """Fit a horizon to features and changes in K, of shape (rows,) each; None where they tell nothing."""
+        """Fit a horizon to features and changes in K, of shape (rows,) each; None where they carry no information."""
 
     @abc.abstractmethod
     def change_k(self, fitted: Fit, features: dict[str, Array], rows: int) -> Array:
@@ -120,7 +120,7 @@ class OfHorizons(Forecaster, Generic[Fit]):
 
 
 def check_learnt(learnt: int, name: str) -> None:
-    """Raise a `ThermalError` if no horizon could be learnt."""
+    """Raise a `ThermalError` if no horizon could be fitted."""
     if not learnt:
         raise ThermalError(
             f"{name}: the records are too short to learn from; they must last {LEAST_ROWS} s "

@@ -150,10 +150,10 @@ _NO_PHASE = _NoPhase()
 
 
 def phase(name: str, index: int | None = None) -> Phase | _NoPhase:
-    """A phase of the program, for `with`: `with clockwatt.phase("epoch", index=3): …`.
+    """Mark a phase of the program: `with clockwatt.phase("epoch", index=3): …`.
 
     Does nothing, and never fails, unless `clockwatt record` runs the program. A name or an index of another type is
-    told once on standard error; the program goes on.
+    reported once on standard error; the program continues.
 
     Parameters
     ----------
@@ -194,7 +194,7 @@ def _is_whole_number(index: Any) -> bool:
 
 
 def _begin() -> None:
-    """Start over, as a forked child has to: with one file for both, what parent and child do would be told as one."""
+    """Start over in a forked child: in a shared file, phases of parent and child would be mixed."""
     global _writer
     folder = os.environ.get(VARIABLE)
     _writer = Writer(folder) if folder else None
