@@ -1,7 +1,7 @@
-"""Hosts: what the calls of a pass cost the machine that issues them, on a named host or on those that were seen.
+"""Hosts: cost of the calls of a pass on the machine that issues them, a named host or the hosts seen.
 
-Predictors know the median host. A measured host has a profile, plain JSON beside them: what a few operations of every
-class cost it, which beside what predictors say of the same operations gives a factor per class, what modules and calls
-of networks add there, and by how much its speed varied meanwhile. Without a profile an answer spans the hosts that the
-predictors were fitted on.
+Predictors predict for the median host. A measured host has a profile, a JSON file beside them. It holds host times of a
+few operations of every class, the overheads of modules and calls in networks, and the variation of the host's speed.
+Comparing these host times with predictions for the same operations gives a factor per class. Without a profile, the
+interval of an answer covers the hosts that the predictors were fitted on.
 """

@@ -1,4 +1,4 @@
-"""What calls cost a host relative to the median host, on which hosts a GPU was measured, and a pass on one."""
+"""Cost of calls on a host relative to the median host, the hosts that a GPU was measured on, and a pass on a host."""
 
 from __future__ import annotations
 
@@ -23,23 +23,23 @@ from clockwatt.schema.records import HOST_LEFT_OUT, TRAINING
 
 _QUANTILES = (0.05, 0.5, 0.95)
 _MOST_APART = 1000.0
-"""More than hosts can differ by in what they take for a call."""
+"""Largest plausible ratio of two hosts' times for a call; a factor beyond it is refused."""
 _FEWEST_SESSIONS = 3
-"""Sessions whose networks tell how quick hosts were, in place of anchors."""
+"""Fewest sessions with whole networks to estimate host speeds from networks instead of reference operations."""
 
 
 @dataclass(frozen=True)
 class HostCosts:
-    """How a pass costs on a host, relative to the host that the dataset levels to.
+    """Cost of a pass on a host, relative to the host that the dataset is normalised to.
 
-    That is the median session as anchors tell it, and costs of operations are told for it. The median host that answers
-    are for where none is named is `overall` times as slow, see `HostsSeen.costs`.
+    That host is the median session by reference operations; costs of operations are predicted for it. Without a named
+    host, answers are for the median host, which is `overall` times as slow, see `HostsSeen.costs`.
 
     Attributes
     ----------
     name
         Of a host with a profile; None for the median of those seen.
-    overall
+        overall
         Factor of all calls.
     of_classes
         Operation class to its factor; `overall` for others.
@@ -57,12 +57,12 @@ class HostCosts:
     high: float = 1.0
 
     def factors(self, classes: pd.Series) -> NDArray[np.float64]:
-        """Factor of each operation's host time; shape (operations,)."""
+        """Return the factor of each operation's host time; shape (operations,)."""
         known = self.of_classes or {}
         return np.array([known.get(str(name), self.overall) for name in classes], dtype=np.float64)
 
     def on(self, overheads: Overheads, pass_: str) -> Overheads:
-        """Overheads of the host levelled to, as they are on this one."""
+        """Convert overheads of the host that the dataset is normalised to into this host's."""
         scaled = overheads.on_host(self.overall)
         if self.overheads is None:
             return scaled
@@ -72,31 +72,32 @@ class HostCosts:
 
 @dataclass(frozen=True)
 class HostsSeen:
-    """What calls cost the hosts that a GPU was measured on.
+    """Cost of calls on the hosts that a GPU was measured on.
 
     Attributes
     ----------
     sessions
-        `host` and `cpu_model` of each session of measuring, `factor` of its calls relative to the median session, told
-        by anchors, and `passes`: what passes of whole networks took there over what is composed for a factor of 1, by
-        pass, where they were measured.
+        `host` and `cpu_model` of each measurement session; `factor` of its calls relative to the median session, by
+        reference operations; and `passes`, by pass: measured host time of whole networks over that composed for a
+        factor of 1, where they were measured.
     """
 
     sessions: tuple[dict[str, Any], ...]
 
     def of_networks(self, pass_: str) -> tuple[dict[str, Any], ...]:
-        """The sessions whose networks tell what a pass costs hosts; none where there are too few."""
+        """Return the sessions with measured networks in a pass; none where there are too few."""
         measured = tuple(session for session in self.sessions if pass_ in session["passes"])
         return measured if len(measured) >= _FEWEST_SESSIONS else ()
 
     def telling(self, pass_: str, *, is_network: bool) -> tuple[dict[str, Any], ...]:
-        """The sessions that tell what hosts cost: those of `of_networks` for a network if there are any, else all."""
+        """Return the sessions to estimate hosts from: for a network `of_networks` if there are any, else all."""
         return (self.of_networks(pass_) if is_network else ()) or self.sessions
 
     def costs(self, pass_: str, *, is_network: bool) -> HostCosts:
-        """Of the median host in a pass, and the range of those seen.
+        """Return the costs of the median host in a pass, and the range of the hosts seen.
 
-        A list of operations, `is_network` False, is not held up as a whole network is: anchors tell what it costs.
+        For a list of operations (`is_network` False) the factors come from reference operations: it lacks the delays of
+        whole networks.
         """
         if is_network and (telling := self.of_networks(pass_)):
             low, median, high = np.quantile([session["passes"][pass_] for session in telling], _QUANTILES)
@@ -107,7 +108,7 @@ class HostsSeen:
         return HostCosts(low=min(1.0, float(low)), high=max(1.0, float(high)))
 
     def told_for(self, pass_: str, *, is_network: bool) -> str | None:
-        """Which hosts tell what is answered: the same text for GPUs that are told for the same; None if not known."""
+        """Return the hosts that answers are based on, as text to compare between GPUs; None if not known."""
         names = {session["host"] for session in self.telling(pass_, is_network=is_network)}
         if not names or not names.isdisjoint({None, "", HOST_LEFT_OUT}):
             return None
@@ -116,7 +117,7 @@ class HostsSeen:
 
     @classmethod
     def of_dataset(cls, dataset_dir: Path, gpu: str, levels: Mapping[str, Mapping[str, float]]) -> Self:
-        """Those of one GPU of a dataset.
+        """Return the hosts of one GPU of a dataset.
 
         Parameters
         ----------
@@ -141,12 +142,12 @@ class HostsSeen:
         return cls(tuple(_session(row, levels.get(row["session_id"], {})) for row in found.to_dict("records")))
 
     def write(self, folder: Path) -> None:
-        """Write it beside a GPU's predictors."""
+        """Write the sessions into the folder of a GPU's predictors."""
         files.write_text(json.dumps({"sessions": self.sessions}, indent=1) + "\n", folder / layout.HOSTS_SEEN_FILE)
 
     @classmethod
     def read(cls, folder: Path) -> Self:
-        """What `write` wrote; none seen where there is no such file, as in folders of older fits.
+        """Read what `write` wrote; no sessions where the file is missing, as in folders of older fits.
 
         DataFileError if the file is damaged.
         """
@@ -166,9 +167,9 @@ def _checked_sessions(sessions: object) -> tuple[dict[str, Any], ...]:
 
 
 def _checked(session: Mapping[str, Any]) -> dict[str, Any]:
-    """The session with what is computed with as numbers.
+    """Return the session with its numeric fields as floats.
 
-    TypeError or ValueError if something is of another kind, or a factor is none that hosts can differ by.
+    TypeError or ValueError if a field has another type, or a factor is implausible.
     """
     names = {name: _null_for_nan(session[name]) for name in ("host", "cpu_model")}
     if not all(isinstance(name, str | None) for name in names.values()):
@@ -194,28 +195,28 @@ def _session(row: Mapping[Hashable, Any], levels: Mapping[str, float]) -> dict[s
 
 
 _LONGER = 1.001
-"""From here on a pass takes longer than host and device need: it waits for the power limit."""
+"""Ratio of the time of a pass to the larger of its host and device time from which on it is power-capped."""
 _HOST_INDEX = COST_COLUMNS.index(TIME_HOST_CORRECTED)
 
 
 @dataclass(frozen=True)
 class HostAnswer:
-    """What an answer says of the host.
+    """Host of an answer, and what limits the pass there.
 
     Attributes
     ----------
     name
         Of the host with a profile; None for the median of those seen.
     factor
-        What its calls cost relative to the median host's that answers are for where none is named.
+        Cost of its calls relative to those of the median host.
     low, high
-        Range that the interval of time spans, relative to that host: over its hours, or over the hosts seen.
+        Range that the interval of time covers, relative to the median host: over its hours, or over the hosts seen.
     sessions, hosts
-        On how many sessions of measuring, and names of hosts, the range rests.
+        Number of measurement sessions, and names of hosts, that the range is based on.
     paced_by
-        `host`, `device` or `power_limit`: what the time of a pass follows.
+        Bottleneck of the pass: `host`, `device` or `power_limit`.
     graph_time_s, graph_saves_s
-        What a pass takes whose calls are captured in a graph, the device alone, and how much less that is.
+        Time of a pass with CUDA graphs, that of the device alone, and the time that they would save.
     """
 
     name: str | None
@@ -233,12 +234,12 @@ DIFFERENT_HOSTS = (
     "The host paces this pass on {}, and each GPU is told for the hosts that it was measured with, which are not the "
     "same, or not known to be: part of what they differ by is the hosts'. `--host NAME` tells all of them for one."
 )
-"""What `different_hosts` says, with the GPUs to be put in."""
+"""Message of `different_hosts`, with a field for the GPUs."""
 
 
 @dataclass(frozen=True)
 class HostSpan:
-    """A pass on a host, and on one as quick and as slow as its range says."""
+    """A pass on a host, and on the fastest and slowest host of its range."""
 
     expected: Composition
     quick: Composition
@@ -246,7 +247,7 @@ class HostSpan:
     answer: HostAnswer
 
     def widened(self, intervals: Mapping[str, tuple[float, float]]) -> dict[str, tuple[float, float]]:
-        """Intervals that hold for one host, widened to all of the range; of power the other way round."""
+        """Widen intervals for one host to the whole range; for power, the slow end gives the lower limit."""
         found = {}
         for name, (lower, upper) in intervals.items():
             here, *ends = (getattr(one, name) for one in (self.expected, self.quick, self.slow))
@@ -273,13 +274,13 @@ def span(
     Parameters
     ----------
     composer, costs, overheads
-        The pass, `COST_COLUMNS` of its operations on the median host, shape (operations, 5), and what it costs beside.
+        The pass; `COST_COLUMNS` of its operations on the median host, shape (operations, 5); and its overheads.
     pass_
         `inference` or `training`.
     host, factors
         The host, and its factor of each operation, from `HostCosts.factors`; shape (operations,).
     seen
-        Where the predictors were measured.
+        Hosts that the GPU was measured on.
     is_network
         False for a list of operations.
     """
@@ -318,12 +319,12 @@ def _pace(composition: Composition) -> str:
 def different_hosts(
     answers: Mapping[str, Sequence[HostAnswer | None]], seen: Mapping[str, HostsSeen], pass_: str, *, is_network: bool
 ) -> list[str]:
-    """What is to say where GPUs are compared whose host paces a pass, each told for the hosts it was measured with.
+    """Warn where GPUs are compared in a host-bound pass, but were measured with different hosts.
 
     Parameters
     ----------
     answers
-        GPU to what its answers say of the host; None where one is for no host.
+        GPU to the hosts of its answers; None for an answer without a host.
     seen
         GPU to the hosts it was measured with.
     pass_, is_network
@@ -332,8 +333,8 @@ def different_hosts(
     Returns
     -------
     list of str
-        One sentence; none for a named host, for a single GPU, for passes that no host paces, and where all GPUs were
-        measured with the same hosts.
+        One sentence; none for a named host, for a single GPU, for passes that are not host-bound, and where all GPUs
+        were measured with the same hosts.
     """
     known = {gpu: [one for one in each if one is not None] for gpu, each in answers.items()}
     known = {gpu: each for gpu, each in known.items() if each}

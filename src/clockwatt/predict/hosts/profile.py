@@ -1,4 +1,4 @@
-"""The profile of a host: made from what was measured on it, kept as plain JSON beside predictors."""
+"""The profile of a host: made from measurements on it, kept as plain JSON beside predictors."""
 
 from __future__ import annotations
 
@@ -26,37 +26,37 @@ HOSTS_FOLDER = "hosts"
 """Beside the folders of predictors: a JSON file for each host that has a profile."""
 
 _WORTH = 2.0
-"""So many operations of its own a class needs to count as much as all classes together."""
+"""Number of operations at which a class has the same weight as all classes together."""
 
 
 class HostModel(Protocol):
-    """What a host's factors need of a GPU's predictors."""
+    """Interface of a GPU's predictors that a host's factors need."""
 
     def predict(
         self, operations: pd.DataFrame, pass_: str, point: str, *, execution: ExecutionSettings
     ) -> pd.DataFrame:
-        """Costs of operations on the median host; see `GpuPredictor.predict`."""
+        """Predict costs of operations on the median host; see `GpuPredictor.predict`."""
 
 
 @dataclass(frozen=True)
 class HostProfile:
-    """A host as it was measured.
+    """Measured profile of a host.
 
     Attributes
     ----------
     name, host, cpu_model
-        What the user calls it, what it calls itself, and its processor.
+        The user's name for it, its hostname, and its processor.
     gpu_name, point, execution, virtual
-        What it was measured with.
+        GPU, operating point and execution settings of the measurement.
     torch_version, measured_us, seconds
-        With what, when (µs since the epoch) and for how long.
+        PyTorch version, time (µs since the epoch) and duration of the measurement.
     spread
-        Standard deviation of the log of what is told of it: of what the same calls cost it meanwhile, and of what its
-        networks took against what their calls and `overheads` say; None where neither is known.
+        Standard deviation of the log of its predicted host time: from repeated measurements of the same calls, and from
+        networks measured against the sum of their calls and `overheads`; None where neither is known.
     operations
-        Of every class and pass a few, with `features.operations.CATALOGUE_COLUMNS`, `pass`, `device_work` and `host_s`.
+        A few of every class and pass, with `features.operations.CATALOGUE_COLUMNS`, `pass`, `device_work` and `host_s`.
     overheads
-        Pass to what its networks cost this host beside their calls; a pass is missing where too few were measured.
+        Pass to overheads of its networks on this host; a pass is missing where too few networks were measured.
     """
 
     name: str
@@ -74,9 +74,9 @@ class HostProfile:
     overheads: dict[str, HostOverheads]
 
     def costs(self, model: HostModel, pass_: str) -> HostCosts:
-        """Factors of this host in a pass, against what the predictors of a GPU say of the same operations.
+        """Return this host's factors in a pass, relative to a GPU's predictions for the same operations.
 
-        A class with few operations is drawn towards all of them.
+        The factor of a class with few operations is shrunk towards that of all operations.
         """
         own = pd.DataFrame([row for row in self.operations if row["pass"] == pass_])
         if own.empty:
@@ -102,7 +102,7 @@ class HostProfile:
         )
 
     def write(self, predictors_dir: Path) -> Path:
-        """Write it beside the predictors; returns the file.
+        """Write the profile beside the predictors; return the file.
 
         OutputError if it cannot be written.
         """
@@ -112,7 +112,7 @@ class HostProfile:
 
     @classmethod
     def read(cls, predictors_dir: Path, name: str) -> Self:
-        """The profile of a host; DataFileError if there is none of that name, or it is damaged."""
+        """Read the profile of a host; DataFileError if there is none of that name, or it is damaged."""
         path = profile_path(predictors_dir, name)
         try:
             content = json.loads(path.read_text(encoding="utf-8"))
@@ -141,20 +141,20 @@ class HostProfile:
 
 
 def profile_path(predictors_dir: Path, name: str) -> Path:
-    """Where a host's profile lies; DataFileError if the name is none for a file."""
+    """Return the path of a host's profile; DataFileError if the name is not a valid file name."""
     if not name or not all(letter.isalnum() or letter in "._-" for letter in name) or name.startswith("."):
         raise DataFileError(f"--host {name!r}: a host's name has letters, digits, '.', '_' and '-' only.")
     return predictors_dir / HOSTS_FOLDER / f"{name}.json"
 
 
 _PER_CLASS = 4
-"""Operations of a class that are kept: what a call costs a host depends on its class more than on its size."""
+"""Operations of a class that are kept; few suffice, since host time depends on the class more than on the size."""
 
 
 def profile_of(
     name: str, rows: pd.DataFrame, operations: pd.DataFrame, calls: pd.DataFrame, networks: pd.DataFrame, seconds: float
 ) -> HostProfile:
-    """The profile that measurements make of a host.
+    """Make the profile of a host from measurements.
 
     Parameters
     ----------
@@ -200,7 +200,7 @@ def profile_of(
 
 
 def _spread(of_anchors: NDArray[np.float64], *off: NDArray[np.float64]) -> float | None:
-    """Of the log of what is told of this host: how its anchors varied, and how far its own networks are missed."""
+    """Return the log standard deviation: variation of reference operations, and errors on the host's networks."""
     missed = np.concatenate([np.zeros(0), *off])
     parts = [*of_anchors[np.isfinite(of_anchors)], *([np.sqrt(np.mean(missed**2))] if len(missed) else [])]
     return float(np.linalg.norm(parts)) if parts else None
@@ -211,7 +211,7 @@ def _text(value: Any) -> str | None:
 
 
 def _kept(measured: pd.DataFrame) -> list[dict[str, Any]]:
-    """Of every class and pass a few operations, those of the shortest specs, as plain values."""
+    """Select a few operations of every class and pass, those with the shortest specs, as plain values."""
     columns = [*CATALOGUE_COLUMNS, "pass", "device_work", "host_s"]
     ordered = measured.assign(length=measured["spec"].str.len()).sort_values(["pass", OPERATION_CLASS, "length"])
     kept = ordered.groupby(["pass", OPERATION_CLASS], sort=False).head(_PER_CLASS)
@@ -222,10 +222,10 @@ def _kept(measured: pd.DataFrame) -> list[dict[str, Any]]:
 def _overheads(
     whole: pd.DataFrame, calls: pd.DataFrame, networks: pd.DataFrame, host_s: pd.Series, pass_: str
 ) -> tuple[HostOverheads, NDArray[np.float64]] | None:
-    """What modules, forward calls and the start of a backward pass add to the calls of a pass.
+    """Estimate what modules, forward calls and the start of a backward pass add to the calls of a pass.
 
-    Least squares relative to each pass, no cost below zero, and how far each network is missed relative to its time;
-    None with no more networks than costs.
+    Non-negative least squares, relative to each pass. Return the costs, and each network's error relative to its time;
+    None unless there are more networks than costs.
     """
     from scipy.optimize import nnls  # here, because answers need no scipy
 

@@ -1,10 +1,10 @@
-"""Multilayer perceptrons beside a forest: they tell the device time of operations never measured where data are many.
+"""Neural network ensemble (MLPs) that predicts device time together with a forest, where there are enough data.
 
-A forest is constant within its leaves; between the sizes that it saw, and in products of sizes, a perceptron is the
-smoother of both. Each is a stack of layers with normalisation (Ba, Kiros and Hinton, arXiv 1607.06450) and sigmoid
+A forest is constant within its leaves. An MLP interpolates more smoothly between the sizes in the training data, and in
+products of sizes. Each MLP is a stack of layers with normalisation (Ba, Kiros and Hinton, arXiv 1607.06450) and sigmoid
 linear units (Hendrycks and Gimpel, arXiv 1606.08415), trained by AdamW (Loshchilov and Hutter, ICLR 2019) on Huber's
-loss with one cycle of the learning rate (Smith and Topin, arXiv 1708.07120). PyTorch trains them; predicting takes
-NumPy alone, and what is stored are plain arrays.
+loss with one cycle of the learning rate (Smith and Topin, arXiv 1708.07120). Training needs PyTorch; prediction needs
+NumPy alone. The weights are stored as plain arrays.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 LEAST_ROWS = 5000
-"""Fewer rows teach a forest better."""
+"""Fewest rows to train on; with fewer rows a forest alone is more accurate."""
 WIDTH, DEPTH = 256, 4
 EPOCHS, BATCH = 45, 512
 _RATE, _DECAY, _HUBER = 4e-3, 1e-3, 0.1
 _FARTHEST = 4.0
-"""Deviations from the mean of a feature beyond which a row counts as being there."""
+"""Standard deviations from a feature's mean at which its values are clipped."""
 _EPSILON = 1e-5
 _LEAST_SCALE = 1e-6
 _MOST = 1e15
@@ -38,25 +38,25 @@ Floats = NDArray[np.float32]
 
 
 class MalformedPerceptronsError(ValueError):
-    """Arrays that are no perceptrons."""
+    """The arrays are not the weights of a neural network ensemble."""
 
 
 @dataclass(frozen=True)
 class Perceptrons:
-    """Several perceptrons on the same features, whose mean is what they tell.
+    """Ensemble of MLPs on the same features; its prediction is their mean.
 
     Attributes
     ----------
     perceptrons_centre, perceptrons_scale
         Mean and deviation of each feature; shape (features,).
     perceptrons_first
-        Weights of the first layers; shape (perceptrons, width, features).
+        Weights of the first layers; shape (MLPs, width, features).
     perceptrons_inner
-        Of the others; shape (perceptrons, layers − 1, width, width).
+        Weights of the other layers; shape (MLPs, layers − 1, width, width).
     perceptrons_vectors
-        Offset of each layer, and gain and offset of its normalisation; shape (perceptrons, layers, 3, width).
+        Offset of each layer, and gain and offset of its normalisation; shape (MLPs, layers, 3, width).
     perceptrons_last
-        Weights of the output, then its offset; shape (perceptrons, width + 1).
+        Weights of the output, then its offset; shape (MLPs, width + 1).
     """
 
     perceptrons_centre: Floats
@@ -71,23 +71,23 @@ class Perceptrons:
         cls, matrix: Floats, learnt: NDArray[np.float64], number: int, *, seed: int, jobs: int,
         beside: tuple[Floats, NDArray[np.float64]] | None = None,
     ) -> Self:  # fmt: skip
-        """Train them.
+        """Train an ensemble.
 
         Parameters
         ----------
         matrix
             Shape (rows, features).
         learnt
-            Shape (rows,).
+            Values to train on; shape (rows,).
         number
-            How many; each begins with other weights and sees the rows in another order.
+            Number of MLPs; each has its own initial weights and its own order of the rows.
         seed
-            Of both.
+            Seed of the initial weights and of the order.
         jobs
-            Threads; what is learnt does not depend on it.
+            Threads; the result does not depend on it.
         beside
-            Features and what is learnt of kindred rows, of which one more feature tells these. It is always the same
-            where these are asked for, so it goes into the first offset and is not stored.
+            Features and values of related rows (the other pass) to train on too. One more feature marks them; it is
+            constant in predictions, so it is added to the first offset and not stored.
         """
         import torch
 
@@ -99,7 +99,7 @@ class Perceptrons:
         rows = torch.from_numpy(_scaled(matrix, centre, scale))
         wanted = torch.from_numpy(learnt.astype(np.float32))
         threads = torch.get_num_threads()
-        torch.set_num_threads(1)  # sums depend on the number of threads, perceptrons not on each other
+        torch.set_num_threads(1)  # sums depend on the number of threads, MLPs not on each other
         try:
             with ThreadPoolExecutor(min(jobs, number)) as pool:
                 trained = list(pool.map(lambda own: _trained(rows, wanted, 1000 * seed + own), range(number)))
@@ -113,7 +113,7 @@ class Perceptrons:
         return cls(centre, scale, first.astype(np.float16), inner.astype(np.float16), vectors, last)
 
     def predict(self, matrix: Floats) -> NDArray[np.float64]:
-        """Mean over perceptrons; `matrix` of shape (rows, features), the result of shape (rows,)."""
+        """Return the mean over MLPs, shape (rows,), for a `matrix` of shape (rows, features)."""
         rows, total = _scaled(matrix, self.perceptrons_centre, self.perceptrons_scale), np.zeros(len(matrix))
         for first, inner, vectors, last in zip(
             self.perceptrons_first, self.perceptrons_inner, self.perceptrons_vectors, self.perceptrons_last, strict=True
@@ -130,12 +130,12 @@ class Perceptrons:
         return mean
 
     def arrays(self) -> dict[str, NDArray[Any]]:
-        """The arrays by name."""
+        """Return the arrays by name."""
         return {entry.name: getattr(self, entry.name) for entry in fields(self)}
 
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, NDArray[Any]], features: int) -> Self | None:
-        """Check arrays from a file; None where it has none of them.
+        """Check the arrays of a file and make an ensemble of them; None where the file has none of them.
 
         MalformedPerceptronsError if one is missing, of another type or shape, or not finite.
         """
@@ -163,17 +163,17 @@ class Perceptrons:
 
 
 def _marked(matrix: Floats, mark: float) -> Floats:
-    """With one more feature that is the same in all rows."""
+    """Append a feature that is the same in all rows."""
     return np.hstack([matrix, np.full((len(matrix), 1), mark, dtype=np.float32)])
 
 
 def _scaled(matrix: Floats, centre: Floats, scale: Floats) -> Floats:
     rows: Floats = np.clip((matrix - centre) / scale, -_FARTHEST, _FARTHEST).astype(np.float32)
-    return np.nan_to_num(rows, copy=False)  # what is not known is as it mostly is
+    return np.nan_to_num(rows, copy=False)  # a missing value is set to the mean
 
 
 def _trained(rows: Any, wanted: Any, seed: int) -> tuple[Floats, Floats, Floats, Floats]:
-    """Weights of one perceptron: first layer, inner layers, vectors and output as `Perceptrons` has them."""
+    """Train one MLP; return its first layer, inner layers, vectors and output, as `Perceptrons` has them."""
     import torch
     from torch.nn import functional
 

@@ -47,26 +47,26 @@ _VALUE_BITS = 12
 
 _FLOOR_QUANTILE = 0.01
 _STEPS = np.float32(1024)
-"""Steps of 1 in which logarithms are told: a mean over trees is off by less than half of one, 0.05 %."""
+"""Steps per unit in which logarithms are stored: rounding moves a mean over trees by less than half a step, 0.05 %."""
 
 _OF_PERCEPTRONS = 0.75
-"""Weight of perceptrons beside the forest, on logarithms of device time …"""
+"""Weight of the neural network ensemble in its mean with the forest, of logarithms of device time."""
 _FARTHEST_APART = 1.0
-"""… and how far apart the two may be: of what neither saw, a perceptron may say anything."""
+"""Largest difference allowed between the two: outside the training data an MLP may predict any value."""
 
 LEFT_TO_TREES = frozenset({"SGD", "div"})
-"""Classes that perceptrons tell worse than the forest, where a fifth of the shipped data was held out, or of which too
-little was held out to say (`div`)."""
+"""Forest-only classes: the MLPs predict them worse than the forest when a fifth of the shipped data is held out. For
+`div`, too little was held out to decide."""
 
 _BOOSTING = {"objective": "reg:squarederror", "tree_method": "hist", "eta": 0.15, "max_depth": 8, "subsample": 0.8}
 
 
 class MissingLibraryError(ClockwattError):
-    """A library that is installed on demand is not there."""
+    """An optional library is not installed."""
 
 
 class CostPredictor:
-    """What all predictors share: encoding of the features, sampling, and the trees as plain arrays.
+    """Base class of all predictors: it encodes features, samples rows and stores trees as plain arrays.
 
     Parameters
     ----------
@@ -84,21 +84,21 @@ class CostPredictor:
     targets_, classes_
         Columns that `predict` gives, and operation classes seen.
     columns_
-        Numeric features in use; those that do not vary in the training data are left out.
+        Numeric features in use: those that vary in the training data.
     scales_
         Fitted numbers that the targets are scaled with.
     trees_, perceptrons_
-        The forest, and what is told of device time beside it, if anything is.
+        The forest, and the neural network ensemble for device time; None without one.
     """
 
     requires: ClassVar[str] = ""
     """Library that fitting needs beyond what is always installed; empty for none."""
 
     shares_splits: ClassVar[bool] = True
-    """Whether a tree gives several targets, so that one that is known too helps to choose the splits for others."""
+    """Whether one tree predicts several targets, so that each target helps to choose the splits for the others."""
 
     takes_perceptrons: ClassVar[bool] = False
-    """Whether perceptrons may tell device time beside the trees."""
+    """Whether MLPs may predict device time together with the trees."""
 
     perceptrons_: Perceptrons | None = None
 
@@ -119,7 +119,7 @@ class CostPredictor:
         self,
         X: pd.DataFrame,  # noqa: N803  # scikit-learn's name
         y: pd.DataFrame,
-        beside: tuple[pd.DataFrame, pd.DataFrame] | None = None,  # noqa: ARG002  # for perceptrons
+        beside: tuple[pd.DataFrame, pd.DataFrame] | None = None,  # noqa: ARG002  # for MLPs
     ) -> Self:
         """Fit on operations at operating points.
 
@@ -128,10 +128,10 @@ class CostPredictor:
         X
             From `features.points.features_at`; shape (rows, features).
         y
-            Columns of `TARGETS`; the roofline predictor needs them positive. Each is learnt from the rows where it is
-            not missing; one that is missing everywhere is not learnt. Shape (rows, targets).
+            Columns of `TARGETS`; the roofline predictor needs them positive. Each target is fitted to the rows that
+            have it; a target that no row has is not fitted. Shape (rows, targets).
         beside
-            The same of operations in the other pass, from which perceptrons learn too, and no tree does.
+            `X` and `y` of the other pass. Only MLPs are trained on them too, not the trees.
         """
         y = self._completed(X, y.loc[:, y.notna().any()])
         self.targets_ = list(y.columns)
@@ -149,11 +149,11 @@ class CostPredictor:
         return self
 
     def predict(self, X: pd.DataFrame) -> pd.DataFrame:  # noqa: N803  # scikit-learn's name
-        """Predict every target that was learnt; shape (rows, targets), in the units of the targets' names."""
+        """Predict every fitted target; shape (rows, targets), in the units of the targets' names."""
         return self.predict_with_spread(X)[0]
 
     def predict_with_spread(self, X: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame]:  # noqa: N803
-        """Predict, with how far the trees disagree: the standard deviation of the logarithm; shape (rows, targets)."""
+        """Predict, and return the standard deviation over trees of the logarithm too; shape (rows, targets)."""
         matrix = self._encode(X)
         mean, spread = self.trees_.mean_and_spread(matrix)
         values = self._inverse_link(self._told(matrix, mean)) * self._estimates(X)
@@ -163,12 +163,12 @@ class CostPredictor:
         )
         return predicted, spreads
 
-    def _told(self, matrix: Matrix, learnt: Floats) -> Floats:  # noqa: ARG002  # for what is beside trees
-        """What trees tell, with what else was learnt of the same encoded features."""
+    def _told(self, matrix: Matrix, learnt: Floats) -> Floats:  # noqa: ARG002  # for subclasses with MLPs
+        """Combine the predictions of the trees with those of other models on the same encoded features."""
         return learnt
 
-    def _relative_spread(self, mean: Floats, spread: Floats) -> Floats:  # noqa: ARG002  # for what learns the cost
-        """Standard deviation of the logarithm of a cost, from mean and standard deviation of what trees give."""
+    def _relative_spread(self, mean: Floats, spread: Floats) -> Floats:  # noqa: ARG002  # for subclasses that fit the cost
+        """Return the standard deviation of a cost's logarithm, from mean and standard deviation over trees."""
         return spread
 
     def _encode(self, features: pd.DataFrame) -> Matrix:
@@ -180,26 +180,26 @@ class CostPredictor:
     def _jobs(self) -> int:
         return self.jobs or usable_threads()
 
-    def _completed(self, features: pd.DataFrame, targets: pd.DataFrame) -> pd.DataFrame:  # noqa: ARG002  # for those who estimate
-        """Targets with what can be told of those that were not measured."""
+    def _completed(self, features: pd.DataFrame, targets: pd.DataFrame) -> pd.DataFrame:  # noqa: ARG002  # see subclasses
+        """Return the targets, with estimates of missing ones where the predictor can make them."""
         return targets
 
     def _fit_scales(self, features: pd.DataFrame, targets: pd.DataFrame) -> dict[str, float]:
-        """What `_estimates` needs to know of the training data."""
+        """Return the numbers of the training data that `_estimates` needs."""
         raise NotImplementedError
 
     def _estimates(self, features: pd.DataFrame) -> Floats:
-        """What the targets are divided by; shape (rows, targets)."""
+        """Return the divisors of the targets; shape (rows, targets)."""
         raise NotImplementedError
 
     def _grow_for(self, columns: NDArray[np.intp], matrix: Matrix, learnt: Floats) -> Trees:
-        """Trees that give some of the targets, their splits chosen with an eye to all that these rows have."""
+        """Fit trees for some of the targets; all targets that these rows have take part in choosing the splits."""
         known = np.flatnonzero(np.isfinite(learnt).all(axis=0)) if self.shares_splits else columns
         trees = self._grow(matrix, learnt[:, known])
         return replace(trees, value=trees.value[:, np.searchsorted(known, columns)])
 
     def _grow(self, matrix: Matrix, learnt: Floats) -> Trees:
-        """Trees fitted on encoded features and on what is learnt of each target; shape (rows, targets)."""
+        """Fit trees to encoded features and transformed targets; shape (rows, targets)."""
         forest = self._forest(len(matrix))
         # scikit-learn wants a single target flat
         forest.fit(matrix, learnt[:, 0] if learnt.shape[1] == 1 else learnt)
@@ -211,28 +211,28 @@ class CostPredictor:
 
     @property
     def _settings(self) -> dict[str, Any]:
-        """What scikit-learn is told of any forest."""
+        """Return the scikit-learn settings that all forests share."""
         return {
             "max_features": self.max_features, "min_samples_leaf": self.leaf, "random_state": self.seed,
             "n_jobs": self._jobs,
         }  # fmt: skip
 
     def _link(self, ratios: Floats) -> Floats:
-        """What the forest learns of the ratio of targets to estimates."""
+        """Transform the ratio of targets to estimates into what the forest is fitted to."""
         return ratios
 
     def _inverse_link(self, learnt: Floats) -> Floats:
         return learnt
 
     def _rounded(self, value: Matrix) -> Matrix:
-        """Values of leaves with no more digits than are needed; other digits would not compress."""
+        """Round the values of leaves to the digits that are needed, so that they compress well."""
         return to_bits(value, _VALUE_BITS)
 
 
 def _known_together(known: NDArray[np.bool_]) -> list[tuple[NDArray[np.intp], NDArray[np.intp]]]:
-    """Rows and columns of the targets that the same rows have: these share a forest; `known` of shape (rows, targets).
+    """Group targets that are known in the same rows, since these share a forest; `known` has shape (rows, targets).
 
-    Targets that share their causes are best learnt by one forest, which also takes a fifth of the time of five.
+    One forest for related targets is more accurate than one per target, and faster to fit.
     """
     together: dict[bytes, list[int]] = {}
     for column in range(known.shape[1]):
@@ -245,14 +245,15 @@ class RooflinePredictor(CostPredictor):
 
     The estimate of device and eager time is the roofline without overlap plus a floor, the time of the shortest
     operations; of host time the median; of power the power limit; of dynamic energy the power limit over the estimated
-    time. The ratio spans a small range where cost spans six orders of magnitude, and clocks and sizes never seen scale
-    as physics has it.
+    time. The ratio varies far less than the cost does, and the estimate scales unseen clocks and sizes as physics
+    predicts.
 
     Parameters
     ----------
     perceptrons
-        How many multilayer perceptrons tell device time beside the forest, three parts to one, where there are rows
-        enough to teach them (`perceptrons.LEAST_ROWS`); dynamic energy goes with the time. Spreads are the forest's.
+        Number of MLPs that predict device time together with the forest. They have three quarters of the weight, and
+        are used only with enough rows to train them (`neural_ensemble.LEAST_ROWS`). Dynamic energy scales with the
+        time. Spreads are the forest's.
     """
 
     takes_perceptrons: ClassVar[bool] = True
@@ -283,7 +284,7 @@ class RooflinePredictor(CostPredictor):
         return self
 
     def _to_teach(self, features: pd.DataFrame, targets: pd.DataFrame) -> tuple[Matrix, Floats]:
-        """What perceptrons learn from rows whose device time is known, of classes that were seen."""
+        """Select what MLPs are trained on: rows with a device time, of classes in the training data."""
         known = targets[TIME_DEVICE_CORRECTED].notna() & features[OPERATION_CLASS].isin(self.classes_)
         features, seconds = features.loc[known], targets.loc[known, TIME_DEVICE_CORRECTED].to_numpy(float)
         estimates = self._estimates(features)[:, self.targets_.index(TIME_DEVICE_CORRECTED)]
@@ -364,9 +365,10 @@ class ForestPredictor(CostPredictor):
 
 
 class BaselinePredictor(RooflinePredictor):
-    """The physical estimate times one factor for each class and target: what the others have to beat.
+    """Baseline for the other predictors: the physical estimate times one factor for each class and target.
 
-    The factor is the geometric mean of measured over estimated; a class never learnt from has that of one that was.
+    The factor is the geometric mean of measured over estimated. A class without training rows takes another class's
+    factor.
     """
 
     takes_perceptrons: ClassVar[bool] = False
@@ -419,7 +421,7 @@ PREDICTORS: dict[str, type[CostPredictor]] = {
     "xgboost": XgboostPredictor,
     "baseline": BaselinePredictor,
 }
-"""Predictors by their name in a configuration."""
+"""Configuration name to predictor class."""
 
 
 def check_installed(names: Iterable[str]) -> None:

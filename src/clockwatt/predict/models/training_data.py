@@ -1,7 +1,8 @@
-"""What is learnt from on one GPU in one pass, and what predictions there say about every row that was measured.
+"""Training data of one GPU in one pass, and predictions for every measured row.
 
-Of many SM clocks only some are learnt from (see `clock_law.learnt_points`). Predictions there, of every operation
-with its group held out, give those at the other measured clocks by the clock law, so that all rows judge the predictor.
+Where many SM clocks were measured, predictors are trained on some of them (see `clock_law.learnt_points`). Each
+operation is predicted there with its group held out. The DVFS (clock) model extends these predictions to the other
+measured clocks, so that the predictor is evaluated on all rows.
 """
 
 from __future__ import annotations
@@ -25,38 +26,39 @@ from clockwatt.predict.training_rows import Samples
 
 _SERIES = ["operation_id", "execution"]
 CELL = ["operation_id", "point", "execution"]
-"""What tells the cells of a pass apart."""
+"""What identifies a cell within a pass."""
 
 
 def keys_of(frame: pd.DataFrame, columns: list[str] = CELL) -> pd.MultiIndex:
-    """Rows by some of their columns, to look them up in another frame."""
+    """Return an index of rows by some of their columns, to find them in another frame."""
     return pd.MultiIndex.from_frame(frame[columns])
 
 
 @dataclass(frozen=True)
 class TrainingData:
-    """Rows of one pass that do something on the device.
+    """Training data of one pass: rows with work on the device.
 
     Attributes
     ----------
     pass_, spec
         The pass, and the GPU.
     rows
-        Every measured row: `samples.KEY`, `TARGETS`, `excluded`, `operation_class`, and `group` for cross-validation.
+        Every measured row: `training_rows.KEY`, `TARGETS`, `excluded`, `operation_class`, and `group` for
+        cross-validation.
     usable
-        Which of them may be learnt from; shape (rows,).
+        Which rows may be trained on; shape (rows,).
     cells
-        Each operation with each precision at each operating point to learn from, measured there or not:
-        `operation_id`, `point`, `execution`.
+        Each operation with each precision at each operating point to train on, measured there or not: `operation_id`,
+        `point`, `execution`.
     features, targets, groups, learnt
-        Of the cells: features, costs (missing where not measured: some have times alone), group for cross-validation,
-        and whether they may be learnt from.
+        Per cell: features, costs (missing where not measured: some have times alone), group for cross-validation, and
+        whether it may be trained on.
     domain
-        What was measured, for questions outside it.
+        The measured operations, to detect requests outside the training data.
     blocks
-        Operations that were designed, not called by a network.
+        Designed operations, which no network calls.
     borrowed
-        How many of the cells another GPU lent.
+        Number of cells transferred from another GPU.
     """
 
     pass_: str
@@ -74,11 +76,11 @@ class TrainingData:
 
     @property
     def to_learn(self) -> tuple[pd.DataFrame, pd.DataFrame]:
-        """Features and targets of the cells that may be learnt from."""
+        """Return features and targets of the cells that may be trained on."""
         return self.features[self.learnt], self.targets[self.learnt]
 
     def at_rows(self, at_cells: pd.DataFrame) -> pd.DataFrame:
-        """Predictions for every measured row from those for the cells; shape (cells, targets) to (rows, targets)."""
+        """Convert predictions for the cells to measured rows; shape (cells, targets) to (rows, targets)."""
         of_point = {
             str(point): at_cells.loc[group.index].set_index(keys_of(group, _SERIES))
             for point, group in self.cells.groupby("point")
@@ -97,7 +99,7 @@ class TrainingData:
         return pd.concat(parts).loc[self.rows.index]
 
     def spread_at_rows(self, at_cells: pd.DataFrame) -> pd.DataFrame:
-        """Spread of trees for every measured row from that of the cells: the mean where the law of the clock speaks."""
+        """Return the spread of trees for every measured row; the mean over cells where the clock model extrapolates."""
         of_cells = at_cells.set_index(keys_of(self.cells))
         found = of_cells.reindex(keys_of(self.rows)).set_index(self.rows.index)
         means = at_cells.groupby([self.cells[name] for name in _SERIES]).mean()
@@ -105,19 +107,19 @@ class TrainingData:
 
     @property
     def own(self) -> NDArray[np.bool_]:
-        """Which cells were measured here, not lent by another GPU or wanted by the clock law alone. Shape (cells,)."""
+        """Cells measured on this GPU: not transferred, and not needed by the clock model alone; shape (cells,)."""
         measured = keys_of(self.rows)
         here: NDArray[np.bool_] = keys_of(self.cells).isin(measured)
         return here
 
     @property
     def designed(self) -> NDArray[np.bool_]:
-        """Which cells are of designed operations; the others are called by networks. Shape (cells,)."""
+        """Which cells are of designed operations; networks call the others. Shape (cells,)."""
         return self.cells["operation_id"].isin(self.blocks).to_numpy(bool)
 
 
 def training_data(samples: Samples, pass_: str) -> TrainingData | None:
-    """What there is to learn of one pass; None where there is nothing."""
+    """Return the training data of one pass; None without any."""
     rows = samples.rows
     rows = rows[(rows["pass"] == pass_) & rows["device_work"].astype(bool)].reset_index(drop=True)
     usable = (rows["excluded"] == "").to_numpy(bool)
@@ -141,7 +143,7 @@ def training_data(samples: Samples, pass_: str) -> TrainingData | None:
 
 
 def with_unmeasured(data: TrainingData, wanted: pd.DataFrame, described: pd.DataFrame) -> TrainingData:
-    """The data with rows and cells for what was not measured, so that it is predicted: nothing is learnt from it.
+    """Return the data with rows and cells for what was not measured; these are predicted, never trained on.
 
     Parameters
     ----------
@@ -169,7 +171,7 @@ def with_unmeasured(data: TrainingData, wanted: pd.DataFrame, described: pd.Data
     rows = pd.concat([data.rows, lacking], ignore_index=True)
     usable = np.concatenate([data.usable, np.zeros(len(lacking), dtype=bool)])
     parts = _of_cells(rows, usable, operations, groups, data.spec)
-    # cells that another GPU lent have no row here
+    # cells transferred from another GPU have no row here
     lent = ~keys_of(data.cells).isin(keys_of(parts["cells"]))
     for name in ("cells", "features", "targets", "groups"):
         parts[name] = pd.concat([parts[name], getattr(data, name)[lent]], ignore_index=True)
@@ -178,9 +180,9 @@ def with_unmeasured(data: TrainingData, wanted: pd.DataFrame, described: pd.Data
 
 
 def groups_of(operations: pd.DataFrame, described: pd.DataFrame) -> pd.Series:
-    """Group of each operation for cross-validation: the block it was designed in, else its class and channels.
+    """Return each operation's group for cross-validation: its block of the design, else its class and channels.
 
-    Operations of a block follow each other and are alike, so whole blocks are left out.
+    Operations of a block are similar, so whole blocks are held out.
 
     Parameters
     ----------
@@ -196,7 +198,7 @@ def groups_of(operations: pd.DataFrame, described: pd.DataFrame) -> pd.Series:
 def _of_cells(
     rows: pd.DataFrame, usable: NDArray[np.bool_], operations: pd.DataFrame, groups: pd.Series, spec: GpuSpec
 ) -> dict[str, Any]:
-    """The fields of training data that describe the cells; `operations` from `features.operation_features`."""
+    """Return the fields of training data that describe the cells; `operations` from `features.operation_features`."""
     points = sorted(rows["point"].unique())
     learnt = learnt_points(points)
     measured = rows.assign(usable=usable)[[*CELL, "usable", *TARGETS]]
@@ -218,7 +220,7 @@ def _of_cells(
 
 
 def _law(at_clocks: dict[float, pd.DataFrame]) -> CostLaw:
-    """Law of the operations that have a prediction at every clock."""
+    """Return the clock model of the operations that have a prediction at every clock."""
     complete = (costs.dropna(how="all").index for costs in at_clocks.values())
     known = functools.reduce(pd.Index.intersection, complete)
     return CostLaw({clock: costs.loc[known] for clock, costs in at_clocks.items()})

@@ -1,14 +1,14 @@
-"""A GPU with few operations of its own learns from another one's: what the other's took, carried over.
+"""Transfer from another GPU: training data for a GPU on which few operations were measured.
 
-What the other GPU alone measured gets the time that it would take here, told by the operations that both measured, and
-by the rooflines without any. Only forests learn from it: errors and intervals are those of the GPU's own operations,
-and nothing of it is looked up.
+Operations measured on the other GPU alone get an estimate of their time on this one. It is fitted to operations
+measured on both; without any, it follows from the rooflines. Only forests are trained on these estimates. Errors and
+intervals come from the GPU's own operations, and an estimate never counts as measured.
 
-Times are not the same on both: `log(own / other's)` is taken to be a share of the log of the ratio of both rooflines,
-and a factor of the operation's class. Both begin at what is known without any measurement and move as far as operations
-measured on the new card say: Bayesian linear regression, its two variances by empirical Bayes, so that a class with few
-operations of its own is drawn to all of them, and without any nothing is learnt. What is left over follows from sizes
-and settings: a small forest learns it from some tens of operations, as far as that proves.
+The model of `log(own / other's)` is a share of the log of the ratio of both rooflines, plus a term for the operation's
+class. It is fitted by Bayesian linear regression, with its two variances by empirical Bayes. The prior needs no
+measurement. A class with few operations is shrunk towards the mean of all; without any operation the prior stays. The
+residuals depend on sizes and settings: a small forest is fitted to them if there are some tens of operations, and
+weighted by how well it predicts unseen ones.
 """
 
 from __future__ import annotations
@@ -38,30 +38,32 @@ Floats = NDArray[np.float64]
 _DEVICE, _HOST, _EAGER, _DYNAMIC, _POWER = CORRECTED
 
 MORE = 2.0
-"""A GPU lends if so many times as many operations were measured on it."""
+"""Another GPU is used if at least this many times as many operations were measured on it."""
 _LEAST_SHARED = 10
-"""So many operations of both it takes to compare their hosts or powers."""
+"""Fewest operations measured on both GPUs to compare their hosts or powers."""
 FLOOR_S = 4e-6
-"""What a kernel takes on any card, however little it does: added to rooflines, so that short ones are alike."""
+"""Shortest time of a kernel on any card. It is added to rooflines, so that short kernels take nearly the same on
+all."""
 
 PRIOR_SHARE = 0.5
-"""Share of the rooflines' ratio that cards differ by where nothing was measured on the new one."""
+"""Prior share of the rooflines' ratio by which cards differ."""
 _SHARE_DEVIATION, _OVERALL_DEVIATION = 0.5, 0.2
 _CLASS_DEVIATIONS = (0.02, 0.05, 0.1, 0.2, 0.4)
 _NOISES = (0.02, 0.05, 0.1, 0.2, 0.4, 0.8)
-"""Of factors of classes, and of operations about their class; in logs. The likeliest pair is taken."""
+"""Candidates for the standard deviations of class factors, and of operations about their class, in logs. The pair with
+the highest likelihood is used."""
 _UNKNOWN = (0.2, 0.2)
-"""Both, without operations of its own."""
+"""Both standard deviations if no operation was measured on the new card."""
 _HEAVY = 2.0
-"""So many deviations off an operation weighs less: kernels of two cards may be different ones altogether."""
+"""Residual in standard deviations from which an operation has less weight: two cards may run different kernels."""
 _ROUNDS = 5
 _FOREST_FROM, _TREES, _LEAF = 30, 50, 3
-"""Operations of its own that it takes to learn what is left over; trees, and fewest operations in a leaf."""
+"""Fewest operations on the new card to fit a forest to the residuals; its trees, and fewest operations in a leaf."""
 _NORMAL_90 = 1.645
 
 
 def lenders(dataset_dir: Path, gpus: list[str]) -> dict[str, str]:
-    """GPUs of a dataset that have few operations, and the one with most of them; virtual and measured never mix.
+    """Return each GPU with few operations, and the GPU with most to transfer from; virtual and measured never mix.
 
     DataFileError if the dataset is missing or damaged.
     """
@@ -83,9 +85,9 @@ def _lender(counts: Mapping[str, tuple[bool, int]], gpu: str) -> str | None:
 
 
 def with_borrowed(data: TrainingData, other: Samples) -> TrainingData:
-    """The data with cells of what another GPU measured and this one did not; rows, which are judged, stay as they are.
+    """Add cells of operations measured on another GPU alone; rows, on which predictors are evaluated, do not change.
 
-    Nothing is lent where one of the two has back-to-back times alone.
+    Nothing is transferred where one of the two has back-to-back times alone.
     """
     theirs = other.learnt(data.pass_)
     theirs = theirs[theirs["point"].isin(data.cells["point"]) & theirs[_DEVICE].notna()]
@@ -118,7 +120,7 @@ def with_borrowed(data: TrainingData, other: Samples) -> TrainingData:
 
 
 def _carried(theirs: pd.DataFrame, own: pd.DataFrame, here: pd.DataFrame, there: pd.DataFrame) -> pd.DataFrame:
-    """Costs of the other GPU's operations on this one; `own` has those that were measured here, in their order."""
+    """Return costs of the other GPU's operations on this one; `own` has those measured here, in the same order."""
     their_s, own_s = (rows[_DEVICE].to_numpy(float) for rows in (theirs, own))
     classes = here[OPERATION_CLASS].to_numpy(object)
     other = OtherCard(their_s, there[ROOFLINE_TIME].to_numpy(float))
@@ -142,7 +144,7 @@ def _carried(theirs: pd.DataFrame, own: pd.DataFrame, here: pd.DataFrame, there:
 
 
 def _ratio(own: pd.Series, theirs: pd.Series, otherwise: np.ndarray | float = 1.0) -> np.ndarray | float:
-    """Median of what shared operations cost here over there; `otherwise` where few were measured on both."""
+    """Return the median ratio of costs here to there of shared operations; `otherwise` where few are shared."""
     logs = np.log(own.to_numpy(float) / theirs.to_numpy(float))
     known = logs[np.isfinite(logs)]
     return float(np.exp(np.median(known))) if len(known) >= _LEAST_SHARED else otherwise
@@ -150,41 +152,40 @@ def _ratio(own: pd.Series, theirs: pd.Series, otherwise: np.ndarray | float = 1.
 
 @dataclass(frozen=True)
 class OtherCard:
-    """Operations on the card that a new one is told from.
+    """Operations on the card that times are transferred from.
 
     Attributes
     ----------
     times_s, rooflines_s
-        What they take there, measured or predicted, and their rooflines there; shape (operations,).
+        Times there, measured or predicted, and rooflines there; shape (operations,).
     """
 
     times_s: Floats
     rooflines_s: Floats
 
     def log_rooflines(self, rooflines_s: Floats) -> Floats:
-        """Logs of the new card's rooflines over this one's, each with what any kernel takes; shape (operations,)."""
+        """Return logs of the new card's rooflines over this one's, each plus `FLOOR_S`; shape (operations,)."""
         ratio: Floats = np.log((rooflines_s + FLOOR_S) / (self.rooflines_s + FLOOR_S))
         return ratio
 
     def among(self, rows: NDArray[np.bool_] | NDArray[np.int64]) -> OtherCard:
-        """Some of the operations."""
+        """Return some of the operations."""
         return OtherCard(self.times_s[rows], self.rooflines_s[rows])
 
 
 @dataclass
 class Transfer:
-    """Times of operations on a new card from those on another.
+    """Estimate times of operations on a new card from those on another.
 
-    What was measured on the other card and what its predictor says leave over different things: each needs a transfer
-    of its own.
+    Times measured on the other card and times predicted there have different residuals: each needs its own transfer.
 
     Attributes
     ----------
     class_deviation_, noise_
         Standard deviations in logs of classes, and of operations about their class.
     forest_, worth_
-        Tells what these leave over from features of the operations, None without features or with few operations; and
-        what share of that is taken.
+        Forest that predicts the residuals from features of the operations, None without features or with few
+        operations; and the weight of its predictions.
     """
 
     class_deviation_: float = _UNKNOWN[0]
@@ -199,7 +200,7 @@ class Transfer:
         self, classes: NDArray[np.object_], other: OtherCard, rooflines_s: Floats, own_s: Floats,
         features: Floats | None = None,
     ) -> Self:  # fmt: skip
-        """Learn from operations that were measured on the new card.
+        """Fit to operations measured on the new card.
 
         Parameters
         ----------
@@ -210,7 +211,7 @@ class Transfer:
         rooflines_s, own_s
             On the new card; shape (operations,).
         features
-            Numbers of each operation there; shape (operations, numbers).
+            Features of each operation on the new card; shape (operations, features).
         """
         if not len(own_s):
             return self
@@ -231,7 +232,7 @@ class Transfer:
         return self
 
     def _fit_forest(self, features: Floats, left_over: Floats, weights: Floats) -> None:
-        """Learn what is left over; its worth is how far the trees tell it of operations that they did not see."""
+        """Fit the forest to the residuals; its weight follows from its predictions of held-out operations."""
         from sklearn.ensemble import ExtraTreesRegressor
 
         self.forest_ = ExtraTreesRegressor(
@@ -244,7 +245,7 @@ class Transfer:
     def predict(
         self, classes: NDArray[np.object_], other: OtherCard, rooflines_s: Floats, features: Floats | None = None
     ) -> tuple[Floats, Floats]:
-        """Times on the new card in s, shape (operations,), and the ends of their 90 % intervals, (operations, 2)."""
+        """Return times on the new card in s, shape (operations,), and ends of their 90 % intervals, (operations, 2)."""
         log_rooflines = other.log_rooflines(rooflines_s)
         design = self._design(classes, log_rooflines)
         unseen = ~np.isin(classes.astype(str), self._classes)
@@ -262,12 +263,12 @@ class Transfer:
 
 
 def _numbers(features: Floats, other: OtherCard, log_rooflines: Floats) -> Floats:
-    """Features of operations, with what both cards' times go by; shape (operations, numbers)."""
+    """Return features of operations, with the inputs of the linear model; shape (operations, features)."""
     return np.column_stack([features, np.log(other.times_s), log_rooflines])
 
 
 def _prior(design: Floats, class_deviation: float) -> tuple[Floats, Floats]:
-    """Mean and variances of the coefficients before anything is seen; shape (coefficients,) each."""
+    """Return the prior mean and variances of the coefficients; shape (coefficients,) each."""
     classes = design.shape[1] - 2
     deviations = np.array([_OVERALL_DEVIATION, _SHARE_DEVIATION, *[class_deviation] * classes])
     return np.array([0.0, PRIOR_SHARE, *[0.0] * classes]), deviations**2
@@ -276,7 +277,7 @@ def _prior(design: Floats, class_deviation: float) -> tuple[Floats, Floats]:
 def _posterior(
     design: Floats, values: Floats, weights: Floats, class_deviation: float, noise: float
 ) -> tuple[Floats, Floats]:
-    """Mean and covariance of the coefficients."""
+    """Return the posterior mean and covariance of the coefficients."""
     mean, variances = _prior(design, class_deviation)
     precision = weights / noise**2
     precisions = np.diag(1 / variances) + (design.T * precision) @ design
@@ -285,7 +286,7 @@ def _posterior(
 
 
 def _log_evidence(design: Floats, values: Floats, weights: Floats, class_deviation: float, noise: float) -> float:
-    """Log of how likely the values are, coefficients integrated out, but for a constant."""
+    """Return the log marginal likelihood of the values, up to a constant."""
     mean, variances = _prior(design, class_deviation)
     _, covariance = _posterior(design, values, weights, class_deviation, noise)
     left = values - design @ mean
