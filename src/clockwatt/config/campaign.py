@@ -183,13 +183,13 @@ class CampaignConfig(Model):
         return asked
 
     def measurement_files(self) -> list[Path]:
-        """Every file of measurements that the campaign gives, below the measurements folder."""
+        """Return every file of measurements that the campaign gives, below the measurements folder."""
         return [
             path for label, gpu in self.gpus.items() for point in gpu.points for path in self._measured(label, point)
         ]
 
     def point_files(self, gpu: str, point: OperatingPoint) -> list[Path]:
-        """Files of measurements, and the calibration, of one GPU at one point, below the measurements folder."""
+        """Return files of measurements, and the calibration, of one GPU at one point, below the measurements folder."""
         return [*self._measured(gpu, point), layout.calibration_file(gpu, point)]
 
     def _measured(self, gpu: str, point: OperatingPoint) -> list[Path]:
@@ -199,5 +199,5 @@ class CampaignConfig(Model):
         ]
 
     def calibration_files(self) -> list[Path]:
-        """Every calibration that the campaign gives, below the measurements folder."""
+        """Return every calibration that the campaign gives, below the measurements folder."""
         return [layout.calibration_file(label, point) for label, gpu in self.gpus.items() for point in gpu.points]

@@ -15,7 +15,7 @@ ControlMethod = Literal["nvml", "helper", "command", "slurm", "none"]
 
 
 def placeholders(template: str) -> set[str]:
-    """Names in braces in a command of the site's own.
+    """Return the names in braces in a command of the site's own.
 
     Raises
     ------

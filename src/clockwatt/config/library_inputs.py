@@ -66,7 +66,7 @@ def _hugging_face(content: dict[str, Any], configuration: Mapping[str, Any]) -> 
 
 
 def _configuration(path: str) -> Mapping[str, Any]:
-    """The configuration in a file; an empty one if there is none, which constructing the network reports."""
+    """Return the configuration in a file; an empty one if there is none, which constructing the network reports."""
     try:
         content = json.loads(Path(path).read_text(encoding="utf-8"))
     except (OSError, ValueError):
@@ -75,7 +75,7 @@ def _configuration(path: str) -> Mapping[str, Any]:
 
 
 def _within(configuration: Mapping[str, Any], key: str) -> Any:
-    """A value of the configuration or, of a model for text and images, of its part for text."""
+    """Return a value of the configuration or, of a model for text and images, of its part for text."""
     text = configuration.get("text_config")
     return configuration.get(key) or (text.get(key) if isinstance(text, dict) else None)
 

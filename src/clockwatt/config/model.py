@@ -23,7 +23,7 @@ def check_different(values: Sequence[Any] | None, what: str) -> None:
 
 
 def one_or_more(item: Any) -> BeforeValidator:
-    """A single value stands for a list of one."""
+    """Return the value as a list; a single value becomes a list of one."""
     return BeforeValidator(
         lambda value: value if isinstance(value, list) else [value], json_schema_input_type=item | list[item]
     )

@@ -98,12 +98,12 @@ def parse_network(content: Any, source: str) -> NetworkConfig:
 
 
 def dump(config: CampaignConfig) -> str:
-    """The campaign as YAML with every default filled in; `load` reads it back."""
+    """Return the campaign as YAML with every default filled in; `load` reads it back."""
     return yaml.safe_dump(config.model_dump(mode="json"), sort_keys=False, width=120)
 
 
 def json_schema() -> str:
-    """The JSON schema of a campaign file, for editors and for config/schema.json."""
+    """Return the JSON schema of a campaign file, for editors and for config/schema.json."""
     return json.dumps(CampaignConfig.model_json_schema(), indent=2) + "\n"
 
 
@@ -148,7 +148,7 @@ def _known_keys(location: tuple[int | str, ...]) -> list[str]:
 
 
 def _models(annotation: Any) -> Iterator[type[BaseModel]]:
-    """Models that a type is made of."""
+    """Yield models that a type is made of."""
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         yield annotation
     for argument in typing.get_args(annotation):

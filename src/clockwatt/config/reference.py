@@ -24,7 +24,7 @@ END = "<!-- end of what was made -->"
 
 
 def reference() -> str:
-    """Tables of all keys in Markdown: one for the campaign, one for each block in it."""
+    """Return tables of all keys in Markdown: one for the campaign, one for each block in it."""
     return "\n".join(_tables(CampaignConfig, prefix=""))
 
 
@@ -57,7 +57,7 @@ def _tables(model: type[BaseModel], prefix: str) -> list[str]:
 
 
 def _block(field: FieldInfo, name: str) -> tuple[type[BaseModel] | None, str]:
-    """The model that stands below a key, if one does, and how it is written in a path of keys."""
+    """Return the model that stands below a key, if one does, and how it is written in a path of keys."""
     annotation = field.annotation
     origin, arguments = typing.get_origin(annotation), typing.get_args(annotation)
     if origin is dict and _is_model(arguments[1]):

@@ -171,11 +171,11 @@ class StudiesConfig(Model):
                 _there(getattr(self, name), name)
 
     def study_power(self) -> PowerStudyConfig:
-        """The study of power limits; a `ConfigError` where the campaign has none."""
+        """Return the study of power limits; a `ConfigError` where the campaign has none."""
         return _there(self.power, "power")
 
     def study_workloads(self) -> WorkloadsStudyConfig:
-        """The study of workloads; a `ConfigError` where the campaign has none."""
+        """Return the study of workloads; a `ConfigError` where the campaign has none."""
         return _there(self.workloads, "workloads")
 
 

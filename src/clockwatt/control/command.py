@@ -11,7 +11,7 @@ from clockwatt.control.lock_process import HeldCommand
 from clockwatt.control.methods import Advice, ControlError, Method, ReleaseError
 
 _HELD_AFTER_S = 0.3
-"""A command that is to hold the GPU and has not failed by then is taken to do so; verification tells the truth."""
+"""Time, in s, after which a command that has not failed is assumed to hold the clocks; `verify` checks it."""
 
 
 class CommandMethod(Method):
@@ -58,7 +58,7 @@ class CommandMethod(Method):
                 raise ReleaseError(f"THE GPU IS NOT AS IT WAS. {error}") from error
 
     def _words(self, template: str, point: OperatingPoint) -> list[str]:
-        """The template's words, filled in one by one: what a value contains is never split or run by a shell."""
+        """Return the template's words, filled in one by one: what a value contains is never split or run by a shell."""
         uuid = self._gpu.identity.uuid
         values: dict[str, object] = {"uuid": uuid, **point.settings}
         wanted = placeholders(template)

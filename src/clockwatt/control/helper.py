@@ -95,7 +95,7 @@ def _no_new_privileges() -> bool:
 
 
 def ask(helper: str, *words: str) -> dict[str, Any]:
-    """The helper's answer.
+    """Return the helper's answer.
 
     The process that calls this is the one whose end the helper waits for.
 

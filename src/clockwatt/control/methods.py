@@ -58,7 +58,7 @@ class Method(abc.ABC):
     @classmethod
     @abc.abstractmethod
     def advice(cls) -> Advice:
-        """Whether it can be used here, and if not, why. Nothing is set to find out."""
+        """Return whether it can be used here, and if not, why. Nothing is set to find out."""
 
     @abc.abstractmethod
     def apply(self, point: OperatingPoint) -> None:

@@ -18,7 +18,7 @@ from clockwatt.gpu.specs import UnknownGpuError
 
 @dataclass(frozen=True)
 class Applied:
-    """An operating point that was asked for and accepted; `verify` tells whether the GPU runs at it."""
+    """An operating point that was requested and accepted; `verify` checks whether the GPU runs at it."""
 
     point: OperatingPoint
     warnings: list[str]
@@ -101,7 +101,7 @@ def check_campaign(campaign: CampaignConfig) -> None:
 
 
 def known_gpu(gpu_config: GpuConfig, seed: int) -> Gpu | None:
-    """A GPU of the configured model, if there is one on this machine or it is virtual.
+    """Return a GPU of the configured model, if there is one on this machine or it is virtual.
 
     Raises
     ------
@@ -117,7 +117,7 @@ def known_gpu(gpu_config: GpuConfig, seed: int) -> Gpu | None:
 
 
 def persistence_warning(gpu: Gpu) -> str | None:
-    """What to say if locks are lost with the driver's last client; None where they are kept, or nobody can tell."""
+    """Return a warning if locks are lost with the driver's last client; None where they are kept or unknown."""
     try:
         kept = gpu.persistence_mode()
     except NotSupportedError:

@@ -12,6 +12,6 @@ NAMES: tuple[str, ...] = get_args(ControlMethod)
 
 
 def method_named(name: str) -> type[Method]:
-    """The way of setting operating points that `control.method` names."""
+    """Return the way of setting operating points that `control.method` names."""
     found: type[Method] = importlib.import_module(f"clockwatt.control.{name}").METHOD
     return found

@@ -24,10 +24,10 @@ _CONFIG_WITHIN_S = 20
 
 
 class SlurmMethod(Method):
-    """Holds a step of its own, with the GPU and the wanted clocks, beside the one that measures.
+    """Hold a separate Slurm step with the GPU and the wanted clocks while another step measures.
 
-    Slurm sets the clocks of a step's GPUs when it starts and resets them when it ends. It rounds to what it finds
-    suitable without a word, so what is not supported exactly is refused before, and verification tells what came of it.
+    Slurm sets the clocks of a step's GPUs when it starts and resets them when it ends. It rounds clocks without a
+    message, so clocks that are not supported exactly are refused first. `verify` checks the result.
     """
 
     locks_by_hand = True
@@ -77,7 +77,7 @@ class SlurmMethod(Method):
 
 
 def step_command(point: OperatingPoint, environ: Mapping[str, str]) -> list[str]:
-    """The `srun` that starts the step.
+    """Return the `srun` that starts the step.
 
     `--overlap` lets it share cores and GPU with the step that measures; without it, it would wait for that one to end.
 
@@ -105,7 +105,7 @@ def step_environment(environ: Mapping[str, str]) -> dict[str, str]:
 
 
 def shown_config() -> str:
-    """Slurm's configuration as `scontrol show config` prints it; empty where there is no Slurm, or no answer."""
+    """Return Slurm's configuration as `scontrol show config` prints it; empty where there is no Slurm, or no answer."""
     try:
         return subprocess.run(
             ["scontrol", "show", "config"], capture_output=True, text=True, check=False, timeout=_CONFIG_WITHIN_S

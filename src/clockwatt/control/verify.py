@@ -114,7 +114,7 @@ def _target(gpu: Gpu, point: OperatingPoint, *, exact: bool) -> Callable[[_Readi
 
 
 def _step(mhz: int, supported: Sequence[int]) -> int:
-    """Distance to the nearest other clock."""
+    """Return the distance to the nearest other clock."""
     place = bisect.bisect_left(supported, mhz)
     others = [*supported[max(0, place - 1) : place], *supported[place + 1 : place + 2]]
     return min((abs(other - mhz) for other in others), default=0)

@@ -187,7 +187,7 @@ def _catalogues(source: Source) -> dict[str, Catalogue]:
 
 
 def _by_kind(path: Path, gpu: str, point: str) -> Iterator[tuple[str, pa.Table]]:
-    """The rows of a file, a batch of one kind at a time."""
+    """Yield the rows of a file, a batch of one kind at a time."""
     for rows in files.read_batches(path, records.MEASUREMENT_SCHEMA):
         for column, expected in (("gpu", gpu), ("point", point)):
             strangers = set(pc.unique(rows[column]).to_pylist()) - {expected}

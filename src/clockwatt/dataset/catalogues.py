@@ -58,13 +58,13 @@ def join_catalogues(sources: Sequence[Source], output_dir: Path) -> list[frozens
 
 
 def without_networks(rows: pa.Table, networks: frozenset[NetworkKey]) -> pa.Table:
-    """Measurements of networks without those of some of them."""
+    """Return measurements of networks without those of some of them."""
     keys = zip(rows["subject_id"].to_pylist(), rows["pass"].to_pylist(), strict=True)
     return rows.filter(pa.array([key not in networks for key in keys], pa.bool_()))
 
 
 def _described(row: dict[str, object]) -> str:
-    """All that decides what a pass of the network does."""
+    """Return all settings that determine a pass of the network."""
     return repr({name: value for name, value in row.items() if name not in _HOW_IT_IS_MEASURED})
 
 

@@ -27,7 +27,7 @@ _INCOMPLETE = "device or host time could not be measured"
 
 
 def corrected(rows: pd.DataFrame, unthrottled: UnthrottledEnergy | None) -> pd.DataFrame:
-    """Corrected costs of measurements.
+    """Return the corrected costs of measurements.
 
     Parameters
     ----------

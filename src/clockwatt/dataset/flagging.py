@@ -54,7 +54,7 @@ def derived_flags(rows: pd.DataFrame) -> dict[Flag, NDArray[np.bool_]]:
 
 
 def merged_flags(rows: pd.DataFrame, derived: dict[Flag, NDArray[np.bool_]]) -> list[list[str]]:
-    """The rows' own `flags` and derived ones, each once, sorted."""
+    """Return the rows' own `flags` and derived ones, each once, sorted."""
     merged: list[set[str]] = [set(() if flags is None else flags) for flags in rows["flags"]]
     for flag, applies in derived.items():
         for position in np.flatnonzero(applies):

@@ -80,7 +80,7 @@ class Catalogue:
         )
 
     def positions(self, rows: pa.Table) -> pa.ChunkedArray:
-        """Position in the catalogue of each measurement, null where it has none."""
+        """Return the position in the catalogue of each measurement, null where it has none."""
         return pc.index_in(_identity(rows["subject_id"], rows["pass"]), value_set=self.index)
 
 
@@ -127,7 +127,7 @@ class Point:
         )
 
     def levels(self, rows: pd.DataFrame) -> pd.DataFrame:
-        """Factors of the card and host, and drifts of the session, of each row."""
+        """Return the factors of the card and host, and drifts of the session, of each row."""
         values = {
             "anchor_host_factor": rows["session_id"].map(self.hosts),
             "session_host_spread": rows["session_id"].map(self.host_spreads),

@@ -45,7 +45,7 @@ class _Printed:
             raise UnknownModuleError(f"{text!r}: not the printed form of a module ({error}).") from None
 
     def get(self, name: str, position: int | None = None, default: Any = None) -> Any:
-        """A setting by its name, or by its position among those printed without one."""
+        """Return a setting by its name, or by its position among those printed without one."""
         if position is not None and position < len(self.args):
             return self.args[position]
         return self.kwargs.get(name, default)
@@ -59,7 +59,7 @@ def _call(text: str) -> ast.Call:
 
 
 def _literal(node: ast.expr) -> Any:
-    """A literal; a bare word, as in `mode=row`, is a string."""
+    """Return a literal; a bare word, as in `mode=row`, is a string."""
     return node.id if isinstance(node, ast.Name) else ast.literal_eval(node)
 
 
@@ -132,12 +132,12 @@ def _encoded(pair: tuple[int, int]) -> dict[str, list[int]]:
 
 
 def _as_printed(value: Any) -> Any:
-    """A setting as a traced call has it: a number stays a number, also where a pair is meant."""
+    """Return a setting as a traced call has it: a number stays a number, also where a pair is meant."""
     return {"tuple": list(value)} if isinstance(value, tuple) else value
 
 
 def _window_out(size: int, kernel: int, stride: int, padding: int, dilation: int = 1, *, ceil: bool = False) -> int:
-    """Extent of what a sliding window gives, as PyTorch documents it."""
+    """Return the extent of what a sliding window gives, as PyTorch documents it."""
     steps, rest = divmod(size + 2 * padding - dilation * (kernel - 1) - 1, stride)
     if ceil and rest and (steps + 1) * stride < size + padding:
         steps += 1
@@ -235,7 +235,7 @@ def _adaptive_avg_pool(module: _Printed, shape: Shape, training: bool) -> Operat
 
 
 def _stochastic_depth(module: _Printed, shape: Shape, training: bool) -> Operation:
-    """A product with one random number per row; the identity in inference, or where nothing is ever dropped."""
+    """Return a product with one random number per row; the identity in inference, or where nothing is ever dropped."""
     if not training or float(module.kwargs["p"]) == 0.0:
         return _operation("torch.Tensor.view_as", [shape], shape, training, _tensor(0), _tensor(0))
     factor = (shape[0], *[1] * (len(shape) - 1))
@@ -250,7 +250,7 @@ def _elementwise(name: str) -> Callable[[_Printed, Shape, bool], Operation]:
 
 
 def _activation(name: str) -> Callable[[_Printed, Shape, bool], Operation]:
-    """One that may change its input in place, and says so in the call."""
+    """Return one that may change its input in place, and says so in the call."""
 
     def read(module: _Printed, shape: Shape, training: bool) -> Operation:
         in_place = bool(module.get("inplace", 0, default=False))

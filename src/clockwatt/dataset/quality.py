@@ -118,7 +118,7 @@ class QualityReport:
         self._counts, self._failures = _Counts(), []
 
     def report(self) -> dict[str, Any]:
-        """All counts, ready for JSON."""
+        """Return all counts, ready for JSON."""
         return {
             "campaign": self._campaign,
             **self._all.report(),

@@ -37,7 +37,7 @@ class Source:
     reference: str | None = None
 
     def files(self) -> list[Path]:
-        """Every file that a dataset is made from."""
+        """Return every file that a dataset is made from."""
         own = [*self.config.measurement_files(), *self.config.calibration_files()]
         return [
             *(self.measurements / path for path in own),
@@ -64,11 +64,11 @@ class Source:
         return digest.hexdigest()[:16]
 
     def points(self) -> list[tuple[str, OperatingPoint]]:
-        """Every GPU's label with each of its operating points."""
+        """Return every GPU's label with each of its operating points."""
         return [(label, point) for label, gpu in self.config.gpus.items() for point in gpu.points]
 
     def measurement_files(self, gpu: str, point: OperatingPoint) -> list[Path]:
-        """Files of measurements of one GPU at one operating point."""
+        """Return files of measurements of one GPU at one operating point."""
         folder = layout.point_dir(gpu, point)
         return [self.measurements / path for path in self.config.measurement_files() if path.parent == folder]
 

@@ -160,7 +160,7 @@ class Table:
             yield number, {str(name): cell for name, cell in cells.items()}
 
     def column(self, ours: str) -> str:
-        """How the file calls a column."""
+        """Return the name of a column in the file."""
         return self.theirs.get(ours, ours)
 
 
@@ -185,7 +185,7 @@ def _file(path: Path) -> pd.DataFrame:
 
 
 def is_empty(cell: Any) -> bool:
-    """Whether a cell says nothing."""
+    """Return whether a cell is empty."""
     if isinstance(cell, str):
         return cell.strip().lower() in _EMPTY
     return cell is None or cell is pd.NA or (isinstance(cell, float) and math.isnan(cell))
@@ -207,7 +207,7 @@ def pass_(cell: Any) -> str:
 
 
 def yes_no(cell: Any) -> bool:
-    """A truth value, as text or as such."""
+    """Return a truth value, as text or as such."""
     said = text(cell).lower()
     if said not in _YES_NO:
         raise CellError(f"{said!r} is neither true nor false. Write one of them.")
@@ -225,7 +225,7 @@ def shape(cell: Any) -> tuple[int, ...]:
 
 
 def number(cell: Any, name: str) -> float | None:
-    """A quantity above zero, None for an empty cell; times are seconds per call, that of the device may be 0."""
+    """Return a quantity above zero, None for an empty cell; times are seconds per call, that of the device may be 0."""
     if is_empty(cell):
         return None
     try:

@@ -67,7 +67,7 @@ class RowReader:
         self.skipped: Counter[str] = Counter()
 
     def read(self) -> list[MeasurementRow]:
-        """All rows.
+        """Return all rows.
 
         Raises
         ------
@@ -88,7 +88,7 @@ class RowReader:
         return rows
 
     def _row(self, number: int, row: Mapping[str, Any]) -> MeasurementRow | None:
-        """One row; None where it is wrong, which is noted, or left out."""
+        """Return one row; None where it is wrong, which is noted, or left out."""
         said = self._cells(number, row)
         if said is None:
             return None
@@ -140,7 +140,7 @@ class RowReader:
         self._problems.add(number, self._table.column(ours), what)
 
     def _operation(self, said: str, shape: Any, pass_: str) -> OperationRow:
-        """The operation, what it costs found once; CellError or NoReaderError likewise."""
+        """Return the operation, what it costs found once; CellError or NoReaderError likewise."""
         key = (said, str(shape), pass_)
         if key not in self._known:
             try:
@@ -174,7 +174,7 @@ class RowReader:
 
 
 def operation_row_of(said: str, shape: Any, pass_: str) -> OperationRow:
-    """An operation's row of the catalogue, from a printed module and the shape of its input, or from a spec.
+    """Return an operation's row of the catalogue, from a printed module and the shape of its input, or from a spec.
 
     Raises
     ------

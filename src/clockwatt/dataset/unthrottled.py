@@ -133,7 +133,7 @@ class UnthrottledEnergy:
         return cls(top_mhz, laws)
 
     def of(self, rows: pd.DataFrame) -> pd.DataFrame:
-        """Dynamic energy of calls that the power limit does not throttle.
+        """Return the dynamic energy of calls that the power limit does not throttle.
 
         Parameters
         ----------

@@ -70,7 +70,7 @@ def draw_transient(data: pd.DataFrame, gpus: Gpus) -> Figure:
 
 
 def durations(rows: pd.DataFrame) -> pd.DataFrame:
-    """Time per call against how long calls ran back to back.
+    """Return the time per call against how long calls ran back to back.
 
     Parameters
     ----------
@@ -102,7 +102,7 @@ def durations(rows: pd.DataFrame) -> pd.DataFrame:
 
 
 def draw_durations(data: pd.DataFrame, gpus: Gpus) -> Figure:
-    """A column for each GPU, a colour for each operation; `data` from `durations`."""
+    """Draw a column for each GPU, a colour for each operation; `data` from `durations`."""
     if data.empty:
         return style.nothing("no calibration holds times of calls back to back.")
     shown, names = gpus.shown(data["gpu"].unique()), _in_order(sorted(data["operation"].unique()))

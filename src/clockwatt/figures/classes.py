@@ -21,7 +21,7 @@ LEVEL = 0.9
 
 
 def class_errors(rows: pd.DataFrame, quantity: Quantity, predictors: Sequence[str]) -> pd.DataFrame:
-    """Errors of each class; `rows` from `weighted`.
+    """Return the errors of each class; `rows` from `weighted`.
 
     Returns
     -------
@@ -41,7 +41,7 @@ def class_errors(rows: pd.DataFrame, quantity: Quantity, predictors: Sequence[st
 
 
 def draw_class_errors(data: pd.DataFrame, quantity: Quantity, gpus: Gpus, predictors: Sequence[str]) -> Figure:
-    """Median error and its way to the 95th percentile, class by class; `data` from `class_errors`."""
+    """Draw the median error and its way to the 95th percentile, class by class; `data` from `class_errors`."""
     if data.empty:
         return style.nothing(f"no operation has both a measured {quantity.name} and a prediction of it.")
     figure, rows = _by_class(data, gpus)
@@ -70,7 +70,7 @@ _CLASSES_NOTE = "In brackets: share of the energy of all networks, by which clas
 
 
 def coverages(report: dict[str, Any], errors: pd.DataFrame, target: str) -> pd.DataFrame:
-    """How many held-out operations lie in their intervals.
+    """Return how many held-out operations lie in their intervals.
 
     Parameters
     ----------
@@ -109,7 +109,7 @@ def coverages(report: dict[str, Any], errors: pd.DataFrame, target: str) -> pd.D
 
 
 def draw_coverages(data: pd.DataFrame, gpus: Gpus, predictor: str) -> Figure:
-    """Share of operations inside their intervals, class by class; `data` from `coverages`."""
+    """Draw the share of operations inside their intervals, class by class; `data` from `coverages`."""
     data = data[data["predictor"] == predictor]
     if data.empty:
         return style.nothing("no interval was judged on operations that were held out.")
@@ -141,7 +141,7 @@ Panel = tuple[Axes, str, str, list[str]]
 
 
 def _by_class(data: pd.DataFrame, gpus: Gpus) -> tuple[Figure, list[Panel]]:
-    """A row for each kind of GPUs, a column for each of its GPUs and pass; classes by their share of energy."""
+    """Return a row for each kind of GPUs, a column for each of its GPUs and pass; classes by their share of energy."""
     kinds = {kind: gpus.shown(labels, GPUS_OF_A_KIND) for kind, labels in gpus.kinds(data["gpu"].unique()).items()}
     shares, panels = {}, {}
     for kind, labels in kinds.items():

@@ -30,7 +30,7 @@ _KEY = ["gpu", "setting", "network_id", "execution"]
 
 
 def along(compositions: pd.DataFrame, errors: pd.DataFrame, pass_: str) -> pd.DataFrame:
-    """Networks along each setting that was measured at two values or more, all else being as by default.
+    """Return the networks along each setting that was measured at two values or more, all else being as by default.
 
     Parameters
     ----------
@@ -58,7 +58,7 @@ def along(compositions: pd.DataFrame, errors: pd.DataFrame, pass_: str) -> pd.Da
 
 
 def draw(data: pd.DataFrame, gpus: Gpus, labels: Sequence[str]) -> Figure:
-    """Time, power and energy against the setting: a row for each GPU and setting, a colour for each network.
+    """Draw time, power and energy against the setting: a row for each GPU and setting, a colour for each network.
 
     Parameters
     ----------
@@ -113,7 +113,7 @@ def _curve(axes: Axes, own: pd.DataFrame, column: str, entry: style.Entry) -> No
 
 
 def optima(data: pd.DataFrame) -> pd.DataFrame:
-    """A second-degree curve through each network's time, energy and energy-delay product against the setting.
+    """Return a second-degree curve through each network's time, energy and energy-delay product against the setting.
 
     Parameters
     ----------
@@ -205,7 +205,7 @@ def _fit_curve(axes: Axes, own: pd.DataFrame, entry: style.Entry) -> None:
 
 
 def _rows(data: pd.DataFrame, gpus: Gpus) -> list[tuple[str, str]]:
-    """GPUs with panels, once for each setting that they were measured along."""
+    """Return GPUs with panels, once for each setting that they were measured along."""
     shown = gpus.shown(data["gpu"].unique())
     there = set(zip(data["gpu"], data["setting"], strict=True))
     return [(gpu, setting) for gpu in shown for setting in SETTINGS if (gpu, setting) in there]
@@ -236,5 +236,5 @@ def _not_shown(
 
 
 def _without(data: pd.DataFrame, labels: Sequence[str]) -> str:
-    """GPUs that have no curve."""
+    """Return GPUs that have no curve."""
     return style.without_curve(set(labels) - set(data["gpu"]))

@@ -16,7 +16,7 @@ _SOURCES = {"plain": "measured", "composed": "measured", "predicted": "predicted
 
 
 def errors(compositions: pd.DataFrame, gpus: Gpus) -> pd.DataFrame:
-    """How far off each composition is: a row for each, quantity and method.
+    """Return how far off each composition is: a row for each, quantity and method.
 
     Parameters
     ----------
@@ -46,7 +46,7 @@ def errors(compositions: pd.DataFrame, gpus: Gpus) -> pd.DataFrame:
 
 
 def draw(data: pd.DataFrame, gpus: Gpus, incomplete: int) -> Figure:
-    """A row for each kind of GPUs and pass, a column for each quantity.
+    """Draw a row for each kind of GPUs and pass, a column for each quantity.
 
     Parameters
     ----------

@@ -125,7 +125,7 @@ class Results:
         return rows[rows["point"] == rows["gpu"].map(last)]
 
     def measured_in(self, pass_: str) -> list[str]:
-        """GPUs with a network in this pass."""
+        """Return GPUs with a network in this pass."""
         return sorted(self.compositions.loc[self.compositions["pass"] == pass_, "gpu"].unique())
 
 

@@ -39,7 +39,7 @@ class Gpus:
         return VIRTUAL if self._virtual[label] else REAL
 
     def kinds(self, labels: Iterable[str]) -> dict[str, list[str]]:
-        """Kinds of which there is a GPU among these, each to its GPUs."""
+        """Return the kinds of which there is a GPU among these, each to its GPUs."""
         wanted = set(labels)
         found: dict[str, list[str]] = {}
         for label in self.labels:
@@ -55,7 +55,7 @@ class Gpus:
         return found
 
     def entry(self, label: str) -> style.Entry:
-        """A GPU's line in a legend."""
+        """Return a GPU's line in a legend."""
         return style.Entry(self.words(label), self._colours[label], self._markers[label])
 
     def title(self, axes: Axes, label: str, more: str = "", *, loc: Place = "center", lines: int = 1) -> None:
@@ -65,7 +65,7 @@ class Gpus:
         axes.set_title(f"{self.words(label)}{between}{more}", loc=loc, color=style.STAMP if virtual else "black")
 
     def words(self, label: str) -> str:
-        """A GPU's label; that of a virtual one says so."""
+        """Return a GPU's label; that of a virtual one says so."""
         return f"{label} ({VIRTUAL})" if self._virtual[label] else label
 
     @staticmethod

@@ -29,7 +29,7 @@ TARGETS = {"time_device_corrected_s": "device time", "power_corrected_w": "power
 def importances(
     predictor: GpuPredictor, operations: pd.DataFrame, name: str, pass_: str, seed: int = 0
 ) -> pd.DataFrame:
-    """How far a GPU's predictions of one pass move when a feature is shuffled among operations.
+    """Return how far a GPU's predictions of one pass move when a feature is shuffled among operations.
 
     Parameters
     ----------
@@ -73,7 +73,7 @@ def importances(
 
 
 def draw(data: pd.DataFrame, gpus: Gpus) -> Figure:
-    """Bars of the most important features: a row for each pass, a column for each GPU.
+    """Draw bars of the most important features: a row for each pass, a column for each GPU.
 
     Parameters
     ----------

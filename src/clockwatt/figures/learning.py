@@ -43,7 +43,7 @@ def curves(report: dict[str, Any], quantities: Sequence[Quantity]) -> pd.DataFra
 
 
 def draw(data: pd.DataFrame, gpus: Gpus, quantities: Sequence[Quantity]) -> Figure:
-    """A row for each pass, a column for each GPU, a curve for each quantity and measure; `data` from `curves`."""
+    """Draw a row for each pass, a column for each GPU, a curve for each quantity and measure; `data` from `curves`."""
     if data.empty:
         return style.nothing("no GPU has operations enough to leave a fifth out and learn from an eighth of the rest.")
     shown, passes = gpus.shown(data["gpu"].unique()), sorted(data["pass"].unique())

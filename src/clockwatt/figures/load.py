@@ -37,7 +37,7 @@ def metrics(predictors_dir: Path) -> dict[str, Any]:
 
 
 def quality(dataset_dir: Path) -> dict[str, Any]:
-    """Counts that `clockwatt dataset` wrote.
+    """Return counts that `clockwatt dataset` wrote.
 
     Raises
     ------
@@ -57,7 +57,7 @@ def _json(path: Path, command: str, key: str) -> dict[str, Any]:
 
 
 def gpus(report: dict[str, Any]) -> Gpus:
-    """Every GPU with predictors; `report` from `metrics`."""
+    """Return every GPU with predictors; `report` from `metrics`."""
     return Gpus(Gpu(label, bool(told["virtual"])) for label, told in report["gpus"].items())
 
 
@@ -77,7 +77,7 @@ def held_out(predictors_dir: Path, gpu: str, predictors: Sequence[str], columns:
 
 
 def compositions(validation_dir: Path) -> pd.DataFrame:
-    """Every composition, with what its operating point asks.
+    """Return every composition, with what its operating point asks.
 
     `sm_clock_mhz` and `power_limit_w` are those asked for, at `default` the model's boost clock and default limit, and
     null where another setting is not the default; `reference` is whether it is the GPU's `reference_point`.
@@ -99,7 +99,7 @@ def compositions(validation_dir: Path) -> pd.DataFrame:
 
 
 def _asked(gpu_name: str, point: str) -> tuple[float | None, float | None]:
-    """SM clock if nothing else is asked for, and power limit if nothing else is."""
+    """Return the SM clock if nothing else is asked for, and power limit if nothing else is."""
     asked, spec = OperatingPoint.parse(point), find_spec(gpu_name)
     others = set(asked.settings)
     clock = asked.sm_clock_mhz or spec.boost_clock_mhz if others <= {"sm_clock_mhz"} else None
@@ -145,13 +145,13 @@ def whole_errors(dataset_dir: Path) -> pd.DataFrame:
 
 
 def _with_energy_error(rows: pd.DataFrame) -> pd.DataFrame:
-    """Rows with `energy_error`, that of the energy as it is on the median card."""
+    """Return the rows with `energy_error`, that of the energy as it is on the median card."""
     factor = rows[ENERGY_CORRECTED].astype(float) / rows["energy_j"].astype(float)
     return rows.assign(energy_error=rows["energy_standard_error_j"].astype(float) * factor)
 
 
 def operations(dataset_dir: Path, points: dict[str, str], columns: Sequence[str] = ()) -> pd.DataFrame:
-    """Operations of GPUs, each at one operating point, with their costs and errors.
+    """Return the operations of GPUs, each at one operating point, with their costs and errors.
 
     Parameters
     ----------
@@ -186,7 +186,7 @@ def operations(dataset_dir: Path, points: dict[str, str], columns: Sequence[str]
 
 
 def calls(dataset_dir: Path) -> pd.DataFrame:
-    """How often (`calls`) each network calls each operation in a pass.
+    """Return how often (`calls`) each network calls each operation in a pass.
 
     Raises
     ------
@@ -214,13 +214,13 @@ def catalogue(dataset_dir: Path) -> pd.DataFrame:
 
 
 def specs(operations: pd.DataFrame, operation_ids: Iterable[str]) -> dict[str, str]:
-    """Operation ids to the JSON of what they are; `operations` from `catalogue`."""
+    """Return operation ids to the JSON of what they are; `operations` from `catalogue`."""
     found = operations[operations["operation_id"].isin(set(operation_ids))]
     return dict(zip(found["operation_id"], found["spec"], strict=True))
 
 
 def clocks(dataset_dir: Path) -> pd.DataFrame:
-    """SM clocks asked for and seen under load, of every operation, by GPU and point.
+    """Return the SM clocks asked for and seen under load, of every operation, by GPU and point.
 
     Raises
     ------
@@ -235,7 +235,7 @@ def clocks(dataset_dir: Path) -> pd.DataFrame:
 
 
 def calibrated(dataset_dir: Path, quantity: str) -> pd.DataFrame:
-    """Calibration rows of one quantity that have a value, of each GPU at its `reference_point`.
+    """Return the calibration rows of one quantity that have a value, of each GPU at its `reference_point`.
 
     Raises
     ------

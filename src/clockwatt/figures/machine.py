@@ -17,7 +17,7 @@ CARDS_AT_LEAST = 2
 
 
 def clocks(rows: pd.DataFrame) -> pd.DataFrame:
-    """SM clocks seen under load at each operating point.
+    """Return the SM clocks seen under load at each operating point.
 
     Parameters
     ----------
@@ -44,7 +44,7 @@ def clocks(rows: pd.DataFrame) -> pd.DataFrame:
 
 
 def draw_clocks(data: pd.DataFrame, gpus: Gpus) -> Figure:
-    """A column for each GPU; `data` from `clocks`."""
+    """Draw a column for each GPU; `data` from `clocks`."""
     if data.empty:
         return style.nothing("no clock was read under load.")
     shown = gpus.shown(data["gpu"].unique())
@@ -121,7 +121,7 @@ def cards(report: dict[str, Any]) -> pd.DataFrame:
 
 
 def draw_cards(data: pd.DataFrame, gpus: Gpus) -> Figure:
-    """Power against time of cards: a column for each GPU with several; `data` from `cards`."""
+    """Draw the power against time of cards: a column for each GPU with several; `data` from `cards`."""
     if data.empty:
         return style.nothing("no GPU was measured on two cards at one operating point.")
     shown = gpus.shown(data["gpu"].unique())

@@ -34,7 +34,7 @@ PER_PASS = ("network_energy", "network_time", "network_clock", "network_optimum"
 
 
 def figures(passes: list[str]) -> dict[str, tuple[str, str]]:
-    """File names without their endings to family and pass; figures of all passes have an empty one."""
+    """Return file names without their endings to family and pass; figures of all passes have an empty one."""
     found = {}
     for family in QUESTIONS:
         for pass_ in passes if family in PER_PASS else [""]:

@@ -65,7 +65,7 @@ def sum_errors(operations: pd.DataFrame, calls: pd.DataFrame) -> pd.DataFrame:
 def costs(
     compositions: pd.DataFrame, errors: pd.DataFrame, plain_errors: pd.DataFrame, quantity: str, pass_: str
 ) -> pd.DataFrame:
-    """A row for each network, GPU and execution settings, at the GPU's reference point; bars are 95 % intervals.
+    """Return a row for each network, GPU and execution settings, at the GPU's reference point; bars are 95 % intervals.
 
     Parameters
     ----------
@@ -152,7 +152,7 @@ def draw(data: pd.DataFrame, gpus: Gpus, quantity: str) -> Figure:
 
 
 def _chosen(data: pd.DataFrame, gpus: Gpus) -> dict[str, list[str]]:
-    """GPUs with panels to their networks, the most costly first; real GPUs, and one virtual at least."""
+    """Return GPUs with panels to their networks, the most costly first; real GPUs, and one virtual at least."""
     found: dict[str, list[str]] = {}
     rows = 0
     for label in gpus.shown(data["gpu"].unique()):
@@ -165,7 +165,7 @@ def _chosen(data: pd.DataFrame, gpus: Gpus) -> dict[str, list[str]]:
 
 
 def _places(own: pd.DataFrame, names: Sequence[str]) -> pd.DataFrame:
-    """Rows with `y`: networks from top to bottom, TF32 a little above its absence."""
+    """Return the rows with `y`: networks from top to bottom, TF32 a little above its absence."""
     own = own[own["network_id"].isin(names)]
     place = own["network_id"].map({name: number for number, name in enumerate(names)}).astype(float)
     several = own.groupby("network_id")["execution"].transform("nunique") > 1

@@ -73,7 +73,7 @@ def costliest(operations: pd.DataFrame, calls: pd.DataFrame, gpus: Gpus) -> pd.D
 
 
 def _chosen(own: pd.DataFrame) -> pd.DataFrame:
-    """Operations with their `rank`: of those that most GPUs have, with TF32, the costliest of each class."""
+    """Return the operations with their `rank`: of those that most GPUs have, with TF32, the costliest of each class."""
     own = own[own["execution"] == TF32] if (own["execution"] == TF32).any() else own
     key = ["operation_class", "operation_id", "pass", "execution"]
     counted = own.groupby(key).agg(gpus=("gpu", "nunique"), total_j=("total_j", "mean")).reset_index()
@@ -84,14 +84,14 @@ def _chosen(own: pd.DataFrame) -> pd.DataFrame:
 
 
 def words(operation_class: str, spec: str) -> str:
-    """An operation as people say it: `conv2d 32×64×56×56, 3×3 to 128`."""
+    """Return the display name of an operation: `conv2d 32×64×56×56, 3×3 to 128`."""
     tensors = json.loads(spec)["tensors"] if spec else []
     shapes = ["×".join(str(size) for size in tensor["shape"]) or "scalar" for tensor in tensors[:2]]
     return f"{operation_class} {' · '.join(shapes)}"
 
 
 def draw(data: pd.DataFrame, specs: Mapping[str, str], gpus: Gpus) -> Figure:
-    """Bars of time and energy, a colour for each GPU, real and virtual ones apart.
+    """Draw bars of time and energy, a colour for each GPU, real and virtual ones apart.
 
     Parameters
     ----------
@@ -151,6 +151,6 @@ def _point(own: pd.DataFrame, gpu: str) -> str:
 
 
 def _format(operation_class: str, dtype: str, execution: ExecutionSettings) -> str:
-    """Number format of an operation; TF32 is for what multiplies matrices."""
+    """Return the number format of an operation; TF32 is for what multiplies matrices."""
     tf32 = dtype == "float32" and execution.matrix_tf32 and operation_class in MATRIX_CLASSES
     return "TF32" if tf32 else dtype

@@ -10,7 +10,7 @@ units of lightness, so that they differ in grey."""
 
 
 def gpu_colours(names: Iterable[str]) -> dict[str, str]:
-    """A colour for each GPU, the same in every figure and on the page.
+    """Return a colour for each GPU, the same in every figure and on the page.
 
     Parameters
     ----------

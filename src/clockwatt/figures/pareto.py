@@ -16,7 +16,7 @@ from clockwatt.predict.recommend import Recommendation
 
 
 def pareto_figure(answer: Recommendation) -> Figure:
-    """A marker for each candidate, a colour for each GPU; the front in black, the choice ringed.
+    """Draw a marker for each candidate, a colour for each GPU; the front in black, the choice ringed.
 
     Hollow is what lies beyond the limits. Candidates without energy are not shown.
     """

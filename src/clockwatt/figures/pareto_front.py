@@ -19,7 +19,7 @@ _KEY = ["gpu", "network_id", "execution"]
 
 
 def front(time: np.ndarray, energy: np.ndarray) -> np.ndarray:
-    """Positions of the points that no other beats in both, by rising time."""
+    """Return the positions of the points that no other beats in both, by rising time."""
     order = np.lexsort((energy, time))
     order = order[np.isfinite(time[order]) & np.isfinite(energy[order])]
     least = np.minimum.accumulate(energy[order])
@@ -95,7 +95,7 @@ def _range(first: str, last: str) -> str:
 
 
 def draw(data: pd.DataFrame, gpus: Gpus) -> Figure:
-    """A column for each network, a row for each kind of GPUs; `data` from `points`."""
+    """Draw a column for each network, a row for each kind of GPUs; `data` from `points`."""
     if data.empty:
         return style.nothing("no network has both time and energy in this pass.")
     compared = data.groupby(["kind", "network_id", "execution"])["time_s"].transform("size") > 1
@@ -129,7 +129,7 @@ def draw(data: pd.DataFrame, gpus: Gpus) -> Figure:
 
 
 def _networks(data: pd.DataFrame) -> list[tuple[str, ExecutionSettings]]:
-    """Networks with the most points, each with a TF32 setting, spread over them by time."""
+    """Return the networks with the most points, each with a TF32 setting, spread over them by time."""
     counted = data.groupby(["network_id", "execution"]).agg(points=("time_s", "size"), time=("time_s", "median"))
     most = counted[counted["points"] == counted["points"].max()].sort_values("time")
     ordered = [(str(name), ExecutionSettings(str(execution))) for name, execution in most.index]

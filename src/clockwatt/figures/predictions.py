@@ -110,7 +110,7 @@ def summary(rows: pd.DataFrame, quantity: Quantity) -> dict[tuple[str, str], dic
 
 
 def weighted_error(measured: np.ndarray, predicted: np.ndarray, weight: np.ndarray) -> float | None:
-    """Mean of |predicted / measured − 1| weighted; None where nothing has a weight."""
+    """Return the mean of |predicted / measured − 1| weighted; None where nothing has a weight."""
     known = np.isfinite(measured) & np.isfinite(predicted) & (measured > 0) & (weight > 0)
     if not known.any():
         return None

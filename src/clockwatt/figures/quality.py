@@ -47,7 +47,7 @@ def counts(report: dict[str, Any]) -> pd.DataFrame:
 
 
 def draw(data: pd.DataFrame, gpus: Gpus) -> Figure:
-    """Rows by how they ended, and the share that has each flag: a line for each GPU; `data` from `counts`."""
+    """Draw the rows by how they ended, and the share that has each flag: a line for each GPU; `data` from `counts`."""
     if data.empty:
         return style.nothing("the dataset has no rows.")
     labels = [label for label in gpus.labels if label in set(data["gpu"])]

@@ -15,7 +15,7 @@ END = "<!-- end of what was made -->"
 
 
 def reference() -> str:
-    """The index in Markdown."""
+    """Return the index in Markdown."""
     lines = ["| figure | what it answers |", "| --- | --- |"]
     for family, question in QUESTIONS.items():
         names = (

@@ -60,7 +60,7 @@ def _of_choices(found: evaluation.Regrets) -> pd.DataFrame:
 
 
 def draw(data: pd.DataFrame, gpus: Gpus) -> Figure:
-    """A row for each pass, a column for each GPU; small marks are networks, large ones their mean."""
+    """Draw a row for each pass, a column for each GPU; small marks are networks, large ones their mean."""
     if data.empty:
         return style.nothing("no GPU ran its networks at two operating points, so there is no choice to judge.")
     shown, passes = gpus.shown(data["gpu"].unique()), sorted(data["pass"].unique())

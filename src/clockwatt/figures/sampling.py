@@ -21,7 +21,7 @@ _READINGS_AT_MOST = 20_000
 
 
 def of_networks(measurements_dir: Path, label: str) -> dict[str, Path]:
-    """Operating points of a GPU with the file of readings that were taken there while networks ran.
+    """Return operating points of a GPU with the file of readings that were taken there while networks ran.
 
     GPUs of reference data have none: it is shipped without telemetry.
     """
@@ -29,7 +29,7 @@ def of_networks(measurements_dir: Path, label: str) -> dict[str, Path]:
 
 
 def readings(path: Path) -> pd.DataFrame:
-    """Readings of the session that has most of them, in order: `COLUMNS` and `time_s` from the first.
+    """Return the readings of the session that has most of them, in order: `COLUMNS` and `time_s` from the first.
 
     Raises
     ------

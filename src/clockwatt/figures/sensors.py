@@ -62,7 +62,7 @@ def draw_intervals(data: pd.DataFrame, gpus: Gpus) -> Figure:
 
 
 def traces(telemetry: pd.DataFrame) -> pd.DataFrame:
-    """Power as it was read in the first seconds: `gpu`, `point`, `lane`, `time_s`, `power_w`."""
+    """Return the power as it was read in the first seconds: `gpu`, `point`, `lane`, `time_s`, `power_w`."""
     rows = telemetry[telemetry["lane"].isin(LANES) & (telemetry["time_s"] <= TRACE_S)]
     polled = rows["power_instant_w"].fillna(rows["power_average_w"])
     power = rows["power_sample_w"].where(rows["lane"] == "ring", polled).astype(float)
@@ -71,7 +71,7 @@ def traces(telemetry: pd.DataFrame) -> pd.DataFrame:
 
 
 def draw_traces(data: pd.DataFrame, gpus: Gpus) -> Figure:
-    """A column for each GPU, a row for each operating point; `data` from `traces`."""
+    """Draw a column for each GPU, a row for each operating point; `data` from `traces`."""
     if data.empty:
         return style.nothing(NO_TELEMETRY)
     shown = gpus.shown(data["gpu"].unique())
@@ -107,12 +107,12 @@ def draw_traces(data: pd.DataFrame, gpus: Gpus) -> Figure:
 
 
 def _broken(rows: pd.DataFrame) -> pd.DataFrame:
-    """A trace whose line breaks where nothing was read for `GAP_S`."""
+    """Return a trace whose line breaks where nothing was read for `GAP_S`."""
     return rows.assign(power_w=rows["power_w"].where(~(rows["time_s"].diff() > GAP_S)))
 
 
 def _longest(own: pd.DataFrame) -> pd.DataFrame:
-    """The longest stretch of readings without a gap."""
+    """Return the longest stretch of readings without a gap."""
     stretch = (own["time_s"].diff() > GAP_S).cumsum()
     times = own.groupby(stretch)["time_s"]
     longest = (times.max() - times.min()).idxmax()
@@ -120,7 +120,7 @@ def _longest(own: pd.DataFrame) -> pd.DataFrame:
 
 
 def cumulated(telemetry: pd.DataFrame) -> pd.DataFrame:
-    """Energy since the first reading, by the counter and as integrals of power.
+    """Return the energy since the first reading, by the counter and as integrals of power.
 
     Parameters
     ----------
@@ -176,7 +176,7 @@ def _off_counter(told: pd.DataFrame, counted_s: Floats, counted_j: Floats) -> Fl
 
 
 def _integral(rows: pd.DataFrame, column: str) -> tuple[Floats, Floats]:
-    """Times and the energy up to each, in J."""
+    """Return the times and the energy up to each, in J."""
     own = rows[["time_s", column]].dropna().astype(float)
     time_s, power_w = own["time_s"].to_numpy(), own[column].to_numpy()
     step = np.diff(time_s) * (power_w[1:] + power_w[:-1]) / 2

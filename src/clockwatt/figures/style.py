@@ -102,7 +102,7 @@ class Entry:
 
 
 def entries(labels: Sequence[str]) -> list[Entry]:
-    """A colour and a marker for each label, in their order."""
+    """Return a colour and a marker for each label, in their order."""
     return [Entry(label, colour, marker) for label, colour, marker in zip(labels, COLOURS, MARKERS, strict=False)]
 
 
@@ -130,7 +130,7 @@ def panels(
 
 
 def ragged(columns: Sequence[int], *, height_in: Sequence[float]) -> tuple[Figure, list[list[Axes]]]:
-    """A page-wide figure whose rows have so many panels each, and such heights."""
+    """Return a page-wide figure whose rows have so many panels each, and such heights."""
     figure = Figure(figsize=(WIDTH_IN, sum(height_in) + _AROUND_IN), layout="constrained")
     width = math.lcm(*columns)
     spec = GridSpec(len(columns), width, figure=figure, height_ratios=height_in)
@@ -142,7 +142,7 @@ def ragged(columns: Sequence[int], *, height_in: Sequence[float]) -> tuple[Figur
 
 
 def nothing(why: str) -> Figure:
-    """A figure that says why there is nothing to draw."""
+    """Return a figure that says why there is nothing to draw."""
     figure = Figure(figsize=(WIDTH_IN, 0.8))
     figure.text(0.5, 0.5, "\n".join(textwrap.wrap(f"Nothing to draw: {why}", 100)), ha="center", va="center")
     return figure
@@ -231,12 +231,12 @@ def left_out(names: Sequence[str], one: str, several: str) -> str:
 
 
 def without_curve(labels: Iterable[str]) -> str:
-    """A sentence about GPUs that were measured at one operating point."""
+    """Return a sentence about GPUs that were measured at one operating point."""
     return f"Measured at one operating point only: {', '.join(sorted(labels))}." if labels else ""
 
 
 def network_words(network_id: str, *, execution: ExecutionSettings) -> str:
-    """A network as people say it: name, shape of its input, number format."""
+    """Return the display name of a network: name, shape of its input, number format."""
     name, dtype = network_and_input(network_id)
     return f"{name} {execution.words}" if dtype else name
 
@@ -258,7 +258,7 @@ def networks_left_out(network_ids: Iterable[str]) -> str:
 
 
 def gpu_markers(names: Iterable[str]) -> dict[str, str]:
-    """A marker for each GPU, as `palette.gpu_colours`; no two of the first 64 share both colour and marker."""
+    """Return a marker for each GPU, as `palette.gpu_colours`; no two of the first 64 share both colour and marker."""
     ordered = sorted(set(names))
     return {name: MARKERS[(number + number // len(GPU_COLOURS)) % len(MARKERS)] for number, name in enumerate(ordered)}
 
@@ -280,7 +280,7 @@ def percent_words(value: float, digits: str = "g", *, signed: bool = True) -> st
 
 
 def few() -> MaxNLocator:
-    """A few round ticks on a linear axis."""
+    """Return a few round ticks on a linear axis."""
     return MaxNLocator(4, min_n_ticks=3)
 
 

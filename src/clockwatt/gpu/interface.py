@@ -102,7 +102,7 @@ THROTTLE_REASONS: dict[int, str] = {
 
 
 def throttle_reason_names(mask: int) -> list[str]:
-    """Names of the bits set in a mask; an unknown bit is named by its value."""
+    """Return the names of the bits set in a mask; an unknown bit is named by its value."""
     return [
         THROTTLE_REASONS.get(1 << bit, f"reason_0x{1 << bit:x}") for bit in range(mask.bit_length()) if mask >> bit & 1
     ]
@@ -121,7 +121,7 @@ class Gpu(abc.ABC):
 
     @abc.abstractmethod
     def index(self) -> int:
-        """Its number as the vendor's tools count, here and now: in a job it may differ from that outside."""
+        """Return its number as the vendor's tools count, here and now: in a job it may differ from that outside."""
 
     @property
     def installed(self) -> InstalledGpu:
@@ -131,39 +131,39 @@ class Gpu(abc.ABC):
     # sensors
     @abc.abstractmethod
     def power_average_w(self) -> float:
-        """Board power averaged by the driver over its window, in W."""
+        """Return the board power averaged by the driver over its window, in W."""
 
     @abc.abstractmethod
     def power_instant_w(self) -> float:
-        """Board power at the sensor's last update, in W."""
+        """Return the board power at the sensor's last update, in W."""
 
     @abc.abstractmethod
     def energy_counter_j(self) -> float:
-        """Energy since the driver was loaded, in J."""
+        """Return the energy since the driver was loaded, in J."""
 
     @abc.abstractmethod
     def power_samples(self, since_us: int) -> Sequence[PowerSample]:
-        """Samples of the driver's ring with a time stamp after `since_us`, oldest first."""
+        """Return samples of the driver's ring with a time stamp after `since_us`, oldest first."""
 
     def samples(self, ring: Ring, since_us: int) -> Sequence[Sample]:
-        """Samples of another ring with a time stamp after `since_us`, oldest first; few GPUs have all rings."""
+        """Return samples of another ring with a time stamp after `since_us`, oldest first; few GPUs have all rings."""
         raise NotSupportedError(f"{self.identity.name}: has no ring of {ring} (asked for since {since_us} µs).")
 
     @abc.abstractmethod
     def sm_clock_mhz(self) -> int:
-        """Current SM clock in MHz."""
+        """Return the current SM clock in MHz."""
 
     @abc.abstractmethod
     def memory_clock_mhz(self) -> int:
-        """Current memory clock in MHz."""
+        """Return the current memory clock in MHz."""
 
     @abc.abstractmethod
     def throttle_reasons(self) -> int:
-        """Bit mask of why the clock is not higher; see `throttle_reason_names`."""
+        """Return the bit mask of reasons why the clock is not higher; see `throttle_reason_names`."""
 
     @abc.abstractmethod
     def temperature_c(self) -> float:
-        """Core temperature in °C."""
+        """Return the core temperature in °C."""
 
     @abc.abstractmethod
     def performance_state(self) -> int:
@@ -171,11 +171,11 @@ class Gpu(abc.ABC):
 
     @abc.abstractmethod
     def utilization(self) -> Utilization:
-        """Utilisation over the last sensor period."""
+        """Return the utilisation over the last sensor period."""
 
     @abc.abstractmethod
     def memory_used_bytes(self) -> int:
-        """Device memory in use by all processes, in bytes."""
+        """Return the device memory in use by all processes, in bytes."""
 
     @abc.abstractmethod
     def pcie_tx_kib_s(self) -> int:
@@ -186,7 +186,7 @@ class Gpu(abc.ABC):
         """PCIe traffic to the GPU in KiB/s (one reading takes about 20 ms)."""
 
     def memory_temperature_c(self) -> float:
-        """Temperature of the memory in °C, where it has a sensor."""
+        """Return the temperature of the memory in °C, where it has a sensor."""
         raise NotSupportedError(f"{self.identity.name}: has no sensor of the memory's temperature.")
 
     def fan_speed_percent(self) -> int:
@@ -194,33 +194,33 @@ class Gpu(abc.ABC):
         raise NotSupportedError(f"{self.identity.name}: has no fan.")
 
     def computing_processes(self) -> list[int]:
-        """Numbers of the processes that hold a context on it, as far as this one may see them."""
+        """Return the numbers of the processes that hold a context on it, as far as this one may see them."""
         raise NotSupportedError(f"{self.identity.name}: does not report which processes compute on it.")
 
     @abc.abstractmethod
     def power_limit_w(self) -> float:
-        """Enforced power limit in W."""
+        """Return the enforced power limit in W."""
 
     # what could be set
     @abc.abstractmethod
     def supported_memory_clocks_mhz(self) -> list[int]:
-        """Memory clocks that can be locked, ascending, in MHz."""
+        """Return the memory clocks that can be locked, ascending, in MHz."""
 
     @abc.abstractmethod
     def supported_sm_clocks_mhz(self, memory_clock_mhz: int | None = None) -> list[int]:
-        """SM clocks that can be locked at a memory clock (None: the highest), ascending, in MHz."""
+        """Return SM clocks that can be locked at a memory clock (None: the highest), ascending, in MHz."""
 
     @abc.abstractmethod
     def power_limit_range_w(self) -> tuple[float, float]:
-        """Lowest and highest power limit in W."""
+        """Return the lowest and highest power limit in W."""
 
     @abc.abstractmethod
     def default_power_limit_w(self) -> float:
-        """Power limit that the card has when nobody sets one, in W."""
+        """Return the power limit that the card has when nobody sets one, in W."""
 
     @abc.abstractmethod
     def persistence_mode(self) -> bool:
-        """Whether the driver stays loaded without a client (without it, locks are lost with the last client)."""
+        """Return whether the driver stays loaded without a client (without it, locks are lost with the last client)."""
 
     # settings: each raises NoPermissionError without the privilege
     @abc.abstractmethod
@@ -264,15 +264,15 @@ class Vendor(abc.ABC):
 
     @abc.abstractmethod
     def claims(self, device: str) -> bool:
-        """Whether `device`, as a config writes it, is one of this vendor's."""
+        """Return whether `device`, as a config writes it, is one of this vendor's."""
 
     @abc.abstractmethod
     def installed(self) -> list[InstalledGpu]:
-        """GPUs of this machine that this process may open; raises `GpuNotFoundError` if no driver answers."""
+        """Return GPUs of this machine that this process may open; raises `GpuNotFoundError` if no driver answers."""
 
     @abc.abstractmethod
     def lost(self) -> int:
-        """How many GPUs fell off the bus."""
+        """Return how many GPUs fell off the bus."""
 
     @abc.abstractmethod
     def visible(self, environ: Mapping[str, str]) -> list[InstalledGpu]:

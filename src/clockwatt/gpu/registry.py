@@ -31,7 +31,8 @@ def register(vendor: Vendor) -> Iterator[None]:
 def open_gpu(device: str, *, seed: int, key: str = "device", environ: Mapping[str, str] = os.environ) -> Gpu:
     """Open the GPU that a config asks for.
 
-    For a real GPU this is the first one that this process may compute on, so that what is read is what computes.
+    For a real GPU this is the first one that this process may compute on, so that the GPU that is read is the one that
+    computes.
 
     Parameters
     ----------
@@ -42,7 +43,7 @@ def open_gpu(device: str, *, seed: int, key: str = "device", environ: Mapping[st
     key
         Config key that `device` stands in, e.g. `gpus.a30.device`, named in errors.
     environ
-        Where `CUDA_VISIBLE_DEVICES` and `CUDA_DEVICE_ORDER` are looked up.
+        Where `CUDA_VISIBLE_DEVICES` and `CUDA_DEVICE_ORDER` are read.
 
     Raises
     ------
@@ -81,7 +82,7 @@ def open_installed(found: InstalledGpu) -> Gpu:
 
 
 def installed_gpus() -> list[InstalledGpu]:
-    """GPUs that this process may open, vendor by vendor.
+    """Return GPUs that this process may open, vendor by vendor.
 
     A card that a cgroup hides or that fell off the bus is left out.
 
@@ -94,7 +95,7 @@ def installed_gpus() -> list[InstalledGpu]:
 
 
 def lost_gpus() -> int:
-    """How many GPUs fell off the bus.
+    """Return how many GPUs fell off the bus.
 
     Raises
     ------
@@ -105,12 +106,12 @@ def lost_gpus() -> int:
 
 
 def visible_gpus(environ: Mapping[str, str] = os.environ) -> list[InstalledGpu]:
-    """GPUs that a process with these environment variables may compute on, in the order in which it counts them.
+    """Return the GPUs that a process with these environment variables may compute on, in its order.
 
     Raises
     ------
     GpuNotFoundError
-        If no driver answers, or `CUDA_VISIBLE_DEVICES` names what is not there or cannot be told.
+        If no driver answers, or `CUDA_VISIBLE_DEVICES` names what is not there or cannot be resolved.
     NotSupportedError
         If it names a MIG instance.
     """

@@ -117,7 +117,7 @@ class GpuSpec(_Model):
         return [math.floor(clocks.min + i * clocks.step) for i in range(steps + 1)]
 
     def peak_flops(self, dtype: str, *, tf32: bool, matrix: bool) -> float:
-        """Peak arithmetic rate at boost clock.
+        """Return the peak arithmetic rate at boost clock.
 
         Parameters
         ----------
@@ -148,7 +148,7 @@ class GpuSpec(_Model):
 
 
 def find_spec(name: str) -> GpuSpec:
-    """Specifications of a GPU.
+    """Return the specifications of a GPU.
 
     Parameters
     ----------
@@ -174,7 +174,7 @@ def find_spec(name: str) -> GpuSpec:
 
 @functools.cache
 def specs() -> dict[str, GpuSpec]:
-    """The whole table: model (as after `virtual:`) to specifications."""
+    """Return the whole table: model (as after `virtual:`) to specifications."""
     content = yaml.safe_load(resource("gpus.yaml").read_text(encoding="utf-8"))
     return {model: GpuSpec.model_validate(entry) for model, entry in content.items()}
 

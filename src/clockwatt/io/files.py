@@ -119,7 +119,7 @@ def remove_folders(folders: Iterable[Path]) -> None:
 
 
 def left_aside(folder: Path) -> list[Path]:
-    """Folders in `folder` that a process which was killed was writing aside."""
+    """Return folders in `folder` that a process which was killed was writing aside."""
     return [path for path in folder.glob(f".*{_ASIDE}") if path.is_dir()]
 
 
@@ -272,7 +272,7 @@ def read_batches(
     row_groups: Callable[[pq.FileMetaData], list[int]] | None = None,
     batch_rows: int | None = None,
 ) -> Iterator[pa.Table]:
-    """The same in parts, so that memory does not grow with the file.
+    """Yield the same in parts, so that memory does not grow with the file.
 
     Parameters
     ----------
@@ -316,7 +316,7 @@ def stored_columns(found: Collection[str], wanted: Collection[str]) -> list[str]
 
 
 def with_columns(table: pa.Table, schema: pa.Schema, columns: list[str]) -> pa.Table:
-    """The table with these columns of `schema`, in this order; those that it lacks are null throughout."""
+    """Return the table with these columns of `schema`, in this order; those that it lacks are null throughout."""
     wanted = pa.schema([schema.field(name) for name in columns], metadata=schema.metadata)
     table = former_settings.with_settings(table)
     found = {}
@@ -327,7 +327,7 @@ def with_columns(table: pa.Table, schema: pa.Schema, columns: list[str]) -> pa.T
 
 
 def _stored(name: str, found: Collection[str]) -> str | None:
-    """Name that a column of today has among those of a file; None where the file lacks it."""
+    """Return the name that a column of today has among those of a file; None where the file lacks it."""
     return next((known for known in (name, FORMER_NAMES.get(name)) if known in found), None)
 
 

@@ -12,7 +12,7 @@ from clockwatt.errors import OutputError
 
 @contextlib.contextmanager
 def told_as_output(path: Path) -> Iterator[None]:
-    """Raise what the operating system says of `path` as an `OutputError`."""
+    """Raise an error of the operating system on `path` as an `OutputError`."""
     try:
         yield
     except OSError as error:

@@ -10,7 +10,7 @@ _SHIPPED = _PACKAGE / "shipped"
 
 
 def resource(name: str) -> Path:
-    """Path of a shipped file.
+    """Return the path of a shipped file.
 
     Parameters
     ----------
@@ -22,7 +22,7 @@ def resource(name: str) -> Path:
 
 
 def comes_with_clockwatt(path: Path) -> bool:
-    """Whether a file is one of those that come with the package."""
+    """Return whether a file is one of those that come with the package."""
     return any(path.resolve().is_relative_to(root) for root in (_SHIPPED, _PACKAGE.parents[1] / "resources"))
 
 
@@ -32,5 +32,5 @@ def reference_folder(name: str) -> Path:
 
 
 def workflow_folder() -> Path:
-    """Folder with `Snakefile`, `workflow/`, `envs/`, `profiles/` and `config/`."""
+    """Return the folder with `Snakefile`, `workflow/`, `envs/`, `profiles/` and `config/`."""
     return _SHIPPED if (_SHIPPED / "Snakefile").exists() else _PACKAGE.parents[1]

@@ -27,7 +27,7 @@ _TIMES, _COUNTERS = ("_us", "_ns"), "_counter_j"
 
 
 class SealedWriter(pq.ParquetWriter):  # type: ignore[misc]
-    """A Parquet writer that leaves room for the digest, which `seal` fills in once the file is closed."""
+    """A Parquet writer that reserves space for the digest, which `seal` fills in after the file is closed."""
 
     def __init__(self, path: Path, schema: pa.Schema) -> None:
         encodings = {field.name: encoding for field in schema if (encoding := _encoding(field))}
@@ -47,7 +47,7 @@ class SealedWriter(pq.ParquetWriter):  # type: ignore[misc]
 
 
 def _encoding(field: pa.Field) -> str | None:
-    """Encoding of a column that ascends; None where a dictionary is as good."""
+    """Return encoding of a column that ascends; None where a dictionary is as good."""
     if field.name.endswith(_TIMES) and pa.types.is_int64(field.type):
         return "DELTA_BINARY_PACKED"
     return "BYTE_STREAM_SPLIT" if field.name.endswith(_COUNTERS) else None
@@ -69,7 +69,7 @@ def seal(path: Path) -> None:
 
 
 def is_whole(path: Path) -> bool | None:
-    """Whether a file's bytes are what was written; None if it carries no digest.
+    """Return whether a file's bytes are what was written; None if it carries no digest.
 
     Raises
     ------

@@ -109,7 +109,7 @@ class SegmentWriter:
 
 
 def segment_paths(folder: Path) -> list[Path]:
-    """Segments in a folder, oldest writer first."""
+    """Return segments in a folder, oldest writer first."""
     return sorted(folder.glob("*.parquet")) if folder.is_dir() else []
 
 
@@ -120,7 +120,7 @@ def read_segments(
     row_groups: Callable[[pq.FileMetaData], list[int]] | None = None,
     batch_rows: int | None = None,
 ) -> Iterator[pa.Table]:
-    """Rows of a folder's segments in parts, segment after segment; see `files.read_batches`.
+    """Yield the rows of a folder's segments in parts, segment after segment; see `files.read_batches`.
 
     Rows may come twice where a merge was interrupted or under way.
 

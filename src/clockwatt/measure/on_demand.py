@@ -137,7 +137,7 @@ class OnDemand:
                 ) from error
 
     def _campaign(self, networks: Sequence[NetworkConfig]) -> CampaignConfig:
-        """The campaign as far as it decides how is measured, and what of it is asked for now."""
+        """Return the campaign as far as it decides how is measured, and what of it is asked for now."""
         return self.config.model_copy(
             update={
                 "gpus": {self.label: self._gpu},

@@ -159,7 +159,7 @@ def _measure_wanted(session: Session, wanted: list[Subject], end_s: float, *, re
 
 
 def _power_warning(session: Session) -> str | None:
-    """Message if no sensor of the calibration resolves the power within the campaign's longest window."""
+    """Return the message if no sensor of the calibration resolves the power within the campaign's longest window."""
     sensors = session.calibration.sensors
     needed_s = energy.shortest_window_s(sensors, session.config.telemetry.fast_period_s)
     longest_s = session.config.measurement.window_max_s
@@ -273,7 +273,7 @@ def anchor_subject(operation_id: str, execution: ExecutionSettings, *, energy: b
 
 
 class _Run:
-    """Measure the subjects of one session in order; if none wants energy, reference operations need none."""
+    """Measure the subjects of one session in order; without `energy`, times alone of reference operations."""
 
     def __init__(
         self,

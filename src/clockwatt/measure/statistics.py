@@ -31,12 +31,12 @@ class Estimate:
         return float("inf") if self.value == 0 else abs(NORMAL_95 * self.standard_error / self.value)
 
     def with_error(self, standard_error: float) -> Estimate:
-        """The same value with another, independent error added to its own (same unit)."""
+        """Return the same value with another, independent error added to its own (same unit)."""
         return replace(self, standard_error=float(np.hypot(self.standard_error, standard_error)))
 
 
 def mean_estimate(values: ArrayLike) -> Estimate | None:
-    """Mean of a time series, its standard error widened by lag-1 autocorrelation; None below two values.
+    """Return the mean of a time series, its standard error widened by lag-1 autocorrelation; None below two values.
 
     For an AR(1) series with correlation ρ the variance of the mean grows by (1 + ρ) / (1 − ρ)
     (Law & Kelton, Simulation Modeling and Analysis, ch. 4). Negative correlation is taken as none. The error is that of
@@ -61,7 +61,7 @@ def mean_estimate(values: ArrayLike) -> Estimate | None:
 
 
 def median_estimate(values: ArrayLike) -> Estimate | None:
-    """Median of samples, with its standard error; None below two values.
+    """Return the median of samples, with its standard error; None below two values.
 
     For times on the host, where interrupts make a long upper tail that is not the operation's. The error is that of the
     median of normal samples whose spread is read off the quartiles.

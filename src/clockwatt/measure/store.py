@@ -74,12 +74,12 @@ class Finished:
     energy: bool
 
     def is_enough(self, *, energy: bool) -> bool:
-        """Whether nothing that is wanted is missing."""
+        """Return whether nothing that is wanted is missing."""
         return self.energy or not energy
 
 
 def settings_id(config: CampaignConfig, gpu: str) -> str:
-    """Identity of what a measurement depends on beside its key: 16 hexadecimal digits.
+    """Return identity of what a measurement depends on beside its key: 16 hexadecimal digits.
 
     Another device under the same label, other windows or another training step measure something else; how often, when
     and for how long idle power is read, or how telemetry is cut into files, does not. A new key with a default leaves
@@ -124,15 +124,15 @@ class Store:
         self._folder, self._gpu, self._point = folder, gpu, point
 
     def shard_file(self, shard: object, suffix: str) -> Path:
-        """A file of one shard: its lock, or the note of what is under way."""
+        """Return a file of one shard: its lock, or the note of what is under way."""
         return layout.shard_file(self._folder, self._gpu, self._point, shard, suffix)
 
     def writer(self, segment_s: float) -> SegmentWriter:
-        """A writer of measurement rows."""
+        """Return a writer of measurement rows."""
         return SegmentWriter(self.rows_folder, MEASUREMENT_SCHEMA, segment_s)
 
     def finished(self) -> dict[Key, Finished]:
-        """Keys of all finished measurements of the present version and settings, with how they ended."""
+        """Return the keys of all finished measurements of the present version and settings, with how they ended."""
         finished: dict[Key, Finished] = {}
         for table in self._read([*KEY_COLUMNS, "status", "quantities", "measurement_version", "settings_id"]):
             columns = (table[name].to_pylist() for name in (*KEY_COLUMNS, "status", "quantities"))
@@ -200,7 +200,7 @@ class Store:
 
 
 def _has_energy(quantities: list[str] | None) -> bool:
-    """Whether energy is among what was measured; rows of before time could be measured alone do not say."""
+    """Return whether energy is among what was measured; rows of before time could be measured alone do not say."""
     return quantities is None or ENERGY in quantities
 
 
@@ -237,7 +237,7 @@ def _windows(rows: pa.Table) -> dict[str, np.ndarray]:
 
 
 def _row_groups_of(sessions: Collection[str], metadata: pq.FileMetaData) -> list[int]:
-    """Row groups that may hold readings of these sessions, by the first and last session that each names."""
+    """Return the row groups that may hold readings of these sessions, by the first and last session that each names."""
     chosen = []
     for number in range(metadata.num_row_groups):
         seen = metadata.row_group(number).column(_SESSION_COLUMN).statistics

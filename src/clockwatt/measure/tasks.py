@@ -47,7 +47,7 @@ class Shard:
         return f"{'networks-' if self.networks else ''}{self.number}/{self.of}"
 
     def holds(self, subject_id: str) -> bool:
-        """Whether a subject belongs to this shard: its hash modulo the number of shards."""
+        """Return whether a subject belongs to this shard: its hash modulo the number of shards."""
         return shard_number(subject_id, self.of) == self.number
 
 
@@ -57,7 +57,7 @@ def shard_number(subject_id: str, of: int) -> int:
 
 
 def subjects(config: CampaignConfig, gpu: GpuConfig, shard: Shard, catalogue_dir: Path) -> list[Subject]:
-    """All subjects of a shard in the order of the catalogue, all execution settings and repetitions of each.
+    """Return all subjects of a shard in the order of the catalogue, all execution settings and repetitions of each.
 
     Raises
     ------
@@ -98,12 +98,12 @@ def shuffled(pending: list[Subject], config: CampaignConfig, label: str, point: 
 
 
 def key(subject: Subject) -> Key:
-    """Key of a subject in the store."""
+    """Return the key of a subject in the store."""
     return Key(subject.kind, subject.subject_id, subject.pass_, subject.execution, subject.repetition)
 
 
 def specs(catalogue_dir: Path, operation_ids: set[str]) -> dict[str, str]:
-    """Canonical JSON of the wanted operations by id.
+    """Return canonical JSON of the wanted operations by id.
 
     Raises
     ------

@@ -55,19 +55,19 @@ class Answers:
         In the order of the campaign's networks.
     candidates
         `COLUMNS`, a row for each question, GPU and operating point: `question` and `gpu` are numbers of `questions` and
-        `gpus`, `measured_share` is the share of the calls that were measured there, `told_for_host` whether
-        what the host does is told, and `host_paced` whether the host paces the pass. In the order in which `recommend`
-        takes them; what is not known is nan.
+        `gpus`, `measured_share` is the share of the calls that were measured there, `told_for_host` whether the host
+        time is predicted, and `host_paced` whether the pass is host-bound. The rows are in the order of `recommend`;
+        unknown values are NaN.
     gpus
         Labels in that order.
     warnings
-        Question and GPU, by number, to why the answer rests on less than usual.
+        Question and GPU, by number, to the reason why the answer is less reliable than usual.
     without_room
-        Questions and GPUs, by number, whose memory has no room for the pass.
+        Questions and GPUs, by number, where the pass does not fit into memory.
     parts
-        Network id and pass to what its energy is shared among.
+        Network id and pass to the parts that share its energy.
     shares
-        Question and GPU to where the pass's energy goes at the GPU's reference point.
+        Question and GPU to the share of each part in the energy at the GPU's reference point.
     """
 
     questions: list[Question]
@@ -89,7 +89,7 @@ def answer_all(models: Mapping[str, GpuPredictor], catalogue_dir: Path, asked: M
     catalogue_dir
         Of the dataset.
     asked
-        Ids of the networks that virtual GPUs (True) and measured ones (False) are asked about.
+        Ids of the networks to predict on virtual GPUs (True) and measured ones (False).
 
     Raises
     ------
@@ -150,7 +150,7 @@ def _settings(models: Mapping[str, GpuPredictor]) -> dict[bool, set[ExecutionSet
 
 
 def _with_room(traced: TracedNetwork, models: Sequence[GpuPredictor]) -> set[str]:
-    """GPUs that have room for a pass; `recommend` refuses where none has."""
+    """Return the GPUs whose memory a pass fits into; `recommend` raises an error if there is none."""
     try:
         return check_fits(traced, [model.description.gpu_name for model in models])
     except ClockwattError:
@@ -220,7 +220,7 @@ class _Networks:
         return cls(catalogue, operations, features)
 
     def traced(self, asked: Set[str]) -> Iterator[TracedNetwork]:
-        """Each network that is asked about in each of its passes, as `questions.traced_network` gives it."""
+        """Yield each network to predict in each of its passes, as from `questions.traced_network`."""
         ids = {pass_: pd.Index(rows["operation_id"]) for pass_, rows in self.operations.items()}
         for key, network in self.catalogue.networks.items():
             calls = self.catalogue.calls.get(key)

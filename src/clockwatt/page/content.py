@@ -33,7 +33,7 @@ _KINDS = {"question": "i4", "gpu": "u1", "point": "i4", "measured_point": "u1", 
 
 @dataclass(frozen=True)
 class _Catalogued:
-    """What the catalogue says of what is shown."""
+    """Catalogue entries of the networks and operations shown."""
 
     networks: dict[str, dict[str, Any]]
     classes: dict[str, str]
@@ -159,9 +159,9 @@ def _learnt(model: GpuPredictor) -> set[str]:
 
 
 def _networks(answers: Answers, known: _Catalogued, modelled: Set[str]) -> list[dict[str, Any]]:
-    """In the order in which they are asked about: those of the campaign first.
+    """Return the networks in the order of prediction: those of the campaign first.
 
-    `modelled` are the ids that virtual GPUs are asked about.
+    `modelled` are the ids to predict on virtual GPUs.
     """
     found = []
     for network_id in dict.fromkeys(question.network_id for question in answers.questions):
@@ -173,7 +173,7 @@ def _networks(answers: Answers, known: _Catalogued, modelled: Set[str]) -> list[
 
 
 def _command(network_id: str, row: dict[str, Any]) -> str | None:
-    """How the command line names a network; None where that takes more than its input's shape."""
+    """Return how the command line names a network; None where that takes more than its input's shape."""
     shape, dtype = [str(size) for size in row["input_shape"]], row["dtype"]
     if network_id != f"{row['network']}-{'x'.join(shape)}-{dtype}":
         return None
@@ -215,7 +215,7 @@ def _regrets(validation_dir: Path) -> dict[str, Any]:
 
 
 def _joules(answers: Answers, known: _Catalogued) -> dict[str, Any]:
-    """Parts of each network and pass once, and their shares on each GPU."""
+    """Return parts of each network and pass once, and their shares on each GPU."""
     modules: dict[str, int] = {}
     operations: dict[str, int] = {}
     parts = {

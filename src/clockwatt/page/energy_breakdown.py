@@ -77,7 +77,7 @@ class Shares:
 
 
 def shares_of(model: GpuPredictor, traced: TracedNetwork, parts: Parts, prediction: Answer) -> Shares:
-    """Shares of the parts of a pass on one GPU at the operating point of a prediction.
+    """Return the shares of the parts of a pass on one GPU at the operating point of a prediction.
 
     What the calls cost by themselves is scaled to what they cost together, gaps and power limit included.
     """

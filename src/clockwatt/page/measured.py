@@ -24,14 +24,14 @@ COLUMNS = (
     *("composed_time_s", "composed_energy_j", "summed_time_s", "summed_energy_j"),
     *("left_out_time_s", "left_out_energy_j"),
 )
-"""Measured whole with half the width of a 95 % interval; composed from operations as measured; their plain sum;
-composed from predictions that never saw the network."""
+"""Measured whole, with half the width of a 95 % interval; composed from measured operations; their plain sum; composed
+from predictions with the network held out."""
 
 
 def networks_asked(config: CampaignConfig, dataset_dir: Path) -> dict[bool, set[str]]:
-    """Networks that virtual GPUs (True) and measured ones (False) are asked about.
+    """Return the networks to predict on virtual GPUs (True) and measured ones (False).
 
-    Those of the campaign, and those that were measured whole on a GPU of the kind.
+    They are those of the campaign and those that were measured whole on a GPU of the kind.
     """
     table = files.read_table(dataset_dir / layout.NETWORKS_FILE, tables.NETWORKS_SCHEMA, ["subject_id", "virtual"])
     of_campaign = {network.network_id for network in config.networks}
@@ -81,7 +81,7 @@ def _keys(answers: Answers, models: dict[str, GpuPredictor]) -> pd.MultiIndex:
 
 
 def _whole(dataset_dir: Path) -> pd.DataFrame:
-    """Medians over the repetitions of networks measured whole, all their flags, by `_KEY`."""
+    """Return medians over the repetitions of networks measured whole, all their flags, by `_KEY`."""
     costs = {
         "measured_time_s": "time_eager_corrected_s",
         "measured_time_error_s": "time_eager_corrected_standard_error_s",

@@ -32,13 +32,13 @@ _ESTIMATORS = {
 }
 _VERSIONS = {"driver_version": "Driver", "cuda_version": "CUDA", "torch_version": "PyTorch", "cudnn_version": "cuDNN"}
 _READINGS_SHOWN = 400
-"""Of a lane."""
+"""Largest number of readings shown of a sampling rate."""
 _STEP_S = 0.02
 _BEFORE_S = 0.3
 
 
 def described(dataset_dir: Path, gpus: list[str], measurements_dir: Path | None = None) -> dict[str, dict[str, Any]]:
-    """What is to say of how each GPU was measured.
+    """Describe how each GPU was measured.
 
     Parameters
     ----------
@@ -122,12 +122,12 @@ def _calibrated(rows: pd.DataFrame) -> dict[str, Any]:
 
 
 def _highest(points: Iterable[str], gpu_name: str) -> str:
-    """The point of the highest clock, `default` before all."""
+    """Return the point of the highest clock, `default` before all."""
     return max(points, key=lambda one: (clock_mhz(gpu_name, one), one == "default"))
 
 
 def _polling(measurements_dir: Path, gpu: str, calibration: pd.DataFrame) -> dict[str, Any] | None:
-    """How regularly power was read while networks ran: jitter over time, by lane; None without telemetry."""
+    """Return the jitter of power readings while networks ran, by sampling rate; None without telemetry."""
     found = sampling.of_networks(measurements_dir, gpu)
     if not found or calibration.empty:
         return None
@@ -154,7 +154,7 @@ def _farthest_off(rows: pd.DataFrame) -> pd.DataFrame:
 
 
 def _transient(rows: pd.DataFrame) -> dict[str, list[float]] | None:
-    """Power from idle to load: all runs of a sensor together, medians over steps of time."""
+    """Return the power from idle to load: all runs of a sensor together, medians over steps of time."""
     own = rows[(rows["quantity"] == CalibrationQuantity.POWER_TRANSIENT) & (rows["x"] >= -_BEFORE_S)]
     if own.empty:
         return None
@@ -170,7 +170,7 @@ def _transient(rows: pd.DataFrame) -> dict[str, list[float]] | None:
 
 
 def _cards(dataset_dir: Path) -> dict[str, list[dict[str, Any]]]:
-    """Each GPU's cards with what their anchors took against the median card."""
+    """Return each GPU's cards with the costs of their reference operations relative to the median card."""
     columns = ["gpu", "gpu_uuid", "anchor_time_factor", "anchor_power_factor"]
     table = files.read_table(dataset_dir / layout.OPERATIONS_FILE, tables.OPERATIONS_SCHEMA, columns)
     grouped = table.filter(pc.is_valid(table["gpu_uuid"])).to_pandas().groupby(["gpu", "gpu_uuid"])

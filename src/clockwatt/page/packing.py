@@ -14,13 +14,13 @@ KINDS = {"f8": np.float64, "f4": np.float32, "i4": np.int32, "u1": np.uint8}
 
 
 def packed(values: ArrayLike, kind: str) -> dict[str, str]:
-    """A column of one of `KINDS`; what is not known is nan."""
+    """Return a column of one of `KINDS`; what is not known is nan."""
     array = np.ascontiguousarray(values, dtype=np.dtype(KINDS[kind]).newbyteorder("<"))
     return {kind: base64.b64encode(array.tobytes()).decode("ascii")}
 
 
 def plain(value: Any) -> Any:
-    """A value as JSON has it: numbers of numpy as Python's, what is not finite as null."""
+    """Return a value as JSON has it: numbers of numpy as Python's, what is not finite as null."""
     if isinstance(value, dict):
         return {str(key): plain(one) for key, one in value.items()}
     if isinstance(value, list | tuple):

@@ -37,7 +37,7 @@ CURVES = {"time": "time per pass", "power": "mean power", "energy": "energy per 
 
 
 def plots() -> dict[str, Any]:
-    """Every plot of the page by name, as JSON that BokehJS embeds."""
+    """Return every plot of the page by name, as JSON that BokehJS embeds."""
     made = {
         "tradeoff": _tradeoff(),
         **{f"curve-{name}": _curve(name, title) for name, title in CURVES.items()},
@@ -53,7 +53,7 @@ def plots() -> dict[str, Any]:
 
 
 def _numbered(text: str) -> str:
-    """Models numbered from 1, however many the process made before: equal plots give equal bytes."""
+    """Return models numbered from 1, however many the process made before: equal plots give equal bytes."""
     numbers = {found: number for number, found in enumerate(dict.fromkeys(re.findall(r'"p(\d{4,})"', text)), 1)}
     return re.sub(r'"p(\d{4,})"', lambda found: f'"p{numbers[found[1]]}"', text)
 

@@ -62,7 +62,7 @@ def class_rows(predictors_dir: Path, predictor: str, answers: Answers, classes: 
 
 
 def _class_shares(answers: Answers, classes: dict[str, str]) -> dict[tuple[str, str], dict[str, float]]:
-    """GPU and pass to class to its mean share of the dynamic energy of the networks."""
+    """Return GPU and pass to class to its mean share of the dynamic energy of the networks."""
     sums: dict[tuple[str, str], dict[str, float]] = defaultdict(lambda: defaultdict(float))
     networks: Counter[tuple[str, str]] = Counter()
     for (number, gpu), shares in answers.shares.items():
@@ -78,7 +78,7 @@ def _class_shares(answers: Answers, classes: dict[str, str]) -> dict[tuple[str, 
 
 
 def whole_errors(predictors_dir: Path) -> list[dict[str, Any]]:
-    """How well whole networks come out, left out and with measured operations, by GPU and pass."""
+    """Return how well whole networks come out, left out and with measured operations, by GPU and pass."""
     found = []
     for gpu, of_gpu in _metrics(predictors_dir).items():
         for pass_, of_pass in of_gpu["passes"].items():
@@ -100,14 +100,14 @@ def whole_errors(predictors_dir: Path) -> list[dict[str, Any]]:
 
 
 def held_out_points(predictors_dir: Path, predictor: str, specs: dict[str, str]) -> pd.DataFrame:
-    """Measured and predicted costs of operations whose group was held out, for the scatter.
+    """Return measured and predicted costs of operations whose group was held out, for the scatter plot.
 
     Returns
     -------
     pandas.DataFrame
         `gpu`, `pass`, `point`, `execution`, `operation_id`, `class`, `words`, `time`, `predicted_time`, `energy`,
         `predicted_energy`: at most `SHOWN_AT_MOST` of each GPU and pass. The time is that of the device; back to back
-        where the two were not told apart.
+        where the two were not measured separately.
     """
     columns = ["gpu", "predictor", "pass", "point", "execution", "operation_id", "operation_class", "learnt"]
     judged = _JUDGED | {"back_to_back": BACK_TO_BACK}
@@ -127,7 +127,7 @@ def held_out_points(predictors_dir: Path, predictor: str, specs: dict[str, str])
 
 
 def counts(dataset_dir: Path, predictors_dir: Path) -> dict[str, Any]:
-    """Rows, flags and what is not learnt from, by GPU; and what every flag means."""
+    """Return rows, flags and rows excluded from training, by GPU, and the meaning of every flag."""
     report = json.loads(_text(dataset_dir / layout.QUALITY_FILE))
     by_gpu: dict[str, Any] = {}
     for point in report["points"]:
@@ -160,7 +160,7 @@ def _learnt_words(flag: Flag) -> str:
 
 
 def _any_flag(dataset_dir: Path) -> dict[str, int]:
-    """GPU to how many of its rows have a flag at all."""
+    """Return GPU to how many of its rows have a flag at all."""
     found: Counter[str] = Counter()
     for name, schema in (
         (layout.OPERATIONS_FILE, tables.OPERATIONS_SCHEMA),

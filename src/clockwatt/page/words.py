@@ -14,12 +14,12 @@ _SHAPES_AT_MOST = 2
 
 
 def clock_mhz(gpu_name: str, point: str) -> int:
-    """The SM clock that an operating point asks for; where it asks for none, the GPU model's boost clock."""
+    """Return the SM clock that an operating point asks for; where it asks for none, the GPU model's boost clock."""
     return OperatingPoint.parse(point).sm_clock_mhz or find_spec(gpu_name).boost_clock_mhz
 
 
 def network_words(network: str, input_shape: Sequence[int], dtype: str, assumed: Sequence[str] = ()) -> dict[str, str]:
-    """A network's name and the rest of what tells it from others."""
+    """Return a network's name and the other properties that identify it."""
     name = network.rsplit(":", 1)[-1] if network.startswith("clockwatt.") else network
     of_input = shape_words(input_shape) + ("" if dtype == "float32" else f", {dtype}")
     return {"name": name, "input": of_input + (", assumed branches" if len(assumed) else "")}

@@ -57,7 +57,7 @@ def write_page(
 
 
 def page_html(content: Any, studies: str = "") -> str:
-    """The page of a `content.page_content`, with the section of a `studies.studies_section`."""
+    """Return the page of a `content.page_content`, with the section of a `studies.studies_section`."""
     from bokeh.resources import Resources
 
     from clockwatt.page.plots import plots
@@ -86,7 +86,7 @@ def _json(content: Any) -> str:
 
 
 def _in_script(text: str) -> str:
-    """Text that cannot end the `script` element that it stands in."""
+    """Return the text that cannot end the `script` element that it stands in."""
     return text.replace("</", "<\\/").replace("<!--", "<\\!--")
 
 

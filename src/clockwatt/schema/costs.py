@@ -20,7 +20,7 @@ class Measured:
     standard_error: str
 
     def of(self, row: Any) -> tuple[float | None, float | None]:
-        """Value and standard error that a row has."""
+        """Return value and standard error that a row has."""
         return getattr(row, self.column), getattr(row, self.standard_error)
 
     def put(self, row: Any, value: float, standard_error: float) -> None:
@@ -50,7 +50,7 @@ POWER_BY_ESTIMATOR: Mapping[str, Measured] = {
 
 @dataclass(frozen=True)
 class Cost:
-    """A cost of a call that is learnt and predicted.
+    """A cost of a call that predictors are fitted to and predict.
 
     Attributes
     ----------
@@ -63,7 +63,7 @@ class Cost:
     predicted, lower, upper
         A prediction, where it stands beside what was measured, and the ends of its interval.
     spread
-        How far the trees disagree that predict it: standard deviation of the logarithm.
+        Disagreement of the trees that predict it: standard deviation of the logarithm.
     """
 
     measured: Measured
@@ -145,9 +145,9 @@ PLAIN_SUM: Mapping[str, str] = {"time_s": "plain_time_s", "energy_j": "plain_ene
 """The same, and the plain sum over its calls."""
 
 NEEDED = (TIME_DEVICE_CORRECTED, TIME_HOST_CORRECTED)
-"""Without these a row is not learnt from; the others may be missing, since time alone is cheaper to measure."""
+"""Costs without which a row is excluded from training; others may be missing, since time alone is cheaper."""
 BACK_TO_BACK = TIME_EAGER_CORRECTED
-"""What is learnt in their place of a GPU that has no row with both."""
+"""Cost that replaces them in training on a GPU without a row with both."""
 
 TIME_HOST_FROM = "time_host_corrected_from"
 ENERGY_DYNAMIC_FROM = "energy_dynamic_corrected_from"
@@ -158,4 +158,4 @@ MEASURED = "measured"
 MEASURED_IN_PASS = "measured_in_pass"  # noqa: S105  # a pass of a network, no password
 MEASURED_UNTHROTTLED = "measured_unthrottled"
 ESTIMATED_FROM_CLOCK = "estimated_from_clock"
-"""How a corrected cost was got, before it was levelled."""
+"""Source of a corrected cost, before normalisation for card and host effects."""

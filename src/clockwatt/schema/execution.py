@@ -123,10 +123,10 @@ class ExecutionSettings(str):
         return "+".join([PRECISIONS[self.precision].words, *self.split("+")[1:]])
 
     def of_operations(self, measured: Collection[str] = ()) -> ExecutionSettings:
-        """Return the settings under which the operations of such a network are measured and looked up.
+        """Return the execution settings under which the operations of such a network are measured.
 
-        An operation names its dtype, so that all that is left is whether float32 may use TensorFloat-32. In a network
-        of 16 bits it may, unless all that was `measured` is without.
+        An operation names its dtype, so the settings only say whether float32 may use TensorFloat-32. In a 16-bit
+        network it may, unless everything `measured` is without.
         """
         if self.dtype != "float32" and measured and TF32 not in measured:
             return FP32

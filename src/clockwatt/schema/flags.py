@@ -43,7 +43,7 @@ class Flag(StrEnum):
     learnt_from: LearntFrom
 
     def __new__(cls, name: str, meaning: str, raised_by: RaisedBy, learnt_from: LearntFrom = LearntFrom.YES) -> Self:
-        """A member that is its name."""
+        """Return a member that is its name."""
         member = str.__new__(cls, name)
         member._value_ = name
         member.meaning, member.raised_by, member.learnt_from = meaning, raised_by, learnt_from

@@ -48,40 +48,40 @@ def point_dir(gpu: str, point: object) -> Path:
 
 
 def shard_file(store: Path, gpu: str, point: object, shard: object, suffix: str) -> Path:
-    """A file of one shard in the store: its lock, or the note of what is under way."""
+    """Return a file of one shard in the store: its lock, or the note of what is under way."""
     return store / point_dir(gpu, point) / "shards" / f"{str(shard).replace('/', '-of-')}.{suffix}"
 
 
 def operations_file(gpu: str, point: object, shard: int) -> Path:
-    """Measurements of one shard of operations (1-based), below the measurements folder."""
+    """Return measurements of one shard of operations (1-based), below the measurements folder."""
     return point_dir(gpu, point) / f"{shard}.parquet"
 
 
 def networks_file(gpu: str, point: object, shard: int) -> Path:
-    """Measurements of one shard of whole networks (1-based), below the measurements folder."""
+    """Return measurements of one shard of whole networks (1-based), below the measurements folder."""
     return point_dir(gpu, point) / f"networks-{shard}.parquet"
 
 
 def telemetry_file(measurements: Path) -> Path:
-    """Telemetry that goes with a file of measurements, beside it."""
+    """Return telemetry that goes with a file of measurements, beside it."""
     return measurements.with_name(f"telemetry-{measurements.name}")
 
 
 def predictor_file(predictor: str, pass_: str) -> str:
-    """Name of a fitted predictor of one pass, in the folder of its GPU."""
+    """Return the name of a fitted predictor of one pass, in the folder of its GPU."""
     return f"{predictor}-{pass_}.npz"
 
 
 def domain_file(pass_: str) -> str:
-    """Name of what was learnt from in one pass, in the folder of a GPU's predictors."""
+    """Return the file name of the training rows of one pass, in the folder of a GPU's predictors."""
     return f"domain-{pass_}.parquet"
 
 
 def measured_file(pass_: str) -> str:
-    """Name of what was measured in one pass, in the folder of a GPU's predictors."""
+    """Return the name of what was measured in one pass, in the folder of a GPU's predictors."""
     return f"measured-{pass_}.parquet"
 
 
 def calibration_file(gpu: str, point: object) -> Path:
-    """Calibration of a GPU at an operating point, below the measurements folder."""
+    """Return the calibration of a GPU at an operating point, below the measurements folder."""
     return point_dir(gpu, point) / CALIBRATION_FILE

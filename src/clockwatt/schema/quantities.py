@@ -21,7 +21,7 @@ class CalibrationQuantity(StrEnum):
     subject: str
 
     def __new__(cls, name: str, meaning: str, subject: str = "") -> Self:
-        """A member that is its name."""
+        """Return a member that is its name."""
         member = str.__new__(cls, name)
         member._value_ = name
         member.meaning, member.subject = meaning, subject

@@ -284,7 +284,7 @@ class CalibrationRow:
 
 
 def column_name(attribute: str) -> str:
-    """Column that a dataclass attribute is stored in."""
+    """Return the column that a dataclass attribute is stored in."""
     return attribute.rstrip("_")
 
 
@@ -308,7 +308,7 @@ def table_of(rows: Iterable[Any], schema: pa.Schema) -> pa.Table:
 
 
 def row_of(row_type: type[Any], values: Mapping[str, Any]) -> Any:
-    """Row dataclass from a mapping of columns, such as an element of `Table.to_pylist()`."""
+    """Return the row dataclass from a mapping of columns, such as an element of `Table.to_pylist()`."""
     return row_type(
         **{
             entry.name: values[column_name(entry.name)]

@@ -30,7 +30,7 @@ END = "<!-- end of what was made -->"
 
 
 def reference() -> str:
-    """The tables in Markdown."""
+    """Return the tables in Markdown."""
     columns = _table(
         ("column", "meaning"),
         ((f"`{column.name}`", _sentence(column.meaning)) for column in DERIVED_COLUMNS),

@@ -13,7 +13,7 @@ import pyarrow as pa
 from clockwatt.schema import costs
 from clockwatt.schema.records import MEASUREMENT_SCHEMA, NETWORK_SCHEMA, OPERATION_SCHEMA, SCHEMA_VERSION
 
-_CATALOGUE_NAMES = {"kind": "operation_kind"}  # a measurement's own `kind` says operation, network or anchor
+_CATALOGUE_NAMES = {"kind": "operation_kind"}  # in a measurement, `kind` is operation, network or anchor
 _ONLY_IN_CATALOGUE = {"operation_id", "network_id", "measured_execution", "measured_quantities", "spec"}
 
 
@@ -90,12 +90,12 @@ _EXCLUDED = Column(
 
 
 def dataset_name(catalogue_column: str) -> str:
-    """Name in the dataset of a column of the catalogue."""
+    """Return the name in the dataset of a column of the catalogue."""
     return _CATALOGUE_NAMES.get(catalogue_column, catalogue_column)
 
 
 def joined_columns(catalogue: pa.Schema) -> list[str]:
-    """Columns of a catalogue table that a measurement does not have itself and therefore gets from it."""
+    """Return the columns of a catalogue table that a measurement does not have itself and therefore gets from it."""
     own = {*MEASUREMENT_SCHEMA.names, *_ONLY_IN_CATALOGUE} - set(_CATALOGUE_NAMES)
     return [name for name in catalogue.names if name not in own]
 

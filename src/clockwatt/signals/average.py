@@ -13,7 +13,7 @@ from clockwatt.signals.grid import Kind, checked, measured_rate_hz, resample
 def average_runs(
     runs: Sequence[pd.Series[float]], *, rate_hz: float | None = None, kind: Kind = "cubic"
 ) -> pd.DataFrame:
-    """Mean and deviation over runs at each time since their start.
+    """Return the mean and deviation over runs at each time since their start.
 
     Each run is brought onto one even grid that begins at its first reading. Where a run has ended or has
     a gap it is masked: it counts for nothing, and the others are averaged.

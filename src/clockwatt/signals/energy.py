@@ -25,7 +25,7 @@ def summed_energy_j(time_s: ArrayLike, power_w: ArrayLike) -> float:
 
 
 def cumulative_energy_j(time_s: ArrayLike, power_w: ArrayLike) -> Array:
-    """Energy since the first reading at each reading, in J, by the trapezoidal rule.
+    """Return the energy since the first reading at each reading, in J, by the trapezoidal rule.
 
     Parameters
     ----------
@@ -57,7 +57,7 @@ def integrated_energy_j(
     *,
     longest_gap_s: float = np.inf,
 ) -> Array:
-    """Energy between pairs of times in J, by the trapezoidal rule; power is linear between its readings.
+    """Return the energy between pairs of times in J, by the trapezoidal rule; power is linear between its readings.
 
     A time may lie one median distance of the readings beyond the first or the last of them, whose power then holds; for
     what lies further, energy is not known and NaN.
@@ -103,7 +103,7 @@ def integrated_energy_j(
 def counted_energy_j(
     time_s: ArrayLike, counter_j: ArrayLike, start_s: ArrayLike | None = None, end_s: ArrayLike | None = None
 ) -> Array:
-    """Energy between pairs of times in J by a counter, interpolated between the readings at which it ticked.
+    """Return the energy between pairs of times in J by a counter, interpolated between the readings at which it ticked.
 
     Parameters
     ----------

@@ -18,7 +18,7 @@ Kind = Literal["cubic", "monotone"]
 
 
 def checked(time_s: ArrayLike, value: ArrayLike) -> tuple[Array, Array]:
-    """Times and values of the readings that are there, as arrays, ascending.
+    """Return the times and values of the readings that are there, as arrays, ascending.
 
     Of readings at the same time the last one is taken, and what is missing (NaN) is left out.
 
@@ -39,7 +39,7 @@ def checked(time_s: ArrayLike, value: ArrayLike) -> tuple[Array, Array]:
 
 
 def relative_time_s(time: ArrayLike, start: float | None = None, *, unit_s: float = 1.0) -> Array:
-    """Time since the start, in s.
+    """Return the time since the start, in s.
 
     Parameters
     ----------
@@ -76,7 +76,7 @@ def measured_rate_hz(time_s: ArrayLike) -> float:
 def resample(
     time_s: ArrayLike, value: ArrayLike, *, rate_hz: float | None = None, kind: Kind = "cubic"
 ) -> pd.Series[float]:
-    """Readings on an even grid, by cubic interpolation between them.
+    """Return the readings on an even grid, by cubic interpolation between them.
 
     The grid begins at the first reading and ends at or before the last: nothing is extrapolated. With three readings
     the curve is a parabola, with two a line. Across a gap, where readings are more than `GAP` median distances apart,
@@ -122,7 +122,7 @@ def resample(
 
 
 def _interpolated(times: Array, values: Array, grid: Array, kind: Kind) -> Array:
-    """A stretch without gaps; a reading alone tells its own moment."""
+    """Interpolate a stretch without gaps; a single reading is constant."""
     from scipy.interpolate import CubicSpline, PchipInterpolator  # half a second that other functions here do not need
 
     if len(times) == 1:

@@ -10,7 +10,7 @@ from clockwatt.signals.energy import counted_energy_j, energy_delay_product_j_s,
 from clockwatt.signals.grid import checked, measured_rate_hz
 
 LEAST_READINGS = 2
-"""A phase shorter than this many readings of power has an energy that they do not tell."""
+"""Fewest readings of power in a phase from which its energy is computed."""
 
 
 def energy_of_phases(
@@ -22,7 +22,7 @@ def energy_of_phases(
     *,
     longest_gap_s: float = np.inf,
 ) -> pd.DataFrame:
-    """Phases with the energy of each.
+    """Return phases with the energy of each.
 
     Parameters
     ----------

@@ -7,7 +7,7 @@ import math
 
 
 def positive_number(text: str) -> float:
-    """A finite number above 0; `argparse.ArgumentTypeError` for anything else."""
+    """Return a finite number above 0; `argparse.ArgumentTypeError` for anything else."""
     try:
         value = float(text)
     except ValueError:

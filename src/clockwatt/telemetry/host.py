@@ -21,7 +21,7 @@ class HostSensors:
         self._busy_before: list[tuple[float, float]] | None = None
 
     def cpu_utilization_percent(self) -> list[float] | None:
-        """Share of time the processors of each socket were busy, in percent, sockets ascending."""
+        """Return the share of time the processors of each socket were busy, in percent, sockets ascending."""
         now = [(times.idle + getattr(times, "iowait", 0.0), sum(times[:8])) for times in psutil.cpu_times(percpu=True)]
         before, self._busy_before = self._busy_before, now
         if before is None or len(before) != len(now):
@@ -47,7 +47,7 @@ class HostSensors:
 
     @staticmethod
     def memory_used_bytes() -> int:
-        """Host memory in use, in bytes."""
+        """Return the host memory in use, in bytes."""
         return int(psutil.virtual_memory().used)
 
 

@@ -22,7 +22,7 @@ class LoggerReport:
 
 
 class Reader(Protocol):
-    """Reads the sensors of each sampling rate."""
+    """What reads the sensors of each sampling rate."""
 
     failed_readings: int
 

@@ -50,11 +50,11 @@ class RingDrain:
         self.report = RingReport()
 
     def is_due(self, now_ns: int) -> bool:
-        """Whether it is time to drain it."""
+        """Return whether it is time to drain it."""
         return now_ns >= self._due_ns
 
     def drain(self, now_us: int, now_ns: int) -> list[PowerSample | Sample]:
-        """New samples, oldest first, with stamps on the caller's clock.
+        """Return new samples, oldest first, with stamps on the caller's clock.
 
         Parameters
         ----------

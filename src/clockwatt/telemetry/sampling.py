@@ -45,7 +45,7 @@ class Rhythm:
         self.dropped = 0
 
     def tick(self, now_ns: int) -> bool:
-        """Whether a tick is due at `now_ns`; if so the next one is set."""
+        """Return whether a tick is due at `now_ns`; if so the next one is set."""
         if now_ns < self.due_ns:
             return False
         missed = (now_ns - self.due_ns) // self.period_ns
@@ -72,7 +72,7 @@ class CpuBudget:
         self._pause_ns = 0.0
 
     def allows(self, now_ns: int) -> bool:
-        """Whether a reading at `now_ns` keeps to the share, or has been put off for 0.4 s."""
+        """Return whether a reading at `now_ns` keeps to the share, or has been put off for 0.4 s."""
         return self._last_ns is None or now_ns - self._last_ns >= self._pause_ns
 
     def spent(self, now_ns: int, cost_ns: int) -> None:

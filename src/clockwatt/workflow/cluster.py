@@ -71,7 +71,7 @@ class JobStatus:
 
 
 def version() -> str:
-    """Slurm's version.
+    """Return Slurm's version.
 
     Raises
     ------
@@ -82,7 +82,7 @@ def version() -> str:
 
 
 def gpu_partitions() -> list[GpuPartition]:
-    """GPU types by partition, each pair once, in Slurm's order.
+    """Return GPU types by partition, each pair once, in Slurm's order.
 
     Raises
     ------
@@ -121,7 +121,7 @@ def nodes() -> list[Node]:
 
 
 def my_jobs() -> list[QueuedJob]:
-    """The caller's jobs that run or wait.
+    """Return the caller's jobs that run or wait.
 
     Raises
     ------
@@ -133,7 +133,7 @@ def my_jobs() -> list[QueuedJob]:
 
 
 def job_states(jobs: Iterable[str]) -> dict[str, str]:
-    """How jobs ended, in a word each, by their numbers.
+    """Return how jobs ended, in a word each, by their numbers.
 
     Raises
     ------
@@ -148,7 +148,7 @@ def job_states(jobs: Iterable[str]) -> dict[str, str]:
 
 
 def parse_gres(gres: str) -> list[tuple[str | None, int]]:
-    """GPU types and counts in a GRES string such as `gpu:a30:2(S:0-1),gpu:rtx2080ti:1` or `gpu:4`."""
+    """Return GPU types and counts in a GRES string such as `gpu:a30:2(S:0-1),gpu:rtx2080ti:1` or `gpu:4`."""
     found: list[tuple[str | None, int]] = []
     for resource in re.sub(r"\([^)]*\)", "", gres).split(","):
         match resource.strip().split(":"):
@@ -160,7 +160,7 @@ def parse_gres(gres: str) -> list[tuple[str | None, int]]:
 
 
 def job_status() -> JobStatus:
-    """How ended jobs can be asked after on this cluster.
+    """Return how ended jobs can be asked after on this cluster.
 
     Raises
     ------

@@ -245,7 +245,7 @@ def _campaign(path: Path | None) -> Iterator[Finding]:
 
 
 def _campaign_gpu(key: str, gpu_config: GpuConfig, campaign: CampaignConfig) -> Finding:
-    """Whether a configured GPU exists and supports every configured operating point."""
+    """Return whether a configured GPU exists and supports every configured operating point."""
     try:
         gpu = known_gpu(gpu_config, campaign.seed)
         if gpu is None:

@@ -62,9 +62,9 @@ def probe(folder: Path) -> Disk:
 
 
 def reported(logs: Iterable[Path]) -> dict[Path, str]:
-    """Return what Snakemake's logs say of each job that failed, by the files that the job was to make.
+    """Return the entries of Snakemake's logs on each failed job, by the output files of the job.
 
-    Of a job on Slurm, that is the state that `sacct` has now, or else the one that Snakemake was given.
+    For a job on Slurm, that is the state that `sacct` reports now, or else the one that Snakemake logged.
     """
     blocks: list[tuple[str, str]] = []
     for log in logs:

@@ -12,13 +12,13 @@ _LINKS = Path(".snakemake") / "clockwatt"
 
 
 def package_of(folder: Path) -> Path:
-    """The package whose workflow lies in `folder`: that of a checkout, or the installed one."""
+    """Return the package whose workflow lies in `folder`: that of a checkout, or the installed one."""
     sources = folder / "src" / "clockwatt"
     return sources if sources.is_dir() else Path(clockwatt.__file__).parent
 
 
 def importable(folder: Path) -> Path:
-    """Folder in which a Python finds the package of a workflow, and nothing else.
+    """Return the folder in which a Python finds the package of a workflow, and nothing else.
 
     Jobs may run the Python of a conda environment, which must not find what is installed beside the package. So an
     installed one is found through a link in the folder of the campaign.

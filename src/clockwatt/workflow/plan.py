@@ -100,7 +100,7 @@ def _trace(config: CampaignConfig, folder: Path) -> None:
 
 
 def _is_of(config: CampaignConfig, networks_file: Path) -> bool:
-    """Whether a catalogue is what tracing the campaign would give."""
+    """Return whether a catalogue is what tracing the campaign would give."""
     with files.open_parquet(networks_file, NETWORK_SCHEMA) as parquet:
         settings = (parquet.schema_arrow.metadata or {}).get(SETTINGS_KEY)
     if settings is not None:
@@ -231,7 +231,7 @@ def _shard(config: CampaignConfig, key: Key) -> int:
 
 
 def _file(label: str, point: OperatingPoint, kind: str, shard: int) -> Path:
-    """The file that a job writes."""
+    """Return the file that a job writes."""
     return (layout.networks_file if kind == NETWORK else layout.operations_file)(label, point, shard)
 
 

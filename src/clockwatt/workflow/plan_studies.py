@@ -53,7 +53,7 @@ def plan_studies(campaign: CampaignConfig) -> list[StudyPlan]:
 
 
 def programs(campaign: CampaignConfig, study: str, label: str) -> Iterator[Program]:
-    """Programs of a study, `power` or `workloads`, on a GPU."""
+    """Return programs of a study, `power` or `workloads`, on a GPU."""
     told = {"power": _of_power, "workloads": _of_workloads}[study]
     return told(campaign, label, Path(campaign.results_dir) / layout.STUDIES / study / label)
 

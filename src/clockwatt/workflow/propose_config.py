@@ -53,7 +53,7 @@ def proposed_gpus_block(installed: Sequence[InstalledGpu], partitions: Sequence[
 
 
 def write_config(path: Path, gpus_block: str) -> None:
-    """Write a complete campaign around a `gpus:` block; an existing file is left alone.
+    """Write a complete campaign around a `gpus:` block; an existing file is not changed.
 
     Raises
     ------

@@ -77,16 +77,16 @@ def measurement_settings(campaign: CampaignConfig, gpu: str, shard: str | None =
 
 
 def measuring_priority(campaign: CampaignConfig, *job: str) -> int:
-    """When a job on a GPU gets its turn among the others: an order that the campaign's seed shuffles.
+    """Return the position of a job among the others of its GPU, shuffled with the campaign's seed.
 
-    Measured in the order of their clocks, operating points would each have a temperature and an hour of their own.
+    In the order of their clocks, operating points would be confounded with temperature and hour.
 
     Parameters
     ----------
     campaign
         The campaign.
     job
-        What tells the job from others: label, operating point, shard.
+        What identifies the job: label, operating point, shard.
     """
     digest = hashlib.sha256("/".join([str(campaign.seed), *job]).encode()).digest()
     return 1 + int.from_bytes(digest[:4]) % _PRIORITIES

@@ -168,7 +168,7 @@ def changes(run: Run, config_files: Mapping[Path, bytes], checkout: Path) -> lis
 
 
 def sources_digest(checkout: Path) -> str:
-    """Digest of all that a run of the workflow executes: the package, the rules and the Snakefile."""
+    """Return the digest of all that a run of the workflow executes: the package, the rules and the Snakefile."""
     package = package_of(checkout)
     rules = [checkout / "Snakefile", *(checkout / "workflow").rglob("*.smk")]
     named = {str(path.relative_to(checkout)): path for path in rules}

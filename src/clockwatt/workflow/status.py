@@ -1,4 +1,4 @@
-"""How far a campaign is, from the store, and what Slurm says of its jobs: nothing is asked of Snakemake."""
+"""Report the progress of a campaign from the store, and its jobs from Slurm, without Snakemake."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Pace:
 
     @property
     def left_s(self) -> float:
-        """Seconds until all is measured at this pace."""
+        """Seconds until all is measured at the current rate."""
         return self.left / self.rows_per_hour * 3600
 
 
@@ -52,7 +52,7 @@ class PointStatus:
 
 
 def campaign_status(config: CampaignConfig, catalogue_dir: Path, store_dir: Path) -> list[PointStatus]:
-    """Progress of every GPU at every operating point.
+    """Return the progress of every GPU at every operating point.
 
     Raises
     ------
@@ -78,12 +78,12 @@ def campaign_status(config: CampaignConfig, catalogue_dir: Path, store_dir: Path
 
 
 def pace(config: CampaignConfig, points: list[PointStatus], store_dir: Path, now_s: float) -> Pace | None:
-    """The pace of the last hour; None where nothing was finished lately.
+    """Return the rate of the last hour; None where nothing was finished in it.
 
     Parameters
     ----------
     config, points, store_dir
-        The campaign, how far it is, and its store.
+        The campaign, its progress and its store.
     now_s
         Seconds since the epoch.
 
@@ -133,7 +133,7 @@ def queue_lines(config: CampaignConfig, jobs: Iterable[QueuedJob], folder: Path)
 
 
 def show_queue(config: CampaignConfig) -> None:
-    """Print what Slurm says of the caller's jobs of this campaign, where there is a Slurm."""
+    """Print the state of the caller's Slurm jobs of this campaign, if there is a Slurm."""
     with contextlib.suppress(SlurmUnavailableError):
         for line in queue_lines(config, my_jobs(), Path.cwd()):
             print(line)

@@ -44,7 +44,7 @@ class Outcome:
 
 
 def jobs(campaign: CampaignConfig) -> list[Job]:
-    """All jobs of a campaign, stage after stage."""
+    """Return all jobs of a campaign, stage after stage."""
     found = [Job("catalogue", "", layout.CATALOGUE / layout.OPERATIONS_FILE, Path("logs/catalogue.log"))]
     for stage, paths in (
         (_CALIBRATE, campaign.calibration_files()),
@@ -67,7 +67,7 @@ def jobs(campaign: CampaignConfig) -> list[Job]:
 
 
 def study_jobs(campaign: CampaignConfig) -> Iterator[Job]:
-    """Jobs of the studies that the campaign configures, as far as all of the workflow makes them."""
+    """Yield jobs of the studies that the campaign configures, as far as all of the workflow makes them."""
     power, workloads = campaign.studies.power, campaign.studies.workloads
     for gpu, asked in power.gpus.items() if power else ():
         yield _study_job("power", gpu, "runs.parquet", "runs.log")
@@ -135,7 +135,7 @@ def _changed_s(path: Path) -> float | None:
 
 
 def _reason(log: Path, otherwise: str) -> str:
-    """The message that a log ends with; where it has none what else is known, or its last line."""
+    """Return the message that a log ends with; where it has none what else is known, or its last line."""
     text = log.read_text(encoding="utf-8", errors="replace") if log.is_file() else ""
     written = [line.strip() for line in text.splitlines() if line.strip()]
     messages = [line.removeprefix(_MESSAGE) for line in written if line.startswith(_MESSAGE)]
@@ -158,7 +158,7 @@ def _table(found: list[Outcome]) -> list[str]:
 
 
 def _failures(failed: list[Outcome], results: Path) -> list[str]:
-    """A line for each reason, with the first job that has it and how many more there are."""
+    """Return a line for each reason, with the first job that has it and how many more there are."""
     by_reason: dict[str, list[Job]] = {}
     for outcome in failed:
         by_reason.setdefault(outcome.reason, []).append(outcome.job)
@@ -199,7 +199,7 @@ def _next(campaign: CampaignConfig, failed: list[Outcome], left: list[Outcome]) 
 
 
 def _network(campaign: CampaignConfig) -> str:
-    """A network of the campaign as `clockwatt predict` is asked about it; the first that its name and input tell."""
+    """Return the arguments of `clockwatt predict` for the first network that name and input identify."""
     for network in campaign.networks:
         if network.input is not None and network.input_dtype == "float":
             precision = "" if network.dtype == "float32" else f" --precision {network.precision[0]}"

@@ -300,7 +300,7 @@ MIG_REFUSED = (
 
 
 def _cuda_version() -> str | None:
-    """Newest CUDA that the driver supports; NVML gives 13020 for 13.2."""
+    """Return the newest CUDA that the driver supports; NVML gives 13020 for 13.2."""
     try:
         version: Any = pynvml.nvmlSystemGetCudaDriverVersion_v2()
     except pynvml.NVMLError:

@@ -78,7 +78,7 @@ def _way_out(device: str, visible: Sequence[InstalledGpu]) -> str:
 
 
 def installed_gpus() -> list[InstalledGpu]:
-    """GPUs that this process may open, in NVML's order (that of their PCI bus ids).
+    """Return GPUs that this process may open, in NVML's order (that of their PCI bus ids).
 
     A card that a cgroup hides or that fell off the bus is left out, as CUDA does not count it either.
 
@@ -91,7 +91,7 @@ def installed_gpus() -> list[InstalledGpu]:
 
 
 def lost_gpus() -> int:
-    """How many GPUs fell off the bus.
+    """Return how many GPUs fell off the bus.
 
     Raises
     ------
@@ -102,7 +102,7 @@ def lost_gpus() -> int:
 
 
 def _listed() -> list[InstalledGpu | pynvml.NVMLError]:
-    """Every card that NVML counts, or why it cannot be opened."""
+    """Return every card that NVML counts, or why it cannot be opened."""
     with typed_errors("NVML"):
         pynvml.nvmlInit()
         try:
@@ -120,12 +120,12 @@ def _opened(index: int) -> InstalledGpu | pynvml.NVMLError:
 
 
 def resolve_visible(environ: Mapping[str, str], installed: Sequence[InstalledGpu]) -> list[InstalledGpu]:
-    """GPUs of `installed` that CUDA would show, in CUDA's order.
+    """Return the GPUs of `installed` that CUDA would show, in CUDA's order.
 
     Raises
     ------
     GpuNotFoundError
-        If `CUDA_VISIBLE_DEVICES` names what is not there or cannot be told.
+        If `CUDA_VISIBLE_DEVICES` names what is not there or cannot be resolved.
     NotSupportedError
         If it names a MIG instance.
     """

@@ -64,7 +64,7 @@ class Poll:
         self._drain_s = self.now_s()
 
     def now_s(self) -> float:
-        """The monotonic clock in s."""
+        """Return the monotonic clock in s."""
         return self._now_ns() * 1e-9
 
     def until(self, end_s: float, wait: Callable[[float], None], poll_s: float) -> None:
@@ -97,7 +97,7 @@ class Poll:
         return self._samples[-1].time_us + SAME_SAMPLE_US if self._samples else 0
 
     def _drain(self) -> bool:
-        """Whether the ring answered."""
+        """Return whether the ring answered."""
         self._drain_s = self.now_s()
         fresh = self._ring.answer() if self._has_ring else ()
         self._samples += fresh or ()
@@ -112,7 +112,7 @@ class _Reading(Generic[T]):
         self._failures = 0
 
     def answer(self) -> T | None:
-        """The answer, or None if the reading failed."""
+        """Return the answer, or None if the reading failed."""
         try:
             return self._read()
         except (GpuLostError, NoPermissionError, NotSupportedError):

@@ -31,7 +31,7 @@ Load = Callable[[], AbstractContextManager[Callable[[float], None]]]
 
 @dataclass(frozen=True)
 class SensorTraits:
-    """What a power sensor's readings mean; None for what could not be told.
+    """Traits of a power sensor; None where one could not be determined.
 
     Attributes
     ----------
@@ -115,19 +115,19 @@ def update_periods_s(
     duration_s: float = 2.0,
     poll_s: float = 0.002,
 ) -> dict[str, float | None]:
-    """Update period of each power sensor in s, without a load of one's own.
+    """Return the update period of each power sensor in s, without running a load.
 
     Parameters
     ----------
     gpu, now_ns, duration_s, poll_s
         As for `sensor_traits`.
     wait
-        Lets so many seconds pass: `time.sleep`, or a virtual GPU's `advance`.
+        Function that waits so many seconds: `time.sleep`, or a virtual GPU's `advance`.
 
     Returns
     -------
     dict
-        Sensor to period; None for a sensor whose value changed too seldom to tell. Missing sensors are left out.
+        Sensor to period; None for a sensor whose value changed too seldom. Missing sensors are left out.
     """
     poll = Poll(gpu, now_ns, now_us=lambda: now_ns() // 1000)
     poll.until(poll.now_s() + duration_s, wait, poll_s)
@@ -148,7 +148,7 @@ def _traits(traces: dict[str, Trace], load: Trace) -> dict[str, SensorTraits]:
 
 
 def _window_s(name: str, trace: Trace, powers: list[Steps]) -> float | None:
-    """The averaging window; of a sensor that does not tick evenly, readings belong to when they were seen."""
+    """Return the averaging window; of a sensor that does not tick evenly, readings belong to when they were seen."""
     ticks_s = tick_times_s(trace.times_s)
     if name == COUNTER:
         return averaging_window_s([ticks_s[1:]], np.diff(trace.values) / np.diff(ticks_s), powers)

@@ -18,10 +18,11 @@ _ROUNDS = 3
 
 
 def tick_period_s(times_s: Sequence[float]) -> float:
-    """Distance in s of the ticks of which times show some, ascending, shape (n,), n at least 2.
+    """Return the period in s of ticks, from the ascending times of some of them, shape (n,), n at least 2.
 
-    The median of the distances, refined over ever longer spans: a span holds a whole number of periods, which the
-    period known from spans half as long tells. So neither a tick that was missed nor the time between readings counts.
+    It is the median of the distances, refined over ever longer spans. A span contains a whole number of periods, which
+    follows from the estimate over spans half as long. Therefore neither missed ticks nor the time between readings
+    matter.
     """
     times = np.asarray(times_s, dtype=float)
     period = float(np.median(np.diff(times)))
@@ -34,7 +35,7 @@ def tick_period_s(times_s: Sequence[float]) -> float:
 
 
 def tick_times_s(times_s: Sequence[float]) -> Floats:
-    """The even times in s of ticks that were stamped late, by less than a period, ascending, shape (n,).
+    """Return the even times in s of ticks that were stamped late, by less than a period, ascending, shape (n,).
 
     The ticks are the even times below nearly all stamps that lie closest to them: the driver of an H200 stamps the
     samples of its ring up to 18 ms late, but half of them within 0.4 ms, and what is found by polling is found late. If
@@ -62,7 +63,7 @@ def _ascending(numbers: Floats) -> Floats:
 
 
 def _line_below(numbers: Floats, times: Floats, period: float) -> tuple[float, float]:
-    """Slope, near `period`, and start of the line below nearly all points that lies closest to them.
+    """Return the slope, near `period`, and start of the line below nearly all points that lies closest to them.
 
     A regression of the quantile `_EARLIEST` (Koenker and Bassett, Regression Quantiles, Econometrica 1978).
     """

@@ -51,7 +51,7 @@ class _Fit:
 def averaging_window_s(
     times_s: Sequence[Sequence[float] | Floats], values: Sequence[float] | Floats, powers: Sequence[Steps]
 ) -> float | None:
-    """Length in s of the window over which a sensor's readings are the mean of the power.
+    """Return the length in s of the window over which a sensor's readings are the mean of the power.
 
     A reading at t is taken for a + b times the mean power over the window that ends at t minus a delay of -20 to 60 ms;
     the window is the one that leaves the smallest residual (Yang, Adamek and Armour, SC 2024).
@@ -96,7 +96,7 @@ def _best(fits: Sequence[_Fit]) -> _Fit:
 
 
 def _is_determined(fits: Sequence[_Fit], readings: int) -> bool:
-    """Whether the best of fits explains the readings, and windows of other lengths much worse."""
+    """Return whether the best of fits explains the readings, and windows of other lengths much worse."""
     least = _best(fits).residual
     as_good = least * (1 + _TOLERANCE_F / (readings - _PARAMETERS))
     windows_s = [fit.window_s for fit in fits if fit.residual <= as_good]
@@ -104,7 +104,7 @@ def _is_determined(fits: Sequence[_Fit], readings: int) -> bool:
 
 
 def _fit(seen_s: Floats, seen: Floats, mean: _Mean, window_s: float, delays_s: Floats) -> _Fit:
-    """Best delay for a window, offset and scale by least squares."""
+    """Return the best delay for a window, offset and scale by least squares."""
     means = mean(seen_s[None, :] - delays_s[:, None], window_s)
     centred, target = means - means.mean(axis=1, keepdims=True), seen - seen.mean()
     covariance = centred @ target
@@ -131,5 +131,5 @@ class _Mean:
         return np.asarray((later - earlier) / window_s)
 
     def resolved(self, windows_s: Floats) -> list[float]:
-        """The windows, each at least as long as can be determined, ascending and each once."""
+        """Return the windows, each at least as long as can be determined, ascending and each once."""
         return sorted({max(float(window_s), self._finest_s) for window_s in windows_s})

@@ -280,13 +280,13 @@ class VirtualGpu(Gpu):
             )
 
     def _asked_mhz(self) -> int:
-        """SM clock that lock and load ask for, before any power cap."""
+        """Return SM clock that lock and load ask for, before any power cap."""
         if self._locked_sm_mhz is not None:
             return self._locked_sm_mhz
         return self.spec.sm_clock_mhz.min if self._work is None else self.spec.boost_clock_mhz
 
     def _clock_for(self, work: Load | None) -> int:
-        """Settled SM clock under a load."""
+        """Return the settled SM clock under a load."""
         loaded_mhz = self._locked_sm_mhz or self.spec.boost_clock_mhz
         return self._model.clock_within_limit(work, loaded_mhz, self._memory_mhz, self._limit_w)
 

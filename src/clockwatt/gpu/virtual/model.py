@@ -125,7 +125,7 @@ class CardModel:
         return Activity(time_s, min(1.0, arithmetic_s / time_s), min(1.0, memory_s / time_s))
 
     def power_w(self, work: Load | None, busy: float, sm_clock_mhz: float, memory_clock_mhz: float) -> float:
-        """Board power at ambient temperature in W; leakage comes on top (see `leakage_w_per_k`).
+        """Return the board power at ambient temperature in W; leakage comes on top (see `leakage_w_per_k`).
 
         Parameters
         ----------
@@ -193,19 +193,19 @@ class CardModel:
         return work.flops / (peak * arithmetic), work.bytes_moved / (self.spec.bandwidth_bytes_s * memory), jitter
 
     def _normal(self, *parts: object) -> float:
-        """A standard normal number, cut off at two deviations, that only the arguments and the seed decide."""
+        """Return a standard normal number, cut off at two deviations, that only the arguments and the seed decide."""
         uniform = [hashed(self._seed, i, *parts) for i in range(12)]
         return max(-2.0, min(2.0, sum(uniform) - 6))
 
 
 def hashed(*parts: object) -> float:
-    """A number in [0, 1) that only the arguments decide, on every machine."""
+    """Return a number in [0, 1) that only the arguments decide, on every machine."""
     digest = hashlib.blake2b("/".join(map(str, parts)).encode(), digest_size=8).digest()
     return int.from_bytes(digest) / 2**64
 
 
 def _landscape(work: Work, *kind: object) -> float:
-    """A smooth random function of the logarithms of FLOPs and bytes around 1: what a predictor can learn."""
+    """Return a smooth random function of the logarithms of FLOPs and bytes around 1: what a predictor can learn."""
     x, y = math.log2(work.flops + 1), math.log2(work.bytes_moved + 1)
     waves = 0.0
     for i in range(3):

@@ -52,7 +52,7 @@ _SUITES = {
 
 
 def sensor_suite(architecture: str) -> SensorSuite:
-    """The power sensors of an architecture; of one whose sensors nobody has looked at, those of Ampere."""
+    """Return the power sensors of an architecture; of one whose sensors nobody has looked at, those of Ampere."""
     return _SUITES.get(architecture, _SUITES["ampere"])
 
 
@@ -108,7 +108,7 @@ class PowerHistory:
             del self._starts_ns[:forgotten]
 
     def energy_j(self, time_ns: int) -> float:
-        """Energy in J since the beginning; `time_ns` may lie up to `KEPT_NS` before the last change."""
+        """Return the energy in J since the beginning; `time_ns` may lie up to `KEPT_NS` before the last change."""
         segment = self._segment(time_ns)
         elapsed_s = (time_ns - segment.start_ns) * 1e-9
         settled_k = segment.settled_k
@@ -116,16 +116,16 @@ class PowerHistory:
         return segment.energy_j + segment.base_w * elapsed_s + self._leakage * (settled_k * elapsed_s + settling)
 
     def power_w(self, time_ns: int) -> float:
-        """Momentary power in W."""
+        """Return the momentary power in W."""
         segment = self._segment(time_ns)
         return segment.base_w + self._leakage * self._rise_k(segment, time_ns)
 
     def mean_power_w(self, end_ns: int, window_ns: int) -> float:
-        """Mean power over the window that ends at `end_ns`, in W."""
+        """Return the mean power over the window that ends at `end_ns`, in W."""
         return (self.energy_j(end_ns) - self.energy_j(end_ns - window_ns)) / (window_ns * 1e-9)
 
     def temperature_c(self, time_ns: int) -> float:
-        """Core temperature in °C."""
+        """Return the core temperature in °C."""
         return AMBIENT_C + self._rise_k(self._segment(time_ns), time_ns)
 
     def _segment(self, time_ns: int) -> _Segment:
@@ -142,7 +142,7 @@ class PowerHistory:
 
 
 def latest_tick(now_ns: int, period_ns: int, phase_ns: int) -> tuple[int, int]:
-    """Number and time in ns of the last tick at or before `now_ns`."""
+    """Return the number and time in ns of the last tick at or before `now_ns`."""
     number = (now_ns - phase_ns) // period_ns
     return number, phase_ns + number * period_ns
 

@@ -38,7 +38,7 @@ class BlockingKernel:
         return released
 
     def times(self, leading: Callable[[], Any], timed: Callable[[], Any], guess_s: float) -> tuple[float, float | None]:
-        """Host and device time in s of `timed`, when both are issued behind a kernel that outlasts `guess_s`.
+        """Return host and device time in s of `timed`, when both are issued behind a kernel that outlasts `guess_s`.
 
         No device time if the kernel ended before all was issued.
         """

@@ -200,7 +200,7 @@ class CudaBench(HostClockBench):
         return call_costs(self._device, CallTimer(self._host_time, self._device_time, self._pass_times))
 
     def _host_time(self, operation: Operation, pass_: Pass) -> float | None:
-        """Host time in s of a call of an operation among others of a pass."""
+        """Return host time in s of a call of an operation among others of a pass."""
         with torch.inference_mode(pass_ != TRAINING):
             workload = self._of_operation(operation, pass_)
             workload.issue(_WARM_CALLS)
@@ -211,13 +211,13 @@ class CudaBench(HostClockBench):
         return times[0] if times else None
 
     def _device_time(self, operation: Operation, pass_: Pass) -> float | None:
-        """Device time in s of a call of an operation."""
+        """Return device time in s of a call of an operation."""
         with torch.inference_mode(pass_ != TRAINING):
             times = self._queued_times(self._of_operation(operation, pass_))
         return times[1] if times else None
 
     def _pass_times(self, call: Call) -> tuple[float, float] | None:
-        """Host and device time in s of a network's pass."""
+        """Return host and device time in s of a network's pass."""
         return self._queued_times(CudaWorkload([call], "hot", 0))
 
     def _queued_times(self, workload: CudaWorkload) -> tuple[float, float] | None:
@@ -249,7 +249,7 @@ class CudaBench(HostClockBench):
         return CudaWorkload([copy.call for copy in copies], chosen, bytes_each * wanted, make_pass)
 
     def _copies(self, first: BuiltOperation) -> tuple[int, int]:
-        """How many copies exceed the cache, and the bytes of each that are not shared.
+        """Return how many copies exceed the cache, and the bytes of each that are not shared.
 
         Fewer than that would all stay in the cache, so if memory or the limit forbids them one copy is used.
         """

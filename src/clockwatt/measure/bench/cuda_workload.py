@@ -57,7 +57,7 @@ class CudaWorkload(Workload):
 
 
 def _bytes_of(call: Call) -> int:
-    """Memory that a call takes beyond what is there before and after it."""
+    """Return memory that a call takes beyond what is there before and after it."""
     torch.cuda.reset_peak_memory_stats()
     before = torch.cuda.memory_allocated()
     call()
@@ -65,6 +65,6 @@ def _bytes_of(call: Call) -> int:
 
 
 def _free_bytes() -> int:
-    """Device memory that can still be allocated, what the allocator keeps for reuse included."""
+    """Return the device memory that can still be allocated, what the allocator keeps for reuse included."""
     free, _ = torch.cuda.mem_get_info()
     return int(free + torch.cuda.memory_reserved() - torch.cuda.memory_allocated())

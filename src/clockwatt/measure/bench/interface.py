@@ -90,7 +90,7 @@ class Bench(abc.ABC):
 
     @abc.abstractmethod
     def now_ns(self) -> int:
-        """Monotonic time in ns, on the clock of the telemetry."""
+        """Return monotonic time in ns, on the clock of the telemetry."""
 
     @abc.abstractmethod
     def now_us(self) -> int:
@@ -128,7 +128,7 @@ class Bench(abc.ABC):
 
     @abc.abstractmethod
     def host_block(self, workload: Workload, calls: int) -> float:
-        """Seconds per call to issue `calls` calls that give the device nothing to do."""
+        """Return seconds per call to issue `calls` calls that give the device nothing to do."""
 
     @abc.abstractmethod
     def queued_block(self, workload: Workload, calls: int) -> QueuedBlock | None:
@@ -146,7 +146,7 @@ class Bench(abc.ABC):
 
     @abc.abstractmethod
     def pass_block(self, workload: Workload, calls: int) -> float | None:
-        """Seconds to issue a training pass of `calls` calls: forward each, then one backward pass through all.
+        """Return seconds to issue a training pass of `calls` calls: forward each, then one backward pass through all.
 
         None if it does not fit into memory or the queue. Needs a workload with a backward pass.
         """
@@ -161,11 +161,11 @@ class Bench(abc.ABC):
 
     @abc.abstractmethod
     def timed_run(self, workload: Workload, calls: int) -> float:
-        """Seconds that `calls` back-to-back calls take on an idle GPU, all in."""
+        """Return seconds that `calls` back-to-back calls take on an idle GPU, all in."""
 
     @abc.abstractmethod
     def call_costs(self) -> dict[tuple[str, str | None], Estimate | None]:
-        """Times in s by quantity and subject that the costs of single calls do not show.
+        """Return the times in s by quantity and subject that the costs of single calls do not show.
 
         On the host per call, and what calls and modules of a network add, by pass; per backward pass. On the device
         what a network adds to a call, by pass.
@@ -173,7 +173,7 @@ class Bench(abc.ABC):
 
     @abc.abstractmethod
     def memory_peak_bytes(self) -> int | None:
-        """Most device memory in use since `open`."""
+        """Return most device memory in use since `open`."""
 
 
 class HostClockBench(Bench):

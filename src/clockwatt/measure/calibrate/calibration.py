@@ -32,7 +32,7 @@ class Calibration:
     repeatability: Mapping[tuple[str, str], float] = field(default_factory=dict)
 
     def error_between(self, quantity: str, pace: str) -> float:
-        """Relative standard error that a measurement has beyond its own; 0 where it is not known."""
+        """Return relative standard error that a measurement has beyond its own; 0 where it is not known."""
         return self.repeatability.get((quantity, pace), 0.0)
 
 

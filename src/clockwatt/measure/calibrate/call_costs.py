@@ -128,7 +128,7 @@ def _pass_or_none(network: NetworkConfig, device: torch.device, pass_: Pass, tim
 
 
 def _pass_of(network: NetworkConfig, device: torch.device, pass_: Pass, timer: CallTimer) -> _WholePass | None:
-    """A network's pass beside its calls alone; None if it cannot be timed."""
+    """Return a network's pass beside its calls alone; None if it cannot be timed."""
     traced = trace_rows(network, pass_, TrainingConfig())
     operations = {row.operation_id: Operation.from_json(row.spec) for row in traced.operations}
     works = {row.operation_id for row in traced.operations if row.device_work}
@@ -191,12 +191,12 @@ def _chain(x: torch.Tensor, length: int) -> torch.Tensor:
 
 
 def _backward(end: torch.Tensor, leaf: torch.Tensor, gradient: torch.Tensor) -> Issue:
-    """The same backward pass, again and again."""
+    """Return the same backward pass, again and again."""
     return lambda: torch.autograd.grad(end, leaf, gradient, retain_graph=True)
 
 
 def _issued(issue: Issue, device: torch.device, each: int = 1) -> Estimate | None:
-    """Time on the host of one of the `each` equal parts of `issue`, which is called back to back."""
+    """Return the time on the host of one of the `each` equal parts of `issue`, which is called back to back."""
     for _ in range(_WARM):
         issue()
     times = []

@@ -88,7 +88,7 @@ def measure_host(
 
 
 def _campaign(config: CampaignConfig, label: str, networks: Sequence[NetworkConfig]) -> CampaignConfig:
-    """The campaign with these networks in place of its own, each once, time alone."""
+    """Return the campaign with these networks in place of its own, each once, time alone."""
     gpu = config.gpu(label)
     content = config.model_dump(mode="json", exclude_unset=True)
     content |= {

@@ -18,7 +18,7 @@ def module_and_call_costs(
     calls: NDArray[np.float64],
     beyond_s: NDArray[np.float64],
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Host time that a module adds to a pass, and a call.
+    """Return host time that a module adds to a pass, and a call.
 
     Parameters
     ----------

@@ -15,7 +15,7 @@ from clockwatt.schema.records import MeasurementRow
 def deviation_from(
     sustained: Mapping[str, MeasurementRow], short: Sequence[MeasurementRow], measured: Measured
 ) -> Estimate | None:
-    """Relative deviation of short measurements from sustained ones, pooled over operations, as a standard error.
+    """Return relative deviation of short measurements from sustained ones, pooled over operations, as a standard error.
 
     Root mean square, of which for each operation the variance that the measurements' own errors explain is taken off,
     as between groups in a one-way analysis of variance; where they explain more than there is, none is left. Deviations

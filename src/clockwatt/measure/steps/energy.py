@@ -54,7 +54,7 @@ class Series:
     value: Floats
 
     def within(self, start_ns: int, end_ns: int) -> Series:
-        """The readings taken in a window, ends included."""
+        """Return the readings taken in a window, ends included."""
         inside = (self.time_ns >= start_ns) & (self.time_ns <= end_ns)
         return Series(self.time_ns[inside], self.value[inside])
 
@@ -87,7 +87,7 @@ def power_readings(rows: Sequence[TelemetryRow]) -> PowerReadings:
 
 
 def _series(readings: list[tuple[int, float]]) -> Series:
-    """Readings in the order of their times (monotonic ns)."""
+    """Return the readings in the order of their times (monotonic ns)."""
     readings.sort()
     return Series(
         np.array([time for time, _ in readings], dtype=np.int64),
@@ -100,7 +100,7 @@ Sensors = Mapping[str, SensorTraits]
 
 
 def counter_power(readings: PowerReadings, window: Window, sensors: Sensors) -> Estimate | None:
-    """Energy counter between its own ticks.
+    """Return the energy counter between its own ticks.
 
     A reading that shows a new value comes after a tick, by less than the time since the reading before and by less than
     the counter's period. Where that is known, the ticks lie a whole number of periods apart, of which two can be meant:
@@ -128,17 +128,17 @@ def counter_power(readings: PowerReadings, window: Window, sensors: Sensors) -> 
 
 
 def counter_wrapped(readings: PowerReadings, window: Window) -> bool:
-    """Whether the energy counter went backwards: it wrapped, or the driver was loaded anew."""
+    """Return whether the energy counter went backwards: it wrapped, or the driver was loaded anew."""
     return bool((np.diff(readings.counter.within(window.steady_ns, window.end_ns).value) < 0).any())
 
 
 def instant_power(readings: PowerReadings, window: Window, sensors: Sensors) -> Estimate | None:
-    """Mean of the instantaneous power's updates."""
+    """Return the mean of the instantaneous power's updates."""
     return mean_estimate(_filled(readings.instant, window, _traits(sensors, INSTANT)).updates().value)
 
 
 def average_power(readings: PowerReadings, window: Window, sensors: Sensors) -> Estimate | None:
-    """The driver's moving average, once its averaging window lies inside the steady load.
+    """Return the driver's moving average, once its averaging window lies inside the steady load.
 
     The readings overlap almost wholly, so the error is that of the newest alone: the spread of the single sensor
     updates is not visible. Half the range of the readings, at least 0.5 %, replaces it.
@@ -161,7 +161,7 @@ def trapezoid_power(readings: PowerReadings, window: Window, sensors: Sensors) -
 
 
 def samples_power(readings: PowerReadings, window: Window, sensors: Sensors) -> Estimate | None:
-    """Mean of the driver's ring of power samples."""
+    """Return the mean of the driver's ring of power samples."""
     return mean_estimate(_filled(readings.samples, window, _traits(sensors, RING)).value)
 
 
@@ -175,7 +175,7 @@ def thesis_power(readings: PowerReadings, window: Window) -> Estimate | None:
 
 
 def quickest(readings: PowerReadings, sensors: Sensors) -> tuple[Series, SensorTraits]:
-    """The sensor that shows a change of power first, among those that were read; its updates and traits."""
+    """Return the sensor that shows a change of power first, among those that were read; its updates and traits."""
     candidates = [
         (readings.samples, _traits(sensors, RING)),
         (readings.instant.updates(), _traits(sensors, INSTANT)),
@@ -196,7 +196,7 @@ def _traits(sensors: Sensors, name: str) -> SensorTraits:
 
 
 def _filled(series: Series, window: Window, traits: SensorTraits) -> Series:
-    """Readings in the window whose averaging window lies in the steady load."""
+    """Return the readings in the window whose averaging window lies in the steady load."""
     reach_ns = round((traits.window_s or 0.0) * 1e9)
     return series.within(max(window.start_ns, window.steady_ns + reach_ns), window.end_ns)
 
@@ -235,7 +235,7 @@ def shortest_window_s(sensors: Sensors, read_every_s: float) -> dict[str, float]
 
 
 def estimate_all(readings: PowerReadings, window: Window, sensors: Sensors) -> dict[str, Estimate]:
-    """Every estimate that the readings in a window allow, by estimator."""
+    """Return every estimate that the readings in a window allow, by estimator."""
     estimates = {name: estimator(readings, window, sensors) for name, estimator in ESTIMATORS.items()}
     return {name: estimate for name, estimate in estimates.items() if estimate is not None}
 
@@ -246,7 +246,7 @@ def choose(estimates: dict[str, Estimate]) -> tuple[str, Estimate] | None:
 
 
 def between_estimators(estimates: dict[str, Estimate]) -> float:
-    """Standard deviation that the estimators show beyond their own errors, in W; 0 where one alone is known.
+    """Return the standard deviation that the estimators show beyond their own errors, in W; 0 where one alone is known.
 
     The between-study standard deviation of a random-effects model, by the method of moments (DerSimonian & Laird,
     Controlled Clinical Trials 7, 1986). The trapezoid is left out: it weighs the readings of `instant` anew.
@@ -262,7 +262,7 @@ def between_estimators(estimates: dict[str, Estimate]) -> float:
 
 
 def disagree(estimates: dict[str, Estimate]) -> bool:
-    """Whether two estimates differ by more than 3 % and by more than their errors explain."""
+    """Return whether two estimates differ by more than 3 % and by more than their errors explain."""
     for one, other in combinations(estimates.values(), 2):
         difference = abs(one.value - other.value)
         explained = NORMAL_95 * float(np.hypot(one.standard_error, other.standard_error))

@@ -57,7 +57,7 @@ class _Readings:
         self._not_before_ns = 0
 
     def came(self, *, wanted: bool) -> bool:
-        """Whether an answer has come; asks for the next one if it is wanted."""
+        """Return whether an answer has come; asks for the next one if it is wanted."""
         now_ns = self._bench.now_ns()
         if self._asked:
             answer = self._bench.telemetry_answer()
@@ -201,20 +201,20 @@ def _measure(
 
 
 def is_power_limited(telemetry: list[TelemetryRow]) -> bool:
-    """Whether the power limit has set the clock at any time since the load began."""
+    """Return whether the power limit has set the clock at any time since the load began."""
     return any((row.throttle_reasons or 0) & SW_POWER_CAP for row in telemetry)
 
 
 def chosen_power(
     telemetry: list[TelemetryRow], window: energy.Window, sensors: Mapping[str, SensorTraits]
 ) -> Estimate | None:
-    """The best estimate of the power in a window as far as it has been read."""
+    """Return the best estimate of the power in a window as far as it has been read."""
     chosen = energy.choose(energy.estimate_all(energy.power_readings(telemetry), window, sensors))
     return chosen[1] if chosen else None
 
 
 def has_trend(run: LoadRun, sensors: Mapping[str, SensorTraits], tolerance: float) -> bool:
-    """Whether time or power still changed within the window."""
+    """Return whether time or power still changed within the window."""
     power, _ = energy.quickest(energy.power_readings(run.telemetry), sensors)
     inside = power.within(run.window.start_ns, run.window.end_ns).value
     return not (halves_agree(np.array(run.block_times_s), tolerance) and halves_agree(inside, tolerance))

@@ -44,7 +44,7 @@ class PrecisionRule:
     max_s: float
 
     def time_is_precise(self, elapsed_s: float, block_times_s: Sequence[float]) -> bool:
-        """Whether the time alone is a reason to stop: only then is it worth asking for the power."""
+        """Return whether the time alone is a reason to stop: only then is it worth asking for the power."""
         return elapsed_s >= self.min_s and self._precise(mean_estimate(block_times_s))
 
     def reason(

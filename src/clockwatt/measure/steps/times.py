@@ -146,7 +146,7 @@ def _device(blocks: Sequence[QueuedBlock]) -> Estimate | None:
 
 
 def host_time_in_pass(bench: Bench, workload: Workload, call_s: float | None, rule: BlocksRule) -> Estimate | None:
-    """Host time in s of a training call among others of a pass: what more of them take, over how many more.
+    """Return host time in s of a training call among others of a pass: what more of them take, over how many more.
 
     A call measured alone starts a backward pass of its own, which in a network it does not.
 
@@ -175,7 +175,7 @@ def host_time_in_pass(bench: Bench, workload: Workload, call_s: float | None, ru
 
 
 def host_only_time(bench: Bench, workload: Workload, rule: BlocksRule) -> tuple[Estimate | None, int]:
-    """Host time in s of a call that gives the device nothing to do, and the calls that were made."""
+    """Return host time in s of a call that gives the device nothing to do, and the calls that were made."""
     begun_ns = bench.now_ns()
     blocks: list[float] = []
     while not rule.enough(len(blocks), _since_s(bench, begun_ns), (lambda: median_estimate(blocks), _HOST_WITHIN)):
@@ -186,7 +186,7 @@ def host_only_time(bench: Bench, workload: Workload, rule: BlocksRule) -> tuple[
 def eager_time(
     bench: Bench, workload: Workload, call_s: float | None, warm_up_s: float, rule: BlocksRule
 ) -> Estimate | None:
-    """Time in s of a call back to back, after so much warm-up, without a look at power.
+    """Return the time in s of a call back to back, after so much warm-up, without a look at power.
 
     Parameters
     ----------

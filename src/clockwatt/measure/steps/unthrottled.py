@@ -31,7 +31,7 @@ _SLOWED_ABOVE = 1.05
 
 
 def energy_with_pauses(bench: Bench, workload: Workload, call_s: float, around: Surroundings) -> Estimate | None:
-    """Energy of a call in J above idle power where pauses keep the card below its power limit.
+    """Return the energy of a call in J above idle power where pauses keep the card below its power limit.
 
     None if idle power is not known, no power can be read, or the limit acts even with the longest pauses.
 
@@ -67,7 +67,7 @@ def _around(bench: Bench, workload: Workload, call_s: float) -> float:
 
 
 def _sees_all(estimate: str, sensors: energy.Sensors) -> bool:
-    """Whether the averaging windows of an estimate's sensor leave no gap, as far as is known."""
+    """Return whether the averaging windows of an estimate's sensor leave no gap, as far as is known."""
     if estimate not in _SENSORS:
         return False
     traits = sensors.get(_SENSORS[estimate])

@@ -74,7 +74,7 @@ def summary(runs: pd.DataFrame) -> pd.DataFrame:
 
 
 def _bit(found: pd.DataFrame) -> pd.Series[Any]:
-    """Whether the power limit in force slowed a network: throttle reasons and power drawn must both say so."""
+    """Return whether the power limit in force slowed a network: throttle reasons and power drawn must both say so."""
     share, drawn = found["power_cap_share"], found["power_high_w"] / found["power_limit_w"]
     bit = (share.fillna(1.0) >= _CAPPED_SHARE) & (drawn.fillna(1.0) >= _AT_THE_LIMIT)
     return bit.astype("boolean").where(share.notna() | drawn.notna())
@@ -92,7 +92,7 @@ def _places(found: pd.DataFrame) -> pd.Series[float]:
 
 
 def fits(runs: pd.DataFrame, means: pd.DataFrame) -> pd.DataFrame:
-    """A second-degree curve through energy, time and energy-delay product of all runs, against the setting.
+    """Return a second-degree curve through energy, time and energy-delay product of all runs, against the setting.
 
     Parameters
     ----------
@@ -171,5 +171,5 @@ def _optimum(x: NDArray[np.float64], y: NDArray[np.float64]) -> dict[str, Any]:
 
 
 def on_curve(fit: pd.Series[Any], x: Sequence[float] | NDArray[np.float64]) -> NDArray[np.float64]:
-    """Values of a row of `fits` at some places."""
+    """Return the values of a row of `fits` at some places."""
     return np.asarray(np.polynomial.Polynomial([fit["c0"], fit["c1"], fit["c2"]])(np.asarray(x, float)), float)

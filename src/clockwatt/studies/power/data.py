@@ -118,7 +118,7 @@ def _idx_file(folder: Path, name: str) -> Path:
 
 
 def _idx(path: Path) -> NDArray[np.uint8]:
-    """An array of bytes in the format of MNIST's own files: 0, 0, type, rank, sizes of 4 bytes, values."""
+    """Return an array of bytes in the format of MNIST's own files: 0, 0, type, rank, sizes of 4 bytes, values."""
     try:
         content = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
     except (OSError, EOFError) as error:

@@ -97,7 +97,7 @@ def _record(run: PlannedRun, study_dir: Path, made_by: RealRuns | VirtualRuns, r
 
 
 def _baseline_c(study_dir: Path, made_by: RealRuns | VirtualRuns) -> float:
-    """Temperature to rest to: that before the first run, and a little."""
+    """Return the temperature to rest to: that before the first run, and a little."""
     path = study_dir / RECORDS / "baseline.json"
     if not path.exists():
         try:

@@ -48,12 +48,12 @@ def ecg_resnet() -> nn.Module:
 
 
 def dense_512() -> nn.Module:
-    """Two dense layers of 512: [batch, 784] to [batch, 10]."""
+    """Build two dense layers of 512: [batch, 784] to [batch, 10]."""
     return _dense(512)
 
 
 def dense_16384() -> nn.Module:
-    """Two dense layers of 16,384: [batch, 784] to [batch, 10]."""
+    """Build two dense layers of 16,384: [batch, 784] to [batch, 10]."""
     return _dense(16_384)
 
 

@@ -53,7 +53,7 @@ class PlannedRun:
 
 
 def study_of(campaign: CampaignConfig, label: str) -> PowerStudyConfig:
-    """The study as a campaign has it.
+    """Return the study as a campaign has it.
 
     Raises
     ------
@@ -67,7 +67,7 @@ def study_of(campaign: CampaignConfig, label: str) -> PowerStudyConfig:
 
 
 def planned_runs(campaign: CampaignConfig, label: str) -> list[PlannedRun]:
-    """Every run on a GPU, in the order in which they are made.
+    """Return every run on a GPU, in the order in which they are made.
 
     Within a repetition networks and operating points are shuffled, so that neither the hour nor the ambient temperature
     is confounded with one of them.

@@ -37,7 +37,7 @@ class RealRuns:
         self._study = study_of(campaign, label)
 
     def temperature_c(self) -> float:
-        """The card's temperature now.
+        """Return the card's temperature now.
 
         Raises
         ------

@@ -13,7 +13,7 @@ from clockwatt.studies.power.tasks import TASKS, TRAINING_STEP
 
 
 def steps_dir() -> Path:
-    """Folder of a catalogue that has the training step of every network of the study."""
+    """Return the folder of a catalogue that has the training step of every network of the study."""
     return resource("studies/power")
 
 

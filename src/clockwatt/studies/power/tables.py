@@ -202,7 +202,7 @@ class _Recorded:
         )  # fmt: skip
 
     def epochs(self) -> pd.DataFrame:
-        """A row for each epoch."""
+        """Return a row for each epoch."""
         rows = self._phases[self._phases["name"] == EPOCH]
         energy = rows["energy_j"].where(rows["told"])
         return self._of_run(
@@ -210,7 +210,7 @@ class _Recorded:
         )
 
     def readings(self) -> pd.DataFrame:
-        """A row for each reading of power from the program's start on, and of the host."""
+        """Return a row for each reading of power from the program's start on, and of the host."""
         frame, host = self._frame, self._host
         ring, polled = frame[frame["lane"] == RING], frame[frame["lane"] == FAST]
         power = polled["power_instant_w"].fillna(polled["power_average_w"])
@@ -241,7 +241,7 @@ class _Recorded:
 
 
 def _of_sockets(host: pd.DataFrame) -> pd.Series[float]:
-    """Mean use of the host's processors over its sockets, in percent."""
+    """Return the mean use of the host's processors over its sockets, in percent."""
     used = host["host_cpu_utilization_percent"]
     return used.map(lambda values: sum(values) / len(values) if values is not None and len(values) else None).astype(
         float

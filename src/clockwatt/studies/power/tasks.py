@@ -55,7 +55,7 @@ class Task:
         return study.examples.get(self.name, self.examples)
 
     def data_in(self, study: PowerStudyConfig) -> str | None:
-        """Folder of the data, None where it is made."""
+        """Return the folder of the data, None where it is made."""
         return study.data.get(self.name)
 
 

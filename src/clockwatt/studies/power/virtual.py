@@ -62,7 +62,7 @@ class StudyGpu(VirtualGpu):
     """
 
     def paced(self, work: Load, host_s: float, added_s: float) -> tuple[float, float]:
-        """Time of a step in s, and the share of it in which the device is busy, at the settled clock.
+        """Return the time of a step in s, and the share of it in which the device is busy, at the settled clock.
 
         The clock depends on how busy the device is, and that on the clock: a device that waits for the host may clock
         higher, is done sooner and waits longer.
@@ -89,7 +89,7 @@ class StudyGpu(VirtualGpu):
         return super()._clock_for(work) if work is None else self._settled_mhz(work, self._busy)
 
     def _settled_mhz(self, work: Load, busy: float) -> int:
-        """Highest clock at which it stays within its limit when so busy."""
+        """Return the highest clock at which it stays within its limit when so busy."""
         slowest_mhz = super()._clock_for(work)
         if not 0 < busy < 1:
             return slowest_mhz
@@ -192,7 +192,7 @@ class VirtualRuns:
         self._host = socket.gethostname()
 
     def temperature_c(self) -> float:
-        """The card's temperature now."""
+        """Return the card's temperature now."""
         return self.gpu.temperature_c()
 
     def record(self, run: PlannedRun, folder: Path, rest_to_c: float) -> None:

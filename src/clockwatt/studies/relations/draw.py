@@ -41,7 +41,7 @@ _DARK_FROM = 0.6
 
 
 def draw_time(sensors: Sensors, workload: str, where: str) -> Figure:
-    """The GPU's temperature over time, and below it what may go with it.
+    """Draw the GPU's temperature over time, and below it what may go with it.
 
     Parameters
     ----------

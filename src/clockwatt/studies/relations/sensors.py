@@ -88,7 +88,7 @@ def sensors_of(gpu: pd.DataFrame, host: pd.DataFrame, end_s: float) -> Sensors:
 
 
 def correlations(sensors: Sensors) -> pd.DataFrame:
-    """Pearson's correlation of each two sensors that vary.
+    """Return Pearson's correlation of each two sensors that vary.
 
     Returns
     -------
@@ -118,7 +118,7 @@ def in_words(sensor: str) -> str:
 
 
 def _each(sockets: list[pd.Series[float]], name: str) -> dict[str, pd.Series[float]]:
-    """Readings of sockets by name: `cpu_…` if there is one or none, else `cpu0_…`, `cpu1_…`."""
+    """Return the readings of sockets by name: `cpu_…` if there is one or none, else `cpu0_…`, `cpu1_…`."""
     if not sockets:
         return {name: pd.Series(np.zeros(0), index=pd.Index(np.zeros(0)))}
     several = len(sockets) > 1
@@ -128,7 +128,7 @@ def _each(sockets: list[pd.Series[float]], name: str) -> dict[str, pd.Series[flo
 
 
 def _means(values: pd.Series[float], end_s: float) -> pd.Series[float]:
-    """Means of the readings in each period from the program's start to its end, at the periods' middles."""
+    """Return means of the readings in each period from the program's start to its end, at the periods' middles."""
     periods = max(1, int(end_s // PERIOD_S))
     number = np.floor(values.index.to_numpy(float) / PERIOD_S).astype(int)
     within = (number >= 0) & (number < periods)

@@ -22,7 +22,7 @@ COLUMNS: dict[str, str] = {
 
 
 def summary_table(summaries: Mapping[str, Summary]) -> pd.DataFrame:
-    """A row for each run of each workload on each GPU that it computed on.
+    """Return a row for each run of each workload on each GPU that it computed on.
 
     Parameters
     ----------

@@ -106,7 +106,7 @@ class Place:
 
 
 def node_at(traces: Sequence[Trace], run: str | None = None, at_s: float | None = None) -> list[Trace]:
-    """GPUs of a node with their history until a moment.
+    """Return GPUs of a node with their history until a moment.
 
     Parameters
     ----------
@@ -153,7 +153,7 @@ def until(trace: Trace, steps: int) -> Trace:
 
 
 def forecast(fitted: Fitted, trace: Trace, horizon_s: float) -> Forecast:
-    """Temperature of a GPU some time after the end of its trace.
+    """Return the temperature of a GPU some time after the end of its trace.
 
     Raises
     ------
@@ -195,7 +195,7 @@ def _half_width(fitted: Fitted, trace: Trace, horizon_s: float) -> float | None:
 
 
 def time_until_throttling(study: Study, node: Sequence[Trace], gpu: str, limit_c: float | None) -> Crossing:
-    """How long a GPU can go on at the load of now until it is so warm that heat slows it down.
+    """Return how long a GPU can go on at the load of now until it is so warm that heat slows it down.
 
     Parameters
     ----------
@@ -217,7 +217,7 @@ def time_until_throttling(study: Study, node: Sequence[Trace], gpu: str, limit_c
 
 
 def time_of_rest(study: Study, node: Sequence[Trace], gpu: str, rest_to_c: float) -> Crossing:
-    """How long a GPU has to idle, with its neighbours as they are, until it is no warmer than that."""
+    """Return how long a GPU has to idle, with its neighbours as they are, until it is no warmer than that."""
     trace, network, state = _now(study, node, gpu)
     if network.idle_w is None:
         return Crossing(gpu, rest_to_c, None, None, None, "its idle power is in no record: record with --idle-s 10")
@@ -258,7 +258,7 @@ def coolest_places(study: Study, node: Sequence[Trace], job_w: float, horizon_s:
 
 
 def _now(study: Study, node: Sequence[Trace], gpu: str) -> tuple[Trace, Network, Array]:
-    """A GPU's trace, its network, and the states that this is in now."""
+    """Return a GPU's trace, its network, and the states that this is in now."""
     if (fitted := study.fitted.get(RcNetworks.name)) is None or not isinstance(fitted.model, RcNetworks):
         raise ThermalError("only the model rc answers that: fit it with --model rc.")
     trace = next(each for each in node if each.gpu == gpu)
@@ -284,7 +284,7 @@ def _neighbours_now(trace: Trace) -> dict[str, float]:
 
 
 def _first(network: Network, state: Array, load_w: float, around_w: dict[str, float], reached: Any) -> float | None:
-    """First whole second at which the path is there; None if it is not within four hours."""
+    """Return the first whole second at which the path is there; None if it is not within four hours."""
     times = np.arange(0.0, _LONGEST_S)
     there = np.flatnonzero(reached(network.path(state, load_w, around_w, times)))
     return float(times[there[0]]) if len(there) else None

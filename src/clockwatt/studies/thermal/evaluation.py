@@ -64,7 +64,7 @@ class Judged:
 
 
 def possible_splits(traces: Sequence[Trace]) -> dict[Split, str | None]:
-    """Every split, with why it cannot be made (None: it can)."""
+    """Return every split, with why it cannot be made (None: it can)."""
     runs, workloads = len({trace.run for trace in traces}), len({trace.workload for trace in traces})
     return {
         "rows": None,
@@ -162,7 +162,7 @@ def cross_coverage(judged: Judged, level: float = LEVEL) -> Array:
 
 
 def scores(judged: Sequence[Judged], level: float = LEVEL) -> pd.DataFrame:
-    """One row for each split, model, inputs, load and horizon.
+    """Return one row for each split, model, inputs, load and horizon.
 
     Returns
     -------

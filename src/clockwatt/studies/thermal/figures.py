@@ -56,7 +56,7 @@ def draw_study(
 
 
 def draw_rmse(table: pd.DataFrame, *, virtual: bool) -> Figure:
-    """Root mean square error over the horizon: a column for each split, a row for each set of inputs.
+    """Draw the root mean square error over the horizon: a column for each split, a row for each set of inputs.
 
     Parameters
     ----------
@@ -124,7 +124,7 @@ def _logarithmic(axes: Axes, horizons: Sequence[float], low: float, high: float)
 
 
 def forecast_over_time(judged: Sequence[Judged], traces: Sequence[Trace]) -> pd.DataFrame:
-    """Forecasts of one run by models that saw neither it nor, where that could be, its workload.
+    """Return forecasts of one run by models that saw neither it nor, where that could be, its workload.
 
     Returns
     -------
@@ -190,7 +190,7 @@ def _liveliness(trace: Trace) -> float:
 
 
 def draw_forecast(over_time: pd.DataFrame, *, virtual: bool) -> Figure:
-    """Temperature over time as it was and as it was forecast, for each horizon, with power below."""
+    """Draw the temperature over time as it was and as it was forecast, for each horizon, with power below."""
     known = over_time[over_time["forecast_c"].notna()]
     if known.empty:
         return nothing("no run could be left out; give more records.")

@@ -58,7 +58,7 @@ class _Target:
         return self.taus[-1]
 
     def seen(self, values: Sequence[Array]) -> Array:
-        """A source as it reaches the GPU; shape (readings,)."""
+        """Return a source as it reaches the GPU; shape (readings,)."""
         step_s = self.traces[0].step_s
         return np.concatenate([decayed(each, self.slowest_s, step_s, start=0.0) for each in values])
 
@@ -139,7 +139,7 @@ def _told(sources: Sequence[_Source]) -> list[_Source]:
 
 
 def _constant(traces: Sequence[Trace]) -> bool:
-    """Whether a GPU's temperature is the same number in all its readings: then any effect fits, and 0 best."""
+    """Return whether a GPU's temperature is the same number in all its readings: then any effect fits, and 0 best."""
     return bool(np.ptp(np.concatenate([trace.temperature_c for trace in traces])) == 0)
 
 
@@ -179,7 +179,7 @@ def _time_constants(traces: Sequence[Trace]) -> dict[str, tuple[float, ...]]:
 
 
 def _basis(columns: Sequence[Array]) -> Array:
-    """An orthonormal basis of what columns span, also where they repeat each other; shape (readings, rank)."""
+    """Return an orthonormal basis of what columns span, also where they repeat each other; shape (readings, rank)."""
     matrix = np.stack(columns, axis=1)
     left, size, _ = np.linalg.svd(matrix / np.maximum(np.linalg.norm(matrix, axis=0), 1e-12), full_matrices=False)
     return np.asarray(left[:, size > 1e-6 * size[0]])
@@ -219,7 +219,7 @@ def _test(
     permutations: int, chance: np.random.Generator,
 ) -> dict[str, float]:  # fmt: skip
     def columns(source: Array) -> Array:
-        """The source, at low load, at high load, free of all else; shape (readings, 3)."""
+        """Return the source, at low load, at high load, free of all else; shape (readings, 3)."""
         parts = np.stack([target.without_beginnings(part) for part in (source, source * low, source * ~low)], axis=1)
         return np.asarray(parts - explained @ (explained.T @ parts))
 
@@ -245,7 +245,7 @@ def _test(
 def _intervals(
     parts: Array, left: Array, stretch: int, chance: np.random.Generator, draws: int = 999
 ) -> tuple[tuple[float, float], tuple[float, float]]:
-    """Intervals of the effect and of the difference, from stretches of time drawn with replacement."""
+    """Return intervals of the effect and of the difference, from stretches of time drawn with replacement."""
     edges = np.arange(0, len(left), stretch)
     sums = np.add.reduceat
     squares, products = sums(parts[:, 0] ** 2, edges), sums(parts[:, 0] * left, edges)

@@ -63,12 +63,12 @@ class Task:
         return tuple(max(1, round(horizon / self.step_s)) for horizon in self.horizons_s)
 
     def seen(self, trace: Trace) -> Trace:
-        """The trace as far as its neighbours are among the inputs."""
+        """Return the trace as far as its neighbours are among the inputs."""
         return trace if self.inputs == "sensors" else trace.alone()
 
 
 def decayed(values: Array, time_constant_s: float, step_s: float, *, start: Array | float | None = None) -> Array:
-    """Values through a first-order low-pass: what a thermal mode of this time constant keeps of them.
+    """Return the values through a first-order low-pass: what a thermal mode of this time constant keeps of them.
 
     Parameters
     ----------
@@ -93,7 +93,7 @@ def decayed(values: Array, time_constant_s: float, step_s: float, *, start: Arra
 
 
 def mean_over(values: Array, window: int) -> Array:
-    """Mean over the last `window` values at each time, fewer at the beginning; shape as `values`."""
+    """Return the mean over the last `window` values at each time, fewer at the beginning; shape as `values`."""
     sums = np.concatenate([np.zeros((1, *values.shape[1:])), np.cumsum(values, axis=0)])
     ends = np.arange(1, len(values) + 1)
     starts = np.maximum(0, ends - window)
@@ -102,7 +102,7 @@ def mean_over(values: Array, window: int) -> Array:
 
 
 def past_loads(power_w: Array, step_s: float) -> Array:
-    """Mean power over the last 1, 10, 60 and 300 s at each time; shape (steps, 4)."""
+    """Return the mean power over the last 1, 10, 60 and 300 s at each time; shape (steps, 4)."""
     return np.stack([mean_over(power_w, max(1, round(past / step_s))) for past in PAST_LOADS_S], axis=1)
 
 

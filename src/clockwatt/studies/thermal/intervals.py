@@ -39,7 +39,7 @@ class Misses:
 
     @classmethod
     def joined(cls, parts: Sequence[Misses]) -> Misses:
-        """Several as one."""
+        """Join several into one."""
         return cls(
             np.concatenate([part.errors_c for part in parts]), np.concatenate([part.changing for part in parts]),
             np.concatenate([part.run for part in parts]),
@@ -76,7 +76,7 @@ class Intervals:
         return cls(level, widths)
 
     def around(self, changing: NDArray[np.bool_]) -> Array:
-        """Half-width of each row; shape (rows, horizons)."""
+        """Return the half-widths of each row; shape (rows, horizons)."""
         return np.asarray(self.half_widths_k[changing.astype(int)])
 
     def to_json(self) -> dict[str, Any]:
@@ -100,7 +100,7 @@ class Intervals:
 
 
 def coverage(misses: Misses, intervals: Intervals) -> Array:
-    """Share of truths within the intervals at each horizon; NaN where there are none; shape (horizons,)."""
+    """Return the share of truths within the intervals at each horizon; NaN where there are none; shape (horizons,)."""
     widths = intervals.around(misses.changing)
     known = np.isfinite(misses.errors_c) & np.isfinite(widths)
     inside = known & (np.abs(np.where(known, misses.errors_c, np.inf)) <= np.where(known, widths, -1.0))

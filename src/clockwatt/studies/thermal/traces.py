@@ -96,7 +96,7 @@ class Trace:
         return np.asarray(self.start_s + self.step_s * np.arange(len(self)), float)
 
     def alone(self) -> Trace:
-        """The same without its neighbours."""
+        """Return the same without its neighbours."""
         nobody = np.zeros((len(self), 0))
         return replace(self, neighbours=(), neighbours_w=nobody, neighbours_c=nobody)
 
@@ -211,7 +211,7 @@ def _stretches(sensors: Sequence[pd.Series[float]], step_s: float) -> list[Array
 
 
 def _mean_power(power: pd.Series[float], grid: Array) -> Array:
-    """Mean over the step that ends at each point; before the first there is none, so the second's holds."""
+    """Return the mean over the step that ends at each point; before the first there is none, so the second's holds."""
     step_s = grid[1] - grid[0]
     means = signals.integrated_energy_j(power.index, power, grid[:-1], grid[1:]) / step_s
     known = np.isfinite(means)
@@ -227,7 +227,7 @@ def _nearest(sensor: pd.Series[float], grid: Array) -> Array:
 
 
 def _held(sensor: pd.Series[float], grid: Array) -> Array:
-    """The last reading at or before each point; NaN if it is older than 5 s."""
+    """Return the last reading at or before each point; NaN if it is older than 5 s."""
     if sensor.empty:
         return np.full(len(grid), np.nan)
     times = sensor.index.to_numpy(float)

@@ -27,7 +27,7 @@ class Prices(NamedTuple):
 def prices(
     spot: torch.Tensor, strike: torch.Tensor, years: torch.Tensor, volatility: torch.Tensor, rate: float = RATE
 ) -> Prices:
-    """Prices of European options without dividends.
+    """Return prices of European options without dividends.
 
     Parameters
     ----------
@@ -48,7 +48,7 @@ def prices(
 
 
 def run(session: Session) -> Figures:
-    """All options priced again and again."""
+    """Price all options repeatedly."""
     options = session.size("options")
     given = session.to_device(
         *(

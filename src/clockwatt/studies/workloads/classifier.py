@@ -16,7 +16,7 @@ LEARNING_RATE, MOMENTUM = 1e-3, 0.9
 
 
 def network(classes: int) -> nn.Module:
-    """Two convolutions of 5 × 5 with pooling and three dense layers, after LeNet-5."""
+    """Build two convolutions of 5 × 5 with pooling and three dense layers, after LeNet-5."""
     return nn.Sequential(
         nn.Conv2d(3, 6, 5), nn.ReLU(), nn.MaxPool2d(2), nn.Conv2d(6, 16, 5), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten(),
         nn.Linear(16 * 5 * 5, 120), nn.ReLU(), nn.Linear(120, 84), nn.ReLU(), nn.Linear(84, classes),
@@ -24,12 +24,12 @@ def network(classes: int) -> nn.Module:
 
 
 def scaled(images: torch.Tensor) -> torch.Tensor:
-    """Bytes to numbers from −1 to 1."""
+    """Convert bytes to numbers from −1 to 1."""
     return images.float() / 127.5 - 1
 
 
 def run(session: Session) -> Figures:
-    """All epochs, from random weights."""
+    """Run all epochs, from random weights."""
     size = session.size
     images = session.array("images", lambda: session.indices(0, 256, size("images"), 3, SIDE, SIDE).to(torch.uint8))
     labels = session.array("labels", lambda: session.indices(0, size("classes"), len(images)))

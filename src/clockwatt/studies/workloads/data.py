@@ -65,7 +65,7 @@ def read_arrays(
 
 
 def _read(path: Path, array: Array) -> NDArray[np.generic]:
-    """A file's numbers, of the dtype that the workload takes."""
+    """Return a file's numbers, of the dtype that the workload takes."""
     wanted = f"It must be {array.in_words.partition(', ')[2]}."
     try:
         values = np.load(path, allow_pickle=False)

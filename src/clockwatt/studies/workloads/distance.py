@@ -16,7 +16,7 @@ def row_distances(left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
 
 
 def run(session: Session) -> Figures:
-    """The distances again and again."""
+    """Compute the distances repeatedly."""
     shape = session.size("rows"), session.size("columns")
     left, right = session.to_device(
         session.array("left", lambda: session.normal(*shape)), session.array("right", lambda: session.normal(*shape))

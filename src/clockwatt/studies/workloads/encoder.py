@@ -42,7 +42,7 @@ class Encoder(nn.Module):
         self.apply(_initialise)
 
     def forward(self, tokens: torch.Tensor) -> torch.Tensor:
-        """Token ids of shape (batch, length) to vectors of shape (batch, length, hidden)."""
+        """Map token ids of shape (batch, length) to vectors of shape (batch, length, hidden)."""
         places = torch.arange(tokens.shape[1], device=tokens.device)
         embedded = self.dropout(self.norm(self.tokens(tokens) + self.positions(places)))
         vectors: torch.Tensor = self.layers(embedded, src_key_padding_mask=tokens == PADDING)

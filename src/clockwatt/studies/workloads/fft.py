@@ -17,7 +17,7 @@ def spectrum(signals: torch.Tensor) -> torch.Tensor:
 
 
 def signal_of(transformed: torch.Tensor, samples: int) -> torch.Tensor:
-    """The signals that a spectrum is of; the inverse of `spectrum`."""
+    """Return the signals that a spectrum is of; the inverse of `spectrum`."""
     signals: torch.Tensor = torch.fft.irfft(transformed, n=samples)
     return signals
 

@@ -24,13 +24,13 @@ class TextClassifier(nn.Module):
         self.head = nn.Sequential(nn.Linear(hidden, hidden), nn.ReLU(), nn.Dropout(0.2), nn.Linear(hidden, classes))
 
     def forward(self, tokens: torch.Tensor) -> torch.Tensor:
-        """Token ids of shape (batch, length) to scores of shape (batch, classes)."""
+        """Map token ids of shape (batch, length) to scores of shape (batch, classes)."""
         scores: torch.Tensor = self.head(self.encoder(tokens)[:, 0])
         return scores
 
 
 def run(session: Session) -> Figures:
-    """All epochs, from random weights."""
+    """Run all epochs, from random weights."""
     size = session.size
     tokens = session.array("tokens", lambda: session.indices(1, size("vocabulary"), size("texts"), size("tokens")))
     labels = session.array("labels", lambda: session.indices(0, size("classes"), len(tokens)))

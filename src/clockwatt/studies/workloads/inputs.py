@@ -37,14 +37,14 @@ class Size:
     multiple: int = 1
 
     def at(self, scale: float) -> int:
-        """The size at a scale: 1 is that of the study."""
+        """Return the size at a scale: 1 is that of the study."""
         if not self.scaled:
             return self.value
         wanted = max(self.least, round(self.value * scale / self.multiple) * self.multiple)
         return wanted if self.most is None else min(wanted, self.most)
 
     def checked(self, value: int, what: str) -> int:
-        """A size that a user gave.
+        """Return a size that a user gave.
 
         Parameters
         ----------

@@ -12,27 +12,27 @@ from clockwatt.studies.workloads.session import Figures, Session, Workload, main
 
 
 def assigned(points: torch.Tensor, centres: torch.Tensor) -> torch.Tensor:
-    """Nearest centre of each point: shapes (points, columns) and (clusters, columns) to (points,)."""
+    """Return the nearest centre of each point: shapes (points, columns) and (clusters, columns) to (points,)."""
     # |p|² is the same for all centres of a point, and left out
     return (centres.square().sum(1) - 2 * points @ centres.T).argmin(1)
 
 
 def moved(points: torch.Tensor, centres: torch.Tensor, nearest: torch.Tensor) -> torch.Tensor:
-    """Means of the points of each cluster; a centre without points stays where it is."""
+    """Return means of the points of each cluster; a centre without points stays where it is."""
     sums = torch.zeros_like(centres).index_add_(0, nearest, points)
     counts = torch.bincount(nearest, minlength=len(centres))[:, None]
     return torch.where(counts > 0, sums / counts.clamp(min=1), centres)
 
 
 def iterations(points: torch.Tensor, centres: torch.Tensor, count: int) -> Iterator[torch.Tensor]:
-    """Centres after each of so many iterations."""
+    """Yield centres after each of so many iterations."""
     for _ in range(count):
         centres = moved(points, centres, assigned(points, centres))
         yield centres
 
 
 def run(session: Session) -> Figures:
-    """All iterations, from points that were drawn as centres."""
+    """Run all iterations, from points that were drawn as centres."""
     size = session.size
     made = session.array("points", lambda: session.normal(size("points"), size("columns")))
     (points,) = session.to_device(made)

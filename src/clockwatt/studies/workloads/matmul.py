@@ -12,14 +12,14 @@ from clockwatt.studies.workloads.session import Figures, Session, Workload, main
 
 
 def relative_residual(left: torch.Tensor, right: torch.Tensor, product: torch.Tensor) -> float:
-    """How far a product is from that of its factors, by Freivalds' check with a vector of ones; 0 is exact."""
+    """Return how far a product is from that of its factors, by Freivalds' check with a vector of ones; 0 is exact."""
     ones = torch.ones(right.shape[1], 1, dtype=torch.float64, device=right.device)
     expected = left.double() @ (right.double() @ ones)
     return float(torch.linalg.norm(product.double() @ ones - expected) / torch.linalg.norm(expected))
 
 
 def run(session: Session) -> Figures:
-    """A cycle: all products, each of matrices of its own."""
+    """Run a cycle: all products, each of matrices of its own."""
     side = session.size("size")
     residual = 0.0
     for number in session.steps(range(session.size("products")), "product"):

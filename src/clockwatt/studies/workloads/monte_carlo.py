@@ -26,7 +26,7 @@ GRADIENTS = ("delta", "vega", "rho")
 
 
 def priced(option: Option, draws: torch.Tensor) -> torch.Tensor:
-    """Price and gradients from one set of draws.
+    """Return price and gradients from one set of draws.
 
     Parameters
     ----------
@@ -52,7 +52,7 @@ def priced(option: Option, draws: torch.Tensor) -> torch.Tensor:
 
 
 def run(session: Session) -> Figures:
-    """All iterations; what they say on average, and the standard error of the price."""
+    """Run all iterations; return the mean price and its standard error."""
     iterations, paths = session.size("iterations"), session.size("paths")
     generator = torch.Generator(session.device).manual_seed(int(session.indices(0, 2**31, 1)))
     total = torch.zeros(1 + len(GRADIENTS), dtype=torch.float64, device=session.device)

@@ -41,5 +41,5 @@ def command_of(name: WorkloadName, study: WorkloadsStudyConfig, *, seed: int, vi
 
 
 def figure_names(workloads: Iterable[str]) -> list[str]:
-    """Names of the figures of a GPU that ran these workloads."""
+    """Return the names of the figures of a GPU that ran these workloads."""
     return ["workloads", *(f"{kind}_{name}" for name in workloads for kind in ("time", "correlation"))]

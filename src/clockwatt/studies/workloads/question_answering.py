@@ -50,7 +50,7 @@ def best_spans(first: torch.Tensor, last: torch.Tensor, longest: int) -> torch.T
 
 
 def run(session: Session) -> Figures:
-    """All questions once."""
+    """Answer all questions once."""
     size = session.size
     tokens = session.array("tokens", lambda: session.indices(1, size("vocabulary"), size("questions"), size("tokens")))
     model = QuestionAnswering(

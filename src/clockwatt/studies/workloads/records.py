@@ -12,7 +12,7 @@ RECORDS = "records"
 
 
 def is_finished(where: Path, command: list[str]) -> bool:
-    """Whether a record is there, of this command, that was run to its end."""
+    """Return whether a record is there, of this command, that was run to its end."""
     try:
         known = read_record(where)
     except DataFileError:

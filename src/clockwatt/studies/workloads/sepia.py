@@ -21,7 +21,7 @@ def sepia(pictures: torch.Tensor) -> torch.Tensor:
 
 
 def run(session: Session) -> Figures:
-    """All pictures tinted again and again."""
+    """Tint all pictures repeatedly."""
     size = session.size
     shape = size("pictures"), 3, size("height"), size("width")
     made = session.array("pictures", lambda: session.indices(0, 256, *shape).to(torch.uint8))

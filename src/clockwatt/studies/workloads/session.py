@@ -107,7 +107,7 @@ class Session:
         self._began_s = now_s()
 
     def size(self, name: str) -> int:
-        """A size by its name."""
+        """Return a size by its name."""
         return self.sizes[name]
 
     def array(self, name: str, make: Callable[[], torch.Tensor], *, anew: bool = False) -> torch.Tensor:
@@ -118,11 +118,11 @@ class Session:
         return self._arrays[name]
 
     def normal(self, *shape: int) -> torch.Tensor:
-        """Numbers drawn from the standard normal distribution, on the host."""
+        """Return the numbers drawn from the standard normal distribution, on the host."""
         return torch.randn(shape, generator=self.generator)
 
     def uniform(self, low: float, high: float, *shape: int) -> torch.Tensor:
-        """Numbers drawn evenly between two ends, on the host."""
+        """Return the numbers drawn evenly between two ends, on the host."""
         return torch.rand(shape, generator=self.generator) * (high - low) + low
 
     def indices(self, low: int, high: int, *shape: int) -> torch.Tensor:
@@ -169,7 +169,7 @@ class Session:
             torch.cuda.synchronize(self.device)
 
     def run(self) -> Figures:
-        """All cycles of the workload, with rests between; what the last one found out."""
+        """Run all cycles of the workload, with rests between; return the result of the last."""
         told("note", text=f"{self.workload.name} on {self.device.type}: {self._in_words()}")
         cycles = range(self.size("cycles")) if self.seconds is None else itertools.count()
         found: Figures = {}
@@ -276,7 +276,7 @@ def _parser(workload: Workload) -> argparse.ArgumentParser:
 
 
 def _sizes(workload: Workload, given: Mapping[str, int | float | None]) -> dict[str, int]:
-    """Sizes as given, else those of the study, scaled."""
+    """Return sizes as given, else those of the study, scaled."""
     sizes = {}
     for size in (*workload.sizes, _cycles(workload)):
         value = given[size.name]

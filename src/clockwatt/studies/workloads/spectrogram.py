@@ -11,7 +11,7 @@ from clockwatt.studies.workloads.session import Figures, Session, Workload, main
 
 
 def spectrogram(sounds: torch.Tensor, window: int, hop: int) -> torch.Tensor:
-    """Power in short windows, each weighted by Hann's.
+    """Return the power in short windows, each weighted by Hann's.
 
     Parameters
     ----------
@@ -32,7 +32,7 @@ def spectrogram(sounds: torch.Tensor, window: int, hop: int) -> torch.Tensor:
 
 
 def run(session: Session) -> Figures:
-    """The spectrograms again and again."""
+    """Compute the spectrograms repeatedly."""
     size = session.size
     made = session.array("sounds", lambda: session.normal(size("sounds"), size("samples")))
     (sounds,) = session.to_device(made)

@@ -26,7 +26,7 @@ _LEAST_IDLE_S = 1.0
 
 
 def power_source(frame: pd.DataFrame, end_s: float) -> str | None:
-    """Column of the best readings of power that a GPU gave for the whole run; None if there are none."""
+    """Return the column of the best readings of power that a GPU gave for the whole run; None if there are none."""
     for name in POWER_SOURCES:
         power = readings(frame, name)
         if len(power) >= _LEAST_READINGS and _energy_j(power, 0.0, end_s) >= 0:
@@ -35,7 +35,7 @@ def power_source(frame: pd.DataFrame, end_s: float) -> str | None:
 
 
 def power_readings(frame: pd.DataFrame, end_s: float) -> pd.Series[float]:
-    """The best readings of power in W by time in s; empty if there are none."""
+    """Return the best readings of power in W by time in s; empty if there are none."""
     source = power_source(frame, end_s)
     if source is None:
         return pd.Series(np.zeros(0), index=pd.Index(np.zeros(0), name="time_s"))
@@ -43,7 +43,7 @@ def power_readings(frame: pd.DataFrame, end_s: float) -> pd.Series[float]:
 
 
 def readings(frame: pd.DataFrame, column: str) -> pd.Series[float]:
-    """Readings of a sensor by time in s, without the rows that have none."""
+    """Return the readings of a sensor by time in s, without the rows that have none."""
     there = frame[frame[column].notna()]
     index = pd.Index(there["time_s"].to_numpy(float), name="time_s")
     return pd.Series(there[column].to_numpy(float), index=index)
@@ -105,13 +105,13 @@ def _energy_j(power: pd.Series[float], start_s: ArrayLike, end_s: ArrayLike) -> 
 
 
 def known(value: Any) -> float | None:
-    """A number for JSON; None for what is not known (NaN, NA)."""
+    """Return a number for JSON; None for what is not known (NaN, NA)."""
     number = math.nan if value is None or value is pd.NA else float(value)
     return number if math.isfinite(number) else None
 
 
 def _throttled(reasons: pd.Series[int]) -> dict[str, float] | None:
-    """Share of the readings that name each reason, idling left out; None if none was read."""
+    """Return the share of the readings that name each reason, idling left out; None if none was read."""
     if reasons.empty:
         return None
     shares: dict[str, float] = {}

@@ -7,7 +7,7 @@ import pandas as pd
 
 
 def of_sockets(host: pd.DataFrame, column: str) -> list[pd.Series[float]]:
-    """Readings of each socket by time in s, from a column of lists; NaN where a list lacks one.
+    """Return the readings of each socket by time in s, from a column of lists; NaN where a list lacks one.
 
     Parameters
     ----------
@@ -23,7 +23,7 @@ def of_sockets(host: pd.DataFrame, column: str) -> list[pd.Series[float]]:
 
 
 def power_of_counter(energy_j: pd.Series[float]) -> pd.Series[float]:
-    """Mean power in W since the reading before, by time in s; where the counter wrapped it is not known."""
+    """Return the mean power in W since the reading before, by time in s; where the counter wrapped it is not known."""
     if len(energy_j) < 2:
         return energy_j.iloc[:0]
     grown, passed_s = np.diff(energy_j.to_numpy(float)), np.diff(energy_j.index.to_numpy(float))

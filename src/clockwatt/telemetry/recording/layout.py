@@ -104,7 +104,7 @@ class Record(_Model):
 
 
 def read_record(folder: Path) -> Record:
-    """The record in a folder.
+    """Return the record in a folder.
 
     Raises
     ------
@@ -127,17 +127,17 @@ def read_record(folder: Path) -> Record:
 
 
 def run_folder(folder: Path, number: int) -> Path:
-    """Folder of a run."""
+    """Return the folder of a run."""
     return folder / f"run-{number}"
 
 
 def telemetry_folder(folder: Path, number: int, what: str) -> Path:
-    """Folder of the segments of a GPU (its UUID) or of the host."""
+    """Return the folder of the segments of a GPU (its UUID) or of the host."""
     return run_folder(folder, number) / "telemetry" / what
 
 
 def marks_folder(folder: Path, number: int) -> Path:
-    """Folder of the marks of a run."""
+    """Return the folder of the marks of a run."""
     return run_folder(folder, number) / "marks"
 
 

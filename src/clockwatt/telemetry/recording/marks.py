@@ -84,7 +84,7 @@ def _frame(rows: list[dict[str, Any]], columns: tuple[str, ...]) -> pd.DataFrame
 
 
 def _event(line: bytes) -> dict[str, Any] | None:
-    """A line as written by `clockwatt.mark`; None if it is anything else."""
+    """Return a line as written by `clockwatt.mark`; None if it is anything else."""
     try:
         event = json.loads(line, object_pairs_hook=_printable)
     except ValueError:
@@ -101,7 +101,7 @@ def _event(line: bytes) -> dict[str, Any] | None:
 
 
 def _printable(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """A JSON object; half of a surrogate pair, as names of files may have and no file can hold, becomes a ?."""
+    """Return a JSON object; half of a surrogate pair, as names of files may have and no file can hold, becomes a ?."""
     told = {}
     for name, value in pairs:
         told[name] = value.encode("utf-8", "replace").decode() if isinstance(value, str) else value

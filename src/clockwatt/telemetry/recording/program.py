@@ -97,7 +97,7 @@ class Signals:
             signal.pthread_sigmask(signal.SIG_SETMASK, held)
 
     def wait(self, timeout_s: float) -> tuple[int, bool] | None:
-        """The next signal and whether the terminal sent it; None if none comes in time, or a child ended."""
+        """Return the next signal and whether the terminal sent it; None if none comes in time, or a child ended."""
         if self._early:
             return self._early.pop(0), False
         info = signal.sigtimedwait(PASSED_ON | {signal.SIGCHLD}, max(0.0, timeout_s))
@@ -177,7 +177,7 @@ def wait(process: subprocess.Popen[bytes], started: tuple[int, int], signals: Si
 
 
 def processes_of(token: str) -> list[str]:
-    """Processes that a run has started and that live: their number and name, however they left their parents."""
+    """Return processes that a run has started and that live: their number and name, however they left their parents."""
     found = []
     for process in psutil.process_iter():
         with contextlib.suppress(psutil.Error, OSError):

@@ -48,7 +48,7 @@ def summarise(folder: Path) -> Summary:
 
 
 def telemetry_of(folder: Path, run: Run, what: str) -> pd.DataFrame:
-    """Telemetry of a GPU (its UUID) or of the host in a run, with `time_s` since the program's start.
+    """Return the telemetry of a GPU (its UUID) or of the host in a run, with `time_s` since the program's start.
 
     Raises
     ------
@@ -105,7 +105,7 @@ def _of_run(folder: Path, record: Record, run: Run) -> tuple[Summary, Marks]:
 
 
 def _end_s(run: Run, frames: dict[str, pd.DataFrame]) -> float:
-    """How long the program ran; if nobody saw its end, until the last reading."""
+    """Return how long the program ran; if nobody saw its end, until the last reading."""
     if run.end_ns is not None and run.start_ns is not None:
         return (run.end_ns - run.start_ns) * 1e-9
     return max((float(frame["time_s"].max()) for frame in frames.values() if len(frame)), default=0.0)

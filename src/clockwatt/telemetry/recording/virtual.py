@@ -42,7 +42,7 @@ class RealTimeGpu(VirtualGpu):
         self._looked_ns = 0
 
     def now(self) -> tuple[int, int]:
-        """Its time as µs since the epoch and on the machine's monotonic clock in ns."""
+        """Return its time as µs since the epoch and on the machine's monotonic clock in ns."""
         return self._start_us + self.epoch_us, self._start_ns + self.monotonic_ns
 
     def advance_to(self, monotonic_ns: int) -> None:

@@ -26,7 +26,7 @@ _KINDS = {POWER_LIMIT: ("power limit", "o", 0), CLOCK: ("SM clock", "s", 1), NOT
 
 
 def against(runs: pd.DataFrame, means: pd.DataFrame, setting: str) -> pd.DataFrame:
-    """Every run with the place at which it is drawn.
+    """Return every run with the place at which it is drawn.
 
     Parameters
     ----------
@@ -53,7 +53,7 @@ def against(runs: pd.DataFrame, means: pd.DataFrame, setting: str) -> pd.DataFra
 
 
 def draw_against(data: pd.DataFrame, fits: pd.DataFrame, setting: str) -> Figure:
-    """A column for each network, a row for each objective.
+    """Draw a column for each network, a row for each objective.
 
     Parameters
     ----------
@@ -137,7 +137,7 @@ def _fit(axes: Axes, fit: pd.Series[Any], own: pd.DataFrame, objective: str, set
 
 
 def front(means: pd.DataFrame) -> pd.DataFrame:
-    """Energy and time of every point, and whether another point is better in both.
+    """Return the energy and time of every point, and whether another point is better in both.
 
     Parameters
     ----------
@@ -160,7 +160,7 @@ def front(means: pd.DataFrame) -> pd.DataFrame:
 
 
 def draw_front(data: pd.DataFrame, *, virtual: bool) -> Figure:
-    """A panel for each network: power limits and clocks on one front; `data` from `front`."""
+    """Draw a panel for each network: power limits and clocks on one front; `data` from `front`."""
     if data.empty:
         return style.nothing("no run has an energy.")
     networks = shared.networks(data)

@@ -14,7 +14,7 @@ _QUANTITIES = {"energy_j": ("energy of an epoch", "J"), "time_s": ("time of an e
 
 
 def spread(epochs: pd.DataFrame) -> pd.DataFrame:
-    """Every epoch but the first of each run, in which caches and clocks settle.
+    """Return every epoch but the first of each run, in which caches and clocks settle.
 
     Parameters
     ----------
@@ -31,7 +31,7 @@ def spread(epochs: pd.DataFrame) -> pd.DataFrame:
 
 
 def draw(data: pd.DataFrame, *, virtual: bool) -> Figure:
-    """Boxes of energy and time: a column for each network, a box for each point; `data` from `spread`."""
+    """Draw boxes of energy and time: a column for each network, a box for each point; `data` from `spread`."""
     if data.empty:
         return style.nothing("no epoch was recorded.")
     networks, points = shared.networks(data), shared.points(data["point"])

@@ -17,13 +17,13 @@ POINTS_AT_MOST = len(style.COLOURS)
 
 
 def networks(data: pd.DataFrame) -> list[str]:
-    """Networks of some rows, in the study's order."""
+    """Return the networks of some rows, in the study's order."""
     there = set(data["network"])
     return [name for name in TASKS if name in there]
 
 
 def points(names: Iterable[str]) -> list[str]:
-    """Operating points, power limits before clocks, each from the lowest."""
+    """Return operating points, power limits before clocks, each from the lowest."""
 
     def order(name: str) -> tuple[bool, float]:
         setting, asked = setting_of(OperatingPoint.parse(name))
@@ -33,7 +33,7 @@ def points(names: Iterable[str]) -> list[str]:
 
 
 def entries(names: Iterable[str]) -> dict[str, style.Entry]:
-    """A line of a legend for each point that is shown: at most as many as there are colours, spread over all."""
+    """Return a line of a legend for each point that is shown: at most as many as there are colours, spread over all."""
     chosen = style.spread(points(names), POINTS_AT_MOST)
     return {
         name: style.Entry(OperatingPoint.parse(name).in_words, colour, line="-")

@@ -18,7 +18,7 @@ _GRID_AT_MOST = 400
 
 
 def power(readings: pd.DataFrame, runs: pd.DataFrame) -> pd.DataFrame:
-    """Readings of power of each network's first repetition at each point, since its training began.
+    """Return the readings of power of each network's first repetition at each point, since its training began.
 
     Parameters
     ----------
@@ -37,7 +37,7 @@ def power(readings: pd.DataFrame, runs: pd.DataFrame) -> pd.DataFrame:
 
 
 def _best(readings: pd.DataFrame, runs: pd.DataFrame) -> list[pd.DataFrame]:
-    """The best readings of each of these runs during its training, with times since that began."""
+    """Return the best readings of each of these runs during its training, with times since that began."""
     found = []
     of_run = dict(list(readings.dropna(subset=["power_w"]).groupby(KEY)))
     for run in runs.to_dict("records"):
@@ -51,7 +51,7 @@ def _best(readings: pd.DataFrame, runs: pd.DataFrame) -> list[pd.DataFrame]:
 
 
 def draw_power(data: pd.DataFrame, *, virtual: bool) -> Figure:
-    """A panel for each network, a line for each point, and the limits as dotted lines; `data` from `power`."""
+    """Draw a panel for each network, a line for each point, and the limits as dotted lines; `data` from `power`."""
     if data.empty:
         return style.nothing("no power was read.")
     networks, entries = shared.networks(data), shared.entries(data["point"])
@@ -81,7 +81,7 @@ def draw_power(data: pd.DataFrame, *, virtual: bool) -> Figure:
 
 
 def cumulative(readings: pd.DataFrame, runs: pd.DataFrame) -> pd.DataFrame:
-    """Energy since the training began: mean and deviation over repetitions at each time.
+    """Return the energy since the training began: mean and deviation over repetitions at each time.
 
     Parameters
     ----------
@@ -114,7 +114,7 @@ def cumulative(readings: pd.DataFrame, runs: pd.DataFrame) -> pd.DataFrame:
 
 
 def draw_cumulative(data: pd.DataFrame, *, virtual: bool) -> Figure:
-    """Energy over time, and beside it how much repetitions differ; `data` from `cumulative`."""
+    """Draw the energy over time, and beside it how much repetitions differ; `data` from `cumulative`."""
     if data.empty:
         return style.nothing("no power was read.")
     networks, entries = shared.networks(data), shared.entries(data["point"])

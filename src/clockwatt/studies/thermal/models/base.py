@@ -44,14 +44,14 @@ class Forecaster(abc.ABC):
 
     @abc.abstractmethod
     def forecast(self, trace: Trace, origins: Ints) -> Array:
-        """Temperatures in °C at each horizon after each origin; shape (origins, horizons).
+        """Return the temperatures in °C at each horizon after each origin; shape (origins, horizons).
 
         NaN for horizons that were not fitted and, with a known load, where the load is missing.
         """
 
     @abc.abstractmethod
     def state(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
-        """All that was fitted, as JSON and as arrays."""
+        """Return all fitted values, as JSON and as arrays."""
 
     @abc.abstractmethod
     def restore(self, described: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> Forecaster:
@@ -88,14 +88,14 @@ class Persistence(Forecaster):
 
 
 def truth(trace: Trace, origins: Ints, task: Task) -> Array:
-    """Temperatures as they came to be, in °C; shape (origins, horizons), NaN beyond the end of the trace."""
+    """Return the temperatures as they came to be, in °C; shape (origins, horizons), NaN beyond the end of the trace."""
     later = origins[:, None] + np.asarray(task.steps)[None, :]
     inside = later < len(trace)
     return np.where(inside, trace.temperature_c[np.minimum(later, len(trace) - 1)], np.nan)
 
 
 def usable_rows(traces: Sequence[Trace], rows: Rows | None) -> list[Ints]:
-    """Origins of each trace that may be trained on."""
+    """Return origins of each trace that may be trained on."""
     if rows is None:
         return [np.arange(len(trace), dtype=np.intp) for trace in traces]
     return [np.flatnonzero(chosen) for chosen in rows]

@@ -81,7 +81,7 @@ class Network:
         return sum(mode.resistance_k_per_w for mode in self.modes)
 
     def constants(self) -> dict[str, float]:
-        """All fitted constants by name, with units."""
+        """Return all fitted constants by name, with units."""
         found = {"ambient_c": self.ambient_c, "resistance_k_per_w": self.resistance_k_per_w}
         for number, mode in enumerate(self.modes, 1):
             found[f"mode{number}_resistance_k_per_w"] = mode.resistance_k_per_w
@@ -90,7 +90,7 @@ class Network:
         return found | {f"neighbour_k_per_w:{uuid}": value for uuid, value in self.neighbours_k_per_w.items()}
 
     def settles_at_c(self, power_w: float, neighbours_w: dict[str, float]) -> float:
-        """Temperature that a load ends at."""
+        """Return the temperature that a load ends at."""
         return self.ambient_c + self.resistance_k_per_w * power_w + self.neighbours_heat_k(neighbours_w)
 
     def neighbours_heat_k(self, neighbours_w: dict[str, float]) -> float:
@@ -119,7 +119,7 @@ class Network:
         return states
 
     def forecast(self, trace: Trace, origins: Ints, steps: tuple[int, ...], *, known: bool) -> Array:
-        """Temperatures in °C so many steps after each origin; shape (origins, horizons).
+        """Return the temperatures in °C so many steps after each origin; shape (origins, horizons).
 
         Parameters
         ----------
@@ -149,7 +149,7 @@ class Network:
         return found
 
     def path(self, state: Array, power_w: float, neighbours_w: dict[str, float], times_s: Array) -> Array:
-        """Temperature in °C at some times from now on under a constant load; shape of `times_s`."""
+        """Return the temperature in °C at some times from now on under a constant load; shape of `times_s`."""
         taus = np.array([mode.time_constant_s for mode in self.modes] + [self.neighbours_time_constant_s])
         ends = [mode.resistance_k_per_w * power_w for mode in self.modes] + [self.neighbours_heat_k(neighbours_w)]
         decay = np.exp(-np.asarray(times_s, float)[..., None] / taus)
@@ -223,7 +223,7 @@ def taken_up(watts: Array, origins: Ints, ahead: int, kept: Array) -> Array:
 
 
 def _gains(kept: Array, drift_k: float, steps: int) -> NDArray[np.float64]:
-    """The Kalman gains of the first steps, until they no longer change; shape (at most steps, states)."""
+    """Return the Kalman gains of the first steps, until they no longer change; shape (at most steps, states)."""
     size = len(kept)
     covariance = np.diag([_STATE_K2] * (size - 2) + [1.0, _AMBIENT_K2])
     moved = np.diag(kept)

@@ -71,7 +71,7 @@ class _Problem:
         return weights, target - design @ weights
 
     def refine(self, start_s: Sequence[float]) -> tuple[list[float], Array, float]:
-        """Time constants near these that fit best; weights; root mean square of the residuals."""
+        """Return the time constants near these that fit best; weights; root mean square of the residuals."""
         step_s = self.traces[0].step_s
         bounds = (np.log(step_s / 2), np.log(_LONGEST_S))
 
@@ -213,7 +213,7 @@ def _jackknife(problem: _Problem, taus: Sequence[float], network: Network) -> di
 
 
 def _groups(problem: _Problem) -> list[list[Ints]]:
-    """Rows to be left out at a time: of runs, or of stretches where there are fewer than three."""
+    """Return the rows to be left out at a time: of runs, or of stretches where there are fewer than three."""
     nothing = np.zeros(0, dtype=np.intp)
     runs = sorted({trace.run for trace in problem.traces})
     if len(runs) >= 3:
@@ -227,7 +227,7 @@ def _groups(problem: _Problem) -> list[list[Ints]]:
 
 
 def _least_power_w(traces: Sequence[Trace]) -> float | None:
-    """Mean power where the GPU was not used at all; None if that is never seen."""
+    """Return the mean power where the GPU was not used at all; None if that is never seen."""
     idle = [trace.power_w[trace.sensors.get("gpu_utilization_percent", np.ones(len(trace))) == 0] for trace in traces]
     together = np.fromiter(itertools.chain.from_iterable(idle), float)
     return float(np.median(together)) if len(together) else None

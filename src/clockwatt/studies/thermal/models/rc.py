@@ -102,7 +102,7 @@ class RcNetworks(Forecaster):
 
 
 def _drift(network: Network, traces: Sequence[Trace], rows: Rows) -> float:
-    """The drift whose filter forecasts best 30 s ahead, the load known."""
+    """Return the drift whose filter forecasts best 30 s ahead, the load known."""
     task = Task(load="known", horizons_s=(_JUDGED_AT_S,), step_s=traces[0].step_s)
     pairs = list(zip(traces, usable_rows(traces, rows), strict=True))
     before = np.cumsum([0, *(len(trace) for trace in traces)])[:-1]

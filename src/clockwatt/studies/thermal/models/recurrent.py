@@ -165,7 +165,7 @@ class Gru(Recurrent):
 
 
 def _joined(parts: Sequence[dict[str, Array]]) -> dict[str, Array]:
-    """Features of several traces one after another; what one lacks is NaN."""
+    """Return the features of several traces one after another; what one lacks is NaN."""
     names = list(dict.fromkeys(name for part in parts for name in part))
     lengths = [len(next(iter(part.values()))) for part in parts]
     return {

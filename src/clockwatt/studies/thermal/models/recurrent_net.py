@@ -27,7 +27,7 @@ class _Net(nn.Module):
         self.direct = nn.Linear(statics, horizons)  # the linear part bypasses the recurrent layers
 
     def forward(self, windows: Tensor, static: Tensor) -> Tensor:
-        """Changes in units of their deviation; shape (rows, horizons)."""
+        """Return changes in units of their deviation; shape (rows, horizons)."""
         seen, _ = self.cell(windows)
         ended: Tensor = self.head(torch.cat([seen[:, -1], static], dim=1)) + self.direct(static)
         return ended
@@ -47,7 +47,7 @@ def _one_thread() -> Iterator[None]:
 def train(
     kind: str, windows: NDArray[np.float64], static: NDArray[np.float64], change: NDArray[np.float64]
 ) -> dict[str, NDArray[Any]]:
-    """Weights by name, fitted to scaled changes, of which those that are NaN do not count.
+    """Return the weights by name, fitted to scaled changes, of which those that are NaN do not count.
 
     Parameters
     ----------

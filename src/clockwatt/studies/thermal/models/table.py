@@ -57,7 +57,7 @@ def features_at(trace: Trace, task: Task, origins: Ints, steps: int) -> dict[str
 def learning_table(
     traces: Sequence[Trace], task: Task, rows: Rows | None, steps: int
 ) -> tuple[dict[str, Array], Array] | None:
-    """Features and changes of temperature in K over a horizon; None if there are too few.
+    """Return the features and changes of temperature in K over a horizon; None if there are too few.
 
     Returns
     -------
@@ -95,7 +95,7 @@ class OfHorizons(Forecaster, Generic[Fit]):
 
     @abc.abstractmethod
     def change_k(self, fitted: Fit, features: dict[str, Array], rows: int) -> Array:
-        """Changes in K at a horizon from features; shape (rows,)."""
+        """Return changes in K at a horizon from features; shape (rows,)."""
 
     def fit(self, traces: Sequence[Trace], rows: Rows | None = None) -> Self:
         """See `Forecaster`."""

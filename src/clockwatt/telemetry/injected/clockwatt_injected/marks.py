@@ -61,7 +61,7 @@ class Writer:
         self._line("mark", name, index, 0)
 
     def is_mark(self, name: Any, index: Any) -> bool:
-        """Whether a mark is of the right types; if not, it is said once, and the program goes on."""
+        """Return whether a mark is of the right types; if not, it is said once, and the program goes on."""
         if not isinstance(name, str) or not 0 < len(name) <= LONGEST_NAME:
             self.warn("its name must be text of 1 to %d characters, not %.60r" % (LONGEST_NAME, name))
             return False
@@ -187,7 +187,7 @@ def _rank() -> int | None:
 
 
 def _is_whole_number(index: Any) -> bool:
-    """Whether it is an integer of NumPy; one on a GPU would be waited for, and is none."""
+    """Return whether it is an integer of NumPy; one on a GPU would be waited for, and is none."""
     from numbers import Integral
 
     return isinstance(index, Integral)
