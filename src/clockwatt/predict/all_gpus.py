@@ -1,4 +1,4 @@
-"""Predictors of all GPUs that can be asked about: the commands and the Python API put their requests to them."""
+"""Predictors of all available GPUs; the commands and the Python API send their requests here."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from clockwatt.schema.execution import TF32, ExecutionSettings
 from clockwatt.schema.records import INFERENCE, OPTIMIZER, TRAINING
 
 Trace = Callable[[Pass], TracedNetwork]
-"""Pass to the calls of a network in it."""
+"""Function from a pass to the calls of a network in it."""
 
 
 @dataclass(frozen=True)
@@ -37,11 +37,11 @@ class AllGpus:
     Attributes
     ----------
     models
-        What predicts each GPU, by its label.
+        Predictor of each GPU, by its label.
     predictors_dir, catalogue_dir, validation_dir
         Folders, see `api.load`.
     shipped
-        What predicts GPUs that are not among `models`, by the label that the package ships them under.
+        Shipped predictors of GPUs that are not among `models`, by their label in the package.
     """
 
     models: Mapping[str, GpuPredictor]
@@ -56,12 +56,12 @@ class AllGpus:
         return (*self.models, *self.shipped)
 
     def label(self, name: str) -> str:
-        """The label of a GPU that is named by it, in capitals or not, or by its product name.
+        """Return the label of a GPU from its label, in any case, or its product name.
 
         Raises
         ------
         RequestError
-            If no predictors of it are there.
+            If there are no predictors of it.
         """
         for label in self.gpus:
             if name.casefold() == label.casefold():
@@ -72,7 +72,7 @@ class AllGpus:
         raise RequestError(f"{{gpu}} {name}: there are predictors for {self._known()}.")
 
     def model(self, name: str) -> GpuPredictor:
-        """What predicts a GPU; RequestError as `label`."""
+        """Return the predictor of a GPU; RequestError as `label`."""
         return self._model(self.label(name))
 
     def ask(self, request: Request, trace: Trace | None = None) -> Answer:
@@ -81,9 +81,9 @@ class AllGpus:
         Parameters
         ----------
         request
-            What is asked.
+            The request.
         trace
-            Gives the calls of its network in a pass; None to find the network by its name.
+            Returns the calls of its network in a pass; None to find the network by its name.
 
         Raises
         ------
@@ -101,9 +101,9 @@ class AllGpus:
     def answer_all(
         self, traced: Sequence[TracedNetwork], gpus: Sequence[str], request: Request
     ) -> list[Answer | ClockwattError]:
-        """Answer for several networks on several GPUs at the operating points of a request, in this order of loops.
+        """Answer for several networks on several GPUs at the operating points of a request, nested in this order.
 
-        What cannot be answered is an error in its place; RequestError if nothing can.
+        An error replaces an answer that is not possible; RequestError if none is possible.
         """
         points = [str(OperatingPoint.parse(point)) for point in request.points]
         of_gpus = []
@@ -134,9 +134,9 @@ class AllGpus:
             return error
 
     def with_phases(self, answer: Answer, trace: Trace, host: str | None = None) -> Answer:
-        """An answer about a training pass with what its forward pass (that of inference), backward pass and step take.
+        """Add the times of forward pass (that of inference), backward pass and step to an answer about training.
 
-        The same for other answers, and where nothing was fitted for inference.
+        Other answers do not change, nor do those on a GPU without predictors of inference.
         """
         passes = self.model(answer.gpu).description.passes
         if answer.pass_ != TRAINING or INFERENCE not in passes or not isinstance(answer.detail, OperationCosts):
@@ -149,19 +149,19 @@ class AllGpus:
         return replace(answer, phases={"forward": forward.time_s, "backward": rest_s, "step": step_s})
 
     def only_gpu(self, request: Request) -> str:
-        """Label of the one GPU that a request names; of the only one there is where it names none."""
+        """Return the label of the GPU that a request names; without one, of the only GPU."""
         gpus = request.gpus or self.gpus
         if len(gpus) != 1:
             raise RequestError(f"{{gpu}}: give one of {', '.join(self.gpus)}.")
         return self.label(gpus[0])
 
     def recommendation(self, request: Request) -> Recommendation:
-        """On which GPU and at which operating point the pass of a request costs least; raises as `choose`."""
+        """Recommend the GPU and operating point that minimise the cost of a request's pass; raises as `choose`."""
         self._check(*request.gpus)
         return self.choose(self.traced(request), **self.choices(request))
 
     def choices(self, request: Request) -> dict[str, Any]:
-        """What a request says of a choice, as `choose` takes it."""
+        """Return a request's settings of a recommendation, as `choose` takes them."""
         return {
             "objective": request.objective, "limits": Limits.of(request), "gpus": request.gpus or None,
             "points": request.points, "execution": request.execution, "host": request.host,
@@ -171,14 +171,14 @@ class AllGpus:
     def overviews(
         self, request: Request, passes: Sequence[Pass] | None = None, trace: Trace | None = None
     ) -> list[Overview]:
-        """A network on all GPUs of a request, else all of the campaign, at every point that was measured there.
+        """Answer for a network on all GPUs of a request, else all of the campaign, at every point measured there.
 
         Parameters
         ----------
         request
-            Its pass counts where `passes` is None.
+            The request; its pass is used where `passes` is None.
         passes
-            Those that are shown, if anything was fitted for them.
+            Passes to show; those without fitted predictors are skipped.
         trace
             As of `ask`.
 
@@ -211,7 +211,7 @@ class AllGpus:
         return shown
 
     def traced(self, request: Request, pass_: Pass | None = None) -> TracedNetwork:
-        """The calls of a request's network, or its operations, in its pass or another one.
+        """Return the calls of a request's network, or its operations, in its pass or another one.
 
         Raises
         ------
@@ -223,7 +223,7 @@ class AllGpus:
         return self.tracer.with_optimizer(request.optimizer).trace(self.network(request), pass_ or request.pass_)
 
     def network(self, request: Request) -> NetworkConfig:
-        """What a request names, with the input that it was measured with if it names none.
+        """Return the network of a request; without an input, with the one that it was measured with.
 
         Raises
         ------
@@ -234,7 +234,7 @@ class AllGpus:
 
     @functools.cached_property
     def tracer(self) -> NetworkTracer:
-        """Traces each network once."""
+        """Return the tracer, which traces each network once."""
         return NetworkTracer(self.catalogue_dir, training_of(self.predictors_dir))
 
     def answer(
@@ -247,7 +247,7 @@ class AllGpus:
         host: str | None = None,
         relative_to: str | None = None,
     ) -> Answer:
-        """Answer for a pass that was traced before; raises as `ask`."""
+        """Answer for a traced pass; raises as `ask`."""
         model = self.model(gpu)
         check_fits(traced, [model.description.gpu_name])
         answer = predict_network(model, traced, _name_of(point), execution=execution, host=self.profile(host))
@@ -256,14 +256,14 @@ class AllGpus:
         return self.compared(answer, relative_to, traced, host=host)
 
     def compared(self, answer: Answer, named: str, traced: TracedNetwork, *, host: str | None = None) -> Answer:
-        """An answer relative to the pass on a standard GPU, with a warning where the two were measured on other hosts.
+        """Compare an answer with the pass on a standard GPU; warn where the two were measured on different hosts.
 
         Parameters
         ----------
         answer, traced, host
-            The answer, for which pass it is, and the host that was named for it.
+            The answer, its pass, and the named host.
         named
-            As of `standard`, which says what is raised.
+            See `standard`, also for what is raised.
         """
         standard = self.standard(named, traced, execution=answer.execution, host=host)
         models = {one.gpu: self.model(one.gpu) for one in (answer, standard)}
@@ -273,7 +273,7 @@ class AllGpus:
     def standard(
         self, named: str, traced: TracedNetwork, *, execution: ExecutionSettings = TF32, host: str | None = None
     ) -> Answer:
-        """Answer for a pass on the GPU that others are compared with.
+        """Answer for a pass on the standard GPU, which others are compared with.
 
         Parameters
         ----------
@@ -311,12 +311,12 @@ class AllGpus:
         host: str | None = None,
         relative_to: str | None = None,
     ) -> Recommendation:
-        """Recommend for a pass that was traced before.
+        """Recommend a GPU and an operating point for a traced pass.
 
         Raises
         ------
         ClockwattError
-            As `ask`, or if nothing keeps to the limits.
+            As `ask`, or if no candidate is within the limits.
         """
         if objective not in OBJECTIVES:
             raise RequestError(f"{{objective}} {objective!r}: there are {', '.join(OBJECTIVES)}.")
@@ -352,7 +352,7 @@ class AllGpus:
         return replace(answer, left_out=(*answer.left_out, reason))
 
     def profile(self, host: str | None) -> HostProfile | None:
-        """The profile of a named host; DataFileError if there is none."""
+        """Return the profile of a named host; DataFileError if there is none."""
         return None if host is None else HostProfile.read(self.predictors_dir, host)
 
     def _model(self, label: str) -> GpuPredictor:
@@ -364,12 +364,12 @@ class AllGpus:
             self.label(name)
 
     def _known(self) -> str:
-        """The GPUs that can be predicted, and where what predicts each comes from."""
+        """Return the GPUs that can be predicted, and the origin of their predictors."""
         return ", ".join(f"{label} ({self._model(label).origin})" for label in self.gpus)
 
 
 def _is_product(name: str, gpu_name: str) -> bool:
-    """Whether a product name, such as `NVIDIA H200`, is that of a GPU that was measured."""
+    """Return whether a product name, such as `NVIDIA H200`, is that of a measured GPU."""
     try:
         return find_spec(name) == find_spec(gpu_name)
     except UnknownGpuError:

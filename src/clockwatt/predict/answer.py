@@ -1,4 +1,4 @@
-"""What a pass costs: measured whole, composed of measured operations or predicted, in this order of trust."""
+"""Cost of a pass: measured whole, composed of measured operations or predicted, in this order of trust."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from clockwatt.errors import ClockwattError
 from clockwatt.schema.execution import ExecutionSettings
 
-if TYPE_CHECKING:  # the command line reads words of this module, and does without numpy and what comes with it
+if TYPE_CHECKING:  # the command line imports constants of this module, and must start without numpy
     import pandas as pd
 
     from clockwatt.predict.composition.pipeline import Composition
@@ -25,12 +25,12 @@ MEASURED, COMPOSED, PREDICTED = "measured", "composed", "predicted"
 Ends = tuple[float, float]
 QUANTITIES = ("time_s", "power_w", "energy_j")
 RATIOS = {"time_s": "time_ratio", "power_w": "power_ratio", "energy_j": "energy_ratio"}
-"""Quantities, and what their ratios are called."""
+"""Quantities, and the names of their ratios."""
 
 
 @dataclass(frozen=True)
 class Relative:
-    """How a pass compares with that on a standard GPU; a ratio of 2 is twice as much.
+    """Cost of a pass relative to that on a standard GPU; a ratio of 2 is twice as much.
 
     Attributes
     ----------
@@ -41,11 +41,11 @@ class Relative:
     mixed
         Whether a modelled GPU is compared with a measured one.
     time_ratio, power_ratio, energy_ratio
-        None where one of both is not known.
+        None where one of the two is not known.
     intervals
-        Ratios to their lower and upper ends; what has no interval is missing.
+        Ratios to the lower and upper ends of their intervals; a ratio without one is missing.
     warnings
-        Of the standard's own answer: where not to trust it.
+        Warnings of the answer for the standard GPU.
     """
 
     gpu: str
@@ -65,17 +65,18 @@ class Relative:
 
 
 LIMITED_BY = {"host": "host-bound", "device": "device-bound", "power_limit": "power-capped"}
-"""What limits a pass, by what `HostAnswer.paced_by` says."""
+"""Name of the bottleneck of a pass, by `HostAnswer.paced_by`."""
 
 
 class Detail(Protocol):
     """The operations behind an answer."""
 
     def frame(self, answer: Answer) -> pd.DataFrame:
-        """The operations, the one that costs most device time first.
+        """Return the operations, the one that costs most device time first.
 
-        Indexed by operation id: `operation` (in words), `operation_class`, `calls`, and of all calls `device_s`,
-        `energy_dynamic_j`, `time_share` and `energy_share` of the pass; `measured`, whether it was at this point.
+        Indexed by operation id. Columns: `operation` (readable), `operation_class`, `calls`; of all calls together
+        `device_s`, `energy_dynamic_j`, `time_share` and `energy_share` of the pass; `measured`, whether the operation
+        was measured at this operating point.
         """
 
 
@@ -86,7 +87,7 @@ class Estimate:
     Attributes
     ----------
     intervals
-        Quantities to the ends of their 90 % intervals; what has no interval is missing.
+        Quantities to the ends of their 90 % intervals; a quantity without one is missing.
     """
 
     time_s: float | None
@@ -97,12 +98,12 @@ class Estimate:
 
 @dataclass(frozen=True)
 class Answer:
-    """What a pass of a network costs on one GPU at one operating point.
+    """Cost of a pass of a network on one GPU at one operating point.
 
     Attributes
     ----------
     virtual
-        Whether it rests on a modelled GPU.
+        Whether the GPU is a modelled one.
     network, input_shape, dtype
         Name, first input and dtype of the network.
     measured_point
@@ -111,8 +112,8 @@ class Answer:
         The answer: `time_s`, `power_w` and `energy_j` from the most trustworthy source that knows them, see `sources`.
         The other quantities are composed.
     intervals
-        `time_s`, `device_s`, `host_s`, `energy_j` and `power_w` to the lower and upper ends of their 90 % intervals;
-        what has no interval is missing.
+        `time_s`, `device_s`, `host_s`, `energy_j` and `power_w` to the ends of their 90 % intervals; a quantity without
+        one is missing.
     interval_method, interval_networks
         Origin of the intervals. `measured`: cards of one model, and hosts, differ. `conformal` or `student_t` (see
         `evaluation.errors.grouped_interval`): errors of the operations, scaled by those of so many held-out networks;
@@ -122,31 +123,31 @@ class Answer:
         `time_s`, `power_w` and `energy_j` to `MEASURED` (the pass was measured whole), `COMPOSED` (of operations that
         all were measured at this operating point) or `PREDICTED` (others were predicted).
     measured, composed, predicted
-        The pass by each source, None where it has none; one that can be composed is not predicted.
+        The pass by each source, None if not available; a pass that can be composed is not predicted.
     held_out
         The pass by predictors that were fitted without its network, on the host of its measurement; None where the
         network was not validated.
     measured_calls
-        How many of the calls are of operations that were measured at this operating point.
+        Number of calls of operations that were measured at this operating point.
     warnings
-        What limits the trust in the answer, where it can change the answer by more than 1 %.
+        Limits of the answer that can change it by more than 1 %.
     notes
-        The same, where it cannot.
+        Limits that cannot.
     host
         The host of the answer, what limits the pass there, and what CUDA graphs would save; None where the pass is a
         sum of back-to-back times.
     on_hosts
-        The pass at the ends of that host's range.
+        The pass on the fastest and slowest host of the range.
     predictors
         Where the predictors come from, see `GpuPredictor.origin`.
     relative_to
-        How the pass compares with that on a standard GPU, if one was named.
+        Cost relative to the pass on a standard GPU, if one was named.
     optimizer
         Settings of the optimizer whose step a training pass of a network ends with; None for others.
     items, unit
-        How many `unit` (images, tokens, samples) a pass processes; None for a list of operations.
+        Number of `unit` (images, tokens, samples) that a pass processes; None for a list of operations.
     phases
-        Of a training pass: seconds of `forward`, `backward` and `step`; empty where they were not asked for.
+        Seconds of `forward`, `backward` and `step` of a training pass; empty if not requested.
     detail
         The operations behind the answer, for `breakdown`.
     """
@@ -186,19 +187,19 @@ class Answer:
 
     @property
     def modelled(self) -> Estimate:
-        """The pass put together from its operations, composed or predicted."""
+        """The pass as the sum of its operations, composed or predicted."""
         modelled = self.composed or self.predicted
         assert modelled is not None
         return modelled
 
     @property
     def items_per_s(self) -> float | None:
-        """Throughput; None for a list of operations."""
+        """Throughput, items per second; None for a list of operations."""
         return self.items / self.time_s if self.items and self.time_s else None
 
     @property
     def items_per_joule(self) -> float | None:
-        """None for a list of operations, or where the energy is not known."""
+        """Energy of one item; None for a list of operations, or where the energy is not known."""
         return self.items / self.energy_j if self.items and self.energy_j else None
 
     @property
@@ -208,7 +209,7 @@ class Answer:
 
     @property
     def source(self) -> str:
-        """Where the time comes from: `MEASURED`, `COMPOSED` or `PREDICTED`."""
+        """Source of the time: `MEASURED`, `COMPOSED` or `PREDICTED`."""
         return self.sources["time_s"]
 
     @property
@@ -218,7 +219,7 @@ class Answer:
 
     @property
     def power_w(self) -> float | None:
-        """Mean over a pass."""
+        """Mean power over a pass."""
         return self.expected.power_w
 
     @property
@@ -227,7 +228,7 @@ class Answer:
         return self.expected.energy_j
 
     def with_measured(self, whole: Estimate) -> Answer:
-        """The same, answered by a pass that was measured whole, as far as it is known."""
+        """Return the answer with the quantities of a measured pass in place of modelled ones."""
         known = {name: value for name in QUANTITIES if (value := getattr(whole, name)) is not None}
         if "time_s" not in known:
             return replace(self, measured=whole)
@@ -247,12 +248,12 @@ class Answer:
         return replace(self, relative_to=relative(self, standard))
 
     def breakdown(self) -> pd.DataFrame:
-        """The operations of the pass, the one that costs most first; see `Detail.frame`."""
+        """Return the operations of the pass, the one that costs most first; see `Detail.frame`."""
         assert self.detail is not None
         return self.detail.frame(self)
 
     def to_frame(self) -> pd.DataFrame:
-        """One row; see `to_frame`."""
+        """Return a frame of one row; see `to_frame`."""
         return to_frame([self])
 
     def to_dict(self) -> dict[str, Any]:
@@ -266,10 +267,10 @@ class Answer:
 
 
 def to_frame(answers: Sequence[Answer | ClockwattError], **columns: Sequence[Any]) -> pd.DataFrame:
-    """Answers as a data frame, a row for each, with further columns in front.
+    """Convert answers to a data frame, a row for each, with further columns in front.
 
-    Of each quantity, `…_low` and `…_high` are the ends of its 90 % interval; what is not known is null. `error` says
-    why a question has no answer.
+    `…_low` and `…_high` are the ends of a quantity's 90 % interval; unknown values are null. `error` is the reason why
+    a request has no answer.
     """
     import pandas as pd
 
@@ -299,8 +300,8 @@ def _row(answer: Answer) -> dict[str, Any]:
 def relative(answer: Answer, standard: Answer) -> Relative:
     """Compare a pass with the same pass on a standard GPU.
 
-    Errors of the two are taken as independent: what they share (the host, the network) makes the true interval
-    narrower, most of all between two points of one GPU. A pass is to itself as 1, without doubt.
+    Errors of the two are taken as independent. Shared errors (host, network) make the true interval narrower, above all
+    between two points of one GPU. The ratio of a pass to itself is exactly 1.
     """
     itself = (answer.gpu, answer.point) == (standard.gpu, standard.point)
     ratios: dict[str, float | None] = {}
@@ -320,7 +321,7 @@ def relative(answer: Answer, standard: Answer) -> Relative:
 
 
 def _ends_of_ratio(value: float, ends: Ends, unit: float, ends_of_unit: Ends) -> Ends:
-    """Ends of a quotient of two values whose errors are independent: distances of logarithms, added in squares."""
+    """Return the interval of a quotient of two values with independent errors: log errors add in quadrature."""
     down = math.hypot(_apart(value, ends[0]), _apart(ends_of_unit[1], unit))
     up = math.hypot(_apart(ends[1], value), _apart(unit, ends_of_unit[0]))
     return value / unit * math.exp(-down), value / unit * math.exp(up)

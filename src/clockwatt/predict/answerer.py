@@ -1,4 +1,4 @@
-"""What a network's pass, or a list of operations, costs on a GPU at an operating point, and which GPUs have room."""
+"""Predict a network's pass, or a list of operations, on a GPU, and select GPUs with enough memory."""
 
 from __future__ import annotations
 
@@ -42,16 +42,15 @@ from clockwatt.schema.execution import TF32, ExecutionSettings
 from clockwatt.schema.optimizers import states_of
 
 NO_OTHER_HOST = "back-to-back times alone were measured, which hold for the host that they were measured with"
-"""Why a host cannot be named."""
+"""Message for a named host in a pass without separate host times."""
 
 _BELOW_IDLE, _ABOVE_LIMIT = 0.93, 1.05
-"""Mean powers that are possible, over the median card's idle power and over the limit: of 45 H200s the least drew 0.94
-times the median when idle, and 99.9 % of 5,566 measurements were at most at 1.04 times the limit."""
+"""Range of possible mean powers, relative to the median card's idle power and to the power limit."""
 
 _DEVICE, _EAGER, _DYNAMIC = (TARGETS.index(name) for name in (DEVICE, BACK_TO_BACK, DYNAMIC))
 
 Intervals = tuple[dict[str, Ends], str, int]
-"""Quantities to the ends of their intervals, how these were made, and of how many networks."""
+"""Quantities to the ends of their intervals, the method, and the number of networks that they are based on."""
 
 
 def predict_network(
@@ -64,15 +63,15 @@ def predict_network(
 ) -> Answer:
     """Answer for one pass of a network on one GPU at one operating point.
 
-    Where only locked clocks were measured, `default` is answered for the boost clock, with a warning. An operating
-    point where nothing was measured, and that the clock model does not reach, is not answered for.
+    Where only locked clocks were measured, `default` means the boost clock, and the answer has a warning. There is no
+    answer at an operating point that neither was measured nor can be extrapolated to.
 
-    `host` issues the calls; without one it is the median of those seen, and the intervals span them all.
+    `host` issues the calls. Without one, it is the median host, and the intervals cover all hosts seen.
 
     Raises
     ------
     NotPredictableError
-        If this pass was not fitted, the card cannot run at `point`, or nothing says what it does there.
+        If this pass was not fitted, the card cannot run at `point`, or there are no data to predict it there.
     ConfigError
         If `point` is no operating point.
     """
@@ -99,7 +98,7 @@ def predict_points(
 ) -> list[Answer]:
     """Answer for one pass of a network on one GPU at several operating points.
 
-    Every command and the Python API answer with what this function gives.
+    All commands and the Python API use this function.
 
     Raises
     ------
@@ -123,7 +122,7 @@ def predict_points(
         )
         for answer in answers
     ]
-    # a pass that was measured is that of another host than a named one
+    # measured passes ran on other hosts than the named one
     return answers if host or not traced.is_network else [_with_measured(model, answer) for answer in answers]
 
 
@@ -136,7 +135,7 @@ def _modelled(
     *,
     execution: ExecutionSettings,
 ) -> Answer:
-    """The pass put together from its operations: composed where all were measured, else predicted."""
+    """Sum the pass from its operations: composed where all were measured, else predicted."""
     description = model.description
     of_host = None
     if description.passes[traced.network.pass_].summed:
@@ -187,7 +186,7 @@ def _modelled(
 
 @dataclass(frozen=True)
 class OperationCosts:
-    """The operations behind an answer, see `answer.Detail`."""
+    """Return the operations of an answer, see `answer.Detail`."""
 
     traced: TracedNetwork
     costs: Costs
@@ -213,19 +212,19 @@ class OperationCosts:
         return frame[calls > 0].sort_values("device_s", ascending=False, kind="stable")
 
     def phase_s(self, phase: str) -> float:
-        """Device time of the calls of a phase, such as `optimizer`."""
+        """Return the device time of the calls of a phase, such as `optimizer`."""
         of_phase = self.traced.composer.positions[(self.traced.calls["phase"] == phase).to_numpy(bool)]
         return float(np.nansum(_seconds(self.costs)[of_phase]))
 
 
 def _seconds(costs: Costs) -> NDArray[np.float64]:
-    """Device time of each operation; back to back where device and host were not measured apart."""
+    """Return each operation's device time; its back-to-back time where device and host were not separated."""
     device = costs.mean[:, _DEVICE]
     return np.where(np.isfinite(device), device, costs.mean[:, _EAGER])
 
 
 def _with_measured(model: GpuPredictor, answer: Answer) -> Answer:
-    """The answer with the pass as it was measured whole, if it was, in place of the modelled one."""
+    """Replace the modelled pass of an answer by the one measured whole, if there is one."""
     key = answer.network_id, answer.pass_, answer.point
     measured = model.networks.measured(*key, execution=answer.execution)
     answer = replace(answer, held_out=model.networks.held_out(*key, execution=answer.execution))
@@ -233,7 +232,7 @@ def _with_measured(model: GpuPredictor, answer: Answer) -> Answer:
 
 
 def with_card_intervals(measured: Estimate, on_hosts: HostSpan | None) -> Estimate:
-    """A measured pass with 90 % intervals: what cards of one model, and hosts, differ by."""
+    """Return a measured pass with 90 % intervals, which cover card and host effects."""
     ends = {}
     for name, error in (("time_s", CARD_TIME), ("power_w", CARD_ENERGY), ("energy_j", CARD_ENERGY)):
         value = getattr(measured, name)
@@ -243,7 +242,7 @@ def with_card_intervals(measured: Estimate, on_hosts: HostSpan | None) -> Estima
 
 
 def _shares(traced: TracedNetwork, costs: dict[str, Costs], answers: Sequence[Answer]) -> NDArray[np.float64]:
-    """Largest share of each operation in the time or energy of the pass over all points; shape (operations,)."""
+    """Return each operation's largest share of the pass's time or energy over all points; shape (operations,)."""
     calls = traced.composer.times_called
     shares = np.zeros(len(calls))
     for answer in answers:
@@ -254,7 +253,7 @@ def _shares(traced: TracedNetwork, costs: dict[str, Costs], answers: Sequence[An
 
 
 def _possible(ends: dict[str, Ends], expected: Composition, known: Overheads) -> dict[str, Ends]:
-    """The intervals without mean powers that the card cannot have: below its idle power, above its limit."""
+    """Clip intervals of mean power to what the card can draw: from its idle power to its limit."""
     if expected.power_w is None or expected.energy_j is None or not {"power_w", "time_s", "energy_j"} <= set(ends):
         return ends
     least_w = _BELOW_IDLE * (known.power_idle_w or 0.0)
@@ -275,9 +274,9 @@ def _around(value: float, low: float, high: float) -> Ends:
 
 
 def check_fits(traced: TracedNetwork, gpu_names: list[str]) -> set[str]:
-    """The GPUs whose memory has room for what a pass needs at least: weights, their gradients, the largest operation.
+    """Return the GPUs with memory for the least that a pass needs: weights, their gradients, the largest operation.
 
-    ClockwattError if none of them has.
+    ClockwattError if none has enough.
     """
     row = traced.network
     states = 0 if row.optimizer is None else states_of(json.loads(row.optimizer))
@@ -301,7 +300,7 @@ def check_fits(traced: TracedNetwork, gpu_names: list[str]) -> set[str]:
 
 
 def _on_host(model: GpuPredictor, traced: TracedNetwork, point: str, costs: Costs, host: HostCosts) -> HostSpan:
-    """The pass on a host, from costs of its operations on the median host."""
+    """Compose the pass on a host, from costs of its operations on the median host."""
     factors = host.factors(traced.operations[OPERATION_CLASS])
     overheads = model.description.overheads(point)
     return span(
@@ -313,24 +312,24 @@ def _on_host(model: GpuPredictor, traced: TracedNetwork, point: str, costs: Cost
 def _intervals(
     model: GpuPredictor, traced: TracedNetwork, point: str, costs: Costs, expected: Composition, measured_calls: int
 ) -> Intervals:
-    """Intervals of the pass on one host, how they were made and of how many networks."""
+    """Return intervals of the pass on one host, the method, and the number of networks they are based on."""
     described, is_network = model.description.passes[traced.network.pass_], traced.is_network
     if measured_calls == 0 and not model.description.is_led_to(point):
-        return {}, "none", 0  # errors at measured points say nothing of such a one
+        return {}, "none", 0  # errors at measured points do not apply to extrapolated ones
     if described.summed:
         calls = traced.composer.times_called
         ends = ends_of_sum(expected, costs.mean, costs.factors, calls, is_network=is_network)
         return ends, "operations" if ends else "none", 0
     ends, method, networks = _of_operations(traced, costs, expected, described.errors)
     if is_network and measured_calls == expected.calls and described.networks_measured:
-        # they tell of time, energy and power, not of device and host
+        # they have time, energy and power, but neither device nor host time
         of_networks, method, networks = _of_networks(expected, described.networks_measured)
         ends |= of_networks
     return ends, method, networks
 
 
 def _of_operations(traced: TracedNetwork, costs: Costs, expected: Composition, errors: PassErrors | None) -> Intervals:
-    """Intervals from what is not sure of each operation."""
+    """Return intervals from the uncertainty of each operation."""
     has_energy, gap_s = expected.energy_dynamic_j is not None, traced.gap_s
     added = added_errors(costs.mean, costs.factors, traced.composer.times_called, gap_s=gap_s, energy=has_energy)
     if DEVICE not in added or HOST not in added:
@@ -343,7 +342,7 @@ def _of_operations(traced: TracedNetwork, costs: Costs, expected: Composition, e
 
 
 def _of_networks(expected: Composition, known: dict[str, Interval]) -> Intervals:
-    """Intervals from residuals of networks of which every operation was measured."""
+    """Return intervals from residuals of networks of which every operation was measured."""
     values = {name: getattr(expected, name) for name in known}
     found = {name: interval.around(values[name]) for name, interval in known.items() if values[name] is not None}
     of_time = known.get("time_s")

@@ -1,4 +1,4 @@
-"""The predictor of a GPU for many networks: the costs of all their operations are predicted at once."""
+"""Predictor of a GPU for many networks: predict the costs of all their operations at once."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from clockwatt.schema.execution import ExecutionSettings
 
 
 class BulkPredictor(GpuPredictor):
-    """Answers as the predictor that it is made from, at operating points that are known beforehand.
+    """Give the same predictions as `model`, at operating points known beforehand.
 
     Parameters
     ----------
     model
-        That it is made from.
+        Predictor that this one is made from.
     operations
-        Pass to all operations that will be asked about, as `GpuPredictor.predict` takes them.
+        Pass to all operations to predict, as `GpuPredictor.predict` takes them.
     features
-        Pass to `features.operations.operation_features` of those with device work.
+        Pass to the features of those with device work, from `features.operations.operation_features`.
     points
-        That will be asked about; None for those that were measured.
+        Operating points to predict at; None for the measured ones.
     """
 
     def __init__(
@@ -43,7 +43,7 @@ class BulkPredictor(GpuPredictor):
 
     @classmethod
     def of(cls, model: GpuPredictor, traced: Sequence[TracedNetwork], points: Sequence[str]) -> Self:
-        """For all operations of some networks at some operating points."""
+        """Make a predictor for all operations of some networks at some operating points."""
         operations, features = {}, {}
         for pass_ in {one.network.pass_ for one in traced}:
             same = [one for one in traced if one.network.pass_ == pass_]
@@ -65,7 +65,7 @@ class BulkPredictor(GpuPredictor):
         look_up: bool = True,
         features: pd.DataFrame | None = None,
     ) -> CostSource:
-        """See `GpuPredictor.costs`; by the first predictor, looked up where it can be."""
+        """See `GpuPredictor.costs`; by the first predictor, with measured costs where there are any."""
         if predictor is not None or not look_up:
             return super().costs(
                 operations, pass_, execution=execution, predictor=predictor, look_up=look_up, features=features
@@ -80,7 +80,7 @@ class BulkPredictor(GpuPredictor):
 
 
 class _Some:
-    """Some of the operations whose costs are known, by their positions; a source of costs."""
+    """Source of costs of some of the operations, by their positions."""
 
     def __init__(self, known: Mapping[str, Costs], positions: object) -> None:
         self._known, self._positions = known, positions

@@ -1,4 +1,4 @@
-"""What a folder of predictors says of itself, as JSON beside them, and where the shipped folders lie."""
+"""Description of a folder of predictors, kept as JSON in it, and paths of the shipped folders."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def shipped_catalogue() -> Path:
 
 
 def is_shipped(folder: Path) -> bool:
-    """Whether predictors in `folder` are shipped ones, and not a campaign's."""
+    """Return whether predictors in `folder` are shipped ones, not a campaign's."""
     return folder.resolve().is_relative_to(shipped_predictors().resolve())
 
 
@@ -51,7 +51,7 @@ class NotPredictableError(RequestError):
 def fitted_gpus(predictors_dir: Path) -> list[str]:
     """Labels of the GPUs that `clockwatt fit` last wrote predictors of, sorted.
 
-    A folder alone says nothing: it may be that of a GPU which is no longer in the campaign. DataFileError if there are
+    Folders are not listed: a folder may belong to a GPU that is no longer in the campaign. DataFileError if there are
     none, or the file that lists them is damaged.
     """
     path = predictors_dir / layout.METRICS_FILE
@@ -68,25 +68,25 @@ def fitted_gpus(predictors_dir: Path) -> list[str]:
 
 @dataclass(frozen=True)
 class PassDescription:
-    """What is known of one pass beside the forests.
+    """Data about one pass, besides the fitted predictors.
 
     Attributes
     ----------
     intervals
-        Predictor to target to operation class to interval for a scale of 1, which the spread of the trees gives;
-        `ANY_CLASS` for classes that have none of their own. A target without held-out residuals has none.
+        Predictor to target to operation class to interval for a scale of 1. The spread of the trees gives the scale.
+        `ANY_CLASS` is for classes without an interval. A target without held-out residuals has no interval.
     learnt_points
-        Operating points that were learnt from; costs at other clocks follow by the clock law.
+        Operating points trained on; the clock model extrapolates costs to other clocks.
     workless_host_s
-        Operation class to median host time of calls that do nothing on the device; `ANY_CLASS` for all of them.
+        Operation class to median host time of calls without device work; `ANY_CLASS` for all of them.
     errors
-        How errors of operations carry over to a network, estimated from networks left out; None where none was
+        Model of how errors of operations add up in a network, estimated from held-out networks; None where none was
         measured whole.
     networks_measured
         `time_s`, `energy_j` and `power_w` of whole networks to their intervals where every operation was measured;
         empty where there are no such.
     lacks
-        What is not held of this pass, `samples.ENERGY` or `DEVICE_AND_HOST`, to why; empty where nothing is lacking.
+        Missing quantities, `training_rows.ENERGY` or `DEVICE_AND_HOST`, to the reason; empty where none is missing.
     """
 
     intervals: dict[str, dict[str, dict[str, Interval]]]
@@ -98,13 +98,13 @@ class PassDescription:
 
     @property
     def summed(self) -> bool:
-        """Whether a pass is the sum of back-to-back times, since device and host were not told apart."""
+        """Whether a pass is the sum of back-to-back times, since device and host were not measured separately."""
         return DEVICE_AND_HOST in self.lacks
 
 
 @dataclass(frozen=True)
 class GpuDescription:
-    """What a folder of predictors is about.
+    """Description of a folder of predictors.
 
     Attributes
     ----------
@@ -119,9 +119,9 @@ class GpuDescription:
     points
         Operating points that were measured, and their calibrated costs.
     passes
-        Pass to what is known of it; a pass that could not be fitted is missing.
+        Pass to its description; a pass that could not be fitted is missing.
     clockwatt_version
-        That fitted it.
+        Version that fitted the predictors.
     """
 
     gpu: str
@@ -135,7 +135,7 @@ class GpuDescription:
 
     @property
     def workless_host_s(self) -> dict[str, dict[str, float]]:
-        """Pass to operation class to host time of calls that do nothing on the device."""
+        """Pass to operation class to host time of calls without device work."""
         return {pass_: known.workless_host_s for pass_, known in self.passes.items()}
 
     @property
@@ -144,7 +144,7 @@ class GpuDescription:
         return find_spec(self.gpu_name)
 
     def point_for(self, point: str) -> str:
-        """The operating point that is answered for: the boost clock for `default` where only clocks were measured."""
+        """Return the operating point to predict at: the boost clock for `default` where only clocks were measured."""
         clocked = neighbours(OperatingPoint(), list(self.points))
         if point != str(OperatingPoint()) or point in self.points or len(clocked) < POWER_CLOCKS:
             return point
@@ -171,13 +171,13 @@ class GpuDescription:
                 raise NotPredictableError(f"{self.gpu} cannot run at {point}: it has {has} {unit}.")
 
     def is_led_to(self, point: str) -> bool:
-        """Whether an operating point was measured, or the clock model reaches it from enough that were."""
+        """Return whether an operating point was measured, or the clock model can extrapolate to it."""
         wanted = OperatingPoint.parse(point)
         by_law = wanted.sm_clock_mhz is not None and len(neighbours(wanted, list(self.points))) >= POWER_CLOCKS
         return point in self.points or by_law
 
     def point_warning(self, point: str) -> str | None:
-        """What limits the trust at an operating point that was not measured; None where the clock model reaches it."""
+        """Return a warning for an operating point not measured; None where the clock model can extrapolate to it."""
         if point in self.points:
             return None
         if not self.is_led_to(point):
@@ -192,10 +192,9 @@ class GpuDescription:
         return f"{point} lies outside the measured clocks, {min(clocks)} to {max(clocks)} MHz."
 
     def overheads(self, point: str) -> Overheads:
-        """Overheads at an operating point; at one never measured, those of the nearest SM clock.
+        """Return overheads at an operating point; where it was not measured, those of the nearest SM clock.
 
-        The nearest is one with the same power limit, if there is any. NotPredictableError if no operating point was
-        measured.
+        Operating points with the same power limit come first. NotPredictableError if no operating point was measured.
         """
         if point in self.points:
             return self.points[point]
@@ -215,12 +214,12 @@ class GpuDescription:
         return replace(self.points[nearest], power_limit_w=limit_w)
 
     def to_json(self) -> str:
-        """As text."""
+        """Return the description as JSON text."""
         return json.dumps(asdict(self), indent=2) + "\n"
 
     @classmethod
     def from_json(cls, text: str) -> Self:
-        """From text; ValueError, KeyError, TypeError or AttributeError if it is something else."""
+        """Read JSON text; ValueError, KeyError, TypeError or AttributeError if it is not a description."""
         content: dict[str, Any] = json.loads(text)
         settings = execution_of_json(content)
         passes = {

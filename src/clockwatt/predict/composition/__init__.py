@@ -1,1 +1,1 @@
-"""A network put together from its calls, and what it costs beyond them."""
+"""Composition of a network's pass from its calls, and its overheads beyond them."""

@@ -1,4 +1,4 @@
-"""Networks: what they call, what passes of them took that were measured whole, compared with composed ones."""
+"""Networks: their calls, their passes measured whole, and the comparison with composed passes."""
 
 from __future__ import annotations
 
@@ -23,7 +23,8 @@ _COSTS = [
     ENERGY_CORRECTED,
 ]
 _HOST_ABOVE = 1.1
-"""Back to back a pass takes at least its host time: one that claims so much more waited for the device meanwhile."""
+"""Largest ratio of host time to back-to-back time of a pass. Beyond it, the host time includes waiting for the
+device."""
 _NETWORK_COLUMNS = [
     *("session_id", "time_host_s", "time_eager_s", "time_device_method"),
     *("subject_id", "pass", "point", "execution", "status", "flags", "anchor_host_factor", "power_w", "power_limit_w"),
@@ -31,16 +32,16 @@ _NETWORK_COLUMNS = [
 ]
 _KEY = ["pass", "point", "execution"]
 _DEVICE_BOUND = 1.05
-"""Time of a pass back to back over its device time up to which it is device-bound."""
+"""Ratio of back-to-back time to device time up to which a pass is device-bound."""
 FEWEST_PASSES = 3
-"""Passes of a session that tell how quick its host was."""
+"""Fewest passes of a session to estimate the speed of its host."""
 _AT_LIMIT = 0.95
-"""Share of the power limit from which on a pass is device-bound, slower than it would be without."""
+"""Share of the power limit from which on a pass is power-capped, and so not limited by the host."""
 
 
 @dataclass(frozen=True)
 class Catalogue:
-    """What networks call, by network id and pass."""
+    """Calls of networks, by network id and pass."""
 
     networks: dict[tuple[str, str], records.NetworkRow]
     calls: dict[tuple[str, str], pd.DataFrame]
@@ -62,7 +63,7 @@ class Catalogue:
         )
 
     def called(self, pass_: str) -> dict[str, frozenset[str]]:
-        """Name of every network to the operations that it calls in a pass, at all its inputs and dtypes."""
+        """Map each network's name to the operations that it calls in a pass, at all its inputs and dtypes."""
         found: dict[str, frozenset[str]] = {}
         for key, network in self.networks.items():
             if key[1] == pass_ and key in self.calls:
@@ -71,9 +72,9 @@ class Catalogue:
         return found
 
     def called_by(self, whole: pd.DataFrame, pass_: str, measured: Collection[str] = ()) -> pd.DataFrame:
-        """What the networks that were measured whole call in a pass: `operation_id`, `point` and `execution`.
+        """Return what networks measured whole call in a pass: `operation_id`, `point` and `execution`.
 
-        `measured` are the execution settings that operations were measured under.
+        `measured` are the execution settings of the measurements of operations.
         """
         parts = [
             pd.DataFrame(
@@ -92,26 +93,25 @@ class Catalogue:
         return pd.concat(parts, ignore_index=True).drop_duplicates() if parts else pd.DataFrame(columns=columns)
 
     def names(self, whole: pd.DataFrame, pass_: str) -> list[str]:
-        """Names of the networks that were measured whole in a pass, sorted."""
+        """Return the names of the networks measured whole in a pass, sorted."""
         ids = whole.loc[whole["pass"] == pass_, "subject_id"]
         keys = {(str(identity), pass_) for identity in ids} & set(self.calls)
         return sorted({self.networks[key].network for key in keys})
 
 
 CostsOfNetwork = Callable[[str, str, str, ExecutionSettings], pd.DataFrame]
-"""Network, pass, operating point and execution settings to costs: `pipeline.COST_COLUMNS` by operation id."""
+"""Function from network, pass, operating point and execution settings to `pipeline.COST_COLUMNS` by operation id."""
 
 
 def whole_networks(dataset_dir: Path, gpu: str) -> tuple[pd.DataFrame, int]:
-    """Medians over repetitions of networks measured whole, and how many rows no composition can be compared with.
+    """Return medians over repetitions of networks measured whole, and the number of rows without a composition.
 
-    `host_factor` is that of the host in the session: what a host delays cannot be levelled. `host_steady` is whether
-    there is one at all, since the host's speed did not vary within the session. If it did, a pass is `repeatable` only
-    if it is known to be device-bound: at another minute the host takes another time. Device times count in any case.
-    Of repetitions, those with energy count, since time and energy are to be of the same passes; of these those on
-    steady hosts; without any, those that were device-bound; else all. That holds for host times too: those of all
-    repetitions vary more within a session (`docs/results/unseen-networks.md`). Host times are missing where none is
-    believed: on an unsteady host, and where `_host_believed` says no.
+    `host_factor` is that of the host in the session, since delays by the host cannot be normalised. `host_steady` is
+    whether there is one: the host's speed must not vary within the session. On an unsteady host, a pass is `repeatable`
+    only if it is device-bound; its device time is used in any case. Of the repetitions, those with energy are used, so
+    that time and energy belong to the same passes. Of these, those on steady hosts are used; without any, the
+    device-bound ones; else all. The same applies to host times (`docs/results/unseen-networks.md`). Host times are
+    missing on an unsteady host, and where `_host_believed` is false.
     """
     rows = _rows(dataset_dir, gpu)
     at_limit = rows["power_w"].astype(float) >= _AT_LIMIT * rows["power_limit_w"].astype(float)
@@ -143,10 +143,10 @@ def _believed(rows: pd.DataFrame) -> pd.Series:
 
 
 def _host_believed(rows: pd.DataFrame) -> pd.Series:
-    """Whether the host issued the pass in one go, and did not wait for the device meanwhile.
+    """Return whether the host issued the pass without waiting for the device.
 
-    Between the parts of a pass that does not fit into the launch queue the host finds the device idle and its own
-    caches cold.
+    A pass that exceeds the launch queue is issued in parts; between these the device idles and the host's caches get
+    cold.
     """
     unhindered = rows["time_host_s"].astype(float) <= _HOST_ABOVE * rows["time_eager_s"].astype(float)
     return unhindered & (rows["time_device_method"] != records.IN_SEGMENTS)
@@ -155,22 +155,22 @@ def _host_believed(rows: pd.DataFrame) -> pd.Series:
 def host_levels(
     dataset_dir: Path, gpu: str, catalogue: Catalogue, overheads: OverheadsFor, costs: CostsOfNetwork
 ) -> dict[str, dict[str, float]]:
-    """What passes of networks took the host, by session and pass, over what they are composed to on the median host.
+    """Return measured over composed host time of networks, by session and pass; composed for the median host.
 
-    Anchors are measured for a moment at both ends of a session, and calls alone by the median of short blocks; a pass
-    of a network takes long enough to meet the host at its slower moments too.
+    Reference operations are measured briefly at both ends of a session, and single calls as the median of short blocks.
+    A pass of a network is longer, so it includes the slower moments of the host.
 
     Parameters
     ----------
     dataset_dir, gpu
         Where they were measured.
     catalogue, overheads, costs
-        As for `compositions`, of the median host; networks with a call whose cost is not known are passed over.
+        As for `compositions`, of the median host; networks with a call of unknown cost are skipped.
 
     Returns
     -------
     dict
-        Medians over the passes of a session, of those with `FEWEST_PASSES` or more.
+        Medians over the passes of each session with `FEWEST_PASSES` or more.
     """
     rows = _rows(dataset_dir, gpu)
     found: list[pd.DataFrame] = []
@@ -212,17 +212,17 @@ VALIDATION_SCHEMA = pa.schema(
         pa.field("network_id", pa.string()),
         pa.field("network", pa.string()),
         pa.field("pass", pa.string()),
-        pa.field("source", pa.string()),  # of the operations' costs: measured, or predicted with the network left out
+        pa.field("source", pa.string()),  # of the operations' costs: measured, or predicted with the network held out
         *(pa.field(name, pa.float64()) for name in _NUMBERS),
         pa.field("calls", pa.int64()),
         pa.field("calls_without_cost", pa.int64()),
     ],
     metadata={"kind": "validation"},
 )
-"""One whole network against one composition, see `pipeline.Composition`; what is not known of the host is null."""
+"""One whole network and one composition, see `pipeline.Composition`; unknown host times are null."""
 
 OverheadsFor = Callable[[str, str], Overheads]
-"""Name of a network and operating point to what it costs beyond its calls."""
+"""Function from a network's name and an operating point to its overheads."""
 
 
 def compositions(
@@ -232,26 +232,26 @@ def compositions(
     source: str,
     costs: CostsOfNetwork,
 ) -> pd.DataFrame:
-    """Compose every network that was measured whole, repeatably, on the host on which it was measured.
+    """Compose every network with a repeatable whole measurement, for the host of that measurement.
 
-    Where the speed of that host is not known, since it varied, only passes are left with which it kept up: they are
-    composed for a host that does, and what a host decides, `host_s` and `latency_s`, is missing.
+    On an unsteady host, only device-bound passes are left. They are composed for a host that keeps up with the device,
+    and `host_s` and `latency_s` are missing.
 
     Parameters
     ----------
     whole
-        From `whole_networks`. Networks that are not in the catalogue, flagged so in the dataset, are passed over.
+        From `whole_networks`. Networks that are not in the catalogue, flagged so in the dataset, are skipped.
     catalogue
         What they call.
     overheads
-        What networks cost beyond their calls.
+        Overheads of networks beyond their calls.
     source, costs
-        Where the costs of operations come from; one of `MEASURED` and `PREDICTED`.
+        Source of the operations' costs, `MEASURED` or `PREDICTED`, and these costs.
 
     Returns
     -------
     pandas.DataFrame
-        Columns of `VALIDATION_SCHEMA` but for what they all have in common: `gpu`, `gpu_name` and `virtual`.
+        Columns of `VALIDATION_SCHEMA` except `gpu`, `gpu_name` and `virtual`.
     """
     rows = []
     for measured in whole[whole["repeatable"]].to_dict("records"):
@@ -282,5 +282,5 @@ def compositions(
             }
         )
     columns = [name for name in VALIDATION_SCHEMA.names if name not in ("gpu", "gpu_name", "virtual")]
-    # one that no composition tells is a column of None, which compares with nothing
+    # a quantity that no composition has is a column of None, which cannot be compared
     return pd.DataFrame(rows, columns=columns).astype(dict.fromkeys(_NUMBERS, float))

@@ -1,6 +1,6 @@
-"""Overheads estimated from networks measured whole where there are enough, else calibrated.
+"""Overheads estimated from networks measured whole if there are enough, else from the calibration.
 
-The calibration has a few networks of its own; those of a campaign say the same of its own networks, on its own hosts.
+The calibration measures a few networks; those of a campaign give overheads of its own networks on its own hosts.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from clockwatt.schema.execution import FP32, ExecutionSettings
 from clockwatt.schema.records import FORWARD, INFERENCE, LOSS, TRAINING
 
 FEWEST_NETWORKS = 6
-"""Networks, others than the one predicted, that are needed; two costs are estimated on the host."""
+"""Fewest networks, without the predicted one, to estimate overheads from; two host costs are estimated."""
 FEWEST_GROUPED = 3
-"""Networks with grouped convolutions that are needed; few networks have any, and their overheads stand out."""
+"""Fewest networks with grouped convolutions; few networks have any, and their overheads are larger."""
 _COLUMNS = [
     *("network", "pass", "point", "modules", "forward_calls", "device_calls", "grouped"),
     *("host_s", "host_overhead_s", "gap_s"),
@@ -41,7 +41,7 @@ class OverheadEstimates:
     calibrated
         By operating point; from `calibrated_overheads`.
     seen
-        What passes of whole networks took beyond their calls; from `seen_overheads`.
+        Times of whole networks' passes beyond their calls; from `seen_overheads`.
     """
 
     calibrated: Mapping[str, Overheads]
@@ -49,14 +49,14 @@ class OverheadEstimates:
     _without: dict[tuple[str, str], Overheads] = field(default_factory=dict, repr=False, compare=False)
 
     def without(self, network: str, point: str) -> Overheads:
-        """Those at an operating point, estimated without this network."""
+        """Return overheads at an operating point, estimated without this network."""
         key = network, point
         if key not in self._without:
             self._without[key] = self.at(point, self.seen[self.seen["network"] != network])
         return self._without[key]
 
     def at(self, point: str, seen: pd.DataFrame | None = None) -> Overheads:
-        """Those at an operating point, estimated from what was `seen`, of all networks if that is not given."""
+        """Return overheads at an operating point, estimated from `seen`, by default that of all networks."""
         estimated_from = self.seen if seen is None else seen
         here = estimated_from[estimated_from["point"] == point]
         inference, training = (here[here["pass"] == pass_] for pass_ in (INFERENCE, TRAINING))
@@ -77,7 +77,7 @@ class OverheadEstimates:
 def _estimated(
     known: PassOverheads, own: pd.DataFrame, gap_s: float | None, grouped_gap_s: float | None
 ) -> PassOverheads:
-    """Overheads of a pass with what its networks tell in place of what is known."""
+    """Replace calibrated overheads of a pass by estimates from its networks."""
     return PassOverheads(
         _host_overheads(own, known.host),
         known.gap_s if gap_s is None else gap_s,
@@ -86,7 +86,7 @@ def _estimated(
 
 
 def _host_overheads(own: pd.DataFrame, known: HostOverheads) -> HostOverheads:
-    """Those of the host, per module and per call estimated from passes of networks; as known with too few networks."""
+    """Estimate host overheads per module and call from passes of networks; calibrated ones with too few networks."""
     host = own[own["host_overhead_s"].notna()]
     if host["network"].nunique() < FEWEST_NETWORKS:
         return known
@@ -99,16 +99,16 @@ def _host_overheads(own: pd.DataFrame, known: HostOverheads) -> HostOverheads:
 
 
 def _gap(own: pd.DataFrame, fewest: int) -> float | None:
-    """Device time that networks add to a call; None with fewer than `fewest`."""
+    """Return the device time that networks add to a call; None with fewer than `fewest` networks."""
     gaps = own.groupby("network")["gap_s"].median().dropna()
     return max(0.0, float(gaps.median())) if len(gaps) >= fewest else None
 
 
 def calibrated_overheads(dataset_dir: Path, gpu: str, samples: Samples, whole: pd.DataFrame) -> dict[str, Overheads]:
-    """What the calibration says at every operating point that something was measured at, the default first.
+    """Return calibrated overheads at every measured operating point, the default first.
 
-    The power limit is the one that was seen, which an administrator may have set; else what the point asks for.
-    DataFileError if the dataset has no calibration or it is damaged.
+    The power limit is the observed one, which an administrator may have set; else the operating point's. DataFileError
+    if the dataset has no calibration or it is damaged.
     """
     costs = read_calibrated(dataset_dir, gpu)
     spec = find_spec(samples.gpu_name)
@@ -127,7 +127,7 @@ def calibrated_overheads(dataset_dir: Path, gpu: str, samples: Samples, whole: p
 
 
 def seen_overheads(whole: pd.DataFrame, catalogue: Catalogue, costs: CostsOfNetwork) -> pd.DataFrame:
-    """What passes of networks take beyond the sum of their calls, on the median host.
+    """Return times of networks' passes beyond the sum of their calls, on the median host.
 
     Parameters
     ----------
@@ -136,7 +136,7 @@ def seen_overheads(whole: pd.DataFrame, catalogue: Catalogue, costs: CostsOfNetw
     catalogue
         What they call.
     costs
-        As measured; networks with a call whose cost is not known are passed over.
+        Measured costs; networks with a call of unknown cost are skipped.
 
     Returns
     -------

@@ -1,1 +1,1 @@
-"""What operations cost at operating points: looked up, learnt, or by the law of the clock, behind one interface."""
+"""Costs of operations at operating points: measured, predicted or extrapolated in clock, behind one interface."""

@@ -1,7 +1,7 @@
-"""The one interface of all that tells what operations cost.
+"""Common interface of all sources of operations' costs.
 
-A source knows a fixed list of operations in one pass. Asked for operating points it gives for each the mean and the
-spread of every operation's costs, as far as it knows them; `FirstKnown` puts sources together.
+A source has a fixed list of operations in one pass. For each operating point it returns the mean and the interval of
+every operation's known costs. `FirstKnown` combines sources.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Floats = NDArray[np.float64]
 Mask = NDArray[np.bool_]
 
 MEASURED = "measured"
-"""Column of predictions: whether an operation was measured, and looked up."""
+"""Column of predictions: whether the cost of an operation is the measured one."""
 
 
 _COMPOSED = [TARGETS.index(name) for name in COST_COLUMNS if name in TARGETS]
@@ -41,10 +41,10 @@ class Costs:
         From the mean to the lower and upper end of the 90 % interval, nan where none is known; shape
         (operations, targets, 2).
     known
-        Which operations the source knows here, if not all their costs: of some, time alone was measured; shape
+        Operations that the source knows here, perhaps not all costs of each: some were measured in time alone; shape
         (operations,).
     measured
-        Which of them were measured at this operating point, and looked up; shape (operations,).
+        Operations whose costs were measured at this operating point; shape (operations,).
     """
 
     mean: Floats
@@ -54,7 +54,7 @@ class Costs:
 
     @property
     def complete(self) -> bool:
-        """Whether everything is known that a pass is composed from."""
+        """Whether all costs that a pass is composed from are known."""
         return bool(self.known.all() and np.isfinite(self.mean[:, _COMPOSED]).all())
 
     def end(self, side: int) -> Floats:
@@ -75,14 +75,14 @@ class Costs:
 
 
 class CostSource(Protocol):
-    """Something that tells what a fixed list of operations costs."""
+    """Source of costs of a fixed list of operations."""
 
     def at(self, points: Sequence[str]) -> dict[str, Costs]:
-        """Costs at each of these operating points, all asked for at once."""
+        """Return costs at each of these operating points."""
 
 
 class FirstKnown:
-    """Of several sources for each cost the first that knows it; later ones are asked only where that is needed."""
+    """Combine sources: each cost comes from the first that knows it. Later sources are called only if needed."""
 
     def __init__(self, *sources: CostSource) -> None:
         self._sources = sources
@@ -100,7 +100,7 @@ class FirstKnown:
 
 
 class Among:
-    """A source of some operations as one of more, of which it knows no others."""
+    """A source of some operations, embedded in a longer list; the costs of the others are unknown."""
 
     def __init__(self, source: CostSource, rows: Mask) -> None:
         self._source, self._rows = source, rows
@@ -124,7 +124,7 @@ def cost_columns(targets: Floats) -> Floats:
 
 
 def unknown(operations: int) -> Costs:
-    """Costs of so many operations of which nothing is known."""
+    """Return costs of `operations` operations, all unknown."""
     targets = len(TARGETS)
     nothing = np.zeros(operations, dtype=bool)
     return Costs(
@@ -133,7 +133,7 @@ def unknown(operations: int) -> Costs:
 
 
 def interval_factors(classes: NDArray[np.object_], intervals: Mapping[str, Mapping[str, Interval]]) -> Floats:
-    """Factors from predictions to the ends of their intervals.
+    """Return factors from predictions to the ends of their intervals.
 
     Parameters
     ----------
@@ -158,7 +158,7 @@ def interval_factors(classes: NDArray[np.object_], intervals: Mapping[str, Mappi
 
 
 def _filled(costs: Costs, others: Costs) -> Costs:
-    """Costs, with those of others where they are not known."""
+    """Return the costs, with unknown ones replaced by those of `others`."""
     kept = costs.known[:, None] & np.isfinite(costs.mean)
     return Costs(
         np.where(kept, costs.mean, others.mean),

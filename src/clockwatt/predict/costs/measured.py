@@ -1,4 +1,4 @@
-"""Costs that were measured: kept beside the predictors and looked up, or device times measured for one question."""
+"""Measured costs: those stored with the predictors, and device times measured for one request."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ MEASURED_SCHEMA = pa.schema(
     ],
     metadata={"kind": "measured costs"},
 )
-"""Costs of an operation in one pass, and their standard errors relative to them."""
+"""Costs of an operation in one pass, and their relative standard errors."""
 
 KNOWN_NOT_LEARNT = (WITHOUT_WORK, NOT_ABOVE_IDLE)
 _UNKNOWN_ERROR = 0.05
@@ -45,7 +45,7 @@ _UNKNOWN_ERROR = 0.05
 
 
 class MeasuredCosts:
-    """Costs as measured, repetitions merged and cards and hosts levelled, by operating point and execution settings."""
+    """Measured costs by operating point and execution settings: normalised, and repetitions merged."""
 
     def __init__(self, rows: pd.DataFrame) -> None:
         self._of = functools.cache(
@@ -58,9 +58,9 @@ class MeasuredCosts:
         return cls(files.read_table(path, MEASURED_SCHEMA).to_pandas().set_index("operation_id"))
 
     def look_up(self, operation_ids: pd.Index, point: str, *, execution: ExecutionSettings) -> Costs:
-        """What was measured of operations, in their order.
+        """Return measured costs of operations, in their order.
 
-        The ends of the intervals follow from the standard errors: they hold for the card and the hour.
+        The ends of the intervals follow from the standard errors, so they cover this card at that time only.
         """
         rows = self._of(point, execution)
         at = rows.index.get_indexer(operation_ids)
@@ -74,7 +74,7 @@ class MeasuredCosts:
 
 
 def write_measured(rows: pd.DataFrame, path: Path) -> None:
-    """Write what may be learnt from, and what is known but not learnt, of one pass; `rows` of `samples.Samples`.
+    """Write the measured costs of one pass, trained on or not; `rows` of `training_rows.Samples`.
 
     OutputError if it cannot be written.
     """
@@ -87,7 +87,7 @@ def write_measured(rows: pd.DataFrame, path: Path) -> None:
 
 
 class LookedUp:
-    """Costs of some operations that were measured, as a source of costs.
+    """Source of measured costs of some operations.
 
     Parameters
     ----------
@@ -98,7 +98,7 @@ class LookedUp:
     execution
         Settings that operations are measured under.
     positive
-        Know only operations of which no cost is zero or less: laws of the clock are laws of ratios.
+        Omit operations with a cost of zero or less: clock models are fitted to ratios.
     """
 
     def __init__(
@@ -127,7 +127,7 @@ _DEVICE, _HOST, _EAGER, _DYNAMIC = (
 Indices = NDArray[np.intp]
 
 _CARRIED = 0.05
-"""Half a 90 % interval of what is carried from one operating point to another: what laws of the clock miss."""
+"""Half a 90 % interval of a device time extrapolated to another operating point: the error of the clock model."""
 
 
 @dataclass(frozen=True)
@@ -141,7 +141,7 @@ class DeviceTimes:
     seconds
         Operation id to device time.
     errors
-        Operation id to half its 90 % interval, relative to it.
+        Operation id to half the 90 % interval of its device time, relative to it.
     """
 
     point: str
@@ -151,11 +151,10 @@ class DeviceTimes:
 
 
 class Refined:
-    """Costs with measured device times; dynamic energy follows in proportion, since the power is the same.
+    """Replace device times by measured ones; dynamic energy scales with them, since the power stays the same.
 
-    By what factor an operation was missed at the operating point where it was measured, it is taken to be missed at the
-    others too, where it was not measured. Host times stay: those of the machine that measures are a matter of the host
-    that is asked for.
+    The ratio of measured to predicted device time at one operating point corrects the others, where the operation was
+    not measured. Host times do not change: they belong to the requested host, not to the measuring machine.
     """
 
     def __init__(self, source: CostSource, ids: pd.Index, times: DeviceTimes) -> None:

@@ -1,4 +1,4 @@
-"""Costs that were not measured: by a forest where it learnt, by the law of the clock elsewhere, or host time alone."""
+"""Predicted costs: from a predictor at its training points, from the clock model at others, or host time alone."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ from clockwatt.schema.costs import BACK_TO_BACK
 from clockwatt.schema.execution import ExecutionSettings
 
 _LAW_MISSES = 0.05
-"""Half of the interval of what follows by the law of the clock alone: 1 to 5 % on sweeps of a V100."""
+"""Half of the relative 90 % interval of costs that the clock model extrapolates."""
 _LEAST_FACTOR = 1e-3
 
 
 class Learnt:
-    """Costs that a fitted predictor gives, with intervals as wide as its trees disagree.
+    """Costs from a fitted predictor; the width of their intervals scales with the spread of its trees.
 
     Parameters
     ----------
@@ -38,7 +38,7 @@ class Learnt:
     features
         Of the operations, from `features.operations.operation_features`.
     factors
-        To the ends of their intervals for a scale of 1, from `interface.interval_factors`.
+        Factors to the ends of their intervals for a scale of 1, from `interface.interval_factors`.
     execution
         Settings that operations are measured under.
     """
@@ -69,14 +69,14 @@ class Learnt:
 
 
 class ByClock:
-    """Costs at any operating point: of another source where a predictor learnt, else by the law of the clock.
+    """Costs at any operating point: from another source at training points, else from the DVFS (clock) model.
 
     Parameters
     ----------
     source
-        What the law is drawn through: it knows all its operations where a predictor learnt.
+        Source that the clock model is fitted to; it knows all its operations at the training points.
     learnt_points
-        Where that is.
+        Operating points that the predictor was trained on.
     spec
         The GPU.
     """
@@ -86,7 +86,7 @@ class ByClock:
         self._spec = spec
 
     def at(self, points: Sequence[str]) -> dict[str, Costs]:
-        """See `CostSource.at`. The source is asked once, for all that is needed."""
+        """See `CostSource.at`. The source is called once, for all operating points needed."""
         around = {point: self._lawful(point) for point in points}
         needed = dict.fromkeys(name for point in points for name in around[point] or (point,))
         known = self._source.at([*needed])
@@ -111,7 +111,7 @@ class ByClock:
         return found
 
     def _lawful(self, point: str) -> tuple[str, ...]:
-        """Learnt points that the clock law leads from to this one; empty where the source is to answer itself."""
+        """Return training points to extrapolate from in clock; empty where the source itself knows this point."""
         wanted = OperatingPoint.parse(point)
         around = tuple(neighbours(wanted, self._learnt_points))
         if point in self._learnt_points or len(around) < POWER_CLOCKS or wanted.sm_clock_mhz is None:
@@ -147,7 +147,7 @@ class HostOnly:
 
 
 def _widened(factors: Sequence[Floats]) -> Floats:
-    """Mean of the intervals at the clocks that a law is drawn through, and what the law itself misses."""
+    """Return the mean of the intervals at the fitted clocks, widened by the error of the clock model."""
     ends = np.mean([np.log(np.maximum(one, _LEAST_FACTOR)) for one in factors], axis=0)
     widened: Floats = np.exp(np.array([-1.0, 1.0]) * np.hypot(ends, _LAW_MISSES))
     return widened
@@ -158,10 +158,10 @@ def _all_known(mean: Floats, factors: Floats) -> Costs:
 
 
 def workless_host_s(samples: Samples, pass_: str, overheads: Mapping[str, Overheads]) -> dict[str, float]:
-    """Median host time of calls that do nothing on the device, by class and under `ANY_CLASS` over all.
+    """Return the median host time of calls without device work, by class, and over all under `ANY_CLASS`.
 
-    Where none was measured, their back-to-back time, else the calibrated time of any call at the operating points, and
-    empty without a calibration.
+    Where no host time was measured, use their back-to-back time, else the calibrated time of any call. Empty without a
+    calibration.
     """
     rows = samples.rows
     rows = rows[(rows["pass"] == pass_) & ~rows["device_work"].astype(bool)]

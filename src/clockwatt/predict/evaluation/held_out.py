@@ -1,8 +1,8 @@
-"""What held-out predictions say of a predictor: errors, and intervals with the share of rows that they contain.
+"""Evaluate a predictor on held-out predictions: errors, intervals and their coverage.
 
-All but `judge_perceptrons` judges the forest alone, since perceptrons beside it take ten times as long to teach. They
-are taught once more, without a fifth of the groups, and how much nearer they come there is by how much the forest's
-intervals of device time are too wide for both together.
+All functions but `judge_perceptrons` evaluate the forest alone, since training MLPs takes much longer. MLPs are trained
+once more without a fifth of the groups. Their gain in accuracy there gives the factor by which the forest's intervals
+of device time are too wide for both together.
 """
 
 from __future__ import annotations
@@ -37,27 +37,27 @@ from clockwatt.predict.models.training_data import TrainingData
 from clockwatt.schema.costs import BY_CORRECTED, MEASURED_WHOLE, TIME_DEVICE_CORRECTED
 
 WHOLE_QUANTITIES = ("time_s", "energy_j", "power_w")
-"""What whole networks have an interval of, each from its own residuals."""
+"""Quantities of whole networks with an interval, each from its own residuals."""
 _HELD_OUT = 0.2
-"""Of the groups, to judge perceptrons."""
+"""Share of the groups held out to evaluate MLPs."""
 _NARROWEST, _WIDEST = 0.5, 2.0
-"""Of what one draw of groups says."""
+"""Bounds of `width`, since it is estimated from one random draw of groups."""
 
 
 def judge_operations(
     data: TrainingData, left_out: LeftOutPredictions, elsewhere: LeftOutPredictions | None = None
 ) -> tuple[dict[str, dict[str, Interval]], dict[str, Any]]:
-    """Judge predictions on the rows that may be learnt from.
+    """Evaluate predictions on the rows that may be trained on.
 
     Parameters
     ----------
     data
         Rows.
     left_out
-        Each predicted without its group.
+        Predictions of each row without its group.
     elsewhere
-        Each predicted from operations of another origin alone. Intervals of a cost are calibrated on these where each
-        origin has enough groups with it, else on the former.
+        Predictions of each row by a predictor trained on operations of the other origin alone. Intervals of a cost are
+        calibrated on these where each origin has enough groups with it, else on `left_out`.
 
     Returns
     -------
@@ -88,7 +88,7 @@ def _calibrated(
     rows: Mask,
     elsewhere: dict[str, Interval] | None,
 ) -> tuple[dict[str, Interval], dict[str, Any]]:
-    """Intervals of a target from rows that were left out, if there are none from `elsewhere`, and how good they are."""
+    """Return intervals of a target, from `elsewhere` or else from held-out rows, and their quality."""
     residuals, scale = _residuals(data, left_out, target, rows)
     standard, names = residuals / scale, data.rows.loc[rows, OPERATION_CLASS].to_numpy(object)
     groups = pd.factorize(data.rows.loc[rows, "group"])[0]
@@ -119,7 +119,7 @@ def _calibrated(
 
 
 def _residuals(data: TrainingData, predicted: LeftOutPredictions, target: str, rows: Mask) -> tuple[Floats, Floats]:
-    """Logarithms of measured over predicted, and their scales; shape (rows,) each."""
+    """Return logarithms of measured over predicted, and their scales; shape (rows,) each."""
     measured, said, spread = (
         table.loc[rows, target].to_numpy(float) for table in (data.rows, predicted.predictions, predicted.spread)
     )
@@ -127,17 +127,17 @@ def _residuals(data: TrainingData, predicted: LeftOutPredictions, target: str, r
 
 
 def _judged(data: TrainingData, left_out: LeftOutPredictions, target: str) -> Mask:
-    """Rows that a prediction of a target can be judged by; shape (rows,)."""
+    """Return the rows on which predictions of a target can be evaluated; shape (rows,)."""
     known = left_out.predictions[target].notna() & data.rows[target].notna()
     judged: Mask = data.usable & known.to_numpy(bool)
     return judged
 
 
 def _calibrated_elsewhere(data: TrainingData, elsewhere: LeftOutPredictions, target: str) -> dict[str, Interval] | None:
-    """Intervals of a target from predictions by operations of another origin; None where an origin has few groups.
+    """Return intervals of a target from predictions across origins; None where an origin has few groups.
 
-    Classes that one origin alone has do not count: the predictor in use has seen them. Nor does to which side it was
-    off, since that depends on what it learnt from: the intervals are symmetric.
+    Classes of one origin alone are excluded: the predictor in use is trained on them. The intervals are symmetric,
+    since the sign of an error depends on the training data.
     """
     judged = _judged(data, elsewhere, target)
     of_origin = data.rows[judged].groupby(elsewhere.fold[judged])[OPERATION_CLASS].agg(set)
@@ -154,7 +154,7 @@ def _calibrated_elsewhere(data: TrainingData, elsewhere: LeftOutPredictions, tar
 
 
 def network_intervals(rows: pd.DataFrame) -> tuple[dict[str, Interval], dict[str, Any]]:
-    """Intervals of whole networks from their own residuals, a group being a network with all its inputs and dtypes.
+    """Return intervals of whole networks from their residuals; a network with all inputs and dtypes is one group.
 
     Parameters
     ----------
@@ -166,7 +166,7 @@ def network_intervals(rows: pd.DataFrame) -> tuple[dict[str, Interval], dict[str
     intervals
         Each of `WHOLE_QUANTITIES` that is known of any row.
     report
-        The same, with the share of rows inside the interval that the other networks give.
+        The same, with the coverage of intervals made from the other networks.
     """
     intervals: dict[str, Interval] = {}
     report: dict[str, Any] = {}
@@ -183,7 +183,7 @@ def network_intervals(rows: pd.DataFrame) -> tuple[dict[str, Interval], dict[str
 
 
 def network_errors(rows: pd.DataFrame) -> dict[str, Any]:
-    """Errors of compositions, by the pipeline and as plain sums; those that lack a cost do not count."""
+    """Return errors of compositions, by the pipeline and as plain sums; those that lack a cost are excluded."""
     complete = rows[rows["calls_without_cost"] == 0]
     found = {}
     for name in ("time_s", "plain_time_s", "energy_j", "plain_energy_j"):
@@ -193,7 +193,7 @@ def network_errors(rows: pd.DataFrame) -> dict[str, Any]:
 
 
 def judge_left_out(rows: pd.DataFrame) -> dict[str, Any]:
-    """Errors on operations that only the network left out calls; `rows` of one pass, by `LEFT_OUT_SCHEMA`."""
+    """Return errors on operations that only the held-out network calls; `rows` of one pass, by `LEFT_OUT_SCHEMA`."""
     unseen = rows[rows["unseen"].astype(bool) & rows["learnt"].astype(bool)]
     report: dict[str, Any] = {"networks": sorted(set(rows["network"])), "targets": {}, "classes": {}}
     for target in TARGETS:
@@ -206,22 +206,22 @@ def judge_left_out(rows: pd.DataFrame) -> dict[str, Any]:
 def judge_perceptrons(
     make: Make, data: TrainingData, other: TrainingData | None, *, seed: int
 ) -> dict[str, Any] | None:
-    """Errors of device time of operations held out, with perceptrons beside the forest and without.
+    """Return errors of device time of held-out operations, with MLPs and without.
 
     Parameters
     ----------
     make
-        Gives a fresh predictor that teaches perceptrons.
+        Make an unfitted predictor that trains MLPs.
     other
-        Of the other pass, if there is any; the same groups are held out of it. `seed` decides which.
+        Training data of the other pass, if there are any; the same groups are held out of it. `seed` decides which.
 
     Returns
     -------
     dict
-        `rows`, how many were held out of those that perceptrons tell; `forest_median`, `forest_percentile_90`, `median`
-        and `percentile_90` of the error relative to what was measured, without perceptrons and with them; and `width`:
-        what the forest's intervals are to be taken to the power of, so that as many are inside as were, 1 where too few
-        groups were held out to say. None where too little is left to teach perceptrons.
+        `rows`, the number of held-out rows that MLPs predict; `forest_median` and `forest_percentile_90`, of the
+        relative error without MLPs; `median` and `percentile_90`, of that with them; and `width`, the exponent of the
+        forest's interval factors that keeps their coverage, 1 with too few held-out groups. None where too few rows are
+        left to train MLPs.
     """
     names = sorted(set(data.groups) | set(() if other is None else other.groups))
     drawn = np.random.default_rng(seed).random(len(names)) < _HELD_OUT
@@ -255,7 +255,7 @@ def judge_perceptrons(
 
 
 def as_wide_as(intervals: Mapping[str, Interval], width: float) -> dict[str, Interval]:
-    """Intervals of device time by class, to the power of `width` but for classes that are left to the forest."""
+    """Raise intervals of device time to the power of `width`, except those of forest-only classes."""
     rest = intervals[ANY_CLASS]
     kept = {name: intervals.get(name, rest) for name in sorted(LEFT_TO_TREES)}
     found = {name: replace(one, lower=one.lower**width, upper=one.upper**width) for name, one in intervals.items()}
@@ -263,7 +263,7 @@ def as_wide_as(intervals: Mapping[str, Interval], width: float) -> dict[str, Int
 
 
 def _rows(data: TrainingData, chosen: Mask) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """Features and device times of some cells."""
+    """Return features and device times of some cells."""
     return data.features[chosen], data.targets.loc[chosen, [TIME_DEVICE_CORRECTED]]
 
 

@@ -1,7 +1,7 @@
-"""Predict what was left out of learning: groups of like operations in turn, operations of one origin, or networks.
+"""Predict held-out data: groups of similar operations in turn, operations of one origin, or networks.
 
-From that follow the errors of operations and networks never measured, and whether more measurements would make them
-smaller.
+These predictions estimate the errors on unseen operations and networks, and whether more measurements would reduce
+them.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ from clockwatt.threads import usable_threads
 
 Mask = NDArray[np.bool_]
 Make = Callable[[], CostPredictor]
-"""Gives a fresh predictor."""
+"""Make an unfitted predictor."""
 
 SHARES = (1 / 8, 1 / 4, 1 / 2)
-"""Of what the cross-validation learns from, which is the last point of the learning curve."""
+"""Shares of the training data of the cross-validation, which is the last point of the learning curve."""
 _JUDGED = 0.2
 _ROWS_AT_LEAST = 100
 
@@ -49,7 +49,7 @@ CROSSVAL_SCHEMA = pa.schema(
     ],
     metadata={"kind": "cross-validation"},
 )
-"""Each measured operation with the prediction of a predictor that never saw its group."""
+"""Each measured operation with its prediction by a predictor that held out its group."""
 
 
 LEFT_OUT_SCHEMA = pa.schema(
@@ -62,7 +62,7 @@ LEFT_OUT_SCHEMA = pa.schema(
         pa.field("execution", pa.string()),
         pa.field("operation_id", pa.string()),
         pa.field("operation_class", pa.string()),
-        pa.field("unseen", pa.bool_()),  # False: another network calls it too, so its measurement was learnt from
+        pa.field("unseen", pa.bool_()),  # False: another network calls it too, so its measurement was trained on
         pa.field("learnt", pa.bool_()),  # False: excluded from fitting and from the metrics
         *(pa.field(name, pa.float64()) for name in CORRECTED),
         *(pa.field(BY_CORRECTED[name].predicted, pa.float64()) for name in CORRECTED),
@@ -70,25 +70,25 @@ LEFT_OUT_SCHEMA = pa.schema(
     ],
     metadata={"kind": "networks left out"},
 )
-"""Each operation of each network left out, measured or not, with its prediction and how far the trees disagree."""
+"""Each operation of each held-out network, measured or not, with its prediction and the spread of the trees."""
 
 FOLDS_AT_MOST = 10
-"""More networks than this are left out several at a time, which bounds the time of a fit; then those that share fewest
-operations."""
+"""If there are more networks, several are held out at a time, those that share fewest operations. This bounds the time
+of a fit."""
 
 
 @dataclass(frozen=True)
 class LeftOutPredictions:
-    """Predictions of each row by a predictor that never saw its group.
+    """Predictions of each row by a predictor that held out its group.
 
     Attributes
     ----------
     predictions
         One column per target; shape (rows, targets). Missing for rows without a training fold.
     spread
-        How far the trees disagree; likewise.
+        Spread of the trees; likewise.
     fold
-        What was left out together with each row, counted from 0; shape (rows,).
+        Number of the fold of each row, counted from 0; shape (rows,).
     """
 
     predictions: pd.DataFrame
@@ -97,11 +97,11 @@ class LeftOutPredictions:
 
     @property
     def folds(self) -> int:
-        """How many parts were left out one after another."""
+        """Number of folds."""
         return int(self.fold.max(initial=-1)) + 1
 
     def at_rows(self, data: TrainingData) -> LeftOutPredictions:
-        """The same for every measured row of `data`, from predictions for its cells."""
+        """Convert predictions for the cells of `data` to every measured row."""
         fold_of = dict(zip(data.cells["operation_id"], self.fold, strict=True))
         return LeftOutPredictions(
             data.at_rows(self.predictions),
@@ -110,7 +110,7 @@ class LeftOutPredictions:
         )
 
     def table(self, data: TrainingData, *, gpu: str, virtual: bool, predictor: str) -> pa.Table:
-        """By `CROSSVAL_SCHEMA`, from predictions of the rows of `data`."""
+        """Return a table of `CROSSVAL_SCHEMA`, from predictions of the rows of `data`."""
         rows = data.rows[["pass", "point", "execution", "operation_id", OPERATION_CLASS, *TARGETS]]
         predicted = {BY_CORRECTED[target].predicted: self.predictions[target] for target in TARGETS}
         rows = rows.assign(gpu=gpu, virtual=virtual, predictor=predictor, fold=self.fold, learnt=data.usable)
@@ -120,21 +120,20 @@ class LeftOutPredictions:
 def predict_left_out(
     make: Make, data: TrainingData, parts: Sequence[tuple[Mask, Mask]]
 ) -> Iterator[tuple[pd.DataFrame, pd.DataFrame]]:
-    """Predict what is left out, with a predictor fitted to the rest.
+    """Predict held-out cells with a predictor fitted to the rest.
 
-    One forest's encoding and predicting leave all cores but one idle, so each part has a thread of its own as far as
-    there are enough.
+    Encoding and prediction use one core, so each part runs in its own thread, up to the number of cores.
 
     Parameters
     ----------
     parts
-        Which cells a predictor learns from, and which it then predicts; shape (cells,) each.
+        Cells to train on, and cells to predict then; shape (cells,) each.
 
     Yields
     ------
     predictions, spread
         Of the cells of `data`, for each part; shape (cells, targets). Missing for other cells, and for all if nothing
-        is left to learn from. The spread is that of the trees, see `CostPredictor.predict_with_spread`.
+        is left to train on. The spread is that of the trees, see `CostPredictor.predict_with_spread`.
     """
     features, targets = data.features.copy(), data.targets.copy()  # lays columns together: threads only read
     threads = usable_threads()
@@ -156,27 +155,27 @@ def predict_left_out(
 
 
 def _nothing(data: TrainingData) -> pd.DataFrame:
-    """Of each cell no prediction."""
+    """Return missing predictions for all cells."""
     return pd.DataFrame(np.nan, index=data.targets.index, columns=data.targets.columns)
 
 
 def cross_validate(make: Make, data: TrainingData, *, folds: int, seed: int) -> LeftOutPredictions:
-    """Predict the cells of each fold by a predictor fitted to the others; groups of like operations stay together."""
+    """Predict the cells of each fold with a predictor fitted to the others; groups are not split."""
     return _each_left_out(make, data, grouped_folds(data.groups, folds, seed))
 
 
 def predict_elsewhere(make: Make, data: TrainingData) -> LeftOutPredictions | None:
-    """Predict what was designed by a predictor fitted to what networks call, and the other way round.
+    """Predict designed operations with a predictor fitted to those that networks call, and vice versa.
 
-    The two are drawn differently: intervals calibrated so hold for what is drawn differently again. None where there is
-    only one of the two. The fold is 0 for what networks call.
+    The two have different distributions, so intervals calibrated this way cover other distributions too. None where
+    there is only one of the two. The fold is 0 for operations that networks call.
     """
     designed = data.designed
     return _each_left_out(make, data, designed.astype(np.int64)) if len(set(designed)) > 1 else None
 
 
 def _each_left_out(make: Make, data: TrainingData, fold: NDArray[np.int64]) -> LeftOutPredictions:
-    """Predict the cells of each fold with a predictor fitted to those of the others that may be learnt from."""
+    """Predict the cells of each fold with a predictor fitted to cells of the others that may be trained on."""
     predictions, spread = _nothing(data), _nothing(data)
     parts = [(data.learnt & (fold != number), fold == number) for number in range(fold.max(initial=-1) + 1)]
     for found in predict_left_out(make, data, parts):
@@ -185,10 +184,10 @@ def _each_left_out(make: Make, data: TrainingData, fold: NDArray[np.int64]) -> L
 
 
 def grouped_folds(groups: pd.Series, folds: int, seed: int) -> NDArray[np.int64]:
-    """Deal groups out to folds of nearly equal size: the largest first, each to the smallest fold.
+    """Assign groups to folds of nearly equal size: the largest first, each to the smallest fold.
 
-    From the group of each row to its fold; shape (rows,) each. There are fewer folds if there are fewer groups; `seed`
-    decides between groups of equal size.
+    Takes the group of each row, returns its fold; shape (rows,) each. There are fewer folds if there are fewer groups;
+    `seed` decides between groups of equal size.
     """
     sizes = groups.value_counts(sort=False).sort_index()
     shuffled = sizes.iloc[np.random.default_rng(seed).permutation(len(sizes))]
@@ -204,16 +203,15 @@ def grouped_folds(groups: pd.Series, folds: int, seed: int) -> NDArray[np.int64]
 def learning_curve(
     make: Make, data: TrainingData, validation: LeftOutPredictions, *, seed: int
 ) -> list[dict[str, Any]]:
-    """Errors on the same operations, learnt from ever more of the others.
+    """Return the learning curve: errors on the same operations, trained on growing shares of the others.
 
-    The first folds of the cross-validation `validation` of `data`, a fifth of all, are judged; groups of the others are
-    drawn at random.
+    Evaluate the first folds, a fifth of all, of the cross-validation `validation` of `data`; draw groups of the others
+    at random.
 
     Returns
     -------
     list of dict
-        `operations` that were learnt from, and `targets`: target to `metrics`. Empty where there are too few rows, or
-        too few folds, to tell.
+        `operations`, the number trained on, and `targets`: target to `metrics`. Empty with too few rows or folds.
     """
     folds = max(1, round(_JUDGED * validation.folds))
     judged = data.learnt & data.own & (validation.fold < folds)
@@ -222,7 +220,7 @@ def learning_curve(
         return []
     names = data.groups[rest].unique()
     order = dict(zip(np.random.default_rng(seed).permutation(names), np.arange(len(names)) / len(names), strict=True))
-    place = data.groups.map(order).to_numpy(float)  # missing where only judged: never below a share
+    place = data.groups.map(order).to_numpy(float)  # missing where only evaluated: never below a share
     parts = [(rest & (place < share), judged) for share in SHARES]
 
     def operations(cells: Mask) -> int:
@@ -246,25 +244,25 @@ def leave_networks_out(
 ) -> pd.DataFrame:
     """Predict every operation of each network with a predictor fitted without that network.
 
-    A network is left out with all its inputs and dtypes. An operation that only it calls is not learnt from; one that
-    another network calls too stays among the data, as it would had this network never been measured; it is predicted
-    all the same here, though whoever asks for a network finds it looked up. Operations that no network calls stay too.
+    A network is held out with all its inputs and dtypes. Operations that only it calls are not trained on. Operations
+    that another network calls too stay in the training data, as if this network had never been measured. They are
+    predicted here too, although `predict` would use their measurements. Operations that no network calls stay too.
 
     Parameters
     ----------
     data
-        What was measured in one pass, and what is to be predicted beside it (`training_data.with_unmeasured`).
+        Measured data of one pass, and what else to predict (`training_data.with_unmeasured`).
     called
         Name of every network of the catalogue to the operations it calls in this pass.
     names
-        Those to leave out, one after another; more than `FOLDS_AT_MOST` are dealt out to so many folds: an operation
-        that two networks of a fold have alone would be missed by both. `seed` decides that deal.
+        Networks to hold out, one after another. More than `FOLDS_AT_MOST` are assigned to so many folds: operations
+        that only networks of one fold call are then held out of both. `seed` decides the assignment.
 
     Returns
     -------
     pandas.DataFrame
         Columns of `LEFT_OUT_SCHEMA` but `gpu` and `virtual`; a row for each network, operation and operating point.
-        Empty where a single network leaves nothing to learn from.
+        Empty where a single network leaves nothing to train on.
     """
 
     def calls(networks: set[str]) -> frozenset[str]:
@@ -292,7 +290,7 @@ def leave_networks_out(
 
 
 def _dealt(names: list[str], called: Mapping[str, frozenset[str]], folds: int, seed: int) -> list[set[str]]:
-    """Networks in as many folds, each in the one with which it shares fewest operations, the emptiest of those."""
+    """Assign networks to folds, each to the one with which it shares fewest operations; ties go to the emptiest."""
     dealt: list[set[str]] = [set() for _ in range(min(folds, len(names)))]
     of_fold: list[set[str]] = [set() for _ in dealt]
     at_most = -(-len(names) // len(dealt)) if dealt else 0

@@ -1,11 +1,10 @@
-"""How the errors of its operations add up in a pass of a network.
+"""Model of how errors of operations add up in a pass of a network.
 
-Errors of different operations are neither independent, so that they would average out, nor one and the same. With `a`
-the root of the sum of squares of each operation's share times its own error, and `b` their sum, the variance of the
-pass is (1 − r)·a² + r·b² with one correlation `r`, which networks left out tell. Beside it stand what composing adds,
-what gaps between short kernels add, and what cards and hosts differ by. How far a new network may be off for its scale
-is told by networks left out, too.
-All errors here are standard deviations of logarithms.
+Errors of different operations are correlated. Let `a` be the root of the sum of squares of each operation's share times
+its error, and `b` the sum of these products. The variance of the pass is (1 − r)·a² + r·b² with one correlation `r`,
+estimated from held-out networks. Added to it are the errors of composition, of gaps between short kernels, and of card
+and host effects. Held-out networks also give the interval of a pass for a scale of 1. All errors here are standard
+deviations of logarithms.
 """
 
 from __future__ import annotations
@@ -43,41 +42,40 @@ from clockwatt.schema.records import INFERENCE, TRAINING
 
 DEVICE, HOST, DYNAMIC = TIME_DEVICE_CORRECTED, TIME_HOST_CORRECTED, ENERGY_DYNAMIC_CORRECTED
 ADDED = (DEVICE, HOST, DYNAMIC)
-"""Costs that a pass is the sum of."""
+"""Costs that add up over the operations of a pass."""
 ERROR_OF = {DEVICE: "error_time_device", HOST: "error_time_host", DYNAMIC: "error_energy_dynamic"}
-"""Columns of the relative error that is due of each, with one standard deviation, where it is predicted."""
+"""Columns of the expected relative error of each, one standard deviation, where it is predicted."""
 
 LOOKED_UP_ERROR = 0.02
-"""Of an operation that was measured: another card, another hour."""
+"""Error of a measured operation on another card at another time."""
 CARD_ENERGY = 0.04
-"""Cards of one model: the same passes drew 6 % more on one of two H200."""
+"""Card effect on power, among cards of one model."""
 CARD_TIME = 0.02
-"""Likewise: the same passes took 1.5 % more device time on one of two H200 in the median of 14, 7 % at most."""
+"""Card effect on device time, among cards of one model."""
 GAP_S = {INFERENCE: 1e-7, TRAINING: 5e-7}
-"""What the gaps in a call's place of a pass take more or less than between repetitions of it, which is all that was
-measured; in training a call is several kernels. Passes of kernels of 2 to 3 µs came out 2 to 16 % too long though all
-of their operations had been measured, training passes of few rows up to 9 % too short
-(`docs/results/measure-missing.md`)."""
+"""Error of the gap before a call in a pass, in s per call: only gaps between repetitions of one call were measured. In
+training a call is several kernels. See `docs/results/measure-missing.md`."""
 
 _LEAST_FACTOR = 0.1  # of an interval whose lower end is zero or nearly
 ASSUMED_CORRELATION = 0.25
 ASSUMED_COMPOSITION = 0.03
 _LEAST_CORRELATION = 0.02
 _SUM_MISSES = 0.1
-"""Sums of back-to-back times missed passes by -22 to +15 %: less where the host is behind, more at the power limit."""
+"""Error of a pass as a sum of back-to-back times: too low if host-bound, too high at the power limit."""
 NORMAL = Interval(float(np.exp(-NORMAL_90)), float(np.exp(NORMAL_90)), "operations")
 
 
 @dataclass(frozen=True)
 class Added:
-    """What the errors of its operations come to in a pass, for one cost.
+    """Sum of the errors of a pass's operations, for one cost.
 
     Attributes
     ----------
     independent, together
-        Error of the sum if those of operations are independent, and if they are one; `a` and `b` above.
+        Error of the sum if the errors of operations are independent, and if they are fully correlated; `a` and `b`
+        above.
     gaps
-        Error of the sum for what lies between operations.
+        Error of the sum from the gaps between operations.
     """
 
     independent: float
@@ -86,7 +84,7 @@ class Added:
 
     @classmethod
     def of(cls, costs: Floats, errors: Floats) -> Added:
-        """From each operation's cost in all of its calls, and its error; shape (operations,)."""
+        """Make it from each operation's cost in all of its calls, and its error; shape (operations,)."""
         total = float(costs.sum())
         if not total > 0:
             return cls(0.0, 0.0)
@@ -102,7 +100,7 @@ class Added:
 def added_errors(
     mean: Floats, factors: Floats, calls: Floats, *, gap_s: float = 0.0, energy: bool = True
 ) -> dict[str, Added]:
-    """What the errors of operations come to in a pass, for each of `ADDED` whose errors are known.
+    """Add up the errors of operations in a pass, for each of `ADDED` whose errors are known.
 
     Parameters
     ----------
@@ -132,7 +130,7 @@ def added_errors(
 
 @dataclass(frozen=True)
 class PassErrors:
-    """How errors of operations carry over to passes of a GPU.
+    """Model of how errors of operations add up in passes on a GPU.
 
     Attributes
     ----------
@@ -141,7 +139,7 @@ class PassErrors:
     composition_time, composition_energy
         Error of networks composed from measured operations.
     time, energy
-        Intervals for a pass whose error is 1: as networks left out tell, and no narrower than errors of operations.
+        Intervals for a pass whose error is 1, from held-out networks, and no narrower than errors of operations.
     """
 
     correlation: float = ASSUMED_CORRELATION
@@ -151,7 +149,7 @@ class PassErrors:
     energy: Interval = NORMAL
 
     def ends(self, expected: Any, added: Mapping[str, Added]) -> dict[str, tuple[float, float]]:
-        """Lower and upper ends of `time_s`, `device_s`, `host_s`, `energy_j` and `power_w` of a pass on a known host.
+        """Return lower and upper ends of `time_s`, `device_s`, `host_s`, `energy_j` and `power_w` on a known host.
 
         Parameters
         ----------
@@ -178,17 +176,17 @@ class PassErrors:
         return found
 
     def device_half_width(self, added: Mapping[str, Added]) -> float:
-        """Half the 90 % interval of the device time of a pass, relative to it."""
+        """Return half the 90 % interval of the device time of a pass, relative to it."""
         lower, upper = self.time.factors(self._errors({HOST: Added(0.0, 0.0), **added})[0])
         return float(upper - lower) / 2
 
     def time_error(self, expected: Any, added: Mapping[str, Added]) -> float:
-        """Error of the time of a pass: that of what paces it."""
+        """Return the error of the time of a pass: that of its bottleneck."""
         device, host = self._errors(added)
         return device if expected.device_s >= expected.host_s else host
 
     def energy_error(self, expected: Any, added: Mapping[str, Added]) -> float:
-        """Error of the energy of a pass."""
+        """Return the error of the energy of a pass."""
         idle = 1 - min(max(expected.energy_dynamic_j / expected.energy_j, 0.0), 1.0)
         of_operations = (1 - idle) * added[DYNAMIC].error(self.correlation)
         parts = (of_operations, idle * self.time_error(expected, added), self.composition_energy, CARD_ENERGY)
@@ -204,7 +202,7 @@ class PassErrors:
 def ends_of_sum(
     expected: Any, mean: Floats, factors: Floats, calls: Floats, *, is_network: bool
 ) -> dict[str, tuple[float, float]]:
-    """Lower and upper ends of `time_s`, `energy_j` and `power_w` of a sum of back-to-back times and their energies.
+    """Return ends of intervals of `time_s`, `energy_j` and `power_w` of a sum of back-to-back times and energies.
 
     Parameters
     ----------
@@ -213,7 +211,7 @@ def ends_of_sum(
     mean, factors, calls
         As in `added_errors`.
     is_network
-        Whether it is a network's pass, which such a sum misses, and no list of operations.
+        Whether it is a network's pass, for which such a sum has a further error, or a list of operations.
     """
     lower, upper = np.moveaxis(np.log(np.maximum(factors, _LEAST_FACTOR)), 2, 0)
     errors = (upper - lower) / (2 * NORMAL_90)
@@ -238,24 +236,24 @@ def ends_of_sum(
 def estimate_pass_errors(
     composed: pd.DataFrame, measured: pd.DataFrame, left_out: pd.DataFrame, catalogue: Catalogue
 ) -> tuple[PassErrors, dict[str, Any]]:
-    """From networks left out: the correlation between operations, and intervals for passes of an error of 1.
+    """Fit to held-out networks: the correlation between operations, and intervals for passes of an error of 1.
 
     Parameters
     ----------
     composed, measured
-        Complete compositions of one pass with the network left out, and from measured operations; see
+        Complete compositions of one pass with the network held out, and from measured operations; see
         `networks.VALIDATION_SCHEMA`.
     left_out
-        Operations of the networks left out, `LEFT_OUT_SCHEMA`, with the columns of `ERROR_OF`.
+        Operations of the held-out networks, `LEFT_OUT_SCHEMA`, with the columns of `ERROR_OF`.
     catalogue
         What networks call.
 
     Returns
     -------
     errors
-        Those.
+        The fitted model.
     report
-        Intervals for an error of 1, their coverage and interval score of networks left out in turn, and half-widths.
+        Intervals for an error of 1; their half-widths, and coverage and interval score on networks held out in turn.
     """
     of_network = dict(iter(left_out.groupby(["network", "point", "execution"])))
     measured_under = set(left_out["execution"])
@@ -303,7 +301,7 @@ def _added(rows: pd.DataFrame, calls: pd.Series, gap_s: float) -> dict[str, Adde
 
 
 def _missed(rows: pd.DataFrame, calls: pd.Series) -> tuple[float, Added] | None:
-    """Logarithm of measured over predicted device time of operations that only the network has, and what was due."""
+    """Return log(measured / predicted) device time of operations that only the network has, and the expected error."""
     counts = rows["operation_id"].map(calls).to_numpy(float)
     measured, predicted = (
         rows[name].to_numpy(float) * counts for name in (DEVICE, BY_CORRECTED[DEVICE].predicted)
@@ -316,7 +314,7 @@ def _missed(rows: pd.DataFrame, calls: pd.Series) -> tuple[float, Added] | None:
 
 
 def _correlation(seen: list[tuple[float, Added]]) -> float:
-    """By the method of moments; each network counts alike, however large its errors are."""
+    """Estimate it by the method of moments; each network has the same weight, however large its errors are."""
     if not seen:
         return ASSUMED_CORRELATION
     missed = np.array([one[0] for one in seen])
@@ -328,7 +326,7 @@ def _correlation(seen: list[tuple[float, Added]]) -> float:
 
 
 def _composition(measured: pd.DataFrame, name: str) -> float:
-    """Error of networks composed from measured operations: the root mean square, extremes cut off."""
+    """Return the error of networks composed from measured operations: root mean square, without extremes."""
     whole, stated = (measured[column].to_numpy(float) for column in (MEASURED_WHOLE[name], name))
     known = (whole > 0) & (stated > 0)
     if known.sum() < 3:
@@ -337,17 +335,17 @@ def _composition(measured: pd.DataFrame, name: str) -> float:
 
 
 def _interval(standard: Floats, groups: NDArray[np.object_]) -> Interval:
-    """Interval for an error of 1 that is not narrower than the errors of operations make it.
+    """Return the interval for an error of 1, no narrower than the errors of operations imply.
 
-    The networks left out are kin of those that remain, which a network that nobody measured need not be: they may tell
-    that errors are larger than is due, not that they are smaller.
+    Held-out networks resemble those that remain; an unseen network may not. So they can widen the interval, but never
+    narrow it.
     """
     interval = grouped_interval(standard, groups)
     return replace(interval, lower=min(interval.lower, NORMAL.lower), upper=max(interval.upper, NORMAL.upper))
 
 
 def _judged(residuals: Floats, scales: Floats, groups: NDArray[np.object_]) -> tuple[Interval, dict[str, Any]]:
-    """The interval, and what it is worth over networks left out in turn."""
+    """Return the interval, and its quality on networks held out in turn."""
     interval = _interval(residuals / scales, groups)
     half = np.log(interval.upper) * scales
     return interval, {
