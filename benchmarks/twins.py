@@ -1,10 +1,12 @@
-"""Operations whose energy one card has, drawn for another card to measure: twins, as `new_card.py` has them.
+"""Draw operations that one GPU model has measured, for another one to measure: twins, as `new_card.py` has them.
 
-    python benchmarks/twins.py --reference h200 --count 700 --output CATALOGUE_DIR
+    python benchmarks/twins.py --reference h200 h200-wide [--has h100] --times 26000 --energies 900 --output DIR
 
-A seed draws from the operations of the shipped data of a GPU that have an energy, those of rare classes more often, and
-writes them as a catalogue that measures time and energy at the TF32 setting of the row drawn.
-`clockwatt measure --catalogue-dir` measures it, `pack_reference.py` ships it.
+A seed draws `--energies` operations that have an energy in the shipped data, and `--times` that have a time, those of
+rare classes more often. Left out are those that the reference `--has` has measured likewise, and those that take more
+than `--longest` seconds. Each is measured with the execution settings of its row, time alone or with energy.
+`clockwatt measure --catalogue-dir` measures the catalogue; its shards are shuffled, so that any first part is a fair
+sample. `pack_reference.py --designed --drawn` ships what was measured.
 """
 
 from __future__ import annotations
@@ -22,40 +24,62 @@ from clockwatt.io.resources import resource
 from clockwatt.schema import layout, records
 
 SEED = 5
+COLUMNS = ["kind", "subject_id", "pass", "execution", "status", "time_device_s", "energy_dynamic_j"]
+KEY = ["subject_id", "pass"]
 
 
-def write(reference: str, count: int, output: Path) -> None:
-    """Draw and write."""
-    shipped = resource("reference") / reference
-    table = files.read_table(shipped / layout.CATALOGUE / layout.OPERATIONS_FILE, records.OPERATION_SCHEMA)
-    operations = {(row["operation_id"], row["pass"]): row for row in table.to_pylist()}
-    found = []
-    for path in sorted((shipped / layout.MEASUREMENTS).rglob("[0-9]*.parquet")):
-        columns = ["kind", "subject_id", "pass", "execution", "status", "energy_dynamic_j"]
-        rows = files.read_table(path, records.MEASUREMENT_SCHEMA, columns).to_pandas()
-        found.append(rows[(rows["kind"] == records.OPERATION) & (rows["status"] == records.OK)])
+def measured(references: list[str]) -> pd.DataFrame:
+    """Return what the shipped data of these references measured: one row an operation, one with energy first."""
+    found = [
+        files.read_table(path, records.MEASUREMENT_SCHEMA, COLUMNS).to_pandas()
+        for reference in references
+        for path in sorted((resource("reference") / reference / layout.MEASUREMENTS).rglob("[0-9]*.parquet"))
+    ]
     rows = pd.concat(found, ignore_index=True)
-    rows = rows[rows["energy_dynamic_j"] > 0].drop_duplicates(["subject_id", "pass"])
-    keys = zip(rows["subject_id"], rows["pass"], strict=True)
-    classes = np.array([operations[key]["operation_class"] for key in keys])
-    names, counts = np.unique(classes, return_counts=True)
-    weights = 1 / np.sqrt(counts[np.searchsorted(names, classes)])
-    number = min(count, len(rows))
-    drawn = rows.iloc[np.random.default_rng(SEED).choice(len(rows), number, replace=False, p=weights / weights.sum())]
+    rows = rows[(rows["kind"] == records.OPERATION) & (rows["status"] == records.OK) & (rows["time_device_s"] > 0)]
+    return rows.sort_values("energy_dynamic_j", ascending=False, kind="stable").drop_duplicates(KEY)
+
+
+def draw(rows: pd.DataFrame, count: int, generator: np.random.Generator) -> pd.DataFrame:
+    """Return `count` rows, each class weighted by the root of how many rows it has."""
+    weights = 1 / np.sqrt(rows.groupby("class")["class"].transform("size"))
+    return rows.iloc[generator.choice(len(rows), min(count, len(rows)), replace=False, p=weights / weights.sum())]
+
+
+def write(given: argparse.Namespace) -> None:
+    """Draw and write."""
+    tables = [
+        files.read_table(
+            resource("reference") / name / layout.CATALOGUE / layout.OPERATIONS_FILE, records.OPERATION_SCHEMA
+        )
+        for name in given.reference
+    ]
+    operations = {(row["operation_id"], row["pass"]): row for row in pa.concat_tables(tables).to_pylist()}
+    rows = measured(given.reference)
+    rows = rows[rows["time_device_s"] <= given.longest].set_index(KEY, drop=False)
+    rows["class"] = [operations[key]["operation_class"] for key in rows.index]
+    there = measured(given.has).set_index(KEY) if given.has else rows[:0]
+    generator = np.random.default_rng(given.seed)
+    lacks_energy = ~rows.index.isin(there.index[there["energy_dynamic_j"] > 0])
+    energies = draw(rows[lacks_energy & (rows["energy_dynamic_j"] > 0)], given.energies, generator)
+    lacks_time = ~rows.index.isin(there.index.append(energies.index))
+    times = draw(rows[lacks_time], given.times, generator)
     chosen = []
-    for row in drawn.to_dict("records"):
-        operation = dict(operations[row["subject_id"], row["pass"]])
-        operation["measured_execution"] = [row["execution"]]
-        operation["measured_quantities"] = [records.TIME, records.ENERGY]
-        chosen.append(operation)
-    write_operations(pa.Table.from_pylist(chosen, records.OPERATION_SCHEMA), output)
-    print(f"{output}: {len(chosen)} operations")
+    for drawn, quantities in ((energies, [records.TIME, records.ENERGY]), (times, [records.TIME])):
+        for key, execution in zip(drawn.index, drawn["execution"], strict=True):
+            settings = {"measured_execution": [execution], "measured_quantities": quantities}
+            chosen.append({**operations[key], **settings})
+    write_operations(pa.Table.from_pylist(chosen, records.OPERATION_SCHEMA), given.output)
+    print(f"{given.output}: {len(energies)} operations with energy, {len(times)} with time alone")
 
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--reference", default="h200", metavar="NAME")
-    parser.add_argument("--count", type=int, default=700)
+    parser.add_argument("--reference", nargs="+", default=["h200"], metavar="NAME")
+    parser.add_argument("--has", nargs="*", default=[], metavar="NAME")
+    parser.add_argument("--times", type=int, default=0)
+    parser.add_argument("--energies", type=int, default=700)
+    parser.add_argument("--longest", type=float, default=0.01, metavar="SECONDS")
+    parser.add_argument("--seed", type=int, default=SEED)
     parser.add_argument("--output", type=Path, required=True)
-    given = parser.parse_args()
-    write(given.reference, given.count, given.output)
+    write(parser.parse_args())
