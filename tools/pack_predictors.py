@@ -2,12 +2,12 @@
 
     python tools/pack_predictors.py [--reference h200 h200-wide h100] [--output-dir resources] [--keep DIR]
 
-Joins the named folders of `resources/reference`, fits with the default settings but for fewer and smaller trees and
-without borrowing, validates, and writes `predictors/` and `validation/` below the output folder, each in place of what
-was there. Forests are compressed without loss, so they predict to the last bit what they did before; costs that were
-measured, to be looked up, are rounded to six digits, and answers must be the same to five. Predictions of operations
-that were left out, of which figures are made, are not shipped, and of `metrics.json` only which GPUs there
-are: model cards say the rest. More than 16 MB are refused.
+Joins the named folders of `resources/reference`, fits with the default settings but for fewer and smaller trees, with
+transfer from the H200 to the H100, validates, and writes `predictors/` and `validation/` below the output folder,
+each in place of what was there. Forests are compressed without loss, so they predict to the last bit what they did
+before; costs that were measured, to be looked up, are rounded to six digits, and answers must be the same to five.
+Predictions of operations that were left out, of which figures are made, are not shipped, and of `metrics.json` only
+which GPUs there are: model cards say the rest. More than 16 MB are refused.
 
 `packed.json` says what they were fitted to and with, and a few answers: `tests/unit/test_shipped_predictors.py` holds
 them against data, settings and code as they are, and says when to run this again. `--keep` names a folder for
@@ -99,7 +99,7 @@ def campaign_of(names: list[str]) -> CampaignConfig:
     """The first reference's campaign, which takes in the others, fitted with the default settings but for the trees."""
     first = config.load(resource(f"reference/{names[0]}") / "config.yaml")
     return first.model_copy(
-        update={"reference": names[1:], "fit": FitConfig(trees=TREES, leaf=LEAF, perceptrons=PERCEPTRONS, borrow=False)}
+        update={"reference": names[1:], "fit": FitConfig(trees=TREES, leaf=LEAF, perceptrons=PERCEPTRONS)}
     )
 
 
