@@ -32,7 +32,7 @@ def target(
         "name": name,
         "target": ", ".join(bounds),
         "value": f"{value:.3g} {unit}".strip(),
-        "met": low <= value <= high,
+        "met": bool(low <= value <= high),
     }
 
 

@@ -1,7 +1,8 @@
 """How right the predictors are on the fresh set, and whether their intervals hold.
 
     python benchmarks/fresh/score.py pack ROWS_DIR... --output benchmarks/fresh/measured-h200-day1.parquet
-    python benchmarks/fresh/score.py report --predictors DIR --gpu LABEL [--host NAME] [--output FILE.csv] [FILE...]
+    python benchmarks/fresh/score.py report --predictors DIR --gpu LABEL [--host NAME] [--output FILE.csv]
+        [--result FILE.json] [FILE...]
 
 `pack` joins what `measure.py` wrote, the profiler's rows beside the measured ones, and gives cards and machines names
 that tell them apart and tell nothing else. `report` composes every pass from the predictors and the traces of
@@ -44,6 +45,7 @@ from clockwatt.schema.execution import TF32, ExecutionSettings
 from clockwatt.schema.records import NetworkRow
 
 sys.path.insert(0, str(Path(__file__).parents[2]))  # the folder of this script is what Python looks into
+from benchmarks import result_file
 from benchmarks.fresh import hosts
 from benchmarks.fresh.draw import SETS
 
@@ -57,6 +59,18 @@ QUANTITIES = {
 ON_HOST = {"time on its host": "time_s", "energy on its host": "energy_j"}
 """What is compared once more where the host is known; `QUANTITIES` names what was seen."""
 NAMED_ABOVE = 0.3
+TARGETS = {
+    "h100": {"device time, median": 5.5, "device time, 90th percentile": 17,
+             "energy with a calibrated host, median": 8, "energy with a calibrated host, 90th percentile": 25,
+             "half-width of the interval of device time": 18},
+    "h200": {"device time, median": 4.5, "device time, 90th percentile": 13,
+             "energy with a calibrated host, median": 6, "energy with a calibrated host, 90th percentile": 20},
+}  # fmt: skip
+"""At most so many per cent, by GPU."""
+_NOTE = (
+    "Errors in %: median / 90th / 95th percentile / worst. Coverage of 90 % intervals, with its own 95 % interval, "
+    "median half-width and interval score."
+)
 HOST_PACED = 1.3
 """A pass is surely paced by its host where it takes so many times its device time."""
 _DEVICE = next(cost for cost in COSTS if cost.measured == TIME_DEVICE)
@@ -144,7 +158,7 @@ def compare(
         entry: dict[str, Any] = {
             "network_id": row.subject_id, "kind": row.network_kind, "pass": pass_, "dtype": row.dtype,
             "execution": row.execution, "day": row.day, "batch": traced.network.input_shape[0], "calls": stated.calls,
-            "known": answer.measured_calls,
+            "known": answer.measured_calls, "card": row.gpu_uuid,
             "seen_device_s": row.device_s, "seen_time_s": row.time_eager_s, "seen_energy_j": row.energy_j,
             "seen_host_s": row.time_host_s, "method": row.device_method, "host_s": stated.host_s,
             "issue_alone_s": row.issue_alone_s,
@@ -307,6 +321,40 @@ def report(compared: pd.DataFrame) -> str:
     return "\n".join(lines)
 
 
+def write_result(compared: pd.DataFrame, gpu: str, output: Path) -> None:
+    """Write the tables as a result of the page of unseen networks, with the targets of a GPU model."""
+    columns = {"passes": "passes", "device": "device time", "time": "time", "energy": "energy",
+               "time on its host": "time, host calibrated", "energy on its host": "energy, host calibrated",
+               "device_s in its 90 %": "coverage of device time", "time_s in its 90 %": "coverage of time",
+               "energy_j in its 90 %": "coverage of energy"}  # fmt: skip
+    rows = [
+        [index if name == "all" else f"{name}: {index}", *(str(table.loc[index].get(key, "–")) for key in columns)]
+        for name, table in tables(compared).items()
+        for index in table.index
+    ]
+    device, energy = (compared[name].dropna().abs() * 100 for name in ("device", "energy on its host"))
+    values = {
+        "device time, median": device.median(), "device time, 90th percentile": device.quantile(0.9),
+        "energy with a calibrated host, median": energy.median(),
+        "energy with a calibrated host, 90th percentile": energy.quantile(0.9),
+        "half-width of the interval of device time": compared["width_device_s"].median() * 100,
+    }  # fmt: skip
+    days, cards, name = compared["day"].nunique(), compared["card"].nunique(), gpu.upper()
+    result_file.write(
+        "unseen-networks",
+        f"Held-out test sets: {name}, {days} sets, {cards} cards",
+        ["networks", *columns.values()],
+        rows,
+        file=output,
+        hardware=f"{cards} × NVIDIA {name}",
+        targets=[
+            result_file.target(f"{name}: {which}", values[which], at_most=limit, unit="%")
+            for which, limit in TARGETS.get(gpu, {}).items()
+        ],
+        notes=[_NOTE],
+    )
+
+
 def _markdown(table: pd.DataFrame) -> str:
     head = ["", *table.columns]
     body = [[str(index), *map(str, row)] for index, row in zip(table.index, table.fillna("–").to_numpy(), strict=True)]
@@ -325,6 +373,7 @@ def main() -> int:
     reporting.add_argument("--predictors", type=Path, required=True)
     reporting.add_argument("--gpu", required=True)
     reporting.add_argument("--output", type=Path, help="CSV with a row each pass")
+    reporting.add_argument("--result", type=Path, help="JSON for `docs/results/unseen-networks.md`")
     reporting.add_argument(
         "--host", metavar="NAME", help="a profile below profiles/hosts/: times on its host are told with it"
     )
@@ -338,6 +387,8 @@ def main() -> int:
     compared = compare(measured(paths), model, Catalogue(), profile)
     if arguments.output:
         compared.to_csv(arguments.output, index=False)
+    if arguments.result:
+        write_result(compared, arguments.gpu, arguments.result)
     print(report(compared))
     return 0
 
