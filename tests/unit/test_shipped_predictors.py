@@ -158,7 +158,7 @@ def test_without_a_campaign_the_shipped_ones_answer(tmp_path, monkeypatch):
 
 def test_a_network_that_was_not_measured_needs_its_input(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(clockwatt.ClockwattError, match=r"resnet152 .* --input 32,3,224,224"):
+    with pytest.raises(clockwatt.ClockwattError, match=r"resnet152 .* input 32,3,224,224"):
         clockwatt.load().predict("resnet152", gpu="h200")
 
 
