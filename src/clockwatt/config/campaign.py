@@ -150,12 +150,12 @@ class CampaignConfig(Model):
         return studies
 
     def quantities_of(self, networks: list[NetworkConfig]) -> list[Quantity]:
-        """What is measured of something that these networks want measured: all that one of them asks for."""
+        """Return the quantities to measure for these networks: all that any of them requests."""
         wanted = {quantity for network in networks for quantity in network.quantities or self.quantities}
         return [quantity for quantity in QUANTITIES if quantity in wanted]
 
     def catalogue_settings(self) -> dict[str, Any]:
-        """What the catalogue depends on, for JSON."""
+        """Return the settings that the catalogue depends on, for JSON."""
         # a campaign without a design, or without named families, is what it was before there were any
         design = {"design"} if self.design else set()
         content = self.model_dump(mode="json", include={"networks", "passes", "training", "quantities"} | design)
@@ -164,7 +164,7 @@ class CampaignConfig(Model):
         return content
 
     def gpu(self, label: str) -> GpuConfig:
-        """Look up a GPU by its label.
+        """Return a GPU by its label.
 
         Raises
         ------

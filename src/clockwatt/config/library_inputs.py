@@ -81,7 +81,7 @@ def _within(configuration: Mapping[str, Any], key: str) -> Any:
 
 
 def _image_size(name: str) -> list[int]:
-    """Channels, height and width of the images that a model of timm was made for; nothing if they are unknown."""
+    """Return channels, height and width of the input of a timm model; an empty list if unknown."""
     try:
         timm: Any = importlib.import_module("timm")
     except ImportError:

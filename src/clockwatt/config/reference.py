@@ -29,7 +29,7 @@ def reference() -> str:
 
 
 def with_reference(readme: str) -> str:
-    """`readme` with the tables between its two marks made anew.
+    """Return `readme` with new tables between its two marks.
 
     Raises
     ------

@@ -92,7 +92,7 @@ class PowerStudyConfig(Model):
     rest_max_s: float = Field(600.0, ge=0, description="and go on anyway after so long; the record says so")
 
     def settings_of(self, gpu: str) -> dict[str, Any]:
-        """What the runs on a GPU depend on, by its label."""
+        """Return the settings that the runs on a GPU depend on, by its label."""
         return self.model_dump(mode="json", exclude={"gpus"}) | self.gpus[gpu].model_dump(mode="json")
 
     @field_validator("networks")

@@ -128,7 +128,7 @@ def lacks_nvml(shown: str) -> bool:
 
 
 def gpu_freq_warning(shown: str) -> str | None:
-    """What to say where Slurm itself sets clocks of every step; None where it does not.
+    """Return a warning where Slurm itself sets the clocks of every step; else None.
 
     Up to some version it does so unless slurm.conf says otherwise: then it shows a GpuFreqDef that nobody has written.
 

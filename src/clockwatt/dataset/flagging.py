@@ -19,7 +19,7 @@ _SLOWED_BY = {"hw_slowdown", "sw_thermal_slowdown", "hw_thermal_slowdown", "hw_p
 
 
 def throttle_flags(rows: pd.DataFrame) -> dict[Flag, NDArray[np.bool_]]:
-    """Which rows were slowed, by the power limit or else; `rows` has `throttle_reasons`."""
+    """Return which rows were throttled, by the power limit or otherwise; `rows` has `throttle_reasons`."""
     reasons = [set(() if names is None else names) for names in rows["throttle_reasons"]]
     return {
         Flag.POWER_CAPPED: np.array([bool(names & _CAPPED_BY) for names in reasons], dtype=bool),
@@ -28,7 +28,7 @@ def throttle_flags(rows: pd.DataFrame) -> dict[Flag, NDArray[np.bool_]]:
 
 
 def derived_flags(rows: pd.DataFrame) -> dict[Flag, NDArray[np.bool_]]:
-    """Which rows get which derived flag.
+    """Return the rows of each derived flag.
 
     Parameters
     ----------

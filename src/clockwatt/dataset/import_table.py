@@ -155,7 +155,7 @@ def _learnable(measurements: list[MeasurementRow]) -> tuple[int, int]:
 
 
 def _common(request: Request, gpu_name: str) -> MeasurementRow:
-    """What all measurements of a table have."""
+    """Return the values that all measurements of a table share."""
     content = hashlib.sha256(request.path.read_bytes()).hexdigest()
     return MeasurementRow(
         kind=records.OPERATION, subject_id="", pass_="", execution=FP32, dtype="",

@@ -155,7 +155,7 @@ class Table:
             raise DataFileError(f"{self.path}: has a header and no rows. Nothing was written.")
 
     def rows(self) -> Iterator[tuple[int, dict[str, Any]]]:
-        """Number, from 1, and cells of each row under our names."""
+        """Yield the number, from 1, and the cells of each row under the dataset's column names."""
         for number, cells in enumerate(self.cells.to_dict("records"), 1):
             yield number, {str(name): cell for name, cell in cells.items()}
 
@@ -192,14 +192,14 @@ def is_empty(cell: Any) -> bool:
 
 
 def text(cell: Any) -> str:
-    """What stands in a cell that must not be empty."""
+    """Return the text of a cell that must not be empty."""
     if is_empty(cell):
         raise CellError("is empty. Fill it in, or take the row out.")
     return str(cell).strip()
 
 
 def pass_(cell: Any) -> str:
-    """`inference` or `training`."""
+    """Return the pass: `inference` or `training`."""
     said = text(cell).lower()
     if said not in (INFERENCE, TRAINING):
         raise CellError(f"{said!r} is no pass. Write {INFERENCE} or {TRAINING}.")
@@ -215,7 +215,7 @@ def yes_no(cell: Any) -> bool:
 
 
 def shape(cell: Any) -> tuple[int, ...]:
-    """`32x3x224x224`, `32,3,224,224`, `[32, 3, 224, 224]`, or a list of a Parquet file."""
+    """Return a shape from `32x3x224x224`, `32,3,224,224`, `[32, 3, 224, 224]`, or a list of a Parquet file."""
     said = " ".join(map(str, cell)) if isinstance(cell, (list, tuple, np.ndarray)) else text(cell)
     bare = re.sub(r"^\s*(torch\.Size)?[\s(\[]*|[\s)\],]*$", "", said)
     sizes = re.split(r"\s*[x×,\s]\s*", bare)

@@ -109,7 +109,7 @@ class RowReader:
         return self._measurement(number, operation, said)
 
     def _cells(self, number: int, row: Mapping[str, Any]) -> _Cells | None:
-        """What the cells say; None where one is wrong: all that are, are noted."""
+        """Return the values of the cells; None where any is wrong. Every wrong cell is noted."""
         wrong = []
 
         def cell(name: str, read: Callable[[Any], Value]) -> Value | None:

@@ -41,7 +41,7 @@ _LOWERED_BELOW = 0.995
 
 
 def telling(rows: pd.DataFrame, believed: pd.Series) -> pd.DataFrame:
-    """Of some measurements those that `UnthrottledEnergy.learn` needs: measured both ways, or of the highest clock.
+    """Return the measurements that `UnthrottledEnergy.learn` needs: measured both ways, or at the highest clock.
 
     Parameters
     ----------
@@ -56,7 +56,7 @@ def telling(rows: pd.DataFrame, believed: pd.Series) -> pd.DataFrame:
 
 
 def _measured(rows: pd.DataFrame) -> pd.Series:
-    """Which energies were measured with pauses, with an error that allows to believe them."""
+    """Return which energies were measured with pauses, with a sufficiently small error."""
     unthrottled_j, error_j = (rows[name].astype(float) for name in _ENERGIES[2:])
     return (unthrottled_j > 0) & (error_j <= ERROR_BELOW * unthrottled_j)
 
@@ -87,7 +87,7 @@ class ClockLaw:
         return cls(seen.index.to_numpy(float), smoothed)
 
     def log_ratio(self, relative: pd.Series) -> NDArray[np.float64]:
-        """Between the clocks that were seen by linear interpolation, beyond them the nearest; shape (operations,)."""
+        """Interpolate linearly between observed clocks, with the nearest beyond them; shape (operations,)."""
         values: NDArray[np.float64] = np.interp(relative.to_numpy(float), self.relative, self.log_ratios)
         return values
 

@@ -212,7 +212,7 @@ def _rows(data: pd.DataFrame, gpus: Gpus) -> list[tuple[str, str]]:
 
 
 def _networks(data: pd.DataFrame) -> list[tuple[str, ExecutionSettings]]:
-    """Networks, each with a TF32 setting, spread over all in the order of their names."""
+    """Return networks, each with a TF32 setting, evenly spread over all in the order of their names."""
     pairs = sorted(
         {
             (str(name), ExecutionSettings(str(execution)))

@@ -35,7 +35,7 @@ class Gpus:
         self._colours, self._markers = gpu_colours(self.labels), style.gpu_markers(self.labels)
 
     def kind(self, label: str) -> str:
-        """`REAL` or `VIRTUAL`."""
+        """Return the kind: `REAL` or `VIRTUAL`."""
         return VIRTUAL if self._virtual[label] else REAL
 
     def kinds(self, labels: Iterable[str]) -> dict[str, list[str]]:
@@ -48,7 +48,7 @@ class Gpus:
         return found
 
     def shown(self, labels: Iterable[str], at_most: int = AT_MOST) -> list[str]:
-        """Those of these GPUs that have panels: the real ones before any virtual one."""
+        """Return the GPUs that have panels: real ones before virtual ones."""
         found: list[str] = []
         for of_kind in self.kinds(labels).values():
             found += style.spread(of_kind, at_most - len(found))
@@ -78,6 +78,6 @@ class Gpus:
 
     @staticmethod
     def note(shown: Sequence[str], labels: Iterable[str]) -> str:
-        """Which GPUs have no panel."""
+        """Return a note on GPUs without a panel."""
         left_out = sorted(set(labels) - set(shown))
         return style.left_out(left_out, "GPU", "GPUs")

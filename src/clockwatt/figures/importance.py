@@ -121,7 +121,7 @@ def _words(name: str) -> str:
 def of_gpus(
     predictors: dict[str, GpuPredictor], operations: pd.DataFrame, name: str, passes: Sequence[str]
 ) -> pd.DataFrame:
-    """`importances` of several GPUs, by label, and passes; those that were not fitted are left out.
+    """Return `importances` of several GPUs, by label, and passes, without those that were not fitted.
 
     Parameters
     ----------

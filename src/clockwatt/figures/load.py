@@ -201,7 +201,7 @@ def calls(dataset_dir: Path) -> pd.DataFrame:
 
 
 def catalogue(dataset_dir: Path) -> pd.DataFrame:
-    """What the dataset's operations are, once for each pass.
+    """Return the description of the dataset's operations, once for each pass.
 
     Raises
     ------

@@ -173,7 +173,7 @@ def _places(own: pd.DataFrame, names: Sequence[str]) -> pd.DataFrame:
 
 
 def _full(rows: pd.DataFrame) -> pd.Series:
-    """Which rows ran in TF32."""
+    """Return which rows ran in TF32."""
     return rows["execution"] == TF32
 
 

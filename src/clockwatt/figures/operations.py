@@ -29,7 +29,7 @@ _ERRORS = {"time_s": "time_error_s", "energy_j": "energy_error_j"}
 
 
 def costliest(operations: pd.DataFrame, calls: pd.DataFrame, gpus: Gpus) -> pd.DataFrame:
-    """Of each kind of GPUs, the ten operations that take most of their networks' energy, one of each class.
+    """Return the ten operations with most of the networks' energy, one of each class, for each kind of GPUs.
 
     Parameters
     ----------

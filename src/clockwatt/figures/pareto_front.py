@@ -28,7 +28,7 @@ def front(time: np.ndarray, energy: np.ndarray) -> np.ndarray:
 
 
 def points(compositions: pd.DataFrame, errors: pd.DataFrame, gpus: Gpus, pass_: str) -> pd.DataFrame:
-    """Measured time and energy of networks; points of one GPU within error of each other are one.
+    """Return measured time and energy of networks; points of one GPU that agree within error are merged.
 
     Parameters
     ----------
@@ -90,7 +90,7 @@ def _merged(own: pd.DataFrame) -> pd.DataFrame:
 
 
 def _range(first: str, last: str) -> str:
-    """`420 MHz`, or `420 MHz to 780 MHz`."""
+    """Return `420 MHz`, or `420 MHz to 780 MHz`."""
     return first if first == last else f"{first.removesuffix(' MHz')} to {last}"
 
 

@@ -58,7 +58,7 @@ def weighted(rows: pd.DataFrame, calls: pd.DataFrame) -> pd.DataFrame:
 
 
 def compared(rows: pd.DataFrame, quantity: Quantity) -> pd.DataFrame:
-    """What a figure of predicted against measured values shows; bins where there are many.
+    """Return the data of a figure of predicted against measured values; bins where there are many.
 
     Parameters
     ----------

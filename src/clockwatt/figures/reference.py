@@ -26,7 +26,7 @@ def reference() -> str:
 
 
 def with_reference(page: str) -> str:
-    """`page` with the index between its two marks made anew; ValueError if a mark is missing."""
+    """Return `page` with a new index between its two marks; ValueError if a mark is missing."""
     return with_made(page, BEGIN, END, reference())
 
 

@@ -24,7 +24,7 @@ TRACE_S = 20.0
 
 
 def draw_intervals(data: pd.DataFrame, gpus: Gpus) -> Figure:
-    """Histogram of the intervals, below it their jitter over time: a column for each GPU.
+    """Draw a histogram of the intervals and, below it, their jitter over time: a column for each GPU.
 
     `data` from `sampling.intervals`.
     """

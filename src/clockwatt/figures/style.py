@@ -252,7 +252,7 @@ def network_and_input(network_id: str) -> tuple[str, str]:
 
 
 def networks_left_out(network_ids: Iterable[str]) -> str:
-    """`left_out`, of networks: by their names and shapes."""
+    """Return `left_out` for networks, with their names and shapes."""
     words = sorted({" ".join(network_and_input(name)).strip().removesuffix(" float32") for name in network_ids})
     return left_out(words, "network", "networks")
 
@@ -273,7 +273,7 @@ def percent(axes: Axes, which: str, *, signed: bool = True) -> None:
 
 
 def percent_words(value: float, digits: str = "g", *, signed: bool = True) -> str:
-    """`+20 %`; nothing is neither above nor below 0."""
+    """Return `+20 %`; zero has no sign."""
     zero = abs(value) < _NOTHING or not float(f"{value:{digits}}")
     text = f"{0.0 if zero else value:{'+' if signed and not zero else ''}{digits}}"
     return f"{text.replace('-', MINUS)} %"
@@ -285,7 +285,7 @@ def few() -> MaxNLocator:
 
 
 def spread(values: Sequence[str], count: int) -> list[str]:
-    """At most `count` of some values, evenly spread over them, first and last among them."""
+    """Return at most `count` of some values, evenly spread, with the first and the last."""
     if len(values) <= count:
         return list(values)
     if count <= 1:
@@ -340,7 +340,7 @@ def save(figure: Figure, data: pd.DataFrame, folder: Path, name: str) -> None:
 
 
 def _rounded(data: pd.DataFrame) -> pd.DataFrame:
-    """With six significant digits."""
+    """Return the values with six significant digits."""
     numbers = data.select_dtypes(np.floating)
     values = numbers.to_numpy(float)
     known = np.isfinite(values) & (values != 0)

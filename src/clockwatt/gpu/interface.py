@@ -167,7 +167,7 @@ class Gpu(abc.ABC):
 
     @abc.abstractmethod
     def performance_state(self) -> int:
-        """0 (highest) to 15."""
+        """Return the performance state, from 0 (highest) to 15."""
 
     @abc.abstractmethod
     def utilization(self) -> Utilization:
@@ -179,18 +179,18 @@ class Gpu(abc.ABC):
 
     @abc.abstractmethod
     def pcie_tx_kib_s(self) -> int:
-        """PCIe traffic from the GPU in KiB/s (one reading takes about 20 ms)."""
+        """Return the PCIe traffic from the GPU in KiB/s (one reading takes about 20 ms)."""
 
     @abc.abstractmethod
     def pcie_rx_kib_s(self) -> int:
-        """PCIe traffic to the GPU in KiB/s (one reading takes about 20 ms)."""
+        """Return the PCIe traffic to the GPU in KiB/s (one reading takes about 20 ms)."""
 
     def memory_temperature_c(self) -> float:
         """Return the temperature of the memory in °C, where it has a sensor."""
         raise NotSupportedError(f"{self.identity.name}: has no sensor of the memory's temperature.")
 
     def fan_speed_percent(self) -> int:
-        """Speed of the fan as a share of its highest, in percent; few cards of servers have one."""
+        """Return the fan speed in percent of its highest; few server cards have a fan."""
         raise NotSupportedError(f"{self.identity.name}: has no fan.")
 
     def computing_processes(self) -> list[int]:

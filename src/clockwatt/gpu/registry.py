@@ -119,7 +119,7 @@ def visible_gpus(environ: Mapping[str, str] = os.environ) -> list[InstalledGpu]:
 
 
 def _from_all(found_by: Callable[[Vendor], list[InstalledGpu]]) -> list[InstalledGpu]:
-    """What all vendors find. One without a driver hides nobody else's GPUs; it is an error if there are no others."""
+    """Return the GPUs of all vendors. A vendor without a driver is an error only if no other has GPUs."""
     found: list[InstalledGpu] = []
     without_driver: GpuNotFoundError | None = None
     for vendor in _VENDORS:

@@ -180,5 +180,5 @@ def specs() -> dict[str, GpuSpec]:
 
 
 def _plain(name: str) -> str:
-    """Without what clusters and drivers add or leave out: `nvidia_a30`, `Tesla V100`."""
+    """Normalise names of clusters and drivers, such as `nvidia_a30` and `Tesla V100`."""
     return re.sub(r"nvidia|geforce|tesla|[\s_-]", "", name.lower())

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 
 def to_bits(values: NDArray[Any], bits: int) -> NDArray[Any]:
-    """Floating-point numbers rounded to so many significant bits; nan, infinities and zeros stay.
+    """Round floating-point numbers to so many significant bits; NaN, infinities and zeros stay.
 
     Rounding again changes nothing. The relative error is at most 2 to the power of `-bits`: 20 bits are 6 digits, 8
     bits 2 and a half.

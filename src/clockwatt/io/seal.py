@@ -54,7 +54,7 @@ def _encoding(field: pa.Field) -> str | None:
 
 
 def _leaf(field: pa.Field) -> str:
-    """Parquet's name of the values of a column."""
+    """Return Parquet's name of the values of a column."""
     return f"{field.name}.list.element" if pa.types.is_list(field.type) else str(field.name)
 
 
@@ -82,7 +82,7 @@ def is_whole(path: Path) -> bool | None:
 
 
 def _entry(file: BinaryIO) -> tuple[int, bytes, bytes] | None:
-    """Where the digest stands in an open file, the digest that stands there, and that of the file's bytes."""
+    """Return the offset of the digest in an open file, the stored digest, and that of the file's bytes."""
     start = max(0, file.seek(0, 2) - _TAIL_BYTES)
     file.seek(start)
     tail = file.read()

@@ -43,7 +43,7 @@ def _cpu_model() -> str:
 
 
 def mixed_versions(rows: pa.Table) -> str | None:
-    """What to say if a shard's rows were measured with several drivers or versions of torch; each row names its own."""
+    """Return a warning if a shard's rows were measured with several drivers or versions of torch; else None."""
     columns = ["driver_version", "torch_version", "cuda_version", "cudnn_version"]
     counts = rows.filter(pc.field("kind") != ANCHOR).group_by(columns).aggregate([([], "count_all")]).to_pylist()
     if len(counts) < 2:

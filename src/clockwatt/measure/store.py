@@ -146,7 +146,7 @@ class Store:
         return [end_us / 1e6 for table in self._read(columns) for end_us in table["ended_us"].to_pylist()]
 
     def rows(self, wanted: Iterable[Key]) -> list[MeasurementRow]:
-        """What `table` gives, row by row."""
+        """Return the result of `table` as rows."""
         return [records.row_of(MeasurementRow, values) for values in self.table(wanted).to_pylist()]
 
     def table(self, wanted: Iterable[Key]) -> pa.Table:
@@ -209,7 +209,7 @@ def _key_text(key: Key) -> str:
 
 
 def _key_texts(table: pa.Table) -> pa.ChunkedArray:
-    """`_key_text` of the key of every row."""
+    """Return `_key_text` of the key of every row."""
     return pc.binary_join_element_wise(*(table[name].cast(pa.string()) for name in KEY_COLUMNS), "\n")
 
 

@@ -52,7 +52,7 @@ class Shard:
 
 
 def shard_number(subject_id: str, of: int) -> int:
-    """Which of so many shards holds a subject: its hash modulo their number, counted from 1."""
+    """Return the shard of a subject: its hash modulo the number of shards, counted from 1."""
     return 1 + int.from_bytes(hashlib.sha256(subject_id.encode()).digest()[:8]) % of
 
 

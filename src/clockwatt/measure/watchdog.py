@@ -119,7 +119,7 @@ class UnderWay:
         self._strike = Strikes(0, "")  # of what is under way, should this process die
 
     def strikes(self, key: Key) -> Strikes | None:
-        """What is known of processes that died while this was under way; None if none did."""
+        """Return the record of processes that died during this measurement; None if none did."""
         return self._died.get(str(key))
 
     def begin(self, key: Key) -> None:
@@ -160,7 +160,7 @@ class UnderWay:
 
 
 def read_strikes(path: Path) -> dict[str, Strikes]:
-    """What a note holds, by key; nothing where there is none or a full disk left half of one."""
+    """Return the strikes in a note, by key; empty without a note, or if a full disk truncated it."""
     with contextlib.suppress(FileNotFoundError, ValueError, TypeError):
         return {str(key): Strikes(**strikes) for key, strikes in json.loads(path.read_text("utf-8")).items()}
     return {}

@@ -158,7 +158,7 @@ def _with_room(traced: TracedNetwork, models: Sequence[GpuPredictor]) -> set[str
 
 
 def reference_point(model: GpuPredictor) -> str | None:
-    """What a choice is compared with: where the GPU runs if nobody asks it for anything, as near as was measured.
+    """Return the reference point of comparisons: the measured point nearest to the GPU's default.
 
     That is `default`, the boost clock that stands for it, or else the highest clock; None without any point.
     """

@@ -57,7 +57,7 @@ def page_content(
     validation_dir: Path,
     measurements_dir: Path | None = None,
 ) -> Any:
-    """Everything that the page shows.
+    """Return the content of the page.
 
     Parameters
     ----------
@@ -132,7 +132,7 @@ def _gpus(models: dict[str, GpuPredictor]) -> list[dict[str, Any]]:
 def _left_out(
     config: CampaignConfig, models: dict[str, GpuPredictor], answers: Answers, networks_of_measured_alone: int
 ) -> list[str]:
-    """Sentences: what a reader may look for here and will not find."""
+    """Return sentences on what the page leaves out."""
     said = (
         [] if answers.questions else ["The campaign has no network: there is nothing to choose an operating point for."]
     )

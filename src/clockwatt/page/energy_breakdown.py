@@ -43,7 +43,7 @@ class Parts:
 
     @classmethod
     def of(cls, traced: TracedNetwork) -> Parts:
-        """Those of a pass; calls without work on the device are not among them."""
+        """Return the parts of a pass, without calls that have no work on the device."""
         operations = traced.operations
         works = set(operations["operation_id"].to_numpy(object)[operations["device_work"].to_numpy(bool)])
         columns = (traced.calls[name].to_numpy(object) for name in ("module_path", "phase", "operation_id"))

@@ -44,7 +44,7 @@ def networks_asked(config: CampaignConfig, dataset_dir: Path) -> dict[bool, set[
 def beside_candidates(
     answers: Answers, models: dict[str, GpuPredictor], dataset_dir: Path, validation_dir: Path
 ) -> tuple[pd.DataFrame, list[str]]:
-    """Measured and composed passes, a row for each candidate.
+    """Return measured and composed passes, a row for each candidate.
 
     Returns
     -------

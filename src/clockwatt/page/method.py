@@ -86,7 +86,7 @@ def described(dataset_dir: Path, gpus: list[str], measurements_dir: Path | None 
 
 
 def _calibrated(rows: pd.DataFrame) -> dict[str, Any]:
-    """What the calibration says at the highest clock of a GPU (`default` before all)."""
+    """Return the calibration at the highest clock of a GPU (`default` first)."""
     if rows.empty:
         return {"point": None, "sensors": [], "idle": [], "repeatability": {}, "transient": None}
     name = str(rows["gpu_name"].iloc[0])

@@ -21,7 +21,7 @@ _FIGURE = """<figure class="study"><figcaption>{caption}</figcaption>
 
 
 def studies_section(figures: Sequence[Path]) -> str:
-    """HTML of the section; empty without figures.
+    """Return the HTML of the section; empty without figures.
 
     Parameters
     ----------

@@ -26,13 +26,13 @@ def network_words(network: str, input_shape: Sequence[int], dtype: str, assumed:
 
 
 def shape_words(shape: Iterable[int]) -> str:
-    """`32×3×224×224`."""
+    """Return a shape as text: `32×3×224×224`."""
     return "×".join(map(str, shape))
 
 
 @functools.cache
 def operation_words(spec: str) -> str:
-    """What an operation is, for a reader: the shapes of what it takes, TF32 and dtype aside.
+    """Return the input shapes of an operation as text, without TF32 and dtype.
 
     Parameters
     ----------

@@ -139,5 +139,5 @@ NEVER_LEARNT_FROM = tuple(flag for flag in Flag if flag.learnt_from is LearntFro
 
 
 def flagged(rows: pd.DataFrame, *names: str) -> pd.Series:
-    """Which rows have one of these flags; boolean, with the index of `rows`."""
+    """Return which rows have one of these flags; boolean, with the index of `rows`."""
     return rows["flags"].map(lambda own: not set(names).isdisjoint(() if own is None else own)).astype(bool)

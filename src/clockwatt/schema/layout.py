@@ -43,7 +43,7 @@ CATALOGUE_FILES = (OPERATIONS_FILE, CALLS_FILE, NETWORKS_FILE)
 
 
 def point_dir(gpu: str, point: object) -> Path:
-    """Folder, below store or measurements, of a GPU at an operating point."""
+    """Return the folder, below store or measurements, of a GPU at an operating point."""
     return Path(gpu) / str(point)
 
 

@@ -289,7 +289,7 @@ def column_name(attribute: str) -> str:
 
 
 def schema_of(row_type: type) -> pa.Schema:
-    """Arrow schema of a row dataclass; `X | None` gives a nullable column."""
+    """Return the Arrow schema of a row dataclass; `X | None` gives a nullable column."""
     hints = typing.get_type_hints(row_type)
     columns = []
     for entry in fields(row_type):
@@ -300,7 +300,7 @@ def schema_of(row_type: type) -> pa.Schema:
 
 
 def table_of(rows: Iterable[Any], schema: pa.Schema) -> pa.Table:
-    """Arrow table of row dataclasses of one kind."""
+    """Return the Arrow table of row dataclasses of one kind."""
     rows = list(rows)
     attributes = {name: f"{name}_" if name in _KEYWORD_COLUMNS else name for name in schema.names}
     columns = {name: list(map(operator.attrgetter(attribute), rows)) for name, attribute in attributes.items()}

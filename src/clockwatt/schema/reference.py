@@ -92,7 +92,7 @@ def _columns_of(row_type: type) -> list[str]:
 
 
 def with_reference(readme: str) -> str:
-    """`readme` with the tables between its two marks made anew.
+    """Return `readme` with new tables between its two marks.
 
     Raises
     ------
@@ -103,7 +103,7 @@ def with_reference(readme: str) -> str:
 
 
 def with_made(readme: str, begin: str, end: str, made: str) -> str:
-    """`readme` with what stands between two marks replaced by `made`.
+    """Return `readme` with the text between two marks replaced by `made`.
 
     Raises
     ------

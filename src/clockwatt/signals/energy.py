@@ -9,7 +9,7 @@ from clockwatt.signals.grid import Array, checked
 
 
 def summed_energy_j(time_s: ArrayLike, power_w: ArrayLike) -> float:
-    """Σ Δt·P in J: each reading of power holds since the reading before it.
+    """Return Σ Δt·P in J: each reading of power applies to the time since the previous reading.
 
     Parameters
     ----------
@@ -139,5 +139,5 @@ def counted_energy_j(
 
 
 def energy_delay_product_j_s(energy_j: ArrayLike, time_s: ArrayLike) -> Array:
-    """E·t in J·s of runs of some energy in J and time in s: what falls when a program gets quicker or thriftier."""
+    """Return the energy-delay product E·t in J·s of runs, from their energy in J and time in s."""
     return np.asarray(np.asarray(energy_j, float) * np.asarray(time_s, float), float)

@@ -58,7 +58,7 @@ def energy_of_phases(
 
 
 def energy_of_runs(runs: pd.DataFrame) -> pd.DataFrame:
-    """Runs of one program as a row of means and deviations each: of time, energy and energy-delay product.
+    """Return mean, deviation and range of time, energy and energy-delay product over runs of one program.
 
     Parameters
     ----------

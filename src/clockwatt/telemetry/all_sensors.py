@@ -55,7 +55,7 @@ class EverythingReader(LaneReader):
         return rows
 
     def read_last(self) -> list[TelemetryRow]:
-        """What all rings hold at the end, whether they are due or not."""
+        """Return the remaining samples of all ring buffers, whether due or not."""
         return self._read_ring(at_end=True)
 
     def _drained(self, name: str, *, at_end: bool) -> list[TelemetryRow]:
@@ -134,7 +134,7 @@ class HostReader:
         self.rings: dict[str, RingReport] = {}
 
     def read_last(self) -> list[TelemetryRow]:
-        """Nothing is kept for the host that would have to be drained."""
+        """Return no rows: the host has no ring buffers to drain."""
         return []
 
     def read(self, lane: str) -> list[TelemetryRow]:

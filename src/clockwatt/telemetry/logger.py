@@ -29,7 +29,7 @@ class Logger(abc.ABC):
 
     @abc.abstractmethod
     def take(self) -> list[TelemetryRow]:
-        """Everything read since the last call.
+        """Return everything read since the last call.
 
         Raises
         ------
@@ -49,7 +49,7 @@ class Logger(abc.ABC):
 
     @abc.abstractmethod
     def answer(self) -> list[TelemetryRow] | None:
-        """What `ask` asked for: everything read since the last answer, or None if it is not there yet.
+        """Return the rows that `ask` requested: everything read since the last answer, or None if not there yet.
 
         Raises
         ------

@@ -219,7 +219,7 @@ def _serve(connection: Connection, recorder: Recorder) -> None:
 
 
 def _answer(recorder: Recorder, question: str) -> Any:
-    """What the measuring process asked for; anything but None."""
+    """Return what the measuring process requested; anything but None."""
     match question:
         case "take":
             return recorder.take()

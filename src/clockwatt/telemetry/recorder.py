@@ -58,7 +58,7 @@ class Recorder:
         self._due_ns = self._earliest_due_ns()
 
     def take(self) -> list[TelemetryRow]:
-        """Everything read since the last call, the ring drained up to now."""
+        """Return everything read since the last call, with the ring buffer drained up to now."""
         self._read(RING)
         taken, self._fresh = self._fresh, []
         return taken

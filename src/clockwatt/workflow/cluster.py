@@ -99,7 +99,7 @@ def gpu_partitions() -> list[GpuPartition]:
 
 
 def nodes() -> list[Node]:
-    """What nodes offer, each kind once per partition.
+    """Return the resources of nodes, each kind once per partition.
 
     Raises
     ------

@@ -27,7 +27,7 @@ class RoundCost:
 
 
 def round_costs(config: CampaignConfig, catalogue_dir: Path) -> list[RoundCost]:
-    """What each round of a campaign's design costs on each of its GPUs, whether it is measured already or not.
+    """Return the cost of each round of a campaign's design on each of its GPUs, measured or not.
 
     Raises
     ------

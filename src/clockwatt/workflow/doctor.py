@@ -84,7 +84,7 @@ def run(config_path: Path | None, write_config: Path | None) -> int:
 
 
 def examine(config_path: Path | None = None) -> list[Finding]:
-    """What works here and what does not."""
+    """Check the installation and return the findings."""
     return [*_software(), *_gpus(), *_control(), *_slurm(), *_campaign(config_path)]
 
 

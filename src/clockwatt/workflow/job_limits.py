@@ -17,7 +17,7 @@ PROFILE = Path("profiles/slurm/config.yaml")
 
 
 def misfits(campaign: CampaignConfig, nodes: Iterable[Node]) -> Iterator[str]:
-    """What of a campaign's jobs fits no node, a message per GPU that names the key and what the best node has.
+    """Yield a message per GPU whose jobs fit no node, with the key and the resources of the best node.
 
     Parameters
     ----------
@@ -33,7 +33,7 @@ def misfits(campaign: CampaignConfig, nodes: Iterable[Node]) -> Iterator[str]:
 
 
 def stage_misfits(nodes: Iterable[Node], profile: Path = PROFILE) -> Iterator[str]:
-    """Which stages without a GPU fit no node of their partition, a message per stage.
+    """Yield a message per stage without a GPU that fits no node of its partition.
 
     Parameters
     ----------
@@ -56,7 +56,7 @@ def stage_misfits(nodes: Iterable[Node], profile: Path = PROFILE) -> Iterator[st
 
 
 def _pairs(written: Any) -> dict[str, str]:
-    """`[name=value, …]` or `{name: value, …}` of a profile."""
+    """Parse `[name=value, …]` or `{name: value, …}` of a profile."""
     if isinstance(written, dict):
         return {str(name): str(value) for name, value in written.items()}
     pairs = (str(entry).partition("=") for entry in written or ())
@@ -87,7 +87,7 @@ def _misfit(asked: SlurmResources, offered: list[Node]) -> str | None:
 
 
 def _gpus(asked: SlurmResources) -> tuple[str | None, int]:
-    """Type and number of the GPUs that a job asks for; (None, 0) for none."""
+    """Return type and number of the GPUs that a job requests; (None, 0) for none."""
     if asked.gres:
         found = parse_gres(asked.gres) or parse_gres(f"{asked.gres}:1")
         return found[0] if found else (None, 0)

@@ -13,7 +13,7 @@ from clockwatt.errors import ClockwattError
 
 
 def srun_command(gpu: GpuConfig, command: Sequence[str]) -> list[str]:
-    """`srun` that asks for what the campaign's jobs on a GPU get, and runs a command there."""
+    """Return the `srun` that runs a command with the resources of the campaign's jobs on a GPU."""
     asked = gpu.slurm
     gpus = f"{asked.gpu_model}:{asked.gpu}" if asked.gpu_model else asked.gpu
     options = {

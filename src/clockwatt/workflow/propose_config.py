@@ -99,7 +99,7 @@ def _one_of_each(installed: Sequence[InstalledGpu]) -> list[InstalledGpu]:
 
 
 def _label(name: str) -> str:
-    """`NVIDIA GeForce RTX 2080 Ti` gives `rtx2080ti`."""
+    """Return a label: `NVIDIA GeForce RTX 2080 Ti` gives `rtx2080ti`."""
     short = re.sub(r"nvidia|geforce|tesla|[^a-z0-9.]", "", name.lower()).lstrip(".")
     return short or "gpu"
 

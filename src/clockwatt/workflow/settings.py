@@ -52,12 +52,12 @@ STAGES = {
 
 
 def catalogue_settings(campaign: CampaignConfig) -> Settings:
-    """What the catalogue depends on."""
+    """Return the settings that the catalogue depends on."""
     return campaign.catalogue_settings()
 
 
 def measurement_settings(campaign: CampaignConfig, gpu: str, shard: str | None = None) -> Settings:
-    """What a job on a GPU depends on.
+    """Return the settings that a job on a GPU depends on.
 
     Parameters
     ----------
@@ -93,7 +93,7 @@ def measuring_priority(campaign: CampaignConfig, *job: str) -> int:
 
 
 def dataset_settings(campaign: CampaignConfig) -> Settings:
-    """What the dataset depends on beside the measurements themselves: what they should be complete for."""
+    """Return the settings that the dataset depends on besides measurements: those that define completeness."""
     return {
         **campaign.model_dump(
             mode="json", include={"campaign", "networks", "passes", "measurement", "quantities", "reference"}
@@ -105,17 +105,17 @@ def dataset_settings(campaign: CampaignConfig) -> Settings:
 
 
 def part(campaign: CampaignConfig, *keys: str) -> Settings:
-    """What a stage depends on that reads these top-level keys of the campaign, and no others."""
+    """Return the settings of a stage that reads only these top-level keys of the campaign."""
     return campaign.model_dump(mode="json", include=set(keys))
 
 
 def figures_settings(campaign: CampaignConfig) -> Settings:
-    """What the figures depend on beside what they show."""
+    """Return the settings that the figures depend on besides their data."""
     return campaign.model_dump(mode="json", include={"campaign": True, "passes": True, "fit": {"predictors"}})
 
 
 def slurm_resources(gpu: GpuConfig, attempt: int) -> dict[str, int | str | None]:
-    """What a job on a GPU asks Slurm for, by the names of Snakemake's Slurm executor; None leaves the choice to Slurm.
+    """Return a GPU job's Slurm resources by the names of Snakemake's Slurm executor; None: Slurm's default.
 
     Parameters
     ----------

@@ -51,7 +51,7 @@ class Code:
 
     @classmethod
     def present(cls, checkout: Path, stages: Mapping[str, str], references: Mapping[str, str]) -> Code:
-        """That of a checkout as it is now."""
+        """Return the code of a checkout in its present state."""
         return cls(
             records.MEASUREMENT_VERSION,
             clockwatt.__version__,
@@ -97,7 +97,7 @@ class Run:
 
 
 def read(folder: Path) -> Run:
-    """What the run began with that keeps its snapshot in `folder`.
+    """Read the initial state of the run that keeps its snapshot in `folder`.
 
     Raises
     ------
@@ -144,7 +144,7 @@ def _changed_file(run: Run, sources: str) -> Path:
 
 
 def changes(run: Run, config_files: Mapping[Path, bytes], checkout: Path) -> list[str]:
-    """What to announce at the end of a run: what changed while it went on, and counts from the next run on.
+    """Return messages for the end of a run on changes made during it, which apply from the next run on.
 
     Parameters
     ----------

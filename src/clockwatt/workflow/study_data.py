@@ -36,7 +36,7 @@ def check_study_data(campaign: CampaignConfig, source: str) -> None:
 
 
 def _lacking(campaign: CampaignConfig) -> Iterator[tuple[str, str, str, str]]:
-    """Study, GPU, program and folder of data that is not there."""
+    """Yield study, GPU, program and folder of missing data."""
     power, workloads = campaign.studies.power, campaign.studies.workloads
     asked: list[tuple[str, dict[str, str], list[str]]] = []
     if power:

@@ -77,7 +77,7 @@ class Poll:
                 self._drain()
 
     def finished(self) -> dict[str, Trace]:
-        """Sensor to its new values; the counter's are in J."""
+        """Return new values by sensor; those of the counter are in J."""
         traces = {name: sensor.trace for name, sensor in self._sensors.items()}
         if self._has_ring:
             while not self._drain():

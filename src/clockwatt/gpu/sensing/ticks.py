@@ -56,7 +56,7 @@ def tick_times_s(times_s: Sequence[float]) -> Floats:
 
 
 def _ascending(numbers: Floats) -> Floats:
-    """Of two stamps that fall on the same tick, let the first have the tick before if no other has that."""
+    """Assign the first of two stamps on one tick to the tick before, if that is free."""
     before = np.diff(numbers, prepend=-np.inf)
     after = np.diff(numbers, append=np.inf)
     return np.where((after == 0) & (before > 1), numbers - 1, numbers)

@@ -107,7 +107,7 @@ class CardModel:
         self._dynamic_w = (spec.power_w.default - spec.power_w.idle) * self.power_factor
 
     def activity(self, work: Load, sm_clock_mhz: float, memory_clock_mhz: float) -> Activity:
-        """What one call (of a mixture: one pass) does at a pair of clocks; its time never rises with either clock."""
+        """Return the activity of one call (mixture: one pass) at a pair of clocks; time never rises with a clock."""
         if isinstance(work, Mixture):
             timed = [(count, self.activity(part, sm_clock_mhz, memory_clock_mhz)) for part, count in work.parts]
             time_s = sum(count * part.time_s for count, part in timed)
@@ -176,7 +176,7 @@ class CardModel:
         return self.spec.power_w.idle * self.power_factor * relative
 
     def _v2f(self, sm_clock_mhz: float) -> float:
-        """V²f relative to that at boost clock."""
+        """Return V²f relative to its value at boost clock."""
         share = sm_clock_mhz / self.spec.boost_clock_mhz
         slope = (1 - LOWEST_VOLTAGE) / (1 - FLAT_VOLTAGE_BELOW)
         voltage = LOWEST_VOLTAGE + slope * max(0.0, share - FLAT_VOLTAGE_BELOW)

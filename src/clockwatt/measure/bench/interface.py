@@ -94,10 +94,10 @@ class Bench(abc.ABC):
 
     @abc.abstractmethod
     def now_us(self) -> int:
-        """µs since the epoch, on the clock of the telemetry."""
+        """Return µs since the epoch, on the clock of the telemetry."""
 
     def take_telemetry(self) -> list[TelemetryRow]:
-        """What the logger read since the last call."""
+        """Return the logger's rows since the last call."""
         return self._logger.take()
 
     def ask_telemetry(self) -> None:
@@ -105,7 +105,7 @@ class Bench(abc.ABC):
         self._logger.ask()
 
     def telemetry_answer(self) -> list[TelemetryRow] | None:
-        """What was asked for, or None if it has not come yet."""
+        """Return the requested rows, or None if they have not arrived yet."""
         return self._logger.answer()
 
     def flush_telemetry(self) -> None:

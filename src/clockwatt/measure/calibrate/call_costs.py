@@ -106,7 +106,7 @@ def call_costs(device: torch.device, timer: CallTimer) -> Costs:
 
 
 def tiny_transformer() -> torch.nn.Module:
-    """ViT-Ti/16 (Touvron et al., 2021)."""
+    """Build ViT-Ti/16 (Touvron et al., 2021)."""
     import torchvision  # only to calibrate: it takes longer to import than torch
 
     network: torch.nn.Module = torchvision.models.VisionTransformer(
@@ -116,7 +116,7 @@ def tiny_transformer() -> torch.nn.Module:
 
 
 def _pass_or_none(network: NetworkConfig, device: torch.device, pass_: Pass, timer: CallTimer) -> _WholePass | None:
-    """`_pass_of`, and nothing kept of it; None too where the device has too little memory."""
+    """Run `_pass_of` and free its memory; None also where the device has too little memory."""
     try:
         return _pass_of(network, device, pass_, timer)
     except torch.OutOfMemoryError:
@@ -152,13 +152,13 @@ def _pass_of(network: NetworkConfig, device: torch.device, pass_: Pass, timer: C
 
 
 def _overhead_of(whole_s: float, calls: list[str], alone_s: Mapping[str, float | None]) -> float | None:
-    """What a pass takes more than its calls alone; None if the time of one is not known."""
+    """Return the time of a pass minus the sum of its calls; None if the time of one call is not known."""
     times = [seconds for name in calls if (seconds := alone_s[name]) is not None]
     return whole_s - sum(times) if len(times) == len(calls) else None
 
 
 def _host_overhead(passes: list[_WholePass], once_s: float) -> tuple[Estimate | None, Estimate | None]:
-    """What entering a module costs, and what a call takes longer in a network than in a loop of its own.
+    """Return the host time to enter a module, and the extra host time of a call in a network over one in a loop.
 
     A call that is measured alone runs from warm caches, which in a network it does not, and modules call it through
     layers of Python. Estimated from what passes of whole networks take more than the sum of their calls and `once_s`.
@@ -175,7 +175,7 @@ def _host_overhead(passes: list[_WholePass], once_s: float) -> tuple[Estimate | 
 
 
 def _device_overhead(passes: list[_WholePass]) -> Estimate | None:
-    """What a call takes longer on the device among others than after itself.
+    """Return the extra device time of a call among others over one repeated back to back.
 
     Every kernel follows a different one, and finds other data in the caches.
     """

@@ -151,7 +151,7 @@ def average_power(readings: PowerReadings, window: Window, sensors: Sensors) -> 
 
 
 def trapezoid_power(readings: PowerReadings, window: Window, sensors: Sensors) -> Estimate | None:
-    """Trapezoid rule over the instantaneous power's updates, divided by the time between the first and the last."""
+    """Apply the trapezoid rule to updates of instantaneous power, divided by the time from first to last."""
     updates = _filled(readings.instant, window, _traits(sensors, INSTANT)).updates()
     spread = mean_estimate(updates.value)
     if spread is None:
@@ -188,7 +188,7 @@ def quickest(readings: PowerReadings, sensors: Sensors) -> tuple[Series, SensorT
 
 
 def _traits(sensors: Sensors, name: str) -> SensorTraits:
-    """What is known of a sensor. A window that is not known is taken for the period, the average's for the longest."""
+    """Return a sensor's traits. An unknown window is replaced by the period, that of the average by the longest."""
     known = sensors.get(name, SensorTraits(None, None))
     if known.window_s is not None:
         return known

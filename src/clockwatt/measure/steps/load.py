@@ -105,7 +105,7 @@ def run_under_load(
 
 
 def calls_per_block(bench: Bench, workload: Workload) -> int:
-    """As many calls as take about 20 ms, from a trial that grows until it can be timed."""
+    """Return the number of calls that take about 20 ms, from a trial that grows until it can be timed."""
     calls = 1
     while True:
         with contextlib.closing(bench.eager_blocks(workload, calls)) as blocks:
@@ -152,7 +152,7 @@ def _warm_up(
 def _latest_stretch(
     run: LoadRun, now_ns: int, sensors: Mapping[str, SensorTraits]
 ) -> tuple[int, list[float], list[float]]:
-    """Since when (ns) steadiness is judged, and the power readings and SM clocks since then.
+    """Return the start (ns) of the window for the steadiness test, and its power readings and SM clocks.
 
     The stretch has enough readings of the quickest power sensor, and none whose averaging window reaches back to
     before the load.

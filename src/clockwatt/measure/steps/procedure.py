@@ -122,7 +122,7 @@ def _put_queued(row: MeasurementRow, queued: QueuedTimes | None, around: Surroun
 
 
 def _slower_s(row: MeasurementRow) -> float | None:
-    """What a call takes back to back where nothing slows it; None if host or device time is not known."""
+    """Return the unthrottled time of a call back to back; None if host or device time is not known."""
     return max(row.time_host_s, row.time_device_s) if row.time_host_s and row.time_device_s else None
 
 
@@ -154,7 +154,7 @@ def _put_time(row: MeasurementRow, which: Measured, estimate: Estimate | None, a
 
 
 def expected_duration_s(config: MeasurementConfig, *, device_work: bool, energy: bool = True) -> float:
-    """About how long one measurement takes, all in, for planning."""
+    """Return the approximate total duration of one measurement, for planning."""
     if not energy:
         return _TIME_ALONE_S
     if not device_work:

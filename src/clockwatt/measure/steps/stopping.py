@@ -50,7 +50,7 @@ class PrecisionRule:
     def reason(
         self, elapsed_s: float, block_times_s: Sequence[float], power: Estimate | None, *, power_limited: bool = False
     ) -> str | None:
-        """Why to stop now (`precision`, `limiter_period` or `max_duration`), or None to go on.
+        """Return the reason to stop (`precision`, `limiter_period` or `max_duration`), or None to continue.
 
         Parameters
         ----------

@@ -103,7 +103,7 @@ def queued_times(bench: Bench, workload: Workload, rule: BlocksRule) -> QueuedTi
 
 
 def queued_blocks(bench: Bench, workload: Workload, rule: BlocksRule) -> list[QueuedBlock]:
-    """Queued blocks, as many as the rule wants; none if even a single call cannot be queued."""
+    """Measure as many queued blocks as the rule requires; none if not even a single call can be queued."""
     begun_ns = bench.now_ns()
     trial = bench.queued_block(workload, 1)
     if trial is None:

@@ -37,7 +37,7 @@ _FINE = 2001
 
 
 def with_products(runs: pd.DataFrame) -> pd.DataFrame:
-    """Runs with their energy-delay product, and the energy by the counter where readings of power are missing."""
+    """Return runs with their energy-delay product, and energy by the counter where power readings are missing."""
     energy = runs["energy_j"].astype(float).fillna(runs["energy_counter_j"].astype(float))
     product = signals.energy_delay_product_j_s(energy, runs["time_s"])
     return runs.assign(energy_j=energy, energy_delay_product_j_s=product)
@@ -81,7 +81,7 @@ def _bit(found: pd.DataFrame) -> pd.Series[Any]:
 
 
 def _places(found: pd.DataFrame) -> pd.Series[float]:
-    """Where each point stands in fits: the clock that ran; the limit, or where it did not bite, what was drawn."""
+    """Return the abscissa of each point in fits: the actual clock; the limit, or the power drawn where it is lower."""
     unbitten = found["setting"].isin([POWER_LIMIT, NOTHING]) & ~found["limit_bit"].fillna(value=True).astype(bool)
     # as a limit just there would do: all points that did not bite are one
     drawn = found["power_high_w"].where(unbitten).groupby(found["network"]).transform("mean")
@@ -127,7 +127,7 @@ _CURVE = ["c0", "c1", "c2", "x_min", "x_max", "r2", "optimum_x", "optimum", "at_
 
 
 def _why_not(of_network: pd.DataFrame, setting: str) -> str | None:
-    """Why there is no fit, in words for a figure."""
+    """Return the reason for a missing fit, as a text for a figure."""
     if setting == POWER_LIMIT and not of_network["limit_bit"].fillna(value=True).any():
         lowest = of_network.sort_values("asked").iloc[0]
         return f"the limit never bit:\nat {lowest['asked']:.0f} W it drew {lowest['power_high_w']:.0f} W"

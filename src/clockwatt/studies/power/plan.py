@@ -48,7 +48,7 @@ class PlannedRun:
         return f"{self.task.name} at {self.point}, repetition {self.repetition}"
 
     def folder(self, study_dir: Path) -> Path:
-        """Where its record lies when it is finished, below the study's folder of the GPU."""
+        """Return the folder of its finished record, below the study's folder of the GPU."""
         return study_dir / RECORDS / self.task.name / str(self.point) / f"{self.repetition}-{self.digest}"
 
 

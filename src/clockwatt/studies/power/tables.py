@@ -119,7 +119,7 @@ def write(runs: Sequence[PlannedRun], label: str, study_dir: Path) -> None:
 
 
 def read(study_dir: Path) -> tuple[pd.DataFrame, pd.DataFrame, pd.DataFrame]:
-    """Runs, epochs and readings as `write` wrote them.
+    """Read runs, epochs and readings as `write` wrote them.
 
     Raises
     ------
@@ -132,7 +132,7 @@ def read(study_dir: Path) -> tuple[pd.DataFrame, pd.DataFrame, pd.DataFrame]:
 
 
 def setting_of(point: OperatingPoint) -> tuple[str, float | None]:
-    """What a point of the study sets, and to which value."""
+    """Return the setting that a point of the study changes, and its value."""
     if point.power_limit_w is not None:
         return POWER_LIMIT, float(point.power_limit_w)
     if point.sm_clock_mhz is not None:
@@ -177,7 +177,7 @@ class _Recorded:
         self._whole: dict[Any, Any] = whole
 
     def row(self) -> PowerRunRow:
-        """What the run took."""
+        """Return the row of the run, with its costs."""
         run, whole = self._run, self._whole
         setting, asked = setting_of(run.point)
         during = self._during(self._frame)

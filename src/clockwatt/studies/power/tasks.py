@@ -51,7 +51,7 @@ class Task:
         return 21_799 if self.kind == "ecg" else 60_000
 
     def examples_in(self, study: PowerStudyConfig) -> int:
-        """Examples of an epoch where the data is made."""
+        """Return the number of examples in an epoch of generated data."""
         return study.examples.get(self.name, self.examples)
 
     def data_in(self, study: PowerStudyConfig) -> str | None:

@@ -79,7 +79,7 @@ def draw_time(sensors: Sensors, workload: str, where: str) -> Figure:
 
 
 def draw_correlations(data: pd.DataFrame, sensors: Sensors, workload: str, where: str) -> Figure:
-    """Which sensors go together; `data` from `correlations`, else as `draw_time`."""
+    """Draw the correlations of sensors; `data` is from `correlations`, other parameters as for `draw_time`."""
     names = [name for name in sensors.varying if name in set(data["sensor"])]
     if len(names) < 2:
         why = f"{workload}: no two sensors vary together for long enough. {missing_words(sensors)}"
@@ -128,13 +128,13 @@ def draw_table(data: pd.DataFrame, where: str) -> Figure:
 
 
 def missing_words(sensors: Sensors) -> str:
-    """What the machine does not have: `The machine does not give: CPU temperature, fan.`."""
+    """Return what the machine lacks: `The machine does not give: CPU temperature, fan.`."""
     missing = ", ".join(in_words(name) for name in sensors.missing)
     return f"The machine does not give: {missing}." if missing else ""
 
 
 def _columns(there: Sequence[str], names: Sequence[str]) -> list[str]:
-    """Those of these names, and of these with a number behind `cpu`."""
+    """Return the columns of these names, also with a number after `cpu`."""
     kinds = [name.removeprefix("cpu") for name in names if name.startswith("cpu")]
     return [
         column
@@ -163,6 +163,6 @@ def _bars(axes: Axes, values: np.ndarray, colour: str) -> None:
 
 
 def _lacking(data: pd.DataFrame) -> str:
-    """Of which quantities nothing is known."""
+    """Return the quantities without any value."""
     unknown = [label.split(" (")[0] for column, label, _ in _SHOWN if data[column].isna().all()]
     return f"A dash: not known on this machine ({', '.join(unknown)})." if unknown else ""

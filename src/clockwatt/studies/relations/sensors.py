@@ -109,7 +109,7 @@ def correlations(sensors: Sensors) -> pd.DataFrame:
 
 
 def in_words(sensor: str) -> str:
-    """`CPU 1 temperature` for `cpu1_temperature_c`; without a number where there is one of its kind."""
+    """Return `CPU 1 temperature` for `cpu1_temperature_c`; without a number where there is only one."""
     for kind in (CPU_UTILIZATION, CPU_TEMPERATURE, CPU_POWER):
         number = sensor.removeprefix("cpu").removesuffix(kind.removeprefix("cpu"))
         if number.isdecimal():

@@ -58,7 +58,7 @@ def _rows(workload: str, summary: Summary) -> list[dict[str, Any]]:
 
 
 def _share(used_bytes: float | None, gpu_name: str) -> float | None:
-    """Of the GPU's memory; None where that is not known."""
+    """Return the share of the GPU's memory; None where that is not known."""
     try:
         return None if used_bytes is None else used_bytes / find_spec(gpu_name).memory_bytes
     except UnknownGpuError:
@@ -70,5 +70,5 @@ def _mean(values: Sequence[float] | None) -> float | None:
 
 
 def _data(notes: Sequence[str]) -> str | None:
-    """What the workload said it computed on."""
+    """Return the data that the workload reported."""
     return next((note.partition(": ")[2] for note in notes if ": data " in note), None)

@@ -54,7 +54,7 @@ class Forecast:
     given: str
 
     def to_dict(self) -> dict[str, Any]:
-        """As JSON."""
+        """Return a dictionary for JSON."""
         return asdict(self)
 
 
@@ -86,7 +86,7 @@ class Crossing:
     why: str
 
     def to_dict(self) -> dict[str, Any]:
-        """As JSON."""
+        """Return a dictionary for JSON."""
         return asdict(self)
 
 
@@ -101,7 +101,7 @@ class Place:
     busy: bool
 
     def to_dict(self) -> dict[str, Any]:
-        """As JSON."""
+        """Return a dictionary for JSON."""
         return asdict(self)
 
 
@@ -137,14 +137,14 @@ def node_at(traces: Sequence[Trace], run: str | None = None, at_s: float | None 
 
 
 def _part_at(traces: Sequence[Trace], at_s: float | None) -> list[Trace]:
-    """Of the stretches of a run the last, or the last that had begun at a time."""
+    """Return the last stretch of a run, or the last one that had begun at a time."""
     begun = [trace.part for trace in traces if at_s is None or trace.start_s <= at_s + 1e-6]
     wanted = max(begun, default=0)
     return [trace for trace in traces if trace.part == wanted]
 
 
 def until(trace: Trace, steps: int) -> Trace:
-    """What is known after so many steps."""
+    """Return the trace as known after so many steps."""
     return replace(
         trace, temperature_c=trace.temperature_c[:steps], power_w=trace.power_w[:steps],
         neighbours_w=trace.neighbours_w[:steps], neighbours_c=trace.neighbours_c[:steps],
@@ -183,7 +183,7 @@ def forecast(fitted: Fitted, trace: Trace, horizon_s: float) -> Forecast:
 
 
 def _half_width(fitted: Fitted, trace: Trace, horizon_s: float) -> float | None:
-    """Between the fitted horizons it grows evenly; beyond the last that was judged it is not known."""
+    """Interpolate between the fitted horizons; return None beyond the last one that was evaluated."""
     if fitted.intervals is None:
         return None
     widths = fitted.intervals.around(is_changing(trace)[-1:])[0]
@@ -229,7 +229,7 @@ def time_of_rest(study: Study, node: Sequence[Trace], gpu: str, rest_to_c: float
 
 
 def coolest_places(study: Study, node: Sequence[Trace], job_w: float, horizon_s: float) -> list[Place]:
-    """Where a job would be coolest, the best first; GPUs that are busy come last.
+    """Rank the GPUs on which a job would be coolest, the best first; busy GPUs come last.
 
     Parameters
     ----------

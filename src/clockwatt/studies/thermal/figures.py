@@ -173,12 +173,12 @@ def _frame(
 
 
 def _shown_horizons(horizons: Sequence[float]) -> list[float]:
-    """Those nearest to 30 and 300 s."""
+    """Return the horizons nearest to 30 and 300 s."""
     return sorted({min(horizons, key=lambda each: abs(np.log(each / wanted))) for wanted in _SHOWN_AT_S})
 
 
 def _richest(judged: Sequence[Judged]) -> list[Judged]:
-    """Of each model and load the one with all sensors, where there is one."""
+    """Return the variant with all sensors of each model and load, where there is one."""
     found = {(one.model, one.task.load): one for one in sorted(judged, key=lambda one: one.task.inputs)}
     return list(found.values())
 

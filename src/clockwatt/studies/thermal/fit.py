@@ -131,7 +131,7 @@ def judge_all(
 
 
 def _tasks(settings: Settings, step_s: float) -> list[tuple[str, Task]]:
-    """What each model is given; persistence takes nothing but the temperature."""
+    """Return the inputs of each model; persistence takes only the temperature."""
     task = Task("power", "history", settings.horizons_s, step_s)
     found = [("persistence", task)]
     for name in settings.models:
@@ -143,7 +143,7 @@ def _tasks(settings: Settings, step_s: float) -> list[tuple[str, Task]]:
 
 
 def _intervals(judged: Sequence[Judged], name: str, task: Task, level: float) -> Intervals | None:
-    """From workloads left out, or runs where there is one workload; None with neither."""
+    """Compute intervals from held-out workloads, or from held-out runs of a single workload; None with neither."""
     order: tuple[Split, ...] = ("workload", "run")
     for split in order:
         for one in judged:

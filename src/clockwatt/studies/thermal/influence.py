@@ -63,7 +63,7 @@ class _Target:
         return np.concatenate([decayed(each, self.slowest_s, step_s, start=0.0) for each in values])
 
     def without_beginnings(self, column: Array) -> Array:
-        """Without what each trace began with, which decays by the GPU's own time constants; shape as `column`."""
+        """Remove the initial state of each trace, which decays by the GPU's time constants; shape as `column`."""
         parts, start = [], 0
         for length in self.lengths:
             part = column[start : start + length]
@@ -117,7 +117,7 @@ def influences(traces: Sequence[Trace], *, permutations: int = PERMUTATIONS, see
 
 
 def _sources(traces: Sequence[Trace]) -> list[_Source]:
-    """Whatever was read in all traces."""
+    """Return every source that was read in all traces."""
     found = []
     for uuid in sorted(set.intersection(*(set(trace.neighbours) for trace in traces))):
         watts = [trace.neighbours_w[:, trace.neighbours.index(uuid)] for trace in traces]
@@ -262,7 +262,7 @@ def _intervals(
 
 
 def _holm(p_values: Array) -> Array:
-    """P values adjusted for being several."""
+    """Return p values adjusted for multiple tests (Holm)."""
     order = np.argsort(p_values)
     factors = np.arange(len(p_values), 0, -1)
     adjusted = np.empty(len(p_values))

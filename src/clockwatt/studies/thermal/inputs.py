@@ -107,7 +107,7 @@ def past_loads(power_w: Array, step_s: float) -> Array:
 
 
 def history_features(trace: Trace, inputs: Inputs) -> dict[str, Array]:
-    """What is known at each time, by name; shape (steps,) each, NaN where a sensor was not read."""
+    """Return features of the past at each time, by name; shape (steps,) each, NaN where a sensor was not read."""
     step_s, power = trace.step_s, trace.power_w
     now = trace.temperature_c
     features = {"temperature_c": now}
@@ -128,7 +128,7 @@ def history_features(trace: Trace, inputs: Inputs) -> dict[str, Array]:
 
 
 def coming_features(trace: Trace, inputs: Inputs, origins: Ints, steps: int) -> dict[str, Array]:
-    """What the known load to come does until `steps` later, by name; shape (origins,) each.
+    """Return features of the known load until `steps` later, by name; shape (origins,) each.
 
     Each is what a thermal mode of some time constant takes up between now and then, in W.
     """

@@ -63,7 +63,7 @@ class Intervals:
 
     @classmethod
     def of(cls, misses: Misses, level: float = LEVEL) -> Intervals:
-        """From what was missed; each run weighs the same, since it is runs that are drawn, not seconds."""
+        """Compute intervals from errors; runs have equal weights, since runs are independent and seconds are not."""
         horizons = misses.errors_c.shape[1]
         widths = np.full((len(KINDS), horizons), np.nan)
         for column in range(horizons):
@@ -80,13 +80,13 @@ class Intervals:
         return np.asarray(self.half_widths_k[changing.astype(int)])
 
     def to_json(self) -> dict[str, Any]:
-        """As JSON; what is not known is null."""
+        """Return a dictionary for JSON; unknown values are null."""
         widths = [[float(width) if np.isfinite(width) else None for width in kind] for kind in self.half_widths_k]
         return {"level": self.level, "half_widths_k": dict(zip(KINDS, widths, strict=True))}
 
     @classmethod
     def from_json(cls, described: dict[str, Any], horizons: int) -> Intervals:
-        """From what `to_json` gave.
+        """Read the output of `to_json`.
 
         Raises
         ------

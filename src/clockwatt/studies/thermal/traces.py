@@ -185,7 +185,7 @@ def _of_run(folder: Path, record: Record, run: Run, step_s: float) -> list[Trace
 
 
 def _stretches(sensors: Sequence[pd.Series[float]], step_s: float) -> list[Array]:
-    """Even grids on which every sensor was read without a gap; each begins at a reading of the first sensor."""
+    """Return even grids without gaps in any sensor; each begins at a reading of the first sensor."""
     start = max(float(each.index[0]) for each in sensors)
     end = min(float(each.index[-1]) for each in sensors)
     gaps = []

@@ -11,7 +11,7 @@ from clockwatt.studies.workloads.session import Figures, Session, Workload, main
 
 
 def row_distances(left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
-    """√Σ(A − B)² of each pair of rows; matrices of shape (rows, columns) give (rows,)."""
+    """Return √Σ(A − B)² of each pair of rows; matrices of shape (rows, columns) give (rows,)."""
     return (left - right).square().sum(1).sqrt()
 
 

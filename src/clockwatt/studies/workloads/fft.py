@@ -11,7 +11,7 @@ from clockwatt.studies.workloads.session import Figures, Session, Workload, main
 
 
 def spectrum(signals: torch.Tensor) -> torch.Tensor:
-    """Fourier transform of real signals: (signals, samples) to (signals, samples // 2 + 1), complex."""
+    """Return the Fourier transform of real signals: (signals, samples) to (signals, samples // 2 + 1), complex."""
     transformed: torch.Tensor = torch.fft.rfft(signals)
     return transformed
 
@@ -23,7 +23,7 @@ def signal_of(transformed: torch.Tensor, samples: int) -> torch.Tensor:
 
 
 def run(session: Session) -> Figures:
-    """There and back, again and again; how far it comes back from where it began."""
+    """Transform and invert repeatedly; return the largest deviation from the original signals."""
     shape = session.size("signals"), session.size("samples")
     (signals,) = session.to_device(session.array("signals", lambda: session.normal(*shape)))
     back = signals

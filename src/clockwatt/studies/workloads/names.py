@@ -12,12 +12,12 @@ VIRTUAL_SCALE = 0.01
 
 
 def module_of(name: str) -> str:
-    """Module of a workload, as `python -m` takes it."""
+    """Return the module of a workload for `python -m`."""
     return f"clockwatt.studies.{'power' if name in POWER_NETWORKS else 'workloads'}.{name}"
 
 
 def command_of(name: WorkloadName, study: WorkloadsStudyConfig, *, seed: int, virtual: bool) -> list[str]:
-    """Command that runs a workload.
+    """Return the command that runs a workload.
 
     Parameters
     ----------

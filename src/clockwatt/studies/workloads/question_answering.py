@@ -28,7 +28,7 @@ class QuestionAnswering(nn.Module):
 
 
 def best_spans(first: torch.Tensor, last: torch.Tensor, longest: int) -> torch.Tensor:
-    """Answers with the highest sum of scores, of at most `longest` tokens.
+    """Return the answers with the highest sum of scores, of at most `longest` tokens.
 
     Parameters
     ----------

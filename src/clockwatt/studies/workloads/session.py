@@ -126,7 +126,7 @@ class Session:
         return torch.rand(shape, generator=self.generator) * (high - low) + low
 
     def indices(self, low: int, high: int, *shape: int) -> torch.Tensor:
-        """Whole numbers drawn from `low` to below `high`, on the host."""
+        """Draw integers from `low` to below `high`, on the host."""
         return torch.randint(low, high, shape, generator=self.generator)
 
     def to_device(self, *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
@@ -238,7 +238,7 @@ def main(workload: Workload, arguments: Sequence[str] | None = None) -> int:
 
 
 def chosen_device(name: str | None) -> torch.device:
-    """`cuda` or `cpu`; None: a GPU if there is one.
+    """Return the device `cuda` or `cpu`; for None a GPU if there is one.
 
     Raises
     ------

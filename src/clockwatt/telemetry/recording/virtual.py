@@ -74,7 +74,7 @@ class RealTimeGpu(VirtualGpu):
 
 
 def _processor_s(program: psutil.Process) -> float:
-    """Processor time of a process and its children, ended ones that were waited for included."""
+    """Return the processor time of a process and its children, with ended children that were waited for."""
     total = 0.0
     try:
         for process in (program, *program.children(recursive=True)):

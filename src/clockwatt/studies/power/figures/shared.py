@@ -57,6 +57,6 @@ def at_least(axes: Axes, which: Literal["x", "y"], span: float = 0.05) -> None:
 
 
 def left_out(names: Iterable[str], shown: Iterable[str]) -> str:
-    """Which points are not shown."""
+    """Return a sentence on the points that are not shown."""
     missing = [OperatingPoint.parse(name).in_words for name in points(set(names) - set(shown))]
     return style.left_out(missing, "operating point", "operating points")

@@ -94,12 +94,12 @@ class Network:
         return self.ambient_c + self.resistance_k_per_w * power_w + self.neighbours_heat_k(neighbours_w)
 
     def neighbours_heat_k(self, neighbours_w: dict[str, float]) -> float:
-        """Rise that the neighbours' power ends at."""
+        """Return the steady-state rise from the neighbours' power."""
         return sum(value * neighbours_w.get(uuid, 0.0) for uuid, value in self.neighbours_k_per_w.items())
 
     # on a trace
     def states(self, trace: Trace) -> Array:
-        """What a Kalman filter makes of temperature and power up to each time; shape (steps, modes + 2).
+        """Return the Kalman filter's states from temperature and power up to each time; shape (steps, modes + 2).
 
         In K: own modes, the neighbours' heat, and last, in °C, ambient. Readings in whole degrees are averaged, and
         ambient may drift.
@@ -156,7 +156,7 @@ class Network:
         return np.asarray(state[-1] + (decay * state[:-1] + (1 - decay) * np.array(ends)).sum(axis=-1))
 
     def _weights(self, ahead: int) -> Array:
-        """Of past loads, for the fitted horizon that is nearest to this one."""
+        """Return the weights of past loads for the fitted horizon nearest to this one."""
         if not self.load_weights:
             return np.array(_STAYS)
         nearest = min(self.load_weights, key=lambda steps: abs(math.log(steps / ahead)))
@@ -164,12 +164,12 @@ class Network:
 
     # stored
     def to_json(self) -> dict[str, Any]:
-        """As JSON."""
+        """Return a dictionary for JSON."""
         return asdict(self)
 
     @classmethod
     def from_json(cls, described: dict[str, Any]) -> Network:
-        """From what `to_json` gave.
+        """Read the output of `to_json`.
 
         Raises
         ------
@@ -211,7 +211,7 @@ class Network:
 
 
 def taken_up(watts: Array, origins: Ints, ahead: int, kept: Array) -> Array:
-    """What modes that keep such shares take up of the power in the steps after each origin; shape (origins, modes)."""
+    """Return the power taken up by modes with these decay shares after each origin; shape (origins, modes)."""
     found = np.full((len(origins), len(kept)), np.nan)
     inside = origins + ahead < len(watts)
     for column, share in enumerate(kept):

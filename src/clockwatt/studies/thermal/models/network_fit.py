@@ -46,7 +46,7 @@ class _Problem:
     neighbours: tuple[str, ...]
 
     def solve(self, taus: Sequence[float]) -> tuple[Array, Array]:
-        """Own resistances, those of neighbours, ambient; and residuals; the last time constant is the neighbours'."""
+        """Return resistances (own, neighbours'), ambient and residuals; the last time constant is the neighbours'."""
         own = taus[:-1] if self.neighbours else taus
         designs, targets = [], []
         for trace, rows in zip(self.traces, self.rows, strict=True):
@@ -162,7 +162,7 @@ def _best(problem: _Problem) -> tuple[Network, list[float]]:
 
 
 def _with_neighbours(problem: _Problem, alone: Network, taus: list[float]) -> tuple[Network, list[float]]:
-    """With what the neighbours add; heat never cools, so those that seem to are left out one by one.
+    """Add the neighbours; since heat never cools, those with a negative effect are removed one by one.
 
     All are where what they add is not seen to settle, or explains next to nothing: beside an ambient temperature, heat
     that hardly changes has any size.
@@ -195,7 +195,7 @@ def _network(taus: Sequence[float], weights: Array, rms: float, neighbours: tupl
 
 
 def _jackknife(problem: _Problem, taus: Sequence[float], network: Network) -> dict[str, tuple[float, float]]:
-    """95 % intervals of the constants, by fits that leave out a group of runs each (of one run, a stretch)."""
+    """Return 95 % jackknife intervals of the constants, leaving out a group of runs or, of one run, a stretch."""
     groups = _groups(problem)
     values: list[dict[str, float]] = []
     for group in groups:

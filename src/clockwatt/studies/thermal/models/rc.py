@@ -77,7 +77,7 @@ class RcNetworks(Forecaster):
         into[name] = replace(network, drift_k_per_root_s=_drift(network, traces, rows), load_weights=weights)
 
     def network_of(self, gpu: str, gpu_name: str) -> Network | None:
-        """That of a card, or of its model; None if neither was recorded."""
+        """Return the network of a card, or of its model; None if neither was recorded."""
         return self.cards_.get(gpu) or self.models_.get(gpu_name)
 
     def forecast(self, trace: Trace, origins: Ints) -> Array:

@@ -117,7 +117,7 @@ class Recurrent(Forecaster):
         return self
 
     def _channels(self, trace: Trace) -> dict[str, Array]:
-        """What is seen over time, by name; shape (steps,) each."""
+        """Return the input channels over time, by name; shape (steps,) each."""
         channels = {"temperature_c": trace.temperature_c, "power_w": trace.power_w}
         if self.task.inputs == "sensors":
             channels |= trace.sensors
@@ -135,7 +135,7 @@ class Recurrent(Forecaster):
         return np.asarray(smooth[np.maximum(origins[:, None] - back[None, :], 0)])
 
     def _statics(self, trace: Trace, origins: Ints) -> dict[str, Array]:
-        """What is known at the origin besides; with a known load what that does until each horizon."""
+        """Return the static inputs at the origin; with a known load also its features until each horizon."""
         found = {name: values[origins] for name, values in history_features(trace, self.task.inputs).items()}
         if self.task.load == "known":
             for steps in self.task.steps:

@@ -80,7 +80,7 @@ def train(
 def run(
     kind: str, weights: dict[str, NDArray[Any]], windows: NDArray[np.float64], static: NDArray[np.float64]
 ) -> NDArray[np.float64]:
-    """Scaled changes; shape (rows, horizons)."""
+    """Return scaled changes; shape (rows, horizons)."""
     horizons = len(weights["direct.bias"])
     net = _Net(kind, windows.shape[2], static.shape[1], horizons)
     net.load_state_dict({name: torch.from_numpy(copy.copy(weight)) for name, weight in weights.items()})

@@ -53,7 +53,7 @@ class Regression(OfHorizons[dict[str, Any]]):
         return self
 
     def _terms(self, matrix: Array) -> Array:
-        """With a constant, and with all products of two features where the degree is 2."""
+        """Return features with a constant and, for degree 2, all products of two features."""
         parts = [np.ones((len(matrix), 1)), matrix]
         if self.degree == 2:
             first, second = np.triu_indices(matrix.shape[1])

@@ -40,7 +40,7 @@ class Scaling:
         return cls(columns, np.array(means), np.array(scales))
 
     def matrix(self, features: dict[str, Array], rows: int) -> Array:
-        """Standardised features; shape (rows, columns)."""
+        """Return standardised features; shape (rows, columns)."""
         unknown = np.full(rows, np.nan)
         values = np.array([features.get(name, unknown) for name in self.columns], float).reshape(-1, rows).T
         return np.nan_to_num((values - self.mean) / self.scale, nan=0.0, posinf=0.0, neginf=0.0)
