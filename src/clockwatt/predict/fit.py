@@ -1,4 +1,4 @@
-"""Fitting the predictors of every GPU of a dataset, with cross-validation and a model card."""
+"""Fit the predictors of every GPU of a dataset, with cross-validation and a model card."""
 
 from __future__ import annotations
 
@@ -55,9 +55,9 @@ def fit(config: CampaignConfig, dataset_dir: Path, catalogue_dir: Path, output_d
     """Fit every predictor of the config for every GPU of the dataset, in each pass.
 
     Writes `metrics.json`, `training.json`, `crossval.parquet`, `networks-left-out.parquet`, and for each GPU a folder
-    with its predictors, `description.json`, `model-card.md` and its details. One GPU is in memory at a time. All of it
-    is written aside and put in place at the end, so a fit that fails leaves the predictors and metrics of the one
-    before; folders of GPUs that are no longer in the dataset are removed.
+    with its predictors, `description.json`, `model-card.md` and its details. One GPU is in memory at a time. All files
+    are written to a temporary folder and moved at the end, so a failed fit leaves the previous predictors and metrics.
+    Folders of GPUs that are no longer in the dataset are removed.
 
     Parameters
     ----------
@@ -89,7 +89,7 @@ def fit(config: CampaignConfig, dataset_dir: Path, catalogue_dir: Path, output_d
     lent = lenders(dataset_dir, gpus) if config.fit.borrow else {}
     report: dict[str, Any] = {"campaign": config.campaign, "folds_wanted": config.fit.folds, "gpus": {}}
     with ExitStack() as in_place:
-        # put in place in reverse order: the list of GPUs last, when all that it lists is there
+        # moved in reverse order: the list of GPUs last, when all GPUs that it lists are there
         metrics, training = (
             in_place.enter_context(files.written_aside(output_dir / name))
             for name in (layout.METRICS_FILE, layout.TRAINING_FILE)
@@ -109,20 +109,20 @@ def fit(config: CampaignConfig, dataset_dir: Path, catalogue_dir: Path, output_d
                 report["gpus"][gpu] = of_gpu.run()
                 HostsSeen.of_dataset(dataset_dir, gpu, networks.host_levels(dataset_dir, gpu)).write(folder)
         for writer in (crossval, left_out):
-            writer.close()  # before anything is put in place: the disk may be full
+            writer.close()  # before anything is moved: the disk may be full
         training.write_text(config.training.model_dump_json(indent=2) + "\n", encoding="utf-8")
         metrics.write_text(json.dumps(report, indent=2) + "\n", encoding="utf-8")
     files.remove_folders(_of_others(output_dir, gpus))
 
 
 def _of_others(output_dir: Path, gpus: Sequence[str]) -> list[Path]:
-    """Folders of predictors that earlier fits left: of GPUs that are not among these, and of fits that were killed."""
+    """Return folders of predictors to remove: of GPUs that are not among these, and of killed fits."""
     fitted = [path.parent for path in output_dir.glob(f"[!.]*/{layout.DESCRIPTION_FILE}")]
     return [*files.left_aside(output_dir), *(folder for folder in fitted if folder.name not in gpus)]
 
 
 def _description(config: CampaignConfig, gpu: str, samples: Samples, networks: WholeNetworks) -> GpuDescription:
-    """What is known of a GPU before anything is fitted."""
+    """Return the description of a GPU before anything is fitted."""
     measured, overheads = set(samples.rows["point"]), networks.overheads
     return GpuDescription(
         gpu=gpu,
@@ -137,22 +137,22 @@ def _description(config: CampaignConfig, gpu: str, samples: Samples, networks: W
 
 @dataclass(frozen=True)
 class _GpuFit:
-    """Fits the predictors of one GPU.
+    """Fit the predictors of one GPU.
 
     Attributes
     ----------
     samples, lacks
-        What was measured there, and what each pass lacks.
+        Measurements on it, and what each pass lacks.
     lender
-        Label and measurements of another GPU that is learnt from too; None where there are enough of its own.
+        Label and measurements of another GPU to transfer from; None where this one has enough.
     networks
-        Those that were measured whole there.
+        Networks that were measured whole on it.
     model
-        What is filled.
+        Predictor of the GPU that is written.
     crossval, left_out
-        Where go predictions with groups of operations, and with networks left out.
+        Writers of predictions with groups of operations, and with networks, held out.
     advance
-        Told of each predictor that is done.
+        Called after each fitted predictor.
     """
 
     config: CampaignConfig
@@ -166,7 +166,7 @@ class _GpuFit:
     advance: Advance
 
     def run(self) -> dict[str, Any]:
-        """Fit all passes and write the GPU's folder; gives its entry of `metrics.json`."""
+        """Fit all passes and write the GPU's folder; return its entry of `metrics.json`."""
         description, samples = self.model.description, self.samples
         report: dict[str, Any] = {
             "gpu_name": samples.gpu_name,
@@ -196,7 +196,7 @@ class _GpuFit:
         return report
 
     def _known(self) -> dict[str, TrainingData]:
-        """What there is to learn from in each pass that has anything of its own, with what is borrowed."""
+        """Return training data of each pass with measurements, with transferred cells."""
         return {
             pass_: data if self.lender is None else with_borrowed(data, self.lender[1])
             for pass_ in self.config.passes
@@ -226,7 +226,7 @@ class _GpuFit:
             "predictors": of_predictors,
             **of_networks,
         }
-        for name in self.config.fit.predictors:  # after networks left out, which forests alone tell
+        for name in self.config.fit.predictors:  # after held-out networks, which forests alone predict
             if judged := of_predictors[name]["perceptrons"]:
                 told = described.intervals[name]
                 told[TIME_DEVICE_CORRECTED] = as_wide_as(told[TIME_DEVICE_CORRECTED], judged["width"])
@@ -237,7 +237,7 @@ class _GpuFit:
     def _fit_predictor(
         self, name: str, data: TrainingData, other: TrainingData | None, validation: LeftOutPredictions
     ) -> tuple[dict[str, dict[str, Interval]], dict[str, Any]]:
-        """Fit, save and judge one predictor: its intervals, and its report."""
+        """Fit, save and evaluate one predictor; return its intervals and its report."""
         config, description = self.config.fit, self.model.description
         make = self._make(name, perceptrons=config.perceptrons)
         predictor = make()
@@ -258,9 +258,9 @@ class _GpuFit:
     def _judge_networks(
         self, data: TrainingData, intervals: dict[str, dict[str, dict[str, Interval]]]
     ) -> tuple[PassDescription, dict[str, Any]]:
-        """Networks left out, whose errors are those of networks to come, and composed from measured operations.
+        """Evaluate networks, held out and composed from measured operations; the former estimate errors on unseen ones.
 
-        `intervals` are those of each predictor. Gives what is known of the pass, and both reports.
+        `intervals` are those of each predictor. Return the description of the pass, and both reports.
         """
         description, first = self.model.description, self.config.fit.predictors[0]
         workless = workless_host_s(self.samples, data.pass_, description.points)
@@ -283,7 +283,7 @@ class _GpuFit:
         return described, {"networks_left_out": of_left_out, "networks_measured": report}
 
     def _make(self, name: str, *, perceptrons: int = 0) -> Callable[[], CostPredictor]:
-        """What makes unfitted predictors of this name; with perceptrons, where it takes any."""
+        """Return a factory of unfitted predictors of this name, with MLPs where it supports them."""
         config, kind = self.config.fit, PREDICTORS[name]
         beside = {"perceptrons": perceptrons} if kind.takes_perceptrons else {}
         return functools.partial(kind, trees=config.trees, seed=self.config.seed, leaf=config.leaf, **beside)

@@ -1,4 +1,4 @@
-"""Everything that predicts one GPU: its fitted predictors, their intervals, and what the calibration knows."""
+"""Predictor of one GPU: its fitted predictors, their intervals, and calibrated overheads."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ from clockwatt.schema.execution import ExecutionSettings
 
 
 class GpuPredictor:
-    """Predicts operations on one GPU from a folder that `clockwatt fit` wrote.
+    """Predict operations on one GPU from a folder that `clockwatt fit` wrote.
 
     Attributes
     ----------
     folder, description
-        The folder, and what it says of itself.
+        The folder, and its description.
     networks
-        Networks that were measured whole on the GPU; none where it is not said.
+        Networks that were measured whole on the GPU; none if not passed.
     """
 
     def __init__(self, folder: Path, description: GpuDescription, networks: MeasuredNetworks | None = None) -> None:
@@ -67,7 +67,7 @@ class GpuPredictor:
 
     @property
     def origin(self) -> str:
-        """Where the predictors come from: their folder, or that they are shipped."""
+        """Origin of the predictors: their folder, or that they are shipped."""
         version = self.description.clockwatt_version
         return f"shipped with clockwatt {version}" if is_shipped(self.folder) else str(self.folder)
 
@@ -76,20 +76,20 @@ class GpuPredictor:
         save_predictor(predictor, self._forest_path(predictor_name, pass_))
 
     def forest(self, predictor_name: str, pass_: str) -> CostPredictor:
-        """One fitted predictor; DataFileError if the folder has none of this name and pass, or it is damaged."""
+        """Read a fitted predictor; DataFileError if the folder has none of this name and pass, or it is damaged."""
         return self._load(self._forest_path(predictor_name, pass_))
 
     def save_domain(self, pass_: str, domain: Domain) -> None:
-        """Write what was learnt from in one pass into the folder."""
+        """Write the domain of one pass's training data into the folder."""
         domain.write(self._domain_path(pass_))
 
     def save_measured(self, pass_: str, rows: pd.DataFrame) -> None:
-        """Write what was measured in one pass into the folder; `rows` of `samples.Samples`."""
+        """Write the measured costs of one pass into the folder; `rows` of `training_rows.Samples`."""
         write_measured(rows[rows["pass"] == pass_], self._measured_path(pass_))
 
     @functools.cached_property
     def hosts_seen(self) -> HostsSeen:
-        """On which hosts the GPU was measured."""
+        """Hosts that the GPU was measured on."""
         return HostsSeen.read(self.folder)
 
     def save_description(self) -> None:
@@ -117,11 +117,11 @@ class GpuPredictor:
         point
             Operating point as in paths.
         execution
-            How the operations, or the network that calls them, run.
+            Execution settings of the operations, or of the network that calls them.
         predictor
             Name; None for the first.
         look_up
-            Whether what was measured is taken from there.
+            Whether to use measured costs where there are any.
 
         Returns
         -------
@@ -149,7 +149,7 @@ class GpuPredictor:
         look_up: bool = True,
         features: pd.DataFrame | None = None,
     ) -> CostSource:
-        """What tells the costs of operations at any operating points: looked up where it can be, else predicted.
+        """Return the source of operations' costs at any operating points: measured where possible, else predicted.
 
         `features` are those of the operations with device work, from `features.operations.operation_features`, where
         they are known already; the other parameters are those of `predict`.
@@ -184,7 +184,7 @@ class GpuPredictor:
         return found if times is None or times.execution != execution else Refined(found, ids, times)
 
     def with_device_times(self, times: DeviceTimes) -> Self:
-        """The same with device times that were measured in place of its own; all questions are of their pass."""
+        """Return the predictor with these measured device times in place of its own; it serves their pass only."""
         other = copy.copy(self)
         other._device_times = times
         return other
@@ -199,7 +199,7 @@ class GpuPredictor:
         execution: ExecutionSettings,
         shares: NDArray[np.float64],
     ) -> dict[str, tuple[list[str], list[str]]]:
-        """What limits the trust in an answer at operating points: sentences for the user.
+        """Return the warnings of an answer at operating points, as sentences for the user.
 
         Parameters
         ----------
@@ -210,7 +210,7 @@ class GpuPredictor:
         pass_, points, execution
             As in `predict`.
         shares
-            Of each operation in the answer; shape (operations,).
+            Share of each operation in the answer; shape (operations,).
 
         Returns
         -------
@@ -258,7 +258,7 @@ class GpuPredictor:
 
 
 def load_models(predictors_dir: Path, validation_dir: Path | None = None) -> dict[str, GpuPredictor]:
-    """Every GPU that was fitted last, by label; what an earlier fit left of others is not offered.
+    """Open the predictors of all GPUs of the last fit, by label.
 
     With a folder of `clockwatt validate`, answers know which networks were measured whole. DataFileError if there is no
     GPU, or one is damaged.

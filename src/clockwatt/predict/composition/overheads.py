@@ -1,4 +1,4 @@
-"""Overheads: what an operating point costs beside the calls, and what a network costs beyond them."""
+"""Overheads of an operating point and of a network, beyond the costs of calls."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ from clockwatt.schema.records import CALIBRATION_SCHEMA, INFERENCE, TRAINING
 
 @dataclass(frozen=True)
 class HostOverheads:
-    """What the host needs in one pass beside its calls; None where it is not known.
+    """Host times of one pass beyond its calls; None where not known.
 
     Attributes
     ----------
     call_s
-        To issue one call.
+        Time to issue one call.
     module_s
-        What entering a module's forward adds.
+        Time that entering a module's forward adds.
     forward_call_s
-        What a forward call takes longer in a network, where many different ones follow each other, than in a loop of
-        its own.
+        Extra time of a forward call in a network, where different calls follow each other, compared with a loop of the
+        same call.
     backward_start_s
-        To start a backward pass: a network pays it once.
+        Time to start a backward pass, once per pass.
     """
 
     call_s: float | None = None
@@ -38,21 +38,21 @@ class HostOverheads:
     backward_start_s: float | None = None
 
     def scaled(self, factor: float) -> HostOverheads:
-        """Those of a host whose calls cost `factor` times as much."""
+        """Return the overheads of a host whose calls cost `factor` times as much."""
         known = (self.call_s, self.module_s, self.forward_call_s, self.backward_start_s)
         return HostOverheads(*(None if value is None else factor * value for value in known))
 
 
 @dataclass(frozen=True)
 class PassOverheads:
-    """What one pass costs beside its calls; None where it is not known.
+    """Overheads of one pass beyond its calls; None where not known.
 
     Attributes
     ----------
     host
-        On the host.
+        Host overheads.
     gap_s
-        Device time that a call with device work takes longer in a network than after itself.
+        Extra device time of a call with device work in a network, compared with repetitions of the same call.
     grouped_gap_s
         The same in training of networks with grouped convolutions. cuDNN computes some of their gradients on several
         streams at once; while such work waits in the queue, a device starts all other kernels later too.
@@ -63,23 +63,23 @@ class PassOverheads:
     grouped_gap_s: float | None = None
 
     def gap_of(self, *, grouped: bool) -> float:
-        """Device time between calls of a network, with grouped convolutions or without; 0 where it is not known."""
+        """Return device time between calls of a network, with or without grouped convolutions; 0 if unknown."""
         known_s = self.grouped_gap_s if grouped and self.grouped_gap_s is not None else self.gap_s
         return max(0.0, known_s or 0.0)
 
 
 @dataclass(frozen=True)
 class Overheads:
-    """Costs at one operating point beside the calls; calibrated or estimated from networks, None where not known.
+    """Overheads at one operating point, calibrated or estimated from networks; None where not known.
 
     Attributes
     ----------
     inference, training
-        Of each pass.
+        Overheads of each pass.
     power_idle_w
         Idle power, context alive, clock locked.
     power_limit_w
-        As seen when measuring; else what the operating point asks for, or the GPU model's default.
+        Observed while measuring; else that of the operating point, or the GPU model's default.
     """
 
     inference: PassOverheads = PassOverheads()
@@ -88,11 +88,11 @@ class Overheads:
     power_limit_w: float | None = None
 
     def of(self, pass_: str) -> PassOverheads:
-        """Those of one pass."""
+        """Return the overheads of one pass."""
         return self.training if pass_ == TRAINING else self.inference
 
     def on_host(self, factor: float) -> Overheads:
-        """The same on a host whose calls cost `factor` times as much."""
+        """Return the overheads on a host whose calls cost `factor` times as much."""
         if factor == 1.0:
             return self
         inference, training = (replace(own, host=own.host.scaled(factor)) for own in (self.inference, self.training))
@@ -100,7 +100,7 @@ class Overheads:
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Overheads:
-        """From what `dataclasses.asdict` gives; KeyError, TypeError or ValueError if it is something else."""
+        """Make it from the output of `dataclasses.asdict`; KeyError, TypeError or ValueError if it is not one."""
 
         def number(value: Any) -> float | None:
             return None if value is None else float(value)
@@ -114,7 +114,7 @@ class Overheads:
 
 
 def read_calibrated(dataset_dir: Path, gpu: str) -> dict[str, Overheads]:
-    """Calibrated overheads of one GPU by operating point.
+    """Return calibrated overheads of one GPU by operating point.
 
     DataFileError if the dataset has no calibration or it is damaged.
     """

@@ -1,10 +1,10 @@
-"""A network's pass put together from the costs of its calls.
+"""Compose a network's pass from the costs of its calls.
 
 The host issues calls one after another, the device executes them in order: each starts when it has been issued and the
-one before it has ended, Lindley's recursion for a queue with one server (Proc. Cambridge Phil. Soc. 48, 1952). In
-passes that follow each other without synchronisation the host runs ahead as far as it can, so the time of a pass tends
-to the larger of what the host and what the device need for one. Where that would take more power than the limit allows,
-the device slows down until it does not.
+one before it has ended, Lindley's recursion for a queue with one server (Proc. Cambridge Phil. Soc. 48, 1952). If
+passes follow each other without synchronisation, the host runs ahead of the device. The time of a pass then tends to
+the larger of its host time and its device time. If the mean power would exceed the limit, the device slows down until
+it does not.
 """
 
 from __future__ import annotations
@@ -32,27 +32,27 @@ COST_COLUMNS = [
 
 @dataclass(frozen=True)
 class Composition:
-    """A pass of a network composed from its calls.
+    """Time, energy and power of a network's pass, composed from its calls.
 
     Attributes
     ----------
     time_s
-        Of one pass among many that follow each other: the larger of `device_s` and `host_s`; at the power limit more.
+        Of one pass among many that follow each other: the larger of `device_s` and `host_s`, more if power-capped.
         Where the two are not known, the sum of back-to-back times.
     latency_s
         Of a single inference pass, from the first call issued to the last one ended; None in training, where the order
         of the backward kernels is not that of the calls.
     device_s, host_s
-        What the device, not slowed by the power limit, and the host need; None where they were not told apart.
+        Time of the device without the power limit, and of the host; None where they were not measured separately.
     energy_dynamic_j, energy_j
         Sum over calls (None where that of one is not known), and with idle power over `time_s` (None without that).
     power_w
         Mean over the pass.
     plain_time_s, plain_energy_j
-        The sum of back-to-back times and their energies over the traced calls, as the thesis composed networks;
-        gradient accumulation, which no traced call shows, is left out there. None where one is not known.
+        The sum of back-to-back times and their energies over the traced calls, as the thesis composed networks. It
+        lacks gradient accumulation, which is not among the traced calls. None where a summand is not known.
     calls, calls_without_cost
-        How many calls there are, and for how many no time is known: the sums then miss something.
+        Number of calls, and of calls without a known time, which the sums then lack.
     """
 
     time_s: float
@@ -73,17 +73,17 @@ class Composition:
         return self.calls_without_cost == 0
 
     def to_dict(self) -> dict[str, Any]:
-        """For tables and JSON."""
+        """Return a dict for tables and JSON."""
         return asdict(self)
 
 
 def pipeline_ends(issued_s: NDArray[np.float64], device_s: NDArray[np.float64]) -> NDArray[np.float64]:
-    """When the device finishes each call.
+    """Return the time at which the device finishes each call.
 
     Parameters
     ----------
     issued_s
-        When the host has issued each call, ascending; shape (calls,).
+        Times at which the host has issued each call, ascending; shape (calls,).
     device_s
         Device time of each call; shape (calls,).
 
@@ -98,7 +98,7 @@ def pipeline_ends(issued_s: NDArray[np.float64], device_s: NDArray[np.float64]) 
 
 
 class Composer:
-    """Composes one pass of a network from costs at any operating point.
+    """Compose one pass of a network from costs at any operating point.
 
     Parameters
     ----------
@@ -107,7 +107,7 @@ class Composer:
     network
         Its module calls and its pass.
     operation_ids
-        Operations whose costs will be given, in their order.
+        Operations in the order in which their costs are passed.
 
     Attributes
     ----------
@@ -134,8 +134,8 @@ class Composer:
         costs
             `COST_COLUMNS` of the operations; shape (operations, 5).
         overheads
-            What calls alone do not show: of modules, of starting a backward pass, of one kernel after another; idle
-            power and the power limit.
+            Costs beyond the calls (modules, start of a backward pass, gaps between kernels), idle power and power
+            limit.
         """
         of_calls = costs[self.positions]
         of_calls[self.positions < 0] = np.nan
@@ -171,12 +171,12 @@ class Composer:
         )
 
     def add_up(self, costs: NDArray[np.float64]) -> Composition:
-        """The sum of back-to-back times and their energies, where device and host were not told apart.
+        """Sum back-to-back times and their energies, where device and host were not measured separately.
 
         Parameters
         ----------
         costs
-            As in `compose`. Of calls without work on the device an energy that is not known counts as none.
+            As in `compose`. An unknown energy of a call without device work counts as zero.
         """
         of_calls = costs[self.positions]
         of_calls[self.positions < 0] = np.nan
@@ -199,9 +199,9 @@ class Composer:
         )
 
     def _host_times(self, host: NDArray[np.float64], overheads: Overheads) -> NDArray[np.float64]:
-        """Host time of each call within a network.
+        """Return the host time of each call within a network.
 
-        What modules add, and the start of the backward pass, is spread evenly over the forward calls.
+        The overheads of modules and of starting the backward pass are spread evenly over the forward calls.
         """
         known = overheads.of(self._network.pass_).host
         around_s = (known.module_s or 0.0) * self._network.module_calls + (known.backward_start_s or 0.0)
@@ -210,16 +210,16 @@ class Composer:
 
 
 def _sum_of(values: NDArray[np.float64]) -> float | None:
-    """Their sum; None where one is not known."""
+    """Return the sum; None where a value is not known."""
     return math.fsum(values) if np.isfinite(values).all() else None
 
 
 def _with_gaps(
     device: NDArray[np.float64], dynamic: NDArray[np.float64], gap_s: float
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Device time and dynamic energy of calls with what passing from one to the next takes.
+    """Return device time and dynamic energy of calls with the gaps between them.
 
-    Meanwhile the device draws what it draws on average.
+    In a gap, the device draws its mean power.
     """
     with_gaps = device + np.where(device > 0, gap_s, 0.0)
     busy_s = float(device.sum())
@@ -233,11 +233,11 @@ def _under_limit(
     host_s: float,
     overheads: Overheads,
 ) -> tuple[float, float]:
-    """Time and dynamic energy of a pass whose calls cost so much each where the power limit does not act.
+    """Apply the power limit: return time and dynamic energy of a pass, given its calls' costs without the limit.
 
-    Calls that alone meet the limit take longer back to back, and less energy: just what the limit allows for that time.
-    Below it on average, a pass slows none of them. Above, it slows them as far as brings the mean down to the limit,
-    and if all of that is not enough the pass takes the longer.
+    Calls that reach the limit when run alone take longer back to back, and draw just the limit. If the mean power of
+    the pass is below the limit, none of them slows down. If it is above, they slow down until the mean is at the limit;
+    if that is not enough, the whole pass slows down.
     """
     device_s, dynamic_j = float(device.sum()), float(dynamic.sum())
     time_s = max(host_s, device_s)
@@ -251,7 +251,7 @@ def _under_limit(
     less_j = float(np.maximum(dynamic - above_w * slowed, 0.0).sum())
     possible_j = less_j + above_w * longer_s
     share = min(1.0, (dynamic_j - above_w * device_s) / possible_j) if possible_j > 0 else 0.0
-    if less_j > 0:  # while the host is waited for, calls need not save more than brings the mean down
+    if less_j > 0:  # if host-bound, calls slow down only until the mean is at the limit
         share = min(share, (dynamic_j - above_w * host_s) / less_j)
     dynamic_j -= share * less_j
     return max(host_s, device_s + share * longer_s, dynamic_j / above_w), dynamic_j

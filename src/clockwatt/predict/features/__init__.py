@@ -1,1 +1,1 @@
-"""What a predictor knows about an operation at an operating point, without a measurement of it."""
+"""Features of operations at operating points; none needs a measurement."""

@@ -1,8 +1,8 @@
-"""What an operation says in numbers, wherever it runs: class, sizes, shapes, attributes, layout.
+"""Features of an operation that do not depend on the GPU: class, sizes, shapes, attributes, layout.
 
-Sizes alone do not tell an LSTM of a thousand steps from one of ten that does as much, causal attention from full, or
-nearest neighbours from bicubic: so there are numbers of the kernels that run, too. All is computed once for each
-operation; what depends on the operating point is joined to it in `features.points`.
+Sizes alone do not distinguish an LSTM of a thousand steps from one of ten with the same FLOPs, causal from full
+attention, or nearest from bicubic interpolation. So some features describe the kernels. All are computed once for each
+operation; `features.points` adds those that depend on the operating point.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ CATALOGUE_COLUMNS = [
     "bytes_written",
     "parameter_bytes",
 ]
-"""Columns of the catalogue that features are made of."""
+"""Columns of the catalogue that features are computed from."""
 
 NOT_LEARNT_FROM = ["dtype", "flops", "bytes", "serial_s", "channels_in", "channels_out"]
-"""What `operation_features` gives for the physics and the groups alone."""
+"""Columns of `operation_features` that are used for the roofline and the groups, not as features."""
 
 _CONVOLUTION = ("input", "weight", "bias", "stride", "padding", "dilation", "groups")
 _TRANSPOSED = ("input", "weight", "bias", "stride", "padding", "output_padding", "groups", "dilation")
@@ -69,39 +69,39 @@ LAST_DIMENSION_CLASSES = frozenset(
 """Operation classes whose channels are the last dimension."""
 
 _SPECS_KEPT = 50_000
-"""Of so many specs what was read is kept: the GPUs of a campaign share theirs, and each is asked for several times."""
+"""Number of parsed specs to cache: GPUs of a campaign share operations, and each spec is used several times."""
 
 DIMENSIONS = 4
-"""Entries of a shape that are features, from the first on; further ones count in the number of elements."""
+"""Number of leading entries of a shape that are features; further ones count in the number of elements only."""
 
 RECURRENT_GATES = {"lstm": 4, "gru": 3, "rnn_tanh": 1, "rnn_relu": 1}
-"""Matrices that each step of a recurrent layer multiplies its state with."""
+"""Number of matrices that each step of a recurrent layer multiplies its state with."""
 
 _ELEMENT_BYTES = {"float64": 8, "float32": 4, "int64": 8, "int32": 4, "bool": 1, "uint8": 1, "int8": 1}
 _INTERPOLATIONS = ("nearest", "nearest-exact", "area", "linear", "bilinear", "trilinear", "bicubic")
 _WEIGHTED = ("linear", "bilinear", "trilinear", "bicubic")
 """Interpolations whose kernels have a thread for each pixel, which goes through all channels of all rows."""
 RECURRENT_STEP_S = 5e-6
-"""What a step of a recurrent layer waits for the one before it, however little it does, at an H200's boost clock."""
+"""Shortest time of a step of a recurrent layer, in s, at an H200's boost clock."""
 CHANNEL_STEP_S = 2e-7
-"""What a thread of an interpolation takes for each channel, likewise."""
+"""Time of an interpolation's thread for each channel, likewise."""
 _ATOMIC_S = {2: 1e-10, 4: 2e-11, 8: 2e-11}
-"""What adding one gradient to a pixel takes in the backward pass of an interpolation, by bytes of an element: in half
-precision it is compared and swapped, and begun again where another thread came first …"""
+"""Time to add one gradient to a pixel in the backward pass of an interpolation, by bytes of an element. Half precision
+uses compare-and-swap, and repeats it after a conflict with another thread."""
 _UNHINDERED, _MOST_HINDERED = 64.0, 60.0
-"""… which takes twice as long where so many gradients meet in a pixel, and so many times as long at most."""
+"""Number of gradients per pixel at which that takes twice as long, and the largest such factor."""
 _ATTENTION_TENSORS = 3
 _RECURRENT_ARGUMENTS = 9
-"""Of `torch.lstm(input, state, weights, biases, layers, dropout, train, bidirectional, batch_first)` and its like."""
+"""Positions in `torch.lstm(input, state, weights, biases, layers, dropout, train, bidirectional, batch_first)`."""
 _FACTORS = {
     **dict.fromkeys(("mm", "bmm", "matmul"), (0, 1)),
     **dict.fromkeys(("addmm", "baddbmm", "addbmm"), (1, 2)),
 }
-"""Which tensors are multiplied."""
+"""Positions of the tensors that are multiplied."""
 
 
 def operation_features(operations: pd.DataFrame) -> pd.DataFrame:
-    """Features that depend on the operation alone.
+    """Return the features that depend on the operation alone.
 
     Parameters
     ----------
@@ -116,7 +116,7 @@ def operation_features(operations: pd.DataFrame) -> pd.DataFrame:
     Raises
     ------
     OperationSpecError
-        If a spec is no operation.
+        If a spec is not an operation.
     """
     index = pd.Index(operations["operation_id"], name="operation_id")
     features = pd.DataFrame([_numbers_of(spec) for spec in operations["spec"]], index=index)
@@ -138,33 +138,33 @@ def operation_features(operations: pd.DataFrame) -> pd.DataFrame:
 
 @functools.lru_cache(maxsize=_SPECS_KEPT)
 def read_operation(spec: str) -> Operation:
-    """`Operation.from_json`, which a fit asks for the same specs several times."""
+    """Cache `Operation.from_json`: a fit reads the same specs several times."""
     return Operation.from_json(spec)
 
 
 @functools.lru_cache(maxsize=_SPECS_KEPT)
 def _numbers_of(spec: str) -> dict[str, float]:
-    """What a spec alone says; not to be changed, since the next who asks gets the same."""
+    """Return the features of a spec. Do not change the dict: it is cached."""
     operation = read_operation(spec)
     given, out = channels(operation)
     return describe(operation) | {"serial_s": serial_time_s(operation), "channels_in": given, "channels_out": out}
 
 
 def channel_groups(operations: pd.DataFrame) -> pd.Series:
-    """Group of each operation for cross-validation: operation class and channel configuration.
+    """Return each operation's group for cross-validation: operation class and channel configuration.
 
-    What differs only in batch, image size or operating point is nearly a duplicate; in one fold, it cannot flatter.
+    Operations that differ only in batch, image size or operating point are near-duplicates. Held out together, they
+    cannot make errors look too small.
     """
     given, out = (operations[name].astype(int).astype(str) for name in ("channels_in", "channels_out"))
     return operations[OPERATION_CLASS] + "/" + given + "/" + out
 
 
 def describe(operation: Operation) -> dict[str, float]:
-    """Numbers that describe one operation.
+    """Return the features that describe one operation.
 
-    Entries of a shape and attributes that an operation does not have are 0; its class tells which they are. Sizes are
-    logarithms to the base of 2: a tree that draws its thresholds at random then tells small sizes apart as well as
-    large ones.
+    Entries of a shape and attributes that an operation does not have are 0. Sizes are logarithms to the base of 2, so
+    that a tree with random thresholds separates small sizes as well as large ones.
 
     Returns
     -------
@@ -204,7 +204,7 @@ def describe(operation: Operation) -> dict[str, float]:
 
 
 def channels(operation: Operation) -> tuple[int, int]:
-    """Channels of the input and of the output: the last dimension where the operation works on it, else the second."""
+    """Return channels of input and output: the last dimension where the operation works on it, else the second."""
     along_last = operation.operation_class in LAST_DIMENSION_CLASSES
     shapes = [operation.tensors[0].shape if operation.tensors else (), operation.out[0].shape if operation.out else ()]
     given, out = (0 if not shape else shape[-1] if along_last or len(shape) < 2 else shape[1] for shape in shapes)
@@ -233,7 +233,7 @@ def _attributes(operation: Operation) -> dict[str, float]:
 
 
 def _first_number(value: Any) -> float | None:
-    """The first number in an encoded argument: 3, {"tuple": [3, 3]} and [3, 3] all give 3."""
+    """Return the first number in an encoded argument: 3, {"tuple": [3, 3]} and [3, 3] all give 3."""
     if isinstance(value, dict):
         value = value.get("tuple")
     if isinstance(value, list):
@@ -251,12 +251,12 @@ def _is_row_major(tensor: TensorSpec) -> bool:
 
 
 def _alignment(size: int) -> float:
-    """Logarithm of the largest power of two up to 64 that divides a size: matrix units work on aligned tiles."""
+    """Return log2 of the largest power of two up to 64 that divides a size: matrix units use aligned tiles."""
     return math.log2(math.gcd(size, 64)) if size else 0.0
 
 
 def setting_numbers(operation: Operation) -> dict[str, float]:
-    """Numbers of the settings, 0 where an operation has no such setting; the same names for every operation."""
+    """Return features of the settings, 0 where an operation lacks one; the same names for every operation."""
     tensors, outputs, given = operation.tensors, operation.out, operation.kwargs
     mode = given.get("mode")
     steps, hidden, rows = recurrence(operation)
@@ -283,7 +283,7 @@ def setting_numbers(operation: Operation) -> dict[str, float]:
 
 
 def serial_time_s(operation: Operation) -> float:
-    """What steps take that must follow one another, however many multiprocessors there are."""
+    """Return the time of sequential steps, which more multiprocessors do not shorten."""
     steps, _, _ = recurrence(operation)
     if steps:
         return steps * RECURRENT_STEP_S
@@ -295,14 +295,14 @@ def serial_time_s(operation: Operation) -> float:
 
 
 def _atomics_s(image: TensorSpec, gradients: int) -> float:
-    """What so many gradients of an interpolation's output wait for where they are added to those of its input."""
+    """Return the time that adding gradients of an interpolation's output to those of its input takes."""
     meeting = max(gradients / max(image.elements, 1), 1.0)
     hindered = min(1.0 + meeting / _UNHINDERED, _MOST_HINDERED)
     return gradients * hindered * _ATOMIC_S.get(_ELEMENT_BYTES.get(image.dtype, 2), 0.0)
 
 
 def _independent_rows(operation: Operation) -> int:
-    """Rows that a normalisation works on one by one: with few of them most multiprocessors have nothing to do."""
+    """Return the rows that a normalisation handles one by one: few rows leave most multiprocessors idle."""
     if not operation.tensors or len(operation.tensors[0].shape) < 2:
         return 0
     shape = operation.tensors[0].shape
@@ -319,7 +319,7 @@ def _independent_rows(operation: Operation) -> int:
 
 
 def recurrence(operation: Operation) -> tuple[int, int, int]:
-    """Steps of all layers, one after another, size of the state, and rows of each step; zeros for what has none."""
+    """Return sequential steps of all layers, size of the state, and rows of each step; zeros if not recurrent."""
     if operation.operation_class not in RECURRENT_GATES or len(operation.args) != _RECURRENT_ARGUMENTS:
         return 0, 0, 0
     *_, layers, _, _, both, batch_first = operation.args
@@ -355,10 +355,10 @@ class MatrixProduct:
 
 
 def matrix_product(operation: Operation) -> MatrixProduct | None:
-    """The product that an operation's forward pass is; None if it is none, or of a kind that is not known here.
+    """Return an operation's forward pass as a matrix product; None if it is not a known one.
 
-    A convolution is counted as the implicit matrix product that it is (Chetlur et al., cuDNN, arXiv:1410.0759): output
-    pixels by output channels by window.
+    A convolution is an implicit matrix product (Chetlur et al., cuDNN, arXiv:1410.0759): output pixels by output
+    channels by window.
     """
     name, tensors = operation.operation_class, operation.tensors
     shapes = [tensor.shape for tensor in tensors]

@@ -1,7 +1,6 @@
-"""Features of operations at operating points: those of the operation, and the physics of the GPU there.
+"""Features of operations at operating points: those of the operation, and the roofline of the GPU there.
 
-Everything comes from the catalogue, the public specification of the GPU and the operating point, so that a prediction
-needs no measurement.
+They are computed from the catalogue, the GPU's public specification and the operating point, without measurements.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ POWER_LIMIT = "power_limit_w"
 
 @dataclass(frozen=True)
 class Setting:
-    """Where an operation runs: GPU model, operating point, and execution settings."""
+    """GPU model, operating point and execution settings that an operation runs with."""
 
     spec: GpuSpec
     point: OperatingPoint
@@ -31,43 +30,43 @@ class Setting:
 
     @property
     def sm_clock_mhz(self) -> float:
-        """The SM clock asked for; at `default` what the GPU gives by itself under load."""
+        """Requested SM clock; at `default` the clock that the GPU runs at under load."""
         return float(self.point.sm_clock_mhz or self.spec.boost_clock_mhz)
 
     @property
     def bandwidth_bytes_s(self) -> float:
-        """Memory bandwidth at the memory clock asked for."""
+        """Memory bandwidth at the requested memory clock."""
         highest = max(self.spec.memory_clocks_mhz)
         return self.spec.bandwidth_bytes_s * float(self.point.memory_clock_mhz or highest) / highest
 
     @property
     def power_limit_w(self) -> float:
-        """The power limit asked for; at `default` the model's."""
+        """Requested power limit; at `default` the GPU model's."""
         return float(self.point.power_limit_w or self.spec.power_w.default)
 
 
 def sm_clock_mhz(point: str, spec: GpuSpec) -> float:
-    """The SM clock that an operating point asks for; at `default` what the GPU gives by itself under load."""
+    """Return an operating point's SM clock; at `default` the clock that the GPU runs at under load."""
     return Setting(spec, OperatingPoint.parse(point), execution=FP32).sm_clock_mhz
 
 
 def features_at(operations: pd.DataFrame, *settings: Setting) -> pd.DataFrame:
-    """Features of operations in settings: those of the operation, and the physics of the GPU at the operating point.
+    """Return features of operations in settings: those of the operation, and the GPU's roofline there.
 
     Parameters
     ----------
     operations
         From `operation_features`; shape (operations, …).
     settings
-        Where they run, at least one.
+        Settings that they run with, at least one.
 
     Returns
     -------
     pandas.DataFrame
         The same rows for each setting, one setting after another. `roofline_time_s` is FLOPs over the peak at this
         clock plus bytes over the bandwidth: the roofline (Williams, Waterman and Patterson, Commun. ACM 52(4), 2009)
-        without overlap. On real convolutions the sum is the better estimate to learn the ratio to than the larger of
-        both.
+        without overlap. On convolutions, the ratio of measured time to this sum is easier to predict than that to the
+        larger of the two.
     """
     given = operations.drop(columns=NOT_LEARNT_FROM)
     if len(settings) > 1:
@@ -80,7 +79,7 @@ def features_at(operations: pd.DataFrame, *settings: Setting) -> pd.DataFrame:
 
 
 def features_of(rows: pd.DataFrame, operations: pd.DataFrame, spec: GpuSpec) -> pd.DataFrame:
-    """Features of operations at the operating points they were measured at.
+    """Return features of operations at the operating points they were measured at.
 
     Parameters
     ----------
@@ -104,7 +103,7 @@ def features_of(rows: pd.DataFrame, operations: pd.DataFrame, spec: GpuSpec) -> 
 
 
 def _kinds(operations: pd.DataFrame) -> dict[tuple[str, bool], np.ndarray]:
-    """Which operations are of each dtype, and whether they are matrix products: what a peak depends on."""
+    """Group operations by dtype and by whether they are matrix products, which a peak depends on."""
     matrix = operations[OPERATION_CLASS].isin(MATRIX_CLASSES | set(RECURRENT_GATES)).to_numpy(bool)
     dtypes = operations["dtype"].to_numpy(object)
     return {(dtype, kind): (dtypes == dtype) & (matrix == kind) for dtype in set(dtypes) for kind in (False, True)}
@@ -113,7 +112,7 @@ def _kinds(operations: pd.DataFrame) -> dict[tuple[str, bool], np.ndarray]:
 def _physics(
     operations: dict[str, np.ndarray], kinds: dict[tuple[str, bool], np.ndarray], setting: Setting
 ) -> dict[str, np.ndarray]:
-    """What `features_at` adds at one setting; each of shape (operations,)."""
+    """Return the features that `features_at` adds in one setting; each of shape (operations,)."""
     spec = setting.spec
     clock_ratio = setting.sm_clock_mhz / spec.boost_clock_mhz
     count = len(operations["flops"])
