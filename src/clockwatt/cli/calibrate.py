@@ -39,7 +39,7 @@ def calibrate(
         from clockwatt.measure.calibrate.host import measure_host
         from clockwatt.predict.hosts.profile import profile_of, profile_path
 
-        profile_path(predictors_dir, host)  # a name for no file is told before a minute is spent
+        profile_path(predictors_dir, host)  # reject an invalid file name before a minute is spent
         found = measure_host(campaign, label=gpu, point=chosen)
         profile = profile_of(host, found.rows, found.operations, found.calls, found.networks, found.seconds)
         say(f"host {host}: measured in {profile.seconds:.0f} s; its profile is {profile.write(predictors_dir)}")

@@ -1,4 +1,4 @@
-"""Models of the library `transformers` by their configurations; nothing is downloaded, no weight is read.
+"""Models of the library `transformers` from their configurations; nothing is downloaded, no weight is read.
 
 `hf:CONFIG.json` names a file as `config.json` of a model on the Hugging Face Hub: `model_type` says which kind of model
 it is, and `architectures` which head stands on it; without it, the bare model is taken. The optional extra

@@ -105,8 +105,8 @@ def build_network(
 def _fill_zero_weights(module: torch.nn.Module) -> None:
     """Give weights that are all zero random values, as the first step of training would.
 
-    Some constructors begin with a last layer of zeros: then every gradient behind it is zero, and a GPU draws a quarter
-    less power for them.
+    Some constructors initialise a last layer with zeros. Then all gradients before that layer are zero, and a GPU draws
+    less power.
     """
     with torch.no_grad():
         for parameter in module.parameters():

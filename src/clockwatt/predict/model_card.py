@@ -1,4 +1,4 @@
-"""Two pages about the predictors of one GPU: a screen of where not to trust them, and all their errors in detail."""
+"""Model card of one GPU's predictors: a short page of their limits, and a page with all errors."""
 
 from __future__ import annotations
 
@@ -35,10 +35,10 @@ _SUMMED = {
 _WHOLE = {"time_s": "time of a network never seen", "energy_j": "energy of a network never seen"}
 _WORST_CLASSES = 5
 _FEWEST_ROWS = 10
-"""Of a class that is named among the worst: the error of fewer says little."""
+"""Fewest rows of a class to list it among the worst; the error of fewer rows is uncertain."""
 _MOST_REASONS = 4
 _FEWEST_CLOCKS = 3
-"""From which the costs at other clocks follow."""
+"""Fewest measured clocks to extrapolate costs to other clocks."""
 _METHODS = {
     CONFORMAL: "conformal",
     STUDENT_T: "too few networks for a conformal interval: Student's t, if errors are normal",
@@ -47,13 +47,13 @@ _ERRORS = "R² | MAPE | median | 95th percentile | bias"
 
 
 def time_target(of_predictor: dict[str, Any]) -> str:
-    """The time that a predictor's errors are told of: device time, or back-to-back time where that alone was learnt."""
+    """Return the time to report errors of: device time, or back-to-back time where that alone was fitted."""
     known = [name for name in (TIME_DEVICE_CORRECTED, BACK_TO_BACK) if of_predictor["targets"][name]["rows"]]
     return known[0] if known else TIME_DEVICE_CORRECTED
 
 
 def model_card(description: GpuDescription, report: dict[str, Any], *, details: str) -> str:
-    """Markdown of the screen, from a GPU's description and its entry `report` of `metrics.json`; links to `details`."""
+    """Return Markdown of the short page, from a GPU's description and its `report` in `metrics.json`."""
     fitted = {name: of_pass for name, of_pass in report["passes"].items() if of_pass["rows"]}
     reasons = sorted(report["not_learnt_from"].items(), key=lambda item: -item[1])[:_MOST_REASONS]
     points, execution = _measured_at(description)
@@ -131,7 +131,7 @@ def _doubts(description: GpuDescription, report: dict[str, Any], fitted: dict[st
 
 
 def _errors(name: str, fitted: dict[str, Any]) -> Iterator[str]:
-    """Rows of a table of quantities by pass."""
+    """Return rows of a table of quantities by pass."""
     timed = {time_target(of_pass["predictors"][name]) for of_pass in fitted.values()}
     shown = ({} if timed == {BACK_TO_BACK} else _TARGETS) | (_SUMMED if BACK_TO_BACK in timed else {})
     sources = [(shown, [of_pass["predictors"][name]["targets"] for of_pass in fitted.values()])]
@@ -149,7 +149,7 @@ def _median_and_95th(values: dict[str, Any] | None) -> str:
 
 
 def model_card_details(description: GpuDescription, report: dict[str, Any]) -> str:
-    """Markdown of the details, from a GPU's description and its entry `report` of `metrics.json`."""
+    """Return Markdown of the details, from a GPU's description and its entry `report` of `metrics.json`."""
     excluded = report["not_learnt_from"]
     lines = [
         *_head(description, " in detail"),
@@ -180,7 +180,7 @@ def model_card_details(description: GpuDescription, report: dict[str, Any]) -> s
 
 
 def _of_predictor(name: str, rows: int, of_predictor: dict[str, Any]) -> list[str]:
-    """Errors and intervals over all and by class, the worst first."""
+    """Return tables of errors and intervals, over all and by class, the worst first."""
     intervals = of_predictor["intervals"]
     targets = (
         f"{_NAMES[target]} | {_error_cells(values)} | {_interval_cells(intervals.get(target))}"
@@ -212,7 +212,7 @@ def _of_predictor(name: str, rows: int, of_predictor: dict[str, Any]) -> list[st
 
 
 def _left_out(report: dict[str, Any] | None) -> list[str]:
-    """Errors on networks left out one by one, on their own operations and as a whole."""
+    """Return tables of errors on held-out networks, of their operations and of whole passes."""
     lines = ["### Networks left out", ""]
     if report is None:
         return [*lines, "None: no network was measured whole beside others.", ""]
@@ -231,7 +231,7 @@ def _left_out(report: dict[str, Any] | None) -> list[str]:
 
 
 def _measured(report: dict[str, Any] | None) -> list[str]:
-    """Errors on networks of which every operation was measured."""
+    """Return a table of errors on networks of which every operation was measured."""
     lines = ["### Networks composed from measured operations", ""]
     if report is None:
         return [*lines, "None: of no network that was measured whole was every operation measured.", ""]
@@ -259,14 +259,14 @@ def _whole(report: dict[str, Any]) -> list[str]:
 
 
 def _head(description: GpuDescription, what: str) -> list[str]:
-    """The title, and a paragraph that says so where nothing was measured."""
+    """Return the title, and a paragraph for virtual GPUs that nothing was measured."""
     virtual = ["**Virtual: everything here rests on a modelled GPU, nothing was measured.**", ""]
     title = f"# Predictors of {description.gpu} ({description.gpu_name}){what}"
     return [title, "", *(virtual if description.virtual else [])]
 
 
 def _measured_at(description: GpuDescription) -> tuple[str, str]:
-    """The operating points that were measured, the first of many, and in which precisions."""
+    """Return a sentence with the measured operating points, the first of many, and the precisions."""
     points = list(description.points)
     shown = ", ".join(points[:6]) + (f" … ({len(points)} in all)" if len(points) > 6 else "")
     return f"{'operating point' if len(points) == 1 else 'operating points'} {shown}", " and ".join(
@@ -275,19 +275,19 @@ def _measured_at(description: GpuDescription) -> tuple[str, str]:
 
 
 def _table(heading: str, rows: Iterable[str]) -> list[str]:
-    """A table of rows of cells, with an empty line behind it."""
+    """Return a table of rows of cells, and an empty line."""
     rule = "|" + " --- |" * (heading.count(" | ") + 1)
     return [f"| {heading} |", rule, *(f"| {row} |" for row in rows), ""]
 
 
 def _errors_by(what: str, rows: dict[str, Any], heading: str) -> list[str]:
-    """A table of errors with a row for each name."""
+    """Return a table of errors with a row for each name."""
     cells = (f"{name} | {values['rows']} | {_error_cells(values)}" for name, values in rows.items())
     return _table(f"{what} | rows | {heading}", cells)
 
 
 def _error_cells(values: dict[str, Any]) -> str:
-    """Cells of a table: R², MAPE, median, 95th percentile and bias of `errors.metrics`."""
+    """Return cells of a table: R², MAPE, median, 95th percentile and bias of `errors.metrics`."""
     r2 = "–" if values["r2"] is None else f"{values['r2']:.3f}"
     return " | ".join([r2, *(percent(values[name]) for name in ("mape", "median_ape", "p95_ape", "bias"))])
 
@@ -301,5 +301,5 @@ def _ends(interval: dict[str, Any]) -> str:
 
 
 def percent(share: float | None) -> str:
-    """A share in percent; a dash where it is unknown."""
+    """Return a share in percent; a dash where it is unknown."""
     return "–" if share is None else f"{100 * share:.1f} %"

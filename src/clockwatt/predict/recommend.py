@@ -1,4 +1,4 @@
-"""Where a network's pass costs least: the GPU and the operating point, with what such a choice may cost."""
+"""Recommend the GPU and operating point that minimise the cost of a network's pass, with the expected regret."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ if TYPE_CHECKING:
     import pandas as pd
 
 REPEATED = 0.01
-"""Points of one GPU closer to each other than this are as good, where both were measured."""
+"""Relative difference up to which two measured points of one GPU are equally good."""
 BY_CLOCK_MODEL = 0.03
-"""Likewise where one follows by the law of the clock, which misses 1 to 5 %."""
+"""Likewise, if the clock model extrapolates one of them."""
 
 
 @dataclass(frozen=True)
 class Limits:
-    """What a choice must keep to.
+    """Limits that a choice must meet.
 
     Attributes
     ----------
@@ -62,12 +62,12 @@ class Limits:
 
     @classmethod
     def of(cls, request: Request) -> Self:
-        """Those of a request."""
+        """Return the limits of a request."""
         given = {"max_slowdown": request.max_slowdown, "power_cap_w": request.power_cap_w}
         return cls(**{name: value for name, value in given.items() if value is not None})
 
     def keeps(self, candidate: Answer, fastest_s: float) -> bool:
-        """Whether a candidate keeps to them; one whose power is unknown keeps to no cap."""
+        """Return whether a candidate is within the limits; unknown power exceeds any cap."""
         power_w = math.inf if candidate.expected.power_w is None else candidate.expected.power_w
         in_time = candidate.expected.time_s <= fastest_s * (1 + self.max_slowdown)
         return in_time and (math.isinf(self.power_cap_w) or power_w <= self.power_cap_w)
@@ -84,13 +84,13 @@ class Recommendation:
     best
         The choice, with the warnings of `predict`.
     candidates
-        Every operating point of every GPU, best first; those beyond the limits come last.
+        Every operating point of every GPU, best first; those outside the limits come last.
     allowed
-        How many of them keep to the limits.
+        Number of candidates within the limits.
     regret
-        What such choices have cost on the best GPU, see `evaluation.regret`; None without a validation of it.
+        Regret of such choices on the best GPU, see `evaluation.regret`; None if it was not validated.
     as_good
-        How many of the first candidates are within error of the best, which is one of them.
+        Number of the first candidates within error of the best, which is included.
     left_out
         Why operating points or GPUs are not among the candidates: sentences.
     """
@@ -105,7 +105,7 @@ class Recommendation:
 
     @property
     def platforms(self) -> list[Answer]:
-        """The best candidate of each GPU that keeps to the limits, best GPU first; none where it cannot be told."""
+        """The best candidate within the limits of each GPU, best GPU first; empty where the objective is unknown."""
         first: dict[str, Answer] = {}
         for candidate in self.candidates[: self.allowed]:
             if math.isfinite(_value(candidate, self.objective)):
@@ -113,16 +113,16 @@ class Recommendation:
         return list(first.values())
 
     def times_the_best(self, candidate: Answer) -> float:
-        """How many times what the objective is at the best a candidate takes."""
+        """Return the objective of a candidate relative to that of the best."""
         return _value(candidate, self.objective) / _value(self.best, self.objective)
 
     def compared_with(self, standard: Answer) -> Recommendation:
-        """The same, with all candidates relative to the pass on a standard GPU."""
+        """Return the recommendation with all candidates compared with the pass on a standard GPU."""
         best, *others = (candidate.compared_with(standard) for candidate in self.candidates)
         return replace(self, best=best, candidates=[best, *others])
 
     def to_frame(self) -> pd.DataFrame:
-        """A row for each candidate, best first; see `answer.to_frame`."""
+        """Return a row for each candidate, best first; see `answer.to_frame`."""
         return to_frame(self.candidates)
 
     def to_dict(self) -> dict[str, Any]:
@@ -163,14 +163,14 @@ def recommend(
     limits
         What the choice must keep to.
     points
-        Further operating points, never measured: between measured clocks they count like these. What a card cannot do
-        is left out, and so are clocks outside those measured: on a V100 choices there cost more than they saved.
+        Further operating points, not measured. Those between measured clocks are candidates like these. Points that a
+        card cannot run at, and clocks outside the measured range, are left out.
     execution
-        How the network runs.
+        Execution settings of the network.
     host
-        That issues the calls; without one the median of those seen.
+        Host that issues the calls; without one the median of those seen.
     validation_dir
-        From `clockwatt validate`: what such choices have cost where it was measured.
+        From `clockwatt validate`, for the regret of such choices.
 
     Raises
     ------
@@ -222,7 +222,7 @@ def recommend(
 def warnings_of_hosts(
     models: Mapping[str, GpuPredictor], traced: TracedNetwork, compared: Sequence[Answer]
 ) -> list[str]:
-    """What `hosts.costs.different_hosts` says of predictions on several GPUs that are compared."""
+    """Return the message of `hosts.costs.different_hosts` for predictions on several GPUs."""
     answers: dict[str, list[HostAnswer | None]] = {}
     for one in compared:
         answers.setdefault(one.gpu, []).append(one.host)
@@ -239,7 +239,7 @@ def _candidates(
     execution: ExecutionSettings,
     host: HostProfile | None,
 ) -> tuple[list[Answer], list[str]]:
-    """The pass at all operating points that can be chosen, and why others, or GPUs, are left out."""
+    """Predict the pass at all eligible operating points; return the reasons why others, or GPUs, are left out."""
     candidates: list[Answer] = []
     left_out = []
     for model in models.values():
@@ -259,7 +259,7 @@ def _candidates(
 
 
 def _why_not(model: GpuPredictor, point: str) -> str | None:
-    """Why an operating point cannot be chosen: the card cannot run there, or nothing is known; None where it can."""
+    """Return why an operating point is not eligible: the card cannot run there, or there are no data; else None."""
     try:
         model.description.check_runs_at(point)
     except NotPredictableError as error:
@@ -327,7 +327,7 @@ def _value(candidate: Answer, objective: str) -> float:
 
 
 def _closest(candidates: list[Answer], limits: Limits, fastest_s: float) -> str:
-    """What power the limit on time leaves: the fastest candidate keeps to it, so that the cap alone is too low."""
+    """Return the least power within the limit on time, to report a cap that is too low."""
     in_time = [one for one in candidates if replace(limits, power_cap_w=math.inf).keeps(one, fastest_s)]
     known = [one for one in in_time if one.expected.power_w is not None]
     if not known:
@@ -352,5 +352,5 @@ def _known_regret(validation_dir: Path, best: Answer, objective: str) -> dict[st
 
 
 def _told(reasons: Sequence[str]) -> str:
-    """Why some were left out, as sentences behind others."""
+    """Return the reasons why some were left out, as sentences."""
     return "".join(f" {reason.rstrip('.')}." for reason in reasons)

@@ -1,4 +1,4 @@
-"""The calls of a request's network: from a catalogue, from the cache of traces, or traced now, which takes torch."""
+"""Calls of a request's network: from a catalogue, from the cache of traces, or traced now, which needs torch."""
 
 from __future__ import annotations
 
@@ -43,12 +43,12 @@ if TYPE_CHECKING:
     from clockwatt.operations.trace.trace import Build
 
 _MOST_TRACES = 1000
-"""That the cache keeps; of about 50 kB each."""
+"""Number of traces in the cache."""
 
 
 @dataclass(frozen=True)
 class TracedNetwork:
-    """A network in one pass, as the catalogue has it; it serves all GPUs, operating points and settings.
+    """A traced network in one pass, as in the catalogue; valid for all GPUs, operating points and settings.
 
     Attributes
     ----------
@@ -59,9 +59,9 @@ class TracedNetwork:
     operations
         Its unique operations, with `features.operations.CATALOGUE_COLUMNS` and `device_work`.
     is_network
-        False for a list of operations, to which what is known of networks does not apply.
+        False for a list of operations, which has no overheads or errors of networks.
     known_features
-        Its `features`, where they were computed with others.
+        Its `features`, if they are already computed.
     """
 
     network: NetworkRow
@@ -79,7 +79,7 @@ class TracedNetwork:
 
     @functools.cached_property
     def assumptions(self) -> tuple[str, ...]:
-        """What was assumed of data while tracing, each in a sentence with the number of places."""
+        """Assumptions on data while tracing, each a sentence with the number of places."""
         assumed = Counter(entry.partition(": ")[2] for entry in self.network.assumed_branches)
         branches = {text: f"branches on data are taken as {text}" for text in ("true", "false")}
         return tuple(
@@ -89,7 +89,7 @@ class TracedNetwork:
 
     @functools.cached_property
     def items(self) -> tuple[int | None, str]:
-        """How many images, tokens or samples a pass processes, and which of these; None for a list of operations."""
+        """Number of images, tokens or samples that a pass processes, and the unit; None for a list of operations."""
         shape = list(self.network.input_shape)
         if not self.is_network or not shape:
             return None, ""
@@ -102,11 +102,11 @@ class TracedNetwork:
 
     @property
     def gap_s(self) -> float:
-        """What gaps between its calls may take more or less than measured; 0 for a list of operations."""
+        """Error of the gaps between its calls; 0 for a list of operations."""
         return GAP_S[self.network.pass_] if self.is_network else 0.0
 
     def tables(self) -> tuple[pa.Table, pa.Table, pa.Table]:
-        """As tables of a catalogue: the network, its calls, its operations."""
+        """Return tables of a catalogue: the network, its calls, its operations."""
         settings = {"measured_execution": None, "measured_quantities": None}
         return (
             table_of([replace(self.network, measured_execution=None, measured_quantities=None)], NETWORK_SCHEMA),
@@ -120,13 +120,13 @@ class TracedNetwork:
 
     @functools.cached_property
     def composer(self) -> Composer:
-        """Composes the pass from costs of `operations`, in their order."""
+        """Composer of the pass, from costs of `operations` in their order."""
         return Composer(self.calls, self.network, pd.Index(self.operations["operation_id"]))
 
 
 @dataclass(frozen=True)
 class NetworkTracer:
-    """Gives the calls of networks, each traced once.
+    """Return the calls of networks; trace each network once.
 
     Attributes
     ----------
@@ -135,7 +135,7 @@ class NetworkTracer:
     training
         The training step.
     is_campaigns
-        Whether it is the campaign's training step, so that its catalogue has networks trained so.
+        Whether it is the campaign's training step, so that the catalogue's training passes use it.
     """
 
     catalogue_dir: Path
@@ -145,18 +145,18 @@ class NetworkTracer:
     _others: dict[str, NetworkTracer] = field(default_factory=dict, repr=False, compare=False)
 
     def with_optimizer(self, name: str | None) -> NetworkTracer:
-        """The same for another optimizer than the campaign's, whose name then ends the ids of trained networks."""
+        """Return a tracer with another optimizer, whose name is appended to the ids of trained networks."""
         if name is None or name == self.training.optimizer:
             return self
         training = self.training.model_copy(update={"optimizer": name})
         return self._others.setdefault(name, NetworkTracer(self.catalogue_dir, training, is_campaigns=False))
 
     def trace_instance(self, instance: Instance, network: NetworkConfig, pass_: Pass) -> TracedNetwork:
-        """A module's calls in one pass, with the inputs of `network`; NetworkError as `trace`."""
+        """Trace a module's calls in one pass, with the inputs of `network`; NetworkError as `trace`."""
         return self._named(self._traced_now(network, pass_, instance.on_meta))
 
     def trace(self, network: NetworkConfig, pass_: Pass) -> TracedNetwork:
-        """A network's calls in one pass: from the catalogue where it is in it, from the cache, or traced now.
+        """Return a network's calls in one pass: from the catalogue, from the cache, or traced now.
 
         Raises
         ------
@@ -171,7 +171,7 @@ class NetworkTracer:
         return self._traced[key]
 
     def _named(self, traced: TracedNetwork) -> TracedNetwork:
-        """With the optimizer in the id of a trained network, if it is not the campaign's."""
+        """Append the optimizer to the id of a trained network, if it is not the campaign's."""
         if self.is_campaigns or traced.network.pass_ != TRAINING:
             return traced
         name = f"{traced.network.network_id}-{self.training.optimizer}"
@@ -203,9 +203,9 @@ class NetworkTracer:
 
 
 def with_batch(network: NetworkConfig, size: int) -> NetworkConfig:
-    """The network with another batch size: the first size of every input that begins as the first input does.
+    """Change the batch size of a network: the first size of every input that has the first input's batch size.
 
-    RequestError if the size is none.
+    RequestError if the size is not valid.
     """
     if isinstance(size, bool) or not isinstance(size, int) or size < 1:
         raise RequestError(f"batch {size!r}: give whole numbers above 0.")
@@ -221,9 +221,9 @@ def with_batch(network: NetworkConfig, size: int) -> NetworkConfig:
 
 
 def training_of(predictors_dir: Path) -> TrainingConfig:
-    """The training step that the predictors' campaign measured; the default one where they do not say.
+    """Return the training step that the predictors' campaign measured; the default one if not recorded.
 
-    DataFileError if the file that says it is damaged.
+    DataFileError if the file with it is damaged.
     """
     path = predictors_dir / layout.TRAINING_FILE
     try:
@@ -238,7 +238,7 @@ def training_of(predictors_dir: Path) -> TrainingConfig:
 
 
 def listed_operations(path: Path, pass_: Pass) -> TracedNetwork:
-    """Operations with counts from a file, which takes torch: see `operations.operation_list`.
+    """Read operations with counts from a file, which needs torch; see `operations.operation_list`.
 
     DataFileError if the file is missing or a line of it is no operation with a count.
     """
@@ -249,7 +249,7 @@ def listed_operations(path: Path, pass_: Pass) -> TracedNetwork:
 
 
 def catalogue_table(path: Path, schema: pa.Schema) -> pa.Table:
-    """Read a table of a catalogue, of the last ones without reading it again; raises as `files.read_table`."""
+    """Read a table of a catalogue, and cache the last ones; raises as `files.read_table`."""
     return _read(path, schema, path.stat().st_mtime_ns if path.exists() else 0)
 
 
@@ -274,7 +274,7 @@ def _from_catalogue(network: NetworkConfig, pass_: Pass, catalogue_dir: Path) ->
 
 
 def _ids_above(network: NetworkConfig, catalogued: TracedNetwork) -> bool:
-    """Whether an input's indices may be larger than any that the network indexes with; tracing says what is wrong."""
+    """Return whether indices of an input may be out of range; tracing then reports the error."""
     below = max((one.below or 0 for one in network.by_keyword.values()), default=0)
     if below == 0:
         return False
@@ -291,7 +291,7 @@ def _frame(rows: list[Any]) -> pd.DataFrame:
 
 
 def _cache_folder(network: NetworkConfig, pass_: Pass, training: TrainingConfig) -> Path | None:
-    """Folder of a trace in the user's cache; None for a network by code of the user's own, which may change.
+    """Return a trace's folder in the user's cache; None for a network from user code, which may change.
 
     Its name depends on the network, its pass, clockwatt's tracer and the versions of all libraries that make the trace.
     """
@@ -314,7 +314,7 @@ def _cache_folder(network: NetworkConfig, pass_: Pass, training: TrainingConfig)
 
 
 def _library_of(name: str) -> tuple[str | None, str]:
-    """The library that a network comes from, None for another one, and the text of its configuration."""
+    """Return the library of a network, None for user code, and the text of its configuration."""
     if name.startswith("timm:"):
         return "timm", ""
     if name.startswith("hf:"):
@@ -329,7 +329,7 @@ def _library_of(name: str) -> tuple[str | None, str]:
 
 @functools.cache
 def _code_version() -> str:
-    """Digest of the code that traces."""
+    """Return a digest of the tracer's code."""
     digest = hashlib.sha256()
     package = Path(__file__).parents[1]
     for path in [*sorted((package / "operations").rglob("*.py")), package / "config" / "networks.py"]:
@@ -348,13 +348,13 @@ def _version(library: str) -> str:
 def _cached(network: NetworkConfig, pass_: Pass, folder: Path) -> TracedNetwork | None:
     try:
         return _from_catalogue(network, pass_, folder)
-    except DataFileError:  # of a computer that lost power: it is traced again
+    except DataFileError:  # damaged, e.g. by a power failure: trace it again
         shutil.rmtree(folder, ignore_errors=True)
         return None
 
 
 def _keep(traced: TracedNetwork, folder: Path) -> None:
-    """Write a trace into the cache, all of it or nothing; a cache that cannot be written to is left alone."""
+    """Write a trace into the cache, all of it or nothing; ignore a cache that cannot be written to."""
     names = (layout.NETWORKS_FILE, layout.CALLS_FILE, layout.OPERATIONS_FILE)
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)

@@ -1,4 +1,4 @@
-"""Rows of a dataset as a predictor sees them: one GPU, repetitions merged, what is not learnt told and counted."""
+"""Training rows of a dataset: one GPU, repetitions merged, excluded rows kept with the reason and counted."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ _COLUMNS = [
 
 
 def error_of(target: str) -> str:
-    """Column of the standard error of a target relative to it."""
+    """Return the column of a target's relative standard error."""
     return BY_CORRECTED[target].relative_error
 
 
@@ -59,7 +59,7 @@ class Samples:
         Whether the GPU is modelled; never mixed with measured rows.
     rows
         One row per `KEY`, sorted by it, with the corrected costs of the dataset, `error_of` each, `energy_corrected_j`,
-        `device_work`, `power_idle_w`, `power_limit_w` and `excluded`: the reason why the row is not learnt from, or
+        `device_work`, `power_idle_w`, `power_limit_w` and `excluded`: the reason why the row is not trained on, or
         empty.
     operations
         Every operation once per pass, with `CATALOGUE_COLUMNS`, `pass`, `device_work` and `block`.
@@ -74,19 +74,19 @@ class Samples:
     measurements: int
 
     def learnt(self, pass_: str) -> pd.DataFrame:
-        """Rows of a pass that may be learnt from: with work on the device, and not excluded."""
+        """Return rows of a pass that may be trained on: with work on the device, and not excluded."""
         rows = self.rows
         return rows[(rows["pass"] == pass_) & rows["device_work"].astype(bool) & (rows[EXCLUDED] == "")]
 
     @property
     def exclusions(self) -> dict[str, int]:
-        """Reason to number of rows that are not learnt from."""
+        """Reason to number of rows that are not trained on."""
         reasons = Counter(reason for reason in self.rows["excluded"] if reason)
         return dict(sorted(reasons.items()))
 
 
 def gpus_in(dataset_dir: Path) -> list[str]:
-    """Labels of the GPUs that a dataset has operations of, sorted.
+    """Return the labels of the GPUs that a dataset has operations of, sorted.
 
     DataFileError if there is no dataset of operations.
     """
@@ -95,7 +95,7 @@ def gpus_in(dataset_dir: Path) -> list[str]:
 
 
 def read_samples(dataset_dir: Path, gpu: str) -> Samples:
-    """Read the operations of one GPU out of a dataset; what they are is in its catalogue.
+    """Read the measurements of one GPU's operations from a dataset, and the operations from its catalogue.
 
     DataFileError if the dataset is missing or damaged, has no rows of this GPU, or mixes virtual and measured ones.
     """
@@ -122,7 +122,7 @@ def read_samples(dataset_dir: Path, gpu: str) -> Samples:
 
 
 def _operations(path: Path, rows: pd.DataFrame) -> pd.DataFrame:
-    """What the catalogue says of the operations of `rows`, by pass; DataFileError if it lacks one."""
+    """Return the catalogue's rows of the operations of `rows`, by pass; DataFileError if it lacks one."""
     key = ["operation_id", "pass"]
     columns = list(dict.fromkeys([*key, "device_work", "block", *CATALOGUE_COLUMNS]))
     catalogue: pd.DataFrame = files.read_table(path, OPERATION_SCHEMA, columns).to_pandas()
@@ -139,7 +139,7 @@ def _operations(path: Path, rows: pd.DataFrame) -> pd.DataFrame:
 
 
 def read_gpu_rows(path: Path, expected: pa.Schema, gpu: str, columns: list[str]) -> pa.Table:
-    """Rows of one GPU, reading only the row groups that have any.
+    """Read the rows of one GPU, from the row groups that have any.
 
     DataFileError if the file is missing, damaged or of another kind.
     """
@@ -158,12 +158,12 @@ def read_gpu_rows(path: Path, expected: pa.Schema, gpu: str, columns: list[str])
 
 
 def worth_most(rows: pd.DataFrame, worth: pd.Series, key: list[str]) -> pd.DataFrame:
-    """Of the rows with the same `key`, those of the highest `worth`."""
+    """Select, among the rows with the same `key`, those of the highest `worth`."""
     return rows[worth == worth.groupby([rows[name] for name in key]).transform("max")]
 
 
 def _merge_repetitions(rows: pd.DataFrame) -> pd.DataFrame:
-    """Median over the repetitions worth most: those that may be learnt from, of these those on steady hosts."""
+    """Return the median over the best repetitions: those that may be trained on, of these those on steady hosts."""
     worth = 2 * (rows[EXCLUDED] == "").astype(int) + (~flagged(rows, Flag.HOST_UNSTEADY)).astype(int)
     kept = worth_most(rows, worth, KEY)
     numbers = [
@@ -177,41 +177,41 @@ def _merge_repetitions(rows: pd.DataFrame) -> pd.DataFrame:
 
 
 FEWEST = 150
-"""So many operations with a cost it takes to learn it (`benchmarks/few_energies.py`) …"""
+"""Operations with a cost that suffice to fit it (`benchmarks/few_energies.py`)."""
 SHARE = 0.5
-"""… or so large a share of those that are learnt from: where all are few, no cost is worse off than the others."""
+"""Share of the operations trained on that suffices too, where there are few operations in all."""
 
 ENERGY = "energy"
 DEVICE_AND_HOST = "device and host time"
-"""What may be lacking."""
+"""Quantities that a pass may lack."""
 
 Lacks = dict[str, dict[str, str]]
-"""Pass to quantity to why it is not held."""
+"""Pass to missing quantity to the reason."""
 
 _SUMMED = "back-to-back times alone were measured, and a pass is their sum"
 
 
 def held(samples: Samples, passes: Sequence[str], lender: Samples | None = None) -> tuple[Samples, Lacks]:
-    """The samples with what is to be learnt, and what each pass lacks: decided once, before anything is learnt.
+    """Select the costs to fit, and return what each pass lacks. This is decided once, before any fit.
 
-    A forest of a few energies says nearly the same power of everything, and times are then slowed by the power limit.
-    So a cost that too few operations have is put out of sight altogether, as if it had never been measured. Where
-    back-to-back times alone were measured, these are learnt, and a pass is their sum.
+    A forest fitted to few energies predicts nearly the same power for all operations, and the power limit then distorts
+    times. So a cost that too few operations have is set to missing. Where back-to-back times alone were measured,
+    predictors are fitted to these, and a pass is their sum.
 
     Parameters
     ----------
     samples
         Of one GPU.
     passes
-        Those that are fitted.
+        Passes to fit.
     lender
-        Of another GPU that is learnt from too: its operations count.
+        Samples of another GPU to transfer from: its operations count.
 
     Returns
     -------
     samples
-        Without costs that too few operations have. Rows that only such a cost kept from being learnt from are learnt
-        from, and back-to-back times where nothing else was measured.
+        Without costs that too few operations have. Rows that were excluded because of such a cost alone are included,
+        and so are back-to-back times where nothing else was measured.
     lacks
         See `description.PassDescription.lacks`.
     """
@@ -227,9 +227,9 @@ def held(samples: Samples, passes: Sequence[str], lender: Samples | None = None)
 
 
 def _free(samples: Samples, pass_: str, reason: str, *, beside: bool = False) -> bool:
-    """Have rows learnt from that were excluded for a reason alone, in place; whether there are any.
+    """Include rows that were excluded for this reason alone, in place; return whether there are any.
 
-    Without `beside`, only where nothing else is learnt from.
+    Without `beside`, do so only if no other rows are trained on.
     """
     if not beside and not samples.learnt(pass_).empty:
         return False
@@ -240,7 +240,7 @@ def _free(samples: Samples, pass_: str, reason: str, *, beside: bool = False) ->
 
 
 def _without_scarce(samples: Samples, pass_: str, lender: Samples | None, *, summed: bool) -> dict[str, str]:
-    """Put what too few operations have out of sight, in place; why energy is lacking, empty where it is not."""
+    """Set costs that too few operations have to missing, in place; return why energy is missing, or nothing."""
     times = (BACK_TO_BACK,) if summed else NEEDED
     sources = [samples] if lender is None or summed else [samples, lender]
     learnt = pd.concat([source.learnt(pass_) for source in sources])

@@ -1,4 +1,4 @@
-"""Networks measured whole on one GPU, composed from operations: as measured, and as predicted without the network."""
+"""Compose networks measured whole on one GPU: from measured operations, and from predictions without the network."""
 
 from __future__ import annotations
 
@@ -45,20 +45,20 @@ _KEY = ["pass", "point", "execution"]
 
 @dataclass(frozen=True)
 class WholeNetworks:
-    """What passes of networks took on one GPU, and what it takes to compose them.
+    """Passes of networks measured whole on one GPU, and the data to compose them.
 
     Attributes
     ----------
     catalogue
-        What networks call.
+        Calls of networks.
     rows
         From `composition.networks.whole_networks`.
     not_comparable
-        How many rows beside these no composition can be compared with.
+        Number of further rows that cannot be compared with a composition.
     measured
-        Costs of operations as measured.
+        Measured costs of operations.
     overheads
-        What networks cost beyond their calls.
+        Overheads of networks beyond their calls.
     """
 
     catalogue: Catalogue
@@ -69,7 +69,7 @@ class WholeNetworks:
 
     @classmethod
     def read(cls, dataset_dir: Path, gpu: str, samples: Samples, catalogue: Catalogue) -> WholeNetworks:
-        """Those of a dataset, on the GPU that `samples` are of.
+        """Read those of a dataset, on the GPU of `samples`.
 
         DataFileError if the dataset lacks a table or it is damaged.
         """
@@ -80,16 +80,16 @@ class WholeNetworks:
         return cls(catalogue, rows, not_comparable, measured, overheads)
 
     def host_levels(self, dataset_dir: Path, gpu: str) -> dict[str, dict[str, float]]:
-        """How quick hosts were, by session and pass; see `composition.networks.host_levels`."""
+        """Return the speed of hosts, by session and pass; see `composition.networks.host_levels`."""
         return host_levels(dataset_dir, gpu, self.catalogue, self.overheads.without, self.measured)
 
     def composed(self, source: str, costs: CostsOfNetwork, pass_: str | None = None) -> pd.DataFrame:
-        """Those of one pass, or all, composed; see `composition.networks.compositions`."""
+        """Compose the networks in one pass, or all; see `composition.networks.compositions`."""
         rows = self.rows if pass_ is None else self.rows[self.rows["pass"] == pass_]
         return compositions(rows, self.catalogue, self.overheads.without, source, costs)
 
     def left_out(self, make: Callable[[], CostPredictor], data: TrainingData, *, seed: int) -> pd.DataFrame:
-        """Operations of each network of a pass, predicted without it; see `leave_networks_out`."""
+        """Predict the operations of each network of a pass without it; see `leave_networks_out`."""
         operations, called = (
             self.catalogue.operations,
             self.catalogue.called_by(self.rows, data.pass_, set(data.rows["execution"])),
@@ -109,7 +109,7 @@ class WholeNetworks:
         intervals: Mapping[str, Mapping[str, Interval]],
         workless_host_s: Mapping[str, float],
     ) -> tuple[PassErrors, dict[str, Any]]:
-        """What networks that were left out tell of networks to come.
+        """Estimate the errors of unseen networks from held-out ones.
 
         Parameters
         ----------
@@ -120,7 +120,7 @@ class WholeNetworks:
         intervals
             Of operations, for a scale of 1: target to operation class to interval.
         workless_host_s
-            Host time of calls without device work, from `learnt.workless_host_s`.
+            Host time of calls without device work, from `costs.predicted.workless_host_s`.
         """
         pass_ = str(rows["pass"].iloc[0])
         costs = left_out_costs(rows, self.catalogue.operations, {pass_: workless_host_s})
@@ -132,12 +132,12 @@ class WholeNetworks:
 
 
 def complete(compositions: pd.DataFrame) -> pd.DataFrame:
-    """Those of which every call has a cost."""
+    """Select compositions in which every call has a cost."""
     return compositions[compositions["calls_without_cost"] == 0]
 
 
 def measured_costs(rows: pd.DataFrame) -> CostsOfNetwork:
-    """Costs of operations as measured; `rows` of `samples.Samples`."""
+    """Return a source of measured costs; `rows` of `training_rows.Samples`."""
     indexed = {
         (str(pass_), str(point), ExecutionSettings(str(execution))): group.set_index("operation_id")
         for (pass_, point, execution), group in rows.groupby(_KEY)
@@ -149,7 +149,7 @@ def measured_costs(rows: pd.DataFrame) -> CostsOfNetwork:
 def left_out_costs(
     rows: pd.DataFrame, operations: pd.DataFrame, workless_host_s: Mapping[str, Mapping[str, float]]
 ) -> CostsOfNetwork:
-    """Costs of operations with the network left out: predicted, but for those that another network has too.
+    """Return costs of operations with the network held out: predicted, except those that another network calls too.
 
     Parameters
     ----------
@@ -158,7 +158,7 @@ def left_out_costs(
     operations
         Of the catalogue.
     workless_host_s
-        Pass to host time of calls without device work on that GPU, from `learnt.workless_host_s`.
+        Pass to host time of calls without device work on that GPU, from `costs.predicted.workless_host_s`.
     """
     looked_up = rows["learnt"] & ~rows["unseen"]
     values = [
@@ -189,7 +189,7 @@ def left_out_costs(
 
 
 def with_errors(rows: pd.DataFrame, intervals: Mapping[str, Mapping[str, Interval]]) -> pd.DataFrame:
-    """Operations of networks left out, with the error of each of `pass_errors.ADDED` in a column `error_…`.
+    """Return operations of held-out networks, with the error of each of `pass_errors.ADDED` in a column `error_…`.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Shapes at the ends of what networks have, where predictions failed: tall, long, narrow, enlarged, cut in patches."""
+"""Extreme shapes of networks, for which errors were large: tall, long, narrow, upsampled, patches."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def half_precision(sizes: Sizes) -> str:
 
 
 def tall(sizes: Sizes) -> Block:
-    """Layers of many rows and few features, as multilayer perceptrons on tables have them."""
+    """Draw layers with many rows and few features, as in MLPs on tabular data."""
     rows = sizes.integer(512, _MOST_ROWS)
     width_in, width_out = (min(sizes.width(4096), LARGEST_TENSOR // rows) for _ in range(2))
     chosen = half_precision(sizes)
@@ -92,7 +92,7 @@ def long_recurrent(sizes: Sizes) -> Block:
 
 
 def enlarged(sizes: Sizes) -> Block:
-    """Small pictures made large, single points too, as segmentation networks end."""
+    """Draw upsampling of small images, also single pixels, as at the end of segmentation networks."""
     chosen, side = half_precision(sizes), sizes.one_of((1, sizes.integer(1, 48)), (25, 75))
     batch, channels, height, width = sizes.until(
         lambda: (sizes.integer(1, 64), sizes.channels(2048), *_sides(sizes)),
@@ -199,7 +199,7 @@ def _attention(
 
 
 def patches(sizes: Sizes) -> Block:
-    """The first layers of networks: pictures and clips cut into patches, by kernels that overlap or do not."""
+    """Draw first layers of networks: images and video cut into patches, by kernels that may overlap."""
     chosen, clip = sizes.one_of(("float32", "bfloat16", "float16"), (60, 25, 15)), sizes.chance(0.12)
     kernel, stride = sizes.one_of(_PATCHES, (24, 10, 8, 8, 12, 6, 10, 12, 8, 2))
     depth = sizes.one_of((1, 2, 2, 4)) if clip else 1
@@ -237,7 +237,7 @@ def patches(sizes: Sizes) -> Block:
 
 
 def modulated_convolution(sizes: Sizes) -> Block:
-    """A convolution with weights of its own for every sample: one group each, as networks with styles have them."""
+    """Draw a convolution with separate weights for every sample, one group each, as in style-based networks."""
     kernel, up = sizes.one_of((1, 3), (25, 75)), sizes.chance(0.25)
     batch, before, after, side = sizes.until(
         lambda: (sizes.integer(1, 32), sizes.channels(512), sizes.channels(512), sizes.image(256)),
@@ -262,7 +262,7 @@ def modulated_convolution(sizes: Sizes) -> Block:
 
 
 def decoding(sizes: Sizes) -> Block:
-    """A step of a decoder: one token for each sequence through a layer, or against the keys that are kept."""
+    """Draw a decoding step: one token of each sequence through a layer, or attention to the cached keys."""
     batch, chosen = sizes.integer(1, 64), sizes.one_of(("float32", "bfloat16", "float16"), (25, 50, 25))
     width = sizes.one_of((256, 512, 768, 1024, 1536, 2048, 2560, 3072, 4096, 5120))
     if sizes.chance(0.45):

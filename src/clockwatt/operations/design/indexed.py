@@ -1,4 +1,4 @@
-"""Operations that follow an index: messages along the edges of graphs, rows of tables, biases by relative position."""
+"""Operations with indices: messages along edges of graphs, rows of embedding tables, biases by relative position."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def graph(sizes: Sizes) -> Block:
 
 
 def table(sizes: Sizes) -> Block:
-    """Rows of a table: bags that are summed or averaged, or one row each, as recommenders look them up."""
+    """Draw embeddings: bags that are summed or averaged, or single rows, as in recommender models."""
     rows = sizes.integer(16, 4_000_000)
     width = sizes.until(
         lambda: sizes.one_of((1, 8, 16, 32, 64, 128, 256)), lambda width: rows * width <= _LARGEST_TABLE
@@ -66,7 +66,7 @@ def table(sizes: Sizes) -> Block:
 
 
 def position_bias(sizes: Sizes) -> Block:
-    """Biases by relative position: looked up, permuted, and added to the scores before softmax, as T5 and Swin do."""
+    """Draw relative position biases: gathered, permuted and added to scores before softmax, as in T5 and Swin."""
     heads, buckets, chosen = sizes.one_of(_HEADS), sizes.one_of(_BUCKETS), half_precision(sizes)
     batch, queries, keys = sizes.until(
         lambda: (sizes.batch(64), *(sizes.integer(1, 1024) for _ in range(2))),

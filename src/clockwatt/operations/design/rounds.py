@@ -1,7 +1,7 @@
-"""Rounds of a design: the first by quotas, later ones where a fitted predictor is least sure.
+"""Rounds of a design: the first by quotas, later ones where a fitted predictor is most uncertain.
 
-A later round chooses among candidates, operations that were drawn but not measured, from a file that a predictor has
-scored. Half are chosen by spread times weight, half evenly; this module knows nothing of predictors.
+A later round chooses among candidates: operations that were drawn but not measured, from a file with scores of a
+predictor. Half are chosen by spread times weight, half uniformly. This module does not depend on predictors.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ Key = tuple[str, str]
 
 @dataclass(frozen=True)
 class Candidate:
-    """An operation that may be chosen, and what measuring it is worth."""
+    """An operation that may be chosen, and its score."""
 
     row: OperationRow
     spread: float
@@ -44,12 +44,12 @@ class Candidate:
 
     @property
     def key(self) -> Key:
-        """What tells it from others."""
+        """Key that identifies the candidate."""
         return self.row.operation_id, self.row.pass_
 
 
 def designed_operations(design: DesignConfig, passes: Sequence[Pass]) -> Iterator[OperationRow]:
-    """Operations of all rounds, each once.
+    """Yield the operations of all rounds, each once.
 
     Parameters
     ----------
@@ -89,7 +89,7 @@ def choose(candidates: Sequence[Candidate], number: int, seed: int) -> list[Cand
     """Choose some candidates: in turn one by spread times weight, and one evenly.
 
     The first kind is drawn without replacement with probabilities in proportion to spread times weight (Efraimidis and
-    Spirakis 2006), so that near copies of the most uncertain operation do not fill a round. What is drawn depends on
+    Spirakis 2006), so that near-duplicates of the most uncertain operation do not fill a round. The draw depends on
     each operation and the seed alone: a larger number keeps the earlier ones.
 
     Parameters

@@ -1,4 +1,4 @@
-"""Specs of tensors: what an operation's JSON says of those that it takes and gives."""
+"""Specs of tensors: how an operation's JSON describes its inputs and outputs."""
 
 from __future__ import annotations
 

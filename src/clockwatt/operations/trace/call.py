@@ -14,25 +14,25 @@ from clockwatt.operations.spec.operation import Operation, OutputSpec, TensorSpe
 
 
 class InterceptedCall:
-    """A call before it runs; it may change what it is given, so that specs are taken now.
+    """Record a call before it runs, since it may change its arguments in place.
 
     Parameters
     ----------
     function
         Public name.
     args, kwargs
-        What it is given.
+        Its arguments.
     grad
-        Whether the pass differentiates.
+        Whether the pass computes gradients.
     is_state
-        Tells parameters and buffers of the network, and views of them, from other tensors.
+        Returns whether a tensor is a parameter or buffer of the network, or a view of one.
     value_of
-        Gives the values of a tensor, None where they are unknown.
+        Returns the values of a tensor, None where they are unknown.
 
     Raises
     ------
     NotEncodableError
-        If it takes a tensor of a dtype that operations do not know.
+        If a tensor has a dtype that operations do not support.
     """
 
     def __init__(

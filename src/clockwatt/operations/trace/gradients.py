@@ -1,4 +1,4 @@
-"""What autograd's graph says of a backward pass: how many nodes it has, and which gradients are added up."""
+"""Read a backward pass from autograd's graph: its number of nodes, and the gradients that are summed."""
 
 from __future__ import annotations
 

@@ -249,7 +249,7 @@ def _optimizer_step(tracer: Tracer, module: torch.nn.Module, training: TrainingC
 
 @contextlib.contextmanager
 def _module_paths(tracer: Tracer) -> Iterator[None]:
-    """Tell the tracer which module is running."""
+    """Notify the tracer of the running module."""
 
     def enter(module: torch.nn.Module, args: object) -> None:  # noqa: ARG001  # as PyTorch calls it
         tracer.enter(module)

@@ -29,7 +29,7 @@ LOSS = "loss"
 
 
 def _entered(composite: Any) -> types.FunctionType:
-    """A copy of a function that calls others, which is told that there is no mode to defer to: else it calls itself."""
+    """Copy a function so that it sees no active mode to defer to; otherwise it would call itself without end."""
     checks = ("has_torch_function", "has_torch_function_unary", "has_torch_function_variadic")
     told = composite.__globals__ | dict.fromkeys(checks, lambda *tensors: False)  # noqa: ARG005  # as PyTorch's
     copy = types.FunctionType(

@@ -39,14 +39,14 @@ class HostCosts:
     ----------
     name
         Of a host with a profile; None for the median of those seen.
-        overall
+    overall
         Factor of all calls.
     of_classes
         Operation class to its factor; `overall` for others.
     overheads
-        What the pass costs beside its calls; None for `overall` times that of the host levelled to.
+        Overheads of the pass; None for `overall` times those of the host that the dataset is normalised to.
     low, high
-        Range of what calls cost relative to this, 90 % of it: over the host's hours, or over the hosts seen.
+        90 % range of the cost of calls relative to this: over time on the host, or over the hosts seen.
     """
 
     name: str | None = None

@@ -1,1 +1,1 @@
-"""What is fitted: forests on features, the law of the clock, and how they are stored."""
+"""Fitted models: forests on features, the DVFS (clock) model, and their storage."""

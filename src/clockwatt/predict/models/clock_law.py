@@ -1,12 +1,12 @@
-"""How time and power of an operation depend on the SM clock: time a/f + b, power p0 + c1·f + c4·f⁴, nothing negative.
+"""DVFS (clock) model of an operation: time a/f + b, power p0 + c1·f + c4·f⁴ with SM clock f, coefficients ≥ 0.
 
-The part of the time that follows the clock and the part that memory sets; power of leakage and memory, of switching at
-a constant voltage, and of switching at a voltage that is flat at low clocks and rises steeply at high ones (on a V100
-sweep f⁴ misses by 3.2 %, f³ by 3.7 %). Few parameters, so that three or four measured clocks give the others, where a
-forest only repeats what it has seen.
+One part of the time depends on the clock, one on the memory. The power has parts for leakage and memory, for switching
+at a constant voltage, and for switching at a voltage that is flat at low clocks and rises steeply at high ones. There
+are few parameters, so three or four measured clocks suffice. A forest cannot extrapolate beyond the clocks in its
+training data.
 
-A card has regimes that no such law knows: a power cap that holds the clock down, a memory that slows below some clock.
-There the law misses what was measured, and by how much is carried over to the clocks between.
+Some regimes deviate from the model: a power cap that lowers the clock, or a memory that slows below some clock. The
+residuals at measured clocks are interpolated to the clocks between.
 """
 
 from __future__ import annotations
@@ -33,28 +33,27 @@ from clockwatt.schema.costs import (
 Floats = NDArray[np.float64]
 
 POWER_CLOCKS = 3
-"""Clocks that both laws need at least: as many as that of power has coefficients."""
+"""Fewest clocks for both models: as many as that of power has coefficients."""
 
 LEARNT_CLOCKS = 6
-"""Of more clocks than these, so many are learnt from, and the others follow by the law: 40 clocks take a seventh of the
-time, and a forest repeats what it has seen, where the law knows what lies between."""
+"""Most clocks to train on, which bounds the time of a fit; the clock model interpolates the others."""
 
 _FOLLOWING_THE_CLOCK = (TIME_DEVICE_CORRECTED, TIME_EAGER_CORRECTED)
 
 
 def time_terms(clock_mhz: Floats) -> Floats:
-    """Terms of the law of time; shape (clocks,) to (clocks, 2)."""
+    """Return the terms of the time model; shape (clocks,) to (clocks, 2)."""
     return np.column_stack([1 / clock_mhz, np.ones_like(clock_mhz)])
 
 
 def power_terms(clock_mhz: Floats) -> Floats:
-    """Terms of the law of power; shape (clocks,) to (clocks, 3)."""
+    """Return the terms of the power model; shape (clocks,) to (clocks, 3)."""
     return np.column_stack([np.ones_like(clock_mhz), clock_mhz, clock_mhz**4])
 
 
 @dataclass(frozen=True)
 class ClockLaw:
-    """A law for each of many operations, and what it misses at the clocks that were measured.
+    """Clock models of many operations, and their residuals at the measured clocks.
 
     Attributes
     ----------
@@ -63,9 +62,9 @@ class ClockLaw:
     coefficients
         Shape (operations, coefficients).
     clocks_mhz
-        Measured, ascending; shape (clocks,).
+        Measured clocks, ascending; shape (clocks,).
     log_residuals
-        log(measured / law) there; shape (operations, clocks).
+        log(measured / model) there; shape (operations, clocks).
     """
 
     terms: Callable[[Floats], Floats]
@@ -77,16 +76,16 @@ class ClockLaw:
     def fit(cls, terms: Callable[[Floats], Floats], clocks_mhz: Floats, values: Floats) -> Self:
         """Fit positive values at ascending clocks; shapes (clocks,) and (operations, clocks).
 
-        ValueError if there are fewer clocks than the law has coefficients.
+        ValueError if there are fewer clocks than coefficients.
         """
         coefficients = fit_law(terms(clocks_mhz), values)
         return cls(terms, coefficients, clocks_mhz, np.log(values / evaluate_law(coefficients, terms(clocks_mhz))))
 
     def at(self, clock_mhz: float) -> Floats:
-        """Values at one clock; shape (operations,).
+        """Return values at one clock; shape (operations,).
 
-        At a measured clock what was measured; between two the law, times what it misses there, interpolated over the
-        logarithm of the clock; outside, times what it misses at the nearest.
+        At a measured clock, the measured value. Between two, the model times the residual, interpolated over the
+        logarithm of the clock. Outside, the model times the residual at the nearest clock.
         """
         position = np.interp(np.log(clock_mhz), np.log(self.clocks_mhz), np.arange(len(self.clocks_mhz)))
         below = min(int(position), len(self.clocks_mhz) - 2)
@@ -98,13 +97,13 @@ class ClockLaw:
 
 
 def fit_law(terms: Floats, values: Floats) -> Floats:
-    """Non-negative coefficients with the least sum of squared relative errors.
+    """Return non-negative coefficients with the least sum of squared relative errors.
 
     With two or three coefficients the active set of the non-negative least-squares problem (Lawson and Hanson, Solving
     Least Squares Problems, 1974) is found by trying all of them, for all operations at once.
 
-    From the terms of the law at each clock, shape (clocks, coefficients), and positive values of each operation there,
-    shape (operations, clocks), to shape (operations, coefficients). ValueError if there are fewer clocks than
+    Takes the model's terms at each clock, shape (clocks, coefficients), and positive values of each operation there,
+    shape (operations, clocks). Returns shape (operations, coefficients). ValueError if there are fewer clocks than
     coefficients.
     """
     clocks, coefficients = terms.shape
@@ -127,13 +126,13 @@ def fit_law(terms: Floats, values: Floats) -> Floats:
 
 
 def evaluate_law(coefficients: Floats, terms: Floats) -> Floats:
-    """Values of laws; shapes (operations, coefficients) and (clocks, coefficients) to (operations, clocks)."""
+    """Evaluate models; shapes (operations, coefficients) and (clocks, coefficients) to (operations, clocks)."""
     values: Floats = coefficients @ terms.T
     return values
 
 
 def neighbours(point: OperatingPoint, measured: Sequence[str]) -> list[str]:
-    """Measured operating points that differ from `point` in nothing but a locked SM clock."""
+    """Return measured operating points that differ from `point` in the locked SM clock only."""
     parsed = {name: OperatingPoint.parse(name) for name in measured}
     return [
         name
@@ -144,7 +143,7 @@ def neighbours(point: OperatingPoint, measured: Sequence[str]) -> list[str]:
 
 
 def learnt_points(measured: Sequence[str]) -> list[str]:
-    """Points to learn from: all, but of many SM clocks only `LEARNT_CLOCKS`, the lowest and the highest included."""
+    """Return operating points to train on: all, or `LEARNT_CLOCKS` of many SM clocks, with the lowest and highest."""
     learnt = []
     for name in measured:
         point = OperatingPoint.parse(name)
@@ -158,16 +157,16 @@ def learnt_points(measured: Sequence[str]) -> list[str]:
 
 
 class CostLaw:
-    """Costs of operations at any SM clock.
+    """Clock models of all costs of operations, for any SM clock.
 
-    Device and back-to-back time follow the law of time; power, and the device's dynamic power that dynamic energy is
-    made of, that of power; host time is the mean.
+    Device and back-to-back time follow the time model. Power follows the power model, as does dynamic power, from which
+    dynamic energy is computed. Host time is the mean over clocks.
 
     Parameters
     ----------
     at_clocks
         SM clock in MHz to costs with columns `TARGETS`, positive or missing, the same operations in the same order; at
-        least `POWER_CLOCKS` clocks, else ValueError. A cost that is missing at one clock is at all.
+        least `POWER_CLOCKS` clocks, else ValueError. A cost that is missing at one clock is missing at all.
     """
 
     def __init__(self, at_clocks: Mapping[float, pd.DataFrame]) -> None:
@@ -175,17 +174,17 @@ class CostLaw:
         self._index = at_clocks[clocks[0]].index
         costs = np.stack([at_clocks[clock][list(TARGETS)].to_numpy(float) for clock in clocks], axis=1)
         self._unknown = ~np.isfinite(costs).all(axis=1)
-        costs[np.broadcast_to(self._unknown[:, None], costs.shape)] = 1.0  # any law will do where there is none
+        costs[np.broadcast_to(self._unknown[:, None], costs.shape)] = 1.0  # placeholder: the result is set to missing
         values = dict(zip(TARGETS, np.moveaxis(costs, 2, 0), strict=True))
         self._host_s = values[TIME_HOST_CORRECTED].mean(axis=1)
-        # all laws of one kind at once: most of a fit's time goes into calls
+        # all models of one kind at once: calls take most of a fit's time
         times = [values[name] for name in _FOLLOWING_THE_CLOCK]
         self._times = ClockLaw.fit(time_terms, clocks, np.concatenate(times))
         powers = [values[POWER_CORRECTED], values[ENERGY_DYNAMIC_CORRECTED] / values[TIME_DEVICE_CORRECTED]]
         self._powers = ClockLaw.fit(power_terms, clocks, np.concatenate(powers))
 
     def at(self, clock_mhz: float) -> pd.DataFrame:
-        """Costs at a clock, in the form of those given."""
+        """Return costs at a clock, with the columns and index of the input."""
         result = dict(zip(_FOLLOWING_THE_CLOCK, np.split(self._times.at(clock_mhz), 2), strict=True))
         result[POWER_CORRECTED], dynamic_w = np.split(self._powers.at(clock_mhz), 2)
         result[TIME_HOST_CORRECTED] = self._host_s

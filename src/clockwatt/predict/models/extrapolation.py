@@ -1,8 +1,8 @@
-"""What a predictor has seen, and which questions lie outside it.
+"""Domain of the training data, and detection of operations outside it.
 
-Within an operation class, operations are compared by the logarithms of their FLOPs and bytes. One lies outside where it
-is farther from the nearest measured operation than any measured one is from its own nearest, and at least a factor of
-two: there trees repeat what they know at the border.
+Within a class, the distance between operations is that of the logarithms of their FLOPs and bytes. An operation is
+outside if its distance to the nearest measured operation is larger than that of any measured operation to its nearest
+neighbour, and at least a factor of two. Trees cannot extrapolate there.
 """
 
 from __future__ import annotations
@@ -30,42 +30,42 @@ DOMAIN_SCHEMA = pa.schema(
     ],
     metadata={"kind": "domain"},
 )
-"""One operation that was learnt from."""
+"""One operation of the training data."""
 
 _AT_LEAST = 1.0
-"""A factor of two, as a logarithm to the base of 2, is never outside."""
+"""Shortest distance that counts as outside, in log2: a factor of two."""
 
 _COORDINATES = ["log_flops", "log_bytes"]
 
 
 _MATTERS = 0.01
-"""Share of an answer from which on an operation outside is worth a warning."""
+"""Share of an answer from which on an operation outside causes a warning."""
 _UNKNOWN_CLASS = 10.0
-"""Operations of a class that was never measured may take so many times what is predicted."""
+"""Possible ratio of actual to predicted cost in a class without measurements."""
 
 
 @dataclass(frozen=True)
 class Outside:
-    """Operations outside the training data: in words, and the rows of the features that they are."""
+    """Operations outside the training data: readable names, and their rows of the features."""
 
     text: str
     rows: NDArray[np.intp]
     class_is_unknown: bool = False
 
     def matters(self, share: float) -> bool:
-        """Whether operations of this share in an answer can change it by more than 1 %."""
+        """Return whether operations of this share in an answer can change it by more than 1 %."""
         return share * (_UNKNOWN_CLASS if self.class_is_unknown else 1.0) > _MATTERS
 
 
 @dataclass(frozen=True)
 class Domain:
-    """Operations that were learnt from, with the columns of `DOMAIN_SCHEMA`, sorted."""
+    """Operations of the training data, with the columns of `DOMAIN_SCHEMA`, sorted."""
 
     measured: pd.DataFrame
 
     @classmethod
     def of(cls, features: pd.DataFrame, operations: pd.DataFrame) -> Domain:
-        """From features of operations that were learnt from, and the catalogue (`operation_id`, `spec`, `dtype`)."""
+        """Make it from features of the training operations and the catalogue (`operation_id`, `spec`, `dtype`)."""
         catalogue = operations.set_index("operation_id").loc[features.index]
         columns = features[[OPERATION_CLASS, *_COORDINATES]].assign(
             dtype=catalogue["dtype"], described=catalogue["spec"].map(described)
@@ -73,7 +73,7 @@ class Domain:
         limits = {name: _limit(group) for name, group in columns.groupby(OPERATION_CLASS)}
         columns["limit"] = columns[OPERATION_CLASS].map(limits)
         ordered = columns[DOMAIN_SCHEMA.names].sort_values(DOMAIN_SCHEMA.names)
-        # of those at one place, one tells what lies there
+        # one operation per position suffices
         return cls(ordered.drop_duplicates([OPERATION_CLASS, "dtype", *_COORDINATES], ignore_index=True))
 
     @classmethod
@@ -82,11 +82,11 @@ class Domain:
         return cls(files.read_table(path, DOMAIN_SCHEMA).to_pandas())
 
     def write(self, path: Path) -> None:
-        """Write it as Parquet; OutputError if it cannot be written."""
+        """Write the domain as Parquet; OutputError if it cannot be written."""
         files.write_table(pa.Table.from_pandas(self.measured, DOMAIN_SCHEMA, preserve_index=False), path)
 
     def outside(self, features: pd.DataFrame, operations: pd.DataFrame) -> list[Outside]:
-        """Operations that lie outside, class by class.
+        """Find the operations outside the training data, class by class.
 
         Parameters
         ----------
@@ -130,7 +130,7 @@ class Domain:
 
     @functools.cached_property
     def _of_class(self) -> dict[str, tuple[NDArray[np.float64], float]]:
-        """Class to where its operations lie, and how far from them another one may."""
+        """Class to the positions of its operations, and the largest distance that is inside."""
         return {
             str(name): (group[_COORDINATES].to_numpy(float), float(group["limit"].iloc[0]))
             for name, group in self.measured.groupby(OPERATION_CLASS)
@@ -143,14 +143,14 @@ class Domain:
 
 @functools.cache
 def described(spec: str) -> str:
-    """An operation in words: `conv2d 32×3×224×224 · 64×3×7×7`."""
+    """Return a readable name: `conv2d 32×3×224×224 · 64×3×7×7`."""
     operation = read_operation(spec)
     shapes = ["×".join(map(str, tensor.shape)) or "scalar" for tensor in operation.tensors[:2]]
     return f"{operation.operation_class} {' · '.join(shapes)}".strip()
 
 
 def _limit(measured: pd.DataFrame) -> float:
-    """How far a measured operation of the class lies from its nearest neighbour at most."""
+    """Return the largest distance of a measured operation of the class to its nearest neighbour."""
     points = np.unique(measured[_COORDINATES].to_numpy(float), axis=0)
     if len(points) < 2:
         return _AT_LEAST

@@ -27,7 +27,7 @@ _DAMAGED = (
     OSError, EOFError, zipfile.BadZipFile, zlib.error, ValueError, KeyError, TypeError, AttributeError, MemoryError,
     RuntimeError,
 )  # fmt: skip
-"""What reading a file raises that `save_predictor` did not write."""
+"""Exceptions from reading a file that `save_predictor` did not write."""
 _FITTED = ("targets_", "columns_", "classes_", "scales_")
 
 
@@ -48,7 +48,7 @@ def save_predictor(predictor: CostPredictor, path: Path) -> None:
     if predictor.perceptrons_ is not None:
         arrays |= predictor.perceptrons_.arrays()
     buffer = io.BytesIO()
-    # not compressed: that takes two thirds off the size, and every answer a half longer to load
+    # not compressed: loading would take longer in each answer
     np.savez(buffer, allow_pickle=False, **{_DESCRIPTION: text, **arrays})
     with written_aside(path) as aside:
         aside.write_bytes(buffer.getvalue())
@@ -71,11 +71,11 @@ def load_predictor(path: Path) -> CostPredictor:
 
 
 def _read(path: Path) -> dict[str, NDArray[Any]]:
-    """The arrays of a file, which may be anybody's: none larger than a predictor is."""
+    """Read the arrays of an untrusted file; refuse any larger than a predictor's."""
     with zipfile.ZipFile(path) as archive:
         if sum(member.file_size for member in archive.infolist()) > _MOST_BYTES:
             raise ValueError(f"more than {_MOST_BYTES:,} bytes")
-        # read whole before it is parsed, which has its checksum looked at: NumPy stops short of that
+        # read whole before parsing, so that zipfile checks the checksum, which NumPy alone does not
         contents = {name.removesuffix(".npy"): io.BytesIO(archive.read(name)) for name in archive.namelist()}
     return {name: np.lib.format.read_array(content, allow_pickle=False) for name, content in contents.items()}
 

@@ -1,8 +1,8 @@
-"""Dynamic energy of operations whose time alone was measured: the power that like work draws, over their time.
+"""Estimate dynamic energy of operations measured in time alone: predicted power times measured time.
 
-How much power a kernel draws follows from what it keeps busy, arithmetic or memory, far more than from which operation
-it is. So power is learnt from how much of the peak and of the bandwidth an operation reaches in the time it took, and
-operations that were measured with energy teach it for all others.
+The power of a kernel depends on its use of arithmetic units and memory, far more than on the operation. So a forest
+predicts power from the shares of peak and bandwidth that an operation reaches in its measured time. It is fitted to
+operations measured with energy, and applied to all others.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ Floats = NDArray[np.float64]
 
 _TIME, _ENERGY = TIME_DEVICE_CORRECTED, ENERGY_DYNAMIC_CORRECTED
 LEAST_ROWS = 20
-"""So many operations with energy it takes to say anything about others."""
+"""Fewest operations with energy to estimate that of others."""
 _TREES = 25
 _LEAST_SHARE = 1e-4
 
 
 def with_energies(features: pd.DataFrame, targets: pd.DataFrame, seed: int) -> pd.DataFrame:
-    """Targets with dynamic energies where only the device time was measured.
+    """Return targets with dynamic energies added where only the device time was measured.
 
     Parameters
     ----------
@@ -39,7 +39,7 @@ def with_energies(features: pd.DataFrame, targets: pd.DataFrame, seed: int) -> p
     Returns
     -------
     pandas.DataFrame
-        The same where nothing is lacking, or too little was measured with energy to learn from.
+        The targets, unchanged if none lacks energy or too few have it.
     """
     if _ENERGY not in targets or _TIME not in targets:
         return targets
@@ -59,7 +59,7 @@ def with_energies(features: pd.DataFrame, targets: pd.DataFrame, seed: int) -> p
 
 
 def utilisation(features: pd.DataFrame, time_s: Floats) -> NDArray[np.float32]:
-    """Features of operations, and what share of the peak and of the bandwidth they reach; shape (rows, numbers)."""
+    """Return features of operations, and the shares of peak and bandwidth that they reach; shape (rows, features)."""
     reached = [np.exp2(features[name].to_numpy(float)) / time_s for name in ("log_compute_time", "log_memory_time")]
     shares = [np.log2(share + _LEAST_SHARE) for share in reached]
     of_roofline = np.log2(features[ROOFLINE_TIME].to_numpy(float) / time_s)
