@@ -158,7 +158,7 @@ def test_without_a_campaign_the_shipped_ones_answer(tmp_path, monkeypatch):
 
 def test_a_network_that_was_not_measured_needs_its_input(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(clockwatt.ClockwattError, match=r"resnet152 .* input 32,3,224,224"):
+    with pytest.raises(clockwatt.ClockwattError, match=r"resnet152: .* input 32,3,224,224"):
         clockwatt.load().predict("resnet152", gpu="h200")
 
 
@@ -187,9 +187,10 @@ def test_a_folder_that_is_named_answers_alone(made):
     predictors = clockwatt.load(made.predictors)
     assert not predictors.shipped
     with pytest.raises(
-        clockwatt.ClockwattError, match=r"--gpu h200: there are predictors for a30 \(.*predictors/a30\)"
+        clockwatt.ClockwattError,
+        match=r"^gpu h200: no predictors for this GPU; there are predictors for a30 \(.*predictors/a30\)",
     ):
-        predictors.predict("resnet50", gpu="h200")
+        predictors.predict("net24", gpu="h200")
 
 
 def test_another_optimizer_is_another_question(tmp_path, monkeypatch):

@@ -66,7 +66,7 @@ def test_a_table_with_intervals_and_bars_against_the_clock(show):
     (energy,) = [line for line in lines if line.split()[:1] == ["energy"]]
     assert re.search(r"[▁▂▃▄▅▆▇█]{4}  least .*J at (900|1000|1200|1440) MHz", energy)
     assert "900 to 1440 MHz" in printed
-    assert "Held-out predictions, for the host of the measurement, are off by: time" in printed
+    assert "Error of the held-out predictions on the host of the measurement: time" in printed
     assert "Predictors of a30: " not in printed
     assert "Predictors of a30: " in show(*NETWORK, "--verbose")
 
@@ -112,19 +112,19 @@ def test_bars_reach_from_the_least_to_the_most():
 
 def test_a_point_that_no_law_leads_to_has_no_interval(show):
     printed = " ".join(show(*NETWORK, "--gpu", "a30", "--point", "sm1440-pl120").split())
-    assert "* without interval: nothing was measured there, and the clock model does not reach it." in printed
+    assert "* without interval: not measured there, with too few measured clocks for the clock model." in printed
     assert "extrapolated with" not in printed
 
 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["net24", "--gpu", "k80"], "--gpu k80: there are predictors for a30"),
+        (["net24", "--gpu", "k80"], "--gpu k80: no predictors for this GPU; there are predictors for a30"),
         (["net24", "--pass", "sideways"], "--pass sideways: choose inference or training"),
-        (["resnet152"], "no network resnet152 was measured"),
+        (["resnet152"], "resnet152: not among the measured networks"),
         (["--gpu", "k80"], "no network was measured whole there; some were on a30 in inference"),
-        (["--input", "8,3"], "--input: name a network"),
-        (["--precision", "bf16"], "--precision: name a network"),
+        (["--input", "8,3"], "--input needs a network"),
+        (["--precision", "bf16"], "--precision needs a network"),
         (["net24", "--gpu", "a30", "--point", "sm5000"], "^a30 cannot run at sm5000: it has 210 to 1440 MHz"),
     ],
 )

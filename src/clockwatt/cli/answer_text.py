@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 UNITS = {"time_s": ("time", "s"), "power_w": ("mean power", "W"), "energy_j": ("energy", "J")}
 _MOST_OPERATIONS = 5
 _INTERVALS = {
-    "measured": "Intervals: 90 %; cards of one model differ by so much, and hosts.",
+    "measured": "Intervals: 90 %, from differences between cards of one model and between hosts.",
     "conformal": "Intervals: 90 %, conformal, from {networks} held-out networks.",
     "student_t": "Intervals: 90 % if errors are normal, from only {networks} held-out networks; conformal ones need 9.",
     "conformal_of_measured": "Intervals: 90 %, conformal, from {networks} networks composed of measured operations.",
@@ -118,7 +118,7 @@ def _below(answer: Answer, more: Mapping[str, Any]) -> Iterator[str]:
         unit = answer.unit
         yield f"{rounded(answer.items_per_s)} {unit}/s, {rounded(answer.items_per_joule)} {unit}/J."
     if answer.expected.device_s is None:
-        yield "The time is the sum of back-to-back times; device and host were not measured apart."
+        yield "The time is the sum of back-to-back times. Device and host time were not measured separately."
     if answer.relative_to is not None:
         ratios = (f"{words} × {ratio(answer.relative_to, name)}" for name, (words, _) in UNITS.items())
         yield f"{', '.join(ratios)}, relative to {standard_words(answer.relative_to)}"
@@ -127,7 +127,7 @@ def _below(answer: Answer, more: Mapping[str, Any]) -> Iterator[str]:
     if answer.host is not None and answer.host.paced_by == "host":
         yield _host_bound(answer.host)
     if not answer.measured_point and answer.intervals:
-        yield "Nothing was measured at this operating point: costs are extrapolated with the clock model."
+        yield "Not measured at this operating point: extrapolated with the clock model."
 
 
 def _host_bound(host: HostAnswer) -> str:
@@ -135,8 +135,8 @@ def _host_bound(host: HostAnswer) -> str:
     bound = "Host-bound: the CPU issues kernels more slowly than the GPU runs them."
     if host.name is not None:
         return f"{bound}{saved}"
-    ends = f"hosts {host.low:.2f}–{host.high:.2f}× the median" if host.low < host.high else "the host measured on"
-    return f"{bound} Interval covers {ends}; calibrate yours with `clockwatt calibrate --host`.{saved}"
+    ends = f"hosts {host.low:.2f}–{host.high:.2f}× the median" if host.low < host.high else "only the measured host"
+    return f"{bound} The interval covers {ends}; calibrate yours with `clockwatt calibrate --host`.{saved}"
 
 
 def _operations(answer: Answer) -> Table:

@@ -14,7 +14,7 @@ from clockwatt import __version__
 
 app = typer.Typer(
     name="clockwatt", no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False,
-    help="What every PyTorch operation costs, in seconds and joules, on every GPU of a cluster at every clock.",
+    help="Measure and predict the time, energy and memory of PyTorch programs on GPUs.",
 )  # fmt: skip
 
 

@@ -16,7 +16,7 @@ from clockwatt.errors import ClockwattError
 @app.command("import")
 def import_(
     table: Annotated[Path, typer.Argument(metavar="TABLE", help="A .csv or .parquet file, one row per measurement.")],
-    gpu: Annotated[str, typer.Option(help="Label that the GPU gets, such as a30.")],
+    gpu: Annotated[str, typer.Option(help="Your label for the GPU, such as a30.")],
     device: Annotated[str, typer.Option(help='Name of the GPU, such as "NVIDIA A30".')],
     output_dir: OutputDir,
     point: Point = "default",
@@ -26,7 +26,7 @@ def import_(
     ] = None,
     constant: Annotated[
         list[str] | None,
-        typer.Option(metavar="OURS=VALUE", help="What all rows have, such as tf32=false. Repeatable."),
+        typer.Option(metavar="OURS=VALUE", help="Value that all rows share, such as tf32=false. Repeatable."),
     ] = None,
     skip_unknown: Annotated[
         bool, typer.Option("--skip-unknown", help="Leave out rows of modules that cannot be read, and count them.")
@@ -50,10 +50,10 @@ def import_(
         names = ", ".join(f"{count} of {name}" for name, count in done.skipped.items())
         print(f"Left out: rows of modules that cannot be read: {names}.")
     if done.columns_left:
-        print(f"Columns not taken: {', '.join(done.columns_left)}.")
+        print(f"Columns ignored: {', '.join(done.columns_left)}.")
     for name, missing in done.without.items():
-        print(f"Not known, and null: {name} of {missing} rows.")
-    print(f"\nA campaign takes it in by the folder's path: `reference: [{_with_slash(output_dir)}]`.")
+        print(f"Missing values, written as null: {name} of {missing} rows.")
+    print(f"\nTo use it in a campaign, name the folder: `reference: [{_with_slash(output_dir)}]`.")
     if done.back_to_back:
         print(
             f"{done.back_to_back} measurements have back-to-back times alone: a pass is answered as their sum, device "
@@ -61,7 +61,7 @@ def import_(
         )
     if done.learnable:
         print(
-            f"Predictors of it alone, from {done.learnable} measurements:\n"
+            f"To fit predictors to this table alone, from {done.learnable} measurements:\n"
             f"  clockwatt fit --config {output_dir / CONFIG_FILE} --dataset-dir {output_dir / DATASET} "
             f"--catalogue-dir {output_dir / DATASET / 'catalogue'} --output-dir {output_dir / 'predictors'}"
         )

@@ -52,7 +52,7 @@ def main() -> NoReturn:
         print(f"clockwatt: {error}", file=sys.stderr)
         sys.exit(1)
     except KeyboardInterrupt:
-        print("clockwatt: interrupted; what was finished is kept, run the same command to go on.", file=sys.stderr)
+        print("clockwatt: interrupted. Finished work is kept; run the same command to continue.", file=sys.stderr)
         sys.exit(130)
     sys.exit(0)
 

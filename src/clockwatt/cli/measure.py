@@ -22,14 +22,15 @@ def measure(
     catalogue_dir: CatalogueDir,
     store_dir: StoreDir,
     output: Output,
-    shard: Annotated[str, typer.Option(help="K/N: the K-th of N shards.")] = "1/1",
+    shard: Annotated[str, typer.Option(help="Part of the operations to measure: K/N, the K-th of N.")] = "1/1",
     calibration: Annotated[
-        Path | None, typer.Option(help="What `clockwatt calibrate` wrote; without it errors are known less well.")
+        Path | None,
+        typer.Option(help="File that `clockwatt calibrate` wrote; without it, standard errors are less accurate."),
     ] = None,
     networks: Annotated[bool, typer.Option("--networks", help="Measure whole networks instead of operations.")] = False,
     retry_failed: Annotated[bool, typer.Option("--retry-failed", help="Measure again what failed.")] = False,
     stop_after: Annotated[
-        float | None, typer.Option(help="Seconds after which nothing more is begun; the same command goes on.")
+        float | None, typer.Option(help="Start no measurement after this many seconds; rerun to continue.")
     ] = None,
 ) -> None:
     """Measure a shard of the operations, or of the networks, on a GPU at an operating point."""

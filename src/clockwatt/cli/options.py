@@ -51,7 +51,7 @@ Verbose = Annotated[
     bool, typer.Option("--verbose", "-v", help="Print intervals, hosts and predictors too.", show_default=False)
 ]
 ClockMethod = Annotated[str, typer.Option("--method", help="nvml, helper or slurm, as control.method in a campaign.")]
-OneGpu = Annotated[str | None, typer.Option("--gpu", help="UUID, beginning of one, or index.")]
+OneGpu = Annotated[str | None, typer.Option("--gpu", help="UUID, its beginning, or index.")]
 
 DEFAULT_CONFIG = Path("config/config.yaml")
 RESULTS = Path("results")

@@ -95,7 +95,7 @@ def check_measures(request: Request) -> None:
     if request.measure_missing is not None:
         Stop.parse(request.measure_missing)
     elif not request.measure_whole:
-        raise RequestError("{slurm} says where is measured: give {measure_missing} (20, 30s or 5%) too.")
+        raise RequestError("{slurm} needs a measurement: give {measure_missing} (20, 30s or 5%) too.")
 
 
 def on_node(request: Request, gpu: str, options: list[str]) -> str:

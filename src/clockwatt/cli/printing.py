@@ -26,8 +26,8 @@ _RATIOS = {"time": "time_s", "energy": "energy_j", "mean power": "power_w"}
 def measured_words(now: Mapping[str, Any]) -> str:
     """What was measured for an answer."""
     return (
-        f"Measured now: {now['operations']} operations in {now['seconds']:.0f} s, {now['looked_up']} were in the "
-        f"store, {now['left']} are predicted. Device time: ± {now['half_width_before']:.1%} before, "
+        f"Measured now: {now['operations']} operations in {now['seconds']:.0f} s; {now['looked_up']} were in the "
+        f"store; {now['left']} are predicted. Device time: ± {now['half_width_before']:.1%} before, "
         f"± {now['half_width']:.1%} now."
     )
 
@@ -68,11 +68,11 @@ def print_recommendation(
         console.print(f"×: relative to {standard_words(best.relative_to)}")
     if len(answer.platforms) > 1:
         others = ", ".join(
-            f"{one.gpu} at {one.point} ({answer.objective} × {answer.times_the_best(one):.2f})"
+            f"{one.gpu} at {one.point} ({answer.times_the_best(one):.2f} × the {answer.objective})"
             for one in answer.platforms[1:]
         )
         where = f"{best.gpu} ({best.gpu_name}) at {best.point}"
-        console.print(f"Best platform: {where}; behind it, each at its best: {others}.")
+        console.print(f"Best GPU: {where}. Other GPUs, each at its best operating point: {others}.")
     if answer.as_good > 1:
         names = ", ".join(f"{one.gpu} at {one.point}" for one in answer.candidates[1 : answer.as_good])
         console.print(f"As good, within error: {names}.")
@@ -84,14 +84,16 @@ def print_recommendation(
         console.print(f"Warning: {warning}")
     if answer.allowed < len(answer.candidates):
         console.print(
-            f"{len(answer.candidates) - answer.allowed} of {len(answer.candidates)} are beyond the limits (dim, last)."
+            f"{len(answer.candidates) - answer.allowed} of {len(answer.candidates)} candidates exceed the limits "
+            "(listed last, dimmed)."
         )
     if answer.regret is not None:
         known = answer.regret
         console.print(
-            f"Of {known['networks']} networks measured whole on {best.gpu} at {known['points']} operating points: such "
-            f"a choice costs {known['mean_regret']:.1%} more {answer.objective} than the best point on average; "
-            f"{known['fixed_point']} for all of them costs {known['fixed_mean_regret']:.1%} more."
+            f"Checked on {known['networks']} networks measured whole on {best.gpu} at {known['points']} operating "
+            f"points: the chosen point takes on average {known['mean_regret']:.1%} more {answer.objective} than the "
+            "best one. "
+            f"Choosing {known['fixed_point']} for all of them takes {known['fixed_mean_regret']:.1%} more."
         )
     if not verbose:
         return
@@ -101,8 +103,8 @@ def print_recommendation(
         console.print(f"Note: {note}")
     if answer.regret is None:
         console.print(
-            f"What such a choice costs over the best one is unknown: no networks measured whole on {best.gpu} at "
-            "several operating points were validated (`clockwatt validate`)."
+            "The accuracy of this choice is unknown. To check it, measure networks whole at several operating points "
+            f"of {best.gpu} and run `clockwatt validate`."
         )
 
 

@@ -80,7 +80,7 @@ def record(
     except ClockwattError as error:
         what = str(error)
     except OSError as error:
-        what = f"its summary could not be told: {error}."
+        what = f"its summary could not be computed: {error}."
     else:
         raise typer.Exit(status)
     _end(status, f"the program {told.runs[-1].ending}, but {what} {_free(folder)}")
@@ -88,7 +88,7 @@ def record(
 
 def _free(folder: Path) -> str:
     shown = shlex.join(["clockwatt", "record", "--show", "--output", str(folder)])
-    return f"Free some space or make the folder writable, then {shown} tells what was recorded."
+    return f"Free some space or make the folder writable, then {shown} shows what was recorded."
 
 
 def _end(status: int, message: str) -> NoReturn:

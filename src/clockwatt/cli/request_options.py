@@ -42,7 +42,7 @@ _OPTIONS: dict[str, tuple[Any, Any, str]] = {
     "operations": (
         Annotated[
             Path | None,
-            _option(help='Operations in place of a network: lines of {"spec": …, "count": n}.', panel=_NETWORK),
+            _option(help='Predict a list of operations: lines of {"spec": …, "count": n}.', panel=_NETWORK),
         ],
         None,
         "operations",
@@ -53,28 +53,39 @@ _OPTIONS: dict[str, tuple[Any, Any, str]] = {
         "input_dtype",
     ),
     "input_below": (
-        Annotated[int | None, _option(min=1, help="Token ids are below this.", panel=_NETWORK)],
+        Annotated[int | None, _option(min=1, help="Vocabulary size: token ids are below this.", panel=_NETWORK)],
         None,
         "input_below",
     ),
     "assume_branch": (
-        Annotated[str | None, _option(help="true or false, for a branch on data.", panel=_NETWORK)],
+        Annotated[str | None, _option(help="Outcome of branches that depend on data: true or false.", panel=_NETWORK)],
         None,
         "assume_branch",
     ),
     "cache_length": (
-        Annotated[int | None, _option(min=1, help="Of hf: decoders: decode behind so many tokens.", panel=_NETWORK)],
+        Annotated[
+            int | None, _option(min=1, help="For hf: decoders: decode one step after this many tokens.", panel=_NETWORK)
+        ],
         None,
         "cache_length",
     ),
-    "gpu": (Annotated[str | None, _option("--gpu", help="Label of a GPU, or its product name.")], None, "gpus"),
+    "gpu": (
+        Annotated[str | None, _option("--gpu", help="GPU: its label (h200) or product name (NVIDIA H200).")],
+        None,
+        "gpus",
+    ),
     "gpus": (
-        Annotated[list[str] | None, _option("--gpu", help="Only these GPUs; may be given several times.")],
+        Annotated[list[str] | None, _option("--gpu", help="Only this GPU; repeat for several.")],
         None,
         "gpus",
     ),
     "point": (
-        Annotated[str, _option("--point", help="default, sm1440, sm1440-mem5001, pl150 …", panel=_RUN)],
+        Annotated[
+            str,
+            _option(
+                "--point", help="Operating point: default, sm1440 (SM clock, MHz), pl150 (power limit, W) …", panel=_RUN
+            ),
+        ],
         "default",
         "points",
     ),
@@ -91,14 +102,17 @@ _OPTIONS: dict[str, tuple[Any, Any, str]] = {
     ),
     "precision": (Annotated[str, _option(help=f"{', '.join(PRECISIONS)}.", panel=_RUN)], str(TF32), "precision"),
     "optimizer": (
-        Annotated[str | None, _option(help="Of training: adamw, sgd-fused …; else the campaign's.", panel=_RUN)],
+        Annotated[
+            str | None,
+            _option(help="Optimizer of a training pass: adamw, sgd-fused …; else the campaign's.", panel=_RUN),
+        ],
         None,
         "optimizer",
     ),
     "host": (
         Annotated[
             str | None,
-            _option(help="Answer for this host; see `calibrate --host`.", panel=_RUN),
+            _option(help="Predict for this calibrated host; see `calibrate --host`.", panel=_RUN),
         ],
         None,
         "host",
@@ -114,7 +128,7 @@ _OPTIONS: dict[str, tuple[Any, Any, str]] = {
     "measure_missing": (
         Annotated[
             str | None,
-            _option(help="Measure uncertain operations first: 20, for 30s, or to 5%.", panel=_MEASURE),
+            _option(help="First measure uncertain operations: 20 of them, for 30s, or to ±5%.", panel=_MEASURE),
         ],
         None,
         "measure_missing",
@@ -125,7 +139,9 @@ _OPTIONS: dict[str, tuple[Any, Any, str]] = {
         "measure_whole",
     ),
     "config_file": (
-        Annotated[Path, _option("--config", help="Campaign that says how is measured.", panel=_MEASURE)],
+        Annotated[
+            Path, _option("--config", help="Campaign file with the settings of the measurement.", panel=_MEASURE)
+        ],
         DEFAULT_CONFIG,
         "config_file",
     ),
@@ -137,24 +153,27 @@ _OPTIONS: dict[str, tuple[Any, Any, str]] = {
     "predictors_dir": (
         Annotated[
             Path | None,
-            _option(help="Written by `fit`; else results/predictors, then the shipped ones.", panel=_FOLDERS),
+            _option(help="Folder that `fit` wrote; else results/predictors and the shipped ones.", panel=_FOLDERS),
         ],
         None,
         "predictors_dir",
     ),
     "catalogue_dir": (
-        Annotated[Path | None, _option(help="A catalogue; else that of the predictors.", panel=_FOLDERS)],
+        Annotated[Path | None, _option(help="Folder of a catalogue; else that of the predictors.", panel=_FOLDERS)],
         None,
         "catalogue_dir",
     ),
     "validation_dir": (
-        Annotated[Path | None, _option(help="Written by `validate`; else beside the predictors.", panel=_FOLDERS)],
+        Annotated[
+            Path | None,
+            _option(help="Folder that `validate` wrote; else the one next to the predictors.", panel=_FOLDERS),
+        ],
         None,
         "validation_dir",
     ),
     "objective": (Annotated[str, _option(help="Minimise time, energy or edp (their product).")], "energy", "objective"),
     "max_slowdown": (
-        Annotated[str | None, _option(help="Against the fastest choice: 10% or 0.1.")],
+        Annotated[str | None, _option(help="Slowdown allowed against the fastest choice: 10% or 0.1.")],
         None,
         "max_slowdown",
     ),
@@ -166,7 +185,7 @@ _OPTIONS: dict[str, tuple[Any, Any, str]] = {
     "request": (
         Annotated[
             str | None,
-            _option(help="The whole request as JSON, a file of it, or - to read it.", panel=_FOLDERS),
+            _option(help="Whole request as JSON: text, a file, or - for standard input.", panel=_FOLDERS),
         ],
         None,
         "",

@@ -54,7 +54,7 @@ def show(
         Path | None,
         typer.Option(help="Results of a campaign; else results/, then the shipped ones.", show_default=False),
     ] = None,
-    most: Annotated[int, typer.Option(min=1, help="Without a network: the first so many.")] = _MOST_LINES,
+    most: Annotated[int, typer.Option(min=1, help="Without a network: how many passes to list.")] = _MOST_LINES,
     as_json: AsJson = False,
     verbose: Verbose = False,
 ) -> None:
@@ -67,7 +67,7 @@ def show(
         defaults = type(request)()
         for field, option in _OF_A_NETWORK.items():
             if getattr(request, field) != getattr(defaults, field):
-                raise RequestError(f"{{{option}}}: name a network; without one measured passes are shown as they are.")
+                raise RequestError(f"{{{option}}} needs a network. Name one, or leave the option out.")
         folder = load().validation_dir if results is None else results / layout.VALIDATION
         show_best_points(folder, most, as_json=as_json, gpus=request.gpus, pass_=pass_)
         return
@@ -95,12 +95,12 @@ def _print(shown: list[Overview], *, verbose: bool) -> None:
             console.print()
         for reason in one.left_out:
             console.print(f"Left out: {reason}")
-    console.print("In brackets: 90 % intervals.")
+    console.print("In brackets: 90 % prediction intervals.")
     unmeasured = [answer for one in shown for answer in one.answers if not answer.measured_point]
     if any(answer.intervals for answer in unmeasured):
-        console.print("* Nothing was measured at this operating point: extrapolated with the clock model.")
+        console.print("* Not measured at this operating point: extrapolated with the clock model.")
     if not all(answer.intervals for answer in unmeasured):
-        console.print("* without interval: nothing was measured there, and the clock model does not reach it.")
+        console.print("* without interval: not measured there, with too few measured clocks for the clock model.")
 
 
 def _table(one: Overview, gpu: OnGpu) -> Table:
@@ -221,7 +221,7 @@ def _below(gpu: OnGpu, *, verbose: bool) -> list[str]:
     errors = {words: gpu.errors(name) for name, (words, _) in UNITS.items()}
     if any(errors.values()):
         shown = ", ".join(f"{words} {_errors(values)}" for words, values in errors.items() if values)
-        lines.append(f"Held-out predictions, for the host of the measurement, are off by: {shown}.")
+        lines.append(f"Error of the held-out predictions on the host of the measurement: {shown}.")
     if verbose:
         lines.append(f"Predictors of {gpu.gpu}: {gpu.predictors}.")
         lines += [f"Note: {note}" for note in dict.fromkeys(one for at in gpu.points for one in at.notes)]

@@ -69,7 +69,7 @@ class AllGpus:
         for label in self.gpus:
             if _is_product(name, self._model(label).description.gpu_name):
                 return label
-        raise RequestError(f"{{gpu}} {name}: there are predictors for {self._known()}.")
+        raise RequestError(f"{{gpu}} {name}: no predictors for this GPU; there are predictors for {self._known()}.")
 
     def model(self, name: str) -> GpuPredictor:
         """Return the predictor of a GPU; RequestError as `label`."""
@@ -292,7 +292,8 @@ class AllGpus:
             gpu = self.label(name)
         except RequestError:
             raise RequestError(
-                f"{{relative_to}} {named}: there are predictors for {self._known()}. Write GPU or GPU@POINT."
+                f"{{relative_to}} {named}: no predictors for it; there are predictors for {self._known()}. "
+                "Write GPU or GPU@POINT."
             ) from None
         try:
             return self.answer(traced, gpu=gpu, point=point if at else "default", execution=execution, host=host)

@@ -80,11 +80,12 @@ def predict_network(
     (answer,) = predict_points(model, traced, [point], execution=execution, host=host)
     if answer.measured is None and answer.measured_calls == 0 and not model.description.is_led_to(point):
         raise NotPredictableError(
-            f"{model.description.gpu}: {model.description.point_warning(point)} Ask for one of these, or measure there."
+            f"{model.description.gpu}: {model.description.point_warning(point)} Choose a measured point, or measure at "
+            f"{point}."
         )
     if point == asked:
         return answer
-    boost = f"Only locked clocks were measured: {asked} is answered for the boost clock, {point}."
+    boost = f"Only locked clocks were measured: the answer for {asked} is the one at the boost clock, {point}."
     return replace(answer, warnings=(boost, *answer.warnings))
 
 

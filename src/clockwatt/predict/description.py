@@ -182,7 +182,8 @@ class GpuDescription:
             return None
         if not self.is_led_to(point):
             return (
-                f"Nothing was measured at {point}, and the clock model does not reach it from {', '.join(self.points)}."
+                f"Not measured at {point}, and cannot extrapolate from {', '.join(self.points)}: the clock model "
+                f"needs {POWER_CLOCKS} measured SM clocks or more, at the same memory clock and power limit."
             )
         wanted = OperatingPoint.parse(point)
         assert wanted.sm_clock_mhz is not None

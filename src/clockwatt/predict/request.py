@@ -209,15 +209,15 @@ class Request(Model):
         if not known.has(name):
             close = ", ".join(difflib.get_close_matches(name, known.networks["network"].unique(), n=3))
             raise RequestError(
-                f"no network {name} was measured{f' (did you mean {close}?)' if close else ''}, so its input is not "
-                "known: give a network and its {input}, batch first, such as {input} 32,3,224,224."
+                f"{name}: not among the measured networks{f' (did you mean {close}?)' if close else ''}, so its input "
+                "shape is unknown. Check the name, or give {input}, batch first, such as {input} 32,3,224,224."
             )
         measured = known.first_input(name, self.execution.dtype)
         network = None if measured is None else self._given(name, known, [measured[1]])
         if measured is None or network is None or network.network_id != measured[0]:
             raise RequestError(
-                f"{name} in {self.execution.dtype} was not measured with one input: give a network and its "
-                "{input}, batch first, such as {input} 32,3,224,224."
+                f"{name}: its input shape in {self.execution.dtype} is unknown. Give {{input}}, batch first, such as "
+                "{input} 32,3,224,224."
             )
         return network
 

@@ -32,7 +32,7 @@ def test_the_examples_of_the_page_run(predictors, capsys, tmp_path, monkeypatch)
         exec(compile(block.replace('clockwatt.load("results/predictors")', "loaded"), PAGE.name, "exec"), names)
     assert names["answer"].source == "measured"
     assert len(names["frame"]) == 12
-    assert names["passed"].time_s > 0
+    assert names["estimate"].time_s > 0
     assert names["choice"].best.energy_j > 0
     assert names["compared"].relative_to.power_ratio > 1
     assert "gpu a31" in capsys.readouterr().out

@@ -102,8 +102,8 @@ def test_of_several_gpus_the_best_platform_is_said(predictors, capsys):
     other = replace(choice.candidates[-1], gpu="b30")
     print_recommendation(replace(choice, candidates=[*choice.candidates[:-1], other]), {})
     said = " ".join(capsys.readouterr().out.split())
-    assert f"Best platform: {choice.best.gpu} ({choice.best.gpu_name}) at {choice.best.point}; behind it" in said
-    assert f"b30 at {other.point} (energy × {choice.times_the_best(other):.2f})." in said
+    assert f"Best GPU: {choice.best.gpu} ({choice.best.gpu_name}) at {choice.best.point}. Other GPUs, " in said
+    assert f"b30 at {other.point} ({choice.times_the_best(other):.2f} × the energy)." in said
 
 
 def test_a_long_name_is_not_broken_where_a_terminal_is_narrow(predictors, capsys, monkeypatch):
@@ -157,7 +157,7 @@ def test_an_overview_has_ratios_at_every_point(made, capsys, tmp_path):
 @pytest.mark.parametrize(
     ("named", "message"),
     [
-        ("h300", "--relative-to h300: there are predictors for a30"),
+        ("h300", "--relative-to h300: no predictors for it; there are predictors for a30"),
         ("a30@sm", "--relative-to a30@sm: 'sm' is no operating point"),
         ("a30@", "--relative-to a30@: '' is no operating point"),
     ],
@@ -169,7 +169,7 @@ def test_an_unknown_standard_gets_one_clear_line(ask, named, message):
 
 
 def test_show_without_a_network_is_relative_to_nothing(capsys):
-    with pytest.raises(ClockwattError, match="--relative-to: name a network"):
+    with pytest.raises(ClockwattError, match="--relative-to needs a network"):
         app(["show", "--relative-to", "h200"], prog_name="clockwatt")
 
 

@@ -231,8 +231,8 @@ class HostAnswer:
 
 
 DIFFERENT_HOSTS = (
-    "The host paces this pass on {}, and each GPU is told for the hosts that it was measured with, which are not the "
-    "same, or not known to be: part of what they differ by is the hosts'. `--host NAME` tells all of them for one."
+    "This pass is host-bound on {}, and the GPUs were measured with different or unknown hosts. Part of the difference "
+    "between these GPUs is that between their hosts. `--host NAME` predicts all of them for one host."
 )
 """Message of `different_hosts`, with a field for the GPUs."""
 
