@@ -31,7 +31,7 @@ CAMPAIGN: dict[str, Any] = {
         "turing": {
             "device": "virtual:rtx2080ti",
             "clocks_mhz": [1005],
-            "execution": "fp32",
+            "precision": "fp32",
             "slurm": SLURM | {"gpu": 1, "gpu_model": "rtx2080ti", "extra": "--nice=1"},
         },
     },

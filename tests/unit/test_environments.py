@@ -79,7 +79,8 @@ def needed(modules: set[str], *, at_once: bool) -> set[str]:
             continue
         for path in set(files_of(module)) - seen:
             seen.add(path)
-            waiting.update(imported(path.read_text(), at_once=at_once))
+            # what a package's face imports within a function waits for who calls that
+            waiting.update(imported(path.read_text(), at_once=at_once or path.name == "__init__.py"))
     return libraries
 
 
@@ -110,7 +111,8 @@ def test_an_environment_has_nothing_that_none_of_its_stages_imports():
 def extras() -> set[str]:
     """What an installation may leave out, since campaigns name it, not the sources."""
     project = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["project"]
-    named = {re.match(r"[\w-]+", entry)[0] for extra in project["optional-dependencies"].values() for entry in extra}
+    extras = {name: entries for name, entries in project["optional-dependencies"].items() if name != "docs"}
+    named = {re.match(r"[\w-]+", entry)[0] for entries in extras.values() for entry in entries}
     return {CONDA_NAMES.get(name, name) for name in named}
 
 

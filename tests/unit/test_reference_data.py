@@ -100,7 +100,8 @@ def test_the_fresh_set_is_scored_from_its_traces(results: Path, monkeypatch: pyt
     chosen = traced.iloc[::40]
     rows = pd.DataFrame({
         "subject_id": chosen["network_id"], "pass": chosen["pass"], "execution": "tf32", "dtype": chosen["dtype"],
-        "day": 1, "network_kind": "any", "device_s": 1e-9, "time_eager_s": 1e-3, "energy_j": 0.1, "time_host_s": 1e-3,
+        "day": 1, "network_kind": "any", "gpu_uuid": "one",
+        "device_s": 1e-9, "time_eager_s": 1e-3, "energy_j": 0.1, "time_host_s": 1e-3,
         "issue_alone_s": 1e-3, "device_method": "queued",
         "kernel_names": [json.dumps({"sm90_gemm": 1.0}), *[None] * (len(chosen) - 1)],
     })  # fmt: skip

@@ -66,7 +66,9 @@ def test_a_campaign_runs_where_init_made_its_folder(installed, campaign):
     ran = installed.run("snakemake", "--nocolor", at=campaign, environment=ready_clockwatt.environment(alone=True))
     assert ran.returncode == 0, ran.stdout[-5000:]
     assert list((campaign / "results" / "figures").glob("*.png"))
-    answered = installed.run("clockwatt", "predict", "squeezenet1_1", "--gpu", "a30", "--point", "sm900", at=campaign)
+    answered = installed.run(
+        "clockwatt", "predict", "squeezenet1_1", "--gpu", "a30", "--point", "sm900", "-v", at=campaign
+    )
     assert answered.returncode == 0, answered.stdout
     assert "results/predictors/a30" in answered.stdout
     again = installed.run("snakemake", "--nocolor", "--dry-run", at=campaign)

@@ -73,8 +73,7 @@ def step(operation: Operation, parameters: Sequence[torch.Tensor]) -> Callable[[
     OperationSpecError
         If the optimizer is none of those that a campaign can choose, or takes other settings.
     """
-    if operation.function not in _BY_FUNCTION:
-        raise OperationSpecError(f"{operation.function} is none of {', '.join(_BY_FUNCTION)}.")
+    _kind(operation)
     for parameter in parameters:
         parameter.grad = torch.full_like(parameter, _GRADIENT_SIZE)
     try:
@@ -109,4 +108,6 @@ def flops(operation: Operation) -> int:
 
 
 def _kind(operation: Operation) -> Optimizer:
+    if operation.function not in _BY_FUNCTION:
+        raise OperationSpecError(f"{operation.function} is none of {', '.join(_BY_FUNCTION)}.")
     return BY_CLASS[operation.function.removeprefix(OPTIMIZER_PREFIX)]
