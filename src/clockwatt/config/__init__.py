@@ -1,4 +1,4 @@
-"""What `config/config.yaml` may say, a module per block. Errors name the key and the fix."""
+"""Schema of `config/config.yaml`, a module per block. Errors name the key and the fix."""
 
 from clockwatt.config.campaign import PASSES, CampaignConfig, Pass
 from clockwatt.config.control import ControlConfig, placeholders

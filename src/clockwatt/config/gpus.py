@@ -89,7 +89,7 @@ class GpuConfig(WithPrecision):
         Parameters
         ----------
         points
-            Which.
+            The points.
         where
             Stands before what is wrong with them.
 

@@ -1,4 +1,4 @@
-"""What the models of all keys have in common."""
+"""Base class of the models of all keys."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What can be asked of a GPU."""
+"""Operating points of a GPU."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class OperatingPoint:
 
     @property
     def in_words(self) -> str:
-        """As people say it: `1440 MHz`, `150 W`, `1440 MHz, memory 5001 MHz` or `default`."""
+        """Return the display name: `1440 MHz`, `150 W`, `1440 MHz, memory 5001 MHz` or `default`."""
         parts = (
             ("{} MHz", self.sm_clock_mhz),
             ("memory {} MHz", self.memory_clock_mhz),
@@ -66,7 +66,7 @@ class OperatingPoint:
 
     @property
     def settings(self) -> dict[str, int]:
-        """What is asked, by its name."""
+        """Return the requested settings by name."""
         return {name: value for name in POINT_SETTINGS if (value := getattr(self, name)) is not None}
 
 

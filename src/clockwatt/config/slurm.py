@@ -1,4 +1,4 @@
-"""What jobs ask Slurm for."""
+"""Slurm resources of jobs."""
 
 from __future__ import annotations
 

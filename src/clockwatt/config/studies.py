@@ -136,7 +136,7 @@ class WorkloadsStudyConfig(Model):
 
     @property
     def settings(self) -> dict[str, Any]:
-        """What the records of a GPU depend on."""
+        """Return the settings that the records of a GPU depend on."""
         return self.model_dump(mode="json", exclude={"gpus"})
 
     @field_validator("gpus", "workloads")

@@ -15,7 +15,7 @@ from clockwatt.control.methods import Advice, ControlError, Method, ReleaseError
 from clockwatt.gpu.interface import GpuError, NoPermissionError, NotSupportedError
 
 VERBS = {"memory_clock_mhz": "lock-memory", "sm_clock_mhz": "lock", "power_limit_w": "power-limit"}
-"""In the order in which they are set: which SM clocks there are depends on the memory clock."""
+"""Verbs in the order of setting: the available SM clocks depend on the memory clock."""
 
 
 class SlurmAwayError(ControlError):

@@ -1,4 +1,4 @@
-"""What every way of setting an operating point does. Each applies and releases all of it."""
+"""Interface of the methods that set operating points. Each applies and releases a whole point."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ class NoMethod(Method):
             )
 
     def release(self) -> None:
-        """Nothing was set."""
+        """Do nothing, since nothing was set."""
 
 
 METHOD = NoMethod

@@ -86,7 +86,7 @@ def step_command(point: OperatingPoint, environ: Mapping[str, str]) -> list[str]
     point
         SM and memory clock.
     environ
-        Of the job.
+        Environment variables of the job.
     """
     clocks = [str(point.sm_clock_mhz)] if point.sm_clock_mhz is not None else []
     clocks += [f"memory={point.memory_clock_mhz}"] if point.memory_clock_mhz is not None else []

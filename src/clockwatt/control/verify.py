@@ -20,7 +20,7 @@ class ClockMismatchError(GpuError):
 
 @dataclass(frozen=True)
 class Verification:
-    """What was seen under load."""
+    """Readings under load."""
 
     reached: bool
     sm_clocks_mhz: list[int]  # the last readings, oldest first

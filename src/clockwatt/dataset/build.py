@@ -71,7 +71,7 @@ def build_dataset(config: CampaignConfig, measurements_dir: Path, catalogue_dir:
 
 @contextlib.contextmanager
 def _all_damaged_at_once(own: Source) -> Iterator[None]:
-    """Where one file of the campaign is damaged, look at the others too: the next run makes them all anew."""
+    """Report all damaged files of the campaign at once; the next run writes them again."""
     try:
         yield
     except DamagedFileError as error:

@@ -1,4 +1,4 @@
-"""One catalogue of all that a dataset holds: the campaign's own, and those of the reference data it takes in."""
+"""Merge the campaign's catalogue and those of the reference data into one catalogue of a dataset."""
 
 from __future__ import annotations
 

@@ -36,7 +36,7 @@ SETTINGS_ID = "imported"
 
 @dataclass(frozen=True)
 class Request:
-    """What is imported, and as what.
+    """Options of an import.
 
     Attributes
     ----------
@@ -65,7 +65,7 @@ class Request:
 
 @dataclass(frozen=True)
 class Imported:
-    """What came of a table.
+    """Result of an import.
 
     Attributes
     ----------

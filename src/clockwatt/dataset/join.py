@@ -1,4 +1,4 @@
-"""What is added to measurements of one GPU at one operating point: catalogue columns, levels, flags, costs."""
+"""Add catalogue columns, card and host effects, flags and costs to measurements of a GPU at a point."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def _identity(subject: pa.ChunkedArray, name: pa.ChunkedArray) -> pa.ChunkedArra
 
 @dataclass(frozen=True)
 class Point:
-    """What all measurements of one GPU at one operating point say about its cards, its sessions and its power limit."""
+    """Card effects, host effects and unthrottled energy of one GPU at one operating point."""
 
     factors: pd.DataFrame
     hosts: pd.Series
@@ -149,7 +149,7 @@ def joined(table: pa.Table, target: pa.Schema, catalogue: Catalogue | None, poin
     catalogue
         Where the measured things are described; None for reference operations, which need not be in it.
     point
-        Of the same GPU and operating point.
+        Measurements of the same GPU and operating point.
     """
     columns = {name: table[name] for name in table.column_names}
     in_catalogue = np.ones(table.num_rows, dtype=bool)

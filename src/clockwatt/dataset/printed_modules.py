@@ -71,7 +71,7 @@ def operation_of(printed: str, input_shape: Sequence[int], pass_: str) -> Operat
     printed
         Such as `Conv2d(3, 64, kernel_size=(7, 7), stride=(2, 2), padding=(3, 3), bias=False)`.
     input_shape
-        Of its only input.
+        The shape of its only input.
     pass_
         `inference` or `training`.
 

@@ -15,7 +15,7 @@ from clockwatt.schema.flags import Flag
 from clockwatt.schema.records import NETWORK, OK, OPERATION
 
 NAMED_AT_MOST = 20
-"""How many missing operations or failures are named, beside their full count."""
+"""Largest number of missing operations or failures that are named; their count is always given."""
 _MISSING = {OPERATION: "missing_operations", NETWORK: "missing_networks"}
 
 
@@ -86,9 +86,9 @@ class QualityReport:
         Parameters
         ----------
         gpu, point
-            Which.
+            GPU and point.
         factors
-            Of its cards, from `card_host_effects.card_factors`.
+            The factors of its cards, from `card_host_effects.card_factors`.
         missing
             Kind to what the campaign asks for and has no row, as (id, pass).
         references

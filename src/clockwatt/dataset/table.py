@@ -47,7 +47,7 @@ class CellError(ValueError):
 
 
 class Problems:
-    """What is wrong in a table: collected, so that all of it can be put right at once."""
+    """Errors in a table, collected so that all can be corrected at once."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -79,7 +79,7 @@ class Table:
     Attributes
     ----------
     path
-        Of the file.
+        The path of the file.
     cells
         A column for each of `COLUMNS` that it has, or that is the same for all rows.
     theirs

@@ -29,7 +29,7 @@ class OperationError(CellError):
 
 @dataclass(frozen=True)
 class _Cells:
-    """What the cells of a row say, but for its operation's shape, which is read with the operation."""
+    """Values of the cells of a row, except the shape, which is read with the operation."""
 
     operation: str
     pass_: str
@@ -203,7 +203,7 @@ def operation_row_of(said: str, shape: Any, pass_: str) -> OperationRow:
 
 
 def _complete_energy(row: MeasurementRow) -> None:
-    """What follows by definition from what is known: energy of a call, and that above idling."""
+    """Compute missing energies from known ones by definition: energy of a call, and that above idle."""
     if row.time_eager_s is None:
         return
     if row.energy_j is None and row.power_w is not None:

@@ -1,4 +1,4 @@
-"""What calibration saw of a GPU: power from idle to load, and time per call against how long calls ran."""
+"""Draw the calibration of a GPU: power from idle to load, and time per call against duration."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def draw_transient(data: pd.DataFrame, gpus: Gpus) -> Figure:
     data
         Rows `power_transient_w` of `load.calibrated`: `subject` is run and sampling rate, `x` in s, `value` in W.
     gpus
-        Of the campaign.
+        The GPUs of the campaign.
     """
     if data.empty:
         return style.nothing("no calibration holds power from idle to load.")

@@ -17,7 +17,7 @@ from clockwatt.figures.predictions import Quantity
 CLASSES_AT_MOST = 14
 GPUS_OF_A_KIND = 2
 LEVEL = 0.9
-"""What intervals promise to hold."""
+"""Nominal coverage of prediction intervals."""
 
 
 def class_errors(rows: pd.DataFrame, quantity: Quantity, predictors: Sequence[str]) -> pd.DataFrame:

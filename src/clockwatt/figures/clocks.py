@@ -16,11 +16,11 @@ from clockwatt.schema.costs import MEASURED_WHOLE
 from clockwatt.schema.execution import ExecutionSettings
 
 PER_PASS = {"time_s": ("time", "s"), "power_w": ("mean power", "W"), "energy_j": ("energy", "J")}
-"""What is drawn: column of the composition, name, unit."""
+"""Quantities drawn: column of the composition, name, unit."""
 
 OBJECTIVES = {"time_s": "time", "energy_j": "energy", "edp_js": "energy-delay product"}
 SETTINGS = {"sm_clock_mhz": "SM clock (MHz)", "power_limit_w": "power limit (W)"}
-"""What is set, and how its axis is called."""
+"""Settings, and the labels of their axes."""
 
 NETWORKS_AT_MOST = 6
 POINTS_OF_A_FIT = 4
@@ -65,7 +65,7 @@ def draw(data: pd.DataFrame, gpus: Gpus, labels: Sequence[str]) -> Figure:
     data
         From `along`.
     gpus
-        Of the campaign.
+        The GPUs of the campaign.
     labels
         GPUs with a network measured in this pass; those without a curve are named.
     """

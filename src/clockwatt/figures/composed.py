@@ -23,7 +23,7 @@ def errors(compositions: pd.DataFrame, gpus: Gpus) -> pd.DataFrame:
     compositions
         From `load.compositions`; those that lack the cost of a call are left out.
     gpus
-        Of the campaign.
+        The GPUs of the campaign.
 
     Returns
     -------
@@ -53,7 +53,7 @@ def draw(data: pd.DataFrame, gpus: Gpus, incomplete: int) -> Figure:
     data
         From `errors`.
     gpus
-        Of the campaign.
+        The GPUs of the campaign.
     incomplete
         How many compositions lack the cost of a call.
     """

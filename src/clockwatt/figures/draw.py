@@ -109,12 +109,12 @@ class Results:
 
     @functools.cached_property
     def class_errors(self) -> pd.DataFrame:
-        """Of device time; see `classes.class_errors`."""
+        """Errors of device time; see `classes.class_errors`."""
         return classes.class_errors(self.held_out, predictions.TIME, self.config.fit.predictors)
 
     @functools.cached_property
     def telemetry(self) -> pd.DataFrame:
-        """Of GPUs that are shown, at a few operating points each; see `load.telemetry`."""
+        """Telemetry of the GPUs shown, at a few operating points each; see `load.telemetry`."""
         return load.telemetry(self.measurements, self.gpus.shown(self.gpus.labels), TRACES_AT_MOST)
 
     @functools.cached_property

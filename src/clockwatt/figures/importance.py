@@ -1,4 +1,4 @@
-"""Which features predictions rest on: how far they move when a feature is shuffled."""
+"""Permutation importance: the change of predictions when a feature is shuffled."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from clockwatt.predict.gpu_predictor import GpuPredictor
 
 FEATURES_AT_MOST = 12
 LEAST = 0.5
-"""In percent, where bars begin."""
+"""Value in percent at which bars begin."""
 OPERATIONS_AT_MOST = 60
 """Shuffled at each of at most `POINTS_AT_MOST` operating points."""
 POINTS_AT_MOST = 4
@@ -34,15 +34,15 @@ def importances(
     Parameters
     ----------
     predictor
-        Of the GPU.
+        The predictor of the GPU.
     operations
         Rows of the catalogue in this pass that do something on the device.
     name
-        Of the predictor in it.
+        The name of the predictor in it.
     pass_
         Which pass; one that was fitted.
     seed
-        Of the sample and the shuffles.
+        The seed of the sample and the shuffles.
 
     Returns
     -------
@@ -80,7 +80,7 @@ def draw(data: pd.DataFrame, gpus: Gpus) -> Figure:
     data
         `gpu` and `pass` beside the columns of `importances`.
     gpus
-        Of the campaign.
+        The GPUs of the campaign.
     """
     if data.empty:
         return style.nothing("nothing was learnt from.")
@@ -130,7 +130,7 @@ def of_gpus(
     operations
         The catalogue, with `pass` and `device_work`.
     name
-        Of the predictor.
+        The name of the predictor.
     passes
         Wanted.
     """

@@ -23,7 +23,7 @@ def curves(report: dict[str, Any], quantities: Sequence[Quantity]) -> pd.DataFra
     report
         `metrics.json`, as `load.metrics` gives it.
     quantities
-        Of which errors are wanted.
+        Quantities whose errors are reported.
 
     Returns
     -------

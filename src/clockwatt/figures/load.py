@@ -1,4 +1,4 @@
-"""What the figures are drawn from: files of the stages before, as data frames."""
+"""Load the files of earlier stages, as data frames for the figures."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ QUESTIONS = {
     "cards": "How much do cards of one model differ?",
     "quality": "How much was measured, and what of it should be doubted?",
 }
-"""What each family of figures answers, in the order in which a reader wants them."""
+"""Question that each family of figures answers, in the order of display."""
 
 PER_PASS = ("network_energy", "network_time", "network_clock", "network_optimum", "energy_time")
 """Families with a figure for each pass."""

@@ -17,7 +17,7 @@ from clockwatt.schema.execution import TF32
 
 NORMAL_95 = 1.96
 ROWS_AT_MOST = 64
-"""In the whole figure; a single GPU has no more than `NETWORKS_AT_MOST`."""
+"""Largest number of rows in the whole figure; a single GPU has at most `NETWORKS_AT_MOST`."""
 NETWORKS_AT_MOST = 40
 _ROW_IN, _AROUND_IN = 0.155, 0.65
 _OFFSET = 0.2
@@ -115,9 +115,9 @@ def draw(data: pd.DataFrame, gpus: Gpus, quantity: str) -> Figure:
     data
         From `costs`.
     gpus
-        Of the campaign.
+        The GPUs of the campaign.
     quantity
-        As there.
+        As for `costs`.
     """
     if data.empty:
         return style.nothing("no network was measured whole in this pass.")

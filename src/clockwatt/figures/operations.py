@@ -22,10 +22,10 @@ QUANTITIES = {
     "time_s": ("device time per call", "s", "time_device_corrected_s", "time_device_corrected_standard_error_s"),
     "energy_j": ("energy per call", "J", ENERGY_CORRECTED, "energy_error"),
 }
-"""What is drawn: name, unit, column and its standard error."""
+"""Quantities drawn: name, unit, column and its standard error."""
 
 _ERRORS = {"time_s": "time_error_s", "energy_j": "energy_error_j"}
-"""Of what is drawn, half of its interval."""
+"""Column of half the interval of each quantity drawn."""
 
 
 def costliest(operations: pd.DataFrame, calls: pd.DataFrame, gpus: Gpus) -> pd.DataFrame:
@@ -38,7 +38,7 @@ def costliest(operations: pd.DataFrame, calls: pd.DataFrame, gpus: Gpus) -> pd.D
     calls
         From `load.calls`.
     gpus
-        Of the campaign.
+        The GPUs of the campaign.
 
     Returns
     -------
@@ -100,7 +100,7 @@ def draw(data: pd.DataFrame, specs: Mapping[str, str], gpus: Gpus) -> Figure:
     specs
         From `load.specs`.
     gpus
-        Of the campaign.
+        The GPUs of the campaign.
     """
     if data.empty:
         return style.nothing("no operation of a network has both time and energy.")

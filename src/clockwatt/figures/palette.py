@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 GPU_COLOURS = ("#4A39B3", "#FE8668", "#467B63", "#AD9407", "#682254", "#4ECDCF", "#636203", "#8878BF")
-"""Of GPUs. Any two differ by 22 CIELAB units or more for readers with full, red-, green- or blue-blind sight, and by 7
-units of lightness, so that they differ in grey."""
+"""Colours of GPUs. Any two differ by 22 CIELAB units or more for readers with full, red-, green- or blue-blind sight,
+and by 7 units of lightness, so that they differ in grey."""
 
 
 def gpu_colours(names: Iterable[str]) -> dict[str, str]:

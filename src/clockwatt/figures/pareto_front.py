@@ -37,7 +37,7 @@ def points(compositions: pd.DataFrame, errors: pd.DataFrame, gpus: Gpus, pass_: 
     errors
         From `load.whole_errors`.
     gpus
-        Of the campaign.
+        The GPUs of the campaign.
     pass_
         Which pass.
 

@@ -131,9 +131,9 @@ def draw_compared(
     data, told
         From `compared` and `summary`.
     quantity
-        As there.
+        As for `compared`.
     gpus
-        Of the campaign.
+        The GPUs of the campaign.
     predictor
         Whose predictions they are.
     """

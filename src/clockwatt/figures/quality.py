@@ -1,4 +1,4 @@
-"""How much of a campaign can be trusted: rows by how they ended, flags, and what is missing."""
+"""Draw the quality of a campaign: rows by status, flags, and missing measurements."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ STATUSES = {
     FAILED: style.Entry("failed", style.COLOURS[1], "s"),
     MISSING: style.Entry("not measured yet", "#C9C9C9", "s"),
 }
-"""How rows end."""
+"""Statuses of rows."""
 
 
 def counts(report: dict[str, Any]) -> pd.DataFrame:

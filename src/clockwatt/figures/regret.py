@@ -1,4 +1,4 @@
-"""What choosing an operating point by prediction costs, beside the best fixed one and the default."""
+"""Compute the regret of an operating point chosen by prediction, with the best fixed one and the default."""
 
 from __future__ import annotations
 

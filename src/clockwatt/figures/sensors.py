@@ -1,4 +1,4 @@
-"""What the sensors said while networks ran: how regularly they were read, raw power, energy over time."""
+"""Draw sensor readings while networks ran: jitter, raw power, energy over time."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ LANES = {
 """Sampling rates of the logger that read power."""
 NO_TELEMETRY = "no telemetry of the campaign's own GPUs was found; reference data is shipped without."
 TRACE_S = 20.0
-"""How much of a power trace is shown."""
+"""Length of a power trace that is shown, in s."""
 
 
 def draw_intervals(data: pd.DataFrame, gpus: Gpus) -> Figure:

@@ -1,4 +1,4 @@
-"""What all figures share: fonts, colours, units, the word `virtual`, and files whose bytes depend on the data alone."""
+"""Shared style of figures: fonts, colours, units, the word `virtual`, and reproducible files."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ WIDTH_IN = 7.2
 """Width of a page with two columns."""
 
 STAMP = "#B00020"
-"""Of the word `virtual`."""
+"""Colour of the word `virtual`."""
 DARK = "#444444"
 
 LABELS_AT_LEAST, LABELS_AT_MOST = 3, 6
@@ -208,7 +208,7 @@ def legend(figure: Figure, shown: Sequence[Entry], title: str) -> None:
 
 
 def footer(figure: Figure, *notes: str) -> None:
-    """What a reader must know and what is not shown, below the panels."""
+    """Write notes and what is not shown below the panels."""
     note = " ".join(note.strip() for note in notes if note)
     if note:
         lines = textwrap.wrap(note, _FOOTER_CHARACTERS)

@@ -1,4 +1,4 @@
-"""What a GPU is to the rest of the project: identity, sensors, settings. NVIDIA and virtual GPUs implement it."""
+"""Interface of a GPU: identity, sensors, settings. NVIDIA and virtual GPUs implement it."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class GpuLostError(GpuError):
 
 @dataclass(frozen=True)
 class GpuIdentity:
-    """Which card this is, and what drives it."""
+    """Identity of a card, and its driver."""
 
     name: str  # NVML name, or `virtual NAME`
     uuid: str
@@ -112,7 +112,7 @@ class Gpu(abc.ABC):
     """One GPU. A reading raises `NotSupportedError` where the sensor is missing, `GpuLostError` if the GPU is gone."""
 
     vendor: ClassVar[str]
-    """Whose GPU it is: the name of its `Vendor`, by which the bench that goes with it is found."""
+    """Name of its `Vendor`, which selects the bench."""
 
     @property
     @abc.abstractmethod
@@ -125,7 +125,7 @@ class Gpu(abc.ABC):
 
     @property
     def installed(self) -> InstalledGpu:
-        """How another process finds it."""
+        """Return the data by which another process finds it."""
         return InstalledGpu(self.vendor, self.identity.uuid, self.identity.name)
 
     # sensors
@@ -245,7 +245,7 @@ class Gpu(abc.ABC):
 
     @abc.abstractmethod
     def close(self) -> None:
-        """Let go of the driver."""
+        """Close the driver."""
 
 
 @dataclass(frozen=True)
@@ -258,7 +258,7 @@ class InstalledGpu:
 
 
 class Vendor(abc.ABC):
-    """How the GPUs of one vendor are found and opened. See `gpu.registry`, which asks all of them."""
+    """Find and open the GPUs of one vendor. `gpu.registry` calls all vendors."""
 
     name: ClassVar[str]
 

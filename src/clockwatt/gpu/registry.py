@@ -15,12 +15,12 @@ from clockwatt.gpu.nvidia.vendor import NvidiaVendor
 from clockwatt.gpu.virtual.vendor import VirtualVendor
 
 _VENDORS: list[Vendor] = [VirtualVendor(), NvidiaVendor()]
-"""In the order in which they may claim a device: NVIDIA's takes every name that nobody else does."""
+"""Vendors in the order in which they may claim a device: NVIDIA claims all remaining names."""
 
 
 @contextlib.contextmanager
 def register(vendor: Vendor) -> Iterator[None]:
-    """Have a vendor asked before all others, as long as the context lasts."""
+    """Put a vendor before all others within the context."""
     _VENDORS.insert(0, vendor)
     try:
         yield
@@ -39,7 +39,7 @@ def open_gpu(device: str, *, seed: int, key: str = "device", environ: Mapping[st
     device
         NVML name, compared without regard to case, or `virtual:MODEL`.
     seed
-        Of the campaign; used by virtual GPUs.
+        The seed of the campaign; used by virtual GPUs.
     key
         Config key that `device` stands in, e.g. `gpus.a30.device`, named in errors.
     environ

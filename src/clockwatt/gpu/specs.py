@@ -14,7 +14,7 @@ from clockwatt.io.resources import resource
 
 VIRTUAL_PREFIX = "virtual"
 VIRTUAL_DEVICE = f"{VIRTUAL_PREFIX}:"
-"""What a config writes before the model of a virtual GPU."""
+"""Prefix of the model of a virtual GPU in a config."""
 
 
 class UnknownGpuError(GpuError):

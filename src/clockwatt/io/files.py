@@ -23,7 +23,7 @@ from clockwatt.schema.records import FORMER_NAMES, READABLE_SINCE, SCHEMA_VERSIO
 BATCH_ROWS = 20_000
 """Rows that are held at once where a file is read in parts."""
 DAMAGED = ".damaged"
-"""What is added to the name of a file that is set aside."""
+"""Suffix of the name of a damaged file that is set aside."""
 _MAGIC = b"PAR1"
 _sets_aside = ContextVar("whether a damaged file may be renamed", default=False)
 _ASIDE = ".part"

@@ -17,7 +17,7 @@ Advance = Callable[[str], None]
 
 
 def say(message: str) -> None:
-    """One line to standard error."""
+    """Print one line to standard error."""
     print(message, file=sys.stderr, flush=True)
 
 

@@ -1,4 +1,4 @@
-"""Where what the project ships lies: in the installed package, or in a checkout."""
+"""Find the files shipped with the project, in the installed package or a checkout."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from pathlib import Path
 
 _PACKAGE = Path(__file__).parents[1]
 _SHIPPED = _PACKAGE / "shipped"
-"""Where the wheel puts `resources/` and the workflow, see pyproject.toml."""
+"""Folder of `resources/` and the workflow in the wheel, see pyproject.toml."""
 
 
 def resource(name: str) -> Path:

@@ -21,7 +21,7 @@ _KEY, _ZEROS = "clockwatt.sha256", b"0" * 64
 _ENTRY = re.compile(rb"clockwatt\.sha256..(.{64})", re.DOTALL)
 """The key, two bytes in between (type and length of what follows), the digest."""
 _TAIL_BYTES = 2**20
-"""Where the entry is searched for: the metadata is the footer's last part but one."""
+"""Bytes at the end of a file that are searched for the entry."""
 _CHUNK_BYTES = 2**20
 _TIMES, _COUNTERS = ("_us", "_ns"), "_counter_j"
 

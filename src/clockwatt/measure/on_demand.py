@@ -1,4 +1,4 @@
-"""What a question lacks, measured now: time alone of a few operations, or a network's pass whole.
+"""Measure what a prediction lacks: the times of a few operations, or a whole pass of a network.
 
 Through the session and the store of the campaign: what is in the store is not measured again, and what is measured now
 is there for the next question and the next shard.
@@ -37,16 +37,16 @@ from clockwatt.schema.records import (
 
 @dataclass(frozen=True)
 class OnDemand:
-    """Where a question is measured: one of a campaign's GPUs at an operating point, in one pass.
+    """A GPU of a campaign, an operating point and a pass to measure missing operations in.
 
     Attributes
     ----------
     config, label, point
         The campaign, its GPU and the operating point.
     pass_, execution
-        Of the question.
+        The pass and execution of the question.
     store_dir
-        Of the campaign.
+        The store of the campaign.
     """
 
     config: CampaignConfig

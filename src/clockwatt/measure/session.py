@@ -48,7 +48,7 @@ _SEGMENT_S = 3.0
 
 @dataclass(frozen=True)
 class Session:
-    """What one process measures with: a GPU at an operating point, and where the results go."""
+    """Resources of one measuring process: a GPU at an operating point, and the output folders."""
 
     config: CampaignConfig
     label: str
@@ -60,7 +60,7 @@ class Session:
 
     @property
     def name(self) -> str:
-        """What messages call it."""
+        """Name in messages."""
         return f"{self.label} at {self.point}, shard {self.shard}"
 
     @property

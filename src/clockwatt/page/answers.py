@@ -33,7 +33,7 @@ COLUMNS = (
     *("time_low_s", "time_high_s", "energy_low_j", "energy_high_j", "measured_share"),
     *("told_for_host", "host_paced"),
 )
-"""Of the candidates: see `Answers`."""
+"""Columns of the candidates: see `Answers`."""
 
 
 @dataclass(frozen=True)
@@ -87,7 +87,7 @@ def answer_all(models: Mapping[str, GpuPredictor], catalogue_dir: Path, asked: M
     models
         From `gpu_predictor.load_models`.
     catalogue_dir
-        Of the dataset.
+        The catalogue of the dataset.
     asked
         Ids of the networks to predict on virtual GPUs (True) and measured ones (False).
 

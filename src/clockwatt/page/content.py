@@ -28,7 +28,7 @@ from clockwatt.schema.records import NETWORK_SCHEMA, OPERATION_SCHEMA
 
 _KINDS = {"question": "i4", "gpu": "u1", "point": "i4", "measured_point": "u1", "measured_share": "f4",
           "told_for_host": "u1", "host_paced": "u1"}  # fmt: skip
-"""Of columns of the candidates; all others decide a choice and are exact."""
+"""Compact types of columns of the candidates; all others affect a choice and stay exact."""
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Where the joules of a pass go: the operations of a network, below the modules that call them."""
+"""Break the energy of a pass down by the operations of a network, below the modules that call them."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Parts:
     calls
         How often.
     positions
-        Of the operations among those of the pass; shape (parts,).
+        The positions of the operations among those of the pass; shape (parts,).
     """
 
     modules: list[str]

@@ -1,4 +1,4 @@
-"""What whole networks were measured to take, and composed to take, beside the candidates that answer for them."""
+"""Join measured and composed costs of whole networks with their candidates."""
 
 from __future__ import annotations
 

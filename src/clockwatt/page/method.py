@@ -1,4 +1,4 @@
-"""How it was measured: sensors, transients, cards, hosts, temperatures and versions of each GPU."""
+"""Describe the measurement of each GPU: sensors, transients, cards, hosts, temperatures and versions."""
 
 from __future__ import annotations
 

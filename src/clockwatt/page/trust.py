@@ -1,4 +1,4 @@
-"""How far the page may be trusted: errors with the group held out, intervals, flags, and what was left out."""
+"""Report the accuracy of the page: errors with the group held out, intervals, flags and exclusions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What things are called on the page: operating points, networks and operations, not in the words of paths."""
+"""Display names on the page of operating points, networks and operations."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ SCRIPTS = (
     "data.js", "words.js", "choice.js", "theme.js", "answer.js", "tradeoff.js", "curves.js", "table.js", "networks.js",
     "joules.js", "trust.js", "method.js", "main.js",
 )  # fmt: skip
-"""In the order in which they stand in the page, within one function."""
+"""Scripts in their order in the page, within one function."""
 
 
 def write_page(

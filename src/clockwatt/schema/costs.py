@@ -128,7 +128,7 @@ COSTS = (
         spread="spread_power_corrected_w",
     ),
 )
-"""In the order in which they are predicted."""
+"""Costs in the order of prediction."""
 
 CORRECTED = tuple(cost.corrected for cost in COSTS)
 TIME_DEVICE_CORRECTED, TIME_HOST_CORRECTED, TIME_EAGER_CORRECTED, ENERGY_DYNAMIC_CORRECTED, POWER_CORRECTED = CORRECTED
@@ -140,7 +140,7 @@ MEASURED_WHOLE: Mapping[str, str] = {
     "energy_j": "measured_energy_j",
     "power_w": "measured_power_w",
 }
-"""What a network's pass is composed to, and what it was measured to take."""
+"""Columns of composed costs of a pass, and of the measured ones."""
 PLAIN_SUM: Mapping[str, str] = {"time_s": "plain_time_s", "energy_j": "plain_energy_j"}
 """The same, and the plain sum over its calls."""
 

@@ -11,12 +11,12 @@ from clockwatt.errors import ClockwattError
 
 @dataclass(frozen=True)
 class Precision:
-    """What a precision means for PyTorch.
+    """PyTorch settings of a precision.
 
     Attributes
     ----------
     dtype
-        Of the network's parameters and inputs.
+        The dtype of the network's parameters and inputs.
     matrix_tf32, cudnn_tf32
         Whether matrix products, and what cuDNN computes (convolutions, recurrent layers), of float32 may use
         TensorFloat-32.

@@ -1,4 +1,4 @@
-"""Where a campaign's files lie, for the workflow and for the stages alike, relative to the results folder."""
+"""Paths of a campaign's files relative to the results folder, for the workflow and the stages."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ DESCRIPTION_FILE = "description.json"
 MODEL_CARD_FILE = "model-card.md"
 MODEL_CARD_DETAILS_FILE = "model-card-details.md"
 HOSTS_SEEN_FILE = "hosts-seen.json"
-"""In the folder of a GPU's predictors."""
+"""File in the folder of a GPU's predictors."""
 VALIDATION_FILE = "validation.json"
 """In the folder of a validation: errors of networks, and what choosing a clock by prediction has cost."""
 

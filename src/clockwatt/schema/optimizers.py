@@ -11,7 +11,7 @@ from clockwatt.errors import ClockwattError
 
 @dataclass(frozen=True)
 class Optimizer:
-    """What is known of an optimizer without torch.
+    """Properties of an optimizer, without torch.
 
     Attributes
     ----------
@@ -20,7 +20,7 @@ class Optimizer:
     states
         Tensors of state, each of a parameter's size.
     flops
-        Of a step for one parameter, without weight decay.
+        The flops of a step for one parameter, without weight decay.
     momentum
         Whether the campaign's momentum is given to it; that takes one more state and two more FLOPs.
     decays

@@ -1,4 +1,4 @@
-"""What a calibration measures of a GPU and its host: every quantity, its unit in its name."""
+"""Quantities that a calibration measures of a GPU and its host, each with its unit in its name."""
 
 from __future__ import annotations
 

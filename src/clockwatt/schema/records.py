@@ -54,7 +54,7 @@ ENERGY = "energy"
 """Quantities: what is measured of a subject."""
 
 HOST_LEFT_OUT = "left out"
-"""In place of a host's name in data that name no site: two of them need not be the same host."""
+"""Value in place of a host's name in anonymous data: two of them need not be the same host."""
 
 AT_ONCE, IN_SEGMENTS = "queued", "segments"
 """How a device time was got: of a queue that held all of it, or in parts that the launch queue holds."""

@@ -25,7 +25,7 @@ def average_runs(
     rate_hz
         Rate of the grid in Hz; twice the highest median rate of the runs if None.
     kind
-        Of interpolation, as in `resample`.
+        The kind of interpolation, as in `resample`.
 
     Returns
     -------

@@ -22,7 +22,7 @@ _PROBED_EVERY = 50
 
 @dataclass
 class RingReport:
-    """How a ring was drained."""
+    """Statistics of draining a ring buffer."""
 
     samples: int = 0
     duplicates: int = 0  # handed out twice in one drain, or again in a later one

@@ -1,4 +1,4 @@
-"""What Slurm says about the cluster: partitions, their GPUs, and how to ask after jobs."""
+"""Query Slurm for the cluster's partitions and GPUs, and for the status of jobs."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ class GpuPartition:
 
     @property
     def gres(self) -> str:
-        """What a job asks for to get one such GPU."""
+        """GRES that a job requests for one such GPU."""
         return f"gpu:{self.gpu_type}:1" if self.gpu_type else "gpu:1"
 
 
 @dataclass(frozen=True)
 class Node:
-    """What a job can get on one kind of node of one partition."""
+    """Resources that a job can get on one kind of node of one partition."""
 
     partition: str
     is_default: bool  # of the partition
@@ -57,7 +57,7 @@ class QueuedJob:
 
 @dataclass(frozen=True)
 class JobStatus:
-    """How ended jobs can be asked after."""
+    """Command for the status of ended jobs."""
 
     accounting: bool
     min_job_age_s: int | None

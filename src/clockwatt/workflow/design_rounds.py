@@ -1,4 +1,4 @@
-"""What each round of a design costs to measure."""
+"""Estimate the measuring cost of each round of a design."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What this machine can do: GPUs, sensors, clock permission, CUDA, Slurm, and whether a campaign fits it.
+"""Check this machine: GPUs, sensors, clock permission, CUDA, Slurm, and whether a campaign fits it.
 
 Nothing is changed: no clock, no limit, no mode.
 """

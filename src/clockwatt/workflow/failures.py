@@ -1,4 +1,4 @@
-"""Why jobs failed, as Snakemake's log, Slurm's accounting and the disk have it; jobs that are killed say nothing."""
+"""Find why jobs failed, from Snakemake's log, Slurm's accounting and the disk."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _LITTLE_BYTES = 2**26
 
 @dataclass(frozen=True)
 class Disk:
-    """What writing a megabyte into a folder shows.
+    """Result of writing a megabyte into a folder.
 
     Attributes
     ----------

@@ -21,7 +21,8 @@ def check_awaited(arguments: Sequence[str]) -> None:
     Parameters
     ----------
     arguments
-        Of the command that runs the job: they name the files that it waits for, or a file that lists them.
+        The arguments of the command that runs the job: they name the files that it waits for, or a file that lists
+        them.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""One command on a node with a campaign's GPU: a Slurm job that is waited for."""
+"""Run one command on a node with a campaign's GPU, as a Slurm job, and wait for it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a campaign will cost before anything is submitted."""
+"""Estimate the cost of a campaign before anything is submitted."""
 
 from __future__ import annotations
 
@@ -38,14 +38,14 @@ _Asked = tuple[str, str, list[str] | None, bool, float]
 
 @dataclass(frozen=True)
 class GpuPlan:
-    """What one GPU of a campaign will cost.
+    """Estimated cost of one GPU of a campaign.
 
     Attributes
     ----------
     jobs, gpu_hours
         What is left to do; nothing once the campaign is finished.
     measurements, files, bytes
-        Of the whole campaign; `finished` of the measurements are in the store.
+        Numbers of measurements, files and bytes of the whole campaign; `finished` of the measurements are in the store.
     """
 
     label: str
@@ -60,7 +60,7 @@ class GpuPlan:
 
 @dataclass(frozen=True)
 class Plan:
-    """What a campaign will cost."""
+    """Estimated cost of a campaign."""
 
     operations: int
     networks: int

@@ -1,4 +1,4 @@
-"""What the studies of a campaign will cost, before anything is submitted: jobs, and the programs that are left."""
+"""Estimate the cost of a campaign's studies before submission: jobs and remaining programs."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from clockwatt.workflow.summary import study_jobs
 
 @dataclass(frozen=True)
 class StudyPlan:
-    """What a study will cost on one GPU.
+    """Estimated cost of a study on one GPU.
 
     Attributes
     ----------

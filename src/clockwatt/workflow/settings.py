@@ -1,4 +1,4 @@
-"""What the rules of the workflow take from a campaign: the settings on which a result depends, and Slurm's resources.
+"""Campaign settings that the workflow's results depend on, and Slurm resources of its jobs.
 
 Snakemake runs a job again when its parameters differ from those of the last time. So each kind of job gets the slice of
 the campaign that its result depends on, and nothing else: a longer run time in Slurm measures nothing anew.
@@ -35,7 +35,7 @@ SLURM_RESOURCES = (
 
 @dataclass(frozen=True)
 class Stage:
-    """What a stage without a GPU asks Slurm for; a job that ran out of memory or time asks for more the next time."""
+    """Slurm resources of a stage without a GPU. A retry after running out of memory or time requests more."""
 
     cores: int
     mem_mb: int

@@ -1,4 +1,4 @@
-"""What a run of the workflow began with, kept as it was: the jobs of a run read this and never the file being edited.
+"""Snapshot of a workflow run's inputs: its jobs read this, not the campaign file being edited.
 
 A run on a cluster takes days. Its main process writes the campaign and what the code was below `{results_dir}/runs/`,
 in a folder named by the digest of both, and says where in the environment, which every job inherits. An edit counts
@@ -29,7 +29,7 @@ _DIGITS = 16
 
 @dataclass(frozen=True)
 class Code:
-    """What decides, beside the campaign, which results are up to date.
+    """Code version that, with the campaign, decides which results are up to date.
 
     Attributes
     ----------
@@ -70,7 +70,7 @@ class Run:
 
     @property
     def folder(self) -> Path:
-        """Where it is kept, named by its digest."""
+        """Folder of the snapshot, named by its digest."""
         return Path(self.campaign.results_dir) / "runs" / _digest(*self._texts())
 
     @property

@@ -30,7 +30,7 @@ _WITHIN_A_SESSION_S = 300.0
 
 @dataclass(frozen=True)
 class Pace:
-    """How quickly rows came lately, all jobs together, and how many are left."""
+    """Recent rate of rows over all jobs, and the number of rows left."""
 
     rows_per_hour: float
     left: int
@@ -43,7 +43,7 @@ class Pace:
 
 @dataclass(frozen=True)
 class PointStatus:
-    """How many measurements of a GPU at an operating point are finished, by status."""
+    """Number of finished measurements of a GPU at an operating point, by status."""
 
     label: str
     point: OperatingPoint

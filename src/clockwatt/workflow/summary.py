@@ -1,4 +1,4 @@
-"""What a run of the workflow says at its end, in a screenful: what was done, what failed and why, what comes next.
+"""Summarise a workflow run at its end: what was done, what failed and why, and the next steps.
 
 A job is done where its file is there. It has failed where its file is not there and its log is of this run, or
 Snakemake's log says so.
@@ -36,7 +36,7 @@ class Job:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of a job: now, before, failed or left; why, if it failed."""
+    """Outcome of a job: now, before, failed or left; with the reason if it failed."""
 
     job: Job
     what: str

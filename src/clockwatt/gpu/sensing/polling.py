@@ -20,9 +20,9 @@ from clockwatt.gpu.interface import (
 AVERAGE, INSTANT, COUNTER, RING = "power_average", "power_instant", "energy_counter", "power_samples"
 
 MOST_FAILURES = 5
-"""So many readings of a sensor may fail, as when the driver is busy, before polling gives up."""
+"""Number of failed readings of a sensor, as of a busy driver, before polling gives up."""
 _SHARE = 0.5
-"""Of the time that reading one sensor may take: the others are not seen meanwhile. (An H200's counter takes 4 ms.)"""
+"""Largest share of time spent on one slow sensor, since no other is read meanwhile."""
 _DRAIN_S = 1.0  # the ring holds 119 samples of 20 ms
 
 T = TypeVar("T")

@@ -1,4 +1,4 @@
-"""How often a GPU's power sensors get a new value, and over which time each value is a mean: found by polling them.
+"""Determine the update period and averaging window of a GPU's power sensors by polling.
 
 The windows are found as in Yang, Adamek and Armour, Accurate and Convenient Energy Measurements for GPUs (SC 2024): a
 load is switched on and off at known times, and the mean over a window of which length follows the readings best?
@@ -80,7 +80,7 @@ def sensor_traits(
     poll_s
         Pause between two rounds of readings.
     seed
-        Of the lengths of the pulses: they must not keep step with a sensor.
+        The seed of the lengths of the pulses: they must not keep step with a sensor.
 
     Returns
     -------

@@ -31,7 +31,7 @@ from clockwatt.gpu.virtual.sensors import (
 
 CONTEXT_BYTES = 512 * 2**20
 SETTLING_S = (0.01, 0.1)
-"""How long after a setting or a change of load the clock takes to follow."""
+"""Delay of the clock, in s, after a setting or a change of load."""
 RING_NOISE = 0.005
 
 
@@ -46,7 +46,7 @@ class VirtualGpu(Gpu):
     model
         As after `virtual:` in a config, e.g. `a30`.
     seed
-        Of the campaign.
+        The seed of the campaign.
     card
         Which card of this model; cards differ by a few percent.
     permitted
@@ -271,7 +271,7 @@ class VirtualGpu(Gpu):
         self._follow()
 
     def close(self) -> None:
-        """Nothing is held."""
+        """Do nothing: a virtual GPU has no driver."""
 
     def _require_permission(self, setting: str) -> None:
         if not self._permitted:

@@ -1,4 +1,4 @@
-"""What a virtual card does with work: time by a roofline, power by voltage and frequency, heat by one resistance.
+"""Model of a virtual card: time by a roofline, power by voltage and frequency, heat by one resistance.
 
 None of this is a measurement. The numbers below are round and plausible, so that a laptop can run the whole workflow.
 The shape follows the literature: dynamic power goes with V²f, leakage rises with temperature (Leng et al., GPUWattch,
@@ -20,7 +20,7 @@ AMBIENT_C = 30.0
 THERMAL_TIME_CONSTANT_S = 12.0
 TEMPERATURE_RISE_AT_DEFAULT_LIMIT_K = 45.0
 LEAKAGE_PER_K = 0.0008
-"""Of the default power limit, per K above ambient."""
+"""Leakage as a share of the default power limit, per K above ambient."""
 
 FLAT_VOLTAGE_BELOW = 0.45
 LOWEST_VOLTAGE = 0.7
@@ -32,7 +32,7 @@ MEMORY_EFFICIENCY = 0.88
 EFFICIENCY_SPREAD = 0.12
 EFFICIENCY_JITTER = 0.03
 ROOFLINE_NORM = 3.0
-"""How softly arithmetic and memory time overlap: the p of a p-norm."""
+"""Exponent p of the p-norm that combines arithmetic and memory time."""
 
 BANDWIDTH_FULL_ABOVE = 0.4
 """Share of the boost clock from which on the SMs can saturate the memory."""
@@ -53,7 +53,7 @@ IDLE_FIXED, IDLE_MEMORY, IDLE_CLOCK = 0.8, 0.2, 0.3
 
 @dataclass(frozen=True)
 class Work:
-    """What one call gives the device to do."""
+    """Work of one call on the device."""
 
     flops: int
     bytes_moved: int
@@ -74,7 +74,7 @@ Load = Work | Mixture
 
 @dataclass(frozen=True)
 class Activity:
-    """How one call uses the device at an operating point."""
+    """Activity of the device in one call at an operating point."""
 
     time_s: float
     arithmetic: float  # share of the time in which the arithmetic units are busy
@@ -82,14 +82,14 @@ class Activity:
 
 
 class CardModel:
-    """One card of a model: how long work takes on it and what it draws.
+    """One card of a model: computes the time and power of work.
 
     Parameters
     ----------
     spec
         Public specifications.
     seed
-        Of the campaign; another seed gives other operation efficiencies and other cards.
+        The seed of the campaign; another seed gives other operation efficiencies and other cards.
     card
         Which card of this model; cards differ by about 1 % in time and 3 % in power.
     """

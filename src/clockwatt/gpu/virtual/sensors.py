@@ -1,4 +1,4 @@
-"""How a virtual GPU's power is seen: closed-form heat and energy, sampled with periods and averaging windows.
+"""Power sensors of a virtual GPU: closed-form heat and energy, with periods and averaging windows.
 
 Periods and windows follow what Yang et al. found on real cards (Accurate and Convenient Energy Measurements for GPUs,
 SC 2024). Nothing that measures may look here: it finds out by calibration.
@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from clockwatt.gpu.virtual.model import AMBIENT_C, THERMAL_TIME_CONSTANT_S, CardModel
 
 KEPT_NS = 5_000_000_000
-"""How far back sensors look: the ring's length and the longest averaging window."""
+"""History that sensors need, in ns: the ring buffer's length and the longest averaging window."""
 RING_SAMPLES = 119
 RING_PERIOD_NS = 20_000_000
 
@@ -48,7 +48,7 @@ _SUITES = {
     "ada": SensorSuite(_ONE_SECOND, Sensor(100 * _MS, 20 * _MS, 0.004), counter_period_ns=100 * _MS),
     "hopper": SensorSuite(_ONE_SECOND, _PART_TIME, counter_period_ns=100 * _MS),
 }
-"""As they were found to be on real cards."""
+"""Sensors by architecture, as determined on real cards."""
 
 
 def sensor_suite(architecture: str) -> SensorSuite:

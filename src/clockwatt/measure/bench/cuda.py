@@ -43,7 +43,7 @@ _MAX_INSTANCES = 64
 _CACHE_MARGIN = 1.25
 _QUEUE_TRIES = 4
 _LONGEST_ISSUE_S = 0.25
-"""What takes longer to issue fills the launch queue or waits for the device: no wait in front of it is long enough."""
+"""Longest time, in s, to issue a block: longer ones fill the launch queue or wait for the device."""
 _WARM_CALLS = 3
 _LONG_CALL_S = 5e-3
 """An operation that takes so long is warm after its second call."""
@@ -287,7 +287,7 @@ def _warm_up(workload: CudaWorkload) -> None:
 
 
 def _start_autograd(device: torch.device) -> None:
-    """Have autograd's thread make the CUDA context its own before anything is timed; it warns that it does."""
+    """Attach autograd's thread to the CUDA context before anything is timed; PyTorch prints a warning then."""
     matrix = torch.ones(8, 8, device=device, requires_grad=True)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)

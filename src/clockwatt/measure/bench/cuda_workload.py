@@ -1,4 +1,4 @@
-"""What runs on a CUDA device: copies of a built subject, called in turn."""
+"""Workload of a CUDA device: copies of a built subject, called in turn."""
 
 from __future__ import annotations
 

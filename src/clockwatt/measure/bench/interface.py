@@ -1,4 +1,4 @@
-"""What the measuring procedure needs of a machine; a CUDA GPU and a virtual one provide it."""
+"""Interface between the measuring procedure and a machine; CUDA GPUs and virtual GPUs implement it."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ BLOCKS_AHEAD = 2
 
 
 class OutOfMemoryError(ClockwattError):
-    """What was to be measured does not fit into the GPU's memory."""
+    """The subject of a measurement does not fit into the GPU's memory."""
 
 
 class SubjectFailedError(ClockwattError):
-    """What was to be measured raised an error of its own; the GPU can go on."""
+    """The subject of a measurement raised an error; the GPU can still be used."""
 
 
 class BenchLostError(ClockwattError):
@@ -34,7 +34,7 @@ class BenchLostError(ClockwattError):
 
 @dataclass(frozen=True)
 class Subject:
-    """What is measured in one go."""
+    """The operation or network of one measurement."""
 
     kind: str  # operation, network or reference operation (`anchor`)
     subject_id: str
@@ -109,7 +109,7 @@ class Bench(abc.ABC):
         return self._logger.answer()
 
     def flush_telemetry(self) -> None:
-        """Have all telemetry taken so far in closed segments."""
+        """Write all telemetry so far to closed segments."""
         self._logger.flush()
 
     @abc.abstractmethod

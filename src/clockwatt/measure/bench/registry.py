@@ -23,7 +23,7 @@ from clockwatt.telemetry.process import logger_process
 
 @dataclass(frozen=True)
 class BenchSettings:
-    """What a bench is opened with."""
+    """Settings that a bench is opened with."""
 
     config: CampaignConfig
     session_id: str
@@ -57,7 +57,7 @@ def open_bench(
 
 @contextlib.contextmanager
 def register(vendor: str, opener: Opener) -> Iterator[None]:
-    """Have a vendor's GPUs measured on the bench that `opener` gives, as long as the context lasts."""
+    """Measure a vendor's GPUs on the bench from `opener` within the context."""
     _OPENERS[vendor] = opener
     try:
         yield

@@ -24,7 +24,7 @@ FORWARD, BACKWARD = "forward", "backward"
 
 @dataclass
 class Cuts:
-    """Where a pass is cut.
+    """Places where a pass is cut.
 
     Attributes
     ----------
@@ -91,7 +91,7 @@ def find_cuts(
 
 @contextlib.contextmanager
 def cut_at(cuts: Cuts, between: Callable[[], None]) -> Iterator[None]:
-    """Have `between` called wherever a pass is cut."""
+    """Call `between` at every cut of a pass."""
 
     def after_forward(module: torch.nn.Module, _given: Any, output: Any) -> None:
         if module in cuts.modules[FORWARD]:

@@ -105,7 +105,7 @@ class VirtualBench(Bench):
     gpu, logger
         The card, and the logger that moves its time.
     seed
-        Of the jitter.
+        The seed of the jitter.
     catalogue_dir
         Folder with operations.parquet, calls.parquet and networks.parquet.
     """

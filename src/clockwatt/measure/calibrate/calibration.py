@@ -1,4 +1,4 @@
-"""What a calibration says: names of its quantities, and what measuring takes from it."""
+"""Quantities of a calibration, and the values that measuring needs."""
 
 from __future__ import annotations
 

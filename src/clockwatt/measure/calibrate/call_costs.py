@@ -1,4 +1,4 @@
-"""What calls, modules and backward passes cost beyond what single operations show, in PyTorch on this machine."""
+"""Measure the costs of calls, modules and backward passes that single operations do not show."""
 
 from __future__ import annotations
 
@@ -40,9 +40,9 @@ class CallTimer:
     Attributes
     ----------
     host_s, device_s
-        Of an operation's call among others of a pass.
+        Host and device time of an operation's call among others of a pass.
     pass_s
-        Of a network's pass, on the host and on the device.
+        Time of a network's pass, on the host and on the device.
     """
 
     host_s: Callable[[Operation, Pass], float | None]

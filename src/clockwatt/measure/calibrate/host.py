@@ -1,4 +1,4 @@
-"""What a host needs to issue calls, measured within a minute: the operations of a few networks, and these whole.
+"""Calibrate a host within a minute: measure the operations of a few networks, and these networks whole.
 
 Time alone is measured, by the session that measures shards too; nothing of it reaches the campaign's store.
 """
@@ -23,7 +23,7 @@ from clockwatt.schema.layout import CALLS_FILE, NETWORKS_FILE, OPERATIONS_FILE
 from clockwatt.schema.records import CALL_SCHEMA, MEASUREMENT_SCHEMA, NETWORK_SCHEMA, OPERATION_SCHEMA, TIME
 
 SECONDS = 50.0
-"""Nothing more is begun after so long; closing takes the rest of a minute."""
+"""Time, in s, after which no measurement is started; closing takes the rest of a minute."""
 
 
 @dataclass(frozen=True)

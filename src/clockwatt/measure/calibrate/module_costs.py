@@ -1,4 +1,4 @@
-"""What modules and calls cost the host in a network, estimated from what whole passes take more than their calls.
+"""Estimate the host time of modules and calls from the time of whole passes beyond their calls.
 
 A calibration estimates it from networks of its own, predictors from those that a campaign measured.
 """

@@ -1,4 +1,4 @@
-"""How far short measurements are from a sustained one of the same operation, beyond their own errors."""
+"""Estimate how far short measurements deviate from a sustained one, beyond their own errors."""
 
 from __future__ import annotations
 

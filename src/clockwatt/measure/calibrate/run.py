@@ -43,7 +43,7 @@ _PULSE_BLOCKS = 10
 _TRANSIENT_RUNS = 5
 _REPEATABILITY_RUNS = 4
 _SUSTAINED_WINDOWS = 8
-"""How many of the shortest windows a sustained measurement lasts: 4 s by default."""
+"""Length of a sustained measurement, in shortest windows: 4 s by default."""
 _REST_S = 1.0
 _LOAD_S = 1.5
 

@@ -26,12 +26,12 @@ _LIMITED = "sw_power_cap"
 _NEAR_LIMIT = 0.95
 """Share of the power limit above which a load that has not met it yet may meet it if it lasts."""
 INTERRUPTED_ABOVE_S = 0.5
-"""How much longer than its neighbours a block of calls takes if the process or the card was stopped meanwhile."""
+"""Time of a block over twice the median, in s, above which the process or card counts as interrupted."""
 
 
 @dataclass(frozen=True)
 class Surroundings:
-    """What is known beforehand where something is measured."""
+    """Conditions known before a measurement."""
 
     idle: Estimate | None = None
     """Power in W of the GPU with the context alive and the clock locked, without load."""
@@ -108,7 +108,7 @@ def put_energy(row: MeasurementRow, around: Surroundings) -> None:
 
 
 def put_conditions(row: MeasurementRow, run: LoadRun, around: Surroundings) -> None:
-    """What the GPU really did during the window; flags where that is not what was asked for."""
+    """Write the GPU's actual conditions during the window, with flags where they differ from those requested."""
     inside = [reading for reading in run.telemetry if run.window.start_ns <= reading.monotonic_ns <= run.window.end_ns]
     clocks = [reading.sm_clock_mhz for reading in inside if reading.sm_clock_mhz is not None]
     if clocks:

@@ -21,7 +21,7 @@ DISAGREEMENT = 0.03
 """Relative difference between two estimates that is flagged, where their errors cannot explain it."""
 
 _LONGEST_WINDOW_S = 1.0
-"""What the driver's moving average spans at most, on Ampere and newer; assumed where it was not calibrated."""
+"""Longest window of the driver's moving average, on Ampere and newer; assumed without calibration."""
 _COUNTER_PERIOD_ERROR = 0.001
 """Relative standard error of a calibrated update period."""
 _OVERLAPPING_ERROR = 0.005
@@ -42,7 +42,7 @@ class Window:
 
     @property
     def seconds(self) -> float:
-        """From start to end."""
+        """Duration in s."""
         return (self.end_ns - self.start_ns) / 1e9
 
 
@@ -68,7 +68,7 @@ class Series:
 
 @dataclass(frozen=True)
 class PowerReadings:
-    """What the logger read of a GPU's power: W, the counter in J."""
+    """Power readings of a GPU in W; those of the counter are in J."""
 
     instant: Series
     average: Series

@@ -24,28 +24,28 @@ from clockwatt.schema.records import TelemetryRow
 _BLOCK_S = 0.02
 _ASK_EVERY_S = 0.1
 _STRETCH_S = 0.2
-"""What has to be steady: so much time, and so many readings of the sensor that is looked at."""
+"""Shortest window of the steadiness test, in s."""
 _FEWEST_BLOCKS = 2
 _SETTLE_S = 0.06
-"""What is issued while the warm-up is judged may wait for that; it is over after the blocks that were under way."""
+"""Time, in s, for blocks queued during the steadiness test to finish."""
 
 
 @dataclass
 class LoadRun:
-    """What a run under load gave. Times on the monotonic clock of the telemetry."""
+    """Result of a run under load. Times are on the monotonic clock of the telemetry."""
 
     calls: int
-    """In each block."""
+    """Number of calls in each block."""
     begun_ns: int
     steady: bool = False
     """Whether the warm-up ended because nothing changed any more, not because its time was over."""
     window: energy.Window = field(default_factory=lambda: energy.Window(0, 0, 0))
-    """In which power is read and blocks are timed."""
+    """Window in which power is read and blocks are timed."""
     block_times_s: list[float] = field(default_factory=list)
     """Seconds per call of each block in the window."""
     stopped_by: str = MAX_DURATION
     telemetry: list[TelemetryRow] = field(default_factory=list)
-    """Everything that was read from the beginning of the load."""
+    """All rows since the beginning of the load."""
 
 
 class _Readings:

@@ -1,4 +1,4 @@
-"""How one subject is measured: build, warm up, the three times, power. The same on every bench."""
+"""Measure one subject on any bench: build, warm up, the three times, power."""
 
 from __future__ import annotations
 

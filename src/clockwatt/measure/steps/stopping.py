@@ -21,7 +21,7 @@ STEADY_WITHIN = 0.01
 
 
 FEWEST_READINGS = 4
-"""Of power, below which nothing is said about it."""
+"""Fewest readings of power for the test."""
 
 
 @dataclass(frozen=True)

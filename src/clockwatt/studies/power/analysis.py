@@ -17,7 +17,7 @@ OBJECTIVES = {
     "time_s": ("time", "s"),
     "energy_delay_product_j_s": ("energy × time", "J·s"),
 }
-"""What a point may be best for: name and unit."""
+"""Objectives for which a point may be the best: name and unit."""
 
 POINT = ["network", "setting", "asked", "point"]
 LEAST_PLACES = 3

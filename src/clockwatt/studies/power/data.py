@@ -1,4 +1,4 @@
-"""What the networks are trained on: a folder of the user's, or made with the right shapes. Nothing is downloaded."""
+"""Load the training data of the networks: a user's folder, or generated data of the same shapes."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def examples(task: Task, folder: Path | None, count: int, seed: int) -> Examples
     count
         Examples of an epoch of made data.
     seed
-        Of made data.
+        The seed of made data.
 
     Raises
     ------

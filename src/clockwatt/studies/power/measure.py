@@ -21,7 +21,7 @@ from clockwatt.studies.power.real import RealRuns
 from clockwatt.studies.power.virtual import VirtualRuns
 
 _WARMER_C = 3.0
-"""Without a temperature to rest to, a card may be so much warmer than it was before the first run."""
+"""Default of the temperature to rest to, in K above the temperature before the first run."""
 
 _HOTTEST_C = 120.0
 _UNFINISHED = ".unfinished"
@@ -37,7 +37,7 @@ def measure_study(campaign: CampaignConfig, label: str, study_dir: Path) -> None
     campaign
         Its study.
     label
-        Of the GPU.
+        The label of the GPU.
     study_dir
         The study's folder of this GPU.
 

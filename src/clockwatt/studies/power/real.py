@@ -24,7 +24,7 @@ class RealRuns:
     campaign
         Its study.
     label
-        Of the GPU.
+        The label of the GPU.
     gpu
         Open, and the one that a program of this process computes on.
     device

@@ -1,4 +1,4 @@
-"""What the records of the study say, as three tables: runs, epochs, readings."""
+"""Convert the records of the study into three tables: runs, epochs, readings."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from clockwatt.telemetry.sampling import FAST, RING
 
 RUNS, EPOCHS, READINGS = "runs.parquet", "epochs.parquet", "readings.parquet"
 POWER_LIMIT, CLOCK, NOTHING = "power_limit_w", "sm_clock_mhz", "default"
-"""What an operating point sets."""
+"""Setting that an operating point changes."""
 
 POLLED = "polled"
 KEY = ["network", "point", "repetition"]
@@ -151,9 +151,9 @@ class _Recorded:
     Parameters
     ----------
     run
-        Which.
+        The run.
     label
-        Of the GPU.
+        The label of the GPU.
     study_dir
         The study's folder of the GPU.
     """

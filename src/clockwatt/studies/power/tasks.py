@@ -24,9 +24,9 @@ class Task:
     title
         As figures call it.
     kind
-        Of the data.
+        The kind of the data.
     shape
-        Of one example.
+        The shape of one example.
     classes
         Number of classes that it distinguishes.
     batch
@@ -42,12 +42,12 @@ class Task:
 
     @property
     def network(self) -> NetworkConfig:
-        """As a campaign would name it, to be traced."""
+        """The network as in a campaign file, to be traced."""
         return NetworkConfig(name=f"{MODULE}.networks:{self.name}", input=[self.batch, *self.shape])
 
     @property
     def examples(self) -> int:
-        """Of an epoch where nothing else is said: as many as PTB-XL and MNIST have."""
+        """Default number of examples in an epoch: as many as PTB-XL and MNIST have."""
         return 21_799 if self.kind == "ecg" else 60_000
 
     def examples_in(self, study: PowerStudyConfig) -> int:
@@ -60,7 +60,7 @@ class Task:
 
 
 TRAINING_STEP = TrainingConfig(optimizer="adam", learning_rate=1e-3)
-"""Of all three."""
+"""Training step of all three networks."""
 
 TASKS: dict[str, Task] = {
     task.name: task

@@ -36,7 +36,7 @@ def main(name: str, description: str, arguments: Sequence[str] | None = None) ->
     Parameters
     ----------
     name
-        Of the network.
+        The name of the network.
     description
         For `--help`.
     arguments
@@ -107,11 +107,11 @@ def train(
     Parameters
     ----------
     task
-        Which.
+        The task.
     epochs
         Number of passes over all examples.
     examples
-        Of an epoch, where the data is made.
+        The examples of an epoch, where the data is made.
     batch
         Examples of a step; what is left over at the end of an epoch is left out.
     data
@@ -121,7 +121,7 @@ def train(
     precision
         `tf32` or `fp32`.
     seed
-        Of the parameters and of made data.
+        The seed of the parameters and of made data.
     scale
         Factor of `examples` and `batch`; a batch has two at least.
     seconds

@@ -48,7 +48,7 @@ _EPOCH_JITTER = 0.004
 
 _CORES = 4
 _LATE_IDLE_S, _LATE_BUSY_S = 0.4e-3, 8e-3
-"""How late a poll comes in the mean, on an idle host and beside one that issues calls without a pause."""
+"""Mean delay of a poll, in s, on an idle host and on one that issues calls without a pause."""
 
 _STAMP_NOISE_S = 0.2e-3
 """Standard deviation of the ring's time stamps."""
@@ -70,7 +70,7 @@ class StudyGpu(VirtualGpu):
         Parameters
         ----------
         work
-            Of a step.
+            The device work of a step.
         host_s
             In which the host issues it.
         added_s
@@ -125,7 +125,7 @@ class _PollingLogger(VirtualLogger):
     gpu, recorder
         The card and what reads it.
     rng
-        Of the lateness.
+        Random number generator of the lateness.
     """
 
     def __init__(self, gpu: VirtualGpu, recorder: EverythingRecorder, rng: np.random.Generator) -> None:
@@ -149,7 +149,7 @@ class _PollingLogger(VirtualLogger):
 
 
 class _Marks:
-    """What the program would have marked, on the card's clock."""
+    """Marks as of a real program, on the card's clock."""
 
     def __init__(self, gpu: VirtualGpu, host: str) -> None:
         self._gpu, self._ids = gpu, 0
@@ -182,7 +182,7 @@ class VirtualRuns:
     campaign
         Its study.
     label
-        Of the GPU.
+        The label of the GPU.
     """
 
     def __init__(self, campaign: CampaignConfig, label: str) -> None:

@@ -46,7 +46,7 @@ def draw_time(sensors: Sensors, workload: str, where: str) -> Figure:
     Parameters
     ----------
     sensors
-        Of a run.
+        The sensors of a run.
     workload
         Its name.
     where

@@ -11,10 +11,10 @@ from clockwatt.telemetry.recording.gpu_summary import power_readings, readings
 from clockwatt.telemetry.recording.host_readings import of_sockets, power_of_counter
 
 PERIOD_S = 1.0
-"""Of the grid: the slowest sensors are read so often."""
+"""Period of the grid, in s: that of the slowest sensors."""
 
 LEAST_SECONDS = 8
-"""Of a correlation: fewer readings that two sensors share say nothing."""
+"""Fewest common seconds of two sensors for a correlation."""
 
 POWER, TEMPERATURE = "power_w", "temperature_c"
 CPU_UTILIZATION, CPU_TEMPERATURE, CPU_POWER = "cpu_utilization_percent", "cpu_temperature_c", "cpu_power_w"
@@ -37,7 +37,7 @@ _WORDS = {
 
 @dataclass(frozen=True)
 class Sensors:
-    """What was read during a run.
+    """Readings during a run.
 
     Attributes
     ----------

@@ -27,7 +27,7 @@ def summary_table(summaries: Mapping[str, Summary]) -> pd.DataFrame:
     Parameters
     ----------
     summaries
-        Of the records, by workload, as `clockwatt record` makes them.
+        The summaries of the records, by workload, as `clockwatt record` makes them.
 
     Returns
     -------

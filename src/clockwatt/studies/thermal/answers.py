@@ -1,4 +1,4 @@
-"""What a scheduler asks of a fit: how warm, until when, how long to rest, and on which GPU a job stays cool."""
+"""Answer a scheduler's questions from a fit: temperature, time to a limit, rest, and the coolest GPU."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Forecast:
     Attributes
     ----------
     gpu, gpu_name, virtual
-        Which.
+        Label and name of the GPU, and whether it is virtual.
     now_c, power_w
         Its last reading, and mean power over the last 10 s.
     horizon_s, temperature_c
@@ -65,7 +65,7 @@ class Crossing:
     Attributes
     ----------
     gpu
-        Which.
+        The GPU.
     limit_c
         That temperature; None if nobody knows it.
     time_s
@@ -111,7 +111,7 @@ def node_at(traces: Sequence[Trace], run: str | None = None, at_s: float | None 
     Parameters
     ----------
     traces
-        Of a record.
+        The traces of a record.
     run
         Which run; the last if None.
     at_s

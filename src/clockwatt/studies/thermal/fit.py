@@ -27,7 +27,7 @@ Say = Callable[[str], None]
 
 @dataclass(frozen=True)
 class Settings:
-    """What is fitted and judged.
+    """What is fitted and evaluated.
 
     Attributes
     ----------
@@ -36,7 +36,7 @@ class Settings:
     horizons_s
         How far ahead.
     level
-        Of intervals.
+        The level of intervals.
     """
 
     models: tuple[str, ...] = WITHOUT_TORCH
@@ -48,7 +48,7 @@ class Settings:
 
 @dataclass
 class Result:
-    """What came of it."""
+    """Result of a fit."""
 
     study: Study
     scores: pd.DataFrame

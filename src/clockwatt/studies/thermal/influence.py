@@ -1,4 +1,4 @@
-"""Which neighbouring GPU and which socket warm which GPU, with intervals and permutation tests.
+"""Estimate which neighbouring GPUs and sockets warm a GPU, with intervals and permutation tests.
 
 Own heat comes first: a GPU's temperature is freed of what its own power explains through its own time constants, and of
 what the other sources explain. What is left is compared with each source, seen through the same slowest time constant.
@@ -80,11 +80,11 @@ def influences(traces: Sequence[Trace], *, permutations: int = PERMUTATIONS, see
     Parameters
     ----------
     traces
-        Of one node.
+        The traces of one node.
     permutations
         How many shifts a test draws.
     seed
-        Of the draws.
+        The seed of the draws.
 
     Returns
     -------

@@ -1,4 +1,4 @@
-"""What forecasts are given: which sensors, how much of the load to come, and features made of both."""
+"""Inputs of forecasts: sensors, the known part of the coming load, and features of both."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ PAST_LOADS_S = (1.0, HOLD_S, 60.0, 300.0)
 """Inputs from history that predict the load to come: mean power over these times."""
 
 TIME_CONSTANTS_S = (5.0, 15.0, 60.0, 200.0)
-"""Of the filters that features see the history of power through."""
+"""Time constants, in s, of the low-pass filters of power that are features."""
 
 _PAST_S = (10.0, 60.0)
 Ints = NDArray[np.intp]
@@ -49,7 +49,7 @@ class Task:
     horizons_s
         How far ahead.
     step_s
-        Of the grid; a horizon is a whole number of steps.
+        The step of the grid; a horizon is a whole number of steps.
     """
 
     inputs: Inputs = "sensors"
@@ -75,7 +75,7 @@ def decayed(values: Array, time_constant_s: float, step_s: float, *, start: Arra
     values
         Means over the step that ends at each time; shape (steps,) or (steps, columns).
     time_constant_s, step_s
-        Of the filter and of the grid.
+        Time constant of the filter and step of the grid, in s.
     start
         What it holds at the first time; the first value if None.
 

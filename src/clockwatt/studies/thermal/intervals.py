@@ -13,7 +13,7 @@ from clockwatt.studies.thermal.traces import Array
 
 LEVEL = 0.9
 KINDS = ("steady", "changing")
-"""Of load over the last minute: see `inputs.is_changing`."""
+"""Kinds of load over the last minute: see `inputs.is_changing`."""
 
 _LEAST_ROWS = 30
 _LEAST_RUNS = 2

@@ -1,4 +1,4 @@
-"""What records say about heat: temperature, power and all other sensors of each GPU on an even grid of time."""
+"""Read temperature, power and all other sensors of each GPU from records onto an even time grid."""
 
 from __future__ import annotations
 

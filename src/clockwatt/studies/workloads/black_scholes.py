@@ -14,11 +14,11 @@ RATE = 0.02
 """Riskless interest, a year."""
 
 ARRAYS = {"spot": (5.0, 30.0), "strike": (1.0, 100.0), "years": (0.25, 10.0), "volatility": (0.1, 0.5)}
-"""What an option is given by, and between which ends it is made."""
+"""Parameters of an option, and the range that generated values are drawn from."""
 
 
 class Prices(NamedTuple):
-    """Of options to buy and to sell."""
+    """Prices of call and put options."""
 
     call: torch.Tensor
     put: torch.Tensor

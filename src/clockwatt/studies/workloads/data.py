@@ -23,7 +23,7 @@ def read_arrays(
     Parameters
     ----------
     declared_arrays, declared_sizes
-        Of the workload.
+        Arrays and sizes that the workload declares.
     folder
         With a file `NAME.npy` for each.
     sizes

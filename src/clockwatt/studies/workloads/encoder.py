@@ -9,7 +9,7 @@ PADDING = 0
 """Token that is not attended to."""
 
 HEAD_WIDTH = 64
-"""As in BERT, at every width: so a smaller model has fewer heads."""
+"""Width of a head, as in BERT; a smaller model has fewer heads."""
 
 
 class Encoder(nn.Module):
@@ -50,6 +50,6 @@ class Encoder(nn.Module):
 
 
 def _initialise(module: nn.Module) -> None:
-    """As BERT: normal with a deviation of 0.02."""
+    """Initialise as BERT: normal with a standard deviation of 0.02."""
     if isinstance(module, nn.Linear | nn.Embedding):
         nn.init.normal_(module.weight, std=0.02)

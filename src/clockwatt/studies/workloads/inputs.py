@@ -1,4 +1,4 @@
-"""What a workload takes: its sizes, and the arrays that it computes on."""
+"""Inputs of a workload: its sizes, and the arrays that it computes on."""
 
 from __future__ import annotations
 
@@ -90,6 +90,6 @@ class Array:
 
     @property
     def in_words(self) -> str:
-        """For the help: `images.npy, bytes (images, 3, height, width)`."""
+        """Return the text for `--help`: `images.npy, bytes (images, 3, height, width)`."""
         kinds = {"float": "floating point", "image": "bytes", "index": f"whole numbers below {self.below or 'any'}"}
         return f"{self.name}.npy, {kinds[self.kind]} ({', '.join(map(str, self.shape))})"

@@ -31,7 +31,7 @@ def priced(option: Option, draws: torch.Tensor) -> torch.Tensor:
     Parameters
     ----------
     option
-        Which.
+        The option.
     draws
         From the standard normal distribution, one a path.
 

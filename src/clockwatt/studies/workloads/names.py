@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from clockwatt.config import POWER_NETWORKS, WorkloadName, WorkloadsStudyConfig
 
 VIRTUAL_SCALE = 0.01
-"""Of the sizes where the program runs on the processor, beside a virtual GPU."""
+"""Scale of the sizes where the program runs on the CPU, with a virtual GPU."""
 
 
 def module_of(name: str) -> str:
@@ -22,11 +22,11 @@ def command_of(name: WorkloadName, study: WorkloadsStudyConfig, *, seed: int, vi
     Parameters
     ----------
     name
-        Of the workload.
+        The name of the workload.
     study
         Scale, seconds and data.
     seed
-        Of what is made.
+        The seed of what is made.
     virtual
         Whether the GPU is virtual, so that the program runs on the processor.
     """

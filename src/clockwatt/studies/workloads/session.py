@@ -1,4 +1,4 @@
-"""What workloads share: options, the device, made or given data, cycles and steps as phases, the line at the end."""
+"""Shared parts of workloads: options, device, data, cycles and steps as phases, the final line."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ from clockwatt.telemetry.injected.clockwatt_injected.marks import told
 
 Item = TypeVar("Item")
 Figures = dict[str, float]
-"""What a workload found out, by name."""
+"""Results of a workload, by name."""
 MADE = "made"
-"""In place of a folder of data: the workload made its own."""
+"""Value in place of a data folder: the workload generated its data."""
 
 _LOOK_EVERY_S = 1.0
 _BLOCK_S = 0.1
@@ -40,7 +40,7 @@ class Workload:
     Attributes
     ----------
     name
-        Of its module too.
+        The name of the workload and of its module.
     title
         What it does, in a line.
     sizes
@@ -70,7 +70,7 @@ class Session:
     Parameters
     ----------
     workload
-        Which.
+        The workload.
     sizes
         By name, `cycles` among them.
     device
@@ -78,7 +78,7 @@ class Session:
     data
         Folder with the user's own arrays; None: they are made.
     seed
-        Of what is made.
+        The seed of what is made.
     seconds
         How long it goes on: cycles are repeated or cut short. None: all cycles, once.
     rest_to_c, rest_max_s
@@ -209,9 +209,9 @@ def main(workload: Workload, arguments: Sequence[str] | None = None) -> int:
     Parameters
     ----------
     workload
-        Which.
+        The workload.
     arguments
-        Of the command line; None: the program's own.
+        The arguments of the command line; None: the program's own.
     """
     given = vars(_parser(workload).parse_args(arguments))
     try:

@@ -48,7 +48,7 @@ def run(campaign: CampaignConfig, label: str, folder: Path) -> None:
     campaign
         With `studies.workloads`.
     label
-        Of the GPU.
+        The label of the GPU.
     folder
         Where it is written. Records that are finished there are kept.
 
@@ -111,7 +111,7 @@ def draw(table: pd.DataFrame, grid: pd.DataFrame, names: Sequence[str], label: s
     names
         Workloads to draw.
     label
-        Of the GPU.
+        The label of the GPU.
     folder
         Where the figures are written.
 

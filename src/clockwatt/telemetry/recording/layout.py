@@ -1,4 +1,4 @@
-"""What a record holds, and where.
+"""Files and contents of a record.
 
 ```
 record.json               what was recorded and how each run ended; written before the program starts
@@ -39,7 +39,7 @@ class RecordedGpu(_Model):
 
 
 class Rings(_Model):
-    """How a ring of the driver was drained."""
+    """Statistics of draining a ring buffer."""
 
     samples: int
     duplicates: int
@@ -50,7 +50,7 @@ class Rings(_Model):
 
 
 class Logged(_Model):
-    """How the logger of a GPU, or of the host, did."""
+    """Statistics of the logger of a GPU or of the host."""
 
     dropped_ticks: int
     failed_readings: int

@@ -32,9 +32,9 @@ class Loggers(contextlib.ExitStack):
     gpus
         To read, open; of a real one another process takes a handle of its own.
     folder
-        Of the record.
+        The folder of the record.
     number
-        Of the run.
+        The number of the run.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""What a program marked: its phases, moments and libraries."""
+"""Read the marks of a program: its phases, moments and libraries."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _MOST_NOTES = 5
 
 @dataclass
 class Marks:
-    """What all processes of a run marked; times are in s since the program's start."""
+    """Marks of all processes of a run; times are in s since the program's start."""
 
     phases: pd.DataFrame  # `PHASE_COLUMNS`; one that the program did not end is not complete
     moments: pd.DataFrame  # name, index, rank, pid, time_s
@@ -31,7 +31,7 @@ def read_marks(folder: Path, run: Run, host: str, end_s: float) -> Marks:
     Parameters
     ----------
     folder
-        Of the files.
+        The folder of the files.
     run
         Says when the program started.
     host

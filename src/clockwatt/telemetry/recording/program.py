@@ -39,7 +39,7 @@ class Meanwhile(Protocol):
         """Do what is due; when the next is, on the monotonic clock in ns."""
 
     def save(self) -> None:
-        """Have all that was read so far in closed files: it may end any moment."""
+        """Write all readings so far to closed files, since the process may end at any moment."""
 
 
 @dataclass(frozen=True)

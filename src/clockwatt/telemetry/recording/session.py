@@ -35,7 +35,7 @@ _LAST_READINGS_S = 0.3
 
 @dataclass(frozen=True)
 class Settings:
-    """How a program is recorded."""
+    """Settings of a recording."""
 
     point: OperatingPoint = field(default_factory=OperatingPoint)
     control: ControlConfig = field(default_factory=ControlConfig)
@@ -72,7 +72,7 @@ def record(command: list[str], gpus: Sequence[Gpu], folder: Path, settings: Sett
     gpus
         GPUs to record, open; none: the host alone.
     folder
-        Of the record; made if it is not there.
+        The folder of the record; made if it is not there.
     settings
         How.
 

@@ -1,4 +1,4 @@
-"""What a record says: energy, time, temperature and the like of each run, GPU and phase; unknown is null."""
+"""Summarise a record: energy, time and temperature of each run, GPU and phase; unknown values are null."""
 
 from __future__ import annotations
 

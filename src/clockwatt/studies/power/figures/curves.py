@@ -21,7 +21,7 @@ _UNITS = {POWER_LIMIT: "W", CLOCK: "MHz"}
 _TICKS_AT_MOST = 4
 """Along the front, where times have units and panels are narrow."""
 _LABEL_SIZE = np.array([14.0, 6.5])
-"""Of a number beside a point, in points of 1/72 in."""
+"""Size of a number next to a point, in points of 1/72 in."""
 _KINDS = {POWER_LIMIT: ("power limit", "o", 0), CLOCK: ("SM clock", "s", 1), NOTHING: ("as it comes", "D", 2)}
 
 

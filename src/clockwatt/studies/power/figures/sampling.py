@@ -1,4 +1,4 @@
-"""How regularly power was read: the driver's ring beside polling, over time and against the host's load."""
+"""Draw the jitter of power readings: ring buffer and polling, over time and against the host's load."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the figures of the study share: how networks and operating points are called, coloured and ordered."""
+"""Names, colours and order of networks and operating points, shared by the figures of the study."""
 
 from __future__ import annotations
 

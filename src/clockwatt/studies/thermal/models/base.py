@@ -1,4 +1,4 @@
-"""What every model of temperature has in common, and persistence, the one that all are compared with."""
+"""Interface of all temperature models, and persistence, the baseline."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from clockwatt.studies.thermal.inputs import Ints, Task
 from clockwatt.studies.thermal.traces import Array, Trace
 
 Rows = Sequence[NDArray[np.bool_]]
-"""Which times of each trace a model may learn from, as origins of a forecast; shape (steps,) each."""
+"""Times of each trace that a model may be fitted to, as origins of forecasts; shape (steps,) each."""
 
 
 class Forecaster(abc.ABC):

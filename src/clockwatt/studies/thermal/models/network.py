@@ -53,7 +53,7 @@ class Network:
     neighbours_k_per_w, neighbours_time_constant_s
         How much each neighbour, by UUID, warms it, and how slowly.
     rms_k
-        Of the residuals of the fit.
+        Root mean square of the residuals of the fit.
     drift_k_per_root_s
         How far the states stray from the model: the random walk that the filter allows for.
     idle_w
@@ -77,7 +77,7 @@ class Network:
 
     @property
     def resistance_k_per_w(self) -> float:
-        """From the chip to ambient."""
+        """Thermal resistance from the chip to ambient."""
         return sum(mode.resistance_k_per_w for mode in self.modes)
 
     def constants(self) -> dict[str, float]:
@@ -124,7 +124,7 @@ class Network:
         Parameters
         ----------
         trace, origins, steps
-            Of what, from when, how far.
+            Trace to forecast, origins of the forecasts, and length in steps.
         known
             Whether the load to come is that of the trace (NaN beyond its end); else it is expected from that before the
             origin, see `load_weights`.

@@ -91,7 +91,7 @@ def fit_network(traces: Sequence[Trace], rows: Rows | None = None, *, intervals:
     Parameters
     ----------
     traces
-        Of one GPU, or of several of one model without their neighbours.
+        The traces of one GPU, or of several of one model without their neighbours.
     rows
         Which times count.
     intervals

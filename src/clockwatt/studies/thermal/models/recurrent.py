@@ -151,14 +151,14 @@ class Recurrent(Forecaster):
 
 
 class Lstm(Recurrent):
-    """With long short-term memory cells."""
+    """Recurrent network with long short-term memory cells."""
 
     name = "lstm"
     kind = "lstm"
 
 
 class Gru(Recurrent):
-    """With gated recurrent units."""
+    """Recurrent network with gated recurrent units."""
 
     name = "gru"
     kind = "gru"

@@ -21,7 +21,7 @@ MOST_ROWS = 3000
 
 @dataclass(frozen=True)
 class Scaling:
-    """Which features there are, and their means and deviations: what is missing counts as the mean."""
+    """Names, means and deviations of features; a missing value is replaced by the mean."""
 
     columns: list[str]
     mean: Array
