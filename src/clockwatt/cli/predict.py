@@ -63,17 +63,17 @@ def loaded(request: Request) -> AllGpus:
 def measured_answer(predictors: AllGpus, request: Request) -> tuple[Answer, MeasuredNow]:
     """The answer with what it lacks measured first, and the pass measured whole if the request says so."""
     from clockwatt.predict.answer import Estimate
-    from clockwatt.predict.answerer import with_card_intervals
+    from clockwatt.predict.answerer import measured_whole
     from clockwatt.predict.measure_missing import Stop, answer_measured
 
     traced, gpu = predictors.traced(request), predictors.only_gpu(request)
     demand = on_demand(request, gpu, request.point, traced)
     stop = Stop(operations=0) if request.measure_missing is None else Stop.parse(request.measure_missing)
-    answer, now = answer_measured(predictors, traced, stop, demand, request.host)
+    answer, now = answer_measured(predictors, traced, stop, demand, request.host, whole=bool(request.measure_whole))
     if request.measure_whole:
         whole = demand.measure_whole(predictors.network(request), *traced.tables())
         measured = Estimate(whole["time_s"], whole["power_w"], whole["energy_j"])
-        answer = answer.with_measured(with_card_intervals(measured, answer.on_hosts))
+        answer = measured_whole(predictors.model(gpu), answer, measured)
     if request.relative_to is not None:
         answer = predictors.compared(answer, request.relative_to, traced, host=request.host)
     return answer, now

@@ -21,6 +21,7 @@ from clockwatt.predict.answer import Answer
 from clockwatt.predict.answerer import check_fits, predict_points
 from clockwatt.predict.batched_predictor import BulkPredictor
 from clockwatt.predict.composition.networks import Catalogue
+from clockwatt.predict.description import NotPredictableError
 from clockwatt.predict.features.operations import operation_features
 from clockwatt.predict.gpu_predictor import GpuPredictor
 from clockwatt.predict.tracing import TracedNetwork
@@ -120,7 +121,10 @@ def answer_all(models: Mapping[str, GpuPredictor], catalogue_dir: Path, asked: M
                     answers.without_room.append((number, gpu))
                     continue
                 points = list(model.description.points)
-                predictions = predict_points(model, traced, points, execution=execution)
+                try:
+                    predictions = predict_points(model, traced, points, execution=execution)
+                except NotPredictableError:
+                    continue  # an operation without any bound on its cost
                 if predictions and predictions[0].warnings:  # the same at all points that were measured
                     answers.warnings[number, gpu] = list(predictions[0].warnings)
                 found += [(number, gpu, points.index(one.point), *_numbers(one)) for one in predictions]

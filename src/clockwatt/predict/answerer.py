@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from clockwatt.errors import ClockwattError
 from clockwatt.gpu.specs import UnknownGpuError, find_spec
-from clockwatt.predict.answer import COMPOSED, OF_MEASURED, PREDICTED, QUANTITIES, Answer, Ends, Estimate
+from clockwatt.predict.answer import COMPOSED, MEASURED, OF_MEASURED, PREDICTED, QUANTITIES, Answer, Ends, Estimate
 from clockwatt.predict.composition.overheads import Overheads
 from clockwatt.predict.composition.pipeline import Composition
 from clockwatt.predict.costs.interface import Costs
@@ -44,8 +44,8 @@ from clockwatt.schema.optimizers import states_of
 NO_OTHER_HOST = "back-to-back times alone were measured, which hold for the host that they were measured with"
 """Message for a named host in a pass without separate host times."""
 
-_BELOW_IDLE, _ABOVE_LIMIT = 0.93, 1.05
-"""Range of possible mean powers, relative to the median card's idle power and to the power limit."""
+_BELOW_IDLE = 0.93
+"""Least possible mean power, relative to the median card's idle power; the most is the power limit."""
 
 _DEVICE, _EAGER, _DYNAMIC = (TARGETS.index(name) for name in (DEVICE, BACK_TO_BACK, DYNAMIC))
 
@@ -60,13 +60,15 @@ def predict_network(
     *,
     execution: ExecutionSettings = TF32,
     host: HostProfile | None = None,
+    bounded: bool = True,
 ) -> Answer:
     """Answer for one pass of a network on one GPU at one operating point.
 
     Where only locked clocks were measured, `default` means the boost clock, and the answer has a warning. There is no
     answer at an operating point that neither was measured nor can be extrapolated to.
 
-    `host` issues the calls. Without one, it is the median host, and the intervals cover all hosts seen.
+    `host` issues the calls. Without one, it is the median host, and the intervals cover all hosts seen. `bounded` as in
+    `predict_points`.
 
     Raises
     ------
@@ -77,7 +79,7 @@ def predict_network(
     """
     asked, point = point, model.description.point_for(point)
     model.description.check_runs_at(point)
-    (answer,) = predict_points(model, traced, [point], execution=execution, host=host)
+    (answer,) = predict_points(model, traced, [point], execution=execution, host=host, bounded=bounded)
     if answer.measured is None and answer.measured_calls == 0 and not model.description.is_led_to(point):
         raise NotPredictableError(
             f"{model.description.gpu}: {model.description.point_warning(point)} Choose a measured point, or measure at "
@@ -96,15 +98,18 @@ def predict_points(
     *,
     execution: ExecutionSettings = TF32,
     host: HostProfile | None = None,
+    bounded: bool = True,
 ) -> list[Answer]:
     """Answer for one pass of a network on one GPU at several operating points.
 
-    All commands and the Python API use this function.
+    All commands and the Python API use this function. Unless `bounded`, operations of any cost may carry the pass,
+    which is then measured whole.
 
     Raises
     ------
     NotPredictableError, ConfigError
-        See `predict_network`.
+        See `predict_network`; also if a sort or a decomposition that was never measured could double a pass that was
+        not measured whole.
     """
     pass_, description = traced.network.pass_, model.description
     source = model.costs(traced.operations, pass_, execution=execution, features=traced.features)
@@ -113,7 +118,8 @@ def predict_points(
     on_host = host.costs(model, pass_) if host else model.hosts_seen.costs(pass_, is_network=traced.is_network)
     costs = source.at(points)
     answers = [_modelled(model, traced, point, costs[point], on_host, execution=execution) for point in points]
-    shares = _shares(traced, costs, answers)
+    unbounded = model.unmeasured_algorithms(traced.operations, pass_)
+    shares = _shares(traced, costs, answers, unbounded)
     warned = model.warnings(traced.operations, traced.features, pass_, points, execution=execution, shares=shares)
     answers = [
         replace(
@@ -123,8 +129,32 @@ def predict_points(
         )
         for answer in answers
     ]
-    # measured passes ran on other hosts than the named one
-    return answers if host or not traced.is_network else [_with_measured(model, answer) for answer in answers]
+    if traced.is_network and not host:  # measured passes ran on other hosts than the named one
+        answers = [_with_measured(model, answer) for answer in answers]
+    if bounded:
+        _check_bounded(model, traced, costs, answers, unbounded)
+    return answers
+
+
+def _check_bounded(
+    model: GpuPredictor,
+    traced: TracedNetwork,
+    costs: dict[str, Costs],
+    answers: Sequence[Answer],
+    unbounded: NDArray[np.bool_],
+) -> None:
+    """Refuse passes that operations without any bound on their cost could double."""
+    for answer in answers:
+        of_point = costs[answer.point]
+        more_s = (of_point.end(1) - of_point.mean)[:, _DEVICE] * traced.composer.times_called
+        more_s[~unbounded | of_point.measured] = 0.0
+        if answer.source != MEASURED and more_s.sum() > answer.time_s:
+            worst = described(str(traced.operations["spec"].iloc[int(more_s.argmax())]))
+            raise NotPredictableError(
+                f"{traced.network.network_id}: {worst} can take most of the pass and was never measured on "
+                f"{model.description.gpu}; its time does not follow from the sizes of its tensors. Measure it on a "
+                "node with the GPU ({measure_missing} 20), or give the network without it."
+            )
 
 
 def _modelled(
@@ -229,26 +259,38 @@ def _with_measured(model: GpuPredictor, answer: Answer) -> Answer:
     key = answer.network_id, answer.pass_, answer.point
     measured = model.networks.measured(*key, execution=answer.execution)
     answer = replace(answer, held_out=model.networks.held_out(*key, execution=answer.execution))
-    return answer if measured is None else answer.with_measured(with_card_intervals(measured, answer.on_hosts))
+    return answer if measured is None else measured_whole(model, answer, measured)
 
 
-def with_card_intervals(measured: Estimate, on_hosts: HostSpan | None) -> Estimate:
-    """Return a measured pass with 90 % intervals, which cover card and host effects."""
+def measured_whole(model: GpuPredictor, answer: Answer, measured: Estimate) -> Answer:
+    """Return the answer with a measured pass, whose 90 % intervals cover card and host effects."""
     ends = {}
     for name, error in (("time_s", CARD_TIME), ("power_w", CARD_ENERGY), ("energy_j", CARD_ENERGY)):
         value = getattr(measured, name)
         if value is not None:
             ends[name] = (value * math.exp(-NORMAL_90 * error), value * math.exp(NORMAL_90 * error))
-    return replace(measured, intervals=on_hosts.widened(ends) if on_hosts else ends)
+    if answer.on_hosts:
+        ends = answer.on_hosts.widened(ends)
+    limit_w = model.description.overheads(answer.point).power_limit_w
+    if limit_w and "power_w" in ends:
+        low, high = ends["power_w"]
+        ends["power_w"] = low, max(min(high, limit_w), measured.power_w or 0.0)
+    return answer.with_measured(replace(measured, intervals=ends))
 
 
-def _shares(traced: TracedNetwork, costs: dict[str, Costs], answers: Sequence[Answer]) -> NDArray[np.float64]:
-    """Return each operation's largest share of the pass's time or energy over all points; shape (operations,)."""
+def _shares(
+    traced: TracedNetwork, costs: dict[str, Costs], answers: Sequence[Answer], unbounded: NDArray[np.bool_]
+) -> NDArray[np.float64]:
+    """Return each operation's largest share of the pass's time or energy over all points; shape (operations,).
+
+    Of `unbounded` operations it is that of the upper end of their time.
+    """
     calls = traced.composer.times_called
     shares = np.zeros(len(calls))
     for answer in answers:
         of_point = costs[answer.point]
-        shares = np.fmax(shares, calls * _seconds(of_point) / (answer.time_s or 1.0))
+        seconds = np.where(unbounded, of_point.end(1)[:, _DEVICE], _seconds(of_point))
+        shares = np.fmax(shares, calls * seconds / (answer.time_s or 1.0))
         shares = np.fmax(shares, calls * of_point.mean[:, _DYNAMIC] / (answer.energy_j or 1.0))
     return shares
 
@@ -258,7 +300,7 @@ def _possible(ends: dict[str, Ends], expected: Composition, known: Overheads) ->
     if expected.power_w is None or expected.energy_j is None or not {"power_w", "time_s", "energy_j"} <= set(ends):
         return ends
     least_w = _BELOW_IDLE * (known.power_idle_w or 0.0)
-    most_w = _ABOVE_LIMIT * known.power_limit_w if known.power_limit_w else math.inf
+    most_w = known.power_limit_w or math.inf
     (power_low, power_high), (time_low, time_high), (energy_low, energy_high) = (
         ends[name] for name in ("power_w", "time_s", "energy_j")
     )

@@ -21,7 +21,7 @@ from clockwatt.predict.description import GpuDescription, NotPredictableError, P
 from clockwatt.predict.features.operations import OPERATION_CLASS, operation_features
 from clockwatt.predict.hosts.costs import HostsSeen
 from clockwatt.predict.measured_networks import MeasuredNetworks
-from clockwatt.predict.models.extrapolation import Domain
+from clockwatt.predict.models.extrapolation import ALGORITHMS, Domain
 from clockwatt.predict.models.persistence import load_predictor, save_predictor
 from clockwatt.predict.models.predictors import CostPredictor
 from clockwatt.predict.training_rows import DEVICE_AND_HOST
@@ -169,7 +169,8 @@ class GpuPredictor:
             if features is None:
                 features = operation_features(operations[works])
             forest = self._load(self._forest_path(name, pass_))
-            through: CostSource = Learnt(forest, spec, features, factors, execution=of_operations)
+            ignorance = self._read_domain(self._domain_path(pass_)).ignorance(operations[works])
+            through: CostSource = Learnt(forest, spec, features, factors, execution=of_operations, ignorance=ignorance)
             if measured is not None:
                 through = FirstKnown(LookedUp(measured, ids[works], execution=of_operations, positive=True), through)
             sources.append(Among(ByClock(through, known.learnt_points, spec), works))
@@ -182,6 +183,14 @@ class GpuPredictor:
                 "of it. Answer without measuring, or fit predictors to device and host times."
             )
         return found if times is None or times.execution != execution else Refined(found, ids, times)
+
+    def unmeasured_algorithms(self, operations: pd.DataFrame, pass_: str) -> NDArray[np.bool_]:
+        """Return which operations are of `extrapolation.ALGORITHMS` and of a class never measured in this pass."""
+        suspects = np.array(operations[OPERATION_CLASS].isin(ALGORITHMS), dtype=bool)
+        if suspects.any():
+            domain = self._read_domain(self._domain_path(pass_))
+            suspects[suspects] = domain.ignorance(operations[suspects]).longest_s > 0
+        return suspects
 
     def with_device_times(self, times: DeviceTimes) -> Self:
         """Return the predictor with these measured device times in place of its own; it serves their pass only."""

@@ -117,11 +117,14 @@ class Missing:
         Predictors of the GPU, and the pass.
     demand
         Where and how is measured.
+    whole
+        Whether the pass is measured whole afterwards.
     """
 
     model: GpuPredictor
     traced: TracedNetwork
     demand: OnDemand
+    whole: bool = False
     _found: dict[str, MeasurementRow] = field(default_factory=dict)
 
     def answer(self, stop: Stop, host: HostProfile | None = None) -> tuple[Answer, MeasuredNow]:
@@ -189,8 +192,9 @@ class Missing:
     def _answer(self, host: HostProfile | None) -> Answer:
         """The pass with what was measured."""
         return predict_network(
-            self.refined(), self.traced, str(self.demand.point), execution=self.demand.execution, host=host
-        )
+            self.refined(), self.traced, str(self.demand.point), execution=self.demand.execution, host=host,
+            bounded=not self.whole,
+        )  # fmt: skip
 
 
 def _errors(rows: Mapping[str, MeasurementRow], seconds: Mapping[str, float]) -> dict[str, float]:
@@ -200,16 +204,25 @@ def _errors(rows: Mapping[str, MeasurementRow], seconds: Mapping[str, float]) ->
 
 
 def answer_measured(
-    predictors: AllGpus, traced: TracedNetwork, stop: Stop, demand: OnDemand, host: str | None = None
+    predictors: AllGpus,
+    traced: TracedNetwork,
+    stop: Stop,
+    demand: OnDemand,
+    host: str | None = None,
+    *,
+    whole: bool = False,
 ) -> tuple[Answer, MeasuredNow]:
     """Predict a pass with what it lacks most measured first, on a named host or the median one.
+
+    `whole` as in `Missing`.
 
     Raises
     ------
     ClockwattError
         As `Missing.answer`, or if the campaign's GPU is another model than the predictors are of.
     """
-    return _missing(predictors, traced, demand).answer(stop, predictors.profile(host))
+    missing = replace(_missing(predictors, traced, demand), whole=whole)
+    return missing.answer(stop, predictors.profile(host))
 
 
 def choose_measured(

@@ -254,7 +254,10 @@ def _candidates(
         if objective != "time" and ENERGY in described.lacks:
             left_out.append(f"{model.description.gpu}: holds no {ENERGY}: {described.lacks[ENERGY]}")
         possible = [point for point, reason in why.items() if reason is None]
-        candidates += predict_points(model, traced, possible, execution=execution, host=host)
+        try:
+            candidates += predict_points(model, traced, possible, execution=execution, host=host)
+        except NotPredictableError as error:
+            left_out.append(str(error))
     return candidates, left_out
 
 

@@ -16,14 +16,25 @@ from clockwatt.predict.evaluation.errors import ANY_CLASS, scale_of
 from clockwatt.predict.features.operations import OPERATION_CLASS
 from clockwatt.predict.features.points import Setting, features_at, sm_clock_mhz
 from clockwatt.predict.models.clock_law import POWER_CLOCKS, CostLaw, neighbours
+from clockwatt.predict.models.extrapolation import Ignorance
 from clockwatt.predict.models.predictors import TARGETS, CostPredictor
 from clockwatt.predict.training_rows import Samples
-from clockwatt.schema.costs import BACK_TO_BACK
+from clockwatt.schema.costs import (
+    BACK_TO_BACK,
+    ENERGY_DYNAMIC_CORRECTED,
+    TIME_DEVICE_CORRECTED,
+    TIME_HOST_CORRECTED,
+)
 from clockwatt.schema.execution import ExecutionSettings
 
 _LAW_MISSES = 0.05
 """Half of the relative 90 % interval of costs that the clock model extrapolates."""
 _LEAST_FACTOR = 1e-3
+_HOST_RATIO = 3.0
+"""Possible ratio of actual to predicted host time of a call of a class without measurements."""
+_LEAST_S = 1e-6
+_DEVICE, _HOST = TARGETS.index(TIME_DEVICE_CORRECTED), TARGETS.index(TIME_HOST_CORRECTED)
+_GROWING = (_DEVICE, TARGETS.index(BACK_TO_BACK), TARGETS.index(ENERGY_DYNAMIC_CORRECTED))
 
 
 class Learnt:
@@ -41,6 +52,8 @@ class Learnt:
         Factors to the ends of their intervals for a scale of 1, from `interface.interval_factors`.
     execution
         Settings that operations are measured under.
+    ignorance
+        Of the operations; None where all are of measured classes.
     """
 
     def __init__(
@@ -51,9 +64,10 @@ class Learnt:
         factors: Floats,
         *,
         execution: ExecutionSettings,
+        ignorance: Ignorance | None = None,
     ) -> None:
         self._predictor, self._spec, self._features = predictor, spec, features
-        self._factors, self._execution = factors, execution
+        self._factors, self._execution, self._ignorance = factors, execution, ignorance
 
     def at(self, points: Sequence[str]) -> dict[str, Costs]:
         """See `CostSource.at`. The predictor is called once, for all of them."""
@@ -63,9 +77,24 @@ class Learnt:
             for found in self._predictor.predict_with_spread(features_at(self._features, *settings))
         )
         return {
-            point: _all_known(mean, self._factors ** scale_of(spread_there)[:, :, None])
+            point: _all_known(mean, self._widened(mean, self._factors ** scale_of(spread_there)[:, :, None]))
             for point, mean, spread_there in zip(points, predicted, spread, strict=True)
         }
+
+    def _widened(self, mean: Floats, factors: Floats) -> Floats:
+        """Return factors no closer to 1 than the ignorance of the operations; the power keeps its own."""
+        known = self._ignorance
+        if known is None:
+            return factors
+        upper = known.ratio + known.longest_s / np.fmax(mean[:, _DEVICE], _LEAST_S)
+        wide = factors.copy()
+        for column in _GROWING:
+            wide[:, column, 0] = np.minimum(factors[:, column, 0], 1 / known.ratio)
+            wide[:, column, 1] = np.maximum(factors[:, column, 1], upper)
+        on_host = np.minimum(known.ratio, _HOST_RATIO)
+        wide[:, _HOST, 0] = np.minimum(factors[:, _HOST, 0], 1 / on_host)
+        wide[:, _HOST, 1] = np.maximum(factors[:, _HOST, 1], on_host)
+        return wide
 
 
 class ByClock:

@@ -2,12 +2,14 @@
 
 Within a class, the distance between operations is that of the logarithms of their FLOPs and bytes. An operation is
 outside if its distance to the nearest measured operation is larger than that of any measured operation to its nearest
-neighbour, and at least a factor of two. Trees cannot extrapolate there.
+neighbour, and at least a factor of two. Trees cannot extrapolate there. Of a class that was never measured, a predictor
+knows the sizes of the tensors alone: `Domain.ignorance` bounds how far its cost can be from what they imply.
 """
 
 from __future__ import annotations
 
 import functools
+import math
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -40,21 +42,79 @@ _COORDINATES = ["log_flops", "log_bytes"]
 
 _MATTERS = 0.01
 """Share of an answer from which on an operation outside causes a warning."""
-_UNKNOWN_CLASS = 10.0
-"""Possible ratio of actual to predicted cost in a class without measurements."""
+_UNKNOWN_CLASS, _UNKNOWN_DTYPE = 10.0, 3.0
+"""Possible ratio of actual to predicted cost in a class, and in a dtype, without measurements."""
+
+SORTS = frozenset(
+    {
+        *("sort", "argsort", "msort", "topk", "kthvalue", "median", "nanmedian", "mode", "quantile", "nanquantile"),
+        *("unique", "unique_consecutive", "searchsorted", "bucketize", "histc", "histogram", "bincount"),
+    }
+)
+DECOMPOSITIONS = frozenset(
+    {
+        *("svd", "svdvals", "svd_lowrank", "pca_lowrank", "eig", "eigh", "eigvals", "eigvalsh", "lobpcg", "qr"),
+        *("inv", "inv_ex", "inverse", "pinv", "tensorinv", "det", "slogdet", "logdet", "cond", "matrix_rank"),
+        *(
+            "matrix_norm",
+            "matrix_exp",
+            "matrix_power",
+            "cholesky",
+            "cholesky_ex",
+            "cholesky_inverse",
+            "lu",
+            "lu_factor",
+        ),
+        *("lu_factor_ex", "ldl_factor", "ldl_factor_ex", "geqrf", "ormqr", "householder_product", "solve"),
+        *(
+            "solve_ex",
+            "solve_triangular",
+            "triangular_solve",
+            "cholesky_solve",
+            "lu_solve",
+            "ldl_solve",
+            "tensorsolve",
+            "lstsq",
+        ),
+        *("cdist", "pdist"),
+    }
+)
+ALGORITHMS = SORTS | DECOMPOSITIONS
+"""Classes that take many passes over their tensors, so that sizes do not bound the cost."""
+_SORTED_S, _COMPUTED_S, _COLUMN_S = 1e-9, 1e-9, 1e-4
+"""Longest time of such a class on a GPU: of an element sorted, a term of a decomposition, and a column of it."""
 
 
 @dataclass(frozen=True)
 class Outside:
-    """Operations outside the training data: readable names, and their rows of the features."""
+    """Operations outside the training data: readable names, and their rows of the features.
+
+    `ratio` is the possible ratio of the actual to the given share in an answer; `ALGORITHMS` are given at their most.
+    """
 
     text: str
     rows: NDArray[np.intp]
-    class_is_unknown: bool = False
+    ratio: float = 1.0
 
     def matters(self, share: float) -> bool:
         """Return whether operations of this share in an answer can change it by more than 1 %."""
-        return share * (_UNKNOWN_CLASS if self.class_is_unknown else 1.0) > _MATTERS
+        return share * self.ratio > _MATTERS
+
+
+@dataclass(frozen=True)
+class Ignorance:
+    """How far the costs of operations can be from the predicted ones.
+
+    Attributes
+    ----------
+    ratio
+        Largest ratio of the two; 1 where the interval of the predictor holds; shape (operations,).
+    longest_s
+        Time that a sort or a decomposition can take beyond that; zero for others; shape (operations,).
+    """
+
+    ratio: NDArray[np.float64]
+    longest_s: NDArray[np.float64]
 
 
 @dataclass(frozen=True)
@@ -107,7 +167,7 @@ class Domain:
             measured = self._of_class.get(name)
             if measured is None:
                 text = f"No {name} was measured: {rows.size} of them rest on other operations."
-                found.append(Outside(text, rows, class_is_unknown=True))
+                found.append(Outside(text, rows, 1.0 if name in ALGORITHMS else _UNKNOWN_CLASS))
                 continue
             coordinates, limit = measured
             distances = np.abs(points[rows][:, None, :] - coordinates[None, :, :]).max(axis=2)
@@ -124,6 +184,16 @@ class Domain:
                 found.append(Outside(text, rows[far]))
         return found
 
+    def ignorance(self, operations: pd.DataFrame) -> Ignorance:
+        """Return the ignorance of operations, given by the catalogue's `operation_class`, `spec` and `dtype`."""
+        classes = operations[OPERATION_CLASS]
+        new_class, new_dtype = ~classes.isin(self._of_class.keys()), ~operations["dtype"].isin(self._dtypes)
+        ratio = np.where(new_class, _UNKNOWN_CLASS, np.where(new_dtype, _UNKNOWN_DTYPE, 1.0))
+        longest_s = np.zeros(len(ratio))
+        for row in np.flatnonzero(new_class & classes.isin(ALGORITHMS)):
+            longest_s[row] = _longest_s(str(operations["spec"].iloc[row]))
+        return Ignorance(ratio, longest_s)
+
     @functools.cached_property
     def _dtypes(self) -> set[str]:
         return set(self.measured["dtype"].unique())
@@ -139,6 +209,16 @@ class Domain:
     def _described(self, name: str, number: int) -> str:
         of_class = self.measured.loc[self.measured[OPERATION_CLASS] == name, "described"]
         return str(of_class.iloc[number])
+
+
+def _longest_s(spec: str) -> float:
+    """Return the longest plausible time of an operation of `ALGORITHMS`."""
+    operation = read_operation(spec)
+    shapes = [(1, 1, *tensor.shape) for tensor in operation.tensors]
+    if operation.operation_class in SORTS:
+        return _SORTED_S * max((math.prod(shape) for shape in shapes), default=0)
+    columns = max((max(shape[-2:]) for shape in shapes), default=1)
+    return _COMPUTED_S * max((math.prod(shape) for shape in shapes), default=0) * columns + _COLUMN_S * columns
 
 
 @functools.cache

@@ -73,3 +73,16 @@ def test_of_operations_at_one_place_one_is_kept():
 
 def test_an_operation_in_words():
     assert described(operation_of("ReLU()", [2, 3], "inference").to_json()) == "relu 2×3"
+
+
+def test_the_ignorance_of_a_class_follows_from_how_it_computes(domain):
+    rows = catalogue(
+        synthetic.operation_of("relu", [8, 16, 32, 32]),
+        synthetic.operation_of("add", [8, 16, 32, 32]),
+        synthetic.operation_of("topk", [8, 4096]),
+        synthetic.operation_of("svd", [512, 512]),
+    )
+    known = domain.ignorance(rows)
+    assert known.ratio.tolist() == [1, 10, 10, 10]
+    assert known.longest_s[:2].tolist() == [0, 0]
+    assert 8 * 4096 * 1e-10 < known.longest_s[2] < 1e-3 < known.longest_s[3]
