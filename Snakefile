@@ -27,6 +27,7 @@ from clockwatt.schema import layout
 from clockwatt.workflow import settings as campaigns
 from clockwatt.workflow import failures, snapshot, summary
 from clockwatt.workflow.missing_inputs import check_awaited
+from clockwatt.workflow.network_names import check_names
 from clockwatt.workflow.installed import importable
 from clockwatt.control.points import check_campaign
 from clockwatt.dataset.reference import references
@@ -49,6 +50,11 @@ shell.prefix(f"set -euo pipefail; export PYTHONPATH={PYTHONPATH}; ")
 
 # A campaign given with --configfile stands for itself: merged into the default one it would measure its GPUs as well.
 if workflow.is_main_process and not workflow.overwrite_configfiles:
+    if os.path.exists("config/config.yaml"):
+        try:
+            campaign_config.read_yaml(Path("config/config.yaml"))  # Snakemake shows a traceback where it is no UTF-8
+        except ClockwattError as error:
+            raise WorkflowError(str(error)) from None
 
     configfile: "config/config.yaml"
 
@@ -62,6 +68,7 @@ try:
         campaign = campaign_config.parse(config, source=source)
         check_campaign(campaign)
         check_study_data(campaign, source)
+        check_names(campaign, source)
         campaign.studies.check_targets(sys.argv)
         # by what they hold: as inputs they would count by path and time, and a copy of the checkout would make all anew
         digests = {source.reference: source.digest() for source in references(campaign)}

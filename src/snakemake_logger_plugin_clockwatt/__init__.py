@@ -26,6 +26,8 @@ _NOT_SHOWN = re.compile(
     "Shutting down, this might|Exiting because a job|Elapsed time"
 )
 _FAILED_COMMAND = "\nCalledProcessError in file"  # its job is shown as failed, with its log
+_CANCELLED = "SLURM status is: 'CANCELLED'"
+_REFUSED = "was cancelled: it is not submitted again"  # workflow/slurm/submit/sbatch, at each retry
 
 
 class _TimeLeft(ProgressColumn):
@@ -44,6 +46,7 @@ class LogHandler(LogHandlerBase):
     def __post_init__(self) -> None:
         self._console = Console(stderr=True, highlight=False, soft_wrap=True, no_color=self.common_settings.nocolor)
         self._jobs: dict[int, tuple[str, float]] = {}  # name, and when it began, by number
+        self._cancelled: set[str] = set()  # what Snakemake says before it tries such a job again
         self._bar = Progress(
             BarColumn(), MofNCompleteColumn(), TextColumn("jobs,"), TimeElapsedColumn(), _TimeLeft(),
             console=self._console, transient=True, refresh_per_second=1,
@@ -81,8 +84,9 @@ class LogHandler(LogHandlerBase):
         self._console.print(Text(text, style))
 
     def _show_message(self, record: LogRecord) -> None:
-        if record.msg and _FAILED_COMMAND not in record.getMessage():
-            self._print(record.getMessage(), "yellow" if record.levelno >= WARNING else "")
+        said = record.getMessage()
+        if said and _FAILED_COMMAND not in said and _REFUSED not in said and said not in self._cancelled:
+            self._print(said, "yellow" if record.levelno >= WARNING else "")
 
     def _show_jobs(self, record: LogRecord) -> None:
         self._show_message(record)
@@ -105,7 +109,13 @@ class LogHandler(LogHandlerBase):
     def _show_failed(self, record: LogRecord) -> None:
         job: Any = record
         name, _ = self._jobs.get(job.jobid, (job.rule_name, 0.0))
-        lines = [f"{_now()}  {name} failed{f': {job.rule_msg}' if job.rule_msg else ''}"]
+        message = job.rule_msg or ""
+        if _REFUSED in message:  # its end has been shown
+            return
+        if _CANCELLED in message:
+            self._cancelled.add(f"Trying to restart job {job.jobid}.")
+            message += " The next run submits it again."
+        lines = [f"{_now()}  {name} failed{f': {message}' if message else ''}"]
         for log in job.log:
             lines += [f"  {log}:", *(_content(Path(str(log))) if self.common_settings.show_failed_logs else ())]
         self._print("\n".join(lines), "red")

@@ -58,7 +58,7 @@ def start(cluster: SlurmCluster, folder: Path, target: str) -> subprocess.Popen[
     command = [
         sys.executable, "-m", "snakemake", "--executor", "slurm", "--jobs", "4", "--keep-going", "--retries", "2",
         "--default-resources", "mem_mb=300", "runtime=30", *AT_ONCE,
-        "--slurm-status-command", "sacct" if cluster.accounting else "squeue", "--", target,
+        "--logger", "clockwatt", "--slurm-status-command", "sacct" if cluster.accounting else "squeue", "--", target,
     ]  # fmt: skip
     return subprocess.Popen(
         command, cwd=folder, env=environment, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
@@ -78,7 +78,7 @@ def running(cluster: SlurmCluster, rule: str) -> str:
     raise AssertionError(f"no job of rule {rule} runs")
 
 
-def test_cancelled_late_and_hungry_jobs_fail_and_the_cancelled_is_not_submitted_again(cluster, tmp_path):
+def test_cancelled_late_and_hungry_jobs_fail_and_the_cancelled_is_shown_once_and_not_submitted_again(cluster, tmp_path):
     snakemake = start(cluster, tmp_path, "all")
     cancelled, late = running(cluster, "cancelled"), running(cluster, "late")
     cluster.command("scancel", cancelled)
@@ -92,7 +92,8 @@ def test_cancelled_late_and_hungry_jobs_fail_and_the_cancelled_is_not_submitted_
     (hungry,) = re.findall(r"SLURM-job '(\d+)' failed, SLURM status is: '(?:OUT_OF_MEMORY|FAILED)'", said)
     assert hungry not in (cancelled, late)
     assert "oom-kill" in (tmp_path / ".snakemake/slurm_logs/rule_hungry" / f"{hungry}.log").read_text()
-    assert f"job {cancelled} was cancelled: it is not submitted again" in said
+    assert len(re.findall("  cancelled failed: .* The next run submits it again", said)) == 1, said
+    assert "not submitted again" not in said
     (submitted,) = (tmp_path / "run").glob("submitted-*.tsv")
     comments = [line.split("\t")[1] for line in submitted.read_text().splitlines()]
     assert sorted(comments) == ["rule_cancelled", "rule_hungry", "rule_late"]

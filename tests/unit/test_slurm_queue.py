@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections import Counter
 from pathlib import Path
@@ -15,7 +16,7 @@ from clockwatt.schema.execution import FP32
 from clockwatt.schema.records import MEASUREMENT_VERSION, MeasurementRow
 from clockwatt.workflow.cluster import Node, QueuedJob
 from clockwatt.workflow.job_limits import misfits, stage_misfits
-from clockwatt.workflow.status import PointStatus, pace, queue_lines
+from clockwatt.workflow.status import PointStatus, pace, queue_lines, show_queue
 
 NODES = [
     Node("cpu", True, 2, 8000, ()),
@@ -107,3 +108,14 @@ def row(store, end_s):
         point="default", session_id="s", shard="1/1", settings_id=store.settings_id, ended_us=int(end_s * 1e6),
         measurement_version=MEASUREMENT_VERSION,
     )  # fmt: skip
+
+
+@pytest.mark.parametrize("installed", [True, False])
+def test_status_says_that_an_installed_slurm_does_not_answer(tmp_path, monkeypatch, capsys, installed):
+    for name in ("sinfo", "squeue") if installed else ():
+        (tmp_path / name).write_text("#!/bin/sh\necho 'Unable to contact slurm controller' >&2\nexit 1\n")
+        (tmp_path / name).chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}/bin" if installed else str(tmp_path))
+    show_queue(campaign())
+    said = capsys.readouterr().out
+    assert said.startswith("Jobs in Slurm: unknown. Slurm does not answer") if installed else not said

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from support import ready_clockwatt
-from support.workdir import SMALL, Workdir
+from support.workdir import REPOSITORY, SMALL, SNAKEMAKE, Workdir
 
 CATALOGUE = "results/catalogue/operations.parquet"
 MEASUREMENTS = "results/measurements/a30/sm900/1.parquet"
@@ -56,15 +56,32 @@ def test_a_key_that_stands_twice_is_refused_with_both_lines(workdir):
     assert message in plan_fails(workdir)
 
 
+def test_a_campaign_that_is_not_utf_8_is_refused_with_its_line(workdir):
+    (workdir.path / "config").mkdir()
+    (workdir.path / "config" / "config.yaml").write_bytes("campaign: t\n# Größe\n".encode("latin-1"))
+    command = [*SNAKEMAKE, "--snakefile", str(REPOSITORY / "Snakefile"), "--directory", str(workdir.path), "-n"]
+    finished = workdir.start(command)
+    assert finished.returncode == 1
+    assert "config/config.yaml: line 2 is not UTF-8. Save the file in UTF-8." in finished.stdout
+    assert "Traceback" not in finished.stdout
+
+
 def test_value_on_the_command_line_is_checked_too(workdir):
     assert "shards: 'many'" in fails(workdir, "-n", "--config", "shards=many")
 
 
-def test_unknown_network(workdir):
-    workdir.configure({"networks": [{"name": "resnet17", "input": [1, 3, 64, 64]}]})
-    output = fails(workdir, CATALOGUE)
-    assert "resnet17" in output
-    assert "resnet18" in output
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("resnet17", "no network of torchvision; did you mean resnet18"),
+        ("nets/mine.py:Net", "no module 'nets/mine.py' here or installed."),
+        ("torch.nx:Linear", "no module 'torch.nx' here or installed."),
+        ("hf:bert.json", "no file bert.json here."),
+    ],
+)
+def test_a_misspelt_network_fails_the_dry_run(workdir, name, message):
+    workdir.configure({"networks": [SMALL["networks"][0], {"name": name, "input": [1, 3, 64, 64]}]})
+    assert f"config.yaml: networks[1].name: '{name}': {message}" in fails(workdir, "-n")
 
 
 def test_network_with_a_data_dependent_branch(workdir):

@@ -52,6 +52,19 @@ def test_a_job_whose_node_failed_is_retried_by_slurm_or_by_snakemake(tmp_path, q
     assert said(tmp_path, "12|NODE_FAIL\n", queued, "--name", "run").stdout == f"12|{word}\n"
 
 
+@pytest.mark.parametrize("program", ["sacct", "squeue"])
+def test_a_job_that_slurm_holds_after_a_failed_launch_is_released(tmp_path, program):
+    (tmp_path / "scontrol").write_text(f'#!/bin/sh\necho "$@" >{tmp_path}/released\n')
+    (tmp_path / "scontrol").chmod(0o755)
+    listed = "12|launch failed requeued held\n13|Resources\n"
+    if program == "sacct":
+        said(tmp_path, "12|PENDING\n13|PENDING\n", listed, "--name", "run")
+    else:
+        submit(tmp_path, job_12=5, job_13=5)
+        queue(tmp_path, listed)
+    assert (tmp_path / "released").read_text() == "release 12\n"
+
+
 def test_the_node_of_a_job_that_had_none_is_not_said(tmp_path):
     assert said(tmp_path, "None assigned                  \n").stdout == ""
 

@@ -11,7 +11,7 @@ from clockwatt.schema import layout
 @app.command()
 def catalogue(config_file: Config = DEFAULT_CONFIG, output_dir: OutputOfCampaign = None) -> None:
     """Trace every network of the campaign and write its operations and calls."""
-    from clockwatt.operations.catalogue import write_catalogue
+    from clockwatt.operations.catalogue_process import write_catalogue_apart
 
     campaign = config.load(config_file)
-    write_catalogue(campaign, in_results(output_dir, campaign, layout.CATALOGUE))
+    write_catalogue_apart(campaign, in_results(output_dir, campaign, layout.CATALOGUE))

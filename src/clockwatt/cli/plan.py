@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from pathlib import Path
 
 from clockwatt import config
@@ -36,7 +35,7 @@ def plan(
         stage.show_plan(stage.make_plan(campaign, catalogue, store_dir, measurements_dir))
         design_rounds.show_rounds(design_rounds.round_costs(campaign, catalogue))
     plan_studies.show_studies(plan_studies.plan_studies(campaign))
-    with contextlib.suppress(cluster.SlurmUnavailableError):  # on a machine without Slurm nothing waits for nodes
+    with cluster.optional("Whether jobs fit the nodes"):
         nodes = cluster.nodes()
         for misfit in (*job_limits.misfits(campaign, nodes), *job_limits.stage_misfits(nodes)):
             print(misfit)

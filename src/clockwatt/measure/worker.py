@@ -14,7 +14,6 @@ import threading
 import time
 from collections.abc import Callable
 from multiprocessing.connection import wait
-from multiprocessing.context import ForkContext, SpawnContext
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 from types import FrameType
@@ -23,6 +22,7 @@ from typing import NoReturn
 from clockwatt.errors import ClockwattError
 from clockwatt.io.progress import say
 from clockwatt.measure import watchdog
+from clockwatt.threads import start_method
 
 _TO_END = (signal.SIGTERM, signal.SIGINT)
 
@@ -52,7 +52,7 @@ def run(measure: Callable[[], None], note: Path) -> None:
     """
     while True:
         before = _count(note)
-        process = _start_method().Process(target=_work, args=(measure,))
+        process = start_method().Process(target=_work, args=(measure,))
         process.start()
         try:
             process.join()
@@ -71,19 +71,6 @@ def run(measure: Callable[[], None], note: Path) -> None:
                 f"measured.{hint} What was finished is in the store; run the same command again to go on."
             )
         say("a fresh process goes on; what ended this one is tried three times at most")
-
-
-def _start_method() -> ForkContext | SpawnContext:
-    """A fork where this process is one thread, which saves the worker half a second of imports; else a fresh process.
-
-    A fork keeps of all threads one, so locks that others hold are never let go of. The command line loads no library
-    that starts any before it calls `run`, nor CUDA.
-    """
-    try:
-        threads = len(list(Path("/proc/self/task").iterdir()))
-    except FileNotFoundError:
-        threads = None
-    return multiprocessing.get_context("fork") if threads == 1 else multiprocessing.get_context("spawn")
 
 
 def _count(note: Path) -> int:

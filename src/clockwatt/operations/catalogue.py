@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -45,7 +45,12 @@ class Traced:
     operations: list[OperationRow]
 
 
-def write_catalogue(config: CampaignConfig, output_dir: Path) -> None:
+def write_catalogue(
+    config: CampaignConfig,
+    output_dir: Path,
+    ended: Mapping[str, str] | None = None,
+    begin: Callable[[str], None] = lambda _: None,
+) -> None:
     """Trace a campaign's networks and write operations.parquet, calls.parquet and networks.parquet.
 
     Parameters
@@ -54,11 +59,15 @@ def write_catalogue(config: CampaignConfig, output_dir: Path) -> None:
         Names the networks and passes.
     output_dir
         Made if it does not exist.
+    ended
+        Networks that must not be traced, by id, and why.
+    begin
+        Called with the id of each network before it is traced.
 
     Raises
     ------
     NetworkError
-        If a network cannot be found, built or traced; nothing is written.
+        Naming every network that cannot be found, built or traced; nothing is written.
     OutputError
         If a file cannot be written.
     """
@@ -68,10 +77,18 @@ def write_catalogue(config: CampaignConfig, output_dir: Path) -> None:
     entries: dict[str, list[NetworkConfig]] = {}
     for network in config.networks:
         entries.setdefault(network.network_id, []).append(network)
+    refused: dict[str, str] = dict(ended or {})
     with progress("catalogue", len(entries) * len(config.passes)) as advance:
-        for same in entries.values():
+        for network_id, same in entries.items():
             for pass_ in config.passes:
-                traced = trace_rows(same[0], pass_, config.training)
+                if network_id in refused:
+                    break
+                begin(network_id)
+                try:
+                    traced = trace_rows(same[0], pass_, config.training)
+                except NetworkError as error:
+                    refused[network_id] = str(error)
+                    break
                 whole = [entry for entry in same if entry.whole]
                 traced.network.measured_execution = _wanted_by(whole)
                 traced.network.measured_quantities = list(config.quantities_of(whole))
@@ -84,7 +101,9 @@ def write_catalogue(config: CampaignConfig, output_dir: Path) -> None:
                     known.measured_execution = sorted({*_wanted_by(wanting), *(known.measured_execution or ())})
                     quantities = {*config.quantities_of(wanting), *(known.measured_quantities or ())}
                     known.measured_quantities = sorted(quantities, reverse=True)  # time first
-                advance(f"{traced.network.network_id} {pass_}")
+                advance(f"{network_id} {pass_}")
+    if refused:
+        raise NetworkError(" ".join(dict.fromkeys(refused.values())))
     if config.design is not None:
         _add_designed(config.design, config.passes, operations)
     files.write_table(table_of(operations.values(), OPERATION_SCHEMA), output_dir / layout.OPERATIONS_FILE)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
+import shutil
 import subprocess
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from clockwatt.errors import ClockwattError
@@ -68,6 +70,16 @@ class JobStatus:
         if self.accounting:
             return "sacct"
         return "squeue" if (self.min_job_age_s or 0) >= SHORTEST_JOB_AGE_S else None
+
+
+@contextlib.contextmanager
+def optional(what: str) -> Iterator[None]:
+    """Suppress errors of a Slurm that is not installed; of one that does not answer, print that `what` is unknown."""
+    try:
+        yield
+    except SlurmUnavailableError as error:
+        if shutil.which("sinfo") is not None:
+            print(f"{what}: unknown. {error}")
 
 
 def version() -> str:

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import json
-import multiprocessing
 import tempfile
 from collections.abc import Iterable, Iterator
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -21,6 +19,7 @@ from clockwatt.measure.reference_operations import anchors
 from clockwatt.measure.steps.procedure import expected_duration_s
 from clockwatt.measure.store import Key, Store
 from clockwatt.measure.tasks import shard_number
+from clockwatt.operations.catalogue_process import write_catalogue_apart
 from clockwatt.schema import layout
 from clockwatt.schema.records import ENERGY, NETWORK, NETWORK_SCHEMA, OPERATION, OPERATION_SCHEMA, SETTINGS_KEY
 
@@ -87,16 +86,8 @@ def catalogue_for(config: CampaignConfig, catalogue_dir: Path) -> Iterator[Path]
             return
         say(f"{catalogue_dir} is not of this campaign's networks: they are traced now, to be counted")
     with tempfile.TemporaryDirectory() as folder:
-        # PyTorch, which tracing needs, takes most of a gigabyte and gives none of it back
-        with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as alone:
-            alone.submit(_trace, config, Path(folder)).result()
+        write_catalogue_apart(config, Path(folder))
         yield Path(folder)
-
-
-def _trace(config: CampaignConfig, folder: Path) -> None:
-    from clockwatt.operations.catalogue import write_catalogue
-
-    write_catalogue(config, folder)
 
 
 def _is_of(config: CampaignConfig, networks_file: Path) -> bool:

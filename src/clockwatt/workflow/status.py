@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import itertools
 from collections import Counter
 from collections.abc import Iterable
@@ -18,7 +17,7 @@ from clockwatt.measure import tasks
 from clockwatt.measure.store import Store
 from clockwatt.measure.tasks import Shard
 from clockwatt.schema.records import OK
-from clockwatt.workflow.cluster import QueuedJob, SlurmUnavailableError, my_jobs
+from clockwatt.workflow.cluster import QueuedJob, my_jobs, optional
 
 _NAMED = 3
 
@@ -133,8 +132,8 @@ def queue_lines(config: CampaignConfig, jobs: Iterable[QueuedJob], folder: Path)
 
 
 def show_queue(config: CampaignConfig) -> None:
-    """Print the state of the caller's Slurm jobs of this campaign, if there is a Slurm."""
-    with contextlib.suppress(SlurmUnavailableError):
+    """Print the state of the caller's Slurm jobs of this campaign."""
+    with optional("Jobs in Slurm"):
         for line in queue_lines(config, my_jobs(), Path.cwd()):
             print(line)
 

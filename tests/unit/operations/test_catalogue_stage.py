@@ -1,4 +1,5 @@
 import json
+import subprocess
 import sys
 
 import pytest
@@ -159,3 +160,37 @@ def test_grouped_convolutions_are_counted_by_their_calls_in_each_pass(tmp_path, 
 def test_networks_without_grouped_convolutions_say_so(catalogue):
     _, _, networks = tables(catalogue)
     assert (networks["grouped_convolutions"] == 0).all()
+
+
+ENDING = """
+import os, signal, sys, torch
+
+class Crashes(torch.nn.Linear):
+    def forward(self, x):
+        os.kill(os.getpid(), signal.SIGSEGV)
+
+class Exits(torch.nn.Linear):
+    def forward(self, x):
+        sys.exit(3)
+
+def crashes():
+    return Crashes(8, 8)
+
+def exits():
+    return Exits(8, 8)
+"""
+
+
+def test_networks_that_end_the_tracer_are_named_in_one_message(tmp_path):
+    (tmp_path / "ending.py").write_text(ENDING)
+    names = ("ending:crashes", "resnet19", "ending:exits")
+    networks = [{"name": name, "input": [2, 8]} for name in names]
+    (tmp_path / "config.yaml").write_text(json.dumps(campaign(*networks).model_dump(mode="json")))
+    command = [sys.executable, "-m", "clockwatt", "catalogue", "--config", "config.yaml"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    (message,) = (line for line in done.stderr.splitlines() if line.startswith("clockwatt: "))
+    assert done.returncode == 1
+    assert "network ending:crashes-2x8-float32: ends the process that traces it (signal SIGSEGV)" in message
+    assert "network 'resnet19' is no" in message
+    assert "network ending:exits: its code calls exit(3)" in message
+    assert "Traceback" not in done.stderr

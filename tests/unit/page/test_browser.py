@@ -270,6 +270,8 @@ def test_the_table_sorts_searches_and_gives_csv(opened):
     opened.page.fill("#table-search", "NET24 v100 training")
     assert [text.split(" ")[0] for text in rows_of(opened, 0)] == ["net24"]
     assert rows_of(opened, 3) == ["900 MHz"]
+    opened.page.fill("#table-search", "1")
+    assert opened.text("#table-count") == "20 of 20 rows shown", "no button for a few rows"
     opened.page.fill("#table-search", "nothing of this name")
     assert opened.text("#table-count") == "0 of 0 rows shown"
     with opened.page.expect_download() as download:

@@ -8,6 +8,7 @@ the backward pass run too; autograd builds its graph on meta as it does anywhere
 from __future__ import annotations
 
 import contextlib
+import signal
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
@@ -94,6 +95,15 @@ def trace_network(network: NetworkConfig, pass_: str, training: TrainingConfig, 
     UntraceableError
         If a call cannot be traced; the message names it and the module that makes it.
     """
+    try:
+        return _trace(network, pass_, training, build)
+    except SystemExit as error:
+        if error.code == 128 + signal.SIGTERM:  # this process was asked to end
+            raise
+        raise NetworkError(f"network {network.name}: its code calls exit({error.code}). Leave that out.") from error
+
+
+def _trace(network: NetworkConfig, pass_: str, training: TrainingConfig, build: Build | None) -> Trace:
     numerics.apply(TF32)
     learns = pass_ == TRAINING
     values = KnownValues()

@@ -1,5 +1,6 @@
 // The table of networks × GPUs × operating points × precisions: search, sort, pages, CSV.
 const PAGE_ROWS = 15;
+const FEW_ROWS = 5;
 const questionAt = (row) => questions[rows.question[row]];
 const measuredOr = (measured, predicted) => (row) => (Number.isFinite(rows[measured][row]) ? rows[measured][row] : rows[predicted][row]);
 const off = (predicted, measured) => (row) => rows[predicted][row] / rows[measured][row] - 1;
@@ -77,7 +78,8 @@ function showTable() {
     return element("th", { scope: "col", class: column.text ? "text" : "number", ...sorted }, button);
   });
   byId("table-rows").tHead.replaceChildren(element("tr", {}, ...heads));
-  const lines = table.found.slice(0, table.shown).map((row) =>
+  const shown = table.found.length <= table.shown + FEW_ROWS ? table.found.length : table.shown; // a button for one row is no use
+  const lines = table.found.slice(0, shown).map((row) =>
     element("tr", {}, ...TABLE.map((column) => element("td", { class: column.text ? "text" : "number" }, (column.cell || column.value)(row)))),
   );
   byId("table-rows").tBodies[0].replaceChildren(...lines);
