@@ -21,7 +21,6 @@ import itertools
 import json
 import random
 import sys
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -63,6 +62,12 @@ def entries_of(chosen: FreshSet, count: int | None) -> list[dict[str, Any]]:
     return entries[:count]
 
 
+def _of_operations(execution: str) -> ExecutionSettings:
+    """The settings that all operations of a pass in one of TF32, float32 or 16 bits are measured under."""
+    (only,) = ExecutionSettings(execution).of_operations
+    return only
+
+
 def catalogue(chosen: FreshSet, count: int | None, known: list[Path], output: Path) -> None:
     """Write the operations of some passes, but those that are known, as a catalogue that measures time alone."""
     entries = entries_of(chosen, count)
@@ -72,7 +77,7 @@ def catalogue(chosen: FreshSet, count: int | None, known: list[Path], output: Pa
     for entry in entries:
         key = NetworkConfig.model_validate(entry["network"]).network_id, entry["pass"]
         for operation in of_pass[key]:
-            wanted.setdefault((operation, entry["pass"]), set()).add(str(execution_of(entry).of_operations()))
+            wanted.setdefault((operation, entry["pass"]), set()).add(str(_of_operations(execution_of(entry))))
     rows = files.read_table(chosen.catalogue / layout.OPERATIONS_FILE, records.OPERATION_SCHEMA).to_pylist()
     for path in known:
         for values in with_settings(pq.read_table(path)).to_pylist():
@@ -114,9 +119,10 @@ class Recorded:
     spent_s: float = 0.0
     given: set[str] = field(default_factory=set)
 
-    def stored(self, operation_ids: Sequence[str]) -> dict[str, MeasurementRow]:
+    def stored(self, operations: pa.Table) -> dict[str, MeasurementRow]:
         """What has been measured of some operations."""
-        return {name: self.rows[name] for name in operation_ids if name in self.given and name in self.rows}
+        known = self.given & self.rows.keys()
+        return {name: self.rows[name] for name in operations["operation_id"].to_pylist() if name in known}
 
     def measure(self, operations: pa.Table, stop_after_s: float | None) -> None:
         """Measure in the order asked for, until the time is over."""
@@ -154,7 +160,7 @@ def score(given: argparse.Namespace) -> None:
     for row in rows.to_dict("records"):
         if not row["device_s"] > 0:
             continue
-        key = row["pass"], ExecutionSettings(row["execution"]).of_operations()
+        key = row["pass"], _of_operations(row["execution"])
         traced = traces.traced(row["subject_id"], row["pass"])
         lacking = Missing(model, traced, Recorded({}, {}, 0.0, *key)).missing()  # type: ignore[arg-type]
         never = float(lacking[~lacking.index.isin(list(found[key]))].sum())

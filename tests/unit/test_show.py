@@ -14,7 +14,7 @@ from clockwatt.cli.main import app
 from clockwatt.cli.show import bars
 from clockwatt.errors import ClockwattError
 
-NETWORK = ["net24", "--pass", "inference", "--gpu", "a30"]
+NETWORK = ["net24", "--pass", "inference", "--gpu", "a30", "--precision", "tf32"]
 
 
 @pytest.fixture
@@ -48,7 +48,7 @@ def test_every_point_has_what_was_measured_and_what_is_answered(show, made):
         of_point = own[own["point"] == point["point"]].set_index("source")
         assert point["measured"]["energy_j"] == of_point["measured_energy_j"].iloc[0]
         assert point["held_out"]["time_s"] == of_point.loc["predicted", "time_s"]
-        answer = predictors.predict("net24", gpu="a30", point=point["point"])
+        answer = predictors.predict("net24", gpu="a30", point=point["point"], precision="tf32")
         but_for = {"predictors": gpu["predictors"]}
         assert point == json.loads(json.dumps(answer.to_dict())) | but_for
         assert (point["source"], point["energy_j"]) == ("measured", answer.measured.energy_j)
@@ -145,7 +145,7 @@ def test_predictors_that_learnt_nothing_are_told_as_such(made, tmp_path):
 def test_shipped_measurements_are_shown_without_a_campaign(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(SystemExit):
-        app(["show", "resnet50", "--pass", "inference", "--json"], prog_name="clockwatt")
+        app(["show", "resnet50", "--pass", "inference", "--precision", "tf32", "--json"], prog_name="clockwatt")
     (shown,) = json.loads(capsys.readouterr().out)
     of = {gpu["gpu"]: gpu["points"][0] for gpu in shown["gpus"]}
     assert 0.005 < of["h200"]["measured"]["time_s"] < 0.0056  # 5.29 ms

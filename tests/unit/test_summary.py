@@ -110,7 +110,7 @@ def test_where_all_is_done_the_results_and_what_comes_next_are_named(campaign):
     text = "\n".join(lines)
     assert "12, 12 of them of virtual GPUs; 11 ok, 1 out of memory." in text
     assert f"snakemake --report {campaign.results_dir}/index.html" in text
-    assert "clockwatt predict resnet18 --input 1,3,64,64 --gpu a30 --point sm900" in text
+    assert "clockwatt predict resnet18 --input 1,3,64,64 --precision tf32 --gpu a30 --point sm900" in text
     assert f"{campaign.results_dir}/explore.html" in text
     assert counts(lines, "page") == ["1", "·", "·", "·"]
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from clockwatt.cli.printing import measured_words, quantity, ratio, rounded, standard_words, with_ends
+from clockwatt.cli.printing import measured_words, quantity, ratio, rounded, standard_words, tf32_words, with_ends
 from clockwatt.config import OperatingPoint
 from clockwatt.predict.answer import COMPOSED, MEASURED, PREDICTED, QUANTITIES
 
@@ -122,6 +122,8 @@ def _below(answer: Answer, more: Mapping[str, Any]) -> Iterator[str]:
     if answer.relative_to is not None:
         ratios = (f"{words} × {ratio(answer.relative_to, name)}" for name, (words, _) in UNITS.items())
         yield f"{', '.join(ratios)}, relative to {standard_words(answer.relative_to)}"
+    if (line := tf32_words(answer)) is not None:
+        yield line
     if now := more.get("measured_now"):
         yield measured_words(now)
     if answer.host is not None and answer.host.paced_by == "host":

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from clockwatt.predict.measure_missing import MeasuredNow
     from clockwatt.predict.request import Request
     from clockwatt.predict.tracing import TracedNetwork
+    from clockwatt.schema.execution import ExecutionSettings
 
 
 @request_command(
@@ -67,7 +68,8 @@ def measured_answer(predictors: AllGpus, request: Request) -> tuple[Answer, Meas
     from clockwatt.predict.measure_missing import Stop, answer_measured
 
     traced, gpu = predictors.traced(request), predictors.only_gpu(request)
-    demand = on_demand(request, gpu, request.point, traced)
+    execution = predictors.execution(request, traced)
+    demand = on_demand(request, gpu, request.point, traced, execution)
     stop = Stop(operations=0) if request.measure_missing is None else Stop.parse(request.measure_missing)
     answer, now = answer_measured(predictors, traced, stop, demand, request.host, whole=bool(request.measure_whole))
     if request.measure_whole:
@@ -79,13 +81,13 @@ def measured_answer(predictors: AllGpus, request: Request) -> tuple[Answer, Meas
     return answer, now
 
 
-def on_demand(request: Request, gpu: str, point: str, traced: TracedNetwork) -> OnDemand:
+def on_demand(request: Request, gpu: str, point: str, traced: TracedNetwork, execution: ExecutionSettings) -> OnDemand:
     """Where a request is measured: the campaign's GPU, into the campaign's store."""
     from clockwatt.measure.on_demand import OnDemand
 
     campaign = config.load(request.config_file)
     store = request.store_dir or Path(campaign.results_dir) / layout.STORE
-    return OnDemand(campaign, gpu, point_of(campaign, gpu, point), traced.network.pass_, request.execution, store)
+    return OnDemand(campaign, gpu, point_of(campaign, gpu, point), traced.network.pass_, execution, store)
 
 
 def check_measures(request: Request) -> None:

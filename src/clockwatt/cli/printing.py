@@ -32,6 +32,25 @@ def measured_words(now: Mapping[str, Any]) -> str:
     )
 
 
+_SAME = 0.005
+"""Relative difference that is shown as none."""
+
+
+def tf32_words(answer: Answer) -> str | None:
+    """Return what TF32 would take and save, in a line; None where that is not worth saying."""
+    other = answer.in_tf32
+    if other is None:
+        return None
+    takes = [quantity(other.time_s, "s"), *([] if other.energy_j is None else [quantity(other.energy_j, "J")])]
+    pairs = {"time": (answer.time_s, other.time_s), "energy": (answer.energy_j, other.energy_j)}
+    saved = {name: 1 - one / whole for name, (whole, one) in pairs.items() if whole and one}
+    less = [
+        f"{abs(share):.0%} {'less' if share > 0 else 'more'} {name}" if abs(share) >= _SAME else f"the same {name}"
+        for name, share in saved.items()
+    ]
+    return f"With --precision tf32: {', '.join(takes)} {other.source}; {', '.join(less)}."
+
+
 def print_recommendation(
     answer: Recommendation, more: Mapping[str, Any], *, verbose: bool = False, rows: int = 20
 ) -> None:
@@ -61,7 +80,9 @@ def print_recommendation(
         console.width = max(console.width, console.measure(table, options=wide).maximum)
     # no title of the table, which a narrow terminal breaks within words
     console.print(
-        f"{best.network_id}, {best.pass_}: least {answer.objective}{virtual}", soft_wrap=True, highlight=False
+        f"{best.network_id}, {best.pass_}, {best.execution.words}: least {answer.objective}{virtual}",
+        soft_wrap=True,
+        highlight=False,
     )
     console.print(table)
     if best.relative_to is not None:
@@ -76,6 +97,8 @@ def print_recommendation(
     if answer.as_good > 1:
         names = ", ".join(f"{one.gpu} at {one.point}" for one in answer.candidates[1 : answer.as_good])
         console.print(f"As good, within error: {names}.")
+    if (line := tf32_words(best)) is not None:
+        console.print(line, soft_wrap=True, highlight=False)
     for label, now in more.get("measured_now", {}).items():
         console.print(f"{label}: {measured_words(now)}")
     for reason in answer.left_out:

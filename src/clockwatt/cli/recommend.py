@@ -78,7 +78,7 @@ def _measured(predictors: AllGpus, request: Request, *, slurm: bool) -> tuple[Re
     on_nodes: dict[str, Any] = {}
 
     def demand_at(gpu: str, point: str) -> OnDemand:
-        demand = on_demand(request, gpu, point, traced)
+        demand = on_demand(request, gpu, point, traced, predictors.execution(request, traced))
         if slurm:  # what is measured there is in the store, and found there
             there = request.model_copy(update={"points": (point,)})
             on_nodes[gpu] = json.loads(on_node(there, gpu, ["--json"]))["measured_now"]
@@ -86,5 +86,5 @@ def _measured(predictors: AllGpus, request: Request, *, slurm: bool) -> tuple[Re
 
     assert request.measure_missing is not None
     stop = Stop(operations=0) if slurm else Stop.parse(request.measure_missing)
-    answer, now = choose_measured(predictors, traced, stop, demand_at, **predictors.choices(request))
+    answer, now = choose_measured(predictors, traced, stop, demand_at, **predictors.choices(request, traced))
     return answer, {"measured_now": {label: one.to_dict() for label, one in now.items()} | on_nodes}

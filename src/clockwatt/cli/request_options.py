@@ -13,7 +13,7 @@ import typer
 from clockwatt.cli.app import answers_once, app
 from clockwatt.cli.options import DEFAULT_CONFIG
 from clockwatt.errors import ClockwattError, RequestError
-from clockwatt.schema.execution import PRECISIONS, TF32
+from clockwatt.schema.execution import PRECISIONS
 
 _NETWORK, _RUN, _MEASURE, _FOLDERS = "Network", "How it runs", "Measure for the answer", "Files"
 
@@ -100,7 +100,14 @@ _OPTIONS: dict[str, tuple[Any, Any, str]] = {
         None,
         "",
     ),
-    "precision": (Annotated[str, _option(help=f"{', '.join(PRECISIONS)}.", panel=_RUN)], str(TF32), "precision"),
+    "precision": (
+        Annotated[
+            str | None,
+            _option(help=f"{', '.join(PRECISIONS)}; else PyTorch's default.", panel=_RUN),
+        ],
+        None,
+        "precision",
+    ),
     "optimizer": (
         Annotated[
             str | None,

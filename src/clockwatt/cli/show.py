@@ -11,7 +11,7 @@ import typer
 from clockwatt import config
 from clockwatt.cli.answer_text import UNITS, columns
 from clockwatt.cli.options import AsJson, Verbose
-from clockwatt.cli.printing import WIDEST, quantity, ratio, standard_words, with_ends
+from clockwatt.cli.printing import WIDEST, quantity, ratio, standard_words, tf32_words, with_ends
 from clockwatt.cli.request_options import NETWORK, request_command
 from clockwatt.errors import ClockwattError, RequestError
 from clockwatt.schema import layout
@@ -218,6 +218,9 @@ def _below(gpu: OnGpu, *, verbose: bool) -> list[str]:
     standard = next((point.relative_to for point in gpu.points), None)
     lines = [f"×: relative to {standard_words(standard)}"] if standard else []
     lines += [f"Warning: {warning}" for warning in dict.fromkeys(one for at in gpu.points for one in at.warnings)]
+    point = gpu.points[0]
+    if (line := tf32_words(point)) is not None:
+        lines.append(f"{config.OperatingPoint.parse(point.point).in_words}: {line}" if len(gpu.points) > 1 else line)
     errors = {words: gpu.errors(name) for name, (words, _) in UNITS.items()}
     if any(errors.values()):
         shown = ", ".join(f"{words} {_errors(values)}" for words, values in errors.items() if values)

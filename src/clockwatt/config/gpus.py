@@ -11,7 +11,7 @@ from pydantic import BeforeValidator, Field, PlainSerializer, field_validator, m
 from clockwatt.config.control import ControlConfig
 from clockwatt.config.model import check_different, one_or_more
 from clockwatt.config.points import DEFAULT_POINT, OperatingPoint
-from clockwatt.config.precision import FloatPrecision, WithPrecision
+from clockwatt.config.precision import FLOAT_PRECISIONS, FloatPrecision, WithPrecision
 from clockwatt.config.slurm import SlurmResources
 from clockwatt.schema.execution import ExecutionSettings
 
@@ -57,7 +57,8 @@ class GpuConfig(WithPrecision):
     precision: Annotated[list[FloatPrecision], one_or_more(FloatPrecision)] = Field(
         ["tf32"],
         min_length=1,
-        description="precisions that float32 networks are measured in: without (fp32) or with TensorFloat-32",
+        description="precisions that float32 networks are measured in: without TensorFloat-32 (fp32), with it (tf32), "
+        "or with it in convolutions and recurrent layers alone, as PyTorch does by default (tf32-conv)",
     )
     control: ControlConfig = Field(ControlConfig(), description="how the operating point is set")
     slurm: SlurmResources = Field(SlurmResources(), description="what a job of this GPU asks Slurm for")
@@ -114,25 +115,28 @@ class GpuConfig(WithPrecision):
     @property
     def execution(self) -> list[ExecutionSettings]:
         """Settings under which operations are measured."""
-        return [ExecutionSettings(name) for name in self.precision]
+        return list(dict.fromkeys(one for name in self.precision for one in ExecutionSettings(name).of_operations))
 
-    def execution_of(self, wanted: Sequence[str] | None, *, networks: bool) -> list[ExecutionSettings]:
+    def execution_of(
+        self, wanted: Sequence[str] | None, operation: tuple[str, str] | None = None
+    ) -> list[ExecutionSettings]:
         """Return the settings under which something is measured on this GPU.
 
         Parameters
         ----------
         wanted
             Settings of the networks that want it measured; None for all of the GPU.
-        networks
-            Whether it is a network; else an operation.
+        operation
+            Class and dtype of an operation; None for a network.
         """
-        if wanted is None:
-            return self.execution
-        settings = [ExecutionSettings(text) for text in wanted]
-        if networks:
-            return [one for one in settings if one.dtype != "float32" or one in self.precision]
-        of_operations = {one.of_operations(self.precision) for one in settings}
-        return [one for one in self.execution if one in of_operations]
+        asked = [ExecutionSettings(name) for name in (self.precision if wanted is None else wanted)]
+        if operation is None:
+            return [one for one in asked if one in self.precision or one.precision not in FLOAT_PRECISIONS]
+        measured, of_asked = (
+            dict.fromkeys(ExecutionSettings(one).of_operation(*operation, self.execution) for one in settings)
+            for settings in (self.precision, asked)
+        )
+        return [one for one in measured if one in of_asked]
 
     @property
     def points(self) -> list[OperatingPoint]:

@@ -20,12 +20,13 @@ def _named(value: Any) -> Any:
         raise ValueError(str(error)) from error
 
 
+FLOAT_PRECISIONS = tuple(name for name, precision in PRECISIONS.items() if precision.dtype == "float32")
+
 if TYPE_CHECKING:
     FloatPrecision: TypeAlias = str
     NetworkPrecision: TypeAlias = str
 else:
-    _FLOAT = tuple(name for name, precision in PRECISIONS.items() if precision.dtype == "float32")
-    FloatPrecision = Annotated[Literal[_FLOAT], BeforeValidator(_named)]
+    FloatPrecision = Annotated[Literal[FLOAT_PRECISIONS], BeforeValidator(_named)]
     NetworkPrecision = Annotated[Literal[tuple(PRECISIONS)], BeforeValidator(_named)]
 
 

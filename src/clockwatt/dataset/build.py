@@ -160,7 +160,7 @@ def _add_point(
                 writers[kind].write_table(table)
                 quality.add(table)
     missing = {
-        kind: {key for source in sources for key in _missing(source, gpu, kind, catalogues[source][kind], seen[kind])}
+        kind: {key for source in sources for key in _missing(source, gpu, catalogues[source][kind], seen[kind])}
         for kind in (records.OPERATION, records.NETWORK)
     }
     references_of = [source.reference for source in sources if source.reference is not None]
@@ -168,12 +168,12 @@ def _add_point(
 
 
 def _missing(
-    source: Source, gpu: str, kind: str, catalogue: Catalogue, seen: set[tuple[str, str, str]]
+    source: Source, gpu: str, catalogue: Catalogue, seen: set[tuple[str, str, str]]
 ) -> Iterator[tuple[str, str]]:
     """Return what a source's campaign wants measured on a GPU and has no row for, as (id, pass)."""
     passes, of_gpu = source.config.passes, source.config.gpu(gpu)
-    for key, pass_, wanted in catalogue.wanted:
-        settings = of_gpu.execution_of(wanted, networks=kind == records.NETWORK)
+    for key, pass_, wanted, operation in catalogue.wanted:
+        settings = of_gpu.execution_of(wanted, operation)
         if pass_ in passes and not seen.issuperset((key, pass_, one) for one in settings):
             yield key, pass_
 

@@ -40,6 +40,8 @@ _NEEDED = [
 ]
 """Columns of measurements that flags and costs are derived from."""
 
+_WANTED_BY = ("pass", "measured_execution", "operation_class", "dtype")
+
 
 @dataclass(frozen=True)
 class Catalogue:
@@ -52,12 +54,12 @@ class Catalogue:
     columns
         What a measurement gets from it, under the dataset's names.
     wanted
-        (id, pass, execution settings of what wants it) of all that is measured.
+        (id, pass, execution settings of what wants it, class and dtype of an operation) of all that is measured.
     """
 
     index: pa.Array
     columns: pa.Table
-    wanted: frozenset[tuple[str, str, tuple[str, ...] | None]]
+    wanted: frozenset[tuple[str, str, tuple[str, ...] | None, tuple[str, str] | None]]
 
     @classmethod
     def read(cls, path: Path, expected: pa.Schema, key: str) -> Catalogue:
@@ -74,8 +76,13 @@ class Catalogue:
             index=_identity(table[key], table["pass"]).combine_chunks(),
             columns=table.select(names).rename_columns([tables.dataset_name(name) for name in names]),
             wanted=frozenset(
-                (row[key], row["pass"], None if row["measured_execution"] is None else tuple(row["measured_execution"]))
-                for row in table.select([key, "pass", "measured_execution"]).to_pylist()
+                (
+                    row[key],
+                    row["pass"],
+                    None if row["measured_execution"] is None else tuple(row["measured_execution"]),
+                    (row["operation_class"], row["dtype"]) if "operation_class" in row else None,
+                )
+                for row in table.select([name for name in table.column_names if name in (key, *_WANTED_BY)]).to_pylist()
             ),
         )
 

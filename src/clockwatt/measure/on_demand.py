@@ -14,13 +14,14 @@ from pathlib import Path
 import pyarrow as pa
 
 from clockwatt.config import CampaignConfig, GpuConfig, NetworkConfig, OperatingPoint
+from clockwatt.config.precision import FLOAT_PRECISIONS
 from clockwatt.errors import ClockwattError
 from clockwatt.gpu.interface import GpuError
 from clockwatt.io import files
 from clockwatt.measure.session import measure_shard
 from clockwatt.measure.store import Key, Store
 from clockwatt.measure.tasks import Shard
-from clockwatt.schema.execution import ExecutionSettings
+from clockwatt.schema.execution import FP32, TF32, ExecutionSettings
 from clockwatt.schema.layout import CALLS_FILE, NETWORKS_FILE, OPERATIONS_FILE
 from clockwatt.schema.records import (
     CALL_SCHEMA,
@@ -58,14 +59,23 @@ class OnDemand:
 
     @property
     def _gpu(self) -> GpuConfig:
-        """The GPU with the one precision that the question's operations are measured in."""
+        """The GPU with the precision that the question's operations are measured in."""
         gpu = self.config.gpu(self.label)
-        return gpu.model_copy(update={"precision": [str(self.execution.of_operations(gpu.precision))]})
+        of_half = TF32 if TF32 in gpu.execution else FP32
+        precision = self.execution.precision if self.execution.precision in FLOAT_PRECISIONS else of_half
+        return gpu.model_copy(update={"precision": [str(precision)]})
 
-    def stored(self, operation_ids: Sequence[str]) -> dict[str, MeasurementRow]:
-        """Return the store's rows of operations by id, without reference operations and failed rows."""
-        execution = self._gpu.execution[0]
-        keys = [Key(OPERATION, name, self.pass_, execution, 0) for name in operation_ids]
+    def stored(self, operations: pa.Table) -> dict[str, MeasurementRow]:
+        """Return the store's rows of operations by id, without reference operations and failed rows.
+
+        `operations` are rows of `OPERATION_SCHEMA`.
+        """
+        gpu = self._gpu
+        keys = [
+            Key(OPERATION, row["operation_id"], self.pass_, execution, 0)
+            for row in operations.select(["operation_id", "operation_class", "dtype"]).to_pylist()
+            for execution in gpu.execution_of(None, (row["operation_class"], row["dtype"]))
+        ]
         rows = Store(self.store_dir, self.config, self.label, self.point).rows(keys)
         return {row.subject_id: row for row in rows if row.kind == OPERATION and row.status == OK}
 

@@ -76,11 +76,11 @@ def subjects(config: CampaignConfig, gpu: GpuConfig, shard: Shard, catalogue_dir
             device_work,
             energy=ENERGY in (config.quantities if quantities is None else quantities),
         )
-        for subject_id, pass_, dtype, device_work, wanted, quantities in _catalogued(
+        for subject_id, pass_, dtype, operation_class, device_work, wanted, quantities in _catalogued(
             catalogue_dir, networks=shard.networks
         )
         if shard.holds(subject_id) and pass_ in config.passes
-        for execution in gpu.execution_of(wanted, networks=shard.networks)
+        for execution in gpu.execution_of(wanted, None if operation_class is None else (operation_class, dtype))
         for repetition in range(config.measurement.repetitions)
     ]
 
@@ -117,14 +117,15 @@ def specs(catalogue_dir: Path, operation_ids: set[str]) -> dict[str, str]:
 
 def _catalogued(
     catalogue_dir: Path, *, networks: bool
-) -> Iterator[tuple[str, str, str, bool, list[str] | None, list[str] | None]]:
+) -> Iterator[tuple[str, str, str, str | None, bool, list[str] | None, list[str] | None]]:
     if networks:
         columns = ["network_id", "pass", "dtype", "measured_execution", "measured_quantities"]
         for row in files.read_table(catalogue_dir / layout.NETWORKS_FILE, NETWORK_SCHEMA, columns).to_pylist():
             name, pass_, dtype, settings, quantities = (row[column] for column in columns)
-            yield name, pass_, dtype, True, settings, quantities
+            yield name, pass_, dtype, None, True, settings, quantities
     else:
-        columns = ["operation_id", "pass", "dtype", "device_work", "measured_execution", "measured_quantities"]
+        columns = ["operation_id", "pass", "dtype", "operation_class", "device_work"]
+        columns += ["measured_execution", "measured_quantities"]
         for row in files.read_table(catalogue_dir / layout.OPERATIONS_FILE, OPERATION_SCHEMA, columns).to_pylist():
-            name, pass_, dtype, work, settings, quantities = (row[column] for column in columns)
-            yield name, pass_, dtype, work, settings, quantities
+            name, pass_, dtype, operation_class, work, settings, quantities = (row[column] for column in columns)
+            yield name, pass_, dtype, operation_class, work, settings, quantities

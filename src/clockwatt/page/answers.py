@@ -23,6 +23,7 @@ from clockwatt.predict.batched_predictor import BulkPredictor
 from clockwatt.predict.composition.networks import Catalogue
 from clockwatt.predict.description import NotPredictableError
 from clockwatt.predict.features.operations import operation_features
+from clockwatt.predict.features.points import settings_of
 from clockwatt.predict.gpu_predictor import GpuPredictor
 from clockwatt.predict.tracing import TracedNetwork
 from clockwatt.schema import layout
@@ -115,7 +116,7 @@ def answer_all(models: Mapping[str, GpuPredictor], catalogue_dir: Path, asked: M
             found = []
             for gpu, model in enumerate(bulk):
                 known = settings[model.description.virtual]
-                if not able[gpu] or execution.of_operations(known) not in known:
+                if not able[gpu] or not known.issuperset(settings_of(traced.operations, execution, known)):
                     continue
                 if model.description.gpu_name not in fitting:
                     answers.without_room.append((number, gpu))

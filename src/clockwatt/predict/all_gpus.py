@@ -13,17 +13,18 @@ from clockwatt.errors import ClockwattError, RequestError
 from clockwatt.gpu.specs import UnknownGpuError, find_spec
 from clockwatt.predict import recommend as recommending
 from clockwatt.predict.answer import Answer
-from clockwatt.predict.answerer import OperationCosts, check_fits, predict_network
+from clockwatt.predict.answerer import OperationCosts, check_fits, predict_network, with_tf32
 from clockwatt.predict.batched_predictor import BulkPredictor
 from clockwatt.predict.description import shipped_catalogue
 from clockwatt.predict.evaluation.errors import OBJECTIVES
+from clockwatt.predict.features.points import settings_of
 from clockwatt.predict.gpu_predictor import GpuPredictor
 from clockwatt.predict.hosts.profile import HostProfile
 from clockwatt.predict.overview import Overview, overview
 from clockwatt.predict.recommend import Limits, Recommendation
 from clockwatt.predict.request import Request
 from clockwatt.predict.tracing import NetworkTracer, TracedNetwork, listed_operations, training_of
-from clockwatt.schema.execution import TF32, ExecutionSettings
+from clockwatt.schema.execution import TF32, ExecutionSettings, of_dtype
 from clockwatt.schema.records import INFERENCE, OPTIMIZER, TRAINING
 
 Trace = Callable[[Pass], TracedNetwork]
@@ -93,9 +94,10 @@ class AllGpus:
         trace = trace or functools.partial(self.traced, request)
         traced = trace(request.pass_)
         answer = self.answer(
-            traced, gpu=self.only_gpu(request), point=request.point, execution=request.execution, host=request.host,
-            relative_to=request.relative_to,
+            traced, gpu=self.only_gpu(request), point=request.point, execution=self.execution(request, traced),
+            host=request.host, relative_to=request.relative_to,
         )  # fmt: skip
+        answer = with_tf32(self.model(answer.gpu), traced, answer, host=self.profile(request.host))
         return self.with_phases(answer, trace, request.host) if traced.is_network else answer
 
     def answer_all(
@@ -126,7 +128,7 @@ class AllGpus:
                 traced,
                 gpu=gpu,
                 point=point,
-                execution=request.execution,
+                execution=self.execution(request, traced),
                 host=request.host,
                 relative_to=request.relative_to,
             )
@@ -148,6 +150,30 @@ class AllGpus:
         rest_s = max(0.0, answer.time_s - forward.time_s - step_s)
         return replace(answer, phases={"forward": forward.time_s, "backward": rest_s, "step": step_s})
 
+    def execution(self, request: Request, traced: TracedNetwork) -> ExecutionSettings:
+        """Return how a request's network runs.
+
+        Without a precision, that is the default of PyTorch, or the next precision that all its operations were measured
+        in, where one was.
+        """
+        default = request.execution(traced.network.dtype)
+        if request.precision is not None:
+            return default
+        models = [self.model(name) for name in request.gpus] or list(self.models.values())
+        virtual = all(model.description.virtual for model in models)
+        known = {
+            one
+            for model in {*models, *self.models.values()}
+            if model.description.virtual == virtual
+            for one in model.description.execution
+        }
+        answerable = (
+            one
+            for one in of_dtype(traced.network.dtype)
+            if known.issuperset(settings_of(traced.operations, one, known))
+        )
+        return next(answerable, default)
+
     def only_gpu(self, request: Request) -> str:
         """Return the label of the GPU that a request names; without one, of the only GPU."""
         gpus = request.gpus or self.gpus
@@ -158,13 +184,14 @@ class AllGpus:
     def recommendation(self, request: Request) -> Recommendation:
         """Recommend the GPU and operating point that minimise the cost of a request's pass; raises as `choose`."""
         self._check(*request.gpus)
-        return self.choose(self.traced(request), **self.choices(request))
+        traced = self.traced(request)
+        return self.choose(traced, **self.choices(request, traced))
 
-    def choices(self, request: Request) -> dict[str, Any]:
-        """Return a request's settings of a recommendation, as `choose` takes them."""
+    def choices(self, request: Request, traced: TracedNetwork) -> dict[str, Any]:
+        """Return a request's settings of a recommendation for its pass, as `choose` takes them."""
         return {
             "objective": request.objective, "limits": Limits.of(request), "gpus": request.gpus or None,
-            "points": request.points, "execution": request.execution, "host": request.host,
+            "points": request.points, "execution": self.execution(request, traced), "host": request.host,
             "relative_to": request.relative_to,
         }  # fmt: skip
 
@@ -193,13 +220,11 @@ class AllGpus:
         shown = []
         for pass_ in [one for one in passes or [request.pass_] if one in fitted]:
             traced = (trace or functools.partial(self.traced, request))(pass_)
-            standard = None
+            execution, standard = self.execution(request, traced), None
             if request.relative_to is not None:
-                standard = self.standard(request.relative_to, traced, execution=request.execution, host=request.host)
+                standard = self.standard(request.relative_to, traced, execution=execution, host=request.host)
             shown.append(
-                overview(
-                    models, traced, points=request.points, execution=request.execution, host=host, standard=standard
-                )
+                overview(models, traced, points=request.points, execution=execution, host=host, standard=standard)
             )
         if not shown and fitted:
             raise RequestError(f"{{pass_}} {request.pass_}: nothing was fitted for it.")

@@ -68,6 +68,17 @@ LIMITED_BY = {"host": "host-bound", "device": "device-bound", "power_limit": "po
 """Name of the bottleneck of a pass, by `HostAnswer.paced_by`."""
 
 
+@dataclass(frozen=True)
+class OtherPrecision:
+    """Time, mean power and energy of the pass in another precision; `source` is that of the time, as of an answer."""
+
+    execution: ExecutionSettings
+    source: str
+    time_s: float
+    power_w: float | None
+    energy_j: float | None
+
+
 class Detail(Protocol):
     """The operations behind an answer."""
 
@@ -146,6 +157,9 @@ class Answer:
         Settings of the optimizer whose step a training pass of a network ends with; None for others.
     items, unit
         Number of `unit` (images, tokens, samples) that a pass processes; None for a list of operations.
+    in_tf32
+        The pass with TF32 in matrix products too, where PyTorch's default was asked for: if it was measured whole, or
+        saves more than 10 % of time or energy.
     phases
         Seconds of `forward`, `backward` and `step` of a training pass; empty if not requested.
     detail
@@ -182,6 +196,7 @@ class Answer:
     optimizer: Mapping[str, Any] | None = None
     items: int | None = None
     unit: str = ""
+    in_tf32: OtherPrecision | None = None
     phases: Mapping[str, float] = field(default_factory=dict)
     detail: Detail | None = field(default=None, repr=False, compare=False)
 

@@ -13,7 +13,17 @@ from numpy.typing import NDArray
 
 from clockwatt.errors import ClockwattError
 from clockwatt.gpu.specs import UnknownGpuError, find_spec
-from clockwatt.predict.answer import COMPOSED, MEASURED, OF_MEASURED, PREDICTED, QUANTITIES, Answer, Ends, Estimate
+from clockwatt.predict.answer import (
+    COMPOSED,
+    MEASURED,
+    OF_MEASURED,
+    PREDICTED,
+    QUANTITIES,
+    Answer,
+    Ends,
+    Estimate,
+    OtherPrecision,
+)
 from clockwatt.predict.composition.overheads import Overheads
 from clockwatt.predict.composition.pipeline import Composition
 from clockwatt.predict.costs.interface import Costs
@@ -38,7 +48,7 @@ from clockwatt.predict.models.predictors import TARGETS
 from clockwatt.predict.tracing import TracedNetwork
 from clockwatt.schema import records
 from clockwatt.schema.costs import BACK_TO_BACK
-from clockwatt.schema.execution import TF32, ExecutionSettings
+from clockwatt.schema.execution import DEFAULT, TF32, ExecutionSettings
 from clockwatt.schema.optimizers import states_of
 
 NO_OTHER_HOST = "back-to-back times alone were measured, which hold for the host that they were measured with"
@@ -46,6 +56,9 @@ NO_OTHER_HOST = "back-to-back times alone were measured, which hold for the host
 
 _BELOW_IDLE = 0.93
 """Least possible mean power, relative to the median card's idle power; the most is the power limit."""
+
+_WORTH_SAYING = 0.9
+"""Largest ratio of a pass's time or energy in TF32 to that in PyTorch's default at which TF32 is suggested."""
 
 _DEVICE, _EAGER, _DYNAMIC = (TARGETS.index(name) for name in (DEVICE, BACK_TO_BACK, DYNAMIC))
 
@@ -155,6 +168,21 @@ def _check_bounded(
                 f"{model.description.gpu}; its time does not follow from the sizes of its tensors. Measure it on a "
                 "node with the GPU ({measure_missing} 20), or give the network without it."
             )
+
+
+def with_tf32(model: GpuPredictor, traced: TracedNetwork, answer: Answer, *, host: HostProfile | None = None) -> Answer:
+    """Add `Answer.in_tf32` to an answer; raises as `predict_network`."""
+    if answer.execution.precision != DEFAULT:
+        return answer
+    execution = ExecutionSettings(answer.execution.replace(DEFAULT, TF32))
+    (other,) = predict_points(model, traced, [answer.point], execution=execution, host=host, bounded=False)
+    saves = other.time_s < _WORTH_SAYING * answer.time_s or (other.energy_j or math.inf) < _WORTH_SAYING * (
+        answer.energy_j or 0.0
+    )
+    if other.measured is None and not saves:
+        return answer
+    in_tf32 = OtherPrecision(execution, other.source, other.time_s, other.power_w, other.energy_j)
+    return replace(answer, in_tf32=in_tf32)
 
 
 def _modelled(

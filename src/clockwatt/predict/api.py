@@ -21,7 +21,7 @@ from clockwatt.predict.recommend import Limits, Recommendation
 from clockwatt.predict.request import Request, typed_inputs
 from clockwatt.predict.tracing import NetworkTracer, TracedNetwork, with_batch
 from clockwatt.schema import layout
-from clockwatt.schema.execution import ExecutionSettings, of_dtype
+from clockwatt.schema.execution import ExecutionSettings
 from clockwatt.schema.records import INFERENCE, TRAINING
 
 if TYPE_CHECKING:
@@ -166,7 +166,8 @@ class Predictors(AllGpus):
         """
         given = _Question.of(network, inputs, **question)
         self._check(*given.request.gpus)
-        return self.choose(given.trace(self), **self.choices(given.request) | {"limits": limits})
+        traced = given.trace(self)
+        return self.choose(traced, **self.choices(given.request, traced) | {"limits": limits})
 
     def show(self, network: Any = None, inputs: Any = None, **question: Any) -> Overview:
         """Answer for a pass on every GPU at every operating point that was measured.
@@ -241,7 +242,7 @@ class _Question:
 
         precision = fields.get("precision")
         instance = Instance(network, given, None if precision is None else ExecutionSettings(precision).dtype)
-        return cls(Request.of(**{"precision": of_dtype(instance.config.dtype)[0]} | fields), instance)
+        return cls(Request.of(**fields), instance)
 
     def _tracer(self, predictors: AllGpus) -> NetworkTracer:
         return predictors.tracer.with_optimizer(self.request.optimizer)

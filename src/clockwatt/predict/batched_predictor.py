@@ -70,7 +70,6 @@ class BulkPredictor(GpuPredictor):
             return super().costs(
                 operations, pass_, execution=execution, predictor=predictor, look_up=look_up, features=features
             )
-        execution = execution.of_operations(self.description.execution)
         if (pass_, execution) not in self._known:
             source = super().costs(self._operations[pass_], pass_, execution=execution, features=self._features[pass_])
             self._known[pass_, execution] = source.at(self._points)

@@ -19,9 +19,10 @@ from clockwatt.predict.costs.measured import DeviceTimes, LookedUp, MeasuredCost
 from clockwatt.predict.costs.predicted import ByClock, HostOnly, Learnt
 from clockwatt.predict.description import GpuDescription, NotPredictableError, PassDescription, fitted_gpus, is_shipped
 from clockwatt.predict.features.operations import OPERATION_CLASS, operation_features
+from clockwatt.predict.features.points import settings_of
 from clockwatt.predict.hosts.costs import HostsSeen
 from clockwatt.predict.measured_networks import MeasuredNetworks
-from clockwatt.predict.models.extrapolation import ALGORITHMS, Domain
+from clockwatt.predict.models.extrapolation import ALGORITHMS, MATTERS, Domain
 from clockwatt.predict.models.persistence import load_predictor, save_predictor
 from clockwatt.predict.models.predictors import CostPredictor
 from clockwatt.predict.training_rows import DEVICE_AND_HOST
@@ -154,28 +155,16 @@ class GpuPredictor:
         `features` are those of the operations with device work, from `features.operations.operation_features`, where
         they are known already; the other parameters are those of `predict`.
         """
-        known, spec = self._described(pass_), self.description.spec
-        of_operations = execution.of_operations(self.description.execution)
-        works = operations["device_work"].to_numpy(bool)
-        classes = operations[OPERATION_CLASS].to_numpy(object)
+        known = self._described(pass_)
         ids = pd.Index(operations["operation_id"])
-        measured = self._read_measured(self._measured_path(pass_)) if look_up else None
+        settings = settings_of(operations, execution, self.description.execution)
         sources: list[CostSource] = []
-        if measured is not None:
-            sources.append(LookedUp(measured, ids, execution=of_operations))
-        if works.any():
-            name = predictor or self.description.predictors[0]
-            factors = interval_factors(classes[works], known.intervals.get(name, {}))
-            if features is None:
-                features = operation_features(operations[works])
-            forest = self._load(self._forest_path(name, pass_))
-            ignorance = self._read_domain(self._domain_path(pass_)).ignorance(operations[works])
-            through: CostSource = Learnt(forest, spec, features, factors, execution=of_operations, ignorance=ignorance)
-            if measured is not None:
-                through = FirstKnown(LookedUp(measured, ids[works], execution=of_operations, positive=True), through)
-            sources.append(Among(ByClock(through, known.learnt_points, spec), works))
-        if not works.all():
-            sources.append(Among(HostOnly(classes[~works], known.workless_host_s), ~works))
+        for of_operations in dict.fromkeys(settings):
+            own = settings == of_operations
+            source = self._costs_under(
+                operations[own], pass_, of_operations, predictor=predictor, look_up=look_up, features=features
+            )
+            sources.append(source if own.all() else Among(source, own))
         times, found = self._device_times, FirstKnown(*sources)
         if times is not None and known.summed:
             raise NotPredictableError(
@@ -183,6 +172,39 @@ class GpuPredictor:
                 "of it. Answer without measuring, or fit predictors to device and host times."
             )
         return found if times is None or times.execution != execution else Refined(found, ids, times)
+
+    def _costs_under(
+        self,
+        operations: pd.DataFrame,
+        pass_: str,
+        execution: ExecutionSettings,
+        *,
+        predictor: str | None,
+        look_up: bool,
+        features: pd.DataFrame | None,
+    ) -> CostSource:
+        """Return `costs` of operations that are all measured under the same settings."""
+        known, spec = self._described(pass_), self.description.spec
+        works = operations["device_work"].to_numpy(bool)
+        classes = operations[OPERATION_CLASS].to_numpy(object)
+        ids = pd.Index(operations["operation_id"])
+        measured = self._read_measured(self._measured_path(pass_)) if look_up else None
+        sources: list[CostSource] = []
+        if measured is not None:
+            sources.append(LookedUp(measured, ids, execution=execution))
+        if works.any():
+            name = predictor or self.description.predictors[0]
+            factors = interval_factors(classes[works], known.intervals.get(name, {}))
+            features = operation_features(operations[works]) if features is None else features.loc[ids[works]]
+            forest = self._load(self._forest_path(name, pass_))
+            ignorance = self._read_domain(self._domain_path(pass_)).ignorance(operations[works])
+            through: CostSource = Learnt(forest, spec, features, factors, execution=execution, ignorance=ignorance)
+            if measured is not None:
+                through = FirstKnown(LookedUp(measured, ids[works], execution=execution, positive=True), through)
+            sources.append(Among(ByClock(through, known.learnt_points, spec), works))
+        if not works.all():
+            sources.append(Among(HostOnly(classes[~works], known.workless_host_s), ~works))
+        return FirstKnown(*sources)
 
     def unmeasured_algorithms(self, operations: pd.DataFrame, pass_: str) -> NDArray[np.bool_]:
         """Return which operations are of `extrapolation.ALGORITHMS` and of a class never measured in this pass."""
@@ -236,8 +258,12 @@ class GpuPredictor:
         lacks = self._described(pass_).lacks
         works = operations["device_work"].to_numpy(bool)
         warnings, notes = list[str](), list[str]()
-        if execution.of_operations(self.description.execution) not in self.description.execution:
-            warnings.append(f"Nothing was measured in {execution}.")
+        settings = settings_of(operations, execution, self.description.execution)
+        lacking = ~np.isin(settings, self.description.execution)
+        if shares[lacking].sum() > MATTERS:
+            missing = sorted(set(settings[lacking]))
+            needs = "" if execution in missing else f", which matrix products need in {execution}"
+            warnings.append(f"Nothing was measured in {' and '.join(missing)}{needs}.")
         warnings += [f"These predictors hold no {quantity}: {why}." for quantity, why in lacks.items()]
         if works.any():
             catalogued = operations.loc[works, ["operation_id", "spec", "dtype"]].set_index("operation_id")

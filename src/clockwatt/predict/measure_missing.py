@@ -131,7 +131,7 @@ class Missing:
         """Measure until `stop`, then answer; ClockwattError if the GPU is not here, or as `predict_network`."""
         begun_s = time.monotonic()
         before, missing = self._uncertainty()
-        self._found = self.demand.stored(list(missing.index))
+        self._found = self.demand.stored(self._rows(list(missing.index)))
         looked_up, tried = len(self._found), set[str]()
         half_width, missing = self._uncertainty() if looked_up else (before, missing)
         batch = _FIRST_BATCH
@@ -141,9 +141,10 @@ class Missing:
             if wanted < 1 or left_s <= 0:
                 break
             chosen = list(missing.index[:wanted])
-            self.demand.measure(self._rows(chosen), None if math.isinf(left_s) else left_s)
+            rows = self._rows(chosen)
+            self.demand.measure(rows, None if math.isinf(left_s) else left_s)
             tried.update(chosen)
-            self._found |= self.demand.stored(chosen)
+            self._found |= self.demand.stored(rows)
             half_width, missing = self._uncertainty()
             batch *= 2
         seconds = time.monotonic() - begun_s

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from clockwatt.config import OperatingPoint
 from clockwatt.errors import ClockwattError
 from clockwatt.predict.answer import Answer, to_frame
-from clockwatt.predict.answerer import check_fits, predict_points
+from clockwatt.predict.answerer import check_fits, predict_points, with_tf32
 from clockwatt.predict.gpu_predictor import GpuPredictor
 from clockwatt.predict.hosts.profile import HostProfile
 from clockwatt.predict.tracing import TracedNetwork
@@ -108,7 +108,8 @@ def overview(
             for point in points:
                 model.description.check_runs_at(point)
             asked = sorted({*model.description.points, *points}, key=lambda point: OperatingPoint.parse(point).order)
-            answers = predict_points(model, traced, asked, execution=execution, host=host)
+            first, *others = predict_points(model, traced, asked, execution=execution, host=host)
+            answers = [with_tf32(model, traced, first, host=host), *others]
         except ClockwattError as error:
             left_out.append(str(error) if str(error).startswith(f"{label} ") else f"{label}: {error}")
             continue

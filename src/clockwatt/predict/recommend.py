@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from clockwatt.errors import DataFileError, RequestError
 from clockwatt.predict.answer import Answer, to_frame
-from clockwatt.predict.answerer import NO_OTHER_HOST, predict_points
+from clockwatt.predict.answerer import NO_OTHER_HOST, predict_points, with_tf32
 from clockwatt.predict.description import NotPredictableError
 from clockwatt.predict.evaluation.errors import objective_of
 from clockwatt.predict.gpu_predictor import GpuPredictor
@@ -207,6 +207,7 @@ def recommend(
     best = candidates[order[0]]
     allowed = [candidate for candidate, kept in zip(candidates, keeps, strict=True) if kept]
     best = replace(best, warnings=(*best.warnings, *warnings_of_hosts(models, traced, allowed)))
+    best = with_tf32(models[best.gpu], traced, best, host=host)
     ordered = [best, *(candidates[number] for number in order[1:])]
     return Recommendation(
         objective=objective,

@@ -21,7 +21,7 @@ from clockwatt.errors import ClockwattError, RequestError
 from clockwatt.predict.evaluation.errors import OBJECTIVES
 from clockwatt.predict.tracing import catalogue_table
 from clockwatt.schema import layout
-from clockwatt.schema.execution import TF32, ExecutionSettings
+from clockwatt.schema.execution import ExecutionSettings, default_of
 from clockwatt.schema.optimizers import optimizer_name
 from clockwatt.schema.records import CALL_SCHEMA, NETWORK_SCHEMA, OPERATION_SCHEMA, TRAINING
 
@@ -46,7 +46,7 @@ class Request(Model):
     pass_
         `inference` or `training`.
     precision
-        `tf32`, `fp32`, `bf16` or `fp16`, as Lightning names them.
+        One of `schema.execution.PRECISIONS`; None for the default of PyTorch in the network's dtype.
     optimizer
         Of a training pass, one of `schema.optimizers.NAMES`; None for the campaign's.
     input_dtype, input_below
@@ -73,7 +73,7 @@ class Request(Model):
     operations: Path | None = None
     inputs: tuple[str, ...] = ()
     pass_: Pass = PASSES[0]
-    precision: str = TF32
+    precision: str | None = None
     optimizer: str | None = None
     input_dtype: str | None = None
     input_below: int | None = Field(None, gt=0)
@@ -157,10 +157,9 @@ class Request(Model):
             if value is not None and not value >= 0:
                 raise RequestError(f"limits: {{{name}}} is a number of 0 or more, such as 0.1 for 10 %, not {value!r}.")
 
-    @property
-    def execution(self) -> ExecutionSettings:
-        """How the network runs."""
-        return ExecutionSettings(self.precision)
+    def execution(self, dtype: str) -> ExecutionSettings:
+        """How the network runs where nothing else is known to be measured; `dtype` is that of its parameters."""
+        return default_of(dtype) if self.precision is None else ExecutionSettings(self.precision)
 
     @property
     def point(self) -> str:
@@ -197,7 +196,9 @@ class Request(Model):
         return self._given(name, known, self.inputs)
 
     def _given(self, name: str, known: _Known, inputs: Sequence[str]) -> NetworkConfig:
-        content: dict[str, Any] = {"name": name, "precision": self.precision, **self._input(name, known, inputs)}
+        content: dict[str, Any] = {"name": name, **self._input(name, known, inputs)}
+        if self.precision is not None:
+            content["precision"] = self.precision
         if self.assume_branch is not None:
             content["data_dependent_branch"] = self.assume_branch
         if self.cache_length is not None:
@@ -212,11 +213,13 @@ class Request(Model):
                 f"{name}: not among the measured networks{f' (did you mean {close}?)' if close else ''}, so its input "
                 "shape is unknown. Check the name, or give {input}, batch first, such as {input} 32,3,224,224."
             )
-        measured = known.first_input(name, self.execution.dtype)
-        network = None if measured is None else self._given(name, known, [measured[1]])
+        dtype = known.dtype(name) if self.precision is None else ExecutionSettings(self.precision).dtype
+        request = self.model_copy(update={"precision": str(self.execution(dtype))})
+        measured = known.first_input(name, dtype)
+        network = None if measured is None else request._given(name, known, [measured[1]])
         if measured is None or network is None or network.network_id != measured[0]:
             raise RequestError(
-                f"{name}: its input shape in {self.execution.dtype} is unknown. Give {{input}}, batch first, such as "
+                f"{name}: its input shape in {dtype} is unknown. Give {{input}}, batch first, such as "
                 "{input} 32,3,224,224."
             )
         return network
@@ -268,6 +271,11 @@ class _Known:
     def has(self, name: str) -> bool:
         """Whether a network goes by this name, or ends with it."""
         return self.full_name(name) in set(self.networks["network"])
+
+    def dtype(self, name: str) -> str:
+        """The dtype that a network was measured in; float32 if that is one of several."""
+        dtypes = list(self.networks.loc[self.networks["network"] == name, "dtype"])
+        return "float32" if "float32" in dtypes else str(dtypes[0])
 
     def first_input(self, name: str, dtype: str) -> tuple[str, str] | None:
         """Id of a network where it stands first, and the shape of its first input as it is typed; None if nowhere."""

@@ -61,7 +61,7 @@ def validate(
             left_out = read_gpu_rows(
                 predictors_dir / layout.LEFT_OUT_FILE, LEFT_OUT_SCHEMA, gpu, LEFT_OUT_SCHEMA.names
             ).to_pandas()
-            predicted = left_out_costs(left_out, catalogue.operations, description.workless_host_s)
+            predicted = left_out_costs(left_out, catalogue, description.workless_host_s)
             parts = [networks.composed(MEASURED, networks.measured), networks.composed(PREDICTED, predicted)]
             rows = pd.concat(parts).assign(gpu=gpu, gpu_name=description.gpu_name, virtual=description.virtual)
             table = pa.Table.from_pandas(rows, schema=VALIDATION_SCHEMA, preserve_index=False)

@@ -74,7 +74,7 @@ class WholeNetworks:
         DataFileError if the dataset lacks a table or it is damaged.
         """
         rows, not_comparable = whole_networks(dataset_dir, gpu)
-        measured = measured_costs(samples.rows)
+        measured = measured_costs(samples.rows, catalogue)
         calibrated = calibrated_overheads(dataset_dir, gpu, samples, rows)
         overheads = OverheadEstimates(calibrated, seen_overheads(rows, catalogue, measured))
         return cls(catalogue, rows, not_comparable, measured, overheads)
@@ -123,7 +123,7 @@ class WholeNetworks:
             Host time of calls without device work, from `costs.predicted.workless_host_s`.
         """
         pass_ = str(rows["pass"].iloc[0])
-        costs = left_out_costs(rows, self.catalogue.operations, {pass_: workless_host_s})
+        costs = left_out_costs(rows, self.catalogue, {pass_: workless_host_s})
         composed = self.composed(PREDICTED, costs, pass_)
         errors, report = estimate_pass_errors(
             complete(composed), from_measured, with_errors(rows, intervals), self.catalogue
@@ -136,18 +136,32 @@ def complete(compositions: pd.DataFrame) -> pd.DataFrame:
     return compositions[compositions["calls_without_cost"] == 0]
 
 
-def measured_costs(rows: pd.DataFrame) -> CostsOfNetwork:
+def measured_costs(rows: pd.DataFrame, catalogue: Catalogue) -> CostsOfNetwork:
     """Return a source of measured costs; `rows` of `training_rows.Samples`."""
     indexed = {
         (str(pass_), str(point), ExecutionSettings(str(execution))): group.set_index("operation_id")
         for (pass_, point, execution), group in rows.groupby(_KEY)
     }
     none, known = rows.iloc[:0].set_index("operation_id"), set(rows["execution"])
-    return lambda _name, pass_, point, execution: indexed.get((pass_, point, execution.of_operations(known)), none)
+
+    @functools.cache
+    def costs(pass_: str, point: str, execution: ExecutionSettings) -> pd.DataFrame:
+        return _under(catalogue.settings(pass_, execution, known), lambda one: indexed.get((pass_, point, one), none))
+
+    return lambda _name, pass_, point, execution: costs(pass_, point, execution)
+
+
+def _under(settings: pd.Series, costs_under: Callable[[ExecutionSettings], pd.DataFrame]) -> pd.DataFrame:
+    """Return the costs of each operation under its settings, by its id."""
+    parts = []
+    for one in settings.unique():
+        costs = costs_under(one)
+        parts.append(costs[costs.index.isin(settings.index[settings == one])])
+    return pd.concat([part for part in parts if len(part)] or parts[:1])
 
 
 def left_out_costs(
-    rows: pd.DataFrame, operations: pd.DataFrame, workless_host_s: Mapping[str, Mapping[str, float]]
+    rows: pd.DataFrame, catalogue: Catalogue, workless_host_s: Mapping[str, Mapping[str, float]]
 ) -> CostsOfNetwork:
     """Return costs of operations with the network held out: predicted, except those that another network calls too.
 
@@ -155,8 +169,8 @@ def left_out_costs(
     ----------
     rows
         Of `leave_out.LEFT_OUT_SCHEMA`, one GPU.
-    operations
-        Of the catalogue.
+    catalogue
+        Calls of networks.
     workless_host_s
         Pass to host time of calls without device work on that GPU, from `costs.predicted.workless_host_s`.
     """
@@ -177,12 +191,14 @@ def left_out_costs(
     def workless(pass_: str) -> pd.DataFrame:
         if pass_ not in workless_host_s:
             return none
+        operations = catalogue.operations
         own = operations[(operations["pass"] == pass_) & ~operations["device_work"]]
         costs = HostOnly(own[OPERATION_CLASS].to_numpy(object), workless_host_s[pass_]).costs
         return pd.DataFrame(costs.pipeline(), index=own["operation_id"], columns=COST_COLUMNS)
 
     def costs(name: str, pass_: str, point: str, execution: ExecutionSettings) -> pd.DataFrame:
-        parts = [indexed.get((name, pass_, point, execution.of_operations(known)), none), workless(pass_)]
+        settings = catalogue.settings(pass_, execution, known)
+        parts = [_under(settings, lambda one: indexed.get((name, pass_, point, one), none)), workless(pass_)]
         return pd.concat([part for part in parts if len(part)] or [none])
 
     return costs

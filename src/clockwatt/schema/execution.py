@@ -31,12 +31,32 @@ class Precision:
 
 
 PRECISIONS = {
+    "tf32-conv": Precision("float32", False, True, "float32 (TF32 in convolutions only, PyTorch's default)"),
     "tf32": Precision("float32", True, True, "TF32"),
     "fp32": Precision("float32", False, False, "float32"),
     "bf16": Precision("bfloat16", True, True, "bfloat16"),
     "fp16": Precision("float16", True, True, "float16"),
 }
-"""Precisions by the names that Lightning gives them."""
+"""Precisions by the names that Lightning gives them; the first of each dtype is the default of PyTorch.
+
+`tf32-conv` uses TensorFloat-32 in all that cuDNN computes, and not in matrix products.
+"""
+
+MATRIX_PRODUCTS = frozenset(
+    {
+        *("addbmm", "addmm", "baddbmm", "bilinear", "bmm", "chain_matmul", "einsum", "linear", "matmul", "mm"),
+        *("grouped_mm", "scaled_dot_product_attention"),
+    }
+)
+"""Operation classes that cuBLAS or CUTLASS computes."""
+CUDNN_CLASSES = frozenset(
+    {
+        *(f"conv{n}d" for n in (1, 2, 3)),
+        *(f"conv_transpose{n}d" for n in (1, 2, 3)),
+        *("lstm", "gru", "rnn_tanh", "rnn_relu"),
+    }
+)
+"""Operation classes that cuDNN computes, TensorFloat-32 included."""
 
 MEMORY_FORMATS = ("contiguous",)
 MODES = ("eager",)
@@ -118,19 +138,29 @@ class ExecutionSettings(str):
         return PRECISIONS[self.precision].cudnn_tf32
 
     @property
+    def of_operations(self) -> list[ExecutionSettings]:
+        """Return all settings under which operations of such a network are measured."""
+        precision = PRECISIONS[self.precision]
+        return [TF32] * precision.cudnn_tf32 + [FP32] * (not precision.matrix_tf32)
+
+    @property
     def words(self) -> str:
         """Return how titles and figures name the settings: `TF32`, `bfloat16`."""
         return "+".join([PRECISIONS[self.precision].words, *self.split("+")[1:]])
 
-    def of_operations(self, measured: Collection[str] = ()) -> ExecutionSettings:
-        """Return the execution settings under which the operations of such a network are measured.
+    def of_operation(self, operation_class: str, dtype: str, measured: Collection[str] = ()) -> ExecutionSettings:
+        """Return the execution settings under which an operation of such a network is measured.
 
-        An operation names its dtype, so the settings only say whether float32 may use TensorFloat-32. In a 16-bit
-        network it may, unless everything `measured` is without.
+        An operation names its dtype, so the settings only say whether float32 may use TensorFloat-32. Where that makes
+        no difference to the operation, and everything `measured` is without, it is without.
         """
-        if self.dtype != "float32" and measured and TF32 not in measured:
+        precision = PRECISIONS[self.precision]
+        in_product = dtype == "float32" and operation_class in MATRIX_PRODUCTS
+        if not (precision.matrix_tf32 if in_product else precision.cudnn_tf32):
             return FP32
-        return TF32 if self.matrix_tf32 else FP32
+        depends = dtype == "float32" and operation_class in MATRIX_PRODUCTS | CUDNN_CLASSES
+        exact = depends or self.precision == TF32
+        return FP32 if not exact and measured and TF32 not in measured else TF32
 
 
 def _part(word: str, text: str) -> tuple[str, str]:
@@ -154,6 +184,11 @@ def of_dtype(dtype: str) -> list[ExecutionSettings]:
     return [ExecutionSettings(name) for name, precision in PRECISIONS.items() if precision.dtype == dtype]
 
 
+def default_of(dtype: str) -> ExecutionSettings:
+    """Return how PyTorch runs a network of this dtype where nothing is set."""
+    return next(iter(of_dtype(dtype)), DEFAULT)
+
+
 def execution_of_json(content: dict[str, Any]) -> list[ExecutionSettings]:
     """Take the settings, one or several, out of what was read from JSON; up to clockwatt 0.1 they are `tf32`."""
     found = content.pop("execution") if "execution" in content else content.pop("tf32")
@@ -167,5 +202,5 @@ def of_tf32(allowed: bool) -> ExecutionSettings:
 
 
 FP32, TF32 = ExecutionSettings("fp32"), ExecutionSettings("tf32")
-OF_OPERATIONS = (TF32, FP32)
-"""Settings that operations can be measured under."""
+DEFAULT = ExecutionSettings("tf32-conv")
+"""What PyTorch does by default in float32."""

@@ -34,7 +34,8 @@ def round_costs(config: CampaignConfig, catalogue_dir: Path) -> list[RoundCost]:
     DataFileError
         If the catalogue is missing or damaged.
     """
-    columns = ["pass", "device_work", "measured_execution", "measured_quantities", "design_round"]
+    columns = ["pass", "operation_class", "dtype", "device_work"]
+    columns += ["measured_execution", "measured_quantities", "design_round"]
     table = files.read_table(catalogue_dir / layout.OPERATIONS_FILE, OPERATION_SCHEMA, columns).to_pylist()
     drawn = [row for row in table if row["design_round"] is not None and row["pass"] in config.passes]
     costs = []
@@ -48,7 +49,7 @@ def round_costs(config: CampaignConfig, catalogue_dir: Path) -> list[RoundCost]:
                     energy=ENERGY in (row["measured_quantities"] or config.quantities),
                 )
                 for row in of_round
-                for _ in gpu.execution_of(row["measured_execution"], networks=False)
+                for _ in gpu.execution_of(row["measured_execution"], (row["operation_class"], row["dtype"]))
                 for _ in range(config.measurement.repetitions)
             ]
             costs.append(RoundCost(number, label, len(of_round), len(durations_s), sum(durations_s) / 3600))

@@ -31,8 +31,9 @@ _CALIBRATION_S = 75.0
 _ROW_BYTES = 400
 _TELEMETRY_ROW_BYTES = 12
 _RING_SAMPLES_PER_S = 50
-_Asked = tuple[str, str, list[str] | None, bool, float]
-"""What is measured: id, pass, execution settings (None: a GPU's own), whether energy too, and duration in s."""
+_Asked = tuple[str, tuple[str, str] | None, str, list[str] | None, bool, float]
+"""What is measured: id, class and dtype of an operation, pass, settings (None: a GPU's own), whether energy too, and
+duration in s."""
 
 
 @dataclass(frozen=True)
@@ -112,10 +113,12 @@ def make_plan(config: CampaignConfig, catalogue_dir: Path, store_dir: Path, meas
     DataFileError
         If the catalogue is missing or damaged.
     """
-    columns = ["operation_id", "pass", "device_work", "measured_execution", "measured_quantities"]
+    columns = ["operation_id", "pass", "operation_class", "dtype"]
+    columns += ["device_work", "measured_execution", "measured_quantities"]
     operations = [
         (
             row["operation_id"],
+            (row["operation_class"], row["dtype"]),
             row["pass"],
             row["measured_execution"],
             energy := _with_energy(config, row["measured_quantities"]),
@@ -128,6 +131,7 @@ def make_plan(config: CampaignConfig, catalogue_dir: Path, store_dir: Path, meas
     networks = [
         (
             row["network_id"],
+            None,
             row["pass"],
             row["measured_execution"],
             _with_energy(config, row["measured_quantities"]),
@@ -187,8 +191,8 @@ def _gpu_plan(
     keyed = [
         (Key(kind, subject_id, pass_, execution, repetition), energy, seconds)
         for kind, subjects in ((OPERATION, operations), (NETWORK, networks))
-        for subject_id, pass_, wanted, energy, seconds in subjects
-        for execution in gpu.execution_of(wanted, networks=kind == NETWORK)
+        for subject_id, operation, pass_, wanted, energy, seconds in subjects
+        for execution in gpu.execution_of(wanted, operation)
         for repetition in range(config.measurement.repetitions)
     ]
     job_of = {(key.kind, key.subject_id): (key.kind, _shard(config, key)) for key, _, _ in keyed}

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 
-from clockwatt.config import CampaignConfig
+from clockwatt.config import CampaignConfig, GpuConfig
 from clockwatt.figures.names import figures
 from clockwatt.schema import layout
 from clockwatt.studies.power.names import MAIN as POWER_MAIN
@@ -194,14 +194,14 @@ def _next(campaign: CampaignConfig, failed: list[Outcome], left: list[Outcome]) 
         f"The answers:   {results}/{layout.PAGE_FILE}, in a browser",
         f"Results:       {results}/dataset, {results}/predictors, {results}/figures",
         f"How they came: snakemake --report {results}/index.html",
-        f"To ask them:   clockwatt predict {_network(campaign)} --gpu {label} --point {gpu.points[0]}",
+        f"To ask them:   clockwatt predict {_network(campaign, gpu)} --gpu {label} --point {gpu.points[0]}",
     ]
 
 
-def _network(campaign: CampaignConfig) -> str:
+def _network(campaign: CampaignConfig, gpu: GpuConfig) -> str:
     """Return the arguments of `clockwatt predict` for the first network that name and input identify."""
     for network in campaign.networks:
         if network.input is not None and network.input_dtype == "float":
-            precision = "" if network.dtype == "float32" else f" --precision {network.precision[0]}"
-            return f"{network.name} --input {','.join(map(str, network.input))}{precision}"
+            shape, measured = ",".join(map(str, network.input)), gpu.execution_of(network.precision)
+            return f"{network.name} --input {shape}" + (f" --precision {measured[0]}" if measured else "")
     return "resnet50 --input 32,3,224,224"

@@ -104,6 +104,26 @@ def test_all_answers_agree(networks, predictors, answers):
     assert refused < QUESTIONS / 4
 
 
+def test_without_a_precision_all_answer_for_pytorchs_default(predictors, answers):
+    words = ["vit_b_16", "--gpu", "h200"]
+    predicted = answers("predict", *words)
+    (shown, *_), recommended = answers("show", *words, "--pass", "inference"), answers("recommend", *words)
+    answer = predictors.predict("vit_b_16", gpu="h200")
+    for other in (shown["gpus"][0]["points"][0], recommended["best"], answer.to_dict()):
+        assert (other["execution"], other["time_s"]) == ("tf32-conv", predicted["time_s"])
+        assert other["in_tf32"] == predicted["in_tf32"]
+    measured = answers("predict", *words, "--precision", "tf32")
+    assert predicted["in_tf32"]["time_s"] == measured["measured"]["time_s"] < 0.5 * predicted["time_s"]
+    assert measured["in_tf32"] is None
+    products = answer.breakdown()[lambda rows: rows["operation_class"] == "linear"]
+    without, of_tf32 = (
+        predictors.predict("vit_b_16", gpu="h200", precision=one).breakdown().loc[products.index, "device_s"]
+        for one in ("fp32", "tf32")
+    )
+    assert (products["device_s"] == without).all()
+    assert (products["device_s"] > of_tf32).all()
+
+
 def test_one_network_at_a_time_is_answered_as_all_at_once(networks, predictors):
     alone = api.load()
     for name, shape, dtype, _, pass_ in random.Random(1).sample(networks, 5):

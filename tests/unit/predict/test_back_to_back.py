@@ -80,7 +80,7 @@ def test_what_is_imported_says_what_it_is_good_for(made):
 def test_a_pass_is_the_sum_of_its_calls(made):
     said = json.loads(
         run("predict", NETWORK.name, "--input", "4,8,16,16", "--pass", "inference", "--gpu", "a30",
-            "--predictors-dir", made[0] / "predictors", "--json")
+            "--precision", "tf32", "--predictors-dir", made[0] / "predictors", "--json")
     )  # fmt: skip
     model, traced = asked(made[0])
     costs = model.predict(traced.operations, "inference", "default", execution=TF32).loc[traced.calls["operation_id"]]

@@ -12,7 +12,7 @@ from clockwatt.cli.main import app
 from clockwatt.errors import ClockwattError
 from support import synthetic
 
-NETWORK = ["net24", "--input", "8,3,64,64"]
+NETWORK = ["net24", "--input", "8,3,64,64", "--precision", "tf32"]
 
 
 @pytest.fixture
@@ -164,7 +164,7 @@ def test_the_pareto_front_is_drawn(ask, tmp_path):
         ),
         (
             ["predict", "net24", "--gpu", "a30", "--precision", "fp8"],
-            ["fp8: 'fp8' is not supported", "tf32, fp32, bf16 or fp16"],
+            ["fp8: 'fp8' is not supported", "tf32-conv, tf32, fp32, bf16 or fp16"],
         ),
         (
             ["predict", *NETWORK, "--gpu", "a30", "--input-dtype", "int32"],
@@ -213,7 +213,7 @@ def test_where_no_law_leads_nothing_is_answered(ask):
 
 
 def test_limits_that_contradict_each_other_say_what_the_one_leaves(ask, answer):
-    network = ["net32", "--input", "8,3,64,64", "--pass", "training", "--gpu", "a30"]
+    network = ["net32", "--input", "8,3,64,64", "--pass", "training", "--gpu", "a30", "--precision", "tf32"]
     found = answer("recommend", *network, "--objective", "time")["candidates"]
     fastest = min(found, key=lambda one: one["expected"]["time_s"])
     cap = fastest["expected"]["power_w"] - 1

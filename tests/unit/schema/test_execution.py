@@ -11,7 +11,7 @@ import pytest
 from clockwatt import config
 from clockwatt.errors import ClockwattError, ConfigError
 from clockwatt.io import files
-from clockwatt.schema.execution import FP32, PRECISIONS, TF32, ExecutionSettings, execution_of_json
+from clockwatt.schema.execution import DEFAULT, FP32, PRECISIONS, TF32, ExecutionSettings, execution_of_json
 from clockwatt.schema.records import MEASUREMENT_SCHEMA, NETWORK_SCHEMA, OPERATION_SCHEMA
 
 GPU = {"device": "virtual:a30"}
@@ -44,7 +44,7 @@ def test_what_is_at_its_default_is_left_out_of_the_text(text, canonical):
         ("bf16+compile", "'compile' is not supported"),
         ("tf32+channels_last", "'channels_last' is not supported"),
         ("tf32+fp32", "tf32 and fp32 are both a precision"),
-        ("eager", "names no precision. Choose tf32, fp32, bf16 or fp16"),
+        ("eager", "names no precision. Choose tf32-conv, tf32, fp32, bf16 or fp16"),
     ],
 )
 def test_what_is_not_supported_is_refused_by_name(text, message):
@@ -53,10 +53,37 @@ def test_what_is_not_supported_is_refused_by_name(text, message):
 
 
 def test_operations_of_16_bits_are_looked_up_where_the_gpu_was_measured():
-    bf16 = ExecutionSettings("bf16")
-    assert bf16.of_operations() == bf16.of_operations([FP32, TF32]) == TF32
-    assert bf16.of_operations([FP32]) == FP32
-    assert FP32.of_operations([TF32]) == FP32
+    bf16, linear = ExecutionSettings("bf16"), ("linear", "bfloat16")
+    assert bf16.of_operation(*linear) == bf16.of_operation(*linear, [FP32, TF32]) == TF32
+    assert bf16.of_operation(*linear, [FP32]) == FP32
+    assert FP32.of_operation(*linear, [TF32]) == FP32
+
+
+@pytest.mark.parametrize(
+    ("operation", "measured", "expected"),
+    [
+        (("linear", "float32"), [FP32, TF32], FP32),
+        (("linear", "float32"), [TF32], FP32),
+        (("conv2d", "float32"), [FP32, TF32], TF32),
+        (("lstm", "float32"), [FP32], TF32),
+        (("linear", "bfloat16"), [FP32, TF32], TF32),
+        (("relu", "float32"), [FP32], FP32),
+    ],
+)
+def test_pytorchs_default_takes_convolutions_in_tf32_and_products_without(operation, measured, expected):
+    assert DEFAULT.of_operation(*operation, measured) == expected
+
+
+def test_a_gpu_measures_each_operation_of_pytorchs_default_once():
+    gpu = campaign({"precision": "tf32-conv"}, NETWORK).gpu("a30")
+    assert gpu.execution == [TF32, FP32]
+    assert gpu.execution_of(None, ("conv2d", "float32")) == [TF32]
+    assert gpu.execution_of(["tf32-conv"], ("linear", "float32")) == [FP32]
+    assert gpu.execution_of(["tf32"], ("linear", "float32")) == []
+    assert gpu.execution_of(["tf32-conv", "tf32"]) == ["tf32-conv"]
+    only_tf32 = campaign({"precision": "tf32"}, NETWORK).gpu("a30")
+    assert only_tf32.execution_of(["tf32-conv"]) == []
+    assert only_tf32.execution_of(["tf32-conv"], ("relu", "float32")) == [TF32]
 
 
 def campaign(gpu, *networks):
@@ -95,10 +122,10 @@ def test_a_network_in_precisions_of_two_dtypes_is_two_networks():
 
 def test_what_a_gpu_measures_of_what_networks_want():
     gpu = campaign({"precision": "fp32"}, NETWORK).gpu("a30")
-    assert gpu.execution_of(["bf16", "tf32"], networks=True) == ["bf16"]
-    assert gpu.execution_of(["bf16", "tf32"], networks=False) == ["fp32"]
-    assert gpu.execution_of(None, networks=False) == ["fp32"]
-    assert gpu.execution_of([], networks=False) == []
+    assert gpu.execution_of(["bf16", "tf32"]) == ["bf16"]
+    assert gpu.execution_of(["bf16", "tf32"], ("linear", "bfloat16")) == ["fp32"]
+    assert gpu.execution_of(None, ("linear", "bfloat16")) == ["fp32"]
+    assert gpu.execution_of([], ("linear", "bfloat16")) == []
 
 
 def former_file(path, schema, rows):

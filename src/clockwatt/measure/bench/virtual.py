@@ -296,7 +296,7 @@ def _call(row: OperationRow, execution: ExecutionSettings) -> VirtualCall:
         flops=row.flops,
         bytes_moved=row.bytes_read + row.bytes_written,
         dtype=row.dtype,
-        tf32=execution.matrix_tf32,
+        tf32=execution.of_operation(row.operation_class, row.dtype).matrix_tf32,
         matrix=row.operation_class in MATRIX_CLASSES,
     )
     return VirtualCall(host_s, work)

@@ -30,6 +30,7 @@ from typing import Any, Self
 from clockwatt.errors import ClockwattError
 from clockwatt.operations.spec import reading
 from clockwatt.operations.spec.tensor_spec import DTYPE_BYTES, OutputSpec, StridedSpec, TensorSpec, contiguous_stride
+from clockwatt.schema.execution import CUDNN_CLASSES, MATRIX_PRODUCTS
 
 __all__ = [
     "DTYPE_BYTES",
@@ -44,19 +45,11 @@ __all__ = [
 
 _CONVOLUTIONS = frozenset(f"conv{n}d" for n in (1, 2, 3))
 
-MATRIX_CLASSES = frozenset(
-    {
-        *_CONVOLUTIONS,
-        *(f"conv_transpose{n}d" for n in (1, 2, 3)),
-        *("addbmm", "addmm", "baddbmm", "bilinear", "bmm", "chain_matmul", "einsum", "linear", "matmul", "mm"),
-        "grouped_mm",
-        "scaled_dot_product_attention",
-    }
-)
-"""Operation classes that run on the matrix units where the GPU has them."""
-
 RECURRENT_CLASSES = frozenset({"lstm", "gru", "rnn_tanh", "rnn_relu"})
 """Operation classes whose states feed back into them, one step after another."""
+
+MATRIX_CLASSES = MATRIX_PRODUCTS | (CUDNN_CLASSES - RECURRENT_CLASSES)
+"""Operation classes that run on the matrix units where the GPU has them."""
 
 OPTIMIZER_PREFIX = "torch.optim."
 """Functions of this namespace are optimizers: the operation is one step."""

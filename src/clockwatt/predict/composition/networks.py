@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import pandas as pd
@@ -12,6 +12,7 @@ import pyarrow as pa
 from clockwatt.io import files
 from clockwatt.predict.composition.overheads import Overheads
 from clockwatt.predict.composition.pipeline import compose
+from clockwatt.predict.features.points import settings_of
 from clockwatt.predict.training_rows import read_gpu_rows, worth_most
 from clockwatt.schema import layout, records, tables
 from clockwatt.schema.costs import ENERGY_CORRECTED
@@ -46,6 +47,7 @@ class Catalogue:
     networks: dict[tuple[str, str], records.NetworkRow]
     calls: dict[tuple[str, str], pd.DataFrame]
     operations: pd.DataFrame
+    _settings: dict[tuple[str, str, frozenset[str]], pd.Series] = field(default_factory=dict, repr=False, compare=False)
 
     @classmethod
     def read(cls, folder: Path) -> Catalogue:
@@ -61,6 +63,18 @@ class Catalogue:
             },
             operations=files.read_table(folder / layout.OPERATIONS_FILE, records.OPERATION_SCHEMA).to_pandas(),
         )
+
+    def settings(self, pass_: str, execution: str, measured: Collection[str] = ()) -> pd.Series:
+        """Map each operation of a pass to the settings that it is measured under, for a network under `execution`.
+
+        `measured` are the settings of the measurements of operations.
+        """
+        key = pass_, execution, frozenset(measured)
+        if key not in self._settings:
+            own = self.operations[self.operations["pass"] == pass_]
+            found = settings_of(own, ExecutionSettings(execution), measured)
+            self._settings[key] = pd.Series(found, own["operation_id"], dtype=object)
+        return self._settings[key]
 
     def called(self, pass_: str) -> dict[str, frozenset[str]]:
         """Map each network's name to the operations that it calls in a pass, at all its inputs and dtypes."""
@@ -79,9 +93,9 @@ class Catalogue:
         parts = [
             pd.DataFrame(
                 {
-                    "operation_id": self.calls[key]["operation_id"].unique(),
+                    "operation_id": (ids := self.calls[key]["operation_id"].unique()),
                     "point": point,
-                    "execution": ExecutionSettings(str(execution)).of_operations(measured),
+                    "execution": self.settings(pass_, str(execution), measured).reindex(ids).to_numpy(object),
                 }
             )
             for identity, point, execution in whole.loc[

@@ -37,7 +37,6 @@ from clockwatt.schema.costs import (
     TIME_DEVICE_CORRECTED,
     TIME_HOST_CORRECTED,
 )
-from clockwatt.schema.execution import ExecutionSettings
 from clockwatt.schema.records import INFERENCE, TRAINING
 
 DEVICE, HOST, DYNAMIC = TIME_DEVICE_CORRECTED, TIME_HOST_CORRECTED, ENERGY_DYNAMIC_CORRECTED
@@ -255,15 +254,16 @@ def estimate_pass_errors(
     report
         Intervals for an error of 1; their half-widths, and coverage and interval score on networks held out in turn.
     """
-    of_network = dict(iter(left_out.groupby(["network", "point", "execution"])))
+    of_network = dict(iter(left_out.groupby(["network", "point"])))
     measured_under = set(left_out["execution"])
     pass_ = str(left_out["pass"].iloc[0])
     found, seen = [], []
     for row in composed.itertuples(index=False):
         calls = catalogue.calls[str(row.network_id), pass_]["operation_id"].value_counts()
-        execution = ExecutionSettings(str(row.execution)).of_operations(measured_under)
-        rows = of_network.get((row.network, row.point, execution), left_out.iloc[:0])
+        rows = of_network.get((row.network, row.point), left_out.iloc[:0])
         rows = rows[rows["operation_id"].isin(calls.index)]
+        settings = catalogue.settings(pass_, str(row.execution), measured_under)
+        rows = rows[rows["execution"].to_numpy(object) == rows["operation_id"].map(settings).to_numpy(object)]
         found.append((row, _added(rows, calls, GAP_S[pass_])))
         seen.append(_missed(rows[rows["unseen"] & rows["learnt"]], calls))
     errors = PassErrors(

@@ -5,10 +5,13 @@ They are computed from the catalogue, the GPU's public specification and the ope
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Collection
 from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
 from clockwatt.config import OperatingPoint
 from clockwatt.gpu.specs import GpuSpec
@@ -135,3 +138,22 @@ def _physics(
         "bandwidth_ratio": np.full(count, setting.bandwidth_bytes_s / spec.bandwidth_bytes_s),
         POWER_LIMIT: np.full(count, setting.power_limit_w),
     }
+
+
+def settings_of(
+    operations: pd.DataFrame, execution: ExecutionSettings, measured: Collection[str] = ()
+) -> NDArray[np.object_]:
+    """Return the settings under which each operation of a network was measured; shape (operations,).
+
+    Parameters
+    ----------
+    operations
+        With `operation_class` and `dtype`.
+    execution
+        Of the network.
+    measured
+        Settings of the measurements of operations.
+    """
+    kinds = zip(operations["operation_class"], operations["dtype"], strict=True)
+    of_kind = functools.cache(lambda name, dtype: execution.of_operation(name, dtype, measured))
+    return np.array([of_kind(*kind) for kind in kinds], dtype=object)

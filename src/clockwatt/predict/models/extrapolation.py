@@ -40,7 +40,7 @@ _AT_LEAST = 1.0
 _COORDINATES = ["log_flops", "log_bytes"]
 
 
-_MATTERS = 0.01
+MATTERS = 0.01
 """Share of an answer from which on an operation outside causes a warning."""
 _UNKNOWN_CLASS, _UNKNOWN_DTYPE = 10.0, 3.0
 """Possible ratio of actual to predicted cost in a class, and in a dtype, without measurements."""
@@ -98,7 +98,7 @@ class Outside:
 
     def matters(self, share: float) -> bool:
         """Return whether operations of this share in an answer can change it by more than 1 %."""
-        return share * self.ratio > _MATTERS
+        return share * self.ratio > MATTERS
 
 
 @dataclass(frozen=True)
