@@ -169,11 +169,10 @@ def show_best_points(
             f"{quantity(best.energy_j, 'J')} in {quantity(best.time_s, 's')} at "
             f"{config.OperatingPoint.parse(best.point).in_words}"
         )
-        if best.point != best.fastest_point:
-            line += (
-                f"; {best.less_energy:.0%} less energy and {best.more_time:.0%} more time than at "
-                f"{config.OperatingPoint.parse(best.fastest_point).in_words}, the fastest of {best.points}"
-            )
+        if best.point != best.reference_point:
+            reference = config.OperatingPoint.parse(best.reference_point)
+            than = "its default clock" if reference.is_default else f"{reference.in_words}, its highest clock"
+            line += f"; {best.less_energy:.0%} less energy and {best.more_time:.0%} more time than at {than}"
         print(line)
     if len(found) > most:
         print(f"  … and {len(found) - most} more: clockwatt show --most {len(found)}")

@@ -8,7 +8,7 @@ from clockwatt.config.gpus import GpuConfig
 from clockwatt.config.measurement import MeasurementConfig, TelemetryConfig
 from clockwatt.config.model import LABEL_PATTERN
 from clockwatt.config.networks import INPUT_NAME, InputConfig, NetworkConfig, TrainingConfig
-from clockwatt.config.points import DEFAULT_POINT, POINT_PATTERN, POINT_SETTINGS, OperatingPoint
+from clockwatt.config.points import DEFAULT_POINT, POINT_PATTERN, POINT_SETTINGS, OperatingPoint, reference_point
 from clockwatt.config.reading import dump, json_schema, load, parse, parse_network, read_yaml
 from clockwatt.config.slurm import SlurmResources
 from clockwatt.config.studies import (
@@ -56,4 +56,5 @@ __all__ = [
     "parse_network",
     "placeholders",
     "read_yaml",
+    "reference_point",
 ]

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass, fields
 from typing import Self
 
@@ -71,3 +73,14 @@ class OperatingPoint:
 
 
 POINT_SETTINGS = tuple(field.name for field in fields(OperatingPoint))
+
+
+def reference_point(points: Iterable[str]) -> str | None:
+    """Return the point that others are compared with: `default`, else the highest clock; None without any point."""
+
+    def order(point: str) -> tuple[float, float, float]:
+        asked = OperatingPoint.parse(point)
+        return asked.sm_clock_mhz or 0, asked.memory_clock_mhz or math.inf, asked.power_limit_w or math.inf
+
+    known = list(points)
+    return DEFAULT_POINT if DEFAULT_POINT in known else max(known, key=order, default=None)

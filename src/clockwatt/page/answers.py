@@ -13,10 +13,10 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
+from clockwatt.config import reference_point
 from clockwatt.errors import ClockwattError
 from clockwatt.io import files
 from clockwatt.page.energy_breakdown import Parts, Shares, shares_of
-from clockwatt.page.words import clock_mhz
 from clockwatt.predict.answer import Answer
 from clockwatt.predict.answerer import check_fits, predict_points
 from clockwatt.predict.batched_predictor import BulkPredictor
@@ -129,7 +129,7 @@ def answer_all(models: Mapping[str, GpuPredictor], catalogue_dir: Path, asked: M
                 if predictions and predictions[0].warnings:  # the same at all points that were measured
                     answers.warnings[number, gpu] = list(predictions[0].warnings)
                 found += [(number, gpu, points.index(one.point), *_numbers(one)) for one in predictions]
-                reference = reference_point(model)
+                reference = reference_point(model.description.points)
                 of_reference = next((one for one in predictions if one.point == reference), None)
                 if of_reference is not None:
                     answers.shares[number, gpu] = shares_of(model, traced, parts, of_reference)
@@ -160,18 +160,6 @@ def _with_room(traced: TracedNetwork, models: Sequence[GpuPredictor]) -> set[str
         return check_fits(traced, [model.description.gpu_name for model in models])
     except ClockwattError:
         return set()
-
-
-def reference_point(model: GpuPredictor) -> str | None:
-    """Return the reference point of comparisons: the measured point nearest to the GPU's default.
-
-    That is `default`, the boost clock that stands for it, or else the highest clock; None without any point.
-    """
-    points = list(model.description.points)
-    asked = model.description.point_for("default")
-    if asked in points:
-        return asked
-    return max(points, key=lambda point: clock_mhz(model.description.gpu_name, point), default=None)
 
 
 def _numbers(prediction: Answer) -> tuple[float, ...]:

@@ -12,12 +12,12 @@ import numpy as np
 import pandas as pd
 
 import clockwatt
-from clockwatt.config import PASSES, CampaignConfig, OperatingPoint
+from clockwatt.config import PASSES, CampaignConfig, OperatingPoint, reference_point
 from clockwatt.errors import DataFileError
 from clockwatt.figures.palette import gpu_colours
 from clockwatt.io import files
 from clockwatt.page import choices, measured, method, trust
-from clockwatt.page.answers import COLUMNS, Answers, answer_all, reference_point
+from clockwatt.page.answers import COLUMNS, Answers, answer_all
 from clockwatt.page.packing import packed, plain
 from clockwatt.page.words import clock_mhz, network_words, operation_words
 from clockwatt.predict.gpu_predictor import GpuPredictor, load_models
@@ -118,7 +118,7 @@ def _gpus(models: dict[str, GpuPredictor]) -> list[dict[str, Any]]:
                 "memory_mhz": asked.memory_clock_mhz, "limit_w": asked.power_limit_w,
                 "law": point not in _learnt(model),
             })  # fmt: skip
-        reference = reference_point(model)
+        reference = reference_point(described.points)
         hosts = {pass_: model.hosts_seen.told_for(pass_, is_network=True) for pass_ in described.passes}
         found.append({
             "label": label, "name": described.gpu_name.removeprefix("virtual "), "virtual": described.virtual,

@@ -10,6 +10,7 @@ from typing import Any
 
 import pandas as pd
 
+from clockwatt.config import reference_point
 from clockwatt.errors import DataFileError
 from clockwatt.io import files
 from clockwatt.predict.answer import QUANTITIES, Estimate
@@ -69,14 +70,14 @@ _MEASURED = ["measured_time_s", "measured_energy_j"]
 
 @dataclass(frozen=True)
 class BestPoint:
-    """A network's pass on one GPU at the operating point where it took least energy, beside the fastest one.
+    """A network's pass on one GPU at the operating point where it took least energy, beside the reference point.
 
     Attributes
     ----------
     points
         How many operating points were measured.
     more_time, less_energy
-        Than at the fastest point, relative to it; 0 where that is the same.
+        Than at the reference point (`config.reference_point`), relative to it; 0 where that is the same.
     """
 
     network_id: str
@@ -88,7 +89,7 @@ class BestPoint:
     point: str
     time_s: float
     energy_j: float
-    fastest_point: str
+    reference_point: str
     more_time: float
     less_energy: float
 
@@ -114,15 +115,15 @@ def best_points(validation_dir: Path) -> list[BestPoint]:
     found = []
     for (gpu, network_id, pass_, execution), own in rows.groupby(_OF_ONE, sort=True):
         least = own.loc[own["measured_energy_j"].idxmin()]
-        fastest = own.loc[own["measured_time_s"].idxmin()]
+        reference = own.set_index("point").loc[reference_point(own["point"])]
         found.append(
             BestPoint(
                 str(network_id), str(pass_), ExecutionSettings(str(execution)), str(gpu),
                 bool(least["virtual"]), len(own),
                 str(least["point"]), float(least["measured_time_s"]), float(least["measured_energy_j"]),
-                str(fastest["point"]),
-                float(least["measured_time_s"] / fastest["measured_time_s"] - 1),
-                float(1 - least["measured_energy_j"] / fastest["measured_energy_j"]),
+                str(reference.name),
+                float(least["measured_time_s"] / reference["measured_time_s"] - 1),
+                float(1 - least["measured_energy_j"] / reference["measured_energy_j"]),
             )
         )  # fmt: skip
     return sorted(found, key=lambda best: -best.points)

@@ -16,6 +16,7 @@ from clockwatt.errors import ClockwattError
 from clockwatt.io import files
 from clockwatt.page.write import write_page
 from clockwatt.predict.api import load
+from clockwatt.predict.measured_networks import best_points
 from clockwatt.predict.recommend import Limits
 from clockwatt.predict.request import Request
 from clockwatt.schema import layout
@@ -232,7 +233,7 @@ _LABELS = """() => {
 """Each label's text, and whether the point that it is drawn nearest to, in pixels, is the one that it names."""
 
 
-def test_the_sentence_says_what_the_choice_saves_against_the_highest_clock(opened):
+def test_page_recommend_and_the_end_of_a_run_say_the_same_saving_against_the_highest_clock(opened, made):
     opened.page.select_option("[name=among]", "gpu-0")
     saved = opened.run(
         """() => {
@@ -242,6 +243,18 @@ def test_the_sentence_says_what_the_choice_saves_against_the_highest_clock(opene
     }"""
     )
     assert 0.005 < saved < 0.9
+    (end,) = (
+        best
+        for best in best_points(made.validation)
+        if (best.network_id, best.pass_, best.gpu) == ("net16-8x3x64x64-float32", "inference", "a30")
+    )
+    assert (end.reference_point, end.less_energy) == ("sm1440", pytest.approx(saved, rel=1e-6))
+    predictors = load(made.predictors, catalogue_dir=made.dataset / "catalogue", validation_dir=made.validation)
+    (network,) = (one for one in made.config.networks if one.network_id == end.network_id)
+    traced = predictors.traced(Request.of(network=network.name, inputs=("8,3,64,64",)), "inference")
+    chosen = predictors.choose(traced, gpus=["a30"], execution=end.execution)
+    energies = {one.point: one.expected.energy_j for one in chosen.candidates}
+    assert 1 - energies[chosen.best.point] / energies["sm1440"] == pytest.approx(saved, rel=1e-6)
     shown = f"{saved * 100:.1f}".removesuffix(".0") if saved < 0.1 else f"{saved * 100:.0f}"
     assert f"{shown}\u00a0% less energy" in opened.run("document.getElementById('answer-sentence').textContent")
     assert "at 1440 MHz, its highest clock" in opened.text("#answer-sentence")
