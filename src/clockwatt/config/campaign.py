@@ -102,7 +102,7 @@ class CampaignConfig(Model):
     @classmethod
     def _networks_differ(cls, networks: list[NetworkConfig]) -> list[NetworkConfig]:
         seen: dict[str, set[str]] = {}
-        each = [one for network in networks for one in network.by_dtype()]
+        each = [one for network in networks for one in network.by_variant()]
         for network in each:
             precisions = seen.setdefault(network.network_id, set())
             if precisions & set(network.precision):

@@ -107,8 +107,9 @@ class NetworkConfig(WithPrecision):
     precision: Annotated[list[NetworkPrecision], one_or_more(NetworkPrecision)] = Field(
         ["fp32", "tf32"],
         min_length=1,
-        description="precisions that it is measured in; fp32 and tf32 where the GPU has them too; bf16 and fp16 cast "
-        "the network and its input. A network may stand once for each",
+        description="precisions that it is measured in; fp32, tf32 and tf32-conv where the GPU has them too; bf16 and "
+        "fp16 cast the network and its input; bf16-mixed and fp16-mixed run it under torch.autocast, the latter with "
+        "GradScaler in training. A network may stand once for each",
     )
     sample: float = Field(
         1.0,
@@ -159,12 +160,17 @@ class NetworkConfig(WithPrecision):
         """What the network and its input are cast to."""
         return self.execution[0].dtype
 
-    def by_dtype(self) -> list[NetworkConfig]:
-        """Return the network once for each dtype of its precisions: each is a network of its own."""
-        dtypes = dict.fromkeys(one.dtype for one in self.execution)
+    @property
+    def variant(self) -> str:
+        """What its calls depend on beside its inputs: see `ExecutionSettings.variant`."""
+        return self.execution[0].variant
+
+    def by_variant(self) -> list[NetworkConfig]:
+        """Return the network once for each variant of its precisions: each is a network of its own."""
+        variants = dict.fromkeys(one.variant for one in self.execution)
         return [
-            self.model_copy(update={"precision": [str(one) for one in self.execution if one.dtype == dtype]})
-            for dtype in dtypes
+            self.model_copy(update={"precision": [str(one) for one in self.execution if one.variant == variant]})
+            for variant in variants
         ]
 
     @property
@@ -186,7 +192,7 @@ class NetworkConfig(WithPrecision):
         shapes = {keyword: "x".join(map(str, one.shape)) for keyword, one in self.by_keyword.items()}
         given = "+".join(f"{keyword}={shape}" if keyword else shape for keyword, shape in shapes.items())
         behind = "" if self.cache_length is None else f"-behind{self.cache_length}"
-        return f"{self.name}-{given}{behind}-{self.dtype}"
+        return f"{self.name}-{given}{behind}-{self.variant}"
 
 
 def _optimizer_name(value: Any) -> Any:

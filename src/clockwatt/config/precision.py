@@ -20,7 +20,9 @@ def _named(value: Any) -> Any:
         raise ValueError(str(error)) from error
 
 
-FLOAT_PRECISIONS = tuple(name for name, precision in PRECISIONS.items() if precision.dtype == "float32")
+FLOAT_PRECISIONS = tuple(
+    name for name, precision in PRECISIONS.items() if (precision.autocast or precision.dtype) == "float32"
+)
 
 if TYPE_CHECKING:
     FloatPrecision: TypeAlias = str

@@ -7,13 +7,13 @@ from collections.abc import Collection
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from clockwatt.schema.execution import of_dtype, of_tf32
+from clockwatt.schema.execution import of_tf32, of_variant
 
 FORMER = {"execution": "tf32", "measured_execution": "measured_tf32"}
 """Columns of today, by those that files of version 2 have in their place."""
 
 _IDENTITIES = ("network_id", "subject_id")
-_OF_16_BITS = {f"-{dtype}": str(of_dtype(dtype)[0]) for dtype in ("bfloat16", "float16")}
+_OF_16_BITS = {f"-{dtype}": str(of_variant(dtype)[0]) for dtype in ("bfloat16", "float16")}
 """Precision of networks whose id ends so; operations have other ids, and name their dtype."""
 
 

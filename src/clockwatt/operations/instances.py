@@ -16,6 +16,7 @@ from clockwatt.operations.constructors import FAULTS, summary
 from clockwatt.operations.known_values import MOST_ELEMENTS, KnownValues
 from clockwatt.operations.networks import without_memory
 from clockwatt.operations.spec.encode import NotEncodableError, dtype_name
+from clockwatt.schema.execution import ExecutionSettings
 
 _BY_POSITION = "input_"
 _INDICES = "input_ids"
@@ -31,8 +32,8 @@ class Instance:
         A `torch.nn.Module`, a class of modules that needs no arguments, or a callable that takes `inputs`.
     inputs
         Example tensors or shapes: one, several by position in a list, or by keyword in a dict.
-    dtype
-        The network is cast to this; None for the dtype of its first parameter.
+    execution
+        The network is cast to the dtype of these settings; None for the dtype of its first parameter.
 
     Attributes
     ----------
@@ -45,16 +46,16 @@ class Instance:
         If `model` is none, or an input is none.
     """
 
-    def __init__(self, model: Any, inputs: Any, dtype: str | None = None) -> None:
+    def __init__(self, model: Any, inputs: Any, execution: ExecutionSettings | None = None) -> None:
         self._module = _module_of(model)
-        self._dtype = dtype
+        dtype = self._dtype = None if execution is None else execution.dtype
         given = _by_keyword(self._module, inputs)
         tensors = (*self._module.parameters(), *(one for one in given.values() if isinstance(one, torch.Tensor)))
         floats = [tensor for tensor in tensors if tensor.is_floating_point()]
         chosen = dtype or (dtype_name(floats[0].dtype) if floats else "float32")
         described = {name: self._input(name, one, chosen) for name, one in given.items()}
         name = type(self._module).__name__ if not isinstance(self._module, _Function) else self._module.name
-        content: dict[str, Any] = {"name": name, "dtype": chosen}
+        content: dict[str, Any] = {"name": name, "precision": [str(execution or chosen)]}
         if list(described) == [""]:
             only = described[""]
             only_dtype = "int64" if only.get("below") else "float"

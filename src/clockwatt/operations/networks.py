@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
@@ -70,6 +71,11 @@ class BuiltNetwork:
             t.numel() * t.element_size() for t in (*self.module.parameters(), *self.module.buffers())
         )
         self._positional, self._by_keyword = arranged(tensors)
+        autocast = network.execution[0].autocast
+        self._autocast: Callable[[], contextlib.AbstractContextManager[object]] = contextlib.nullcontext
+        if autocast is not None:
+            self._autocast = functools.partial(torch.autocast, device.type, dtype_of(autocast))
+        self._scaler = torch.amp.GradScaler(device.type, enabled=autocast == "float16")
         self._loss = Loss(network, device, seed)
         self.call: Callable[[], Any] = self._infer
         if pass_ == TRAINING:
@@ -78,12 +84,16 @@ class BuiltNetwork:
             self.call = self._train
 
     def _infer(self) -> Any:
-        return self.module(*self._positional, **self._by_keyword)
+        with self._autocast():
+            return self.module(*self._positional, **self._by_keyword)
 
     def _train(self) -> None:
         self.optimizer.zero_grad(set_to_none=True)
-        self._loss(self._infer()).backward()
-        self.optimizer.step()
+        with self._autocast():
+            loss = self._loss(self.module(*self._positional, **self._by_keyword))
+        self._scaler.scale(loss).backward()
+        self._scaler.step(self.optimizer)
+        self._scaler.update()
 
 
 def build_network(

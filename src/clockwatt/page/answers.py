@@ -27,7 +27,7 @@ from clockwatt.predict.features.points import settings_of
 from clockwatt.predict.gpu_predictor import GpuPredictor
 from clockwatt.predict.tracing import TracedNetwork
 from clockwatt.schema import layout
-from clockwatt.schema.execution import ExecutionSettings, of_dtype
+from clockwatt.schema.execution import ExecutionSettings, of_variant
 from clockwatt.schema.records import CALL_SCHEMA
 
 COLUMNS = (
@@ -111,7 +111,7 @@ def answer_all(models: Mapping[str, GpuPredictor], catalogue_dir: Path, asked: M
             and traced.network.network_id in asked[model.description.virtual]
             for model in bulk
         ]
-        for execution in of_dtype(traced.network.dtype):
+        for execution in of_variant(traced.network.dtype):
             number = len(answers.questions)
             found = []
             for gpu, model in enumerate(bulk):

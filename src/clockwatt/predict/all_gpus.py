@@ -24,7 +24,7 @@ from clockwatt.predict.overview import Overview, overview
 from clockwatt.predict.recommend import Limits, Recommendation
 from clockwatt.predict.request import Request
 from clockwatt.predict.tracing import NetworkTracer, TracedNetwork, listed_operations, training_of
-from clockwatt.schema.execution import TF32, ExecutionSettings, of_dtype
+from clockwatt.schema.execution import TF32, ExecutionSettings, of_variant
 from clockwatt.schema.records import INFERENCE, OPTIMIZER, TRAINING
 
 Trace = Callable[[Pass], TracedNetwork]
@@ -169,7 +169,7 @@ class AllGpus:
         }
         answerable = (
             one
-            for one in of_dtype(traced.network.dtype)
+            for one in of_variant(traced.network.dtype)
             if known.issuperset(settings_of(traced.operations, one, known))
         )
         return next(answerable, default)

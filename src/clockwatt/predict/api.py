@@ -241,7 +241,7 @@ class _Question:
         from clockwatt.operations.instances import Instance
 
         precision = fields.get("precision")
-        instance = Instance(network, given, None if precision is None else ExecutionSettings(precision).dtype)
+        instance = Instance(network, given, None if precision is None else ExecutionSettings(precision))
         return cls(Request.of(**fields), instance)
 
     def _tracer(self, predictors: AllGpus) -> NetworkTracer:

@@ -118,7 +118,7 @@ class _Pattern:
         ids = [rows[number]["operation_id"] for number in self.called]
         # in the order of the catalogue: of the last calls, each with the row of its first
         unique = {rows[number]["operation_id"]: rows[number] for number in reversed(self.called)}
-        optimizer = self.first.network.network_id.rpartition(f"-{network.dtype}")[2]  # none if it is the campaign's
+        optimizer = self.first.network.network_id.rpartition(f"-{network.variant}")[2]  # none if it is the campaign's
         name = f"{network.network_id}{optimizer}"
         described = replace(self.first.network, network_id=name, input_shape=list(network.first_input.shape))
         calls = self.first.calls.assign(operation_id=ids, network_id=name)

@@ -157,9 +157,9 @@ class Request(Model):
             if value is not None and not value >= 0:
                 raise RequestError(f"limits: {{{name}}} is a number of 0 or more, such as 0.1 for 10 %, not {value!r}.")
 
-    def execution(self, dtype: str) -> ExecutionSettings:
-        """How the network runs where nothing else is known to be measured; `dtype` is that of its parameters."""
-        return default_of(dtype) if self.precision is None else ExecutionSettings(self.precision)
+    def execution(self, variant: str) -> ExecutionSettings:
+        """How the network runs where nothing else is known to be measured; `variant` is what its trace is of."""
+        return default_of(variant) if self.precision is None else ExecutionSettings(self.precision)
 
     @property
     def point(self) -> str:
@@ -213,16 +213,19 @@ class Request(Model):
                 f"{name}: not among the measured networks{f' (did you mean {close}?)' if close else ''}, so its input "
                 "shape is unknown. Check the name, or give {input}, batch first, such as {input} 32,3,224,224."
             )
-        dtype = known.dtype(name) if self.precision is None else ExecutionSettings(self.precision).dtype
-        request = self.model_copy(update={"precision": str(self.execution(dtype))})
-        measured = known.first_input(name, dtype)
-        network = None if measured is None else request._given(name, known, [measured[1]])
-        if measured is None or network is None or network.network_id != measured[0]:
-            raise RequestError(
-                f"{name}: its input shape in {dtype} is unknown. Give {{input}}, batch first, such as "
-                "{input} 32,3,224,224."
-            )
-        return network
+        execution = self.execution(known.variant(name))
+        for variant in (execution.variant, execution.dtype):
+            measured = known.first_input(name, variant)
+            if measured is None:
+                continue
+            as_measured = self.model_copy(update={"precision": str(default_of(variant))})
+            if as_measured._given(name, known, [measured[1]]).network_id == measured[0]:
+                request = self.model_copy(update={"precision": str(execution)})
+                return request._given(name, known, [measured[1]])
+        raise RequestError(
+            f"{name}: its input shape in {execution.dtype} is unknown. Give {{input}}, batch first, such as "
+            "{input} 32,3,224,224."
+        )
 
     def _input(self, name: str, known: _Known, inputs: Sequence[str]) -> dict[str, Any]:
         if len(inputs) > 1 or any("=" in text for text in inputs):
@@ -272,14 +275,14 @@ class _Known:
         """Whether a network goes by this name, or ends with it."""
         return self.full_name(name) in set(self.networks["network"])
 
-    def dtype(self, name: str) -> str:
-        """The dtype that a network was measured in; float32 if that is one of several."""
-        dtypes = list(self.networks.loc[self.networks["network"] == name, "dtype"])
-        return "float32" if "float32" in dtypes else str(dtypes[0])
+    def variant(self, name: str) -> str:
+        """The variant that a network was measured in; float32 if that is one of several."""
+        variants = list(self.networks.loc[self.networks["network"] == name, "dtype"])
+        return "float32" if "float32" in variants else str(variants[0])
 
-    def first_input(self, name: str, dtype: str) -> tuple[str, str] | None:
+    def first_input(self, name: str, variant: str) -> tuple[str, str] | None:
         """Id of a network where it stands first, and the shape of its first input as it is typed; None if nowhere."""
-        same = self.networks[(self.networks["network"] == name) & (self.networks["dtype"] == dtype)]
+        same = self.networks[(self.networks["network"] == name) & (self.networks["dtype"] == variant)]
         if same.empty:
             return None
         return str(same["network_id"].iloc[0]), _text(same["input_shape"].iloc[0])

@@ -165,7 +165,7 @@ class NetworkTracer:
         NetworkError
             If the network cannot be found or traced.
         """
-        key = network.model_dump_json(exclude={"precision", "sample", "whole", "quantities"}), network.dtype, pass_
+        key = network.model_dump_json(exclude={"precision", "sample", "whole", "quantities"}), network.variant, pass_
         if key not in self._traced:
             self._traced[key] = self._named(self._found(network, pass_))
         return self._traced[key]
@@ -300,7 +300,7 @@ def _cache_folder(network: NetworkConfig, pass_: Pass, training: TrainingConfig)
         return None
     content = [
         network.model_dump_json(exclude={"precision", "sample", "whole", "quantities"}),
-        network.dtype,
+        network.variant,
         pass_,
         training.model_dump_json(),
         _code_version(),

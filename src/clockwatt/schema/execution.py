@@ -22,12 +22,15 @@ class Precision:
         TensorFloat-32.
     words
         For titles and figures.
+    autocast
+        The dtype of `torch.autocast`, under which forward pass and loss run; None for none.
     """
 
     dtype: str
     matrix_tf32: bool
     cudnn_tf32: bool
     words: str
+    autocast: str | None = None
 
 
 PRECISIONS = {
@@ -36,6 +39,8 @@ PRECISIONS = {
     "fp32": Precision("float32", False, False, "float32"),
     "bf16": Precision("bfloat16", True, True, "bfloat16"),
     "fp16": Precision("float16", True, True, "float16"),
+    "bf16-mixed": Precision("float32", False, True, "bfloat16 autocast", "bfloat16"),
+    "fp16-mixed": Precision("float32", False, True, "float16 autocast", "float16"),
 }
 """Precisions by the names that Lightning gives them; the first of each dtype is the default of PyTorch.
 
@@ -128,6 +133,17 @@ class ExecutionSettings(str):
         return PRECISIONS[self.precision].dtype
 
     @property
+    def autocast(self) -> str | None:
+        """Return the dtype of `torch.autocast`; None where the network runs without."""
+        return PRECISIONS[self.precision].autocast
+
+    @property
+    def variant(self) -> str:
+        """Return the part of the settings that changes a network's calls, as its id ends: `float32`, `bf16_mixed`."""
+        precision = self.dtype if self.autocast is None else self.precision.replace("-", "_")
+        return "+".join([precision, *self.split("+")[1:]])
+
+    @property
     def matrix_tf32(self) -> bool:
         """Return whether float32 matrix products may use TensorFloat-32."""
         return PRECISIONS[self.precision].matrix_tf32
@@ -179,14 +195,16 @@ def _listed(choices: Collection[str]) -> str:
     return f"{', '.join(first)} or {last}" if first else last
 
 
-def of_dtype(dtype: str) -> list[ExecutionSettings]:
-    """Return the precisions in which a network of this dtype can run."""
-    return [ExecutionSettings(name) for name, precision in PRECISIONS.items() if precision.dtype == dtype]
+def of_variant(variant: str) -> list[ExecutionSettings]:
+    """Return the settings under which a network makes the same calls."""
+    _, *others = variant.split("+")
+    every = (ExecutionSettings("+".join([name, *others])) for name in PRECISIONS)
+    return [one for one in every if one.variant == variant]
 
 
-def default_of(dtype: str) -> ExecutionSettings:
-    """Return how PyTorch runs a network of this dtype where nothing is set."""
-    return next(iter(of_dtype(dtype)), DEFAULT)
+def default_of(variant: str) -> ExecutionSettings:
+    """Return how PyTorch runs a network that makes these calls where nothing else is set."""
+    return next(iter(of_variant(variant)), DEFAULT)
 
 
 def execution_of_json(content: dict[str, Any]) -> list[ExecutionSettings]:

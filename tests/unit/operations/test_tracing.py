@@ -353,17 +353,6 @@ def test_a_branch_may_be_assumed_and_is_recorded(own, assumed, calls):
     assert traced.assumed_branches == [f"inner: {assumed}"]
 
 
-def test_autocast_is_refused(own):
-    def forward(module, x):
-        with torch.autocast("cpu", dtype=torch.bfloat16):
-            return module.part(x)
-
-    with pytest.raises(
-        UntraceableError, match=r"linear runs under torch\.autocast, .*, module 'part'\)\. Leave autocast out"
-    ):
-        trace(own(Forward(forward, part=nn.Linear(64, 64))))
-
-
 @pytest.mark.parametrize("reentrant", [True, False])
 def test_checkpointing_is_refused(own, reentrant):
     def forward(module, x):

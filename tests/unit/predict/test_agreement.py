@@ -16,7 +16,7 @@ from clockwatt.predict.batched_predictor import BulkPredictor
 from clockwatt.predict.description import shipped_catalogue
 from clockwatt.predict.request import Request
 from clockwatt.schema import layout
-from clockwatt.schema.execution import of_dtype
+from clockwatt.schema.execution import of_variant
 from clockwatt.schema.records import NETWORK_SCHEMA
 
 QUESTIONS = 200
@@ -44,7 +44,7 @@ def predictors(networks, tmp_path_factory):
         loaded = api.load()
     traced = [
         loaded.traced(
-            Request.of(network=name, inputs=(",".join(map(str, shape)),), precision=of_dtype(dtype)[0]), pass_
+            Request.of(network=name, inputs=(",".join(map(str, shape)),), precision=of_variant(dtype)[0]), pass_
         )
         for name, shape, dtype, _, pass_ in networks
     ]
@@ -76,7 +76,7 @@ def test_all_answers_agree(networks, predictors, answers):
     refused = 0
     for _ in range(QUESTIONS):
         name, shape, dtype, network_id, pass_ = dice.choice(networks)
-        gpu, precision = dice.choice(sorted(predictors.models)), dice.choice(of_dtype(dtype))
+        gpu, precision = dice.choice(sorted(predictors.models)), dice.choice(of_variant(dtype))
         words = [name, "--input", _typed(shape), "--precision", precision, "--pass", pass_]
         predicted = answers("predict", *words, "--gpu", gpu)
         question = {"gpu": gpu, "training": pass_ == "training", "precision": precision}
@@ -127,7 +127,7 @@ def test_without_a_precision_all_answer_for_pytorchs_default(predictors, answers
 def test_one_network_at_a_time_is_answered_as_all_at_once(networks, predictors):
     alone = api.load()
     for name, shape, dtype, _, pass_ in random.Random(1).sample(networks, 5):
-        question = {"gpu": "h200", "training": pass_ == "training", "precision": of_dtype(dtype)[0]}
+        question = {"gpu": "h200", "training": pass_ == "training", "precision": of_variant(dtype)[0]}
         one, other = (each.predict(name, shape, **question) for each in (alone, predictors))
         assert one.source == other.source
         assert one.time_s == pytest.approx(other.time_s, rel=_LAST_BIT)

@@ -11,7 +11,7 @@ import pytest
 from clockwatt import config
 from clockwatt.errors import ClockwattError, ConfigError
 from clockwatt.io import files
-from clockwatt.schema.execution import DEFAULT, FP32, PRECISIONS, TF32, ExecutionSettings, execution_of_json
+from clockwatt.schema.execution import DEFAULT, FP32, PRECISIONS, TF32, ExecutionSettings, execution_of_json, of_variant
 from clockwatt.schema.records import MEASUREMENT_SCHEMA, NETWORK_SCHEMA, OPERATION_SCHEMA
 
 GPU = {"device": "virtual:a30"}
@@ -40,11 +40,10 @@ def test_what_is_at_its_default_is_left_out_of_the_text(text, canonical):
     ("text", "message"),
     [
         ("fp8", "'fp8' is not supported. Choose a precision"),
-        ("bf16-mixed", "'bf16-mixed' is not supported. Choose a precision"),
         ("bf16+compile", "'compile' is not supported"),
         ("tf32+channels_last", "'channels_last' is not supported"),
         ("tf32+fp32", "tf32 and fp32 are both a precision"),
-        ("eager", "names no precision. Choose tf32-conv, tf32, fp32, bf16 or fp16"),
+        ("eager", "names no precision. Choose tf32-conv, tf32, fp32, bf16, fp16, bf16-mixed or fp16-mixed"),
     ],
 )
 def test_what_is_not_supported_is_refused_by_name(text, message):
@@ -104,6 +103,19 @@ def test_former_keys_of_a_campaign_are_read(former, present):
     assert campaign({}, NETWORK | former) == campaign({}, NETWORK | present)
     if "dtype" not in former:
         assert campaign(former, NETWORK) == campaign(present, NETWORK)
+
+
+def test_autocast_makes_other_calls_and_so_another_network():
+    networks = campaign({}, NETWORK | {"precision": ["bf16-mixed", "fp32", "tf32-conv"]}).networks
+    assert [(one.network_id, one.precision, one.dtype) for one in networks] == [
+        ("toy-8x64-bf16_mixed", ["bf16-mixed"], "float32"), ("toy-8x64-float32", ["fp32", "tf32-conv"], "float32"),
+    ]  # fmt: skip
+    assert of_variant("bf16_mixed") == ["bf16-mixed"]
+    assert of_variant("float32") == ["tf32-conv", "tf32", "fp32"]
+    gpu = campaign({"precision": "tf32"}, NETWORK).gpu("a30")
+    assert gpu.execution_of(["bf16-mixed"]) == ["bf16-mixed"]
+    assert gpu.execution_of(["bf16-mixed"], ("linear", "bfloat16")) == [TF32]
+    assert gpu.execution_of(["bf16-mixed"], ("to", "float32")) == [TF32]
 
 
 def test_former_keys_beside_the_present_one_are_refused():

@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-_BY_FUNCTION: dict[Callable[..., Any], bool] = {
+BY_FUNCTION: dict[Callable[..., Any], bool] = {
     torch.lstm: True, torch.gru: False, torch.rnn_tanh: False, torch.rnn_relu: False,
 }  # fmt: skip
 """Functions, and whether they keep a cell's state beside what they give."""
@@ -44,7 +44,7 @@ def is_packed(func: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[s
     if func is _PACK:
         return True
     second = args[1] if len(args) > 1 else kwargs.get("batch_sizes")
-    return func in _BY_FUNCTION and isinstance(second, torch.Tensor) and not second.is_floating_point()
+    return func in BY_FUNCTION and isinstance(second, torch.Tensor) and not second.is_floating_point()
 
 
 def fused_recurrent(func: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any | None:
@@ -55,10 +55,10 @@ def fused_recurrent(func: Callable[..., Any], args: tuple[Any, ...], kwargs: Map
     func, args, kwargs
         A call of a public function, such as `torch.lstm(input, hx, parameters, has_biases, layers, …)`.
     """
-    if func not in _BY_FUNCTION or kwargs or len(args) != 9 or not args[0].is_meta:
+    if func not in BY_FUNCTION or kwargs or len(args) != 9 or not args[0].is_meta:
         return None
     x, state, parameters, _, _, _, _, both, batch_first = args
-    states = list(state) if _BY_FUNCTION[func] else [state]
+    states = list(state) if BY_FUNCTION[func] else [state]
     if x.dim() != 3 or not all(isinstance(one, torch.Tensor) for one in states):
         return None
     batch, length = (x.shape[0], x.shape[1]) if batch_first else (x.shape[1], x.shape[0])

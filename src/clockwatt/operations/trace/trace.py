@@ -32,6 +32,7 @@ from clockwatt.operations.networks import (
 )
 from clockwatt.operations.spec.encode import dtype_of
 from clockwatt.operations.spec.operation import Operation, OutputSpec, TensorSpec
+from clockwatt.operations.trace.autocast import contexts_followed
 from clockwatt.operations.trace.call import tensor_spec
 from clockwatt.operations.trace.gradients import Accumulation
 from clockwatt.operations.trace.meta import MetaLayouts
@@ -40,6 +41,7 @@ from clockwatt.operations.trace.tracer import LOSS, Recorded, Tracer, Untraceabl
 from clockwatt.schema.execution import TF32
 from clockwatt.schema.records import TRAINING
 
+_UNSCALING = "GradScaler unscales all gradients in one call and does not wait for the GPU"
 ACCUMULATION = "accumulation"
 OPTIMIZER = "optimizer"
 
@@ -123,12 +125,19 @@ def _trace(network: NetworkConfig, pass_: str, training: TrainingConfig, build: 
     tracer.takes(given.values(), [one.below for one in network.by_keyword.values()])
     _know_masks(values, network, given)
     loss = Loss(network, _META, 0)
+    autocast = network.execution[0].autocast
     with MetaLayouts(), torch.set_grad_enabled(learns), _module_paths(tracer):
-        outputs = _run(tracer, module, given)
-        nodes = _backward(tracer, loss, outputs) if learns else []
+        with contexts_followed(tracer.enter_autocast, tracer.leave_autocast):
+            tracer.enter_autocast(None if autocast is None else dtype_of(autocast))
+            outputs = _run(tracer, module, given)
+            value = _loss(tracer, loss, outputs) if learns else None
+            tracer.leave_autocast()
+        nodes = _backward(tracer, value, scaled=autocast == "float16") if value is not None else []
         calls = [traced_call(entry) for entry in tracer.recorded]
         if learns:
             calls += [call for entry in tracer.graph.accumulations(nodes) for call in _accumulation(tracer, entry)]
+            if autocast == "float16":
+                calls.append(_unscaling(tracer, module))
             calls.append(_optimizer_step(tracer, module, training))
     parameters = list(module.parameters())
     return Trace(
@@ -181,11 +190,18 @@ def _uncompiled() -> contextlib.AbstractContextManager[object]:
     return stance
 
 
-def _backward(tracer: Tracer, loss: Loss, outputs: object) -> list[object]:
+def _loss(tracer: Tracer, loss: Loss, outputs: object) -> torch.Tensor:
     loss.prepare(outputs)
     with tracer:
         tracer.phase = LOSS
-        value = loss(outputs)
+        return loss(outputs)
+
+
+def _backward(tracer: Tracer, value: torch.Tensor, *, scaled: bool) -> list[object]:
+    """Run the backward pass of a loss, which GradScaler has scaled or not; gives its nodes."""
+    scale = torch.empty((), device=_META)
+    with tracer:
+        value = value * scale if scaled else value
         seed = torch.ones_like(value)
     for position, name in tracer.graph.custom_functions():
         if name.startswith("Checkpoint"):
@@ -248,6 +264,21 @@ def _accumulation(tracer: Tracer, entry: Accumulation) -> Iterator[TracedCall]:
     )
     for _ in range(entry.additions):
         yield TracedCall(operation, ACCUMULATION, ACCUMULATION, path, [tensor, tensor], [tensor])
+
+
+def _unscaling(tracer: Tracer, module: torch.nn.Module) -> TracedCall:
+    """What GradScaler does to the gradients: one fused multiplication of all of them, and a look for infinities."""
+    tracer.assumed_branches.append(f": {_UNSCALING}")
+    elements = sum(parameter.numel() for parameter in module.parameters() if parameter.grad is not None)
+    gradients, scale = TensorSpec((elements,), "float32", (1,)), TensorSpec((), "float32", ())
+    operation = Operation(
+        "torch.Tensor.mul_",
+        args=({"tensor": 0}, {"tensor": 1}),
+        tensors=(gradients, scale),
+        out=(OutputSpec(gradients.shape, gradients.dtype, gradients.stride),),
+        mutates=(0,),
+    )
+    return TracedCall(operation, ACCUMULATION, OPTIMIZER, "", [], [])
 
 
 def _optimizer_step(tracer: Tracer, module: torch.nn.Module, training: TrainingConfig) -> TracedCall:

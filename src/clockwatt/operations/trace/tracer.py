@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 from torch.overrides import TorchFunctionMode
+from torch.utils._pytree import tree_flatten, tree_unflatten
 
 from clockwatt.config import NetworkConfig
 from clockwatt.operations.build.values import argument
@@ -18,6 +19,7 @@ from clockwatt.operations.networks import FAULTS, NetworkError
 from clockwatt.operations.spec import functions
 from clockwatt.operations.spec.encode import NotEncodableError, tensors_in
 from clockwatt.operations.spec.operation import Operation
+from clockwatt.operations.trace.autocast import Autocast
 from clockwatt.operations.trace.call import InterceptedCall, storage_of
 from clockwatt.operations.trace.gradients import GradientGraph
 from clockwatt.operations.trace.meta import fused
@@ -50,7 +52,6 @@ _COMPOSITES = {
 """Functions that are no operations, but run as the calls that they make."""
 
 _BRANCHES = (torch.Tensor.__bool__, torch.Tensor.__contains__, torch.Tensor.is_nonzero, torch.is_nonzero)
-_AUTOCAST_DEVICES = ("cpu", "cuda")
 
 
 class UntraceableError(NetworkError):
@@ -103,6 +104,9 @@ class Tracer(TorchFunctionMode):
         self.assumed_branches: list[str] = []
         shapes = [f"{name} {one.shape}".strip() for name, one in network.by_keyword.items()]
         self.fitting = f"Check that it takes an input of shape {', '.join(shapes)}."
+        self.autocast: list[torch.dtype | None] = [None]
+        self._autocast = Autocast()
+        self._cast_weights: dict[int, torch.Tensor] = {}
         self._values = KnownValues() if values is None else values
         self._branch = network.data_dependent_branch
         self._grad = grad
@@ -172,6 +176,8 @@ class Tracer(TorchFunctionMode):
             self._note([evenly_spread(kwargs["offs"].shape[0])] if kwargs.get("offs") is not None else [])
         if func is torch.nn.functional.embedding:
             self._check_ids(func, *(argument(args, kwargs, place) for place in ((0, "input"), (1, "weight"))))
+        if self.autocast[-1] is not None:
+            args, kwargs = self._under_autocast(self.autocast[-1], func, args, kwargs)
         try:
             call = InterceptedCall(
                 name, args, kwargs, grad=self._grad, is_state=self._is_state, value_of=self._values.of
@@ -181,7 +187,6 @@ class Tracer(TorchFunctionMode):
             self._values.follow(func, args, kwargs, result, [call.given[number] for number in changed])
             outputs = list(tensors_in(result)) or [call.given[number] for number in changed]
             if outputs:
-                self._check_autocast(func)
                 self._record(call, outputs, changed)
         except NotEncodableError as error:
             raise self.refusal(
@@ -258,12 +263,40 @@ class Tracer(TorchFunctionMode):
             if again or entry not in self.assumed_branches:
                 self.assumed_branches.append(entry)
 
-    def _check_autocast(self, func: Callable[..., Any]) -> None:
-        if any(torch.is_autocast_enabled(device) for device in _AUTOCAST_DEVICES):
-            raise self.refusal(
-                f"{functions.described(func)} runs under torch.autocast, which clockwatt does not trace",
-                "Leave autocast out, and give the network's `dtype`.",
-            )
+    def _under_autocast(
+        self, dtype: torch.dtype, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """Arguments of a call as autocast casts them; each cast is a call of its own, that of a weight once a pass."""
+        casts = self._autocast.of(dtype, func, args, kwargs)
+        if casts is None:
+            return args, kwargs
+        leaves, structure = tree_flatten((args, kwargs))
+        for number, to in enumerate(casts.dtypes):
+            if to is not None:
+                leaves[number] = self._cast(leaves[number], to, keep=to == dtype)
+        args, kwargs = tree_unflatten(leaves, structure)
+        return args, kwargs if casts.result is None else {**kwargs, "dtype": casts.result}
+
+    def _cast(self, tensor: torch.Tensor, dtype: torch.dtype, *, keep: bool) -> torch.Tensor:
+        is_weight = tensor.dtype == torch.float32 and tensor.requires_grad and tensor.is_leaf and not tensor._is_view()
+        if keep and is_weight and id(tensor) in self._cast_weights:
+            return self._cast_weights[id(tensor)]
+        with self:
+            cast = tensor.to(dtype)
+        if keep and is_weight:
+            self._cast_weights[id(tensor)] = cast
+            self._alive.append(tensor)
+        return cast
+
+    def enter_autocast(self, dtype: torch.dtype | None) -> None:
+        """Autocast to `dtype` begins; None: it is disabled."""
+        self.autocast.append(dtype)
+
+    def leave_autocast(self) -> None:
+        """The innermost autocast ends; with the outermost, PyTorch forgets the weights that it has cast."""
+        self.autocast.pop()
+        if len(self.autocast) == 1:
+            self._cast_weights.clear()
 
     def _check_ids(self, func: Callable[..., Any], ids: torch.Tensor, weight: torch.Tensor) -> None:
         """Refuse token ids that the embedding has no rows for; only the network's own inputs are known to be some."""
