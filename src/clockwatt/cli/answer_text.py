@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
     from clockwatt.predict.answer import Answer, Estimate
     from clockwatt.predict.hosts.costs import HostAnswer
+    from clockwatt.predict.memory.estimate import PassMemory
 
 UNITS = {"time_s": ("time", "s"), "power_w": ("mean power", "W"), "energy_j": ("energy", "J")}
 _MOST_OPERATIONS = 5
@@ -114,6 +115,8 @@ def _below(answer: Answer, more: Mapping[str, Any]) -> Iterator[str]:
     """Phases, throughput, ratios, what was measured now, and the host where it limits the pass."""
     if answer.phases:
         yield ", ".join(f"{name} {quantity(seconds, 's')}" for name, seconds in answer.phases.items()) + "."
+    if answer.memory is not None:
+        yield memory_words(answer.memory)
     if answer.items_per_s and answer.items_per_joule:
         unit = answer.unit
         yield f"{rounded(answer.items_per_s)} {unit}/s, {rounded(answer.items_per_joule)} {unit}/J."
@@ -130,6 +133,22 @@ def _below(answer: Answer, more: Mapping[str, Any]) -> Iterator[str]:
         yield _host_bound(answer.host)
     if not answer.measured_point and answer.intervals:
         yield "Not measured at this operating point: extrapolated with the clock model."
+
+
+def memory_words(memory: PassMemory) -> str:
+    """`Memory: 2.90 GiB allocated (2.84–3.06), 3.40 GiB reserved, of 140 GiB: fits. Parameters 98 MiB, …`."""
+    low, high = memory.allocated_low_bytes / 2**30, memory.allocated_high_bytes / 2**30
+    text = f"Memory: {binary(memory.allocated_bytes)} allocated ({low:.3g}–{high:.3g} GiB), "
+    text += f"{binary(memory.reserved_bytes)} reserved"
+    if memory.gpu_bytes is not None:
+        text += f", of {binary(memory.gpu_bytes)}: {'fits' if memory.fits else 'does not fit'}"
+    parts = (f"{name.replace('_', ' ')} {binary(size)}" for name, size in memory.parts.items() if size)
+    return f"{text}. At the peak: {', '.join(parts)}."
+
+
+def binary(size: float) -> str:
+    """`2.9 GiB`, `98 MiB`."""
+    return f"{size / 2**30:.3g} GiB" if size >= 2**30 else f"{size / 2**20:.3g} MiB"
 
 
 def _host_bound(host: HostAnswer) -> str:

@@ -172,6 +172,14 @@ def find_spec(name: str) -> GpuSpec:
     )
 
 
+def spec_or_none(name: str) -> GpuSpec | None:
+    """Return the specifications of a GPU, None where they are not known."""
+    try:
+        return find_spec(name)
+    except UnknownGpuError:
+        return None
+
+
 @functools.cache
 def specs() -> dict[str, GpuSpec]:
     """Return the whole table: model (as after `virtual:`) to specifications."""

@@ -7,7 +7,7 @@ results of unknown values are assumed: `KnownValues` says which.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,6 +15,7 @@ import torch
 from torch.nn.parameter import is_lazy
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils.weak import WeakIdKeyDictionary
 
 from clockwatt.operations.build.values import argument
 from clockwatt.operations.spec.encode import tensors_in
@@ -39,9 +40,8 @@ _CPU = torch.device("cpu")
 
 @dataclass(frozen=True, slots=True)
 class _Known:
-    """A tensor on meta, which stays alive so that its `id` does, with its values."""
+    """The values of a tensor on meta."""
 
-    tensor: torch.Tensor
     value: torch.Tensor
     assumptions: frozenset[str]
 
@@ -71,25 +71,25 @@ class _RefuseRandom(TorchDispatchMode):
 
 
 class KnownValues:
-    """The values of tensors on meta, as far as they are known."""
+    """The values of tensors on meta, as far as they are known; keeps no tensor on meta alive."""
 
     def __init__(self) -> None:
-        self._known: dict[int, _Known] = {}
-        self._storages: set[int] = set()  # of tensors that are known, which stay alive: their addresses stay their own
-        self._lost: set[int] = set()  # those of them that were changed in a way that is not known
+        self._known: MutableMapping[torch.Tensor, _Known] = WeakIdKeyDictionary()
+        # storages of tensors that are known, and whether they were changed in a way that is not known
+        self._lost: MutableMapping[torch.UntypedStorage, bool] = WeakIdKeyDictionary()
 
     def of(self, tensor: torch.Tensor) -> torch.Tensor | None:
         """The values of a tensor on the CPU, None if they are unknown; a tensor off meta has its own."""
         if not tensor.is_meta:
             return tensor
-        known = self._known.get(id(tensor))
-        return None if known is None or _storage(tensor) in self._lost else known.value
+        known = self._known.get(tensor)
+        return None if known is None or self._lost[tensor.untyped_storage()] else known.value
 
     def keep(self, tensor: torch.Tensor, value: torch.Tensor, assumptions: Iterable[str] = ()) -> None:
         """Know a tensor's values, if it is on meta and of the same shape and dtype."""
         if tensor.is_meta and tensor.shape == value.shape and tensor.dtype == value.dtype:
-            self._storages.add(_storage(tensor))
-            self._known[id(tensor)] = _Known(tensor, value.detach(), frozenset(assumptions))
+            self._lost.setdefault(tensor.untyped_storage(), False)
+            self._known[tensor] = _Known(value.detach(), frozenset(assumptions))
 
     def answer(self, func: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Computed | None:
         """What a call that fails on meta gives for known values: Python's values, or tensors on meta; None if unknown.
@@ -153,7 +153,7 @@ class KnownValues:
         return Computed(result, self._assumptions(given))
 
     def _assumptions(self, given: Iterable[torch.Tensor]) -> frozenset[str]:
-        return frozenset(text for tensor in given if tensor.is_meta for text in self._known[id(tensor)].assumptions)
+        return frozenset(text for tensor in given if tensor.is_meta for text in self._known[tensor].assumptions)
 
     def follow(
         self,
@@ -179,15 +179,17 @@ class KnownValues:
         small = all(output.numel() <= MOST_ELEMENTS for output in outputs)
         computed = self.compute(func, args, kwargs) if small and (outputs or changed) else None
         if computed is None:
-            self._lost.update(self._storages.intersection(_storage(tensor) for tensor in changed))
+            self._lost.update((one, True) for tensor in changed if (one := tensor.untyped_storage()) in self._lost)
             if not changed:
                 self._assume(func, args, kwargs, result)
             return
         values = list(tensors_in(computed.result))
         if len(values) == len(outputs):
-            views = {_storage(tensor) for tensor in tensors_in((args, kwargs))}
+            views = {tensor.untyped_storage()._cdata for tensor in tensors_in((args, kwargs))}
             for output, value in zip(outputs, values, strict=True):
-                self.keep(output, value if _storage(output) in views else value.clone(), computed.assumptions)
+                self.keep(
+                    output, value if output.untyped_storage()._cdata in views else value.clone(), computed.assumptions
+                )
 
     def _assume(self, func: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any], result: Any) -> None:
         """Assume what a call gives for unknown values: finite numbers, and choices spread evenly.
@@ -286,8 +288,3 @@ def _mapped(change: Callable[[Any], Any], value: Any) -> Any:
 
 def _cloned(value: Any) -> Any:
     return value.clone() if isinstance(value, torch.Tensor) else value
-
-
-def _storage(tensor: torch.Tensor) -> int:
-    address: int = tensor.untyped_storage()._cdata
-    return address

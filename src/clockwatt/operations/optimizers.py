@@ -36,9 +36,14 @@ def described(training: TrainingConfig) -> str:
     return json.dumps({"optimizer": training.optimizer, **settings(training)}, sort_keys=True, separators=(",", ":"))
 
 
-def make(training: TrainingConfig, parameters: Iterable[torch.Tensor]) -> torch.optim.Optimizer:
-    """The configured optimizer of some parameters."""
-    return _BY_FUNCTION[_function(training)](parameters, **settings(training))
+def make(
+    training: TrainingConfig, parameters: Iterable[torch.Tensor], *, as_on_cuda: bool = False
+) -> torch.optim.Optimizer:
+    """The configured optimizer of some parameters; on other devices it can take the variant that CUDA takes."""
+    given = settings(training)
+    if as_on_cuda and "fused" not in given:
+        given["foreach"] = kind_of(training.optimizer).class_name != "Adafactor"
+    return _BY_FUNCTION[_function(training)](parameters, **given)
 
 
 def _function(training: TrainingConfig) -> str:

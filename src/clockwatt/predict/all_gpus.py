@@ -10,7 +10,7 @@ from typing import Any
 
 from clockwatt.config import NetworkConfig, OperatingPoint, Pass
 from clockwatt.errors import ClockwattError, RequestError
-from clockwatt.gpu.specs import UnknownGpuError, find_spec
+from clockwatt.gpu.specs import UnknownGpuError, find_spec, spec_or_none
 from clockwatt.predict import recommend as recommending
 from clockwatt.predict.answer import Answer
 from clockwatt.predict.answerer import OperationCosts, check_fits, predict_network, with_tf32
@@ -20,6 +20,7 @@ from clockwatt.predict.evaluation.errors import OBJECTIVES
 from clockwatt.predict.features.points import settings_of
 from clockwatt.predict.gpu_predictor import GpuPredictor
 from clockwatt.predict.hosts.profile import HostProfile
+from clockwatt.predict.memory.estimate import pass_memory
 from clockwatt.predict.overview import Overview, overview
 from clockwatt.predict.recommend import Limits, Recommendation
 from clockwatt.predict.request import Request
@@ -98,7 +99,28 @@ class AllGpus:
             host=request.host, relative_to=request.relative_to,
         )  # fmt: skip
         answer = with_tf32(self.model(answer.gpu), traced, answer, host=self.profile(request.host))
+        answer = self.with_memory(answer, traced)
         return self.with_phases(answer, trace, request.host) if traced.is_network else answer
+
+    def with_memory(self, answer: Answer, traced: TracedNetwork) -> Answer:
+        """Add the peak memory of a pass to an answer, and a warning if the pass does not fit the GPU.
+
+        A pass whose memory cannot be predicted has a note with the reason instead.
+        """
+        if traced.record_memory is None:
+            return answer
+        spec = spec_or_none(answer.gpu_name)
+        try:
+            events = traced.memory or []
+            memory = pass_memory(events, pass_=answer.pass_, execution=answer.execution, spec=spec)
+        except (ClockwattError, ModuleNotFoundError) as error:
+            return replace(answer, notes=(*answer.notes, f"Memory is not predicted: {error}"))
+        warnings = answer.warnings
+        if memory.fits is False and memory.gpu_bytes is not None:
+            needed, there = memory.allocated_bytes / 2**30, memory.gpu_bytes / 2**30
+            fix = "Choose a smaller batch; `clockwatt fit-memory` finds the largest."
+            warnings = (*warnings, f"Does not fit: needs {needed:.1f} of the {there:.1f} GiB of {answer.gpu}. {fix}")
+        return replace(answer, memory=memory, warnings=warnings)
 
     def answer_all(
         self, traced: Sequence[TracedNetwork], gpus: Sequence[str], request: Request
@@ -274,7 +296,6 @@ class AllGpus:
     ) -> Answer:
         """Answer for a traced pass; raises as `ask`."""
         model = self.model(gpu)
-        check_fits(traced, [model.description.gpu_name])
         answer = predict_network(model, traced, _name_of(point), execution=execution, host=self.profile(host))
         if relative_to is None:
             return answer

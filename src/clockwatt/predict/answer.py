@@ -15,6 +15,7 @@ if TYPE_CHECKING:  # the command line imports constants of this module, and must
 
     from clockwatt.predict.composition.pipeline import Composition
     from clockwatt.predict.hosts.costs import HostAnswer, HostSpan
+    from clockwatt.predict.memory.estimate import PassMemory
 
 OF_MEASURED = "_of_measured"
 """End of the name of an interval's method."""
@@ -162,6 +163,8 @@ class Answer:
         saves more than 10 % of time or energy.
     phases
         Seconds of `forward`, `backward` and `step` of a training pass; empty if not requested.
+    memory
+        Peak memory of the pass, and whether it fits; None where it was not asked for or cannot be predicted.
     detail
         The operations behind the answer, for `breakdown`.
     """
@@ -198,6 +201,7 @@ class Answer:
     unit: str = ""
     in_tf32: OtherPrecision | None = None
     phases: Mapping[str, float] = field(default_factory=dict)
+    memory: PassMemory | None = None
     detail: Detail | None = field(default=None, repr=False, compare=False)
 
     @property
@@ -273,12 +277,23 @@ class Answer:
 
     def to_dict(self) -> dict[str, Any]:
         """For JSON; the key of the pass is `pass`, and `relative_to` is there if a standard GPU was named."""
-        values = asdict(replace(self, on_hosts=None, detail=None))
+        values = asdict(replace(self, on_hosts=None, detail=None, memory=None))
         for name in ("on_hosts", "detail", *(["relative_to"] if self.relative_to is None else [])):
             del values[name]
         values["pass"] = values.pop("pass_")
+        values["memory"] = None if self.memory is None else self.memory.to_dict()
         derived = {"items_per_s": self.items_per_s, "items_per_joule": self.items_per_joule}
         return {**{name: getattr(self, name) for name in ("source", *QUANTITIES)}, **values, **derived}
+
+
+MEMORY_COLUMNS = {
+    "memory_allocated_bytes": "allocated_bytes",
+    "memory_allocated_bytes_low": "allocated_low_bytes",
+    "memory_allocated_bytes_high": "allocated_high_bytes",
+    "memory_reserved_bytes": "reserved_bytes",
+    "fits": "fits",
+}
+"""Columns of `to_frame`, and the attributes of `PassMemory` that they hold."""
 
 
 def to_frame(answers: Sequence[Answer | ClockwattError], **columns: Sequence[Any]) -> pd.DataFrame:
@@ -303,6 +318,9 @@ def _row(answer: Answer) -> dict[str, Any]:
     for name in QUANTITIES:
         low, high = answer.intervals.get(name, (None, None))
         row |= {name: getattr(answer, name), f"{name}_low": low, f"{name}_high": high}
+    memory = answer.memory
+    for column, name in MEMORY_COLUMNS.items():
+        row[column] = None if memory is None else getattr(memory, name)
     return row | {
         "device_s": answer.expected.device_s, "host_s": answer.expected.host_s, "limited_by": answer.limited_by,
         "items": answer.items, "unit": answer.unit, "items_per_s": answer.items_per_s,

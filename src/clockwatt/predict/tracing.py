@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
 import hashlib
@@ -11,6 +12,7 @@ import os
 import shutil
 import tempfile
 from collections import Counter
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from importlib import metadata
 from pathlib import Path
@@ -30,9 +32,11 @@ from clockwatt.predict.features.operations import operation_features
 from clockwatt.schema import layout, records
 from clockwatt.schema.records import (
     CALL_SCHEMA,
+    MEMORY_SCHEMA,
     NETWORK_SCHEMA,
     OPERATION_SCHEMA,
     TRAINING,
+    MemoryRow,
     NetworkRow,
     column_name,
     table_of,
@@ -62,6 +66,8 @@ class TracedNetwork:
         False for a list of operations, which has no overheads or errors of networks.
     known_features
         Its `features`, if they are already computed.
+    record_memory
+        Gives its `memory`; None where it has none.
     """
 
     network: NetworkRow
@@ -69,6 +75,15 @@ class TracedNetwork:
     operations: pd.DataFrame
     is_network: bool = True
     known_features: pd.DataFrame | None = field(default=None, repr=False, compare=False)
+    record_memory: Callable[[], list[MemoryRow]] | None = field(default=None, repr=False, compare=False)
+
+    @functools.cached_property
+    def memory(self) -> list[MemoryRow] | None:
+        """What the pass allocates and frees; recorded now if it is in no cache. None for a list of operations.
+
+        NetworkError if it cannot be recorded.
+        """
+        return None if self.record_memory is None else self.record_memory()
 
     @functools.cached_property
     def features(self) -> pd.DataFrame:
@@ -153,7 +168,8 @@ class NetworkTracer:
 
     def trace_instance(self, instance: Instance, network: NetworkConfig, pass_: Pass) -> TracedNetwork:
         """Trace a module's calls in one pass, with the inputs of `network`; NetworkError as `trace`."""
-        return self._named(self._traced_now(network, pass_, instance.on_meta))
+        traced = self._named(self._traced_now(network, pass_, instance.on_meta))
+        return replace(traced, record_memory=lambda: self._memory_now(network, pass_, instance.on_meta))
 
     def trace(self, network: NetworkConfig, pass_: Pass) -> TracedNetwork:
         """Return a network's calls in one pass: from the catalogue, from the cache, or traced now.
@@ -167,7 +183,8 @@ class NetworkTracer:
         """
         key = network.model_dump_json(exclude={"precision", "sample", "whole", "quantities"}), network.variant, pass_
         if key not in self._traced:
-            self._traced[key] = self._named(self._found(network, pass_))
+            traced = self._named(self._found(network, pass_))
+            self._traced[key] = replace(traced, record_memory=lambda: self._memory(network, pass_))
         return self._traced[key]
 
     def _named(self, traced: TracedNetwork) -> TracedNetwork:
@@ -192,8 +209,32 @@ class NetworkTracer:
                 return cached
         traced = self._traced_now(network, pass_)
         if folder is not None:
-            _keep(traced, folder)
+            _keep(
+                dict(
+                    zip((layout.NETWORKS_FILE, layout.CALLS_FILE, layout.OPERATIONS_FILE), traced.tables(), strict=True)
+                ),
+                folder,
+            )
         return traced
+
+    def _memory(self, network: NetworkConfig, pass_: Pass) -> list[MemoryRow]:
+        """Return what a pass allocates, from the cache or recorded now."""
+        folder = _cache_folder(network, pass_, self.training)
+        folder = None if folder is None else folder.with_name(f"{folder.name[1:]}m")
+        if folder is not None:
+            with contextlib.suppress(DataFileError):
+                table = files.read_table(folder / layout.MEMORY_FILE, MEMORY_SCHEMA)
+                return [MemoryRow(*row) for row in zip(*table.to_pydict().values(), strict=True)]
+            shutil.rmtree(folder, ignore_errors=True)
+        events = self._memory_now(network, pass_)
+        if folder is not None:
+            _keep({layout.MEMORY_FILE: table_of(events, MEMORY_SCHEMA)}, folder)
+        return events
+
+    def _memory_now(self, network: NetworkConfig, pass_: Pass, build: Build | None = None) -> list[MemoryRow]:
+        from clockwatt.operations.trace.memory import record_memory
+
+        return record_memory(network, pass_, self.training, build)
 
     def _traced_now(self, network: NetworkConfig, pass_: Pass, build: Build | None = None) -> TracedNetwork:
         from clockwatt.operations.catalogue import trace_rows
@@ -353,13 +394,12 @@ def _cached(network: NetworkConfig, pass_: Pass, folder: Path) -> TracedNetwork 
         return None
 
 
-def _keep(traced: TracedNetwork, folder: Path) -> None:
-    """Write a trace into the cache, all of it or nothing; ignore a cache that cannot be written to."""
-    names = (layout.NETWORKS_FILE, layout.CALLS_FILE, layout.OPERATIONS_FILE)
+def _keep(tables: Mapping[str, pa.Table], folder: Path) -> None:
+    """Write tables into the cache, all of them or nothing; ignore a cache that cannot be written to."""
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=folder.parent) as temporary:
-            for name, table in zip(names, traced.tables(), strict=True):
+            for name, table in tables.items():
                 files.write_table(table, Path(temporary, "trace", name))
             Path(temporary, "trace").rename(folder)
         kept = sorted((one for one in folder.parent.iterdir() if len(one.name) == len(folder.name)), key=_modified)

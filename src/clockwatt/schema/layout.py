@@ -16,6 +16,7 @@ STUDIES = Path("studies")
 OPERATIONS_FILE = "operations.parquet"
 CALLS_FILE = "calls.parquet"
 NETWORKS_FILE = "networks.parquet"
+MEMORY_FILE = "memory.parquet"
 ANCHORS_FILE = "anchors.parquet"
 CALIBRATION_FILE = "calibration.parquet"
 QUALITY_FILE = "quality.json"

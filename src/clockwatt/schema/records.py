@@ -45,6 +45,17 @@ LOSS = "loss"
 ACCUMULATION = "accumulation"
 OPTIMIZER = "optimizer"
 
+# kinds of what a pass allocates
+PARAMETERS = "parameters"
+INPUTS = "inputs"
+GRADIENTS = "gradients"
+OPTIMIZER_STATE = "optimizer_state"
+ACTIVATIONS = "activations"
+TEMPORARY = "temporary"
+WORKSPACE = "workspace"
+CUBLAS = "cublas"  # a workspace that stays
+MEMORY_KINDS = (PARAMETERS, GRADIENTS, OPTIMIZER_STATE, ACTIVATIONS, INPUTS, TEMPORARY, WORKSPACE)
+
 OPERATION = "operation"
 NETWORK = "network"
 ANCHOR = "anchor"
@@ -123,6 +134,17 @@ class NetworkRow:
     grouped_convolutions: int | None = None  # calls of convolutions of several groups, those of one channel each aside
 
 
+@dataclass(slots=True)
+class MemoryRow:
+    """One allocation of a network's pass, or that it is freed, in order."""
+
+    number: int  # of the allocation: its row
+    bytes: int | None  # asked for; 0 if it is computed from `call`; null where it is freed
+    kind: str  # one of MEMORY_KINDS
+    module_path: str  # of the module whose forward pass runs, or that has the parameter
+    call: str | None = None  # JSON: what the size depends on, of memory that a CUDA kernel allocates itself
+
+
 @dataclass(slots=True, kw_only=True)
 class MeasurementRow:
     """One operation or network in one pass on one GPU at an operating point: how it was measured, and the result."""
@@ -181,7 +203,8 @@ class MeasurementRow:
     working_set: str | None = None  # parameters_cold, all_cold or hot
     instances: int | None = None
     working_set_bytes: int | None = None
-    memory_peak_bytes: int | None = None
+    memory_peak_bytes: int | None = None  # most that PyTorch had allocated since the subject was built
+    memory_reserved_bytes: int | None = None  # most that PyTorch's caching allocator had reserved since then
     # times, per call
     time_host_s: float | None = None  # to issue the call
     time_host_standard_error_s: float | None = None
@@ -336,6 +359,7 @@ _KEYWORD_COLUMNS = frozenset({"pass"})
 OPERATION_SCHEMA = schema_of(OperationRow)
 CALL_SCHEMA = schema_of(CallRow)
 NETWORK_SCHEMA = schema_of(NetworkRow)
+MEMORY_SCHEMA = schema_of(MemoryRow)
 MEASUREMENT_SCHEMA = schema_of(MeasurementRow)
 TELEMETRY_SCHEMA = schema_of(TelemetryRow)
 CALIBRATION_SCHEMA = schema_of(CalibrationRow)

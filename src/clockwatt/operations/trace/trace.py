@@ -123,10 +123,10 @@ def _trace(network: NetworkConfig, pass_: str, training: TrainingConfig, build: 
         raise UntraceableError(f"network {network.name}: {reason}")
     tracer = Tracer(module, network, values, grad=learns)
     tracer.takes(given.values(), [one.below for one in network.by_keyword.values()])
-    _know_masks(values, network, given)
+    know_masks(values, network, given)
     loss = Loss(network, _META, 0)
     autocast = network.execution[0].autocast
-    with MetaLayouts(), torch.set_grad_enabled(learns), _module_paths(tracer):
+    with MetaLayouts(), torch.set_grad_enabled(learns), module_paths(tracer):
         with contexts_followed(tracer.enter_autocast, tracer.leave_autocast):
             tracer.enter_autocast(None if autocast is None else dtype_of(autocast))
             outputs = _run(tracer, module, given)
@@ -150,7 +150,7 @@ def _trace(network: NetworkConfig, pass_: str, training: TrainingConfig, build: 
     )
 
 
-def _know_masks(values: KnownValues, network: NetworkConfig, given: dict[str, torch.Tensor]) -> None:
+def know_masks(values: KnownValues, network: NetworkConfig, given: dict[str, torch.Tensor]) -> None:
     """Know inputs that are no data but masks: ones, or ones up to a length of each row's own."""
     for name, mask in network.by_keyword.items():
         if mask.values != "random":
@@ -289,7 +289,7 @@ def _optimizer_step(tracer: Tracer, module: torch.nn.Module, training: TrainingC
 
 
 @contextlib.contextmanager
-def _module_paths(tracer: Tracer) -> Iterator[None]:
+def module_paths(tracer: Tracer) -> Iterator[None]:
     """Notify the tracer of the running module."""
 
     def enter(module: torch.nn.Module, args: object) -> None:  # noqa: ARG001  # as PyTorch calls it

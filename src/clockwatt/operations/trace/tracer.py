@@ -178,6 +178,10 @@ class Tracer(TorchFunctionMode):
             self._check_ids(func, *(argument(args, kwargs, place) for place in ((0, "input"), (1, "weight"))))
         if self.autocast[-1] is not None:
             args, kwargs = self._under_autocast(self.autocast[-1], func, args, kwargs)
+        return self._listed(name, func, args, kwargs)
+
+    def _listed(self, name: str, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Run a call that operations have a name for, and write it down."""
         try:
             call = InterceptedCall(
                 name, args, kwargs, grad=self._grad, is_state=self._is_state, value_of=self._values.of

@@ -162,6 +162,10 @@ class Trees:
         """Return the mean over trees; shape (rows, features) to (rows, outputs)."""
         return self.mean_and_spread(matrix)[0]
 
+    def median(self, matrix: Floats) -> NDArray[np.float64]:
+        """Return the median over trees; shape (rows, features) to (rows, outputs)."""
+        return np.asarray(np.median(self.value[self._leaves(matrix)].astype(float), axis=0))
+
     def mean_and_spread(self, matrix: Floats) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Return mean and standard deviation over the trees of each output; shape (rows, outputs) each."""
         at_once = max(1, _WALKS_AT_ONCE // len(self.roots))

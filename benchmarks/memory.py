@@ -1,0 +1,156 @@
+"""Compare predicted with measured peak memory, of networks that no workspace was fitted to.
+
+python benchmarks/memory.py [--passes 200] [--write-errors]
+
+Measured peaks begin with the network's construction on the GPU, in float32 before it is cast: a pass whose construction
+takes more than it itself is compared with its construction.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import random
+import sys
+import warnings
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import result_file
+
+sys.path.insert(0, str(Path(__file__).parents[1]))  # networks of the zoo are imported by their place in the checkout
+
+from clockwatt.config import NetworkConfig, TrainingConfig
+from clockwatt.errors import ClockwattError
+from clockwatt.gpu.specs import find_spec
+from clockwatt.operations.known_values import KnownValues
+from clockwatt.operations.networks import construct_on_meta
+from clockwatt.operations.trace.memory import record_memory
+from clockwatt.predict.memory.allocator import rounded
+from clockwatt.predict.memory.estimate import CUBLAS_BYTES, pass_memory
+from clockwatt.schema.execution import FP32, TF32
+from clockwatt.schema.records import WORKSPACE
+
+HERE = Path(__file__).parent
+RESIDENT = 65 * 2**20
+"""Alive in every measurement: the workspaces of cuBLAS of two threads, and the bench's own tensor."""
+_CUBLAS_CALL = '{"kind":"cublas"}'
+
+
+def measured() -> dict[tuple[str, str, str], float]:
+    """Return the median measured peak in bytes of each held-out pass, by network id, pass and GPU."""
+    tables = []
+    for path in sorted((HERE / "fresh").glob("measured-*.parquet")):
+        table = pd.read_parquet(path, columns=["kind", "subject_id", "pass", "status", "memory_peak_bytes"])
+        tables.append(
+            table[(table["kind"] == "network") & (table["status"] == "ok")].assign(gpu=path.name.split("-")[1])
+        )
+    rows = pd.concat(tables)
+    peaks: dict[Any, float] = rows.groupby(["subject_id", "pass", "gpu"])["memory_peak_bytes"].median().to_dict()
+    return peaks
+
+
+def passes() -> dict[tuple[str, str], dict[str, Any]]:
+    """Return the held-out passes by network id and pass."""
+    found = {}
+    for path in (HERE / "fresh/passes.json", *sorted((HERE / "fresh").glob("*/passes.json"))):
+        for entry in json.loads(path.read_text(encoding="utf-8")):
+            network = NetworkConfig.model_validate(entry["network"])
+            found[network.network_id, entry["pass"]] = {**entry, "network": network}
+    return found
+
+
+def construction_bytes(network: NetworkConfig, pass_: str) -> int:
+    """Return the peak of constructing a network on a GPU in float32 and casting it, tensor by tensor."""
+    if network.dtype == "float32":
+        return 0
+    module = construct_on_meta(network, KnownValues(), training=pass_ == "training")
+    tensors = {id(one): one for one in (*module.parameters(), *module.buffers()) if one.is_floating_point()}
+    sizes = [rounded(one.numel() * one.element_size()) for one in tensors.values()]
+    alive = 2 * sum(sizes)
+    peak = alive
+    for size in sizes:
+        peak = max(peak, alive + size)
+        alive -= size
+    for given in network.by_keyword.values():  # drawn in float32 and cast
+        if given.dtype == "float":
+            size = rounded(2 * math.prod(given.shape))
+            peak = max(peak, alive + 3 * size)
+            alive += size
+    return peak + RESIDENT
+
+
+def score(chosen: list[tuple[str, str, str]], peaks: dict[Any, float], entries: dict[Any, Any]) -> pd.DataFrame:
+    """Predict passes and compare them with what was measured."""
+    rows = []
+    for network_id, pass_, gpu in chosen:
+        entry = entries[network_id, pass_]
+        network, spec = entry["network"], find_spec(gpu)
+        try:
+            events = record_memory(network, pass_, TrainingConfig())
+            memory = pass_memory(events, pass_=pass_, execution=TF32 if entry["tf32"] else FP32, spec=spec)
+            built = construction_bytes(network, pass_)
+        except ClockwattError as error:
+            print(f"{network_id} {pass_}: {error}", file=sys.stderr)
+            rows.append({"network": network_id, "pass": pass_, "gpu": gpu, "kind": entry["kind"]})
+            continue
+        cublas = CUBLAS_BYTES["hopper"] * sum(event.call == _CUBLAS_CALL for event in events)
+        of_pass = memory.allocated_bytes - cublas + RESIDENT
+        rows.append({
+            "network": network_id, "pass": pass_, "gpu": gpu, "kind": entry["kind"],
+            "measured": peaks[network_id, pass_, gpu],
+            "predicted": max(of_pass, built), "constructed": built > of_pass,
+            "workspace": memory.parts[WORKSPACE] - cublas,
+        })  # fmt: skip
+        if len(rows) % 20 == 0:
+            print(f"{len(rows)} of {len(chosen)}", file=sys.stderr, flush=True)
+    return pd.DataFrame(rows)
+
+
+def main() -> None:
+    """Score and write the JSON."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--passes", type=int, default=240, help="passes to draw")
+    parser.add_argument("--write-errors", action="store_true", help="write the intervals that predictions use")
+    arguments = parser.parse_args()
+    warnings.simplefilter("ignore")
+    peaks, entries = measured(), passes()
+    keys = sorted(key for key in peaks if key[:2] in entries)
+    random.Random(0).shuffle(keys)
+    table = score(keys[: arguments.passes], peaks, entries)
+    table.to_csv("/tmp/mem/memory.csv")
+    known = table.dropna(subset="predicted")
+    error = known["predicted"] / known["measured"] - 1
+    rows = []
+    for name, group in (
+        ("all", known), *known.groupby("pass"), *((f"{gpu.upper()}", part) for gpu, part in known.groupby("gpu")),
+        ("constructed in float32 takes more", known[known["constructed"]]),
+    ):  # fmt: skip
+        of_group = error[group.index]
+        rows.append([name, len(group), *(f"{100 * np.quantile(of_group.abs(), q):.1f}" for q in (0.5, 0.9, 0.95)),
+                     f"{100 * of_group.median():+.1f}"])  # fmt: skip
+        print(rows[-1])
+    result_file.write(
+        "memory", "Peak allocated memory of held-out networks",
+        ["passes", "n", "median %", "90th %", "95th %", "bias %"],
+        rows,
+        targets=[
+            result_file.target("peak allocated, median error", 100 * error.abs().median(), at_most=2, unit="%"),
+            result_file.target("peak allocated, 95th", 100 * error.abs().quantile(0.95), at_most=6, unit="%"),
+            result_file.target("passes", len(known), at_least=120),
+        ],
+        notes=[f"{len(table) - len(known)} of {len(table)} passes could not be recorded."],
+    )  # fmt: skip
+    if arguments.write_errors:
+        ends = {
+            pass_: [round(float(np.quantile(1 / (1 + error[group.index]), q)), 4) for q in (0.05, 0.95)]
+            for pass_, group in known[~known["constructed"].astype(bool)].groupby("pass")
+        }
+        (HERE.parent / "resources/memory/errors.json").write_text(json.dumps(ends, indent=1) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

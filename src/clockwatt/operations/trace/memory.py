@@ -1,0 +1,297 @@
+"""Record what a network's pass allocates and frees, by running it on the meta device without keeping any tensor.
+
+The pass runs twice, as the first step of training creates the optimizer's state. What CUDA kernels allocate inside
+themselves is not seen there: convolutions, recurrent layers and attention are recorded with what their size depends on.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import weakref
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from clockwatt.config import NetworkConfig, TrainingConfig
+from clockwatt.operations import numerics, optimizers
+from clockwatt.operations.known_values import KnownValues
+from clockwatt.operations.networks import (
+    FAULTS,
+    Loss,
+    NetworkError,
+    arranged,
+    construct_on_meta,
+    example_tensors,
+    materialise,
+    summary,
+    without_memory,
+)
+from clockwatt.operations.spec.encode import dtype_name, dtype_of, tensors_in
+from clockwatt.operations.trace.autocast import contexts_followed
+from clockwatt.operations.trace.call import storage_of
+from clockwatt.operations.trace.meta import MetaLayouts
+from clockwatt.operations.trace.trace import Build, know_masks, module_paths
+from clockwatt.operations.trace.tracer import Tracer
+from clockwatt.schema.execution import TF32
+from clockwatt.schema.records import (
+    ACTIVATIONS,
+    CUBLAS,
+    GRADIENTS,
+    INPUTS,
+    OPTIMIZER_STATE,
+    PARAMETERS,
+    TEMPORARY,
+    TRAINING,
+    WORKSPACE,
+    MemoryRow,
+)
+
+_META = torch.device("meta")
+_PASSES = 2
+_aten = torch.ops.aten
+_CONVOLUTIONS = {_aten.convolution.default: False, _aten.convolution_backward.default: True}
+"""Calls of convolutions, and whether each is a backward pass."""
+_ATTENTION = (
+    _aten._scaled_dot_product_flash_attention_backward.default,
+    _aten._scaled_dot_product_efficient_attention_backward.default,
+)
+_MATRIX_PRODUCTS = frozenset(
+    {
+        _aten.mm.default,
+        _aten.addmm.default,
+        _aten.bmm.default,
+        _aten.baddbmm.default,
+        _aten.addmv.default,
+        _aten.mv.default,
+    }
+)
+_RECURRENT = {torch.lstm: "lstm", torch.gru: "gru", torch.rnn_tanh: "rnn", torch.rnn_relu: "rnn"}
+
+
+class _Storages(TorchDispatchMode):
+    """Record each storage on meta when it appears and when the last reference to it goes."""
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]  # as PyTorch declares it
+        self.events: list[MemoryRow] = []
+        self.kind = PARAMETERS
+        self.module: Callable[[], str] = str
+        self._alive: dict[int, tuple[int, weakref.ref[torch.UntypedStorage]]] = {}
+        self._threads_with_cublas: set[bool] = set()
+
+    def add(self, tensors: Iterable[torch.Tensor], module: str | None = None) -> None:
+        """Record the storages of tensors that are not known yet."""
+        for tensor in tensors:
+            if tensor.is_meta and storage_of(tensor) not in self._alive:
+                self._add(tensor.untyped_storage(), self.module() if module is None else module)
+
+    def _add(self, storage: torch.UntypedStorage, module: str) -> None:
+        address, number = storage._cdata, self.allocated(storage.nbytes(), self.kind, module)
+
+        def freed(_reference: object) -> None:
+            self._alive.pop(address, None)
+            self.freed(number)
+
+        self._alive[address] = number, weakref.ref(storage, freed)
+
+    def allocated(self, size: int, kind: str, module: str, description: Mapping[str, Any] | None = None) -> int:
+        """Record an allocation and return its number; what has a description has no size yet."""
+        number = len(self.events)
+        text = None if description is None else json.dumps(description, sort_keys=True, separators=(",", ":"))
+        self.events.append(MemoryRow(number, size, kind, module, text))
+        return number
+
+    def freed(self, number: int) -> None:
+        """Record that an allocation is freed."""
+        self.events.append(MemoryRow(number, None, self.events[number].kind, self.events[number].module_path))
+
+    def workspace(self, description: Mapping[str, Any]) -> None:
+        """Record a call that allocates memory of its own and frees it at its end."""
+        self.freed(self.allocated(0, WORKSPACE, self.module(), description))
+
+    def relabel(self, tensors: Iterable[torch.Tensor], kind: str) -> None:
+        """Give what these tensors, which are alive, lie in another kind."""
+        for tensor in tensors:
+            if (entry := self._alive.get(storage_of(tensor))) is not None:
+                self.events[entry[0]].kind = kind
+
+    def __torch_dispatch__(
+        self, func: Any, types: Sequence[type], args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
+    ) -> Any:
+        """Run `func` and record what it allocates."""
+        result = func(*args, **(kwargs or {}))
+        self.add(tensors_in(result))
+        in_backward = self.kind == TEMPORARY  # which runs in a thread of its own, with a handle of its own
+        if func in _MATRIX_PRODUCTS and in_backward not in self._threads_with_cublas:
+            self._threads_with_cublas.add(in_backward)
+            self.allocated(0, WORKSPACE, "", {"kind": CUBLAS})
+        if func in _CONVOLUTIONS:
+            self.workspace(_convolution(args, result, backward=_CONVOLUTIONS[func]))
+        elif func in _ATTENTION:
+            query, key = args[1], args[2]
+            self.workspace({"kind": "attention", "dtype": dtype_name(query.dtype), "query": list(query.shape),
+                            "key": list(key.shape)})  # fmt: skip
+        return result
+
+
+def _convolution(args: tuple[Any, ...], result: Any, *, backward: bool) -> dict[str, Any]:
+    """Describe a convolution by what its workspace depends on."""
+    if backward:
+        y, x, weight, _, stride, padding, dilation, transposed, _, groups, mask = args[:11]
+    else:
+        (x, weight, _, stride, padding, dilation, transposed, _, groups), y, mask = args[:9], result, None
+    return {
+        "kind": "convolution", "dtype": dtype_name(x.dtype), "x": list(x.shape), "weight": list(weight.shape),
+        "y": list(y.shape), "stride": list(stride), "padding": list(padding), "dilation": list(dilation),
+        "transposed": transposed, "groups": groups, "channels_last": x.dim() > 2 and x.stride(1) == 1 < x.shape[1],
+        "gradients": None if mask is None else [bool(wanted) for wanted in mask],
+    }  # fmt: skip
+
+
+class _Follower(Tracer):
+    """Lets the calls of a network run on meta as `Tracer` does, and keeps none of their tensors."""
+
+    def __init__(self, storages: _Storages, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._storages = storages
+        storages.module = lambda: self._stack[-1] if self._stack else ""
+
+    def _listed(self, name: str, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:  # noqa: ARG002  # as `Tracer` calls it
+        """Run a call, and follow the values that it gives."""
+        given = list(tensors_in((args, kwargs)))
+        versions = [tensor._version for tensor in given]
+        result = self._run(_dropout if func is torch.nn.functional.dropout else func, args, kwargs)
+        if func in _RECURRENT and self._grad is not None:
+            self._recurrent(_RECURRENT[func], args, list(tensors_in(result)))
+        changed = [tensor for tensor, version in zip(given, versions, strict=True) if tensor._version != version]
+        self._values.follow(func, args, kwargs, result, changed)
+        return result
+
+    def _recurrent(self, kind: str, args: tuple[Any, ...], outputs: list[torch.Tensor]) -> None:
+        """Record a recurrent layer, and in training what cuDNN keeps from it for the backward pass."""
+        x, output, weights = args[0], outputs[0], [one for one in args[2] if isinstance(one, torch.Tensor)]
+        if len(args) != 9 or x.dim() != 3:
+            return
+        described = {
+            "kind": kind, "dtype": dtype_name(x.dtype), "steps": x.shape[0] * x.shape[1], "layers": args[4],
+            "input": x.shape[-1], "output": output.shape[-1], "weight": sum(one.numel() for one in weights),
+        }  # fmt: skip
+        self._storages.workspace(described)
+        if output.grad_fn is None:
+            return
+        reserve = self._storages.allocated(0, ACTIVATIONS, self._storages.module(), described | {"reserve": True})
+
+        def release(*_gradients: object) -> None:
+            self._storages.workspace(described)
+            self._storages.freed(reserve)
+
+        output.grad_fn.register_hook(release)
+
+
+def _dropout(input: torch.Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> torch.Tensor:  # noqa: A002  # as PyTorch calls it
+    """Dropout as CUDA runs it: one kernel, which keeps a mask of one byte an element."""
+    if training and not inplace and 0 < p < 1 and input.numel():
+        return torch.native_dropout(input, p, True)[0]
+    return torch.dropout(input, p, training) if not inplace else torch.dropout_(input, p, training)
+
+
+def record_memory(
+    network: NetworkConfig, pass_: str, training: TrainingConfig, build: Build | None = None
+) -> list[MemoryRow]:
+    """Record what a pass allocates and frees; parameters and as `trace_network`.
+
+    Raises
+    ------
+    NetworkError
+        If the network cannot be found, built or run on its input.
+    """
+    numerics.apply(TF32)
+    learns = pass_ == TRAINING
+    values = KnownValues()
+    with torch.random.fork_rng(devices=[]):
+        if build is None:
+            module = construct_on_meta(network, values, training=learns)
+        else:
+            with without_memory(values):
+                module = build(values).train(learns)
+    given = example_tensors(network, _META, 0)
+    with _META:
+        materialise(module, given)
+    know_masks(values, network, given)
+    storages = _Storages()
+    tracer = _Follower(storages, module, network, values, grad=learns)
+    for path, part in module.named_modules():
+        storages.add((*part.parameters(recurse=False), *part.buffers(recurse=False)), path)
+    storages.kind = INPUTS
+    storages.add(given.values(), "")
+    try:
+        with MetaLayouts(), storages, torch.set_grad_enabled(learns), module_paths(tracer):
+            run = _Pass(module, network, given, tracer, storages, training if learns else None)
+            for _ in range(_PASSES):
+                run()
+            # they are alive until the next pass begins
+            storages.relabel((one.grad for one in module.parameters() if one.grad is not None), GRADIENTS)
+    except NetworkError:
+        raise
+    except FAULTS as error:
+        raise NetworkError(
+            f"network {network.name}: its memory cannot be predicted ({summary(error)}). Its time and energy can."
+        ) from error
+    return storages.events[:]
+
+
+class _Pass:
+    """One pass at a time: forward in inference; forward, loss, backward and the optimizer's step in training."""
+
+    def __init__(
+        self, module: torch.nn.Module, network: NetworkConfig, given: Mapping[str, torch.Tensor], tracer: Tracer,
+        storages: _Storages, training: TrainingConfig | None,
+    ) -> None:  # fmt: skip
+        self._module, self._tracer, self._storages = module, tracer, storages
+        self._positional, self._by_keyword = arranged(given)
+        self._loss = Loss(network, _META, 0)
+        self._optimizer = None
+        if training is not None:
+            self._optimizer = optimizers.make(training, module.parameters(), as_on_cuda=True)
+
+    def __call__(self) -> None:
+        """Run it and drop what it gives."""
+        storages, optimizer = self._storages, self._optimizer
+        if optimizer is None:
+            with self._autocast():
+                self._forward()
+            return
+        storages.relabel((one.grad for one in self._module.parameters() if one.grad is not None), GRADIENTS)
+        optimizer.zero_grad(set_to_none=True)
+        with self._autocast():
+            value = self._loss_of(self._forward())
+        storages.kind = TEMPORARY
+        with torch._C.DisableTorchFunction():
+            torch.autograd.Variable._execution_engine.run_backward(
+                (value,), (torch.ones_like(value),), False, False, (), allow_unreachable=True, accumulate_grad=True
+            )
+            del value
+            optimizer.step()
+        states = (entry for state in optimizer.state.values() for entry in tensors_in(list(state.values())))
+        storages.relabel(states, OPTIMIZER_STATE)
+
+    @contextlib.contextmanager
+    def _autocast(self) -> Iterator[None]:
+        """Run under autocast if the network does, and follow its own contexts."""
+        tracer = self._tracer
+        with contexts_followed(tracer.enter_autocast, tracer.leave_autocast):
+            tracer.enter_autocast(self._dtype)
+            yield
+            tracer.leave_autocast()
+
+    def _forward(self) -> Any:
+        self._storages.kind = ACTIVATIONS
+        with self._tracer, _META:
+            return self._module(*self._positional, **self._by_keyword)
+
+    def _loss_of(self, outputs: Any) -> torch.Tensor:
+        with self._tracer, _META:
+            return self._loss(outputs)
