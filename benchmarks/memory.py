@@ -121,7 +121,6 @@ def main() -> None:
     keys = sorted(key for key in peaks if key[:2] in entries)
     random.Random(0).shuffle(keys)
     table = score(keys[: arguments.passes], peaks, entries)
-    table.to_csv("/tmp/mem/memory.csv")
     known = table.dropna(subset="predicted")
     error = known["predicted"] / known["measured"] - 1
     rows = []

@@ -16,6 +16,7 @@ from result_file import RESULTS
 DOCS = Path(__file__).parents[1] / "docs" / "results"
 PAGES = {
     "unseen-networks": ("Unseen networks", "How accurate are predictions of networks that were never measured?"),
+    "memory": ("Memory", "How accurate is the predicted peak memory of a pass?"),
     "composition": (
         "Composition",
         "How accurate are networks that are composed from measured or predicted operations?",

@@ -34,7 +34,7 @@ PREDICT_LEVELS = [
     {"features"},
     {"training_rows"},
     {"models"},
-    {"composition"},
+    {"composition", "memory"},
     {"evaluation", "hosts"},
     {"costs"},
     {"description", "answer"},

@@ -204,7 +204,7 @@ class MeasurementRow:
     instances: int | None = None
     working_set_bytes: int | None = None
     memory_peak_bytes: int | None = None  # most that PyTorch had allocated since the subject was built
-    memory_reserved_bytes: int | None = None  # most that PyTorch's caching allocator had reserved since then
+    memory_reserved_bytes: int | None = None  # of a network: most that the caching allocator had reserved
     # times, per call
     time_host_s: float | None = None  # to issue the call
     time_host_standard_error_s: float | None = None

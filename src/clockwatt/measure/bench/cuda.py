@@ -90,7 +90,7 @@ class CudaBench(HostClockBench):
         _collect_garbage()
         numerics.apply(subject.execution)
         torch.manual_seed(self._campaign.seed)
-        if torch.cuda.memory_reserved() > MEMORY_SHARE * self._memory_bytes:
+        if subject.kind == NETWORK or torch.cuda.memory_reserved() > MEMORY_SHARE * self._memory_bytes:
             torch.cuda.empty_cache()
         torch.cuda.reset_peak_memory_stats()
         with _errors(subject), torch.inference_mode(subject.pass_ != TRAINING):
@@ -228,6 +228,10 @@ class CudaBench(HostClockBench):
     def memory_peak_bytes(self) -> int | None:
         """See `Bench.memory_peak_bytes`."""
         return int(torch.cuda.max_memory_allocated())
+
+    def memory_reserved_bytes(self) -> int | None:
+        """See `Bench.memory_reserved_bytes`; of a network alone, since cached segments of earlier ones are freed."""
+        return int(torch.cuda.max_memory_reserved())
 
     def _build(self, subject: Subject) -> CudaWorkload:
         if subject.kind == NETWORK:

@@ -173,7 +173,11 @@ class Bench(abc.ABC):
 
     @abc.abstractmethod
     def memory_peak_bytes(self) -> int | None:
-        """Return most device memory in use since `open`."""
+        """Return most device memory that was allocated since `open`."""
+
+    def memory_reserved_bytes(self) -> int | None:
+        """Return most device memory that the allocator had reserved since `open`; None where it is not known."""
+        return None
 
 
 class HostClockBench(Bench):

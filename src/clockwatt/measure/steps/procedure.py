@@ -30,7 +30,7 @@ from clockwatt.measure.steps.unthrottled import energy_with_pauses
 from clockwatt.schema.costs import TIME_DEVICE, TIME_EAGER, TIME_HOST, TIME_HOST_IN_PASS, Measured
 from clockwatt.schema.flags import Flag
 from clockwatt.schema.quantities import CalibrationQuantity
-from clockwatt.schema.records import ENERGY, FAILED, OPERATION, OUT_OF_MEMORY, TIME, MeasurementRow
+from clockwatt.schema.records import ENERGY, FAILED, NETWORK, OPERATION, OUT_OF_MEMORY, TIME, MeasurementRow
 
 _ERROR_LENGTH = 500
 _TIMES_S, _HOST_ONLY_S, _JUDGING_S, _PAUSES_S, _TIME_ALONE_S = 0.1, 0.05, 0.2, 0.1, 0.04
@@ -77,6 +77,8 @@ def measure(
             else:
                 _measure_time_alone(bench, workload, row, config, around)
             row.memory_peak_bytes = bench.memory_peak_bytes()
+            if subject.kind == NETWORK:
+                row.memory_reserved_bytes = bench.memory_reserved_bytes()
             if workload.has_backward:
                 call_s = row.time_eager_s or _slower_s(row)
                 in_pass = host_time_in_pass(bench, workload, call_s, rules.in_pass)

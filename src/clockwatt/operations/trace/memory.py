@@ -164,7 +164,7 @@ class _Follower(Tracer):
         given = list(tensors_in((args, kwargs)))
         versions = [tensor._version for tensor in given]
         result = self._run(_dropout if func is torch.nn.functional.dropout else func, args, kwargs)
-        if func in _RECURRENT and self._grad is not None:
+        if func in _RECURRENT:
             self._recurrent(_RECURRENT[func], args, list(tensors_in(result)))
         changed = [tensor for tensor, version in zip(given, versions, strict=True) if tensor._version != version]
         self._values.follow(func, args, kwargs, result, changed)
@@ -252,7 +252,7 @@ class _Pass:
     ) -> None:  # fmt: skip
         self._module, self._tracer, self._storages = module, tracer, storages
         self._positional, self._by_keyword = arranged(given)
-        self._loss = Loss(network, _META, 0)
+        self._loss, self._first = Loss(network, _META, 0), True
         self._optimizer = None
         if training is not None:
             self._optimizer = optimizers.make(training, module.parameters(), as_on_cuda=True)
@@ -294,4 +294,8 @@ class _Pass:
 
     def _loss_of(self, outputs: Any) -> torch.Tensor:
         with self._tracer, _META:
+            if self._first:
+                self._storages.kind, self._first = INPUTS, False
+                self._loss.prepare(outputs)
+                self._storages.kind = ACTIVATIONS
             return self._loss(outputs)

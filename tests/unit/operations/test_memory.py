@@ -1,0 +1,126 @@
+"""What a pass allocates and frees on the meta device is what it would on a GPU."""
+
+import itertools
+import json
+import sys
+
+import pytest
+import torch
+from torch import nn
+
+from clockwatt.config import NetworkConfig, TrainingConfig
+from clockwatt.operations.trace.memory import record_memory
+from clockwatt.schema.records import (
+    ACTIVATIONS,
+    GRADIENTS,
+    INPUTS,
+    OPTIMIZER_STATE,
+    PARAMETERS,
+    TEMPORARY,
+    WORKSPACE,
+)
+
+FLOAT = 4
+
+
+@pytest.fixture
+def recorded(monkeypatch):
+    def record(module, shape, pass_="inference", **training):
+        monkeypatch.setattr(sys.modules[__name__], "offered", lambda: module, raising=False)
+        network = NetworkConfig(name=f"{__name__}:offered", input=shape)
+        return record_memory(network, pass_, TrainingConfig(**training))
+
+    return record
+
+
+def alive(events, kind, row=None):
+    """Bytes of a kind that are allocated after a row."""
+    rows = events if row is None else events[: row + 1]
+    sizes = {event.number: event.bytes for event in rows if event.bytes is not None and event.kind == kind}
+    for event in rows:
+        if event.bytes is None:
+            sizes.pop(event.number, None)
+    return sum(sizes.values())
+
+
+def peak(events, kind):
+    return max(alive(events, kind, row) for row in range(len(events)))
+
+
+def layers(*widths):
+    return nn.Sequential(*(nn.Linear(a, b, bias=False) for a, b in itertools.pairwise(widths)))
+
+
+def test_inference_keeps_one_layers_output_while_the_next_runs(recorded):
+    events = recorded(layers(8, 64, 32, 16), [4, 8])
+    assert peak(events, PARAMETERS) == FLOAT * (8 * 64 + 64 * 32 + 32 * 16)
+    assert peak(events, INPUTS) == FLOAT * 4 * 8
+    assert peak(events, ACTIVATIONS) == FLOAT * 4 * (64 + 32)
+    assert alive(events, ACTIVATIONS) == 0
+
+
+def test_training_keeps_what_the_backward_pass_needs_and_frees_it(recorded):
+    module = nn.Sequential(nn.Linear(8, 64), nn.ReLU(), nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 16))
+    events = recorded(module, [4, 8], "training", optimizer="adamw")
+    parameters = peak(events, PARAMETERS)
+    assert parameters == FLOAT * sum(one.numel() for one in module.parameters())
+    assert peak(events, GRADIENTS) == parameters
+    # of a parameter two states; its step counter is on the CPU
+    assert peak(events, OPTIMIZER_STATE) == 2 * parameters
+    # ReLU's output is kept once for two layers, a linear's own output for none
+    outputs = FLOAT * 4 * (64 + 64 + 16)
+    assert outputs <= peak(events, ACTIVATIONS) <= outputs + FLOAT * 4 * (64 + 16 + 16) + 64
+    assert alive(events, ACTIVATIONS) == 0
+
+
+def test_dropout_keeps_a_byte_an_element(recorded):
+    def kept(*between):
+        module = nn.Sequential(nn.Linear(8, 1024), *between, nn.Linear(1024, 8))
+        events = recorded(module, [64, 8], "training")
+        backward = next(row for row, event in enumerate(events) if event.kind == TEMPORARY)
+        return alive(events, ACTIVATIONS, backward)
+
+    assert kept(nn.Dropout(0.5)) - kept() == 64 * 1024  # its output is kept in place of its input
+
+
+def test_modules_that_allocate_are_named(recorded):
+    events = recorded(layers(8, 64, 32), [4, 8])
+    of_first = [event.bytes for event in events if event.module_path == "0" and event.kind == ACTIVATIONS]
+    assert FLOAT * 4 * 64 in of_first
+
+
+def test_convolutions_describe_their_workspaces(recorded):
+    module = nn.Sequential(nn.Conv2d(3, 8, 3, stride=2, padding=1), nn.ReLU(), nn.Conv2d(8, 8, 1))
+    events = recorded(module, [2, 3, 16, 16], "training")
+    calls = [json.loads(event.call) for event in events if event.kind == WORKSPACE and event.call]
+    first = calls[0]
+    assert (first["x"], first["weight"], first["y"]) == ([2, 3, 16, 16], [8, 3, 3, 3], [2, 8, 8, 8])
+    assert (first["stride"], first["gradients"], first["channels_last"]) == ([2, 2], None, False)
+    # an input needs no gradient
+    assert [call["gradients"] for call in calls[2:4]] == [[True, True, True], [False, True, True]]
+
+
+def test_a_recurrent_layers_reserve_lives_until_its_backward_pass(recorded):
+    class Last(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layer = nn.LSTM(8, 16, batch_first=True)
+
+        def forward(self, x):
+            return self.layer(x)[0].mean()
+
+    events = recorded(Last(), [2, 5, 8], "training")
+    reserves = [event.number for event in events if event.call and json.loads(event.call).get("reserve")]
+    assert len(reserves) == 2  # of two passes
+    assert all(any(event.bytes is None and event.number == one for event in events) for one in reserves)
+
+
+def test_known_values_do_not_keep_tensors(recorded):
+    class Ranges(nn.Module):
+        def forward(self, x):
+            for _ in range(8):
+                x = x + torch.arange(1024, device=x.device).sum() * 0
+            return x
+
+    events = recorded(nn.Sequential(nn.Linear(4, 4), Ranges()), [2, 4])
+    assert peak(events, ACTIVATIONS) < 3 * 8 * 1024

@@ -1,0 +1,116 @@
+"""Peak memory: the caching allocator replayed, workspaces, and whether a pass fits."""
+
+import json
+
+import pytest
+
+from clockwatt.config import NetworkConfig, TrainingConfig
+from clockwatt.gpu.specs import find_spec
+from clockwatt.operations.trace.memory import record_memory
+from clockwatt.predict.memory.allocator import CachingAllocator, DoesNotFitError
+from clockwatt.predict.memory.estimate import pass_memory
+from clockwatt.predict.memory.workspaces import workspace_bytes
+from clockwatt.schema.execution import TF32
+from clockwatt.schema.records import ACTIVATIONS, PARAMETERS, MemoryRow
+
+KIB, MIB = 2**10, 2**20
+
+
+def test_blocks_are_rounded_and_segments_are_as_in_pytorch():
+    allocator = CachingAllocator()
+    allocator.allocate(1)
+    assert (allocator.allocated, allocator.reserved) == (512, 2 * MIB)
+    allocator.allocate(MIB)  # small too: shares the segment
+    assert allocator.reserved == 2 * MIB
+    allocator.allocate(MIB + 1)  # large
+    assert allocator.reserved == 22 * MIB
+    allocator.allocate(11 * MIB + 1)  # a segment of its own, as 19 - 512 bytes MiB are free but more than it needs
+    assert allocator.reserved == 22 * MIB
+    allocator.allocate(21 * MIB + 1)
+    assert allocator.reserved == 44 * MIB
+
+
+def test_free_neighbours_merge_and_are_used_again():
+    allocator = CachingAllocator()
+    blocks = [allocator.allocate(6 * MIB) for _ in range(3)]
+    assert allocator.reserved == 20 * MIB
+    for block in (blocks[0], blocks[2], blocks[1]):
+        allocator.release(block)
+    assert allocator.allocated == 0
+    allocator.allocate(19 * MIB)
+    assert allocator.reserved == 20 * MIB
+
+
+def test_a_remainder_of_a_large_block_up_to_one_mib_is_not_split_off():
+    allocator = CachingAllocator()
+    allocator.allocate(20 * MIB - MIB)
+    assert allocator.allocated == 20 * MIB
+
+
+def test_memory_that_is_full_is_freed_of_unused_segments_before_it_is_too_small():
+    allocator = CachingAllocator(capacity=64 * MIB)
+    allocator.release(allocator.allocate(40 * MIB))
+    allocator.allocate(60 * MIB)
+    assert allocator.reserved == 60 * MIB
+    with pytest.raises(DoesNotFitError):
+        allocator.allocate(8 * MIB)
+
+
+def _convolution(**changed):
+    call = {
+        "kind": "convolution", "dtype": "float32", "x": [48, 256, 24, 24], "weight": [256, 128, 3, 3],
+        "y": [48, 256, 24, 24], "stride": [1, 1], "padding": [1, 1], "dilation": [1, 1], "transposed": False,
+        "groups": 2, "channels_last": False, "gradients": None,
+    }  # fmt: skip
+    return json.dumps(call | changed)
+
+
+def test_a_convolution_that_cudnn_lays_out_anew_takes_a_copy_of_its_tensors():
+    (size,) = workspace_bytes([_convolution()], tf32=True)
+    assert size == pytest.approx(55.1 * MIB, rel=0.1)
+
+
+def test_recurrent_layers_take_more_with_more_steps():
+    call = {"kind": "lstm", "dtype": "float32", "steps": 4096, "layers": 1, "input": 64, "output": 256, "weight": 10**5}
+    small, large = workspace_bytes([json.dumps(call), json.dumps(call | {"steps": 65536})], tf32=True)
+    assert 4 * small < large
+
+
+def _rows(*sizes):
+    rows = [MemoryRow(0, sizes[0], PARAMETERS, "")]
+    for size in sizes[1:]:
+        rows.append(MemoryRow(len(rows), size, ACTIVATIONS, "layer"))
+        rows.append(MemoryRow(len(rows) - 1, None, ACTIVATIONS, "layer"))
+    return rows
+
+
+def test_the_peak_consists_of_what_is_alive_then():
+    memory = pass_memory(
+        _rows(8 * MIB, MIB, 4 * MIB, 2 * MIB), pass_="inference", execution=TF32, spec=find_spec("h200")
+    )
+    assert memory.allocated_bytes == 12 * MIB
+    assert memory.parts[PARAMETERS] == 8 * MIB
+    assert memory.parts[ACTIVATIONS] == 4 * MIB
+    assert sum(memory.parts.values()) == memory.allocated_bytes
+    assert memory.modules["layer", ACTIVATIONS] == 4 * MIB
+    assert memory.allocated_low_bytes <= memory.allocated_bytes <= memory.allocated_high_bytes
+    assert memory.fits
+
+
+def test_what_fits_only_once_cached_segments_are_given_back_fits():
+    gib = 2**30
+    rows = _rows(8 * MIB, 60 * gib, 70 * gib)
+    assert pass_memory(rows, pass_="inference", execution=TF32, spec=find_spec("h100")).fits
+    assert not pass_memory(_rows(8 * MIB, 90 * gib), pass_="inference", execution=TF32, spec=find_spec("h100")).fits
+
+
+def test_a_larger_batch_takes_more_in_every_part_but_the_parameters():
+    small, large = (
+        pass_memory(
+            record_memory(NetworkConfig(name="alexnet", input=[size, 3, 224, 224]), "training", TrainingConfig()),
+            pass_="training", execution=TF32, spec=find_spec("h100"),
+        )
+        for size in (8, 64)
+    )  # fmt: skip
+    assert small.parts[PARAMETERS] == large.parts[PARAMETERS]
+    assert small.allocated_bytes < large.allocated_bytes < 8 * small.allocated_bytes
