@@ -253,6 +253,8 @@ class _Pass:
         self._module, self._tracer, self._storages = module, tracer, storages
         self._positional, self._by_keyword = arranged(given)
         self._loss, self._first = Loss(network, _META, 0), True
+        autocast = network.execution[0].autocast
+        self._dtype = None if autocast is None else dtype_of(autocast)
         self._optimizer = None
         if training is not None:
             self._optimizer = optimizers.make(training, module.parameters(), as_on_cuda=True)
