@@ -54,8 +54,11 @@ from clockwatt.schema.optimizers import states_of
 NO_OTHER_HOST = "back-to-back times alone were measured, which hold for the host that they were measured with"
 """Message for a named host in a pass without separate host times."""
 
-_BELOW_IDLE = 0.93
-"""Least possible mean power, relative to the median card's idle power; the most is the power limit."""
+_BELOW_IDLE, _ABOVE_LIMIT = 0.93, 1.0
+"""Range of possible mean powers, relative to the median card's idle power and to the power limit."""
+
+_ON_ANOTHER_HOST = 1.05
+"""Ratio of a pass on the median host to the measured one from which on that ran on another host."""
 
 _WORTH_SAYING = 0.9
 """Largest ratio of a pass's time or energy in TF32 to that in PyTorch's default at which TF32 is suggested."""
@@ -287,7 +290,19 @@ def _with_measured(model: GpuPredictor, answer: Answer) -> Answer:
     key = answer.network_id, answer.pass_, answer.point
     measured = model.networks.measured(*key, execution=answer.execution)
     answer = replace(answer, held_out=model.networks.held_out(*key, execution=answer.execution))
-    return answer if measured is None else measured_whole(model, answer, measured)
+    if measured is None:
+        return answer
+    whole = measured_whole(model, answer, measured)
+    host = answer.host
+    if host is None or host.paced_by != "host" or measured.time_s is None:
+        return whole
+    if answer.time_s <= _ON_ANOTHER_HOST * measured.time_s:
+        return whole
+    line = (
+        f"Measured whole in {1e3 * measured.time_s:.3g} ms, on a faster host. The answer is for the median host, which "
+        "issues the calls more slowly; calibrate yours with `clockwatt calibrate --host`."
+    )
+    return replace(answer, measured=whole.measured, warnings=(*answer.warnings, line))
 
 
 def measured_whole(model: GpuPredictor, answer: Answer, measured: Estimate) -> Answer:
@@ -328,7 +343,7 @@ def _possible(ends: dict[str, Ends], expected: Composition, known: Overheads) ->
     if expected.power_w is None or expected.energy_j is None or not {"power_w", "time_s", "energy_j"} <= set(ends):
         return ends
     least_w = _BELOW_IDLE * (known.power_idle_w or 0.0)
-    most_w = known.power_limit_w or math.inf
+    most_w = _ABOVE_LIMIT * known.power_limit_w if known.power_limit_w else math.inf
     (power_low, power_high), (time_low, time_high), (energy_low, energy_high) = (
         ends[name] for name in ("power_w", "time_s", "energy_j")
     )

@@ -85,6 +85,8 @@ class PassDescription:
     networks_measured
         `time_s`, `energy_j` and `power_w` of whole networks to their intervals where every operation was measured;
         empty where there are no such.
+    call_times
+        Pooled host times, see `costs.calls.call_times`; empty in folders of older fits.
     lacks
         Missing quantities, `training_rows.ENERGY` or `DEVICE_AND_HOST`, to the reason; empty where none is missing.
     """
@@ -94,6 +96,7 @@ class PassDescription:
     workless_host_s: dict[str, float]
     errors: PassErrors | None = None
     networks_measured: dict[str, Interval] = field(default_factory=dict)
+    call_times: dict[str, list[list[float]]] = field(default_factory=dict)
     lacks: dict[str, str] = field(default_factory=dict)
 
     @property
@@ -233,6 +236,7 @@ class GpuDescription:
                 workless_host_s={str(key): float(value) for key, value in entry["workless_host_s"].items()},
                 errors=_errors(entry["errors"]),
                 networks_measured=_intervals(entry["networks_measured"]),
+                call_times=entry.get("call_times", {}),
                 lacks=entry.get("lacks", {}),
             )
             for name, entry in content.pop("passes").items()

@@ -38,13 +38,12 @@ from clockwatt.predict.evaluation.leave_out import (
     predict_elsewhere,
 )
 from clockwatt.predict.gpu_predictor import GpuPredictor
-from clockwatt.predict.hosts.costs import HostsSeen
 from clockwatt.predict.model_card import model_card, model_card_details
 from clockwatt.predict.models.predictors import PREDICTORS, CostPredictor, check_installed
 from clockwatt.predict.models.training_data import TrainingData, training_data
 from clockwatt.predict.models.transfer import lenders, with_borrowed
 from clockwatt.predict.training_rows import Lacks, Samples, gpus_in, held, read_samples
-from clockwatt.predict.whole_networks import WholeNetworks, complete
+from clockwatt.predict.whole_networks import WholeNetworks, complete, networks_of_gpus
 from clockwatt.schema import layout
 from clockwatt.schema.costs import TIME_DEVICE_CORRECTED
 from clockwatt.schema.execution import ExecutionSettings
@@ -87,6 +86,7 @@ def fit(config: CampaignConfig, dataset_dir: Path, catalogue_dir: Path, output_d
         )
     catalogue = Catalogue.read(catalogue_dir)
     lent = lenders(dataset_dir, gpus) if config.fit.borrow else {}
+    networks_of = networks_of_gpus(dataset_dir, gpus, catalogue, borrow=config.fit.borrow)
     report: dict[str, Any] = {"campaign": config.campaign, "folds_wanted": config.fit.folds, "gpus": {}}
     with ExitStack() as in_place:
         # moved in reverse order: the list of GPUs last, when all GPUs that it lists are there
@@ -102,12 +102,12 @@ def fit(config: CampaignConfig, dataset_dir: Path, catalogue_dir: Path, output_d
             for gpu in gpus:
                 lender = (lent[gpu], read_samples(dataset_dir, lent[gpu])) if gpu in lent else None
                 samples, lacks = held(read_samples(dataset_dir, gpu), config.passes, lender[1] if lender else None)
-                networks = WholeNetworks.read(dataset_dir, gpu, samples, catalogue)
+                networks = networks_of(gpu)
                 folder = in_place.enter_context(files.folder_written_aside(output_dir / gpu))
                 model = GpuPredictor(folder, _description(config, gpu, samples, networks))
                 of_gpu = _GpuFit(config, samples, lacks, lender, networks, model, crossval, left_out, advance)
                 report["gpus"][gpu] = of_gpu.run()
-                HostsSeen.of_dataset(dataset_dir, gpu, networks.host_levels(dataset_dir, gpu)).write(folder)
+                networks.hosts_seen(dataset_dir).write(folder)
         for writer in (crossval, left_out):
             writer.close()  # before anything is moved: the disk may be full
         training.write_text(config.training.model_dump_json(indent=2) + "\n", encoding="utf-8")
@@ -263,7 +263,8 @@ class _GpuFit:
         `intervals` are those of each predictor. Return the description of the pass, and both reports.
         """
         description, first = self.model.description, self.config.fit.predictors[0]
-        workless = workless_host_s(self.samples, data.pass_, description.points)
+        of_host = self.lender[1] if self.lender is not None and self.networks.lender is not None else self.samples
+        workless = workless_host_s(of_host, data.pass_, description.points)
         from_measured = complete(self.networks.composed(MEASURED, self.networks.measured, data.pass_))
         errors, of_left_out = None, None
         rows = self.networks.left_out(self._make(first), data, seed=self.config.seed)
@@ -278,8 +279,9 @@ class _GpuFit:
             report = {"compositions": network_errors(from_measured), "intervals": said}
         learnt_points = [point for point in description.points if data.cells["point"].eq(point).any()]
         described = PassDescription(
-            intervals, learnt_points, workless, errors, of_measured, lacks=self.lacks[data.pass_]
-        )
+            intervals, learnt_points, workless, errors, of_measured,
+            call_times=self.networks.call_times.get(data.pass_, {}), lacks=self.lacks[data.pass_],
+        )  # fmt: skip
         return described, {"networks_left_out": of_left_out, "networks_measured": report}
 
     def _make(self, name: str, *, perceptrons: int = 0) -> Callable[[], CostPredictor]:

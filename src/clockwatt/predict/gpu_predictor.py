@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from clockwatt.errors import DataFileError
 from clockwatt.io.files import write_text
+from clockwatt.predict.costs.calls import OfCalls, host_s_of
 from clockwatt.predict.costs.interface import Among, CostSource, FirstKnown, interval_factors
 from clockwatt.predict.costs.measured import DeviceTimes, LookedUp, MeasuredCosts, Refined, write_measured
 from clockwatt.predict.costs.predicted import ByClock, HostOnly, Learnt
@@ -24,9 +25,10 @@ from clockwatt.predict.hosts.costs import HostsSeen
 from clockwatt.predict.measured_networks import MeasuredNetworks
 from clockwatt.predict.models.extrapolation import ALGORITHMS, MATTERS, Domain
 from clockwatt.predict.models.persistence import load_predictor, save_predictor
-from clockwatt.predict.models.predictors import CostPredictor
+from clockwatt.predict.models.predictors import TARGETS, CostPredictor
 from clockwatt.predict.training_rows import DEVICE_AND_HOST
 from clockwatt.schema import layout
+from clockwatt.schema.costs import TIME_HOST_CORRECTED
 from clockwatt.schema.execution import ExecutionSettings
 
 
@@ -204,7 +206,7 @@ class GpuPredictor:
             sources.append(Among(ByClock(through, known.learnt_points, spec), works))
         if not works.all():
             sources.append(Among(HostOnly(classes[~works], known.workless_host_s), ~works))
-        return FirstKnown(*sources)
+        return self._with_calls(FirstKnown(*sources), operations, works, features, known)
 
     def unmeasured_algorithms(self, operations: pd.DataFrame, pass_: str) -> NDArray[np.bool_]:
         """Return which operations are of `extrapolation.ALGORITHMS` and of a class never measured in this pass."""
@@ -213,6 +215,23 @@ class GpuPredictor:
             domain = self._read_domain(self._domain_path(pass_))
             suspects[suspects] = domain.ignorance(operations[suspects]).longest_s > 0
         return suspects
+
+    def _with_calls(
+        self,
+        source: CostSource,
+        operations: pd.DataFrame,
+        works: NDArray[np.bool_],
+        features: pd.DataFrame | None,
+        known: PassDescription,
+    ) -> CostSource:
+        """Return the source with pooled host times of calls."""
+        if features is None or not known.call_times:
+            return source
+        classes = operations[OPERATION_CLASS].to_numpy(object)
+        host_s = HostOnly(classes, known.workless_host_s).costs.mean[:, TARGETS.index(TIME_HOST_CORRECTED)].copy()
+        host_s[works] = host_s_of(features, known.call_times)
+        factors = interval_factors(classes, known.intervals.get(self.description.predictors[0], {}))
+        return OfCalls(source, host_s, factors[:, TARGETS.index(TIME_HOST_CORRECTED)])
 
     def with_device_times(self, times: DeviceTimes) -> Self:
         """Return the predictor with these measured device times in place of its own; it serves their pass only."""

@@ -18,8 +18,8 @@ from clockwatt.predict.evaluation.held_out import network_errors, network_interv
 from clockwatt.predict.evaluation.leave_out import LEFT_OUT_SCHEMA
 from clockwatt.predict.evaluation.regret import regrets
 from clockwatt.predict.gpu_predictor import GpuPredictor
-from clockwatt.predict.training_rows import gpus_in, read_gpu_rows, read_samples
-from clockwatt.predict.whole_networks import WholeNetworks, complete, left_out_costs
+from clockwatt.predict.training_rows import gpus_in, read_gpu_rows
+from clockwatt.predict.whole_networks import complete, left_out_costs, networks_of_gpus
 from clockwatt.schema import layout
 
 
@@ -52,16 +52,17 @@ def validate(
     catalogue = Catalogue.read(catalogue_dir)
     report: dict[str, Any] = {"campaign": config.campaign, "gpus": {}}
     gpus = gpus_in(dataset_dir)
+    networks_of = networks_of_gpus(dataset_dir, gpus, catalogue, borrow=config.fit.borrow)
     with ExitStack() as stack:
         writer = stack.enter_context(files.table_writer(output_dir / layout.NETWORKS_FILE, VALIDATION_SCHEMA))
         advance = stack.enter_context(progress("validate", len(gpus)))
         for gpu in gpus:
             description = GpuPredictor.load(predictors_dir / gpu).description
-            networks = WholeNetworks.read(dataset_dir, gpu, read_samples(dataset_dir, gpu), catalogue)
+            networks = networks_of(gpu)
             left_out = read_gpu_rows(
                 predictors_dir / layout.LEFT_OUT_FILE, LEFT_OUT_SCHEMA, gpu, LEFT_OUT_SCHEMA.names
             ).to_pandas()
-            predicted = left_out_costs(left_out, catalogue, description.workless_host_s)
+            predicted = left_out_costs(left_out, catalogue, description.workless_host_s, networks.call_times)
             parts = [networks.composed(MEASURED, networks.measured), networks.composed(PREDICTED, predicted)]
             rows = pd.concat(parts).assign(gpu=gpu, gpu_name=description.gpu_name, virtual=description.virtual)
             table = pa.Table.from_pandas(rows, schema=VALIDATION_SCHEMA, preserve_index=False)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +19,14 @@ from clockwatt.predict.composition.networks import (
     host_levels,
     whole_networks,
 )
-from clockwatt.predict.composition.overhead_estimates import OverheadEstimates, calibrated_overheads, seen_overheads
+from clockwatt.predict.composition.overhead_estimates import (
+    FEWEST_NETWORKS,
+    OverheadEstimates,
+    calibrated_overheads,
+    seen_overheads,
+)
 from clockwatt.predict.composition.pipeline import COST_COLUMNS
+from clockwatt.predict.costs.calls import CallTimes, call_times, host_s_of
 from clockwatt.predict.costs.interface import cost_columns, interval_factors
 from clockwatt.predict.costs.predicted import HostOnly
 from clockwatt.predict.evaluation.errors import NORMAL_90, Interval, scale_of
@@ -33,11 +39,13 @@ from clockwatt.predict.evaluation.pass_errors import (
     PassErrors,
     estimate_pass_errors,
 )
-from clockwatt.predict.features.operations import OPERATION_CLASS
+from clockwatt.predict.features.operations import OPERATION_CLASS, operation_features
+from clockwatt.predict.hosts.costs import HostsSeen
 from clockwatt.predict.models.predictors import TARGETS, CostPredictor
 from clockwatt.predict.models.training_data import TrainingData, with_unmeasured
-from clockwatt.predict.training_rows import Samples
-from clockwatt.schema.costs import BY_CORRECTED
+from clockwatt.predict.models.transfer import lenders
+from clockwatt.predict.training_rows import Samples, read_samples
+from clockwatt.schema.costs import BY_CORRECTED, TIME_HOST_CORRECTED
 from clockwatt.schema.execution import ExecutionSettings
 
 _KEY = ["pass", "point", "execution"]
@@ -49,6 +57,8 @@ class WholeNetworks:
 
     Attributes
     ----------
+    gpu
+        Label.
     catalogue
         Calls of networks.
     rows
@@ -59,29 +69,58 @@ class WholeNetworks:
         Measured costs of operations.
     overheads
         Overheads of networks beyond their calls.
+    call_times
+        Pass to the pooled host times of its calls, see `costs.calls`.
+    lender
+        Networks of the GPU that the costs of the host are from, where too few were measured on this one.
     """
 
+    gpu: str
     catalogue: Catalogue
     rows: pd.DataFrame
     not_comparable: int
     measured: CostsOfNetwork
     overheads: OverheadEstimates
+    call_times: Mapping[str, CallTimes] = field(default_factory=dict)
+    lender: WholeNetworks | None = None
 
     @classmethod
-    def read(cls, dataset_dir: Path, gpu: str, samples: Samples, catalogue: Catalogue) -> WholeNetworks:
+    def read(
+        cls,
+        dataset_dir: Path,
+        gpu: str,
+        samples: Samples,
+        catalogue: Catalogue,
+        lender: WholeNetworks | None = None,
+    ) -> WholeNetworks:
         """Read those of a dataset, on the GPU of `samples`.
+
+        Where too few networks were measured on it to estimate overheads, these and the host times of calls are those of
+        the GPU that operations are transferred from, `lender`: they are the host's.
 
         DataFileError if the dataset lacks a table or it is damaged.
         """
         rows, not_comparable = whole_networks(dataset_dir, gpu)
-        measured = measured_costs(samples.rows, catalogue)
+        times, pooled = pooled_host_times(samples)
+        measured = measured_costs(pooled, catalogue)
         calibrated = calibrated_overheads(dataset_dir, gpu, samples, rows)
-        overheads = OverheadEstimates(calibrated, seen_overheads(rows, catalogue, measured))
-        return cls(catalogue, rows, not_comparable, measured, overheads)
+        overheads = OverheadEstimates(calibrated, seen_overheads(rows, catalogue, measured, calibrated))
+        found = cls(gpu, catalogue, rows, not_comparable, measured, overheads, times)
+        if lender is None or overheads.seen["network"].nunique() >= FEWEST_NETWORKS:
+            return found
+        measured = measured_costs(pooled_host_times(samples, lender.call_times)[1], catalogue)
+        overheads = overheads.completed(lender.overheads)
+        return replace(found, measured=measured, overheads=overheads, call_times=lender.call_times, lender=lender)
 
-    def host_levels(self, dataset_dir: Path, gpu: str) -> dict[str, dict[str, float]]:
+    def hosts_seen(self, dataset_dir: Path) -> HostsSeen:
+        """Return the hosts that networks were measured with on this GPU, else on the lender."""
+        if self.lender is not None:
+            return self.lender.hosts_seen(dataset_dir)
+        return HostsSeen.of_dataset(dataset_dir, self.gpu, self.host_levels(dataset_dir))
+
+    def host_levels(self, dataset_dir: Path) -> dict[str, dict[str, float]]:
         """Return the speed of hosts, by session and pass; see `composition.networks.host_levels`."""
-        return host_levels(dataset_dir, gpu, self.catalogue, self.overheads.without, self.measured)
+        return host_levels(dataset_dir, self.gpu, self.catalogue, self.overheads.without, self.measured)
 
     def composed(self, source: str, costs: CostsOfNetwork, pass_: str | None = None) -> pd.DataFrame:
         """Compose the networks in one pass, or all; see `composition.networks.compositions`."""
@@ -123,7 +162,7 @@ class WholeNetworks:
             Host time of calls without device work, from `costs.predicted.workless_host_s`.
         """
         pass_ = str(rows["pass"].iloc[0])
-        costs = left_out_costs(rows, self.catalogue, {pass_: workless_host_s})
+        costs = left_out_costs(rows, self.catalogue, {pass_: workless_host_s}, self.call_times)
         composed = self.composed(PREDICTED, costs, pass_)
         errors, report = estimate_pass_errors(
             complete(composed), from_measured, with_errors(rows, intervals), self.catalogue
@@ -131,9 +170,45 @@ class WholeNetworks:
         return errors, {**judge_left_out(rows), "compositions": network_errors(composed), "intervals": report}
 
 
+def networks_of_gpus(
+    dataset_dir: Path, gpus: list[str], catalogue: Catalogue, *, borrow: bool
+) -> Callable[[str], WholeNetworks]:
+    """Return a function from a GPU of a dataset to its networks; `borrow`: small datasets take the host of another."""
+    lent = lenders(dataset_dir, gpus) if borrow else {}
+
+    @functools.cache
+    def networks(gpu: str) -> WholeNetworks:
+        lender = networks(lent[gpu]) if gpu in lent else None
+        return WholeNetworks.read(dataset_dir, gpu, read_samples(dataset_dir, gpu), catalogue, lender)
+
+    return networks
+
+
 def complete(compositions: pd.DataFrame) -> pd.DataFrame:
     """Select compositions in which every call has a cost."""
     return compositions[compositions["calls_without_cost"] == 0]
+
+
+def pooled_host_times(
+    samples: Samples, known: Mapping[str, CallTimes] | None = None
+) -> tuple[dict[str, CallTimes], pd.DataFrame]:
+    """Return the host times of calls by pass, and the rows of the samples with these in place of their own.
+
+    `known` are those of another GPU to take.
+    """
+    rows, times = samples.rows.copy(), dict(known or {})
+    for pass_, own in samples.operations.groupby("pass"):
+        learnt = samples.learnt(str(pass_))
+        described = own[own["device_work"].astype(bool)]
+        if learnt[TIME_HOST_CORRECTED].notna().any():
+            features = operation_features(described)
+            if known is None:
+                times[str(pass_)] = call_times(learnt, features)
+            host_s = pd.Series(host_s_of(features, times.get(str(pass_), {})), index=features.index)
+            here = (rows["pass"] == pass_) & rows[TIME_HOST_CORRECTED].notna()
+            pooled = rows.loc[here, "operation_id"].map(host_s)
+            rows.loc[here, TIME_HOST_CORRECTED] = pooled.fillna(rows.loc[here, TIME_HOST_CORRECTED])
+    return times, rows
 
 
 def measured_costs(rows: pd.DataFrame, catalogue: Catalogue) -> CostsOfNetwork:
@@ -161,7 +236,10 @@ def _under(settings: pd.Series, costs_under: Callable[[ExecutionSettings], pd.Da
 
 
 def left_out_costs(
-    rows: pd.DataFrame, catalogue: Catalogue, workless_host_s: Mapping[str, Mapping[str, float]]
+    rows: pd.DataFrame,
+    catalogue: Catalogue,
+    workless_host_s: Mapping[str, Mapping[str, float]],
+    calls: Mapping[str, CallTimes],
 ) -> CostsOfNetwork:
     """Return costs of operations with the network held out: predicted, except those that another network calls too.
 
@@ -173,12 +251,23 @@ def left_out_costs(
         Calls of networks.
     workless_host_s
         Pass to host time of calls without device work on that GPU, from `costs.predicted.workless_host_s`.
+    calls
+        Pass to the pooled host times of the others.
     """
     looked_up = rows["learnt"] & ~rows["unseen"]
     values = [
         rows[target].where(looked_up).fillna(rows[BY_CORRECTED[target].predicted]).to_numpy(float) for target in TARGETS
     ]
     predicted = pd.DataFrame(cost_columns(np.column_stack(values)), index=rows["operation_id"], columns=COST_COLUMNS)
+    for pass_, times in calls.items():
+        here = (rows["pass"] == pass_).to_numpy(bool)
+        if not here.any():
+            continue
+        called = catalogue.operations[catalogue.operations["pass"] == pass_]
+        features = operation_features(called[called["operation_id"].isin(rows["operation_id"][here])])
+        pooled = pd.Series(host_s_of(features, times), index=features.index).reindex(predicted.index[here])
+        own_s = predicted.loc[here, TIME_HOST_CORRECTED].to_numpy(float)
+        predicted.loc[here, TIME_HOST_CORRECTED] = np.where(pooled.notna(), pooled, own_s)
     indexed = {
         (str(name), str(pass_), str(point), ExecutionSettings(str(execution))): group
         for (name, pass_, point, execution), group in predicted.groupby(

@@ -5,9 +5,11 @@ The calibration measures a few networks; those of a campaign give overheads of i
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -19,6 +21,7 @@ from clockwatt.predict.composition.networks import Catalogue, CostsOfNetwork
 from clockwatt.predict.composition.overheads import HostOverheads, Overheads, PassOverheads, read_calibrated
 from clockwatt.predict.features.points import Setting
 from clockwatt.predict.training_rows import Samples
+from clockwatt.schema.costs import ENERGY_CORRECTED
 from clockwatt.schema.execution import FP32, ExecutionSettings
 from clockwatt.schema.records import FORWARD, INFERENCE, LOSS, TRAINING
 
@@ -26,9 +29,11 @@ FEWEST_NETWORKS = 6
 """Fewest networks, without the predicted one, to estimate overheads from; two host costs are estimated."""
 FEWEST_GROUPED = 3
 """Fewest networks with grouped convolutions; few networks have any, and their overheads are larger."""
+_NEAR_LIMIT = 0.95
+"""Mean power relative to the power limit from which on a pass counts as power-capped."""
 _COLUMNS = [
     *("network", "pass", "point", "modules", "forward_calls", "device_calls", "grouped"),
-    *("host_s", "host_overhead_s", "gap_s"),
+    *("host_s", "host_overhead_s", "gap_s", "dynamic_ratio"),
 ]
 
 
@@ -47,6 +52,15 @@ class OverheadEstimates:
     calibrated: Mapping[str, Overheads]
     seen: pd.DataFrame
     _without: dict[tuple[str, str], Overheads] = field(default_factory=dict, repr=False, compare=False)
+
+    def completed(self, other: OverheadEstimates) -> OverheadEstimates:
+        """Return the overheads with those of another GPU where they are not known."""
+        lent = {
+            point: known.completed(other.at(point))
+            for point, known in self.calibrated.items()
+            if point in other.calibrated
+        }
+        return OverheadEstimates({**self.calibrated, **lent}, self.seen)
 
     def without(self, network: str, point: str) -> Overheads:
         """Return overheads at an operating point, estimated without this network."""
@@ -82,6 +96,7 @@ def _estimated(
         _host_overheads(own, known.host),
         known.gap_s if gap_s is None else gap_s,
         known.grouped_gap_s if grouped_gap_s is None else grouped_gap_s,
+        _median(own, "dynamic_ratio", FEWEST_NETWORKS) or known.dynamic_factor,
     )
 
 
@@ -100,8 +115,14 @@ def _host_overheads(own: pd.DataFrame, known: HostOverheads) -> HostOverheads:
 
 def _gap(own: pd.DataFrame, fewest: int) -> float | None:
     """Return the device time that networks add to a call; None with fewer than `fewest` networks."""
-    gaps = own.groupby("network")["gap_s"].median().dropna()
-    return max(0.0, float(gaps.median())) if len(gaps) >= fewest else None
+    gap_s = _median(own, "gap_s", fewest)
+    return None if gap_s is None else max(0.0, gap_s)
+
+
+def _median(own: pd.DataFrame, column: str, fewest: int) -> float | None:
+    """Return the median over networks; None with fewer than `fewest` networks that have it."""
+    of_networks = own.groupby("network")[column].median().dropna()
+    return float(of_networks.median()) if len(of_networks) >= fewest else None
 
 
 def calibrated_overheads(dataset_dir: Path, gpu: str, samples: Samples, whole: pd.DataFrame) -> dict[str, Overheads]:
@@ -126,8 +147,10 @@ def calibrated_overheads(dataset_dir: Path, gpu: str, samples: Samples, whole: p
     return points
 
 
-def seen_overheads(whole: pd.DataFrame, catalogue: Catalogue, costs: CostsOfNetwork) -> pd.DataFrame:
-    """Return times of networks' passes beyond the sum of their calls, on the median host.
+def seen_overheads(
+    whole: pd.DataFrame, catalogue: Catalogue, costs: CostsOfNetwork, calibrated: Mapping[str, Overheads]
+) -> pd.DataFrame:
+    """Return what networks' passes cost beyond the sum of their calls, on the median host.
 
     Parameters
     ----------
@@ -137,13 +160,16 @@ def seen_overheads(whole: pd.DataFrame, catalogue: Catalogue, costs: CostsOfNetw
         What they call.
     costs
         Measured costs; networks with a call of unknown cost are skipped.
+    calibrated
+        From `calibrated_overheads`.
 
     Returns
     -------
     pandas.DataFrame
         `network`, `pass`, `point`, `modules`, `forward_calls`, `device_calls`; `grouped`, whether it has grouped
-        convolutions; `host_s` of the pass, `host_overhead_s` of it that is not its calls', and `gap_s`, likewise of the
-        device for one call; missing where it is not known.
+        convolutions; `host_s` of the pass, `host_overhead_s` of it that is not its calls', `gap_s`, likewise of the
+        device for one call, and `dynamic_ratio` of the dynamic power to that of its calls; missing where it is not
+        known.
     """
     rows = []
     for measured in whole.to_dict("records"):
@@ -173,6 +199,24 @@ def seen_overheads(whole: pd.DataFrame, catalogue: Catalogue, costs: CostsOfNetw
                 "host_s": pass_host_s,
                 "host_overhead_s": pass_host_s - float(host_s.sum()),
                 "gap_s": (float(measured["time_device_corrected_s"]) - float(device_s.sum())) / max(device_calls, 1),
+                "dynamic_ratio": _dynamic_ratio(
+                    measured, of_calls, calibrated.get(str(measured["point"]), Overheads())
+                ),
             }
         )
     return pd.DataFrame(rows, columns=_COLUMNS)
+
+
+def _dynamic_ratio(measured: Mapping[Hashable, Any], of_calls: pd.DataFrame, known: Overheads) -> float:
+    """Return dynamic energy of a pass over that of its calls in the same device time; nan where it is not known.
+
+    A pass at the power limit runs at a lower clock, so it has none.
+    """
+    energy_j, idle_w, limit_w = measured[ENERGY_CORRECTED], known.power_idle_w, known.power_limit_w
+    if idle_w is None or limit_w is None or not energy_j > 0 or measured["power_corrected_w"] > _NEAR_LIMIT * limit_w:
+        return math.nan
+    dynamic_j = float(energy_j) - idle_w * float(measured["time_eager_corrected_s"])
+    calls_w = float(
+        (of_calls["energy_dynamic_corrected_j"] / of_calls["time_device_corrected_s"].sum()).sum(skipna=False)
+    )
+    return dynamic_j / (calls_w * float(measured["time_device_corrected_s"])) if calls_w > 0 else math.nan

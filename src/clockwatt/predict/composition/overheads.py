@@ -37,6 +37,15 @@ class HostOverheads:
     forward_call_s: float | None = None
     backward_start_s: float | None = None
 
+    def completed(self, other: HostOverheads) -> HostOverheads:
+        """Return the overheads with those of another GPU where they are not known."""
+        return HostOverheads(
+            **{
+                name: other_s if (own_s := getattr(self, name)) is None else own_s
+                for name, other_s in vars(other).items()
+            }
+        )
+
     def scaled(self, factor: float) -> HostOverheads:
         """Return the overheads of a host whose calls cost `factor` times as much."""
         known = (self.call_s, self.module_s, self.forward_call_s, self.backward_start_s)
@@ -56,11 +65,19 @@ class PassOverheads:
     grouped_gap_s
         The same in training of networks with grouped convolutions. cuDNN computes some of their gradients on several
         streams at once; while such work waits in the queue, a device starts all other kernels later too.
+    dynamic_factor
+        Dynamic energy in a network relative to that of its operations alone, whose random inputs have no zeros.
     """
 
     host: HostOverheads = HostOverheads()
     gap_s: float | None = None
     grouped_gap_s: float | None = None
+    dynamic_factor: float | None = None
+
+    def completed(self, other: PassOverheads) -> PassOverheads:
+        """Return the overheads with those of another GPU where they are not known."""
+        known = {name: value for name, value in vars(self).items() if value is not None}
+        return replace(other, **known | {"host": self.host.completed(other.host)})
 
     def gap_of(self, *, grouped: bool) -> float:
         """Return device time between calls of a network, with or without grouped convolutions; 0 if unknown."""
@@ -91,6 +108,11 @@ class Overheads:
         """Return the overheads of one pass."""
         return self.training if pass_ == TRAINING else self.inference
 
+    def completed(self, other: Overheads) -> Overheads:
+        """Return the overheads with those of another GPU where they are not known; powers are the card's own."""
+        inference, training = self.inference.completed(other.inference), self.training.completed(other.training)
+        return replace(self, inference=inference, training=training)
+
     def on_host(self, factor: float) -> Overheads:
         """Return the overheads on a host whose calls cost `factor` times as much."""
         if factor == 1.0:
@@ -107,7 +129,9 @@ class Overheads:
 
         def of_pass(own: Mapping[str, Any]) -> PassOverheads:
             host = HostOverheads(**{name: number(value) for name, value in own["host"].items()})
-            return PassOverheads(host, number(own["gap_s"]), number(own["grouped_gap_s"]))
+            return PassOverheads(
+                host, *(number(own.get(name)) for name in ("gap_s", "grouped_gap_s", "dynamic_factor"))
+            )
 
         passes = of_pass(values["inference"]), of_pass(values["training"])
         return cls(*passes, number(values["power_idle_w"]), number(values["power_limit_w"]))

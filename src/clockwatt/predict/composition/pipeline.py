@@ -146,8 +146,9 @@ class Composer:
             dynamic = np.zeros_like(dynamic)
         per_call_host = self._host_times(host, overheads)
         grouped = bool(self._network.grouped_convolutions)
-        gap_s = overheads.of(self._network.pass_).gap_of(grouped=grouped)
-        device, dynamic = _with_gaps(device, dynamic, gap_s)
+        of_pass = overheads.of(self._network.pass_)
+        device, dynamic = _with_gaps(device, dynamic, of_pass.gap_of(grouped=grouped))
+        dynamic = dynamic * (of_pass.dynamic_factor or 1.0)
         host_s, device_s = float(per_call_host.sum()), float(device.sum())
         time_s, dynamic_j = _under_limit(device, eager, dynamic, host_s, overheads)
         latency_s = None

@@ -27,6 +27,7 @@ CALIBRATED = Overheads(
     inference=PassOverheads(HostOverheads(module_s=1.0, forward_call_s=3.0), gap_s=5.0),
     training=PassOverheads(HostOverheads(module_s=2.0, forward_call_s=4.0, backward_start_s=START_S), gap_s=6.0),
     power_idle_w=7.0,
+    power_limit_w=100.0,
 )
 OPERATIONS = pd.DataFrame(
     {"time_device_corrected_s": [20e-6, 5e-6, 0.0],
@@ -75,7 +76,8 @@ class Networks:
         self.whole.append({
             "subject_id": name, "pass": pass_, "point": point, "execution": "tf32", "time_host_corrected_s": host_s,
             "time_device_corrected_s": device_s, "time_eager_corrected_s": max(host_factor * host_s, device_s),
-            "host_factor": host_factor, "host_steady": True, "repeatable": True, **changes,
+            "host_factor": host_factor, "host_steady": True, "repeatable": True,
+            "energy_corrected_j": np.nan, "power_corrected_w": np.nan, **changes,
         })  # fmt: skip
 
     def several(self, count, pass_=INFERENCE):
@@ -89,7 +91,7 @@ class Networks:
         return self
 
     def seen(self):
-        return seen_overheads(pd.DataFrame(self.whole), self.catalogue, lambda *_: OPERATIONS)
+        return seen_overheads(pd.DataFrame(self.whole), self.catalogue, lambda *_: OPERATIONS, {POINT: CALIBRATED})
 
     def costs(self, without=None):
         estimates = OverheadEstimates({POINT: CALIBRATED}, self.seen())
@@ -253,3 +255,25 @@ def test_costs_of_a_dataset_have_the_idle_power_and_the_limit_of_every_operating
         assert costs.inference.host.module_s == synthetic.PER_MODULE_S
     assert len(estimates.seen) == 4
     assert estimates.seen["host_s"].isna().all(), "these networks have no host time"
+
+
+def test_networks_need_less_dynamic_energy_than_their_operations_alone():
+    networks = Networks().several(FEWEST_NETWORKS)
+    for row, times in zip(networks.whole, range(1, FEWEST_NETWORKS + 1), strict=True):
+        of_calls_j, calls_s = times * 2e-3, times * 25e-6
+        dynamic_j = 0.95 * of_calls_j * row["time_device_corrected_s"] / calls_s
+        row |= {"energy_corrected_j": dynamic_j + 7.0 * row["time_eager_corrected_s"], "power_corrected_w": 90.0}
+    assert networks.costs().inference.dynamic_factor == pytest.approx(0.95)
+    assert networks.costs().training.dynamic_factor is None
+    for row in networks.whole:
+        row["power_corrected_w"] = 99.0
+    assert networks.costs().inference.dynamic_factor is None, "the power limit lowers the clock"
+
+
+def test_overheads_of_another_gpu_stand_in_for_unknown_ones():
+    lent = OverheadEstimates({POINT: CALIBRATED}, Networks().several(FEWEST_NETWORKS).seen())
+    own = OverheadEstimates({POINT: Overheads(power_idle_w=9.0), "sm1": Overheads()}, Networks().seen())
+    completed = own.completed(lent)
+    assert told(completed.at(POINT)) == told(lent.at(POINT))
+    assert (completed.at(POINT).power_idle_w, completed.at(POINT).training) == (9.0, CALIBRATED.training)
+    assert completed.at("sm1") == Overheads()

@@ -97,6 +97,14 @@ def test_a_call_without_cost_is_counted():
     assert composed.energy_j is None
 
 
+def test_networks_draw_less_dynamic_power_than_their_operations_alone():
+    given = calls("0", "0", "1"), network(), costs((2.0, 1.0), (0.0, 0.5))
+    alone = compose(*given, Overheads(power_idle_w=30.0))
+    composed = compose(*given, Overheads(PassOverheads(dynamic_factor=0.9), power_idle_w=30.0))
+    assert composed.energy_dynamic_j == pytest.approx(0.9 * alone.energy_dynamic_j)
+    assert composed.time_s == alone.time_s
+
+
 def test_passing_from_call_to_call_takes_time_at_the_mean_power():
     given = calls("0", "0", "1"), network(), costs((2.0, 1.0), (0.0, 0.5))
     without = compose(*given, Overheads(power_idle_w=30.0))

@@ -162,7 +162,7 @@ def levels(made, tmp_path):
         files.write_table(table, tmp_path / layout.NETWORKS_FILE)
         samples = read_samples(made.dataset, "a30")
         networks = WholeNetworks.read(made.dataset, "a30", samples, Catalogue.read(made.catalogue))
-        return networks.host_levels(tmp_path, "a30")
+        return networks.host_levels(tmp_path)
 
     return read
 
