@@ -103,7 +103,7 @@ _OPTIONS: dict[str, tuple[Any, Any, str]] = {
     "precision": (
         Annotated[
             str | None,
-            _option(help=f"{', '.join(PRECISIONS)}; else PyTorch's default.", panel=_RUN),
+            _option(help=f"{', '.join(PRECISIONS)}, or one +channels_last; else PyTorch's default.", panel=_RUN),
         ],
         None,
         "precision",

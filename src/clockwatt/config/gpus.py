@@ -131,7 +131,7 @@ class GpuConfig(WithPrecision):
         """
         asked = [ExecutionSettings(name) for name in (self.precision if wanted is None else wanted)]
         if operation is None:
-            return [one for one in asked if one in self.precision or one.precision not in FLOAT_PRECISIONS]
+            return [one for one in asked if one.precision in self.precision or one.precision not in FLOAT_PRECISIONS]
         measured, of_asked = (
             dict.fromkeys(ExecutionSettings(one).of_operation(*operation, self.execution) for one in settings)
             for settings in (self.precision, asked)

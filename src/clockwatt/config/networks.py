@@ -109,7 +109,8 @@ class NetworkConfig(WithPrecision):
         min_length=1,
         description="precisions that it is measured in; fp32, tf32 and tf32-conv where the GPU has them too; bf16 and "
         "fp16 cast the network and its input; bf16-mixed and fp16-mixed run it under torch.autocast, the latter with "
-        "GradScaler in training. A network may stand once for each",
+        "GradScaler in training; `tf32+channels_last` lays its weights and images out channels "
+        "last. A network may stand once for each",
     )
     sample: float = Field(
         1.0,

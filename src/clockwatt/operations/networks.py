@@ -22,6 +22,7 @@ from clockwatt.operations import optimizers
 from clockwatt.operations.constructors import FAULTS, constructor_of, summary
 from clockwatt.operations.known_values import MOST_ELEMENTS, Constructing, KnownValues
 from clockwatt.operations.spec.encode import dtype_of
+from clockwatt.schema.execution import ExecutionSettings
 from clockwatt.schema.records import TRAINING
 
 __all__ = [
@@ -38,6 +39,10 @@ __all__ = [
 
 _USUAL_WEIGHT = 0.02
 """Standard deviation of weights as transformers begin with."""
+
+
+_CHANNELS_LAST = {4: torch.channels_last, 5: torch.channels_last_3d}
+"""Memory formats by the number of dimensions."""
 
 
 class BuiltNetwork:
@@ -139,7 +144,7 @@ def construct(network: NetworkConfig, *, training: bool) -> torch.nn.Module:
             warnings.simplefilter("ignore", FutureWarning)  # of initialisers: weights are of no interest
             module = constructor()
         if isinstance(module, torch.nn.Module):
-            return module.to(dtype_of(network.dtype)).train(training)
+            return laid_out(module.to(dtype_of(network.dtype)), network.execution[0]).train(training)
     except (torch.OutOfMemoryError, NetworkError):
         raise
     except FAULTS as error:
@@ -147,6 +152,14 @@ def construct(network: NetworkConfig, *, training: bool) -> torch.nn.Module:
             f"network {network.name}: its constructor fails ({summary(error)}). Correct it and try again."
         ) from error
     raise NetworkError(f"network {network.name}: gives a value of type {type(module).__name__}, not a torch.nn.Module.")
+
+
+def laid_out(module: torch.nn.Module, execution: ExecutionSettings) -> torch.nn.Module:
+    """Lay a network's weights out as the settings say."""
+    if not execution.channels_last:
+        return module
+    ranks = {parameter.dim() for parameter in module.parameters()}
+    return module.to(memory_format=_CHANNELS_LAST[max(ranks & _CHANNELS_LAST.keys(), default=4)])
 
 
 def construct_on_meta(network: NetworkConfig, values: KnownValues, *, training: bool) -> torch.nn.Module:
@@ -229,7 +242,13 @@ def example_inputs(network: NetworkConfig, device: torch.device, seed: int) -> t
 def example_tensors(network: NetworkConfig, device: torch.device, seed: int) -> dict[str, torch.Tensor]:
     """Every input of the configured shapes by its name."""
     generator = None if device.type == "meta" else torch.Generator(device).manual_seed(seed)
-    return {name: example(given, network.dtype, device, generator) for name, given in network.by_keyword.items()}
+    tensors = {name: example(given, network.dtype, device, generator) for name, given in network.by_keyword.items()}
+    if not network.execution[0].channels_last:
+        return tensors
+    return {
+        name: tensor.contiguous(memory_format=_CHANNELS_LAST.get(tensor.dim(), torch.contiguous_format))
+        for name, tensor in tensors.items()
+    }
 
 
 def arranged(tensors: Mapping[str, torch.Tensor]) -> tuple[list[Any], dict[str, Any]]:

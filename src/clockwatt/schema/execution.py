@@ -63,7 +63,7 @@ CUDNN_CLASSES = frozenset(
 )
 """Operation classes that cuDNN computes, TensorFloat-32 included."""
 
-MEMORY_FORMATS = ("contiguous",)
+MEMORY_FORMATS = ("contiguous", "channels_last")
 MODES = ("eager",)
 CHECKPOINTING = ("none",)
 
@@ -138,6 +138,11 @@ class ExecutionSettings(str):
         return PRECISIONS[self.precision].autocast
 
     @property
+    def channels_last(self) -> bool:
+        """Return whether weights and inputs of four or five dimensions are laid out channels last."""
+        return "channels_last" in self.split("+")
+
+    @property
     def variant(self) -> str:
         """Return the part of the settings that changes a network's calls, as its id ends: `float32`, `bf16_mixed`."""
         precision = self.dtype if self.autocast is None else self.precision.replace("-", "_")
@@ -162,7 +167,7 @@ class ExecutionSettings(str):
     @property
     def words(self) -> str:
         """Return how titles and figures name the settings: `TF32`, `bfloat16`."""
-        return "+".join([PRECISIONS[self.precision].words, *self.split("+")[1:]])
+        return ", ".join([PRECISIONS[self.precision].words, *self.split("+")[1:]])
 
     def of_operation(self, operation_class: str, dtype: str, measured: Collection[str] = ()) -> ExecutionSettings:
         """Return the execution settings under which an operation of such a network is measured.

@@ -30,7 +30,13 @@ def test_the_text_is_read_back_as_the_same_settings(precision):
 
 @pytest.mark.parametrize(
     ("text", "canonical"),
-    [("bfloat16", "bf16"), ("16-true", "fp16"), ("eager+contiguous+fp32", "fp32"), ("tf32+none", "tf32")],
+    [
+        ("bfloat16", "bf16"),
+        ("16-true", "fp16"),
+        ("eager+contiguous+fp32", "fp32"),
+        ("tf32+none", "tf32"),
+        ("channels_last+bf16-mixed", "bf16-mixed+channels_last"),
+    ],
 )
 def test_what_is_at_its_default_is_left_out_of_the_text(text, canonical):
     assert ExecutionSettings(text) == canonical
@@ -41,7 +47,7 @@ def test_what_is_at_its_default_is_left_out_of_the_text(text, canonical):
     [
         ("fp8", "'fp8' is not supported. Choose a precision"),
         ("bf16+compile", "'compile' is not supported"),
-        ("tf32+channels_last", "'channels_last' is not supported"),
+        ("tf32+cuda_graph", "'cuda_graph' is not supported"),
         ("tf32+fp32", "tf32 and fp32 are both a precision"),
         ("eager", "names no precision. Choose tf32-conv, tf32, fp32, bf16, fp16, bf16-mixed or fp16-mixed"),
     ],
@@ -112,7 +118,16 @@ def test_autocast_makes_other_calls_and_so_another_network():
     ]  # fmt: skip
     assert of_variant("bf16_mixed") == ["bf16-mixed"]
     assert of_variant("float32") == ["tf32-conv", "tf32", "fp32"]
+    assert of_variant("float32+channels_last") == [
+        "tf32-conv+channels_last",
+        "tf32+channels_last",
+        "fp32+channels_last",
+    ]
+    (last,) = campaign({}, NETWORK | {"precision": "fp16-mixed+channels_last"}).networks
+    assert last.network_id == "toy-8x64-fp16_mixed+channels_last"
     gpu = campaign({"precision": "tf32"}, NETWORK).gpu("a30")
+    assert gpu.execution_of(["tf32+channels_last", "fp32+channels_last"]) == ["tf32+channels_last"]
+    assert gpu.execution_of(["tf32+channels_last"], ("conv2d", "float32")) == [TF32]
     assert gpu.execution_of(["bf16-mixed"]) == ["bf16-mixed"]
     assert gpu.execution_of(["bf16-mixed"], ("linear", "bfloat16")) == [TF32]
     assert gpu.execution_of(["bf16-mixed"], ("to", "float32")) == [TF32]

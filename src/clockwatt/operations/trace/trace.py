@@ -27,6 +27,7 @@ from clockwatt.operations.networks import (
     construct_on_meta,
     example,
     example_tensors,
+    laid_out,
     materialise,
     without_memory,
 )
@@ -114,7 +115,7 @@ def _trace(network: NetworkConfig, pass_: str, training: TrainingConfig, build: 
             module = construct_on_meta(network, values, training=learns)
         else:
             with without_memory(values):
-                module = build(values).train(learns)
+                module = laid_out(build(values), network.execution[0]).train(learns)
     given = example_tensors(network, _META, 0)
     with _META:
         materialise(module, given)
