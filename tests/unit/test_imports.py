@@ -43,7 +43,7 @@ PREDICT_LEVELS = [
     {"answerer", "batched_predictor", "batch_sizes"},
     {"whole_networks", "recommend", "overview"},
     {"fit", "validate", "all_gpus"},
-    {"api", "measure_missing"},
+    {"api", "fit_memory", "measure_missing"},
 ]
 """Packages and modules of `predict`, likewise."""
 

@@ -184,7 +184,7 @@ class NetworkTracer:
         key = network.model_dump_json(exclude={"precision", "sample", "whole", "quantities"}), network.variant, pass_
         if key not in self._traced:
             traced = self._named(self._found(network, pass_))
-            self._traced[key] = replace(traced, record_memory=lambda: self._memory(network, pass_))
+            self._traced[key] = replace(traced, record_memory=lambda: self.memory(network, pass_))
         return self._traced[key]
 
     def _named(self, traced: TracedNetwork) -> TracedNetwork:
@@ -217,8 +217,8 @@ class NetworkTracer:
             )
         return traced
 
-    def _memory(self, network: NetworkConfig, pass_: Pass) -> list[MemoryRow]:
-        """Return what a pass allocates, from the cache or recorded now."""
+    def memory(self, network: NetworkConfig, pass_: Pass) -> list[MemoryRow]:
+        """Return what a pass allocates, from the cache or recorded now; NetworkError as `trace`."""
         folder = _cache_folder(network, pass_, self.training)
         folder = None if folder is None else folder.with_name(f"{folder.name[1:]}m")
         if folder is not None:

@@ -1,0 +1,96 @@
+"""`clockwatt fit-memory`: the largest batch, sequence or number of layers that fits a GPU."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+
+from clockwatt.cli.options import AsJson
+from clockwatt.cli.predict import loaded
+from clockwatt.cli.request_options import FOLDERS, NETWORK, request_command
+from clockwatt.errors import ClockwattError, RequestError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from clockwatt.config import NetworkConfig, TrainingConfig
+    from clockwatt.predict.fit_memory import Largest
+    from clockwatt.predict.request import Request
+
+
+@request_command(
+    *("network", "gpu", *NETWORK[1:], "pass_", "precision", "optimizer", *FOLDERS),
+    examples=(
+        "clockwatt fit-memory resnet50 --gpu h200 --pass training",
+        "clockwatt fit-memory hf:llama.json --input 4,2048 --gpu h100 --sequence",
+        "clockwatt fit-memory 'models:stack_{layers}' --input 16,64,112,112 --gpu a30 --layers",
+        "clockwatt fit-memory resnet50 --gpu h200 --measure",
+    ),
+)
+def fit_memory(
+    request: Request,
+    *,
+    batch: Annotated[bool, typer.Option("--batch", help="Vary the batch size; the default.")] = False,
+    sequence: Annotated[bool, typer.Option("--sequence", help="Vary the second size of the inputs.")] = False,
+    layers: Annotated[bool, typer.Option("--layers", help="Vary the number of layers.")] = False,
+    used: Annotated[float, typer.Option(min=0, help="Memory that other processes hold, in GiB.")] = 0.0,
+    measure: Annotated[bool, typer.Option("--measure", help="Find it on this machine's GPU by bisection.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Find the largest batch, sequence or number of layers that fits."""
+    from clockwatt.cli.answer_text import binary, memory_words
+    from clockwatt.predict.fit_memory import fit_memory as predicted
+
+    if batch + sequence + layers > 1:
+        raise RequestError("give one of --batch, --sequence and --layers.")
+    dimension: Literal["batch", "sequence", "layers"] = "layers" if layers else "sequence" if sequence else "batch"
+    predictors = loaded(request)
+    free = None
+    if measure:
+        from clockwatt.measure.fit_memory import free_and_total_bytes
+
+        device = _gpu()
+        free = free_and_total_bytes(device)
+        used = (free[1] - free[0]) / 2**30
+    largest, sized = predicted(predictors, request, dimension, other_bytes=int(used * 2**30))
+    if measure:
+        training = predictors.tracer.with_optimizer(request.optimizer).training
+        largest = measured(largest, sized, request.pass_, training, "cuda")
+    if as_json:
+        print(json.dumps(largest.to_dict() | ({} if free is None else {"free_bytes_at_start": free[0]}), indent=2))
+        return
+    print(
+        f"{request.network}, {request.pass_}, {request.gpus[0]}: {dimension} {largest.size:,} fits, {largest.source}."
+    )
+    if largest.source == "predicted":
+        print(f"{largest.safe_size:,} fits with a certainty of 95 %.")
+    print(memory_words(largest.memory))
+    if free is not None:
+        print(f"At the start {binary(free[0])} of {binary(free[1])} were free.")
+
+
+def _gpu() -> str:
+    import torch
+
+    if not torch.cuda.is_available():
+        raise ClockwattError("--measure: this machine has no GPU that PyTorch can use. Leave --measure out.")
+    return "cuda"
+
+
+def measured(
+    largest: Largest, sized: Callable[[int], NetworkConfig], pass_: str, training: TrainingConfig, device: str
+) -> Largest:
+    """Return the largest size that runs on a device, by bisection from the predicted one."""
+    import torch
+
+    from clockwatt.measure.fit_memory import run_pass
+    from clockwatt.predict.fit_memory import search
+
+    def runs(size: int) -> bool:
+        return run_pass(sized(size), pass_, training, torch.device(device)).fits
+
+    size = search(runs, largest.size)
+    return replace(largest, size=size, safe_size=size, source="measured")
