@@ -123,9 +123,10 @@ def fit_memory(
 
         size = search(lambda one: bool(memory(one).fits), _guess(memory, spec.memory_bytes - used))
         if size == 0:
+            needed, there = memory(1).allocated_bytes / 2**30, (spec.memory_bytes - used) / 2**30
             raise ClockwattError(
-                f"{request.network}: {request.pass_} needs {memory(1).allocated_bytes / 2**30:.1f} GiB with {dimension} 1, "
-                f"and {spec.name} has {(spec.memory_bytes - used) / 2**30:.1f} GiB for it. Choose a smaller network."
+                f"{request.network}: {request.pass_} with {dimension} 1 needs {needed:.1f} GiB, and {spec.name} has "
+                f"{there:.1f} GiB for it. Choose a smaller network."
             )
         return Largest(dimension, size, _safe(memory, size), memory(size), used), sized
 

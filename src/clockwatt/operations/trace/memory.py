@@ -175,9 +175,11 @@ class _Follower(Tracer):
         x, output, weights = args[0], outputs[0], [one for one in args[2] if isinstance(one, torch.Tensor)]
         if len(args) != 9 or x.dim() != 3:
             return
+        batch, length = x.shape[:2] if args[8] else (x.shape[1], x.shape[0])
         described = {
-            "kind": kind, "dtype": dtype_name(x.dtype), "steps": x.shape[0] * x.shape[1], "layers": args[4],
-            "input": x.shape[-1], "output": output.shape[-1], "weight": sum(one.numel() for one in weights),
+            "kind": kind, "dtype": dtype_name(x.dtype), "batch": batch, "length": length, "layers": args[4],
+            "bidirectional": args[7], "batch_first": args[8], "input": x.shape[-1], "output": output.shape[-1],
+            "weight": sum(one.numel() for one in weights),
         }  # fmt: skip
         self._storages.workspace(described)
         if output.grad_fn is None:

@@ -81,12 +81,16 @@ def convolution_features(call: Mapping[str, Any], *, tf32: bool) -> list[float]:
 
 
 def recurrent_terms(call: Mapping[str, Any]) -> list[float]:
-    """Return what memory of a recurrent layer is linear in: bytes of weights, states and input, and layers."""
-    element, states = _BYTES.get(call["dtype"], 4), call["steps"] * call["output"]
-    wide = states * call["layers"]
+    """Return what memory of a recurrent layer is linear in: bytes of weights, states and inputs, and constants."""
+    element, steps = _BYTES.get(call["dtype"], 4), call["batch"] * call["length"]
+    states, inputs, layers = element * steps * call["output"], element * steps * call["input"], call["layers"]
+    both, first, directions = call["bidirectional"], call["batch_first"], 1 + call["bidirectional"]
     return [
-        element * call["weight"], element * wide, (element < 4) * wide, element * states,
-        element * call["steps"] * call["input"], call["layers"],
+        float(term) for term in (
+            element * call["weight"], states * layers, states, inputs, first * inputs, first * states,
+            element * call["batch"] * call["output"] * layers, 2**20 * layers * directions, 2**20,
+            both * states * layers, both * inputs,
+        )
     ]  # fmt: skip
 
 

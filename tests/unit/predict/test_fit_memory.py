@@ -1,0 +1,99 @@
+"""The largest batch, sequence or number of layers that fits a GPU."""
+
+import functools
+import json
+import sys
+
+import pytest
+import torch
+from torch import nn
+
+import clockwatt
+from clockwatt.cli.fit_memory import measured
+from clockwatt.errors import ClockwattError
+from clockwatt.predict.fit_memory import Largest, fit_memory, search
+from clockwatt.predict.request import Request
+from clockwatt.predict.tracing import with_batch
+
+STACK = f"{__name__}:stack_{{layers}}"
+
+
+def __getattr__(name):
+    """A stack of as many layers as the name says."""
+    if name.startswith("stack_") and name[6:].isdigit():
+        return lambda: nn.Sequential(*(nn.Linear(4096, 4096, bias=False) for _ in range(int(name[6:]))))
+    raise AttributeError(name)
+
+
+@pytest.fixture(scope="module")
+def predictors():
+    return clockwatt.load()
+
+
+@pytest.mark.parametrize("largest", [0, 1, 2, 7, 100, 255])
+@pytest.mark.parametrize("guess", [1, 5, 300])
+def test_the_search_finds_the_largest_whatever_it_begins_with(largest, guess):
+    assert search(lambda size: size <= largest, guess) == largest
+
+
+def test_a_large_size_is_found_to_one_part_in_256():
+    assert 100_000 * (1 - 1 / 256) <= search(lambda size: size <= 100_000) <= 100_000
+
+
+def test_the_largest_batch_fits_and_twice_as_much_does_not(predictors):
+    request = Request.of(network="alexnet", inputs=("1,3,224,224",), gpus=("a30",), pass_="training")
+    found, sized = fit_memory(predictors, request, "batch")
+    assert found.memory.fits
+    assert 0 < found.safe_size <= found.size
+    assert 0.5 * found.memory.gpu_bytes < found.memory.allocated_bytes < found.memory.gpu_bytes
+    assert sized(found.size).first_input.shape == [found.size, 3, 224, 224]
+    shared, _ = fit_memory(predictors, request, "batch", other_bytes=12 * 2**30)
+    assert 0.3 * found.size < shared.size < 0.7 * found.size
+
+
+def test_layers_take_what_their_weights_do(predictors):
+    request = Request.of(network=STACK, inputs=("8,4096",), gpus=("a30",))
+    found, _ = fit_memory(predictors, request, "layers")
+    of_layer = 4 * 4096**2
+    assert found.size == pytest.approx((found.memory.gpu_bytes - found.used_bytes) / of_layer, rel=0.03)
+
+
+def test_a_network_without_a_number_of_layers_is_one_message(predictors):
+    with pytest.raises(ClockwattError, match="names no number of layers"):
+        fit_memory(predictors, Request.of(network="alexnet", gpus=("a30",)), "layers")
+
+
+def test_layers_of_a_configuration_are_changed(predictors, tmp_path):
+    path = tmp_path / "gpt2.json"
+    path.write_text(json.dumps({"model_type": "gpt2", "n_embd": 64, "n_layer": 2, "n_head": 2, "vocab_size": 100}))
+    _, sized = fit_memory(
+        predictors, Request.of(network=f"hf:{path}", inputs=("1,8",), gpus=("a30",), input_below=100), "sequence"
+    )
+    assert sized(5).first_input.shape == [1, 5]
+
+
+def test_what_does_not_fit_at_all_is_one_message(predictors):
+    request = Request.of(network=STACK.replace("{layers}", "400"), inputs=("8,4096",), gpus=("a30",))
+    with pytest.raises(ClockwattError, match="batch 1 needs"):
+        fit_memory(predictors, request, "batch")
+
+
+class Small(nn.Module):
+    """Memory for a batch of 20."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(4, 4)
+
+    def forward(self, x):
+        if len(x) > 20 and not x.is_meta:
+            raise torch.OutOfMemoryError("CUDA out of memory.")
+        return self.layer(x)
+
+
+def test_bisection_handles_memory_that_ends(predictors, monkeypatch):
+    monkeypatch.setattr(sys.modules[__name__], "offered", Small, raising=False)
+    network = predictors.network(Request.of(network=f"{__name__}:offered", inputs=("1,4",), gpus=("a30",)))
+    predicted = Largest("batch", 64, 60, None, 0)
+    found = measured(predicted, functools.partial(with_batch, network), "training", predictors.tracer.training, "cpu")
+    assert (found.size, found.source) == (20, "measured")
