@@ -114,6 +114,14 @@ def test_a_weight_is_cast_once_and_its_gradient_added_up_before_the_cast(traced)
     assert calls(found, "add", "accumulation") == [("bfloat16", "bfloat16")]
 
 
+def test_what_is_recomputed_for_the_backward_pass_is_cast_again(traced):
+    def forward(module, x):
+        return torch.utils.checkpoint.checkpoint(module.part, x, use_reentrant=False)
+
+    found = traced(forward, pass_="training", part=nn.Linear(64, 64, bias=False))
+    assert calls(found, "to") == [("float32", "bfloat16")] * 4
+
+
 def test_softmax_of_float16_gives_float32_without_a_cast(traced):
     found = traced(lambda m, x: m.part(x).softmax(-1), precision="fp16-mixed", part=nn.Linear(64, 64))
     assert calls(found, "softmax") == [("float16", "float32")]

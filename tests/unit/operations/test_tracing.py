@@ -354,12 +354,25 @@ def test_a_branch_may_be_assumed_and_is_recorded(own, assumed, calls):
 
 
 @pytest.mark.parametrize("reentrant", [True, False])
-def test_checkpointing_is_refused(own, reentrant):
+def test_a_checkpointed_part_runs_without_gradients_and_again_with_them(own, reentrant):
     def forward(module, x):
         return torch.utils.checkpoint.checkpoint(module.part, module.first(x), use_reentrant=reentrant)
 
-    with pytest.raises(UntraceableError, match="checkpointing"):
-        trace(own(Forward(forward, first=nn.Linear(64, 64), part=nn.Linear(64, 64))), pass_="training")
+    name = own(Forward(forward, first=nn.Linear(64, 64), part=nn.Linear(64, 64)))
+    linear = [call for call in trace(name, pass_="training").calls if call.operation.operation_class == "linear"]
+    assert [(call.module_path, call.operation.no_grad, call.operation.has_backward) for call in linear] == [
+        ("first", False, True), ("part", True, False), ("part", False, True),
+    ]  # fmt: skip
+    assert names(trace(name)).count("torch.nn.functional.linear") == 2
+
+
+def test_selective_checkpointing_is_refused(own):
+    def forward(module, x):
+        settings = {"use_reentrant": False, "context_fn": lambda: (torch.no_grad(), torch.no_grad())}
+        return torch.utils.checkpoint.checkpoint(module.part, x, **settings)
+
+    with pytest.raises(UntraceableError, match="uses selective activation checkpointing"):
+        trace(own(Forward(forward, part=nn.Linear(64, 64))), pass_="training")
 
 
 class Doubled(torch.autograd.Function):

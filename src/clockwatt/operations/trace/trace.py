@@ -10,11 +10,13 @@ from __future__ import annotations
 import contextlib
 import signal
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
+from torch.utils import checkpoint
 
 from clockwatt.config import NetworkConfig, TrainingConfig
 from clockwatt.operations import numerics, optimizers
@@ -46,6 +48,7 @@ _UNSCALING = "GradScaler unscales all gradients in one call and does not wait fo
 ACCUMULATION = "accumulation"
 OPTIMIZER = "optimizer"
 
+_CHECKPOINT = "_checkpoint_impl"
 _META = torch.device("meta")
 
 Build = Callable[[KnownValues], torch.nn.Module]
@@ -162,7 +165,7 @@ def _run(tracer: Tracer, module: torch.nn.Module, tensors: dict[str, torch.Tenso
     given, by_keyword = arranged(tensors)
     unhooked = torch.autograd.graph.disable_saved_tensors_hooks(NO_SAVED_TENSORS_HOOKS)
     # the default device lies inside: what a factory makes without a device is on meta
-    with _faults_of_forward(tracer), unhooked, _uncompiled(), tracer, _META:
+    with _faults_of_forward(tracer), unhooked, _checkpoints_recomputed(tracer), _uncompiled(), tracer, _META:
         outputs = module(*given, **by_keyword)
     if outputs is None or isinstance(outputs, bool | int | float | str):
         raise UntraceableError(
@@ -181,6 +184,30 @@ def _faults_of_forward(tracer: Tracer) -> Iterator[None]:
     except FAULTS as error:
         what, fix = cause(error, None, tracer.fitting)
         raise tracer.refusal(f"its forward pass {what}", fix, error) from error
+
+
+@contextlib.contextmanager
+def _checkpoints_recomputed(tracer: Tracer) -> Iterator[None]:
+    """Within, what `torch.utils.checkpoint` runs is called without gradients, and again for the backward pass."""
+    before = getattr(checkpoint, _CHECKPOINT, None)
+    if before is None:  # another version of PyTorch: its hooks on saved tensors are refused
+        yield
+        return
+
+    def run(function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any], **settings: Any) -> Any:
+        if torch.is_grad_enabled():
+            if settings["context_fn"] is not checkpoint.noop_context_fn:
+                fix = "Checkpoint without `context_fn`."
+                raise tracer.refusal("uses selective activation checkpointing", fix)
+            with torch.no_grad():
+                function(*args, **kwargs)
+        return function(*args, **kwargs)
+
+    setattr(checkpoint, _CHECKPOINT, run)
+    try:
+        yield
+    finally:
+        setattr(checkpoint, _CHECKPOINT, before)
 
 
 def _uncompiled() -> contextlib.AbstractContextManager[object]:

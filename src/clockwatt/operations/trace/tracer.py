@@ -106,7 +106,7 @@ class Tracer(TorchFunctionMode):
         self.fitting = f"Check that it takes an input of shape {', '.join(shapes)}."
         self.autocast: list[torch.dtype | None] = [None]
         self._autocast = Autocast()
-        self._cast_weights: dict[int, torch.Tensor] = {}
+        self._cast_weights: dict[tuple[int, bool], torch.Tensor] = {}
         self._values = KnownValues() if values is None else values
         self._branch = network.data_dependent_branch
         self._grad = grad
@@ -283,12 +283,13 @@ class Tracer(TorchFunctionMode):
 
     def _cast(self, tensor: torch.Tensor, dtype: torch.dtype, *, keep: bool) -> torch.Tensor:
         is_weight = tensor.dtype == torch.float32 and tensor.requires_grad and tensor.is_leaf and not tensor._is_view()
-        if keep and is_weight and id(tensor) in self._cast_weights:
-            return self._cast_weights[id(tensor)]
+        key = id(tensor), torch.is_grad_enabled()  # what is recomputed for the backward pass is cast again
+        if keep and is_weight and key in self._cast_weights:
+            return self._cast_weights[key]
         with self:
             cast = tensor.to(dtype)
         if keep and is_weight:
-            self._cast_weights[id(tensor)] = cast
+            self._cast_weights[key] = cast
             self._alive.append(tensor)
         return cast
 
