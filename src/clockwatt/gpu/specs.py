@@ -69,6 +69,11 @@ class GpuSpec(_Model):
     memory_clocks_mhz: tuple[int, ...]
     power_w: PowerLimits
 
+    def is_twin_of(self, other: GpuSpec) -> bool:
+        """Return whether two models have the same chip, and differ in memory alone."""
+        chips = ((one.architecture, one.sm_count, one.flop_per_cycle_per_sm, one.sm_clock_mhz) for one in (self, other))
+        return len(set(chips)) == 1 and self.name != other.name and self.power_w.default == other.power_w.default
+
     @property
     def boost_clock_mhz(self) -> int:
         """SM clock at which the peaks hold, in MHz."""

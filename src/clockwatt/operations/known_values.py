@@ -86,8 +86,13 @@ class KnownValues:
         return None if known is None or self._lost[tensor.untyped_storage()] else known.value
 
     def keep(self, tensor: torch.Tensor, value: torch.Tensor, assumptions: Iterable[str] = ()) -> None:
-        """Know a tensor's values, if it is on meta and of the same shape and dtype."""
-        if tensor.is_meta and tensor.shape == value.shape and tensor.dtype == value.dtype:
+        """Know a tensor's values, if it is on meta, dense and of the same shape and dtype."""
+        if (
+            tensor.is_meta
+            and tensor.layout is torch.strided
+            and tensor.shape == value.shape
+            and tensor.dtype == value.dtype
+        ):
             self._lost.setdefault(tensor.untyped_storage(), False)
             self._known[tensor] = _Known(value.detach(), frozenset(assumptions))
 

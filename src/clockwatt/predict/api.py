@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import itertools
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -130,13 +130,30 @@ class Predictors(AllGpus):
             If the GPU, the network or the point is unknown, or the pass was not fitted.
         """
         if isinstance(network, Sequence) and not isinstance(network, str):
-            return to_frame([self.ask(one) if isinstance(one, Request) else self.predict(**one) for one in network])
+            return to_frame([self._one_of(one) for one in network])
+        if batch is not None and (not isinstance(batch, Iterable) or not list(batch)):
+            raise RequestError(f"{{batch}} {batch!r}: give one or more sizes, such as [1, 8, 64].")
+        gpus = [gpus] if isinstance(gpus, str) else gpus
+        points = [points] if isinstance(points, str) else points
         given = _Question.of(
             network, inputs, gpus=gpus or ([gpu] if gpu else None), points=points or [point], **question
         )
         if batch is None and gpus is None and points is None:
             return given.answer(self)
-        return given.sweep(self, batch)
+        return given.sweep(self, None if batch is None else list(batch))
+
+    def _one_of(self, question: Any) -> Answer:
+        """Answer one question of a list."""
+        if isinstance(question, Request):
+            return self.ask(question)
+        if not isinstance(question, Mapping):
+            raise RequestError(
+                f"{question!r}: give each question of a list as a dict, such as {{'network': 'resnet50'}}."
+            )
+        answer = self.predict(**question)
+        if not isinstance(answer, Answer):
+            raise RequestError("a question of a list names one batch, GPU and point: ask for a sweep by itself.")
+        return answer
 
     def recommend(
         self,
@@ -233,6 +250,8 @@ class _Question:
         if input is not None and inputs is not None:
             raise RequestError("input is a network's only one, inputs are several by keyword: give one or the other.")
         given = input if inputs is None else inputs
+        if training not in (None, True, False):
+            raise RequestError(f"training {training!r}: give True or False.")
         if training is not None:
             fields["pass_"] = TRAINING if training else INFERENCE
         fields["points"] = [str(point) for point in points]

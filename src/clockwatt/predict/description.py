@@ -9,7 +9,7 @@ from typing import Any, Self
 
 from clockwatt.config import OperatingPoint
 from clockwatt.errors import DataFileError, RequestError
-from clockwatt.gpu.specs import GpuSpec, find_spec
+from clockwatt.gpu.specs import GpuSpec, UnknownGpuError, find_spec
 from clockwatt.io.resources import resource
 from clockwatt.predict.composition.overheads import Overheads
 from clockwatt.predict.evaluation.errors import Interval
@@ -48,18 +48,19 @@ class NotPredictableError(RequestError):
     """The predictors cannot answer this question."""
 
 
-def fitted_gpus(predictors_dir: Path) -> list[str]:
-    """Labels of the GPUs that `clockwatt fit` last wrote predictors of, sorted.
+def fitted_gpus(predictors_dir: Path) -> dict[str, int]:
+    """Labels of the GPUs that `clockwatt fit` last wrote predictors of, sorted, and how much was measured on each.
 
     Folders are not listed: a folder may belong to a GPU that is no longer in the campaign. DataFileError if there are
     none, or the file that lists them is damaged.
     """
     path = predictors_dir / layout.METRICS_FILE
     try:
-        labels = sorted(str(label) for label in json.loads(path.read_text(encoding="utf-8"))["gpus"])
+        gpus = json.loads(path.read_text(encoding="utf-8"))["gpus"]
+        labels = {str(label): int(gpus[label].get("measurements", 0)) for label in sorted(gpus)}
     except FileNotFoundError:
-        labels = []
-    except (OSError, ValueError, KeyError, TypeError) as error:
+        labels = {}
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise DataFileError(f"{path}: not a list of predictors ({error}). Run `clockwatt fit` again.") from error
     if not labels:
         raise DataFileError(f"{predictors_dir}: holds no predictors. Run `clockwatt fit`, or give another folder.")
@@ -145,6 +146,13 @@ class GpuDescription:
     def spec(self) -> GpuSpec:
         """Of the GPU model."""
         return find_spec(self.gpu_name)
+
+    def is_twin_of(self, other: GpuDescription) -> bool:
+        """Return whether two GPUs have the same chip, and differ in memory alone."""
+        try:
+            return self.spec.is_twin_of(other.spec)
+        except UnknownGpuError:
+            return False
 
     def point_for(self, point: str) -> str:
         """Return the operating point to predict at: the boost clock for `default` where only clocks were measured."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import functools
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Self
 
@@ -15,7 +16,7 @@ from numpy.typing import NDArray
 from clockwatt.errors import DataFileError
 from clockwatt.io.files import write_text
 from clockwatt.predict.costs.calls import OfCalls, host_s_of
-from clockwatt.predict.costs.interface import Among, CostSource, FirstKnown, interval_factors
+from clockwatt.predict.costs.interface import Among, BesideTwin, CostSource, FirstKnown, interval_factors
 from clockwatt.predict.costs.measured import DeviceTimes, LookedUp, MeasuredCosts, Refined, write_measured
 from clockwatt.predict.costs.predicted import ByClock, HostOnly, Learnt
 from clockwatt.predict.description import GpuDescription, NotPredictableError, PassDescription, fitted_gpus, is_shipped
@@ -41,7 +42,11 @@ class GpuPredictor:
         The folder, and its description.
     networks
         Networks that were measured whole on the GPU; none if not passed.
+    twin
+        Predictor of a GPU with the same chip that more was measured on; None without one.
     """
+
+    twin: GpuPredictor | None = None
 
     def __init__(self, folder: Path, description: GpuDescription, networks: MeasuredNetworks | None = None) -> None:
         self.folder = folder
@@ -167,13 +172,42 @@ class GpuPredictor:
                 operations[own], pass_, of_operations, predictor=predictor, look_up=look_up, features=features
             )
             sources.append(source if own.all() else Among(source, own))
-        times, found = self._device_times, FirstKnown(*sources)
+        times, found = (
+            self._device_times,
+            self._beside_twin(FirstKnown(*sources), operations, pass_, execution, features),
+        )
         if times is not None and known.summed:
             raise NotPredictableError(
                 f"{self.description.gpu}: {known.lacks[DEVICE_AND_HOST]}: device times that are measured now fit none "
                 "of it. Answer without measuring, or fit predictors to device and host times."
             )
         return found if times is None or times.execution != execution else Refined(found, ids, times)
+
+    def beside(self, twin: GpuPredictor) -> None:
+        """Take a GPU with the same chip as the `twin`, and its overheads where they are not known."""
+        self.twin, points = twin, self.description.points
+        completed = {
+            point: known.completed(twin.description.points[point])
+            for point, known in points.items()
+            if point in twin.description.points
+        }
+        self.description = replace(self.description, points=points | completed)
+
+    def _beside_twin(
+        self,
+        source: CostSource,
+        operations: pd.DataFrame,
+        pass_: str,
+        execution: ExecutionSettings,
+        features: pd.DataFrame | None,
+    ) -> CostSource:
+        """Return the source, kept within what the twin allows."""
+        if self.twin is None or pass_ not in self.twin.description.passes:
+            return source
+        other = self.twin.description
+        bandwidths = other.spec.bandwidth_bytes_s / self.description.spec.bandwidth_bytes_s
+        costs = self.twin.costs(operations, pass_, execution=execution, features=features)
+        return BesideTwin(source, costs, bandwidths, other.is_led_to)
 
     def _costs_under(
         self,
@@ -317,9 +351,21 @@ def load_models(predictors_dir: Path, validation_dir: Path | None = None) -> dic
     With a folder of `clockwatt validate`, answers know which networks were measured whole. DataFileError if there is no
     GPU, or one is damaged.
     """
-    return {
+    measurements = fitted_gpus(predictors_dir)
+    models = {
         gpu: GpuPredictor.load(
             predictors_dir / gpu, None if validation_dir is None else MeasuredNetworks(validation_dir, gpu)
         )
-        for gpu in fitted_gpus(predictors_dir)
+        for gpu in measurements
     }
+    for gpu, model in models.items():
+        twins = [
+            other
+            for other, of_other in models.items()
+            if of_other.description.virtual == model.description.virtual
+            and of_other.description.is_twin_of(model.description)
+            and measurements[other] > measurements[gpu]
+        ]
+        if twins:
+            model.beside(models[max(twins, key=lambda other: measurements[other])])
+    return models

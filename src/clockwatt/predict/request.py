@@ -105,6 +105,9 @@ class Request(Model):
             Naming the field that is wrong, and what it can be.
         """
         given = {name: value for name, value in fields.items() if value is not None}
+        for name in given.keys() & {"network", "precision", "optimizer"}:
+            if not isinstance(given[name], str):
+                raise RequestError(f"{{{name}}} {given[name]!r}: give a name, as text.")
         if "precision" in given:
             given["precision"] = str(ExecutionSettings(given["precision"]))
         if "optimizer" in given:
@@ -384,10 +387,18 @@ def _text(shape: Iterable[int]) -> str:
     return ",".join(map(str, shape))
 
 
+_KINDS = ("string", "tuple", "integer", "number", "boolean")
+
+
 def _readable(error: ValidationError) -> ClockwattError:
     detail = error.errors()[0]
     name = str(detail["loc"][0]) if detail["loc"] else "request"
     if detail["type"] == "extra_forbidden":
         close = difflib.get_close_matches(name, Request.model_fields, n=1)
         return RequestError(f"unknown field {name}{f'; did you mean {close[0]}?' if close else '.'}")
-    return RequestError(f"{{{name}}} {detail['input']!r}: {detail['msg'].removeprefix('Input should be ')}.")
+    what = detail["msg"].removeprefix("Input should be ").removeprefix("a valid ")
+    return RequestError(
+        f"{{{name}}} {detail['input']!r}: give a {what}."
+        if what in _KINDS
+        else f"{{{name}}} {detail['input']!r}: {detail['msg'].removeprefix('Input should be ')}."
+    )

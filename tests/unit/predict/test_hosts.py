@@ -10,7 +10,7 @@ import pytest
 
 from clockwatt import config
 from clockwatt.config import NetworkConfig, OperatingPoint
-from clockwatt.errors import DataFileError
+from clockwatt.errors import ClockwattError, DataFileError
 from clockwatt.measure.bench import virtual
 from clockwatt.measure.calibrate import host as host_stage
 from clockwatt.measure.calibrate.host import measure_host
@@ -110,7 +110,7 @@ def test_a_profile_that_is_none_is_told_so(tmp_path, name, content, said) -> Non
     if content is not None:
         (tmp_path / "hosts").mkdir()
         (tmp_path / "hosts" / "node3.json").write_text(content)
-    with pytest.raises(DataFileError, match=said):
+    with pytest.raises(ClockwattError, match=said):
         HostProfile.read(tmp_path, name)
 
 

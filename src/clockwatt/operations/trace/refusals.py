@@ -114,4 +114,5 @@ def cause(error: BaseException, func: Callable[..., Any] | None, fitting: str) -
             f"mixes tensors on the CPU with those of the network ({summary(error)})",
             "Register constants with `register_buffer`, or make them on the device of the input.",
         )
-    return f"fails ({summary(error)})", fitting
+    by_itself = (ArithmeticError, NameError, AttributeError, KeyError, ImportError, OSError)
+    return f"fails ({summary(error)})", "Correct its forward." if isinstance(error, by_itself) else fitting

@@ -6,7 +6,7 @@ every operation's known costs. `FirstKnown` combines sources.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from clockwatt.predict.composition.pipeline import COST_COLUMNS
 from clockwatt.predict.evaluation.errors import ANY_CLASS, Interval
 from clockwatt.predict.models.predictors import TARGETS
-from clockwatt.schema.costs import COSTS
+from clockwatt.schema.costs import COSTS, ENERGY_DYNAMIC_CORRECTED, TIME_DEVICE_CORRECTED
 
 Floats = NDArray[np.float64]
 Mask = NDArray[np.bool_]
@@ -26,6 +26,10 @@ MEASURED = "measured"
 """Column of predictions: whether the cost of an operation is the measured one."""
 
 
+_AS_GOOD = 1.012
+"""Ratio by which times of twins may differ beyond the ratio of their bandwidths."""
+_DEVICE = TARGETS.index(TIME_DEVICE_CORRECTED)
+_WITH_DEVICE = [_DEVICE, TARGETS.index(ENERGY_DYNAMIC_CORRECTED)]
 _COMPOSED = [TARGETS.index(name) for name in COST_COLUMNS if name in TARGETS]
 
 
@@ -97,6 +101,47 @@ class FirstKnown:
                 for point, costs in source.at(lacking).items():
                     found[point] = _filled(found[point], costs)
         return found
+
+
+class BesideTwin:
+    """Keep predicted device times within what a GPU with the same chip and another memory bandwidth allows.
+
+    Dynamic energies scale with them. Intervals keep what the source predicts.
+
+    Parameters
+    ----------
+    source, twin
+        Costs on the GPU, and on the other one, which more is known of.
+    bandwidths
+        Bandwidth of the other GPU over that of this one.
+    known_at
+        Whether the other GPU is predicted at an operating point.
+    """
+
+    def __init__(
+        self, source: CostSource, twin: CostSource, bandwidths: float, known_at: Callable[[str], bool]
+    ) -> None:
+        self._source, self._twin, self._known_at = source, twin, known_at
+        self._least, self._most = min(1.0, bandwidths) / _AS_GOOD, max(1.0, bandwidths) * _AS_GOOD
+
+    def at(self, points: Sequence[str]) -> dict[str, Costs]:
+        """See `CostSource.at`."""
+        found = self._source.at(points)
+        both = [point for point in points if self._known_at(point)]
+        others = self._twin.at(both) if both else {}
+        return found | {point: self._kept(found[point], others[point]) for point in both}
+
+    def _kept(self, costs: Costs, other: Costs) -> Costs:
+        device, twin = costs.mean[:, _DEVICE], other.mean[:, _DEVICE]
+        compared = ~costs.measured & (device > 0) & (twin > 0)
+        ratio = np.divide(device, twin, out=np.ones_like(device), where=compared)
+        moved = np.where(compared, np.clip(ratio, self._least, self._most) / ratio, 1.0)[:, None]
+        mean, factors = costs.mean.copy(), costs.factors.copy()
+        mean[:, _WITH_DEVICE] *= moved
+        ends = factors[:, _WITH_DEVICE]
+        factors[:, _WITH_DEVICE, 0] = np.minimum(ends[:, :, 0], ends[:, :, 0] / moved)
+        factors[:, _WITH_DEVICE, 1] = np.maximum(ends[:, :, 1], ends[:, :, 1] / moved)
+        return Costs(mean, factors, costs.known, costs.measured)
 
 
 class Among:

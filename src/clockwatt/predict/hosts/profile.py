@@ -12,7 +12,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from clockwatt.dataset.card_host_effects import host_spreads
-from clockwatt.errors import DataFileError
+from clockwatt.errors import DataFileError, RequestError
 from clockwatt.io import files
 from clockwatt.predict.composition.overheads import HostOverheads
 from clockwatt.predict.evaluation.errors import NORMAL_90
@@ -124,8 +124,8 @@ class HostProfile:
         except FileNotFoundError:
             there = sorted(one.stem for one in path.parent.glob("*.json"))
             known = f"there are {', '.join(there)}" if there else "there are none"
-            raise DataFileError(
-                f"--host {name}: {path} does not exist ({known}). Make it on that host: clockwatt calibrate "
+            raise RequestError(
+                f"{{host}} {name}: {path} does not exist ({known}). Make it on that host: clockwatt calibrate "
                 f"--config CONFIG --gpu LABEL --point POINT --host {name}."
             ) from None
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
@@ -143,7 +143,7 @@ class HostProfile:
 def profile_path(predictors_dir: Path, name: str) -> Path:
     """Return the path of a host's profile; DataFileError if the name is not a valid file name."""
     if not name or not all(letter.isalnum() or letter in "._-" for letter in name) or name.startswith("."):
-        raise DataFileError(f"--host {name!r}: a host's name has letters, digits, '.', '_' and '-' only.")
+        raise DataFileError(f"host {name!r}: a host's name has letters, digits, '.', '_' and '-' only.")
     return predictors_dir / HOSTS_FOLDER / f"{name}.json"
 
 
