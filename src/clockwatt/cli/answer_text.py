@@ -73,8 +73,14 @@ def question(answer: Answer) -> str:
     point = OperatingPoint.parse(answer.point)
     where = gpu if answer.point == "default" else f"{gpu} at {point.in_words}"
     virtual = " (VIRTUAL: a modelled GPU)" if answer.virtual else ""
-    optimizer = (answer.optimizer or {}).get("optimizer", "sgd")
-    trained = "" if optimizer == "sgd" else f" with {optimizer}"
+    step = answer.optimizer or {}
+    settings = [
+        *([step["optimizer"]] if step.get("optimizer", "sgd") != "sgd" else []),
+        *([f"{step['accumulate']} accumulated batches"] if "accumulate" in step else []),
+        *(["clipped gradients"] if "clip_norm" in step else []),
+        *([f"{step['loss']} loss"] if "loss" in step else []),
+    ]
+    trained = f" with {' and '.join(settings)}" if settings else ""
     return f"{answer.network} {shape}".strip() + f", {answer.pass_}{trained}, {precision(answer)}, {where}{virtual}"
 
 

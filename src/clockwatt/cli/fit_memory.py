@@ -10,7 +10,7 @@ import typer
 
 from clockwatt.cli.options import AsJson
 from clockwatt.cli.predict import loaded
-from clockwatt.cli.request_options import FOLDERS, NETWORK, request_command
+from clockwatt.cli.request_options import FOLDERS, NETWORK, TRAINING, request_command
 from clockwatt.errors import ClockwattError, RequestError
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 @request_command(
-    *("network", "gpu", *NETWORK[1:], "pass_", "precision", "optimizer", *FOLDERS),
+    *("network", "gpu", *NETWORK[1:], "pass_", "precision", *TRAINING, *FOLDERS),
     examples=(
         "clockwatt fit-memory resnet50 --gpu h200 --pass training",
         "clockwatt fit-memory hf:llama.json --input 4,2048 --gpu h100 --sequence",
@@ -57,7 +57,7 @@ def fit_memory(
         used = (free[1] - free[0]) / 2**30
     largest, sized = predicted(predictors, request, dimension, other_bytes=int(used * 2**30))
     if measure:
-        training = predictors.tracer.with_optimizer(request.optimizer).training
+        training = predictors.tracer.trained(request.training).training
         largest = measured(largest, sized, request.pass_, training, "cuda")
     if as_json:
         print(json.dumps(largest.to_dict() | ({} if free is None else {"free_bytes_at_start": free[0]}), indent=2))

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from clockwatt import config
 from clockwatt.cli.options import AsJson, InSlurmJob, Verbose, point_of
-from clockwatt.cli.request_options import FOLDERS, NETWORK, request_command
+from clockwatt.cli.request_options import FOLDERS, NETWORK, TRAINING, request_command
 from clockwatt.errors import RequestError
 from clockwatt.schema import layout
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 @request_command(
-    *("network", "gpu", *NETWORK[1:], "point", "pass_", "precision", "optimizer", "host", "relative_to"),
+    *("network", "gpu", *NETWORK[1:], "point", "pass_", "precision", *TRAINING, "host", "relative_to"),
     *("measure_missing", "measure_whole", "config_file", "store_dir", *FOLDERS, "request"),
     examples=(
         "clockwatt predict resnet50 --gpu h200",

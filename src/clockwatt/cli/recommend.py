@@ -10,7 +10,7 @@ import typer
 
 from clockwatt.cli.options import AsJson, InSlurmJob, Verbose
 from clockwatt.cli.predict import check_measures, loaded, on_demand, on_node
-from clockwatt.cli.request_options import FOLDERS, NETWORK, request_command
+from clockwatt.cli.request_options import FOLDERS, NETWORK, TRAINING, request_command
 from clockwatt.errors import RequestError
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
         "points",
         "pass_",
         "precision",
-        "optimizer",
+        *TRAINING,
     ),
     *("host", "relative_to", "measure_missing", "config_file", "store_dir", *FOLDERS),
     examples=(

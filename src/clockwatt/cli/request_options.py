@@ -14,6 +14,7 @@ from clockwatt.cli.app import answers_once, app
 from clockwatt.cli.options import DEFAULT_CONFIG
 from clockwatt.errors import ClockwattError, RequestError
 from clockwatt.schema.execution import PRECISIONS
+from clockwatt.schema.optimizers import LOSSES
 
 _NETWORK, _RUN, _MEASURE, _FOLDERS = "Network", "How it runs", "Measure for the answer", "Files"
 
@@ -116,6 +117,21 @@ _OPTIONS: dict[str, tuple[Any, Any, str]] = {
         None,
         "optimizer",
     ),
+    "accumulate": (
+        Annotated[int | None, _option(min=1, help="Batches whose gradients a training step adds up.", panel=_RUN)],
+        None,
+        "accumulate",
+    ),
+    "clip_norm": (
+        Annotated[float | None, _option(help="Largest norm that a training step clips gradients to.", panel=_RUN)],
+        None,
+        "clip_norm",
+    ),
+    "loss": (
+        Annotated[str | None, _option(help=f"Loss of a training pass: {', '.join(LOSSES)}.", panel=_RUN)],
+        None,
+        "loss",
+    ),
     "host": (
         Annotated[
             str | None,
@@ -200,6 +216,7 @@ _OPTIONS: dict[str, tuple[Any, Any, str]] = {
 }
 """Parameter of a command to its option, its default, and the field of `Request` that it is."""
 
+TRAINING = ("optimizer", "accumulate", "clip_norm", "loss")
 NETWORK = ("network", "inputs", "operations", "input_dtype", "input_below", "assume_branch", "cache_length")
 FOLDERS = ("predictors_dir", "catalogue_dir", "validation_dir")
 

@@ -161,6 +161,9 @@ class CampaignConfig(Model):
         content = self.model_dump(mode="json", include={"networks", "passes", "training", "quantities"} | design)
         if self.design and self.design.families is None:
             del content["design"]["families"]
+        for key in ("accumulate", "clip_norm", "loss"):
+            if content["training"][key] == TrainingConfig.model_fields[key].default:
+                del content["training"][key]
         return content
 
     def gpu(self, label: str) -> GpuConfig:

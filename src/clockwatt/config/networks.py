@@ -218,9 +218,30 @@ class TrainingConfig(Model):
     learning_rate: float = Field(0.1, gt=0, description="of the optimizer; costs nothing")
     momentum: float = Field(0.9, ge=0, lt=1, description="of sgd")
     weight_decay: float = Field(0.0, ge=0, description="of the optimizer; above 0 it is work of its own")
+    accumulate: int = Field(
+        1, ge=1, le=256, description="batches whose gradients are added up before a step; a pass is all of them"
+    )
+    clip_norm: float | None = Field(
+        None, gt=0, description="largest norm of the gradients, as of `clip_grad_norm_`; null: they are not clipped"
+    )
+    loss: Literal["auto", "cross_entropy", "mse", "mean"] = Field(
+        "auto",
+        description="cross_entropy (classes in dimension 1), mse, or the mean of the outputs; auto: cross-entropy of "
+        "class scores and of next tokens, else the mean",
+    )
 
     @model_validator(mode="after")
     def _weights_decay_where_they_can(self) -> Self:
         if self.weight_decay and not kind_of(self.optimizer).decays:
             raise ValueError(f"weight_decay: {self.optimizer} has none; leave it at 0")
         return self
+
+    def differences(self, other: TrainingConfig) -> str:
+        """Return what ids of networks end with that are trained so, and not as in a campaign with `other`."""
+        named = (
+            (self.optimizer, "optimizer"),
+            (f"accumulate{self.accumulate}", "accumulate"),
+            ("unclipped" if self.clip_norm is None else f"clip{self.clip_norm:g}", "clip_norm"),
+            (self.loss, "loss"),
+        )
+        return "".join(f"-{text}" for text, key in named if getattr(self, key) != getattr(other, key))

@@ -28,7 +28,7 @@ from pyarrow import csv
 from clockwatt.figures.palette import GPU_COLOURS
 from clockwatt.io.files import written_aside
 from clockwatt.schema.execution import ExecutionSettings
-from clockwatt.schema.optimizers import NAMES
+from clockwatt.schema.optimizers import TRAINED
 
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#8C6D31", "#000000")
 """Eight colours that colour-blind readers distinguish (after Okabe and Ito, 2008; yellow is too pale on white)."""
@@ -243,12 +243,13 @@ def network_words(network_id: str, *, execution: ExecutionSettings) -> str:
 
 def network_and_input(network_id: str) -> tuple[str, str]:
     """Name and shape of the input, and number format: `resnet18 32×3×224×224` and `float32`; else the id alone."""
-    optimizer = next((f"-{name}" for name in reversed(NAMES) if network_id.endswith(f"-{name}")), "")
-    name, *rest = network_id.removesuffix(optimizer).rsplit("-", 2)
+    found = TRAINED.search(network_id)
+    trained = found[0] if found else ""
+    name, *rest = network_id.removesuffix(trained).rsplit("-", 2)
     if len(rest) < 2:
         return network_id, ""
     shape = re.sub("(?<=[0-9])x(?=[0-9])", "×", rest[0])
-    return f"{name.rpartition(':')[2]} {shape}{optimizer.replace('-', ' ', 1)}", rest[1]
+    return f"{name.rpartition(':')[2]} {shape}{trained.replace('-', ' ', 1)}", rest[1]
 
 
 def networks_left_out(network_ids: Iterable[str]) -> str:

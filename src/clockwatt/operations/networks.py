@@ -81,9 +81,10 @@ class BuiltNetwork:
         if autocast is not None:
             self._autocast = functools.partial(torch.autocast, device.type, dtype_of(autocast))
         self._scaler = torch.amp.GradScaler(device.type, enabled=autocast == "float16")
-        self._loss = Loss(network, device, seed)
+        self._loss = Loss(network, device, seed, training.loss)
         self.call: Callable[[], Any] = self._infer
         if pass_ == TRAINING:
+            self._training = training
             self.optimizer = optimizers.make(training, self.module.parameters())
             optimizers.hold_still(self.optimizer)
             self.call = self._train
@@ -94,9 +95,14 @@ class BuiltNetwork:
 
     def _train(self) -> None:
         self.optimizer.zero_grad(set_to_none=True)
-        with self._autocast():
-            loss = self._loss(self.module(*self._positional, **self._by_keyword))
-        self._scaler.scale(loss).backward()
+        for _ in range(self._training.accumulate):
+            with self._autocast():
+                loss = self._loss(self.module(*self._positional, **self._by_keyword))
+            loss = loss / self._training.accumulate if self._training.accumulate > 1 else loss
+            self._scaler.scale(loss).backward()
+        if self._training.clip_norm is not None:
+            self._scaler.unscale_(self.optimizer)
+            torch.nn.utils.clip_grad_norm_(self.module.parameters(), self._training.clip_norm)
         self._scaler.step(self.optimizer)
         self._scaler.update()
 
@@ -287,22 +293,35 @@ def example(given: InputConfig, dtype: str, device: torch.device, generator: tor
     return torch.randn(given.shape, device=device, generator=generator).to(wanted)
 
 
+_TARGETED: dict[str, Callable[..., torch.Tensor]] = {
+    "cross_entropy": torch.nn.functional.cross_entropy,
+    "mse": torch.nn.functional.mse_loss,
+}
+
+
 class Loss:
     """The loss of a training pass, by the shape of what the network gives.
 
     - Class scores, (batch, classes), of one or several heads: the sum of their cross-entropies with class indices.
     - Scores of the next index, (*shape of an input of indices, its bound): the cross-entropy over all positions.
     - Anything else: the sum of the means of all floating-point outputs.
+
+    Another `kind` than `auto` is taken of each floating-point output by itself.
     """
 
-    def __init__(self, network: NetworkConfig, device: torch.device, seed: int) -> None:
+    def __init__(self, network: NetworkConfig, device: torch.device, seed: int, kind: str = "auto") -> None:
         self._network = network
+        self._kind = kind
+        self._of_outputs: list[torch.Tensor] = []
         self._device = device
         self._generator = None if device.type == "meta" else torch.Generator(device).manual_seed(seed)
         self._targets: torch.Tensor | None = None
 
     def prepare(self, outputs: Any) -> None:
         """Make the targets that outputs of these shapes need."""
+        if self._kind in _TARGETED:
+            self._of_outputs = [self._target(output) for output in floating_outputs(outputs)]
+            return
         scores = self._scores(floating_outputs(outputs))
         if scores:
             classes = min(score.shape[-1] for score in scores)
@@ -314,7 +333,12 @@ class Loss:
         given = floating_outputs(outputs)
         if not given:
             raise NetworkError(f"network {self._network.name}: gives no floating-point tensor to compute a loss of.")
-        scores = self._scores(given)
+        if self._kind in _TARGETED:
+            if not self._of_outputs:
+                self.prepare(outputs)
+            pairs = zip(given, self._of_outputs, strict=True)
+            return _total([_TARGETED[self._kind](output, target) for output, target in pairs])
+        scores = self._scores(given) if self._kind == "auto" else []
         if not scores:
             return _total([output.mean() for output in given])
         if self._targets is None:
@@ -322,6 +346,16 @@ class Loss:
         assert self._targets is not None
         flat = [score if score.dim() == 2 else score.flatten(0, -2) for score in scores]
         return _total([torch.nn.functional.cross_entropy(score, self._targets) for score in flat])
+
+    def _target(self, output: torch.Tensor) -> torch.Tensor:
+        if self._kind == "mse":
+            return torch.randn(output.shape, dtype=output.dtype, device=self._device, generator=self._generator)
+        if output.dim() < 2:
+            raise NetworkError(
+                f"network {self._network.name}: gives an output without classes (dimension 1). Choose another loss."
+            )
+        shape = (output.shape[0], *output.shape[2:])
+        return torch.randint(output.shape[1], shape, device=self._device, generator=self._generator)
 
     def _scores(self, given: list[torch.Tensor]) -> list[torch.Tensor]:
         batch = self._network.first_input.shape[0]

@@ -32,8 +32,10 @@ def settings(training: TrainingConfig) -> dict[str, Any]:
 
 
 def described(training: TrainingConfig) -> str:
-    """The configured optimizer as canonical JSON."""
-    return json.dumps({"optimizer": training.optimizer, **settings(training)}, sort_keys=True, separators=(",", ":"))
+    """The configured optimizer as canonical JSON, with gradient accumulation, clipping and loss where they are set."""
+    extras = training.model_dump(include={"accumulate", "clip_norm", "loss"}, exclude_defaults=True)
+    content = {"optimizer": training.optimizer, **settings(training), **extras}
+    return json.dumps(content, sort_keys=True, separators=(",", ":"))
 
 
 def make(

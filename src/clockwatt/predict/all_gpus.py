@@ -168,9 +168,10 @@ class AllGpus:
         forward = self.answer(
             trace("inference"), gpu=answer.gpu, point=answer.point, execution=answer.execution, host=host
         )
+        forward_s = forward.time_s * answer.detail.traced.batches
         step_s = answer.detail.phase_s(OPTIMIZER)
-        rest_s = max(0.0, answer.time_s - forward.time_s - step_s)
-        return replace(answer, phases={"forward": forward.time_s, "backward": rest_s, "step": step_s})
+        rest_s = max(0.0, answer.time_s - forward_s - step_s)
+        return replace(answer, phases={"forward": forward_s, "backward": rest_s, "step": step_s})
 
     def execution(self, request: Request, traced: TracedNetwork) -> ExecutionSettings:
         """Return how a request's network runs.
@@ -267,7 +268,7 @@ class AllGpus:
         """
         if request.operations is not None:
             return listed_operations(request.operations, pass_ or request.pass_)
-        return self.tracer.with_optimizer(request.optimizer).trace(self.network(request), pass_ or request.pass_)
+        return self.tracer.trained(request.training).trace(self.network(request), pass_ or request.pass_)
 
     def network(self, request: Request) -> NetworkConfig:
         """Return the network of a request; without an input, with the one that it was measured with.

@@ -115,8 +115,8 @@ class Predictors(AllGpus):
             Sweeps: a row for each combination. A batch size takes the place of the first size of every input.
         question
             `training`: forward, backward and optimizer step in place of inference. Other fields of `Request`:
-            `operations` (a file, in place of a network), `precision`, `optimizer`, `input_dtype`, `input_below`,
-            `assume_branch`, `cache_length`, `host`, `relative_to`.
+            `operations` (a file, in place of a network), `precision`, `optimizer`, `accumulate`, `clip_norm`, `loss`,
+            `input_dtype`, `input_below`, `assume_branch`, `cache_length`, `host`, `relative_to`.
 
         Returns
         -------
@@ -264,7 +264,7 @@ class _Question:
         return cls(Request.of(**fields), instance)
 
     def _tracer(self, predictors: AllGpus) -> NetworkTracer:
-        return predictors.tracer.with_optimizer(self.request.optimizer)
+        return predictors.tracer.trained(self.request.training)
 
     def network(self, predictors: AllGpus) -> NetworkConfig:
         """The network with its inputs."""

@@ -116,7 +116,7 @@ def fit_memory(
         @functools.cache
         def memory(size: int) -> PassMemory:
             network = sized(size)
-            tracer = predictors.tracer.with_optimizer(request.optimizer)
+            tracer = predictors.tracer.trained(request.training)
             events = tracer.memory(network, request.pass_)
             execution = network.execution[0]
             return pass_memory(events, pass_=request.pass_, execution=execution, spec=spec, used_bytes=used)

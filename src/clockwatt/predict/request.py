@@ -22,7 +22,7 @@ from clockwatt.predict.evaluation.errors import OBJECTIVES
 from clockwatt.predict.tracing import catalogue_table
 from clockwatt.schema import layout
 from clockwatt.schema.execution import ExecutionSettings, default_of
-from clockwatt.schema.optimizers import optimizer_name
+from clockwatt.schema.optimizers import LOSSES, optimizer_name
 from clockwatt.schema.records import CALL_SCHEMA, NETWORK_SCHEMA, OPERATION_SCHEMA, TRAINING
 
 _CHOICES: dict[str, tuple[str, ...]] = {
@@ -30,7 +30,10 @@ _CHOICES: dict[str, tuple[str, ...]] = {
     "input_dtype": ("float", "int64"),
     "assume_branch": ("true", "false"),
     "objective": OBJECTIVES,
+    "loss": LOSSES,
 }
+_TRAINING = ("optimizer", "accumulate", "clip_norm", "loss")
+"""Fields of a training pass."""
 
 
 class Request(Model):
@@ -50,6 +53,8 @@ class Request(Model):
         network's dtype.
     optimizer
         Of a training pass, one of `schema.optimizers.NAMES`; None for the campaign's.
+    accumulate, clip_norm, loss
+        Of a training pass, as the campaign's `training`; None for the campaign's.
     input_dtype, input_below
         `int64` and the bound of indices, for networks that take token ids.
     assume_branch
@@ -76,6 +81,9 @@ class Request(Model):
     pass_: Pass = PASSES[0]
     precision: str | None = None
     optimizer: str | None = None
+    accumulate: int | None = Field(None, ge=1, le=256)
+    clip_norm: float | None = Field(None, gt=0)
+    loss: str | None = None
     input_dtype: str | None = None
     input_below: int | None = Field(None, gt=0)
     assume_branch: str | None = None
@@ -149,10 +157,11 @@ class Request(Model):
             raise RequestError("{input_dtype} int64: give {input_below} too, which token ids are below.")
         if self.input_dtype == "float" and self.input_below is not None:
             raise RequestError("{input_below} is for token ids, {input_dtype} float is for others: give one of both.")
-        if self.optimizer is not None and self.pass_ != TRAINING:
-            raise RequestError("{optimizer} is of a training pass: give {pass_} training too.")
-        if self.optimizer is not None and self.measure_whole:
-            raise RequestError("{measure_whole} trains with the campaign's optimizer: leave {optimizer} out.")
+        for name in self.training:
+            if self.pass_ != TRAINING:
+                raise RequestError(f"{{{name}}} is of a training pass: give {{pass_}} training too.")
+            if self.measure_whole:
+                raise RequestError(f"{{measure_whole}} trains with the campaign's {name}: leave {{{name}}} out.")
         if self.cache_length is not None and not str(self.network).startswith("hf:"):
             raise RequestError("{cache_length} is for decoders given as hf:CONFIG.json.")
         if self.cache_length is not None and self.pass_ == TRAINING:
@@ -164,6 +173,11 @@ class Request(Model):
     def execution(self, variant: str) -> ExecutionSettings:
         """How the network runs where nothing else is known to be measured; `variant` is what its trace is of."""
         return default_of(variant) if self.precision is None else ExecutionSettings(self.precision)
+
+    @property
+    def training(self) -> dict[str, Any]:
+        """The settings of the training step that are not the campaign's."""
+        return {name: value for name in _TRAINING if (value := getattr(self, name)) is not None}
 
     @property
     def point(self) -> str:

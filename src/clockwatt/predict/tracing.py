@@ -109,11 +109,16 @@ class TracedNetwork:
         if not self.is_network or not shape:
             return None, ""
         if len(shape) == 4:
-            return shape[0], "images"
+            return shape[0] * self.batches, "images"
         embeddings = self.operations.loc[self.operations["operation_class"] == "embedding", "spec"]
         if any(tensor["shape"] == shape for spec in embeddings for tensor in json.loads(spec)["tensors"]):
-            return math.prod(shape), "tokens"
-        return shape[0], "samples"
+            return math.prod(shape) * self.batches, "tokens"
+        return shape[0] * self.batches, "samples"
+
+    @property
+    def batches(self) -> int:
+        """Number of batches whose gradients a training pass adds up."""
+        return int(json.loads(self.network.optimizer or "{}").get("accumulate", 1))
 
     @property
     def gap_s(self) -> float:
@@ -149,22 +154,23 @@ class NetworkTracer:
         Of a campaign; it need not be there.
     training
         The training step.
-    is_campaigns
-        Whether it is the campaign's training step, so that the catalogue's training passes use it.
+    campaigns
+        The campaign's training step, which the catalogue's training passes use; None if it is this one.
     """
 
     catalogue_dir: Path
     training: TrainingConfig
-    is_campaigns: bool = True
+    campaigns: TrainingConfig | None = None
     _traced: dict[tuple[str, str, str], TracedNetwork] = field(default_factory=dict, repr=False, compare=False)
     _others: dict[str, NetworkTracer] = field(default_factory=dict, repr=False, compare=False)
 
-    def with_optimizer(self, name: str | None) -> NetworkTracer:
-        """Return a tracer with another optimizer, whose name is appended to the ids of trained networks."""
-        if name is None or name == self.training.optimizer:
+    def trained(self, settings: Mapping[str, Any]) -> NetworkTracer:
+        """Return a tracer with another training step, whose differences are appended to the ids of trained networks."""
+        training = self.training.model_copy(update=dict(settings))
+        if training == self.training:
             return self
-        training = self.training.model_copy(update={"optimizer": name})
-        return self._others.setdefault(name, NetworkTracer(self.catalogue_dir, training, is_campaigns=False))
+        key = training.model_dump_json()
+        return self._others.setdefault(key, NetworkTracer(self.catalogue_dir, training, self.training))
 
     def trace_instance(self, instance: Instance, network: NetworkConfig, pass_: Pass) -> TracedNetwork:
         """Trace a module's calls in one pass, with the inputs of `network`; NetworkError as `trace`."""
@@ -188,16 +194,16 @@ class NetworkTracer:
         return self._traced[key]
 
     def _named(self, traced: TracedNetwork) -> TracedNetwork:
-        """Append the optimizer to the id of a trained network, if it is not the campaign's."""
-        if self.is_campaigns or traced.network.pass_ != TRAINING:
+        """Append the training settings that are not the campaign's to the id of a trained network."""
+        if self.campaigns is None or traced.network.pass_ != TRAINING:
             return traced
-        name = f"{traced.network.network_id}-{self.training.optimizer}"
+        name = traced.network.network_id + self.training.differences(self.campaigns)
         return replace(
             traced, network=replace(traced.network, network_id=name), calls=traced.calls.assign(network_id=name)
         )
 
     def _found(self, network: NetworkConfig, pass_: Pass) -> TracedNetwork:
-        in_catalogue = self.is_campaigns or pass_ != TRAINING
+        in_catalogue = self.campaigns is None or pass_ != TRAINING
         if in_catalogue and (self.catalogue_dir / layout.NETWORKS_FILE).exists():
             catalogued = _from_catalogue(network, pass_, self.catalogue_dir)
             if catalogued is not None and not _ids_above(network, catalogued):

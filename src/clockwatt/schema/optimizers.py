@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -93,3 +94,12 @@ def states_of(described: Mapping[str, Any]) -> int:
     """Return the tensors of state per parameter of an optimizer as a catalogue's `optimizer` describes it."""
     kind = kind_of(str(described["optimizer"]))
     return kind.states + bool(kind.momentum and described.get("momentum"))
+
+
+LOSSES = ("auto", "cross_entropy", "mse", "mean")
+"""Losses of training passes."""
+
+TRAINED = re.compile(
+    rf"(-({'|'.join([*sorted(NAMES, key=len, reverse=True), *LOSSES])}|accumulate[0-9]+|clip[0-9.e+-]+|unclipped))+$"
+)
+"""End of the id of a network that is not trained as its campaign trains: see `TrainingConfig.differences`."""

@@ -25,6 +25,7 @@ from clockwatt.operations.networks import (
     arranged,
     construct_on_meta,
     example_tensors,
+    laid_out,
     materialise,
     summary,
     without_memory,
@@ -218,7 +219,7 @@ def record_memory(
             module = construct_on_meta(network, values, training=learns)
         else:
             with without_memory(values):
-                module = build(values).train(learns)
+                module = laid_out(build(values), network.execution[0]).train(learns)
     given = example_tensors(network, _META, 0)
     with _META:
         materialise(module, given)
@@ -254,7 +255,7 @@ class _Pass:
     ) -> None:  # fmt: skip
         self._module, self._tracer, self._storages = module, tracer, storages
         self._positional, self._by_keyword = arranged(given)
-        self._loss, self._first = Loss(network, _META, 0), True
+        self._loss, self._first = Loss(network, _META, 0, "auto" if training is None else training.loss), True
         autocast = network.execution[0].autocast
         self._dtype = None if autocast is None else dtype_of(autocast)
         self._optimizer = None

@@ -45,6 +45,8 @@ from clockwatt.schema.execution import TF32
 from clockwatt.schema.records import TRAINING
 
 _UNSCALING = "GradScaler unscales all gradients in one call and does not wait for the GPU"
+_CLIPPING = "gradients are clipped by one norm and one multiplication of all of them"
+_MULTIPLIED, _NORM = "torch.Tensor.mul_", "torch.linalg.vector_norm"
 ACCUMULATION = "accumulation"
 OPTIMIZER = "optimizer"
 
@@ -128,7 +130,7 @@ def _trace(network: NetworkConfig, pass_: str, training: TrainingConfig, build: 
     tracer = Tracer(module, network, values, grad=learns)
     tracer.takes(given.values(), [one.below for one in network.by_keyword.values()])
     know_masks(values, network, given)
-    loss = Loss(network, _META, 0)
+    loss = Loss(network, _META, 0, training.loss)
     autocast = network.execution[0].autocast
     with MetaLayouts(), torch.set_grad_enabled(learns), module_paths(tracer):
         with contexts_followed(tracer.enter_autocast, tracer.leave_autocast):
@@ -136,18 +138,25 @@ def _trace(network: NetworkConfig, pass_: str, training: TrainingConfig, build: 
             outputs = _run(tracer, module, given)
             value = _loss(tracer, loss, outputs) if learns else None
             tracer.leave_autocast()
-        nodes = _backward(tracer, value, scaled=autocast == "float16") if value is not None else []
+        batches = training.accumulate if learns else 1
+        scaled = autocast == "float16"
+        nodes = _backward(tracer, value, batches, scaled=scaled) if value is not None else []
         calls = [traced_call(entry) for entry in tracer.recorded]
         if learns:
             calls += [call for entry in tracer.graph.accumulations(nodes) for call in _accumulation(tracer, entry)]
-            if autocast == "float16":
-                calls.append(_unscaling(tracer, module))
+            calls = calls * batches + _accumulated(tracer, module, batches)
+            if scaled:
+                tracer.assumed_branches.append(f": {_UNSCALING}")
+                calls.append(_of_all_gradients(module, _MULTIPLIED))
+            if training.clip_norm is not None:
+                tracer.assumed_branches.append(f": {_CLIPPING}")
+                calls += [_of_all_gradients(module, name) for name in (_NORM, _MULTIPLIED)]
             calls.append(_optimizer_step(tracer, module, training))
     parameters = list(module.parameters())
     return Trace(
         calls,
-        tracer.module_calls,
-        len(nodes),
+        tracer.module_calls * batches,
+        len(nodes) * batches,
         sum(parameter.numel() for parameter in parameters),
         sum(parameter.numel() * parameter.element_size() for parameter in parameters),
         tracer.assumed_branches,
@@ -225,10 +234,11 @@ def _loss(tracer: Tracer, loss: Loss, outputs: object) -> torch.Tensor:
         return loss(outputs)
 
 
-def _backward(tracer: Tracer, value: torch.Tensor, *, scaled: bool) -> list[object]:
-    """Run the backward pass of a loss, which GradScaler has scaled or not; gives its nodes."""
+def _backward(tracer: Tracer, value: torch.Tensor, batches: int, *, scaled: bool) -> list[object]:
+    """Run the backward pass of the loss of one of several batches, scaled by GradScaler or not; gives its nodes."""
     scale = torch.empty((), device=_META)
     with tracer:
+        value = value / batches if batches > 1 else value
         value = value * scale if scaled else value
         seed = torch.ones_like(value)
     for position, name in tracer.graph.custom_functions():
@@ -294,17 +304,27 @@ def _accumulation(tracer: Tracer, entry: Accumulation) -> Iterator[TracedCall]:
         yield TracedCall(operation, ACCUMULATION, ACCUMULATION, path, [tensor, tensor], [tensor])
 
 
-def _unscaling(tracer: Tracer, module: torch.nn.Module) -> TracedCall:
-    """What GradScaler does to the gradients: one fused multiplication of all of them, and a look for infinities."""
-    tracer.assumed_branches.append(f": {_UNSCALING}")
+def _accumulated(tracer: Tracer, module: torch.nn.Module, batches: int) -> list[TracedCall]:
+    """The additions of each further batch's gradients to those that are there."""
+    entries = [
+        Accumulation(None, 0, parameter, batches - 1) for parameter in module.parameters() if parameter.grad is not None
+    ]
+    return [call for entry in entries for call in _accumulation(tracer, entry)]
+
+
+def _of_all_gradients(module: torch.nn.Module, function: str) -> TracedCall:
+    """A call for all gradients together, as one tensor: their norm, or their product with a number, in place."""
     elements = sum(parameter.numel() for parameter in module.parameters() if parameter.grad is not None)
-    gradients, scale = TensorSpec((elements,), "float32", (1,)), TensorSpec((), "float32", ())
+    gradients, number = TensorSpec((elements,), "float32", (1,)), TensorSpec((), "float32", ())
+    multiplied = function == _MULTIPLIED
+    given = (gradients, number) if multiplied else (gradients,)
+    made = gradients if multiplied else number
     operation = Operation(
-        "torch.Tensor.mul_",
-        args=({"tensor": 0}, {"tensor": 1}),
-        tensors=(gradients, scale),
-        out=(OutputSpec(gradients.shape, gradients.dtype, gradients.stride),),
-        mutates=(0,),
+        function,
+        args=tuple({"tensor": place} for place in range(len(given))),
+        tensors=given,
+        out=(OutputSpec(made.shape, made.dtype, made.stride),),
+        mutates=(0,) if multiplied else (),
     )
     return TracedCall(operation, ACCUMULATION, OPTIMIZER, "", [], [])
 
