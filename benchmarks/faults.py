@@ -1,17 +1,18 @@
 """Disturb a campaign on a real local Slurm at random, and see that its dataset is that of an undisturbed run.
 
-    python benchmarks/faults.py [--faults 100] [--seed 0] [--pause-s 3] [--folder DIR]     # as root, like tests/slurm
+    python benchmarks/faults.py [--faults 100] [--seed 0] [--pause-s 3] [--most-s 1200] [--folder DIR]
 
-A campaign of two virtual GPUs runs on the Slurm of `tests/slurm/harness.py`, its results on a file system of its own.
-Every now and then one of the faults of `tests/slurm/disturbed.py` is made, every kind before one comes again; when
-Snakemake ends, or is killed, it is started again. After the last fault the campaign is left to finish. Then its dataset
-must have the rows that the same campaign has without Slurm and without faults, each once, with the same status, as
-much excluded, and values within a virtual GPU's noise. An AssertionError tells what does not hold.
+A campaign of two virtual GPUs runs on the Slurm of `tests/slurm/harness.py`, as root, its results on a file system of
+its own. Every now and then one of the faults of `tests/slurm/disturbed.py` is made, every kind before one comes again;
+when Snakemake ends, or is killed, it is started again. After the last fault the campaign is left to finish. Then its
+dataset must have the rows that the same campaign has without Slurm and without faults, each once, with the same status,
+as much excluded, and values within a virtual GPU's noise; an AssertionError says what does not hold.
 """
 
 from __future__ import annotations
 
 import argparse
+import math
 import random
 import sys
 import tempfile
@@ -22,8 +23,9 @@ from typing import Any
 REPOSITORY = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(REPOSITORY / "tests"), str(REPOSITORY / "tests" / "slurm")]
 
+import result_file  # noqa: E402
 from disturbed import FAULTS  # noqa: E402  # from the tests
-from fault_run import disturb  # noqa: E402
+from fault_run import TOLERANCE, Outcome, disturb  # noqa: E402
 from harness import SlurmCluster  # noqa: E402
 
 SLURM = {"cpus_per_task": 1, "mem_mb": 1200, "runtime": 10}
@@ -54,6 +56,7 @@ def main() -> None:
     parser.add_argument("--faults", type=int, default=100)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--pause-s", type=float, default=3.0, help="mean pause between two faults")
+    parser.add_argument("--most-s", type=float, default=math.inf, help="make no more faults after so many seconds")
     parser.add_argument(
         "--folder", type=Path, help="where all of it lies, kept afterwards; short, and there is none yet"
     )
@@ -62,9 +65,31 @@ def main() -> None:
         root = given.folder or Path(name)
         (root / "slurm").mkdir(parents=True)
         root.chmod(0o755)  # the daemons of Slurm look into it
-        with SlurmCluster(root / "slurm") as cluster:
+        # a job that a killed controller believes to run is missed soon
+        with SlurmCluster(root / "slurm", settings="SlurmdTimeout=20\n") as cluster:
             rng = random.Random(given.seed)
-            disturb(root, cluster, CAMPAIGN, dealt(given.faults, rng), rng, given.pause_s)
+            write(disturb(root, cluster, CAMPAIGN, dealt(given.faults, rng), rng, given.pause_s, given.most_s))
+
+
+def write(outcome: Outcome) -> None:
+    """Write the JSON of a campaign that ended with the rows of an undisturbed run."""
+    apart = {kind: max(value for name, value in outcome.apart.items() if kind in name) for kind in ("time", "energy")}
+    result_file.write(
+        "faults",
+        "A campaign on a real Slurm, disturbed at random",
+        ["fault", "times"],
+        sorted(outcome.made.items()),
+        targets=[
+            result_file.target("faults", outcome.made.total(), at_least=100),
+            result_file.target("largest relative difference of a time", apart["time"], at_most=TOLERANCE),
+        ],
+        notes=[
+            f"All {outcome.rows} rows of an undisturbed run, each once, with the same status and flags of exclusion.",
+            f"Dynamic energies differ by at most {apart['energy']:.1%}.",
+            f"{outcome.disturbed_s:.0f} s of faults; finished after {outcome.finished_s:.0f} s.",
+            f"Snakemake was started {outcome.starts} times.",
+        ],
+    )
 
 
 if __name__ == "__main__":

@@ -153,10 +153,11 @@ def groups(site: dict[str, str], node: str, user: str) -> Iterator[str]:
                 received[pwd.getpwuid(uid).pw_name] = set(map(int, line.split()))
     if user:
         command = [str(Path(site["scontrol"]).with_name("srun")), "--quiet", "--immediate=15", "-n1", "--time=1"]
+        command += ["--chdir=/", f"--nodelist={node}", "id", "-G"]
         conf = f"SLURM_CONF={site['slurm_directory']}/slurm.conf"
-        done, said = answer_of("runuser", "-u", user, "--", "env", conf, *command, f"--nodelist={node}", "id", "-G")
-        if done:
-            received[user] = set(map(int, said.split()))
+        done, said = answer_of("runuser", "-u", user, "--", "env", conf, *command)
+        if done and (lines := re.findall("(?m)^[0-9][0-9 ]*$", said)):  # Slurm and the site may print more
+            received[user] = set(map(int, lines[-1].split()))
         else:
             yield f"no job of {user} could be run on {node} to see its groups: {said}"
     for name, job in sorted(received.items()):

@@ -9,19 +9,21 @@ import shutil
 import signal
 import subprocess
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import psutil
-from harness import SlurmCluster
+from harness import CGROUPS, SlurmCluster
 
 from support.workdir import MEASURED_ALL, ON_SLURM, Workdir
 
 DISK = "200M"
+LOCAL = ("--latency-wait", "5")  # of a file system of this machine
 FAULTS = (
     "kill_worker", "kill_worker", "kill_logger", "kill_job", "kill_snakemake", "scancel", "requeue", "flip", "truncate",
-    "edit", "node_down_and_up", "kill_slurmd", "kill_slurmctld", "full_disk", "read_only",
+    "edit", "node_down_and_up", "node_fails", "kill_slurmd", "kill_slurmctld", "full_disk",
+    "read_only", "delete", "delete",
 )  # fmt: skip
 """Methods of `Disturbed`; each tells whether it found something to disturb."""
 ENDS_WITHIN_S = 1200
@@ -64,19 +66,27 @@ class Disturbed:
         shutil.rmtree(self.workdir.path / ".snakemake" / "locks", ignore_errors=True)  # as `snakemake --unlock` does
         with (self.workdir.path / "snakemake.log").open("ab") as log:
             self.snakemake = subprocess.Popen(
-                self.workdir.command(*ON_SLURM, "--", *MEASURED_ALL), cwd=self.workdir.path, env=environment,
-                stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT,
+                self.workdir.command(*ON_SLURM, *LOCAL, "--", *MEASURED_ALL, "measure_all"), cwd=self.workdir.path,
+                env=environment, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT,
             )  # fmt: skip
         self.starts += 1
+
+    def resume(self) -> None:
+        """Resume the node, as an administrator does: Slurm drains it where it could not launch a job."""
+        if "drain" in self.cluster.command("sinfo", "-h", "-o", "%T").stdout:
+            self.cluster.command("scontrol", "update", f"nodename={self.cluster.node}", "state=resume")
 
     def finish(self) -> None:
         """Let it run until the dataset is there: a run sets damaged files aside, the next makes them anew."""
         self.workdir.configure(self.campaign)
-        self.cluster.command("scontrol", "update", f"nodename={self.cluster.node}", "state=resume")
         for _ in range(FINISHING_RUNS):
             self.run()
             assert self.snakemake is not None
-            if self.snakemake.wait(ENDS_WITHIN_S) == 0:
+            deadline = time.monotonic() + ENDS_WITHIN_S
+            while self.snakemake.poll() is None and time.monotonic() < deadline:
+                self.resume()
+                time.sleep(1)
+            if self.snakemake.wait(0) == 0:
                 return
         raise AssertionError((self.workdir.path / "snakemake.log").read_text()[-4000:])
 
@@ -141,6 +151,26 @@ class Disturbed:
             self.cluster.command("scontrol", "update", f"nodename={self.cluster.node}", "state=resume").returncode == 0
         )
 
+    def node_fails(self) -> bool:
+        """Lose the node and every process on it, as in a power cut; Slurm has it down and then up again."""
+        os.kill(self.cluster.processes.pop("slurmd"), signal.SIGKILL)
+        for process in self._on_node():
+            with contextlib.suppress(psutil.Error):
+                process.kill()
+        self.cluster.command("scontrol", "update", f"nodename={self.cluster.node}", "state=down", "reason=fault")
+        time.sleep(1)
+        self.cluster.command("scontrol", "update", f"nodename={self.cluster.node}", "state=resume")
+        self.cluster.start_slurmd()
+        return True
+
+    def delete(self) -> bool:
+        """Remove a folder of results that can be made again from the store."""
+        results = self.workdir.path / "results"
+        found = [path for name in ("catalogue", "measurements", "dataset") if (path := results / name).exists()]
+        if found:
+            shutil.rmtree(self.rng.choice(found), ignore_errors=True)
+        return bool(found)
+
     def kill_slurmd(self) -> bool:
         """SIGKILL the node's daemon, whose jobs live on, and start it again."""
         return self._kill_daemon("slurmd", self.cluster.start_slurmd)
@@ -182,6 +212,12 @@ class Disturbed:
                 if mine and "python" in process.name():
                     found.append(process)
         return found
+
+    def _on_node(self) -> Iterator[psutil.Process]:
+        """Processes in the cgroups of this node's jobs, Slurm's own included."""
+        for group in CGROUPS.glob(f"freezer/slurm_{self.cluster.node}/uid_*/job_*/**/cgroup.procs"):
+            with contextlib.suppress(OSError, psutil.NoSuchProcess):
+                yield from map(psutil.Process, map(int, group.read_text().split()))
 
     def _kill(self, processes: list[psutil.Process]) -> bool:
         if processes:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import random
 import shutil
@@ -10,6 +11,7 @@ import subprocess
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -32,10 +34,23 @@ TOLERANCE = 0.05
 whose leakage is less."""
 
 
+@dataclass
+class Outcome:
+    """Of a disturbed campaign whose dataset equals the undisturbed one."""
+
+    made: Counter[str]
+    disturbed_s: float
+    finished_s: float
+    starts: int
+    rows: int
+    apart: dict[str, float]
+    """Largest relative difference of each measured and corrected column."""
+
+
 def disturb(
     root: Path, cluster: SlurmCluster, campaign: Mapping[str, Any], faults: Sequence[str], rng: random.Random,
-    pause_s: float, *, traced: bool = False,
-) -> None:  # fmt: skip
+    pause_s: float, most_s: float = math.inf, *, traced: bool = False,
+) -> Outcome:  # fmt: skip
     """Run a campaign undisturbed, and on Slurm with faults.
 
     Parameters
@@ -50,8 +65,15 @@ def disturb(
         Of `FAULTS`, in order; one that finds nothing to disturb changes places with the next.
     rng, pause_s
         What decides how long the pauses between two are, and their mean.
+    most_s
+        After so long no more are made.
     traced
         Whether the catalogue is made before, and not under faults.
+
+    Returns
+    -------
+    Outcome
+        What was done to it, and for how long.
 
     Raises
     ------
@@ -72,8 +94,9 @@ def disturb(
             shutil.copytree(alone.path / "results/catalogue", workdir.path / "results/catalogue")
         disturbed, began = Disturbed(cluster, workdir, campaign, loggers, rng), time.monotonic()
         waiting, made = [*faults], Counter[str]()
-        while waiting:
+        while waiting and time.monotonic() - began < most_s:
             disturbed.run()
+            disturbed.resume()
             time.sleep(rng.expovariate(1 / pause_s))
             fault = waiting.pop(0)
             if getattr(disturbed, fault)():
@@ -81,11 +104,15 @@ def disturb(
                 print(f"{time.monotonic() - began:.0f} s: {fault}", flush=True)
             else:
                 waiting.insert(1, fault)
-        print(f"{made.total()} faults in {time.monotonic() - began:.0f} s: {dict(made)}", flush=True)
+        disturbed_s = time.monotonic() - began
+        print(f"{made.total()} faults in {disturbed_s:.0f} s: {dict(made)}", flush=True)
         disturbed.finish()
+        finished_s = time.monotonic() - began
         shutil.copytree(workdir.path / "results", root / "results")
-        print(f"finished after {disturbed.starts} starts, {time.monotonic() - began:.0f} s", flush=True)
-        compare(dataset(workdir), dataset(alone))
+        print(f"finished after {disturbed.starts} starts, {finished_s:.0f} s", flush=True)
+        rows = dataset(workdir)
+        apart = compare(rows, dataset(alone))
+        return Outcome(made, disturbed_s, finished_s, disturbed.starts, len(rows), apart)
 
 
 def logged(loggers: Path) -> dict[str, str]:
@@ -103,8 +130,8 @@ def dataset(workdir: Workdir) -> pd.DataFrame:
     )
 
 
-def compare(disturbed: pd.DataFrame, undisturbed: pd.DataFrame) -> None:
-    """Hold the dataset of one run against that of the other.
+def compare(disturbed: pd.DataFrame, undisturbed: pd.DataFrame) -> dict[str, float]:
+    """Compare the datasets of two runs and return the largest relative difference of each column.
 
     Raises
     ------
@@ -117,11 +144,13 @@ def compare(disturbed: pd.DataFrame, undisturbed: pd.DataFrame) -> None:
     assert counts[0] == counts[1], f"rows differ: {list((counts[0] - counts[1]) + (counts[1] - counts[0]))[:5]}"
     assert max(counts[0].values()) == 1
     both = disturbed.merge(undisturbed, on=key, suffixes=("", "_undisturbed"), validate="one_to_one")
+    apart = {}
     for name in (*MEASURED, *CORRECTED):
         mine, theirs = both[name].to_numpy(float), both[f"{name}_undisturbed"].to_numpy(float)
         assert (np.isnan(mine) == np.isnan(theirs)).all(), f"{name}: null in one run alone"
         some = theirs > 0
         away = np.abs(mine[some] / theirs[some] - 1)
+        apart[name] = float(away.max())
         print(f"{name}: {some.sum()} rows, {(away > EQUAL).sum()} of them not equal, at most {away.max():.2%} apart")
         for row in both[some][away > EQUAL].itertuples():
             print(f"  {row.gpu} {row.kind} {row.subject_id} repetition {row.repetition}: {row.flags}")
@@ -129,6 +158,7 @@ def compare(disturbed: pd.DataFrame, undisturbed: pd.DataFrame) -> None:
         scale = (whole_j if "energy" in name else both[f"{name}_undisturbed"]).to_numpy(float)
         beyond = some & (np.abs(mine - theirs) > TOLERANCE * scale)
         assert not beyond.any(), f"{name}: {both[beyond][key].to_dict('records')}"
+    return apart
 
 
 @contextlib.contextmanager

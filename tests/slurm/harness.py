@@ -1,8 +1,8 @@
 """A real Slurm of one node on this machine, in directories of its own: munge, MariaDB, slurmdbd, slurmctld and slurmd.
 
 GPUs are character devices that no driver serves, so gres, cgroup constraints and accounting are Slurm's own; nothing
-is mocked. It needs root, cgroup v1 with the devices controller, and the packages slurm-wlm, slurmdbd, mariadb-server
-and munge.
+is mocked. It needs root, cgroup v1 with the devices controller (or v2 without systemd), and the packages slurm-wlm,
+slurmdbd, mariadb-server and munge.
 
     python tests/slurm/harness.py start DIRECTORY [--without-accounting]    # prints the variables to export
     python tests/slurm/harness.py stop DIRECTORY
@@ -26,11 +26,11 @@ from typing import Self
 
 import slurm_files
 from machine import alive, answers, free_ports, terminate, unused_major
-from slurm_files import GPU_TYPES
+from slurm_files import CGROUPS, GPU_TYPES, V2
 
 PROGRAMS = ("munged", "slurmctld", "slurmd", "sbatch", "sinfo", "srun")
 ACCOUNTING_PROGRAMS = ("slurmdbd", "mariadbd", "mariadb-install-db", "sacct", "sacctmgr")
-CGROUPS = Path("/sys/fs/cgroup")
+SYSTEMD = Path("/run/systemd/system")
 STATE = "state.json"
 _UP = {"idle", "mixed", "allocated", "completing"}
 
@@ -176,7 +176,8 @@ class SlurmCluster:
         for device in self.devices:
             device.unlink(missing_ok=True)
         self.devices.clear()
-        for group in sorted(CGROUPS.glob(f"*/slurm_{self.node}/**/"), key=lambda path: len(path.parts), reverse=True):
+        mine = f"system.slice/{self.node}_slurmstepd.scope" if V2 else f"*/slurm_{self.node}"
+        for group in sorted(CGROUPS.glob(f"{mine}/**/"), key=lambda path: len(path.parts), reverse=True):
             group.rmdir()
         (self.root / STATE).unlink(missing_ok=True)
 
@@ -206,7 +207,9 @@ class SlurmCluster:
             raise HarnessError(f"{', '.join(missing)} missing: apt-get install slurm-wlm slurmdbd mariadb-server munge")
         if os.geteuid() != 0:
             raise HarnessError("Slurm's daemons, device nodes and cgroups need root")
-        if not (CGROUPS / "devices" / "tasks").exists():
+        if V2 and SYSTEMD.exists():
+            raise HarnessError("cgroup v2 is systemd's here: tests/slurm/v2/machine.py runs a machine without it")
+        if not V2 and not (CGROUPS / "devices" / "tasks").exists():
             raise HarnessError(f"{CGROUPS}/devices is not mounted: cgroup v1 with the devices controller is needed")
 
     def _make_devices(self) -> None:

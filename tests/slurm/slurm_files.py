@@ -12,6 +12,9 @@ from pathlib import Path
 GPU_TYPES = ("a30", "rtx2080ti")
 """One GPU of each on the node."""
 
+CGROUPS = Path("/sys/fs/cgroup")
+V2 = (CGROUPS / "cgroup.controllers").exists()
+
 DEFAULT_MUNGE = Path("/run/munge/munge.socket.2")
 """Where a client looks for munged that no file tells of another socket."""
 
@@ -109,8 +112,9 @@ def write(
             for kind, device in zip(GPU_TYPES, devices, strict=True)
         )
     )
+    plugin = "cgroup/v2\nIgnoreSystemd=yes" if V2 else "cgroup/v1"
     (root / "cgroup.conf").write_text(
-        "CgroupPlugin=cgroup/v1\nConstrainDevices=yes\nConstrainCores=yes\nConstrainRAMSpace=yes\n"
+        f"CgroupPlugin={plugin}\nConstrainDevices=yes\nConstrainCores=yes\nConstrainRAMSpace=yes\n"
     )
     if accounting:
         _write_accounting(root, host, auth, ports)

@@ -162,3 +162,12 @@ def test_removing_it_leaves_the_script_even_where_its_folder_was_removed_too_ear
         assert "drain" not in node.node_state()
     finally:
         assert run([INSTALL]).returncode == 0
+
+
+def test_groups_are_compared_from_a_folder_that_the_user_may_not_enter(node, tmp_path):
+    """Slurm then says so on the output of the job, beside the groups."""
+    own = tmp_path / "own"
+    shutil.copytree(REPOSITORY / "privileged", own)
+    own.chmod(0o700)
+    done = run(["sh", "-c", 'cd "$0" && ./install.sh --check cw_alice', str(own)])
+    assert (done.returncode, done.stderr) == (0, ""), done.stdout
