@@ -66,7 +66,7 @@ def main() -> None:
         (root / "slurm").mkdir(parents=True)
         root.chmod(0o755)  # the daemons of Slurm look into it
         # a job that a killed controller believes to run is missed soon
-        with SlurmCluster(root / "slurm", settings="SlurmdTimeout=20\n") as cluster:
+        with SlurmCluster(root / "slurm", settings="SlurmdTimeout=60\n") as cluster:
             rng = random.Random(given.seed)
             write(disturb(root, cluster, CAMPAIGN, dealt(given.faults, rng), rng, given.pause_s, given.most_s))
 

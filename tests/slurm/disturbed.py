@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import random
+import re
 import shutil
 import signal
 import subprocess
@@ -72,8 +73,10 @@ class Disturbed:
         self.starts += 1
 
     def resume(self) -> None:
-        """Resume the node, as an administrator does: Slurm drains it where it could not launch a job."""
-        if "drain" in self.cluster.command("sinfo", "-h", "-o", "%T").stdout:
+        """Resume the node, as an administrator does: Slurm drains it where a launch failed, or finds it silent."""
+        if {"drain", "drained", "draining", "down"} & set(
+            re.findall("[a-z]+", self.cluster.command("sinfo", "-h", "-o", "%T").stdout)
+        ):
             self.cluster.command("scontrol", "update", f"nodename={self.cluster.node}", "state=resume")
 
     def finish(self) -> None:
