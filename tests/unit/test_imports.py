@@ -41,7 +41,7 @@ PREDICT_LEVELS = [
     {"measured_networks", "model_card", "request", "tracing"},
     {"gpu_predictor"},
     {"answerer", "batched_predictor", "batch_sizes"},
-    {"whole_networks", "recommend", "overview"},
+    {"whole_networks", "recommend", "overview", "layers"},
     {"fit", "validate", "all_gpus"},
     {"api", "fit_memory", "measure_missing"},
 ]

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 WIDEST = 300
 _TWO_DECIMALS = 0.1
 _THREE_DIGITS = 100
-_PREFIXES = ((1e9, "G"), (1e6, "M"), (1e3, "k"), (1.0, ""), (1e-3, "m"), (1e-6, "µ"), (1e-9, "n"))
+_PREFIXES = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"), (1.0, ""), (1e-3, "m"), (1e-6, "µ"), (1e-9, "n"))
 
 
 _RATIOS = {"time": "time_s", "energy": "energy_j", "mean power": "power_w"}

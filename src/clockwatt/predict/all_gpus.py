@@ -6,7 +6,7 @@ import functools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from clockwatt.config import NetworkConfig, OperatingPoint, Pass
 from clockwatt.errors import ClockwattError, RequestError
@@ -20,6 +20,7 @@ from clockwatt.predict.evaluation.errors import OBJECTIVES
 from clockwatt.predict.features.points import settings_of
 from clockwatt.predict.gpu_predictor import GpuPredictor
 from clockwatt.predict.hosts.profile import HostProfile
+from clockwatt.predict.layers import layers
 from clockwatt.predict.memory.estimate import pass_memory
 from clockwatt.predict.overview import Overview, overview
 from clockwatt.predict.recommend import Limits, Recommendation
@@ -27,6 +28,9 @@ from clockwatt.predict.request import Request
 from clockwatt.predict.tracing import NetworkTracer, TracedNetwork, listed_operations, training_of
 from clockwatt.schema.execution import TF32, ExecutionSettings, of_variant
 from clockwatt.schema.records import INFERENCE, OPTIMIZER, TRAINING
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 Trace = Callable[[Pass], TracedNetwork]
 """Function from a pass to the calls of a network in it."""
@@ -101,6 +105,32 @@ class AllGpus:
         answer = with_tf32(self.model(answer.gpu), traced, answer, host=self.profile(request.host))
         answer = self.with_memory(answer, traced)
         return self.with_phases(answer, trace, request.host) if traced.is_network else answer
+
+    def ask_layers(
+        self, request: Request, trace: Trace | None = None, *, depth: int | None = None
+    ) -> tuple[Answer, pd.DataFrame]:
+        """Answer a request, and share its time, energy and memory among the network's modules.
+
+        Parameters
+        ----------
+        request, trace
+            As of `ask`.
+        depth
+            See `layers.layers`, also for the table.
+
+        Raises
+        ------
+        ClockwattError
+            As `ask`.
+        """
+        trace = trace or functools.partial(self.traced, request)
+        answer = self.ask(request, trace)
+        forward = None
+        if answer.phases:
+            forward = self.answer(
+                trace("inference"), gpu=answer.gpu, point=answer.point, execution=answer.execution, host=request.host
+            )
+        return answer, layers(answer, forward, depth)
 
     def with_memory(self, answer: Answer, traced: TracedNetwork) -> Answer:
         """Add the peak memory of a pass to an answer, and a warning if the pass does not fit the GPU.

@@ -186,6 +186,32 @@ class Predictors(AllGpus):
         traced = given.trace(self)
         return self.choose(traced, **self.choices(given.request, traced) | {"limits": limits})
 
+    def layers(
+        self, network: Any = None, inputs: Any = None, *, gpu: str | None = None,
+        point: str | OperatingPoint = "default", depth: int | None = None, **question: Any,
+    ) -> pd.DataFrame:  # fmt: skip
+        """Share the time, energy and memory of a pass among the modules of its network.
+
+        Parameters
+        ----------
+        network, inputs, gpu, point, question
+            As for `predict`.
+        depth
+            Modules below so many levels are part of the one that holds them; None for all levels.
+
+        Returns
+        -------
+        pandas.DataFrame
+            See `layers.layers`.
+
+        Raises
+        ------
+        ClockwattError
+            As `predict`.
+        """
+        given = _Question.of(network, inputs, gpus=[gpu] if gpu else None, points=[point], **question)
+        return self.ask_layers(given.request, lambda pass_: given.trace(self, pass_), depth=depth)[1]
+
     def show(self, network: Any = None, inputs: Any = None, **question: Any) -> Overview:
         """Answer for a pass on every GPU at every operating point that was measured.
 

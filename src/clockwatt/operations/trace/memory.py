@@ -113,11 +113,11 @@ class _Storages(TorchDispatchMode):
         """Record a call that allocates memory of its own and frees it at its end."""
         self.freed(self.allocated(0, WORKSPACE, self.module(), description))
 
-    def relabel(self, tensors: Iterable[torch.Tensor], kind: str) -> None:
-        """Give what these tensors, which are alive, lie in another kind."""
+    def relabel(self, tensors: Iterable[torch.Tensor], kind: str, module: str) -> None:
+        """Give what these tensors, which are alive, lie in another kind, and to a module."""
         for tensor in tensors:
             if (entry := self._alive.get(storage_of(tensor))) is not None:
-                self.events[entry[0]].kind = kind
+                self.events[entry[0]].kind, self.events[entry[0]].module_path = kind, module
 
     def __torch_dispatch__(
         self, func: Any, types: Sequence[type], args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
@@ -235,8 +235,7 @@ def record_memory(
             run = _Pass(module, network, given, tracer, storages, training if learns else None)
             for _ in range(_PASSES):
                 run()
-            # they are alive until the next pass begins
-            storages.relabel((one.grad for one in module.parameters() if one.grad is not None), GRADIENTS)
+            run.label_gradients()  # they are alive until the next pass begins
     except NetworkError:
         raise
     except FAULTS as error:
@@ -254,6 +253,9 @@ class _Pass:
         storages: _Storages, training: TrainingConfig | None,
     ) -> None:  # fmt: skip
         self._module, self._tracer, self._storages = module, tracer, storages
+        self._modules = {
+            one: path for path, part in module.named_modules() for one in part.parameters(recurse=False)
+        }  # fmt: skip
         self._positional, self._by_keyword = arranged(given)
         self._loss, self._first = Loss(network, _META, 0, "auto" if training is None else training.loss), True
         autocast = network.execution[0].autocast
@@ -269,7 +271,7 @@ class _Pass:
             with self._autocast():
                 self._forward()
             return
-        storages.relabel((one.grad for one in self._module.parameters() if one.grad is not None), GRADIENTS)
+        self.label_gradients()
         optimizer.zero_grad(set_to_none=True)
         with self._autocast():
             value = self._loss_of(self._forward())
@@ -280,8 +282,16 @@ class _Pass:
             )
             del value
             optimizer.step()
-        states = (entry for state in optimizer.state.values() for entry in tensors_in(list(state.values())))
-        storages.relabel(states, OPTIMIZER_STATE)
+        for parameter, module in self._modules.items():
+            if parameter in optimizer.state:
+                states = tensors_in(list(optimizer.state[parameter].values()))
+                storages.relabel(states, OPTIMIZER_STATE, module)
+
+    def label_gradients(self) -> None:
+        """Give the gradients of parameters to their modules."""
+        for parameter, module in self._modules.items():
+            if parameter.grad is not None:
+                self._storages.relabel([parameter.grad], GRADIENTS, module)
 
     @contextlib.contextmanager
     def _autocast(self) -> Iterator[None]:

@@ -1,0 +1,90 @@
+"""`clockwatt layers`: time, energy, power and memory of each module of a network."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from clockwatt.cli.options import AsJson
+from clockwatt.cli.predict import loaded
+from clockwatt.cli.request_options import FOLDERS, NETWORK, request_command
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from clockwatt.predict.request import Request
+
+
+@request_command(
+    *("network", "gpu", *(name for name in NETWORK[1:] if name != "operations"), "point", "pass_", "precision"),
+    *("optimizer", "host", *FOLDERS),
+    examples=(
+        "clockwatt layers vgg16 --input 32,3,224,224 --gpu h200 --pass training",
+        "clockwatt layers resnet50 --gpu h200 --depth 1",
+        "clockwatt layers vit_b_16 --gpu h100 --csv layers.csv",
+    ),
+)
+def layers(
+    request: Request,
+    *,
+    depth: Annotated[int | None, typer.Option(min=1, help="Add up modules below so many levels.")] = None,
+    csv: Annotated[Path | None, typer.Option(help="Write the table to this file too.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Share a pass's time, energy and memory among its modules."""
+    from clockwatt.cli.answer_text import headline, memory_words
+    from clockwatt.io.files import write_text
+
+    answer, table = loaded(request).ask_layers(request, depth=depth)
+    if csv is not None:
+        write_text(table.to_csv(), csv)
+    if as_json:
+        print(json.dumps(json.loads(table.reset_index().to_json(orient="records")), indent=2))
+        return
+    print(headline(answer))
+    print_layers(table)
+    if answer.memory is not None:
+        print(memory_words(answer.memory))
+
+
+def print_layers(table: pd.DataFrame) -> None:
+    """Print a row for each module and their sum; modules without device work are left out."""
+    from rich.box import SIMPLE_HEAD
+    from rich.console import Console
+    from rich.table import Table
+
+    from clockwatt.cli.answer_text import binary
+    from clockwatt.cli.printing import quantity, with_ends
+
+    shown = Table(box=SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 2, 0, 0))
+    headings = ("module", "time (90 %)", "forward", "backward", "energy (90 %)", "power", "FLOP", "memory")
+    for heading in headings:
+        shown.add_column(heading, no_wrap=True, justify="left" if heading == "module" else "right")
+
+    def known(value: float) -> float | None:
+        return None if value != value else value  # nan is not itself
+
+    for name, row in table.iterrows():
+        if row["time_s"] > 0 or row["memory_bytes"] > 0:
+            ends = {one: (row[f"{one}_low"], row[f"{one}_high"]) for one in ("time_s", "energy_j")}
+            memory = known(row["memory_bytes"])
+            shown.add_row(
+                str(name) or "(network)", with_ends(row["time_s"], ends["time_s"], "s"),
+                quantity(row["forward_s"], "s"), quantity(row["backward_s"], "s"),
+                with_ends(known(row["energy_j"]), ends["energy_j"], "J"),
+                quantity(known(row["power_w"]), "W"), quantity(row["flops"], "FLOP"),
+                "–" if memory is None else binary(memory),
+            )  # fmt: skip
+    total = table.sum(min_count=1)
+    power = None if total["energy_j"] != total["energy_j"] else total["energy_j"] / total["time_s"]
+    memory = known(total["memory_bytes"])
+    shown.add_section()
+    shown.add_row(
+        "sum", quantity(total["time_s"], "s"), quantity(total["forward_s"], "s"), quantity(total["backward_s"], "s"),
+        quantity(known(total["energy_j"]), "J"), quantity(power, "W"), quantity(total["flops"], "FLOP"),
+        "–" if memory is None else binary(memory),
+    )  # fmt: skip
+    Console(width=140).print(shown)
