@@ -122,7 +122,6 @@ def main() -> None:
     random.Random(0).shuffle(keys)
     drawn = min(arguments.passes, len(keys))
     table = score(keys[:drawn], peaks, entries)
-    table.to_csv("/tmp/mem/memory2.csv")
     known = table.dropna(subset="predicted").astype({"tf32": bool})
     error = known["predicted"] / known["measured"] - 1
     rows = []
