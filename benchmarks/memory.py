@@ -30,7 +30,7 @@ from clockwatt.operations.known_values import KnownValues
 from clockwatt.operations.networks import construct_on_meta
 from clockwatt.operations.trace.memory import record_memory
 from clockwatt.predict.memory.allocator import rounded
-from clockwatt.predict.memory.estimate import CUBLAS_BYTES, pass_memory
+from clockwatt.predict.memory.estimate import CUBLAS_BYTES, error_group, pass_memory
 from clockwatt.schema.execution import FP32, TF32
 
 HERE = Path(__file__).parent
@@ -150,8 +150,10 @@ def main() -> None:
     )  # fmt: skip
     if arguments.write_errors:
         ends = {
-            pass_: [round(float(np.quantile(1 / (1 + error[group.index]), q)), 4) for q in (0.05, 0.95)]
-            for pass_, group in known.groupby("pass")
+            error_group(str(pass_), tf32=bool(tf32)): [
+                round(float(np.quantile(1 / (1 + error[group.index]), q)), 4) for q in (0.05, 0.95)
+            ]
+            for (pass_, tf32), group in known.groupby(["pass", "tf32"])
         }
         (HERE.parent / "resources/memory/errors.json").write_text(json.dumps(ends, indent=1) + "\n", encoding="utf-8")
 
