@@ -71,7 +71,9 @@ class GpuSpec(_Model):
 
     def is_twin_of(self, other: GpuSpec) -> bool:
         """Return whether two models have the same chip, and differ in memory alone."""
-        chips = ((one.architecture, one.sm_count, one.flop_per_cycle_per_sm, one.sm_clock_mhz) for one in (self, other))
+        chips = (
+            (one.architecture, one.sm_count, one.flop_per_cycle_per_sm, one.boost_clock_mhz) for one in (self, other)
+        )
         return len(set(chips)) == 1 and self.name != other.name and self.power_w.default == other.power_w.default
 
     @property
