@@ -51,10 +51,11 @@ def fit_memory(
     free = None
     if measure:
         from clockwatt.measure.fit_memory import free_and_total_bytes
+        from clockwatt.predict.memory.estimate import CONTEXT_BYTES
 
         device = _gpu()
         free = free_and_total_bytes(device)
-        used = (free[1] - free[0]) / 2**30
+        used = max(0, free[1] - free[0] - CONTEXT_BYTES) / 2**30  # this process has its context
     largest, sized = predicted(predictors, request, dimension, other_bytes=int(used * 2**30))
     if measure:
         training = predictors.tracer.trained(request.training).training
