@@ -5,6 +5,7 @@ import json
 import pytest
 
 from clockwatt.config import NetworkConfig
+from clockwatt.predict.request import Request
 
 TEXT = {"model_type": "llama", "vocab_size": 128256}
 IDS = {"dtype": "int64", "below": 512}
@@ -72,3 +73,13 @@ def test_a_model_of_timm_knows_its_image():
 def test_an_input_is_named_by_keyword_position_or_entry(name):
     with pytest.raises(ValueError, match="is no keyword, position, or entry"):
         NetworkConfig(name="mine:build", inputs={name: {"shape": [1]}})
+
+
+def test_a_question_without_a_precision_is_for_the_dtype_of_the_configuration(tmp_path):
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps({"model_type": "llama", "vocab_size": 1000, "torch_dtype": "bfloat16"}))
+    asked = {"network": f"hf:{path}", "inputs": ("1,128",)}
+    for precision, expected in ((None, "bf16"), ("tf32", "tf32"), ("bf16-mixed", "bf16-mixed")):
+        request = Request.of(**asked, precision=precision)
+        network = request.network_config(tmp_path)
+        assert request.execution(network.variant) == network.execution[0] == expected
