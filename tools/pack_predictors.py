@@ -47,7 +47,7 @@ from clockwatt.predict.models.training_data import TrainingData, training_data
 from clockwatt.predict.training_rows import Samples, read_samples
 from clockwatt.predict.validate import validate
 from clockwatt.schema import layout
-from clockwatt.schema.execution import of_dtype
+from clockwatt.schema.execution import default_of
 
 MAX_BYTES = 16_000_000
 TREES, LEAF, PERCEPTRONS = 20, 2, 2
@@ -252,7 +252,7 @@ def answers(predictors: Path) -> dict[str, dict[str, float | None]]:
     loaded = Predictors(load_models(predictors), predictors, shipped_catalogue(), predictors.parent / "validation")
     found = {}
     for gpu, network, pass_, dtype in QUESTIONS:
-        expected = loaded.predict(network, gpu=gpu, pass_=pass_, precision=of_dtype(dtype)[0]).expected
+        expected = loaded.predict(network, gpu=gpu, pass_=pass_, precision=default_of(dtype)).expected
         found[f"{gpu} {network} {pass_} {dtype}"] = {name: getattr(expected, name) for name in KEPT}
     return found
 
