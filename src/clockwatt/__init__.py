@@ -17,6 +17,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from clockwatt.cli.pretend import pretend as pretend
     from clockwatt.config import OperatingPoint as OperatingPoint
     from clockwatt.errors import ClockwattError as ClockwattError
     from clockwatt.predict.api import Predictors as Predictors
@@ -38,6 +39,7 @@ _PUBLIC = {
     "load": "clockwatt.predict.api",
     "mark": "clockwatt.telemetry.phases",
     "phase": "clockwatt.telemetry.phases",
+    "pretend": "clockwatt.cli.pretend",
     "recommend": "clockwatt.predict.api",
     "show": "clockwatt.predict.api",
 }

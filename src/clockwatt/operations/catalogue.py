@@ -147,7 +147,17 @@ def trace_rows(network: NetworkConfig, pass_: Pass, training: TrainingConfig, bu
     NetworkError
         See `write_catalogue`.
     """
-    trace = trace_network(network, pass_, training, build)
+    return rows_of(network, pass_, training, trace_network(network, pass_, training, build))
+
+
+def rows_of(network: NetworkConfig, pass_: Pass, training: TrainingConfig, trace: Trace) -> Traced:
+    """Return the rows of a traced pass.
+
+    Raises
+    ------
+    NetworkError
+        If it does no work on a device.
+    """
     # in reverse, so that the first call of each operation decides its kind
     unique = {call.operation.operation_id: call for call in reversed(trace.calls)}
     operations = [operation_row(call.operation, call.kind, pass_) for call in reversed(unique.values())]

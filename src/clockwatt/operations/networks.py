@@ -203,6 +203,13 @@ def without_memory(values: KnownValues) -> Iterator[None]:
     values
         Keeps the values of buffers that are small.
     """
+    with registered_on_meta(values), Constructing(values):
+        yield
+
+
+@contextlib.contextmanager
+def registered_on_meta(values: KnownValues) -> Iterator[None]:
+    """As `without_memory`, for callers that follow the values of calls themselves."""
 
     def to_meta(module: torch.nn.Module, name: str, tensor: torch.Tensor | None) -> Any:  # noqa: ARG001  # as PyTorch calls it
         if tensor is None or tensor.is_meta:
@@ -217,8 +224,7 @@ def without_memory(values: KnownValues) -> Iterator[None]:
 
     hooks = (register_module_parameter_registration_hook(to_meta), register_module_buffer_registration_hook(to_meta))
     try:
-        with Constructing(values):
-            yield
+        yield
     finally:
         for hook in hooks:
             hook.remove()

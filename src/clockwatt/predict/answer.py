@@ -262,6 +262,10 @@ class Answer:
             measured=whole,
         )
 
+    def with_warnings(self, warnings: Sequence[str]) -> Answer:
+        """Return the answer with further warnings."""
+        return replace(self, warnings=(*self.warnings, *warnings))
+
     def compared_with(self, standard: Answer) -> Answer:
         """The same, relative to the pass on a standard GPU."""
         return replace(self, relative_to=relative(self, standard))

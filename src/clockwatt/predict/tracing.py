@@ -43,6 +43,7 @@ from clockwatt.schema.records import (
 )
 
 if TYPE_CHECKING:
+    from clockwatt.operations.catalogue import Traced
     from clockwatt.operations.instances import Instance
     from clockwatt.operations.trace.trace import Build
 
@@ -245,8 +246,12 @@ class NetworkTracer:
     def _traced_now(self, network: NetworkConfig, pass_: Pass, build: Build | None = None) -> TracedNetwork:
         from clockwatt.operations.catalogue import trace_rows
 
-        rows = trace_rows(network, pass_, self.training, build)
-        return TracedNetwork(rows.network, _frame(rows.calls), _frame(rows.operations))
+        return traced_of(trace_rows(network, pass_, self.training, build))
+
+
+def traced_of(rows: Traced) -> TracedNetwork:
+    """Return a traced network from its rows."""
+    return TracedNetwork(rows.network, _frame(rows.calls), _frame(rows.operations))
 
 
 def with_batch(network: NetworkConfig, size: int) -> NetworkConfig:

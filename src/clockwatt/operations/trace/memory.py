@@ -72,13 +72,14 @@ _MATRIX_PRODUCTS = frozenset(
 _RECURRENT = {torch.lstm: "lstm", torch.gru: "gru", torch.rnn_tanh: "rnn", torch.rnn_relu: "rnn"}
 
 
-class _Storages(TorchDispatchMode):
+class Storages(TorchDispatchMode):
     """Record each storage on meta when it appears and when the last reference to it goes."""
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]  # as PyTorch declares it
         self.events: list[MemoryRow] = []
         self.kind = PARAMETERS
+        self.paused = False
         self.module: Callable[[], str] = str
         self._alive: dict[int, tuple[int, weakref.ref[torch.UntypedStorage]]] = {}
         self._threads_with_cublas: set[bool] = set()
@@ -122,8 +123,15 @@ class _Storages(TorchDispatchMode):
     def __torch_dispatch__(
         self, func: Any, types: Sequence[type], args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
-        """Run `func` and record what it allocates."""
-        result = func(*args, **(kwargs or {}))
+        """Run `func` and record what it allocates, unless paused."""
+        with torch._C.DisableTorchFunction():  # what the backward pass calls is no call of the network's
+            result = func(*args, **(kwargs or {}))
+            if not self.paused:
+                self._take(func, args, result)
+            return result
+
+    def _take(self, func: Any, args: tuple[Any, ...], result: Any) -> None:
+        """Record what a call has allocated."""
         self.add(tensors_in(result))
         in_backward = self.kind == TEMPORARY  # which runs in a thread of its own, with a handle of its own
         if func in _MATRIX_PRODUCTS and in_backward not in self._threads_with_cublas:
@@ -135,7 +143,6 @@ class _Storages(TorchDispatchMode):
             query, key = args[1], args[2]
             self.workspace({"kind": "attention", "dtype": dtype_name(query.dtype), "query": list(query.shape),
                             "key": list(key.shape)})  # fmt: skip
-        return result
 
 
 def _convolution(args: tuple[Any, ...], result: Any, *, backward: bool) -> dict[str, Any]:
@@ -155,7 +162,7 @@ def _convolution(args: tuple[Any, ...], result: Any, *, backward: bool) -> dict[
 class _Follower(Tracer):
     """Lets the calls of a network run on meta as `Tracer` does, and keeps none of their tensors."""
 
-    def __init__(self, storages: _Storages, *args: Any, **kwargs: Any) -> None:
+    def __init__(self, storages: Storages, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._storages = storages
         storages.module = lambda: self._stack[-1] if self._stack else ""
@@ -164,7 +171,7 @@ class _Follower(Tracer):
         """Run a call, and follow the values that it gives."""
         given = list(tensors_in((args, kwargs)))
         versions = [tensor._version for tensor in given]
-        result = self._run(_dropout if func is torch.nn.functional.dropout else func, args, kwargs)
+        result = self._run(dropout if func is torch.nn.functional.dropout else func, args, kwargs)
         if func in _RECURRENT:
             self._recurrent(_RECURRENT[func], args, list(tensors_in(result)))
         changed = [tensor for tensor, version in zip(given, versions, strict=True) if tensor._version != version]
@@ -194,7 +201,7 @@ class _Follower(Tracer):
         output.grad_fn.register_hook(release)
 
 
-def _dropout(input: torch.Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> torch.Tensor:  # noqa: A002  # as PyTorch calls it
+def dropout(input: torch.Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> torch.Tensor:  # noqa: A002  # as PyTorch calls it
     """Dropout as CUDA runs it: one kernel, which keeps a mask of one byte an element."""
     if training and not inplace and 0 < p < 1 and input.numel():
         return torch.native_dropout(input, p, True)[0]
@@ -224,7 +231,7 @@ def record_memory(
     with _META:
         materialise(module, given)
     know_masks(values, network, given)
-    storages = _Storages()
+    storages = Storages()
     tracer = _Follower(storages, module, network, values, grad=learns)
     for path, part in module.named_modules():
         storages.add((*part.parameters(recurse=False), *part.buffers(recurse=False)), path)
@@ -250,7 +257,7 @@ class _Pass:
 
     def __init__(
         self, module: torch.nn.Module, network: NetworkConfig, given: Mapping[str, torch.Tensor], tracer: Tracer,
-        storages: _Storages, training: TrainingConfig | None,
+        storages: Storages, training: TrainingConfig | None,
     ) -> None:  # fmt: skip
         self._module, self._tracer, self._storages = module, tracer, storages
         self._modules = {

@@ -143,7 +143,7 @@ def _trace(network: NetworkConfig, pass_: str, training: TrainingConfig, build: 
         nodes = _backward(tracer, value, batches, scaled=scaled) if value is not None else []
         calls = [traced_call(entry) for entry in tracer.recorded]
         if learns:
-            calls += [call for entry in tracer.graph.accumulations(nodes) for call in _accumulation(tracer, entry)]
+            calls += [call for entry in tracer.graph.accumulations(nodes) for call in accumulation(tracer, entry)]
             calls = calls * batches + _accumulated(tracer, module, batches)
             if scaled:
                 tracer.assumed_branches.append(f": {_UNSCALING}")
@@ -151,7 +151,8 @@ def _trace(network: NetworkConfig, pass_: str, training: TrainingConfig, build: 
             if training.clip_norm is not None:
                 tracer.assumed_branches.append(f": {_CLIPPING}")
                 calls += [_of_all_gradients(module, name) for name in (_NORM, _MULTIPLIED)]
-            calls.append(_optimizer_step(tracer, module, training))
+            learnt = [parameter for parameter in module.parameters() if parameter.grad is not None]
+            calls.append(optimizer_step(tracer, learnt, training))
     parameters = list(module.parameters())
     return Trace(
         calls,
@@ -281,7 +282,7 @@ def traced_call(entry: Recorded) -> TracedCall:
     )
 
 
-def _accumulation(tracer: Tracer, entry: Accumulation) -> Iterator[TracedCall]:
+def accumulation(tracer: Tracer, entry: Accumulation) -> Iterator[TracedCall]:
     """The additions that autograd makes to add up the gradient of one tensor."""
     if entry.producer is None:
         assert entry.parameter is not None
@@ -309,7 +310,7 @@ def _accumulated(tracer: Tracer, module: torch.nn.Module, batches: int) -> list[
     entries = [
         Accumulation(None, 0, parameter, batches - 1) for parameter in module.parameters() if parameter.grad is not None
     ]
-    return [call for entry in entries for call in _accumulation(tracer, entry)]
+    return [call for entry in entries for call in accumulation(tracer, entry)]
 
 
 def _of_all_gradients(module: torch.nn.Module, function: str) -> TracedCall:
@@ -329,8 +330,8 @@ def _of_all_gradients(module: torch.nn.Module, function: str) -> TracedCall:
     return TracedCall(operation, ACCUMULATION, OPTIMIZER, "", [], [])
 
 
-def _optimizer_step(tracer: Tracer, module: torch.nn.Module, training: TrainingConfig) -> TracedCall:
-    learnt = [parameter for parameter in module.parameters() if parameter.grad is not None]
+def optimizer_step(tracer: Tracer, learnt: Sequence[torch.Tensor], training: TrainingConfig) -> TracedCall:
+    """The step of the configured optimizer on parameters that have a gradient."""
     specs = [replace(tensor_spec(parameter), grad=True, parameter=True) for parameter in learnt]
     numbers = [tracer.number_of(parameter) for parameter in learnt]
     return TracedCall(optimizers.operation_of(training, specs), OPTIMIZER, OPTIMIZER, "", numbers, numbers)

@@ -1,5 +1,7 @@
 """Run by every Python that a recorded program starts: has frameworks mark their phases, then runs the user's own.
 
+`clockwatt preflight` has the program pretend to have a GPU instead.
+
 The folder of this file stands first on PYTHONPATH. It belongs to the program's Python, which need not be clockwatt's.
 """
 
@@ -15,6 +17,10 @@ def _begin() -> None:
         import clockwatt_injected.hooks
 
         clockwatt_injected.hooks.install()
+    if "CLOCKWATT_PREFLIGHT" in os.environ:
+        import clockwatt_injected.hooks
+
+        clockwatt_injected.hooks.install_preflight()
     # what it holds is imported; the program must not find this folder's names beside its own
     here = os.path.dirname(os.path.abspath(__file__))
     sys.path[:] = [entry for entry in sys.path if os.path.abspath(entry) != here]

@@ -16,14 +16,19 @@ if TYPE_CHECKING:
 def install() -> None:
     """Watch imports from now on."""
     if not any(isinstance(finder, _Finder) for finder in sys.meta_path):
-        sys.meta_path.insert(0, _Finder())
+        sys.meta_path.insert(0, _Finder(_HOOKS))
+
+
+def install_preflight() -> None:
+    """Have the program pretend to have a GPU once it has imported torch."""
+    sys.meta_path.insert(0, _Finder({"torch": _preflight}))
 
 
 class _Finder:
     """Finds nothing itself: lets the others find a module, and runs its hook after it."""
 
-    def __init__(self) -> None:
-        self._hooks = dict(_HOOKS)
+    def __init__(self, hooks: dict[str, Callable[[str], None]]) -> None:
+        self._hooks = dict(hooks)
 
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
         hook = self._hooks.pop(name, None)
@@ -78,6 +83,17 @@ def _torch(name: str) -> None:
         version = getattr(sys.modules["torch"].version, where, None)
         if isinstance(version, str):
             _told("library", name=what, version=version)
+
+
+def _preflight(_name: str) -> None:
+    import importlib
+
+    try:
+        child = importlib.import_module("clockwatt.cli.preflight_child")
+    except ImportError as error:  # must not go on: it would train on the CPU
+        print(f"clockwatt: {sys.executable}: has no clockwatt ({error}). Install it beside torch.", file=sys.stderr)
+        sys.exit(1)
+    child.begin()
 
 
 def _keras(name: str) -> None:

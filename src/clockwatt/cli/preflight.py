@@ -1,0 +1,59 @@
+"""`clockwatt preflight`: what a training script would cost on a GPU that this machine lacks, before it runs there."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from clockwatt.cli.app import app
+from clockwatt.cli.options import AsJson, Point, Verbose
+from clockwatt.errors import ClockwattError
+
+_REQUEST = "CLOCKWATT_PREFLIGHT"
+
+
+@app.command(context_settings={"allow_interspersed_args": False})
+def preflight(
+    gpu: Annotated[str, typer.Option("--gpu", help="GPU: its label (h200) or product name (NVIDIA H200).")],
+    command: Annotated[list[str] | None, typer.Argument(help="The script and its arguments, after --.")] = None,
+    point: Point = "default",
+    host: Annotated[str | None, typer.Option("--host", help="Host with a profile.")] = None,
+    as_json: AsJson = False,
+    verbose: Verbose = False,
+) -> None:
+    """Report what a step of a training script costs on a GPU, without one.
+
+    Examples
+    --------
+      clockwatt preflight --gpu h200 -- python train.py --batch-size 64
+
+      clockwatt preflight --gpu h100 --json -- python -m my_package.train
+    """
+    from clockwatt.predict.api import load
+    from clockwatt.telemetry import injected
+    from clockwatt.telemetry.recording.program import check_program
+
+    check_program(command or [])
+    load().label(gpu)
+    assert command is not None
+    with tempfile.TemporaryDirectory() as folder:
+        told = Path(folder, "reported")
+        asked = {
+            "gpu": gpu, "point": point, "host": host, "json": as_json, "verbose": verbose, "told": str(told),
+        }  # fmt: skip
+        hooks = [str(Path(injected.__file__).parent), *filter(None, [os.environ.get("PYTHONPATH")])]
+        changed = {_REQUEST: json.dumps(asked), "PYTHONPATH": os.pathsep.join(hooks)}
+        ended = subprocess.run(command, env={**os.environ, **changed}, check=False).returncode
+        if not told.exists():
+            raise ClockwattError(
+                f"{' '.join(command)}: ended with status {ended} before anything ran on the GPU. Give a script that "
+                "trains, or infers, with PyTorch on a CUDA device."
+            )
+    sys.exit(ended if ended >= 0 else 128 - ended)

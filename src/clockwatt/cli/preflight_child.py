@@ -1,0 +1,112 @@
+"""Within a script that `clockwatt preflight` runs: pretends to have a GPU, and ends the script with a report."""
+
+from __future__ import annotations
+
+import atexit
+import json
+import os
+import sys
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from clockwatt.cli.pretend import PretendedRun
+from clockwatt.errors import ClockwattError, NetworkError
+
+if TYPE_CHECKING:
+    from clockwatt.operations.pretend.tracer import Step
+
+_STEPS = 2
+"""Steps after which a script has shown what one costs: the first makes the optimizer's state."""
+
+
+class _Script(PretendedRun):
+    """The script of this process; what it prints goes to standard error."""
+
+    def __init__(self, asked: dict[str, Any]) -> None:
+        from clockwatt.predict.api import load
+        from clockwatt.predict.request import Request
+
+        request = Request.of(gpus=(asked["gpu"],), points=(asked["point"],), host=asked["host"])
+        super().__init__(_name(), load(), request)
+        self._asked = asked
+        self._steps = 0
+        self._process = os.getpid()
+        self._output = os.dup(1)
+        os.dup2(2, 1)
+
+    def take(self, step: Step) -> None:
+        """Keep a step; report after the second."""
+        super().take(step)
+        self._steps += 1
+        if self._steps == _STEPS:
+            self.end()
+
+    def end(self) -> None:
+        """Report, and end the process; does nothing in a process that the script has started."""
+        if os.getpid() != self._process:
+            return
+        self.__exit__(None, None, None)
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os.dup2(self._output, 1)
+        status = 0
+        try:
+            if self.step is None:  # the command says so, unless another process of the script reports
+                return
+            if self._asked["json"]:
+                from clockwatt.cli.printing import print_json
+
+                print_json(self.answer, {})
+            else:
+                self.report(verbose=self._asked["verbose"])
+        except ClockwattError as error:
+            print(f"clockwatt: {error}", file=sys.stderr)
+            status = 1
+        self.leave(status)
+
+    def leave(self, status: int) -> NoReturn:
+        """End the process at once, without what the script would do at its end."""
+        Path(self._asked["told"]).touch()
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(status)
+
+
+def begin() -> None:
+    """Pretend from now on; called when the script has imported torch."""
+    script = _Script(json.loads(os.environ["CLOCKWATT_PREFLIGHT"]))
+    script.__enter__()
+    atexit.register(script.end)
+    shown = sys.excepthook
+
+    def failed(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+        from clockwatt.operations.constructors import summary
+        from clockwatt.operations.trace.refusals import line_of_network
+
+        if os.getpid() != script._process:
+            shown(kind, error, trace)
+            return
+        if isinstance(error, NetworkError):
+            print(f"clockwatt: {error}", file=sys.stderr)
+        else:
+            shown(kind, error, trace)
+            if not isinstance(error, KeyboardInterrupt):
+                where = line_of_network(error)
+                print(
+                    f"clockwatt: {script.program}: fails without a GPU or real data ({summary(error)}"
+                    f"{f'; {where}' if where else ''}). Correct it, or leave that part out.",
+                    file=sys.stderr,
+                )
+        script.leave(1)
+
+    sys.excepthook = failed
+
+
+def _name() -> str:
+    """Name of the script, which Python knows only later if it runs a module."""
+    words = sys.orig_argv[1:]
+    named = [
+        word for before, word in zip([None, *words], words, strict=False) if before == "-m" or word.endswith(".py")
+    ]
+    return Path(named[0]).name if named else "the script"

@@ -1,0 +1,167 @@
+"""`clockwatt.pretend`: what a training step of the user's own costs on a GPU that this machine lacks."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import sys
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self
+
+from clockwatt.errors import ClockwattError
+from clockwatt.schema.execution import DEFAULT, FP32, TF32, ExecutionSettings
+from clockwatt.schema.records import FORWARD, INFERENCE, TRAINING
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from clockwatt.operations.pretend.tracer import Step
+    from clockwatt.predict.all_gpus import AllGpus
+    from clockwatt.predict.answer import Answer
+    from clockwatt.predict.request import Request
+    from clockwatt.predict.tracing import TracedNetwork
+
+_SHORT = {"bfloat16": "bf16", "float16": "fp16"}
+
+
+class PretendedRun:
+    """A context within which PyTorch runs as if this machine had a GPU, and what was recorded in it.
+
+    Attributes
+    ----------
+    step
+        The last whole step of the program, None before it has ended.
+    """
+
+    def __init__(self, program: str, predictors: AllGpus, request: Request) -> None:
+        self.program = program
+        self.step: Step | None = None
+        self._predictors = predictors
+        self._request = request
+        self._stack = contextlib.ExitStack()
+
+    def __enter__(self) -> Self:
+        from clockwatt.gpu.specs import find_spec
+        from clockwatt.operations.pretend.tracer import PretendTracer, pretending
+
+        spec = find_spec(self._predictors.model(self._predictors.only_gpu(self._request)).description.gpu_name)
+        self._tracer = PretendTracer(self.program, self._predictors.tracer.training, self.take)
+        gpu = spec.nvml_name, spec.architecture, spec.memory_bytes, spec.sm_count
+        self._stack.enter_context(pretending(self._tracer, gpu))
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._stack.close()
+        if kind is None and self.step is None and self._tracer.recorded:
+            self.step = self._tracer.taken(None)
+
+    def take(self, step: Step) -> None:
+        """Keep a step that has ended."""
+        self.step = step
+
+    @functools.cached_property
+    def answer(self) -> Answer:
+        """What the step costs; a pass of inference where no optimizer has stepped.
+
+        ClockwattError if nothing ran on the GPU, or it cannot be predicted.
+        """
+        step = self.step
+        if step is None:
+            raise ClockwattError(f"{self.program}: ran nothing on the GPU. Move the network there with .to('cuda').")
+        pass_ = INFERENCE if step.training is None else TRAINING
+        request = self._request.model_copy(update={"pass_": pass_, "precision": str(_execution(step))})
+        answer = self._predictors.ask(request, trace=lambda wanted: _traced(self.program, step, wanted))
+        return answer.with_warnings(_assumed(step))
+
+    def to_frame(self) -> pd.DataFrame:
+        """Return the answer as a frame of one row; see `answer.to_frame`."""
+        return self.answer.to_frame()
+
+    def report(self, *, verbose: bool = False) -> None:
+        """Print the answer as `clockwatt predict` does."""
+        from clockwatt.cli.answer_text import print_answer
+
+        print_answer(self.answer, verbose=verbose)
+
+
+def pretend(gpu: str, **question: Any) -> PretendedRun:
+    """Run a training step of your own as if this machine had a GPU, and report what it would cost.
+
+    Parameters
+    ----------
+    gpu
+        As of `predict`.
+    question
+        `point`, `host` and `relative_to`, as of `predict`.
+
+    Returns
+    -------
+    PretendedRun
+        A context. After it: `report()`, `answer`, `to_frame()`.
+
+    Raises
+    ------
+    ClockwattError
+        If there are no predictors of the GPU; within the context, if a call needs data or a GPU, with file and line.
+
+    Examples
+    --------
+    >>> with clockwatt.pretend(gpu="h200") as run:
+    ...     model = torch.nn.Linear(8, 8).to("cuda")
+    ...     optimizer = torch.optim.AdamW(model.parameters())
+    ...     model(torch.randn(4, 8, device="cuda")).sum().backward()
+    ...     optimizer.step()
+    >>> run.report()
+    """
+    from clockwatt.predict.api import load
+    from clockwatt.predict.request import Request
+
+    point = question.pop("point", None)
+    points = () if point is None else (str(point),)
+    program = Path(sys._getframe(1).f_code.co_filename).name
+    return PretendedRun(program, load(), Request.of(gpus=(gpu,), points=points, **question))
+
+
+def _execution(step: Step) -> ExecutionSettings:
+    """Return how the step computes, by its parameters, its autocast and PyTorch's switches."""
+    import torch
+
+    if step.dtype in _SHORT:
+        return ExecutionSettings(_SHORT[step.dtype])
+    if step.autocast in _SHORT:
+        return ExecutionSettings(f"{_SHORT[step.autocast]}-mixed")
+    if torch.backends.cuda.matmul.fp32_precision == "tf32":
+        return TF32
+    cudnn: Any = torch.backends.cudnn
+    return FP32 if cudnn.conv.fp32_precision == "ieee" else DEFAULT
+
+
+def _traced(program: str, step: Step, pass_: Any) -> TracedNetwork:
+    """Return a step, or its forward pass as inference, as a traced network."""
+    from dataclasses import replace
+
+    from clockwatt.config import NetworkConfig, TrainingConfig
+    from clockwatt.operations.catalogue import rows_of
+    from clockwatt.operations.pretend.tracer import without_gradients
+    from clockwatt.predict.tracing import traced_of
+
+    trace = step.trace
+    if step.training is not None and pass_ == INFERENCE:
+        forward = [call for call in trace.calls if call.phase == FORWARD]
+        trace = replace(trace, calls=without_gradients(forward), backward_nodes=0)
+    name = f"{program}:{step.module}" if step.module else program
+    network = NetworkConfig(name=name, input=step.input_shape, precision=[_execution(step)])
+    traced = traced_of(rows_of(network, pass_, step.training or TrainingConfig(), trace))
+    return traced if pass_ == INFERENCE and step.training else replace(traced, record_memory=lambda: step.memory)
+
+
+def _assumed(step: Step) -> list[str]:
+    """Say which values are not known."""
+    if not step.reads:
+        return []
+    lines = ", ".join(f"{line} ({count}×)" if count > 1 else line for line, count in step.reads.items())
+    unknown = f"Values read at {lines} are not known: numbers are taken as 1, indices as 0."
+    return [f"{unknown} A branch on them may go another way on a GPU. Waiting for the GPU there is not in the answer."]

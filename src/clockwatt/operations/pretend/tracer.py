@@ -1,0 +1,575 @@
+"""The mode under which a program of the user's own runs: CUDA tensors are meta tensors that claim to be on a GPU.
+
+Tensors on the CPU stay real, so that data are loaded as ever. Values that are not known are given as plausible ones.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import torch
+import torch.utils.checkpoint
+from torch.utils._pytree import tree_map_only
+from torch.utils.weak import WeakIdKeyDictionary
+
+from clockwatt.config import NetworkConfig, TrainingConfig
+from clockwatt.operations.known_values import KnownValues
+from clockwatt.operations.networks import FAULTS, registered_on_meta
+from clockwatt.operations.pretend.cuda import CUDA, InferenceMode, is_cuda, pretended
+from clockwatt.operations.spec import functions
+from clockwatt.operations.spec.encode import tensors_in
+from clockwatt.operations.trace.autocast import contexts_followed
+from clockwatt.operations.trace.call import InterceptedCall, storage_of
+from clockwatt.operations.trace.gradients import Accumulation, GradientGraph
+from clockwatt.operations.trace.memory import Storages, dropout
+from clockwatt.operations.trace.meta import MetaLayouts
+from clockwatt.operations.trace.refusals import cause, line_of_network
+from clockwatt.operations.trace.trace import (
+    ACCUMULATION,
+    OPTIMIZER,
+    Trace,
+    TracedCall,
+    accumulation,
+    module_paths,
+    optimizer_step,
+    traced_call,
+)
+from clockwatt.operations.trace.tracer import FORWARD, LOSS, Tracer, UntraceableError
+from clockwatt.schema.optimizers import BY_CLASS, FUSED, OPTIMIZERS
+from clockwatt.schema.records import ACTIVATIONS, GRADIENTS, INPUTS, OPTIMIZER_STATE, PARAMETERS, TEMPORARY, MemoryRow
+
+_META = torch.device("meta")
+_FITTING = "Correct it, or leave it out: real data, or a GPU, may be needed."
+_T = torch.Tensor
+_MOVES = (_T.to, _T.cuda)
+_UPLOADS = (*_MOVES, torch.tensor, torch.as_tensor, torch.asarray)
+_READS = {
+    *(_T.item, _T.tolist, _T.__int__, _T.__float__, _T.__index__, _T.__complex__, _T.numpy, _T.__array__, _T.cpu),
+    *(_T.__format__, _T.__repr__, _T.__contains__, torch.equal, torch.allclose, _T.equal, _T.allclose),
+    *(_T.__bool__, _T.is_nonzero, torch.is_nonzero, _T.__reduce_ex__, torch._is_all_true),
+}
+_CHECKS = {"all": True, "any": False}
+"""What a test of all elements is taken to give, so that checks of data pass."""
+_UNSCALING = torch._amp_foreach_non_finite_check_and_unscale_
+
+
+@dataclass(frozen=True)
+class Step:
+    """What a program did between two steps of an optimizer, or in a pass without one.
+
+    Attributes
+    ----------
+    trace
+        Its calls.
+    module
+        Class of the first module that was called; `""` for none.
+    input_shape
+        Shape of its first input.
+    dtype, autocast
+        Of most parameters; of the first autocast, None without.
+    training
+        The optimizer; None without.
+    uploaded_bytes
+        Bytes copied to the GPU.
+    reads
+        Lines that read values which are not known, with the number of reads.
+    memory
+        What was allocated and freed from the start of the program to the end of the step.
+    """
+
+    trace: Trace
+    module: str
+    input_shape: list[int]
+    dtype: str
+    autocast: str | None
+    training: TrainingConfig | None
+    uploaded_bytes: int
+    reads: Mapping[str, int]
+    memory: list[MemoryRow]
+
+
+@dataclass
+class _Seen:
+    """What a step has shown so far, beside its calls."""
+
+    extra: list[TracedCall] = field(default_factory=list)
+    roots: dict[int, torch.nn.Module] = field(default_factory=dict)
+    input_shape: list[int] = field(default_factory=list)
+    learns: bool = False
+    autocast: str | None = None
+    backward_nodes: int = 0
+    uploaded_bytes: int = 0
+    reads: dict[str, int] = field(default_factory=dict)
+
+
+class PretendTracer(Tracer):
+    """Records the calls of a program, step by step.
+
+    Parameters
+    ----------
+    name
+        Of the program, for messages.
+    training
+        The campaign's; what costs nothing, such as the learning rate, is taken from it.
+    stepped
+        Called with each step of the first optimizer, once it has ended.
+    """
+
+    def __init__(self, name: str, training: TrainingConfig, stepped: Callable[[Step], None]) -> None:
+        network = NetworkConfig(name=name, input=[1])
+        super().__init__(torch.nn.Module(), network, KnownValues(), grad=True)
+        self.values = self._values
+        self.storages = Storages()
+        self.storages.kind = ACTIVATIONS
+        self.storages.module = lambda: self._stack[-1] if self._stack else ""
+        self.fitting = _FITTING
+        self.steps = 0
+        self._training, self._stepped = training, stepped
+        self._process = os.getpid()
+        self._optimizer: object = None
+        self._stepping = False
+        self._uploaded: Any = WeakIdKeyDictionary()
+        self._owners: dict[int, str] = {}  # path of the module that each parameter, by its id, belongs to
+        self._begin()
+
+    def _begin(self) -> None:
+        """A step begins."""
+        self.recorded.clear()
+        self.graph = GradientGraph()
+        self.module_calls = 0
+        self.assumed_branches.clear()
+        self._weak_numbers: Any = WeakIdKeyDictionary()
+        self._alive.clear()
+        self._seen = _Seen()
+        self.phase = FORWARD
+
+    def number_of(self, tensor: torch.Tensor) -> int:
+        """Number of a tensor within the step, which is not kept alive."""
+        return self._weak_numbers.setdefault(tensor, len(self._weak_numbers))  # type: ignore[no-any-return]
+
+    @contextlib.contextmanager
+    def _without_memory(self) -> Iterator[None]:
+        """Within, what is allocated stands for nothing that the program allocates."""
+        before, self.storages.paused = self.storages.paused, True
+        try:
+            yield
+        finally:
+            self.storages.paused = before
+
+    def _run(self, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        return super()._run(dropout if func is torch.nn.functional.dropout else func, args, kwargs)
+
+    def refusal(self, what: str, fix: str, error: BaseException | None = None) -> UntraceableError:
+        """The error that says what cannot be followed, with file and line."""
+        place = ", ".join(part for part in (line_of_network(error), self.place()) if part)
+        return UntraceableError(f"{self.name}: {what} ({place}). {fix}")
+
+    def place(self) -> str:
+        """The module that is running, for messages."""
+        return super().place() if self._stack else ""
+
+    def enter(self, module: torch.nn.Module) -> None:
+        """A module's forward begins; that of an outermost one is a pass, or part of one."""
+        if os.getpid() != self._process:
+            return
+        if not self._stack:
+            with torch._C.DisableTorchFunction():
+                self._enter_root(module)
+        super().enter(module)
+
+    def leave(self) -> None:
+        """The innermost module's forward ends."""
+        if self._stack:
+            super().leave()
+        if not self._stack:
+            self.phase = LOSS
+
+    def _enter_root(self, module: torch.nn.Module) -> None:
+        self.phase = FORWARD
+        if not any(parameter.is_meta for parameter in module.parameters()):
+            return  # a transform of data, or a loss
+        learns = torch.is_grad_enabled()
+        if self.steps == 0 and not self._seen.learns:  # what came before was no part of a step
+            self._begin()
+        self._seen.learns |= learns
+        if id(module) not in self._seen.roots:
+            self._seen.roots[id(module)] = module
+            for path, part in module.named_modules():
+                self._paths[id(part)] = path
+                state = (*part.parameters(recurse=False), *part.buffers(recurse=False))
+                self._owners |= {id(tensor): path for tensor in state}
+                self.storages.relabel(state, PARAMETERS, path)
+            every = (*module.parameters(), *module.buffers())
+            self._state_storages |= {storage_of(tensor) for tensor in every}
+
+    def __torch_function__(
+        self,
+        func: Callable[..., Any],
+        types: Sequence[type],
+        args: tuple[Any, ...] = (),
+        kwargs: Mapping[str, Any] | None = None,
+    ) -> Any:
+        """Run a call; write it down if it would run on the GPU."""
+        kwargs = dict(kwargs or {})
+        if func is torch.device or os.getpid() != self._process:  # in a process that the program has forked
+            return func(*args, **kwargs)
+        if func in _CLAIMS and args and isinstance(args[0], torch.Tensor) and args[0].is_meta:
+            return _CLAIMS[func](args[0], *args[1:])
+        if func in (_T.pin_memory, _T.share_memory_):
+            return args[0]
+        args, kwargs, moved = _on_meta(func, args, kwargs)
+        func = _T.to if func is _T.cuda else func
+        given = list(tensors_in((args, kwargs)))
+        on_gpu = [tensor for tensor in given if tensor.is_meta]
+        if not moved and not on_gpu:
+            return func(*args, **kwargs)
+        if func in (_T.backward, torch.autograd.backward):
+            return self._backward(func, *args, **kwargs)
+        if moved and not on_gpu and func in _UPLOADS:
+            return self._upload(func, args, kwargs)
+        if self._reads(func, args, kwargs):
+            return self._read(func, args, kwargs)
+        if (flat := self._on_lists(func, args, kwargs)) is not None:
+            return flat[0]
+        return super().__torch_function__(func, types, args, kwargs)
+
+    def _upload(self, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> torch.Tensor:
+        """A tensor of the CPU, copied to the GPU: its values stay known, unless it is a parameter."""
+        self.storages.kind = INPUTS
+        if func is _T.to:
+            here = args[0]
+            result = func(*args, **kwargs)
+        else:
+            here = func(*args, **kwargs | {"device": "cpu"})
+            result = here.to(_META).requires_grad_(here.requires_grad)
+        self.storages.kind = ACTIVATIONS
+        if not isinstance(here, torch.nn.Parameter) and not here.requires_grad:
+            self._values.keep(result, here.detach().to(result.dtype))
+        self._seen.uploaded_bytes += result.nbytes
+        self._uploaded[result] = True
+        return result
+
+    def _reads(self, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+        """Whether a call brings values to the CPU."""
+        if func in _READS:
+            return True
+        if func in (_T.copy_, _T.__setitem__):
+            return not args[0].is_meta and args[0].dim() > 0
+        if func is _T.to:
+            targets = [*args[1:], *kwargs.values()]
+            return any(
+                (isinstance(one, torch.Tensor) and one.device.type == "cpu")
+                or (isinstance(one, torch.device | str) and torch.device(one).type == "cpu")
+                for one in targets
+            )
+        return False
+
+    def _read(self, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Run a call with the values of its tensors; unknown ones are 1, or 0 if they are indices, or False."""
+
+        def value_of(tensor: torch.Tensor) -> torch.Tensor:
+            if (known := self._values.of(tensor)) is not None:
+                return known.clone() if tensor.is_meta else tensor
+            line = line_of_network() or ""
+            self._seen.reads[line] = self._seen.reads.get(line, 0) + 1
+            floating = tensor.is_floating_point() or tensor.is_complex()
+            return torch.full(tensor.shape, 1 if floating else 0, dtype=tensor.dtype)
+
+        if func is torch._is_all_true and self._values.of(args[0]) is None:
+            return torch.tensor(True)
+        args, kwargs = tree_map_only(torch.Tensor, value_of, (args, kwargs))
+        return func(*args, **kwargs)
+
+    def _on_lists(self, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any] | None:
+        """Run a call on lists of tensors, which is one operation on all their elements; None for any other call."""
+        name = getattr(func, "__name__", "")
+        if func is torch._amp_update_scale_:
+            return (args[0],)
+        if func is not _UNSCALING and not name.startswith("_foreach_"):
+            return None
+        with self._without_memory():
+            self._record_flat(func, name, args, kwargs)
+        return (None if func is _UNSCALING else func(*args, **kwargs),)
+
+    def _record_flat(self, func: Callable[..., Any], name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        elements = sum(tensor.numel() for tensor in args[0])
+        flat = [
+            torch.empty(elements, dtype=one[0].dtype, device=_META)
+            if isinstance(one, list | tuple) and one and isinstance(one[0], torch.Tensor) and one[0].dim()
+            else one[0]
+            if isinstance(one, list | tuple) and one
+            else one
+            for one in args
+        ]
+        with self, torch.no_grad(), contextlib.suppress(*FAULTS):
+            if func is _UNSCALING:
+                flat[0].mul_(args[2])
+            elif name == "_foreach_norm":
+                torch.linalg.vector_norm(flat[0], *flat[1:])
+            else:
+                getattr(flat[0], name.removeprefix("_foreach_"))(*flat[1:], **kwargs)
+
+    def _run_unlisted(self, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Run a call that no operation stands for; those that do work on a GPU are said to be left out."""
+        result = self._run(func, args, kwargs)
+        if type(func).__name__ in ("OpOverload", "OpOverloadPacket"):
+            self._note([f"{functions.described(func)} is left out: it is no public function of PyTorch"])
+        return result
+
+    def _record(self, call: InterceptedCall, outputs: list[torch.Tensor], changed: list[int]) -> None:
+        if InferenceMode.depth and (self.steps or self._seen.learns):
+            return  # an evaluation between two steps
+        outside = not self._stack and self.steps == 0 and not self._seen.roots
+        if outside and not any(output.requires_grad and not output.is_leaf for output in outputs):
+            return  # initialises parameters
+        if not self._seen.input_shape:
+            given = [tensor for tensor in call.given if tensor.dim() and not self._is_state(tensor)]
+            if shown := [tensor for tensor in given if tensor in self._uploaded] or given:
+                self._seen.input_shape = list(shown[0].shape)
+        super()._record(call, outputs, changed)
+        function = self.recorded[-1].operation.function.rpartition(".")[2]
+        if (check := _CHECKS.get(function)) is not None and len(outputs) == 1:
+            value = torch.full(outputs[0].shape, check, dtype=outputs[0].dtype)
+            if self._values.of(outputs[0]) is None:
+                self._values.keep(outputs[0], value, [f"`{function}` gives {check}"])
+
+    def enter_autocast(self, dtype: torch.dtype | None) -> None:
+        """Autocast to `dtype` begins; None: it is disabled."""
+        super().enter_autocast(dtype)
+        if dtype is not None and self._seen.autocast is None:
+            self._seen.autocast = str(dtype).removeprefix("torch.")
+
+    def _backward(
+        self, func: Callable[..., Any], tensors: Any, gradient: Any = None, retain_graph: bool | None = None,
+        create_graph: bool = False, inputs: Any = None, **named: Any,
+    ) -> None:  # fmt: skip
+        """Run the backward pass of a loss, and record what it adds up."""
+        losses = [tensors] if isinstance(tensors, torch.Tensor) else list(tensors)
+        given = named.get("grad_tensors", gradient)
+        seeds = [given] if isinstance(given, torch.Tensor) or given is None else list(given)
+        nodes = [node for loss in losses if loss.grad_fn is not None for node in self.graph.reachable(loss)]
+        leaves = [node.variable for node in nodes if hasattr(node, "variable")]
+        accumulated = [leaf for leaf in leaves if leaf.grad is not None]
+        phase, self.phase = self.phase, ACCUMULATION
+        self.storages.kind = TEMPORARY
+        wanted = () if inputs is None else tuple(tensors_in(inputs))
+        try:
+            with self:
+                ones = [torch.ones_like(loss) for loss in losses] if given is None else seeds
+                # torch.autograd.backward, were it called, would leave the mode for as long as it runs
+                torch.autograd.Variable._execution_engine.run_backward(
+                    tuple(losses), tuple(ones), bool(create_graph if retain_graph is None else retain_graph),
+                    create_graph, wanted, allow_unreachable=True, accumulate_grad=True,
+                )  # fmt: skip
+        except UntraceableError:
+            raise
+        except FAULTS as error:
+            what, fix = cause(error, func, _FITTING)
+            raise self.refusal(f"its backward pass {what}", fix, error) from error
+        finally:
+            self.phase = phase
+            self.storages.kind = ACTIVATIONS
+        self._seen.backward_nodes += len(nodes)
+        entries = [*self.graph.accumulations(nodes), *(Accumulation(None, 0, leaf, 1) for leaf in accumulated)]
+        for leaf in leaves:
+            if leaf.grad is not None:
+                self.storages.relabel([leaf.grad], GRADIENTS, self._owners.get(id(leaf), ""))
+        with self._without_memory():
+            self._seen.extra += [call for entry in entries for call in accumulation(self, entry)]
+
+    def optimizer_step(self, optimizer: Any, step: Callable[..., Any], closure: Callable[[], Any] | None) -> Any:
+        """Record the step of an optimizer of PyTorch as one operation, and let it make its state."""
+        loss = None
+        if closure is not None:
+            with torch.enable_grad():
+                loss = closure()
+        with torch._C.DisableTorchFunction(), torch.no_grad():
+            learnt = [one for group in optimizer.param_groups for one in group["params"] if one.grad is not None]
+            if os.getpid() != self._process:
+                step(optimizer)
+                return loss
+            if learnt and not any(one.is_meta for one in learnt):
+                raise self.refusal("trains on the CPU", "Move the network and its data to the GPU.")
+            self._seen.extra.append(optimizer_step(self, learnt, self._training_of(optimizer)))
+            before = [{key: group.get(key) for key in ("fused", "foreach")} for group in optimizer.param_groups]
+            self._stepping, self.storages.kind = True, TEMPORARY
+            try:
+                for group in optimizer.param_groups:
+                    group |= {"fused": None, "foreach": type(optimizer) is not torch.optim.Adafactor}
+                with contextlib.suppress(*FAULTS):
+                    step(optimizer)
+            finally:
+                self._stepping, self.storages.kind = False, ACTIVATIONS
+                for group, own in zip(optimizer.param_groups, before, strict=True):
+                    group |= own
+            for parameter, state in optimizer.state.items():
+                path = self._owners.get(id(parameter), "")
+                self.storages.relabel(tensors_in(list(state.values())), OPTIMIZER_STATE, path)
+        self.end_step(optimizer)
+        return loss
+
+    def _training_of(self, optimizer: Any) -> TrainingConfig:
+        """The optimizer's settings, as far as they cost something."""
+        group, known = optimizer.param_groups[0], self._training
+        name = next((one for one, kind in OPTIMIZERS.items() if kind.class_name == type(optimizer).__name__), "sgd")
+        fused = FUSED if group.get("fused") and OPTIMIZERS[name].fused else ""
+        decay = group.get("weight_decay", 0.0) if OPTIMIZERS[name].decays else 0.0
+        return known.model_copy(
+            update={
+                "optimizer": f"{name}{fused}",
+                "momentum": (known.momentum or group["momentum"]) if group.get("momentum") else 0.0,
+                "weight_decay": (known.weight_decay or float(decay)) if decay else 0.0,
+            }
+        )
+
+    def begin_step(self, *_: object) -> None:
+        """The step of an optimizer begins that PyTorch does not have: its calls are operations."""
+        if not self._stepping:
+            self.phase = OPTIMIZER
+
+    def end_step(self, optimizer: Any, *_: object) -> None:
+        """An optimizer has stepped; with the first one's step, a step of the program ends."""
+        self.phase = FORWARD
+        if self._stepping:
+            return
+        if self._optimizer is None:
+            self._optimizer = optimizer
+        if self._optimizer is optimizer:
+            self.steps += 1
+            with torch._C.DisableTorchFunction():
+                step = self.taken(self._training_of(optimizer))
+                self._begin()
+            self._stepped(step)
+
+    def taken(self, training: TrainingConfig | None) -> Step:
+        """The step as it was recorded."""
+        seen = self._seen
+        roots = list(seen.roots.values())
+        state = {id(one): one for root in roots for one in root.parameters()}
+        sizes: dict[str, int] = {}
+        for one in state.values():
+            name = str(one.dtype).removeprefix("torch.")
+            sizes[name] = sizes.get(name, 0) + one.numel()
+        calls = [*(traced_call(entry) for entry in self.recorded), *seen.extra]
+        trace = Trace(
+            calls=calls if training is not None else without_gradients(calls),
+            module_calls=self.module_calls,
+            backward_nodes=seen.backward_nodes,
+            parameters=sum(one.numel() for one in state.values()),
+            parameter_bytes=sum(one.numel() * one.element_size() for one in state.values()),
+            assumed_branches=list(self.assumed_branches),
+        )
+        return Step(
+            trace,
+            module=type(max(roots, key=_size)).__name__ if roots else "",
+            input_shape=seen.input_shape or [1],
+            dtype=max(sizes, key=lambda name: sizes[name]) if sizes else "float32",
+            autocast=seen.autocast,
+            training=training,
+            uploaded_bytes=seen.uploaded_bytes,
+            reads=dict(seen.reads),
+            memory=self.storages.events[:],
+        )
+
+
+def _size(module: torch.nn.Module) -> int:
+    return sum(parameter.numel() for parameter in module.parameters())
+
+
+def without_gradients(calls: Sequence[TracedCall]) -> list[TracedCall]:
+    """Return calls of a forward pass as inference makes them."""
+    return [replace(call, operation=_forward_only(call)) for call in calls]
+
+
+def _forward_only(call: TracedCall) -> Any:
+    operation = call.operation
+    return replace(
+        operation,
+        tensors=tuple(replace(one, grad=False) for one in operation.tensors),
+        out=tuple(replace(one, grad=False) for one in operation.out),
+        grad_out=(),
+        no_grad=False,
+    )
+
+
+_CLAIMS: dict[Any, Callable[..., Any]] = {
+    _T.device.__get__: lambda *_: CUDA,
+    _T.is_cuda.__get__: lambda *_: True,  # type: ignore[attr-defined]
+    _T.is_meta.__get__: lambda *_: False,  # type: ignore[attr-defined]
+    _T.get_device: lambda *_: 0,
+    _T.is_pinned: lambda *_: False,
+    _T.record_stream: lambda *_: None,
+}
+"""What a tensor on meta says of itself."""
+
+
+def _on_meta(
+    func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> tuple[tuple[Any, ...], dict[str, Any], bool]:
+    """Arguments with meta in place of CUDA, and whether one was."""
+    kwargs.pop("pin_memory", None)
+    if func is _T.cuda:
+        return (args[0], _META), {}, True
+    if func is _T.to and len(args) > 1 and isinstance(args[1], int) and not isinstance(args[1], bool):
+        return (args[0], _META, *args[2:]), kwargs, True
+    device = kwargs.get("device")
+    if is_cuda(device) or (isinstance(device, int) and not isinstance(device, bool)):
+        return args, kwargs | {"device": _META}, True
+    if any(is_cuda(one) for one in args):
+        return tuple(_META if is_cuda(one) else one for one in args), kwargs, True
+    return args, kwargs, False
+
+
+@contextlib.contextmanager
+def pretending(tracer: PretendTracer, gpu: tuple[str, str, int, int]) -> Iterator[None]:
+    """Within, this thread's PyTorch runs as if there were a GPU, and `tracer` records.
+
+    Parameters
+    ----------
+    gpu
+        As `cuda.pretended` takes it.
+    """
+    from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
+
+    classes = [getattr(torch.optim, name) for name in BY_CLASS]
+    steps = {kind: kind.step for kind in classes}
+    fast_path = torch.backends.mha.get_fastpath_enabled()
+    hooks = [
+        register_optimizer_step_pre_hook(tracer.begin_step),
+        register_optimizer_step_post_hook(tracer.end_step),
+    ]
+    try:
+        for kind, own in steps.items():
+            kind.step = _step(tracer, own)
+        torch.backends.mha.set_fastpath_enabled(False)  # no trace sees it
+        with (
+            pretended(*gpu),
+            registered_on_meta(tracer.values),
+            MetaLayouts(),
+            tracer.storages,
+            torch.utils.checkpoint.set_checkpoint_early_stop(False),
+            module_paths(tracer),
+            contexts_followed(tracer.enter_autocast, tracer.leave_autocast),
+            tracer,
+        ):
+            yield
+    finally:
+        torch.backends.mha.set_fastpath_enabled(fast_path)
+        for kind, own in steps.items():
+            kind.step = own
+        for hook in hooks:
+            hook.remove()
+
+
+def _step(tracer: PretendTracer, own: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(own)
+    def step(self: Any, closure: Callable[[], Any] | None = None) -> Any:
+        return tracer.optimizer_step(self, own, closure)
+
+    step.hooked = True  # type: ignore[attr-defined]
+    return step

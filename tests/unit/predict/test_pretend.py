@@ -1,0 +1,228 @@
+"""A step of the user's own on a GPU that this machine lacks: what is recorded, and what it costs."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from torch.utils.data import DataLoader, TensorDataset
+
+import clockwatt
+from clockwatt.errors import ClockwattError
+from clockwatt.operations.trace.tracer import UntraceableError
+
+
+class Net(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = torch.nn.Sequential(
+            torch.nn.Conv2d(3, 32, 3), torch.nn.BatchNorm2d(32), torch.nn.ReLU(), torch.nn.Conv2d(32, 64, 3)
+        )
+        self.head = torch.nn.Linear(64, 10)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.head(self.layers(x).mean((2, 3)))
+
+
+IMAGES, LABELS = torch.randn(16, 3, 64, 64), torch.randint(10, (16,))
+
+
+def test_a_step_costs_what_predict_says() -> None:
+    with clockwatt.pretend(gpu="h200") as run:
+        model = Net().to("cuda")
+        optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, weight_decay=0.0)
+        for x, y in DataLoader(TensorDataset(IMAGES, LABELS), batch_size=8, num_workers=2, pin_memory=True):
+            optimizer.zero_grad()
+            torch.nn.functional.cross_entropy(model(x.cuda()), y.to("cuda", non_blocking=True)).backward()
+            optimizer.step()
+    expected = clockwatt.predict(Net(), IMAGES[:8], gpu="h200", training=True, optimizer="adamw")
+    answer = run.answer
+    assert answer.expected.calls == expected.expected.calls
+    assert answer.expected.device_s == pytest.approx(expected.expected.device_s, rel=0.01)
+    assert answer.expected.host_s == pytest.approx(expected.expected.host_s, rel=0.02)
+    assert answer.energy_j == pytest.approx(expected.energy_j, rel=0.02)
+    assert answer.memory.allocated_bytes == pytest.approx(expected.memory.allocated_bytes, rel=0.02)
+    assert answer.memory.fits
+    assert (answer.items, answer.unit) == (8, "images")
+    assert run.to_frame()["gpu"].tolist() == ["h200"]
+
+
+def test_this_machine_seems_to_have_the_gpu_within() -> None:
+    before = torch.cuda.is_available()
+    with clockwatt.pretend(gpu="h200"):
+        assert torch.cuda.is_available()
+        assert torch.cuda.device_count() == 1
+        assert "H200" in torch.cuda.get_device_name()
+        x = torch.zeros(3, device="cuda")
+        assert x.device == torch.device("cuda", 0)
+        assert x.is_cuda
+        assert not x.is_meta
+        assert (x + 1).cpu().device.type == "cpu"
+        assert torch.ones(3).pin_memory().device.type == "cpu"
+        assert (torch.tensor([1, 2, 3]).cuda() * 2).tolist() == [2, 4, 6]
+    assert torch.cuda.is_available() == before
+    assert torch.zeros(3).device.type == "cpu"
+
+
+def trained(step: Callable[[torch.nn.Module, torch.optim.Optimizer, torch.Tensor], None], steps: int = 2):
+    with clockwatt.pretend(gpu="h200") as run:
+        model = torch.nn.Sequential(torch.nn.Linear(64, 64), torch.nn.ReLU(), torch.nn.Linear(64, 64)).cuda()
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+        for _ in range(steps):
+            step(model, optimizer, torch.randn(8, 64).cuda())
+    return run
+
+
+def test_loss_is_read_as_a_finite_number_and_the_line_is_named() -> None:
+    losses = []
+
+    def step(model: torch.nn.Module, optimizer: torch.optim.Optimizer, x: torch.Tensor) -> None:
+        optimizer.zero_grad()
+        loss = model(x).mean()
+        loss.backward()
+        losses.append(loss.item())
+        optimizer.step()
+
+    run = trained(step)
+    assert losses == [1.0, 1.0]
+    (warning,) = [text for text in run.answer.warnings if "are not known" in text]
+    assert f"{Path(__file__).name}:" in warning
+
+
+def test_scaler_steps_and_autocast_is_seen() -> None:
+    scaler = []
+
+    def step(model: torch.nn.Module, optimizer: torch.optim.Optimizer, x: torch.Tensor) -> None:
+        scaler[:] = scaler or [torch.amp.GradScaler("cuda")]
+        optimizer.zero_grad()
+        with torch.autocast("cuda", dtype=torch.float16):
+            loss = model(x).mean()
+        scaler[0].scale(loss).backward()
+        scaler[0].unscale_(optimizer)
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        scaler[0].step(optimizer)
+        scaler[0].update()
+
+    run = trained(step)
+    assert run.answer.execution == "fp16-mixed"
+    functions = [call.operation.function for call in run.step.trace.calls]
+    assert functions.count("torch.optim.SGD") == 1
+    assert functions.count("torch.Tensor.mul_") == 2  # unscales, and clips
+    assert any(call.operation.dtype == "float16" for call in run.step.trace.calls)
+
+
+def test_accumulated_gradients_are_added_up() -> None:
+    def step(model: torch.nn.Module, optimizer: torch.optim.Optimizer, x: torch.Tensor) -> None:
+        optimizer.zero_grad()
+        for part in x.chunk(2):
+            model(part).mean().backward()
+        optimizer.step()
+
+    calls = trained(step).step.trace.calls
+    assert sum(call.operation.function == "torch.nn.functional.linear" for call in calls) == 4
+    assert sum(call.kind == "accumulation" for call in calls) == 4  # once for each parameter
+
+
+def test_checkpointed_layers_are_computed_again() -> None:
+    def step(model: torch.nn.Module, optimizer: torch.optim.Optimizer, x: torch.Tensor) -> None:
+        optimizer.zero_grad()
+        torch.utils.checkpoint.checkpoint(model, x, use_reentrant=False).mean().backward()
+        optimizer.step()
+
+    calls = trained(step).step.trace.calls
+    linears = [call.operation for call in calls if call.operation.function == "torch.nn.functional.linear"]
+    assert [operation.has_backward for operation in linears] == [True, True, False, False]
+
+
+def test_a_pass_without_an_optimizer_is_inference() -> None:
+    with clockwatt.pretend(gpu="h200") as run, torch.inference_mode():
+        model = Net().eval().cuda()
+        model(IMAGES.cuda())
+    expected = clockwatt.predict(Net().eval(), IMAGES, gpu="h200")
+    assert run.answer.pass_ == "inference"
+    assert run.answer.expected.device_s == pytest.approx(expected.expected.device_s, rel=0.01)
+
+
+def test_what_cannot_be_followed_is_named_with_its_line() -> None:
+    with clockwatt.pretend(gpu="h200"):
+        x = torch.randn(8, device="cuda")
+        chosen = x > 0
+        with pytest.raises(UntraceableError, match=rf"{Path(__file__).name}:\d+"):
+            x[chosen]
+
+
+def test_training_on_the_cpu_and_nothing_at_all_are_refused() -> None:
+    with clockwatt.pretend(gpu="h200"):
+        model = torch.nn.Linear(2, 2).to("cpu")
+        model(torch.zeros(2, 2)).sum().backward()
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        with pytest.raises(ClockwattError, match="trains on the CPU"):
+            optimizer.step()
+    with clockwatt.pretend(gpu="h200") as run:
+        pass
+    with pytest.raises(ClockwattError, match="ran nothing on the GPU"):
+        run.report()
+
+
+def test_the_guide_runs(capsys: pytest.CaptureFixture[str]) -> None:
+    page = Path(__file__).parents[3] / "docs" / "how-to" / "preflight.md"
+    (example,) = re.findall(r"```python\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL)
+    exec(example, {})
+    assert "bfloat16 autocast, H200" in capsys.readouterr().out
+
+
+SCRIPT = """
+import sys, torch
+from torch.utils.data import DataLoader, TensorDataset
+
+data = TensorDataset(torch.randn(64, 32), torch.randint(4, (64,)))
+data = DataLoader(data, batch_size=int(sys.argv[1]), num_workers=2)
+model = torch.nn.Linear(32, 4).cuda()
+optimizer = torch.optim.AdamW(model.parameters())
+for step in range(1000):
+    for x, y in data:
+        optimizer.zero_grad()
+        loss = torch.nn.functional.cross_entropy(model(x.cuda()), y.cuda())
+        loss.backward()
+        optimizer.step()
+        print("loss", loss.item())
+"""
+
+
+def preflight(script: Path, text: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    script.write_text(text)
+    command = [sys.executable, "-m", "clockwatt", "preflight", "--gpu", "h200", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, check=False, env={**os.environ, "COLUMNS": "200"})
+
+
+def test_preflight_stops_a_script_after_its_second_step(tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    ended = preflight(script, SCRIPT, "--json", "--", sys.executable, str(script), "16")
+    assert ended.returncode == 0, ended.stderr
+    answer = json.loads(ended.stdout)
+    assert answer["network"] == "train.py:Linear"
+    assert answer["input_shape"] == [16, 32]
+    assert answer["optimizer"]["optimizer"] == "adamw"
+    assert ended.stderr.count("loss 1.0") == 1
+
+
+def test_preflight_names_the_line_of_a_script_that_needs_its_data(tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    text = "import torch\nx = torch.randn(8, device='cuda')\nprint(x[x > 0])\n"
+    ended = preflight(script, text, "--", sys.executable, str(script))
+    assert ended.returncode == 1
+    assert "train.py:3" in ended.stderr
+    assert "Traceback" not in ended.stderr
+    assert not ended.stdout
+
+
+def test_preflight_of_a_script_without_a_gpu(tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    ended = preflight(script, "print('nothing')\n", "--", sys.executable, str(script))
+    assert ended.returncode == 1
+    assert "before anything ran on the GPU" in ended.stderr
