@@ -58,6 +58,7 @@ def test_this_machine_seems_to_have_the_gpu_within() -> None:
         assert torch.cuda.is_available()
         assert torch.cuda.device_count() == 1
         assert "H200" in torch.cuda.get_device_name()
+        torch.nn.Embedding(4, 2, padding_idx=0)  # fills a row in place
         x = torch.zeros(3, device="cuda")
         assert x.device == torch.device("cuda", 0)
         assert x.is_cuda

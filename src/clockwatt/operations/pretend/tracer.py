@@ -325,7 +325,8 @@ class PretendTracer(Tracer):
         if InferenceMode.depth and (self.steps or self._seen.learns):
             return  # an evaluation between two steps
         outside = not self._stack and self.steps == 0 and not self._seen.roots
-        if outside and not any(output.requires_grad and not output.is_leaf for output in outputs):
+        learns = torch.is_grad_enabled() and any(one.requires_grad and not one.is_leaf for one in outputs)
+        if outside and not learns:
             return  # initialises parameters
         if not self._seen.input_shape:
             given = [tensor for tensor in call.given if tensor.dim() and not self._is_state(tensor)]
