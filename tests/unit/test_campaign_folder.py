@@ -81,7 +81,7 @@ def test_the_command_says_what_it_wrote(tmp_path):
     assert "campaign/config/config.yaml" in said.stdout.splitlines()
     again = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert again.returncode == 1
-    assert again.stderr.startswith("clockwatt: campaign: there is something already")
+    assert again.stderr.startswith("error: campaign: there is something already")
 
 
 def test_the_sources_of_a_checkout_are_its_own(tmp_path, monkeypatch):

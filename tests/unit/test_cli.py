@@ -1,15 +1,20 @@
 """The command line as a process: one message, a non-zero exit, no traceback."""
 
 import os
+import shlex
 import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import typer
 import yaml
+from typer.core import TyperGroup
 
+from clockwatt.cli.main import app
 from support import ready_clockwatt
 from support.handmade import operation, write_catalogue
 
@@ -54,7 +59,7 @@ def assert_told(done: subprocess.CompletedProcess[str], *words: str) -> None:
     assert done.returncode == 1
     assert "Traceback" not in done.stderr
     message = done.stderr.splitlines()[-1]
-    assert message.startswith("clockwatt: ")
+    assert message.startswith("error: ")
     for word in words:
         assert word in message
 
@@ -143,3 +148,25 @@ def test_help_says_what_each_command_is_for(folder: Path) -> None:
         "recommend",
     ):
         assert command in shown
+
+
+def _commands(group: TyperGroup, context: typer.Context) -> Iterator[typer.Context]:
+    for name, command in group.commands.items():
+        inner = typer.Context(command, parent=context, info_name=name)
+        yield inner
+        if isinstance(command, TyperGroup):
+            yield from _commands(command, inner)
+
+
+def test_examples_in_the_help_of_each_command_are_its_own_and_can_be_parsed() -> None:
+    root = typer.main.get_command(app)
+    assert isinstance(root, TyperGroup)
+    for context in _commands(root, typer.Context(root, info_name="clockwatt")):
+        title, *examples = (context.command.epilog or "").split("\n\n")
+        assert title == "Examples:", context.command_path
+        assert examples, context.command_path
+        for example in examples:
+            assert example.strip().startswith(context.command_path)
+            if not isinstance(context.command, TyperGroup):
+                words = shlex.split(example)[len(context.command_path.split()) :]
+                context.command.make_context(context.info_name, words, parent=context.parent)

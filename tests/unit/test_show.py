@@ -49,7 +49,7 @@ def test_every_point_has_what_was_measured_and_what_is_answered(show, made):
         assert point["measured"]["energy_j"] == of_point["measured_energy_j"].iloc[0]
         assert point["held_out"]["time_s"] == of_point.loc["predicted", "time_s"]
         answer = predictors.predict("net24", gpu="a30", point=point["point"], precision="tf32")
-        but_for = {"predictors": gpu["predictors"]}
+        but_for = {"predictors": gpu["predictors"], "notes": point["notes"]}
         assert point == json.loads(json.dumps(answer.to_dict())) | but_for
         assert (point["source"], point["energy_j"]) == ("measured", answer.measured.energy_j)
 
@@ -152,3 +152,16 @@ def test_shipped_measurements_are_shown_without_a_campaign(tmp_path, monkeypatch
     assert of["h100"]["measured"] is None
     assert 2 < of["h100"]["predicted"]["energy_j"] < 5
     assert of["h100"]["source"] == "predicted"
+
+
+def test_training_is_shown_as_it_was_asked_for(show):
+    with pytest.raises(ClockwattError, match="--accumulate is of a training pass: give --pass training too"):
+        show("net24", "--accumulate", "4")
+    with pytest.raises(ClockwattError, match="--clip-norm needs a network"):
+        show("--clip-norm", "1", "--pass", "training")
+
+
+@pytest.mark.parametrize("command", ["show", "predict", "recommend"])
+def test_a_step_of_decoding_is_no_training_step(command):
+    with pytest.raises(ClockwattError, match="--cache-length is one step of decoding, and no training step"):
+        app([command, "hf:llama.json", "--cache-length", "8", "--pass", "training"], prog_name="clockwatt")

@@ -61,7 +61,7 @@ def counts(lines: list[str], stage: str) -> list[str]:
 def test_what_was_done_now_and_before_what_failed_and_what_is_left(campaign):
     write(campaign, "catalogue/operations.parquet", at_s=BEGAN_S - 5)
     write(campaign, CALIBRATIONS[0])
-    write(campaign, "logs/measurements/a30/sm1200/calibration.log", "starts\nclockwatt: no GPU: ask for one.\n")
+    write(campaign, "logs/measurements/a30/sm1200/calibration.log", "starts\nerror: no GPU: ask for one.\n")
     write(campaign, "logs/measurements/a30/sm1440/calibration.log", "of an earlier run", at_s=BEGAN_S - 5)
     for shard in (1, 2):
         write(campaign, f"logs/measurements/a30/sm900/{shard}.log", "Traceback\nMemoryError\n")
@@ -82,7 +82,7 @@ def test_a_study_that_failed_is_told(campaign):
     studies = campaign.model_copy(update={"studies": StudiesConfig.model_validate(asked)})
     write(studies, "studies/workloads/a30/workloads.parquet")
     write(studies, "studies/workloads/a30/figures/workloads.png")
-    write(studies, "logs/studies/power/a30/runs.log", "clockwatt: no GPU: ask for one.\n")
+    write(studies, "logs/studies/power/a30/runs.log", "error: no GPU: ask for one.\n")
     lines = said(studies)
     assert lines[0] == "Campaign mine: 1 job failed, after 1:01:40."
     assert counts(lines, "study power") == ["·", "·", "1", "1"]
@@ -93,7 +93,7 @@ def test_a_study_that_failed_is_told(campaign):
 def test_hundreds_of_failures_are_a_screenful(campaign):
     many = campaign.model_copy(update={"shards": 400})
     for shard in range(1, 401):
-        write(many, f"logs/measurements/a30/sm900/{shard}.log", f"clockwatt: reason {shard % 100}\n")
+        write(many, f"logs/measurements/a30/sm900/{shard}.log", f"error: reason {shard % 100}\n")
     lines = said(many)
     assert len(lines) <= 24
     assert "  and 388 more, each with its log" in lines
@@ -151,7 +151,7 @@ def test_writing_to_a_full_disk_shows_that_it_is_full(tmp_path):
 
 
 def test_times_are_compared_by_the_clock_of_the_file_system(campaign):
-    write(campaign, "logs/measurements/a30/sm900/1.log", "clockwatt: no GPU: ask for one.", at_s=BEGAN_S - 90)
+    write(campaign, "logs/measurements/a30/sm900/1.log", "error: no GPU: ask for one.", at_s=BEGAN_S - 90)
     lines = said(campaign, disk=Disk("", -100.0))
     assert counts(lines, "measure") == ["·", "·", "1", "11"]
     assert any("-100 s off this machine's" in line for line in lines)

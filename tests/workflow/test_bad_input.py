@@ -104,7 +104,7 @@ def plan_fails(workdir: Workdir) -> str:
     finished = subprocess.run(command, cwd=workdir.path, env=environment, text=True, capture_output=True, check=False)
     assert finished.returncode == 1, finished.stdout
     assert "Traceback" not in finished.stderr
-    return finished.stderr.strip().splitlines()[-1].removeprefix("clockwatt: ")
+    return finished.stderr.strip().splitlines()[-1].removeprefix("error: ")
 
 
 @pytest.mark.parametrize(
@@ -151,7 +151,7 @@ def test_an_input_of_the_wrong_rank_is_refused_by_plan_as_by_a_start(workdir):
 def test_no_gpu_of_that_name(finished):
     finished.configure(with_gpu(device="NVIDIA Imaginary 9000"))
     output = fails(finished, MEASUREMENTS)
-    assert "clockwatt: " in output
+    assert "error: " in output
     assert "NVIDIA" in output
     assert "device" in output
 

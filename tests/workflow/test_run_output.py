@@ -25,7 +25,7 @@ rule well:
 rule ill:
     output: "ill"
     log: "ill.log"
-    shell: "echo 'clockwatt: no GPU: ask for one.' >{{log}}; false"
+    shell: "echo 'error: no GPU: ask for one.' >{{log}}; false"
 """
 
 
@@ -61,7 +61,7 @@ def test_a_terminal_shows_a_line_for_each_job_a_bar_and_failures_in_full(folder)
     assert re.search(r"[━╺╸]+.* 0/3 jobs", shown)
     assert re.search(r"1/3 jobs, .*about 0:00:0\d left", shown)
     assert re.search(r"\d\d:\d\d:\d\d  well, 0:00:0\d\r\n", shown)
-    assert re.search(r"ill failed\r\n  ill\.log:\r\n  \| clockwatt: no GPU: ask for one\.\r\n", shown)
+    assert re.search(r"ill failed\r\n  ill\.log:\r\n  \| error: no GPU: ask for one\.\r\n", shown)
     assert NAMES[0] not in shown
     (log,) = folder.glob(".snakemake/log/*.log")
     assert all(name in log.read_text() for name in NAMES)

@@ -36,6 +36,11 @@ def _program(
     """Options of the program itself."""
 
 
+def examples(*lines: str) -> str:
+    """Return the end of a command's help with command lines to copy."""
+    return "\n\n".join(["Examples:", *(f"  {line}" for line in lines)])
+
+
 class Answered(SystemExit):
     """All is said and every file closed: the process may end at once, without freeing a thousand modules first."""
 

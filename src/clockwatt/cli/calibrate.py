@@ -8,12 +8,17 @@ from typing import Annotated
 import typer
 
 from clockwatt import config
-from clockwatt.cli.app import app
+from clockwatt.cli.app import app, examples
 from clockwatt.cli.options import RESULTS, Config, GpuLabel, Point, PredictorsDir, point_of
 from clockwatt.errors import ClockwattError
 
 
-@app.command()
+@app.command(
+    epilog=examples(
+        "clockwatt calibrate --config config/config.yaml --gpu h200 --output h200.json",
+        "clockwatt calibrate --config config/config.yaml --gpu h200 --host node7",
+    )
+)
 def calibrate(
     config_file: Config,
     gpu: GpuLabel,

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from clockwatt import config
-from clockwatt.cli.app import app
+from clockwatt.cli.app import app, examples
 from clockwatt.cli.options import DEFAULT_CONFIG, Config, OutputOfCampaign, in_results
 from clockwatt.schema import layout
 
 
-@app.command()
+@app.command(
+    epilog=examples("clockwatt catalogue", "clockwatt catalogue --config config/config.yaml --output-dir catalogue")
+)
 def catalogue(config_file: Config = DEFAULT_CONFIG, output_dir: OutputOfCampaign = None) -> None:
     """Trace every network of the campaign and write its operations and calls."""
     from clockwatt.operations.catalogue_process import write_catalogue_apart

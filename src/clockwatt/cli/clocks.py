@@ -7,16 +7,20 @@ from typing import Annotated
 import typer
 
 from clockwatt import config
-from clockwatt.cli.app import app
+from clockwatt.cli.app import app, examples
 from clockwatt.cli.options import ClockMethod, OneGpu
 from clockwatt.config import OperatingPoint
 from clockwatt.errors import ClockwattError
 
-clocks_app = typer.Typer(no_args_is_help=True, help="Show, lock or reset the clocks of a GPU by hand.")
+clocks_app = typer.Typer(
+    no_args_is_help=True,
+    help="Show, lock or reset the clocks of a GPU by hand.",
+    epilog=examples("clockwatt clocks show", "clockwatt clocks lock sm1440 --gpu 0"),
+)
 app.add_typer(clocks_app, name="clocks")
 
 
-@clocks_app.command("show")
+@clocks_app.command("show", epilog=examples("clockwatt clocks show"))
 def clocks_show() -> None:
     """Show clocks, limits and what they could be set to."""
     from clockwatt.control import manual
@@ -24,7 +28,10 @@ def clocks_show() -> None:
     manual.show()
 
 
-@clocks_app.command("lock")
+@clocks_app.command(
+    "lock",
+    epilog=examples("clockwatt clocks lock sm1440 --gpu 0", "clockwatt clocks lock sm1440-mem5001 --method helper"),
+)
 def clocks_lock(
     point: Annotated[str, typer.Argument(help="Operating point: sm1440, sm1440-mem5001, pl150 …")],
     gpu: OneGpu = None,
@@ -38,7 +45,7 @@ def clocks_lock(
     manual.lock(OperatingPoint.parse(point), gpu=gpu, control=_control(method, known))
 
 
-@clocks_app.command("reset")
+@clocks_app.command("reset", epilog=examples("clockwatt clocks reset --gpu 0"))
 def clocks_reset(gpu: OneGpu = None, method: ClockMethod = "nvml") -> None:
     """Give clocks and power limit back to the driver; with helper, put back what this job had set."""
     from clockwatt.control import manual

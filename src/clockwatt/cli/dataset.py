@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from clockwatt import config
-from clockwatt.cli.app import app
+from clockwatt.cli.app import app, examples
 from clockwatt.cli.options import (
     DEFAULT_CONFIG,
     CatalogueOfCampaign,
@@ -15,7 +15,7 @@ from clockwatt.cli.options import (
 from clockwatt.schema import layout
 
 
-@app.command()
+@app.command(epilog=examples("clockwatt dataset", "clockwatt dataset --config config/config.yaml --output-dir dataset"))
 def dataset(
     config_file: Config = DEFAULT_CONFIG,
     measurements_dir: MeasurementsOfCampaign = None,

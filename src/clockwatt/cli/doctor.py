@@ -7,10 +7,16 @@ from typing import Annotated
 
 import typer
 
-from clockwatt.cli.app import app
+from clockwatt.cli.app import app, examples
 
 
-@app.command()
+@app.command(
+    epilog=examples(
+        "clockwatt doctor",
+        "clockwatt doctor --config config/config.yaml",
+        "clockwatt doctor --write-config config/proposed.yaml",
+    )
+)
 def doctor(
     config_file: Annotated[Path | None, typer.Option("--config", help="Check this campaign too.")] = None,
     write_config: Annotated[

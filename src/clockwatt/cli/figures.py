@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 from clockwatt import config
-from clockwatt.cli.app import app
+from clockwatt.cli.app import app, examples
 from clockwatt.cli.options import Config, DatasetDir, MeasurementsDir, OutputDir, PredictorsDir, ValidationDir
 
 
-@app.command()
+@app.command(
+    epilog=examples(
+        "clockwatt figures --config config/config.yaml --measurements-dir results/measurements "
+        "--dataset-dir results/dataset --predictors-dir results/predictors --validation-dir "
+        "results/validation --output-dir figures"
+    )
+)
 def figures(
     config_file: Config,
     measurements_dir: MeasurementsDir,

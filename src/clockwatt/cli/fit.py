@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from clockwatt import config
-from clockwatt.cli.app import app
+from clockwatt.cli.app import app, examples
 from clockwatt.cli.options import (
     DEFAULT_CONFIG,
     Config,
@@ -15,7 +15,11 @@ from clockwatt.cli.options import (
 from clockwatt.schema import layout
 
 
-@app.command()
+@app.command(
+    epilog=examples(
+        "clockwatt fit", "clockwatt fit --config config/config.yaml --dataset-dir dataset --output-dir predictors"
+    )
+)
 def fit(
     config_file: Config = DEFAULT_CONFIG,
     dataset_dir: DatasetOfCampaign = None,

@@ -7,13 +7,20 @@ from typing import Annotated
 
 import typer
 
-from clockwatt.cli.app import app
+from clockwatt.cli.app import app, examples
 from clockwatt.cli.options import OutputDir, Point
 from clockwatt.config import OperatingPoint
 from clockwatt.errors import ClockwattError
 
 
-@app.command("import")
+@app.command(
+    "import",
+    epilog=examples(
+        'clockwatt import table.csv --gpu a30 --device "NVIDIA A30" --output-dir imported',
+        'clockwatt import table.csv --gpu a30 --device "NVIDIA A30" --output-dir imported --column '
+        "pass=mode --constant tf32=false",
+    ),
+)
 def import_(
     table: Annotated[Path, typer.Argument(metavar="TABLE", help="A .csv or .parquet file, one row per measurement.")],
     gpu: Annotated[str, typer.Option(help="Your label for the GPU, such as a30.")],

@@ -7,10 +7,10 @@ from typing import Annotated
 
 import typer
 
-from clockwatt.cli.app import app
+from clockwatt.cli.app import app, examples
 
 
-@app.command()
+@app.command(epilog=examples("clockwatt init campaign"))
 def init(
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="Folder to write; it must be empty or new.")],
 ) -> None:

@@ -49,10 +49,10 @@ def main() -> NoReturn:
     except Answered:
         os._exit(0)
     except ClockwattError as error:
-        print(f"clockwatt: {error}", file=sys.stderr)
+        print(f"error: {error}", file=sys.stderr)
         sys.exit(1)
     except KeyboardInterrupt:
-        print("clockwatt: interrupted. Finished work is kept; run the same command to continue.", file=sys.stderr)
+        print("error: interrupted. Finished work is kept; run the same command to continue.", file=sys.stderr)
         sys.exit(130)
     sys.exit(0)
 

@@ -9,12 +9,17 @@ from typing import Annotated
 import typer
 
 from clockwatt import config
-from clockwatt.cli.app import app
+from clockwatt.cli.app import app, examples
 from clockwatt.cli.options import CatalogueDir, Config, GpuLabel, Output, Point, StoreDir, point_of
 from clockwatt.schema import layout
 
 
-@app.command()
+@app.command(
+    epilog=examples(
+        "clockwatt measure --config config/config.yaml --gpu h200 --point sm1440 --catalogue-dir "
+        "results/catalogue --store-dir results/store --output h200.parquet --shard 1/4"
+    )
+)
 def measure(
     config_file: Config,
     gpu: GpuLabel,

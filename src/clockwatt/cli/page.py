@@ -8,11 +8,16 @@ from typing import Annotated
 import typer
 
 from clockwatt import config
-from clockwatt.cli.app import app
+from clockwatt.cli.app import app, examples
 from clockwatt.cli.options import Config, DatasetDir, Output, PredictorsDir, ValidationDir
 
 
-@app.command()
+@app.command(
+    epilog=examples(
+        "clockwatt page --config config/config.yaml --dataset-dir results/dataset --predictors-dir "
+        "results/predictors --validation-dir results/validation --output explore.html"
+    )
+)
 def page(
     config_file: Config,
     dataset_dir: DatasetDir,

@@ -5,12 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 from clockwatt import config
-from clockwatt.cli.app import app
+from clockwatt.cli.app import app, examples
 from clockwatt.cli.options import DEFAULT_CONFIG, CatalogueOfCampaign, Config, MeasurementsOfCampaign, StoreOfCampaign
 from clockwatt.schema import layout
 
 
-@app.command()
+@app.command(epilog=examples("clockwatt plan", "clockwatt plan --config config/config.yaml"))
 def plan(
     config_file: Config = DEFAULT_CONFIG,
     catalogue_dir: CatalogueOfCampaign = None,

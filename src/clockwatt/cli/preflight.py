@@ -12,14 +12,20 @@ from typing import Annotated
 
 import typer
 
-from clockwatt.cli.app import app
+from clockwatt.cli.app import app, examples
 from clockwatt.cli.options import AsJson, Point, Verbose
 from clockwatt.errors import ClockwattError
 
 _REQUEST = "CLOCKWATT_PREFLIGHT"
 
 
-@app.command(context_settings={"allow_interspersed_args": False})
+@app.command(
+    context_settings={"allow_interspersed_args": False},
+    epilog=examples(
+        "clockwatt preflight --gpu h200 -- python train.py --batch-size 64",
+        "clockwatt preflight --gpu h100 --json -- python -m my_package.train",
+    ),
+)
 def preflight(
     gpu: Annotated[str, typer.Option("--gpu", help="GPU: its label (h200) or product name (NVIDIA H200).")],
     command: Annotated[list[str] | None, typer.Argument(help="The script and its arguments, after --.")] = None,
@@ -28,14 +34,7 @@ def preflight(
     as_json: AsJson = False,
     verbose: Verbose = False,
 ) -> None:
-    """Report what a step of a training script costs on a GPU, without one.
-
-    Examples
-    --------
-      clockwatt preflight --gpu h200 -- python train.py --batch-size 64
-
-      clockwatt preflight --gpu h100 --json -- python -m my_package.train
-    """
+    """Report what a step of a training script costs on a GPU, without one."""
     from clockwatt.predict.api import load
     from clockwatt.telemetry import injected
     from clockwatt.telemetry.recording.program import check_program

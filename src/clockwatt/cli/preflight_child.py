@@ -61,7 +61,7 @@ class _Script(PretendedRun):
             else:
                 self.report(verbose=self._asked["verbose"])
         except ClockwattError as error:
-            print(f"clockwatt: {error}", file=sys.stderr)
+            print(f"error: {error}", file=sys.stderr)
             status = 1
         self.leave(status)
 
@@ -88,13 +88,13 @@ def begin() -> None:
             shown(kind, error, trace)
             return
         if isinstance(error, NetworkError):
-            print(f"clockwatt: {error}", file=sys.stderr)
+            print(f"error: {error}", file=sys.stderr)
         else:
             shown(kind, error, trace)
             if not isinstance(error, KeyboardInterrupt):
                 where = line_of_network(error)
                 print(
-                    f"clockwatt: {script.program}: fails without a GPU or real data ({summary(error)}"
+                    f"error: {script.program}: fails without a GPU or real data ({summary(error)}"
                     f"{f'; {where}' if where else ''}). Correct it, or leave that part out.",
                     file=sys.stderr,
                 )

@@ -11,7 +11,7 @@ from typing import Annotated, NoReturn
 
 import typer
 
-from clockwatt.cli.app import app
+from clockwatt.cli.app import app, examples
 from clockwatt.cli.options import AsJson
 from clockwatt.config import ControlConfig, OperatingPoint
 from clockwatt.errors import ClockwattError, OutputError
@@ -19,7 +19,13 @@ from clockwatt.errors import ClockwattError, OutputError
 _METHODS = ("nvml", "helper", "slurm", "none")
 
 
-@app.command(context_settings={"allow_interspersed_args": False})
+@app.command(
+    context_settings={"allow_interspersed_args": False},
+    epilog=examples(
+        "clockwatt record --output record -- python train.py",
+        "clockwatt record --output record --gpu 0 --point sm1440 --repeat 3 -- python train.py",
+    ),
+)
 def record(
     output: Annotated[Path, typer.Option("--output", help="Folder of the record; with --name, of several.")],
     command: Annotated[list[str] | None, typer.Argument(help="The program and its arguments, after --.")] = None,
@@ -95,7 +101,7 @@ def _end(status: int, message: str) -> NoReturn:
     """End with the program's own status, whatever became of its record."""
     with contextlib.suppress(OSError):
         sys.stdout.flush()
-    print(f"clockwatt: {message}", file=sys.stderr)
+    print(f"error: {message}", file=sys.stderr)
     raise typer.Exit(status)
 
 

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
-from clockwatt.cli.app import answers_once, app
+from clockwatt.cli import app as cli
 from clockwatt.cli.options import DEFAULT_CONFIG
 from clockwatt.errors import ClockwattError, RequestError
 from clockwatt.schema.execution import PRECISIONS
@@ -99,7 +99,7 @@ _OPTIONS: dict[str, tuple[Any, Any, str]] = {
     "passes": (
         Annotated[str | None, _option("--pass", help="inference or training; else both.", panel=_RUN)],
         None,
-        "",
+        "pass_",
     ),
     "precision": (
         Annotated[
@@ -253,7 +253,7 @@ def request_command(*names: str, examples: tuple[str, ...]) -> Callable[[Callabl
         run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]  # which typer reads
         run.__annotations__ = {one.name: one.annotation for one in parameters}
         run.__name__, run.__doc__ = command.__name__, command.__doc__
-        app.command(epilog="\n\n".join(["Examples:", *(f"  {line}" for line in examples)]))(answers_once(run))
+        cli.app.command(epilog=cli.examples(*examples))(cli.answers_once(run))
         return command
 
     return decorate

@@ -12,7 +12,7 @@ from clockwatt import config
 from clockwatt.cli.answer_text import UNITS, columns
 from clockwatt.cli.options import AsJson, Verbose
 from clockwatt.cli.printing import WIDEST, quantity, ratio, standard_words, tf32_words, with_ends
-from clockwatt.cli.request_options import NETWORK, request_command
+from clockwatt.cli.request_options import NETWORK, TRAINING, request_command
 from clockwatt.errors import ClockwattError, RequestError
 from clockwatt.schema import layout
 
@@ -30,26 +30,24 @@ _FEWEST_POINTS = 2
 _OF_A_NETWORK = {
     "relative_to": "relative_to", "inputs": "input", "points": "point", "precision": "precision",
     "input_dtype": "input_dtype", "input_below": "input_below", "assume_branch": "assume_branch",
-    "cache_length": "cache_length", "host": "host",
+    "cache_length": "cache_length", "host": "host", **{name: name for name in TRAINING},
 }  # fmt: skip
 """Fields of a request that need a network, and their options."""
 
 
 @request_command(
-    *("network", "gpus", *(name for name in NETWORK[1:] if name != "operations"), "points", "precision", "host"),
-    "relative_to",
+    *("network", "gpus", *(name for name in NETWORK[1:] if name != "operations"), "points", "passes", "precision"),
+    *(*TRAINING, "host", "relative_to"),
     examples=(
         "clockwatt show",
         "clockwatt show resnet50",
         "clockwatt show resnet50 --gpu h200 --pass training --relative-to h100",
+        "clockwatt show resnet50 --pass training --optimizer adamw --accumulate 4",
     ),
 )
 def show(
     request: Request,
     *,
-    pass_: Annotated[
-        str | None, typer.Option("--pass", help="inference or training; else both.", show_default=False)
-    ] = None,
     results: Annotated[
         Path | None,
         typer.Option(help="Results of a campaign; else results/, then the shipped ones.", show_default=False),
@@ -61,8 +59,7 @@ def show(
     """Show what a network takes on every GPU at every clock."""
     from clockwatt.predict.api import load
 
-    if pass_ is not None and pass_ not in config.PASSES:
-        raise RequestError(f"{{pass_}} {pass_}: choose {' or '.join(config.PASSES)}.")
+    pass_ = request.pass_ if "pass_" in request.model_fields_set else None
     if request.network is None:
         defaults = type(request)()
         for field, option in _OF_A_NETWORK.items():
@@ -72,7 +69,8 @@ def show(
         show_best_points(folder, most, as_json=as_json, gpus=request.gpus, pass_=pass_)
         return
     predictors = load(None if results is None else results / layout.PREDICTORS)
-    shown = predictors.overviews(request, [one for one in config.PASSES if pass_ in (None, one)])
+    both = pass_ is None and request.cache_length is None  # a step of decoding is no training step
+    shown = predictors.overviews(request, config.PASSES if both else [request.pass_])
     if as_json:
         print(json.dumps([one.to_dict() for one in shown], indent=2))
     else:

@@ -6,12 +6,12 @@ import time
 from pathlib import Path
 
 from clockwatt import config
-from clockwatt.cli.app import app
+from clockwatt.cli.app import app, examples
 from clockwatt.cli.options import DEFAULT_CONFIG, CatalogueOfCampaign, Config, StoreOfCampaign
 from clockwatt.schema import layout
 
 
-@app.command()
+@app.command(epilog=examples("clockwatt status", "clockwatt status --config config/config.yaml"))
 def status(
     config_file: Config = DEFAULT_CONFIG,
     catalogue_dir: CatalogueOfCampaign = None,

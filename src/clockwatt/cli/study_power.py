@@ -8,13 +8,17 @@ from typing import Annotated
 import typer
 
 from clockwatt import config
-from clockwatt.cli.app import app
+from clockwatt.cli.app import app, examples
 from clockwatt.cli.options import Config, GpuLabel
 
 StudyDir = Annotated[Path, typer.Option(help="The study's folder of this GPU.")]
 
 
-@app.command()
+@app.command(
+    epilog=examples(
+        "clockwatt study-power-run --config config/config.yaml --gpu h200 --study-dir results/studies/power/h200"
+    )
+)
 def study_power_run(config_file: Config, gpu: GpuLabel, study_dir: StudyDir) -> None:
     """Train the networks of the study on a GPU at each of its operating points; what is recorded already is kept."""
     from clockwatt.studies.power.measure import measure_study
@@ -22,7 +26,7 @@ def study_power_run(config_file: Config, gpu: GpuLabel, study_dir: StudyDir) -> 
     measure_study(config.load(config_file), gpu, study_dir)
 
 
-@app.command()
+@app.command(epilog=examples("clockwatt study-power --study-dir results/studies/power/h200"))
 def study_power(
     study_dir: StudyDir,
     only: Annotated[str, typer.Option(help="Names of tables and figures, separated by commas; else all.")] = "",

@@ -8,13 +8,18 @@ from typing import Annotated
 import typer
 
 from clockwatt import config
-from clockwatt.cli.app import app
+from clockwatt.cli.app import app, examples
 from clockwatt.cli.options import Config, GpuLabel
 
 StudyDir = Annotated[Path, typer.Option(help="The study's folder of this GPU.")]
 
 
-@app.command()
+@app.command(
+    epilog=examples(
+        "clockwatt study-workloads-run --config config/config.yaml --gpu h200 --study-dir "
+        "results/studies/workloads/h200"
+    )
+)
 def study_workloads_run(config_file: Config, gpu: GpuLabel, study_dir: StudyDir) -> None:
     """Record the workloads of the campaign's study on a GPU, one after another; what is recorded already is kept."""
     from clockwatt.studies.workloads.stage import run
@@ -22,7 +27,11 @@ def study_workloads_run(config_file: Config, gpu: GpuLabel, study_dir: StudyDir)
     run(config.load(config_file), gpu, study_dir)
 
 
-@app.command()
+@app.command(
+    epilog=examples(
+        "clockwatt study-workloads --config config/config.yaml --gpu h200 --study-dir results/studies/workloads/h200"
+    )
+)
 def study_workloads(config_file: Config, gpu: GpuLabel, study_dir: StudyDir) -> None:
     """Draw what was recorded: sensors over time, which of them go together, the table of workloads."""
     from clockwatt.studies.workloads.stage import figures

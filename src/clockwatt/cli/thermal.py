@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from clockwatt.cli.app import app
+from clockwatt.cli.app import app, examples
 from clockwatt.cli.options import AsJson
 from clockwatt.errors import ClockwattError
 
@@ -17,7 +17,11 @@ if TYPE_CHECKING:
     from clockwatt.studies.thermal.answers import Crossing, Forecast, Place
     from clockwatt.studies.thermal.fit import Result
 
-thermal_app = typer.Typer(no_args_is_help=True, help="Model and forecast the temperature of GPUs that were recorded.")
+thermal_app = typer.Typer(
+    no_args_is_help=True,
+    help="Model and forecast the temperature of GPUs that were recorded.",
+    epilog=examples("clockwatt thermal fit records/monday records/tuesday --output thermal"),
+)
 app.add_typer(thermal_app, name="thermal")
 
 RC = "rc"
@@ -26,7 +30,7 @@ RC = "rc"
 Records = Annotated[list[Path], typer.Argument(help="Folders that `clockwatt record` wrote.")]
 
 
-@thermal_app.command("fit")
+@thermal_app.command("fit", epilog=examples("clockwatt thermal fit records/monday records/tuesday --output thermal"))
 def thermal_fit(
     records: Records,
     output: Annotated[Path, typer.Option("--output", help="Folder of the fit.")],
@@ -57,7 +61,13 @@ def thermal_fit(
         _print_fit(result, output)
 
 
-@thermal_app.command("forecast")
+@thermal_app.command(
+    "forecast",
+    epilog=examples(
+        "clockwatt thermal forecast thermal records/today --horizon 5min",
+        "clockwatt thermal forecast thermal records/today --throttle-at 87C --rest-to 35C --job 250W",
+    ),
+)
 def thermal_forecast(
     fit: Annotated[Path, typer.Argument(help="Folder that `clockwatt thermal fit` wrote.")],
     record: Annotated[Path, typer.Argument(help="Record of the GPUs: what they did until now.")],
@@ -104,7 +114,9 @@ def thermal_forecast(
         _print_forecast(forecasts, throttling, rests, places, horizon_s)
 
 
-@thermal_app.command("influence")
+@thermal_app.command(
+    "influence", epilog=examples("clockwatt thermal influence records/monday records/tuesday --output figures")
+)
 def thermal_influence(
     records: Records,
     permutations: Annotated[int, typer.Option(min=19, help="How many shifts a test draws.")] = 499,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from clockwatt import config
-from clockwatt.cli.app import app
+from clockwatt.cli.app import app, examples
 from clockwatt.cli.options import (
     DEFAULT_CONFIG,
     Config,
@@ -16,7 +16,9 @@ from clockwatt.cli.options import (
 from clockwatt.schema import layout
 
 
-@app.command()
+@app.command(
+    epilog=examples("clockwatt validate", "clockwatt validate --predictors-dir predictors --output-dir validation")
+)
 def validate(
     config_file: Config = DEFAULT_CONFIG,
     dataset_dir: DatasetOfCampaign = None,

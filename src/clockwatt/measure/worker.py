@@ -93,7 +93,7 @@ def _work(measure: Callable[[], None]) -> None:
     try:
         measure()
     except ClockwattError as error:
-        print(f"clockwatt: {error}", file=sys.stderr, flush=True)
+        print(f"error: {error}", file=sys.stderr, flush=True)
         sys.exit(1)
 
 

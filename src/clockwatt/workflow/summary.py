@@ -20,7 +20,7 @@ from clockwatt.workflow.failures import Disk, reported
 
 _REASONS, _REASON_CHARACTERS = 3, 300
 _SKEW_S = 5.0
-_MESSAGE = "clockwatt: "
+_MESSAGE = "error: "
 _CALIBRATE, _MEASURE, _NETWORKS = "calibrate", "measure", "measure networks"
 
 

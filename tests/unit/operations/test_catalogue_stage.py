@@ -188,7 +188,7 @@ def test_networks_that_end_the_tracer_are_named_in_one_message(tmp_path):
     (tmp_path / "config.yaml").write_text(json.dumps(campaign(*networks).model_dump(mode="json")))
     command = [sys.executable, "-m", "clockwatt", "catalogue", "--config", "config.yaml"]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
-    (message,) = (line for line in done.stderr.splitlines() if line.startswith("clockwatt: "))
+    (message,) = (line for line in done.stderr.splitlines() if line.startswith("error: "))
     assert done.returncode == 1
     assert "network ending:crashes-2x8-float32: ends the process that traces it (signal SIGSEGV)" in message
     assert "network 'resnet19' is no" in message

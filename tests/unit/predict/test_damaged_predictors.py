@@ -42,7 +42,7 @@ def typed(*words: str) -> str:
         with pytest.raises(SystemExit) as ended:
             main()
     assert (ended.value.code == 0) == (not errors.getvalue()), errors.getvalue()
-    return errors.getvalue().removeprefix("clockwatt: ").rstrip("\n")
+    return errors.getvalue().removeprefix("error: ").rstrip("\n")
 
 
 def called(ask: Callable[[], object]) -> str:

@@ -284,7 +284,7 @@ def test_bad_input_gets_one_clear_line(nvml, in_worker, tmp_path: Path, words: t
     assert status == 1
     assert message in said
     assert len(said.splitlines()) == 1
-    assert said.startswith("clockwatt: ")
+    assert said.startswith("error: ")
     assert not (tmp_path / "out").exists()
 
 

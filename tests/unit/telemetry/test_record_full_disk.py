@@ -51,7 +51,7 @@ def test_the_status_is_the_programs_and_one_line_tells_what_could_not_be_written
 ) -> None:
     said = recorded(disk, left_kib=left_kib, status=status)
     (line,) = [line for line in said if "cannot be written (No space left on device)" in line]
-    assert line.startswith(f"clockwatt: the program ended with status {status}, but {disk}/record/")
+    assert line.startswith(f"error: the program ended with status {status}, but {disk}/record/")
     assert f"clockwatt record --show --output {disk}/record" in line
     (disk / "ballast").unlink()
     shown = subprocess.run(

@@ -224,10 +224,10 @@ def main(workload: Workload, arguments: Sequence[str] | None = None) -> int:
         began_s = time.monotonic()
         found = session.run()
     except ClockwattError as error:
-        print(f"clockwatt: {error}", file=sys.stderr)
+        print(f"error: {error}", file=sys.stderr)
         return 1
     except torch.OutOfMemoryError:
-        print("clockwatt: the device has too little memory for these sizes: give a smaller --scale.", file=sys.stderr)
+        print("error: the device has too little memory for these sizes: give a smaller --scale.", file=sys.stderr)
         return 1
     told_all = {
         "workload": workload.name, "device": device.type, "data": session.data, "sizes": session.sizes,
