@@ -30,8 +30,11 @@ class RequestError(ClockwattError):
 
     def as_options(self) -> str:
         """The message with `--input-dtype` where Python has `input_dtype`."""
-        return _FIELD.sub(lambda field: "--" + field[1].strip("_").replace("_", "-"), self.text)
+        return _FIELD.sub(lambda field: "--" + _OPTIONS.get(field[1], field[1].strip("_").replace("_", "-")), self.text)
 
+
+_OPTIONS = {"config_file": "config", "power_cap_w": "power-cap", "inputs": "input", "gpus": "gpu", "points": "point"}
+"""Options of the command line that do not go by the name of their field."""
 
 _FIELD = re.compile(r"\{([a-z_0-9]+)\}")
 

@@ -67,7 +67,8 @@ def measured_answer(predictors: AllGpus, request: Request) -> tuple[Answer, Meas
     from clockwatt.predict.answerer import measured_whole
     from clockwatt.predict.measure_missing import Stop, answer_measured
 
-    traced, gpu = predictors.traced(request), predictors.only_gpu(request)
+    gpu = predictors.gpu_at(request)
+    traced = predictors.traced(request)
     execution = predictors.execution(request, traced)
     demand = on_demand(request, gpu, request.point, traced, execution)
     stop = Stop(operations=0) if request.measure_missing is None else Stop.parse(request.measure_missing)

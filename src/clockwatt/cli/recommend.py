@@ -53,6 +53,8 @@ def recommend(
 
     if pareto is not None and pareto.suffix.lower() != ".png":
         raise RequestError(f"{{pareto}} {pareto}: it is a picture in PNG: give a file ending in .png.")
+    if pareto is not None and not pareto.absolute().parent.is_dir():
+        raise RequestError(f"{{pareto}} {pareto}: cannot be written (no folder {pareto.absolute().parent}). Make it.")
     if slurm:
         check_measures(request)
     predictors = loaded(request)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import sys
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any
@@ -216,6 +217,9 @@ _OPTIONS: dict[str, tuple[Any, Any, str]] = {
 }
 """Parameter of a command to its option, its default, and the field of `Request` that it is."""
 
+_SILENCE_S = 2.0
+"""After which a command says that it is at work."""
+
 TRAINING = ("optimizer", "accumulate", "clip_norm", "loss")
 NETWORK = ("network", "inputs", "operations", "input_dtype", "input_below", "assume_branch", "cache_length")
 FOLDERS = ("predictors_dir", "catalogue_dir", "validation_dir")
@@ -244,10 +248,16 @@ def request_command(*names: str, examples: tuple[str, ...]) -> Callable[[Callabl
 
         def run(**given: Any) -> None:
             rest = {one.name: given.pop(one.name) for one in further}
+            waiting = threading.Timer(_SILENCE_S, _say_that_it_takes_time)
+            waiting.daemon = True
+            if sys.stderr.isatty() or not rest.get("as_json"):
+                waiting.start()
             try:
                 command(_request(given), **rest)
             except RequestError as error:
                 raise ClockwattError(error.as_options()) from error
+            finally:
+                waiting.cancel()
 
         parameters = [*options, *further]
         run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]  # which typer reads
@@ -257,6 +267,10 @@ def request_command(*names: str, examples: tuple[str, ...]) -> Callable[[Callabl
         return command
 
     return decorate
+
+
+def _say_that_it_takes_time() -> None:
+    print("Loading predictors and tracing the network; this can take a minute.", file=sys.stderr, flush=True)
 
 
 def _request(given: dict[str, Any]) -> Any:

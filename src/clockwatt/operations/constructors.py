@@ -62,7 +62,23 @@ def _of_torchvision(name: str) -> Constructor:
     )
 
 
+def timm_input_size(name: str) -> list[int]:
+    """Return the sizes of an image that a network of timm, `timm:NAME`, takes by default: channels, height, width.
+
+    NetworkError if there is no such network, or timm is not installed.
+    """
+    model = name.removeprefix(TIMM)
+    configuration = _timm_with(model).get_pretrained_cfg(model)
+    return list(configuration.input_size if configuration else (3, 224, 224))
+
+
 def _of_timm(name: str) -> Constructor:
+    timm = _timm_with(name)
+    return lambda: timm.create_model(name, pretrained=False)
+
+
+def _timm_with(name: str) -> Any:
+    """Return the module timm, if it has a model of this name."""
     try:
         timm: Any = importlib.import_module("timm")
     except ImportError as error:
@@ -71,7 +87,7 @@ def _of_timm(name: str) -> Constructor:
         ) from error
     if not timm.is_model(name):
         raise NetworkError(f"network {TIMM}{name}: timm has no such model{did_you_mean(name, timm.list_models())}")
-    return lambda: timm.create_model(name, pretrained=False)
+    return timm
 
 
 def _imported(name: str) -> Constructor:

@@ -97,9 +97,10 @@ class AllGpus:
             If the GPU, the network or the point is unknown, or the pass was not fitted.
         """
         trace = trace or functools.partial(self.traced, request)
+        gpu = self.gpu_at(request)
         traced = trace(request.pass_)
         answer = self.answer(
-            traced, gpu=self.only_gpu(request), point=request.point, execution=self.execution(request, traced),
+            traced, gpu=gpu, point=request.point, execution=self.execution(request, traced),
             host=request.host, relative_to=request.relative_to,
         )  # fmt: skip
         answer = with_tf32(self.model(answer.gpu), traced, answer, host=self.profile(request.host))
@@ -233,6 +234,13 @@ class AllGpus:
         if len(gpus) != 1:
             raise RequestError(f"{{gpu}}: give one of {', '.join(self.gpus)}.")
         return self.label(gpus[0])
+
+    def gpu_at(self, request: Request) -> str:
+        """Return the GPU that a request names, or refuse it, its point or its host: tracing takes far longer."""
+        gpu = self.only_gpu(request)
+        self.model(gpu).description.check_runs_at(request.point)
+        self.profile(request.host)
+        return gpu
 
     def recommendation(self, request: Request) -> Recommendation:
         """Recommend the GPU and operating point that minimise the cost of a request's pass; raises as `choose`."""

@@ -32,6 +32,9 @@ _CHOICES: dict[str, tuple[str, ...]] = {
     "objective": OBJECTIVES,
     "loss": LOSSES,
 }
+_USUAL_BATCH = 32
+"""Batch size of a network of timm for which no input is given."""
+
 _TRAINING = ("optimizer", "accumulate", "clip_norm", "loss")
 """Fields of a training pass."""
 
@@ -45,7 +48,8 @@ class Request(Model):
         torchvision name, `timm:NAME`, `hf:CONFIG.json`, `package.module:callable` or a campaign's network; or in its
         place a file of operations with counts.
     inputs
-        Each a shape, or `NAME=SHAPE[:dtype[:below]]`; without any, the input that the network was measured with.
+        Each a shape, or `NAME=SHAPE[:dtype[:below]]`; without any, the input that the network was measured with,
+        or 32 images of the size that timm names.
     pass_
         `inference` or `training`.
     precision
@@ -157,6 +161,10 @@ class Request(Model):
             raise RequestError("{input_dtype} int64: give {input_below} too, which token ids are below.")
         if self.input_dtype == "float" and self.input_below is not None:
             raise RequestError("{input_below} is for token ids, {input_dtype} float is for others: give one of both.")
+        if self.measure_missing is None and not self.measure_whole:
+            for name in ("config_file", "store_dir"):
+                if getattr(self, name) != type(self).model_fields[name].default:
+                    raise RequestError(f"{{{name}}} is for measuring: give {{measure_missing}} too, or leave it out.")
         for name in self.training:
             if self.pass_ != TRAINING:
                 raise RequestError(f"{{{name}}} is of a training pass: give {{pass_}} training too.")
@@ -168,7 +176,7 @@ class Request(Model):
             raise RequestError("{cache_length} is one step of decoding, and no training step: leave one out.")
         for name, value in (("max_slowdown", self.max_slowdown), ("power_cap_w", self.power_cap_w)):
             if value is not None and not value >= 0:
-                raise RequestError(f"limits: {{{name}}} is a number of 0 or more, such as 0.1 for 10 %, not {value!r}.")
+                raise RequestError(f"{{{name}}} is a number of 0 or more, such as 0.1 for 10 %, not {value!r}.")
 
     def execution(self, variant: str) -> ExecutionSettings:
         """How the network runs where nothing else is known to be measured; `variant` is what its trace is of."""
@@ -225,6 +233,10 @@ class Request(Model):
 
     def _as_measured(self, name: str, known: _Known) -> NetworkConfig:
         """With the input that the network was measured with first."""
+        if not known.has(name) and name.startswith("timm:"):
+            from clockwatt.operations.constructors import timm_input_size
+
+            return self._given(name, known, [_text([_USUAL_BATCH, *timm_input_size(name)])])
         if not known.has(name):
             close = ", ".join(difflib.get_close_matches(name, known.networks["network"].unique(), n=3))
             raise RequestError(

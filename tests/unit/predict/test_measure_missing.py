@@ -29,7 +29,9 @@ def ask(made, campaign, capsys):
     """Put a question; its answer as read from JSON, or the text with `as_json=False`."""
 
     def run(*options, as_json=True, network=NETWORK):
-        folders = ["--predictors-dir", made.predictors, "--catalogue-dir", made.catalogue, "--config", campaign]
+        folders = ["--predictors-dir", made.predictors, "--catalogue-dir", made.catalogue]
+        if any(option.startswith("--measure") for option in options):
+            folders += ["--config", campaign]
         arguments = ["predict", *network, *options, *map(str, folders), *(["--json"] if as_json else [])]
         with pytest.raises(SystemExit) as ended:
             app(arguments, prog_name="clockwatt")

@@ -8,6 +8,7 @@ import sys
 
 import pytest
 
+from clockwatt.cli import request_options
 from clockwatt.cli.main import app
 from clockwatt.errors import ClockwattError
 from support import synthetic
@@ -59,8 +60,8 @@ def listed(tmp_path):
 
 
 def test_a_prediction_is_printed_and_given_as_json(ask, answer):
-    code, printed, said = ask("predict", *NETWORK, "--gpu", "a30", "--point", "sm1200")
-    assert (code, said) == (0, "")
+    code, printed, _ = ask("predict", *NETWORK, "--gpu", "a30", "--point", "sm1200")
+    assert code == 0
     assert "VIRTUAL" in printed
     assert printed.startswith("net24 8×3×64×64, inference, TF32, virtual A30 at 1200 MHz (VIRTUAL: a modelled GPU): ")
     assert "J measured" in printed.splitlines()[0]
@@ -120,6 +121,7 @@ def test_the_table_names_what_is_beyond_the_limits(ask):
 
 def test_the_pareto_front_is_drawn(ask, tmp_path):
     paths = [tmp_path / "figures" / name for name in ("a.png", "b.png")]
+    paths[0].parent.mkdir()
     for path in paths:
         assert ask("recommend", *NETWORK, "--pareto", path)[0] == 0
     content = paths[0].read_bytes()
@@ -132,6 +134,9 @@ def test_the_pareto_front_is_drawn(ask, tmp_path):
     ("options", "words"),
     [
         (["predict", *NETWORK, "--gpu", "h100"], ["--gpu h100", "there are predictors for a30 (", "), v100 ("]),
+        (["predict", *NETWORK, "--gpu", "a30", "--config", "none.yaml"], ["--config is for measuring", "--measure-m"]),
+        (["recommend", *NETWORK, "--store-dir", "store"], ["--store-dir is for measuring", "--measure-missing"]),
+        (["recommend", *NETWORK, "--pareto", "/none/front.png"], ["--pareto /none/front.png", "no folder /none"]),
         (["predict", *NETWORK, "--gpu", "a30", "--point", "fast"], ["'fast' is no operating point"]),
         (["predict", *NETWORK, "--gpu", "a30", "--pass", "backward"], ["--pass backward", "inference or training"]),
         (["predict", "--gpu", "a30"], ["give a network and its --input", "--operations FILE"]),
@@ -197,6 +202,12 @@ def test_a_bad_question_is_one_message(ask, options, words):
     assert "\n" not in said
     for word in words:
         assert word in said
+
+
+def test_a_command_that_takes_long_says_that_it_works(ask, monkeypatch):
+    monkeypatch.setattr(request_options, "_SILENCE_S", 0.0)
+    assert "this can take a minute" in ask("recommend", *NETWORK)[2]
+    assert ask("recommend", *NETWORK, "--json")[2] == ""
 
 
 def test_a_single_host_is_no_range(ask):

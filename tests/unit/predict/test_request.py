@@ -113,3 +113,10 @@ def test_more_token_ids_than_a_catalogued_network_has_words_are_traced_and_refus
         NetworkTracer(SHIPPED, TrainingConfig()).trace(asked(GPT2, "8,256", input_below=50258), "inference")
     with pytest.raises(ConfigError, match=r"input_below: 9223372036854775808 is more than indices of int64 can be"):
         asked("a:b", "8,256", input_below=2**63)
+
+
+def test_a_network_of_timm_takes_the_size_that_timm_names(tmp_path):
+    pytest.importorskip("timm")
+    assert Request.of(network="timm:resnet10t").network_config(tmp_path).first_input.shape == [32, 3, 176, 176]
+    with pytest.raises(NetworkError, match="timm has no such model; did you mean resnet10t"):
+        Request.of(network="timm:resnet10x").network_config(tmp_path)

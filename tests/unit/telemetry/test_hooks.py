@@ -58,7 +58,10 @@ arguments = TrainingArguments(
     "out", per_device_train_batch_size=4, num_train_epochs=2, report_to=[], save_strategy="no", use_cpu=True,
     disable_tqdm=True,
 )
-Trainer(model=Net(), args=arguments, train_dataset=rows).train()
+trainer = Trainer(model=Net(), args=arguments, train_dataset=rows)
+trainer.train()
+trainer.evaluate({"one": rows, "two": rows})
+trainer.predict(rows)
 """
 
 
@@ -139,6 +142,8 @@ def test_lightning(together: Marks, package: str) -> None:
 def test_the_trainer_of_hugging_face(together: Marks) -> None:
     marks = marks_by("transformers", together)
     check_training(marks, [0, 1, 2, 3, 4, 5])
+    names = marks.phases["name"].value_counts()
+    assert (names["validation"], names["prediction"]) == (1, 1)
     assert "transformers" in marks.libraries
 
 

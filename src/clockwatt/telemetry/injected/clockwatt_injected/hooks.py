@@ -116,7 +116,10 @@ def _lightning(name: str) -> None:
 def _transformers(name: str) -> None:
     from clockwatt_injected.transformers_phases import Phases
 
-    _after_init(sys.modules[name].Trainer, lambda trainer: trainer.add_callback(Phases()))
+    trainer = sys.modules[name].Trainer
+    _after_init(trainer, lambda made: made.add_callback(Phases()))
+    _in_phase(trainer, "evaluate", "validation")
+    _in_phase(trainer, "predict", "prediction")
 
 
 def _after_init(owner: Any, add: Callable[[Any], None]) -> None:
@@ -131,6 +134,29 @@ def _after_init(owner: Any, add: Callable[[Any], None]) -> None:
         add(self)
 
     owner.__init__ = with_phases
+
+
+def _in_phase(owner: Any, method: str, phase: str) -> None:
+    """Have each outermost call of a method be a phase: `evaluate` calls itself for each of several datasets."""
+    import functools
+
+    from clockwatt_injected import marks
+
+    original = getattr(owner, method)
+    inside: list[str] = []
+
+    @functools.wraps(original)
+    def marked(*arguments: Any, **named: Any) -> Any:
+        if inside:
+            return original(*arguments, **named)
+        inside.append(phase)
+        try:
+            with marks.phase(phase):
+                return original(*arguments, **named)
+        finally:
+            inside.pop()
+
+    setattr(owner, method, marked)
 
 
 _HOOKS: dict[str, Callable[[str], None]] = {

@@ -1,4 +1,4 @@
-"""Phases of the Hugging Face Trainer: training, epoch and step, and a mark at each evaluation and checkpoint."""
+"""Phases of the Hugging Face Trainer: training, epoch and step, and a mark at each checkpoint."""
 
 from __future__ import annotations
 
@@ -32,9 +32,6 @@ class Phases(TrainerCallback):  # type: ignore[misc]
 
     def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         self._phases.end("step")
-
-    def on_evaluate(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        marks.mark("evaluated", int(state.global_step))
 
     def on_save(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         marks.mark("saved", int(state.global_step))
