@@ -39,7 +39,7 @@ def print_answer(answer: Answer, more: Mapping[str, Any] = MappingProxyType({}),
     console = Console()
     console.print(headline(answer), soft_wrap=True, style="bold", highlight=False)
     console.print()
-    console.print(_sources(answer))
+    console.print(_sources(answer, verbose=verbose))
     for line in _below(answer, more):
         console.print(line, soft_wrap=True, highlight=False)
     if answer.detail is not None:
@@ -63,6 +63,8 @@ def headline(answer: Answer) -> str:
     further = [answer.limited_by]
     if answer.items_per_s:
         further.append(f"{rounded(answer.items_per_s)} {answer.unit}/s")
+    if answer.memory is not None and answer.memory.fits is False:
+        further.append("does not fit")
     return "; ".join([f"{question(answer)}: {', '.join(costs)}", *filter(None, further)])
 
 
@@ -89,20 +91,20 @@ def precision(answer: Answer) -> str:
     return answer.execution.words
 
 
-def columns(answer: Answer) -> dict[str, Estimate]:
-    """The sources of an answer, the most trustworthy first."""
-    known = {
-        MEASURED: answer.measured, COMPOSED: answer.composed, PREDICTED: answer.predicted, "held out": answer.held_out
-    }  # fmt: skip
+def columns(answer: Answer, *, verbose: bool = False) -> dict[str, Estimate]:
+    """The sources of an answer, the most trustworthy first; `verbose` adds the prediction without its network."""
+    known = {MEASURED: answer.measured, COMPOSED: answer.composed, PREDICTED: answer.predicted}
+    if verbose:
+        known["held out"] = answer.held_out
     return {name: estimate for name, estimate in known.items() if estimate is not None}
 
 
-def _sources(answer: Answer) -> Table:
+def _sources(answer: Answer, *, verbose: bool) -> Table:
     from rich.box import SIMPLE_HEAD
     from rich.table import Table
 
     table = Table(box=SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 2, 0, 0))
-    shown = columns(answer)
+    shown = columns(answer, verbose=verbose)
     for heading in ("", *shown):
         table.add_column(heading, no_wrap=True)
     for name in QUANTITIES:
@@ -123,9 +125,8 @@ def _below(answer: Answer, more: Mapping[str, Any]) -> Iterator[str]:
         yield ", ".join(f"{name} {quantity(seconds, 's')}" for name, seconds in answer.phases.items()) + "."
     if answer.memory is not None:
         yield memory_words(answer.memory)
-    if answer.items_per_s and answer.items_per_joule:
-        unit = answer.unit
-        yield f"{rounded(answer.items_per_s)} {unit}/s, {rounded(answer.items_per_joule)} {unit}/J."
+    if answer.items_per_joule:
+        yield f"{rounded(answer.items_per_joule)} {answer.unit}/J."
     if answer.expected.device_s is None:
         yield "The time is the sum of back-to-back times. Device and host time were not measured separately."
     if answer.relative_to is not None:
@@ -142,19 +143,27 @@ def _below(answer: Answer, more: Mapping[str, Any]) -> Iterator[str]:
 
 
 def memory_words(memory: PassMemory) -> str:
-    """`Memory: 2.90 GiB allocated (2.84–3.06), 3.40 GiB reserved, of 140 GiB: fits. Parameters 98 MiB, …`."""
-    low, high = memory.allocated_low_bytes / 2**30, memory.allocated_high_bytes / 2**30
-    text = f"Memory: {binary(memory.allocated_bytes)} allocated ({low:.3g}–{high:.3g} GiB), "
-    text += f"{binary(memory.reserved_bytes)} reserved"
+    """`Memory: 2.9 GiB (2.84–3.06) allocated, 3.4 GiB reserved, of 140 GiB: fits. At the peak: inputs 18 MiB, …`."""
+    ends = (memory.allocated_low_bytes, memory.allocated_high_bytes)
+    text = f"Memory: {binary(memory.allocated_bytes, ends)} allocated, {binary(memory.reserved_bytes)} reserved"
     if memory.gpu_bytes is not None:
-        text += f", of {binary(memory.gpu_bytes)}: {'fits' if memory.fits else 'does not fit'}"
+        free = memory.gpu_bytes - memory.context_bytes
+        verdict = "fits" if memory.fits else "does not fit"
+        if ends[0] <= free < ends[1]:
+            verdict = f"probably {verdict}"
+        if memory.fits and memory.reserved_bytes > free:
+            text, verdict = f"{text} if it were unlimited", f"{verdict}, as PyTorch then frees unused blocks"
+        text += f", of {binary(memory.gpu_bytes)}: {verdict}"
     parts = (f"{name.replace('_', ' ')} {binary(size)}" for name, size in memory.parts.items() if size)
     return f"{text}. At the peak: {', '.join(parts)}."
 
 
-def binary(size: float) -> str:
-    """`2.9 GiB`, `98 MiB`."""
-    return f"{size / 2**30:.3g} GiB" if size >= 2**30 else f"{size / 2**20:.3g} MiB"
+def binary(size: float, ends: tuple[float, float] | None = None) -> str:
+    """`2.9 GiB`, `98 MiB (96–101)`; the ends of an interval in the unit of the size."""
+    units = ((2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB"), (1, "B"))
+    scale, unit = next((one for one in units if size >= one[0]), units[-1])
+    interval = "" if ends is None else f" ({'–'.join(rounded(end / scale) for end in ends)})"
+    return f"{rounded(size / scale)} {unit}{interval}"
 
 
 def _host_bound(host: HostAnswer) -> str:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 @request_command(
     *("network", "gpu", *NETWORK[1:], "pass_", "precision", *TRAINING, *FOLDERS),
     examples=(
-        "clockwatt fit-memory resnet50 --gpu h200 --pass training",
+        "clockwatt fit-memory resnet50 --gpu h200 --pass training --precision bf16-mixed",
         "clockwatt fit-memory hf:llama.json --input 4,2048 --gpu h100 --sequence",
         "clockwatt fit-memory 'models:stack_{layers}' --input 16,64,112,112 --gpu a30 --layers",
         "clockwatt fit-memory resnet50 --gpu h200 --measure",
@@ -40,7 +40,7 @@ def fit_memory(
     measure: Annotated[bool, typer.Option("--measure", help="Find it on this machine's GPU by bisection.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Find the largest batch, sequence or number of layers that fits."""
+    """Find the largest batch, sequence or number of layers that fits a GPU."""
     from clockwatt.cli.answer_text import binary, memory_words
     from clockwatt.predict.fit_memory import fit_memory as predicted
 
@@ -57,17 +57,16 @@ def fit_memory(
         free = free_and_total_bytes(device)
         used = max(0, free[1] - free[0] - CONTEXT_BYTES) / 2**30  # this process has its context
     largest, sized = predicted(predictors, request, dimension, other_bytes=int(used * 2**30))
+    certain = f"{largest.safe_size:,} fits with 95 % certainty"
     if measure:
+        certain = f"predicted: {largest.size:,}"
         training = predictors.tracer.trained(request.training).training
         largest = measured(largest, sized, request.pass_, training, "cuda")
     if as_json:
         print(json.dumps(largest.to_dict() | ({} if free is None else {"free_bytes_at_start": free[0]}), indent=2))
         return
-    print(
-        f"{request.network}, {request.pass_}, {request.gpus[0]}: {dimension} {largest.size:,} fits, {largest.source}."
-    )
-    if largest.source == "predicted":
-        print(f"{largest.safe_size:,} fits with a certainty of 95 %.")
+    question = f"{request.network}, {request.pass_}, {sized(1).execution[0].words}, {request.gpus[0]}"
+    print(f"{question}: largest {dimension} {largest.size:,}, {largest.source}; {certain}.")
     print(memory_words(largest.memory))
     if free is not None:
         print(f"At the start {binary(free[0])} of {binary(free[1])} were free.")

@@ -34,8 +34,8 @@ def layers(
     csv: Annotated[Path | None, typer.Option(help="Write the table to this file too.")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Share a pass's time, energy and memory among its modules."""
-    from clockwatt.cli.answer_text import headline, memory_words
+    """Report time, energy and memory of each module of a network."""
+    from clockwatt.cli.answer_text import binary, headline, memory_words
     from clockwatt.io.files import write_text
 
     answer, table = loaded(request).ask_layers(request, depth=depth)
@@ -48,6 +48,8 @@ def layers(
     print_layers(table)
     if answer.memory is not None:
         print(memory_words(answer.memory))
+        rest = answer.memory.allocated_bytes - table["memory_bytes"].sum()
+        print(f"Of no module: {binary(rest)}, for workspaces and temporary tensors.")
 
 
 def print_layers(table: pd.DataFrame) -> None:

@@ -34,6 +34,8 @@ def measured_words(now: Mapping[str, Any]) -> str:
 
 _SAME = 0.005
 """Relative difference that is shown as none."""
+_BETWEEN_SOURCES = 0.1
+"""Relative difference that a measured and a modelled pass may have in the same precision."""
 
 
 def tf32_words(answer: Answer) -> str | None:
@@ -44,11 +46,13 @@ def tf32_words(answer: Answer) -> str | None:
     takes = [quantity(other.time_s, "s"), *([] if other.energy_j is None else [quantity(other.energy_j, "J")])]
     pairs = {"time": (answer.time_s, other.time_s), "energy": (answer.energy_j, other.energy_j)}
     saved = {name: 1 - one / whole for name, (whole, one) in pairs.items() if whole and one}
+    if other.source != answer.source:
+        saved = {name: share for name, share in saved.items() if abs(share) >= _BETWEEN_SOURCES}
     less = [
         f"{abs(share):.0%} {'less' if share > 0 else 'more'} {name}" if abs(share) >= _SAME else f"the same {name}"
         for name, share in saved.items()
     ]
-    return f"With --precision tf32: {', '.join(takes)} {other.source}; {', '.join(less)}."
+    return f"With --precision tf32: {', '.join(takes)} {other.source}{'; ' * bool(less)}{', '.join(less)}."
 
 
 def print_recommendation(

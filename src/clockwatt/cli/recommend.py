@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     *("host", "relative_to", "measure_missing", "config_file", "store_dir", *FOLDERS),
     examples=(
         "clockwatt recommend resnet50",
-        "clockwatt recommend vit_b_16 --pass training --max-slowdown 10%",
+        "clockwatt recommend vit_b_16 --pass training --precision bf16-mixed --max-slowdown 10%",
         "clockwatt recommend resnet50 --objective time --power-cap 300 --gpu h200 --gpu h100",
     ),
 )

@@ -105,7 +105,7 @@ _OPTIONS: dict[str, tuple[Any, Any, str]] = {
     "precision": (
         Annotated[
             str | None,
-            _option(help=f"{', '.join(PRECISIONS)}, or one +channels_last; else PyTorch's default.", panel=_RUN),
+            _option(help=f"{', '.join(PRECISIONS)}; append +channels_last for that layout.", panel=_RUN),
         ],
         None,
         "precision",

@@ -150,7 +150,7 @@ class AllGpus:
         if memory.fits is False and memory.gpu_bytes is not None:
             needed, there = memory.allocated_bytes / 2**30, memory.gpu_bytes / 2**30
             fix = "Choose a smaller batch; `clockwatt fit-memory` finds the largest."
-            warnings = (*warnings, f"Does not fit: needs {needed:.1f} of the {there:.1f} GiB of {answer.gpu}. {fix}")
+            warnings = (f"Does not fit: needs {needed:.1f} GiB, and {answer.gpu} has {there:.1f} GiB. {fix}", *warnings)
         return replace(answer, memory=memory, warnings=warnings)
 
     def answer_all(

@@ -218,7 +218,7 @@ class Answer:
 
     @property
     def items_per_joule(self) -> float | None:
-        """Energy of one item; None for a list of operations, or where the energy is not known."""
+        """Items per joule; None for a list of operations, or where the energy is not known."""
         return self.items / self.energy_j if self.items and self.energy_j else None
 
     @property
@@ -317,7 +317,7 @@ def to_frame(answers: Sequence[Answer | ClockwattError], **columns: Sequence[Any
 def _row(answer: Answer) -> dict[str, Any]:
     row: dict[str, Any] = {
         "gpu": answer.gpu, "point": answer.point, "network_id": answer.network_id, "pass": answer.pass_,
-        "source": answer.source,
+        "execution": str(answer.execution), "source": answer.source,
     }  # fmt: skip
     for name in QUANTITIES:
         low, high = answer.intervals.get(name, (None, None))

@@ -119,7 +119,7 @@ class Request(Model):
         given = {name: value for name, value in fields.items() if value is not None}
         for name in given.keys() & {"network", "precision", "optimizer"}:
             if not isinstance(given[name], str):
-                raise RequestError(f"{{{name}}} {given[name]!r}: give a name, as text.")
+                raise RequestError(f"{{{name}}} {given[name]!r}: give one name; for several, a list of requests.")
         if "precision" in given:
             given["precision"] = str(ExecutionSettings(given["precision"]))
         if "optimizer" in given:

@@ -113,7 +113,7 @@ class ExecutionSettings(str):
                 raise ClockwattError(f"{text}: {parts[name]} and {value} are both a {name}: give one.")
             parts[name] = value
         if "precision" not in parts:
-            raise ClockwattError(f"{text}: names no precision. Choose {_listed(PRECISIONS)}.")
+            raise ClockwattError(f"{text}: names no precision. Choose {_listed(PRECISIONS)}: tf32+{text}.")
         given = [parts.get(name, _DEFAULTS.get(name)) for name, _ in _CHOICES]
         return super().__new__(cls, "+".join(str(value) for value in given if value not in _DEFAULTS.values()))
 
@@ -190,8 +190,8 @@ def _part(word: str, text: str) -> tuple[str, str]:
         if value in choices:
             return name, value
     raise ClockwattError(
-        f"{text}: {word!r} is not supported. Choose a precision ({_listed(PRECISIONS)}); networks run in "
-        f"{_listed(MODES)} mode and {_listed(MEMORY_FORMATS)} memory, without activation checkpointing."
+        f"{text}: {word!r} is not supported. Choose a precision ({_listed(PRECISIONS)}), and append +channels_last "
+        f"for that layout; networks run in {_listed(MODES)} mode."
     )
 
 

@@ -45,7 +45,7 @@ QUESTIONS = [
     (("resnet50",), {"input": (-1, 3, 224, 224)}, "write the shape of the input"),
     (("resnet5O",), {}, "did you mean resnet50"),
     ((5,), {}, "network 5: give a name, a torch.nn.Module"),
-    (("resnet50",), {"precision": 16}, "precision 16: give a name"),
+    (("resnet50",), {"precision": 16}, "precision 16: give one name"),
     (("resnet50",), {"precision": "fp8"}, "Choose a precision"),
     (("resnet50",), {"point": "fast"}, "is no operating point"),
     (("resnet50",), {"point": "sm9999"}, "has 345 to 1980 MHz"),
