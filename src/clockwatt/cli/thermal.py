@@ -241,9 +241,10 @@ def _print_forecast(
     for one in forecasts:
         virtual = " (VIRTUAL)" if one.virtual else ""
         around = "" if one.low_c is None else f" ({one.level:.0%}: {one.low_c:.1f} … {one.high_c:.1f} °C)"
+        load = "" if one.load_w is None else f" at an expected {one.load_w:.0f} W"
         print(
             f"{one.gpu}{virtual}: {one.now_c:.0f} °C at {one.power_w:.0f} W; in {one.horizon_s:g} s "
-            f"{one.temperature_c:.1f} °C{around}, by {one.model}, given {one.given}"
+            f"{one.temperature_c:.1f} °C{around}{load}, by {one.model}, given {one.given}"
         )
     for crossing in throttling:
         print(f"{crossing.gpu}: until heat slows it down: {_told(crossing)}")

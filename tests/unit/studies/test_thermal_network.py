@@ -139,6 +139,7 @@ def test_a_steady_load_stays_as_it_is_and_settles(power: float, neighbour: float
     trace = trace_of(watts, warm, neighbours=("GPU-1",), neighbours_w=others[:, None])
     found = NETWORK.forecast(trace, np.array([1499]), (1, 300, 3000), known=False)
     assert found[0] == pytest.approx(NETWORK.settles_at_c(power, {"GPU-1": neighbour}), abs=1e-3)
+    assert NETWORK.expected_load_w(trace, 300) == pytest.approx(power)
     state = NETWORK.states(trace)[-1]
     path = NETWORK.path(state, power, {"GPU-1": neighbour}, np.array([0.0, 60.0, math.inf]))
     assert path == pytest.approx(NETWORK.settles_at_c(power, {"GPU-1": neighbour}), abs=1e-3)
@@ -164,3 +165,14 @@ def test_impossible_constants_of_a_file_are_refused(key: str, value: object) -> 
     assert Network.from_json(NETWORK.to_json()) == NETWORK
     with pytest.raises(ValueError):
         Network.from_json(NETWORK.to_json() | {key: value})
+
+
+def test_the_load_of_a_forecast_is_the_one_that_it_expects() -> None:
+    ahead, others = 60, np.zeros(1060)
+    network = replace(NETWORK, load_weights={ahead: (0.0, 0.4, 0.4, 0.2)})
+    watts = np.append(np.full(1000, 100.0), np.full(60, 300.0))
+    trace = trace_of(watts, simulated(network, watts, others), neighbours=("GPU-1",), neighbours_w=others[:, None])
+    expected = network.expected_load_w(trace, ahead)
+    assert expected == pytest.approx(0.4 * 300 + 0.4 * 300 + 0.2 * 140)
+    path = network.path(network.states(trace)[-1], expected, {"GPU-1": 0.0}, np.array([float(ahead)]))
+    assert network.forecast(trace, np.array([1059]), (ahead,), known=False)[0, 0] == pytest.approx(path[0], abs=0.01)

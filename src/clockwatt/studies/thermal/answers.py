@@ -34,6 +34,8 @@ class Forecast:
         Its last reading, and mean power over the last 10 s.
     horizon_s, temperature_c
         When, and how warm it is expected to be then.
+    load_w
+        Mean power that the model expects until then; None where it expects none.
     low_c, high_c, level
         Interval; None where too few runs were held out to estimate it.
     model, given
@@ -47,6 +49,7 @@ class Forecast:
     power_w: float
     horizon_s: float
     temperature_c: float
+    load_w: float | None
     low_c: float | None
     high_c: float | None
     level: float | None
@@ -161,10 +164,13 @@ def forecast(fitted: Fitted, trace: Trace, horizon_s: float) -> Forecast:
         If the model does not know the GPU, the step of the grid, or the horizon.
     """
     model, task = fitted.model, fitted.model.task
+    load_w = None
     if isinstance(model, RcNetworks):
-        _network(model, trace)
+        network = _network(model, trace)
         model = copy.copy(model)
         model.task = replace(task, horizons_s=(horizon_s,))
+        if task.load == "history":
+            load_w = network.expected_load_w(model.task.seen(trace), model.task.steps[0])
     elif horizon_s not in task.horizons_s:
         known = ", ".join(f"{each:g}s" for each in task.horizons_s)
         raise ThermalError(f"--horizon {horizon_s:g}s: {model.name} forecasts {known}. Choose one, or --model rc.")
@@ -175,7 +181,7 @@ def forecast(fitted: Fitted, trace: Trace, horizon_s: float) -> Forecast:
     half = _half_width(fitted, trace, horizon_s)
     return Forecast(
         gpu=trace.gpu, gpu_name=trace.gpu_name, virtual=trace.virtual, now_c=float(trace.temperature_c[-1]),
-        power_w=_power_now(trace), horizon_s=horizon_s, temperature_c=float(expected),
+        power_w=_power_now(trace), horizon_s=horizon_s, temperature_c=float(expected), load_w=load_w,
         low_c=None if half is None else float(expected - half), high_c=None if half is None else float(expected + half),
         level=None if half is None or fitted.intervals is None else fitted.intervals.level, model=model.name,
         given=LOADS[task.load],

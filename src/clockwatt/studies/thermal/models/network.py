@@ -148,6 +148,11 @@ class Network:
             found[:, column] = later
         return found
 
+    def expected_load_w(self, trace: Trace, ahead: int) -> float:
+        """Return the mean power in W that `forecast` expects over so many steps after the end of a trace."""
+        power = self._inputs(trace)[2]
+        return float(past_loads(power, trace.step_s)[-1] @ self._weights(ahead))
+
     def path(self, state: Array, power_w: float, neighbours_w: dict[str, float], times_s: Array) -> Array:
         """Return the temperature in °C at some times from now on under a constant load; shape of `times_s`."""
         taus = np.array([mode.time_constant_s for mode in self.modes] + [self.neighbours_time_constant_s])
