@@ -3,7 +3,8 @@
     python benchmarks/fresh/draw.py [--set sixth] [--cache DIR] [--part K/N] [--collect]
 
 The sets after the first are other draws by the same rule, a half and four times a quarter as large, without the
-networks of those before and of `other_networks.py`: for a day on which nobody has seen yet what is asked.
+networks of those before and of `other_networks.py`: for a day on which nobody has seen yet what is asked. The seventh
+draws from other kinds, those that predictors missed (`rare_kinds.py`).
 
 Every place of a kind is drawn by itself, traced, and drawn again where it cannot be traced, its roofline lies outside
 0.2 to 90 ms (real passes take up to twice as long), it needs more than 40 GiB, or the shipped data or the set has it.
@@ -20,7 +21,8 @@ import random
 import sys
 import time
 from collections import Counter
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -42,6 +44,7 @@ sys.path.insert(
 )  # the networks of the set are imported by their place in the checkout
 
 from benchmarks.fresh.kinds import KINDS, Drawn
+from benchmarks.fresh.rare_kinds import RARE_KINDS
 
 HERE = Path(__file__).parent
 
@@ -54,6 +57,9 @@ class FreshSet:
     folder: Path
     share: float
     day: int | None = None
+    kinds: Mapping[str, tuple[int, Callable[[random.Random, frozenset[str]], Drawn]]] = field(
+        default_factory=lambda: KINDS
+    )
 
     @property
     def passes(self) -> Path:
@@ -72,7 +78,7 @@ class FreshSet:
 
     def count(self, kind: str) -> int:
         """How many passes of a kind are drawn."""
-        return max(2, round(self.share * KINDS[kind][0]))
+        return max(2, round(self.share * self.kinds[kind][0]))
 
 
 SETS = {
@@ -82,6 +88,7 @@ SETS = {
     "fourth": FreshSet(83, HERE / "fourth", 0.25, day=6),
     "fifth": FreshSet(101, HERE / "fifth", 0.25, day=7),
     "sixth": FreshSet(127, HERE / "sixth", 0.25, day=8),
+    "seventh": FreshSet(149, HERE / "seventh", 1.0, day=9, kinds=RARE_KINDS),
 }
 """In the order in which they were drawn; the parts of the first are measured on days 1 and 2."""
 GPU = "NVIDIA H200"
@@ -171,7 +178,7 @@ def draw_one(
     spec = find_spec(GPU)
     for attempt in range(ATTEMPTS):
         rng = random.Random(f"{chosen.seed}/{kind}/{index}/{attempt}")
-        drawn = KINDS[kind][1](rng, names)
+        drawn = chosen.kinds[kind][1](rng, names)
         if kind != "shipped, other shape" and drawn.name in names:
             continue
         pass_, dtype, tf32 = rng.choice(drawn.passes), rng.choice(drawn.dtypes), rng.random() < 0.6
@@ -212,7 +219,7 @@ def collect(chosen: FreshSet, cache: Path) -> None:
         if entry:
             places.setdefault(entry["kind"], []).append(entry)
     passes, first = [], 0
-    for kind in KINDS:
+    for kind in chosen.kinds:
         for entry in sorted(places.get(kind, []), key=lambda one: one["index"]):
             key = (NetworkConfig.model_validate(entry["network"]).network_id, entry["pass"], execution_of(entry))
             if key not in seen:
@@ -270,7 +277,7 @@ def main() -> int:
         return 0
     part, parts = map(int, arguments.part.split("/"))
     known = known_to(chosen)
-    counts = {kind: chosen.count(kind) for kind in KINDS}
+    counts = {kind: chosen.count(kind) for kind in chosen.kinds}
     places = sorted((index / count, kind, index) for kind, count in counts.items() for index in range(count))
     for _, kind, index in places[part - 1 :: parts]:
         path = place_of(cache, kind, index)

@@ -14,7 +14,7 @@ from clockwatt.config import NetworkConfig
 from clockwatt.errors import RequestError
 from clockwatt.operations.constructors import FAULTS, summary
 from clockwatt.operations.known_values import MOST_ELEMENTS, KnownValues
-from clockwatt.operations.networks import without_memory
+from clockwatt.operations.networks import with_dtype, without_memory
 from clockwatt.operations.spec.encode import NotEncodableError, dtype_name
 from clockwatt.schema.execution import ExecutionSettings
 
@@ -77,7 +77,7 @@ class Instance:
             module = copy.deepcopy(self._module, memo)
         except FAULTS as error:
             raise RequestError(f"network {self.config.name}: cannot be copied ({summary(error)}).") from error
-        return module.to(getattr(torch, self._dtype)) if self._dtype else module
+        return with_dtype(module, getattr(torch, self._dtype)) if self._dtype else module
 
     def _input(self, name: str, given: Any, dtype: str) -> dict[str, Any]:
         """An input as `InputConfig` has it."""

@@ -136,6 +136,11 @@ def _fill_zero_weights(module: torch.nn.Module) -> None:
                 parameter.normal_(std=_USUAL_WEIGHT)
 
 
+def with_dtype(module: torch.nn.Module, dtype: torch.dtype) -> torch.nn.Module:
+    """Cast a module's floating-point parameters and buffers in place; complex ones, which `Module.to` casts, stay."""
+    return module._apply(lambda tensor: tensor.to(dtype) if tensor.is_floating_point() else tensor)
+
+
 def construct(network: NetworkConfig, *, training: bool) -> torch.nn.Module:
     """Call a network's constructor, cast what it gives to the configured dtype and set train or eval mode.
 
@@ -150,7 +155,7 @@ def construct(network: NetworkConfig, *, training: bool) -> torch.nn.Module:
             warnings.simplefilter("ignore", FutureWarning)  # of initialisers: weights are of no interest
             module = constructor()
         if isinstance(module, torch.nn.Module):
-            return laid_out(module.to(dtype_of(network.dtype)), network.execution[0]).train(training)
+            return laid_out(with_dtype(module, dtype_of(network.dtype)), network.execution[0]).train(training)
     except (torch.OutOfMemoryError, NetworkError):
         raise
     except FAULTS as error:

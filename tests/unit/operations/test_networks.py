@@ -6,7 +6,15 @@ import torchvision
 
 from clockwatt.config import NetworkConfig, TrainingConfig
 from clockwatt.operations.known_values import KnownValues
-from clockwatt.operations.networks import Loss, NetworkError, build_network, construct, example_inputs, without_memory
+from clockwatt.operations.networks import (
+    Loss,
+    NetworkError,
+    build_network,
+    construct,
+    example_inputs,
+    with_dtype,
+    without_memory,
+)
 
 CPU = torch.device("cpu")
 
@@ -98,6 +106,15 @@ def test_dtype_is_a_cast_of_the_whole_network():
     module = construct(network(dtype="bfloat16"), training=False)
     assert {parameter.dtype for parameter in module.parameters()} == {torch.bfloat16}
     assert example_inputs(network(dtype="bfloat16"), CPU, 0)[0][0].dtype == torch.bfloat16
+
+
+def test_a_cast_leaves_complex_parameters_complex():
+    module = torch.nn.Module()
+    module.weight, module.modes = (
+        torch.nn.Parameter(torch.ones(2, dtype=dtype)) for dtype in (torch.float32, torch.cfloat)
+    )
+    cast = with_dtype(module, torch.bfloat16)
+    assert (cast.weight.dtype, cast.modes.dtype) == (torch.bfloat16, torch.cfloat)
 
 
 def test_indices_stay_below_their_bound():
