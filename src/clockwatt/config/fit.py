@@ -39,8 +39,7 @@ class FitConfig(Model):
     )
     borrow: bool = Field(
         True,
-        description="whether a GPU with less than half as many operations as another one in the dataset also "
-        "learns from that one (transfer)",
+        description="whether each GPU is also fitted to operations that another GPU alone measured (transfer)",
     )
 
     @model_validator(mode="before")

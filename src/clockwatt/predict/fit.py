@@ -41,7 +41,7 @@ from clockwatt.predict.gpu_predictor import GpuPredictor
 from clockwatt.predict.model_card import model_card, model_card_details
 from clockwatt.predict.models.predictors import PREDICTORS, CostPredictor, check_installed
 from clockwatt.predict.models.training_data import TrainingData, training_data
-from clockwatt.predict.models.transfer import lenders, with_borrowed
+from clockwatt.predict.models.transfer import transfer_sources, with_borrowed
 from clockwatt.predict.training_rows import Lacks, Samples, gpus_in, held, read_samples
 from clockwatt.predict.whole_networks import WholeNetworks, complete, networks_of_gpus
 from clockwatt.schema import layout
@@ -85,7 +85,7 @@ def fit(config: CampaignConfig, dataset_dir: Path, catalogue_dir: Path, output_d
             f"{dataset_dir / layout.OPERATIONS_FILE}: holds no measurement. Run `clockwatt measure` first."
         )
     catalogue = Catalogue.read(catalogue_dir)
-    lent = lenders(dataset_dir, gpus) if config.fit.borrow else {}
+    lent = transfer_sources(dataset_dir, gpus) if config.fit.borrow else {}
     networks_of = networks_of_gpus(dataset_dir, gpus, catalogue, borrow=config.fit.borrow)
     report: dict[str, Any] = {"campaign": config.campaign, "folds_wanted": config.fit.folds, "gpus": {}}
     with ExitStack() as in_place:

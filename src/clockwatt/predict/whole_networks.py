@@ -43,7 +43,7 @@ from clockwatt.predict.features.operations import OPERATION_CLASS, operation_fea
 from clockwatt.predict.hosts.costs import HostsSeen
 from clockwatt.predict.models.predictors import TARGETS, CostPredictor
 from clockwatt.predict.models.training_data import TrainingData, with_unmeasured
-from clockwatt.predict.models.transfer import lenders
+from clockwatt.predict.models.transfer import transfer_sources
 from clockwatt.predict.training_rows import Samples, read_samples
 from clockwatt.schema.costs import BY_CORRECTED, TIME_HOST_CORRECTED
 from clockwatt.schema.execution import ExecutionSettings
@@ -91,7 +91,7 @@ class WholeNetworks:
         gpu: str,
         samples: Samples,
         catalogue: Catalogue,
-        lender: WholeNetworks | None = None,
+        lender: Callable[[], WholeNetworks] | None = None,
     ) -> WholeNetworks:
         """Read those of a dataset, on the GPU of `samples`.
 
@@ -108,9 +108,10 @@ class WholeNetworks:
         found = cls(gpu, catalogue, rows, not_comparable, measured, overheads, times)
         if lender is None or overheads.seen["network"].nunique() >= FEWEST_NETWORKS:
             return found
-        measured = measured_costs(pooled_host_times(samples, lender.call_times)[1], catalogue)
-        overheads = overheads.completed(lender.overheads)
-        return replace(found, measured=measured, overheads=overheads, call_times=lender.call_times, lender=lender)
+        other = lender()
+        measured = measured_costs(pooled_host_times(samples, other.call_times)[1], catalogue)
+        overheads = overheads.completed(other.overheads)
+        return replace(found, measured=measured, overheads=overheads, call_times=other.call_times, lender=other)
 
     def hosts_seen(self, dataset_dir: Path) -> HostsSeen:
         """Return the hosts that networks were measured with on this GPU, else on the lender."""
@@ -174,14 +175,12 @@ def networks_of_gpus(
     dataset_dir: Path, gpus: list[str], catalogue: Catalogue, *, borrow: bool
 ) -> Callable[[str], WholeNetworks]:
     """Return a function from a GPU of a dataset to its networks; `borrow`: small datasets take the host of another."""
-    lent = lenders(dataset_dir, gpus) if borrow else {}
+    lent = transfer_sources(dataset_dir, gpus) if borrow else {}
 
-    @functools.cache
-    def networks(gpu: str) -> WholeNetworks:
-        lender = networks(lent[gpu]) if gpu in lent else None
+    def networks(gpu: str, lender: Callable[[], WholeNetworks] | None = None) -> WholeNetworks:
         return WholeNetworks.read(dataset_dir, gpu, read_samples(dataset_dir, gpu), catalogue, lender)
 
-    return networks
+    return functools.cache(lambda gpu: networks(gpu, functools.partial(networks, lent[gpu]) if gpu in lent else None))
 
 
 def complete(compositions: pd.DataFrame) -> pd.DataFrame:

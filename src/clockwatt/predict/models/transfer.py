@@ -13,7 +13,6 @@ weighted by how well it predicts unseen ones.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from itertools import product
 from pathlib import Path
@@ -37,8 +36,6 @@ Floats = NDArray[np.float64]
 
 _DEVICE, _HOST, _EAGER, _DYNAMIC, _POWER = CORRECTED
 
-MORE = 2.0
-"""Another GPU is used if at least this many times as many operations were measured on it."""
 _LEAST_SHARED = 10
 """Fewest operations measured on both GPUs to compare their hosts or powers."""
 FLOOR_S = 4e-6
@@ -62,26 +59,30 @@ _FOREST_FROM, _TREES, _LEAF = 30, 50, 3
 _NORMAL_90 = 1.645
 
 
-def lenders(dataset_dir: Path, gpus: list[str]) -> dict[str, str]:
-    """Return each GPU with few operations, and the GPU with most to transfer from; virtual and measured never mix.
+def transfer_sources(dataset_dir: Path, gpus: list[str]) -> dict[str, str]:
+    """Return for each GPU the other one with the most operations that it lacks; virtual and measured never mix.
 
     DataFileError if the dataset is missing or damaged.
     """
-    if len(gpus) < 2:
-        return {}
     table = files.read_table(
         dataset_dir / layout.OPERATIONS_FILE, tables.OPERATIONS_SCHEMA, ["gpu", "virtual", "subject_id", "pass"]
     )
-    rows = table.to_pandas().drop_duplicates()
-    counts = {str(gpu): (bool(part["virtual"].iloc[0]), len(part)) for gpu, part in rows.groupby("gpu")}
-    return {gpu: other for gpu in gpus if (other := _lender(counts, gpu)) is not None}
-
-
-def _lender(counts: Mapping[str, tuple[bool, int]], gpu: str) -> str | None:
-    virtual, own = counts[gpu]
-    others = {name: count for name, (kind, count) in counts.items() if kind == virtual and name != gpu}
-    most = max(others, key=lambda name: others[name], default=None)
-    return most if most is not None and others[most] >= MORE * own else None
+    measured = {
+        str(gpu): (bool(part["virtual"].iloc[0]), set(zip(part["subject_id"], part["pass"], strict=True)))
+        for gpu, part in table.to_pandas().groupby("gpu")
+    }
+    sources = {}
+    for gpu in gpus:
+        virtual, own = measured[gpu]
+        lacking = {
+            other: len(operations - own)
+            for other, (kind, operations) in measured.items()
+            if other in gpus and kind == virtual
+        }
+        most = max(lacking, key=lambda other: lacking[other])
+        if lacking[most]:
+            sources[gpu] = most
+    return sources
 
 
 def with_borrowed(data: TrainingData, other: Samples) -> TrainingData:

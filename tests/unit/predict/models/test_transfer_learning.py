@@ -13,7 +13,7 @@ from clockwatt.dataset.build import build_dataset
 from clockwatt.predict.fit import fit
 from clockwatt.predict.gpu_predictor import load_models
 from clockwatt.predict.models.training_data import training_data
-from clockwatt.predict.models.transfer import lenders, with_borrowed
+from clockwatt.predict.models.transfer import transfer_sources, with_borrowed
 from clockwatt.predict.training_rows import read_samples
 from clockwatt.schema import layout
 from support import synthetic
@@ -39,14 +39,18 @@ def data_of(campaign, gpu):
     return training_data(read_samples(campaign.dataset, gpu), "inference")
 
 
-def test_who_has_few_borrows_from_who_has_many(campaign, tmp_path):
-    assert lenders(campaign.dataset, ["a30", "v100"]) == {"v100": "a30"}
-    assert lenders(campaign.dataset, ["v100"]) == {}
+def test_operations_are_transferred_from_the_gpu_that_alone_measured_them(campaign, tmp_path):
+    assert transfer_sources(campaign.dataset, ["a30", "v100"]) == {"v100": "a30"}
+    assert transfer_sources(campaign.dataset, ["v100"]) == {}
     path = campaign.dataset / layout.OPERATIONS_FILE
     table = pq.read_table(path)
+    shared = table.filter(pc.equal(table["gpu"], "v100"))["subject_id"][0]
+    on_v100_alone = pc.and_(pc.equal(table["gpu"], "a30"), pc.equal(table["subject_id"], shared))
+    pq.write_table(table.filter(pc.invert(on_v100_alone)), tmp_path / path.name)
+    assert transfer_sources(tmp_path, ["a30", "v100"]) == {"a30": "v100", "v100": "a30"}
     virtual = pc.equal(table["gpu"], "v100")
     pq.write_table(table.set_column(table.schema.get_field_index("virtual"), "virtual", virtual), tmp_path / path.name)
-    assert lenders(tmp_path, ["a30", "v100"]) == {}, "virtual and measured GPUs never mix"
+    assert transfer_sources(tmp_path, ["a30", "v100"]) == {}, "virtual and measured GPUs never mix"
 
 
 def test_costs_are_carried_over_and_nothing_of_its_own_is_changed(campaign):
