@@ -124,7 +124,7 @@ class Recorded:
         known = self.given & self.rows.keys()
         return {name: self.rows[name] for name in operations["operation_id"].to_pylist() if name in known}
 
-    def measure(self, operations: pa.Table, stop_after_s: float | None) -> None:
+    def measure(self, operations: pa.Table, stop_after_s: float | None, *, energy: bool) -> None:  # noqa: ARG002
         """Measure in the order asked for, until the time is over."""
         left_s = float("inf") if stop_after_s is None else stop_after_s - self.spent_s
         spent_s = self.opening_s

@@ -25,11 +25,17 @@ _RATIOS = {"time": "time_s", "energy": "energy_j", "mean power": "power_w"}
 
 def measured_words(now: Mapping[str, Any]) -> str:
     """What was measured for an answer."""
-    return (
+    words = (
         f"Measured now: {now['operations']} operations in {now['seconds']:.0f} s; {now['looked_up']} were in the "
         f"store; {now['left']} are predicted. Device time: ± {now['half_width_before']:.1%} before, "
         f"± {now['half_width']:.1%} now."
     )
+    if now["energies"]:
+        words += (
+            f" Energy of {now['energies']} operations in {now['energies_s']:.0f} s: dynamic energy "
+            f"± {now['energy_half_width_before']:.1%} before, ± {now['energy_half_width']:.1%} now."
+        )
+    return words
 
 
 _SAME = 0.005

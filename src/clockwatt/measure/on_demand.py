@@ -79,15 +79,16 @@ class OnDemand:
         rows = Store(self.store_dir, self.config, self.label, self.point).rows(keys)
         return {row.subject_id: row for row in rows if row.kind == OPERATION and row.status == OK}
 
-    def measure(self, operations: pa.Table, stop_after_s: float | None = None) -> None:
-        """Measure time alone of what the store lacks of operations, rows of `OPERATION_SCHEMA`.
+    def measure(self, operations: pa.Table, stop_after_s: float | None = None, *, energy: bool = False) -> None:
+        """Measure time alone, or energy too, of what the store lacks of operations, rows of `OPERATION_SCHEMA`.
 
         Raises
         ------
         ClockwattError
             If the GPU is not here.
         """
-        self._run(operations, CALL_SCHEMA.empty_table(), NETWORK_SCHEMA.empty_table(), [], stop_after_s)
+        calls, networks = CALL_SCHEMA.empty_table(), NETWORK_SCHEMA.empty_table()
+        self._run(operations, calls, networks, [], stop_after_s, energy=energy)
 
     def measure_whole(
         self, network: NetworkConfig, row: pa.Table, calls: pa.Table, operations: pa.Table
@@ -103,7 +104,7 @@ class OnDemand:
         """
         wanted = pa.array([[str(self.execution)]] * row.num_rows, NETWORK_SCHEMA.field("measured_execution").type)
         row = row.set_column(row.column_names.index("measured_execution"), "measured_execution", wanted)
-        self._run(operations, calls, row, [network], None)
+        self._run(operations, calls, row, [network], None, energy=True)
         key = Key(NETWORK, network.network_id, self.pass_, self.execution, 0)
         rows = Store(self.store_dir, self.config, self.label, self.point).rows([key])
         found = next(row for row in rows if row.kind == NETWORK)
@@ -124,6 +125,8 @@ class OnDemand:
         networks: pa.Table,
         configured: Sequence[NetworkConfig],
         stop_after_s: float | None,
+        *,
+        energy: bool,
     ) -> None:
         with tempfile.TemporaryDirectory() as temporary:
             folder = Path(temporary)
@@ -135,7 +138,7 @@ class OnDemand:
                 files.write_table(table.cast(schema), folder / name)
             try:
                 measure_shard(
-                    self._campaign(configured), label=self.label, point=self.point,
+                    self._campaign(configured, energy=energy), label=self.label, point=self.point,
                     shard=Shard(1, 1, networks=bool(configured)), catalogue_dir=folder, store_dir=self.store_dir,
                     output=folder / "measured.parquet", stop_after_s=stop_after_s,
                 )  # fmt: skip
@@ -146,14 +149,14 @@ class OnDemand:
                     "--measure-whole."
                 ) from error
 
-    def _campaign(self, networks: Sequence[NetworkConfig]) -> CampaignConfig:
+    def _campaign(self, networks: Sequence[NetworkConfig], *, energy: bool) -> CampaignConfig:
         """Return the campaign as far as it decides how is measured, and what of it is asked for now."""
         return self.config.model_copy(
             update={
                 "gpus": {self.label: self._gpu},
                 "networks": list(networks),
                 "passes": [self.pass_],
-                "quantities": [TIME, ENERGY] if networks else [TIME],
+                "quantities": [TIME, ENERGY] if energy else [TIME],
                 "measurement": self.config.measurement.model_copy(update={"repetitions": 1}),
             }
         )

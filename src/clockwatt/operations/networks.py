@@ -138,7 +138,8 @@ def _fill_zero_weights(module: torch.nn.Module) -> None:
 
 def with_dtype(module: torch.nn.Module, dtype: torch.dtype) -> torch.nn.Module:
     """Cast a module's floating-point parameters and buffers in place; complex ones, which `Module.to` casts, stay."""
-    return module._apply(lambda tensor: tensor.to(dtype) if tensor.is_floating_point() else tensor)
+    module._apply(lambda tensor: tensor.to(dtype) if tensor.is_floating_point() else tensor)
+    return module
 
 
 def construct(network: NetworkConfig, *, training: bool) -> torch.nn.Module:

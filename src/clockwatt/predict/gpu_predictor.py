@@ -17,7 +17,7 @@ from clockwatt.errors import DataFileError
 from clockwatt.io.files import write_text
 from clockwatt.predict.costs.calls import OfCalls, host_s_of
 from clockwatt.predict.costs.interface import Among, BesideTwin, CostSource, FirstKnown, interval_factors
-from clockwatt.predict.costs.measured import DeviceTimes, LookedUp, MeasuredCosts, Refined, write_measured
+from clockwatt.predict.costs.measured import LookedUp, MeasuredCosts, MeasuredOperations, Refined, write_measured
 from clockwatt.predict.costs.predicted import ByClock, HostOnly, Learnt
 from clockwatt.predict.description import GpuDescription, NotPredictableError, PassDescription, fitted_gpus, is_shipped
 from clockwatt.predict.features.operations import OPERATION_CLASS, operation_features
@@ -52,7 +52,7 @@ class GpuPredictor:
         self.folder = folder
         self.description = description
         self.networks = networks or MeasuredNetworks(folder, "")
-        self._device_times: DeviceTimes | None = None
+        self._measured_now: MeasuredOperations | None = None
         self._load = functools.cache(load_predictor)
         self._read_domain = functools.cache(Domain.read)
         self._read_measured = functools.cache(MeasuredCosts.read)
@@ -172,16 +172,14 @@ class GpuPredictor:
                 operations[own], pass_, of_operations, predictor=predictor, look_up=look_up, features=features
             )
             sources.append(source if own.all() else Among(source, own))
-        times, found = (
-            self._device_times,
-            self._beside_twin(FirstKnown(*sources), operations, pass_, execution, features),
-        )
-        if times is not None and known.summed:
+        now = self._measured_now
+        found = self._beside_twin(FirstKnown(*sources), operations, pass_, execution, features)
+        if now is not None and known.summed:
             raise NotPredictableError(
                 f"{self.description.gpu}: {known.lacks[DEVICE_AND_HOST]}: device times that are measured now fit none "
                 "of it. Answer without measuring, or fit predictors to device and host times."
             )
-        return found if times is None or times.execution != execution else Refined(found, ids, times)
+        return found if now is None or now.execution != execution else Refined(found, ids, now)
 
     def beside(self, twin: GpuPredictor) -> None:
         """Take a GPU with the same chip as the `twin`, and its overheads where they are not known."""
@@ -267,10 +265,10 @@ class GpuPredictor:
         factors = interval_factors(classes, known.intervals.get(self.description.predictors[0], {}))
         return OfCalls(source, host_s, factors[:, TARGETS.index(TIME_HOST_CORRECTED)])
 
-    def with_device_times(self, times: DeviceTimes) -> Self:
-        """Return the predictor with these measured device times in place of its own; it serves their pass only."""
+    def with_measured(self, operations: MeasuredOperations) -> Self:
+        """Return the predictor with these measured costs in place of its own; it serves their pass only."""
         other = copy.copy(self)
-        other._device_times = times
+        other._measured_now = operations
         return other
 
     def warnings(

@@ -1,7 +1,8 @@
 """`predict --measure-missing`: of a pass first measured what its time is least certain for, on a node with the GPU.
 
-Operations are measured alone, time only, in batches; after each the pass is composed anew. What contributes most
-uncertainty comes first: the width of the interval of its device time, as often as it is called.
+Operations are measured alone, in batches; after each the pass is composed anew. What contributes most uncertainty comes
+first: the width of its interval, as often as it is called. Device times come first, which take a twentieth of the time
+that energies take; then energies, as long as the energy is less certain than the device time.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from clockwatt.predict.all_gpus import AllGpus
 from clockwatt.predict.answer import Answer
 from clockwatt.predict.answerer import predict_network
 from clockwatt.predict.costs.interface import Costs
-from clockwatt.predict.costs.measured import DeviceTimes
+from clockwatt.predict.costs.measured import MeasuredOperations
 from clockwatt.predict.description import GpuDescription
 from clockwatt.predict.evaluation.errors import NORMAL_90
 from clockwatt.predict.evaluation.pass_errors import PassErrors, added_errors
@@ -33,6 +34,7 @@ from clockwatt.predict.hosts.profile import HostProfile
 from clockwatt.predict.models.predictors import TARGETS
 from clockwatt.predict.recommend import Recommendation
 from clockwatt.predict.tracing import TracedNetwork
+from clockwatt.schema.costs import ENERGY_DYNAMIC_CORRECTED, TIME_DEVICE_CORRECTED
 from clockwatt.schema.records import MeasurementRow
 
 if TYPE_CHECKING:
@@ -40,9 +42,13 @@ if TYPE_CHECKING:
 
 _FIRST_BATCH = 8
 """Each batch is twice as long as the one before: opening the GPU takes as long as measuring dozens."""
+_TIME_TAKES_S, _ENERGY_TAKES_S = 0.1, 2.0
+"""About what measuring an operation takes, in time alone and with energy: so many are asked for where seconds limit."""
 _TIME_ALONE_ERROR = 0.02
 """Half a 90 % interval of time alone, beside its own standard error: what it differs from a full measurement."""
-_DEVICE = TARGETS.index("time_device_corrected_s")
+_ENERGY_ERROR = 0.04
+"""Half a 90 % interval of dynamic energy, beside its own standard error: what sensors and windows differ by."""
+_DEVICE, _DYNAMIC = (TARGETS.index(name) for name in (TIME_DEVICE_CORRECTED, ENERGY_DYNAMIC_CORRECTED))
 
 
 @dataclass(frozen=True)
@@ -52,7 +58,8 @@ class Stop:
     Attributes
     ----------
     operations, seconds, width
-        Only one of them is finite; `width` is half of the interval of device time, relative to it.
+        Only one of them is finite. So many operations are measured in time, and as many in energy; `width` is half of
+        the intervals of device time and dynamic energy, relative to them.
     """
 
     operations: float = math.inf
@@ -85,22 +92,28 @@ class MeasuredNow:
 
     Attributes
     ----------
-    operations, looked_up
-        How many operations were measured now, and were in the store before.
+    operations, energies, looked_up
+        How many operations were measured now, of how many the energy, and how many were in the store before.
     left
         How many of the pass were not measured, now or ever.
-    seconds
-        How long it took.
+    seconds, energies_s
+        How long it took, and how much of it the energies.
     half_width_before, half_width
         Half the 90 % interval of device time relative to it, before and after.
+    energy_half_width_before, energy_half_width
+        The same of dynamic energy; None without predicted energy.
     """
 
     operations: int
+    energies: int
     looked_up: int
     left: int
     seconds: float
+    energies_s: float
     half_width_before: float
     half_width: float
+    energy_half_width_before: float | None
+    energy_half_width: float | None
 
     def to_dict(self) -> dict[str, Any]:
         """For JSON."""
@@ -130,26 +143,50 @@ class Missing:
     def answer(self, stop: Stop, host: HostProfile | None = None) -> tuple[Answer, MeasuredNow]:
         """Measure until `stop`, then answer; ClockwattError if the GPU is not here, or as `predict_network`."""
         begun_s = time.monotonic()
-        before, missing = self._uncertainty()
-        self._found = self.demand.stored(self._rows(list(missing.index)))
-        looked_up, tried = len(self._found), set[str]()
-        half_width, missing = self._uncertainty() if looked_up else (before, missing)
-        batch = _FIRST_BATCH
-        while len(missing := missing.drop(labels=list(tried & set(missing.index)))) and half_width > stop.width:
+        before, missing = self._uncertainty(_DEVICE)
+        energy_before, lacking = self._uncertainty(_DYNAMIC)
+        self._found = self.demand.stored(self._rows([*missing.index.union(lacking.index)]))
+        looked_up = len(self._found)
+        half_width = self._measure(stop, begun_s, _DEVICE, stop.width)
+        operations, timed_s = len(self._found) - looked_up, time.monotonic()
+        with_energy = len(self._energies())
+        if energy_before is not None:
+            self._measure(stop, begun_s, _DYNAMIC, max(stop.width, half_width or 0.0))
+        ended_s = time.monotonic()
+        now = MeasuredNow(
+            operations,
+            len(self._energies()) - with_energy,
+            looked_up,
+            len(self._uncertainty(_DEVICE)[1]),
+            ended_s - begun_s,
+            ended_s - timed_s,
+            before or 0.0,
+            half_width or 0.0,
+            energy_before,
+            self._uncertainty(_DYNAMIC)[0],
+        )
+        return self._answer(host), now
+
+    def _measure(self, stop: Stop, begun_s: float, target: int, width: float) -> float | None:
+        """Measure operations in one cost until `stop`, or until half its interval is `width`; return that half."""
+        energy, tried, batch = target == _DYNAMIC, set[str](), _FIRST_BATCH
+        takes_s = _ENERGY_TAKES_S if energy else _TIME_TAKES_S
+        half_width, missing = self._uncertainty(target)
+        while half_width is not None and half_width > width:
+            missing = missing.drop(labels=list(tried & set(missing.index)))
             left_s = stop.seconds - (time.monotonic() - begun_s)
-            wanted = int(min(batch, stop.operations - len(tried), len(missing)))
-            if wanted < 1 or left_s <= 0:
+            many = batch if math.isinf(left_s) else left_s / takes_s
+            wanted = int(min(many, stop.operations - len(tried), len(missing)))
+            if wanted < 1:
                 break
             chosen = list(missing.index[:wanted])
             rows = self._rows(chosen)
-            self.demand.measure(rows, None if math.isinf(left_s) else left_s)
+            self.demand.measure(rows, None if math.isinf(left_s) else left_s, energy=energy)
             tried.update(chosen)
             self._found |= self.demand.stored(rows)
-            half_width, missing = self._uncertainty()
+            half_width, missing = self._uncertainty(target)
             batch *= 2
-        seconds = time.monotonic() - begun_s
-        now = MeasuredNow(len(self._found) - looked_up, looked_up, len(missing), seconds, before, half_width)
-        return self._answer(host), now
+        return half_width
 
     def missing(self) -> pd.Series:
         """Share of the pass's device time that each operation without a measurement takes, by its id."""
@@ -159,21 +196,53 @@ class Missing:
 
     def refined(self) -> GpuPredictor:
         """The predictors with what was measured."""
-        found = {name: row for name, row in self._found.items() if row.time_device_s}
-        seconds = {name: float(row.time_device_s or 0.0) for name, row in found.items()}
-        return self.model.with_device_times(
-            DeviceTimes(str(self.demand.point), self.demand.execution, seconds, _errors(found, seconds))
+        return self.model.with_measured(
+            MeasuredOperations(str(self.demand.point), self.demand.execution, self._times(), self._energies())
         )
 
-    def _uncertainty(self) -> tuple[float, pd.Series]:
-        """Half the interval of device time relative to it, and what each operation not measured adds, most first."""
+    def _times(self) -> dict[str, tuple[float, float]]:
+        """Device times that were measured, each with half its 90 % interval relative to it."""
+        return _with_errors(
+            {name: (row.time_device_s, row.time_device_standard_error_s) for name, row in self._found.items()},
+            _TIME_ALONE_ERROR,
+        )
+
+    def _energies(self) -> dict[str, tuple[float, float]]:
+        """Dynamic energies that were measured, of unthrottled calls where back to back the power limit slows them."""
+        found = {}
+        for name, row in self._found.items():
+            unthrottled = row.energy_dynamic_unthrottled_j, row.energy_dynamic_unthrottled_standard_error_j
+            plain = row.energy_dynamic_j, row.energy_dynamic_standard_error_j
+            found[name] = plain if unthrottled[0] is None else unthrottled
+        return _with_errors(found, _ENERGY_ERROR)
+
+    def _uncertainty(self, target: int) -> tuple[float | None, pd.Series]:
+        """Half the interval of a cost of the pass relative to it, and what each operation adds that is not measured.
+
+        What adds most comes first. None and nothing where the predictors hold no energy.
+        """
         costs, calls, open_ = self._costs()
         factors = np.nan_to_num(costs.factors, nan=1.0)
-        halves_s = calls * costs.mean[:, _DEVICE] * (factors[:, _DEVICE, 1] - factors[:, _DEVICE, 0]) / 2
-        added = pd.Series(halves_s, index=self.traced.operations["operation_id"])
+        halves = calls * costs.mean[:, target] * (factors[:, target, 1] - factors[:, target, 0]) / 2
+        ids = self.traced.operations["operation_id"]
         errors = self.model.description.passes[self.demand.pass_].errors or PassErrors()
-        half_width = errors.device_half_width(added_errors(costs.mean, factors, calls, gap_s=self.traced.gap_s))
-        return half_width, added[open_].sort_values(ascending=False)
+        added = added_errors(costs.mean, factors, calls, gap_s=self.traced.gap_s)
+        if target == _DEVICE:
+            return errors.device_half_width(added), pd.Series(halves, index=ids)[open_].sort_values(ascending=False)
+        if not np.isfinite(halves).all() or ENERGY_DYNAMIC_CORRECTED not in added:
+            return None, pd.Series(dtype=float)
+        open_ = (halves > 0) & ~ids.isin(list(self._energies())).to_numpy(bool)
+        open_ &= (
+            ~self.model.costs(
+                self.traced.operations,
+                self.demand.pass_,
+                execution=self.demand.execution,
+                features=self.traced.features,
+            )
+            .at([str(self.demand.point)])[str(self.demand.point)]
+            .measured
+        )
+        return errors.dynamic_half_width(added), pd.Series(halves, index=ids)[open_].sort_values(ascending=False)
 
     def _costs(self) -> tuple[Costs, NDArray[np.float64], NDArray[np.bool_]]:
         """Costs of the pass's operations, how often each is called, and which of them lack a measurement."""
@@ -198,10 +267,15 @@ class Missing:
         )  # fmt: skip
 
 
-def _errors(rows: Mapping[str, MeasurementRow], seconds: Mapping[str, float]) -> dict[str, float]:
-    """Half the 90 % interval of each device time, relative to it."""
-    own = {name: (row.time_device_standard_error_s or 0.0) / seconds[name] for name, row in rows.items()}
-    return {name: math.hypot(_TIME_ALONE_ERROR, NORMAL_90 * error) for name, error in own.items()}
+def _with_errors(
+    found: Mapping[str, tuple[float | None, float | None]], at_least: float
+) -> dict[str, tuple[float, float]]:
+    """Keep values above zero, each with half its 90 % interval relative to it."""
+    return {
+        name: (value, math.hypot(at_least, NORMAL_90 * (error or 0.0) / value))
+        for name, (value, error) in found.items()
+        if value is not None and value > 0
+    }
 
 
 def answer_measured(

@@ -14,7 +14,7 @@ from clockwatt.config import NetworkConfig
 from clockwatt.page.answers import Answers
 from clockwatt.page.trust import class_rows, held_out_points
 from clockwatt.predict.answerer import predict_network
-from clockwatt.predict.costs.measured import DeviceTimes
+from clockwatt.predict.costs.measured import MeasuredOperations
 from clockwatt.predict.description import NotPredictableError
 from clockwatt.predict.gpu_predictor import load_models
 from clockwatt.predict.hosts.profile import HostProfile
@@ -132,7 +132,7 @@ def test_the_page_shows_how_far_off_back_to_back_times_are(made):
 
 def test_what_needs_device_or_host_time_is_refused(made):
     model, traced = asked(made[0])
-    measured = model.with_device_times(DeviceTimes("default", True, {}, {}))
+    measured = model.with_measured(MeasuredOperations("default", TF32, {}, {}))
     with pytest.raises(NotPredictableError, match="device times that are measured now"):
         measured.costs(traced.operations, "inference", execution=TF32)
     profile = HostProfile("box", "box", None, "a30", "default", True, False, None, 0, 1.0, None, [], {})

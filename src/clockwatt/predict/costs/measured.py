@@ -131,54 +131,65 @@ _CARRIED = 0.05
 
 
 @dataclass(frozen=True)
-class DeviceTimes:
-    """Device times of operations in one pass at one operating point.
+class MeasuredOperations:
+    """Operations that were measured for one request: in one pass, at one operating point.
 
     Attributes
     ----------
     point, execution
         Where.
-    seconds
-        Operation id to device time.
-    errors
-        Operation id to half the 90 % interval of its device time, relative to it.
+    device_s, dynamic_j
+        Operation id to its device time and, of some, its dynamic energy, each with half its 90 % interval relative to
+        it.
     """
 
     point: str
     execution: ExecutionSettings
-    seconds: Mapping[str, float]
-    errors: Mapping[str, float]
+    device_s: Mapping[str, tuple[float, float]]
+    dynamic_j: Mapping[str, tuple[float, float]]
 
 
 class Refined:
-    """Replace device times by measured ones; dynamic energy scales with them, since the power stays the same.
+    """Replace costs by measured ones. Where time alone was measured, dynamic energy scales with it: power stays.
 
-    The ratio of measured to predicted device time at one operating point corrects the others, where the operation was
-    not measured. Host times do not change: they belong to the requested host, not to the measuring machine.
+    The ratio of measured to predicted cost at one operating point corrects the others, where the operation was not
+    measured. Host times do not change: they belong to the requested host, not to the measuring machine.
     """
 
-    def __init__(self, source: CostSource, ids: pd.Index, times: DeviceTimes) -> None:
-        self._source, self._ids, self._times = source, ids, times
+    def __init__(self, source: CostSource, ids: pd.Index, measured: MeasuredOperations) -> None:
+        self._source, self._ids, self._measured = source, ids, measured
 
     def at(self, points: Sequence[str]) -> dict[str, Costs]:
         """See `CostSource.at`."""
-        own = np.flatnonzero(self._ids.isin(list(self._times.seconds)))
-        if not own.size:
-            return self._source.at(points)
-        found = self._source.at([*dict.fromkeys([*points, self._times.point])])
-        seconds = np.array([self._times.seconds[name] for name in self._ids[own]], dtype=float)
-        missed_by = seconds / found[self._times.point].mean[own, _DEVICE]
-        return {point: self._refined(found[point], own, missed_by, here=point == self._times.point) for point in points}
+        point = self._measured.point
+        found = self._source.at([*dict.fromkeys([*points, point])])
+        base = found[point]
+        refined = {name: _copied(found[name]) for name in points}
+        for column, values in ((_DEVICE, self._measured.device_s), (_DYNAMIC, self._measured.dynamic_j)):
+            own = np.flatnonzero(self._ids.isin(list(values)))
+            if not own.size:
+                continue
+            seen, widths = np.array([values[name] for name in self._ids[own]], dtype=float).T
+            missed_by = seen / base.mean[own, column]
+            for name, costs in refined.items():
+                here = name == point
+                kept = np.ones(own.size, dtype=bool) if here else ~found[name].measured[own]
+                self._refine(costs, column, own[kept], missed_by[kept], widths[kept], here=here)
+        return refined
 
-    def _refined(self, costs: Costs, own: Indices, missed_by: Floats, *, here: bool) -> Costs:
-        mean, factors, measured = costs.mean.copy(), costs.factors.copy(), costs.measured.copy()
-        widths = np.array([self._times.errors[name] for name in self._ids[own]], dtype=float)
-        if not here:
-            unmeasured = ~measured[own]
-            own, missed_by, widths = own[unmeasured], missed_by[unmeasured], np.hypot(widths[unmeasured], _CARRIED)
-        for column in (_DEVICE, _DYNAMIC):
-            mean[own, column] *= missed_by
-        mean[own, _EAGER] = np.maximum(mean[own, _HOST], mean[own, _DEVICE])
-        factors[own, _DEVICE] = np.stack([1 - widths, 1 + widths], axis=1)
-        measured[own] |= here
-        return Costs(mean, factors, costs.known, measured)
+    def _refine(
+        self, costs: Costs, column: int, own: Indices, missed_by: Floats, widths: Floats, *, here: bool
+    ) -> None:
+        """Scale a cost in place, and set its interval."""
+        widths = widths if here else np.hypot(widths, _CARRIED)
+        costs.mean[own, column] *= missed_by
+        costs.factors[own, column] = np.stack([1 - widths, 1 + widths], axis=1)
+        if column == _DEVICE:
+            timed_alone = [name not in self._measured.dynamic_j for name in self._ids[own]]
+            costs.mean[own[timed_alone], _DYNAMIC] *= missed_by[timed_alone]
+            costs.mean[own, _EAGER] = np.maximum(costs.mean[own, _HOST], costs.mean[own, _DEVICE])
+            costs.measured[own] |= here
+
+
+def _copied(costs: Costs) -> Costs:
+    return Costs(costs.mean.copy(), costs.factors.copy(), costs.known, costs.measured.copy())

@@ -179,6 +179,12 @@ class PassErrors:
         lower, upper = self.time.factors(self._errors({HOST: Added(0.0, 0.0), **added})[0])
         return float(upper - lower) / 2
 
+    def dynamic_half_width(self, added: Mapping[str, Added]) -> float:
+        """Return half the 90 % interval of the dynamic energy of a pass on a known card, relative to it."""
+        of_operations = added[DYNAMIC].error(self.correlation)
+        lower, upper = self.energy.factors(float(np.hypot(of_operations, self.composition_energy)))
+        return float(upper - lower) / 2
+
     def time_error(self, expected: Any, added: Mapping[str, Added]) -> float:
         """Return the error of the time of a pass: that of its bottleneck."""
         device, host = self._errors(added)
