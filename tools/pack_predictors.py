@@ -47,7 +47,6 @@ from clockwatt.predict.models.training_data import TrainingData, training_data
 from clockwatt.predict.training_rows import Samples, read_samples
 from clockwatt.predict.validate import validate
 from clockwatt.schema import layout
-from clockwatt.schema.execution import default_of
 
 MAX_BYTES = 16_000_000
 TREES, LEAF, PERCEPTRONS = 20, 2, 2
@@ -60,16 +59,16 @@ SAME = 1e-5
 """By how much answers may differ for rounding."""
 _NOT_SHIPPED = ("crossval.parquet", "networks-left-out.parquet")
 QUESTIONS = (
-    ("h200", "resnet50", "inference", "float32"),
-    ("h200", "resnet50", "training", "float32"),
-    ("h200", "densenet121", "inference", "float32"),
-    ("h200", "swin_b", "training", "float32"),
-    ("h200", "vit_b_16", "inference", "bfloat16"),
-    ("h200", "bert_base", "training", "float32"),
-    ("h100", "resnet50", "inference", "float32"),
-    ("h100", "vgg16", "training", "float32"),
+    ("h200", "resnet50", "inference", "tf32"),
+    ("h200", "resnet50", "training", "tf32"),
+    ("h200", "densenet121", "inference", "tf32"),
+    ("h200", "swin_b", "training", "tf32"),
+    ("h200", "vit_b_16", "inference", "bf16"),
+    ("h200", "bert_base", "training", "tf32"),
+    ("h100", "resnet50", "inference", "tf32"),
+    ("h100", "vgg16", "training", "tf32"),
 )
-"""GPU, network, pass and type of the answers that are kept."""
+"""GPU, network, pass and precision of the answers that are kept."""
 KEPT = ("time_s", "device_s", "host_s", "energy_j", "power_w")
 CHECKED = 8
 """Every so many-th operation, in the order of classes, is held against code and settings: to read what all say takes
@@ -251,9 +250,9 @@ def answers(predictors: Path) -> dict[str, dict[str, float | None]]:
     """Answers to a few questions, without anything looked up that is not beside the predictors."""
     loaded = Predictors(load_models(predictors), predictors, shipped_catalogue(), predictors.parent / "validation")
     found = {}
-    for gpu, network, pass_, dtype in QUESTIONS:
-        expected = loaded.predict(network, gpu=gpu, pass_=pass_, precision=default_of(dtype)).expected
-        found[f"{gpu} {network} {pass_} {dtype}"] = {name: getattr(expected, name) for name in KEPT}
+    for gpu, network, pass_, precision in QUESTIONS:
+        expected = loaded.predict(network, gpu=gpu, pass_=pass_, precision=precision).expected
+        found[f"{gpu} {network} {pass_} {precision}"] = {name: getattr(expected, name) for name in KEPT}
     return found
 
 

@@ -37,7 +37,7 @@ from clockwatt.io import files
 from clockwatt.io.resources import resource
 from clockwatt.operations.catalogue import Traced, trace_rows
 from clockwatt.schema import records
-from clockwatt.schema.execution import ExecutionSettings, default_of, of_tf32
+from clockwatt.schema.execution import ExecutionSettings, of_tf32
 
 sys.path.insert(
     0, str(Path(__file__).parents[2])
@@ -149,7 +149,7 @@ def described(drawn: Drawn, batch: int, dtype: str, configs: Path) -> dict[str, 
 def execution_of(entry: dict[str, Any]) -> ExecutionSettings:
     """Return the settings under which a drawn pass is measured."""
     dtype = entry["network"].get("dtype", "float32")
-    return of_tf32(entry["tf32"]) if dtype == "float32" else default_of(dtype)
+    return of_tf32(entry["tf32"]) if dtype == "float32" else ExecutionSettings(dtype)
 
 
 def estimate(traced: Traced, spec: GpuSpec, *, tf32: bool) -> tuple[float, float]:
