@@ -84,6 +84,19 @@ def test_all_of_it_is_measured_down_to_a_width(ask) -> None:
     assert wide["operations"] == 0
 
 
+def test_energy_is_measured_where_it_is_less_certain_than_the_time(ask) -> None:
+    cold, answer = ask(), ask("--measure-missing", "60s")
+    now = answer["measured_now"]
+    assert 0 < now["energies"] <= now["operations"]
+    assert 0 < now["energies_s"] < now["seconds"] < 60
+    assert now["energy_half_width"] < now["energy_half_width_before"] / 2
+    assert now["energy_half_width"] < now["half_width_before"]
+    assert answer["expected"]["energy_j"] != cold["expected"]["energy_j"]
+    again = ask("--measure-missing", "0", as_json=False)
+    assert "Energy of" not in again, "what is in the store is not measured again"
+    assert ask("--measure-missing", "0")["expected"]["energy_j"] == answer["expected"]["energy_j"]
+
+
 def test_the_pass_itself_is_measured(ask) -> None:
     found = ask("--measure-whole", "--measure-missing", "0%")
     whole = found["measured"]
