@@ -4,7 +4,8 @@
 
 The sets after the first are other draws by the same rule, a half and four times a quarter as large, without the
 networks of those before and of `other_networks.py`: for a day on which nobody has seen yet what is asked. The seventh
-draws from other kinds, those that predictors missed (`rare_kinds.py`).
+draws from other kinds, those that predictors missed (`rare_kinds.py`), the eighth from kinds that are run under
+autocast and with channels last.
 
 Every place of a kind is drawn by itself, traced, and drawn again where it cannot be traced, its roofline lies outside
 0.2 to 90 ms (real passes take up to twice as long), it needs more than 40 GiB, or the shipped data or the set has it.
@@ -37,13 +38,13 @@ from clockwatt.io import files
 from clockwatt.io.resources import resource
 from clockwatt.operations.catalogue import Traced, trace_rows
 from clockwatt.schema import records
-from clockwatt.schema.execution import ExecutionSettings, of_tf32
+from clockwatt.schema.execution import TF32, ExecutionSettings, of_tf32
 
 sys.path.insert(
     0, str(Path(__file__).parents[2])
 )  # the networks of the set are imported by their place in the checkout
 
-from benchmarks.fresh.kinds import KINDS, Drawn
+from benchmarks.fresh.kinds import KINDS, LAID_OUT_KINDS, Drawn
 from benchmarks.fresh.rare_kinds import RARE_KINDS
 
 HERE = Path(__file__).parent
@@ -51,7 +52,10 @@ HERE = Path(__file__).parent
 
 @dataclass(frozen=True)
 class FreshSet:
-    """A draw: its seed, where it lies, how much of every kind it has, and the one day on which it is measured."""
+    """A draw: its seed, where it lies, how much of every kind it has, and the one day on which it is measured.
+
+    With `executions`, every network is drawn twice: in one of these settings and, to compare it with, in eager TF32.
+    """
 
     seed: int
     folder: Path
@@ -60,6 +64,7 @@ class FreshSet:
     kinds: Mapping[str, tuple[int, Callable[[random.Random, frozenset[str]], Drawn]]] = field(
         default_factory=lambda: KINDS
     )
+    executions: tuple[str, ...] = ()
 
     @property
     def passes(self) -> Path:
@@ -89,7 +94,10 @@ SETS = {
     "fifth": FreshSet(101, HERE / "fifth", 0.25, day=7),
     "sixth": FreshSet(127, HERE / "sixth", 0.25, day=8),
     "seventh": FreshSet(149, HERE / "seventh", 1.0, day=9, kinds=RARE_KINDS),
-}
+    "eighth": FreshSet(163, HERE / "eighth", 1.0, day=10, kinds=LAID_OUT_KINDS, executions=(
+        "bf16-mixed", "bf16-mixed", "fp16-mixed", "tf32+channels_last", "bf16-mixed+channels_last",
+    )),
+}  # fmt: skip
 """In the order in which they were drawn; the parts of the first are measured on days 1 and 2."""
 GPU = "NVIDIA H200"
 SHORTEST_S, LONGEST_S, MOST_BYTES = 0.2e-3, 90e-3, 40 * 2**30
@@ -148,6 +156,8 @@ def described(drawn: Drawn, batch: int, dtype: str, configs: Path) -> dict[str, 
 
 def execution_of(entry: dict[str, Any]) -> ExecutionSettings:
     """Return the settings under which a drawn pass is measured."""
+    if "execution" in entry:
+        return ExecutionSettings(entry["execution"])
     dtype = entry["network"].get("dtype", "float32")
     return of_tf32(entry["tf32"]) if dtype == "float32" else ExecutionSettings(dtype)
 
@@ -177,7 +187,7 @@ def draw_one(
     names, ids = known
     spec = find_spec(GPU)
     for attempt in range(ATTEMPTS):
-        rng = random.Random(f"{chosen.seed}/{kind}/{index}/{attempt}")
+        rng = random.Random(f"{chosen.seed}/{kind}/{index // 2 if chosen.executions else index}/{attempt}")
         drawn = chosen.kinds[kind][1](rng, names)
         if kind != "shipped, other shape" and drawn.name in names:
             continue
@@ -185,8 +195,15 @@ def draw_one(
         if dtype == "float16" and pass_ == records.TRAINING:
             dtype = "bfloat16"
         batch = rng.choice(drawn.batches)
+        execution = None
+        if chosen.executions:
+            dtype, tf32, execution = "float32", True, TF32 if index % 2 else rng.choice(chosen.executions)
         for _ in range(RESCALED):
-            network = NetworkConfig.model_validate(described(drawn, batch, dtype, chosen.configs))
+            content = described(drawn, batch, dtype, chosen.configs)
+            if execution is not None:
+                content = content | {"precision": [execution]}
+                content.pop("dtype")
+            network = NetworkConfig.model_validate(content)
             print(f"{kind} {index}.{attempt}: {network.network_id} {pass_}", flush=True)
             try:
                 traced = trace_rows(network, pass_, TrainingConfig())
@@ -206,6 +223,8 @@ def draw_one(
                 entry = {"kind": kind, "index": index, "pass": pass_, "tf32": tf32, "estimate_s": round(seconds, 6),
                          "estimate_bytes": int(needed),
                          "network": network.model_dump(mode="json", exclude_defaults=True)}  # fmt: skip
+                if execution is not None:
+                    entry["execution"] = execution
                 return entry, traced
     return None
 

@@ -326,3 +326,12 @@ KINDS: dict[str, tuple[int, Callable[[random.Random, frozenset[str]], Drawn]]] =
     "super-resolution": (6, superres),
 }  # fmt: skip
 """Kind to how many passes of it are drawn, and how."""
+
+LAID_OUT_KINDS: dict[str, tuple[int, Callable[[random.Random, frozenset[str]], Drawn]]] = {
+    kind: (count, KINDS[kind][1])
+    for kind, count in (
+        *(("torchvision", 20), ("timm", 20), ("segmentation", 6), ("u-net", 6), ("diffusion", 6), ("encoder", 12)),
+        *(("decoder", 10), ("vision transformer", 8), ("sequence", 4), ("mlp", 4)),
+    )
+}
+"""Kinds that are run under autocast, most of which have images to lay out; two passes of each network."""

@@ -92,9 +92,11 @@ class CudaBench(HostClockBench):
         torch.manual_seed(self._campaign.seed)
         if subject.kind == NETWORK or torch.cuda.memory_reserved() > MEMORY_SHARE * self._memory_bytes:
             torch.cuda.empty_cache()
-        torch.cuda.reset_peak_memory_stats()
         with _errors(subject), torch.inference_mode(subject.pass_ != TRAINING):
             workload = self._build(subject)
+            if subject.kind == NETWORK:
+                torch.cuda.empty_cache()  # of construction, which may take more than a pass
+            torch.cuda.reset_peak_memory_stats()
             _warm_up(workload)
             yield workload
 
