@@ -80,8 +80,9 @@ BATCHES = (1, 5, 17, 65, 100_000_000)
 _PACKED = [
     "kind", *KEY, "dtype", "status", "error", "flags", "session_id", "gpu_name", "gpu_uuid", "host", "cpu_model",
     "driver_version", "torch_version", "started_us", "sm_clock_median_mhz", "power_limit_w", "throttle_reasons",
-    "memory_peak_bytes", "memory_reserved_bytes", "time_host_s", "time_device_s", "time_device_standard_error_s", "time_eager_s",
-    "time_eager_standard_error_s", "power_w", "power_idle_w", "energy_j", "energy_standard_error_j", "window_s",
+    "memory_peak_bytes", "memory_reserved_bytes", "time_host_s", "time_device_s", "time_device_standard_error_s",
+    "time_eager_s", "time_eager_standard_error_s", "power_w", "power_idle_w", "energy_j", "energy_standard_error_j",
+    "window_s",
     "network_kind", "network_name", "day", "kernels", "kernels_s", "kernel_names", "device_method", "host_method",
     "issue_alone_s", "time_alone_s", "versions", "estimate_s",
 ]  # fmt: skip
