@@ -69,7 +69,7 @@ def write(
         "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
         "hardware": hardware or _hardware(),
         "versions": {"python": platform.python_version(), **_versions()},
-        "command": shlex.join(["python", f"benchmarks/{Path(sys.argv[0]).name}", *sys.argv[1:]]),
+        "command": shlex.join(["python", _script(), *sys.argv[1:]]),
         "transcribed": False,
         "columns": list(columns),
         "rows": [[str(value) if not isinstance(value, int | float) else value for value in row] for row in rows],
@@ -84,6 +84,12 @@ def write(
 
 def _versions() -> dict[str, str]:
     return {name: importlib.metadata.version(name) for name in PACKAGES}
+
+
+def _script() -> str:
+    """Return the running script by its path in the checkout."""
+    script, checkout = Path(sys.argv[0]).resolve(), RESULTS.resolve().parents[1]
+    return str(script.relative_to(checkout) if script.is_relative_to(checkout) else script.name)
 
 
 def _hardware() -> str:

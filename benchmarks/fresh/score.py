@@ -48,7 +48,6 @@ sys.path.insert(0, str(Path(__file__).parents[2]))  # the folder of this script 
 from benchmarks import result_file
 from benchmarks.fresh import hosts
 from benchmarks.fresh.draw import SETS
-from benchmarks.fresh.rare_kinds import RARE_KINDS
 
 HERE = Path(__file__).parent
 KEY = ["subject_id", "pass", "execution"]
@@ -68,6 +67,15 @@ TARGETS = {
              "energy with a calibrated host, median": 6, "energy with a calibrated host, 90th percentile": 20},
 }  # fmt: skip
 """At most so many per cent, by GPU."""
+OF_A_DAY = {
+    SETS["seventh"].day: ("Kinds that predictors missed", {}),
+    SETS["eighth"].day: (
+        "Autocast and channels last",
+        {"device time, median": 6, "device time, 90th percentile": 18,
+         "energy with a calibrated host, median": 9, "energy with a calibrated host, 90th percentile": 25},
+    ),
+}  # fmt: skip
+"""Day of a set with a result of its own to its title and targets."""
 _NOTE = (
     "Errors in %: median / 90th / 95th percentile / worst. Coverage of 90 % intervals, with its own 95 % interval, "
     "median half-width and interval score."
@@ -281,9 +289,8 @@ def tables(compared: pd.DataFrame) -> dict[str, pd.DataFrame]:
     batch = pd.cut(
         compared["batch"], [edge - 0.5 for edge in BATCHES], labels=[f"from {edge}" for edge in BATCHES[:-1]]
     )
-    dtype = compared["dtype"] + np.where(compared["execution"] == TF32, " TF32", "")
     by = {"all": pd.Series("all", index=compared.index), "pass": compared["pass"], "day": compared["day"],
-          "dtype": dtype, "batch": batch, "kind": compared["kind"]}  # fmt: skip
+          "precision": compared["execution"], "batch": batch, "kind": compared["kind"]}  # fmt: skip
     return {
         name: pd.DataFrame({str(value): errors_of(part) for value, part in compared.groupby(keys, observed=True)}).T
         for name, keys in by.items()
@@ -325,7 +332,12 @@ def report(compared: pd.DataFrame) -> str:
 
 def write_result(compared: pd.DataFrame, gpu: str, output: Path) -> None:
     """Write the tables as a result of the page of unseen networks; the targets are for sets of all kinds."""
-    rare = set(compared["kind"]) <= set(RARE_KINDS)
+    days = sorted(compared["day"].unique())
+    title, targets = OF_A_DAY[days[0]] if len(days) == 1 and days[0] in OF_A_DAY else ("", TARGETS.get(gpu, {}))
+    notes = [_NOTE]
+    if SETS["eighth"].day in days:
+        notes.append(eager_ratio(compared))
+        compared = compared[compared["execution"] != TF32]
     columns = {"passes": "passes", "device": "device time", "time": "time", "energy": "energy",
                "time on its host": "time, host calibrated", "energy on its host": "energy, host calibrated",
                "device_s in its 90 %": "coverage of device time", "time_s in its 90 %": "coverage of time",
@@ -342,22 +354,31 @@ def write_result(compared: pd.DataFrame, gpu: str, output: Path) -> None:
         "energy with a calibrated host, 90th percentile": energy.quantile(0.9),
         "half-width of the interval of device time": compared["width_device_s"].median() * 100,
     }  # fmt: skip
-    days, cards, name = compared["day"].nunique(), compared["card"].nunique(), gpu.upper()
+    cards, name = compared["card"].nunique(), gpu.upper()
     result_file.write(
         "unseen-networks",
-        f"Kinds that predictors missed: {name}, {cards} cards"
-        if rare
-        else f"Held-out test sets: {name}, {days} sets, {cards} cards",
+        f"{title}: {name}, {cards} cards" if title else f"Held-out test sets: {name}, {len(days)} sets, {cards} cards",
         ["networks", *columns.values()],
         rows,
         file=output,
         hardware=f"{cards} × NVIDIA {name}",
         targets=[
             result_file.target(f"{name}: {which}", values[which], at_most=limit, unit="%")
-            for which, limit in TARGETS.get(gpu, {}).items()
-            if not rare
+            for which, limit in targets.items()
         ],
-        notes=[_NOTE],
+        notes=notes,
+    )
+
+
+def eager_ratio(compared: pd.DataFrame) -> str:
+    """Say how far the ratio of device times to the same network in eager TF32 is off."""
+    named = compared.assign(network=compared["network_id"].str.rsplit("-", n=1).str[0]).set_index(["network", "pass"])
+    eager = named[named["execution"] == TF32]["device"]
+    other = named[named["execution"] != TF32]
+    off = ((1 + other["device"]) / (1 + eager.reindex(other.index)) - 1).dropna().abs() * 100
+    return (
+        f"Ratio of device time to the same network in eager TF32, {len(off)} pairs: off by {off.median():.1f} % in the "
+        f"median, {off.quantile(0.9):.1f} % at the 90th percentile."
     )
 
 
@@ -375,7 +396,7 @@ def main() -> int:
     packing.add_argument("folders", type=Path, nargs="+")
     packing.add_argument("--output", type=Path, required=True)
     reporting = modes.add_parser("report")
-    reporting.add_argument("files", type=Path, nargs="*", help="default: all of the GPU but the seventh set")
+    reporting.add_argument("files", type=Path, nargs="*", help="default: all of the GPU but `OF_A_DAY`")
     reporting.add_argument("--predictors", type=Path, required=True)
     reporting.add_argument("--gpu", required=True)
     reporting.add_argument("--output", type=Path, help="CSV with a row each pass")
@@ -388,10 +409,9 @@ def main() -> int:
         pack(arguments.folders, arguments.output)
         return 0
     model = load_models(arguments.predictors)[arguments.gpu]
-    rare_day = SETS["seventh"].day
-    paths = arguments.files or [
-        path for path in sorted(HERE.glob(f"measured-{arguments.gpu}-*.parquet")) if f"-day{rare_day}." not in path.name
-    ]
+    apart = tuple(f"-day{day}.parquet" for day in OF_A_DAY)
+    beside = sorted(HERE.glob(f"measured-{arguments.gpu}-*.parquet"))
+    paths = arguments.files or [path for path in beside if not path.name.endswith(apart)]
     profile = HostProfile.read(HERE / "profiles", arguments.host) if arguments.host else None
     compared = compare(measured(paths), model, Catalogue(), profile)
     if arguments.output:
