@@ -262,8 +262,7 @@ class GpuPredictor:
         classes = operations[OPERATION_CLASS].to_numpy(object)
         host_s = HostOnly(classes, known.workless_host_s).costs.mean[:, TARGETS.index(TIME_HOST_CORRECTED)].copy()
         host_s[works] = host_s_of(features, known.call_times)
-        factors = interval_factors(classes, known.intervals.get(self.description.predictors[0], {}))
-        return OfCalls(source, host_s, factors[:, TARGETS.index(TIME_HOST_CORRECTED)])
+        return OfCalls(source, host_s)
 
     def with_measured(self, operations: MeasuredOperations) -> Self:
         """Return the predictor with these measured costs in place of its own; it serves their pass only."""

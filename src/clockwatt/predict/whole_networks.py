@@ -95,8 +95,8 @@ class WholeNetworks:
     ) -> WholeNetworks:
         """Read those of a dataset, on the GPU of `samples`.
 
-        Where too few networks were measured on it to estimate overheads, these and the host times of calls are those of
-        the GPU that operations are transferred from, `lender`: they are the host's.
+        Where too few networks were measured on it with a steady host to estimate overheads, those that are not known
+        and the host times of calls are of the GPU that operations are transferred from, `lender`: they are the host's.
 
         DataFileError if the dataset lacks a table or it is damaged.
         """
@@ -106,7 +106,8 @@ class WholeNetworks:
         calibrated = calibrated_overheads(dataset_dir, gpu, samples, rows)
         overheads = OverheadEstimates(calibrated, seen_overheads(rows, catalogue, measured, calibrated))
         found = cls(gpu, catalogue, rows, not_comparable, measured, overheads, times)
-        if lender is None or overheads.seen["network"].nunique() >= FEWEST_NETWORKS:
+        of_host = overheads.seen.loc[overheads.seen["host_overhead_s"].notna(), "network"]
+        if lender is None or of_host.nunique() >= FEWEST_NETWORKS:
             return found
         other = lender()
         measured = measured_costs(pooled_host_times(samples, other.call_times)[1], catalogue)

@@ -76,7 +76,7 @@ def _kinds(features: pd.DataFrame) -> Floats:
 
 
 class OfCalls:
-    """Source of costs with the host times of calls in place of another source's.
+    """Source of costs with the host times of calls in place of another source's, with its relative intervals.
 
     Parameters
     ----------
@@ -84,20 +84,17 @@ class OfCalls:
         The other source.
     host_s
         Host time of each call on the median host; nan keeps that of the source; shape (operations,).
-    factors
-        Factors to the ends of their intervals; shape (operations, 2).
     """
 
-    def __init__(self, source: CostSource, host_s: Floats, factors: Floats) -> None:
-        self._source, self._host_s, self._factors = source, host_s, factors
+    def __init__(self, source: CostSource, host_s: Floats) -> None:
+        self._source, self._host_s = source, host_s
 
     def at(self, points: Sequence[str]) -> dict[str, Costs]:
         """See `CostSource.at`."""
         pooled = np.isfinite(self._host_s)
         found = {}
         for point, costs in self._source.at(points).items():
-            mean, factors = costs.mean.copy(), costs.factors.copy()
+            mean = costs.mean.copy()
             mean[pooled, _HOST] = self._host_s[pooled]
-            factors[pooled, _HOST] = self._factors[pooled]
-            found[point] = Costs(mean, factors, costs.known, costs.measured)
+            found[point] = Costs(mean, costs.factors, costs.known, costs.measured)
         return found
