@@ -1,9 +1,11 @@
 """Compare predicted with measured peak memory, of networks that no workspace was fitted to.
 
 python benchmarks/memory.py [--passes 200] [--write-errors]
+python benchmarks/memory.py --runs benchmarks/fresh/memory-h100.parquet
 
 Measured peaks begin with the network's construction on the GPU, in float32 before it is cast. Passes whose construction
-takes more than they do are left out: their measurement does not show the pass.
+takes more than they do are left out: their measurement does not show the pass. `--runs` takes what `memory_on_gpu.py`
+wrote on an H100, reserved memory with it, and changes no interval.
 """
 
 from __future__ import annotations
@@ -31,7 +33,7 @@ from clockwatt.operations.networks import construct_on_meta
 from clockwatt.operations.trace.memory import record_memory
 from clockwatt.predict.memory.allocator import rounded
 from clockwatt.predict.memory.estimate import CUBLAS_BYTES, error_group, pass_memory
-from clockwatt.schema.execution import FP32, TF32
+from clockwatt.schema.execution import FP32, TF32, ExecutionSettings
 
 HERE = Path(__file__).parent
 RESIDENT = 65 * 2**20
@@ -110,14 +112,53 @@ def score(chosen: list[tuple[str, str, str]], peaks: dict[Any, float], entries: 
     return pd.DataFrame(rows)
 
 
+def score_runs(path: Path, entries: dict[Any, Any]) -> None:
+    """Compare passes that were run twice each with what is predicted, and write the JSON."""
+    spec, errors, left_out = find_spec("h100"), [], 0
+    rows = pd.read_parquet(path).to_dict("records")
+    for row in rows:
+        network = entries[row["network_id"], row["pass"]]["network"]
+        execution = ExecutionSettings(row["execution"])
+        events = record_memory(network.model_copy(update={"precision": [execution]}), row["pass"], TrainingConfig())
+        memory = pass_memory(events, pass_=row["pass"], execution=execution, spec=spec)
+        # the threads of both passes keep their workspace of cuBLAS in a process that runs both
+        added = (2 - sum(event.call == _CUBLAS_CALL for event in events)) * CUBLAS_BYTES["hopper"]
+        if construction_bytes(network, row["pass"]) > memory.allocated_bytes + added:
+            left_out += 1
+            continue
+        pairs = ((memory.allocated_bytes, row["allocated_bytes"]), (memory.reserved_bytes, row["reserved_bytes"]))
+        errors.append([100 * ((predicted + added) / run - 1) for predicted, run in pairs])
+    found = np.array(errors)
+    table = [
+        [name, len(found), *(f"{np.quantile(np.abs(of), q):.1f}" for q in (0.5, 0.9, 0.95)), f"{np.median(of):+.1f}"]
+        for name, of in (("allocated", found[:, 0]), ("reserved", found[:, 1]))
+    ]
+    result_file.write(
+        "memory", "Allocated and reserved memory of held-out networks, run on a day of their own",
+        ["quantity", "n", "median %", "90th %", "95th %", "bias %"], table,
+        file=result_file.RESULTS / "memory-runs.json", hardware="NVIDIA H100",
+        targets=[
+            result_file.target(f"{name}, {of}", float(np.quantile(np.abs(found[:, column]), q)), at_most=most, unit="%")
+            for column, name, limits in ((0, "allocated", (2, 6)), (1, "reserved", (4, 10)))
+            for of, q, most in zip(("median", "95th"), (0.5, 0.95), limits, strict=True)
+        ],
+        notes=[f"{left_out} of {len(rows)} runs are left out: their construction takes more memory than their pass."],
+    )  # fmt: skip
+
+
 def main() -> None:
     """Score and write the JSON."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--passes", type=int, default=240, help="passes to draw")
     parser.add_argument("--write-errors", action="store_true", help="write the intervals that predictions use")
+    parser.add_argument("--runs", type=Path, help="file of `memory_on_gpu.py` to score instead")
     arguments = parser.parse_args()
     warnings.simplefilter("ignore")
-    peaks, entries = measured(), passes()
+    entries = passes()
+    if arguments.runs:
+        score_runs(arguments.runs, entries)
+        return
+    peaks = measured()
     keys = sorted(key for key in peaks if key[:2] in entries)
     random.Random(0).shuffle(keys)
     drawn = min(arguments.passes, len(keys))

@@ -1,49 +1,28 @@
-"""Compare predicted with measured memory on this machine's GPU: allocated, reserved, and the largest batch.
+"""Run batches a little below and above the predicted largest one on this machine's GPU.
 
-python benchmarks/memory_gpu.py [--seconds 170]       # about 3 minutes on an H100 or H200
-python benchmarks/memory_gpu.py --device cpu          # only tries whether it runs: small batches, no peaks
+python benchmarks/memory_gpu.py                       # about 1 minute on an H100 or H200
+python benchmarks/memory_gpu.py --device cpu          # only tries whether it runs: small batches
 """
 
 from __future__ import annotations
 
 import argparse
-import time
 from typing import Any
 
-import numpy as np
 import result_file
 import torch
 
 import clockwatt
-from clockwatt.config import NetworkConfig, TrainingConfig
+from clockwatt.config import TrainingConfig
 from clockwatt.gpu.specs import find_spec
 from clockwatt.measure.fit_memory import run_pass
-from clockwatt.operations.trace.memory import record_memory
 from clockwatt.predict.fit_memory import fit_memory
-from clockwatt.predict.memory.estimate import CONTEXT_BYTES, pass_memory
+from clockwatt.predict.memory.estimate import CONTEXT_BYTES
 from clockwatt.predict.request import Request
 
-IMAGES = {
-    "resnet50": 64, "vit_b_16": 64, "convnext_tiny": 64, "efficientnet_v2_s": 64, "densenet121": 64, "vgg16": 64,
-    "swin_t": 64, "regnet_y_8gf": 32, "mobilenet_v3_large": 128, "fcn_resnet50": 8,
-}  # fmt: skip
-"""torchvision networks and their batch sizes."""
-PRECISIONS = ("tf32-conv", "bf16", "bf16-mixed")
 LARGEST = (("resnet50", "training"), ("vit_b_16", "training"), ("convnext_tiny", "training"), ("resnet50", "inference"))
 BELOW, ABOVE = 0.97, 1.03
 """Sizes relative to the predicted largest that should run, and should not."""
-
-
-def compared(name: str, batch: int, pass_: str, precision: str, device: torch.device, gpu: str) -> list[Any]:
-    """Run one pass and return it with measured and predicted memory, in MiB."""
-    network = NetworkConfig(name=name, input=[batch, 3, 224, 224], precision=precision)
-    run = run_pass(network, pass_, TrainingConfig(), device)
-    events = record_memory(network, pass_, TrainingConfig())
-    memory = pass_memory(events, pass_=pass_, execution=network.execution[0], spec=find_spec(gpu))
-    pairs = ((run.allocated_bytes, memory.allocated_bytes), (run.reserved_bytes, memory.reserved_bytes))
-    sizes = [round(size / 2**20, 1) for pair in pairs for size in pair]
-    errors = [f"{100 * (predicted / actual - 1):+.1f}" if actual else "" for actual, predicted in pairs]
-    return [name, pass_, precision, batch, *sizes, *errors, run.fits, memory.fits]
 
 
 def largest(name: str, pass_: str, device: torch.device, gpu: str) -> list[Any]:
@@ -62,38 +41,22 @@ def largest(name: str, pass_: str, device: torch.device, gpu: str) -> list[Any]:
 
 
 def main() -> None:
-    """Measure until the time is over, and write the JSON."""
+    """Try the largest batches, and write the JSON."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--seconds", type=float, default=170)
     parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda")
-    arguments = parser.parse_args()
-    device, ends = torch.device(arguments.device), time.monotonic() + arguments.seconds
+    device = torch.device(parser.parse_args().device)
     on_gpu = device.type == "cuda"
     gpu = torch.cuda.get_device_name(device) if on_gpu else "h200"
-    bounds = [largest(name, pass_, device, gpu) for name, pass_ in LARGEST[: None if on_gpu else 1]]
-    for row in bounds:
+    rows = [largest(name, pass_, device, gpu) for name, pass_ in LARGEST[: None if on_gpu else 1]]
+    for row in rows:
         print(*row, flush=True)
-    rows: list[list[Any]] = []
-    for precision in PRECISIONS:
-        for pass_ in ("training", "inference"):
-            for name, batch in list(IMAGES.items())[: None if on_gpu else 1]:
-                if time.monotonic() < ends:
-                    rows.append(compared(name, batch if on_gpu else 1, pass_, precision, device, gpu))
-                    print(*rows[-1], flush=True)
     if not on_gpu:
         return
-    allocated, reserved = (np.abs([float(row[place]) for row in rows]) for place in (8, 9))
-    right = sum(row[5] for row in bounds) + sum(not row[6] for row in bounds)
-    columns = ["network", "pass", "precision", "batch", "allocated MiB", "predicted", "reserved MiB", "predicted",
-               "error %", "error %", "fits", "predicted"]  # fmt: skip
+    right = sum(row[5] for row in rows) + sum(not row[6] for row in rows)
     result_file.write(
-        "memory", "Memory of passes on a GPU", columns, rows,
-        targets=[
-            result_file.target("allocated on a GPU, median", float(np.median(allocated)), at_most=2, unit="%"),
-            result_file.target("reserved, median", float(np.median(reserved)), at_most=4, unit="%"),
-            result_file.target("reserved, 95th", float(np.quantile(reserved, 0.95)), at_most=10, unit="%"),
-        ],
-        notes=[f"{right} of {2 * len(bounds)} batches just below and above the largest were foreseen: {bounds}."],
+        "memory", "Largest batch that fits",
+        ["network", "pass", "largest, predicted", "a little less", "a little more", "less fits", "more fits"], rows,
+        targets=[result_file.target("largest batch foreseen", 100 * right / (2 * len(rows)), at_least=99, unit="%")],
     )  # fmt: skip
 
 
