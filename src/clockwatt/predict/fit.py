@@ -263,8 +263,7 @@ class _GpuFit:
         `intervals` are those of each predictor. Return the description of the pass, and both reports.
         """
         description, first = self.model.description, self.config.fit.predictors[0]
-        of_host = self.lender[1] if self.lender is not None and self.networks.lender is not None else self.samples
-        workless = workless_host_s(of_host, data.pass_, description.points)
+        workless = workless_host_s(self.samples, data.pass_, description.points)
         from_measured = complete(self.networks.composed(MEASURED, self.networks.measured, data.pass_))
         errors, of_left_out = None, None
         rows = self.networks.left_out(self._make(first), data, seed=self.config.seed)

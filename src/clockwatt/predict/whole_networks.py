@@ -26,7 +26,7 @@ from clockwatt.predict.composition.overhead_estimates import (
     seen_overheads,
 )
 from clockwatt.predict.composition.pipeline import COST_COLUMNS
-from clockwatt.predict.costs.calls import CallTimes, call_times, host_s_of
+from clockwatt.predict.costs.calls import CallTimes, call_times, host_ratio, host_s_of
 from clockwatt.predict.costs.interface import cost_columns, interval_factors
 from clockwatt.predict.costs.predicted import HostOnly
 from clockwatt.predict.evaluation.errors import NORMAL_90, Interval, scale_of
@@ -71,8 +71,6 @@ class WholeNetworks:
         Overheads of networks beyond their calls.
     call_times
         Pass to the pooled host times of its calls, see `costs.calls`.
-    lender
-        Networks of the GPU that the costs of the host are from, where too few were measured on this one.
     """
 
     gpu: str
@@ -82,7 +80,6 @@ class WholeNetworks:
     measured: CostsOfNetwork
     overheads: OverheadEstimates
     call_times: Mapping[str, CallTimes] = field(default_factory=dict)
-    lender: WholeNetworks | None = None
 
     @classmethod
     def read(
@@ -95,8 +92,8 @@ class WholeNetworks:
     ) -> WholeNetworks:
         """Read those of a dataset, on the GPU of `samples`.
 
-        Where too few networks were measured on it with a steady host to estimate overheads, those that are not known
-        and the host times of calls are of the GPU that operations are transferred from, `lender`: they are the host's.
+        Where too few networks were measured on it with a steady host, overheads that are not known are those of the
+        GPU that operations are transferred from, `lender`, scaled by the ratio of host times of calls.
 
         DataFileError if the dataset lacks a table or it is damaged.
         """
@@ -110,14 +107,10 @@ class WholeNetworks:
         if lender is None or of_host.nunique() >= FEWEST_NETWORKS:
             return found
         other = lender()
-        measured = measured_costs(pooled_host_times(samples, other.call_times)[1], catalogue)
-        overheads = overheads.completed(other.overheads)
-        return replace(found, measured=measured, overheads=overheads, call_times=other.call_times, lender=other)
+        return replace(found, overheads=overheads.completed(other.overheads, host_ratio(times, other.call_times)))
 
     def hosts_seen(self, dataset_dir: Path) -> HostsSeen:
-        """Return the hosts that networks were measured with on this GPU, else on the lender."""
-        if self.lender is not None:
-            return self.lender.hosts_seen(dataset_dir)
+        """Return the hosts that networks were measured with on this GPU."""
         return HostsSeen.of_dataset(dataset_dir, self.gpu, self.host_levels(dataset_dir))
 
     def host_levels(self, dataset_dir: Path) -> dict[str, dict[str, float]]:
@@ -190,20 +183,16 @@ def complete(compositions: pd.DataFrame) -> pd.DataFrame:
 
 
 def pooled_host_times(
-    samples: Samples, known: Mapping[str, CallTimes] | None = None
+    samples: Samples,
 ) -> tuple[dict[str, CallTimes], pd.DataFrame]:
-    """Return the host times of calls by pass, and the rows of the samples with these in place of their own.
-
-    `known` are those of another GPU to take.
-    """
-    rows, times = samples.rows.copy(), dict(known or {})
+    """Return the host times of calls by pass, and the rows of the samples with these in place of their own."""
+    rows, times = samples.rows.copy(), dict[str, CallTimes]()
     for pass_, own in samples.operations.groupby("pass"):
         learnt = samples.learnt(str(pass_))
         described = own[own["device_work"].astype(bool)]
         if learnt[TIME_HOST_CORRECTED].notna().any():
             features = operation_features(described)
-            if known is None:
-                times[str(pass_)] = call_times(learnt, features)
+            times[str(pass_)] = call_times(learnt, features)
             host_s = pd.Series(host_s_of(features, times.get(str(pass_), {})), index=features.index)
             here = (rows["pass"] == pass_) & rows[TIME_HOST_CORRECTED].notna()
             pooled = rows.loc[here, "operation_id"].map(host_s)

@@ -53,10 +53,10 @@ class OverheadEstimates:
     seen: pd.DataFrame
     _without: dict[tuple[str, str], Overheads] = field(default_factory=dict, repr=False, compare=False)
 
-    def completed(self, other: OverheadEstimates) -> OverheadEstimates:
-        """Return the overheads with those of another GPU where they are not known."""
+    def completed(self, other: OverheadEstimates, host_factor: float) -> OverheadEstimates:
+        """Return the overheads with those of another GPU, on a host so many times as slow, where they are not known."""
         lent = {
-            point: known.completed(other.at(point))
+            point: known.completed(other.at(point).on_host(host_factor))
             for point, known in self.calibrated.items()
             if point in other.calibrated
         }

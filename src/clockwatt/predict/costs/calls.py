@@ -6,7 +6,7 @@ an operation class are pooled: calls with as many tensors, gradients and sequent
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import pandas as pd
@@ -66,6 +66,23 @@ def host_s_of(features: pd.DataFrame, times: CallTimes) -> Floats:
         apart = np.abs(kinds[own][:, None, :] - known[None, :, :-1]).sum(axis=2)
         found[own] = known[apart.argmin(axis=1), -1]
     return found
+
+
+def host_ratio(own: Mapping[str, CallTimes], other: Mapping[str, CallTimes]) -> float:
+    """Return how many times as long calls take on one host as on another; 1 where no class is known of both.
+
+    `own` and `other` have the pooled host times by pass.
+    """
+    medians = [
+        {
+            (pass_, name): np.median([kind[-1] for kind in kinds])
+            for pass_, times in one.items()
+            for name, kinds in times.items()
+        }
+        for one in (own, other)
+    ]
+    shared = medians[0].keys() & medians[1].keys()
+    return float(np.median([medians[0][key] / medians[1][key] for key in shared])) if shared else 1.0
 
 
 def _kinds(features: pd.DataFrame) -> Floats:
