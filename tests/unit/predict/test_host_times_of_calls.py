@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from clockwatt.predict.costs.calls import OfCalls, call_times, host_s_of
+from clockwatt.predict.costs.calls import OfCalls, call_times, host_ratio, host_s_of
 from clockwatt.predict.costs.interface import unknown
 from clockwatt.predict.features.operations import operation_features
 from clockwatt.predict.models.predictors import TARGETS
@@ -42,6 +42,13 @@ def test_a_kind_with_too_few_measurements_has_none():
     assert call_times(measured(RELU, [5e-6, 6e-6, np.nan]), RELU) == {}
 
 
+def test_hosts_are_compared_by_the_calls_that_both_know():
+    own = {"inference": {"add": [[1.0, 4e-6], [2.0, 6e-6]], "mul": [[1.0, 9e-6]]}, "training": {"add": [[1.0, 8e-6]]}}
+    other = {"inference": {"add": [[1.0, 2.5e-6]], "relu": [[1.0, 1e-6]]}, "training": {"add": [[1.0, 4e-6]]}}
+    assert host_ratio(own, other) == pytest.approx(2.0)
+    assert host_ratio(own, {}) == 1.0
+
+
 def test_other_costs_stay_as_they_are():
     class Source:
         def at(self, points):
@@ -50,10 +57,10 @@ def test_other_costs_stay_as_they_are():
             costs.factors[:] = (0.5, 2.0)
             return dict.fromkeys(points, costs)
 
-    found = OfCalls(Source(), np.array([3e-6, np.nan]), np.full((2, 2), 1.5)).at(["default"])["default"]
+    found = OfCalls(Source(), np.array([3e-6, np.nan])).at(["default"])["default"]
     column = TARGETS.index(HOST)
     assert found.mean[:, column].tolist() == [3e-6, 1.0]
-    assert found.factors[:, column].tolist() == [[1.5, 1.5], [0.5, 2.0]]
+    assert (found.factors == (0.5, 2.0)).all()
     assert (np.delete(found.mean, column, axis=1) == 1.0).all()
 
 

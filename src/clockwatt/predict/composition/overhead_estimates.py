@@ -53,7 +53,7 @@ class OverheadEstimates:
     seen: pd.DataFrame
     _without: dict[tuple[str, str], Overheads] = field(default_factory=dict, repr=False, compare=False)
 
-    def completed(self, other: OverheadEstimates, host_factor: float) -> OverheadEstimates:
+    def completed(self, other: OverheadEstimates, host_factor: float = 1.0) -> OverheadEstimates:
         """Return the overheads with those of another GPU, on a host so many times as slow, where they are not known."""
         lent = {
             point: known.completed(other.at(point).on_host(host_factor))

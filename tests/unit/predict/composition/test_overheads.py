@@ -277,3 +277,5 @@ def test_overheads_of_another_gpu_stand_in_for_unknown_ones():
     assert told(completed.at(POINT)) == told(lent.at(POINT))
     assert (completed.at(POINT).power_idle_w, completed.at(POINT).training) == (9.0, CALIBRATED.training)
     assert completed.at("sm1") == Overheads()
+    slower, host = own.completed(lent, 2.0).at(POINT).training.host, CALIBRATED.training.host
+    assert slower == host.scaled(2.0)
