@@ -49,8 +49,7 @@ def draw(found: dict[str, pd.DataFrame], output: Path) -> None:
     """Draw predicted against measured ratios, a panel for each quantity."""
     figure, axes = plt.subplots(1, len(found), figsize=(9, 4.4), layout="constrained")
     for axis, (title, table) in zip(axes, found.items(), strict=True):
-        low, high = 0.5 * min(1.0, table.min().min()), 1.15 * table.max().max()
-        low = max(low, 0.5)
+        low, high = 0.9 * table.min().min(), 1.1 * table.max().max()
         axis.plot([low, high], [low, high], color="0.6", linewidth=1)
         for pass_, marker in (("inference", "o"), ("training", "^")):
             rows = table[table.index.get_level_values("pass") == pass_]

@@ -355,6 +355,7 @@ def write_result(compared: pd.DataFrame, gpu: str, output: Path) -> None:
         "half-width of the interval of device time": compared["width_device_s"].median() * 100,
     }  # fmt: skip
     cards, name = compared["card"].nunique(), gpu.upper()
+    label = f"{name}, {title.lower()}" if title else name
     result_file.write(
         "unseen-networks",
         f"{title}: {name}, {cards} cards" if title else f"Held-out test sets: {name}, {len(days)} sets, {cards} cards",
@@ -363,7 +364,7 @@ def write_result(compared: pd.DataFrame, gpu: str, output: Path) -> None:
         file=output,
         hardware=f"{cards} × NVIDIA {name}",
         targets=[
-            result_file.target(f"{name}: {which}", values[which], at_most=limit, unit="%")
+            result_file.target(f"{label}: {which}", values[which], at_most=limit, unit="%")
             for which, limit in targets.items()
         ],
         notes=notes,
