@@ -199,7 +199,7 @@ def test_another_optimizer_is_another_question(tmp_path, monkeypatch):
     predictors = clockwatt.load()
 
     def asked(**more):
-        return predictors.predict("resnet18", gpu="h200", training=True, **more)
+        return predictors.predict("resnet18", gpu="h200", training=True, precision="tf32", **more)
 
     campaigns, named, other = asked(), asked(optimizer="SGD"), asked(optimizer="AdamW")
     assert campaigns.measured is not None
