@@ -84,7 +84,7 @@ def _print(shown: list[Overview], *, verbose: bool) -> None:
     wide = console.options.update(max_width=WIDEST)
     for one in shown:
         for gpu in one.gpus:
-            table = _table(one, gpu)
+            table = _table(one, gpu, verbose=verbose)
             # numbers are not cut where a terminal is narrow
             console.width = max(console.width, console.measure(table, options=wide).maximum)
             console.print(table)
@@ -101,7 +101,7 @@ def _print(shown: list[Overview], *, verbose: bool) -> None:
         console.print("* without interval: not measured there, with too few measured clocks for the clock model.")
 
 
-def _table(one: Overview, gpu: OnGpu) -> Table:
+def _table(one: Overview, gpu: OnGpu, *, verbose: bool) -> Table:
     from rich.box import SIMPLE_HEAD
     from rich.table import Table
 
@@ -117,7 +117,7 @@ def _table(one: Overview, gpu: OnGpu) -> Table:
             table.add_column(f"{name} ×", no_wrap=True)
     for answer in gpu.points:
         words = config.OperatingPoint.parse(answer.point).in_words + ("" if answer.measured_point else " *")
-        sources = list(columns(answer).items())
+        sources = list(columns(answer, verbose=verbose).items())
         for number, (source, estimate) in enumerate(sources):
             cells = [
                 with_ends(getattr(estimate, name), estimate.intervals.get(name), unit)
@@ -219,7 +219,7 @@ def _below(gpu: OnGpu, *, verbose: bool) -> list[str]:
     if (line := tf32_words(point)) is not None:
         lines.append(f"{config.OperatingPoint.parse(point.point).in_words}: {line}" if len(gpu.points) > 1 else line)
     errors = {words: gpu.errors(name) for name, (words, _) in UNITS.items()}
-    if any(errors.values()):
+    if verbose and any(errors.values()):  # as are the rows that they are of
         shown = ", ".join(f"{words} {_errors(values)}" for words, values in errors.items() if values)
         lines.append(f"Error of the held-out predictions on the host of the measurement: {shown}.")
     if verbose:
