@@ -207,7 +207,7 @@ def test_another_optimizer_is_another_question(tmp_path, monkeypatch):
     assert (other.measured, other.held_out, other.network_id) == (None, None, f"{campaigns.network_id}-adamw")
     assert other.optimizer["optimizer"] == "adamw"
     assert other.expected.device_s != pytest.approx(campaigns.expected.device_s, rel=1e-3)
-    again = clockwatt.load().predict("resnet18", gpu="h200", training=True, optimizer="adamw")
+    again = clockwatt.load().predict("resnet18", gpu="h200", training=True, precision="tf32", optimizer="adamw")
     assert again.to_dict() == other.to_dict(), "a trace that was kept answers alike"
     swept = predictors.predict("resnet18", gpu="h200", training=True, optimizer="adamw", batch=[32, 64])
     assert set(swept["source"]) == {"predicted"}
