@@ -65,7 +65,7 @@ def fit_memory(
     if as_json:
         print(json.dumps(largest.to_dict() | ({} if free is None else {"free_bytes_at_start": free[0]}), indent=2))
         return
-    question = f"{request.network}, {request.pass_}, {sized(1).execution[0].words}, {request.gpus[0]}"
+    question = f"{request.network}, {request.pass_}, {request.execution(sized(1).variant).words}, {request.gpus[0]}"
     print(f"{question}: largest {dimension} {largest.size:,}, {largest.source}; {certain}.")
     print(memory_words(largest.memory))
     if free is not None:

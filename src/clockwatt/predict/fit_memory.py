@@ -118,7 +118,7 @@ def fit_memory(
             network = sized(size)
             tracer = predictors.tracer.trained(request.training)
             events = tracer.memory(network, request.pass_)
-            execution = network.execution[0]
+            execution = request.execution(network.variant)
             return pass_memory(events, pass_=request.pass_, execution=execution, spec=spec, used_bytes=used)
 
         size = search(lambda one: bool(memory(one).fits), _guess(memory, spec.memory_bytes - used))

@@ -51,6 +51,14 @@ def test_the_largest_batch_fits_and_twice_as_much_does_not(predictors):
     assert 0.3 * found.size < shared.size < 0.7 * found.size
 
 
+def test_without_a_precision_memory_is_that_of_pytorchs_default(predictors):
+    def found(**more):
+        request = Request.of(network="alexnet", inputs=("1,3,224,224",), gpus=("a30",), **more)
+        return fit_memory(predictors, request, "batch")[0]
+
+    assert found() == found(precision="tf32-conv") != found(precision="fp32")
+
+
 def test_layers_take_what_their_weights_do(predictors):
     request = Request.of(network=STACK, inputs=("8,4096",), gpus=("a30",))
     found, _ = fit_memory(predictors, request, "layers")
