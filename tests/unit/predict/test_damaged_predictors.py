@@ -39,6 +39,7 @@ def typed(*words: str) -> str:
     with pytest.MonkeyPatch.context() as patched, contextlib.redirect_stderr(errors):
         patched.setattr(sys, "argv", ["clockwatt", *words])
         patched.setattr("os._exit", sys.exit)
+        patched.setattr("clockwatt.cli.request_options._SILENCE_S", 3600.0)  # only errors are wanted
         with pytest.raises(SystemExit) as ended:
             main()
     assert (ended.value.code == 0) == (not errors.getvalue()), errors.getvalue()
