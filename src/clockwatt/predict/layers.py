@@ -79,10 +79,11 @@ def _shares(answer: Answer, detail: OperationCosts, depth: int | None) -> pd.Dat
         "operation": positions,
         "flops": traced.operations["flops"].to_numpy(float)[positions],
         "time_s": times[positions],
+        "device_s": np.nan_to_num(costs.mean[:, _DEVICE])[positions],
         "dynamic_j": dynamic[positions],
     })  # fmt: skip
     grouped = frame.groupby("module", sort=False)
-    table = grouped[["flops", "time_s", "dynamic_j"]].sum()
+    table = grouped[["flops", "time_s", "device_s", "dynamic_j"]].sum()
     table["calls"] = grouped.size()
     column = _HOST if host_bound else _DEVICE
     low, high = (_widths(frame, times, costs.factors[:, column, side], table.index) for side in (0, 1))
@@ -96,7 +97,11 @@ def _shares(answer: Answer, detail: OperationCosts, depth: int | None) -> pd.Dat
 def _with_energy(
     table: pd.DataFrame, frame: pd.DataFrame, answer: Answer, dynamic: NDArray[np.float64], factors: NDArray[np.float64]
 ) -> pd.DataFrame:
-    """Add energy and power: dynamic energy as the calls', and idle power over the time."""
+    """Add energy and power: dynamic energy as the calls', and idle power over the time.
+
+    In a host-bound pass a module's kernels may run for longer than its share of the time: power is then that of the
+    kernels.
+    """
     expected = answer.expected
     if answer.energy_j is None or expected.energy_dynamic_j is None:
         unknown = dict.fromkeys(("energy_j", "energy_j_low", "energy_j_high", "power_w"), np.nan)
@@ -107,7 +112,8 @@ def _with_energy(
     table["energy_j"] = scale * table["dynamic_j"] + idle_w * table["time_s"]
     table["energy_j_low"] = scale * np.maximum(0.0, table["dynamic_j"] - low) + idle_w * table["time_s_low"]
     table["energy_j_high"] = scale * (table["dynamic_j"] + high) + idle_w * table["time_s_high"]
-    table["power_w"] = table["energy_j"] / table["time_s"].where(table["time_s"] > 0)
+    seconds = np.maximum(table["time_s"], table["device_s"])
+    table["power_w"] = table["energy_j"] / seconds.where(seconds > 0)
     return table
 
 

@@ -189,8 +189,9 @@ def _part(word: str, text: str) -> tuple[str, str]:
     for name, choices in _CHOICES:
         if value in choices:
             return name, value
+    named = repr(word) if word == text else f"{text}: {word!r}"
     raise ClockwattError(
-        f"{text}: {word!r} is not supported. Choose a precision ({_listed(PRECISIONS)}), and append +channels_last "
+        f"{named} is not supported. Choose a precision ({_listed(PRECISIONS)}), and append +channels_last "
         f"for that layout; networks run in {_listed(MODES)} mode."
     )
 

@@ -34,6 +34,14 @@ def test_the_sums_are_the_answer(predictors, pass_):
     assert (table["forward_s"] + table["backward_s"]).sum() == pytest.approx(answer.time_s - step_s)
 
 
+def test_no_module_of_a_host_bound_pass_draws_more_than_the_card_can(predictors):
+    request = Request.of(network="resnet18", inputs=("32,3,224,224",), gpus=("h200",), precision="bf16-mixed",
+                         pass_="training")  # fmt: skip
+    answer, table = predictors.ask_layers(request)
+    assert answer.host.paced_by == "host"
+    assert table["power_w"].max() < 1.1 * 700
+
+
 def test_training_has_rows_of_loss_and_step(predictors):
     answer, table = ask(predictors, pass_="training")
     step = table.loc["(optimizer)"]

@@ -169,7 +169,7 @@ def test_the_pareto_front_is_drawn(ask, tmp_path):
         ),
         (
             ["predict", "net24", "--gpu", "a30", "--precision", "fp8"],
-            ["fp8: 'fp8' is not supported", "bf16-mixed or fp16-mixed", "append +channels_last"],
+            ["'fp8' is not supported", "bf16-mixed or fp16-mixed", "append +channels_last"],
         ),
         (
             ["predict", *NETWORK, "--gpu", "a30", "--input-dtype", "int32"],
