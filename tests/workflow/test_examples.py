@@ -31,7 +31,17 @@ BLOCK = re.compile(r"(?:<!-- test: (?P<how>[\w ]+) -->\n)?```(?P<language>\w*)\n
 OUTPUT = re.compile(r"<!-- (?:output|first line) of: (?P<command>[^\n]*) -->\n```text\n(?P<first>[^\n]*)")
 OPTIONS_ALONE = {"gpu", "slurm", "options"}
 NOT_RUN = "not run"
-TRAIN = "import sys, time; time.sleep(0.6)"
+TRAIN = """
+import sys, time
+if "--batch-size" in sys.argv:
+    import torch
+    model = torch.nn.Linear(8, 2).to("cuda")
+    optimizer = torch.optim.SGD(model.parameters())
+    for _ in range(2):
+        model(torch.randn(int(sys.argv[-1]), 8, device="cuda")).mean().backward()
+        optimizer.step()
+time.sleep(0.6)
+"""
 
 
 @dataclass

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, Self
 
 from clockwatt.errors import ClockwattError
 from clockwatt.schema.execution import DEFAULT, FP32, TF32, ExecutionSettings
-from clockwatt.schema.records import FORWARD, INFERENCE, TRAINING
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -71,6 +70,8 @@ class PretendedRun:
         step = self.step
         if step is None:
             raise ClockwattError(f"{self.program}: ran nothing on the GPU. Move the network there with .to('cuda').")
+        from clockwatt.schema.records import INFERENCE, TRAINING
+
         pass_ = INFERENCE if step.training is None else TRAINING
         request = self._request.model_copy(update={"pass_": pass_, "precision": str(_execution(step))})
         answer = self._predictors.ask(request, trace=lambda wanted: _traced(self.program, step, wanted))
@@ -147,6 +148,7 @@ def _traced(program: str, step: Step, pass_: Any) -> TracedNetwork:
     from clockwatt.operations.catalogue import rows_of
     from clockwatt.operations.pretend.tracer import without_gradients
     from clockwatt.predict.tracing import traced_of
+    from clockwatt.schema.records import FORWARD, INFERENCE
 
     trace = step.trace
     if step.training is not None and pass_ == INFERENCE:

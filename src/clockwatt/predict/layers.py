@@ -112,7 +112,7 @@ def _with_energy(
     table["energy_j"] = scale * table["dynamic_j"] + idle_w * table["time_s"]
     table["energy_j_low"] = scale * np.maximum(0.0, table["dynamic_j"] - low) + idle_w * table["time_s_low"]
     table["energy_j_high"] = scale * (table["dynamic_j"] + high) + idle_w * table["time_s_high"]
-    seconds = np.maximum(table["time_s"], table["device_s"])
+    seconds = table[["time_s", "device_s"]].max(axis=1)
     table["power_w"] = table["energy_j"] / seconds.where(seconds > 0)
     return table
 

@@ -263,7 +263,7 @@ HERE = r"\(tests/unit/operations/test_tracing\.py:\d+, the network itself\)\."
             lambda m, x: torch._assert(x.shape[1] == 7, "no"),
             rf"torch\._assert fails \(AssertionError: no\) {HERE} Check",
         ),
-        (lambda m, x: {}["key"], rf"its forward pass fails \(KeyError: 'key'\) {HERE} Check"),
+        (lambda m, x: {}["key"], rf"its forward pass fails \(KeyError: 'key'\) {HERE} Correct its forward"),
         (
             given_packed,
             r"packs sequences, or takes packed ones \(.*module 'recurrent'\)\. Give its recurrent layers padded",

@@ -96,8 +96,8 @@ def recurrent_terms(call: Mapping[str, Any]) -> list[float]:
 
 def _recurrent_bytes(call: Mapping[str, Any]) -> float:
     coefficients = _model()[1]
-    part = "reserve" if call.get("reserve") else "workspace"
-    return float(np.dot(coefficients[f"{call['kind']} {part}"], recurrent_terms(call)))
+    part = f"{call['kind']} {'reserve' if call.get('reserve') else 'workspace'}"
+    return float(np.dot(coefficients[part], recurrent_terms(call)))
 
 
 def _attention_bytes(call: Mapping[str, Any]) -> float:
