@@ -38,7 +38,9 @@ sleep 60
 def lacking() -> str:
     """What this machine lacks to run it; empty if nothing."""
     missing = [name for name in NEEDED if shutil.which(name) is None]
-    return f"{', '.join(missing)} missing: apt-get install {PACKAGES}" if missing else ""
+    if missing:
+        return f"{', '.join(missing)} missing: apt-get install {PACKAGES}"
+    return "the machine has a /tmp of its own: test a checkout elsewhere" if REPOSITORY.is_relative_to("/tmp") else ""
 
 
 def kernel(folder: Path) -> Path:
