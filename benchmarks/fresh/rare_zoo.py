@@ -5,23 +5,17 @@ A network is named with its sizes, `benchmarks.fresh.rare_zoo:unet3d_16_3`, as i
 
 from __future__ import annotations
 
-import functools
 import itertools
 from collections.abc import Callable
 
 import torch
+from benchmarks.fresh.zoo import constructor
 from torch import nn
 from torch.nn import functional
 
 
 def __getattr__(name: str) -> Callable[[], nn.Module]:
-    """Return a constructor without arguments from a name with sizes."""
-    words = name.split("_")
-    number = next((place for place, word in enumerate(words) if word.isdigit()), len(words))
-    builder = globals().get("_".join(words[:number]))
-    if number == len(words) or builder is None or not all(word.isdigit() for word in words[number:]):
-        raise AttributeError(name)
-    return functools.partial(builder, *map(int, words[number:]))
+    return constructor(name, globals())
 
 
 class _Modulated(nn.Module):

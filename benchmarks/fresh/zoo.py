@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import functools
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
@@ -15,10 +15,14 @@ from torch import nn
 
 
 def __getattr__(name: str) -> Callable[[], nn.Module]:
-    """A constructor without arguments from a name with sizes."""
+    return constructor(name, globals())
+
+
+def constructor(name: str, builders: Mapping[str, Any]) -> Callable[[], nn.Module]:
+    """Return a constructor without arguments from a name with sizes; AttributeError if there is no such builder."""
     words = name.split("_")
     number = next((place for place, word in enumerate(words) if word.isdigit()), len(words))
-    builder = globals().get("_".join(words[:number]))
+    builder = builders.get("_".join(words[:number]))
     if number == len(words) or builder is None or not all(word.isdigit() for word in words[number:]):
         raise AttributeError(name)
     return functools.partial(builder, *map(int, words[number:]))

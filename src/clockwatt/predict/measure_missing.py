@@ -150,8 +150,7 @@ class Missing:
         half_width = self._measure(stop, begun_s, _DEVICE, stop.width)
         operations, timed_s = len(self._found) - looked_up, time.monotonic()
         with_energy = len(self._energies())
-        if energy_before is not None:
-            self._measure(stop, begun_s, _DYNAMIC, max(stop.width, half_width or 0.0))
+        energy_half_width = self._measure(stop, begun_s, _DYNAMIC, max(stop.width, half_width or 0.0))
         ended_s = time.monotonic()
         now = MeasuredNow(
             operations,
@@ -163,7 +162,7 @@ class Missing:
             before or 0.0,
             half_width or 0.0,
             energy_before,
-            self._uncertainty(_DYNAMIC)[0],
+            energy_half_width,
         )
         return self._answer(host), now
 

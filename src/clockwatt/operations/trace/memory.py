@@ -16,27 +16,21 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from clockwatt.config import NetworkConfig, TrainingConfig
-from clockwatt.operations import numerics, optimizers
+from clockwatt.operations import optimizers
 from clockwatt.operations.known_values import KnownValues
 from clockwatt.operations.networks import (
     FAULTS,
     Loss,
     NetworkError,
     arranged,
-    construct_on_meta,
-    example_tensors,
-    laid_out,
-    materialise,
     summary,
-    without_memory,
 )
 from clockwatt.operations.spec.encode import dtype_name, dtype_of, tensors_in
 from clockwatt.operations.trace.autocast import contexts_followed
 from clockwatt.operations.trace.call import storage_of
 from clockwatt.operations.trace.meta import MetaLayouts
-from clockwatt.operations.trace.trace import Build, know_masks, module_paths
+from clockwatt.operations.trace.trace import Build, know_masks, module_paths, on_meta
 from clockwatt.operations.trace.tracer import Tracer
-from clockwatt.schema.execution import TF32
 from clockwatt.schema.records import (
     ACTIVATIONS,
     CUBLAS,
@@ -218,18 +212,9 @@ def record_memory(
     NetworkError
         If the network cannot be found, built or run on its input.
     """
-    numerics.apply(TF32)
     learns = pass_ == TRAINING
     values = KnownValues()
-    with torch.random.fork_rng(devices=[]):
-        if build is None:
-            module = construct_on_meta(network, values, training=learns)
-        else:
-            with without_memory(values):
-                module = laid_out(build(values), network.execution[0]).train(learns)
-    given = example_tensors(network, _META, 0)
-    with _META:
-        materialise(module, given)
+    module, given = on_meta(network, values, build, training=learns)
     know_masks(values, network, given)
     storages = Storages()
     tracer = _Follower(storages, module, network, values, grad=learns)

@@ -111,19 +111,30 @@ def trace_network(network: NetworkConfig, pass_: str, training: TrainingConfig, 
         raise NetworkError(f"network {network.name}: its code calls exit({error.code}). Leave that out.") from error
 
 
-def _trace(network: NetworkConfig, pass_: str, training: TrainingConfig, build: Build | None) -> Trace:
+def on_meta(
+    network: NetworkConfig, values: KnownValues, build: Build | None, *, training: bool
+) -> tuple[torch.nn.Module, dict[str, torch.Tensor]]:
+    """Return a network, which `build` gives if it is not constructed by its name, and its inputs, on meta.
+
+    NetworkError if it cannot be found or built.
+    """
     numerics.apply(TF32)
-    learns = pass_ == TRAINING
-    values = KnownValues()
     with torch.random.fork_rng(devices=[]):
         if build is None:
-            module = construct_on_meta(network, values, training=learns)
+            module = construct_on_meta(network, values, training=training)
         else:
             with without_memory(values):
-                module = laid_out(build(values), network.execution[0]).train(learns)
+                module = laid_out(build(values), network.execution[0]).train(training)
     given = example_tensors(network, _META, 0)
     with _META:
         materialise(module, given)
+    return module, given
+
+
+def _trace(network: NetworkConfig, pass_: str, training: TrainingConfig, build: Build | None) -> Trace:
+    learns = pass_ == TRAINING
+    values = KnownValues()
+    module, given = on_meta(network, values, build, training=learns)
     reason = refused_wrapper(module, training=learns)
     if reason is not None:
         raise UntraceableError(f"network {network.name}: {reason}")
