@@ -196,6 +196,7 @@ def test_a_network_that_modelled_gpus_are_not_asked_about_says_so_and_who_answer
     page.select_option("[name=among]", "virtual")
     assert opened.text("#answer-sentence").startswith("Modelled GPUs are not asked about this network here")
     assert "clockwatt recommend net16 --input 8,3,64,64" in opened.text("#answer-command")
+    assert "--precision tf32" in opened.text("#answer-command")
     page.select_option("[name=among]", "both")
     assert opened.text("#answer-sentence").startswith("v100 at ")
     assert "Modelled GPUs are not asked about this network here." in opened.text("#answer-good")

@@ -138,7 +138,7 @@ function showCommand(asked) {
     return;
   }
   const options = [`--pass ${asked.question.pass}`, `--objective ${asked.objective}`];
-  if (asked.question.execution !== "tf32") options.push(`--precision ${asked.question.execution}`);
+  options.push(`--precision ${asked.question.execution}`);
   if (asked.maxSlowdown !== Infinity) options.push(`--max-slowdown ${form.elements.slowdown.value}%`);
   if (asked.powerCap !== Infinity) options.push(`--power-cap ${asked.powerCap}`);
   if (asked.gpus.join() !== defaultGpus().join()) options.push(...asked.gpus.map((gpu) => `--gpu ${content.gpus[gpu].label}`));
