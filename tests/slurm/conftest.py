@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from attacks import Outcome, outcomes_of
 from clocks_node import HELPER, ClocksNode, clocks_node, run
 from harness import SlurmCluster
 
@@ -33,6 +34,12 @@ def plain_cluster() -> Iterator[SlurmCluster]:
 def _clocks_node() -> Iterator[ClocksNode]:
     with clocks_node() as started:
         yield started
+
+
+@pytest.fixture(scope="module")
+def outcomes(request: pytest.FixtureRequest, _clocks_node: ClocksNode) -> dict[str, Outcome]:
+    """What came of the ATTACKS of a module."""
+    return outcomes_of(_clocks_node, request.module.ATTACKS)
 
 
 @pytest.fixture

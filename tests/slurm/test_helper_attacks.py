@@ -11,7 +11,7 @@ import os
 import time
 
 import pytest
-from attacks import HELD, NOT_PERMITTED, NOT_SUPPORTED, REFUSED_BY_SUDO, USAGE, Attack, check_refused, outcomes_of
+from attacks import HELD, NOT_PERMITTED, NOT_SUPPORTED, REFUSED_BY_SUDO, USAGE, Attack, check_refused
 from clocks_node import HELPER, LEASES, kill, lease_of, run, wait_for
 from harness import CGROUPS
 
@@ -81,11 +81,6 @@ ATTACKS = [
     Attack("a closed stream", "sudo -n $HELPER lock $GPU1 900 >&-", NOT_PERMITTED),
     Attack("a device node of its own", "mknod /tmp/cw_node c 1 7", 1),
 ]
-
-
-@pytest.fixture(scope="module")
-def outcomes(_clocks_node):
-    return outcomes_of(_clocks_node, ATTACKS)
 
 
 @pytest.mark.parametrize("attack", ATTACKS, ids=lambda attack: attack.name)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from attacks import NOT_PERMITTED, REFUSED_BY_SUDO, USAGE, Attack, check_refused, outcomes_of
+from attacks import NOT_PERMITTED, REFUSED_BY_SUDO, USAGE, Attack, check_refused
 
 pytestmark = pytest.mark.slurm
 
@@ -78,11 +78,6 @@ ATTACKS = [
     Attack("a UUID with a wide digit", "sudo -n $HELPER lock ${GPU1/0/０} 900", USAGE),
     Attack("a name like a lock's", "ln -s /etc/passwd /run/clockwatt/$GPU1.lock", DENIED),
 ]  # fmt: skip
-
-
-@pytest.fixture(scope="module")
-def outcomes(_clocks_node):
-    return outcomes_of(_clocks_node, ATTACKS)
 
 
 @pytest.mark.parametrize("attack", ATTACKS, ids=lambda attack: attack.name)

@@ -9,7 +9,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from attacks import NOT_PERMITTED, REFUSED_BY_SUDO, SYSTEM, Attack, check_refused, outcomes_of
+from attacks import NOT_PERMITTED, REFUSED_BY_SUDO, SYSTEM, Attack, check_refused
 from clocks_node import HELPER, LEASES, RESTORED, lease_of, run, wait_for
 from slurm_files import CGROUPS, V2
 
@@ -57,11 +57,6 @@ ATTACKS = [
            "unshare --user --map-root-user --mount sh -c 'mount -t tmpfs none /run; mkdir /run/clockwatt; "
            "exec flock /run/clockwatt/$GPU1.lock sudo -n $HELPER restore all'", REFUSED_BY_SUDO),
 ]  # fmt: skip
-
-
-@pytest.fixture(scope="module")
-def outcomes(_clocks_node):
-    return outcomes_of(_clocks_node, ATTACKS)
 
 
 @pytest.mark.parametrize("attack", ATTACKS, ids=lambda attack: attack.name)

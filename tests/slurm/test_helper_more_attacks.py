@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 
 import pytest
-from attacks import NOT_PERMITTED, REFUSED_BY_SUDO, USAGE, Attack, check_refused, outcomes_of
+from attacks import NOT_PERMITTED, REFUSED_BY_SUDO, USAGE, Attack, check_refused
 from clocks_node import HELPER, LEASES, RESTORED, lease_of, run, wait_for
 
 pytestmark = pytest.mark.slurm
@@ -50,11 +50,6 @@ ATTACKS = [
     Attack("speaking to the other's keeper", f"{KEEPER} echo written >/proc/$keeper/fd/0", DENIED),
     Attack("the keeper's start by hand", "$HELPER keep $GPU1 3", NOT_PERMITTED),
 ]  # fmt: skip
-
-
-@pytest.fixture(scope="module")
-def outcomes(_clocks_node):
-    return outcomes_of(_clocks_node, ATTACKS)
 
 
 @pytest.mark.parametrize("attack", ATTACKS, ids=lambda attack: attack.name)

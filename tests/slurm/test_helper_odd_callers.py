@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from attacks import MISCONFIGURED, NOT_PERMITTED, REFUSED_BY_SUDO, USAGE, Attack, check_refused, outcomes_of
+from attacks import MISCONFIGURED, NOT_PERMITTED, REFUSED_BY_SUDO, USAGE, Attack, check_refused
 from clocks_node import CONFIGURATION, HELPER, run, wait_for
 
 pytestmark = pytest.mark.slurm
@@ -62,11 +62,6 @@ try:
 except MemoryError:
     time.sleep(30)
 """
-
-
-@pytest.fixture(scope="module")
-def outcomes(_clocks_node):
-    return outcomes_of(_clocks_node, ATTACKS)
 
 
 @pytest.mark.parametrize("attack", ATTACKS, ids=lambda attack: attack.name)

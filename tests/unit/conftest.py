@@ -20,6 +20,14 @@ settings.register_profile("random", UNTIMED, print_blob=True)  # for tools/rando
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "clockwatt"))
 
 
+@pytest.fixture(scope="module", autouse=True)
+def _nowhere(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Run where no campaign is: what `results/` of a checkout holds would answer in place of what is shipped."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(tmp_path_factory.mktemp("nowhere"))
+        yield
+
+
 @pytest.fixture(scope="session")
 def _standin_nvml(tmp_path_factory: pytest.TempPathFactory) -> StandInNvml:
     folder = tmp_path_factory.mktemp("standin_nvml")
