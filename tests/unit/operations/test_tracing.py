@@ -241,7 +241,7 @@ def recursing(module, x):
     return recursing(module, x)
 
 
-HERE = r"\(tests/unit/operations/test_tracing\.py:\d+, the network itself\)\."
+HERE = r"\(\S*/unit/operations/test_tracing\.py:\d+, the network itself\)\."
 
 
 @pytest.mark.parametrize(
