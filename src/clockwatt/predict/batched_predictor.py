@@ -35,8 +35,7 @@ class BulkPredictor(GpuPredictor):
         features: Mapping[str, pd.DataFrame],
         points: Sequence[str] | None = None,
     ) -> None:
-        super().__init__(model.folder, model.description, model.networks)
-        self.twin = model.twin
+        vars(self).update(vars(model))  # what the other has read serves both
         self._operations, self._features = operations, features
         self._points = list(self.description.points if points is None else points)
         self._index = {pass_: pd.Index(rows["operation_id"]) for pass_, rows in operations.items()}

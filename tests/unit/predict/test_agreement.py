@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pyarrow as pa
 import pytest
+from typer.main import get_command
 
 from clockwatt.cli.main import app
 from clockwatt.errors import ClockwattError
@@ -56,10 +57,11 @@ def predictors(networks, tmp_path_factory):
 def answers(predictors, monkeypatch, capsys):
     """What a command prints as JSON; the error where it has none."""
     monkeypatch.setattr(api, "load", lambda *_, **__: predictors)
+    command = get_command(app)  # once: it takes as long as an answer
 
     def ask(*words):
         with pytest.raises((SystemExit, ClockwattError)) as ended:
-            app([*map(str, words), "--json"], prog_name="clockwatt")
+            command([*map(str, words), "--json"], prog_name="clockwatt")
         return ended.value if isinstance(ended.value, ClockwattError) else json.loads(capsys.readouterr().out)
 
     return ask
