@@ -31,8 +31,7 @@ from clockwatt.gpu.specs import find_spec
 from clockwatt.operations.known_values import KnownValues
 from clockwatt.operations.networks import construct_on_meta
 from clockwatt.operations.trace.memory import record_memory
-from clockwatt.predict.memory.allocator import rounded
-from clockwatt.predict.memory.estimate import CUBLAS_BYTES, error_group, pass_memory
+from clockwatt.predict.memory import CUBLAS_BYTES, error_group, pass_memory, rounded
 from clockwatt.schema.execution import FP32, TF32, ExecutionSettings
 
 HERE = Path(__file__).parent

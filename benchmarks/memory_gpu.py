@@ -17,7 +17,7 @@ from clockwatt.config import TrainingConfig
 from clockwatt.gpu.specs import find_spec
 from clockwatt.measure.fit_memory import run_pass
 from clockwatt.predict.fit_memory import fit_memory
-from clockwatt.predict.memory.estimate import CONTEXT_BYTES
+from clockwatt.predict.memory import CONTEXT_BYTES
 from clockwatt.predict.request import Request
 
 LARGEST = (("resnet50", "training"), ("vit_b_16", "training"), ("convnext_tiny", "training"), ("resnet50", "inference"))

@@ -16,14 +16,14 @@ import pandas as pd
 from scipy.optimize import nnls
 from sklearn.ensemble import RandomForestRegressor
 
-from clockwatt.predict.memory.allocator import rounded
-from clockwatt.predict.memory.workspaces import (
+from clockwatt.predict.memory import (
     BACKWARD,
     FORWARD,
     OFFSET,
     convolution_bytes,
     convolution_features,
     recurrent_terms,
+    rounded,
 )
 from clockwatt.predict.models.trees import Trees, shortened
 

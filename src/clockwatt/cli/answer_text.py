@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from clockwatt.predict.answer import Answer, Estimate
     from clockwatt.predict.hosts.costs import HostAnswer
-    from clockwatt.predict.memory.estimate import PassMemory
+    from clockwatt.predict.memory import PassMemory
 
 UNITS = {"time_s": ("time", "s"), "power_w": ("mean power", "W"), "energy_j": ("energy", "J")}
 _MOST_OPERATIONS = 5

@@ -51,7 +51,7 @@ def fit_memory(
     free = None
     if measure:
         from clockwatt.measure.fit_memory import free_and_total_bytes
-        from clockwatt.predict.memory.estimate import CONTEXT_BYTES
+        from clockwatt.predict.memory import CONTEXT_BYTES
 
         device = _gpu()
         free = free_and_total_bytes(device)

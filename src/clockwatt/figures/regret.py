@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 from clockwatt.figures import style
 from clockwatt.figures.gpus import Gpus
 from clockwatt.figures.load import reference_point
-from clockwatt.predict.evaluation import regret as evaluation
+from clockwatt.predict.evaluation import errors as evaluation
 from clockwatt.predict.evaluation.errors import OBJECTIVES
 
 CHOICES = {

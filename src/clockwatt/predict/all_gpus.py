@@ -21,7 +21,7 @@ from clockwatt.predict.features.points import settings_of
 from clockwatt.predict.gpu_predictor import GpuPredictor
 from clockwatt.predict.hosts.profile import HostProfile
 from clockwatt.predict.layers import layers
-from clockwatt.predict.memory.estimate import pass_memory
+from clockwatt.predict.memory import pass_memory
 from clockwatt.predict.overview import Overview, overview
 from clockwatt.predict.recommend import Limits, Recommendation
 from clockwatt.predict.request import Request

@@ -15,7 +15,7 @@ if TYPE_CHECKING:  # the command line imports constants of this module, and must
 
     from clockwatt.predict.composition.pipeline import Composition
     from clockwatt.predict.hosts.costs import HostAnswer, HostSpan
-    from clockwatt.predict.memory.estimate import PassMemory
+    from clockwatt.predict.memory import PassMemory
 
 OF_MEASURED = "_of_measured"
 """End of the name of an interval's method."""

@@ -14,7 +14,7 @@ from clockwatt.config import NetworkConfig
 from clockwatt.errors import ClockwattError, RequestError
 from clockwatt.gpu.specs import find_spec
 from clockwatt.predict.all_gpus import AllGpus
-from clockwatt.predict.memory.estimate import CONTEXT_BYTES, PassMemory, pass_memory
+from clockwatt.predict.memory import CONTEXT_BYTES, PassMemory, pass_memory
 from clockwatt.predict.request import Request
 from clockwatt.predict.tracing import with_batch
 

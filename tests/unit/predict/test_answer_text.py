@@ -7,7 +7,7 @@ import pytest
 import clockwatt
 from clockwatt.cli.answer_text import binary, columns, headline, memory_words
 from clockwatt.cli.printing import tf32_words
-from clockwatt.predict.memory.estimate import PassMemory
+from clockwatt.predict.memory import PassMemory
 
 GIB = 2**30
 

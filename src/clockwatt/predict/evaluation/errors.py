@@ -1,4 +1,4 @@
-"""How far predictions are from what was measured, and intervals that follow from it.
+"""How far predictions are from what was measured, intervals that follow from it, and the regret of choices.
 
 There is one type of interval: two factors on a prediction. What differs is for whom it is made: for one more operation
 of a class (`class_intervals`), or for a row of a new group, such as a network never measured (`grouped_interval`).
@@ -9,13 +9,15 @@ give an interval for a scale of 1, and `Interval.factors` takes the scale of the
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
+
+from clockwatt.schema.execution import ExecutionSettings
 
 Floats = NDArray[np.float64]
 
@@ -249,3 +251,61 @@ def objective_of(objective: str, time_s: Any, energy_j: Any) -> Any:
         case "edp":
             return time_s * energy_j
     raise ValueError(f"objective {objective!r}: choose {', '.join(OBJECTIVES)}")
+
+
+@dataclass(frozen=True)
+class Regrets:
+    """Of one GPU's networks in one pass under one execution setting, for one objective.
+
+    Attributes
+    ----------
+    pass_, execution, objective
+        Of what.
+    at_points
+        What a network's objective is over the least measured one, minus one: networks by operating points.
+    predicted
+        Position of the operating point that prediction chooses; shape (networks,).
+    """
+
+    pass_: str
+    execution: ExecutionSettings
+    objective: str
+    at_points: pd.DataFrame
+    predicted: NDArray[np.intp]
+
+    @property
+    def fixed(self) -> int:
+        """Position of the operating point that is best for all networks alike: of least mean regret."""
+        return int(self.at_points.to_numpy(float).mean(axis=0).argmin())
+
+    def of(self, chosen: NDArray[np.intp]) -> NDArray[np.float64]:
+        """Regret of each network at the position chosen for it; both of shape (networks,)."""
+        return np.take_along_axis(self.at_points.to_numpy(np.float64), chosen[:, None], axis=1)[:, 0]
+
+
+def regrets(rows: pd.DataFrame) -> Iterator[Regrets]:
+    """Regrets of each pass, execution setting and objective with at least two operating points.
+
+    Parameters
+    ----------
+    rows
+        One GPU's compositions from predicted operations, with the measured values beside them, see
+        `networks.VALIDATION_SCHEMA`. Networks that lack one of the operating points do not count.
+    """
+    for (pass_, execution), group in rows.groupby(["pass", "execution"]):
+        for objective in OBJECTIVES:
+            measured, predicted = (
+                group.assign(value=objective_of(objective, *(group[name] for name in names)))
+                .pivot_table(index="network_id", columns="point", values="value", dropna=False)
+                for names in (("measured_time_s", "measured_energy_j"), ("time_s", "energy_j"))
+            )  # fmt: skip
+            # an objective may be missing at a point, as energy is where the time alone was measured
+            points = measured.notna().any() & predicted.notna().any()
+            measured, predicted = measured.loc[:, points], predicted.loc[:, points]
+            complete = measured.notna().all(axis=1) & predicted.notna().all(axis=1)
+            if not complete.any() or measured.shape[1] < 2:
+                continue
+            measured = measured[complete]
+            at_points = measured.div(measured.min(axis=1), axis=0) - 1
+            chosen = predicted[complete].to_numpy(float).argmin(axis=1)
+            yield Regrets(str(pass_), ExecutionSettings(str(execution)), objective, at_points, chosen)

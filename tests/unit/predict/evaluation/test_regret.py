@@ -5,7 +5,7 @@ import math
 import pandas as pd
 import pytest
 
-from clockwatt.predict.evaluation.regret import regrets
+from clockwatt.predict.evaluation.errors import regrets
 
 
 def compositions(*rows):

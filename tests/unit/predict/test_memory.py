@@ -7,9 +7,7 @@ import pytest
 from clockwatt.config import NetworkConfig, TrainingConfig
 from clockwatt.gpu.specs import find_spec
 from clockwatt.operations.trace.memory import record_memory
-from clockwatt.predict.memory.allocator import CachingAllocator, DoesNotFitError
-from clockwatt.predict.memory.estimate import pass_memory
-from clockwatt.predict.memory.workspaces import workspace_bytes
+from clockwatt.predict.memory import CachingAllocator, DoesNotFitError, pass_memory, workspace_bytes
 from clockwatt.schema.execution import TF32
 from clockwatt.schema.records import ACTIVATIONS, PARAMETERS, MemoryRow
 
