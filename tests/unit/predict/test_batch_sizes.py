@@ -23,6 +23,17 @@ class Halves(torch.nn.Module):
         return torch.cat([part.relu() for part in x.split((len(x) + 1) // 2)])
 
 
+class Recurrent(torch.nn.Module):
+    """An LSTM and a linear layer on its last state."""
+
+    def __init__(self):
+        super().__init__()
+        self.lstm, self.head = torch.nn.LSTM(8, 16, batch_first=True), torch.nn.Linear(16, 4)
+
+    def forward(self, x):
+        return self.head(self.lstm(x)[0][:, -1])
+
+
 class Waits(torch.nn.Module):
     """Takes another way from 16 on."""
 
@@ -45,8 +56,13 @@ def sweep(network, pass_, tmp_path):
 @pytest.mark.parametrize("pass_", ["inference", "training"])
 @pytest.mark.parametrize(
     "content",
-    [{"name": "resnet18", "input": [2, 3, 64, 64]}, {"name": "shufflenet_v2_x0_5", "input": [2, 3, 64, 64]}, GPT2],
-    ids=["resnet18", "shufflenet", "gpt2"],
+    [
+        {"name": "resnet18", "input": [2, 3, 64, 64]},
+        {"name": "shufflenet_v2_x0_5", "input": [2, 3, 64, 64]},
+        GPT2,
+        {"name": f"{__name__}:Recurrent", "input": [2, 5, 8]},
+    ],
+    ids=["resnet18", "shufflenet", "gpt2", "lstm"],
 )
 def test_what_is_derived_is_what_is_traced(content, pass_, tmp_path):
     derived, traced, true = sweep(parse_network(content, "test"), pass_, tmp_path)
