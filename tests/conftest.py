@@ -37,6 +37,7 @@ def ready(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--all", action="store_true", help="run the tests of CI_ALONE, too")
     parser.addoption("--slurm", action="store_true", help="run the tests that start a real Slurm (as root)")
 
 
@@ -56,10 +57,15 @@ def pytest_configure(config: pytest.Config) -> None:
 
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
     """Return the cores, or 0, which is this process alone: for a single file, and for tests that share one Slurm."""
-    files = [argument for argument in config.option.file_or_dir if ".py" in argument]
+    files = _files(config)
     if config.getoption("--slurm") or (len(files) == 1 == len(config.option.file_or_dir)):
         return 0
     return min(len(os.sched_getaffinity(0)), PROCESSES_AT_MOST)
+
+
+def _files(config: pytest.Config) -> list[str]:
+    """Files that the command line names, without the tests in them."""
+    return [name.partition("::")[0] for name in config.option.file_or_dir if ".py" in name]
 
 
 @pytest.hookimpl(wrapper=True)
@@ -96,6 +102,15 @@ LONG = {
 """Files that take 10 s or more, beside those of the workflow."""
 
 
+CI_ALONE = {
+    "test_agreement.py", "test_bad_input.py", "test_fresh_measure.py", "test_hooks.py", "test_installed.py",
+    "test_power_measure.py", "test_ready_clockwatt.py", "test_record_full_disk.py", "test_reference_data.py",
+    "test_references.py", "test_relations.py", "test_rerun.py", "test_shipped_predictors.py", "test_thermal_study.py",
+    "test_transformer_networks.py", "test_worker.py",
+}  # fmt: skip
+"""Files that take 40 % of the time, and run with --all, in CI, or where they are named."""
+
+
 def _is_long(path: Path) -> bool:
     return path.name in LONG or path.parent.name == "workflow"
 
@@ -117,7 +132,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     items.sort(key=lambda item: (not _is_long(item.path), -tests_of[item.path], item.path))
     if config.getoption("--slurm"):
         return
-    left_out = [item for item in items if item.get_closest_marker("slurm")]
+    left_to_ci = set() if config.getoption("--all") else CI_ALONE - {Path(one).name for one in _files(config)}
+    left_out = [item for item in items if item.get_closest_marker("slurm") or item.path.name in left_to_ci]
     if left_out:
         config.hook.pytest_deselected(items=left_out)
         items[:] = [item for item in items if item not in left_out]
