@@ -7,7 +7,16 @@ from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from clockwatt.cli.printing import measured_words, quantity, ratio, rounded, standard_words, tf32_words, with_ends
+from clockwatt.cli.printing import (
+    measured_words,
+    memory_words,
+    quantity,
+    ratio,
+    rounded,
+    standard_words,
+    tf32_words,
+    with_ends,
+)
 from clockwatt.config import OperatingPoint
 from clockwatt.predict.answer import COMPOSED, MEASURED, PREDICTED, QUANTITIES
 
@@ -16,7 +25,6 @@ if TYPE_CHECKING:
 
     from clockwatt.predict.answer import Answer, Estimate
     from clockwatt.predict.hosts.costs import HostAnswer
-    from clockwatt.predict.memory import PassMemory
 
 UNITS = {"time_s": ("time", "s"), "power_w": ("mean power", "W"), "energy_j": ("energy", "J")}
 _MOST_OPERATIONS = 5
@@ -140,30 +148,6 @@ def _below(answer: Answer, more: Mapping[str, Any]) -> Iterator[str]:
         yield _host_bound(answer.host)
     if not answer.measured_point and answer.intervals:
         yield "Not measured at this operating point: extrapolated with the clock model."
-
-
-def memory_words(memory: PassMemory) -> str:
-    """`Memory: 2.9 GiB (2.84–3.06) allocated, 3.4 GiB reserved, of 140 GiB: fits. At the peak: inputs 18 MiB, …`."""
-    ends = (memory.allocated_low_bytes, memory.allocated_high_bytes)
-    text = f"Memory: {binary(memory.allocated_bytes, ends)} allocated, {binary(memory.reserved_bytes)} reserved"
-    if memory.gpu_bytes is not None:
-        free = memory.gpu_bytes - memory.context_bytes
-        verdict = "fits" if memory.fits else "does not fit"
-        if ends[0] <= free < ends[1]:
-            verdict = f"probably {verdict}"
-        if memory.fits and memory.reserved_bytes > free:
-            text, verdict = f"{text} if it were unlimited", f"{verdict}, as PyTorch then frees unused blocks"
-        text += f", of {binary(memory.gpu_bytes)}: {verdict}"
-    parts = (f"{name.replace('_', ' ')} {binary(size)}" for name, size in memory.parts.items() if size)
-    return f"{text}. At the peak: {', '.join(parts)}."
-
-
-def binary(size: float, ends: tuple[float, float] | None = None) -> str:
-    """`2.9 GiB`, `98 MiB (96–101)`; the ends of an interval in the unit of the size."""
-    units = ((2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB"), (1, "B"))
-    scale, unit = next((one for one in units if size >= one[0]), units[-1])
-    interval = "" if ends is None else f" ({'–'.join(rounded(end / scale) for end in ends)})"
-    return f"{rounded(size / scale)} {unit}{interval}"
 
 
 def _host_bound(host: HostAnswer) -> str:

@@ -41,7 +41,7 @@ def fit_memory(
     as_json: AsJson = False,
 ) -> None:
     """Find the largest batch, sequence or number of layers that fits a GPU."""
-    from clockwatt.cli.answer_text import binary, memory_words
+    from clockwatt.cli.printing import binary, memory_words
     from clockwatt.predict.fit_memory import fit_memory as predicted
 
     if batch + sequence + layers > 1:

@@ -35,7 +35,8 @@ def layers(
     as_json: AsJson = False,
 ) -> None:
     """Report time, energy and memory of each module of a network."""
-    from clockwatt.cli.answer_text import binary, headline, memory_words
+    from clockwatt.cli.answer_text import headline
+    from clockwatt.cli.printing import binary, memory_words
     from clockwatt.io.files import write_text
 
     answer, table = loaded(request).ask_layers(request, depth=depth)
@@ -58,8 +59,7 @@ def print_layers(table: pd.DataFrame) -> None:
     from rich.console import Console
     from rich.table import Table
 
-    from clockwatt.cli.answer_text import binary
-    from clockwatt.cli.printing import quantity, with_ends
+    from clockwatt.cli.printing import binary, quantity, with_ends
 
     shown = Table(box=SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 2, 0, 0))
     headings = ("module", "time (90 %)", "forward", "backward", "energy (90 %)", "power", "FLOP", "memory")

@@ -64,7 +64,7 @@ def loaded(request: Request) -> AllGpus:
 def measured_answer(predictors: AllGpus, request: Request) -> tuple[Answer, MeasuredNow]:
     """The answer with what it lacks measured first, and the pass measured whole if the request says so."""
     from clockwatt.predict.answer import Estimate
-    from clockwatt.predict.answerer import measured_whole
+    from clockwatt.predict.answerer import measured_whole, with_memory
     from clockwatt.predict.measure_missing import Stop, answer_measured
 
     gpu = predictors.gpu_at(request)
@@ -79,7 +79,7 @@ def measured_answer(predictors: AllGpus, request: Request) -> tuple[Answer, Meas
         answer = measured_whole(predictors.model(gpu), answer, measured)
     if request.relative_to is not None:
         answer = predictors.compared(answer, request.relative_to, traced, host=request.host)
-    return predictors.with_memory(answer, traced), now
+    return with_memory(answer, traced), now
 
 
 def on_demand(request: Request, gpu: str, point: str, traced: TracedNetwork, execution: ExecutionSettings) -> OnDemand:

@@ -12,6 +12,7 @@ from clockwatt.predict.answer import RATIOS
 
 if TYPE_CHECKING:
     from clockwatt.predict.answer import Answer, Relative
+    from clockwatt.predict.memory import PassMemory
     from clockwatt.predict.recommend import Recommendation
 
 WIDEST = 300
@@ -61,6 +62,30 @@ def tf32_words(answer: Answer) -> str | None:
     return f"With --precision tf32: {', '.join(takes)} {other.source}{'; ' * bool(less)}{', '.join(less)}."
 
 
+def memory_words(memory: PassMemory) -> str:
+    """`Memory: 2.9 GiB (2.84–3.06) allocated, 3.4 GiB reserved, of 140 GiB: fits. At the peak: inputs 18 MiB, …`."""
+    ends = (memory.allocated_low_bytes, memory.allocated_high_bytes)
+    text = f"Memory: {binary(memory.allocated_bytes, ends)} allocated, {binary(memory.reserved_bytes)} reserved"
+    if memory.gpu_bytes is not None:
+        free = memory.gpu_bytes - memory.context_bytes
+        verdict = "fits" if memory.fits else "does not fit"
+        if ends[0] <= free < ends[1]:
+            verdict = f"probably {verdict}"
+        if memory.fits and memory.reserved_bytes > free:
+            text, verdict = f"{text} if it were unlimited", f"{verdict}, as PyTorch then frees unused blocks"
+        text += f", of {binary(memory.gpu_bytes)}: {verdict}"
+    parts = (f"{name.replace('_', ' ')} {binary(size)}" for name, size in memory.parts.items() if size)
+    return f"{text}. At the peak: {', '.join(parts)}."
+
+
+def binary(size: float, ends: tuple[float, float] | None = None) -> str:
+    """`2.9 GiB`, `98 MiB (96–101)`; the ends of an interval in the unit of the size."""
+    units = ((2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB"), (1, "B"))
+    scale, unit = next((one for one in units if size >= one[0]), units[-1])
+    interval = "" if ends is None else f" ({'–'.join(rounded(end / scale) for end in ends)})"
+    return f"{rounded(size / scale)} {unit}{interval}"
+
+
 def print_recommendation(
     answer: Recommendation, more: Mapping[str, Any], *, verbose: bool = False, rows: int = 20
 ) -> None:
@@ -107,6 +132,8 @@ def print_recommendation(
     if answer.as_good > 1:
         names = ", ".join(f"{one.gpu} at {one.point}" for one in answer.candidates[1 : answer.as_good])
         console.print(f"As good, within error: {names}.")
+    if best.memory is not None:
+        console.print(memory_words(best.memory), soft_wrap=True, highlight=False)
     if (line := tf32_words(best)) is not None:
         console.print(line, soft_wrap=True, highlight=False)
     for label, now in more.get("measured_now", {}).items():

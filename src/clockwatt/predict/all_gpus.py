@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 from clockwatt.config import NetworkConfig, OperatingPoint, Pass
 from clockwatt.errors import ClockwattError, RequestError
-from clockwatt.gpu.specs import UnknownGpuError, find_spec, spec_or_none
+from clockwatt.gpu.specs import UnknownGpuError, find_spec
 from clockwatt.predict import recommend as recommending
 from clockwatt.predict.answer import Answer
-from clockwatt.predict.answerer import OperationCosts, check_fits, predict_network, with_tf32
+from clockwatt.predict.answerer import OperationCosts, check_fits, predict_network, with_memory, with_tf32
 from clockwatt.predict.batched_predictor import BulkPredictor
 from clockwatt.predict.description import shipped_catalogue
 from clockwatt.predict.evaluation.errors import OBJECTIVES
@@ -21,7 +21,6 @@ from clockwatt.predict.features.points import settings_of
 from clockwatt.predict.gpu_predictor import GpuPredictor
 from clockwatt.predict.hosts.profile import HostProfile
 from clockwatt.predict.layers import layers
-from clockwatt.predict.memory import pass_memory
 from clockwatt.predict.overview import Overview, overview
 from clockwatt.predict.recommend import Limits, Recommendation
 from clockwatt.predict.request import Request
@@ -104,7 +103,7 @@ class AllGpus:
             host=request.host, relative_to=request.relative_to,
         )  # fmt: skip
         answer = with_tf32(self.model(answer.gpu), traced, answer, host=self.profile(request.host))
-        answer = self.with_memory(answer, traced)
+        answer = with_memory(answer, traced)
         return self.with_phases(answer, trace, request.host) if traced.is_network else answer
 
     def ask_layers(
@@ -132,26 +131,6 @@ class AllGpus:
                 trace("inference"), gpu=answer.gpu, point=answer.point, execution=answer.execution, host=request.host
             )
         return answer, layers(answer, forward, depth)
-
-    def with_memory(self, answer: Answer, traced: TracedNetwork) -> Answer:
-        """Add the peak memory of a pass to an answer, and a warning if the pass does not fit the GPU.
-
-        A pass whose memory cannot be predicted has a note with the reason instead.
-        """
-        if traced.record_memory is None:
-            return answer
-        spec = spec_or_none(answer.gpu_name)
-        try:
-            events = traced.memory or []
-            memory = pass_memory(events, pass_=answer.pass_, execution=answer.execution, spec=spec)
-        except (ClockwattError, ModuleNotFoundError) as error:
-            return replace(answer, notes=(*answer.notes, f"Memory is not predicted: {error}"))
-        warnings = answer.warnings
-        if memory.fits is False and memory.gpu_bytes is not None:
-            needed, there = memory.allocated_bytes / 2**30, memory.gpu_bytes / 2**30
-            fix = "Choose a smaller batch; `clockwatt fit-memory` finds the largest."
-            warnings = (f"Does not fit: needs {needed:.1f} GiB, and {answer.gpu} has {there:.1f} GiB. {fix}", *warnings)
-        return replace(answer, memory=memory, warnings=warnings)
 
     def answer_all(
         self, traced: Sequence[TracedNetwork], gpus: Sequence[str], request: Request

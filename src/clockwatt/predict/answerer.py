@@ -12,7 +12,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from clockwatt.errors import ClockwattError
-from clockwatt.gpu.specs import UnknownGpuError, find_spec
+from clockwatt.gpu.specs import UnknownGpuError, find_spec, spec_or_none
 from clockwatt.predict.answer import (
     COMPOSED,
     MEASURED,
@@ -43,6 +43,7 @@ from clockwatt.predict.features.operations import OPERATION_CLASS
 from clockwatt.predict.gpu_predictor import GpuPredictor
 from clockwatt.predict.hosts.costs import HostCosts, HostSpan, span
 from clockwatt.predict.hosts.profile import HostProfile
+from clockwatt.predict.memory import pass_memory
 from clockwatt.predict.models.extrapolation import described
 from clockwatt.predict.models.predictors import TARGETS
 from clockwatt.predict.tracing import TracedNetwork
@@ -357,6 +358,34 @@ def _possible(ends: dict[str, Ends], expected: Composition, known: Overheads) ->
 
 def _around(value: float, low: float, high: float) -> Ends:
     return min(low, value), max(high, value)
+
+
+def with_memory(answer: Answer, traced: TracedNetwork) -> Answer:
+    """Add the peak memory of a pass to an answer, and a warning if the pass does not fit the GPU.
+
+    A pass whose memory cannot be predicted has a note with the reason instead.
+    """
+    if traced.record_memory is None:
+        return answer
+    spec = spec_or_none(answer.gpu_name)
+    try:
+        events = traced.memory or []
+        memory = pass_memory(events, pass_=answer.pass_, execution=answer.execution, spec=spec)
+    except (ClockwattError, ModuleNotFoundError) as error:
+        return replace(answer, notes=(*answer.notes, f"Memory is not predicted: {error}"))
+    answer = replace(answer, memory=memory)
+    lacking = lacks_memory(answer)
+    return answer if lacking is None else replace(answer, warnings=(lacking, *answer.warnings))
+
+
+def lacks_memory(answer: Answer) -> str | None:
+    """Return the message for a pass that does not fit its GPU; None where it fits or that is not known."""
+    memory = answer.memory
+    if memory is None or memory.fits is not False or memory.gpu_bytes is None:
+        return None
+    needed, there = memory.allocated_bytes / 2**30, memory.gpu_bytes / 2**30
+    fix = "Choose a smaller batch; `clockwatt fit-memory` finds the largest."
+    return f"Does not fit: needs {needed:.1f} GiB, and {answer.gpu} has {there:.1f} GiB. {fix}"
 
 
 def check_fits(traced: TracedNetwork, gpu_names: list[str]) -> set[str]:

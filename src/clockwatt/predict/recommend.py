@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from clockwatt.errors import DataFileError, RequestError
 from clockwatt.predict.answer import Answer, to_frame
-from clockwatt.predict.answerer import NO_OTHER_HOST, predict_points, with_tf32
+from clockwatt.predict.answerer import NO_OTHER_HOST, lacks_memory, predict_points, with_memory, with_tf32
 from clockwatt.predict.description import NotPredictableError
 from clockwatt.predict.evaluation.errors import objective_of
 from clockwatt.predict.gpu_predictor import GpuPredictor
@@ -92,7 +92,7 @@ class Recommendation:
     as_good
         Number of the first candidates within error of the best, which is included.
     left_out
-        Why operating points or GPUs are not among the candidates: sentences.
+        Why operating points or GPUs, such as those without enough memory, are not among the candidates: sentences.
     """
 
     objective: str
@@ -175,8 +175,8 @@ def recommend(
     Raises
     ------
     NotPredictableError
-        If no GPU predicts this pass, the idle power that energy needs is unknown, nothing keeps to the limits, or
-        virtual and measured GPUs mix.
+        If no GPU predicts this pass or has the memory for it, the idle power that energy needs is unknown, nothing
+        keeps to the limits, or virtual and measured GPUs mix.
     ConfigError
         If one of `points` is no operating point.
     ValueError
@@ -187,6 +187,8 @@ def recommend(
             "virtual and measured GPUs cannot be compared: name the GPUs to choose from, all of one kind ({gpu})."
         )
     candidates, left_out = _candidates(models, traced, objective, points, execution=execution, host=host)
+    if not candidates and left_out:
+        raise NotPredictableError(f"{traced.network.network_id}: no GPU to choose from.{_told(left_out)}")
     promised = [_value(candidate, objective) for candidate in candidates]
     if not any(math.isfinite(value) for value in promised):
         raise NotPredictableError(
@@ -256,9 +258,19 @@ def _candidates(
             left_out.append(f"{model.description.gpu}: holds no {ENERGY}: {described.lacks[ENERGY]}")
         possible = [point for point, reason in why.items() if reason is None]
         try:
-            candidates += predict_points(model, traced, possible, execution=execution, host=host)
+            answers = predict_points(model, traced, possible, execution=execution, host=host)
         except NotPredictableError as error:
             left_out.append(str(error))
+            continue
+        if not answers:
+            continue
+        first = with_memory(answers[0], traced)
+        lacking = lacks_memory(first)
+        if lacking is not None and all(one.measured is None for one in answers):
+            left_out.append(lacking)
+            continue
+        notes = first.notes[len(answers[0].notes) :]
+        candidates += [replace(one, memory=first.memory, notes=(*one.notes, *notes)) for one in answers]
     return candidates, left_out
 
 

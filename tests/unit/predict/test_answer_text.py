@@ -5,8 +5,8 @@ from dataclasses import replace
 import pytest
 
 import clockwatt
-from clockwatt.cli.answer_text import binary, columns, headline, memory_words
-from clockwatt.cli.printing import tf32_words
+from clockwatt.cli.answer_text import columns, headline
+from clockwatt.cli.printing import binary, memory_words, tf32_words
 from clockwatt.predict.memory import PassMemory
 
 GIB = 2**30

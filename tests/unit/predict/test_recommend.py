@@ -16,7 +16,7 @@ from clockwatt.predict.recommend import Limits, recommend
 from clockwatt.predict.tracing import TracedNetwork
 from clockwatt.schema import layout, records
 from clockwatt.schema.execution import FP32, TF32
-from clockwatt.schema.records import NetworkRow
+from clockwatt.schema.records import MemoryRow, NetworkRow
 from support import synthetic
 
 
@@ -222,3 +222,17 @@ def test_damaged_description_is_named(tmp_path, content):
 def test_unknown_objective():
     with pytest.raises(ValueError, match="choose time, energy, edp"):
         objective_of("money", 1.0, 1.0)
+
+
+def test_a_gpu_without_enough_memory_is_never_recommended(made, models):
+    def needing(gib):
+        rows = [MemoryRow(number=0, bytes=gib * 2**30, kind=records.MEMORY_KINDS[0], module_path="")]
+        return dataclasses.replace(traced(made), record_memory=lambda: rows)
+
+    found = recommend(models, needing(20))
+    assert {one.gpu for one in found.candidates} == {"a30"}
+    assert found.best.memory.fits
+    assert found.to_dict()["candidates"][-1]["memory"]["allocated_bytes"] == 20 * 2**30
+    assert found.left_out[0].startswith("Does not fit: needs 20.0 GiB, and v100 has 16.0 GiB.")
+    with pytest.raises(NotPredictableError, match=r"no GPU to choose from. Does not fit: needs 90.0 GiB"):
+        recommend(models, needing(90))
