@@ -334,13 +334,17 @@ def _row(answer: Answer) -> dict[str, Any]:
     }  # fmt: skip
 
 
+_IDENTITY = ("gpu", "point", "network_id", "pass_", "execution", "optimizer", "expected")
+"""Attributes of an answer that are equal where a pass is compared with itself."""
+
+
 def relative(answer: Answer, standard: Answer) -> Relative:
-    """Compare a pass with the same pass on a standard GPU.
+    """Compare a pass with another one, such as the same pass on a standard GPU.
 
     Errors of the two are taken as independent. Shared errors (host, network) make the true interval narrower, above all
     between two points of one GPU. The ratio of a pass to itself is exactly 1.
     """
-    itself = (answer.gpu, answer.point) == (standard.gpu, standard.point)
+    itself = all(getattr(answer, name) == getattr(standard, name) for name in _IDENTITY)
     ratios: dict[str, float | None] = {}
     intervals: dict[str, Ends] = {}
     for quantity, name in RATIOS.items():

@@ -53,6 +53,12 @@ def test_a_pass_is_to_itself_as_one_without_doubt(predictors):
     assert set(found.intervals.values()) == {(1.0, 1.0)}
 
 
+def test_only_a_pass_and_itself_are_equal_without_doubt(predictors):
+    own = predicted(predictors, "sm900")
+    low, high = own.compared_with(replace(own, network_id="another")).relative_to.intervals["time_ratio"]
+    assert low < 1 < high
+
+
 def test_intervals_hold_nine_in_ten_quotients_of_independent_errors(predictors):
     own, standard = predicted(predictors, "sm900"), predicted(predictors, "sm1440")
     rng, half = np.random.default_rng(0), 1.6448536  # of a normal distribution, for nine in ten
