@@ -35,7 +35,7 @@ from clockwatt.config import FitConfig
 from clockwatt.dataset.build import build_dataset
 from clockwatt.dataset.unthrottled import UnthrottledEnergy
 from clockwatt.io.resources import resource
-from clockwatt.predict.composition import overhead_estimates
+from clockwatt.predict import whole_networks
 from clockwatt.predict.evaluation import leave_out
 from clockwatt.predict.fit import fit
 from clockwatt.predict.models.predictors import PREDICTORS, RooflinePredictor
@@ -77,8 +77,8 @@ def nested() -> AbstractContextManager[Any]:
 
 def one_gap() -> AbstractContextManager[Any]:
     """Networks with grouped convolutions tell the same gap as all others."""
-    original = overhead_estimates.seen_overheads
-    return patch.object(overhead_estimates, "seen_overheads", lambda *given: original(*given).assign(grouped=False))
+    original = whole_networks.seen_overheads
+    return patch.object(whole_networks, "seen_overheads", lambda *given: original(*given).assign(grouped=False))
 
 
 def none_estimated() -> AbstractContextManager[Any]:
@@ -251,7 +251,7 @@ def run_a30(given: argparse.Namespace) -> None:
     import others
     import thesis_a30
 
-    from clockwatt.predict.features.operations import CATALOGUE_COLUMNS, channel_groups, operation_features
+    from clockwatt.predict.features import CATALOGUE_COLUMNS, channel_groups, operation_features
 
     rows = others.read("thesis-a30-operations.parquet")
     rows = rows[(rows["repeat_time_ratio"] < thesis_a30.CONTRADICTION) & rows["tf32"]]

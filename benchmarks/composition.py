@@ -21,8 +21,7 @@ from clockwatt import config
 from clockwatt.dataset.build import build_dataset
 from clockwatt.io import files
 from clockwatt.io.resources import resource
-from clockwatt.predict.evaluation.held_out import judge_left_out, judge_operations
-from clockwatt.predict.evaluation.leave_out import cross_validate
+from clockwatt.predict.evaluation.leave_out import cross_validate, judge_left_out, judge_operations
 from clockwatt.predict.fit import fit
 from clockwatt.predict.models.predictors import PREDICTORS
 from clockwatt.predict.models.training_data import training_data

@@ -28,7 +28,7 @@ from clockwatt.predict.composition.pipeline import COST_COLUMNS
 from clockwatt.predict.costs.interface import cost_columns
 from clockwatt.predict.costs.predicted import HostOnly, workless_host_s
 from clockwatt.predict.evaluation.leave_out import grouped_folds
-from clockwatt.predict.features.operations import OPERATION_CLASS
+from clockwatt.predict.features import OPERATION_CLASS
 from clockwatt.predict.models import power
 from clockwatt.predict.models.predictors import TARGETS, RooflinePredictor
 from clockwatt.predict.models.training_data import TrainingData, training_data, with_unmeasured

@@ -25,8 +25,14 @@ from clockwatt.config import OperatingPoint
 from clockwatt.gpu.specs import find_spec
 from clockwatt.io import files
 from clockwatt.io.resources import resource
-from clockwatt.predict.features.operations import CATALOGUE_COLUMNS, OPERATION_CLASS, operation_features
-from clockwatt.predict.features.points import ROOFLINE_TIME, Setting, features_at
+from clockwatt.predict.features import (
+    CATALOGUE_COLUMNS,
+    OPERATION_CLASS,
+    ROOFLINE_TIME,
+    Setting,
+    features_at,
+    operation_features,
+)
 from clockwatt.predict.models.predictors import RooflinePredictor
 from clockwatt.predict.models.transfer import FLOOR_S, OtherCard, Transfer
 from clockwatt.schema.execution import TF32, ExecutionSettings

@@ -34,8 +34,7 @@ from clockwatt.measure.calibrate import calibration
 from clockwatt.measure.steps.conditions import Surroundings
 from clockwatt.measure.steps.procedure import measure, measure_idle
 from clockwatt.measure.tasks import Shard
-from clockwatt.predict.features.operations import operation_features
-from clockwatt.predict.features.points import ROOFLINE_TIME, Setting, features_at
+from clockwatt.predict.features import ROOFLINE_TIME, Setting, features_at, operation_features
 from clockwatt.schema import layout
 from clockwatt.schema.execution import TF32
 from clockwatt.schema.records import MEASUREMENT_SCHEMA, OK, MeasurementRow, table_of

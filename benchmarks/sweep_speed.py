@@ -26,7 +26,7 @@ import json, sys, time
 def now(): return time.perf_counter(), time.process_time()
 start = now()
 import clockwatt, torch, torchvision
-import clockwatt.operations.catalogue, clockwatt.predict.api, clockwatt.predict.batch_sizes
+import clockwatt.operations.catalogue, clockwatt.predict.api, clockwatt.predict.tracing
 imported = now()
 def ask(): clockwatt.predict(sys.argv[1], (32, 3, 224, 224), gpu="h200", batch=list(range(1, int(sys.argv[2]) + 1)))
 ask()

@@ -28,8 +28,14 @@ from clockwatt.operations.cost import cost
 from clockwatt.operations.spec.operation import Operation
 from clockwatt.predict.evaluation.errors import metrics
 from clockwatt.predict.evaluation.leave_out import grouped_folds
-from clockwatt.predict.features.operations import CATALOGUE_COLUMNS, OPERATION_CLASS, channel_groups, operation_features
-from clockwatt.predict.features.points import Setting, features_at
+from clockwatt.predict.features import (
+    CATALOGUE_COLUMNS,
+    OPERATION_CLASS,
+    Setting,
+    channel_groups,
+    features_at,
+    operation_features,
+)
 from clockwatt.predict.models.predictors import RooflinePredictor
 from clockwatt.schema.execution import of_tf32
 

@@ -27,8 +27,7 @@ from clockwatt.config import OperatingPoint
 from clockwatt.gpu.specs import find_spec
 from clockwatt.io import files
 from clockwatt.io.resources import resource
-from clockwatt.predict.features.operations import operation_features
-from clockwatt.predict.features.points import Setting, features_at
+from clockwatt.predict.features import Setting, features_at, operation_features
 from clockwatt.predict.models.power import utilisation
 from clockwatt.schema import layout, records
 from clockwatt.schema.execution import ExecutionSettings

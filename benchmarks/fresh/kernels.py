@@ -130,8 +130,7 @@ def judge(given: argparse.Namespace) -> None:
     from clockwatt.config import OperatingPoint
     from clockwatt.gpu.specs import find_spec
     from clockwatt.io import files
-    from clockwatt.predict.features.operations import OPERATION_CLASS, operation_features
-    from clockwatt.predict.features.points import Setting, features_at
+    from clockwatt.predict.features import OPERATION_CLASS, Setting, features_at, operation_features
     from clockwatt.predict.gpu_predictor import load_models
     from clockwatt.schema import layout, records
     from clockwatt.schema.costs import COSTS, TIME_DEVICE

@@ -23,8 +23,7 @@ from clockwatt.config import OperatingPoint
 from clockwatt.gpu.specs import GpuSpec, find_spec
 from clockwatt.io import files
 from clockwatt.io.former_settings import with_settings
-from clockwatt.predict.features.operations import OPERATION_CLASS, operation_features
-from clockwatt.predict.features.points import Setting, features_at
+from clockwatt.predict.features import OPERATION_CLASS, Setting, features_at, operation_features
 from clockwatt.predict.models.predictors import RooflinePredictor
 from clockwatt.predict.models.training_data import TrainingData, training_data
 from clockwatt.predict.training_rows import read_samples

@@ -38,10 +38,10 @@ PREDICT_LEVELS = [
     {"evaluation", "hosts"},
     {"costs"},
     {"description", "answer"},
-    {"measured_networks", "model_card", "request", "tracing"},
+    {"measured_networks", "request", "tracing"},
     {"gpu_predictor"},
-    {"answerer", "batched_predictor", "batch_sizes"},
-    {"whole_networks", "recommend", "overview", "layers"},
+    {"answerer"},
+    {"whole_networks", "recommend", "layers"},
     {"fit", "validate", "all_gpus"},
     {"api", "fit_memory", "measure_missing"},
 ]

@@ -17,7 +17,7 @@ import clockwatt
 from clockwatt.io.resources import resource
 from clockwatt.predict.description import shipped_predictors
 from clockwatt.predict.gpu_predictor import load_models
-from clockwatt.predict.models.persistence import load_predictor
+from clockwatt.predict.models.predictors import load_predictor
 from clockwatt.schema.execution import TF32
 
 SHIPPED = shipped_predictors()

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from clockwatt.predict.answer import Answer
-    from clockwatt.predict.overview import OnGpu, Overview
+    from clockwatt.predict.answerer import OnGpu, Overview
     from clockwatt.predict.request import Request
 
 _BARS = "▁▂▃▄▅▆▇█"

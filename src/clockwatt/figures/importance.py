@@ -12,8 +12,7 @@ from clockwatt.config import OperatingPoint
 from clockwatt.figures import style
 from clockwatt.figures.gpus import Gpus
 from clockwatt.gpu.specs import find_spec
-from clockwatt.predict.features.operations import OPERATION_CLASS, operation_features
-from clockwatt.predict.features.points import Setting, features_at
+from clockwatt.predict.features import OPERATION_CLASS, Setting, features_at, operation_features
 from clockwatt.predict.gpu_predictor import GpuPredictor
 
 FEATURES_AT_MOST = 12

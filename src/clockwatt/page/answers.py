@@ -19,12 +19,10 @@ from clockwatt.io import files
 from clockwatt.page.energy_breakdown import Parts, Shares, shares_of
 from clockwatt.predict.answer import Answer
 from clockwatt.predict.answerer import check_fits, predict_points
-from clockwatt.predict.batched_predictor import BulkPredictor
 from clockwatt.predict.composition.networks import Catalogue
 from clockwatt.predict.description import NotPredictableError
-from clockwatt.predict.features.operations import operation_features
-from clockwatt.predict.features.points import settings_of
-from clockwatt.predict.gpu_predictor import GpuPredictor
+from clockwatt.predict.features import operation_features, settings_of
+from clockwatt.predict.gpu_predictor import BulkPredictor, GpuPredictor
 from clockwatt.predict.tracing import TracedNetwork
 from clockwatt.schema import layout
 from clockwatt.schema.execution import ExecutionSettings, of_variant

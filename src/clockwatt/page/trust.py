@@ -15,8 +15,8 @@ from clockwatt.errors import DataFileError
 from clockwatt.io import files
 from clockwatt.page.answers import Answers
 from clockwatt.page.words import operation_words
+from clockwatt.predict.description import time_target
 from clockwatt.predict.evaluation.leave_out import CROSSVAL_SCHEMA
-from clockwatt.predict.model_card import time_target
 from clockwatt.schema import layout, tables
 from clockwatt.schema.costs import BACK_TO_BACK, BY_CORRECTED
 from clockwatt.schema.flags import Flag, LearntFrom

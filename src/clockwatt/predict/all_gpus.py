@@ -13,15 +13,21 @@ from clockwatt.errors import ClockwattError, RequestError
 from clockwatt.gpu.specs import UnknownGpuError, find_spec
 from clockwatt.predict import recommend as recommending
 from clockwatt.predict.answer import Answer
-from clockwatt.predict.answerer import OperationCosts, check_fits, predict_network, with_memory, with_tf32
-from clockwatt.predict.batched_predictor import BulkPredictor
+from clockwatt.predict.answerer import (
+    OperationCosts,
+    Overview,
+    check_fits,
+    overview,
+    predict_network,
+    with_memory,
+    with_tf32,
+)
 from clockwatt.predict.description import shipped_catalogue
 from clockwatt.predict.evaluation.errors import OBJECTIVES
-from clockwatt.predict.features.points import settings_of
-from clockwatt.predict.gpu_predictor import GpuPredictor
+from clockwatt.predict.features import settings_of
+from clockwatt.predict.gpu_predictor import BulkPredictor, GpuPredictor
 from clockwatt.predict.hosts.profile import HostProfile
 from clockwatt.predict.layers import layers
-from clockwatt.predict.overview import Overview, overview
 from clockwatt.predict.recommend import Limits, Recommendation
 from clockwatt.predict.request import Request
 from clockwatt.predict.tracing import NetworkTracer, TracedNetwork, listed_operations, training_of

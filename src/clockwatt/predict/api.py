@@ -13,13 +13,12 @@ from clockwatt.config import NetworkConfig, OperatingPoint, Pass
 from clockwatt.errors import DataFileError, RequestError
 from clockwatt.predict.all_gpus import AllGpus
 from clockwatt.predict.answer import Answer, to_frame
-from clockwatt.predict.batch_sizes import trace_sizes
+from clockwatt.predict.answerer import Overview
 from clockwatt.predict.description import shipped_catalogue, shipped_predictors, shipped_validation
 from clockwatt.predict.gpu_predictor import load_models
-from clockwatt.predict.overview import Overview
 from clockwatt.predict.recommend import Limits, Recommendation
 from clockwatt.predict.request import Request, typed_inputs
-from clockwatt.predict.tracing import NetworkTracer, TracedNetwork, with_batch
+from clockwatt.predict.tracing import NetworkTracer, TracedNetwork, trace_sizes, with_batch
 from clockwatt.schema import layout
 from clockwatt.schema.execution import ExecutionSettings
 from clockwatt.schema.records import INFERENCE, TRAINING

@@ -20,25 +20,22 @@ from clockwatt.io.progress import Advance, progress, say
 from clockwatt.io.seal import SealedWriter
 from clockwatt.predict.composition.networks import MEASURED, Catalogue
 from clockwatt.predict.costs.predicted import workless_host_s
-from clockwatt.predict.description import GpuDescription, PassDescription
+from clockwatt.predict.description import GpuDescription, PassDescription, model_card, model_card_details
 from clockwatt.predict.evaluation.errors import Interval
-from clockwatt.predict.evaluation.held_out import (
-    as_wide_as,
-    judge_operations,
-    judge_perceptrons,
-    network_errors,
-    network_intervals,
-)
 from clockwatt.predict.evaluation.leave_out import (
     CROSSVAL_SCHEMA,
     LEFT_OUT_SCHEMA,
     LeftOutPredictions,
+    as_wide_as,
     cross_validate,
+    judge_operations,
+    judge_perceptrons,
     learning_curve,
+    network_errors,
+    network_intervals,
     predict_elsewhere,
 )
 from clockwatt.predict.gpu_predictor import GpuPredictor
-from clockwatt.predict.model_card import model_card, model_card_details
 from clockwatt.predict.models.predictors import PREDICTORS, CostPredictor, check_installed
 from clockwatt.predict.models.training_data import TrainingData, training_data
 from clockwatt.predict.models.transfer import transfer_sources, with_borrowed

@@ -1,10 +1,10 @@
-"""Predictor of one GPU: its fitted predictors, their intervals, and calibrated overheads."""
+"""Predictor of one GPU, for one network or for many at once: its fitted predictors, intervals and overheads."""
 
 from __future__ import annotations
 
 import copy
 import functools
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Self
@@ -16,17 +16,16 @@ from numpy.typing import NDArray
 from clockwatt.errors import DataFileError
 from clockwatt.io.files import write_text
 from clockwatt.predict.costs.calls import OfCalls, host_s_of
-from clockwatt.predict.costs.interface import Among, BesideTwin, CostSource, FirstKnown, interval_factors
+from clockwatt.predict.costs.interface import Among, BesideTwin, Costs, CostSource, FirstKnown, interval_factors
 from clockwatt.predict.costs.measured import LookedUp, MeasuredCosts, MeasuredOperations, Refined, write_measured
 from clockwatt.predict.costs.predicted import ByClock, HostOnly, Learnt
 from clockwatt.predict.description import GpuDescription, NotPredictableError, PassDescription, fitted_gpus, is_shipped
-from clockwatt.predict.features.operations import OPERATION_CLASS, operation_features
-from clockwatt.predict.features.points import settings_of
+from clockwatt.predict.features import OPERATION_CLASS, operation_features, settings_of
 from clockwatt.predict.hosts.costs import HostsSeen
 from clockwatt.predict.measured_networks import MeasuredNetworks
 from clockwatt.predict.models.extrapolation import ALGORITHMS, MATTERS, Domain
-from clockwatt.predict.models.persistence import load_predictor, save_predictor
-from clockwatt.predict.models.predictors import TARGETS, CostPredictor
+from clockwatt.predict.models.predictors import TARGETS, CostPredictor, load_predictor, save_predictor
+from clockwatt.predict.tracing import TracedNetwork
 from clockwatt.predict.training_rows import DEVICE_AND_HOST
 from clockwatt.schema import layout
 from clockwatt.schema.costs import TIME_HOST_CORRECTED
@@ -119,7 +118,7 @@ class GpuPredictor:
         Parameters
         ----------
         operations
-            Unique operations of this pass with `features.operations.CATALOGUE_COLUMNS` and `device_work`.
+            Unique operations of this pass with `features.CATALOGUE_COLUMNS` and `device_work`.
         pass_
             `inference` or `training`.
         point
@@ -159,7 +158,7 @@ class GpuPredictor:
     ) -> CostSource:
         """Return the source of operations' costs at any operating points: measured where possible, else predicted.
 
-        `features` are those of the operations with device work, from `features.operations.operation_features`, where
+        `features` are those of the operations with device work, from `features.operation_features`, where
         they are known already; the other parameters are those of `predict`.
         """
         known = self._described(pass_)
@@ -287,7 +286,7 @@ class GpuPredictor:
         operations
             As in `predict`.
         features
-            From `features.operations.operation_features`, of those with device work.
+            From `features.operation_features`, of those with device work.
         pass_, points, execution
             As in `predict`.
         shares
@@ -366,3 +365,84 @@ def load_models(predictors_dir: Path, validation_dir: Path | None = None) -> dic
         if twins:
             model.beside(models[max(twins, key=lambda other: measurements[other])])
     return models
+
+
+class BulkPredictor(GpuPredictor):
+    """Give the same predictions as `model`, at operating points known beforehand.
+
+    Parameters
+    ----------
+    model
+        Predictor that this one is made from.
+    operations
+        Pass to all operations to predict, as `GpuPredictor.predict` takes them.
+    features
+        Pass to the features of those with device work, from `features.operation_features`.
+    points
+        Operating points to predict at; None for the measured ones.
+    """
+
+    def __init__(
+        self,
+        model: GpuPredictor,
+        operations: Mapping[str, pd.DataFrame],
+        features: Mapping[str, pd.DataFrame],
+        points: Sequence[str] | None = None,
+    ) -> None:
+        vars(self).update(vars(model))  # what the other has read serves both
+        self._operations, self._features = operations, features
+        self._points = list(self.description.points if points is None else points)
+        self._index = {pass_: pd.Index(rows["operation_id"]) for pass_, rows in operations.items()}
+        self._known: dict[tuple[str, ExecutionSettings], dict[str, Costs]] = {}
+
+    @classmethod
+    def of(cls, model: GpuPredictor, traced: Sequence[TracedNetwork], points: Sequence[str]) -> Self:
+        """Make a predictor for all operations of some networks at some operating points."""
+        operations, features = {}, {}
+        for pass_ in {one.network.pass_ for one in traced}:
+            same = [one for one in traced if one.network.pass_ == pass_]
+            rows = pd.concat([one.operations for one in same], ignore_index=True)
+            operations[pass_] = rows.drop_duplicates("operation_id", ignore_index=True)
+            known = pd.concat([one.features for one in same])
+            known = known[~known.index.duplicated()]
+            works = operations[pass_].loc[operations[pass_]["device_work"].astype(bool), "operation_id"]
+            features[pass_] = known.loc[works]
+        return cls(model, operations, features, points)
+
+    def costs(
+        self,
+        operations: pd.DataFrame,
+        pass_: str,
+        *,
+        execution: ExecutionSettings,
+        predictor: str | None = None,
+        look_up: bool = True,
+        features: pd.DataFrame | None = None,
+    ) -> CostSource:
+        """See `GpuPredictor.costs`; by the first predictor, with measured costs where there are any."""
+        if predictor is not None or not look_up:
+            return super().costs(
+                operations, pass_, execution=execution, predictor=predictor, look_up=look_up, features=features
+            )
+        if (pass_, execution) not in self._known:
+            source = super().costs(self._operations[pass_], pass_, execution=execution, features=self._features[pass_])
+            self._known[pass_, execution] = source.at(self._points)
+        return _Some(
+            self._known[pass_, execution], self._index[pass_].get_indexer(pd.Index(operations["operation_id"]))
+        )
+
+
+class _Some:
+    """Source of costs of some of the operations, by their positions."""
+
+    def __init__(self, known: Mapping[str, Costs], positions: object) -> None:
+        self._known, self._positions = known, positions
+
+    def at(self, points: Sequence[str]) -> dict[str, Costs]:
+        """See `CostSource.at`."""
+        rows = self._positions
+        found = {}
+        for point in points:
+            costs = self._known[point]
+            found[point] = Costs(*(getattr(costs, name)[rows] for name in ("mean", "factors", "known", "measured")))
+        return found

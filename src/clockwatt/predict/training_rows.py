@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 from clockwatt.dataset.corrections import BACK_TO_BACK_ALONE, NOT_ABOVE_IDLE
 from clockwatt.errors import DataFileError
 from clockwatt.io import files
-from clockwatt.predict.features.operations import CATALOGUE_COLUMNS
+from clockwatt.predict.features import CATALOGUE_COLUMNS
 from clockwatt.schema import layout, tables
 from clockwatt.schema.costs import (
     BACK_TO_BACK,

@@ -15,8 +15,7 @@ from clockwatt.io import files
 from clockwatt.io.progress import progress
 from clockwatt.predict.composition.networks import MEASURED, PREDICTED, VALIDATION_SCHEMA, Catalogue
 from clockwatt.predict.evaluation.errors import regrets
-from clockwatt.predict.evaluation.held_out import network_errors, network_intervals
-from clockwatt.predict.evaluation.leave_out import LEFT_OUT_SCHEMA
+from clockwatt.predict.evaluation.leave_out import LEFT_OUT_SCHEMA, network_errors, network_intervals
 from clockwatt.predict.gpu_predictor import GpuPredictor
 from clockwatt.predict.training_rows import gpus_in, read_gpu_rows
 from clockwatt.predict.whole_networks import complete, left_out_costs, networks_of_gpus

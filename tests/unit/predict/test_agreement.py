@@ -13,8 +13,8 @@ from clockwatt.errors import ClockwattError
 from clockwatt.io import files
 from clockwatt.page.answers import answer_all
 from clockwatt.predict import api
-from clockwatt.predict.batched_predictor import BulkPredictor
 from clockwatt.predict.description import shipped_catalogue
+from clockwatt.predict.gpu_predictor import BulkPredictor
 from clockwatt.predict.request import Request
 from clockwatt.schema import layout
 from clockwatt.schema.execution import of_variant

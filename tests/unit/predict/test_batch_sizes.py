@@ -5,8 +5,7 @@ import pytest
 import torch
 
 from clockwatt.config import TrainingConfig, parse_network
-from clockwatt.predict.batch_sizes import trace_sizes
-from clockwatt.predict.tracing import NetworkTracer, with_batch
+from clockwatt.predict.tracing import NetworkTracer, trace_sizes, with_batch
 
 SIZES = [1, 2, 3, 5, 8, 9, 12, 16, 17, 24, 31]
 NAMES = ["operation_id", "spec", "kind", "flops", "bytes_read", "bytes_written", "parameter_bytes", "device_work"]

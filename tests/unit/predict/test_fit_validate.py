@@ -12,14 +12,12 @@ from clockwatt.dataset.build import build_dataset
 from clockwatt.errors import DataFileError
 from clockwatt.io import files, seal
 from clockwatt.predict.composition.networks import VALIDATION_SCHEMA
-from clockwatt.predict.evaluation.held_out import as_wide_as
-from clockwatt.predict.evaluation.leave_out import CROSSVAL_SCHEMA
+from clockwatt.predict.description import model_card
+from clockwatt.predict.evaluation.leave_out import CROSSVAL_SCHEMA, as_wide_as
 from clockwatt.predict.fit import fit
 from clockwatt.predict.gpu_predictor import GpuPredictor
-from clockwatt.predict.model_card import model_card
 from clockwatt.predict.models import neural_ensemble, predictors
-from clockwatt.predict.models.persistence import load_predictor
-from clockwatt.predict.models.predictors import MissingLibraryError
+from clockwatt.predict.models.predictors import MissingLibraryError, load_predictor
 from clockwatt.predict.training_rows import read_samples
 from clockwatt.predict.validate import validate
 from clockwatt.schema import layout, records

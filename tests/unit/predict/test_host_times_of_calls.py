@@ -8,7 +8,7 @@ import pytest
 
 from clockwatt.predict.costs.calls import OfCalls, call_times, host_ratio, host_s_of
 from clockwatt.predict.costs.interface import unknown
-from clockwatt.predict.features.operations import operation_features
+from clockwatt.predict.features import operation_features
 from clockwatt.predict.models.predictors import TARGETS
 from support import synthetic
 

@@ -17,7 +17,7 @@ from clockwatt.measure.calibrate.host import measure_host
 from clockwatt.predict import answerer as answers
 from clockwatt.predict.api import load
 from clockwatt.predict.composition.overheads import HostOverheads
-from clockwatt.predict.features.operations import CATALOGUE_COLUMNS
+from clockwatt.predict.features import CATALOGUE_COLUMNS
 from clockwatt.predict.hosts.costs import HostAnswer, HostsSeen, different_hosts
 from clockwatt.predict.hosts.profile import HostProfile, profile_of
 from clockwatt.predict.request import Request

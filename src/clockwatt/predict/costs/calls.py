@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from clockwatt.predict.costs.interface import Costs, CostSource
 from clockwatt.predict.evaluation.errors import ANY_CLASS
-from clockwatt.predict.features.operations import OPERATION_CLASS
+from clockwatt.predict.features import OPERATION_CLASS
 from clockwatt.predict.models.predictors import TARGETS
 from clockwatt.schema.costs import TIME_HOST_CORRECTED
 
@@ -39,7 +39,7 @@ def call_times(rows: pd.DataFrame, features: pd.DataFrame) -> CallTimes:
     rows
         Measurements in one pass, with `operation_id` and the corrected host time.
     features
-        From `features.operations.operation_features`, of these operations at least.
+        From `features.operation_features`, of these operations at least.
     """
     rows = rows[rows[TIME_HOST_CORRECTED] > 0]
     called = features.loc[rows["operation_id"]]

@@ -13,8 +13,7 @@ from clockwatt.gpu.specs import GpuSpec
 from clockwatt.predict.composition.overheads import Overheads
 from clockwatt.predict.costs.interface import Costs, CostSource, Floats
 from clockwatt.predict.evaluation.errors import ANY_CLASS, scale_of
-from clockwatt.predict.features.operations import OPERATION_CLASS
-from clockwatt.predict.features.points import Setting, features_at, sm_clock_mhz
+from clockwatt.predict.features import OPERATION_CLASS, Setting, features_at, sm_clock_mhz
 from clockwatt.predict.models.clock_law import POWER_CLOCKS, CostLaw, neighbours
 from clockwatt.predict.models.extrapolation import Ignorance
 from clockwatt.predict.models.predictors import TARGETS, CostPredictor
@@ -47,7 +46,7 @@ class Learnt:
     spec
         The GPU.
     features
-        Of the operations, from `features.operations.operation_features`.
+        Of the operations, from `features.operation_features`.
     factors
         Factors to the ends of their intervals for a scale of 1, from `interface.interval_factors`.
     execution

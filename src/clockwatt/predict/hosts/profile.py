@@ -16,7 +16,7 @@ from clockwatt.errors import DataFileError, RequestError
 from clockwatt.io import files
 from clockwatt.predict.composition.overheads import HostOverheads
 from clockwatt.predict.evaluation.errors import NORMAL_90
-from clockwatt.predict.features.operations import CATALOGUE_COLUMNS, OPERATION_CLASS
+from clockwatt.predict.features import CATALOGUE_COLUMNS, OPERATION_CLASS
 from clockwatt.predict.hosts.costs import HostCosts
 from clockwatt.schema.costs import TIME_HOST_CORRECTED
 from clockwatt.schema.execution import ExecutionSettings, execution_of_json
@@ -54,7 +54,7 @@ class HostProfile:
         Standard deviation of the log of its predicted host time: from repeated measurements of the same calls, and from
         networks measured against the sum of their calls and `overheads`; None where neither is known.
     operations
-        A few of every class and pass, with `features.operations.CATALOGUE_COLUMNS`, `pass`, `device_work` and `host_s`.
+        A few of every class and pass, with `features.CATALOGUE_COLUMNS`, `pass`, `device_work` and `host_s`.
     overheads
         Pass to overheads of its networks on this host; a pass is missing where too few networks were measured.
     """

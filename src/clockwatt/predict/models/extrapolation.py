@@ -19,7 +19,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from clockwatt.io import files
-from clockwatt.predict.features.operations import OPERATION_CLASS, read_operation
+from clockwatt.predict.features import OPERATION_CLASS, read_operation
 
 DOMAIN_SCHEMA = pa.schema(
     [
@@ -151,7 +151,7 @@ class Domain:
         Parameters
         ----------
         features
-            From `features.operations.operation_features`.
+            From `features.operation_features`.
         operations
             The same operations' rows of the catalogue, `spec` and `dtype`, with the same index.
         """

@@ -11,8 +11,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from clockwatt.predict.features.operations import OPERATION_CLASS
-from clockwatt.predict.features.points import POWER_LIMIT, ROOFLINE_TIME
+from clockwatt.predict.features import OPERATION_CLASS, POWER_LIMIT, ROOFLINE_TIME
 from clockwatt.schema.costs import ENERGY_DYNAMIC_CORRECTED, TIME_DEVICE_CORRECTED
 
 Floats = NDArray[np.float64]
@@ -30,7 +29,7 @@ def with_energies(features: pd.DataFrame, targets: pd.DataFrame, seed: int) -> p
     Parameters
     ----------
     features
-        From `features.points.features_at`; shape (rows, features).
+        From `features.features_at`; shape (rows, features).
     targets
         Columns of `predictors.TARGETS`, in their units; shape (rows, targets).
     seed

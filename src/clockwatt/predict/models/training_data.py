@@ -17,8 +17,7 @@ from numpy.typing import NDArray
 
 from clockwatt.config import OperatingPoint
 from clockwatt.gpu.specs import GpuSpec, find_spec
-from clockwatt.predict.features.operations import OPERATION_CLASS, channel_groups, operation_features
-from clockwatt.predict.features.points import features_of, sm_clock_mhz
+from clockwatt.predict.features import OPERATION_CLASS, channel_groups, features_of, operation_features, sm_clock_mhz
 from clockwatt.predict.models.clock_law import CostLaw, learnt_points, neighbours
 from clockwatt.predict.models.extrapolation import Domain
 from clockwatt.predict.models.predictors import TARGETS
@@ -187,7 +186,7 @@ def groups_of(operations: pd.DataFrame, described: pd.DataFrame) -> pd.Series:
     Parameters
     ----------
     operations
-        From `features.operations.operation_features`.
+        From `features.operation_features`.
     described
         The catalogue's rows in this pass, with `operation_id` and `block`.
     """

@@ -24,8 +24,7 @@ from numpy.typing import NDArray
 
 from clockwatt.gpu.specs import find_spec
 from clockwatt.io import files
-from clockwatt.predict.features.operations import OPERATION_CLASS, operation_features
-from clockwatt.predict.features.points import ROOFLINE_TIME, features_of
+from clockwatt.predict.features import OPERATION_CLASS, ROOFLINE_TIME, features_of, operation_features
 from clockwatt.predict.models.predictors import TARGETS
 from clockwatt.predict.models.training_data import CELL, TrainingData, groups_of, keys_of
 from clockwatt.predict.training_rows import Samples

@@ -7,16 +7,16 @@ import pytest
 from clockwatt.dataset.build import build_dataset
 from clockwatt.gpu.specs import find_spec
 from clockwatt.predict.composition.networks import Catalogue
-from clockwatt.predict.composition.overhead_estimates import (
-    FEWEST_GROUPED,
-    FEWEST_NETWORKS,
-    OverheadEstimates,
-    seen_overheads,
-)
 from clockwatt.predict.composition.overheads import HostOverheads, Overheads, PassOverheads
 from clockwatt.predict.composition.pipeline import COST_COLUMNS
 from clockwatt.predict.training_rows import read_samples
-from clockwatt.predict.whole_networks import WholeNetworks
+from clockwatt.predict.whole_networks import (
+    FEWEST_GROUPED,
+    FEWEST_NETWORKS,
+    OverheadEstimates,
+    WholeNetworks,
+    seen_overheads,
+)
 from clockwatt.schema.records import ACCUMULATION, FORWARD, INFERENCE, LOSS, OPTIMIZER, TRAINING, NetworkRow
 from support import synthetic
 

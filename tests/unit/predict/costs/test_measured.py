@@ -12,7 +12,7 @@ from clockwatt.io import files
 from clockwatt.predict.costs.interface import MEASURED, FirstKnown
 from clockwatt.predict.costs.measured import LookedUp, MeasuredCosts, write_measured
 from clockwatt.predict.costs.predicted import ByClock, Learnt
-from clockwatt.predict.features.operations import operation_features
+from clockwatt.predict.features import operation_features
 from clockwatt.predict.fit import fit
 from clockwatt.predict.gpu_predictor import GpuPredictor
 from clockwatt.predict.models.clock_law import CostLaw

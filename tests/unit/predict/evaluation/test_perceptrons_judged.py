@@ -6,7 +6,7 @@ import pytest
 
 from clockwatt.gpu.specs import find_spec
 from clockwatt.predict.evaluation.errors import ANY_CLASS, Interval
-from clockwatt.predict.evaluation.held_out import as_wide_as, judge_perceptrons
+from clockwatt.predict.evaluation.leave_out import as_wide_as, judge_perceptrons
 from clockwatt.predict.models import neural_ensemble, predictors
 from clockwatt.predict.models.predictors import TARGETS, RooflinePredictor
 from clockwatt.predict.models.training_data import TrainingData

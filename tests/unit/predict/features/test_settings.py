@@ -6,15 +6,17 @@ import pytest
 from clockwatt.config import OperatingPoint
 from clockwatt.gpu.specs import find_spec
 from clockwatt.operations.spec.operation import Operation, OutputSpec, TensorSpec
-from clockwatt.predict.features.operations import (
+from clockwatt.predict.features import (
     CATALOGUE_COLUMNS,
     CHANNEL_STEP_S,
     RECURRENT_STEP_S,
+    ROOFLINE_TIME,
+    Setting,
+    features_at,
     operation_features,
     serial_time_s,
     setting_numbers,
 )
-from clockwatt.predict.features.points import ROOFLINE_TIME, Setting, features_at
 from clockwatt.schema.execution import TF32
 from support import synthetic
 

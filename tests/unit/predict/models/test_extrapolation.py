@@ -3,7 +3,7 @@ import pytest
 
 from clockwatt.dataset.printed_modules import operation_of
 from clockwatt.errors import DataFileError
-from clockwatt.predict.features.operations import operation_features
+from clockwatt.predict.features import operation_features
 from clockwatt.predict.models.extrapolation import Domain, described
 from support import synthetic
 

@@ -4,8 +4,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from clockwatt.predict.features.operations import OPERATION_CLASS
-from clockwatt.predict.features.points import POWER_LIMIT, ROOFLINE_TIME
+from clockwatt.predict.features import OPERATION_CLASS, POWER_LIMIT, ROOFLINE_TIME
 from clockwatt.predict.models import power
 from clockwatt.predict.models.predictors import RooflinePredictor, XgboostPredictor
 from clockwatt.predict.models.trees import Trees

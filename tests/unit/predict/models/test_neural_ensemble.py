@@ -12,8 +12,7 @@ import pytest
 from clockwatt.errors import DataFileError
 from clockwatt.predict.models import neural_ensemble, predictors
 from clockwatt.predict.models.neural_ensemble import Perceptrons
-from clockwatt.predict.models.persistence import load_predictor, save_predictor
-from clockwatt.predict.models.predictors import TARGETS, RooflinePredictor
+from clockwatt.predict.models.predictors import TARGETS, RooflinePredictor, load_predictor, save_predictor
 
 DEVICE, ENERGY, HOST = "time_device_corrected_s", "energy_dynamic_corrected_j", "time_host_corrected_s"
 

@@ -11,8 +11,7 @@ import pytest
 
 from clockwatt.errors import DataFileError
 from clockwatt.io.rounding import to_bits
-from clockwatt.predict.models.persistence import load_predictor, save_predictor
-from clockwatt.predict.models.predictors import PREDICTORS, TARGETS
+from clockwatt.predict.models.predictors import PREDICTORS, TARGETS, load_predictor, save_predictor
 
 
 class Payload:

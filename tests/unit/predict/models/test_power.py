@@ -4,8 +4,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from clockwatt.predict.features.operations import OPERATION_CLASS
-from clockwatt.predict.features.points import POWER_LIMIT, ROOFLINE_TIME
+from clockwatt.predict.features import OPERATION_CLASS, POWER_LIMIT, ROOFLINE_TIME
 from clockwatt.predict.models.power import LEAST_ROWS, with_energies
 
 TIME, ENERGY = "time_device_corrected_s", "energy_dynamic_corrected_j"

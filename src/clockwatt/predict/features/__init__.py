@@ -1,1 +1,0 @@
-"""Features of operations at operating points; none needs a measurement."""
