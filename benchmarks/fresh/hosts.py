@@ -21,7 +21,7 @@ from scipy.optimize import nnls
 from clockwatt.predict.composition.overheads import HostOverheads
 from clockwatt.predict.evaluation.errors import COVERAGE
 from clockwatt.predict.gpu_predictor import GpuPredictor
-from clockwatt.predict.hosts.costs import HostCosts
+from clockwatt.predict.hosts import HostCosts
 from clockwatt.predict.models.predictors import TARGETS
 from clockwatt.predict.tracing import TracedNetwork
 from clockwatt.schema.costs import TIME_HOST_CORRECTED

@@ -37,7 +37,7 @@ from clockwatt.io.former_settings import with_settings
 from clockwatt.predict.answerer import predict_network
 from clockwatt.predict.evaluation.errors import interval_score
 from clockwatt.predict.gpu_predictor import GpuPredictor, load_models
-from clockwatt.predict.hosts.profile import HostProfile
+from clockwatt.predict.hosts import HostProfile
 from clockwatt.predict.tracing import TracedNetwork
 from clockwatt.schema import records
 from clockwatt.schema.costs import COSTS, TIME_DEVICE

@@ -38,10 +38,10 @@ PREDICT_LEVELS = [
     {"evaluation", "hosts"},
     {"costs"},
     {"description", "answer"},
-    {"measured_networks", "request", "tracing"},
+    {"request", "tracing"},
     {"gpu_predictor"},
     {"answerer"},
-    {"whole_networks", "recommend", "layers"},
+    {"whole_networks", "recommend"},
     {"fit", "validate", "all_gpus"},
     {"api", "fit_memory", "measure_missing"},
 ]

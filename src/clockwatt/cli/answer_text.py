@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from clockwatt.predict.answer import Answer, Estimate
-    from clockwatt.predict.hosts.costs import HostAnswer
+    from clockwatt.predict.hosts import HostAnswer
 
 UNITS = {"time_s": ("time", "s"), "power_w": ("mean power", "W"), "energy_j": ("energy", "J")}
 _MOST_OPERATIONS = 5

@@ -42,7 +42,7 @@ def calibrate(
             raise ClockwattError("--host needs no --catalogue-dir and no --output: its profile goes to predictors.")
         from clockwatt.io.progress import say
         from clockwatt.measure.calibrate.host import measure_host
-        from clockwatt.predict.hosts.profile import profile_of, profile_path
+        from clockwatt.predict.hosts import profile_of, profile_path
 
         profile_path(predictors_dir, host)  # reject an invalid file name before a minute is spent
         found = measure_host(campaign, label=gpu, point=chosen)

@@ -149,7 +149,7 @@ def show_best_points(
     ClockwattError
         If no network was measured there.
     """
-    from clockwatt.predict.measured_networks import best_points
+    from clockwatt.predict.gpu_predictor import best_points
 
     everywhere = best_points(validation_dir)
     found = [best for best in everywhere if (not gpus or best.gpu in gpus) and pass_ in (None, best.pass_)]

@@ -21,7 +21,7 @@ from clockwatt.page.answers import COLUMNS, Answers, answer_all
 from clockwatt.page.packing import packed, plain
 from clockwatt.page.words import clock_mhz, network_words, operation_words
 from clockwatt.predict.gpu_predictor import GpuPredictor, load_models
-from clockwatt.predict.hosts.costs import DIFFERENT_HOSTS
+from clockwatt.predict.hosts import DIFFERENT_HOSTS
 from clockwatt.predict.recommend import BY_CLOCK_MODEL, REPEATED
 from clockwatt.schema import layout
 from clockwatt.schema.records import NETWORK_SCHEMA, OPERATION_SCHEMA

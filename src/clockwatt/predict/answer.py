@@ -14,7 +14,7 @@ if TYPE_CHECKING:  # the command line imports constants of this module, and must
     import pandas as pd
 
     from clockwatt.predict.composition.pipeline import Composition
-    from clockwatt.predict.hosts.costs import HostAnswer, HostSpan
+    from clockwatt.predict.hosts import HostAnswer, HostSpan
     from clockwatt.predict.memory import PassMemory
 
 OF_MEASURED = "_of_measured"

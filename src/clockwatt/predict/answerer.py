@@ -44,8 +44,7 @@ from clockwatt.predict.evaluation.pass_errors import (
 )
 from clockwatt.predict.features import OPERATION_CLASS
 from clockwatt.predict.gpu_predictor import GpuPredictor
-from clockwatt.predict.hosts.costs import HostCosts, HostSpan, span
-from clockwatt.predict.hosts.profile import HostProfile
+from clockwatt.predict.hosts import HostCosts, HostProfile, HostSpan, span
 from clockwatt.predict.memory import pass_memory
 from clockwatt.predict.models.extrapolation import described
 from clockwatt.predict.models.predictors import TARGETS

@@ -30,7 +30,7 @@ from clockwatt.predict.description import GpuDescription
 from clockwatt.predict.evaluation.errors import NORMAL_90
 from clockwatt.predict.evaluation.pass_errors import PassErrors, added_errors
 from clockwatt.predict.gpu_predictor import GpuPredictor
-from clockwatt.predict.hosts.profile import HostProfile
+from clockwatt.predict.hosts import HostProfile
 from clockwatt.predict.models.predictors import TARGETS
 from clockwatt.predict.recommend import Recommendation
 from clockwatt.predict.tracing import TracedNetwork

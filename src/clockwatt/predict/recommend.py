@@ -18,8 +18,7 @@ from clockwatt.predict.answerer import NO_OTHER_HOST, lacks_memory, predict_poin
 from clockwatt.predict.description import NotPredictableError
 from clockwatt.predict.evaluation.errors import objective_of
 from clockwatt.predict.gpu_predictor import GpuPredictor
-from clockwatt.predict.hosts.costs import HostAnswer, different_hosts
-from clockwatt.predict.hosts.profile import HostProfile
+from clockwatt.predict.hosts import HostAnswer, HostProfile, different_hosts
 from clockwatt.predict.request import Request
 from clockwatt.predict.tracing import TracedNetwork
 from clockwatt.predict.training_rows import ENERGY
@@ -225,7 +224,7 @@ def recommend(
 def warnings_of_hosts(
     models: Mapping[str, GpuPredictor], traced: TracedNetwork, compared: Sequence[Answer]
 ) -> list[str]:
-    """Return the message of `hosts.costs.different_hosts` for predictions on several GPUs."""
+    """Return the message of `hosts.different_hosts` for predictions on several GPUs."""
     answers: dict[str, list[HostAnswer | None]] = {}
     for one in compared:
         answers.setdefault(one.gpu, []).append(one.host)

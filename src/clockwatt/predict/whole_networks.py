@@ -28,8 +28,8 @@ from clockwatt.predict.composition.networks import (
 )
 from clockwatt.predict.composition.overheads import HostOverheads, Overheads, PassOverheads, read_calibrated
 from clockwatt.predict.composition.pipeline import COST_COLUMNS
-from clockwatt.predict.costs.calls import CallTimes, call_times, host_ratio, host_s_of
 from clockwatt.predict.costs.interface import cost_columns, interval_factors
+from clockwatt.predict.costs.measured import CallTimes, call_times, host_ratio, host_s_of
 from clockwatt.predict.costs.predicted import HostOnly
 from clockwatt.predict.evaluation.errors import NORMAL_90, Interval, scale_of
 from clockwatt.predict.evaluation.leave_out import judge_left_out, leave_networks_out, network_errors
@@ -41,7 +41,7 @@ from clockwatt.predict.evaluation.pass_errors import (
     estimate_pass_errors,
 )
 from clockwatt.predict.features import OPERATION_CLASS, Setting, operation_features
-from clockwatt.predict.hosts.costs import HostsSeen
+from clockwatt.predict.hosts import HostsSeen
 from clockwatt.predict.models.predictors import TARGETS, CostPredictor
 from clockwatt.predict.models.training_data import TrainingData, with_unmeasured
 from clockwatt.predict.models.transfer import transfer_sources
@@ -72,7 +72,7 @@ class WholeNetworks:
     overheads
         Overheads of networks beyond their calls.
     call_times
-        Pass to the pooled host times of its calls, see `costs.calls`.
+        Pass to the pooled host times of its calls, see `costs.measured.call_times`.
     """
 
     gpu: str

@@ -16,7 +16,7 @@ from clockwatt.errors import ClockwattError
 from clockwatt.io import files
 from clockwatt.page.write import write_page
 from clockwatt.predict.api import load
-from clockwatt.predict.measured_networks import best_points
+from clockwatt.predict.gpu_predictor import best_points
 from clockwatt.predict.recommend import Limits
 from clockwatt.predict.request import Request
 from clockwatt.schema import layout

@@ -17,7 +17,7 @@ from clockwatt.predict.answerer import predict_network
 from clockwatt.predict.costs.measured import MeasuredOperations
 from clockwatt.predict.description import NotPredictableError
 from clockwatt.predict.gpu_predictor import load_models
-from clockwatt.predict.hosts.profile import HostProfile
+from clockwatt.predict.hosts import HostProfile
 from clockwatt.predict.recommend import recommend
 from clockwatt.predict.tracing import NetworkTracer, training_of
 from clockwatt.predict.training_rows import DEVICE_AND_HOST

@@ -6,8 +6,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from clockwatt.predict.costs.calls import OfCalls, call_times, host_ratio, host_s_of
 from clockwatt.predict.costs.interface import unknown
+from clockwatt.predict.costs.measured import OfCalls, call_times, host_ratio, host_s_of
 from clockwatt.predict.features import operation_features
 from clockwatt.predict.models.predictors import TARGETS
 from support import synthetic

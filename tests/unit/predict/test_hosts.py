@@ -18,8 +18,7 @@ from clockwatt.predict import answerer as answers
 from clockwatt.predict.api import load
 from clockwatt.predict.composition.overheads import HostOverheads
 from clockwatt.predict.features import CATALOGUE_COLUMNS
-from clockwatt.predict.hosts.costs import HostAnswer, HostsSeen, different_hosts
-from clockwatt.predict.hosts.profile import HostProfile, profile_of
+from clockwatt.predict.hosts import HostAnswer, HostProfile, HostsSeen, different_hosts, profile_of
 from clockwatt.predict.request import Request
 from clockwatt.schema import layout
 from clockwatt.schema.execution import TF32

@@ -12,7 +12,7 @@ function asGood(question, ordered, objective) {
   return end < 0 ? ordered.length : end;
 }
 
-/** What `hosts.costs.different_hosts` says of the candidates that keep to the limits. */
+/** What `hosts.different_hosts` says of the candidates that keep to the limits. */
 function differentHosts(question, allowed) {
   const told = allowed.filter((row) => rows.told_for_host[row]);
   const gpus = [...new Set(told.map((row) => rows.gpu[row]))];
