@@ -4,6 +4,7 @@ import clockwatt
 
 clockwatt.predict("resnet50", gpu="h200").time_s                 # a network by name, or a module with example inputs
 clockwatt.predict("resnet50", gpu="h200", batch=[1, 2, 4])       # a data frame
+clockwatt.compare("resnet50", "resnet101", (64, 3, 224, 224), gpu="h200")[1].relative_to.time_ratio
 clockwatt.recommend("resnet50", objective="energy").best.point
 clockwatt.load("results/predictors").predict("resnet50", gpu="a30").energy_j
 
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from clockwatt.config import OperatingPoint as OperatingPoint
     from clockwatt.errors import ClockwattError as ClockwattError
     from clockwatt.predict.api import Predictors as Predictors
+    from clockwatt.predict.api import compare as compare
     from clockwatt.predict.api import load as load
     from clockwatt.predict.api import predict as predict
     from clockwatt.predict.api import recommend as recommend
@@ -36,6 +38,7 @@ _PUBLIC = {
     "Limits": "clockwatt.predict.recommend",
     "OperatingPoint": "clockwatt.config",
     "Predictors": "clockwatt.predict.api",
+    "compare": "clockwatt.predict.api",
     "load": "clockwatt.predict.api",
     "mark": "clockwatt.telemetry.phases",
     "phase": "clockwatt.telemetry.phases",

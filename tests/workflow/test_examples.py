@@ -143,6 +143,8 @@ def test_examples_run(page, shell, monkeypatch):
             shell.configure(text)
         elif language == "csv":
             (shell.folder / "thesis.csv").write_text(text)
+        elif language == "python" and (block["how"] or "").startswith("file "):
+            (shell.folder / f"{block['how'].removeprefix('file ')}.py").write_text(text)
         elif language == "python":
             exec(compile(text, page.name, "exec"), names)
     for shown in OUTPUT.finditer(page.read_text(encoding="utf-8")):

@@ -340,9 +340,13 @@ class AllGpus:
         named
             See `standard`, also for what is raised.
         """
-        standard = self.standard(named, traced, execution=answer.execution, host=host)
+        return self.related(answer, self.standard(named, traced, execution=answer.execution, host=host))
+
+    def related(self, answer: Answer, standard: Answer) -> Answer:
+        """Return an answer with its ratios to another one; warn where the two were measured on different hosts."""
+        assert isinstance(answer.detail, OperationCosts)
         models = {one.gpu: self.model(one.gpu) for one in (answer, standard)}
-        warnings = recommending.warnings_of_hosts(models, traced, [answer, standard])
+        warnings = recommending.warnings_of_hosts(models, answer.detail.traced, [answer, standard])
         return replace(answer.compared_with(standard), warnings=(*answer.warnings, *warnings))
 
     def standard(

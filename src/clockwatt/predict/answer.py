@@ -91,6 +91,12 @@ class Detail(Protocol):
         was measured at this operating point.
         """
 
+    def shared(self, other: Any, *, host: bool) -> float:
+        """Return the share of the uncertainty that two passes have in common, from 0 to 1.
+
+        It is that of operations of equal cost in both, in the time of the `host`, else of the device.
+        """
+
 
 @dataclass(frozen=True)
 class Estimate:
@@ -341,31 +347,49 @@ _IDENTITY = ("gpu", "point", "network_id", "pass_", "execution", "optimizer", "e
 def relative(answer: Answer, standard: Answer) -> Relative:
     """Compare a pass with another one, such as the same pass on a standard GPU.
 
-    Errors of the two are taken as independent. Shared errors (host, network) make the true interval narrower, above all
-    between two points of one GPU. The ratio of a pass to itself is exactly 1.
+    Errors of operations that two modelled passes share cancel, see `Detail.shared`; others are taken as independent.
+    Shared errors of the host, and of a network at two points, make the true interval narrower. The ratio of a pass to
+    itself is exactly 1.
     """
     itself = all(getattr(answer, name) == getattr(standard, name) for name in _IDENTITY)
+    correlation = _correlation(answer, standard)
     ratios: dict[str, float | None] = {}
     intervals: dict[str, Ends] = {}
     for quantity, name in RATIOS.items():
+        # energy and power differ between cards, too, and so between two measurements of one operation
+        of_quantity = correlation if quantity == "time_s" else correlation**2
         value, unit = getattr(answer.expected, quantity), getattr(standard.expected, quantity)
         ratios[name] = value / unit if value is not None and unit else None
         own, others = answer.intervals.get(quantity), standard.intervals.get(quantity)
         if itself and ratios[name] is not None:
             intervals[name] = (1.0, 1.0)
         elif ratios[name] is not None and own and others:
-            intervals[name] = _ends_of_ratio(value, own, unit, others)
+            intervals[name] = _ends_of_ratio(value, own, unit, others, of_quantity)
     return Relative(
         standard.gpu, standard.gpu_name, standard.point, standard.virtual, answer.virtual != standard.virtual,
         **ratios, intervals=intervals, warnings=standard.warnings,
     )  # fmt: skip
 
 
-def _ends_of_ratio(value: float, ends: Ends, unit: float, ends_of_unit: Ends) -> Ends:
-    """Return the interval of a quotient of two values with independent errors: log errors add in quadrature."""
-    down = math.hypot(_apart(value, ends[0]), _apart(ends_of_unit[1], unit))
-    up = math.hypot(_apart(ends[1], value), _apart(unit, ends_of_unit[0]))
-    return value / unit * math.exp(-down), value / unit * math.exp(up)
+def _correlation(answer: Answer, standard: Answer) -> float:
+    """Return the correlation between the errors of the times of two answers."""
+    limits = {one.limited_by == LIMITED_BY["host"] for one in (answer, standard)}
+    if answer.gpu != standard.gpu or len(limits) > 1 or answer.detail is None or standard.detail is None:
+        return 0.0
+    if MEASURED in (*answer.sources.values(), *standard.sources.values()):
+        return 0.0
+    return answer.detail.shared(standard.detail, host=limits.pop())
+
+
+def _ends_of_ratio(value: float, ends: Ends, unit: float, ends_of_unit: Ends, correlation: float) -> Ends:
+    """Return the interval of a quotient of two values: independent log errors add in quadrature, shared ones cancel."""
+    down, up = _apart(value, ends[0]), _apart(ends[1], value)
+    unit_down, unit_up = _apart(unit, ends_of_unit[0]), _apart(ends_of_unit[1], unit)
+    rest = math.sqrt(correlation) * max(abs(down - unit_down), abs(up - unit_up)) if correlation else 0.0
+    apart = math.sqrt(1 - correlation)
+    ratio = value / unit
+    low, high = math.hypot(apart * down, apart * unit_up, rest), math.hypot(apart * up, apart * unit_down, rest)
+    return ratio * math.exp(-low), ratio * math.exp(high)
 
 
 def _apart(higher: float, lower: float) -> float:

@@ -69,6 +69,9 @@ _ON_ANOTHER_HOST = 1.05
 _WORTH_SAYING = 0.9
 """Largest ratio of a pass's time or energy in TF32 to that in PyTorch's default at which TF32 is suggested."""
 
+_EQUAL = 1e-6
+"""Relative difference, from rounding, that costs of one operation may have in two passes."""
+
 _DEVICE, _EAGER, _DYNAMIC = (TARGETS.index(name) for name in (DEVICE, BACK_TO_BACK, DYNAMIC))
 
 Intervals = tuple[dict[str, Ends], str, int]
@@ -278,6 +281,25 @@ class OperationCosts:
             index=pd.Index(operations["operation_id"]),
         )
         return frame[calls > 0].sort_values("device_s", ascending=False, kind="stable")
+
+    def shared(self, other: OperationCosts, *, host: bool) -> float:
+        """See `answer.Detail`."""
+        one, another = (costs._uncertainty(TARGETS.index(HOST) if host else _DEVICE) for costs in (self, other))
+        whole = math.sqrt(sum(part for _, part in one.values()) * sum(part for _, part in another.values()))
+        common = sum(
+            min(one[name][1], another[name][1])
+            for name in one.keys() & another.keys()
+            if math.isclose(one[name][0], another[name][0], rel_tol=_EQUAL)
+        )
+        return min(1.0, common / whole) if whole else 0.0
+
+    def _uncertainty(self, column: int) -> dict[str, tuple[float, float]]:
+        """Return each operation's cost, and its part of the relative uncertainty of their sum, by operation id."""
+        cost, (lower, upper) = self.costs.mean[:, column], self.costs.factors[:, column].T
+        all_calls = cost * self.traced.composer.times_called
+        parts = all_calls * (upper - lower) / (np.nansum(all_calls) or 1.0)
+        values = zip(self.traced.operations["operation_id"], cost.tolist(), parts.tolist(), strict=True)
+        return {name: (each, part) for name, each, part in values if part > 0}
 
     def phase_s(self, phase: str) -> float:
         """Return the device time of the calls of a phase, such as `optimizer`."""

@@ -1,4 +1,4 @@
-"""The Python API: what the commands `predict`, `recommend` and `show` answer, as typed results and data frames."""
+"""The Python API: what `predict`, `compare`, `recommend` and `show` answer, as typed results and data frames."""
 
 from __future__ import annotations
 
@@ -185,6 +185,29 @@ class Predictors(AllGpus):
         traced = given.trace(self)
         return self.choose(traced, **self.choices(given.request, traced) | {"limits": limits})
 
+    def compare(
+        self, network: Any, other: Any = None, inputs: Any = None, *, to: Mapping[str, Any] = {}, **question: Any
+    ) -> tuple[Answer, Answer]:
+        """Predict two passes, the second relative to the first: its `relative_to` has ratios and their intervals.
+
+        Parameters
+        ----------
+        network, inputs, question
+            As for `predict`, of one pass.
+        other
+            Network of the second pass; None for the same one.
+        to
+            Parameters that differ in the second pass: `{"precision": "bf16-mixed"}`.
+
+        Raises
+        ------
+        ClockwattError
+            As `predict`.
+        """
+        asked = {"network": network, "inputs": inputs, **question}
+        first = self._one_of(asked)
+        return first, self.related(self._one_of(asked | ({} if other is None else {"network": other}) | {**to}), first)
+
     def layers(
         self, network: Any = None, inputs: Any = None, *, gpu: str | None = None,
         point: str | OperatingPoint = "default", depth: int | None = None, **question: Any,
@@ -231,6 +254,11 @@ class Predictors(AllGpus):
 def predict(network: Any = None, inputs: Any = None, **question: Any) -> Any:
     """Predict with the campaign in results/, or with the predictors that are shipped; see `Predictors.predict`."""
     return _loaded(_campaign_version()).predict(network, inputs, **question)
+
+
+def compare(network: Any, other: Any = None, inputs: Any = None, **question: Any) -> tuple[Answer, Answer]:
+    """Compare with the campaign in results/, or with the predictors that are shipped; see `Predictors.compare`."""
+    return _loaded(_campaign_version()).compare(network, other, inputs, **question)
 
 
 def recommend(network: Any = None, inputs: Any = None, **question: Any) -> Recommendation:

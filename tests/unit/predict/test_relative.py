@@ -59,6 +59,21 @@ def test_only_a_pass_and_itself_are_equal_without_doubt(predictors):
     assert low < 1 < high
 
 
+def test_errors_of_shared_operations_cancel(predictors):
+    one = replace(predicted(predictors, "sm900"), sources={})  # as if it was not measured whole
+    costs = one.detail.costs
+    changed = replace(costs, mean=costs.mean * np.where(np.arange(len(costs.mean)) == 0, 1.1, 1.0)[:, None])
+    other = replace(one, network_id="another", detail=replace(one.detail, costs=changed))
+    assert (
+        0 < one.detail.shared(other.detail, host=False) < one.detail.shared(one.detail, host=False) == pytest.approx(1)
+    )
+    relative = other.compared_with(one).relative_to
+    independent = replace(other, detail=None).compared_with(one).relative_to
+    for name in ("time_ratio", "energy_ratio"):
+        low, high = relative.intervals[name]
+        assert independent.intervals[name][0] < low < 1 < high < independent.intervals[name][1]
+
+
 def test_intervals_hold_nine_in_ten_quotients_of_independent_errors(predictors):
     own, standard = predicted(predictors, "sm900"), predicted(predictors, "sm1440")
     rng, half = np.random.default_rng(0), 1.6448536  # of a normal distribution, for nine in ten
@@ -129,6 +144,18 @@ def test_what_is_typed_is_printed_and_given_as_json(ask):
     assert f"time × {told['time_ratio']:.2f} (" in printed
     low, high = told["intervals"]["energy_ratio"]
     assert low < told["energy_ratio"] < high
+
+
+def test_two_versions_are_printed_side_by_side(ask):
+    asked = ("compare", *NETWORK, "--gpu", "a30", "--point", "sm1440")
+    printed = ask(*asked, "--to-point", "sm900")
+    assert [line.split()[-1] for line in printed.splitlines() if line.startswith(("time", "mean power"))] == [
+        "undecided",
+        "less",
+    ]
+    assert ask(*asked, "--to-point", "sm1440").count("the same") == 3
+    assert ask(*asked, "--to-gpu", "b30").startswith("--to-gpu b30: no predictors")
+    assert ask(*asked).startswith("nothing to compare with: give a second network, --to-gpu")
 
 
 def test_without_a_standard_the_answer_says_nothing_of_one(ask):
