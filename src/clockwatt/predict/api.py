@@ -151,7 +151,7 @@ class Predictors(AllGpus):
             )
         answer = self.predict(**question)
         if not isinstance(answer, Answer):
-            raise RequestError("a question of a list names one batch, GPU and point: ask for a sweep by itself.")
+            raise RequestError("this question names one batch, GPU and point: ask for a sweep with `predict` alone.")
         return answer
 
     def recommend(
