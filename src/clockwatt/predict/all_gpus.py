@@ -20,7 +20,6 @@ from clockwatt.predict.answer import Answer
 from clockwatt.predict.answerer import (
     OperationCosts,
     Overview,
-    check_fits,
     overview,
     predict_network,
     with_memory,
@@ -405,9 +404,8 @@ class AllGpus:
         measured = [label for label, model in self.models.items() if not model.description.virtual]
         labels = [self.label(name) for name in gpus or ()] or measured or list(self.models)
         chosen = {label: self._model(label) for label in labels}
-        fitting = check_fits(traced, [model.description.gpu_name for model in chosen.values()])
         answer = recommending.recommend(
-            {label: model for label, model in chosen.items() if model.description.gpu_name in fitting},
+            chosen,
             traced,
             objective=objective,
             limits=limits,

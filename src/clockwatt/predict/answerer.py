@@ -387,6 +387,10 @@ def _around(value: float, low: float, high: float) -> Ends:
     return min(low, value), max(high, value)
 
 
+SMALLER = "Choose a smaller batch; `clockwatt fit-memory` finds the largest."
+"""What to do about a pass that does not fit."""
+
+
 def with_memory(answer: Answer, traced: TracedNetwork) -> Answer:
     """Add the peak memory of a pass to an answer, and a warning if the pass does not fit the GPU.
 
@@ -402,7 +406,7 @@ def with_memory(answer: Answer, traced: TracedNetwork) -> Answer:
         return replace(answer, notes=(*answer.notes, f"Memory is not predicted: {error}"))
     answer = replace(answer, memory=memory)
     lacking = lacks_memory(answer)
-    return answer if lacking is None else replace(answer, warnings=(lacking, *answer.warnings))
+    return answer if lacking is None else replace(answer, warnings=(f"{lacking} {SMALLER}", *answer.warnings))
 
 
 def lacks_memory(answer: Answer) -> str | None:
@@ -411,8 +415,7 @@ def lacks_memory(answer: Answer) -> str | None:
     if memory is None or memory.fits is not False or memory.gpu_bytes is None:
         return None
     needed, there = memory.allocated_bytes / 2**30, memory.gpu_bytes / 2**30
-    fix = "Choose a smaller batch; `clockwatt fit-memory` finds the largest."
-    return f"Does not fit: needs {needed:.1f} GiB, and {answer.gpu} has {there:.1f} GiB. {fix}"
+    return f"Does not fit: needs {needed:.1f} GiB, and {answer.gpu} has {there:.1f} GiB."
 
 
 def check_fits(traced: TracedNetwork, gpu_names: list[str]) -> set[str]:

@@ -326,9 +326,18 @@ class GpuPredictor:
         warnings += [f"These predictors hold no {quantity}: {why}." for quantity, why in lacks.items()]
         if works.any():
             catalogued = operations.loc[works, ["operation_id", "spec", "dtype"]].set_index("operation_id")
+            shares_of = dict[str, float]()
             for outside in self._read_domain(self._domain_path(pass_)).outside(features, catalogued):
                 share = float(shares[works][outside.rows].sum())
-                (warnings if outside.matters(share) else notes).append(outside.text)
+                if outside.name and outside.matters(share):
+                    shares_of[outside.name] = share
+                in_full = notes if outside.name or not outside.matters(share) else warnings
+                in_full.append(outside.text)
+            if shares_of:
+                share = 100 * min(sum(shares_of.values()), 1.0)
+                warnings.append(
+                    f"Outside the training data: {', '.join(shares_of)}; up to {share:.2g} % of the answer."
+                )
         of_points = ((point, self.description.point_warning(point)) for point in points)
         return {point: ([*([] if of is None else [of]), *warnings], notes) for point, of in of_points}
 

@@ -14,7 +14,15 @@ from numpy.typing import NDArray
 
 from clockwatt.errors import DataFileError, RequestError
 from clockwatt.predict.answer import Answer, to_frame
-from clockwatt.predict.answerer import NO_OTHER_HOST, lacks_memory, predict_points, with_memory, with_tf32
+from clockwatt.predict.answerer import (
+    NO_OTHER_HOST,
+    SMALLER,
+    check_fits,
+    lacks_memory,
+    predict_points,
+    with_memory,
+    with_tf32,
+)
 from clockwatt.predict.description import NotPredictableError
 from clockwatt.predict.evaluation.errors import objective_of
 from clockwatt.predict.gpu_predictor import GpuPredictor
@@ -187,7 +195,8 @@ def recommend(
         )
     candidates, left_out = _candidates(models, traced, objective, points, execution=execution, host=host)
     if not candidates and left_out:
-        raise NotPredictableError(f"{traced.network.network_id}: no GPU to choose from.{_told(left_out)}")
+        fix = f" {SMALLER}" if any(reason.startswith("Does not fit") for reason in left_out) else ""
+        raise NotPredictableError(f"{traced.network.network_id}: no GPU to choose from.{_told(left_out)}{fix}")
     promised = [_value(candidate, objective) for candidate in candidates]
     if not any(math.isfinite(value) for value in promised):
         raise NotPredictableError(
@@ -244,7 +253,13 @@ def _candidates(
     """Predict the pass at all eligible operating points; return the reasons why others, or GPUs, are left out."""
     candidates: list[Answer] = []
     left_out = []
+    fitting = check_fits(traced, [model.description.gpu_name for model in models.values()])
     for model in models.values():
+        if model.description.gpu_name not in fitting:
+            left_out.append(
+                f"Does not fit: {model.description.gpu} has less memory than weights and largest operation need."
+            )
+            continue
         described = model.description.passes.get(traced.network.pass_)
         if described is None:
             continue

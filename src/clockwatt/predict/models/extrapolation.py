@@ -87,14 +87,16 @@ _SORTED_S, _COMPUTED_S, _COLUMN_S = 1e-9, 1e-9, 1e-4
 
 @dataclass(frozen=True)
 class Outside:
-    """Operations outside the training data: readable names, and their rows of the features.
+    """Operations outside the training data: a sentence, their rows of the features, and their class.
 
+    `name` is empty where it is their dtype that was not measured.
     `ratio` is the possible ratio of the actual to the given share in an answer; `ALGORITHMS` are given at their most.
     """
 
     text: str
     rows: NDArray[np.intp]
     ratio: float = 1.0
+    name: str = ""
 
     def matters(self, share: float) -> bool:
         """Return whether operations of this share in an answer can change it by more than 1 %."""
@@ -167,7 +169,7 @@ class Domain:
             measured = self._of_class.get(name)
             if measured is None:
                 text = f"No {name} was measured: {rows.size} of them rest on other operations."
-                found.append(Outside(text, rows, 1.0 if name in ALGORITHMS else _UNKNOWN_CLASS))
+                found.append(Outside(text, rows, 1.0 if name in ALGORITHMS else _UNKNOWN_CLASS, name))
                 continue
             coordinates, limit = measured
             distances = np.abs(points[rows][:, None, :] - coordinates[None, :, :]).max(axis=2)
@@ -181,7 +183,7 @@ class Domain:
                     f"{far.size} of {rows.size} {name} lie outside the training data; the farthest, {farthest}, is an "
                     f"extrapolation by a factor of {2 ** nearest[worst]:.1f} in FLOPs or bytes from {neighbour}."
                 )
-                found.append(Outside(text, rows[far]))
+                found.append(Outside(text, rows[far], name=name))
         return found
 
     def ignorance(self, operations: pd.DataFrame) -> Ignorance:
