@@ -27,14 +27,11 @@ def calibrate(
     output: Annotated[Path | None, typer.Option(help="File to write.")] = None,
     host: Annotated[
         str | None,
-        typer.Option(
-            help="Measure this machine instead, within a minute, and keep its profile under this name beside the "
-            "predictors: `predict --host` answers for it."
-        ),
+        typer.Option(help="Calibrate this host instead; name its profile for `predict --host`."),
     ] = None,
     predictors_dir: PredictorsDir = RESULTS / "predictors",
 ) -> None:
-    """Calibrate a GPU at an operating point: sensors, idle power, what networks add to their calls; or a host."""
+    """Calibrate sensors, idle power and overheads of a GPU, or a host."""
     campaign = config.load(config_file)
     chosen = point_of(campaign, gpu, point)
     if host is not None:

@@ -22,7 +22,7 @@ def dataset(
     catalogue_dir: CatalogueOfCampaign = None,
     output_dir: OutputOfCampaign = None,
 ) -> None:
-    """Join all shards, check and flag the rows, count what is there and what is not."""
+    """Join all shards, flag rows and count missing measurements."""
     from clockwatt.dataset.build import build_dataset
 
     campaign = config.load(config_file)

@@ -40,7 +40,7 @@ def fit_memory(
     measure: Annotated[bool, typer.Option("--measure", help="Find it on this machine's GPU by bisection.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Find the largest batch, sequence or number of layers that fits a GPU."""
+    """Find the largest batch, sequence or depth that fits a GPU."""
     from clockwatt.cli.printing import binary, memory_words
     from clockwatt.predict.fit_memory import fit_memory as predicted
 

@@ -39,7 +39,7 @@ def import_(
         bool, typer.Option("--skip-unknown", help="Leave out rows of modules that cannot be read, and count them.")
     ] = False,
 ) -> None:
-    """Make a table of operations that others measured a dataset, to fit on and to predict from."""
+    """Convert a table of operations measured by others into a dataset."""
     from clockwatt.dataset.import_table import CONFIG_FILE, DATASET, Request, import_table
 
     request = Request(

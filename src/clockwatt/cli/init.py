@@ -14,7 +14,7 @@ from clockwatt.cli.app import app, examples
 def init(
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="Folder to write; it must be empty or new.")],
 ) -> None:
-    """Write a campaign's folder: config, profiles, and a Snakefile that takes the rules from this installation."""
+    """Create the folder of a campaign: configuration, profiles and Snakefile."""
     from clockwatt.workflow.campaign_folder import create
 
     for path in create(folder):

@@ -54,7 +54,7 @@ def layers(
 
 
 def print_layers(table: pd.DataFrame) -> None:
-    """Print a row for each module and their sum; modules without device work are left out."""
+    """Print a row for each module and their sum; leave out modules without device work, and an empty backward."""
     from rich.box import SIMPLE_HEAD
     from rich.console import Console
     from rich.table import Table
@@ -62,8 +62,8 @@ def print_layers(table: pd.DataFrame) -> None:
     from clockwatt.cli.printing import binary, quantity, with_ends
 
     shown = Table(box=SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 2, 0, 0))
-    headings = ("module", "time (90 %)", "forward", "backward", "energy (90 %)", "power", "FLOP", "memory")
-    for heading in headings:
+    phases = [phase for phase in ("forward", "backward") if table[f"{phase}_s"].any()]
+    for heading in ("module", "time (90 %)", *phases, "energy (90 %)", "power", "FLOP", "memory"):
         shown.add_column(heading, no_wrap=True, justify="left" if heading == "module" else "right")
 
     def known(value: float) -> float | None:
@@ -75,7 +75,7 @@ def print_layers(table: pd.DataFrame) -> None:
             memory = known(row["memory_bytes"])
             shown.add_row(
                 str(name) or "(network)", with_ends(row["time_s"], ends["time_s"], "s"),
-                quantity(row["forward_s"], "s"), quantity(row["backward_s"], "s"),
+                *(quantity(row[f"{phase}_s"], "s") for phase in phases),
                 with_ends(known(row["energy_j"]), ends["energy_j"], "J"),
                 quantity(known(row["power_w"]), "W"), quantity(row["flops"], "FLOP"),
                 "–" if memory is None else binary(memory),
@@ -85,7 +85,7 @@ def print_layers(table: pd.DataFrame) -> None:
     memory = known(total["memory_bytes"])
     shown.add_section()
     shown.add_row(
-        "sum", quantity(total["time_s"], "s"), quantity(total["forward_s"], "s"), quantity(total["backward_s"], "s"),
+        "sum", quantity(total["time_s"], "s"), *(quantity(total[f"{phase}_s"], "s") for phase in phases),
         quantity(known(total["energy_j"]), "J"), quantity(power, "W"), quantity(total["flops"], "FLOP"),
         "–" if memory is None else binary(memory),
     )  # fmt: skip

@@ -34,7 +34,7 @@ def preflight(
     as_json: AsJson = False,
     verbose: Verbose = False,
 ) -> None:
-    """Report what a step of a training script costs on a GPU, without one."""
+    """Predict the cost of a training script's step without a GPU."""
     from clockwatt.predict.api import load
     from clockwatt.telemetry import injected
     from clockwatt.telemetry.recording.program import check_program

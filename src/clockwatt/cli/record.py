@@ -52,7 +52,7 @@ def record(
     show: Annotated[bool, typer.Option("--show", help="Run nothing: show a record again, also one cut off.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Record time, energy and every sensor while a program of your own runs, unchanged; it gives the exit status."""
+    """Record time, energy and all sensors while your program runs."""
     from clockwatt.telemetry.recording.choose import chosen_gpus
     from clockwatt.telemetry.recording.program import check_program
     from clockwatt.telemetry.recording.session import Settings, UnwrittenRecordError

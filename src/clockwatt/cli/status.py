@@ -17,7 +17,7 @@ def status(
     catalogue_dir: CatalogueOfCampaign = None,
     store_dir: StoreOfCampaign = None,
 ) -> None:
-    """Say how far a campaign is. Traces the networks first where the catalogue is not of the campaign's."""
+    """Report the progress of a campaign; trace its networks first if needed."""
     from clockwatt.workflow import status as stage
     from clockwatt.workflow.plan import catalogue_for
 

@@ -20,7 +20,7 @@ StudyDir = Annotated[Path, typer.Option(help="The study's folder of this GPU.")]
     )
 )
 def study_power_run(config_file: Config, gpu: GpuLabel, study_dir: StudyDir) -> None:
-    """Train the networks of the study on a GPU at each of its operating points; what is recorded already is kept."""
+    """Train the study's networks at each operating point; keep existing records."""
     from clockwatt.studies.power.measure import measure_study
 
     measure_study(config.load(config_file), gpu, study_dir)
@@ -31,7 +31,7 @@ def study_power(
     study_dir: StudyDir,
     only: Annotated[str, typer.Option(help="Names of tables and figures, separated by commas; else all.")] = "",
 ) -> None:
-    """Write means and fits of the study of power limits and clocks, and draw its figures."""
+    """Fit and draw the results of the power study."""
     from clockwatt.studies.power.draw import draw_study
 
     draw_study(study_dir, [name.strip() for name in only.split(",") if name.strip()])
