@@ -29,7 +29,7 @@ class CommandMethod(Method):
     def advice(cls) -> Advice:
         """See `Method`."""
         return Advice(
-            False, "needs a script of your site's own, if there is one",
+            False, "needs a script of your site that sets clocks",
             "control: {method: command, set_command: …}, see config/README.md",
         )  # fmt: skip
 

@@ -41,7 +41,7 @@ class SlurmMethod(Method):
         if "SLURM_JOB_ID" not in os.environ:
             return Advice(
                 False, "this is not a Slurm job",
-                "ask inside one, on a node with a GPU: srun --gres=gpu:1 clockwatt doctor",
+                "run this inside one, on a node with a GPU: srun --gres=gpu:1 clockwatt doctor",
             )  # fmt: skip
         if lacks_nvml(shown_config()):
             return Advice(
