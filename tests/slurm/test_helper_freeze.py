@@ -8,6 +8,7 @@ import subprocess
 import time
 from pathlib import Path
 
+import psutil
 import pytest
 from attacks import SYSTEM
 from clocks_node import HELPER, LEASES, kill, lease_of, run, wait_for
@@ -27,11 +28,18 @@ def is_locked(uuid):
     return False
 
 
+def any_is_frozen(user):
+    """Whether the signal has come, which on a busy machine takes a second: Slurm freezes the job for it."""
+    processes = psutil.process_iter(["username", "status"])
+    return any(one.info["username"] == user and one.info["status"] == psutil.STATUS_DISK_SLEEP for one in processes)
+
+
 def stop_in_the_middle(node, uuid):
     """Have Slurm stop and continue all of alice's processes until a call of the helper is stopped with the lock."""
     deadline = time.monotonic() + 300
     while True:
         node.cluster.command("scancel", "--user=cw_alice", "--signal=STOP")
+        wait_for(lambda: any_is_frozen("cw_alice"))
         time.sleep(0.3)
         if is_locked(uuid):
             return
