@@ -132,7 +132,8 @@ def constructor_of_config(network: NetworkConfig, path: Path) -> Callable[[], to
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
-        raise NetworkError(f"network {network.name}: {path} is no configuration in JSON ({error}).") from None
+        why = "no such file" if isinstance(error, FileNotFoundError) else f"not readable as JSON ({error})"
+        raise NetworkError(f"network {network.name}: {path}: {why}. Give the model's config.json.") from None
     if not isinstance(content, dict) or not isinstance(content.get("model_type"), str):
         raise NetworkError(f"network {network.name}: {path} has no `model_type`, such as bert or llama.")
     return lambda: _construct(network, content)
