@@ -111,22 +111,28 @@ def score(chosen: list[tuple[str, str, str]], peaks: dict[Any, float], entries: 
     return pd.DataFrame(rows)
 
 
+def predicted_run(row: dict[str, Any], network: NetworkConfig) -> tuple[int, int]:
+    """Return the allocated and reserved bytes predicted for a pass that `memory_on_gpu.py` ran twice."""
+    execution = ExecutionSettings(row["execution"])
+    events = record_memory(network.model_copy(update={"precision": [execution]}), row["pass"], TrainingConfig())
+    memory = pass_memory(events, pass_=row["pass"], execution=execution, spec=find_spec("h100"))
+    # the threads of both passes keep their workspace of cuBLAS in a process that runs both
+    added = (2 - sum(event.call == _CUBLAS_CALL for event in events)) * CUBLAS_BYTES["hopper"]
+    return memory.allocated_bytes + added, memory.reserved_bytes + added
+
+
 def score_runs(path: Path, entries: dict[Any, Any]) -> None:
     """Compare passes that were run twice each with what is predicted, and write the JSON."""
-    spec, errors, left_out = find_spec("h100"), [], 0
+    errors, left_out = [], 0
     rows = pd.read_parquet(path).to_dict("records")
     for row in rows:
         network = entries[row["network_id"], row["pass"]]["network"]
-        execution = ExecutionSettings(row["execution"])
-        events = record_memory(network.model_copy(update={"precision": [execution]}), row["pass"], TrainingConfig())
-        memory = pass_memory(events, pass_=row["pass"], execution=execution, spec=spec)
-        # the threads of both passes keep their workspace of cuBLAS in a process that runs both
-        added = (2 - sum(event.call == _CUBLAS_CALL for event in events)) * CUBLAS_BYTES["hopper"]
-        if construction_bytes(network, row["pass"]) > memory.allocated_bytes + added:
+        predicted = predicted_run(row, network)
+        if construction_bytes(network, row["pass"]) > predicted[0]:
             left_out += 1
             continue
-        pairs = ((memory.allocated_bytes, row["allocated_bytes"]), (memory.reserved_bytes, row["reserved_bytes"]))
-        errors.append([100 * ((predicted + added) / run - 1) for predicted, run in pairs])
+        pairs = zip(predicted, (row["allocated_bytes"], row["reserved_bytes"]), strict=True)
+        errors.append([100 * (bytes_ / run - 1) for bytes_, run in pairs])
     found = np.array(errors)
     table = [
         [name, len(found), *(f"{np.quantile(np.abs(of), q):.1f}" for q in (0.5, 0.9, 0.95)), f"{np.median(of):+.1f}"]
