@@ -7,16 +7,17 @@ import json
 import shlex
 import sys
 from pathlib import Path
-from typing import Annotated, NoReturn
+from typing import Annotated, NoReturn, get_args
 
 import typer
 
 from clockwatt.cli.app import app, examples
 from clockwatt.cli.options import AsJson
 from clockwatt.config import ControlConfig, OperatingPoint
+from clockwatt.config.control import ControlMethod
 from clockwatt.errors import ClockwattError, OutputError
 
-_METHODS = ("nvml", "helper", "slurm", "none")
+_METHODS = tuple(name for name in get_args(ControlMethod) if name != "command")  # which needs a campaign's command
 
 
 @app.command(

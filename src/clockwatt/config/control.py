@@ -90,4 +90,5 @@ class ControlConfig(Model):
                 return frozenset({"sm_clock_mhz", "memory_clock_mhz"})
             case "command":
                 return frozenset(placeholders(self.set_command or "")) & frozenset(POINT_SETTINGS)
-        return frozenset(POINT_SETTINGS)
+            case "nvml" | "helper":
+                return frozenset(POINT_SETTINGS)
