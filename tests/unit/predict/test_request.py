@@ -1,15 +1,18 @@
 """What is typed of a network, and what is done about what does not fit."""
 
 import json
+import re
+from pathlib import Path
 
 import pytest
 from public_architectures import TRANSFORMERS
 
+import clockwatt
 from clockwatt.config import TrainingConfig
 from clockwatt.errors import ClockwattError, ConfigError, NetworkError
 from clockwatt.io.resources import resource
 from clockwatt.predict.answerer import check_fits
-from clockwatt.predict.request import Request
+from clockwatt.predict.request import _TRAINING, Request
 from clockwatt.predict.tracing import NetworkTracer, training_of
 
 SHIPPED = resource("reference") / "h200" / "catalogue"
@@ -18,6 +21,13 @@ GPT2 = "clockwatt.operations.transformer_networks:gpt2"
 
 def asked(name, *inputs, folder=None, **settings):
     return Request.of(network=name, inputs=inputs, **settings).network_config(folder or SHIPPED)
+
+
+def test_every_field_is_read():
+    folder = Path(clockwatt.__file__).parent
+    read = "".join(path.read_text() for package in ("predict", "cli") for path in (folder / package).rglob("*.py"))
+    fields = set(Request.model_fields) - set(_TRAINING)
+    assert [name for name in fields if not re.search(rf"\.{name}\b", read)] == []
 
 
 def test_inputs_are_given_by_keyword_with_their_dtypes():
