@@ -104,7 +104,7 @@ def answers(seconds: float) -> tuple[pd.DataFrame, list[str]]:
                 predicted = estimator(row, network)
             except Exception as error:  # noqa: BLE001  # whatever an estimator raises, it gives no answer
                 reason = f"{type(error).__name__}: {(str(error).splitlines() or [''])[0]}"[:90]
-                reasons.append(f"{name} cannot follow {network.name} ({row['pass']}): {reason}.")
+                reasons.append(f"{name} did not answer for {network.name} ({row['pass']}): {reason}.")
             took, _ = time.perf_counter() - began, signal.alarm(0)
             if estimator is clockwatt and memory.construction_bytes(network, row["pass"]) > predicted:
                 break
@@ -132,11 +132,11 @@ def main() -> None:
         "memory", "Peak allocated memory beside other estimators", _FIELDS, rows,
         hardware="passes on NVIDIA H100 (torch 2.11.0); estimators on 2 shared cores, no GPU",
         notes=[
-            "Passes are drawn from those of `memory.py --runs`, with the same left out. Errors: of answered ones.",
+            "Passes are drawn from those of `memory.py --runs`. Errors: of answered ones. Our code builds networks.",
             "MemTracker follows tensors only: no workspaces of cuDNN, cuBLAS and attention; clockwatt estimates them.",
             "The second MemTracker row adds the workspaces of cuBLAS that each measured process holds (2 × 32 MiB).",
-            "It follows inference on fake CUDA tensors, and rounds to 512 bytes as the allocator does.",
-            "It follows training on fake CPU tensors: no rounding, and operations that only the CPU has.",
+            "MemTracker follows inference on fake CUDA tensors, and rounds to 512 bytes as the allocator does.",
+            "MemTracker follows training on fake CPU tensors: no rounding, and operations that only the CPU has.",
             "`accelerate estimate-memory` counts weights, in training gradients and Adam's state, and no activations.",
             "The measured optimizer is SGD with momentum.",
             "The CUDA context is in no row: PyTorch does not count it.",
