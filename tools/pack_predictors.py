@@ -1,6 +1,6 @@
 """Fit predictors to the measurements that the project ships, and pack them so that they are shipped too.
 
-    python tools/pack_predictors.py [--reference h200 h200-wide h100] [--output-dir resources] [--keep DIR]
+    python tools/pack_predictors.py [--reference NAME...] [--only GPU...] [--output-dir resources] [--keep DIR]
 
 Joins the named folders of `resources/reference`, fits with the default settings but for fewer and smaller trees, with
 transfer from the H200 to the H100, validates, and writes `predictors/` and `validation/` below the output folder,
@@ -11,7 +11,9 @@ which GPUs there are: model cards say the rest. More than 16 MB are refused.
 
 `packed.json` says what they were fitted to and with, and a few answers: `tests/unit/test_shipped_predictors.py` holds
 them against data, settings and code as they are, and says when to run this again. `--keep` names a folder for
-all that was made, of which a second run takes what is there.
+all that was made, of which a second run takes what is there. `--only` fits the named GPUs alone, each to the reference
+of its name, and leaves the other predictors and all of `validation/` as they are; it is for GPUs with back-to-back
+times and without whole networks, which nothing is transferred to or from.
 """
 
 from __future__ import annotations
@@ -44,14 +46,14 @@ from clockwatt.predict.description import shipped_catalogue
 from clockwatt.predict.fit import fit
 from clockwatt.predict.gpu_predictor import load_models
 from clockwatt.predict.models.training_data import TrainingData, training_data
-from clockwatt.predict.training_rows import Samples, read_samples
+from clockwatt.predict.training_rows import Samples, held, read_samples
 from clockwatt.predict.validate import validate
 from clockwatt.schema import layout
 
 MAX_BYTES = 16_000_000
 TREES, LEAF, PERCEPTRONS = 20, 2, 2
 """With the default 50 and 1 they take five times as much; `docs/results/predictors.md` has what that costs."""
-REFERENCES = ("h200", "h200-wide", "h100")
+REFERENCES = ("h200", "h200-wide", "h100", "a30", "rtx2080ti")
 PACKED_FILE = "packed.json"
 BITS = {"relative_error": 8, "log_": 16}
 """Significant bits of columns whose name has this in it; a factor of 1.0007 in FLOPs or bytes is no difference."""
@@ -67,6 +69,9 @@ QUESTIONS = (
     ("h200", "bert_base", "training", "tf32"),
     ("h100", "resnet50", "inference", "tf32"),
     ("h100", "vgg16", "training", "tf32"),
+    ("a30", "resnet50", "inference", "tf32-conv"),
+    ("a30", "resnet50", "training", "fp32"),
+    ("rtx2080ti", "resnet50", "inference", "fp32"),
 )
 """GPU, network, pass and precision of the answers that are kept."""
 KEPT = ("time_s", "device_s", "host_s", "energy_j", "power_w")
@@ -81,12 +86,16 @@ def main() -> int:
     parser.add_argument("--reference", nargs="+", default=list(REFERENCES), metavar="NAME")
     parser.add_argument("--output-dir", type=Path, default=resource("predictors").parent)
     parser.add_argument("--keep", type=Path, metavar="DIR")
+    parser.add_argument("--only", nargs="+", default=[], metavar="GPU")
     given = parser.parse_args()
     try:
         with tempfile.TemporaryDirectory() as temporary:
             results = given.keep or Path(temporary)
             campaign = campaign_of(given.reference)
-            make(campaign, results)
+            if given.only:
+                add(campaign, given.only, results, given.output_dir)
+            else:
+                make(campaign, results)
             pack(campaign, results, given.output_dir)
     except ClockwattError as error:
         print(error, file=sys.stderr)
@@ -112,6 +121,23 @@ def make(campaign: CampaignConfig, results: Path) -> None:
         fit(campaign, dataset, catalogue, predictors)
     if not (validation / layout.NETWORKS_FILE).exists():
         validate(campaign, dataset, catalogue, predictors, validation)
+
+
+def add(campaign: CampaignConfig, gpus: list[str], results: Path, shipped: Path) -> None:
+    """Write the shipped predictors and validation with those of some GPUs fitted anew, and the dataset of all."""
+    for name in (layout.PREDICTORS, layout.VALIDATION):
+        shutil.copytree(shipped / name, results / name)
+    (results / layout.PREDICTORS / PACKED_FILE).unlink()
+    metrics = json.loads((results / layout.PREDICTORS / layout.METRICS_FILE).read_text(encoding="utf-8"))
+    for gpu in gpus:
+        alone = campaign_of([gpu])
+        dataset, predictors = results / gpu / "dataset", results / gpu / layout.PREDICTORS
+        join(alone, dataset)
+        fit(alone, dataset, dataset / layout.CATALOGUE, predictors)
+        shutil.copytree(predictors / gpu, results / layout.PREDICTORS / gpu, dirs_exist_ok=True)
+        metrics["gpus"] |= json.loads((predictors / layout.METRICS_FILE).read_text(encoding="utf-8"))["gpus"]
+    files.write_text(json.dumps(metrics), results / layout.PREDICTORS / layout.METRICS_FILE)
+    join(campaign, results / "dataset")
 
 
 def join(campaign: CampaignConfig, dataset: Path) -> None:
@@ -226,7 +252,7 @@ def learnt_by(dataset: Path, gpu: str, pass_: config.Pass) -> tuple[Samples, Tra
         table[table["operation_id"].isin(some)].reset_index(drop=True) for table in (samples.rows, samples.operations)
     )
     samples = replace(samples, rows=rows, operations=operations)
-    data = training_data(samples, pass_)
+    data = training_data(samples, pass_) or training_data(held(samples, [pass_])[0], pass_)  # back-to-back times
     assert data is not None
     return samples, data
 

@@ -68,7 +68,7 @@ def test_they_were_fitted_to_the_measurements_that_are_shipped(packed):
 def test_they_were_fitted_with_the_settings_of_the_script(packed):
     assert differences(packed["settings"], packing.settings(CAMPAIGN)) == [], AGAIN
     forests = [load_predictor(path) for path in SHIPPED.glob("*/*.npz")]
-    assert len(forests) == 4
+    assert len(forests) == 8
     found = {(forest.get_params()["trees"], forest.get_params()["leaf"]) for forest in forests}
     assert found == {(packing.TREES, packing.LEAF)}, AGAIN
 
@@ -146,7 +146,7 @@ def test_predictors_that_answer_otherwise_are_not_packed(tmp_path):
 def test_without_a_campaign_the_shipped_ones_answer(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     predictors = clockwatt.load()
-    assert predictors.gpus == ("h100", "h200")
+    assert predictors.gpus == ("a30", "h100", "h200", "rtx2080ti")
     answer = predictors.predict("resnet50", gpu="h200")
     assert answer.network_id == "resnet50-32x3x224x224-float32"
     assert answer.measured_calls == answer.expected.calls
@@ -169,7 +169,7 @@ def test_a_campaign_s_own_predictors_go_before_the_shipped(made, tmp_path, monke
         shutil.copytree(made.root / name, results / name)
     shutil.copytree(made.catalogue, results / "dataset" / "catalogue")
     predictors = clockwatt.load()
-    assert predictors.gpus == ("a30", "v100", "h100", "h200")
+    assert predictors.gpus == ("a30", "v100", "h100", "h200", "rtx2080ti")
     own = predictors.predict("net24", gpu="a30", point="sm1200")  # with the input that the campaign measured
     assert own.predictors == "results/predictors/a30"
     assert predictors.predict("resnet50", gpu="h200").predictors.startswith("shipped")

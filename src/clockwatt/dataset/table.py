@@ -17,9 +17,11 @@ import pandas as pd
 
 from clockwatt.errors import DataFileError
 from clockwatt.schema import costs
+from clockwatt.schema.execution import DEFAULT, ExecutionSettings, of_tf32
+from clockwatt.schema.flags import Flag
 from clockwatt.schema.records import INFERENCE, TRAINING
 
-OPERATION, INPUT_SHAPE, PASS, TF32 = "operation", "input_shape", "pass", "tf32"
+OPERATION, INPUT_SHAPE, PASS, TF32, FLAGS = "operation", "input_shape", "pass", "tf32", "flags"
 REQUIRED = (OPERATION, PASS, TF32)
 """Columns, or constants, without which it is not known what was measured."""
 
@@ -31,7 +33,7 @@ NUMBERS = (
     *("power_idle_w", "power_limit_w", "sm_clock_median_mhz"),
 )
 TEXTS = ("host", "gpu_uuid", "driver_version", "cuda_version", "cudnn_version", "torch_version")
-COLUMNS = (OPERATION, INPUT_SHAPE, PASS, TF32, *NUMBERS, *TEXTS)
+COLUMNS = (OPERATION, INPUT_SHAPE, PASS, TF32, FLAGS, *NUMBERS, *TEXTS)
 """All that is taken; other columns of a table are left."""
 
 UNKNOWN = "What is not known is an empty cell, never 0."
@@ -206,12 +208,23 @@ def pass_(cell: Any) -> str:
     return said
 
 
-def yes_no(cell: Any) -> bool:
-    """Return a truth value, as text or as such."""
+def tf32(cell: Any) -> ExecutionSettings:
+    """Return the settings for `true`, `false`, or `conv`: in convolutions and recurrent layers only."""
     said = text(cell).lower()
+    if said == "conv":
+        return DEFAULT
     if said not in _YES_NO:
-        raise CellError(f"{said!r} is neither true nor false. Write one of them.")
-    return _YES_NO[said]
+        raise CellError(f"{said!r} is neither true nor false nor conv. Write one of them.")
+    return of_tf32(_YES_NO[said])
+
+
+def flags(cell: Any) -> list[str]:
+    """Return the quality flags of a row, sorted, from names with spaces between them."""
+    said = [] if is_empty(cell) else sorted(set(text(cell).split()))
+    for name in said:
+        if name not in set(Flag):
+            raise CellError(f"{name!r} is no flag. Choose among {', '.join(Flag)}.")
+    return said
 
 
 def shape(cell: Any) -> tuple[int, ...]:

@@ -15,7 +15,7 @@ from clockwatt.errors import DataFileError
 from clockwatt.io.progress import progress
 from clockwatt.operations.spec.operation import Operation, OperationSpecError
 from clockwatt.schema import costs, records
-from clockwatt.schema.execution import ExecutionSettings, of_tf32
+from clockwatt.schema.execution import ExecutionSettings
 from clockwatt.schema.records import MeasurementRow, OperationRow
 
 _DEVICE = costs.TIME_DEVICE.column
@@ -36,6 +36,7 @@ class _Cells:
     execution: ExecutionSettings
     numbers: Mapping[str, float | None]
     texts: Mapping[str, str]
+    flags: list[str]
 
 
 class RowReader:
@@ -121,7 +122,7 @@ class RowReader:
                 return None
 
         operation, pass_ = cell(cells.OPERATION, cells.text), cell(cells.PASS, cells.pass_)
-        tf32 = cell(cells.TF32, cells.yes_no)
+        execution, flags = cell(cells.TF32, cells.tf32), cell(cells.FLAGS, cells.flags) if cells.FLAGS in row else []
         numbers = {
             name: cell(name, lambda value, name=name: cells.number(value, name))  # type: ignore[misc]
             for name in cells.NUMBERS
@@ -131,10 +132,10 @@ class RowReader:
             (first, *_) = (time.column for time in cells.TIMES if time.column in row)
             self._note(number, first, "no time of this row is known. Fill one in, or take the row out.")
             return None
-        if wrong or operation is None or pass_ is None or tf32 is None:
+        if wrong or operation is None or pass_ is None or execution is None or flags is None:
             return None
         texts = {name: str(row[name]) for name in cells.TEXTS if name in row and not cells.is_empty(row[name])}
-        return _Cells(operation, pass_, of_tf32(tf32), numbers, texts)
+        return _Cells(operation, pass_, execution, numbers, texts, flags)
 
     def _note(self, number: int, ours: str, what: str) -> None:
         self._problems.add(number, self._table.column(ours), what)
@@ -153,12 +154,14 @@ class RowReader:
         return self.operations.setdefault((known.operation_id, pass_), known)
 
     def _measurement(self, number: int, operation: OperationRow, said: _Cells) -> MeasurementRow:
-        key = (operation.operation_id, operation.pass_, said.execution)
+        execution = said.execution.of_operation(operation.operation_class, operation.dtype)
+        key = (operation.operation_id, operation.pass_, execution)
         row = replace(
             self._common,
             subject_id=operation.operation_id,
             pass_=operation.pass_,
-            execution=said.execution,
+            execution=execution,
+            flags=said.flags,
             dtype=operation.dtype,
             repetition=self._repetitions[key],
             position=number,
@@ -168,7 +171,7 @@ class RowReader:
         self._repetitions[key] += 1
         _complete_energy(row)
         row.quantities = [records.TIME, *([records.ENERGY] if row.energy_j is not None else [])]
-        operation.measured_execution = sorted({*(operation.measured_execution or ()), said.execution})
+        operation.measured_execution = sorted({*(operation.measured_execution or ()), execution})
         operation.measured_quantities = sorted({*row.quantities, *(operation.measured_quantities or ())}, reverse=True)
         return row
 

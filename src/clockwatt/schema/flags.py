@@ -13,6 +13,7 @@ class RaisedBy(StrEnum):
 
     MEASURE = "measure"
     DATASET = "dataset"
+    IMPORT = "import"
 
 
 class LearntFrom(StrEnum):
@@ -130,6 +131,23 @@ class Flag(StrEnum):
         "not_in_catalogue",
         "the catalogue no longer has what was measured",
         RaisedBy.DATASET,
+        LearntFrom.NO,
+    )
+    GRADIENT_ACCUMULATED = (
+        "gradient_accumulated",
+        "each training iteration was added to the same gradient of the input, which takes longer than a fresh one",
+        RaisedBy.IMPORT,
+    )
+    HOST_BOUND = ("host_bound", "the time is that of issuing the call, not of executing it", RaisedBy.IMPORT)
+    REPETITIONS_DISAGREE = (
+        "repetitions_disagree",
+        "repetitions differ by more than 20 % in time or power",
+        RaisedBy.IMPORT,
+    )
+    DOUBTFUL = (
+        "doubtful",
+        "its source doubts the value, or repetitions differ more than fivefold in time",
+        RaisedBy.IMPORT,
         LearntFrom.NO,
     )
 

@@ -69,6 +69,8 @@ def test_flags_that_are_never_learnt_from_are_those_that_say_so():
 def test_every_flag_is_raised_by_the_stage_that_it_names():
     raised = {stage: _named(folder) for stage, folder in ((RaisedBy.MEASURE, "measure"), (RaisedBy.DATASET, "dataset"))}
     for flag in Flag:
+        if flag.raised_by is RaisedBy.IMPORT:  # a cell of an imported table
+            continue
         assert flag.name in raised[flag.raised_by], f"nothing in {flag.raised_by} raises {flag}"
     assert "POWER_CAPPED" in _attributes(Path(flagging.__file__))
 
