@@ -7,7 +7,9 @@ from pathlib import Path
 
 import pandas as pd
 
-DATA = Path(__file__).resolve().parents[1] / ".." / "shared" / "data"
+_FOLDERS = [folder / "shared" / "data" for folder in Path(__file__).resolve().parents[2:]]
+DATA = next((folder for folder in _FOLDERS if folder.is_dir()), _FOLDERS[0])
+"""Beside the repository, or beside one of the folders that hold it."""
 
 
 def read(name: str) -> pd.DataFrame:

@@ -11,9 +11,9 @@ which GPUs there are: model cards say the rest. More than 16 MB are refused.
 
 `packed.json` says what they were fitted to and with, and a few answers: `tests/unit/test_shipped_predictors.py` holds
 them against data, settings and code as they are, and says when to run this again. `--keep` names a folder for
-all that was made, of which a second run takes what is there. `--only` fits the named GPUs alone, each to the reference
-of its name, and leaves the other predictors and all of `validation/` as they are; it is for GPUs with back-to-back
-times and without whole networks, which nothing is transferred to or from.
+all that was made, of which a second run takes what is there. GPUs with back-to-back times are fitted in
+inference, each to the reference of its name; `--only` fits these alone, and leaves the other predictors and all of
+`validation/` as they are.
 """
 
 from __future__ import annotations
@@ -54,6 +54,8 @@ MAX_BYTES = 16_000_000
 TREES, LEAF, PERCEPTRONS = 20, 2, 2
 """With the default 50 and 1 they take five times as much; `docs/results/predictors.md` has what that costs."""
 REFERENCES = ("h200", "h200-wide", "h100", "a30", "rtx2080ti")
+SUMS = ("a30", "rtx2080ti")
+"""References with back-to-back times; a sum of them is too far off in training (`benchmarks/thesis_left_out.py`)."""
 PACKED_FILE = "packed.json"
 BITS = {"relative_error": 8, "log_": 16}
 """Significant bits of columns whose name has this in it; a factor of 1.0007 in FLOPs or bytes is no difference."""
@@ -70,7 +72,6 @@ QUESTIONS = (
     ("h100", "resnet50", "inference", "tf32"),
     ("h100", "vgg16", "training", "tf32"),
     ("a30", "resnet50", "inference", "tf32-conv"),
-    ("a30", "resnet50", "training", "fp32"),
     ("rtx2080ti", "resnet50", "inference", "fp32"),
 )
 """GPU, network, pass and precision of the answers that are kept."""
@@ -93,9 +94,10 @@ def main() -> int:
             results = given.keep or Path(temporary)
             campaign = campaign_of(given.reference)
             if given.only:
-                add(campaign, given.only, results, given.output_dir)
+                copy_shipped(given.output_dir, results)
             else:
-                make(campaign, results)
+                make(campaign_of([name for name in given.reference if name not in SUMS]), results)
+            add(campaign, given.only or [name for name in given.reference if name in SUMS], results)
             pack(campaign, results, given.output_dir)
     except ClockwattError as error:
         print(error, file=sys.stderr)
@@ -123,18 +125,24 @@ def make(campaign: CampaignConfig, results: Path) -> None:
         validate(campaign, dataset, catalogue, predictors, validation)
 
 
-def add(campaign: CampaignConfig, gpus: list[str], results: Path, shipped: Path) -> None:
-    """Write the shipped predictors and validation with those of some GPUs fitted anew, and the dataset of all."""
+def copy_shipped(shipped: Path, results: Path) -> None:
+    """Write the shipped predictors and validation."""
     for name in (layout.PREDICTORS, layout.VALIDATION):
         shutil.copytree(shipped / name, results / name)
     (results / layout.PREDICTORS / PACKED_FILE).unlink()
+
+
+def add(campaign: CampaignConfig, gpus: list[str], results: Path) -> None:
+    """Fit some GPUs with back-to-back times in inference, beside the predictors there are; join the dataset of all."""
     metrics = json.loads((results / layout.PREDICTORS / layout.METRICS_FILE).read_text(encoding="utf-8"))
     for gpu in gpus:
-        alone = campaign_of([gpu])
+        alone = campaign_of([gpu]).model_copy(update={"passes": ["inference"]})
         dataset, predictors = results / gpu / "dataset", results / gpu / layout.PREDICTORS
         join(alone, dataset)
         fit(alone, dataset, dataset / layout.CATALOGUE, predictors)
-        shutil.copytree(predictors / gpu, results / layout.PREDICTORS / gpu, dirs_exist_ok=True)
+        target = results / layout.PREDICTORS / gpu
+        files.remove_folders([target] if target.exists() else [])
+        shutil.copytree(predictors / gpu, target)
         metrics["gpus"] |= json.loads((predictors / layout.METRICS_FILE).read_text(encoding="utf-8"))["gpus"]
     files.write_text(json.dumps(metrics), results / layout.PREDICTORS / layout.METRICS_FILE)
     join(campaign, results / "dataset")

@@ -68,7 +68,7 @@ def test_they_were_fitted_to_the_measurements_that_are_shipped(packed):
 def test_they_were_fitted_with_the_settings_of_the_script(packed):
     assert differences(packed["settings"], packing.settings(CAMPAIGN)) == [], AGAIN
     forests = [load_predictor(path) for path in SHIPPED.glob("*/*.npz")]
-    assert len(forests) == 8
+    assert len(forests) == 6
     found = {(forest.get_params()["trees"], forest.get_params()["leaf"]) for forest in forests}
     assert found == {(packing.TREES, packing.LEAF)}, AGAIN
 

@@ -14,7 +14,9 @@ from clockwatt.cli.printing import (
     ratio,
     rounded,
     standard_words,
+    sum_words,
     tf32_words,
+    warnings_of,
     with_ends,
 )
 from clockwatt.config import OperatingPoint
@@ -53,7 +55,7 @@ def print_answer(answer: Answer, more: Mapping[str, Any] = MappingProxyType({}),
     if answer.detail is not None:
         console.print()
         console.print(_operations(answer))
-    for warning in answer.warnings:
+    for warning in warnings_of([answer]):
         console.print(f"Warning: {warning}", soft_wrap=True, highlight=False)
     for line in _verbose(answer) if verbose else ():
         console.print(line, soft_wrap=True, highlight=False)
@@ -135,8 +137,8 @@ def _below(answer: Answer, more: Mapping[str, Any]) -> Iterator[str]:
         yield memory_words(answer.memory)
     if answer.items_per_joule:
         yield f"{rounded(answer.items_per_joule)} {answer.unit}/J."
-    if answer.expected.device_s is None:
-        yield "The time is the sum of back-to-back times. Device and host time were not measured separately."
+    if (line := sum_words([answer])) is not None:
+        yield line
     if answer.relative_to is not None:
         ratios = (f"{words} × {ratio(answer.relative_to, name)}" for name, (words, _) in UNITS.items())
         yield f"{', '.join(ratios)}, relative to {standard_words(answer.relative_to)}"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
@@ -37,6 +37,23 @@ def measured_words(now: Mapping[str, Any]) -> str:
             f"± {now['energy_half_width_before']:.1%} before, ± {now['energy_half_width']:.1%} now."
         )
     return words
+
+
+def sum_words(answers: Iterable[Answer]) -> str | None:
+    """Return the GPUs whose times are sums of back-to-back times, in a line; None where no GPU's are."""
+    gpus = dict.fromkeys(answer.gpu for answer in answers if answer.expected.device_s is None)
+    if not gpus:
+        return None
+    named = " and ".join(gpus)
+    return f"Time on {named}: sum of back-to-back times. Device and host time were not measured separately."
+
+
+def warnings_of(answers: Iterable[Answer]) -> list[str]:
+    """Return the warnings of answers, each once, without the one that `sum_words` replaces."""
+    from clockwatt.predict.training_rows import DEVICE_AND_HOST
+
+    warnings = dict.fromkeys(warning for answer in answers for warning in answer.warnings)
+    return [warning for warning in warnings if DEVICE_AND_HOST not in warning]
 
 
 _SAME = 0.005
@@ -140,7 +157,9 @@ def print_recommendation(
         console.print(f"{label}: {measured_words(now)}")
     for reason in answer.left_out:
         console.print(f"Left out: {reason}")
-    for warning in best.warnings:
+    if (line := sum_words(answer.candidates)) is not None:
+        console.print(line, soft_wrap=True, highlight=False)
+    for warning in warnings_of([best]):
         console.print(f"Warning: {warning}")
     if answer.allowed < len(answer.candidates):
         console.print(

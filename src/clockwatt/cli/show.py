@@ -11,7 +11,16 @@ import typer
 from clockwatt import config
 from clockwatt.cli.answer_text import UNITS, columns
 from clockwatt.cli.options import AsJson, Verbose
-from clockwatt.cli.printing import WIDEST, quantity, ratio, standard_words, tf32_words, with_ends
+from clockwatt.cli.printing import (
+    WIDEST,
+    quantity,
+    ratio,
+    standard_words,
+    sum_words,
+    tf32_words,
+    warnings_of,
+    with_ends,
+)
 from clockwatt.cli.request_options import NETWORK, TRAINING, request_command
 from clockwatt.errors import ClockwattError, RequestError
 from clockwatt.schema import layout
@@ -93,6 +102,8 @@ def _print(shown: list[Overview], *, verbose: bool) -> None:
             console.print()
         for reason in one.left_out:
             console.print(f"Left out: {reason}")
+    if (sums := sum_words(answer for one in shown for answer in one.answers)) is not None:
+        console.print(sums, soft_wrap=True)
     console.print("In brackets: 90 % prediction intervals.")
     unmeasured = [answer for one in shown for answer in one.answers if not answer.measured_point]
     if any(answer.intervals for answer in unmeasured):
@@ -214,7 +225,7 @@ def _below(gpu: OnGpu, *, verbose: bool) -> list[str]:
     """Warnings, how far held-out predictions are off, and where the predictors come from."""
     standard = next((point.relative_to for point in gpu.points), None)
     lines = [f"×: relative to {standard_words(standard)}"] if standard else []
-    lines += [f"Warning: {warning}" for warning in dict.fromkeys(one for at in gpu.points for one in at.warnings)]
+    lines += [f"Warning: {warning}" for warning in warnings_of(gpu.points)]
     point = gpu.points[0]
     if (line := tf32_words(point)) is not None:
         lines.append(f"{config.OperatingPoint.parse(point.point).in_words}: {line}" if len(gpu.points) > 1 else line)

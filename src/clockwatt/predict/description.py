@@ -8,6 +8,10 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Self
 
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
 from clockwatt.config import OperatingPoint
 from clockwatt.errors import DataFileError, RequestError
 from clockwatt.gpu.specs import GpuSpec, UnknownGpuError, find_spec
@@ -15,7 +19,7 @@ from clockwatt.io.resources import resource
 from clockwatt.predict.composition.overheads import Overheads
 from clockwatt.predict.evaluation.errors import CONFORMAL, COVERAGE, STUDENT_T, Interval
 from clockwatt.predict.evaluation.pass_errors import PassErrors
-from clockwatt.predict.features import Setting
+from clockwatt.predict.features import Setting, settings_of
 from clockwatt.predict.models.clock_law import POWER_CLOCKS, neighbours
 from clockwatt.predict.training_rows import DEVICE_AND_HOST
 from clockwatt.schema import layout
@@ -26,7 +30,7 @@ from clockwatt.schema.costs import (
     TIME_DEVICE_CORRECTED,
     TIME_HOST_CORRECTED,
 )
-from clockwatt.schema.execution import FP32, ExecutionSettings, execution_of_json
+from clockwatt.schema.execution import FP32, TF32, ExecutionSettings, execution_of_json
 
 _NETWORKS_OF = "h200"
 """Reference data whose catalogue has networks."""
@@ -154,6 +158,14 @@ class GpuDescription:
     def spec(self) -> GpuSpec:
         """Of the GPU model."""
         return find_spec(self.gpu_name)
+
+    def settings_of(self, operations: pd.DataFrame, execution: ExecutionSettings) -> NDArray[np.object_]:
+        """Return the settings under which each operation of a network runs on this GPU; shape (operations,).
+
+        TF32 settings change nothing on a GPU without TF32: there they are `fp32`, unless measurements say `tf32`.
+        """
+        without = TF32 not in self.execution and self.spec.flop_per_cycle_per_sm.tf32 is None
+        return settings_of(operations, FP32 if without else execution, self.execution)
 
     def is_twin_of(self, other: GpuDescription) -> bool:
         """Return whether two GPUs have the same chip, and differ in memory alone."""

@@ -31,7 +31,7 @@ from clockwatt.predict.costs.measured import (
 )
 from clockwatt.predict.costs.predicted import ByClock, HostOnly, Learnt
 from clockwatt.predict.description import GpuDescription, NotPredictableError, PassDescription, fitted_gpus, is_shipped
-from clockwatt.predict.features import OPERATION_CLASS, operation_features, settings_of
+from clockwatt.predict.features import OPERATION_CLASS, operation_features
 from clockwatt.predict.hosts import HostsSeen
 from clockwatt.predict.models.extrapolation import ALGORITHMS, MATTERS, Domain
 from clockwatt.predict.models.predictors import TARGETS, CostPredictor, load_predictor, save_predictor
@@ -173,7 +173,7 @@ class GpuPredictor:
         """
         known = self._described(pass_)
         ids = pd.Index(operations["operation_id"])
-        settings = settings_of(operations, execution, self.description.execution)
+        settings = self.description.settings_of(operations, execution)
         sources: list[CostSource] = []
         for of_operations in dict.fromkeys(settings):
             own = settings == of_operations
@@ -317,7 +317,7 @@ class GpuPredictor:
         lacks = self._described(pass_).lacks
         works = operations["device_work"].to_numpy(bool)
         warnings, notes = list[str](), list[str]()
-        settings = settings_of(operations, execution, self.description.execution)
+        settings = self.description.settings_of(operations, execution)
         lacking = ~np.isin(settings, self.description.execution)
         if shares[lacking].sum() > MATTERS:
             missing = sorted(set(settings[lacking]))
