@@ -39,11 +39,9 @@ MEASURED = {"time_s": "time_per_iter_s", "energy_j": "energy_per_iter_j", "power
 OPERATIONS = layout.OPERATIONS_FILE
 NOTES = (
     "Errors are the median and the 90th percentile. R² is of the logarithm of time and energy, and of power in watts.",
-    "Two campaigns of the thesis on the A30 repeat each other within 0.9–1.4 % in time and 1.3–1.9 % in power.",
     "A prediction is the sum of back-to-back times, which include gaps between launches.",
-    "The thesis's own errors of whole networks are not in its public logs.",
-    "Predictors of training are not shipped: its operations were timed alone, host-bound and with one gradient of the "
-    "input for all iterations. Their sum is longer than the measured time of most networks.",
+    "Predictors of training are not shipped, since these errors are large.",
+    "Operations in training were timed alone. On the A30 all iterations add to one gradient of the input.",
 )
 
 
@@ -65,8 +63,8 @@ def main() -> None:
             "shipped": [asked(shipped, *pair) if fitted else {} for *pair, fitted in pairs],
         }
         for kind, values in predicted.items():
-            rows = pd.concat([networks, pd.DataFrame(values).add_prefix("predicted_")], axis=1)
-            rows = rows.dropna(subset="predicted_time_s")
+            rows = pd.concat([networks, pd.DataFrame(values).add_prefix("of_")], axis=1)
+            rows = rows.dropna(subset="of_time_s")
             for (pass_, execution), own in rows.groupby(["mode", "execution"]):
                 found.append([gpu, pass_, execution, kind, len(own), *errors(own)])
                 print(*found[-1], sep=" | ", flush=True)
@@ -115,7 +113,7 @@ def errors(rows: pd.DataFrame) -> list[str]:
     """Return median and 90th percentile of the absolute error, and R², of each quantity."""
     found = []
     for name, column in MEASURED.items():
-        predicted, measured = rows[f"predicted_{name}"].astype(float), rows[column]
+        predicted, measured = rows[f"of_{name}"].astype(float), rows[column]
         off = (predicted / measured - 1).abs()
         scale = np.asarray if name == "power_w" else np.log
         found.append(
