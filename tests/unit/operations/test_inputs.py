@@ -94,7 +94,7 @@ def test_an_encoder_makes_no_step_of_decoding(tmp_path, head):
 
 @pytest.mark.parametrize(
     ("config", "message"),
-    [("{", "no configuration"), ('{"vocab_size": 3}', "model_type"),
+    [("{", "not readable as JSON"), ('{"vocab_size": 3}', "model_type"),
      (json.dumps(BERT | {"architectures": ["Nonsense"]}), "has no model Nonsense"),
      (json.dumps(BERT | {"architectures": ["pipeline"]}), "has no model pipeline"),
      (json.dumps(BERT | {"architectures": ["AutoModelForMaskedLM"]}), "has no model Auto"),
