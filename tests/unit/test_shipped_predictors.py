@@ -143,8 +143,7 @@ def test_predictors_that_answer_otherwise_are_not_packed(tmp_path):
         packing.check_same(SHIPPED, tmp_path / "predictors")
 
 
-def test_without_a_campaign_the_shipped_ones_answer(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def test_without_a_campaign_the_shipped_ones_answer():
     predictors = clockwatt.load()
     assert predictors.gpus == ("a30", "h100", "h200", "rtx2080ti")
     answer = predictors.predict("resnet50", gpu="h200")
@@ -156,8 +155,7 @@ def test_without_a_campaign_the_shipped_ones_answer(tmp_path, monkeypatch):
     assert predictors.recommend("resnet50", objective="time").best.predictors.startswith("shipped")
 
 
-def test_a_network_that_was_not_measured_needs_its_input(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def test_a_network_that_was_not_measured_needs_its_input():
     with pytest.raises(clockwatt.ClockwattError, match=r"resnet152: .* input 32,3,224,224"):
         clockwatt.load().predict("resnet152", gpu="h200")
 
@@ -194,7 +192,6 @@ def test_a_folder_that_is_named_answers_alone(made):
 
 
 def test_another_optimizer_is_another_question(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("CLOCKWATT_CACHE_DIR", str(tmp_path / "cache"))
     predictors = clockwatt.load()
 

@@ -144,8 +144,7 @@ def test_predictors_that_learnt_nothing_are_told_as_such(made, tmp_path):
         app(["show", "net24", "--results", str(tmp_path)], prog_name="clockwatt", standalone_mode=False)
 
 
-def test_shipped_measurements_are_shown_without_a_campaign(tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
+def test_shipped_measurements_are_shown_without_a_campaign(capsys):
     with pytest.raises(SystemExit):
         app(["show", "resnet50", "--pass", "inference", "--precision", "tf32", "--json"], prog_name="clockwatt")
     (shown,) = json.loads(capsys.readouterr().out)

@@ -38,11 +38,9 @@ def networks():
 
 
 @pytest.fixture(scope="module")
-def predictors(networks, tmp_path_factory):
+def predictors(networks):
     """Those that are shipped, which predict all operations of the networks at once."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.chdir(tmp_path_factory.mktemp("nowhere"))
-        loaded = api.load()
+    loaded = api.load()
     traced = [
         loaded.traced(
             Request.of(network=name, inputs=(",".join(map(str, shape)),), precision=of_variant(dtype)[0]), pass_

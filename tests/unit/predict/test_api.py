@@ -23,8 +23,7 @@ def predictors(made):
     return clockwatt.load(made.predictors, catalogue_dir=made.catalogue, validation_dir=made.validation)
 
 
-def test_the_examples_of_the_page_run(predictors, capsys, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)  # where no campaign is
+def test_the_examples_of_the_page_run(predictors, capsys):
     blocks = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)
     assert len(blocks) == 7
     names = {"loaded": predictors}
@@ -38,8 +37,7 @@ def test_the_examples_of_the_page_run(predictors, capsys, tmp_path, monkeypatch)
     assert "gpu a31" in capsys.readouterr().out
 
 
-def test_the_first_example_of_the_readme_runs(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def test_the_first_example_of_the_readme_runs():
     (block,) = re.findall(r"```python\n(.*?)```", (PAGE.parents[2] / "README.md").read_text(), re.DOTALL)
     exec(compile(block, "README.md", "exec"), {})
 

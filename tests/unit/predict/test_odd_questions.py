@@ -65,14 +65,12 @@ QUESTIONS = [
 
 
 @pytest.mark.parametrize(("network", "more", "why"), QUESTIONS)
-def test_an_odd_question_is_refused_for_its_cause(network, more, why, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)  # where no campaign is
+def test_an_odd_question_is_refused_for_its_cause(network, more, why):
     with pytest.raises(ClockwattError, match=why):
         clockwatt.predict(*network, **{"gpu": "h200"} | more)
 
 
 @pytest.mark.parametrize("more", [{"gpu": "NVIDIA H200"}, {"gpu": "H200"}, {"gpus": "h200"}, {"points": "default"}])
-def test_what_is_meant_is_understood(more, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def test_what_is_meant_is_understood(more):
     answer = clockwatt.predict("resnet18", input="32x3x224x224", **({} if "gpus" in more else {"gpu": "h200"}) | more)
     assert float(answer["time_s"].iloc[0] if hasattr(answer, "iloc") else answer.time_s) > 0

@@ -23,10 +23,8 @@ SWEEPS += [(name, 1 - pass_) for name, pass_ in SWEEPS if name in ("resnet18", "
 
 
 @pytest.fixture(scope="module")
-def predictors(tmp_path_factory):
-    with pytest.MonkeyPatch.context() as patch:
-        patch.chdir(tmp_path_factory.mktemp("nowhere"))  # where no campaign is
-        return load()
+def predictors():
+    return load()
 
 
 @pytest.fixture(scope="module", params=SWEEPS, ids=str)

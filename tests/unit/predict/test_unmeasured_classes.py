@@ -7,11 +7,6 @@ import clockwatt
 from clockwatt.errors import RequestError
 
 
-@pytest.fixture(autouse=True)
-def shipped(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)  # where no campaign is
-
-
 @pytest.mark.parametrize(
     ("compute", "shape"),
     [(torch.linalg.svd, (4096, 4096)), (torch.linalg.inv, (128, 128)), (lambda x: x.sort()[0], (100_000, 512))],
