@@ -345,8 +345,8 @@ class GpuPredictor:
         passes = self.description.passes
         if pass_ not in passes:
             raise NotPredictableError(
-                f"{self.folder}: nothing was fitted for {pass_} ({', '.join(passes) or 'no pass'} was). "
-                f"Add {pass_} to `passes` in config.yaml and measure."
+                f"{self.description.gpu}, {self.origin}: nothing was fitted for {pass_} "
+                f"({', '.join(passes) or 'no pass'} was). Measure a campaign with {pass_} among its `passes`."
             )
         return passes[pass_]
 
