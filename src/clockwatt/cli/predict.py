@@ -79,7 +79,8 @@ def measured_answer(predictors: AllGpus, request: Request) -> tuple[Answer, Meas
         answer = measured_whole(predictors.model(gpu), answer, measured)
     if request.relative_to is not None:
         answer = predictors.compared(answer, request.relative_to, traced, host=request.host)
-    return with_memory(answer, traced), now
+    (answer,) = with_memory(traced, answer)
+    return answer, now
 
 
 def on_demand(request: Request, gpu: str, point: str, traced: TracedNetwork, execution: ExecutionSettings) -> OnDemand:

@@ -6,7 +6,7 @@ import functools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -37,9 +37,6 @@ from clockwatt.predict.tracing import NetworkTracer, TracedNetwork, listed_opera
 from clockwatt.schema.costs import BACK_TO_BACK, TIME_DEVICE_CORRECTED
 from clockwatt.schema.execution import TF32, ExecutionSettings, of_variant
 from clockwatt.schema.records import FORWARD, INFERENCE, LOSS, MEMORY_KINDS, OPTIMIZER, TRAINING, WORKSPACE
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 Trace = Callable[[Pass], TracedNetwork]
 """Function from a pass to the calls of a network in it."""
@@ -113,7 +110,7 @@ class AllGpus:
             host=request.host, relative_to=request.relative_to,
         )  # fmt: skip
         answer = with_tf32(self.model(answer.gpu), traced, answer, host=self.profile(request.host))
-        answer = with_memory(answer, traced)
+        (answer,) = with_memory(traced, answer)
         return self.with_phases(answer, trace, request.host) if traced.is_network else answer
 
     def ask_layers(
@@ -126,7 +123,7 @@ class AllGpus:
         request, trace
             As of `ask`.
         depth
-            See `layers.layers`, also for the table.
+            See `layers`, also for the table.
 
         Raises
         ------

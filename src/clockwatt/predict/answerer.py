@@ -6,7 +6,7 @@ import json
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -53,9 +53,6 @@ from clockwatt.schema import records
 from clockwatt.schema.costs import BACK_TO_BACK
 from clockwatt.schema.execution import DEFAULT, TF32, ExecutionSettings
 from clockwatt.schema.optimizers import states_of
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 NO_OTHER_HOST = "back-to-back times alone were measured, which hold for the host that they were measured with"
 """Message for a named host in a pass without separate host times."""
@@ -391,22 +388,23 @@ SMALLER = "Choose a smaller batch; `clockwatt fit-memory` finds the largest."
 """What to do about a pass that does not fit."""
 
 
-def with_memory(answer: Answer, traced: TracedNetwork) -> Answer:
-    """Add the peak memory of a pass to an answer, and a warning if the pass does not fit the GPU.
+def with_memory(traced: TracedNetwork, first: Answer, *others: Answer) -> list[Answer]:
+    """Add the peak memory of a pass to its answers on one GPU, and a warning if the pass does not fit it.
 
     A pass whose memory cannot be predicted has a note with the reason instead.
     """
+    answers = [first, *others]
     if traced.record_memory is None:
-        return answer
-    spec = spec_or_none(answer.gpu_name)
+        return answers
+    spec = spec_or_none(first.gpu_name)
     try:
         events = traced.memory or []
-        memory = pass_memory(events, pass_=answer.pass_, execution=answer.execution, spec=spec)
+        memory = pass_memory(events, pass_=first.pass_, execution=first.execution, spec=spec)
     except (ClockwattError, ModuleNotFoundError) as error:
-        return replace(answer, notes=(*answer.notes, f"Memory is not predicted: {error}"))
-    answer = replace(answer, memory=memory)
-    lacking = lacks_memory(answer)
-    return answer if lacking is None else replace(answer, warnings=(f"{lacking} {SMALLER}", *answer.warnings))
+        return [replace(one, notes=(*one.notes, f"Memory is not predicted: {error}")) for one in answers]
+    lacking = lacks_memory(replace(first, memory=memory))
+    more = () if lacking is None else (f"{lacking} {SMALLER}",)
+    return [replace(one, memory=memory, warnings=(*more, *one.warnings)) for one in answers]
 
 
 def lacks_memory(answer: Answer) -> str | None:

@@ -278,13 +278,12 @@ def _candidates(
             continue
         if not answers:
             continue
-        first = with_memory(answers[0], traced)
-        lacking = lacks_memory(first)
+        answers = with_memory(traced, *answers)
+        lacking = lacks_memory(answers[0])
         if lacking is not None and all(one.measured is None for one in answers):
             left_out.append(lacking)
-            continue
-        notes = first.notes[len(answers[0].notes) :]
-        candidates += [replace(one, memory=first.memory, notes=(*one.notes, *notes)) for one in answers]
+        else:
+            candidates += answers
     return candidates, left_out
 
 
