@@ -3,7 +3,8 @@
     python benchmarks/dvfs_v100.py
 
 Reads 158 CUDA kernels over the core clocks of a Tesla V100 (Wang and Chu, HKBU; rows labelled 405 MHz, which ran at
-another clock, left out), fits the clock law to 502, 945 and 1380 MHz, and holds it against all other clocks. Then each
+another clock, left out) from the shipped table, fits the clock law to 502, 945 and 1380 MHz, and holds it against all
+other clocks. Then each
 kernel gets the clock of least energy: by the law among all clocks, and among the measured ones alone. Regret is the
 energy there over the least, minus one; beside it stands that of the best single clock for all kernels. Last, the same
 over all designs of three, four and five measured clocks.
@@ -13,22 +14,22 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable
+from pathlib import Path
 
 import numpy as np
-import others
 import pandas as pd
 import result_file
 
 from clockwatt.predict.evaluation.errors import Floats
 from clockwatt.predict.models.clock_law import ClockLaw, evaluate_law, fit_law, power_terms, time_terms
+from clockwatt.studies.power.runs_by_others import SHIPPED, read_runs
 
 MEASURED_MHZ = (502, 945, 1380)
 
 
 def main() -> None:
     """Print errors at the clocks held out, and regrets."""
-    sweep = others.read("dvfs-v100.parquet")
-    sweep = sweep[~sweep["label_suspect"]]
+    sweep = read_runs(Path(SHIPPED), "v100-pcie", [])
     time_s, power_w = (per_clock(sweep, name) for name in ("time_s", "power_w"))
     clocks = time_s.columns.to_numpy(float)
     given = np.isin(clocks, MEASURED_MHZ)
@@ -75,8 +76,7 @@ def report_designs(number: int, clocks: Floats, time_s: Floats, power_w: Floats,
 
 def per_clock(rows: pd.DataFrame, name: str) -> pd.DataFrame:
     """One quantity of every kernel at every clock; shape (kernels, clocks)."""
-    kernels = ["suite", "benchmark", "kernel", "arg_no"]
-    return rows.pivot_table(index=kernels, columns="core_mhz", values=name)
+    return rows.pivot_table(index="network", columns="sm_clock_mhz", values=name)
 
 
 def predicted(terms: Callable[[Floats], Floats], clocks: Floats, given: np.ndarray, values: Floats) -> Floats:

@@ -30,6 +30,7 @@ PAGES = {
     "few-energies": ("Few energies", "How many operations must be measured with energy?"),
     "new-gpu": ("A new GPU", "How accurate is a transfer from another GPU?"),
     "clock-model": ("Clock model", "How accurate are time, power and energy at clocks that were not measured?"),
+    "power-limits": ("Power limits", "How accurate are time and energy at power limits that were not measured?"),
     "measurements-by-others": (
         "Measurements by others",
         "How accurate are predictors that are fitted to a public table?",

@@ -26,12 +26,36 @@ def study_power_run(config_file: Config, gpu: GpuLabel, study_dir: StudyDir) -> 
     measure_study(config.load(config_file), gpu, study_dir)
 
 
-@app.command(epilog=examples("clockwatt study-power --study-dir results/studies/power/h200"))
+@app.command(
+    epilog=examples(
+        "clockwatt study-power --study-dir results/studies/power/h200",
+        "clockwatt study-power --study-dir v100 --runs shipped --gpu v100 --network resnet50 --network ncf-b4096",
+    )
+)
 def study_power(
     study_dir: StudyDir,
     only: Annotated[str, typer.Option(help="Names of tables and figures, separated by commas; else all.")] = "",
+    runs: Annotated[
+        Path | None,
+        typer.Option(metavar="TABLE", help="Runs measured by others, .csv or .parquet; `shipped`: those of Zeus."),
+    ] = None,
+    gpu: Annotated[str, typer.Option(help="Label in the table's column gpu; with --runs.")] = "",
+    network: Annotated[
+        list[str] | None, typer.Option(help="Network, or NAME-bBATCH, of the table; with --runs. Repeatable.")
+    ] = None,
 ) -> None:
     """Fit and draw the results of the power study."""
-    from clockwatt.studies.power.draw import draw_study
+    from clockwatt.studies.power import draw
 
-    draw_study(study_dir, [name.strip() for name in only.split(",") if name.strip()])
+    if runs is None:
+        draw.draw_study(study_dir, [name.strip() for name in only.split(",") if name.strip()])
+        return
+    from clockwatt.studies.power.analysis import OBJECTIVES
+    from clockwatt.studies.power.runs_by_others import read_runs
+
+    for row in draw.draw_runs(read_runs(runs, gpu, network or []), study_dir).to_dict("records"):
+        batch = f"batch {row['batch_size']:.0f}, " if row["batch_size"] == row["batch_size"] else ""
+        print(
+            f"{row['network']}, least {OBJECTIVES[row['objective']][0]}: {batch}"
+            f"{row['power_limit_w']:.0f} W, {row['time_s']:.4g} s, {row['energy_j']:.4g} J"
+        )

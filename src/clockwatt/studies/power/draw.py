@@ -16,7 +16,7 @@ from clockwatt.errors import ClockwattError
 from clockwatt.figures import style
 from clockwatt.io.files import write_table, written_aside
 from clockwatt.io.progress import progress
-from clockwatt.studies.power import analysis, tables
+from clockwatt.studies.power import analysis, limit_curves, runs_by_others, tables
 from clockwatt.studies.power.figures import curves, epochs, sampling, traces
 from clockwatt.studies.power.names import FIGURES, TABLES
 from clockwatt.studies.power.tables import CLOCK, POWER_LIMIT
@@ -86,6 +86,47 @@ def draw_study(study_dir: Path, only: Sequence[str] = ()) -> None:
                 figure, data = DRAWN[name](results)
                 style.save(figure, data, study_dir / "figures", name)
             advance(name)
+
+
+def draw_runs(rows: pd.DataFrame, study_dir: Path) -> pd.DataFrame:
+    """Write and draw runs that others measured, and return the best batch sizes and power limits.
+
+    Parameters
+    ----------
+    rows
+        From `runs_by_others.read_runs`.
+    study_dir
+        The study's folder of the GPU.
+
+    Returns
+    -------
+    pandas.DataFrame
+        From `limit_curves.choices`, also written as `choices.csv`; empty if no power limit was set.
+
+    Raises
+    ------
+    DataFileError
+        If there are too many networks for a figure. Of each network the batch size of least energy is drawn, where all
+        are too many.
+    OutputError
+        If something cannot be written.
+    """
+    found = limit_curves.choices(rows)
+    runs_by_others.write_runs(_drawn(rows, found), study_dir)
+    settings = {POWER_LIMIT: "optimum_power_limit", CLOCK: "optimum_clock"}
+    figures = [name for setting, name in settings.items() if rows[setting].notna().any()]
+    draw_study(study_dir, [*TABLES, *figures, "front"])
+    if len(found):
+        _write(found, study_dir, "choices")
+    return found
+
+
+def _drawn(rows: pd.DataFrame, found: pd.DataFrame) -> pd.DataFrame:
+    if rows.groupby(["network", "batch_size"]).ngroups <= runs_by_others.NETWORKS_AT_MOST:
+        return rows
+    best = found.loc[found["objective"] == "energy_j"].set_index("network")["batch_size"]
+    chosen = rows["network"].map(best)
+    return rows[chosen.isna() | (rows["batch_size"] == chosen)]
 
 
 def _write(frame: pd.DataFrame, folder: Path, name: str) -> None:

@@ -16,9 +16,9 @@ from clockwatt.studies.power.analysis import LEAST_PLACES, OBJECTIVES, POINT, on
 from clockwatt.studies.power.figures import shared
 from clockwatt.studies.power.tables import CLOCK, NOTHING, POWER_LIMIT
 
-AXES = {POWER_LIMIT: "power limit (W)", CLOCK: "SM clock that ran (MHz)"}
+AXES = {POWER_LIMIT: "power limit (W)", CLOCK: "SM clock (MHz)"}
 _UNITS = {POWER_LIMIT: "W", CLOCK: "MHz"}
-_TICKS_AT_MOST = 4
+_TICKS_IN_ALL = 12
 """Along the front, where times have units and panels are narrow."""
 _LABEL_SIZE = np.array([14.0, 6.5])
 """Size of a number next to a point, in points of 1/72 in."""
@@ -130,7 +130,7 @@ def _fit(axes: Axes, fit: pd.Series[Any], own: pd.DataFrame, objective: str, set
         fit["optimum_x"], fit["optimum"], marker="*", markersize=10, color=colour, markeredgecolor="black",
         markeredgewidth=0.6, clip_on=False, zorder=4,
     )  # fmt: skip
-    border = ", the border" if fit["at_border"] else ""
+    border = "\nat the border" if fit["at_border"] else ""
     exact = ", through 3 places" if fit["places"] == LEAST_PLACES else ""
     words = f"R² {fit['r2']:.3f}{exact}\nleast at {fit['optimum_x']:.0f} {_UNITS[setting]}{border}"
     axes.text(s=words, y=0.97, va="top", transform=axes.transAxes, fontsize=6.5, **place)
@@ -175,7 +175,7 @@ def draw_front(data: pd.DataFrame, *, virtual: bool) -> Figure:
             for row in own[own["setting"] == kind].to_dict("records"):
                 _place(axes, row, marker, style.COLOURS[number])
         style.si(axes, "x", "s")
-        axes.xaxis.set_major_locator(MaxNLocator(_TICKS_AT_MOST))
+        axes.xaxis.set_major_locator(MaxNLocator(max(1, _TICKS_IN_ALL // len(networks))))
         style.si(axes, "y", "J")
         axes.set_xlabel("time of the training")
         axes.margins(0.25)

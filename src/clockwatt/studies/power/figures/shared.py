@@ -17,9 +17,9 @@ POINTS_AT_MOST = len(style.COLOURS)
 
 
 def networks(data: pd.DataFrame) -> list[str]:
-    """Return the networks of some rows, in the study's order."""
+    """Return the networks of some rows, in the study's order, those of others last."""
     there = set(data["network"])
-    return [name for name in TASKS if name in there]
+    return [*(name for name in TASKS if name in there), *sorted(there - TASKS.keys())]
 
 
 def points(names: Iterable[str]) -> list[str]:
@@ -43,7 +43,7 @@ def entries(names: Iterable[str]) -> dict[str, style.Entry]:
 
 def title(axes: Axes, network: str, *, virtual: bool) -> None:
     """A network's name above its panel; where nothing was measured it says so."""
-    words = TASKS[network].title
+    words = TASKS[network].title if network in TASKS else network.replace("_", " ").replace("-b", "\nbatch ")
     axes.set_title(f"{words} (virtual)" if virtual else words, loc="left", color=style.STAMP if virtual else "black")
 
 
