@@ -92,7 +92,7 @@ def pytest_collection_finish() -> None:
 
 CI_ALONE = {
     "test_agreement.py", "test_bad_input.py", "test_browser.py", "test_firefox.py", "test_fresh_measure.py",
-    "test_hooks.py", "test_installed.py", "test_power_measure.py", "test_ready_clockwatt.py",
+    "test_hooks.py", "test_installed.py", "test_links.py", "test_power_measure.py", "test_ready_clockwatt.py",
     "test_record_full_disk.py", "test_reference_data.py", "test_references.py", "test_relations.py", "test_rerun.py",
     "test_shipped_predictors.py", "test_thermal_study.py", "test_transformer_networks.py", "test_worker.py",
 }  # fmt: skip

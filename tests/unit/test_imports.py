@@ -34,7 +34,7 @@ PREDICT_LEVELS = [
     {"features"},
     {"training_rows"},
     {"models"},
-    {"composition", "memory"},
+    {"composition", "memory", "parallel"},
     {"evaluation", "hosts"},
     {"costs"},
     {"description", "answer"},

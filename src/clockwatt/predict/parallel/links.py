@@ -1,0 +1,170 @@
+"""Profile of the links between GPUs: time of a communication is a latency plus bytes over bandwidth."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+
+from clockwatt.errors import DataFileError, RequestError
+from clockwatt.io import files
+from clockwatt.io.resources import resource
+from clockwatt.schema.links import ALL_GATHER, ALL_REDUCE, COMMUNICATIONS, HOST_COSTS, REDUCE_SCATTER
+
+SHIPPED = ("h100-nvlink",)
+"""Names of the profiles that the package holds."""
+_FEWEST = 2
+
+
+@dataclass(frozen=True)
+class LinkFit:
+    """One communication between so many GPUs.
+
+    Attributes
+    ----------
+    kind, gpus
+        One of `schema.links.COMMUNICATIONS`, and the number of GPUs.
+    latency_s, bytes_per_s
+        Time of the smallest message, and bandwidth: bytes of the tensor over the time that they add.
+    latency_error_s, bytes_per_s_error
+        Standard errors; None where the parameters were not fitted.
+    error, error_90
+        Median and 90th percentile of the relative differences between measured and fitted times; None likewise.
+    """
+
+    kind: str
+    gpus: int
+    latency_s: float
+    bytes_per_s: float
+    latency_error_s: float | None = None
+    bytes_per_s_error: float | None = None
+    error: float | None = None
+    error_90: float | None = None
+
+
+@dataclass(frozen=True)
+class LinkProfile:
+    """The links of one machine.
+
+    Attributes
+    ----------
+    name, gpu_name, virtual
+        The link, such as `NVLink (18 links)`, the GPUs between which it was measured, whether these are modelled.
+    fits
+        A fit for each communication and number of GPUs.
+    power_w
+        Mean power of a GPU that communicates without pause; None if not known.
+    host_costs
+        `schema.links.HOST_COSTS`, in s.
+    seconds
+        Duration of the measurement.
+    origin
+        Where parameters come from that were not measured; empty for a measured profile.
+    rows
+        The measurements: `kind`, `gpus`, `bytes`, `time_s`.
+    """
+
+    name: str
+    gpu_name: str
+    virtual: bool
+    fits: tuple[LinkFit, ...]
+    power_w: float | None
+    host_costs: Mapping[str, float]
+    seconds: float = 0.0
+    origin: str = ""
+    rows: tuple[Mapping[str, Any], ...] = ()
+
+    def time_s(self, kind: str, size: float, gpus: int) -> float:
+        """Return the time of a communication of `size` bytes between so many GPUs.
+
+        A number of GPUs that was not measured is extrapolated from the nearest one, for rings: latency grows with the
+        number of neighbours, time of the bytes with what each GPU sends.
+        """
+        fits = [fit for fit in self.fits if fit.kind == kind]
+        fit = min(fits, key=lambda one: abs(one.gpus - gpus))
+        rings = (gpus - 1) / (fit.gpus - 1)
+        return fit.latency_s * rings + size / fit.bytes_per_s * _sent(kind, gpus) / _sent(kind, fit.gpus)
+
+    def write(self, path: Path) -> None:
+        """Write the profile as JSON; OutputError if it cannot be written."""
+        files.write_text(json.dumps(asdict(self), indent=1) + "\n", path)
+
+    @classmethod
+    def read(cls, name: str | Path) -> Self:
+        """Read a file, or the shipped profile of that name.
+
+        Raises
+        ------
+        RequestError
+            If there is neither.
+        DataFileError
+            If it is no profile.
+        """
+        path = resource(f"links/{name}.json") if str(name) in SHIPPED else Path(name)
+        try:
+            content = json.loads(path.read_text(encoding="utf-8"))
+            fits = tuple(LinkFit(**fit) for fit in content.pop("fits"))
+            profile = cls(fits=fits, rows=tuple(content.pop("rows", ())), **content)
+            faults = {*COMMUNICATIONS} - {fit.kind for fit in fits} or {*HOST_COSTS} - {*profile.host_costs}
+            faults |= {fit.kind for fit in fits if not (fit.latency_s >= 0 and fit.bytes_per_s > 0 and fit.gpus > 1)}
+        except FileNotFoundError:
+            raise RequestError(
+                f"{{links}} {name}: no such file. Make it with `clockwatt calibrate --links FILE` on a machine "
+                f"with the GPUs, or use a shipped profile: {', '.join(SHIPPED)}."
+            ) from None
+        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+            raise DataFileError(
+                f"{path}: not a profile of links ({error}). Run `clockwatt calibrate --links {name}` again."
+            ) from error
+        if faults:
+            raise DataFileError(
+                f"{path}: {', '.join(sorted(faults))} of it is missing or not possible. "
+                f"Run `clockwatt calibrate --links {name}` again."
+            )
+        return profile
+
+
+def fit_links(rows: Sequence[Mapping[str, Any]]) -> tuple[LinkFit, ...]:
+    """Fit latency and bandwidth of each communication and number of GPUs, so that relative errors are least.
+
+    DataFileError if one was measured with fewer than two sizes.
+    """
+    lacking = set(COMMUNICATIONS) - {row["kind"] for row in rows}
+    if lacking:
+        raise DataFileError(f"{', '.join(sorted(lacking))}: not measured in time. Repeat it on an idle machine.")
+    found = []
+    for kind, gpus in dict.fromkeys((row["kind"], row["gpus"]) for row in rows):
+        own = [(row["bytes"], row["time_s"]) for row in rows if (row["kind"], row["gpus"]) == (kind, gpus)]
+        if len({size for size, _ in own}) < _FEWEST:
+            raise DataFileError(f"{kind} between {gpus} GPUs: one size was measured in time, two are needed.")
+        found.append(_fit(kind, gpus, *np.array(own, dtype=float).T))
+    return tuple(found)
+
+
+def _fit(kind: str, gpus: int, sizes: Any, times: Any) -> LinkFit:
+    weighted = np.column_stack([np.ones_like(sizes), sizes]) / times[:, None]
+    (latency_s, per_byte_s), *_ = np.linalg.lstsq(weighted, np.ones_like(times), rcond=None)
+    smallest, largest = int(sizes.argmin()), int(sizes.argmax())
+    if latency_s <= 0:
+        latency_s, per_byte_s = times[smallest], times[largest] / sizes[largest]
+    if per_byte_s <= 0:
+        per_byte_s = times[largest] / sizes[largest]
+    errors = (latency_s + per_byte_s * sizes) / times - 1
+    freedom = max(1, len(times) - 2)
+    covariance = np.linalg.pinv(weighted.T @ weighted) * float(errors @ errors) / freedom
+    of_latency, of_byte = np.sqrt(np.maximum(np.diag(covariance), 0.0))
+    return LinkFit(
+        kind, gpus, float(latency_s), float(1 / per_byte_s), float(of_latency), float(of_byte / per_byte_s**2),
+        *(float(np.quantile(np.abs(errors), share)) for share in (0.5, 0.9)),
+    )  # fmt: skip
+
+
+def _sent(kind: str, gpus: int) -> float:
+    """Return the bytes that each GPU of a ring sends, relative to the tensor."""
+    if kind == ALL_REDUCE:
+        return 2 * (gpus - 1) / gpus
+    return (gpus - 1) / gpus if kind in (ALL_GATHER, REDUCE_SCATTER) else 1.0
