@@ -6,6 +6,8 @@ What needs a GPU, Slurm or an empty machine is checked against the options that 
 
 from __future__ import annotations
 
+import contextlib
+import io
 import os
 import re
 import shlex
@@ -22,13 +24,14 @@ from virtual_records import write_virtual_record
 
 from clockwatt import config
 from clockwatt.cli.main import app
-from support import ready_clockwatt, ready_snakemake
+from support import ready_snakemake
 from support.workdir import REPOSITORY, SMALL
 
 PAGES = sorted([REPOSITORY / "README.md", *(REPOSITORY / "docs").glob("tutorials/*.md"),
                 *(REPOSITORY / "docs").glob("how-to/*.md")])  # fmt: skip
 BLOCK = re.compile(r"(?:<!-- test: (?P<how>[\w ]+) -->\n)?```(?P<language>\w*)\n(?P<text>.*?)```", re.DOTALL)
 OUTPUT = re.compile(r"<!-- (?:output|first line) of: (?P<command>[^\n]*) -->\n```text\n(?P<first>[^\n]*)")
+STARTS_PROGRAMS = {"record", "preflight"}
 OPTIONS_ALONE = {"gpu", "slurm", "options"}
 NOT_RUN = "not run"
 TRAIN = """
@@ -57,20 +60,16 @@ class Shell:
         if words[0] == "cd":
             self.folder /= words[1]
             return
-        path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
-        environment = {**os.environ, **ready_clockwatt.environment(), "PATH": path}
         if words[0] == "snakemake":
             arguments = [*words[1:], *([] if "--dry-run" in words else ["--dry-run"])]
-            ended = ready_snakemake.run(arguments, cwd=self.folder, environment=environment)
+            ended = ready_snakemake.run(arguments, cwd=self.folder, environment=os.environ)
+            status, printed = ended.returncode, ended.stdout
         else:
             assert words[0] == "clockwatt", f"no rule for {line!r}"
             expanded = [part for word in words[1:] for part in self.expanded(word)]
-            ended = subprocess.run(
-                [sys.executable, "-m", *words[:1], *expanded], cwd=self.folder, env=environment, text=True, check=False,
-                stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-            )  # fmt: skip
-        assert ended.returncode in ({0, 1} if words[:2] == ["clockwatt", "doctor"] else {0}), ended.stdout
-        self.printed[line] = ended.stdout
+            status, printed = (started if words[1] in STARTS_PROGRAMS else called)(expanded, self.folder)
+        assert status in ({0, 1} if words[:2] == ["clockwatt", "doctor"] else {0}), printed
+        self.printed[line] = printed
         if words[:2] == ["clockwatt", "init"]:
             shutil.copytree(self.finished / "results", self.folder / words[2] / "results", copy_function=shutil.copy2)
 
@@ -91,6 +90,24 @@ class Shell:
             (self.folder / "config/config.yaml").write_text(yaml.safe_dump(campaign))
 
 
+def started(arguments: list[str], folder: Path) -> tuple[int, str]:
+    """Status and output of clockwatt as a process."""
+    ended = subprocess.run(
+        [sys.executable, "-m", "clockwatt", *arguments], cwd=folder, text=True, check=False,
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+    )  # fmt: skip
+    return ended.returncode, ended.stdout
+
+
+def called(arguments: list[str], folder: Path) -> tuple[int, str]:
+    """The same of clockwatt in this process, which has imported its libraries."""
+    printed = io.StringIO()
+    said = contextlib.redirect_stdout(printed), contextlib.redirect_stderr(printed)
+    with contextlib.chdir(folder), said[0], said[1], pytest.raises(SystemExit) as ended:
+        app(arguments, prog_name="clockwatt")
+    return int(ended.value.code or 0), printed.getvalue()
+
+
 def check_options(line: str) -> None:
     """Fail where a command or one of its options is not there."""
     command, words = typer.main.get_command(app), shlex.split(line, comments=True)
@@ -104,7 +121,10 @@ def check_options(line: str) -> None:
 
 
 @pytest.fixture
-def shell(finished, tmp_path):
+def shell(finished, ready, monkeypatch):
+    monkeypatch.chdir(finished.path)
+    monkeypatch.syspath_prepend(finished.path)
+    monkeypatch.setenv("PATH", os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]]))
     for name in ("config", "profiles"):
         shutil.copytree(REPOSITORY / name, finished.path / name)
     (finished.path / "config/config.yaml").write_text(yaml.safe_dump(SMALL))
@@ -122,14 +142,13 @@ def test_the_campaign_of_the_tutorial_is_the_one_that_is_shared():
 
 
 @pytest.mark.parametrize("page", PAGES, ids=[page.stem for page in PAGES])
-def test_examples_run(page, shell, monkeypatch):
+def test_examples_run(page, shell):
     if page.stem == "predict-from-python":
         pytest.skip("runs in tests/unit/predict/test_library.py, on the campaign that it asks about")
     if page.stem == "forecast-temperature":
         for pattern in ("steady", "epochs"):
             folder = shell.folder / "records" / pattern
             write_virtual_record(folder, model="a30", pattern=pattern, runs=2, duration_s=120, cards=(0, 1))
-    monkeypatch.chdir(shell.folder)
     names: dict[str, object] = {}
     for block in BLOCK.finditer(page.read_text(encoding="utf-8")):
         language, text = block["language"], block["text"]

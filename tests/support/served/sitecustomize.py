@@ -26,7 +26,7 @@ def _hand_over(address: str) -> None:
     os.umask(mask)
     order = {
         "executable": sys.executable,
-        "arguments": sys.orig_argv[1:],
+        "arguments": _arguments(),
         "environment": dict(os.environ),
         "cwd": os.getcwd(),  # noqa: PTH109  # pathlib would have to be imported
         "path": sys.path,
@@ -65,12 +65,17 @@ def _pass_on(process: int, number: int) -> None:
         os.kill(process, number)
 
 
+def _arguments() -> list[str]:
+    # multiprocessing repeats -B where the Python that spawns was started with PYTHONDONTWRITEBYTECODE
+    return sys.orig_argv[2:] if sys.orig_argv[1:2] == ["-B"] else sys.orig_argv[1:]
+
+
 def _is_served() -> bool:
     # not what is read before any line of Python, nor a program that is recorded, nor what Slurm limits and watches
     kept = {"LD_LIBRARY_PATH", "LD_PRELOAD", "PYTHONHASHSEED", "PYTHONWARNINGS", "SLURM_JOB_ID"}
     if kept & os.environ.keys() or "clockwatt_injected" in sys.modules:
         return False
-    option, what, *_ = [*sys.orig_argv[1:], "", ""]
+    option, what, *_ = [*_arguments(), "", ""]
     own = option == "-m" and what.split(".")[0] == "clockwatt"
     return own or (option == "-c" and what.startswith("from multiprocessing.spawn import spawn_main"))
 

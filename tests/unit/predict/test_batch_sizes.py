@@ -3,16 +3,36 @@
 import pandas as pd
 import pytest
 import torch
+import torchvision
+from torchvision.models.shufflenetv2 import InvertedResidual
 
 from clockwatt.config import TrainingConfig, parse_network
+from clockwatt.operations.hugging_face import UNMASKED, library
+from clockwatt.operations.transformer_networks import LanguageModel
 from clockwatt.predict.tracing import NetworkTracer, trace_sizes, with_batch
 
 SIZES = [1, 2, 3, 5, 8, 9, 12, 16, 17, 24, 31]
 NAMES = ["operation_id", "spec", "kind", "flops", "bytes_read", "bytes_written", "parameter_bytes", "device_work"]
-GPT2 = {
-    "name": "clockwatt.operations.transformer_networks:gpt2", "input": [2, 16], "input_dtype": "int64",
-    "input_below": 50257,
-}  # fmt: skip
+GPT2 = {"name": f"{__name__}:two_layers", "input": [2, 16], "input_dtype": "int64", "input_below": 50257}
+SMALL = [2, 3, 64, 64]
+
+
+def two_layers():
+    """GPT-2, two layers of it."""
+    transformers = library()
+    shape = transformers.GPT2Config(n_layer=2, attn_implementation=UNMASKED)
+    return LanguageModel(transformers.GPT2LMHeadModel(shape))
+
+
+def residual():
+    """A stage of ResNet-18: sums, batch norms, and ReLUs in place."""
+    return torchvision.models.ResNet(torchvision.models.resnet.BasicBlock, [1, 1, 0, 0])
+
+
+def shuffled():
+    """Two blocks of ShuffleNet: chunks, and views whose shapes depend on the batch."""
+    blocks = [InvertedResidual(3, 16, stride=2), InvertedResidual(16, 16, stride=1)]
+    return torch.nn.Sequential(*blocks, torch.nn.AdaptiveAvgPool2d(1), torch.nn.Flatten())
 
 
 class Halves(torch.nn.Module):
@@ -56,12 +76,12 @@ def sweep(network, pass_, tmp_path):
 @pytest.mark.parametrize(
     "content",
     [
-        {"name": "resnet18", "input": [2, 3, 64, 64]},
-        {"name": "shufflenet_v2_x0_5", "input": [2, 3, 64, 64]},
+        {"name": f"{__name__}:residual", "input": SMALL},
+        {"name": f"{__name__}:shuffled", "input": SMALL},
         GPT2,
         {"name": f"{__name__}:Recurrent", "input": [2, 5, 8]},
     ],
-    ids=["resnet18", "shufflenet", "gpt2", "lstm"],
+    ids=["resnet", "shufflenet", "gpt2", "lstm"],
 )
 def test_what_is_derived_is_what_is_traced(content, pass_, tmp_path):
     derived, traced, true = sweep(parse_network(content, "test"), pass_, tmp_path)
