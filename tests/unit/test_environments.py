@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import inspect
 import re
 import sys
@@ -61,6 +62,11 @@ def imported(source: str, *, at_once: bool = False) -> Iterator[str]:
             waiting.extend(ast.iter_child_nodes(node))
 
 
+@functools.cache
+def imported_by(path: Path, *, at_once: bool) -> frozenset[str]:
+    return frozenset(imported(path.read_text(), at_once=at_once))
+
+
 def files_of(module: str) -> Iterator[Path]:
     """The file of a module of the project, and those of the packages above it."""
     below = module.split(".")[1:]
@@ -80,10 +86,11 @@ def needed(modules: set[str], *, at_once: bool) -> set[str]:
         for path in set(files_of(module)) - seen:
             seen.add(path)
             # what a package's face imports within a function waits for who calls that
-            waiting.update(imported(path.read_text(), at_once=at_once or path.name == "__init__.py"))
+            waiting.update(imported_by(path, at_once=at_once or path.name == "__init__.py"))
     return libraries
 
 
+@functools.cache
 def libraries_of(command: str) -> set[str]:
     """Libraries that a command imports: with the command line, and whatever its stage may call."""
     callback = typer.main.get_command(app).commands[command].callback

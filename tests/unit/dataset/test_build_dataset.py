@@ -61,7 +61,7 @@ def test_a_dataset_of_many_batches_is_that_of_one(made, monkeypatch):
     synthetic.change(made, path, edit)
     at_once, quality = build(made)
     assert (at_once["energy_dynamic_corrected_from"] == "estimated_from_clock").any()
-    monkeypatch.setattr(files, "BATCH_ROWS", 7)
+    monkeypatch.setattr(files, "BATCH_ROWS", 31)
     in_batches, again = build(made)
     assert pq.read_metadata(made.dataset / "operations.parquet").num_row_groups > 4
     pd.testing.assert_frame_equal(in_batches, at_once)

@@ -181,6 +181,7 @@ def exits():
 """
 
 
+@pytest.mark.usefixtures("ready")
 def test_networks_that_end_the_tracer_are_named_in_one_message(tmp_path):
     (tmp_path / "ending.py").write_text(ENDING)
     names = ("ending:crashes", "resnet19", "ending:exits")

@@ -21,7 +21,7 @@ STACK = f"{__name__}:stack_{{layers}}"
 def __getattr__(name):
     """A stack of as many layers as the name says."""
     if name.startswith("stack_") and name[6:].isdigit():
-        return lambda: nn.Sequential(*(nn.Linear(4096, 4096, bias=False) for _ in range(int(name[6:]))))
+        return lambda: nn.Sequential(*(nn.Linear(8192, 8192, bias=False) for _ in range(int(name[6:]))))
     raise AttributeError(name)
 
 
@@ -60,9 +60,9 @@ def test_without_a_precision_memory_is_that_of_pytorchs_default(predictors):
 
 
 def test_layers_take_what_their_weights_do(predictors):
-    request = Request.of(network=STACK, inputs=("8,4096",), gpus=("a30",))
+    request = Request.of(network=STACK, inputs=("8,8192",), gpus=("a30",))
     found, _ = fit_memory(predictors, request, "layers")
-    of_layer = 4 * 4096**2
+    of_layer = 4 * 8192**2
     assert found.size == pytest.approx((found.memory.gpu_bytes - found.used_bytes) / of_layer, rel=0.03)
 
 
@@ -81,7 +81,7 @@ def test_layers_of_a_configuration_are_changed(predictors, tmp_path):
 
 
 def test_what_does_not_fit_at_all_is_one_message(predictors):
-    request = Request.of(network=STACK.replace("{layers}", "400"), inputs=("8,4096",), gpus=("a30",))
+    request = Request.of(network=STACK.replace("{layers}", "100"), inputs=("8,8192",), gpus=("a30",))
     with pytest.raises(ClockwattError, match="batch 1 needs"):
         fit_memory(predictors, request, "batch")
 

@@ -26,6 +26,8 @@ from clockwatt.schema.execution import TF32
 from clockwatt.schema.records import MeasurementRow
 from support import synthetic
 
+ROOFLINE = {"predictors": ["roofline"], "folds": 4, "trees": 12}
+
 
 @pytest.fixture(scope="module")
 def metrics(made):
@@ -135,25 +137,29 @@ def test_the_model_card_says_what_was_not_fitted(made):
     assert "| energy of a network never seen | – |" in card
 
 
-@pytest.mark.parametrize("least", [40, 10**6])
-def test_perceptrons_are_fitted_judged_and_told_of(made, tmp_path, monkeypatch, least):
+def test_few_rows_have_no_perceptrons(tmp_path):
+    made = rebuilt(tmp_path, lambda operations: None, fit=ROOFLINE | {"perceptrons": 1})
+    fit(made.config, made.dataset, made.catalogue, made.predictors)
+    report = synthetic.read_json(made.predictors / "metrics.json")["gpus"]["a30"]["passes"]["training"]
+    assert report["predictors"]["roofline"]["perceptrons"] is None
+    assert "erceptrons" not in (made.predictors / "a30/model-card.md").read_text()
+    forests = [load_predictor(path) for path in (made.predictors / "a30").glob("roofline-*.npz")]
+    assert [forest.perceptrons_ for forest in forests] == [None, None]
+
+
+def test_perceptrons_are_fitted_judged_and_told_of(made, tmp_path, monkeypatch):
     for name, value in (("WIDTH", 16), ("DEPTH", 2), ("EPOCHS", 2)):
         monkeypatch.setattr(neural_ensemble, name, value)
-    monkeypatch.setattr(predictors, "LEAST_ROWS", least)
+    monkeypatch.setattr(predictors, "LEAST_ROWS", 40)
     halved = []
     monkeypatch.setattr(
         "clockwatt.predict.fit.as_wide_as", lambda given, _: halved.append(as_wide_as(given, 0.5)) or halved[-1]
     )
-    config = made.config.model_copy(update={"fit": made.config.fit.model_copy(update={"perceptrons": 1})})
+    config = made.config.model_copy(update={"fit": made.config.fit.model_copy(update=ROOFLINE | {"perceptrons": 1})})
     fit(config, made.dataset, made.catalogue, tmp_path / "predictors")
     told = synthetic.read_json(tmp_path / "predictors/metrics.json")["gpus"]["a30"]["passes"]["training"]
     page = (tmp_path / "predictors/a30/model-card.md").read_text()
     forests = [load_predictor(path) for path in (tmp_path / "predictors/a30").glob("roofline-*.npz")]
-    if least > 40:
-        assert told["predictors"]["roofline"]["perceptrons"] is None
-        assert "erceptrons" not in page
-        assert [forest.perceptrons_ for forest in forests] == [None, None]
-        return
     found = told["predictors"]["roofline"]["perceptrons"]
     assert found["rows"] > 0
     described = synthetic.read_json(tmp_path / "predictors/a30/description.json")["passes"]["training"]
@@ -165,7 +171,8 @@ def test_perceptrons_are_fitted_judged_and_told_of(made, tmp_path, monkeypatch, 
 
 def test_of_many_clocks_some_are_learnt_from_and_all_are_judged(tmp_path):
     clocks = list(range(600, 1500, 60))
-    made = synthetic.write_campaign(tmp_path, synthetic.campaign(clocks=clocks, networks=2, passes=["inference"]))
+    changes = {"networks": 2, "passes": ["inference"], "fit": ROOFLINE}
+    made = synthetic.write_campaign(tmp_path, synthetic.campaign(clocks=clocks, **changes))
     build_dataset(made.config, made.measurements, made.catalogue, made.dataset)
     fit(made.config, made.dataset, made.catalogue, made.predictors)
     report = synthetic.read_json(made.predictors / "metrics.json")["gpus"]["a30"]["passes"]["inference"]
@@ -221,7 +228,7 @@ def test_exclusions_are_counted_and_their_networks_still_composed(tmp_path):
         operations[3].flags, operations[3].throttle_reasons = ["clock_off_target"], ["sw_power_cap"]
         operations[6].time_device_s = None
 
-    made = rebuilt(tmp_path, edit)
+    made = rebuilt(tmp_path, edit, fit=ROOFLINE)
     fit(made.config, made.dataset, made.catalogue, made.predictors)
     validate(made.config, made.dataset, made.catalogue, made.predictors, made.validation)
     left_out = synthetic.read_json(made.predictors / "metrics.json")["gpus"]["a30"]["not_learnt_from"]

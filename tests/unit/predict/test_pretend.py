@@ -209,6 +209,7 @@ def preflight(script: Path, text: str, *arguments: str) -> subprocess.CompletedP
     return subprocess.run(command, capture_output=True, text=True, check=False, env={**os.environ, "COLUMNS": "200"})
 
 
+@pytest.mark.usefixtures("ready")
 def test_preflight_stops_a_script_after_its_second_step(tmp_path: Path) -> None:
     script = tmp_path / "train.py"
     ended = preflight(script, SCRIPT, "--json", "--", sys.executable, str(script), "16")
@@ -220,6 +221,7 @@ def test_preflight_stops_a_script_after_its_second_step(tmp_path: Path) -> None:
     assert ended.stderr.count("loss 1.0") == 1
 
 
+@pytest.mark.usefixtures("ready")
 def test_preflight_names_the_line_of_a_script_that_needs_its_data(tmp_path: Path) -> None:
     script = tmp_path / "train.py"
     text = "import torch\nx = torch.randn(8, device='cuda')\nprint(x[x > 0])\n"
@@ -230,6 +232,7 @@ def test_preflight_names_the_line_of_a_script_that_needs_its_data(tmp_path: Path
     assert not ended.stdout
 
 
+@pytest.mark.usefixtures("ready")
 def test_preflight_of_a_script_without_a_gpu(tmp_path: Path) -> None:
     script = tmp_path / "train.py"
     ended = preflight(script, "print('nothing')\n", "--", sys.executable, str(script))

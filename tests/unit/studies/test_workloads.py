@@ -304,6 +304,7 @@ def test_a_gpu_that_is_not_there_is_told(capsys):
     assert "--device cuda: PyTorch finds no GPU here" in capsys.readouterr().err
 
 
+@pytest.mark.usefixtures("ready")
 def test_a_script_runs_alone_and_is_recorded_with_its_phases_and_data(tmp_path):
     command = [sys.executable, "-m", "clockwatt.studies.workloads.distance", "--device", "cpu", *TINY["distance"]]
     record = [sys.executable, "-m", "clockwatt", "record", "--idle-s", "0.3", "--output", str(tmp_path / "r"), "--json"]

@@ -69,6 +69,7 @@ while True: signal.pause()"""
     recorder = subprocess.Popen(
         [*RECORD, *VIRTUAL, *options, "--output", str(output), "--", sys.executable, "-c", code],
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True,
+        env=environment(**ready_clockwatt.environment()),
     )  # fmt: skip
     wait_for(ready.exists)
     return recorder, psutil.Process(int(ready.read_text()))
@@ -178,8 +179,9 @@ def test_a_record_whose_recorder_was_killed_can_be_shown(tmp_path: Path) -> None
     recorder.wait()
     program.kill()
     shown = subprocess.run(
-        [*RECORD, "--show", "--output", str(tmp_path / "out"), "--json"], capture_output=True, check=True
-    )
+        [*RECORD, "--show", "--output", str(tmp_path / "out"), "--json"], capture_output=True, check=True,
+        env=environment(**ready_clockwatt.environment()),
+    )  # fmt: skip
     summary = json.loads(shown.stdout)
     (run,) = summary["runs"]
     assert not summary["complete"]
