@@ -21,6 +21,7 @@ PAGES = {
         "Composition",
         "How accurate are networks that are composed from measured or predicted operations?",
     ),
+    "several-gpus": ("Several GPUs", "How accurate are training steps on several GPUs?"),
     "measure-missing": ("Measuring what is missing", "How much does `--measure-missing` improve an answer?"),
     "predictors": (
         "Predictors",

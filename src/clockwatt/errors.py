@@ -33,7 +33,14 @@ class RequestError(ClockwattError):
         return _FIELD.sub(lambda field: "--" + _OPTIONS.get(field[1], field[1].strip("_").replace("_", "-")), self.text)
 
 
-_OPTIONS = {"config_file": "config", "power_cap_w": "power-cap", "inputs": "input", "gpus": "gpu", "points": "point"}
+_OPTIONS = {
+    "config_file": "config",
+    "power_cap_w": "power-cap",
+    "inputs": "input",
+    "gpus": "gpu",
+    "points": "point",
+    "stages": "stage",
+}
 """Options of the command line that do not go by the name of their field."""
 
 _FIELD = re.compile(r"\{([a-z_0-9]+)\}")

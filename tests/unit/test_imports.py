@@ -34,7 +34,7 @@ PREDICT_LEVELS = [
     {"features"},
     {"training_rows"},
     {"models"},
-    {"composition", "memory", "parallel"},
+    {"composition", "memory"},
     {"evaluation", "hosts"},
     {"costs"},
     {"description", "answer"},
@@ -43,7 +43,7 @@ PREDICT_LEVELS = [
     {"answerer"},
     {"whole_networks", "recommend"},
     {"fit", "validate", "all_gpus"},
-    {"api", "fit_memory", "measure_missing"},
+    {"api", "fit_memory", "measure_missing", "parallel"},
 ]
 """Packages and modules of `predict`, likewise."""
 

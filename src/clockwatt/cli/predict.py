@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from clockwatt import config
 from clockwatt.cli.options import AsJson, InSlurmJob, Verbose, point_of
-from clockwatt.cli.request_options import FOLDERS, NETWORK, TRAINING, request_command
+from clockwatt.cli.request_options import FOLDERS, NETWORK, PARALLEL, TRAINING, request_command
 from clockwatt.errors import RequestError
 from clockwatt.schema import layout
 
@@ -24,11 +24,13 @@ if TYPE_CHECKING:
 
 @request_command(
     *("network", "gpu", *NETWORK[1:], "point", "pass_", "precision", *TRAINING, "host", "relative_to"),
+    *PARALLEL,
     *("measure_missing", "measure_whole", "config_file", "store_dir", *FOLDERS, "request"),
     examples=(
         "clockwatt predict resnet50 --gpu h200",
         "clockwatt predict vit_b_16 --input 8,3,224,224 --gpu h200 --pass training --precision bf16-mixed",
         "clockwatt predict hf:llama.json --input 4,1 --cache-length 1024 --gpu h100",
+        "clockwatt predict vgg16 --gpu h100 --pass training --gpus-per-node 2 --strategy ddp --links h100-nvlink",
         "clockwatt predict my_package.models:build --input 8,128 --gpu h200 --measure-missing 5%",
     ),
 )
@@ -41,6 +43,14 @@ def predict(request: Request, *, slurm: InSlurmJob = False, as_json: AsJson = Fa
     if slurm:
         check_measures(request)
         print(on_node(request, predictors.only_gpu(request), ["--json"] * as_json + ["--verbose"] * verbose), end="")
+        return
+    if request.gpus_per_node is not None:
+        from clockwatt.cli.parallel_text import print_parallel
+        from clockwatt.predict.parallel.answer import ask_parallel
+
+        tracer = predictors.tracer.trained(request.training)
+        parallel = ask_parallel(predictors, request, predictors.network(request), tracer.trace)
+        print_json(parallel) if as_json else print_parallel(parallel)
         return
     measured_now = None
     if request.measure_missing is None and not request.measure_whole:

@@ -13,6 +13,7 @@ from clockwatt.predict.answer import RATIOS
 if TYPE_CHECKING:
     from clockwatt.predict.answer import Answer, Relative
     from clockwatt.predict.memory import PassMemory
+    from clockwatt.predict.parallel.answer import ParallelAnswer
     from clockwatt.predict.recommend import Recommendation
 
 WIDEST = 300
@@ -187,7 +188,9 @@ def print_recommendation(
         )
 
 
-def print_json(answer: Answer | Recommendation, more: Mapping[str, Any] = MappingProxyType({})) -> None:
+def print_json(
+    answer: Answer | ParallelAnswer | Recommendation, more: Mapping[str, Any] = MappingProxyType({})
+) -> None:
     """Print the answer as one JSON document; `more` has further keys: what was measured for the answer."""
     print(json.dumps(answer.to_dict() | dict(more), indent=2))
 

@@ -18,6 +18,7 @@ from clockwatt.schema.execution import PRECISIONS
 from clockwatt.schema.optimizers import LOSSES
 
 _NETWORK, _RUN, _MEASURE, _FOLDERS = "Network", "How it runs", "Measure for the answer", "Files"
+_PARALLEL = "Several GPUs"
 
 
 def _option(*names: str, help: str, panel: str | None = None, **more: Any) -> Any:  # noqa: A002  # as typer names it
@@ -149,6 +150,44 @@ _OPTIONS: dict[str, tuple[Any, Any, str]] = {
         None,
         "relative_to",
     ),
+    "gpus_per_node": (
+        Annotated[int | None, _option(min=2, help="Train on this many GPUs of one node.", panel=_PARALLEL)],
+        None,
+        "gpus_per_node",
+    ),
+    "strategy": (
+        Annotated[str | None, _option(help="ddp, fsdp (FSDP2) or pipeline.", panel=_PARALLEL)],
+        None,
+        "strategy",
+    ),
+    "links": (
+        Annotated[
+            str | None,
+            _option(help="File of `calibrate --links`, or h100-nvlink.", panel=_PARALLEL),
+        ],
+        None,
+        "links",
+    ),
+    "stages": (
+        Annotated[
+            list[str] | None,
+            _option("--stage", help="Module at which a further pipeline stage begins; repeat.", panel=_PARALLEL),
+        ],
+        None,
+        "stages",
+    ),
+    "microbatches": (
+        Annotated[
+            int | None, _option(min=1, help="Parts of a pipeline's batch; 1 for no pipelining.", panel=_PARALLEL)
+        ],
+        None,
+        "microbatches",
+    ),
+    "schedule": (
+        Annotated[str | None, _option(help="Order of a pipeline: 1f1b or gpipe.", panel=_PARALLEL)],
+        None,
+        "schedule",
+    ),
     "measure_missing": (
         Annotated[
             str | None,
@@ -222,6 +261,7 @@ _SILENCE_S = 2.0
 
 TRAINING = ("optimizer", "accumulate", "clip_norm", "loss")
 NETWORK = ("network", "inputs", "operations", "input_dtype", "input_below", "assume_branch", "cache_length")
+PARALLEL = ("gpus_per_node", "strategy", "links", "stages", "microbatches", "schedule")
 FOLDERS = ("predictors_dir", "catalogue_dir", "validation_dir")
 
 

@@ -16,6 +16,7 @@ from clockwatt.predict.answer import Answer, to_frame
 from clockwatt.predict.answerer import Overview
 from clockwatt.predict.description import shipped_catalogue, shipped_predictors, shipped_validation
 from clockwatt.predict.gpu_predictor import load_models
+from clockwatt.predict.parallel.answer import ParallelAnswer, ask_parallel
 from clockwatt.predict.recommend import Limits, Recommendation
 from clockwatt.predict.request import Request, typed_inputs
 from clockwatt.predict.tracing import NetworkTracer, TracedNetwork, trace_sizes, with_batch
@@ -115,13 +116,14 @@ class Predictors(AllGpus):
         question
             `training`: forward, backward and optimizer step in place of inference. Other fields of `Request`:
             `operations` (a file, in place of a network), `precision`, `optimizer`, `accumulate`, `clip_norm`, `loss`,
-            `input_dtype`, `input_below`, `assume_branch`, `cache_length`, `host`, `relative_to`.
+            `input_dtype`, `input_below`, `assume_branch`, `cache_length`, `host`, `relative_to`; of a training step on
+            several GPUs `gpus_per_node`, `strategy`, `links`, `stages`, `microbatches`, `schedule`.
 
         Returns
         -------
-        Answer or pandas.DataFrame
-            `time_s`, `energy_j`, `power_w`, `intervals`, `source` and more, units in their names; of a list or a sweep
-            a data frame with a row for each question, see `answer.to_frame`.
+        Answer, ParallelAnswer or pandas.DataFrame
+            `time_s`, `energy_j`, `power_w`, `intervals`, `source` and more, units in their names; with `gpus_per_node`
+            a `ParallelAnswer`; of a list or a sweep a data frame with a row for each question, see `answer.to_frame`.
 
         Raises
         ------
@@ -329,13 +331,17 @@ class _Question:
             return predictors.traced(self.request, pass_)
         return self._tracer(predictors).trace_instance(self.instance, self.instance.config, pass_ or self.request.pass_)
 
-    def _trace(self, predictors: AllGpus, network: NetworkConfig) -> TracedNetwork:
+    def _trace(self, predictors: AllGpus, network: NetworkConfig, pass_: Pass) -> TracedNetwork:
         if self.instance is None:
-            return self._tracer(predictors).trace(network, self.request.pass_)
-        return self._tracer(predictors).trace_instance(self.instance, network, self.request.pass_)
+            return self._tracer(predictors).trace(network, pass_)
+        return self._tracer(predictors).trace_instance(self.instance, network, pass_)
 
-    def answer(self, predictors: AllGpus) -> Answer:
+    def answer(self, predictors: AllGpus) -> Answer | ParallelAnswer:
         """The answer to it."""
+        if self.request.gpus_per_node is not None:
+            return ask_parallel(
+                predictors, self.request, self.network(predictors), functools.partial(self._trace, predictors)
+            )
         return predictors.ask(self.request, trace=lambda pass_: self.trace(predictors, pass_))
 
     def sweep(self, predictors: AllGpus, batch: Sequence[int] | None) -> pd.DataFrame:
@@ -347,7 +353,7 @@ class _Question:
         else:
             network = self.network(predictors)
             networks = [with_batch(network, size) for size in batch]
-            traced = trace_sizes(networks, batch, lambda one: self._trace(predictors, one))
+            traced = trace_sizes(networks, batch, lambda one: self._trace(predictors, one, request.pass_))
         answers = predictors.answer_all(traced, gpus, request)
         asked = list(itertools.product(batch or [0], gpus, request.points))
         sizes = {} if batch is None else {"batch": [size for size, _, _ in asked]}

@@ -25,15 +25,25 @@ from clockwatt.schema.execution import ExecutionSettings, default_of
 from clockwatt.schema.optimizers import LOSSES, optimizer_name
 from clockwatt.schema.records import CALL_SCHEMA, NETWORK_SCHEMA, OPERATION_SCHEMA, TRAINING
 
+DDP, FSDP, PIPELINE = "ddp", "fsdp", "pipeline"
+STRATEGIES = (DDP, FSDP, PIPELINE)
+"""Ways to train on several GPUs."""
+SCHEDULES = ("1f1b", "gpipe")
+
 _CHOICES: dict[str, tuple[str, ...]] = {
     "pass_": PASSES,
     "input_dtype": ("float", "int64"),
     "assume_branch": ("true", "false"),
     "objective": OBJECTIVES,
     "loss": LOSSES,
+    "strategy": STRATEGIES,
+    "schedule": SCHEDULES,
 }
 _USUAL_BATCH = 32
 """Batch size of a network of timm for which no input is given."""
+
+_PARALLEL = ("strategy", "links", "stages", "microbatches", "schedule")
+"""Fields of a step on several GPUs."""
 
 _TRAINING = ("optimizer", "accumulate", "clip_norm", "loss")
 """Fields of a training pass."""
@@ -69,6 +79,12 @@ class Request(Model):
         Labels and operating points: `predict` takes one of each, `recommend` and `show` take several.
     host, relative_to
         A host with a profile; a standard GPU, `GPU` or `GPU@POINT`, that the answer is compared with.
+    gpus_per_node, strategy, links
+        Train on so many GPUs, with one of `STRATEGIES` and a file or name of `parallel.links.LinkProfile`. The inputs
+        are those of one rank; of a pipeline those of all ranks.
+    stages, microbatches, schedule
+        Of a pipeline: modules at which its second and further stages begin (else they are balanced), parts of the batch
+        (1: no pipelining), and `1f1b` or `gpipe`.
     objective, max_slowdown, power_cap_w
         Of a recommendation: `time`, `energy` or `edp`, against the fastest choice (0.1 is 10 %), and mean power.
     measure_missing, measure_whole
@@ -96,6 +112,12 @@ class Request(Model):
     points: tuple[str, ...] = ()
     host: str | None = None
     relative_to: str | None = None
+    gpus_per_node: int | None = Field(None, ge=2, le=64)
+    strategy: str | None = None
+    links: str | None = None
+    stages: tuple[str, ...] = ()
+    microbatches: int = Field(4, ge=1, le=1024)
+    schedule: str = SCHEDULES[0]
     objective: Literal["time", "energy", "edp"] = "energy"
     max_slowdown: float | None = None
     power_cap_w: float | None = None
@@ -170,6 +192,7 @@ class Request(Model):
                 raise RequestError(f"{{{name}}} is of a training pass: give {{pass_}} training too.")
             if self.measure_whole:
                 raise RequestError(f"{{measure_whole}} trains with the campaign's {name}: leave {{{name}}} out.")
+        self._check_parallel()
         if self.cache_length is not None and not str(self.network).startswith("hf:"):
             raise RequestError("{cache_length} is for decoders given as hf:CONFIG.json.")
         if self.cache_length is not None and self.pass_ == TRAINING:
@@ -177,6 +200,28 @@ class Request(Model):
         for name, value in (("max_slowdown", self.max_slowdown), ("power_cap_w", self.power_cap_w)):
             if value is not None and not value >= 0:
                 raise RequestError(f"{{{name}}} is a number of 0 or more, such as 0.1 for 10 %, not {value!r}.")
+
+    def _check_parallel(self) -> None:
+        """Refuse a step on several GPUs that is incomplete, or no training step."""
+        if self.gpus_per_node is None:
+            for name in _PARALLEL:
+                if getattr(self, name) != type(self).model_fields[name].default:
+                    raise RequestError(f"{{{name}}} is for several GPUs: give {{gpus_per_node}} too.")
+            return
+        for name, fix in (("strategy", ", ".join(STRATEGIES)), ("links", "a file of `clockwatt calibrate --links`")):
+            if getattr(self, name) is None:
+                raise RequestError(f"{{gpus_per_node}} {self.gpus_per_node}: give {{{name}}} too: {fix}.")
+        if self.pass_ != TRAINING:
+            raise RequestError("{gpus_per_node} is for a training step: give {pass_} training too.")
+        for name in ("operations", "accumulate", "measure_missing", "relative_to"):
+            if getattr(self, name) is not None:
+                raise RequestError(f"{{{name}}} cannot be combined with {{gpus_per_node}}: leave it out.")
+        if self.measure_whole:
+            raise RequestError("{measure_whole} measures one GPU: leave it out, or {gpus_per_node}.")
+        if self.strategy != PIPELINE:
+            for name in _PARALLEL[2:]:
+                if getattr(self, name) != type(self).model_fields[name].default:
+                    raise RequestError(f"{{{name}}} is for {{strategy}} pipeline: leave it out.")
 
     def execution(self, variant: str) -> ExecutionSettings:
         """How the network runs where nothing else is known to be measured; `variant` is what its trace is of."""

@@ -1,0 +1,246 @@
+"""Time, energy and memory of a training step on several GPUs of one node."""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, fields, replace
+from typing import Any
+
+from clockwatt.config import NetworkConfig, Pass
+from clockwatt.errors import RequestError
+from clockwatt.gpu.specs import find_spec
+from clockwatt.predict.all_gpus import AllGpus
+from clockwatt.predict.answer import Answer
+from clockwatt.predict.answerer import with_memory
+from clockwatt.predict.gpu_predictor import GpuPredictor
+from clockwatt.predict.parallel.data_parallel import Schedule, ddp, fsdp, fsdp_groups
+from clockwatt.predict.parallel.links import LinkProfile
+from clockwatt.predict.parallel.pipeline_parallel import ends, in_flight, split
+from clockwatt.predict.parallel.step import Step, step_of
+from clockwatt.predict.request import DDP, PIPELINE, Request
+from clockwatt.predict.tracing import TracedNetwork, with_batch
+from clockwatt.schema.links import SEND_RECEIVE
+from clockwatt.schema.records import ACTIVATIONS, GRADIENTS, INFERENCE, OPTIMIZER_STATE, PARAMETERS
+
+Trace = Callable[[NetworkConfig, Pass], TracedNetwork]
+"""Function from a network and a pass to its calls."""
+
+
+@dataclass(frozen=True)
+class ParallelAnswer:
+    """A training step on several GPUs.
+
+    Attributes
+    ----------
+    strategy, gpus, links
+        `ddp`, `fsdp` or `pipeline`; the number of GPUs; the name of their link.
+    time_s
+        Of a step.
+    energy_j, energies_j
+        Of all GPUs, and of each.
+    memory_bytes
+        Most that PyTorch has allocated at once, of each rank; None where it cannot be predicted.
+    speed_up, efficiency
+        Items per second relative to one GPU, and this for each GPU.
+    items, unit, items_per_s, items_per_joule
+        What a step processes on all GPUs together.
+    device_s, host_s
+        Of the rank that takes longest.
+    communication_s, exposed_s
+        Time of its communications, and the part in which it computes nothing; `exposed_s` of a pipeline is all waiting.
+    limited_by
+        `host-bound` or `device-bound`.
+    stages
+        First module of each stage of a pipeline.
+    microbatches, schedule
+        Of a pipeline; None for others.
+    single
+        The answer for one GPU, with the whole batch of a pipeline, with the batch of one rank for others.
+    warnings
+        Limits of the answer.
+    """
+
+    strategy: str
+    gpus: int
+    links: str
+    time_s: float
+    energy_j: float
+    energies_j: tuple[float, ...]
+    memory_bytes: tuple[int, ...] | None
+    speed_up: float
+    efficiency: float
+    items: int | None
+    unit: str
+    items_per_s: float | None
+    items_per_joule: float | None
+    device_s: float
+    host_s: float
+    communication_s: float
+    exposed_s: float
+    limited_by: str
+    stages: tuple[str, ...]
+    microbatches: int | None
+    schedule: str | None
+    single: Answer
+    warnings: tuple[str, ...] = ()
+
+    def to_dict(self) -> dict[str, Any]:
+        """For JSON."""
+        values = {one.name: getattr(self, one.name) for one in fields(self)}
+        return values | {"single": self.single.to_dict()}
+
+
+def ask_parallel(predictors: AllGpus, request: Request, network: NetworkConfig, trace: Trace) -> ParallelAnswer:
+    """Answer a request with a strategy.
+
+    Parameters
+    ----------
+    predictors
+        Predictors of the request's GPU.
+    request, network, trace
+        The request, its network, and a function that traces the network.
+
+    Raises
+    ------
+    ClockwattError
+        As `AllGpus.ask`; if the strategy does not suit the network, or the links are unknown.
+    """
+    gpu = predictors.gpu_at(request)
+    links = LinkProfile.read(request.links or "")
+    model = predictors.model(gpu)
+    count = request.gpus_per_node or 0
+    single = _answer(predictors, request, gpu, trace(network, "training"))
+    if request.strategy == PIPELINE:
+        batch = network.first_input.shape[0]
+        if batch % request.microbatches:
+            raise RequestError(f"{{microbatches}} {request.microbatches}: the batch of {batch} is no multiple of it.")
+        network = with_batch(network, batch // request.microbatches)
+    one = _answer(predictors, request, gpu, trace(network, "training")) if request.strategy == PIPELINE else single
+    forward = None
+    if INFERENCE in model.description.passes:
+        traced = trace(network, "inference")
+        forward = predictors.answer(traced, gpu=gpu, point=one.point, execution=one.execution, host=request.host)
+    step = step_of(one, forward, model.description.overheads(one.point).power_idle_w)
+    make = _pipeline if request.strategy == PIPELINE else functools.partial(_data_parallel, model)
+    answer = make(request, links, count, step, one, single)
+    origin = (
+        ("These links were not measured: run `clockwatt calibrate --links` on your machine.",) if links.origin else ()
+    )
+    return replace(answer, warnings=(*single.warnings, *origin))
+
+
+def _answer(predictors: AllGpus, request: Request, gpu: str, traced: TracedNetwork) -> Answer:
+    answer = predictors.answer(
+        traced, gpu=gpu, point=request.point, execution=predictors.execution(request, traced), host=request.host
+    )
+    (answer,) = with_memory(traced, answer)
+    return answer
+
+
+def _data_parallel(
+    model: GpuPredictor, request: Request, links: LinkProfile, count: int, step: Step, one: Answer, single: Answer
+) -> ParallelAnswer:
+    bytes_per_s = 1e9 * find_spec(model.description.gpu_name).bandwidth_gb_s
+    if request.strategy == DDP:
+        schedule = ddp(step, links, count, bytes_per_s)
+    else:
+        adaptive = "ada" in str((one.optimizer or {}).get("optimizer", "sgd"))
+        schedule = fsdp(step, links, count, bytes_per_s, adaptive=adaptive)
+    time_s = max(schedule.device_s, schedule.host_s)
+    energy_j = _energy(step, links, time_s, schedule)
+    memory = _memory(request.strategy or "", step, one, count)
+    return _assembled(
+        request, links, single, count, time_s, (energy_j,) * count, (memory,) * count if memory else None, schedule
+    )
+
+
+def _energy(step: Step, links: LinkProfile, time_s: float, schedule: Schedule) -> float:
+    """Return the energy of one GPU: kernels at their mean power, communications, and idle power over the step."""
+    kernels_j = step.dynamic_j * schedule.busy_s / step.device_s if step.device_s else 0.0
+    more_w = max(0.0, (links.power_w or 0.0) - step.idle_w)
+    return kernels_j + more_w * schedule.communication_s + step.idle_w * time_s
+
+
+def _memory(strategy: str, step: Step, one: Answer, count: int) -> int | None:
+    """Return the peak of one rank: of DDP with its buckets, of FSDP2 with shards and the two largest blocks."""
+    if one.memory is None:
+        return None
+    gradients = sum(step.gradients)
+    if strategy == DDP:
+        return one.memory.allocated_bytes + gradients
+    root, blocks = fsdp_groups(step)
+    parts = one.memory.parts
+    kept = sum(parts.get(name, 0) for name in (PARAMETERS, OPTIMIZER_STATE, GRADIENTS))
+    sharded = parts.get(PARAMETERS, 0) + parts.get(OPTIMIZER_STATE, 0) + gradients
+    whole = root.size + 3 * max((block.size for block in blocks), default=0)
+    return round(one.memory.allocated_bytes - kept + sharded / count + whole)
+
+
+def _pipeline(
+    request: Request, links: LinkProfile, count: int, step: Step, one: Answer, single: Answer
+) -> ParallelAnswer:
+    batches, schedule = request.microbatches, request.schedule
+    stages = split(step, count, request.stages)
+    whole = sum(stage.gradient_bytes for stage in stages) or 1
+    optimizers_s = [step.optimizer_s * stage.gradient_bytes / whole for stage in stages]
+    finished = ends(stages, links, schedule, batches)
+    time_s = max(end + optimizer_s for end, optimizer_s in zip(finished, optimizers_s, strict=True))
+    sends_s = [links.time_s(SEND_RECEIVE, one.output_bytes, 2) * 2 * batches if one.output_bytes else 0.0
+               for one in stages]  # fmt: skip
+    energies = []
+    schedules = []
+    for place, (stage, optimizer_s) in enumerate(zip(stages, optimizers_s, strict=True)):
+        busy_s = batches * stage.device_s + optimizer_s
+        of_links_s = sends_s[place] + (sends_s[place - 1] if place else 0.0)
+        host_s = batches * step.host_s * len(stage.paths) / len({unit.path for unit in step.units})
+        schedules.append(Schedule(time_s, host_s, busy_s, of_links_s, max(0.0, time_s - busy_s)))
+        energies.append(_energy(step, links, time_s, schedules[-1]))
+    longest = max(schedules, key=lambda each: each.busy_s)
+    memory = None
+    if one.memory is not None:
+        parts = one.memory.modules
+        states = sum(one.memory.parts.get(name, 0) for name in (PARAMETERS, OPTIMIZER_STATE)) + whole
+        activations = [
+            sum(size for (path, kind), size in parts.items() if kind == ACTIVATIONS and path in stage.paths)
+            * in_flight(schedule, place, count, batches)
+            for place, stage in enumerate(stages)
+        ]
+        others = one.memory.allocated_bytes - sum(
+            one.memory.parts.get(name, 0) for name in (PARAMETERS, OPTIMIZER_STATE, GRADIENTS, ACTIVATIONS)
+        )
+        memory = tuple(
+            round(states * stage.gradient_bytes / whole + kept + others)
+            for stage, kept in zip(stages, activations, strict=True)
+        )
+    answer = _assembled(request, links, single, count, time_s, tuple(energies), memory, longest)
+    return replace(
+        answer, stages=tuple(stage.first for stage in stages), microbatches=batches,
+        schedule=schedule if batches > 1 else None,
+    )  # fmt: skip
+
+
+def _assembled(
+    request: Request,
+    links: LinkProfile,
+    single: Answer,
+    count: int,
+    time_s: float,
+    energies_j: tuple[float, ...],
+    memory: tuple[int, ...] | None,
+    schedule: Schedule,
+) -> ParallelAnswer:
+    pipeline = request.strategy == PIPELINE
+    items = None if single.items is None else single.items * (1 if pipeline else count)
+    speed_up = (1 if pipeline else count) * single.time_s / time_s
+    energy_j = math.fsum(energies_j)
+    return ParallelAnswer(
+        strategy=request.strategy or "", gpus=count, links=links.name, time_s=time_s, energy_j=energy_j,
+        energies_j=energies_j, memory_bytes=memory, speed_up=speed_up, efficiency=speed_up / count, items=items,
+        unit=single.unit, items_per_s=items / time_s if items else None,
+        items_per_joule=items / energy_j if items else None, device_s=schedule.device_s, host_s=schedule.host_s,
+        communication_s=schedule.communication_s, exposed_s=schedule.exposed_s,
+        limited_by="host-bound" if schedule.host_s > schedule.device_s else "device-bound",
+        stages=(), microbatches=None, schedule=None, single=single,
+    )  # fmt: skip
