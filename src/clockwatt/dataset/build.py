@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import json
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -171,9 +172,9 @@ def _missing(
     source: Source, gpu: str, catalogue: Catalogue, seen: set[tuple[str, str, str]]
 ) -> Iterator[tuple[str, str]]:
     """Return what a source's campaign wants measured on a GPU and has no row for, as (id, pass)."""
-    passes, of_gpu = source.config.passes, source.config.gpu(gpu)
+    passes, settings_of = source.config.passes, functools.cache(source.config.gpu(gpu).execution_of)
     for key, pass_, wanted, operation in catalogue.wanted:
-        settings = of_gpu.execution_of(wanted, operation)
+        settings = settings_of(wanted, operation)
         if pass_ in passes and not seen.issuperset((key, pass_, one) for one in settings):
             yield key, pass_
 

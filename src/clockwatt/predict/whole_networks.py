@@ -222,7 +222,7 @@ def _under(settings: pd.Series, costs_under: Callable[[ExecutionSettings], pd.Da
     parts = []
     for one in settings.unique():
         costs = costs_under(one)
-        parts.append(costs[costs.index.isin(settings.index[settings == one])])
+        parts.append(costs[(settings.reindex(costs.index) == one).to_numpy()])
     return pd.concat([part for part in parts if len(part)] or parts[:1])
 
 

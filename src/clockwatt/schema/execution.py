@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any, Self
@@ -104,18 +105,7 @@ class ExecutionSettings(str):
 
     def __new__(cls, text: str) -> Self:
         """Read the text; see the class."""
-        if isinstance(text, cls):
-            return text
-        parts: dict[str, str] = {}
-        for word in text.split("+"):
-            name, value = _part(word, text)
-            if name in parts:
-                raise ClockwattError(f"{text}: {parts[name]} and {value} are both a {name}: give one.")
-            parts[name] = value
-        if "precision" not in parts:
-            raise ClockwattError(f"{text}: names no precision. Choose {_listed(PRECISIONS)}: tf32+{text}.")
-        given = [parts.get(name, _DEFAULTS.get(name)) for name, _ in _CHOICES]
-        return super().__new__(cls, "+".join(str(value) for value in given if value not in _DEFAULTS.values()))
+        return text if isinstance(text, cls) else super().__new__(cls, _canonical(text))
 
     @property
     def parts(self) -> dict[str, Any]:
@@ -182,6 +172,20 @@ class ExecutionSettings(str):
         depends = dtype == "float32" and operation_class in MATRIX_PRODUCTS | CUDNN_CLASSES
         exact = depends or self.precision == TF32
         return FP32 if not exact and measured and TF32 not in measured else TF32
+
+
+@functools.cache  # read for each row of a table
+def _canonical(text: str) -> str:
+    parts: dict[str, str] = {}
+    for word in text.split("+"):
+        name, value = _part(word, text)
+        if name in parts:
+            raise ClockwattError(f"{text}: {parts[name]} and {value} are both a {name}: give one.")
+        parts[name] = value
+    if "precision" not in parts:
+        raise ClockwattError(f"{text}: names no precision. Choose {_listed(PRECISIONS)}: tf32+{text}.")
+    given = [parts.get(name, _DEFAULTS.get(name)) for name, _ in _CHOICES]
+    return "+".join(str(value) for value in given if value not in _DEFAULTS.values())
 
 
 def _part(word: str, text: str) -> tuple[str, str]:
