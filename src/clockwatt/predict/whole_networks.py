@@ -219,7 +219,7 @@ def measured_costs(rows: pd.DataFrame, catalogue: Catalogue) -> CostsOfNetwork:
 
 def _under(settings: pd.Series, costs_under: Callable[[ExecutionSettings], pd.DataFrame]) -> pd.DataFrame:
     """Return the costs of each operation under its settings, by its id."""
-    parts = []
+    parts: list[pd.DataFrame] = []
     for one in settings.unique():
         costs = costs_under(one)
         parts.append(costs[(settings.reindex(costs.index) == one).to_numpy()])
