@@ -311,6 +311,7 @@ def _told_as_damaged(path: Path) -> Iterator[None]:
 
 def stored_columns(found: Collection[str], wanted: Collection[str]) -> list[str]:
     """Names that a file has `wanted` columns under, today's or former ones; columns that it lacks are left out."""
+    found = frozenset(found)
     names = (_stored(name, found) for name in wanted)
     return [*(name for name in names if name is not None), *former_settings.stored_instead(found, wanted)]
 
@@ -319,9 +320,9 @@ def with_columns(table: pa.Table, schema: pa.Schema, columns: list[str]) -> pa.T
     """Return the table with these columns of `schema`, in this order; those that it lacks are null throughout."""
     wanted = pa.schema([schema.field(name) for name in columns], metadata=schema.metadata)
     table = former_settings.with_settings(table)
-    found = {}
+    found, names = {}, frozenset(table.column_names)
     for field in wanted:
-        stored = _stored(field.name, table.column_names)
+        stored = _stored(field.name, names)
         found[field.name] = pa.nulls(table.num_rows, field.type) if stored is None else table[stored]
     return pa.table(found).cast(wanted)
 
@@ -350,8 +351,9 @@ def check_schema(path: Path, found: pa.Schema, expected: pa.Schema) -> None:
             "It is another kind of file, or another version of clockwatt wrote it: give the right file, "
             "or rerun the stage that writes it."
         )
+    names = frozenset(found.names)
     for field in expected:
-        stored = _stored(field.name, found.names)
+        stored = _stored(field.name, names)
         if stored is not None and found.field(stored).type != field.type:
             raise DataFileError(
                 f"{path}: column {stored!r} is of type {found.field(stored).type}, not {field.type}. "
