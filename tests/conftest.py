@@ -99,7 +99,7 @@ CI_ALONE = {
 """Files that take 40 % of the time, and run with --all, in CI, or where they are named."""
 
 LONG = CI_ALONE | {
-    "test_batch_sizes.py", "test_build.py", "test_callcost.py", "test_cli.py", "test_draw.py",
+    "test_build.py", "test_callcost.py", "test_cli.py", "test_draw.py",
     "test_fit_validate.py", "test_neural_ensemble.py", "test_plan.py", "test_power_analysis.py",
     "test_power_optimum.py", "test_record.py", "test_write.py",
 }  # fmt: skip
