@@ -31,6 +31,7 @@ PAGES = {
     "few-energies": ("Few energies", "How many operations must be measured with energy?"),
     "new-gpu": ("A new GPU", "How accurate is a transfer from another GPU?"),
     "clock-model": ("Clock model", "How accurate are time, power and energy at clocks that were not measured?"),
+    "virtual-gpus": ("Virtual GPUs", "How near are virtual cards to the real ones that they are named after?"),
     "power-limits": ("Power limits", "How accurate are time and energy at power limits that were not measured?"),
     "measurements-by-others": (
         "Measurements by others",

@@ -37,7 +37,7 @@ from clockwatt.predict.features import (
     operation_features,
 )
 from clockwatt.predict.models.predictors import RooflinePredictor
-from clockwatt.schema.execution import of_tf32
+from clockwatt.schema.execution import FP32, ExecutionSettings, of_tf32
 
 FOLDS = 15
 TARGETS = {"time_eager_corrected_s": "time_per_iter_s", "power_corrected_w": "power_w"}
@@ -105,14 +105,14 @@ def catalogue(measured: pd.DataFrame, pass_: str) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-def at_default_clock(features: pd.DataFrame, tf32: bool) -> pd.DataFrame:
+def at_default_clock(features: pd.DataFrame, execution: ExecutionSettings) -> pd.DataFrame:
     """Features on the A30 at its default clock; shape (rows, features)."""
     numbered = features.reset_index(drop=True)
     full = numbered[OPERATION_CLASS].isin(FULL_PRECISION_CLASSES)
     spec = find_spec("NVIDIA A30")
     parts = [
-        features_at(numbered[chosen], Setting(spec, OperatingPoint(), fast))
-        for chosen, fast in ((full, False), (~full, tf32))
+        features_at(numbered[chosen], Setting(spec, OperatingPoint(), settings))
+        for chosen, settings in ((full, FP32), (~full, execution))
     ]
     return pd.concat(parts).sort_index()
 

@@ -53,6 +53,44 @@ class PowerLimits(_Model):
     max: float
 
 
+class VirtualFit(_Model):
+    """What a virtual card of this model reaches and draws.
+
+    Attributes
+    ----------
+    matrix_units, ordinary_units, memory, memory_of_matrix
+        Shares of peak that work on matrix units and on ordinary ones reaches, and of bandwidth that other work and
+        matrix work reach.
+    half_intensity_matrix_units, half_intensity
+        FLOP per byte at which matrix work reaches half of its share of peak, on matrix units and on ordinary ones.
+    backward_arithmetic, backward_memory
+        Factors of these shares in training.
+    issue_power, matrix_units_power, matrix_power, vector_power, memory_power
+        Shares of (default limit - idle) at full activity and boost clock: issuing, matrix work on matrix units and on
+        ordinary ones, other work, memory. Above 1 in sum, so that dense work is capped.
+    backward_power
+        Factor of dynamic power in training.
+    spread
+        Deviation of these shares over operations, in logarithms: what predictors can learn.
+    """
+
+    matrix_units: float = 0.62
+    ordinary_units: float = 0.8
+    memory: float = 0.88
+    memory_of_matrix: float = 0.88
+    half_intensity_matrix_units: float = 0.0
+    half_intensity: float = 0.0
+    backward_arithmetic: float = 1.0
+    backward_memory: float = 1.0
+    issue_power: float = 0.20
+    matrix_units_power: float = 0.85
+    matrix_power: float = 0.85
+    vector_power: float = 0.55
+    memory_power: float = 0.42
+    backward_power: float = 1.0
+    spread: float = 0.12
+
+
 class GpuSpec(_Model):
     """Public specifications of one GPU model."""
 
@@ -68,6 +106,7 @@ class GpuSpec(_Model):
     sm_clock_mhz: SmClocks
     memory_clocks_mhz: tuple[int, ...]
     power_w: PowerLimits
+    virtual: VirtualFit = VirtualFit()
 
     def is_twin_of(self, other: GpuSpec) -> bool:
         """Return whether two models have the same chip, and differ in memory alone."""

@@ -95,10 +95,10 @@ def test_without_permission_the_message_says_what_to_do():
 
 
 def test_the_default_point_needs_no_permission():
-    gpu = VirtualGpu("a30", seed=0, permitted=False)
+    gpu = VirtualGpu("a100", seed=0, permitted=False)
     for method in ("nvml", "none"):
         with operating_point(gpu, OperatingPoint(), ControlConfig(method=method)):
-            assert settled(gpu)[0] == 1440
+            assert settled(gpu)[0] == 1410
 
 
 def test_method_none_refuses_any_other_point():

@@ -36,7 +36,7 @@ def row() -> MeasurementRow:
 
 
 def loaded(
-    folder: Path, config: MeasurementConfig, model: str = "a30", *, at_limit: bool = False
+    folder: Path, config: MeasurementConfig, model: str = "a100", *, at_limit: bool = False
 ) -> tuple[LoadRun, float]:
     """A run of an operation after a rest, and the power of the card under that load in W."""
     from clockwatt.measure.session import anchor_subject
@@ -57,7 +57,7 @@ def loaded(
     return run, power_w
 
 
-@pytest.mark.parametrize("model", ["v100", "rtx2080ti", "a30", "a100-sxm4-40gb", "h200"])
+@pytest.mark.parametrize("model", ["v100", "rtx3090", "a100-sxm4-40gb", "h200"])
 def test_the_transient_lies_before_the_window(tmp_path: Path, model: str) -> None:
     run, _ = loaded(tmp_path, QUICK, model)
     assert run.steady
@@ -77,7 +77,7 @@ def test_a_warm_up_that_is_cut_short_is_flagged(tmp_path: Path) -> None:
 
 
 def test_at_the_power_limit_whole_periods_of_the_limiter_are_measured(tmp_path: Path) -> None:
-    run, _ = loaded(tmp_path, QUICK, "rtx2080ti", at_limit=True)
+    run, _ = loaded(tmp_path, QUICK, "v100", at_limit=True)
     assert is_power_limited(run.telemetry)
     assert run.steady
     assert run.stopped_by == "limiter_period"

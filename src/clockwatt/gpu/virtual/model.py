@@ -1,6 +1,7 @@
 """Model of a virtual card: time by a roofline, power by voltage and frequency, heat by one resistance.
 
-None of this is a measurement. The numbers below are round and plausible, so that a laptop can run the whole workflow.
+None of this is a measurement. The numbers are round and plausible, so that a laptop can run the whole workflow. Those
+of the A30 and the RTX 2080 Ti are fitted to networks that a thesis measured (`specs.VirtualFit`).
 The shape follows the literature: dynamic power goes with V²f, leakage rises with temperature (Leng et al., GPUWattch,
 ISCA 2013), time is bounded by arithmetic and by memory traffic (Williams et al., Roofline, CACM 2009).
 """
@@ -12,7 +13,7 @@ import functools
 import hashlib
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from clockwatt.gpu.specs import GpuSpec
 
@@ -26,10 +27,6 @@ FLAT_VOLTAGE_BELOW = 0.45
 LOWEST_VOLTAGE = 0.7
 """Voltage relative to that at boost clock: flat up to a share of the boost clock, linear above."""
 
-MATRIX_EFFICIENCY = 0.62
-VECTOR_EFFICIENCY = 0.8
-MEMORY_EFFICIENCY = 0.88
-EFFICIENCY_SPREAD = 0.12
 EFFICIENCY_JITTER = 0.03
 ROOFLINE_NORM = 3.0
 """Exponent p of the p-norm that combines arithmetic and memory time."""
@@ -40,12 +37,6 @@ BANDWIDTH_FULL_ABOVE = 0.4
 FLOOR_FIXED_S = 1.5e-6
 FLOOR_AT_BOOST_S = 1.0e-6
 """A kernel's launch and drain: a part in memory time, a part in SM cycles."""
-
-ISSUE_POWER = 0.20
-MATRIX_POWER = 0.85
-VECTOR_POWER = 0.55
-MEMORY_POWER = 0.42
-"""Shares of (default limit - idle) at full activity and boost clock; above 1 in sum, so that dense work is capped."""
 
 IDLE_FIXED, IDLE_MEMORY, IDLE_CLOCK = 0.8, 0.2, 0.3
 """Idle power, relative to the specified one: fixed, with the memory clock, and with V²f of an SM clock held up."""
@@ -60,6 +51,7 @@ class Work:
     dtype: str
     tf32: bool
     matrix: bool  # runs on the matrix units: matrix products, convolutions, attention
+    backward: bool = field(default=False, repr=False)  # forward and backward pass
 
 
 @dataclass(frozen=True)
@@ -146,9 +138,12 @@ class CardModel:
             energy_j = sum(time_s * self.power_w(part, busy, sm_clock_mhz, memory_clock_mhz) for time_s, part in timed)
             return energy_j / sum(time_s for time_s, _ in timed)
         activity = self.activity(work, sm_clock_mhz, memory_clock_mhz)
-        arithmetic_power = MATRIX_POWER if work.matrix else VECTOR_POWER
-        on_sm = self._v2f(sm_clock_mhz) * (ISSUE_POWER + arithmetic_power * activity.arithmetic)
-        return idle_w + busy * self._dynamic_w * (on_sm + MEMORY_POWER * activity.memory)
+        fit = self.spec.virtual
+        of_matrix = fit.matrix_units_power if self._on_matrix_units(work) else fit.matrix_power
+        arithmetic_power = of_matrix if work.matrix else fit.vector_power
+        on_sm = self._v2f(sm_clock_mhz) * (fit.issue_power + arithmetic_power * activity.arithmetic)
+        dynamic_w = self._dynamic_w * (fit.backward_power if work.backward else 1.0)
+        return idle_w + busy * dynamic_w * (on_sm + fit.memory_power * activity.memory)
 
     def clock_within_limit(
         self, work: Load | None, asked_sm_clock_mhz: int, memory_clock_mhz: int, limit_w: float
@@ -184,13 +179,23 @@ class CardModel:
 
     def _bounds(self, work: Work) -> tuple[float, float, float]:
         """Seconds of arithmetic and of memory traffic at the highest clocks, and the operation's own factor of time."""
+        fit, on_matrix_units = self.spec.virtual, self._on_matrix_units(work)
         peak = self.spec.peak_flops(work.dtype, tf32=work.tf32, matrix=work.matrix)
-        arithmetic = MATRIX_EFFICIENCY if peak > self.spec.fp32_flops else VECTOR_EFFICIENCY
+        arithmetic = fit.matrix_units if on_matrix_units else fit.ordinary_units
+        memory = fit.memory_of_matrix if work.matrix else fit.memory
+        if work.matrix and work.bytes_moved:
+            half = fit.half_intensity_matrix_units if on_matrix_units else fit.half_intensity
+            arithmetic /= 1 + half * work.bytes_moved / max(1, work.flops)
+        if work.backward:
+            arithmetic, memory = arithmetic * fit.backward_arithmetic, memory * fit.backward_memory
         kind = (self._seed, work.dtype, work.tf32, work.matrix)
-        arithmetic = min(1.0, arithmetic * _landscape(work, *kind, "arithmetic"))
-        memory = min(1.0, MEMORY_EFFICIENCY * _landscape(work, *kind, "memory"))
+        arithmetic = min(1.0, arithmetic * _landscape(work, fit.spread, *kind, "arithmetic"))
+        memory = min(1.0, memory * _landscape(work, fit.spread, *kind, "memory"))
         jitter = 1 + EFFICIENCY_JITTER * (2 * hashed(self._seed, work) - 1)
         return work.flops / (peak * arithmetic), work.bytes_moved / (self.spec.bandwidth_bytes_s * memory), jitter
+
+    def _on_matrix_units(self, work: Work) -> bool:
+        return self.spec.peak_flops(work.dtype, tf32=work.tf32, matrix=work.matrix) > self.spec.fp32_flops
 
     def _normal(self, *parts: object) -> float:
         """Return a standard normal number, cut off at two deviations, that only the arguments and the seed decide."""
@@ -204,11 +209,11 @@ def hashed(*parts: object) -> float:
     return int.from_bytes(digest) / 2**64
 
 
-def _landscape(work: Work, *kind: object) -> float:
+def _landscape(work: Work, spread: float, *kind: object) -> float:
     """Return a smooth random function of the logarithms of FLOPs and bytes around 1: what a predictor can learn."""
     x, y = math.log2(work.flops + 1), math.log2(work.bytes_moved + 1)
     waves = 0.0
     for i in range(3):
         along_x, along_y, phase = (hashed(*kind, i, axis) for axis in "xyp")
         waves += math.sin((along_x - 0.5) * x + (along_y - 0.5) * y + 2 * math.pi * phase)
-    return math.exp(EFFICIENCY_SPREAD * waves / math.sqrt(1.5))
+    return math.exp(spread * waves / math.sqrt(1.5))

@@ -298,6 +298,7 @@ def _call(row: OperationRow, execution: ExecutionSettings) -> VirtualCall:
         dtype=row.dtype,
         tf32=execution.of_operation(row.operation_class, row.dtype).matrix_tf32,
         matrix=row.operation_class in MATRIX_CLASSES,
+        backward=_has_backward(row),
     )
     return VirtualCall(host_s, work)
 

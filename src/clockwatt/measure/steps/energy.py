@@ -166,12 +166,15 @@ def samples_power(readings: PowerReadings, window: Window, sensors: Sensors) -> 
 
 
 def thesis_power(readings: PowerReadings, window: Window) -> Estimate | None:
-    """Mean of the driver's power readings within three standard deviations of their mean (C. Nicolai's procedure)."""
+    """Mean of the driver's power readings less than three standard deviations (of a sample) from their mean.
+
+    This is the procedure of C. Nicolai's thesis.
+    """
     power = readings.average.within(window.start_ns, window.end_ns).value
     if power.size < 2:
         return None
-    kept = power[np.abs(power - power.mean()) <= 3 * power.std()]
-    return mean_estimate(kept)
+    deviation = power.std(ddof=1)
+    return mean_estimate(power[np.abs(power - power.mean()) < 3 * deviation] if deviation else power)
 
 
 def quickest(readings: PowerReadings, sensors: Sensors) -> tuple[Series, SensorTraits]:
