@@ -1,18 +1,17 @@
 """Disturb a campaign on a real local Slurm at random, and see that its dataset is that of an undisturbed run.
 
-    python benchmarks/faults.py [--faults 100] [--seed 0] [--pause-s 3] [--most-s 1200] [--folder DIR]
+    python benchmarks/faults.py [--faults 100] [--seed 0] [--pause-s 3] [--folder DIR]
 
-A campaign of two virtual GPUs runs on the Slurm of `tests/slurm/harness.py`, as root, its results on a file system of
-its own. Every now and then one of the faults of `tests/slurm/disturbed.py` is made, every kind before one comes again;
-when Snakemake ends, or is killed, it is started again. After the last fault the campaign is left to finish. Then its
-dataset must have the rows that the same campaign has without Slurm and without faults, each once, with the same status,
-as much excluded, and values within a virtual GPU's noise; an AssertionError says what does not hold.
+A campaign of a virtual GPU runs on the Slurm of `tests/slurm/harness.py`, as root, its results on a file system of its
+own. Every now and then one of the faults of `tests/slurm/disturbed.py` is made. When Snakemake ends, or is killed, it
+is started again. After a round, which makes each kind of fault, the campaign is left to finish. Then its dataset must
+have the rows that the same campaign has without Slurm and without faults, each once, with the same status, as much
+excluded, and values within a virtual GPU's noise. An AssertionError says what does not hold.
 """
 
 from __future__ import annotations
 
 import argparse
-import math
 import random
 import sys
 import tempfile
@@ -28,13 +27,11 @@ from disturbed import FAULTS  # noqa: E402  # from the tests
 from fault_run import TOLERANCE, Outcome, disturb  # noqa: E402
 from harness import SlurmCluster  # noqa: E402
 
-SLURM = {"cpus_per_task": 1, "mem_mb": 1200, "runtime": 10}
 CAMPAIGN: Mapping[str, Any] = {
     "gpus": {
-        "a30": {"device": "virtual:a30", "clocks_mhz": [900], "slurm": SLURM | {"gres": "gpu:a30:1"}},
-        "turing": {
-            "device": "virtual:rtx2080ti", "clocks_mhz": [1005], "tf32": False,
-            "slurm": SLURM | {"gres": "gpu:rtx2080ti:1"},
+        "a30": {
+            "device": "virtual:a30", "clocks_mhz": [900], "tf32": False,
+            "slurm": {"gres": "gpu:a30:1", "cpus_per_task": 1, "mem_mb": 1200, "runtime": 10},
         },
     },
     "telemetry": {"segment_s": 0.6},
@@ -42,12 +39,10 @@ CAMPAIGN: Mapping[str, Any] = {
 }  # fmt: skip
 
 
-def dealt(faults: int, rng: random.Random) -> list[str]:
-    """So many names of faults: all of them in random order, again and again."""
-    names: list[str] = []
-    while len(names) < faults:
-        names += rng.sample(FAULTS, len(FAULTS))
-    return names[:faults]
+def dealt(faults: int, rng: random.Random) -> list[list[str]]:
+    """So many names of faults in rounds: in each of them all in random order."""
+    sizes = [min(len(FAULTS), faults - begun) for begun in range(0, faults, len(FAULTS))]
+    return [rng.sample(FAULTS, size) for size in sizes]
 
 
 def main() -> None:
@@ -56,7 +51,6 @@ def main() -> None:
     parser.add_argument("--faults", type=int, default=100)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--pause-s", type=float, default=3.0, help="mean pause between two faults")
-    parser.add_argument("--most-s", type=float, default=math.inf, help="make no more faults after so many seconds")
     parser.add_argument(
         "--folder", type=Path, help="where all of it lies, kept afterwards; short, and there is none yet"
     )
@@ -68,11 +62,12 @@ def main() -> None:
         # a job that a killed controller believes to run is missed soon
         with SlurmCluster(root / "slurm", settings="SlurmdTimeout=60\n") as cluster:
             rng = random.Random(given.seed)
-            write(disturb(root, cluster, CAMPAIGN, dealt(given.faults, rng), rng, given.pause_s, given.most_s))
+            rounds = dealt(given.faults, rng)
+            write(disturb(root, cluster, CAMPAIGN, rounds, rng, given.pause_s), len(rounds))
 
 
-def write(outcome: Outcome) -> None:
-    """Write the JSON of a campaign that ended with the rows of an undisturbed run."""
+def write(outcome: Outcome, rounds: int) -> None:
+    """Write the JSON of a campaign that ended each round with the rows of an undisturbed run."""
     apart = {kind: max(value for name, value in outcome.apart.items() if kind in name) for kind in ("time", "energy")}
     result_file.write(
         "faults",
@@ -84,9 +79,10 @@ def write(outcome: Outcome) -> None:
             result_file.target("largest relative difference of a time", apart["time"], at_most=TOLERANCE),
         ],
         notes=[
-            f"All {outcome.rows} rows of an undisturbed run, each once, with the same status and flags of exclusion.",
+            f"After each of {rounds} rounds, a rerun had all {outcome.rows} rows of an undisturbed run once.",
+            "Their status and flags of exclusion were the same.",
             f"Dynamic energies differ by at most {apart['energy']:.1%}.",
-            f"{outcome.disturbed_s:.0f} s of faults; finished after {outcome.finished_s:.0f} s.",
+            f"{outcome.disturbed_s:.0f} s with faults, {outcome.finishing_s:.0f} s of reruns to the end.",
             f"Snakemake was started {outcome.starts} times.",
         ],
     )

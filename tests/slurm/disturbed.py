@@ -17,9 +17,10 @@ from typing import Any
 import psutil
 from harness import CGROUPS, SlurmCluster
 
-from support.workdir import MEASURED_ALL, ON_SLURM, Workdir
+from support.workdir import MEASURED_ALL, METRICS, ON_SLURM, Workdir
 
 DISK = "200M"
+TARGETS = (*MEASURED_ALL, METRICS, "measure_all")
 LOCAL = ("--latency-wait", "5")  # of a file system of this machine
 FAULTS = (
     "kill_worker", "kill_worker", "kill_logger", "kill_job", "kill_snakemake", "scancel", "requeue", "flip", "truncate",
@@ -67,7 +68,7 @@ class Disturbed:
         shutil.rmtree(self.workdir.path / ".snakemake" / "locks", ignore_errors=True)  # as `snakemake --unlock` does
         with (self.workdir.path / "snakemake.log").open("ab") as log:
             self.snakemake = subprocess.Popen(
-                self.workdir.command(*ON_SLURM, *LOCAL, "--", *MEASURED_ALL, "measure_all"), cwd=self.workdir.path,
+                self.workdir.command(*ON_SLURM, *LOCAL, "--", *TARGETS), cwd=self.workdir.path,
                 env=environment, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT,
             )  # fmt: skip
         self.starts += 1
@@ -80,7 +81,7 @@ class Disturbed:
             self.cluster.command("scontrol", "update", f"nodename={self.cluster.node}", "state=resume")
 
     def finish(self) -> None:
-        """Let it run until the dataset is there: a run sets damaged files aside, the next makes them anew."""
+        """Let it run until all is there: a run sets damaged files aside, the next makes them anew."""
         self.workdir.configure(self.campaign)
         for _ in range(FINISHING_RUNS):
             self.run()
@@ -169,7 +170,8 @@ class Disturbed:
     def delete(self) -> bool:
         """Remove a folder of results that can be made again from the store."""
         results = self.workdir.path / "results"
-        found = [path for name in ("catalogue", "measurements", "dataset") if (path := results / name).exists()]
+        names = ("catalogue", "measurements", "dataset", "predictors")
+        found = [path for name in names if (path := results / name).exists()]
         if found:
             shutil.rmtree(self.rng.choice(found), ignore_errors=True)
         return bool(found)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import math
 import os
 import random
 import shutil
@@ -11,20 +10,20 @@ import subprocess
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import pyarrow.parquet as pq
-from disturbed import DISK, Disturbed
+from disturbed import DISK, TARGETS, Disturbed
 from harness import SlurmCluster
 
 import standin_nvml
 from standin_nvml import StandInNvml
 from support.logged_bench import FOLDER
-from support.workdir import KEY, MEASURED_ALL, REPOSITORY, Workdir
+from support.workdir import KEY, REPOSITORY, Workdir
 
 MEASURED = ("time_host_s", "time_device_s", "power_w", "energy_dynamic_j")
 CORRECTED = ("time_host_corrected_s", "time_device_corrected_s", "power_corrected_w", "energy_dynamic_corrected_j")
@@ -36,22 +35,22 @@ whose leakage is less."""
 
 @dataclass
 class Outcome:
-    """Of a disturbed campaign whose dataset equals the undisturbed one."""
+    """Of a disturbed campaign whose dataset equals the undisturbed one after each round."""
 
-    made: Counter[str]
-    disturbed_s: float
-    finished_s: float
-    starts: int
     rows: int
-    apart: dict[str, float]
+    made: Counter[str] = field(default_factory=Counter)
+    starts: int = 0
+    disturbed_s: float = 0
+    finishing_s: float = 0
+    apart: dict[str, float] = field(default_factory=dict)
     """Largest relative difference of each measured and corrected column."""
 
 
 def disturb(
-    root: Path, cluster: SlurmCluster, campaign: Mapping[str, Any], faults: Sequence[str], rng: random.Random,
-    pause_s: float, most_s: float = math.inf, *, traced: bool = False,
+    root: Path, cluster: SlurmCluster, campaign: Mapping[str, Any], rounds: Sequence[Sequence[str]],
+    rng: random.Random, pause_s: float, *, traced: bool = False,
 ) -> Outcome:  # fmt: skip
-    """Run a campaign undisturbed, and on Slurm with faults.
+    """Run a campaign undisturbed, and on Slurm with faults; after each round of them it runs to its end.
 
     Parameters
     ----------
@@ -61,12 +60,10 @@ def disturb(
         The Slurm.
     campaign
         See `Disturbed`.
-    faults
+    rounds
         Of `FAULTS`, in order; one that finds nothing to disturb changes places with the next.
     rng, pause_s
         What decides how long the pauses between two are, and their mean.
-    most_s
-        After so long no more are made.
     traced
         Whether the catalogue is made before, and not under faults.
 
@@ -78,41 +75,51 @@ def disturb(
     Raises
     ------
     AssertionError
-        If the two datasets are not equal.
+        If after a round the two datasets are not equal.
     """
     alone, loggers = Workdir(root / "undisturbed"), root / "loggers"
     for folder in (loggers, alone.path, root / "disturbed"):
         folder.mkdir()
     alone.configure(campaign)
-    alone.run(*MEASURED_ALL)
-    print(f"undisturbed: {len(dataset(alone))} rows", flush=True)
+    alone.run(*TARGETS)
+    undisturbed = dataset(alone)
+    print(f"undisturbed: {len(undisturbed)} rows", flush=True)
     nvml = StandInNvml(standin_nvml.build(root), root / "nvml")
     nvml.install("NVIDIA A30")
     workdir = Workdir(root / "disturbed", cluster.environment | nvml.environ | logged(loggers))
+    outcome = Outcome(len(undisturbed))
     with file_system(workdir.path / "results"):
         if traced:
             shutil.copytree(alone.path / "results/catalogue", workdir.path / "results/catalogue")
-        disturbed, began = Disturbed(cluster, workdir, campaign, loggers, rng), time.monotonic()
-        waiting, made = [*faults], Counter[str]()
-        while waiting and time.monotonic() - began < most_s:
-            disturbed.run()
-            disturbed.resume()
-            time.sleep(rng.expovariate(1 / pause_s))
-            fault = waiting.pop(0)
-            if getattr(disturbed, fault)():
-                made[fault] += 1
-                print(f"{time.monotonic() - began:.0f} s: {fault}", flush=True)
-            else:
-                waiting.insert(1, fault)
-        disturbed_s = time.monotonic() - began
-        print(f"{made.total()} faults in {disturbed_s:.0f} s: {dict(made)}", flush=True)
-        disturbed.finish()
-        finished_s = time.monotonic() - began
+        disturbed = Disturbed(cluster, workdir, campaign, loggers, rng)
+        for faults in rounds:
+            began = time.monotonic()
+            make(disturbed, faults, rng, pause_s, outcome.made)
+            between = time.monotonic()
+            disturbed.finish()
+            outcome.disturbed_s += between - began
+            outcome.finishing_s += time.monotonic() - between
+            outcome.starts = disturbed.starts
+            for name, value in compare(dataset(workdir), undisturbed).items():
+                outcome.apart[name] = max(value, outcome.apart.get(name, 0))
+            print(outcome, flush=True)
         shutil.copytree(workdir.path / "results", root / "results")
-        print(f"finished after {disturbed.starts} starts, {finished_s:.0f} s", flush=True)
-        rows = dataset(workdir)
-        apart = compare(rows, dataset(alone))
-        return Outcome(made, disturbed_s, finished_s, disturbed.starts, len(rows), apart)
+    return outcome
+
+
+def make(disturbed: Disturbed, faults: Sequence[str], rng: random.Random, pause_s: float, made: Counter[str]) -> None:
+    """Make faults while the campaign runs, and count those that found something to disturb."""
+    waiting = [*faults]
+    while waiting:
+        disturbed.run()
+        disturbed.resume()
+        time.sleep(rng.expovariate(1 / pause_s))
+        fault = waiting.pop(0)
+        if getattr(disturbed, fault)():
+            made[fault] += 1
+            print(f"{time.strftime('%X')}: {fault}", flush=True)
+        else:
+            waiting.insert(1, fault)
 
 
 def logged(loggers: Path) -> dict[str, str]:
