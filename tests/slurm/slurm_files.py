@@ -89,7 +89,8 @@ def write(
         Further lines of slurm.conf.
     """
     host = socket.gethostname()
-    auth = f"AuthType=auth/munge\nAuthInfo=socket={munge_socket(root)}\n"
+    # a requeued job waits until the credential of its first start has expired: by default two minutes
+    auth = f"AuthType=auth/munge\nAuthInfo=socket={munge_socket(root)},cred_expire=30\n"
     gpus = ",".join(f"gpu:{kind}:1" for kind in GPU_TYPES)
     memory_mb = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2**20
     path(root).write_text(
