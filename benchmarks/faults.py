@@ -1,12 +1,13 @@
 """Disturb a campaign on a real local Slurm at random, and see that its dataset is that of an undisturbed run.
 
-    python benchmarks/faults.py [--faults 100] [--seed 0] [--pause-s 2] [--folder DIR]
+    python benchmarks/faults.py [--faults 100] [--seed 0] [--pause-s 1] [--folder DIR]
 
 A campaign of a virtual GPU runs on the Slurm of `tests/slurm/harness.py`, as root, its results on a file system of its
 own. Every now and then one of the faults of `tests/slurm/disturbed.py` is made. When Snakemake ends, or is killed, it
-is started again. After a round, which makes each kind of fault, the campaign is left to finish. Then its dataset must
-have the rows that the same campaign has without Slurm and without faults, each once, with the same status, as much
-excluded, and values within a virtual GPU's noise. An AssertionError says what does not hold.
+is started again. A campaign that ends before its faults are made starts over. After each round, which has each kind of
+fault, it is left to finish. Then its dataset must have the rows that the same campaign has without Slurm and without
+faults, each once, with the same status, as much excluded, and values within a virtual GPU's noise. An AssertionError
+says what does not hold.
 """
 
 from __future__ import annotations
@@ -49,7 +50,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--faults", type=int, default=100)
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--pause-s", type=float, default=2.0, help="mean pause between two faults")
+    parser.add_argument("--pause-s", type=float, default=1.0, help="mean pause between two faults")
     parser.add_argument(
         "--folder", type=Path, help="where all of it lies, kept afterwards; short, and there is none yet"
     )

@@ -73,6 +73,12 @@ class Disturbed:
             )  # fmt: skip
         self.starts += 1
 
+    def start_over(self) -> None:
+        """Remove all results of a campaign that has come to its end, so that there is something to disturb."""
+        if self.snakemake is not None and self.snakemake.poll() == 0:
+            for path in (self.workdir.path / "results").iterdir():
+                shutil.rmtree(path, ignore_errors=True)
+
     def resume(self) -> None:
         """Resume the node, as an administrator does: Slurm drains it where a launch failed, or finds it silent."""
         if {"drain", "drained", "draining", "down"} & set(

@@ -108,7 +108,7 @@ def disturb(
 
 
 def make(disturbed: Disturbed, faults: Sequence[str], rng: random.Random, pause_s: float, made: Counter[str]) -> None:
-    """Make faults while the campaign runs, and count those that found something to disturb."""
+    """Make faults while the campaign runs, anew once it has ended, and count those that found something to disturb."""
     waiting = [*faults]
     while waiting:
         disturbed.run()
@@ -120,6 +120,7 @@ def make(disturbed: Disturbed, faults: Sequence[str], rng: random.Random, pause_
             print(f"{time.strftime('%X')}: {fault}", flush=True)
         else:
             waiting.insert(1, fault)
+            disturbed.start_over()
 
 
 def logged(loggers: Path) -> dict[str, str]:
