@@ -60,14 +60,15 @@ def main() -> None:
         (root / "slurm").mkdir(parents=True)
         root.chmod(0o755)  # the daemons of Slurm look into it
         # a job that a killed controller believes to run is missed soon
-        with SlurmCluster(root / "slurm", settings="SlurmdTimeout=60\n") as cluster:
+        with SlurmCluster(root / "slurm", settings="SlurmdTimeout=20\n") as cluster:
             rng = random.Random(given.seed)
             rounds = dealt(given.faults, rng)
-            write(disturb(root, cluster, CAMPAIGN, rounds, rng, given.pause_s), len(rounds))
+            for outcome in disturb(root, cluster, CAMPAIGN, rounds, rng, given.pause_s):
+                write(outcome)
 
 
-def write(outcome: Outcome, rounds: int) -> None:
-    """Write the JSON of a campaign that ended each round with the rows of an undisturbed run."""
+def write(outcome: Outcome) -> None:
+    """Write the JSON of a campaign that ended each round until now with the rows of an undisturbed run."""
     apart = {kind: max(value for name, value in outcome.apart.items() if kind in name) for kind in ("time", "energy")}
     result_file.write(
         "faults",
@@ -82,7 +83,7 @@ def write(outcome: Outcome, rounds: int) -> None:
             ),
         ],
         notes=[
-            f"After each of {rounds} rounds, a rerun had all {outcome.rows} rows of an undisturbed run once.",
+            f"After each of {outcome.rounds} rounds, a rerun had all {outcome.rows} rows of an undisturbed run once.",
             "Their status and flags of exclusion were the same.",
             f"{outcome.disturbed_s:.0f} s with faults, {outcome.finishing_s:.0f} s of reruns to the end.",
             f"Snakemake was started {outcome.starts} times.",

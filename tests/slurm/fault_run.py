@@ -38,18 +38,19 @@ class Outcome:
     """Of a disturbed campaign whose dataset equals the undisturbed one after each round."""
 
     rows: int
+    rounds: int = 0
     made: Counter[str] = field(default_factory=Counter)
     starts: int = 0
     disturbed_s: float = 0
     finishing_s: float = 0
     apart: dict[str, float] = field(default_factory=dict)
-    """Largest relative difference of each measured and corrected column."""
+    """Largest difference of each measured and corrected column, see `TOLERANCE`."""
 
 
 def disturb(
     root: Path, cluster: SlurmCluster, campaign: Mapping[str, Any], rounds: Sequence[Sequence[str]],
     rng: random.Random, pause_s: float, *, traced: bool = False,
-) -> Outcome:  # fmt: skip
+) -> Iterator[Outcome]:  # fmt: skip
     """Run a campaign undisturbed, and on Slurm with faults; after each round of them it runs to its end.
 
     Parameters
@@ -61,16 +62,16 @@ def disturb(
     campaign
         See `Disturbed`.
     rounds
-        Of `FAULTS`, in order; one that finds nothing to disturb changes places with the next.
+        Of `FAULTS`, in order; one that finds nothing to disturb comes last.
     rng, pause_s
         What decides how long the pauses between two are, and their mean.
     traced
         Whether the catalogue is made before, and not under faults.
 
-    Returns
-    -------
+    Yields
+    ------
     Outcome
-        What was done to it, and for how long.
+        After each round, what was done until then, and for how long.
 
     Raises
     ------
@@ -102,9 +103,10 @@ def disturb(
             outcome.starts = disturbed.starts
             for name, value in compare(dataset(workdir), undisturbed).items():
                 outcome.apart[name] = max(value, outcome.apart.get(name, 0))
+            outcome.rounds += 1
             print(outcome, flush=True)
+            yield outcome
         shutil.copytree(workdir.path / "results", root / "results")
-    return outcome
 
 
 def make(disturbed: Disturbed, faults: Sequence[str], rng: random.Random, pause_s: float, made: Counter[str]) -> None:
@@ -119,7 +121,7 @@ def make(disturbed: Disturbed, faults: Sequence[str], rng: random.Random, pause_
             made[fault] += 1
             print(f"{time.strftime('%X')}: {fault}", flush=True)
         else:
-            waiting.insert(1, fault)
+            waiting.append(fault)
             disturbed.start_over()
 
 
@@ -158,11 +160,12 @@ def compare(disturbed: pd.DataFrame, undisturbed: pd.DataFrame) -> dict[str, flo
         assert (np.isnan(mine) == np.isnan(theirs)).all(), f"{name}: null in one run alone"
         whole_j = both["power_w_undisturbed"] * both["time_eager_s_undisturbed"]
         scale = (whole_j if "energy" in name else both[f"{name}_undisturbed"]).to_numpy(float)
-        away = np.where(theirs > 0, np.abs(mine - theirs) / scale, 0)
+        some = theirs > 0
+        away = np.abs(mine - theirs)[some] / scale[some]
         apart[name] = float(np.nanmax(away))
         print(f"{name}: {(away > EQUAL).sum()} of {len(both)} rows not equal, at most {apart[name]:.2%} apart")
-        beyond = away > TOLERANCE
-        assert not beyond.any(), f"{name}: {both[beyond][key].to_dict('records')}"
+        beyond = both[some][away > TOLERANCE]
+        assert beyond.empty, f"{name}: {beyond[key].to_dict('records')}"
     return apart
 
 

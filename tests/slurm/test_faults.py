@@ -28,5 +28,6 @@ FAULTS = ("edit", "kill_worker", "flip")
 def test_a_disturbed_campaign_ends_with_the_dataset_of_an_undisturbed_one(accounting_cluster):
     root = Path(tempfile.mkdtemp(prefix="faults-", dir="/tmp"))  # not pytest's: the daemons look into it
     root.chmod(0o755)
-    disturb(root, accounting_cluster, CAMPAIGN, [FAULTS], random.Random(0), 0.5, traced=True)
+    (outcome,) = disturb(root, accounting_cluster, CAMPAIGN, [FAULTS], random.Random(0), 0.5, traced=True)
+    assert outcome.made.total() == len(FAULTS)
     shutil.rmtree(root)
