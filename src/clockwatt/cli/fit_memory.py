@@ -36,7 +36,7 @@ def fit_memory(
     batch: Annotated[bool, typer.Option("--batch", help="Vary the batch size; the default.")] = False,
     sequence: Annotated[bool, typer.Option("--sequence", help="Vary the second size of the inputs.")] = False,
     layers: Annotated[bool, typer.Option("--layers", help="Vary the number of layers.")] = False,
-    used: Annotated[float, typer.Option(min=0, help="Memory that other processes hold, in GiB.")] = 0.0,
+    used: Annotated[float, typer.Option(min=0, max=1024, help="Memory that other processes hold, in GiB.")] = 0.0,
     measure: Annotated[bool, typer.Option("--measure", help="Find it on this machine's GPU by bisection.")] = False,
     as_json: AsJson = False,
 ) -> None:

@@ -10,7 +10,7 @@ import typer
 
 from clockwatt.cli.options import AsJson
 from clockwatt.cli.predict import loaded
-from clockwatt.cli.request_options import FOLDERS, NETWORK, request_command
+from clockwatt.cli.request_options import FOLDERS, NETWORK, check_folder, request_command
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -39,6 +39,7 @@ def layers(
     from clockwatt.cli.printing import binary, memory_words
     from clockwatt.io.files import write_text
 
+    check_folder("csv", csv)
     answer, table = loaded(request).ask_layers(request, depth=depth)
     if csv is not None:
         write_text(table.to_csv(), csv)

@@ -10,7 +10,7 @@ import typer
 
 from clockwatt.cli.options import AsJson, InSlurmJob, Verbose
 from clockwatt.cli.predict import check_measures, loaded, on_demand, on_node
-from clockwatt.cli.request_options import FOLDERS, NETWORK, TRAINING, request_command
+from clockwatt.cli.request_options import FOLDERS, NETWORK, TRAINING, check_folder, request_command
 from clockwatt.errors import RequestError
 
 if TYPE_CHECKING:
@@ -53,8 +53,7 @@ def recommend(
 
     if pareto is not None and pareto.suffix.lower() != ".png":
         raise RequestError(f"{{pareto}} {pareto}: it is a picture in PNG: give a file ending in .png.")
-    if pareto is not None and not pareto.absolute().parent.is_dir():
-        raise RequestError(f"{{pareto}} {pareto}: cannot be written (no folder {pareto.absolute().parent}). Make it.")
+    check_folder("pareto", pareto)
     if slurm:
         check_measures(request)
     predictors = loaded(request)

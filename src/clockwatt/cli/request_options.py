@@ -73,7 +73,7 @@ _OPTIONS: dict[str, tuple[Any, Any, str]] = {
         "cache_length",
     ),
     "gpu": (
-        Annotated[str | None, _option("--gpu", help="GPU: its label (h200) or product name (NVIDIA H200).")],
+        Annotated[list[str] | None, _option("--gpu", help="GPU: its label (h200) or product name (NVIDIA H200).")],
         None,
         "gpus",
     ),
@@ -84,12 +84,12 @@ _OPTIONS: dict[str, tuple[Any, Any, str]] = {
     ),
     "point": (
         Annotated[
-            str,
+            list[str] | None,
             _option(
                 "--point", help="Operating point: default, sm1440 (SM clock, MHz), pl150 (power limit, W) …", panel=_RUN
             ),
         ],
-        "default",
+        None,
         "points",
     ),
     "points": (
@@ -317,13 +317,14 @@ def _request(given: dict[str, Any]) -> Any:
     from clockwatt.predict.request import Request
 
     if (text := given.pop("request", None)) is not None:
+        for name in [name for name, value in given.items() if (value or None) != (_OPTIONS[name][1] or None)]:
+            raise RequestError(
+                f"{{request}} is the whole request: leave {{{_OPTIONS[name][2]}}} out, or write it there."
+            )
         return Request.from_json(_json_text(text))
     if (slowdown := given.get("max_slowdown")) is not None:
         given["max_slowdown"] = parse_slowdown(slowdown)
     fields = {field: given[name] for name in given if (field := _OPTIONS[name][2])}
-    for name in ("gpus", "points"):
-        if isinstance(fields.get(name), str):
-            fields[name] = (fields[name],)
     return Request.of(**{name: tuple(value) if isinstance(value, list) else value for name, value in fields.items()})
 
 
@@ -336,6 +337,18 @@ def _json_text(text: str) -> str:
         return Path(text).read_text(encoding="utf-8")
     except (OSError, ValueError) as error:
         raise RequestError(f"{{request}} {text}: cannot be read ({error}). Give JSON, or a file of it.") from None
+
+
+def check_folder(option: str, file: Path | None) -> None:
+    """Refuse a file to write in a folder that does not exist.
+
+    Raises
+    ------
+    RequestError
+        Naming the option and the folder.
+    """
+    if file is not None and not file.absolute().parent.is_dir():
+        raise RequestError(f"{{{option}}} {file}: cannot be written (no folder {file.absolute().parent}). Make it.")
 
 
 def parse_slowdown(text: str) -> float:

@@ -137,8 +137,8 @@ def _explain(detail: Any) -> str:
         case "value_error":
             return str(detail["ctx"]["error"])
         case _:
-            message = detail["msg"].removeprefix("Input should be ")
-            return f"{detail['input']!r} should be {message}"
+            message = detail["msg"].replace("Input should be", "should be")
+            return f"{detail['input']!r} {message[0].lower()}{message[1:]}"
 
 
 def _known_keys(location: tuple[int | str, ...]) -> list[str]:

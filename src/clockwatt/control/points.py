@@ -88,7 +88,10 @@ def check_campaign(campaign: CampaignConfig) -> None:
         Naming the GPU's key, and the nearest clocks that it has.
     """
     for label, gpu_config in campaign.gpus.items():
-        gpu = known_gpu(gpu_config, campaign.seed)
+        try:
+            gpu = known_gpu(gpu_config, campaign.seed)
+        except UnknownGpuError as error:
+            raise UnknownGpuError(f"gpus.{label}.device: {error}") from None
         if gpu is None:
             continue
         with contextlib.closing(gpu):

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import copy
 import inspect
+import reprlib
 from collections.abc import Callable, Mapping
+from numbers import Integral
 from typing import Any
 
 import torch
@@ -34,6 +36,8 @@ class Instance:
         Example tensors or shapes: one, several by position in a list, or by keyword in a dict.
     execution
         The network is cast to the dtype of these settings; None for the dtype of its first parameter.
+    branch
+        `true` or `false`: where a branch on the values of a tensor goes; None to refuse it.
 
     Attributes
     ----------
@@ -46,7 +50,9 @@ class Instance:
         If `model` is none, or an input is none.
     """
 
-    def __init__(self, model: Any, inputs: Any, execution: ExecutionSettings | None = None) -> None:
+    def __init__(
+        self, model: Any, inputs: Any, execution: ExecutionSettings | None = None, branch: str | None = None
+    ) -> None:
         self._module = _module_of(model)
         dtype = self._dtype = None if execution is None else execution.dtype
         given = _by_keyword(self._module, inputs)
@@ -56,6 +62,8 @@ class Instance:
         described = {name: self._input(name, one, chosen) for name, one in given.items()}
         name = type(self._module).__name__ if not isinstance(self._module, _Function) else self._module.name
         content: dict[str, Any] = {"name": name, "precision": [str(execution or chosen)]}
+        if branch is not None:
+            content["data_dependent_branch"] = branch
         if list(described) == [""]:
             only = described[""]
             only_dtype = "int64" if only.get("below") else "float"
@@ -92,15 +100,14 @@ class Instance:
             if given_dtype == "int64":
                 return described | {"dtype": "int64", "below": self._below(given)}
             return described if given_dtype == dtype else described | {"dtype": given_dtype}
-        if isinstance(given, list | tuple | torch.Size) and all(isinstance(size, int) for size in given):
+        if isinstance(given, list | tuple | torch.Size) and all(isinstance(size, Integral) for size in given):
+            shape = {"shape": [int(size) for size in given]}
             keyword = name or next(iter(inspect.signature(self._module.forward).parameters), "")
             rows = self._rows()
-            if keyword == _INDICES and rows:
-                return {"shape": list(given), "dtype": "int64", "below": rows}
-            return {"shape": list(given)}
+            return shape | {"dtype": "int64", "below": rows} if keyword == _INDICES and rows else shape
         raise RequestError(
-            f"inputs {given!r}: give an example tensor or a shape, batch first, such as (32, 3, 224, 224); several as "
-            "a list, or by keyword as a dict."
+            f"inputs {reprlib.repr(given)}: give an example tensor or a shape, batch first, such as (32, 3, 224, 224); "
+            "several as a list, or by keyword as a dict."
         )
 
     def _below(self, indices: torch.Tensor) -> int:
@@ -153,7 +160,7 @@ def _by_keyword(module: torch.nn.Module, inputs: Any) -> dict[str, Any]:
         raise RequestError("inputs: give an example tensor or a shape, batch first, such as (32, 3, 224, 224).")
     if isinstance(inputs, Mapping) and "shape" not in inputs:
         return dict(inputs)
-    several = isinstance(inputs, list | tuple) and not all(isinstance(one, int) for one in inputs)
+    several = isinstance(inputs, list | tuple) and not all(isinstance(one, Integral) for one in inputs)
     if not several or isinstance(inputs, torch.Size):
         return {"": inputs}
     if len(inputs) == 1:

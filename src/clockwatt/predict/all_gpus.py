@@ -496,6 +496,8 @@ def layers(answer: Answer, forward: Answer | None = None, depth: int | None = No
     """
     if not isinstance(answer.detail, OperationCosts) or not answer.detail.traced.is_network:
         raise RequestError("layers are those of a network: give one in place of {operations}.")
+    if depth is not None and (not isinstance(depth, int) or depth < 1):
+        raise RequestError(f"{{depth}} {depth!r}: give a whole number of 1 or more.")
     table = _shares(answer, answer.detail, depth)
     if forward is None:
         table["forward_s"], table["backward_s"] = table["time_s"], 0.0

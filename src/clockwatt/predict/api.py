@@ -29,6 +29,18 @@ if TYPE_CHECKING:
 
     from clockwatt.operations.instances import Instance
 
+_OF_A_CHOICE = ("objective", "max_slowdown", "power_cap_w")
+_NOT_OF_ALL = {
+    "relative_to": "is of predict, recommend and show",
+    **dict.fromkeys(_OF_A_CHOICE, "is of recommend"),
+    **dict.fromkeys(("predictors_dir", "catalogue_dir", "validation_dir"), "is a folder: give it to `clockwatt.load`"),
+    **dict.fromkeys(
+        ("measure_missing", "measure_whole", "config_file", "store_dir"),
+        "is for measuring: run `clockwatt predict` with it",
+    ),
+}
+"""Fields of a request that not every question takes, and the reason."""
+
 RESULTS = Path("results")
 """Results of a campaign where nobody says otherwise."""
 
@@ -130,18 +142,22 @@ class Predictors(AllGpus):
         ClockwattError
             If the GPU, the network or the point is unknown, or the pass was not fitted.
         """
-        if isinstance(network, Sequence) and not isinstance(network, str):
+        if isinstance(network, Sequence) and not isinstance(network, str | bytes):
+            beside = {"inputs": inputs, "gpu": gpu, "batch": batch, "gpus": gpus, "points": points, **question}
+            for name in [name for name, value in beside.items() if value is not None]:
+                raise RequestError(f"{name} beside a list of questions: give it in each of them.")
             return to_frame([self._one_of(one) for one in network])
-        if batch is not None and (not isinstance(batch, Iterable) or not list(batch)):
+        sizes = list(batch) if isinstance(batch, Iterable) else []
+        if batch is not None and not sizes:
             raise RequestError(f"{{batch}} {batch!r}: give one or more sizes, such as [1, 8, 64].")
-        gpus = [gpus] if isinstance(gpus, str) else gpus
-        points = [points] if isinstance(points, str) else points
+        if (gpu and gpus) or (point != "default" and points):
+            raise RequestError("gpu and gpus, point and points: give one of both.")
         given = _Question.of(
-            network, inputs, gpus=gpus or ([gpu] if gpu else None), points=points or [point], **question
+            network, inputs, gpus=gpus or gpu, points=points or point, also=("relative_to",), **question
         )
         if batch is None and gpus is None and points is None:
             return given.answer(self)
-        return given.sweep(self, None if batch is None else list(batch))
+        return given.sweep(self, sizes or None)
 
     def _one_of(self, question: Any) -> Answer:
         """Answer one question of a list."""
@@ -171,7 +187,7 @@ class Predictors(AllGpus):
         network, inputs, question
             As for `predict`; `objective` is minimised: time, energy, or edp, their product.
         limits
-            What the choice must keep to, e.g. `Limits(max_slowdown=0.1)`.
+            What the choice must keep to, e.g. `Limits(max_slowdown=0.1)`, or `max_slowdown` and `power_cap_w` alone.
         question
             `gpus`: choose among these; else among the campaign's measured ones, or among its virtual ones where there
             are no others. Shipped ones are chosen among where there is no campaign. `points`: operating points to
@@ -182,10 +198,11 @@ class Predictors(AllGpus):
         ClockwattError
             As `predict`, or if nothing keeps to the limits.
         """
-        given = _Question.of(network, inputs, **question)
+        given = _Question.of(network, inputs, also=("relative_to", *_OF_A_CHOICE), **question)
         self._check(*given.request.gpus)
         traced = given.trace(self)
-        return self.choose(traced, **self.choices(given.request, traced) | {"limits": limits})
+        choices = self.choices(given.request, traced)
+        return self.choose(traced, **choices if limits == Limits() else choices | {"limits": limits})
 
     def compare(
         self, network: Any, other: Any = None, inputs: Any = None, *, to: Mapping[str, Any] = {}, **question: Any
@@ -206,6 +223,8 @@ class Predictors(AllGpus):
         ClockwattError
             As `predict`.
         """
+        if not isinstance(to, Mapping) or "relative_to" in question:
+            raise RequestError('give what differs in the second pass as to={"gpu": "h100"}.')
         asked = {"network": network, "inputs": inputs, **question}
         first = self._one_of(asked)
         return first, self.related(self._one_of(asked | ({} if other is None else {"network": other}) | {**to}), first)
@@ -233,7 +252,7 @@ class Predictors(AllGpus):
         ClockwattError
             As `predict`.
         """
-        given = _Question.of(network, inputs, gpus=[gpu] if gpu else None, points=[point], **question)
+        given = _Question.of(network, inputs, gpus=gpu, points=point, **question)
         return self.ask_layers(given.request, lambda pass_: given.trace(self, pass_), depth=depth)[1]
 
     def show(self, network: Any = None, inputs: Any = None, **question: Any) -> Overview:
@@ -249,7 +268,7 @@ class Predictors(AllGpus):
         ClockwattError
             As `predict`.
         """
-        given = _Question.of(network, inputs, **question)
+        given = _Question.of(network, inputs, also=("relative_to",), **question)
         return self.overviews(given.request, trace=lambda pass_: given.trace(self, pass_))[0]
 
 
@@ -299,7 +318,8 @@ class _Question:
         *,
         input: Any = None,  # noqa: A002  # as a campaign names it
         training: bool | None = None,
-        points: Sequence[str | OperatingPoint] = (),
+        points: str | OperatingPoint | Sequence[str | OperatingPoint] = (),
+        also: Sequence[str] = (),
         **fields: Any,
     ) -> _Question:
         if input is not None and inputs is not None:
@@ -308,15 +328,23 @@ class _Question:
         if training not in (None, True, False):
             raise RequestError(f"training {training!r}: give True or False.")
         if training is not None:
-            fields["pass_"] = TRAINING if training else INFERENCE
-        fields["points"] = [str(point) for point in points]
+            pass_ = TRAINING if training else INFERENCE
+            if fields.setdefault("pass_", pass_) != pass_:
+                raise RequestError("training and pass_ say different things: give one of both.")
+        for name in (fields.keys() & _NOT_OF_ALL.keys()) - {*also}:
+            raise RequestError(f"{name} {_NOT_OF_ALL[name]}.")
+        fields["points"] = tuple(map(str, [points] if isinstance(points, str | OperatingPoint) else points))
         if network is None or isinstance(network, str):
             return cls(Request.of(network=network, **typed_inputs(given), **fields), None)
         from clockwatt.operations.instances import Instance
 
-        precision = fields.get("precision")
-        instance = Instance(network, given, None if precision is None else ExecutionSettings(precision))
-        return cls(Request.of(**fields), instance)
+        request = Request.of(**fields)
+        if request.operations is not None:
+            raise RequestError("operations stands in place of a network: give one or the other.")
+        if request.input_below is not None:
+            given = {"shape": getattr(given, "shape", given), "dtype": "int64", "below": request.input_below}
+        precision = None if request.precision is None else ExecutionSettings(request.precision)
+        return cls(request, Instance(network, given, precision, request.assume_branch))
 
     def _tracer(self, predictors: AllGpus) -> NetworkTracer:
         return predictors.tracer.trained(self.request.training)

@@ -70,7 +70,7 @@ def fitted_gpus(predictors_dir: Path) -> dict[str, int]:
     try:
         gpus = json.loads(path.read_text(encoding="utf-8"))["gpus"]
         labels = {str(label): int(gpus[label].get("measurements", 0)) for label in sorted(gpus)}
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         labels = {}
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise DataFileError(f"{path}: not a list of predictors ({error}). Run `clockwatt fit` again.") from error

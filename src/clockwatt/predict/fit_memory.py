@@ -22,7 +22,8 @@ Dimension = Literal["batch", "sequence", "layers"]
 LAYERS = "{layers}"
 """Stands in a network's name for the number of layers."""
 _LAYER_KEYS = ("num_hidden_layers", "n_layer", "num_layers", "n_layers")
-_MOST = 2**24
+_MOST = 2**40
+"""More than fits any GPU at a byte each."""
 _EXACT = 256
 """Sizes are searched to one part in so many."""
 
@@ -123,10 +124,14 @@ def fit_memory(
 
         size = search(lambda one: bool(memory(one).fits), _guess(memory, spec.memory_bytes - used))
         if size == 0:
-            needed, there = memory(1).allocated_bytes / 2**30, (spec.memory_bytes - used) / 2**30
+            needed, there = memory(1).allocated_bytes / 2**30, max(0, spec.memory_bytes - used) / 2**30
             raise ClockwattError(
                 f"{request.network}: {request.pass_} with {dimension} 1 needs {needed:.1f} GiB, and {spec.name} has "
                 f"{there:.1f} GiB for it. Choose a smaller network."
+            )
+        if size > _MOST // 4:
+            raise ClockwattError(
+                f"{request.network}: its memory does not depend on its {dimension}, so any fits. Vary another size."
             )
         return Largest(dimension, size, _safe(memory, size), memory(size), used), sized
 

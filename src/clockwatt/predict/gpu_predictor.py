@@ -335,9 +335,8 @@ class GpuPredictor:
                 in_full.append(outside.text)
             if shares_of:
                 share = 100 * min(sum(shares_of.values()), 1.0)
-                warnings.append(
-                    f"Outside the training data: {', '.join(shares_of)}; up to {share:.2g} % of the answer."
-                )
+                most = f"{share:.0f}" if share >= 10 else f"{share:.2g}"
+                warnings.append(f"Outside the training data: {', '.join(shares_of)}; up to {most} % of the answer.")
         of_points = ((point, self.description.point_warning(point)) for point in points)
         return {point: ([*([] if of is None else [of]), *warnings], notes) for point, of in of_points}
 

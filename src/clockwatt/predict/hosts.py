@@ -454,8 +454,8 @@ class HostProfile:
             there = sorted(one.stem for one in path.parent.glob("*.json"))
             known = f"there are {', '.join(there)}" if there else "there are none"
             raise RequestError(
-                f"{{host}} {name}: {path} does not exist ({known}). Make it on that host: clockwatt calibrate "
-                f"--config CONFIG --gpu LABEL --point POINT --host {name}."
+                f"{{host}} {name}: {path} does not exist ({known}). Make it on that host: `clockwatt "
+                f"calibrate --config CONFIG --gpu LABEL --point POINT --host {name}`."
             ) from None
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
             raise DataFileError(

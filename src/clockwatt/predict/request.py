@@ -5,8 +5,10 @@ from __future__ import annotations
 import difflib
 import json
 import re
+import reprlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from numbers import Integral
 from pathlib import Path
 from typing import Any, Literal, Self
 
@@ -142,6 +144,11 @@ class Request(Model):
         for name in given.keys() & {"network", "precision", "optimizer"}:
             if not isinstance(given[name], str):
                 raise RequestError(f"{{{name}}} {given[name]!r}: give one name; for several, a list of requests.")
+        for name in given.keys() & {"inputs", "gpus", "points"}:
+            if isinstance(given[name], str):
+                given[name] = (given[name],)
+            elif not isinstance(given[name], list | tuple):
+                raise RequestError(f"{{{name}}} {given[name]!r}: give a string, or several.")
         if "precision" in given:
             given["precision"] = str(ExecutionSettings(given["precision"]))
         if "optimizer" in given:
@@ -166,7 +173,7 @@ class Request(Model):
             As `of`, or if it is no JSON.
         """
         try:
-            content = json.loads(text)
+            content = json.loads(text, object_pairs_hook=_without_duplicates)
         except ValueError as error:
             raise RequestError(f"{{request}}: no JSON ({error}).") from None
         if not isinstance(content, dict):
@@ -256,8 +263,8 @@ class Request(Model):
         RequestError
             If something is missing, or an input is none.
         """
-        if self.network is None:
-            raise RequestError("give a network and its {input} (resnet50 {input} 32,3,224,224), or {operations} FILE.")
+        if not self.network or self.network.isspace():
+            raise RequestError("give a network and its {input}: resnet50 {input} 32,3,224,224.")
         known = _Known.read(catalogue_dir)
         if shipped_catalogue_dir is not None and not known.has(self.network):
             known = _Known.read(shipped_catalogue_dir)
@@ -449,13 +456,22 @@ def _described(name: str, given: Any) -> list[str]:
 def _shape_text(name: str, shape: Any) -> str:
     if isinstance(shape, str):
         return shape
-    if not isinstance(shape, Iterable) or not all(isinstance(size, int) for size in shape):
-        raise RequestError(f"{name} {shape!r}: give a shape, batch first, such as (32, 3, 224, 224).")
+    if not isinstance(shape, Iterable) or not all(isinstance(size, Integral) for size in shape):
+        raise RequestError(f"{name} {reprlib.repr(shape)}: give a shape, batch first, such as (32, 3, 224, 224).")
     return _text(shape)
 
 
 def _text(shape: Iterable[int]) -> str:
     return ",".join(map(str, shape))
+
+
+def _without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Return an object of JSON; RequestError if a key stands twice in it."""
+    content = dict(pairs)
+    for name, _ in pairs if len(content) < len(pairs) else ():
+        if [other for other, _ in pairs].count(name) > 1:
+            raise RequestError(f"{{request}}: {name} stands twice. Remove one.")
+    return content
 
 
 _KINDS = ("string", "tuple", "integer", "number", "boolean")
@@ -468,8 +484,5 @@ def _readable(error: ValidationError) -> ClockwattError:
         close = difflib.get_close_matches(name, Request.model_fields, n=1)
         return RequestError(f"unknown field {name}{f'; did you mean {close[0]}?' if close else '.'}")
     what = detail["msg"].removeprefix("Input should be ").removeprefix("a valid ")
-    return RequestError(
-        f"{{{name}}} {detail['input']!r}: give a {what}."
-        if what in _KINDS
-        else f"{{{name}}} {detail['input']!r}: {detail['msg'].removeprefix('Input should be ')}."
-    )
+    fix = f"give a {what}" if what in _KINDS else detail["msg"].replace("Input should be", "it must be")
+    return RequestError(f"{{{name}}} {detail['input']!r}: {fix}.")

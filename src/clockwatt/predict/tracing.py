@@ -16,6 +16,7 @@ import math
 import os
 import re
 import shutil
+import sys
 import tempfile
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -247,12 +248,14 @@ class NetworkTracer:
     def _memory_now(self, network: NetworkConfig, pass_: Pass, build: Build | None = None) -> list[MemoryRow]:
         from clockwatt.operations.trace.memory import record_memory
 
-        return record_memory(network, pass_, self.training, build)
+        with contextlib.redirect_stdout(sys.stderr):  # what the network prints is no part of the answer
+            return record_memory(network, pass_, self.training, build)
 
     def _traced_now(self, network: NetworkConfig, pass_: Pass, build: Build | None = None) -> TracedNetwork:
         from clockwatt.operations.catalogue import trace_rows
 
-        return traced_of(trace_rows(network, pass_, self.training, build))
+        with contextlib.redirect_stdout(sys.stderr):
+            return traced_of(trace_rows(network, pass_, self.training, build))
 
 
 def traced_of(rows: Traced) -> TracedNetwork:

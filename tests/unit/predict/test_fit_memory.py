@@ -19,9 +19,11 @@ STACK = f"{__name__}:stack_{{layers}}"
 
 
 def __getattr__(name):
-    """A stack of as many layers as the name says."""
+    """A stack of as many layers as the name says, or a network that is the same whatever it says."""
     if name.startswith("stack_") and name[6:].isdigit():
         return lambda: nn.Sequential(*(nn.Linear(8192, 8192, bias=False) for _ in range(int(name[6:]))))
+    if name.startswith("small_"):
+        return lambda: nn.Linear(8, 8)
     raise AttributeError(name)
 
 
@@ -49,6 +51,15 @@ def test_the_largest_batch_fits_and_twice_as_much_does_not(predictors):
     assert sized(found.size).first_input.shape == [found.size, 3, 224, 224]
     shared, _ = fit_memory(predictors, request, "batch", other_bytes=12 * 2**30)
     assert 0.3 * found.size < shared.size < 0.7 * found.size
+    with pytest.raises(ClockwattError, match=r"A30 has 0\.0 GiB for it"):
+        fit_memory(predictors, request, "batch", other_bytes=100 * 2**30)
+
+
+def test_more_than_millions_fit_and_what_does_not_grow_is_refused(predictors):
+    request = Request.of(network=f"{__name__}:small_1", inputs=("1,8",), gpus=("a30",))
+    assert fit_memory(predictors, request, "batch")[0].size > 2**25
+    with pytest.raises(ClockwattError, match="does not depend on its layers, so any fits"):
+        fit_memory(predictors, request.model_copy(update={"network": f"{__name__}:small_{{layers}}"}), "layers")
 
 
 def test_without_a_precision_memory_is_that_of_pytorchs_default(predictors):

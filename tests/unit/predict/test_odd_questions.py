@@ -1,5 +1,6 @@
 """Odd questions from Python are answered, or refused for the reason that they are odd."""
 
+import numpy
 import pytest
 import torch
 
@@ -32,6 +33,7 @@ QUESTIONS = [
     ((lambda x: x.cuda(), X), {}, "asks for a GPU"),
     ((lambda x: x * x.sum().item(), X), {}, "depends on the values of data"),
     ((lambda x: x if x.sum() > 0 else -x, X), {}, "assume_branch"),
+    ((torch.nn.Linear(8, 8), X), {"operations": "x.jsonl"}, "operations stands in place of a network"),
     ((lambda x: x / (1 // 0), X), {}, "modulo by zero.*Correct its forward"),
     ((torch.nn.Linear(9, 8), X), {}, r"takes an input of shape \[4, 8\]"),
     ((Endless(), X), {}, "calls itself without end"),
@@ -60,7 +62,15 @@ QUESTIONS = [
     (("resnet50",), {"gpu": 5}, "gpus 5: give a string"),
     (("resnet50",), {"host": "nowhere"}, "host nowhere: .*does not exist"),
     (("resnet50",), {"foo": 1}, "unknown field foo"),
-    (([1, 2],), {}, "1: give each question of a list as a dict"),
+    (([1, 2],), {"gpu": None}, "1: give each question of a list as a dict"),
+    (([{"network": "resnet50"}],), {}, "gpu beside a list of questions"),
+    (("resnet50",), {"gpus": ["h100"]}, "gpu and gpus.*give one of both"),
+    (("resnet50",), {"training": True, "pass_": "inference"}, "training and pass_ say different things"),
+    (("resnet50",), {"power_cap_w": 10.0}, "power_cap_w is of recommend"),
+    (("resnet50",), {"predictors_dir": "results"}, "predictors_dir is a folder: give it to `clockwatt.load`"),
+    (("resnet50",), {"measure_missing": "20"}, "measure_missing is for measuring"),
+    ((torch.nn.Linear(8, 8), numpy.zeros((4, 8))), {}, r"^inputs array.{,40}: give an example tensor"),
+    ((torch.jit.trace(torch.nn.Linear(8, 8), torch.ones(4, 8)), X), {}, "is compiled by TorchScript"),
 ]
 
 
@@ -70,7 +80,37 @@ def test_an_odd_question_is_refused_for_its_cause(network, more, why):
         clockwatt.predict(*network, **{"gpu": "h200"} | more)
 
 
-@pytest.mark.parametrize("more", [{"gpu": "NVIDIA H200"}, {"gpu": "H200"}, {"gpus": "h200"}, {"points": "default"}])
+def test_what_compare_layers_and_recommend_cannot_take_is_refused():
+    predictors = clockwatt.load()
+    for ask, why in (
+        (lambda: predictors.compare("resnet18", gpu="h200", to="h100"), "differs in the second pass"),
+        (lambda: predictors.layers("resnet18", gpu="h200", depth=0), "depth 0: give a whole number"),
+        (lambda: predictors.recommend("resnet18", gpus="h200", power_cap_w=10.0), "power"),
+        (lambda: clockwatt.load(__file__), "holds no predictors"),
+    ):
+        with pytest.raises(ClockwattError, match=why):
+            ask()
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"gpu": "NVIDIA H200"}, {"gpu": "H200"}, {"gpus": "h200"}, {"points": "default"},
+        {"points": clockwatt.OperatingPoint()}, {"batch": (size for size in (1, 2))},
+    ],
+)  # fmt: skip
 def test_what_is_meant_is_understood(more):
     answer = clockwatt.predict("resnet18", input="32x3x224x224", **({} if "gpus" in more else {"gpu": "h200"}) | more)
     assert float(answer["time_s"].iloc[0] if hasattr(answer, "iloc") else answer.time_s) > 0
+
+
+def test_a_module_takes_the_fields_that_messages_name():
+    branch = clockwatt.predict(lambda x: x if x.sum() > 0 else -x, X, gpu="h200", assume_branch="false")
+    assert branch.warnings[0] == "Assumed while tracing: branches on data are taken as false (1 place)."
+    ids = clockwatt.predict(torch.nn.Embedding(10, 8), (4, 8), gpu="h200", input_dtype="int64", input_below=10)
+    assert ids.unit == "tokens"
+
+
+def test_what_a_network_prints_is_no_part_of_an_answer(capsys):
+    assert clockwatt.predict(lambda x: print("shape", x.shape) or x.relu(), X, gpu="h200").time_s > 0
+    assert capsys.readouterr().out == ""

@@ -139,7 +139,7 @@ def test_the_pareto_front_is_drawn(ask, tmp_path):
         (["recommend", *NETWORK, "--pareto", "/none/front.png"], ["--pareto /none/front.png", "no folder /none"]),
         (["predict", *NETWORK, "--gpu", "a30", "--point", "fast"], ["'fast' is no operating point"]),
         (["predict", *NETWORK, "--gpu", "a30", "--pass", "backward"], ["--pass backward", "inference or training"]),
-        (["predict", "--gpu", "a30"], ["give a network and its --input", "--operations FILE"]),
+        (["predict", "--gpu", "a30"], ["give a network and its --input"]),
         (
             ["predict", "net24", "--gpu", "a30", "--precision", "bf16"],
             ["net24: its input shape in bfloat16 is unknown", "Give --input"],
@@ -194,6 +194,10 @@ def test_the_pareto_front_is_drawn(ask, tmp_path):
             ["--input a=…: is given 2 times"],
         ),
         (["predict", "net24", "--input", "a=", "--gpu", "a30"], ["--input 'a='", "32,3,224,224"]),
+        (["predict", "", "--gpu", "a30"], ["give a network and its --input"]),
+        (["predict", *NETWORK, "--gpu", "a30", "--gpu", "v100"], ["--gpu: give one of a30, "]),
+        (["predict", *NETWORK, "--gpu", "a30", "--request", '{"network": "net25"}'], ["leave --network out"]),
+        (["layers", *NETWORK, "--gpu", "a30", "--csv", "/none/layers.csv"], ["--csv /none/layers.csv", "no folder"]),
     ],
 )
 def test_a_bad_question_is_one_message(ask, options, words):

@@ -92,6 +92,11 @@ def test_what_is_no_input_is_refused(inputs, settings, message):
         asked("a:b", *inputs, **settings)
 
 
+def test_a_key_that_stands_twice_is_refused():
+    with pytest.raises(ClockwattError, match="gpus stands twice"):
+        Request.from_json('{"gpus": ["a30"], "gpus": ["v100"]}')
+
+
 def test_the_campaigns_training_step_is_that_of_questions(tmp_path):
     assert training_of(tmp_path) == TrainingConfig()
     adam = TrainingConfig(optimizer="adam", learning_rate=0.5)

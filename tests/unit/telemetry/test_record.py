@@ -263,7 +263,7 @@ def test_it_rests_before_each_run(nvml, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (("--output", "{out}"), "no command: write it after --"),
+        (("--output", "{out}"), "no command: write it behind the options, after --"),
         (("--output", "{out}", "--", "no-such-program"), "no-such-program: no such program"),
         (("--output", "{out}", "--", "{file}"), "is no program that may be run"),
         (("--output", "{out}", "--gpu", "7", "--", "true"), "--gpu 7: there is no such GPU. Here are 0 (GPU-0a30beef"),

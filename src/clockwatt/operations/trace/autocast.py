@@ -7,6 +7,7 @@ and the casts that it makes of its arguments are seen. So PyTorch's own lists de
 from __future__ import annotations
 
 import contextlib
+import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeGuard
@@ -87,7 +88,7 @@ def _ask(
     dtype: torch.dtype, func: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]
 ) -> Casts | None:
     """Run a call on fake CUDA tensors with and without autocast; None where both are the same, or it cannot be run."""
-    with torch.no_grad(), FakeTensorMode(allow_non_fake_inputs=True):
+    with torch.no_grad(), FakeTensorMode(allow_non_fake_inputs=True), _unlogged():
         given = tree_map_only(torch.Tensor, _fake, (args, dict(kwargs)))
         leaves, _ = tree_flatten(given)
         with _SeenCasts() as plain, contextlib.suppress(*_FAULTS):  # of two dtypes, a call may fail without autocast
@@ -102,6 +103,17 @@ def _ask(
         candidates = _candidates(tuple(cast.get(id(leaf)) for leaf in leaves), leaves, wanted)
         casts = next((one for one in candidates if _result_of(one, func, given) == wanted), None)
         return casts if casts is not None and (casts.result or any(casts.dtypes)) else None
+
+
+@contextlib.contextmanager
+def _unlogged() -> Iterator[None]:
+    """Keep PyTorch from logging each call that fails on fake tensors."""
+    logger = logging.getLogger(FakeTensorMode.__module__)
+    before, logger.disabled = logger.disabled, True
+    try:
+        yield
+    finally:
+        logger.disabled = before
 
 
 def _candidates(

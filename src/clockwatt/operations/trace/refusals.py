@@ -29,6 +29,7 @@ _WITHOUT_VALUES = ("meta tensor", "register_meta function", "without output_size
 _STDLIB = str(Path(os.__file__).parent)
 _LIBRARIES = (str(Path(torch.__file__).parent) + os.sep, str(Path(__file__).parents[2]) + os.sep)
 _WRAPPERS = {
+    "ScriptModule": "is compiled by TorchScript, which clockwatt does not trace. Give the module that it was made of.",
     "OptimizedModule": "is compiled by torch.compile, which clockwatt does not trace. Give the module without it.",
     "DataParallel": "is DataParallel, which runs on several GPUs. Give the module that it wraps.",
     "DistributedDataParallel": "is DistributedDataParallel, which runs on several GPUs. Give the module that it wraps.",
@@ -107,7 +108,7 @@ def cause(error: BaseException, func: Callable[..., Any] | None, fitting: str) -
             "depends on the values of data, which are not known while tracing",
             "Give the part of the network whose calls and shapes do not depend on its data.",
         )
-    if "no fake impl or Meta kernel" in text or "data-dependent shape" in text:
+    if "fake impl" in text or "data-dependent shape" in text:
         return "has no implementation without data", "Give the part of the network without it."
     if "expected device" in text or "same device" in text or "found two different devices" in text:
         return (
