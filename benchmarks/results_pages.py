@@ -15,6 +15,7 @@ from result_file import RESULTS
 
 DOCS = Path(__file__).parents[1] / "docs" / "results"
 PAGES = {
+    "reproductions": ("Reproductions", "What of the five studies that clockwatt continues is reproduced?"),
     "unseen-networks": ("Unseen networks", "How accurate are predictions of networks that were never measured?"),
     "memory": ("Memory", "How accurate is the predicted peak memory of a pass?"),
     "composition": (

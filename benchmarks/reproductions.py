@@ -1,0 +1,377 @@
+"""The five studies that clockwatt continues, item by item: theirs, ours, command, verdict.
+
+    python benchmarks/reproductions.py
+
+Numbers of ours come from the results of other benchmarks where there are any. A verdict is one of: reproduced (on the
+same data or card), on another card, partly (what is missing stands beside it), not reproduced, not asked by it.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import result_file
+
+COLUMNS = ["item", "theirs", "ours", "command", "verdict"]
+REPRODUCED, OTHER_CARD, PARTLY, NOT = "reproduced", "on another card", "partly", "**not reproduced**"
+MORE = "not asked by it"
+LEFT_OUT = "`python benchmarks/thesis_left_out.py --folds 4`"
+FIGURES = "`python benchmarks/thesis_figures.py`"
+FOLDS = "`python benchmarks/thesis_folds.py --trees 30`"
+POWER_STUDY = "`snakemake study_power`"
+WORKLOADS = "`snakemake study_workloads`"
+
+QUANTITIES = ("time", "power", "energy")
+Row = list[str]
+
+
+def main() -> None:
+    """Write a table for each study."""
+    for number, (title, rows, notes) in enumerate((thesis(), power_report(), temperature(), assignment(), proposal())):
+        result_file.write(
+            "reproductions", title, COLUMNS, rows, notes=notes, hardware="stated on the linked pages",
+            file=result_file.RESULTS / f"reproductions-{number + 1}.json",
+        )  # fmt: skip
+
+
+def read(name: str) -> dict[str, Any]:
+    """Return a result."""
+    content: dict[str, Any] = json.loads((result_file.RESULTS / f"{name}.json").read_text(encoding="utf-8"))
+    return content
+
+
+def cell(name: str, start: list[str], column: str) -> str:
+    """Return a cell of the row of a result that begins with some values."""
+    result = read(name)
+    (row,) = [row for row in result["rows"] if row[: len(start)] == start]
+    return str(row[result["columns"].index(column)])
+
+
+def target(name: str, about: str) -> str:
+    """Return the value of a target of a result."""
+    (found,) = [one["value"] for one in read(name)["targets"] if one["name"].startswith(about)]
+    return str(found)
+
+
+def thesis() -> tuple[str, list[Row], list[str]]:
+    """C. Nicolai's master thesis."""
+
+    def left_out(pass_: str, precision: str, kind: str, quantity: str) -> str:
+        return cell("thesis_left_out", ["a30", pass_, precision, kind], quantity)
+
+    def folds(learner: str, column: str) -> str:
+        return cell("thesis_folds", ["inference, TF32", learner], column)
+
+    def fewer(number: int) -> str:
+        (row,) = [row for row in read("thesis_folds-attributes")["rows"] if row[:2] == ["inference, TF32", number]]
+        return str(row[2])
+
+    held_out = [left_out("inference", "tf32-conv", "held out", name) for name in ("time", "energy")]
+    training = [left_out("training", "tf32-conv", "held out", name) for name in ("time", "energy")]
+    rows = [
+        [
+            "tables I and II, figures 5.1 and 5.2: networks in three configurations",
+            "order in energy, inference: A30 with TF32 < RTX 2080 Ti < A30 without, 18 of 18",
+            (f"its measurements shipped and drawn; on virtual cards the order is right in "
+            f"{target('virtual_cards', 'order')}"),
+            f"{FIGURES}, `python benchmarks/virtual_cards.py`",
+            f"{REPRODUCED}; not measured on these cards by us",
+        ],
+        [
+            "figure 3.1: time against duration",
+            "linear fit on the last 6/7 of the points, 5 σ, shortest duration",
+            "figure `time_against_duration` of each campaign: time against the number of calls",
+            "`snakemake`",
+            f"{PARTLY}: the line, the 5 σ band and the duration that follows are not drawn",
+        ],
+        [
+            "start-up transients without rest",
+            "power after the start of a load",
+            "figure `power_transient`, after a rest",
+            "`snakemake`",
+            f"{PARTLY}: runs without rest are not recorded",
+        ],
+        [
+            "equations 3.1–3.9: mean power and its error",
+            "mean of readings within 3 σ (n − 1, <), σ as error, energy = time × power",
+            "column `power_thesis_w` with the same filter; on 12 operations of an H200 off by "
+            + cell("accuracy", ["median / worst"], "thesis: power")
+            + ", ours by "
+            + cell("accuracy", ["median / worst"], "power"),
+            '`python benchmarks/accuracy.py measure --device "NVIDIA H200"`',
+            f"{PARTLY}: σ is not stored as error",
+        ],
+        [
+            "its procedure end to end",
+            "3 blocks of 10 s",
+            "on 12 operations: " + cell("accuracy", ["median / worst"], "thesis: took") + " per operation, ours "
+            + cell("accuracy", ["median / worst"], "took"),
+            "`python benchmarks/accuracy.py measure` (`thesis_procedure.py`)",
+            OTHER_CARD,
+        ],
+        [
+            "figure 5.3: ten operations, measured and predicted",
+            "bars",
+            "the dearest operation of each class on the A30, beside its forest, class and channels held out",
+            "`python benchmarks/thesis_operations.py`",
+            f"{REPRODUCED} on its data; which ten it shows is our choice",
+        ],
+        [
+            "figures 5.4–5.7: networks in inference, predicted and measured",
+            "sum of predicted operations",
+            f"A30 with TF32, networks held out, median / 90th: time {held_out[0]}, energy {held_out[1]} (R² of logs)",
+            f"{LEFT_OUT}, {FIGURES}",
+            REPRODUCED,
+        ],
+        [
+            "figures 5.8–5.11: networks in training",
+            "sum of predicted operations",
+            f"A30 with TF32, held out: time {training[0]}, energy {training[1]}",
+            LEFT_OUT,
+            f"{PARTLY}: sums of operations timed alone do not add up to a step; no predictor of training is shipped",
+        ],
+        [
+            "fifteen folds: R² of the forest",
+            "R² of back-to-back time, power, energy",
+            "inference with TF32: "
+            + ", ".join(f"{name} {folds('forest, (value, flag)', f'R² {name}')}" for name in QUANTITIES)
+            + "; roofline "
+            + ", ".join(f"{name} {folds('roofline (ours)', f'R² {name}')}" for name in QUANTITIES),
+            FOLDS,
+            f"{REPRODUCED} on its data: ExtraTrees, XGBoost and both encodings stand below",
+        ],
+        [
+            "clock as a feature against a model per clock",
+            "both",
+            "one model, extrapolated with the DVFS (clock) model",
+            "`python benchmarks/dvfs_v100.py`",
+            f"{NOT}: the measurements at hand have one clock, which was not recorded",
+        ],
+        [
+            "fewest attributes that lose nothing",
+            "a subset",
+            f"12 of 33: R² of time {fewer(12)}, with all {fewer(33)} (inference with TF32)",
+            FOLDS,
+            REPRODUCED,
+        ],
+        [
+            "gain of tensor cores against dependency complexity",
+            "a figure",
+            "gains stand in the table of networks, below; the complexity is not computed",
+            FIGURES,
+            f"{PARTLY}: the abscissa is missing",
+        ],
+    ]  # fmt: skip
+    notes = [
+        "Its published numbers were not at hand: *theirs* names what descriptions and its public logs state.",
+        "R² of single folds vary by a tenth and more: a few large convolutions decide them.",
+    ]
+    return "Thesis: operations and networks on an A30 and an RTX 2080 Ti (C. Nicolai)", rows, notes
+
+
+def power_report() -> tuple[str, list[Row], list[str]]:
+    """The report on power limits, and Zeus."""
+    rows = [
+        [
+            "energy, time, energy-delay product against power limit, second-degree fit, R², optimum",
+            "three networks on its cards",
+            "figure `optimum_power_limit` of each campaign; of five networks of Zeus on a V100 and a P100",
+            f"{POWER_STUDY}, `clockwatt study-power --runs shipped --gpu v100 --network resnet50 --study-dir DIR`",
+            OTHER_CARD,
+        ],
+        [
+            "a limit that was not measured",
+            "–",
+            (
+                f"time {target('power_limits', 'time')}, energy {target('power_limits', 'energy')} (medians); regret "
+                f"in energy {target('power_limits-regret', 'regret in energy')} (mean)"
+            ),
+            "`python benchmarks/power_limits.py`",
+            MORE,
+        ],
+        [
+            "batch size and limit together (Zeus)",
+            "15.3–75.8 % less energy (NSDI'23)",
+            "22–75 % less on a V100, 18–71 % on a P100, for least energy; regret "
+            + target("power_limits-batch", "regret in energy"),
+            "`python benchmarks/power_limits.py`",
+            f"{REPRODUCED} on its traces; without Zeus's search over recurring jobs",
+        ],
+        [
+            "ECG network, two dense networks",
+            "CinC17: 1 × 9,000 samples, 4 classes; RMSprop",
+            "12 × 4,096 samples, 5 classes; Adam",
+            POWER_STUDY,
+            f"{PARTLY}: recordings of CinC17, RMSprop and optimizers per network are not taken",
+        ],
+        [
+            "jitter of power readings",
+            "mean and deviation in Hz",
+            "figures `sampling_interval`, `jitter`: deviation over mean",
+            POWER_STUDY,
+            f"{PARTLY}: not in Hz",
+        ],
+        [
+            "cumulative energy",
+            "to the longest run, Σ Δt·P",
+            "figure `cumulative_energy`, trapezoid",
+            POWER_STUDY,
+            f"{PARTLY}: Σ Δt·P does not stand beside it",
+        ],
+        [
+            "epochs",
+            "all, the first included",
+            "figure `epochs` without the first",
+            POWER_STUDY,
+            f"{PARTLY}: the first epoch is not drawn",
+        ],
+        [
+            "phases of Keras",
+            "Keras 2 (`fit_generator`)",
+            "hooks for Keras, Lightning and the Hugging Face Trainer",
+            "`clockwatt record`",
+            f"{PARTLY}: Keras 2 call styles are not hooked",
+        ],
+        [
+            "outlook: select the best platform and run",
+            "proposed",
+            "`recommend` selects",
+            "`clockwatt recommend`",
+            f"{NOT}: it does not submit the job",
+        ],
+    ]
+    return "Report on power limits", rows, ["Its published values are not part of this project."]
+
+
+def temperature() -> tuple[str, list[Row], list[str]]:
+    """The study of temperatures."""
+    rows = [
+        [
+            "RMSE of temperature, five regressions",
+            "2.64 / 0.80 / 7.92 / 5.22 / 0.42 °C",
+            (
+                "forecasts 30 s ahead, virtual A30, load known, rows shuffled: linear 0.31, trees 0.79, LSTM 0.98 °C; "
+                "eleven workloads on an H200, held out, 10 s: linear 4.3, trees 4.0, physics 3.2 °C"
+            ),
+            "`python benchmarks/thermal.py`",
+            f"{PARTLY}: regressions of the same moment and three repetitions on a real card are missing",
+        ],
+        [
+            "goal of 0.1 °C",
+            "stated",
+            "sensors report whole degrees, which alone leave 0.29 °C",
+            "`clockwatt thermal fit`",
+            f"{REPRODUCED}: it cannot be reached with such a sensor",
+        ],
+        [
+            "Black–Scholes",
+            "50,000 scalar calls, GPU use 8 %",
+            "vectorised: GPU use " + cell("record_workloads", ["black scholes"], "GPU busy (%)") + " %",
+            WORKLOADS,
+            f"{NOT}: another workload of the same name",
+        ],
+        [
+            "DistilBERT and BERT question answering",
+            "SQuAD, start and end positions, batch 16, 512 tokens; five questions one by one",
+            "DistilBERT as a classifier, BERT encoder on batches of questions",
+            WORKLOADS,
+            f"{PARTLY}: heads, tokenizer and single questions differ",
+        ],
+        [
+            "CIFAR, matrix products, distance, k-means, FFT, spectrogram, Monte Carlo, sepia",
+            "scripts of the study",
+            "eleven workloads on an H200",
+            WORKLOADS,
+            f"{PARTLY}: CIFAR without DataLoader workers and test pass, distance on the same matrices",
+        ],
+        [
+            "correlations of sensors and temperature",
+            "figures",
+            "figures of sensors and correlations",
+            WORKLOADS,
+            OTHER_CARD,
+        ],
+    ]
+    return "Temperature study", rows, ["Numbers of the H200 and the virtual A30: [Temperature](temperature.md)."]
+
+
+def assignment() -> tuple[str, list[Row], list[str]]:
+    """The assignment on memory, layers and two GPUs."""
+    rows = [
+        [
+            "tasks 1 and 2: memory until it ends",
+            "n convolutions, m linear layers at (16, 64, 112, 112)",
+            "peak memory predicted before the run",
+            "`clockwatt fit-memory`",
+            f"{PARTLY}: this network is not shipped",
+        ],
+        [
+            "task 2: four single layers at (256, 3, 224, 224), linear 25,088 → 4,096",
+            "memory and power drawn",
+            "time, energy, power, memory of each module",
+            "`clockwatt layers vgg16 --input 64,3,224,224 --gpu h200`",
+            f"{PARTLY}: no figure of the four layers",
+        ],
+        [
+            "task 3: VGG-16 with max-pool before ReLU, batch 128",
+            "time and memory, CPU and GPU",
+            "two networks side by side with intervals",
+            "`clockwatt compare`",
+            f"{PARTLY}: not measured on a GPU and a CPU",
+        ],
+        [
+            "VGG-16 on one and two GPUs",
+            "speed-up 1.89; NCCL 19.8 and 21.5 % of kernel time",
+            "step times on several GPUs are predicted",
+            "`clockwatt predict --gpus-per-node 2 --strategy ddp`",
+            f"{NOT}: no shipped measurement of this experiment",
+        ],
+        [
+            "occupancy and SM efficiency",
+            "55.6 and 99.3 %",
+            "–",
+            "–",
+            f"{NOT}: the profiler's counters are not read",
+        ],
+    ]
+    return "Assignment: memory, layers, two GPUs", rows, []
+
+
+def proposal() -> tuple[str, list[Row], list[str]]:
+    """The proposal on variability."""
+    rows = [
+        [
+            "spread of cards of one model",
+            "8 % on average, 22 % at most (SC22)",
+            "21 H200s: −0.8 to +0.9 % in time, −4.0 to +2.9 % in power (figure `cards` of the shipped data)",
+            "`snakemake`",
+            OTHER_CARD,
+        ],
+        [
+            "placement by known speed",
+            "completion time −42 % (SC24)",
+            "–",
+            "–",
+            f"{NOT}: no scheduler is simulated",
+        ],
+        [
+            "spread of GEMM over a fleet",
+            "up to 14 % (PRISM)",
+            "reference operations at the start and end of each shard",
+            "`snakemake`",
+            f"{NOT}: no survey of a fleet was measured",
+        ],
+        [
+            "neighbours and co-tenants",
+            "proposed",
+            "–",
+            "–",
+            f"{NOT}: conditions are not measured",
+        ],
+    ]
+    return "Proposal: variability over a cluster", rows, []
+
+
+if __name__ == "__main__":
+    main()
