@@ -22,7 +22,7 @@ import pyarrow.parquet as pq
 import result_file
 from sklearn.metrics import r2_score
 
-from clockwatt.config import NetworkConfig, TrainingConfig
+from clockwatt.config import FitConfig, NetworkConfig, TrainingConfig
 from clockwatt.predict.answerer import predict_network
 from clockwatt.predict.description import shipped_predictors
 from clockwatt.predict.fit import fit
@@ -81,9 +81,13 @@ def traces(networks: pd.DataFrame) -> list[TracedNetwork]:
     ]
 
 
-def held_out(gpu: str, networks: pd.DataFrame, traced: list[TracedNetwork], folds: int) -> list[dict[str, float]]:
+def held_out(
+    gpu: str, networks: pd.DataFrame, traced: list[TracedNetwork], folds: int, predictor: str = "roofline"
+) -> list[dict[str, float]]:
     """Return predictions of the networks, each without the operations of its fold of architectures."""
     campaign = packing.campaign_of([gpu])
+    settings = campaign.fit.model_dump() | {"predictors": [predictor]}
+    campaign = campaign.model_copy(update={"fit": FitConfig(**settings)})
     numbers = {name: number % folds for number, name in enumerate(sorted(networks["model"].unique()))}
     fold = networks["model"].map(numbers).to_numpy()
     predicted: dict[int, dict[str, float]] = {}

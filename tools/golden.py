@@ -62,7 +62,7 @@ _IN_224 = "32,3,224,224"
 
 
 def questions() -> dict[str, list[str]]:
-    """Options of `predict` and `recommend` by a name: fifty predictions and five recommendations."""
+    """Options of `predict` and `recommend` by a name: 49 predictions and five recommendations."""
     asked = [
         (network, shape, pass_, gpu, point, ())
         for gpu, points, networks in (
@@ -83,7 +83,6 @@ def questions() -> dict[str, list[str]]:
         ("vit_b_16", _IN_224, "training", "h200", "default", ("--precision", "fp32")),
         ("resnet18", "128,3,224,224", "inference", "h200", "default", ()),
         ("resnet18", "1,3,224,224", "inference", "h200", "default", ()),
-        ("resnet50", _IN_224, "inference", "h200", "pl500", ()),
         ("resnet152", "16,3,192,192", "inference", "h200", "default", ()),  # in no catalogue: traced when it is asked
         ("efficientnet_b2", "8,3,224,224", "training", "h200", "default", ()),
         ("resnet34", "16,3,64,64", "inference", "a30", "sm780", ()),
