@@ -43,6 +43,7 @@ PAGES = {
     "telemetry": ("Telemetry", "How regular is the logger, and what does it cost?"),
     "tracing": ("Tracing", "Can every operation be traced, rebuilt and run?"),
     "faults": ("Faults", "What is lost when processes are killed and nodes fail?"),
+    "questions": ("Questions drawn at random", "Do commands and Python agree, and do refusals name their cause?"),
     "clock-control": ("Clock control", "Are clocks restored when a job is killed?"),
     "speed": ("Speed", "How long do commands, the workflow and the tests take?"),
     "temperature": ("Temperature", "How accurate are forecasts of a GPU's temperature?"),

@@ -28,6 +28,7 @@ from support.workdir import KEY, REPOSITORY, Workdir
 MEASURED = ("time_host_s", "time_device_s", "power_w", "energy_dynamic_j")
 CORRECTED = ("time_host_corrected_s", "time_device_corrected_s", "power_corrected_w", "energy_dynamic_corrected_j")
 EQUAL = 1e-9
+AGAIN_AFTER_S = 0.2
 TOLERANCE = 0.05
 """Relative to each value, and for dynamic energy to all that the GPU draws: a session that goes on begins with a colder
 card, whose leakage is less."""
@@ -115,14 +116,15 @@ def make(disturbed: Disturbed, faults: Sequence[str], rng: random.Random, pause_
     while waiting:
         disturbed.run()
         disturbed.resume()
-        time.sleep(rng.expovariate(1 / pause_s))
         fault = waiting.pop(0)
         if getattr(disturbed, fault)():
             made[fault] += 1
             print(f"{time.strftime('%X')}: {fault}", flush=True)
+            time.sleep(rng.expovariate(1 / pause_s))
         else:
             waiting.append(fault)
             disturbed.start_over()
+            time.sleep(AGAIN_AFTER_S)
 
 
 def logged(loggers: Path) -> dict[str, str]:

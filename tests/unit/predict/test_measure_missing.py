@@ -158,10 +158,10 @@ def test_a_point_that_the_campaign_lacks_is_told(made, campaign) -> None:
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ((), "give --measure-missing"),
-        (("--measure-missing", "3x"), "write how many operations"),
-        (("--measure-missing", "3", "--point", "sm1050"), "has no such operating point"),
-        (("--measure-missing", "3"), "Slurm is not installed here"),
+        (("sm900",), "give --measure-missing"),
+        (("sm900", "--measure-missing", "3x"), "write how many operations"),
+        (("sm1050", "--measure-missing", "3"), "has no such operating point"),
+        (("sm900", "--measure-missing", "3"), "Slurm is not installed here"),
     ],
 )
 def test_what_no_job_could_answer_is_refused_before_one_waits(made, campaign, monkeypatch, options, said) -> None:
@@ -169,10 +169,10 @@ def test_what_no_job_could_answer_is_refused_before_one_waits(made, campaign, mo
     monkeypatch.delenv("SLURM_JOB_ID", raising=False)
     folders = ["--predictors-dir", made.predictors, "--catalogue-dir", made.catalogue, "--config", campaign]
     with pytest.raises(ClockwattError, match=said):
-        app(["predict", *NETWORK, "--slurm", *options, *map(str, folders)], prog_name="clockwatt")
+        app(["predict", *NETWORK[:-1], *options, "--slurm", *map(str, folders)], prog_name="clockwatt")
     monkeypatch.setenv("SLURM_JOB_ID", "7")
     with pytest.raises(ClockwattError, match="this is a Slurm job already" if "installed" in said else said):
-        app(["predict", *NETWORK, "--slurm", *options, *map(str, folders)], prog_name="clockwatt")
+        app(["predict", *NETWORK[:-1], *options, "--slurm", *map(str, folders)], prog_name="clockwatt")
 
 
 def test_a_job_is_asked_the_request_as_json(made, campaign, monkeypatch, tmp_path, capfd) -> None:
