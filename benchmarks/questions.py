@@ -24,7 +24,7 @@ import traceback
 import warnings
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -61,10 +61,10 @@ FALLS, RISES, RISES_S = 0.97, 2.6, 50e-6
 SLOWEST_S, SLOWEST = 300e-6, 60.0
 """Largest time of a call, beside so many times that of its bytes and FLOPs at peak."""
 WAITING = "Loading predictors and tracing the network; this can take a minute."
-USAGE = 2
-"""Exit status of a command line that cannot be parsed."""
 LONGEST = 900
 """Characters of a message."""
+OF_ONE_COMMAND = (*("objective", "max_slowdown", "relative_to"), *("optimizer", "accumulate", "clip_norm"))
+"""Fields that not all commands take."""
 JARGON = re.compile(r"Traceback|<class|object at 0x|NoneType|pydantic|\{[a-z_]+\}")
 OF_PYTHON = re.compile(
     r"\b(input_(dtype|below)|assume_branch|cache_length|relative_to|max_slowdown|clip_norm|power_cap_w)\b"
@@ -179,13 +179,10 @@ def draw(rng: random.Random, gpus: tuple[str, ...]) -> Question:
 
 def flawed(question: Question, flaw: Flaw) -> Question:
     """The question with a flaw; of another command where its own has no such option."""
-    fields = {name: value for name, value in question.fields.items() if name not in flaw.without}
-    if flaw.command != question.command:
-        question, fields = (
-            replace(question, more={}),
-            {n: v for n, v in fields.items() if n not in ("objective", "max_slowdown", "relative_to")},
-        )
-    return Question(flaw.command, {**fields, **flaw.fields}, {**question.more, **flaw.more}, flaw)
+    same = flaw.command == question.command
+    without = flaw.without if same else (*flaw.without, *OF_ONE_COMMAND)
+    fields = {name: value for name, value in question.fields.items() if name not in without}
+    return Question(flaw.command, {**fields, **flaw.fields}, {**(question.more if same else {}), **flaw.more}, flaw)
 
 
 def command(words: list[str]) -> Asked:
@@ -259,8 +256,7 @@ def _refusal(question: Question, as_json: Asked, as_text: Asked, from_python: As
     for way, message in (("--json", as_json.message), ("Python", from_python.message)):
         if not re.search(cause, message, re.IGNORECASE | re.DOTALL):
             broken.append(f"{way}: no cause {cause!r} in: {message}")
-        ended = as_json.status == USAGE or message.rstrip()[-1] in ".?)"
-        if JARGON.search(message) or "\n" in message.strip() or len(message) > LONGEST or not ended:
+        if JARGON.search(message) or "\n" in message.strip() or len(message) > LONGEST:
             broken.append(f"{way}: not one readable message: {message}")
     if OF_PYTHON.search(as_json.message):
         broken.append(f"--json: names of Python: {as_json.message}")

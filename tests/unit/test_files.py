@@ -71,6 +71,13 @@ def test_a_missing_file_says_what_to_run(tmp_path: Path) -> None:
         files.read_table(tmp_path / "none.parquet", CALL_SCHEMA)
 
 
+def test_a_link_to_itself_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "rows.parquet"
+    path.symlink_to(path)
+    with pytest.raises(DataFileError, match=r"rows\.parquet"):
+        files.read_table(path, CALL_SCHEMA)
+
+
 @pytest.mark.parametrize("damage", [b"", b"PAR1 no", b"\x80\x04\x95 a pickle"])
 def test_what_is_no_parquet_is_refused(tmp_path: Path, damage: bytes) -> None:
     path = tmp_path / "calls.parquet"

@@ -77,11 +77,11 @@ def measured_answer(predictors: AllGpus, request: Request) -> tuple[Answer, Meas
     from clockwatt.predict.answerer import measured_whole, with_memory
     from clockwatt.predict.measure_missing import Stop, answer_measured
 
+    stop = Stop(operations=0) if request.measure_missing is None else Stop.parse(request.measure_missing)
     gpu = predictors.gpu_at(request)
     traced = predictors.traced(request)
     execution = predictors.execution(request, traced)
     demand = on_demand(request, gpu, request.point, traced, execution)
-    stop = Stop(operations=0) if request.measure_missing is None else Stop.parse(request.measure_missing)
     answer, now = answer_measured(predictors, traced, stop, demand, request.host, whole=bool(request.measure_whole))
     if request.measure_whole:
         whole = demand.measure_whole(predictors.network(request), *traced.tables())

@@ -28,7 +28,7 @@ _LARGEST_BELOW = 2**63 - 1
 
 def _check_size(shape: list[int]) -> list[int]:
     if math.prod(shape) >= _MOST_ELEMENTS:
-        raise ValueError("has more elements than any memory holds")
+        raise ValueError("has more elements than any memory holds: give a smaller shape")
     return shape
 
 

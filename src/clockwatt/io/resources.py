@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 _PACKAGE = Path(__file__).parents[1]
@@ -23,7 +24,8 @@ def resource(name: str) -> Path:
 
 def comes_with_clockwatt(path: Path) -> bool:
     """Return whether a file is one of those that come with the package."""
-    return any(path.resolve().is_relative_to(root) for root in (_SHIPPED, _PACKAGE.parents[1] / "resources"))
+    real = Path(os.path.realpath(path))  # of a link to itself, too
+    return any(real.is_relative_to(root) for root in (_SHIPPED, _PACKAGE.parents[1] / "resources"))
 
 
 def reference_folder(name: str) -> Path:

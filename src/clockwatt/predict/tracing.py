@@ -289,7 +289,7 @@ def training_of(predictors_dir: Path) -> TrainingConfig:
     path = predictors_dir / layout.TRAINING_FILE
     try:
         return TrainingConfig.model_validate_json(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         return TrainingConfig()
     except ValidationError as error:
         what = error.errors()[0]["msg"]
