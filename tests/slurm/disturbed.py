@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import random
 import re
@@ -30,6 +31,7 @@ FAULTS = (
 """Methods of `Disturbed`; each tells whether it found something to disturb."""
 ENDS_WITHIN_S = 1200
 FINISHING_RUNS = 10
+LOOKS_EVERY_S = 3
 
 
 class Disturbed:
@@ -58,6 +60,7 @@ class Disturbed:
         self.snakemake: subprocess.Popen[bytes] | None = None
         self.starts = 0
         self._edits = 0
+        self._looked_s = -math.inf
 
     def run(self) -> None:
         """Start Snakemake if it does not run."""
@@ -80,7 +83,13 @@ class Disturbed:
                 shutil.rmtree(path, ignore_errors=True)
 
     def resume(self) -> None:
-        """Resume the node, as an administrator does: Slurm drains it where a launch failed, or finds it silent."""
+        """Resume the node, as an administrator does: Slurm drains it where a launch failed, or finds it silent.
+
+        It looks every `LOOKS_EVERY_S`.
+        """
+        if time.monotonic() < self._looked_s + LOOKS_EVERY_S:
+            return
+        self._looked_s = time.monotonic()
         if {"drain", "drained", "draining", "down"} & set(
             re.findall("[a-z]+", self.cluster.command("sinfo", "-h", "-o", "%T").stdout)
         ):
