@@ -80,9 +80,9 @@ def thesis() -> tuple[str, list[Row], list[str]]:
         [
             "figure 3.1: time against duration",
             "linear fit on the last 6/7 of the points, 5 σ, shortest duration",
-            "figure `time_against_duration` of each campaign: time against the number of calls",
+            "figure `time_against_duration` of each campaign, with the shortest duration by its rule",
             "`snakemake`",
-            f"{PARTLY}: the line, the 5 σ band and the duration that follows are not drawn",
+            f"{PARTLY}: the duration stands below the figure; line and 5 σ band are not drawn",
         ],
         [
             "start-up transients without rest",

@@ -56,3 +56,13 @@ def test_operations_are_named_by_function_and_shape_and_unknown_ones_by_id():
 )
 def test_operating_points_are_said_in_words(point, words):
     assert OperatingPoint.parse(point).in_words == words
+
+
+def test_the_shortest_run_is_the_first_from_which_all_lie_near_the_line():
+    calls = np.array([2.0, 4, 8, 16, 32, 64, 128, 256, 512, 1024])
+    noise = 1e-7 * np.array([1, -1, 1, -1, 1, -1, 1, -1, 1, -1])
+    duration_s = 1e-5 * calls + noise
+    assert calibration.shortest_duration_s(calls, duration_s) == duration_s[0]
+    duration_s[0] += 1e-4
+    assert calibration.shortest_duration_s(calls, duration_s) == duration_s[1]
+    assert np.isnan(calibration.shortest_duration_s(calls[:2], duration_s[:2]))
