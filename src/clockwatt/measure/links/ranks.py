@@ -16,6 +16,8 @@ from typing import Any
 
 from clockwatt.errors import ClockwattError
 
+_START_S = 120.0
+"""Time in which all ranks must have started: importing PyTorch from a shared file system can take a minute."""
 _GRACE_S = 5.0
 """Time that a terminated rank gets before it is killed."""
 
@@ -40,7 +42,7 @@ def run_ranks(
     gpus
         UUIDs of the GPUs, one for each process, which communicate with NCCL; without any, they use gloo.
     limit_s
-        Time after which ranks that are not finished count as hung.
+        Time from the start of the last rank, after which ranks that are not finished count as hung.
 
     Returns
     -------
@@ -64,40 +66,49 @@ def run_ranks(
         try:
             for process in processes:
                 process.start()
-            _await(processes, folder, time.monotonic() + limit_s, limit_s)
+            _await(processes, folder, limit_s)
         finally:
             _end([process for process in processes if process.pid is not None])
         return [json.loads((folder / f"{rank}.json").read_text(encoding="utf-8")) for rank in range(count)]
 
 
-def _await(processes: Sequence[BaseProcess], folder: Path, deadline_s: float, limit_s: float) -> None:
+def _await(processes: Sequence[BaseProcess], folder: Path, limit_s: float) -> None:
     """Return once all ranks have finished."""
     running = dict(enumerate(processes))
+    started, deadline_s = False, time.monotonic() + _START_S
     while running:
-        wait([process.sentinel for process in running.values()], max(0.0, deadline_s - time.monotonic()))
+        wait([process.sentinel for process in running.values()], 0.5)
+        if not started and all((folder / f"{rank}.started").exists() for rank in range(len(processes))):
+            started, deadline_s = True, time.monotonic() + limit_s
         ended = {rank: process for rank, process in running.items() if process.exitcode is not None}
         failed = [rank for rank in ended if not (folder / f"{rank}.json").exists()]
         if failed:
-            # the others fail because of the first one
-            errors = {rank: folder / f"{rank}.error" for rank in range(len(processes))}
-            written = sorted(((path.stat().st_mtime_ns, rank) for rank, path in errors.items() if path.exists()))
-            if written:
-                rank = written[0][1]
-                raise RankError(f"rank {rank} of {len(processes)} failed: {errors[rank].read_text(encoding='utf-8')}")
-            code = processes[failed[0]].exitcode or 0
-            how = f"signal {-code}" if code < 0 else f"exit code {code}"
-            raise RankError(
-                f"rank {failed[0]} of {len(processes)} died ({how}); the others were ended. Check its GPU and the "
-                "memory of the machine, and run the command again."
-            )
+            raise _failure(processes, folder, failed)
         for rank in ended:
             del running[rank]
         if running and time.monotonic() >= deadline_s:
             ranks = ", ".join(map(str, running))
             raise RankError(
-                f"rank {ranks} of {len(processes)} did not finish within {limit_s:.0f} s; all were ended. Another "
+                f"rank {ranks} of {len(processes)} did not {'finish' if started else 'start'} within "
+                f"{limit_s if started else _START_S:.0f} s; all were ended. Another "
                 "program may hold the GPUs, or their link is broken: see `nvidia-smi topo -m`."
             )
+
+
+def _failure(processes: Sequence[BaseProcess], folder: Path, failed: Sequence[int]) -> RankError:
+    """Return the error of the rank that died, else of the first that failed: others fail because of it."""
+    errors = {rank: folder / f"{rank}.error" for rank in failed}
+    written = sorted((path.stat().st_mtime_ns, rank) for rank, path in errors.items() if path.exists())
+    dead = [rank for rank, path in errors.items() if not path.exists()]
+    if not dead:
+        rank = written[0][1]
+        return RankError(f"rank {rank} of {len(processes)} failed: {errors[rank].read_text(encoding='utf-8')}")
+    code = processes[dead[0]].exitcode or 0
+    how = f"signal {-code}" if code < 0 else f"exit code {code}"
+    return RankError(
+        f"rank {dead[0]} of {len(processes)} died ({how}); the others were ended. Check its GPU and the memory of the "
+        "machine, and run the command again."
+    )
 
 
 def _end(processes: Sequence[BaseProcess]) -> None:
@@ -136,6 +147,7 @@ def _rank(
             world_size=count,
             timeout=datetime.timedelta(seconds=limit_s),
         )
+        (folder / f"{rank}.started").touch()
         result = work(rank, *arguments)
         distributed.destroy_process_group()
     except Exception as error:  # noqa: BLE001  # whatever a rank raises becomes one message

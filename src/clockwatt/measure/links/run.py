@@ -19,7 +19,7 @@ from clockwatt.schema.links import HOST_COSTS
 _LIMIT_S, _VIRTUAL_LIMIT_S = 60.0, 300.0
 """Time after which ranks count as hung; CPU processes share their cores with others."""
 _STOP_AFTER_S, _VIRTUAL_STOP_AFTER_S = 30.0, 240.0
-"""Time after which a rank starts no measurement; starting and ending the ranks takes the rest of a minute."""
+"""Time after which a rank starts no measurement; the rest of a minute is for power, and for ending."""
 _POWER_S = 4.0
 _SIZES = tuple(2**power for power in range(10, 29, 2))
 _REPETITIONS = 100
