@@ -18,7 +18,7 @@ from clockwatt.predict.description import shipped_catalogue, shipped_predictors,
 from clockwatt.predict.gpu_predictor import load_models
 from clockwatt.predict.parallel.answer import ParallelAnswer, ask_parallel
 from clockwatt.predict.recommend import Limits, Recommendation
-from clockwatt.predict.request import Request, typed_inputs
+from clockwatt.predict.request import PARALLEL, Request, typed_inputs
 from clockwatt.predict.tracing import NetworkTracer, TracedNetwork, trace_sizes, with_batch
 from clockwatt.schema import layout
 from clockwatt.schema.execution import ExecutionSettings
@@ -33,6 +33,7 @@ _OF_A_CHOICE = ("objective", "max_slowdown", "power_cap_w")
 _NOT_OF_ALL = {
     "relative_to": "is of predict, recommend and show",
     **dict.fromkeys(_OF_A_CHOICE, "is of recommend"),
+    **dict.fromkeys(("gpus_per_node", *PARALLEL), "is of predict"),
     **dict.fromkeys(("predictors_dir", "catalogue_dir", "validation_dir"), "is a folder: give it to `clockwatt.load`"),
     **dict.fromkeys(
         ("measure_missing", "measure_whole", "config_file", "store_dir"),
@@ -153,7 +154,12 @@ class Predictors(AllGpus):
         if (gpu and gpus) or (point != "default" and points):
             raise RequestError("gpu and gpus, point and points: give one of both.")
         given = _Question.of(
-            network, inputs, gpus=gpus or gpu, points=points or point, also=("relative_to",), **question
+            network,
+            inputs,
+            gpus=gpus or gpu,
+            points=points or point,
+            also=("relative_to", "gpus_per_node", *PARALLEL),
+            **question,
         )
         if batch is None and gpus is None and points is None:
             return given.answer(self)
@@ -375,6 +381,8 @@ class _Question:
     def sweep(self, predictors: AllGpus, batch: Sequence[int] | None) -> pd.DataFrame:
         """Answers for all combinations of batch sizes, GPUs and operating points."""
         request = self.request
+        if request.gpus_per_node is not None:
+            raise RequestError("{gpus_per_node} is for one step: leave {batch}, {gpus} and {points} out.")
         gpus = [predictors.label(name) for name in request.gpus] or [predictors.only_gpu(request)]
         if batch is None:
             traced = [self.trace(predictors)]

@@ -44,8 +44,8 @@ _CHOICES: dict[str, tuple[str, ...]] = {
 _USUAL_BATCH = 32
 """Batch size of a network of timm for which no input is given."""
 
-_PARALLEL = ("strategy", "links", "stages", "microbatches", "schedule")
-"""Fields of a step on several GPUs."""
+PARALLEL = ("strategy", "links", "stages", "microbatches", "schedule")
+"""Fields of a step on several GPUs, beside their number."""
 
 _TRAINING = ("optimizer", "accumulate", "clip_norm", "loss")
 """Fields of a training pass."""
@@ -211,7 +211,7 @@ class Request(Model):
     def _check_parallel(self) -> None:
         """Refuse a step on several GPUs that is incomplete, or no training step."""
         if self.gpus_per_node is None:
-            for name in _PARALLEL:
+            for name in PARALLEL:
                 if getattr(self, name) != type(self).model_fields[name].default:
                     raise RequestError(f"{{{name}}} is for several GPUs: give {{gpus_per_node}} too.")
             return
@@ -226,7 +226,7 @@ class Request(Model):
         if self.measure_whole:
             raise RequestError("{measure_whole} measures one GPU: leave it out, or {gpus_per_node}.")
         if self.strategy != PIPELINE:
-            for name in _PARALLEL[2:]:
+            for name in PARALLEL[2:]:
                 if getattr(self, name) != type(self).model_fields[name].default:
                     raise RequestError(f"{{{name}}} is for {{strategy}} pipeline: leave it out.")
 

@@ -63,6 +63,13 @@ def test_fsdp_shards_and_a_pipeline_splits(predictors, ddp):
     assert pipeline.items == 32
 
 
+def test_only_single_questions_are_about_several_gpus(predictors):
+    asked = {name: value for name, value in TWO.items() if name != "gpu"} | {"strategy": "ddp"}
+    for ask, more in ((predictors.recommend, {}), (predictors.show, {}), (predictors.predict, {"batch": [1, 2]})):
+        with pytest.raises(RequestError, match=r"is of predict|gpus_per_node is for one step"):
+            ask("resnet18", (32, 3, 224, 224), **asked, **more)
+
+
 @pytest.mark.parametrize(
     ("asked", "message"),
     [
