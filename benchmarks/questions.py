@@ -63,7 +63,7 @@ SLOWEST_S, SLOWEST = 300e-6, 60.0
 WAITING = "Loading predictors and tracing the network; this can take a minute."
 LONGEST = 900
 """Characters of a message."""
-OF_ONE_COMMAND = (*("objective", "max_slowdown", "relative_to"), *("optimizer", "accumulate", "clip_norm"))
+OF_ONE_COMMAND = (*("objective", "max_slowdown", "relative_to"), *("optimizer", "accumulate", "clip_norm", "points"))
 """Fields that not all commands take."""
 JARGON = re.compile(r"Traceback|<class|object at 0x|NoneType|pydantic|\{[a-z_]+\}")
 OF_PYTHON = re.compile(
@@ -258,7 +258,7 @@ def _refusal(question: Question, as_json: Asked, as_text: Asked, from_python: As
             broken.append(f"{way}: no cause {cause!r} in: {message}")
         if JARGON.search(message) or "\n" in message.strip() or len(message) > LONGEST:
             broken.append(f"{way}: not one readable message: {message}")
-    if OF_PYTHON.search(as_json.message):
+    if OF_PYTHON.search(re.sub("`.*?`", "", as_json.message)):
         broken.append(f"--json: names of Python: {as_json.message}")
     if from_python is not as_json and OF_COMMANDS.search(re.sub("`.*?`", "", from_python.message)):
         broken.append(f"Python: names of options: {from_python.message}")

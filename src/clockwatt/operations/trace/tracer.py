@@ -256,8 +256,8 @@ class Tracer(TorchFunctionMode):
         if self._branch == "refuse":
             raise self.refusal(
                 f"{functions.described(func)} decides a branch by the values of data",
-                'Say where it goes, `data_dependent_branch: "true"` or "false" (`assume_branch` in commands and '
-                "Python), or remove it.",
+                'Say where it goes, `data_dependent_branch: "true"` or "false" (`--assume-branch` in '
+                "commands, `assume_branch` in Python), or remove it.",
             )
         self._note([self._branch], again=True)
         return self._branch == "true"
