@@ -145,7 +145,7 @@ def _rank(
             init_method=f"file://{folder / 'store'}",
             rank=rank,
             world_size=count,
-            timeout=datetime.timedelta(seconds=limit_s),
+            timeout=datetime.timedelta(seconds=_START_S + limit_s),  # the parent's limits come first
         )
         (folder / f"{rank}.started").touch()
         result = work(rank, *arguments)
