@@ -14,7 +14,7 @@ import typer
 from clockwatt.cli import app as cli
 from clockwatt.cli.options import DEFAULT_CONFIG
 from clockwatt.errors import ClockwattError, RequestError
-from clockwatt.schema.execution import PRECISIONS
+from clockwatt.schema.execution import MODES, PRECISIONS
 from clockwatt.schema.optimizers import LOSSES
 
 _NETWORK, _RUN, _MEASURE, _FOLDERS = "Network", "How it runs", "Measure for the answer", "Files"
@@ -106,7 +106,11 @@ _OPTIONS: dict[str, tuple[Any, Any, str]] = {
     "precision": (
         Annotated[
             str | None,
-            _option(help=f"{', '.join(PRECISIONS)}; append +channels_last for that layout.", panel=_RUN),
+            _option(
+                help=f"{', '.join(PRECISIONS)}; append +channels_last for that layout, or a mode: "
+                f"+{', +'.join(MODES[1:])}.",
+                panel=_RUN,
+            ),
         ],
         None,
         "precision",

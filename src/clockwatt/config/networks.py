@@ -109,8 +109,9 @@ class NetworkConfig(WithPrecision):
         min_length=1,
         description="precisions that it is measured in; fp32, tf32 and tf32-conv where the GPU has them too; bf16 and "
         "fp16 cast the network and its input; bf16-mixed and fp16-mixed run it under torch.autocast, the latter with "
-        "GradScaler in training; `tf32+channels_last` lays its weights and images out channels "
-        "last. A network may stand once for each",
+        "GradScaler in training; `tf32+channels_last` lays its weights and images out channels last, `tf32+compile` "
+        "runs it under torch.compile, `tf32+reduce-overhead` that with CUDA graphs, and `tf32+cuda_graph` captures its "
+        "pass. A network may stand once for each",
     )
     sample: float = Field(
         1.0,

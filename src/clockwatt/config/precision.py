@@ -9,7 +9,7 @@ from pydantic import BeforeValidator, model_validator
 
 from clockwatt.config.model import Model
 from clockwatt.errors import ClockwattError
-from clockwatt.schema.execution import MEMORY_FORMATS, PRECISIONS, ExecutionSettings, of_tf32
+from clockwatt.schema.execution import PRECISIONS, ExecutionSettings, of_tf32
 
 
 def _named(value: Any) -> Any:
@@ -29,9 +29,7 @@ if TYPE_CHECKING:
     NetworkPrecision: TypeAlias = str
 else:
     FloatPrecision = Annotated[Literal[FLOAT_PRECISIONS], BeforeValidator(_named)]
-    _FORMATS = ("", *(f"+{name}" for name in MEMORY_FORMATS[1:]))
-    _OF_NETWORKS = tuple(f"{name}{end}" for end in _FORMATS for name in PRECISIONS)
-    NetworkPrecision = Annotated[Literal[_OF_NETWORKS], BeforeValidator(_named)]
+    NetworkPrecision = Annotated[str, BeforeValidator(_named)]
 
 
 class WithPrecision(Model):

@@ -22,7 +22,7 @@ from clockwatt.operations import optimizers
 from clockwatt.operations.constructors import FAULTS, constructor_of, summary
 from clockwatt.operations.known_values import MOST_ELEMENTS, Constructing, KnownValues
 from clockwatt.operations.spec.encode import dtype_of
-from clockwatt.schema.execution import ExecutionSettings
+from clockwatt.schema.execution import ExecutionSettings, mode_of_variant
 from clockwatt.schema.records import TRAINING
 
 __all__ = [
@@ -40,6 +40,8 @@ __all__ = [
 _USUAL_WEIGHT = 0.02
 """Standard deviation of weights as transformers begin with."""
 
+
+_PASSES_BEFORE_CAPTURE = 3
 
 _CHANNELS_LAST = {4: torch.channels_last, 5: torch.channels_last_3d}
 """Memory formats by the number of dimensions."""
@@ -77,6 +79,10 @@ class BuiltNetwork:
         )
         self._positional, self._by_keyword = arranged(tensors)
         autocast = network.execution[0].autocast
+        self._forward: Callable[..., Any] = self.module
+        mode = mode_of_variant(network.variant)
+        if network.execution[0].compiled:
+            self._forward = torch.compile(self.module, mode=mode if mode == "reduce-overhead" else "default")
         self._autocast: Callable[[], contextlib.AbstractContextManager[object]] = contextlib.nullcontext
         if autocast is not None:
             self._autocast = functools.partial(torch.autocast, device.type, dtype_of(autocast))
@@ -88,16 +94,18 @@ class BuiltNetwork:
             self.optimizer = optimizers.make(training, self.module.parameters())
             optimizers.hold_still(self.optimizer)
             self.call = self._train
+        if mode == "cuda_graph":
+            self.call = _captured(self.call)
 
     def _infer(self) -> Any:
         with self._autocast():
-            return self.module(*self._positional, **self._by_keyword)
+            return self._forward(*self._positional, **self._by_keyword)
 
     def _train(self) -> None:
         self.optimizer.zero_grad(set_to_none=True)
         for _ in range(self._training.accumulate):
             with self._autocast():
-                loss = self._loss(self.module(*self._positional, **self._by_keyword))
+                loss = self._loss(self._forward(*self._positional, **self._by_keyword))
             loss = loss / self._training.accumulate if self._training.accumulate > 1 else loss
             self._scaler.scale(loss).backward()
         if self._training.clip_norm is not None:
@@ -105,6 +113,25 @@ class BuiltNetwork:
             torch.nn.utils.clip_grad_norm_(self.module.parameters(), self._training.clip_norm)
         self._scaler.step(self.optimizer)
         self._scaler.update()
+
+
+def _captured(call: Callable[[], Any]) -> Callable[[], Any]:
+    """Return a function that captures a pass as a CUDA graph when it is called first, and replays it."""
+
+    @functools.cache
+    def graph() -> torch.cuda.CUDAGraph:
+        stream = torch.cuda.Stream()
+        stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(stream):
+            for _ in range(_PASSES_BEFORE_CAPTURE):
+                call()
+        torch.cuda.current_stream().wait_stream(stream)
+        captured = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(captured):
+            call()
+        return captured
+
+    return lambda: graph().replay()
 
 
 def build_network(

@@ -266,7 +266,15 @@ class OperationCosts:
         modelled = answer.modelled
         frame = pd.DataFrame(
             {
-                "operation": [described(spec) for spec in operations["spec"]],
+                "operation": [
+                    f"fused kernel, {moved / 1e6:.3g} MB" if kind == "fused" else described(spec)
+                    for spec, kind, moved in zip(
+                        operations["spec"],
+                        operations["kind"],
+                        operations["bytes_read"] + operations["bytes_written"],
+                        strict=True,
+                    )
+                ],
                 OPERATION_CLASS: operations[OPERATION_CLASS].to_numpy(object),
                 "calls": calls.astype(int),
                 "device_s": device_s,

@@ -19,10 +19,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from clockwatt.errors import ClockwattError
 from clockwatt.gpu.specs import GpuSpec
 from clockwatt.io.resources import resource
 from clockwatt.predict.models.trees import Trees
-from clockwatt.schema.execution import ExecutionSettings
+from clockwatt.schema.execution import MODES, ExecutionSettings, mode_of_variant
 from clockwatt.schema.records import CUBLAS, MEMORY_KINDS, MemoryRow
 
 CONTEXT_BYTES = 512 * 2**20
@@ -95,7 +96,14 @@ def pass_memory(
         The GPU; None where it is not known.
     used_bytes
         Memory that is not PyTorch's: the context, and what other processes hold.
+
+    Raises
+    ------
+    ClockwattError
+        If the pass is compiled or captured: it allocates otherwise.
     """
+    if mode_of_variant(execution) != MODES[0]:
+        raise ClockwattError(f"{execution}: only the memory of eager passes is known. Leave the mode out for it.")
     sizes = _sizes(events, execution, spec)
     allocator, peak_row = _replayed(events, sizes)
     modules = _alive(events, sizes, peak_row)

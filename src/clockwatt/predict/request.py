@@ -65,8 +65,8 @@ class Request(Model):
     pass_
         `inference` or `training`.
     precision
-        One of `schema.execution.PRECISIONS`, perhaps with `+channels_last`; None for the default of PyTorch in the
-        network's dtype.
+        One of `schema.execution.PRECISIONS`, perhaps with `+channels_last` or a mode, such as `+compile`; None for the
+        default of PyTorch in the network's dtype.
     optimizer
         Of a training pass, one of `schema.optimizers.NAMES`; None for the campaign's.
     accumulate, clip_norm, loss

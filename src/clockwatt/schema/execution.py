@@ -65,7 +65,8 @@ CUDNN_CLASSES = frozenset(
 """Operation classes that cuDNN computes, TensorFloat-32 included."""
 
 MEMORY_FORMATS = ("contiguous", "channels_last")
-MODES = ("eager",)
+MODES = ("eager", "compile", "reduce-overhead", "cuda_graph")
+"""Eager; `torch.compile`, and the same with CUDA graphs; the eager pass captured as a CUDA graph."""
 CHECKPOINTING = ("none",)
 
 _CHOICES: tuple[tuple[str, Collection[str]], ...] = (
@@ -133,6 +134,11 @@ class ExecutionSettings(str):
         return "channels_last" in self.split("+")
 
     @property
+    def compiled(self) -> bool:
+        """Return whether `torch.compile` makes the network's kernels."""
+        return mode_of_variant(self) in ("compile", "reduce-overhead")
+
+    @property
     def variant(self) -> str:
         """Return the part of the settings that changes a network's calls, as its id ends: `float32`, `bf16_mixed`."""
         precision = self.dtype if self.autocast is None else self.precision.replace("-", "_")
@@ -196,7 +202,7 @@ def _part(word: str, text: str) -> tuple[str, str]:
     named = repr(word) if word == text else f"{text}: {word!r}"
     raise ClockwattError(
         f"{named} is not supported. Choose a precision ({_listed(PRECISIONS)}), and append +channels_last "
-        f"for that layout; networks run in {_listed(MODES)} mode."
+        f"for that layout; networks run in {_listed(MODES)} mode, such as tf32+compile."
     )
 
 
@@ -210,6 +216,11 @@ def of_variant(variant: str) -> list[ExecutionSettings]:
     _, *others = variant.split("+")
     every = (ExecutionSettings("+".join([name, *others])) for name in PRECISIONS)
     return [one for one in every if one.variant == variant]
+
+
+def mode_of_variant(variant: str) -> str:
+    """Return the mode of a network that makes the calls of a variant."""
+    return next((word for word in variant.split("+") if word in MODES), MODES[0])
 
 
 def default_of(variant: str) -> ExecutionSettings:

@@ -83,7 +83,7 @@ class OperationRow:
     pass_: str  # inference or training
     function: str  # public name, e.g. torch.nn.functional.conv2d
     operation_class: str  # the last part of the name, without in-place underscore: conv2d, add, relu …
-    kind: str  # compute, view, identity, random, loss, accumulation or optimizer
+    kind: str  # compute, view, identity, random, loss, accumulation, optimizer or fused (an addition stands for it)
     device_work: bool  # False for views, metadata and identities: nothing runs on the device
     dtype: str  # of the floating-point work: float32, bfloat16 …
     spec: str  # canonical JSON, see operations/operation.py

@@ -37,12 +37,13 @@ from clockwatt.operations.spec.encode import dtype_of
 from clockwatt.operations.spec.operation import Operation, OutputSpec, TensorSpec
 from clockwatt.operations.trace.autocast import contexts_followed
 from clockwatt.operations.trace.call import tensor_spec
+from clockwatt.operations.trace.fusion import fused, is_laid_out_channels_last
 from clockwatt.operations.trace.gradients import Accumulation
 from clockwatt.operations.trace.meta import MetaLayouts
 from clockwatt.operations.trace.refusals import NO_SAVED_TENSORS_HOOKS, cause, refused_wrapper
 from clockwatt.operations.trace.tracer import LOSS, Recorded, Tracer, UntraceableError
 from clockwatt.schema.execution import TF32
-from clockwatt.schema.records import TRAINING
+from clockwatt.schema.records import FORWARD, TRAINING
 
 _UNSCALING = "GradScaler unscales all gradients in one call and does not wait for the GPU"
 _CLIPPING = "gradients are clipped by one norm and one multiplication of all of them"
@@ -63,7 +64,7 @@ class TracedCall:
     """One call of an operation."""
 
     operation: Operation
-    kind: str  # as far as the call shows it: compute, view, identity, loss, accumulation or optimizer
+    kind: str  # as far as the call shows it: compute, view, identity, loss, accumulation, optimizer or fused
     phase: str  # forward, loss, accumulation or optimizer
     module_path: str
     tensors_in: list[int]
@@ -104,11 +105,25 @@ def trace_network(network: NetworkConfig, pass_: str, training: TrainingConfig, 
         If a call cannot be traced; the message names it and the module that makes it.
     """
     try:
-        return _trace(network, pass_, training, build)
+        trace = _trace(network, pass_, training, build)
+        return _compiled(trace, network, pass_, training, build) if network.execution[0].compiled else trace
     except SystemExit as error:
         if error.code == 128 + signal.SIGTERM:  # this process was asked to end
             raise
         raise NetworkError(f"network {network.name}: its code calls exit({error.code}). Leave that out.") from error
+
+
+def _compiled(trace: Trace, network: NetworkConfig, pass_: str, training: TrainingConfig, build: Build | None) -> Trace:
+    """Return a traced pass as TorchInductor compiles it; the loss and the optimizer's step stay as they are."""
+    learns, execution = pass_ == TRAINING, network.execution[0]
+    if not execution.channels_last and is_laid_out_channels_last(trace.calls, training=learns):
+        settings = [f"{execution.precision}+channels_last"]
+        trace = _trace(network.model_copy(update={"precision": settings}), pass_, training, build)
+    calls = [
+        TracedCall(kernel.operation, kernel.kind, FORWARD, trace.calls[kernel.number].module_path, [], [])
+        for kernel in fused(trace.calls, training=learns)
+    ]
+    return replace(trace, calls=calls + [call for call in trace.calls if call.phase in (LOSS, OPTIMIZER)])
 
 
 def on_meta(

@@ -18,6 +18,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from clockwatt.predict.composition.overheads import Overheads
+from clockwatt.schema.execution import mode_of_variant
 from clockwatt.schema.records import ACCUMULATION, FORWARD, LOSS, TRAINING, NetworkRow
 
 COST_COLUMNS = [
@@ -28,6 +29,12 @@ COST_COLUMNS = [
     "energy_corrected_j",
 ]
 """Costs of an operation per call; `energy_corrected_j`, with idle power, is needed for the plain sum only."""
+
+
+_GRAPH_SAVES_S = 1.0e-6
+"""Device time between two kernels that a CUDA graph saves."""
+_LEAST_SHARE = 0.3
+"""Least share of its time that a call in a CUDA graph keeps."""
 
 
 @dataclass(frozen=True)
@@ -125,6 +132,11 @@ class Composer:
         phase = calls["phase"].to_numpy(str)
         self._traced: NDArray[np.bool_] = np.not_equal(phase, ACCUMULATION)
         self._forward: NDArray[np.bool_] = np.isin(phase, (FORWARD, LOSS))
+        mode = mode_of_variant(network.dtype)
+        self._compiled = mode == "reduce-overhead"
+        self._in_graph: NDArray[np.bool_] = (
+            np.isin(phase, FORWARD) if self._compiled else np.full(len(phase), mode == "cuda_graph")
+        )
 
     def compose(self, costs: NDArray[np.float64], overheads: Overheads) -> Composition:
         """Compose at one operating point.
@@ -147,7 +159,8 @@ class Composer:
         per_call_host = self._host_times(host, overheads)
         grouped = bool(self._network.grouped_convolutions)
         of_pass = overheads.of(self._network.pass_)
-        device, dynamic = _with_gaps(device, dynamic, of_pass.gap_of(grouped=grouped))
+        gaps_s = of_pass.gap_of(grouped=grouped) - np.where(self._in_graph, _GRAPH_SAVES_S, 0.0)
+        device, dynamic = _with_gaps(device, dynamic, gaps_s)
         dynamic = dynamic * (of_pass.dynamic_factor or 1.0)
         host_s, device_s = float(per_call_host.sum()), float(device.sum())
         time_s, dynamic_j = _under_limit(device, eager, dynamic, host_s, overheads)
@@ -202,12 +215,17 @@ class Composer:
     def _host_times(self, host: NDArray[np.float64], overheads: Overheads) -> NDArray[np.float64]:
         """Return the host time of each call within a network.
 
-        The overheads of modules and of starting the backward pass are spread evenly over the forward calls.
+        The overheads of modules and of starting the backward pass are spread evenly over the forward calls. A CUDA
+        graph is one launch; a compiled network checks its modules before.
         """
         known = overheads.of(self._network.pass_).host
         around_s = (known.module_s or 0.0) * self._network.module_calls + (known.backward_start_s or 0.0)
         per_call_s = (known.forward_call_s or 0.0) + around_s / max(int(self._forward.sum()), 1)
-        return host + np.where(self._forward, per_call_s, 0.0)
+        times_s = host + np.where(self._forward, per_call_s, 0.0)
+        if self._in_graph.any():
+            times_s[self._in_graph] = 0.0
+            times_s[self._in_graph.argmax()] = (known.call_s or 0.0) + (around_s if self._compiled else 0.0)
+        return times_s
 
 
 def _sum_of(values: NDArray[np.float64]) -> float | None:
@@ -216,13 +234,13 @@ def _sum_of(values: NDArray[np.float64]) -> float | None:
 
 
 def _with_gaps(
-    device: NDArray[np.float64], dynamic: NDArray[np.float64], gap_s: float
+    device: NDArray[np.float64], dynamic: NDArray[np.float64], gaps_s: NDArray[np.float64]
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Return device time and dynamic energy of calls with the gaps between them.
 
     In a gap, the device draws its mean power.
     """
-    with_gaps = device + np.where(device > 0, gap_s, 0.0)
+    with_gaps = np.maximum(device + np.where(device > 0, gaps_s, 0.0), _LEAST_SHARE * device)
     busy_s = float(device.sum())
     return with_gaps, dynamic * (float(with_gaps.sum()) / busy_s if busy_s > 0 else 1.0)
 
