@@ -11,8 +11,9 @@ from torch import nn
 
 from clockwatt.config import NetworkConfig
 from clockwatt.operations.spec.encode import dtype_of, tensors_in
+from clockwatt.operations.trace.call import TracedCall
 from clockwatt.operations.trace.meta import MetaLayouts
-from clockwatt.operations.trace.trace import TracedCall, traced_call
+from clockwatt.operations.trace.trace import traced_call
 from clockwatt.operations.trace.tracer import Tracer
 
 _META = torch.device("meta")

@@ -24,7 +24,7 @@ from clockwatt.operations.pretend.cuda import CUDA, InferenceMode, is_cuda, pret
 from clockwatt.operations.spec import functions
 from clockwatt.operations.spec.encode import tensors_in
 from clockwatt.operations.trace.autocast import contexts_followed
-from clockwatt.operations.trace.call import InterceptedCall, storage_of
+from clockwatt.operations.trace.call import InterceptedCall, TracedCall, storage_of
 from clockwatt.operations.trace.gradients import Accumulation, GradientGraph
 from clockwatt.operations.trace.memory import Storages, dropout
 from clockwatt.operations.trace.meta import MetaLayouts
@@ -33,7 +33,6 @@ from clockwatt.operations.trace.trace import (
     ACCUMULATION,
     OPTIMIZER,
     Trace,
-    TracedCall,
     accumulation,
     module_paths,
     optimizer_step,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -11,6 +11,18 @@ import torch
 from clockwatt.operations.build import values
 from clockwatt.operations.spec.encode import dtype_name, encode, tensors_in
 from clockwatt.operations.spec.operation import Operation, OutputSpec, TensorSpec
+
+
+@dataclass(frozen=True, slots=True)
+class TracedCall:
+    """One call of an operation."""
+
+    operation: Operation
+    kind: str  # as far as the call shows it: compute, view, identity, loss, accumulation, optimizer or fused
+    phase: str  # forward, loss, accumulation or optimizer
+    module_path: str
+    tensors_in: list[int]
+    tensors_out: list[int]
 
 
 class InterceptedCall:

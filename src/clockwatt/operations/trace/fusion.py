@@ -12,14 +12,11 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
 
 from clockwatt.operations.spec.operation import MATRIX_CLASSES, RECURRENT_CLASSES, Operation, OutputSpec, TensorSpec
 from clockwatt.operations.spec.tensor_spec import DTYPE_BYTES, StridedSpec, contiguous_stride
+from clockwatt.operations.trace.call import TracedCall
 from clockwatt.schema.records import ACCUMULATION, FORWARD
-
-if TYPE_CHECKING:
-    from clockwatt.operations.trace.trace import TracedCall
 
 _LIBRARY = (
     MATRIX_CLASSES

@@ -36,7 +36,7 @@ from clockwatt.operations.networks import (
 from clockwatt.operations.spec.encode import dtype_of
 from clockwatt.operations.spec.operation import Operation, OutputSpec, TensorSpec
 from clockwatt.operations.trace.autocast import contexts_followed
-from clockwatt.operations.trace.call import tensor_spec
+from clockwatt.operations.trace.call import TracedCall, tensor_spec
 from clockwatt.operations.trace.fusion import fused, is_laid_out_channels_last
 from clockwatt.operations.trace.gradients import Accumulation
 from clockwatt.operations.trace.meta import MetaLayouts
@@ -57,18 +57,6 @@ _META = torch.device("meta")
 Build = Callable[[KnownValues], torch.nn.Module]
 """Gives a network on the meta device, and keeps the values of its small buffers."""
 _CPU = torch.device("cpu")
-
-
-@dataclass(frozen=True, slots=True)
-class TracedCall:
-    """One call of an operation."""
-
-    operation: Operation
-    kind: str  # as far as the call shows it: compute, view, identity, loss, accumulation, optimizer or fused
-    phase: str  # forward, loss, accumulation or optimizer
-    module_path: str
-    tensors_in: list[int]
-    tensors_out: list[int]
 
 
 @dataclass(frozen=True)
