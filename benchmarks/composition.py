@@ -3,8 +3,8 @@
     python benchmarks/composition.py [--reference DIR] [--output-dir DIR] [--splits N]
 
 Runs the stages `dataset`, `fit` and `validate` on `resources/reference/h200`, or on any folder laid out like it (one
-`config.yaml`, `catalogue/`, `measurements/`); needs no GPU. Prints errors by pass, batch and way of composing, errors
-on operations of networks left out, and what share of held-out groups conformal intervals contain, over several splits.
+`config.yaml`, `catalogue/`, `measurements/`); needs no GPU. Writes errors by pass and source, and prints errors on
+operations of networks left out, and what share of held-out groups conformal intervals contain, over several splits.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ import tempfile
 from pathlib import Path
 
 import pandas as pd
+import result_file
 
 from clockwatt import config
 from clockwatt.dataset.build import build_dataset
-from clockwatt.io import files
 from clockwatt.io.resources import resource
 from clockwatt.predict.evaluation.leave_out import cross_validate, judge_left_out, judge_operations
 from clockwatt.predict.fit import fit
@@ -27,8 +27,16 @@ from clockwatt.predict.models.predictors import PREDICTORS
 from clockwatt.predict.models.training_data import training_data
 from clockwatt.predict.training_rows import gpus_in, read_samples
 from clockwatt.predict.validate import validate
-from clockwatt.schema import layout, records
+from clockwatt.schema import layout
 
+TARGETS = {
+    ("measured", "time", "inference"): (2, 6),
+    ("measured", "time", "training"): (3, 8),
+    **{("measured", "energy", pass_): (3, 8) for pass_ in ("inference", "training")},
+    **{("predicted", "time", pass_): (5, 15) for pass_ in ("inference", "training")},
+    **{("predicted", "energy", pass_): (8, 20) for pass_ in ("inference", "training")},
+}
+"""Median and worst error, %, by source, quantity and pass."""
 JUDGED = ("time_device_corrected_s", "energy_dynamic_corrected_j")
 
 
@@ -52,9 +60,7 @@ def run(reference: Path, folder: Path, splits: int) -> None:
     fit(campaign, dataset, catalogue, predictors)
     validate(campaign, dataset, catalogue, predictors, validation)
     rows = pd.read_parquet(validation / "networks.parquet")
-    networks = files.read_table(catalogue / "networks.parquet", records.NETWORK_SCHEMA).to_pandas()
-    batch_of = {row.network_id: row.input_shape[0] for row in networks.itertuples()}
-    report(rows.assign(batch=rows["network_id"].map(batch_of)))
+    report(rows)
     for gpu, judged in json.loads((validation / layout.VALIDATION_FILE).read_text(encoding="utf-8"))["gpus"].items():
         print(f"{gpu}: {judged['whole_network_rows_left_out']} rows of whole networks can be held against nothing")
     report_left_out(pd.read_parquet(predictors / layout.LEFT_OUT_FILE))
@@ -62,7 +68,7 @@ def run(reference: Path, folder: Path, splits: int) -> None:
 
 
 def report(rows: pd.DataFrame) -> None:
-    """Print every composition, then median and worst errors by source, pass and batch."""
+    """Print every composition, and write median and worst errors by source and pass."""
     incomplete = rows[rows["calls_without_cost"] > 0]
     rows = rows.drop(incomplete.index)
     errors = rows.assign(
@@ -72,16 +78,29 @@ def report(rows: pd.DataFrame) -> None:
     ).sort_values(["source", "pass", "network_id", "point", "execution"])
     shown = ["network_id", "pass", "execution", "source", "time", "energy", "plain"]
     print(errors[shown].to_string(index=False, float_format="{:+.1%}".format))
-    print(
-        f"\n{len(incomplete)} compositions lack the cost of an operation and do not count: median / worst of the others"
-    )
+    table, targets = [], []
     for (source, pass_), group in errors.groupby(["source", "pass"]):
-        for batch, own in [*group.groupby("batch"), ("all", group)]:
-            absolute = own[["time", "energy", "plain"]].abs()
-            told = [
-                f"{name} {100 * values.median():.1f} / {100 * values.max():.1f} %" for name, values in absolute.items()
+        absolute = 100 * group[["time", "energy", "plain"]].abs()
+        cells = [f"{values.median():.1f} / {values.max():.1f} %" for _, values in absolute.items()]
+        table.append([f"{source} operations, {pass_}", len(group), *cells])
+        for name in ("time", "energy"):
+            what = f"{name} from {source} operations, {pass_}"
+            middle, worst = TARGETS[source, name, pass_]
+            targets += [
+                result_file.target(f"{what}: {kind}", value, at_most=bound, unit="%")
+                for kind, value, bound in (
+                    ("median", absolute[name].median(), middle),
+                    ("worst", absolute[name].max(), worst),
+                )
             ]
-            print(f"{source:10} {pass_:10} batch {batch!s:4} ({len(own):3}): {', '.join(told)}")
+    columns = ["compositions of", "passes", "time: median / worst", "energy: median / worst",
+               "sum of back-to-back times: median / worst"]  # fmt: skip
+    result_file.write(
+        "composition", "Networks of the shipped H200 data, composed and measured whole", columns, table,
+        targets=targets, hardware="NVIDIA H200, shipped data; computed without a GPU",
+        notes=[f"{len(incomplete)} compositions lack the cost of an operation and do not count.",
+               "Operations that a network alone calls are predicted by a predictor that was not trained on them."],
+    )  # fmt: skip
 
 
 def report_left_out(rows: pd.DataFrame) -> None:

@@ -1,8 +1,6 @@
-"""What `snakemake -n` takes for a large campaign: by default 8 GPUs x 40 clocks x 16 shards, 5,120 measuring jobs.
+"""What `snakemake -n` takes for a large campaign, and for rules that name the same files and do nothing else.
 
-    python benchmarks/dryrun.py [--gpus 8] [--clocks 40] [--repetitions 3]        # 20,000 jobs: --gpus 15 --clocks 74
-
-Beside it the same jobs by rules that say nothing but their files: what Snakemake takes by itself.
+python benchmarks/dryrun.py [--gpus 4 8 15] [--clocks 40 40 74]        # 15 GPUs at 74 clocks: 20,000 jobs
 """
 
 from __future__ import annotations
@@ -12,9 +10,9 @@ import os
 import subprocess
 import sys
 import tempfile
-import time
 from pathlib import Path
 
+import result_file
 import yaml
 
 REPOSITORY = Path(__file__).parents[1]
@@ -52,9 +50,8 @@ def campaign(gpus: int, clocks: int) -> str:
     )
 
 
-def dry_run(folder: Path, *arguments: str) -> tuple[int, float, float, float]:
-    """Number of jobs, seconds of the wall and of the processor, and GiB."""
-    began = time.perf_counter()
+def dry_run(folder: Path, *arguments: str) -> tuple[int, float, float]:
+    """Number of jobs, seconds of processor time, and GiB."""
     said_file = folder / "said"
     with said_file.open("w") as said:
         process = subprocess.Popen(
@@ -65,25 +62,28 @@ def dry_run(folder: Path, *arguments: str) -> tuple[int, float, float, float]:
     text = said_file.read_text()
     assert status == 0, text[-3000:]
     jobs = next(int(line.split()[1]) for line in text.splitlines() if line.startswith("total "))
-    return jobs, time.perf_counter() - began, used.ru_utime + used.ru_stime, used.ru_maxrss / 2**20
+    return jobs, used.ru_utime + used.ru_stime, used.ru_maxrss / 2**20
 
 
 def main() -> None:
     """Run both and tell."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--gpus", type=int, default=8)
-    parser.add_argument("--clocks", type=int, default=40)
-    parser.add_argument("--repetitions", type=int, default=3)
+    parser.add_argument("--gpus", type=int, nargs="+", default=[4, 8, 15])
+    parser.add_argument("--clocks", type=int, nargs="+", default=[40, 40, 74])
     given = parser.parse_args()
+    rows = []
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        (folder / "config.yaml").write_text(campaign(given.gpus, given.clocks))
-        (folder / "Snakefile").write_text(TRIVIAL.format(gpus=given.gpus, clocks=given.clocks, shards=SHARDS))
-        whole = ["--snakefile", str(REPOSITORY / "Snakefile"), "--configfile", str(folder / "config.yaml")]
-        for what, arguments in (("campaign", whole), ("trivial rules", ["--snakefile", str(folder / "Snakefile")])):
-            for _ in range(given.repetitions):
-                jobs, wall_s, cpu_s, gib = dry_run(folder, *arguments)
-                print(f"{what}: {jobs} jobs, {wall_s:.1f} s, {cpu_s:.1f} s of processor, {gib:.2f} GiB", flush=True)
+        for gpus, clocks in zip(given.gpus, given.clocks, strict=True):
+            (folder / "config.yaml").write_text(campaign(gpus, clocks))
+            (folder / "Snakefile").write_text(TRIVIAL.format(gpus=gpus, clocks=clocks, shards=SHARDS))
+            whole = ["--snakefile", str(REPOSITORY / "Snakefile"), "--configfile", str(folder / "config.yaml")]
+            jobs, cpu_s, gib = dry_run(folder, *whole)
+            trivial = dry_run(folder, "--snakefile", str(folder / "Snakefile"))
+            rows.append([f"{jobs:,}", f"{cpu_s:.1f} s", f"{gib:.2f} GiB", f"{trivial[1]:.1f} s"])
+            print(*rows[-1], sep=" | ", flush=True)
+    result_file.write("speed", "Dry run of a large campaign", ["jobs", "processor time", "memory",
+                      "processor time with rules that name files only"], rows)  # fmt: skip
 
 
 if __name__ == "__main__":

@@ -51,12 +51,17 @@ def main() -> None:
     for name, energies in (("all clocks", energy_law), ("measured clocks", among_measured)):
         chosen = np.take_along_axis(regret, energies.argmin(axis=1)[:, None], axis=1)
         print(f"regret of the choice among {name}: mean {chosen.mean():.2%}, worst {chosen.max():.1%}")
+    designs = []
     for number in (3, 4, 5):
-        report_designs(number, clocks, time_s.to_numpy(), power_w.to_numpy(), regret)
+        designs += regrets_of_designs(number, clocks, time_s.to_numpy(), power_w.to_numpy(), regret)
+    columns = ["measured clocks", "choice among all clocks", "choice between measured clocks",
+               "choice among measured clocks"]  # fmt: skip
+    result_file.write("clock-model", "Mean regret in energy over all choices of measured clocks", columns, designs,
+                      hardware="NVIDIA Tesla V100", file=result_file.RESULTS / "dvfs_v100-regret.json")  # fmt: skip
 
 
-def report_designs(number: int, clocks: Floats, time_s: Floats, power_w: Floats, regret: Floats) -> None:
-    """Print the mean regret over all designs of so many clocks, by what may be chosen."""
+def regrets_of_designs(number: int, clocks: Floats, time_s: Floats, power_w: Floats, regret: Floats) -> list[list[str]]:
+    """Return the mean regret over all designs of so many clocks, and over those that span all clocks, as rows."""
     among: dict[str, list[float]] = {"all clocks": [], "clocks between the measured": [], "the measured": []}
     spanning: dict[str, list[float]] = {name: [] for name in among}
     for chosen in itertools.combinations(range(len(clocks)), number):
@@ -69,9 +74,10 @@ def report_designs(number: int, clocks: Floats, time_s: Floats, power_w: Floats,
             among[name].append(mean)
             if between.all():
                 spanning[name].append(mean)
-    for title, found in (("designs", among), ("that span all clocks", spanning)):
-        told = ", ".join(f"{name} {np.mean(means):.2%}" for name, means in found.items())
-        print(f"{len(next(iter(found.values())))} {title}, {number} clocks: mean regret of the choice among {told}")
+    return [
+        [f"{len(means['the measured'])} sets of {number}{title}", *(f"{np.mean(each):.1%}" for each in means.values())]
+        for title, means in (("", among), (" that span all clocks", spanning))
+    ]
 
 
 def per_clock(rows: pd.DataFrame, name: str) -> pd.DataFrame:

@@ -3,7 +3,7 @@
     python benchmarks/few_energies.py [--counts 25 50 100 200 400 800] [--draws 3] [--trees 50] [--least 1]
 
 Of the shipped H200 data, so many energies drawn at random are kept beside all times, in each pass; whole groups of
-operations, a fifth, are left out altogether. Prints, over both passes, the median, mean and 90th percentile of the
+operations, a fifth, are left out altogether. Writes, over both passes, the median, mean and 90th percentile of the
 absolute error of energy and of power (that over the device time, and idle power) of what is left out; and of whole
 networks composed from predictions alone, of their energy, power, and time, and by how much the power limit lengthens
 that. `0` is without any energy, `all` with every one. `--least` is how many it takes for operations with energy to
@@ -18,6 +18,7 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
+import result_file
 
 from clockwatt import config
 from clockwatt.dataset.build import build_dataset
@@ -43,7 +44,7 @@ FOLDS = 5
 
 
 def main() -> None:
-    """Print a line for each count."""
+    """Write a row for each count."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--counts", type=int, nargs="+", default=[25, 50, 100, 200, 400, 800])
     parser.add_argument("--draws", type=int, default=3)
@@ -56,23 +57,32 @@ def main() -> None:
         campaign = config.load(reference / "config.yaml")
         build_dataset(campaign, reference / "measurements", reference / "catalogue", Path(folder))
         passes = [Energies(Path(folder), reference / "catalogue", pass_, given.trees) for pass_ in campaign.passes]
-    print("energies; median, mean, 90th percentile of the error of operations: energy, power;")
-    print("          of networks: energy, power, time; and how much longer the power limit makes a pass (mean, most)")
+    rows = []
     for count in (0, *given.counts, None):
         runs = [one.run(count, draw) for one in passes for draw in range(given.draws if count else 1)]
         operations, networks = (pd.concat(tables, ignore_index=True) for tables in zip(*runs, strict=True))
         told = [quantiles(table[name]) for table in (operations, networks) for name in table if name != "longer"]
-        longer = networks["longer"]
-        name = "all" if count is None else str(count)
-        print(f"{name:>6s} {' | '.join(told)} | {longer.mean():5.1%} {longer.max():6.1%}", flush=True)
+        rows.append(["all" if count is None else count, *told, f"{networks['longer'].max():+.0%}"])
+        print(*rows[-1], sep=" | ", flush=True)
+    columns = [
+        "operations with energy",
+        "energy of operations: median / mean / 90th",
+        "power of operations",
+        "energy of networks",
+        "power of networks",
+        "time of networks",
+        "longest slowdown by the power limit",
+    ]
+    result_file.write("few-energies", "Errors with few energies beside all times", columns, rows,
+                      hardware="NVIDIA H200, shipped data; computed without a GPU")  # fmt: skip
 
 
 def quantiles(errors: pd.Series) -> str:
     """Median, mean and 90th percentile; dashes where nothing is told."""
     known = errors.dropna()
     if known.empty:
-        return "    –      –      –"
-    return f"{known.median():6.1%} {known.mean():6.1%} {known.quantile(0.9):6.1%}"
+        return "–"
+    return " / ".join(f"{100 * error:.1f}" for error in (known.median(), known.mean(), known.quantile(0.9))) + " %"
 
 
 class Energies:

@@ -5,7 +5,7 @@
 A fifth of the blocks of the shipped designed operations is left out and judged, always the same; what networks call is
 learnt from throughout. Of the other blocks so many operations are learnt from: whole blocks at random, or chosen, half
 by what the trees that know the half before disagree on, times the time it takes (`spread × time`, in rounds that double
-what is known), half at random. Prints the median, mean and 90th percentile of the absolute error of the log of device
+what is known), half at random. Writes the median, mean and 90th percentile of the absolute error of the log of device
 time over both passes, the error weighted by time, and a power law through the means; the figure shows the medians and
 90th percentiles. Fits only; no GPU is needed.
 """
@@ -18,6 +18,7 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
+import result_file
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 
 from clockwatt import config
@@ -34,7 +35,7 @@ JUDGED = 0.2
 
 
 def main() -> None:
-    """Print both curves."""
+    """Write both curves."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--references", nargs="+", default=["h200", "h200-wide"], help="of one GPU")
     parser.add_argument("--trees", type=int, default=25)
@@ -46,21 +47,32 @@ def main() -> None:
         samples = read_samples(Path(folder), gpus_in(Path(folder))[0])
     found = [training_data(samples, pass_) for pass_ in ("inference", "training")]
     passes = [Blocks(data, given.trees) for data in found if data is not None]
-    print(f"{sum(one.most for one in passes)} operations to learn from, {sum(one.judged for one in passes)} judged")
-    rows = []
+    rows, notes = [], []
+    table: dict[int, list[object]] = {}
     for way, chosen in (("at random", False), ("chosen, half by spread × time", True)):
-        print(way, "median, mean, 90th, weighted by time")
         for count in given.counts:
             parts = [one.errors(count // len(passes), chosen=chosen) for one in passes]
             errors, seconds = (np.concatenate(values) for values in zip(*parts, strict=True))
             middle, most = np.quantile(errors, [0.5, 0.9])
             weighted = float(np.sum(errors * seconds) / seconds.sum())
+            cells = " / ".join(f"{100 * error:.1f}" for error in (middle, errors.mean(), most))
+            table.setdefault(count, [count]).append(f"{cells}; {100 * weighted:.1f} %")
             rows.append({"way": way, "count": count, "median": middle, "mean": errors.mean(), "90th": most})
-            print(f"  {count:6d}: {middle:6.1%} {errors.mean():6.1%} {most:6.1%} {weighted:6.1%}", flush=True)
+            print(way, *table[count], flush=True)
         grown = [(np.log(row["count"]), np.log(row["mean"])) for row in rows if row["way"] == way and row["count"] > 0]
         if len(grown) > 1:
             slope, at_one = np.polyfit(*zip(*grown, strict=True), 1)
-            print(f"  mean error ∝ count^{slope:.2f}: {np.exp(at_one + slope * np.log(100_000)):.1%} at 100,000")
+            at_most = np.exp(at_one + slope * np.log(100_000))
+            notes.append(f"{way}: mean error ∝ count^{slope:.2f}, {at_most:.1%} at 100,000.")
+    notes.append(
+        f"{sum(one.most for one in passes):,} operations to train on, "
+        f"{sum(one.judged for one in passes):,} held out; those that networks call are always trained on."
+    )
+    columns = ["operations trained on", "drawn at random: median / mean / 90th; weighted by time",
+               "half chosen by spread × time"]  # fmt: skip
+    result_file.write("learning-curve", "Device time of held-out blocks of designed operations", columns,
+                      list(table.values()), notes=notes,
+                      hardware=f"{', '.join(given.references)}, shipped data; computed without a GPU")  # fmt: skip
     if given.figure:
         draw(pd.DataFrame(rows), given.figure)
 

@@ -19,6 +19,7 @@ from collections.abc import Callable
 import numpy as np
 import others
 import pandas as pd
+import result_file
 from sklearn.ensemble import RandomForestRegressor
 
 from clockwatt.config import OperatingPoint
@@ -47,6 +48,8 @@ CONTRADICTION = 5
 FULL_PRECISION_CLASSES = ("linear",)
 """The switch for TF32 was cuDNN's alone: these ran in float32 either way."""
 
+FOLDS_OF = {"grouped": "class and channels held out", "random": "random"}
+
 Predict = Callable[[pd.DataFrame, pd.DataFrame, pd.DataFrame], pd.DataFrame]
 
 
@@ -57,10 +60,9 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=3, help="folds are drawn anew with each")
     given = parser.parse_args()
     rows = others.read("thesis-a30-operations.parquet")
-    print("pass, TF32, predictor, folds, quantity: R², MAPE, median (means over the seeds)")
+    table = []
     for (pass_, tf32), group in rows.groupby(["mode", "tf32"]):
         measured = group[group["repeat_time_ratio"] < CONTRADICTION].reset_index(drop=True)
-        print(f"{pass_} {precision(bool(tf32))}: {len(measured)} operations, {len(group) - len(measured)} left out")
         operations = catalogue(measured, str(pass_))
         features = operation_features(operations[CATALOGUE_COLUMNS])
         targets = pd.DataFrame({name: measured[column] for name, column in TARGETS.items()})
@@ -74,8 +76,16 @@ def main() -> None:
                 runs = [
                     evaluate(encoded, targets, groups.to_numpy(), works, predict, seed) for seed in range(given.seeds)
                 ]
-                report(f"{pass_} {precision(bool(tf32))} {name} {kind}", targets, runs)
-        floor(measured)
+                row = [f"{pass_}, {precision(bool(tf32))}", FOLDS_OF[kind], name, *errors_of(targets, runs)]
+                table.append(row)
+                print(*row, sep=" | ", flush=True)
+        table.append([f"{pass_}, {precision(bool(tf32))}", "", "repetitions differ by (median)", *floor(measured)])
+    columns = ["pass, precision of convolutions", "folds", "predictor", "time: mean / median (R²)",
+               "power: mean / median (R²)"]  # fmt: skip
+    result_file.write("measurements-by-others", "929 operations on an NVIDIA A30, measured by C. Nicolai", columns,
+                      table, hardware="NVIDIA A30 (public table); computed without a GPU",
+                      notes=[f"Means over {given.seeds} draws of {FOLDS} folds; {given.trees} trees.",
+                             "Operations whose own repetitions differ more than fivefold are left out."])  # fmt: skip
 
 
 def precision(tf32: bool) -> str:
@@ -185,19 +195,19 @@ def evaluate(
     return predictions
 
 
-def report(title: str, targets: pd.DataFrame, runs: list[pd.DataFrame]) -> None:
-    """Print R², MAPE and median error of each quantity."""
+def errors_of(targets: pd.DataFrame, runs: list[pd.DataFrame]) -> list[str]:
+    """Return mean and median error and R² of each quantity, as cells."""
+    cells = []
     for name in targets:
         errors = pd.DataFrame([metrics(targets[name].to_numpy(float), run[name].to_numpy(float)) for run in runs])
         shown = errors[["r2", "mape", "median_ape"]].mean()
-        print(f"{title:36s} {name:22s} {shown['r2']:.3f}  {shown['mape']:6.1%}  {shown['median_ape']:6.2%}", flush=True)
+        cells.append(f"{shown['mape']:.1%} / {shown['median_ape']:.2%} ({shown['r2']:.3f})")
+    return cells
 
 
-def floor(measured: pd.DataFrame) -> None:
-    """Print what measurements of one operation differ by: no predictor can be better."""
-    for name, column in zip(TARGETS, ("repeat_time_ratio", "repeat_power_ratio"), strict=True):
-        spread = measured[column] - 1
-        print(f"{'  highest over lowest repetition':36s} {name:22s} median {spread.median():.2%}", flush=True)
+def floor(measured: pd.DataFrame) -> list[str]:
+    """Return what measurements of one operation differ by: no predictor can be better."""
+    return [f"{(measured[column] - 1).median():.2%}" for column in ("repeat_time_ratio", "repeat_power_ratio")]
 
 
 if __name__ == "__main__":

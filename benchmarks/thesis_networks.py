@@ -4,9 +4,7 @@
 
 Imports the operations of C. Nicolai's master thesis as `clockwatt import` does, fits predictors to them, and asks these
 for the networks that the thesis measured whole on the same card: sums of back-to-back times and of their energies,
-looked up where the table has the operation. Prints the share of the calls that was looked up, median, mean and 90th
-percentile of the absolute error of time, energy and power, the median of the signed one, and the share inside the 90 %
-interval.
+measured where the table has the operation.
 """
 
 from __future__ import annotations
@@ -17,6 +15,7 @@ from pathlib import Path
 
 import others
 import pandas as pd
+import result_file
 
 from clockwatt import config
 from clockwatt.config import NetworkConfig, TrainingConfig
@@ -36,16 +35,21 @@ MEASURED = {"time_s": "time_per_iter_s", "energy_j": "energy_per_iter_j", "power
 
 
 def main() -> None:
-    """Print the errors of each pass."""
+    """Write the errors of each pass."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--passes", nargs="+", default=["inference", "training"])
     given = parser.parse_args()
     measured = others.read("thesis-a30-networks.parquet")
+    table = []
     with tempfile.TemporaryDirectory() as temporary:
         model = fitted(Path(temporary))
         for pass_, own in measured[measured["mode"].isin(given.passes)].groupby("mode"):
             rows = [told(model, row, str(pass_)) for row in own.itertuples(index=False)]
-            report(str(pass_), pd.concat([own.reset_index(drop=True), pd.DataFrame(rows)], axis=1))
+            table += report(str(pass_), pd.concat([own.reset_index(drop=True), pd.DataFrame(rows)], axis=1))
+    columns = ["pass", "networks", "calls measured", "quantity", "median", "mean", "90th percentile", "signed median",
+               "coverage of the 90 % interval"]  # fmt: skip
+    result_file.write("measurements-by-others", "Whole networks from back-to-back times alone", columns, table,
+                      hardware="NVIDIA A30 (public table); computed without a GPU")  # fmt: skip
 
 
 def fitted(folder: Path):  # the predictors of the GPU
@@ -70,17 +74,17 @@ def told(model, network, pass_: str) -> dict[str, float]:
     return {**values, **ends, "looked_up": found.measured_calls / found.expected.calls}
 
 
-def report(pass_: str, rows: pd.DataFrame) -> None:
-    """Print errors."""
-    print(f"{pass_}: {len(rows)} networks, {rows['looked_up'].mean():.0%} of their calls looked up")
+def report(pass_: str, rows: pd.DataFrame) -> list[list[object]]:
+    """Return the errors of each quantity, as rows."""
+    table = []
     for name, column in MEASURED.items():
         off = rows[f"told_{name}"] / rows[column] - 1
         inside = rows[column].between(rows[f"low_{name}"], rows[f"high_{name}"]).mean()
         size = off.abs()
-        print(
-            f"  {name:8s} {size.median():6.1%} {size.mean():6.1%} {size.quantile(0.9):6.1%}, signed "
-            f"{off.median():+6.1%}, in the interval {inside:.0%}"
-        )
+        errors = [f"{error:.1%}" for error in (size.median(), size.mean(), size.quantile(0.9))]
+        table.append([pass_, len(rows), f"{rows['looked_up'].mean():.0%}", name.split("_")[0], *errors,
+                      f"{off.median():+.1%}", f"{inside:.0%}"])  # fmt: skip
+    return table
 
 
 if __name__ == "__main__":

@@ -16,6 +16,7 @@ import pandas as pd
 from scipy.optimize import nnls
 from sklearn.ensemble import RandomForestRegressor
 
+from clockwatt.io import files
 from clockwatt.predict.memory import (
     BACKWARD,
     FORWARD,
@@ -26,10 +27,13 @@ from clockwatt.predict.memory import (
     rounded,
 )
 from clockwatt.predict.models.trees import Trees, shortened
+from clockwatt.schema.execution import ExecutionSettings
+from clockwatt.schema.records import MEASUREMENT_SCHEMA
 
 ROOT = Path(__file__).parents[1]
 RESIDENT = 65 * 2**20
 """Alive in every measurement: the workspaces of cuBLAS of two threads, and the bench's own tensor."""
+COLUMNS = ["subject_id", "pass", "execution", "status", "instances", "memory_peak_bytes"]
 _TREES, _MOST_RATIO = 15, 50.0  # an odd number: the median is a value that was seen
 _DTYPES = {"float64": 8, "float32": 4, "float16": 2, "bfloat16": 2, "int64": 8, "int32": 4, "bool": 1}
 
@@ -39,9 +43,8 @@ def measured() -> pd.DataFrame:
     tables = []
     for folder in sorted((ROOT / "resources/reference").iterdir()):
         for path in folder.glob("measurements/*/default/1.parquet"):
-            rows = pd.read_parquet(
-                path, columns=["subject_id", "pass", "tf32", "status", "instances", "memory_peak_bytes"]
-            )
+            rows = files.read_table(path, MEASUREMENT_SCHEMA, columns=COLUMNS).to_pandas()
+            rows["tf32"] = [ExecutionSettings(one).cudnn_tf32 for one in rows["execution"]]
             known = pd.read_parquet(
                 folder / "catalogue/operations.parquet", columns=["operation_id", "pass", "operation_class", "spec"]
             )

@@ -32,6 +32,7 @@ import pyarrow.parquet as pq
 from clockwatt.schema.execution import ExecutionSettings
 
 sys.path.insert(0, str(Path(__file__).parents[2]))  # the folder of this script is what Python looks into
+from benchmarks import result_file
 
 HERE = Path(__file__).parent
 SEED = 0
@@ -167,21 +168,24 @@ def judge(given: argparse.Namespace) -> None:
     numbers = features.drop(columns=[OPERATION_CLASS]).to_numpy(np.float32)
     plain = np.nan_to_num(np.column_stack([numbers, classes, joined["training"]]), posinf=0.0, neginf=0.0)
     off = joined["off"].to_numpy()
-    print(f"{len(joined)} operations, {len(common)} kernels, {len(kinds)} of them in {given.least} operations or more")
-    print("| | |error| of the logarithm: mean | median | 90th |\n| --- | --- | --- | --- |")
-    told("as predicted", off)
-    for name, matrix in (("features again", plain), ("and kernels", np.column_stack([plain, shown]))):
+    rows = [row_of("as predicted", off)]
+    for name, matrix in (("the features", plain), ("features and kernels", np.column_stack([plain, shown]))):
         left = np.empty_like(off)
         for learnt, asked in GroupKFold(FOLDS).split(matrix, off, joined["subject_id"]):
             forest = ExtraTreesRegressor(TREES, max_features=0.5, min_samples_leaf=3, random_state=SEED, n_jobs=2)
             left[asked] = off[asked] - forest.fit(matrix[learnt], off[learnt]).predict(matrix[asked])
-        told(f"less what {name} tell of it" if name == "features again" else f"less what features {name} tell", left)
+        rows.append(row_of(f"less what a forest learns from {name}", left))
+    columns = ["error of the logarithm of device time", "mean", "median", "90th percentile"]
+    notes = [f"{len(joined):,} operations, {len(kinds)} kernels that run in {given.least} operations or more."]
+    result_file.write("predictors", "What knowing the kernels would gain", columns, rows, notes=notes,
+                      hardware=f"{given.gpu}, operations measured before; computed without a GPU",
+                      file=result_file.RESULTS / "fresh-kernels.json")  # fmt: skip
 
 
-def told(name: str, off: np.ndarray[Any, np.dtype[np.float64]]) -> None:
-    """A row of the table."""
+def row_of(name: str, off: np.ndarray[Any, np.dtype[np.float64]]) -> list[str]:
+    """Return a row of the table."""
     sizes = np.abs(off)
-    print(f"| {name} | {sizes.mean():.3f} | {np.median(sizes):.3f} | {np.quantile(sizes, 0.9):.3f} |")
+    return [name, *(f"{value:.3f}" for value in (sizes.mean(), np.median(sizes), np.quantile(sizes, 0.9)))]
 
 
 def main() -> int:

@@ -1,17 +1,17 @@
 """Fresh operations, measured one by one: how far off they are over how much was learnt from, and from what.
 
-    python benchmarks/fresh/operations.py --dataset DIR --gpu h200 [--shares 0.25 0.5 1] [--trees 20] [--perceptrons 2]
+    python benchmarks/fresh/operations.py [--gpu h200] [--shares 0.5 1] [--trees 20] [--perceptrons 2]
 
-`--dataset` is what `clockwatt dataset` wrote, or `pack_predictors.py --keep`. Of the groups of like operations a share
-is learnt from: by the forest alone, with perceptrons beside it, and with perceptrons that learn from the other pass
-too. Prints of device time the errors of all operations of `operations-GPU-day*.parquet` that were not learnt from:
-median, 90th percentile, mean of the logarithm's, and of convolutions. Nothing of them is learnt from.
+Of the groups of like operations in the shipped data of the GPU a share is learnt from: by the forest alone, with
+perceptrons beside it, and with perceptrons that learn from the other pass too. Writes of device time the errors of all
+operations of `operations-GPU-day*.parquet` that were not learnt from. Nothing of them is learnt from.
 """
 
 from __future__ import annotations
 
 import argparse
 import sys
+import tempfile
 from pathlib import Path
 
 import numpy as np
@@ -20,9 +20,11 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from clockwatt.config import OperatingPoint
+from clockwatt.dataset.build import join_sources
 from clockwatt.gpu.specs import GpuSpec, find_spec
 from clockwatt.io import files
 from clockwatt.io.former_settings import with_settings
+from clockwatt.io.resources import resource
 from clockwatt.predict.features import OPERATION_CLASS, Setting, features_at, operation_features
 from clockwatt.predict.models.predictors import RooflinePredictor
 from clockwatt.predict.models.training_data import TrainingData, training_data
@@ -30,8 +32,11 @@ from clockwatt.predict.training_rows import read_samples
 from clockwatt.schema import layout, records
 from clockwatt.schema.execution import ExecutionSettings
 
-sys.path.insert(0, str(Path(__file__).parents[2]))  # the folder of this script is what Python looks into
+sys.path.insert(0, str(Path(__file__).parents[1]))  # the folder of this script is what Python looks into
+sys.path.insert(0, str(Path(__file__).parents[2]))
+import result_file
 from benchmarks.fresh.draw import SETS
+from learning_curve import source
 
 HERE = Path(__file__).parent
 DEVICE = "time_device_corrected_s"
@@ -64,31 +69,34 @@ def share_of(data: TrainingData, share: float) -> NDArray[np.bool_]:
     return chosen
 
 
-def told(name: str, predicted: NDArray[np.float64], seconds: NDArray[np.float64], features: pd.DataFrame) -> str:
-    """A row of the table."""
+def row_of(
+    name: str, predicted: NDArray[np.float64], seconds: NDArray[np.float64], features: pd.DataFrame
+) -> list[str]:
+    """Return a row of the table."""
     cells = [name]
     convolutions = features[OPERATION_CLASS].str.startswith("conv").to_numpy(bool)
     for chosen in (np.ones(len(seconds), dtype=bool), convolutions):
         errors = np.abs(predicted[chosen] / seconds[chosen] - 1) * 100
         logarithms = np.abs(np.log(predicted[chosen] / seconds[chosen]))
         cells += [f"{np.median(errors):.1f} / {np.quantile(errors, 0.9):.0f}", f"{logarithms.mean():.3f}"]
-    return "| " + " | ".join(cells) + " |"
+    return cells
 
 
 def main() -> int:
     """Learn and compare."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--dataset", type=Path, required=True)
-    parser.add_argument("--gpu", required=True)
-    parser.add_argument("--shares", type=float, nargs="+", default=[0.25, 0.5, 1.0])
+    parser.add_argument("--gpu", default="h200")
+    parser.add_argument("--shares", type=float, nargs="+", default=[0.5, 1.0])
     parser.add_argument("--trees", type=int, default=20)
     parser.add_argument("--perceptrons", type=int, default=2)
     given = parser.parse_args()
-    samples = read_samples(given.dataset, given.gpu)
+    references = [path.name for path in sorted(resource("reference").iterdir()) if path.name.startswith(given.gpu)]
+    with tempfile.TemporaryDirectory() as folder:
+        join_sources("fresh", [source(name) for name in references], Path(folder))
+        samples = read_samples(Path(folder), given.gpu)
     spec = find_spec(samples.gpu_name)
     known = {pass_: training_data(samples, pass_) for pass_ in (records.INFERENCE, records.TRAINING)}
-    print("| learnt from | device time: median / 90th, % | mean of the logarithm's | convolutions: median / 90th, % | "
-          "mean of the logarithm's |\n|" + " --- |" * 5)  # fmt: skip
+    rows = []
     for pass_, data in known.items():
         features, seconds = fresh_operations(given.gpu, pass_, spec)
         new = ~features.index.isin(data.cells["operation_id"])
@@ -101,8 +109,14 @@ def main() -> int:
                 number = 0 if kind == "forest" else given.perceptrons
                 predictor = RooflinePredictor(trees=given.trees, leaf=2, perceptrons=number)
                 predictor.fit(data.features[mine], data.targets.loc[mine, [DEVICE]], more)
-                name = f"{pass_}, {int(mine.sum()):,}, {kind}"
-                print(told(name, predictor.predict(features)[DEVICE].to_numpy(), seconds, features), flush=True)
+                name = f"{pass_}, {int(mine.sum()):,}, {'MLPs' if kind == 'perceptrons' else kind}"
+                rows.append(row_of(name, predictor.predict(features)[DEVICE].to_numpy(), seconds, features))
+                print(*rows[-1], sep=" | ", flush=True)
+    columns = ["trained on", "device time: median / 90th, %", "mean error of the logarithm",
+               "convolutions: median / 90th, %", "mean error of the logarithm, convolutions"]  # fmt: skip
+    result_file.write("predictors", "Forest and MLP ensemble on operations of held-out test sets", columns, rows,
+                      hardware=f"{given.gpu}, operations measured before; computed without a GPU",
+                      file=result_file.RESULTS / "fresh-operations.json")  # fmt: skip
     return 0
 
 
