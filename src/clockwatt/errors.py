@@ -39,6 +39,7 @@ _OPTIONS = {
     "inputs": "input",
     "gpus": "gpu",
     "points": "point",
+    "precisions": "precision",
     "stages": "stage",
 }
 """Options of the command line that do not go by the name of their field."""

@@ -4,19 +4,24 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Mapping
+import re
+from collections.abc import Iterable, Iterator, Mapping
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from clockwatt.predict.answer import RATIOS
 
 if TYPE_CHECKING:
+    from rich.table import Table
+
     from clockwatt.predict.answer import Answer, Relative
     from clockwatt.predict.memory import PassMemory
     from clockwatt.predict.parallel.answer import ParallelAnswer
     from clockwatt.predict.recommend import Recommendation
 
 WIDEST = 300
+_ONE_LINE = 120
+"""Columns that rows of `_choices_of_settings` need for one line."""
 _TWO_DECIMALS = 0.1
 _THREE_DIGITS = 100
 _PREFIXES = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"), (1.0, ""), (1e-3, "m"), (1e-6, "µ"), (1e-9, "n"))
@@ -109,26 +114,13 @@ def print_recommendation(
 ) -> None:
     """Print the candidates, best first; `more` was measured for them, `verbose` adds predictors, regret and notes."""
     from rich.console import Console
-    from rich.table import Table
 
     best = answer.best
     virtual = " (VIRTUAL: modelled GPUs)" if best.virtual else ""
-    table = Table()
-    ratios = () if best.relative_to is None else tuple(f"{words} ×" for words in _RATIOS)
-    for heading in ("GPU", "point", "time (90 %)", "energy (90 %)", "mean power", "source", *ratios):
-        table.add_column(heading, justify="right" if heading not in ("GPU", "point", "source") else "left")
-    for number, candidate in enumerate(answer.candidates[:rows]):
-        expected = candidate.expected
-        style = "bold" if number == 0 else None if number < answer.allowed else "dim"
-        point = candidate.point if candidate.measured_point else f"{candidate.point} (not measured)"
-        table.add_row(
-            candidate.gpu, point,
-            with_ends(expected.time_s, candidate.intervals.get("time_s"), "s"),
-            with_ends(expected.energy_j, candidate.intervals.get("energy_j"), "J"),
-            quantity(expected.power_w, "W"), candidate.source, *_ratios(candidate), style=style,
-        )  # fmt: skip
+    several = len(answer.execution) > 1
     console = Console()
-    if ratios:  # numbers are not cut where a terminal is narrow
+    table = _choices_of_settings(answer, rows, console.width) if several else _choices(answer, rows)
+    if best.relative_to is not None and not several:  # numbers are not cut where a terminal is narrow
         wide = console.options.update(max_width=WIDEST)
         console.width = max(console.width, console.measure(table, options=wide).maximum)
     # no title of the table, which a narrow terminal breaks within words
@@ -138,17 +130,30 @@ def print_recommendation(
         highlight=False,
     )
     console.print(table)
+    if len(answer.candidates) > rows:
+        console.print(f"{len(answer.candidates) - rows} more candidates with --json.")
     if best.relative_to is not None:
-        console.print(f"×: relative to {standard_words(best.relative_to)}")
+        same_gpu = several and best.relative_to.gpu == best.gpu
+        words = standard_words(best.relative_to)
+        if several:
+            where = f"the same GPU at {best.relative_to.point}." if same_gpu else words
+            words = f"PyTorch's default precision on {where}"
+        console.print(f"×: relative to {words}", soft_wrap=True, highlight=False)
+
+    def place(one: Answer) -> str:
+        return f"{one.gpu} at {one.point}{f' in {one.execution}' if several else ''}"
+
     if len(answer.platforms) > 1:
         others = ", ".join(
-            f"{one.gpu} at {one.point} ({answer.times_the_best(one):.2f} × the {answer.objective})"
-            for one in answer.platforms[1:]
+            f"{place(one)} ({answer.times_the_best(one):.2f} × the {answer.objective})" for one in answer.platforms[1:]
         )
-        where = f"{best.gpu} ({best.gpu_name}) at {best.point}"
-        console.print(f"Best GPU: {where}. Other GPUs, each at its best operating point: {others}.")
-    if answer.as_good > 1:
-        names = ", ".join(f"{one.gpu} at {one.point}" for one in answer.candidates[1 : answer.as_good])
+        where = place(best).replace(best.gpu, f"{best.gpu} ({best.gpu_name})", 1)
+        each = "each at its best" if several else "each at its best operating point"
+        console.print(f"Best GPU: {where}. Other GPUs, {each}: {others}.")
+    if several and answer.as_good > 1:
+        console.print(f"As good, within error: the first {answer.as_good} rows.")
+    elif answer.as_good > 1:
+        names = ", ".join(place(one) for one in answer.candidates[1 : answer.as_good])
         console.print(f"As good, within error: {names}.")
     if best.memory is not None:
         console.print(memory_words(best.memory), soft_wrap=True, highlight=False)
@@ -186,6 +191,56 @@ def print_recommendation(
             "The accuracy of this choice is unknown. To check it, measure networks whole at several operating points "
             f"of {best.gpu} and run `clockwatt validate`."
         )
+
+
+def _choices(answer: Recommendation, rows: int) -> Table:
+    """GPUs and operating points, best first."""
+    from rich.table import Table
+
+    table = Table()
+    ratios = () if answer.best.relative_to is None else tuple(f"{words} ×" for words in _RATIOS)
+    for heading in ("GPU", "point", "time (90 %)", "energy (90 %)", "mean power", "source", *ratios):
+        table.add_column(heading, justify="right" if heading not in ("GPU", "point", "source") else "left")
+    for candidate, style in _styled(answer, rows):
+        point = candidate.point if candidate.measured_point else f"{candidate.point} (not measured)"
+        table.add_row(
+            candidate.gpu, point, *_costs(candidate), quantity(candidate.expected.power_w, "W"), candidate.source,
+            *_ratios(candidate), style=style,
+        )  # fmt: skip
+    return table
+
+
+def _choices_of_settings(answer: Recommendation, rows: int, width: int) -> Table:
+    """Execution settings, GPUs and operating points, best first; in two lines each where one is not wide enough."""
+    from rich.box import SIMPLE_HEAD
+    from rich.table import Table
+
+    table = Table(box=SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 1, 0, 0))
+    for heading in ("GPU", "precision", "time (90 %)", "energy (90 %)", "time ×", "energy ×", "source"):
+        table.add_column(heading, justify="left" if heading in ("GPU", "precision", "source") else "right")
+    for candidate, style in _styled(answer, rows):
+        known = candidate.relative_to
+        ratios = [None, None] if known is None else [known.time_ratio, known.energy_ratio]
+        cells = [f"{candidate.gpu} {candidate.point}", candidate.execution.replace("+", " +"), *_costs(candidate)]
+        if width < _ONE_LINE:
+            cells = [re.sub(" (?=[^ ]*$)", "\n", cells[0]), *(re.sub(r" (?=[(+])", "\n", one) for one in cells[1:])]
+        table.add_row(
+            *cells,
+            *("–" if one is None else _factor(one) for one in ratios), candidate.source, style=style,
+        )  # fmt: skip
+    return table
+
+
+def _styled(answer: Recommendation, rows: int) -> Iterator[tuple[Answer, str | None]]:
+    """Candidates with their style: the best in bold, those outside the limits dimmed."""
+    for number, candidate in enumerate(answer.candidates[:rows]):
+        yield candidate, "bold" if number == 0 else None if number < answer.allowed else "dim"
+
+
+def _costs(candidate: Answer) -> tuple[str, str]:
+    """Time and energy with their intervals."""
+    expected, ends = candidate.expected, candidate.intervals
+    return with_ends(expected.time_s, ends.get("time_s"), "s"), with_ends(expected.energy_j, ends.get("energy_j"), "J")
 
 
 def print_json(

@@ -1,4 +1,4 @@
-"""`clockwatt recommend`: on which GPU and at which operating point a network costs least."""
+"""`clockwatt recommend`: on which GPU, at which operating point and in which precision a network costs least."""
 
 from __future__ import annotations
 
@@ -30,13 +30,14 @@ if TYPE_CHECKING:
         *NETWORK[1:],
         "points",
         "pass_",
-        "precision",
+        "precisions",
         *TRAINING,
     ),
     *("host", "relative_to", "measure_missing", "config_file", "store_dir", *FOLDERS),
     examples=(
         "clockwatt recommend resnet50",
         "clockwatt recommend vit_b_16 --pass training --precision bf16-mixed --max-slowdown 10%",
+        "clockwatt recommend resnet50 --pass training --precision all --gpu h200",
         "clockwatt recommend resnet50 --objective time --power-cap 300 --gpu h200 --gpu h100",
     ),
 )
@@ -48,7 +49,7 @@ def recommend(
     as_json: AsJson = False,
     verbose: Verbose = False,
 ) -> None:
-    """Choose the GPU and operating point with the least time or energy."""
+    """Choose the GPU, operating point and precision with the least time or energy."""
     from clockwatt.cli import printing
 
     if pareto is not None and pareto.suffix.lower() != ".png":

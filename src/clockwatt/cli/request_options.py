@@ -115,6 +115,14 @@ _OPTIONS: dict[str, tuple[Any, Any, str]] = {
         None,
         "precision",
     ),
+    "precisions": (
+        Annotated[
+            list[str] | None,
+            _option("--precision", help=f"{', '.join(PRECISIONS)}; repeat for several, or all.", panel=_RUN),
+        ],
+        None,
+        "precisions",
+    ),
     "optimizer": (
         Annotated[
             str | None,

@@ -53,7 +53,7 @@ class Instance:
     def __init__(
         self, model: Any, inputs: Any, execution: ExecutionSettings | None = None, branch: str | None = None
     ) -> None:
-        self._module = _module_of(model)
+        self._module, self._inputs, self._branch = _module_of(model), inputs, branch
         dtype = self._dtype = None if execution is None else execution.dtype
         given = _by_keyword(self._module, inputs)
         tensors = (*self._module.parameters(), *(one for one in given.values() if isinstance(one, torch.Tensor)))
@@ -71,6 +71,10 @@ class Instance:
         else:
             content["inputs"] = described
         self.config: NetworkConfig = config.parse_network(content, source=f"network {name}")
+
+    def under(self, execution: ExecutionSettings) -> Instance:
+        """The same network and inputs under other execution settings."""
+        return Instance(self._module, self._inputs, execution, self._branch)
 
     def on_meta(self, values: KnownValues) -> torch.nn.Module:
         """A copy on the meta device, without memory for its weights; `values` keeps those of small buffers."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -228,11 +229,39 @@ class AllGpus:
         self.profile(request.host)
         return gpu
 
-    def recommendation(self, request: Request) -> Recommendation:
-        """Recommend the GPU and operating point that minimise the cost of a request's pass; raises as `choose`."""
+    def recommendation(
+        self, request: Request, trace: Callable[[Request], TracedNetwork] | None = None, **changed: Any
+    ) -> Recommendation:
+        """Recommend the GPU, operating point and execution settings that minimise the cost of a request's pass.
+
+        Parameters
+        ----------
+        request
+            The request.
+        trace
+            Returns the calls of its network in the precision of a request; None to find the network by its name.
+        changed
+            Settings of `choose` in place of those of the request.
+
+        Raises
+        ------
+        ClockwattError
+            As `choose`.
+        """
         self._check(*request.gpus)
-        traced = self.traced(request)
-        return self.choose(traced, **self.choices(request, traced))
+        trace = trace or self.traced
+        traced = trace(request)
+        asked = self.choices(request, traced) | changed
+        alternatives, left_out = dict[ExecutionSettings, TracedNetwork](), list[str]()
+        for settings in request.choices(traced.network.input_shape):
+            try:
+                under = trace(request.model_copy(update={"precision": str(settings), "precisions": ()}))
+            except ClockwattError as error:
+                left_out.append(f"{settings}: {error}")
+            else:
+                alternatives[settings] = under
+        answer = self.choose(traced, alternatives=alternatives, **asked)
+        return replace(answer, left_out=(*left_out, *answer.left_out))
 
     def choices(self, request: Request, traced: TracedNetwork) -> dict[str, Any]:
         """Return a request's settings of a recommendation for its pass, as `choose` takes them."""
@@ -386,10 +415,14 @@ class AllGpus:
         gpus: Sequence[str] | None = None,
         points: Sequence[str | OperatingPoint] = (),
         execution: ExecutionSettings = TF32,
+        alternatives: Mapping[ExecutionSettings, TracedNetwork] = {},
         host: str | None = None,
         relative_to: str | None = None,
     ) -> Recommendation:
-        """Recommend a GPU and an operating point for a traced pass.
+        """Recommend a GPU, an operating point and, with `alternatives`, execution settings for a traced pass.
+
+        With `alternatives`, candidates are compared with `execution` on the same GPU at its default operating point,
+        or with `relative_to`.
 
         Raises
         ------
@@ -410,18 +443,26 @@ class AllGpus:
             limits=limits,
             points=[_name_of(point) for point in points],
             execution=execution,
+            alternatives=alternatives,
             host=self.profile(host),
             validation_dir=self.validation_dir,
         )
+        standards = dict[str, Answer]()
         if relative_to is not None:
-            answer = answer.compared_with(self.standard(relative_to, traced, execution=execution, host=host))
+            standard = self.standard(relative_to, traced, execution=execution, host=host)
+            standards = dict.fromkeys(labels, standard)
+        for gpu in labels if alternatives and relative_to is None else ():
+            with contextlib.suppress(ClockwattError):  # ratios are unknown where the default does not run
+                standards[gpu] = self.standard(gpu, traced, execution=execution, host=host)
+        answer = answer.compared_with(standards)
         virtual = [label for label in self.models if label not in measured]
         if gpus or not measured or not virtual:
             return answer
         try:
             among = self.choose(
-                traced, objective=objective, limits=limits, gpus=virtual, points=points, execution=execution, host=host
-            ).best
+                traced, objective=objective, limits=limits, gpus=virtual, points=points, execution=execution,
+                alternatives=alternatives, host=host,
+            ).best  # fmt: skip
             chosen_there = f"among them {among.gpu} at {among.point} would be chosen"
         except ClockwattError as error:
             chosen_there = f"among them none can be chosen: {error}"

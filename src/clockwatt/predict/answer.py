@@ -337,6 +337,7 @@ def _row(answer: Answer) -> dict[str, Any]:
         "items_per_joule": answer.items_per_joule, "measured_calls": answer.measured_calls,
         "calls": answer.expected.calls, "virtual": answer.virtual, "predictors": answer.predictors,
         "warnings": list(answer.warnings),
+        **({} if answer.relative_to is None else {name: getattr(answer.relative_to, name) for name in RATIOS.values()}),
     }  # fmt: skip
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import itertools
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from clockwatt.operations.instances import Instance
 
-_OF_A_CHOICE = ("objective", "max_slowdown", "power_cap_w")
+_OF_A_CHOICE = ("objective", "max_slowdown", "power_cap_w", "precisions")
 _NOT_OF_ALL = {
     "relative_to": "is of predict, recommend and show",
     **dict.fromkeys(_OF_A_CHOICE, "is of recommend"),
@@ -186,7 +186,7 @@ class Predictors(AllGpus):
         limits: Limits = Limits(),
         **question: Any,
     ) -> Recommendation:
-        """Say on which GPU and at which operating point a pass costs least.
+        """Say on which GPU, at which operating point and under which execution settings a pass costs least.
 
         Parameters
         ----------
@@ -197,7 +197,8 @@ class Predictors(AllGpus):
         question
             `gpus`: choose among these; else among the campaign's measured ones, or among its virtual ones where there
             are no others. Shipped ones are chosen among where there is no campaign. `points`: operating points to
-            consider too, though never measured.
+            consider too, though never measured. `precisions`: settings to choose among besides PyTorch's default, such
+            as `["tf32", "bf16-mixed"]`, or `"all"`; each candidate has `relative_to` that default.
 
         Raises
         ------
@@ -205,10 +206,8 @@ class Predictors(AllGpus):
             As `predict`, or if nothing keeps to the limits.
         """
         given = _Question.of(network, inputs, also=("relative_to", *_OF_A_CHOICE), **question)
-        self._check(*given.request.gpus)
-        traced = given.trace(self)
-        choices = self.choices(given.request, traced)
-        return self.choose(traced, **choices if limits == Limits() else choices | {"limits": limits})
+        changed = {} if limits == Limits() else {"limits": limits}
+        return self.recommendation(given.request, lambda request: given.under(request).trace(self), **changed)
 
     def compare(
         self, network: Any, other: Any = None, inputs: Any = None, *, to: Mapping[str, Any] = {}, **question: Any
@@ -351,6 +350,12 @@ class _Question:
             given = {"shape": getattr(given, "shape", given), "dtype": "int64", "below": request.input_below}
         precision = None if request.precision is None else ExecutionSettings(request.precision)
         return cls(request, Instance(network, given, precision, request.assume_branch))
+
+    def under(self, request: Request) -> _Question:
+        """The same about another request's precision."""
+        if self.instance is None or request.precision is None:
+            return replace(self, request=request)
+        return replace(self, request=request, instance=self.instance.under(ExecutionSettings(request.precision)))
 
     def _tracer(self, predictors: AllGpus) -> NetworkTracer:
         return predictors.tracer.trained(self.request.training)

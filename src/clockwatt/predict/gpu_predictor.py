@@ -257,6 +257,12 @@ class GpuPredictor:
             suspects[suspects] = domain.ignorance(operations[suspects]).longest_s > 0
         return suspects
 
+    def lacks_dtype(self, traced: TracedNetwork) -> str | None:
+        """Return a dtype of a pass's operations that was never measured on the GPU; None if all were."""
+        works = traced.operations["device_work"].astype(bool)
+        known = self._read_domain(self._domain_path(traced.network.pass_)).dtypes
+        return next(iter(sorted(set(traced.operations.loc[works, "dtype"]) - known)), None)
+
     def _with_calls(
         self,
         source: CostSource,

@@ -1,4 +1,4 @@
-"""Recommend the GPU and operating point that minimise the cost of a network's pass, with the expected regret."""
+"""Recommend the GPU, operating point and execution settings at which a pass costs least, with the expected regret."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from clockwatt.errors import DataFileError, RequestError
-from clockwatt.predict.answer import Answer, to_frame
+from clockwatt.errors import ClockwattError, DataFileError, RequestError
+from clockwatt.predict.answer import RATIOS, Answer, relative, to_frame
 from clockwatt.predict.answerer import (
     NO_OTHER_HOST,
     SMALLER,
@@ -91,7 +91,7 @@ class Recommendation:
     best
         The choice, with the warnings of `predict`.
     candidates
-        Every operating point of every GPU, best first; those outside the limits come last.
+        Every operating point of every GPU under all execution settings, best first; those outside the limits come last.
     allowed
         Number of candidates within the limits.
     regret
@@ -123,9 +123,16 @@ class Recommendation:
         """Return the objective of a candidate relative to that of the best."""
         return _value(candidate, self.objective) / _value(self.best, self.objective)
 
-    def compared_with(self, standard: Answer) -> Recommendation:
-        """Return the recommendation with all candidates compared with the pass on a standard GPU."""
-        best, *others = (candidate.compared_with(standard) for candidate in self.candidates)
+    @property
+    def execution(self) -> list[ExecutionSettings]:
+        """Execution settings of the candidates, best first."""
+        return list(dict.fromkeys(candidate.execution for candidate in self.candidates))
+
+    def compared_with(self, standards: Mapping[str, Answer]) -> Recommendation:
+        """Return the recommendation with candidates compared with a standard pass, by the GPU of the candidate."""
+        best, *others = (
+            one.compared_with(standards[one.gpu]) if one.gpu in standards else one for one in self.candidates
+        )
         return replace(self, best=best, candidates=[best, *others])
 
     def to_frame(self) -> pd.DataFrame:
@@ -137,7 +144,10 @@ class Recommendation:
         return {
             "objective": self.objective,
             "best": self.best.to_dict(),
-            "platforms": [{"gpu": one.gpu, "gpu_name": one.gpu_name, "point": one.point} for one in self.platforms],
+            "platforms": [
+                {"gpu": one.gpu, "gpu_name": one.gpu_name, "point": one.point, "execution": str(one.execution)}
+                for one in self.platforms
+            ],
             "candidates": [candidate.to_dict() for candidate in self.candidates],
             "allowed": self.allowed,
             "regret": self.regret,
@@ -154,10 +164,11 @@ def recommend(
     limits: Limits = Limits(),
     points: Sequence[str] = (),
     execution: ExecutionSettings = TF32,
+    alternatives: Mapping[ExecutionSettings, TracedNetwork] = {},
     host: HostProfile | None = None,
     validation_dir: Path | None = None,
 ) -> Recommendation:
-    """Find the GPU and operating point at which a pass costs least.
+    """Find the GPU, operating point and execution settings at which a pass costs least.
 
     Parameters
     ----------
@@ -174,6 +185,9 @@ def recommend(
         card cannot run at, and clocks outside the measured range, are left out.
     execution
         Execution settings of the network.
+    alternatives
+        Further execution settings, with the network as it runs under each. GPUs without measurements in their dtype
+        are left out.
     host
         Host that issues the calls; without one the median of those seen.
     validation_dir
@@ -193,7 +207,13 @@ def recommend(
         raise NotPredictableError(
             "virtual and measured GPUs cannot be compared: name the GPUs to choose from, all of one kind ({gpu})."
         )
-    candidates, left_out = _candidates(models, traced, objective, points, execution=execution, host=host)
+    candidates, left_out = list[Answer](), list[str]()
+    for settings, under in ({execution: traced} | dict(alternatives)).items():
+        more, reasons = _candidates(
+            models, under, objective, points, execution=settings, host=host, one_of_several=bool(alternatives)
+        )
+        candidates += more
+        left_out += [reason for reason in reasons if reason not in left_out]
     if not candidates and left_out:
         fix = f" {SMALLER}" if any(reason.startswith("Does not fit") for reason in left_out) else ""
         raise NotPredictableError(f"{traced.network.network_id}: no GPU to choose from.{_told(left_out)}{fix}")
@@ -217,7 +237,7 @@ def recommend(
     best = candidates[order[0]]
     allowed = [candidate for candidate, kept in zip(candidates, keeps, strict=True) if kept]
     best = replace(best, warnings=(*best.warnings, *warnings_of_hosts(models, traced, allowed)))
-    best = with_tf32(models[best.gpu], traced, best, host=host)
+    best = best if alternatives else with_tf32(models[best.gpu], traced, best, host=host)
     ordered = [best, *(candidates[number] for number in order[1:])]
     return Recommendation(
         objective=objective,
@@ -249,15 +269,25 @@ def _candidates(
     *,
     execution: ExecutionSettings,
     host: HostProfile | None,
+    one_of_several: bool,
 ) -> tuple[list[Answer], list[str]]:
-    """Predict the pass at all eligible operating points; return the reasons why others, or GPUs, are left out."""
+    """Predict the pass at all eligible operating points; return the reasons why others, or GPUs, are left out.
+
+    Settings that are `one_of_several` are named in reasons that depend on them.
+    """
     candidates: list[Answer] = []
     left_out = []
-    fitting = check_fits(traced, [model.description.gpu_name for model in models.values()])
+    under = f"{execution}: " if one_of_several else ""
+    try:
+        fitting = check_fits(traced, [model.description.gpu_name for model in models.values()])
+    except ClockwattError as error:
+        if not one_of_several:
+            raise
+        return [], [f"{under}{error}"]
     for model in models.values():
         if model.description.gpu_name not in fitting:
             left_out.append(
-                f"Does not fit: {model.description.gpu} has less memory than weights and largest operation need."
+                f"{under}Does not fit: {model.description.gpu} has less memory than weights and largest operation need."
             )
             continue
         described = model.description.passes.get(traced.network.pass_)
@@ -265,6 +295,9 @@ def _candidates(
             continue
         if host is not None and described.summed:
             left_out.append(f"{model.description.gpu}: {NO_OTHER_HOST}")
+            continue
+        if one_of_several and (dtype := model.lacks_dtype(traced)) is not None:
+            left_out.append(f"{model.description.gpu}: nothing was measured in {dtype}.")
             continue
         why = {point: _why_not(model, point) for point in dict.fromkeys([*model.description.points, *points])}
         left_out += [reason for reason in why.values() if reason is not None]
@@ -274,14 +307,14 @@ def _candidates(
         try:
             answers = predict_points(model, traced, possible, execution=execution, host=host)
         except NotPredictableError as error:
-            left_out.append(str(error))
+            left_out.append(f"{under}{error}")
             continue
         if not answers:
             continue
         answers = with_memory(traced, *answers)
         lacking = lacks_memory(answers[0])
         if lacking is not None and all(one.measured is None for one in answers):
-            left_out.append(lacking)
+            left_out.append(f"{under}{lacking}")
         else:
             candidates += answers
     return candidates, left_out
@@ -302,13 +335,16 @@ def within_error(rows: Mapping[str, NDArray[Any]], best: int, objective: str) ->
 
     Errors of one GPU's points are mostly shared: there only what differs between points counts, repeatability or what
     the DVFS (clock) model misses. Another GPU is as good where the lower end of its interval is below the best's upper
-    end, and its own expected value is within the best's interval.
+    end, and its own expected value is within the best's interval. Other execution settings on the same GPU share some
+    errors: they are as good where the interval of their ratio to the best reaches down to 1, and their expected value
+    is within the best's interval.
 
     Parameters
     ----------
     rows
         `gpu`, `measured_point`, `time_s`, `energy_j` and the intervals `time_low_s`, `time_high_s`, `energy_low_j` and
-        `energy_high_j` of the candidates; what is not known is nan.
+        `energy_high_j` of the candidates; what is not known is nan. `ratio_low`, where settings differ: the lower end
+        of the ratio to the best; nan for the best's own settings and for other GPUs.
     best
         Number of the one.
     objective
@@ -321,8 +357,10 @@ def within_error(rows: Mapping[str, NDArray[Any]], best: int, objective: str) ->
     with np.errstate(invalid="ignore"):
         ratios = values / values[best] - 1
     repeated = (rows["measured_point"] != 0) & (rows["measured_point"][best] != 0)
-    same_gpu = rows["gpu"] == rows["gpu"][best]
-    of_another = (lows <= high) & (ratios <= high / max(low, 1e-12) - 1)
+    ratio_low = rows.get("ratio_low", np.full(len(values), np.nan))
+    same_gpu = (rows["gpu"] == rows["gpu"][best]) & np.isnan(ratio_low)
+    overlaps = np.where(np.isnan(ratio_low), lows <= high, ratio_low <= 1.0)
+    of_another = overlaps & (ratios <= high / max(low, 1e-12) - 1)
     found: NDArray[np.bool_] = np.where(same_gpu, ratios <= np.where(repeated, REPEATED, BY_CLOCK_MODEL), of_another)
     return found
 
@@ -345,7 +383,16 @@ def _as_good(candidates: Sequence[Answer], objective: str) -> int:
     rows["energy_j"] = np.array([one.expected.energy_j for one in candidates], dtype=float)
     rows["gpu"] = np.array([one.gpu for one in candidates])
     rows["measured_point"] = np.array([one.measured_point for one in candidates])
+    rows["ratio_low"] = np.array([_ratio_low(one, candidates[0], objective) for one in candidates])
     return int(np.argmin([*within_error(rows, 0, objective), False]))
+
+
+def _ratio_low(candidate: Answer, best: Answer, objective: str) -> float:
+    """Return the lower end of a candidate's ratio to the best; nan for the same settings and for another GPU."""
+    if candidate.gpu != best.gpu or candidate.execution == best.execution:
+        return math.nan
+    name = RATIOS["time_s" if objective == "time" else "energy_j"]
+    return relative(candidate, best).intervals.get(name, (math.inf,))[0]
 
 
 def _value(candidate: Answer, objective: str) -> float:

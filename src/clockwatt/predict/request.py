@@ -23,7 +23,7 @@ from clockwatt.errors import ClockwattError, RequestError
 from clockwatt.predict.evaluation.errors import OBJECTIVES
 from clockwatt.predict.tracing import catalogue_table
 from clockwatt.schema import layout
-from clockwatt.schema.execution import ExecutionSettings, default_of
+from clockwatt.schema.execution import ExecutionSettings, all_settings, default_of
 from clockwatt.schema.optimizers import LOSSES, optimizer_name
 from clockwatt.schema.records import CALL_SCHEMA, NETWORK_SCHEMA, OPERATION_SCHEMA, TRAINING
 
@@ -41,6 +41,8 @@ _CHOICES: dict[str, tuple[str, ...]] = {
     "strategy": STRATEGIES,
     "schedule": SCHEDULES,
 }
+ALL_PRECISIONS = "all"
+"""Every precision and layout that can be chosen among."""
 _USUAL_BATCH = 32
 """Batch size of a network of timm for which no input is given."""
 
@@ -67,6 +69,8 @@ class Request(Model):
     precision
         One of `schema.execution.PRECISIONS`, perhaps with `+channels_last` or a mode, such as `+compile`; None for the
         default of PyTorch in the network's dtype.
+    precisions
+        Of a recommendation: settings to choose among besides PyTorch's default, or `all`.
     optimizer
         Of a training pass, one of `schema.optimizers.NAMES`; None for the campaign's.
     accumulate, clip_norm, loss
@@ -102,6 +106,7 @@ class Request(Model):
     inputs: tuple[str, ...] = ()
     pass_: Pass = PASSES[0]
     precision: str | None = None
+    precisions: tuple[str, ...] = ()
     optimizer: str | None = None
     accumulate: int | None = Field(None, ge=1, le=256)
     clip_norm: float | None = Field(None, gt=0)
@@ -151,6 +156,8 @@ class Request(Model):
                 raise RequestError(f"{{{name}}} {given[name]!r}: give a string, or several.")
         if "precision" in given:
             given["precision"] = str(ExecutionSettings(given["precision"]))
+        if given.get("precisions"):
+            given |= _precisions(given["precisions"])
         if "optimizer" in given:
             given["optimizer"] = optimizer_name(given["optimizer"])
         for name, choices in _CHOICES.items():
@@ -186,6 +193,12 @@ class Request(Model):
             raise RequestError("{operations} stands in place of a network and its {input}: give one or the other.")
         if self.operations is not None and self.measure_whole:
             raise RequestError("{measure_whole} runs a network; {operations} lists operations.")
+        if self.precisions and self.precision is not None:
+            raise RequestError("{precision} and {precisions}: give one or the other.")
+        if self.precisions and self.operations is not None:
+            raise RequestError("{operations} have the dtypes that they are listed with: give one {precision}.")
+        if self.precisions and self.measure_missing is not None:
+            raise RequestError("{measure_missing} is for one {precision}: choose it first, then measure.")
         if self.input_dtype == "int64" and self.input_below is None:
             raise RequestError("{input_dtype} int64: give {input_below} too, which token ids are below.")
         if self.input_dtype == "float" and self.input_below is not None:
@@ -233,6 +246,12 @@ class Request(Model):
     def execution(self, variant: str) -> ExecutionSettings:
         """How the network runs where nothing else is known to be measured; `variant` is what its trace is of."""
         return default_of(variant) if self.precision is None else ExecutionSettings(self.precision)
+
+    def choices(self, shape: Sequence[int]) -> list[ExecutionSettings]:
+        """Settings to choose among; `shape` is that of the first input."""
+        if self.precisions != (ALL_PRECISIONS,):
+            return [ExecutionSettings(one) for one in self.precisions]
+        return all_settings(training=self.pass_ == TRAINING, images=len(shape) in (4, 5))
 
     @property
     def training(self) -> dict[str, Any]:
@@ -296,7 +315,7 @@ class Request(Model):
                 "shape is unknown. Check the name, or give {input}, batch first, such as {input} 32,3,224,224."
             )
         execution = self.execution(known.variant(name))
-        for variant in (execution.variant, execution.dtype):
+        for variant in (execution.variant, execution.dtype, known.variant(name)):
             measured = known.first_input(name, variant)
             if measured is None:
                 continue
@@ -386,6 +405,15 @@ class _Known:
             return None
         indices = json.loads(specs[first])["tensors"]
         return next((int(tensor["below"]) for tensor in indices if tensor.get("below")), None)
+
+
+def _precisions(given: Any) -> dict[str, Any]:
+    """Several precisions as fields of a request; one alone is its `precision`."""
+    names = [given] if isinstance(given, str) else list(given)
+    if ALL_PRECISIONS in names:
+        return {"precisions": (ALL_PRECISIONS,)}
+    settings = tuple(dict.fromkeys(str(ExecutionSettings(str(name))) for name in names))
+    return {"precision": settings[0], "precisions": ()} if len(settings) == 1 else {"precisions": settings}
 
 
 def parse_shape(text: str, typed: str | None = None) -> list[int]:

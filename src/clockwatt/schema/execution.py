@@ -223,6 +223,21 @@ def mode_of_variant(variant: str) -> str:
     return next((word for word in variant.split("+") if word in MODES), MODES[0])
 
 
+def all_settings(*, training: bool, images: bool) -> list[ExecutionSettings]:
+    """Return every setting worth choosing among.
+
+    Parameters
+    ----------
+    training
+        Leave out `fp16`, whose gradients underflow without float32 weights.
+    images
+        Whether an input has four or five dimensions, which `channels_last` needs.
+    """
+    names = [name for name in PRECISIONS if not (training and name == "fp16")]
+    formats = ["", "+channels_last"] if images else [""]
+    return [ExecutionSettings(f"{name}{layout}") for layout in formats for name in names]
+
+
 def default_of(variant: str) -> ExecutionSettings:
     """Return how PyTorch runs a network that makes these calls where nothing else is set."""
     return next(iter(of_variant(variant)), DEFAULT)

@@ -53,6 +53,21 @@ class Doubled(torch.nn.Module):
         return self.linear(x) * scale
 
 
+def test_precisions_are_chosen_among_with_ratios_to_the_default_and_what_cannot_be_is_named(predictors):
+    asked = {"gpus": ["a30"], "points": ["sm1200"], "objective": "time"}
+    found = predictors.recommend(Doubled(), [(8, 16), (8, 1)], precisions=["fp32", "bf16", "float32"], **asked)
+    assert set(found.execution) == {"tf32", "fp32"}, "one dtype was measured"
+    assert found.left_out == ("a30: nothing was measured in bfloat16.",)
+    of_default = {(one.execution, one.point): one.relative_to.time_ratio for one in found.candidates}
+    assert of_default["tf32", "sm1440"] == 1.0
+    assert of_default["fp32", "sm900"] >= 1.0
+    assert list(found.to_frame()["time_ratio"]) == [one.relative_to.time_ratio for one in found.candidates]
+    alone = predictors.recommend(Doubled(), [(8, 16), (8, 1)], precisions=["fp32"], **asked)
+    assert (alone.best.execution, alone.best.relative_to) == ("fp32", None)
+    with pytest.raises(clockwatt.ClockwattError, match="'fp8' is not supported"):
+        predictors.recommend(Doubled(), [(8, 16), (8, 1)], precisions=["fp8", "tf32"])
+
+
 def test_a_module_a_class_and_a_function_are_answered(predictors):
     question = {"gpu": "a30", "point": "sm1200"}
     module = Doubled()

@@ -140,10 +140,7 @@ def test_the_pareto_front_is_drawn(ask, tmp_path):
         (["predict", *NETWORK, "--gpu", "a30", "--point", "fast"], ["'fast' is no operating point"]),
         (["predict", *NETWORK, "--gpu", "a30", "--pass", "backward"], ["--pass backward", "inference or training"]),
         (["predict", "--gpu", "a30"], ["give a network and its --input"]),
-        (
-            ["predict", "net24", "--gpu", "a30", "--precision", "bf16"],
-            ["net24: its input shape in bfloat16 is unknown", "Give --input"],
-        ),
+        (["recommend", *NETWORK, "--precision", "fp8", "--precision", "tf32"], ["'fp8' is not supported"]),
         (
             ["predict", "net25", "--gpu", "a30"],
             ["net25: not among the measured networks (did you mean net", "give --input"],

@@ -2,6 +2,7 @@ import dataclasses
 import json
 import shutil
 
+import numpy as np
 import pandas as pd
 import pytest
 
@@ -12,7 +13,7 @@ from clockwatt.predict.api import load
 from clockwatt.predict.description import NotPredictableError
 from clockwatt.predict.evaluation.errors import objective_of
 from clockwatt.predict.gpu_predictor import GpuPredictor, load_models
-from clockwatt.predict.recommend import Limits, recommend
+from clockwatt.predict.recommend import Limits, recommend, within_error
 from clockwatt.predict.tracing import TracedNetwork
 from clockwatt.schema import layout, records
 from clockwatt.schema.execution import FP32, TF32
@@ -162,6 +163,16 @@ def test_a_choice_says_what_predict_warns_of_and_which_others_are_as_good(made, 
     good = {one.point for one in found.candidates[: found.as_good]}
     assert {"sm1435", "sm1440"} <= good
     assert "sm900" not in good
+
+
+def test_other_settings_are_as_good_where_their_ratio_to_the_best_may_be_one():
+    time_s = np.array([1.0, 1.02, 1.3, 1.3, 3.0, 1.02])
+    rows = {
+        "gpu": np.zeros(6), "measured_point": np.ones(6), "time_s": time_s, "energy_j": time_s,
+        "time_low_s": 0.7 * time_s, "time_high_s": 1.4 * time_s,
+        "ratio_low": np.array([np.nan, np.nan, 0.9, 1.1, 0.9, 1.01]),
+    }  # fmt: skip
+    assert within_error(rows, 0, "time").tolist() == [True, False, True, False, False, False]
 
 
 def test_what_lies_outside_the_measurements_is_said(made, models):

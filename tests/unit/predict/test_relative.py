@@ -112,7 +112,7 @@ def test_a_choice_is_relative_in_all_its_candidates_and_names_the_best_platform(
     assert choice.platforms[0] is choice.best
     assert choice.times_the_best(choice.best) == 1
     assert choice.to_dict()["platforms"][0] == {
-        "gpu": choice.best.gpu, "gpu_name": choice.best.gpu_name, "point": choice.best.point
+        "gpu": choice.best.gpu, "gpu_name": choice.best.gpu_name, "point": choice.best.point, "execution": "tf32"
     }  # fmt: skip
 
 

@@ -160,7 +160,7 @@ class Domain:
         dtypes = operations["dtype"].to_numpy(object)
         found = [
             Outside(f"Nothing was measured in {dtype}.", np.flatnonzero(dtypes == dtype))
-            for dtype in sorted(set(dtypes) - self._dtypes)
+            for dtype in sorted(set(dtypes) - self.dtypes)
         ]
         classes = features[OPERATION_CLASS].to_numpy(object)
         points = features[_COORDINATES].to_numpy(float)
@@ -189,7 +189,7 @@ class Domain:
     def ignorance(self, operations: pd.DataFrame) -> Ignorance:
         """Return the ignorance of operations, given by the catalogue's `operation_class`, `spec` and `dtype`."""
         classes = operations[OPERATION_CLASS]
-        new_class, new_dtype = ~classes.isin(self._of_class.keys()), ~operations["dtype"].isin(self._dtypes)
+        new_class, new_dtype = ~classes.isin(self._of_class.keys()), ~operations["dtype"].isin(self.dtypes)
         ratio = np.where(new_class, _UNKNOWN_CLASS, np.where(new_dtype, _UNKNOWN_DTYPE, 1.0))
         longest_s = np.zeros(len(ratio))
         for row in np.flatnonzero(new_class & classes.isin(ALGORITHMS)):
@@ -197,7 +197,8 @@ class Domain:
         return Ignorance(ratio, longest_s)
 
     @functools.cached_property
-    def _dtypes(self) -> set[str]:
+    def dtypes(self) -> set[str]:
+        """Dtypes of the training data."""
         return set(self.measured["dtype"].unique())
 
     @functools.cached_property
