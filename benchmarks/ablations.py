@@ -251,18 +251,15 @@ def run_a30(given: argparse.Namespace) -> None:
     import others
     import thesis_a30
 
-    from clockwatt.predict.features import CATALOGUE_COLUMNS, channel_groups, operation_features
+    from clockwatt.predict.features import channel_groups
+    from clockwatt.schema.execution import TF32
 
     rows = others.read("thesis-a30-operations.parquet")
-    rows = rows[(rows["repeat_time_ratio"] < thesis_a30.CONTRADICTION) & rows["tf32"]]
     print("pass, mechanism, quantity: median, mean, 90th percentile (means over the seeds; ± standard deviation)")
-    for pass_, group in rows.groupby("mode"):
-        measured = group.reset_index(drop=True)
-        operations = thesis_a30.catalogue(measured, str(pass_))
-        features = operation_features(operations[CATALOGUE_COLUMNS])
-        works, groups = operations["device_work"].to_numpy(bool), channel_groups(features).to_numpy()
-        encoded = thesis_a30.at_default_clock(features, tf32=True)
-        targets = pd.DataFrame({name: measured[column] for name, column in thesis_a30.TARGETS.items()})
+    for pass_, group in rows[rows["tf32"]].groupby("mode"):
+        of = thesis_a30.prepared(group, str(pass_))
+        targets, works, groups = of.targets, of.works, channel_groups(of.features).to_numpy()
+        encoded = thesis_a30.at_default_clock(of.features, TF32)
         for name in given.only:
             if name != TODAY and name not in FEATURES and name not in TREES:
                 continue

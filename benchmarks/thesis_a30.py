@@ -15,11 +15,13 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import numpy as np
 import others
 import pandas as pd
 import result_file
+from numpy.typing import NDArray
 from sklearn.ensemble import RandomForestRegressor
 
 from clockwatt.config import OperatingPoint
@@ -62,24 +64,21 @@ def main() -> None:
     rows = others.read("thesis-a30-operations.parquet")
     table = []
     for (pass_, tf32), group in rows.groupby(["mode", "tf32"]):
-        measured = group[group["repeat_time_ratio"] < CONTRADICTION].reset_index(drop=True)
-        operations = catalogue(measured, str(pass_))
-        features = operation_features(operations[CATALOGUE_COLUMNS])
-        targets = pd.DataFrame({name: measured[column] for name, column in TARGETS.items()})
-        works = operations["device_work"].to_numpy(bool)
+        of = prepared(group, str(pass_))
         learners: dict[str, tuple[pd.DataFrame, Predict]] = {
-            "roofline": (at_default_clock(features, of_tf32(bool(tf32))), roofline(given.trees)),
-            "thesis's": (thesis_encoding(operations), forest(given.trees)),
+            "roofline": (at_default_clock(of.features, of_tf32(bool(tf32))), roofline(given.trees)),
+            "thesis's": (thesis_encoding(of.operations), forest(given.trees)),
         }
-        for kind, groups in (("grouped", channel_groups(features)), ("random", measured.index.to_series().astype(str))):
+        for kind, groups in (("grouped", channel_groups(of.features)), ("random", of.single)):
             for name, (encoded, predict) in learners.items():
                 runs = [
-                    evaluate(encoded, targets, groups.to_numpy(), works, predict, seed) for seed in range(given.seeds)
+                    evaluate(encoded, of.targets, groups.to_numpy(), of.works, predict, seed)
+                    for seed in range(given.seeds)
                 ]
-                row = [f"{pass_}, {precision(bool(tf32))}", FOLDS_OF[kind], name, *errors_of(targets, runs)]
+                row = [f"{pass_}, {precision(bool(tf32))}", FOLDS_OF[kind], name, *errors_of(of.targets, runs)]
                 table.append(row)
                 print(*row, sep=" | ", flush=True)
-        table.append([f"{pass_}, {precision(bool(tf32))}", "", "repetitions differ by (median)", *floor(measured)])
+        table.append([f"{pass_}, {precision(bool(tf32))}", "", "repetitions differ by (median)", *floor(of.measured)])
     columns = ["pass, precision of convolutions", "folds", "predictor", "time: mean / median (R²)",
                "power: mean / median (R²)"]  # fmt: skip
     result_file.write("measurements-by-others", "929 operations on an NVIDIA A30, measured by C. Nicolai", columns,
@@ -91,6 +90,43 @@ def main() -> None:
 def precision(tf32: bool) -> str:
     """Of convolutions."""
     return "TF32" if tf32 else "float32"
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """Operations of the thesis that a predictor learns from, all in the same order.
+
+    Attributes
+    ----------
+    measured, operations, features
+        Rows of the public table, and their rows in a catalogue and as features.
+    targets, works
+        What is predicted, and whether the operation works on the device.
+    """
+
+    measured: pd.DataFrame
+    operations: pd.DataFrame
+    features: pd.DataFrame
+    targets: pd.DataFrame
+    works: NDArray[np.bool_]
+
+    @property
+    def single(self) -> pd.Series:
+        """Groups of one operation each, for random folds."""
+        return self.measured.index.to_series().astype(str)
+
+
+def prepared(rows: pd.DataFrame, pass_: str) -> Prepared:
+    """Prepare the operations of a pass, without those whose repetitions contradict each other."""
+    measured = rows[rows["repeat_time_ratio"] < CONTRADICTION].reset_index(drop=True)
+    operations = catalogue(measured, pass_)
+    return Prepared(
+        measured,
+        operations,
+        operation_features(operations[CATALOGUE_COLUMNS]),
+        pd.DataFrame({name: measured[column] for name, column in TARGETS.items()}),
+        operations["device_work"].to_numpy(bool),
+    )
 
 
 def catalogue(measured: pd.DataFrame, pass_: str) -> pd.DataFrame:

@@ -20,21 +20,20 @@ import result_file
 from sklearn.ensemble import ExtraTreesRegressor, RandomForestRegressor
 from sklearn.metrics import r2_score
 from thesis_a30 import (
-    CONTRADICTION,
     FOLDS,
     TARGETS,
     Predict,
     at_default_clock,
-    catalogue,
     forest,
     precision,
+    prepared,
     roofline,
     thesis_encoding,
 )
 from xgboost import XGBRegressor
 
 from clockwatt.predict.evaluation.leave_out import grouped_folds
-from clockwatt.predict.features import CATALOGUE_COLUMNS, channel_groups, operation_features
+from clockwatt.predict.features import channel_groups
 from clockwatt.schema.execution import of_tf32
 
 TIME, POWER = TARGETS
@@ -51,21 +50,17 @@ def main() -> None:
     rows = others.read("thesis-a30-operations.parquet")
     found, fewer = [], []
     for (pass_, tf32), group in rows.groupby(["mode", "tf32"]):
-        measured = group[group["repeat_time_ratio"] < CONTRADICTION].reset_index(drop=True)
-        operations = catalogue(measured, str(pass_))
-        features = operation_features(operations[CATALOGUE_COLUMNS])
-        targets = pd.DataFrame({name: measured[column] for name, column in TARGETS.items()})
-        works = operations["device_work"].to_numpy(bool)
-        encoded, ours = thesis_encoding(operations), at_default_clock(features, of_tf32(bool(tf32)))
+        of = prepared(group, str(pass_))
+        targets, works, random = of.targets, of.works, of.single
+        encoded, ours = thesis_encoding(of.operations), at_default_clock(of.features, of_tf32(bool(tf32)))
         encoded.columns = encoded.columns.astype(str)
-        random = measured.index.to_series().astype(str)
         learners: dict[str, tuple[pd.DataFrame, pd.Series, Predict]] = {
             "forest, (value, flag)": (encoded, random, forest(trees)),
             "ExtraTrees, (value, flag)": (encoded, random, extra_trees(trees)),
             "XGBoost, (value, flag)": (encoded, random, xgboost(trees)),
             "forest, one-hot": (without_flags(encoded), random, forest(trees)),
             "roofline (ours)": (ours, random, roofline(trees)),
-            "roofline (ours), channels held out": (ours, channel_groups(features), roofline(trees)),
+            "roofline (ours), channels held out": (ours, channel_groups(of.features), roofline(trees)),
         }
         configuration = f"{pass_}, {precision(bool(tf32))}"
         for name, (matrix, groups, predict) in learners.items():

@@ -16,6 +16,7 @@ from pathlib import Path
 import others
 import pandas as pd
 import result_file
+from thesis_a30 import CONTRADICTION
 
 from clockwatt import config
 from clockwatt.config import NetworkConfig, TrainingConfig
@@ -28,8 +29,6 @@ from clockwatt.schema import layout
 from clockwatt.schema.execution import of_tf32
 
 GPU = "a30"
-CONTRADICTION = 5
-"""Slowest over fastest repetition from which on an operation has no one time."""
 COLUMNS = {"operation": "operator", "pass": "mode", "time_eager_s": "time_per_iter_s"}
 MEASURED = {"time_s": "time_per_iter_s", "energy_j": "energy_per_iter_j", "power_w": "power_w"}
 

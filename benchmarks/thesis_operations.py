@@ -18,18 +18,17 @@ import pandas as pd
 import result_file
 from matplotlib.ticker import NullFormatter
 from thesis_a30 import (
-    CONTRADICTION,
     TARGETS,
     at_default_clock,
-    catalogue,
     evaluate,
     forest,
+    prepared,
     roofline,
     thesis_encoding,
 )
 
 from clockwatt.figures import style
-from clockwatt.predict.features import CATALOGUE_COLUMNS, channel_groups, operation_features
+from clockwatt.predict.features import channel_groups
 from clockwatt.schema.execution import TF32
 
 FIGURE = Path(__file__).parents[1] / "docs" / "results" / "thesis-operations.png"
@@ -45,17 +44,19 @@ def main() -> None:
     parser.add_argument("--trees", type=int, default=100)
     trees = parser.parse_args().trees
     rows = others.read("thesis-a30-operations.parquet")
-    rows = rows[(rows["mode"] == "inference") & rows["tf32"] & (rows["repeat_time_ratio"] < CONTRADICTION)]
-    rows = rows.reset_index(drop=True)
-    operations = catalogue(rows, "inference")
-    features = operation_features(operations[CATALOGUE_COLUMNS])
-    targets = pd.DataFrame({name: rows[column] for name, column in TARGETS.items()})
-    groups, works = channel_groups(features).to_numpy(), operations["device_work"].to_numpy(bool)
-    encodings = ((at_default_clock(features, TF32), roofline(trees)), (thesis_encoding(operations), forest(trees)))
-    found = [targets, *(evaluate(encoded, targets, groups, works, learner, 0) for encoded, learner in encodings)]
+    of = prepared(rows[(rows["mode"] == "inference") & rows["tf32"]], "inference")
+    rows, groups = of.measured, channel_groups(of.features).to_numpy()
+    learners = (
+        (at_default_clock(of.features, TF32), roofline(trees)),
+        (thesis_encoding(of.operations), forest(trees)),
+    )
+    found = [
+        of.targets,
+        *(evaluate(encoded, of.targets, groups, of.works, learner, 0) for encoded, learner in learners),
+    ]
     energies = pd.DataFrame({kind: one[TIME] * one[POWER] for kind, one in zip(KINDS, found, strict=True)})
     times = pd.DataFrame({kind: one[TIME] for kind, one in zip(KINDS, found, strict=True)})
-    dearest = rows.assign(energy=energies[KINDS[0]])[works].sort_values("energy").groupby("op_class").tail(1)
+    dearest = rows.assign(energy=energies[KINDS[0]])[of.works].sort_values("energy").groupby("op_class").tail(1)
     chosen = dearest.tail(MOST).index
     names = [f"{rows.loc[at, 'op_class']} {rows.loc[at, 'input_shape']}" for at in chosen]
     shown = pd.concat([1e3 * times.loc[chosen], energies.loc[chosen]], axis=1)
