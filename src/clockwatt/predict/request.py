@@ -46,7 +46,8 @@ ALL_PRECISIONS = "all"
 _USUAL_BATCH = 32
 """Batch size of a network of timm for which no input is given."""
 
-PARALLEL = ("strategy", "links", "stages", "microbatches", "schedule")
+_OF_PIPELINE = ("stages", "microbatches", "schedule")
+PARALLEL = ("strategy", "links", *_OF_PIPELINE)
 """Fields of a step on several GPUs, beside their number."""
 
 _TRAINING = ("optimizer", "accumulate", "clip_norm", "loss")
@@ -223,10 +224,10 @@ class Request(Model):
 
     def _check_parallel(self) -> None:
         """Refuse a step on several GPUs that is incomplete, or no training step."""
+        given = [name for name in PARALLEL if getattr(self, name) != type(self).model_fields[name].default]
         if self.gpus_per_node is None:
-            for name in PARALLEL:
-                if getattr(self, name) != type(self).model_fields[name].default:
-                    raise RequestError(f"{{{name}}} is for several GPUs: give {{gpus_per_node}} too.")
+            for name in given:
+                raise RequestError(f"{{{name}}} is for several GPUs: give {{gpus_per_node}} too.")
             return
         for name, fix in (("strategy", ", ".join(STRATEGIES)), ("links", "a file of `clockwatt calibrate --links`")):
             if getattr(self, name) is None:
@@ -238,10 +239,9 @@ class Request(Model):
                 raise RequestError(f"{{{name}}} cannot be combined with {{gpus_per_node}}: leave it out.")
         if self.measure_whole:
             raise RequestError("{measure_whole} measures one GPU: leave it out, or {gpus_per_node}.")
-        if self.strategy != PIPELINE:
-            for name in PARALLEL[2:]:
-                if getattr(self, name) != type(self).model_fields[name].default:
-                    raise RequestError(f"{{{name}}} is for {{strategy}} pipeline: leave it out.")
+        for name in _OF_PIPELINE if self.strategy != PIPELINE else ():
+            if name in given:
+                raise RequestError(f"{{{name}}} is for {{strategy}} pipeline: leave it out.")
 
     def execution(self, variant: str) -> ExecutionSettings:
         """How the network runs where nothing else is known to be measured; `variant` is what its trace is of."""

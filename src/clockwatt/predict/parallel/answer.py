@@ -15,13 +15,13 @@ from clockwatt.predict.all_gpus import AllGpus
 from clockwatt.predict.answer import Answer
 from clockwatt.predict.answerer import with_memory
 from clockwatt.predict.gpu_predictor import GpuPredictor
+from clockwatt.predict.memory import PassMemory
 from clockwatt.predict.parallel.data_parallel import Schedule, ddp, fsdp, fsdp_groups
 from clockwatt.predict.parallel.links import LinkProfile
-from clockwatt.predict.parallel.pipeline_parallel import ends, in_flight, split
+from clockwatt.predict.parallel.pipeline_parallel import ends, in_flight, sends, split
 from clockwatt.predict.parallel.step import Step, step_of
 from clockwatt.predict.request import DDP, PIPELINE, Request
 from clockwatt.predict.tracing import TracedNetwork, with_batch
-from clockwatt.schema.links import SEND_RECEIVE
 from clockwatt.schema.records import ACTIVATIONS, GRADIENTS, INFERENCE, OPTIMIZER_STATE, PARAMETERS
 
 Trace = Callable[[NetworkConfig, Pass], TracedNetwork]
@@ -171,11 +171,15 @@ def _memory(strategy: str, step: Step, one: Answer, count: int) -> int | None:
     if strategy == DDP:
         return one.memory.allocated_bytes + gradients
     root, blocks = fsdp_groups(step)
-    parts = one.memory.parts
-    kept = sum(parts.get(name, 0) for name in (PARAMETERS, OPTIMIZER_STATE, GRADIENTS))
-    sharded = parts.get(PARAMETERS, 0) + parts.get(OPTIMIZER_STATE, 0) + gradients
+    kept = _kept(one.memory, PARAMETERS, OPTIMIZER_STATE, GRADIENTS)
+    sharded = _kept(one.memory, PARAMETERS, OPTIMIZER_STATE) + gradients
     whole = root.size + 3 * max((block.size for block in blocks), default=0)
     return round(one.memory.allocated_bytes - kept + sharded / count + whole)
+
+
+def _kept(memory: PassMemory, *kinds: str) -> int:
+    """Return the bytes of some kinds at the peak."""
+    return sum(memory.parts.get(name, 0) for name in kinds)
 
 
 def _pipeline(
@@ -185,15 +189,14 @@ def _pipeline(
     stages = split(step, count, request.stages)
     whole = sum(stage.gradient_bytes for stage in stages) or 1
     optimizers_s = [step.optimizer_s * stage.gradient_bytes / whole for stage in stages]
-    finished = ends(stages, links, schedule, batches)
+    sends_s = sends(stages, links)
+    finished = ends(stages, sends_s, schedule, batches)
     time_s = max(end + optimizer_s for end, optimizer_s in zip(finished, optimizers_s, strict=True))
-    sends_s = [links.time_s(SEND_RECEIVE, one.output_bytes, 2) * 2 * batches if one.output_bytes else 0.0
-               for one in stages]  # fmt: skip
     energies = []
     schedules = []
     for place, (stage, optimizer_s) in enumerate(zip(stages, optimizers_s, strict=True)):
         busy_s = batches * stage.device_s + optimizer_s
-        of_links_s = sends_s[place] + (sends_s[place - 1] if place else 0.0)
+        of_links_s = 2 * batches * (sends_s[place] + (sends_s[place - 1] if place else 0.0))
         host_s = batches * step.host_s * len(stage.paths) / len({unit.path for unit in step.units})
         schedules.append(Schedule(time_s, host_s, busy_s, of_links_s, max(0.0, time_s - busy_s)))
         energies.append(_energy(step, links, time_s, schedules[-1]))
@@ -201,15 +204,13 @@ def _pipeline(
     memory = None
     if one.memory is not None:
         parts = one.memory.modules
-        states = sum(one.memory.parts.get(name, 0) for name in (PARAMETERS, OPTIMIZER_STATE)) + whole
+        states = _kept(one.memory, PARAMETERS, OPTIMIZER_STATE) + whole
         activations = [
             sum(size for (path, kind), size in parts.items() if kind == ACTIVATIONS and path in stage.paths)
             * in_flight(schedule, place, count, batches)
             for place, stage in enumerate(stages)
         ]
-        others = one.memory.allocated_bytes - sum(
-            one.memory.parts.get(name, 0) for name in (PARAMETERS, OPTIMIZER_STATE, GRADIENTS, ACTIVATIONS)
-        )
+        others = one.memory.allocated_bytes - _kept(one.memory, PARAMETERS, OPTIMIZER_STATE, GRADIENTS, ACTIVATIONS)
         memory = tuple(
             round(states * stage.gradient_bytes / whole + kept + others)
             for stage, kept in zip(stages, activations, strict=True)

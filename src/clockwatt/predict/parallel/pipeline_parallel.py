@@ -127,7 +127,7 @@ def _stage(step: Step, units: Sequence[Unit], *, last: bool) -> Stage:
 
 def order(schedule: str, stage: int, stages: int, microbatches: int) -> list[tuple[bool, int]]:
     """Return what a stage computes: whether a forward pass, and the number of the microbatch."""
-    before = microbatches if schedule == GPIPE else min(microbatches, stages - stage)
+    before = in_flight(schedule, stage, stages, microbatches)
     rest = [(is_forward, number) for number in range(microbatches) for is_forward in (False, True)]
     following = [(is_forward, number + before * is_forward) for is_forward, number in rest]
     return [
@@ -141,9 +141,13 @@ def in_flight(schedule: str, stage: int, stages: int, microbatches: int) -> int:
     return microbatches if schedule == GPIPE else min(microbatches, stages - stage)
 
 
-def ends(stages: Sequence[Stage], links: LinkProfile, schedule: str, microbatches: int) -> list[float]:
-    """Return when each stage has finished its last backward pass, in s."""
-    sends_s = [links.time_s(SEND_RECEIVE, stage.output_bytes, 2) if stage.output_bytes else 0.0 for stage in stages]
+def sends(stages: Sequence[Stage], links: LinkProfile) -> list[float]:
+    """Return how long the output of each stage travels to the next one, in s; 0 for the last stage."""
+    return [links.time_s(SEND_RECEIVE, stage.output_bytes, 2) if stage.output_bytes else 0.0 for stage in stages]
+
+
+def ends(stages: Sequence[Stage], sends_s: Sequence[float], schedule: str, microbatches: int) -> list[float]:
+    """Return when each stage has finished its last backward pass, in s; `sends_s` as `sends` returns it."""
     done: dict[tuple[int, bool, int], float] = {}
     queues = [order(schedule, place, len(stages), microbatches) for place in range(len(stages))]
     now_s, next_ = [0.0] * len(stages), [0] * len(stages)

@@ -7,7 +7,7 @@ import pytest
 from clockwatt.errors import RequestError
 from clockwatt.predict.parallel.data_parallel import BUCKET_BYTES, FIRST_BUCKET_BYTES, SLOWED, ddp, fsdp
 from clockwatt.predict.parallel.links import LinkFit, LinkProfile
-from clockwatt.predict.parallel.pipeline_parallel import ends, in_flight, order, split
+from clockwatt.predict.parallel.pipeline_parallel import ends, in_flight, order, sends, split
 from clockwatt.predict.parallel.step import Step, Unit, block_of
 from clockwatt.schema.links import COMMUNICATIONS, HOST_COSTS
 
@@ -86,8 +86,8 @@ def test_fsdp_costs_the_host_by_group_parameter_and_optimizer():
 def test_a_pipeline_takes_its_bubble(schedule):
     equal = step(unit("0"), unit("1"), unit("2"), unit("3"))
     stages = split(equal, 4)
-    assert max(ends(stages, links(1e9), schedule, 8)) == pytest.approx((8 + 3) * 3.0)
-    assert max(ends(stages, links(1e9), schedule, 1)) == pytest.approx(4 * 3.0)
+    assert max(ends(stages, sends(stages, links(1e9)), schedule, 8)) == pytest.approx((8 + 3) * 3.0)
+    assert max(ends(stages, sends(stages, links(1e9)), schedule, 1)) == pytest.approx(4 * 3.0)
 
 
 def test_1f1b_keeps_fewer_microbatches():
