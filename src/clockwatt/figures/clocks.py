@@ -26,7 +26,7 @@ NETWORKS_AT_MOST = 6
 POINTS_OF_A_FIT = 4
 """Fewer do not judge a second-degree curve: three points lie on one."""
 
-_KEY = ["gpu", "setting", "network_id", "execution"]
+_KEY = ["gpu", "setting", "network_id", "execution", "compared"]
 
 
 def along(compositions: pd.DataFrame, errors: pd.DataFrame, pass_: str) -> pd.DataFrame:
@@ -44,8 +44,8 @@ def along(compositions: pd.DataFrame, errors: pd.DataFrame, pass_: str) -> pd.Da
     Returns
     -------
     pandas.DataFrame
-        `gpu`, `setting` (of `SETTINGS`), `x`, `network_id`, `execution`, measured and predicted time, power and energy,
-        and the standard errors of the measured time and energy.
+        `gpu`, `setting` (of `SETTINGS`), `x`, `network_id`, `execution`, `compared`, measured and predicted time, power
+        and energy, and the standard errors of the measured time and energy.
     """
     rows = compositions[(compositions["pass"] == pass_) & (compositions["source"] == "predicted")]
     rows = rows.merge(errors, on=["gpu", "point", "execution", "network_id", "pass"], how="left")
@@ -77,7 +77,7 @@ def draw(data: pd.DataFrame, gpus: Gpus, labels: Sequence[str]) -> Figure:
         own = data[(data["gpu"] == gpu) & (data["setting"] == setting)]
         for axes, (column, (name, unit)) in zip(line, PER_PASS.items(), strict=True):
             for entry, (network, execution) in zip(style.entries(_words(chosen)), chosen, strict=True):
-                _curve(axes, own[(own["network_id"] == network) & (own["execution"] == execution)], column, entry)
+                _curve(axes, own[(own["network_id"] == network) & (own["compared"] == execution)], column, entry)
             style.log_axis(axes, "y", unit, name.removeprefix("mean "))
             axes.set_xlabel(SETTINGS[setting])
         for axes in line:
@@ -87,6 +87,7 @@ def draw(data: pd.DataFrame, gpus: Gpus, labels: Sequence[str]) -> Figure:
         figure,
         "Solid: measured whole, bars 95 % intervals; dashed: composed from predictions that never saw the network. "
         "Ring: least measured energy.",
+        style.without_tf32(data),
         _not_shown(data, rows, chosen, gpus),
         _without(data, labels),
     )
@@ -123,10 +124,9 @@ def optima(data: pd.DataFrame) -> pd.DataFrame:
     Returns
     -------
     pandas.DataFrame
-        A row for each point: `gpu`, `setting`, `network_id`, `execution`, `objective`, `x`, `relative` (measured, over
-        that at
-        the highest x), `fitted`, and of the whole curve `r2`, `optimum_x` (the least value within what was measured),
-        `optimum_relative`. Curves of fewer than `POINTS_OF_A_FIT` points have no fit.
+        A row for each point: `gpu`, `setting`, `network_id`, `execution`, `compared`, `objective`, `x`, `relative`
+        (measured, over that at the highest x), `fitted`, and of the whole curve `r2`, `optimum_x` (the least value
+        within what was measured), `optimum_relative`. Curves of fewer than `POINTS_OF_A_FIT` points have no fit.
     """
     parts: dict[str, list[np.ndarray]] = {}
     product = data["measured_time_s"] * data["measured_energy_j"]
@@ -169,7 +169,7 @@ def draw_optima(data: pd.DataFrame, gpus: Gpus, labels: Sequence[str]) -> Figure
         for axes, (objective, name) in zip(line, OBJECTIVES.items(), strict=True):
             of_objective = own[own["objective"] == objective]
             for entry, (network, execution) in zip(style.entries(_words(chosen)), chosen, strict=True):
-                one = of_objective[(of_objective["network_id"] == network) & (of_objective["execution"] == execution)]
+                one = of_objective[(of_objective["network_id"] == network) & (of_objective["compared"] == execution)]
                 _fit_curve(axes, one, entry)
             r2 = of_objective.drop_duplicates(_KEY)["r2"].dropna()
             if len(r2):
@@ -184,6 +184,7 @@ def draw_optima(data: pd.DataFrame, gpus: Gpus, labels: Sequence[str]) -> Figure
         figure,
         "Relative to the highest setting. Lines: fits of the second degree, from four points on, with the median R² of "
         "all networks; stars: their optimum.",
+        style.without_tf32(data),
         _not_shown(data, rows, chosen, gpus),
         _without(data, labels),
     )
@@ -216,7 +217,7 @@ def _networks(data: pd.DataFrame) -> list[tuple[str, ExecutionSettings]]:
     pairs = sorted(
         {
             (str(name), ExecutionSettings(str(execution)))
-            for name, execution in zip(data["network_id"], data["execution"], strict=True)
+            for name, execution in zip(data["network_id"], data["compared"], strict=True)
         }
     )
     kept = set(style.spread([str(number) for number in range(len(pairs))], NETWORKS_AT_MOST))

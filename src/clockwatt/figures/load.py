@@ -23,6 +23,7 @@ from clockwatt.predict.evaluation.leave_out import CROSSVAL_SCHEMA
 from clockwatt.predict.training_rows import read_gpu_rows
 from clockwatt.schema import layout, records, tables
 from clockwatt.schema.costs import ENERGY_CORRECTED
+from clockwatt.schema.execution import FP32, TF32
 
 
 def metrics(predictors_dir: Path) -> dict[str, Any]:
@@ -80,7 +81,8 @@ def compositions(validation_dir: Path) -> pd.DataFrame:
     """Return every composition, with what its operating point asks.
 
     `sm_clock_mhz` and `power_limit_w` are those asked for, at `default` the model's boost clock and default limit, and
-    null where another setting is not the default; `reference` is whether it is the GPU's `reference_point`.
+    null where another setting is not the default; `reference` is whether it is the GPU's `reference_point`; `compared`
+    are the execution settings of other GPUs that it stands beside: float32 on a GPU without TF32 beside their TF32.
 
     Raises
     ------
@@ -95,7 +97,15 @@ def compositions(validation_dir: Path) -> pd.DataFrame:
     pairs = pairs.astype({"sm_clock_mhz": float, "power_limit_w": float})
     reference = {label: reference_point(own["point"]) for label, own in pairs.groupby("gpu")}
     pairs = pairs.assign(reference=pairs["point"] == pairs["gpu"].map(reference))
-    return rows.merge(pairs, on=["gpu", "gpu_name", "point"], how="left")
+    return rows.assign(compared=_compared(rows)).merge(pairs, on=["gpu", "gpu_name", "point"], how="left")
+
+
+def _compared(rows: pd.DataFrame) -> pd.Series:
+    without = [name for name in rows["gpu_name"].unique() if find_spec(name).flop_per_cycle_per_sm.tf32 is None]
+    in_tf32 = rows.loc[rows["execution"] == TF32, ["virtual", "network_id"]].drop_duplicates()
+    beside = pd.MultiIndex.from_frame(rows[["virtual", "network_id"]]).isin(pd.MultiIndex.from_frame(in_tf32))
+    exact = beside & rows["gpu_name"].isin(without) & (rows["execution"] == FP32)
+    return rows["execution"].mask(exact, str(TF32))
 
 
 def _asked(gpu_name: str, point: str) -> tuple[float | None, float | None]:

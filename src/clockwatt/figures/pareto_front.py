@@ -15,7 +15,8 @@ from clockwatt.schema.execution import ExecutionSettings
 
 NETWORKS_AT_MOST = 4
 _LABEL_PT = 6
-_KEY = ["gpu", "network_id", "execution"]
+_KEY = ["gpu", "network_id", "execution", "compared"]
+_PANEL = ["kind", "network_id", "compared"]
 
 
 def front(time: np.ndarray, energy: np.ndarray) -> np.ndarray:
@@ -44,26 +45,22 @@ def points(compositions: pd.DataFrame, errors: pd.DataFrame, gpus: Gpus, pass_: 
     Returns
     -------
     pandas.DataFrame
-        `kind` (real or virtual), `gpu`, `network_id`, `execution`, `time_s`, `energy_j`, halves of their 95 % intervals
-        `time_error_s` and `energy_error_j`, `points` (in words), and `front`: whether no other of its kind is faster
-        and
-        takes less energy.
+        `kind` (real or virtual), `gpu`, `network_id`, `execution`, `compared`, `time_s`, `energy_j`, halves of their
+        95 % intervals `time_error_s` and `energy_error_j`, `points` (in words), and `front`: whether no other of its
+        kind is faster and takes less energy.
     """
     rows = compositions[(compositions["pass"] == pass_) & (compositions["source"] == "predicted")]
     rows = rows[rows["measured_time_s"].notna() & rows["measured_energy_j"].notna()]
     rows = rows.merge(errors, on=["gpu", "point", "execution", "network_id", "pass"], how="left").fillna(
         {"time_s_error": 0.0, "energy_j_error": 0.0}
     )
-    parts = [
-        _merged(own).assign(gpu=str(gpu), network_id=str(network), execution=ExecutionSettings(str(execution)))
-        for (gpu, network, execution), own in rows.groupby(_KEY)
-    ]
+    parts = [_merged(own).assign(**dict(zip(_KEY, map(str, key), strict=True))) for key, own in rows.groupby(_KEY)]
     columns = ["kind", *_KEY, "time_s", "energy_j", "time_error_s", "energy_error_j", "points", "front"]
     if not parts:
         return pd.DataFrame(columns=columns)
     found = pd.concat(parts, ignore_index=True)
     found = found.assign(kind=[gpus.kind(gpu) for gpu in found["gpu"]], front=False)
-    for _, own in found.groupby(["kind", "network_id", "execution"]):
+    for _, own in found.groupby(_PANEL):
         best = front(own["time_s"].to_numpy(float), own["energy_j"].to_numpy(float))
         found.loc[own.index[best], "front"] = True
     return found[columns]
@@ -98,7 +95,7 @@ def draw(data: pd.DataFrame, gpus: Gpus) -> Figure:
     """Draw a column for each network, a row for each kind of GPUs; `data` from `points`."""
     if data.empty:
         return style.nothing("no network has both time and energy in this pass.")
-    compared = data.groupby(["kind", "network_id", "execution"])["time_s"].transform("size") > 1
+    compared = data.groupby(_PANEL)["time_s"].transform("size") > 1
     alone = "" if compared.all() else "Networks that ran on one GPU at one operating point are left out."
     data = data[compared]
     if data.empty:
@@ -110,7 +107,7 @@ def draw(data: pd.DataFrame, gpus: Gpus) -> Figure:
         for axes in line[len(chosen) :]:
             axes.set_axis_off()
         for axes, (network, execution) in zip(line, chosen, strict=False):
-            own = data[(data["kind"] == kind) & (data["network_id"] == network) & (data["execution"] == execution)]
+            own = data[(data["kind"] == kind) & (data["network_id"] == network) & (data["compared"] == execution)]
             _panel(axes, own, gpus)
             gpus.kind_title(axes, kind, style.network_words(network, execution=execution).replace(" ", "\n", 1))
         line[0].set_ylabel("energy per pass (log)")
@@ -122,6 +119,7 @@ def draw(data: pd.DataFrame, gpus: Gpus) -> Figure:
         "Measured; bars: 95 % intervals. Ringed: no other GPU or clock of its kind is faster and takes less "
         "energy. Points "
         "of a GPU within error of each other are one.",
+        style.without_tf32(data),
         style.networks_left_out(set(data["network_id"]) - networks),
         alone,
     )
@@ -130,7 +128,7 @@ def draw(data: pd.DataFrame, gpus: Gpus) -> Figure:
 
 def _networks(data: pd.DataFrame) -> list[tuple[str, ExecutionSettings]]:
     """Return the networks with the most points, each with a TF32 setting, spread over them by time."""
-    counted = data.groupby(["network_id", "execution"]).agg(points=("time_s", "size"), time=("time_s", "median"))
+    counted = data.groupby(["network_id", "compared"]).agg(points=("time_s", "size"), time=("time_s", "median"))
     most = counted[counted["points"] == counted["points"].max()].sort_values("time")
     ordered = [(str(name), ExecutionSettings(str(execution))) for name, execution in most.index]
     kept = set(style.spread([str(number) for number in range(len(ordered))], NETWORKS_AT_MOST))

@@ -230,6 +230,12 @@ def left_out(names: Sequence[str], one: str, several: str) -> str:
     return f"{len(names)} {one + ' is' if len(names) == 1 else several + ' are'} not shown: {', '.join(named)}."
 
 
+def without_tf32(data: pd.DataFrame) -> str:
+    """Return a sentence about GPUs that stand beside TF32 in float32; `data` with `gpu`, `execution`, `compared`."""
+    labels = sorted(data.loc[data["execution"] != data["compared"], "gpu"].unique())
+    return f"Without TF32, in float32: {', '.join(labels)}." if labels else ""
+
+
 def without_curve(labels: Iterable[str]) -> str:
     """Return a sentence about GPUs that were measured at one operating point."""
     return f"Measured at one operating point only: {', '.join(sorted(labels))}." if labels else ""

@@ -20,7 +20,7 @@ from clockwatt.page.energy_breakdown import Parts, Shares, shares_of
 from clockwatt.predict.answer import Answer
 from clockwatt.predict.answerer import check_fits, predict_points
 from clockwatt.predict.composition.networks import Catalogue
-from clockwatt.predict.description import NotPredictableError
+from clockwatt.predict.description import NotPredictableError, known_settings
 from clockwatt.predict.features import operation_features, settings_of
 from clockwatt.predict.gpu_predictor import BulkPredictor, GpuPredictor
 from clockwatt.predict.tracing import TracedNetwork
@@ -141,15 +141,8 @@ def answer_all(models: Mapping[str, GpuPredictor], catalogue_dir: Path, asked: M
 
 def _settings(models: Mapping[str, GpuPredictor]) -> dict[bool, set[ExecutionSettings]]:
     """Settings of operations that may be asked for, of measured GPUs and of virtual ones: what one of them had."""
-    return {
-        virtual: {
-            execution
-            for model in models.values()
-            if model.description.virtual == virtual
-            for execution in model.description.execution
-        }
-        for virtual in (False, True)
-    }
+    descriptions = [model.description for model in models.values()]
+    return {virtual: known_settings(one for one in descriptions if one.virtual == virtual) for virtual in (False, True)}
 
 
 def _with_room(traced: TracedNetwork, models: Sequence[GpuPredictor]) -> set[str]:

@@ -26,7 +26,7 @@ from clockwatt.predict.answerer import (
     with_memory,
     with_tf32,
 )
-from clockwatt.predict.description import shipped_catalogue
+from clockwatt.predict.description import known_settings, shipped_catalogue
 from clockwatt.predict.evaluation.errors import OBJECTIVES
 from clockwatt.predict.features import settings_of
 from clockwatt.predict.gpu_predictor import BulkPredictor, GpuPredictor
@@ -202,12 +202,8 @@ class AllGpus:
             return default
         models = [self.model(name) for name in request.gpus] or list(self.models.values())
         virtual = all(model.description.virtual for model in models)
-        known = {
-            one
-            for model in {*models, *self.models.values()}
-            if model.description.virtual == virtual
-            for one in model.description.execution
-        }
+        of_models = (model.description for model in {*models, *self.models.values()})
+        known = known_settings(one for one in of_models if one.virtual == virtual)
         answerable = (
             one
             for one in of_variant(traced.network.dtype)

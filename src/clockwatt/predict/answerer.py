@@ -321,8 +321,9 @@ def _seconds(costs: Costs) -> NDArray[np.float64]:
 def _with_measured(model: GpuPredictor, answer: Answer) -> Answer:
     """Replace the modelled pass of an answer by the one measured whole, if there is one."""
     key = answer.network_id, answer.pass_, answer.point
-    measured = model.networks.measured(*key, execution=answer.execution)
-    answer = replace(answer, held_out=model.networks.held_out(*key, execution=answer.execution))
+    execution = model.description.runs_as(answer.execution)
+    measured = model.networks.measured(*key, execution=execution)
+    answer = replace(answer, held_out=model.networks.held_out(*key, execution=execution))
     if measured is None:
         return answer
     whole = measured_whole(model, answer, measured)

@@ -60,6 +60,17 @@ class NotPredictableError(RequestError):
     """The predictors cannot answer this question."""
 
 
+def known_settings(descriptions: Iterable[GpuDescription]) -> set[ExecutionSettings]:
+    """Return the settings that operations were measured under on one of the GPUs.
+
+    `fp32` of a GPU without TF32 is left out where others have `tf32`: it stands for all settings of float32.
+    """
+    described = list(descriptions)
+    known = {one for of in described if not of.without_tf32 for one in of.execution}
+    exact = {one for of in described if of.without_tf32 for one in of.execution}
+    return known | (exact - {FP32} if TF32 in known else exact)
+
+
 def fitted_gpus(predictors_dir: Path) -> dict[str, int]:
     """Labels of the GPUs that `clockwatt fit` last wrote predictors of, sorted, and how much was measured on each.
 
@@ -159,13 +170,18 @@ class GpuDescription:
         """Of the GPU model."""
         return find_spec(self.gpu_name)
 
-    def settings_of(self, operations: pd.DataFrame, execution: ExecutionSettings) -> NDArray[np.object_]:
-        """Return the settings under which each operation of a network runs on this GPU; shape (operations,).
+    @property
+    def without_tf32(self) -> bool:
+        """Whether TF32 settings change nothing: the GPU has no TF32, and no measurement says `tf32`."""
+        return TF32 not in self.execution and self.spec.flop_per_cycle_per_sm.tf32 is None
 
-        TF32 settings change nothing on a GPU without TF32: there they are `fp32`, unless measurements say `tf32`.
-        """
-        without = TF32 not in self.execution and self.spec.flop_per_cycle_per_sm.tf32 is None
-        return settings_of(operations, FP32 if without else execution, self.execution)
+    def settings_of(self, operations: pd.DataFrame, execution: ExecutionSettings) -> NDArray[np.object_]:
+        """Return the settings under which each operation of a network runs on this GPU; shape (operations,)."""
+        return settings_of(operations, FP32 if self.without_tf32 else execution, self.execution)
+
+    def runs_as(self, execution: ExecutionSettings) -> ExecutionSettings:
+        """Return the settings under which a whole network runs on this GPU: of float32 `fp32`, without TF32."""
+        return execution.without_tf32 if self.without_tf32 else execution
 
     def is_twin_of(self, other: GpuDescription) -> bool:
         """Return whether two GPUs have the same chip, and differ in memory alone."""

@@ -23,7 +23,7 @@ from clockwatt.errors import ClockwattError
 from clockwatt.gpu.specs import GpuSpec
 from clockwatt.io.resources import resource
 from clockwatt.predict.models.trees import Trees
-from clockwatt.schema.execution import MODES, ExecutionSettings, mode_of_variant
+from clockwatt.schema.execution import EAGER, ExecutionSettings, mode_of_variant
 from clockwatt.schema.records import CUBLAS, MEMORY_KINDS, MemoryRow
 
 CONTEXT_BYTES = 512 * 2**20
@@ -102,7 +102,7 @@ def pass_memory(
     ClockwattError
         If the pass is compiled or captured: it allocates otherwise.
     """
-    if mode_of_variant(execution) != MODES[0]:
+    if mode_of_variant(execution) != EAGER:
         raise ClockwattError(f"{execution}: only the memory of eager passes is known. Leave the mode out for it.")
     sizes = _sizes(events, execution, spec)
     allocator, peak_row = _replayed(events, sizes)

@@ -37,7 +37,7 @@ from clockwatt.predict.composition.pipeline import Composer
 from clockwatt.predict.evaluation.pass_errors import GAP_S
 from clockwatt.predict.features import operation_features
 from clockwatt.schema import layout, records
-from clockwatt.schema.execution import MODES, mode_of_variant
+from clockwatt.schema.execution import EAGER, mode_of_variant
 from clockwatt.schema.records import (
     CALL_SCHEMA,
     MEMORY_SCHEMA,
@@ -105,7 +105,7 @@ class TracedNetwork:
     def assumptions(self) -> tuple[str, ...]:
         """Assumptions on data while tracing, each a sentence with the number of places."""
         assumed = Counter(entry.partition(": ")[2] for entry in self.network.assumed_branches)
-        eager = mode_of_variant(self.network.dtype) == MODES[0]
+        eager = mode_of_variant(self.network.dtype) == EAGER
         broken = "" if eager else ", where a compiled graph breaks; what that costs is left out"
         branches = {text: f"branches on data are taken as {text}{broken}" for text in ("true", "false")}
         return tuple(

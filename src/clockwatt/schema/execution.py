@@ -65,7 +65,8 @@ CUDNN_CLASSES = frozenset(
 """Operation classes that cuDNN computes, TensorFloat-32 included."""
 
 MEMORY_FORMATS = ("contiguous", "channels_last")
-MODES = ("eager", "compile", "reduce-overhead", "cuda_graph")
+EAGER = "eager"
+MODES = (EAGER, "compile", "reduce-overhead", "cuda_graph")
 """Eager; `torch.compile`, and the same with CUDA graphs; the eager pass captured as a CUDA graph."""
 CHECKPOINTING = ("none",)
 
@@ -127,6 +128,13 @@ class ExecutionSettings(str):
     def autocast(self) -> str | None:
         """Return the dtype of `torch.autocast`; None where the network runs without."""
         return PRECISIONS[self.precision].autocast
+
+    @property
+    def without_tf32(self) -> ExecutionSettings:
+        """Return the same settings with `fp32` in place of a precision that differs from it by TF32 alone."""
+        precision = PRECISIONS[self.precision]
+        exact = precision.dtype == PRECISIONS["fp32"].dtype and precision.autocast is None
+        return ExecutionSettings("fp32" + self[len(self.precision) :]) if exact else self
 
     @property
     def channels_last(self) -> bool:
@@ -220,7 +228,7 @@ def of_variant(variant: str) -> list[ExecutionSettings]:
 
 def mode_of_variant(variant: str) -> str:
     """Return the mode of a network that makes the calls of a variant."""
-    return next((word for word in variant.split("+") if word in MODES), MODES[0])
+    return next((word for word in variant.split("+") if word in MODES), EAGER)
 
 
 def all_settings(*, training: bool, images: bool) -> list[ExecutionSettings]:
