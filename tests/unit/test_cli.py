@@ -1,6 +1,7 @@
 """The command line as a process: one message, a non-zero exit, no traceback."""
 
 import os
+import re
 import shlex
 import signal
 import subprocess
@@ -15,6 +16,7 @@ import yaml
 from typer.core import TyperGroup
 
 from clockwatt.cli.main import app
+from clockwatt.errors import ClockwattError
 from support import ready_clockwatt
 from support.handmade import operation, write_catalogue
 
@@ -148,6 +150,20 @@ def test_help_says_what_each_command_is_for(folder: Path) -> None:
         "recommend",
     ):
         assert command in shown
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ("resnet50 --precision tf32 --gpu h200 --precision bf16", "--precision: is given 2 times. Give it once."),
+        ("resnet50 --gpu h200 --training", "--training: no such option. Give --pass training."),
+        ("resnet50 --dtype=bf16", "--dtype=bf16: no such option. Give --precision."),
+    ],
+)
+def test_options_given_twice_or_by_another_name_are_refused(words: str, message: str) -> None:
+    predict = typer.main.get_command(app).commands["predict"]
+    with pytest.raises(ClockwattError, match=re.escape(message)):
+        predict.make_context("predict", words.split())
 
 
 def _commands(group: TyperGroup, context: typer.Context) -> Iterator[typer.Context]:

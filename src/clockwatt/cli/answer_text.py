@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 from clockwatt.cli.printing import (
     measured_words,
     memory_words,
+    passed,
+    precision,
     quantity,
     ratio,
     rounded,
@@ -80,25 +82,11 @@ def headline(answer: Answer) -> str:
 
 def question(answer: Answer) -> str:
     """`resnet50 32×3×224×224, inference, TF32, H200`."""
-    shape = "×".join(map(str, answer.input_shape))
     gpu = answer.gpu_name.removeprefix("NVIDIA ")
     point = OperatingPoint.parse(answer.point)
     where = gpu if answer.point == "default" else f"{gpu} at {point.in_words}"
     virtual = " (VIRTUAL: a modelled GPU)" if answer.virtual else ""
-    step = answer.optimizer or {}
-    settings = [
-        *([step["optimizer"]] if step.get("optimizer", "sgd") != "sgd" else []),
-        *([f"{step['accumulate']} accumulated batches"] if "accumulate" in step else []),
-        *(["clipped gradients"] if "clip_norm" in step else []),
-        *([f"{step['loss']} loss"] if "loss" in step else []),
-    ]
-    trained = f" with {' and '.join(settings)}" if settings else ""
-    return f"{answer.network} {shape}".strip() + f", {answer.pass_}{trained}, {precision(answer)}, {where}{virtual}"
-
-
-def precision(answer: Answer) -> str:
-    """How a pass computes: `TF32`, `float32` or another format."""
-    return answer.execution.words
+    return f"{passed(answer)}, {precision(answer)}, {where}{virtual}"
 
 
 def columns(answer: Answer, *, verbose: bool = False) -> dict[str, Estimate]:

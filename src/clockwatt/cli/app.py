@@ -9,10 +9,52 @@ from collections.abc import Callable
 from typing import Annotated, Any
 
 import typer
+from typer.core import TyperCommand
 
 from clockwatt import __version__
+from clockwatt.errors import ClockwattError
 
-app = typer.Typer(
+_OTHER_NAMES = {
+    "--training": "--pass training", "--inference": "--pass inference", "--dtype": "--precision",
+    "--tf32": "--precision tf32", "--batch": "--input 32,3,224,224 (batch first)",
+}  # fmt: skip
+"""Options that people look for, to what the commands call them."""
+
+
+class Command(TyperCommand):
+    """A command that refuses an option given twice, of which the last would win, and names options of other names."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Parse the words of a command line.
+
+        Raises
+        ------
+        ClockwattError
+            Naming the option, and what to give.
+        """
+        options = {name for parameter in self.params for name in parameter.opts}
+        for word in args if ctx.allow_interspersed_args else ():
+            right = _OTHER_NAMES.get(word.partition("=")[0], "")
+            if right.partition(" ")[0] in options and word.partition("=")[0] not in options:
+                raise ClockwattError(f"{word}: no such option. Give {right}.")
+        *_, given = self.make_parser(ctx).parse_args(args=list(args))
+        for one in {*given}:
+            if one.param_type_name == "option" and not one.multiple and given.count(one) > 1:
+                raise ClockwattError(f"{one.opts[0]}: is given {given.count(one)} times. Give it once.")
+        return super().parse_args(ctx, args)
+
+
+class App(typer.Typer):
+    """A group of such commands."""
+
+    def command(  # type: ignore[override]  # all other settings as they are
+        self, name: str | None = None, **settings: Any
+    ) -> Callable[[Callable[..., None]], Callable[..., None]]:
+        """Return a decorator that adds a command."""
+        return super().command(name, cls=Command, **settings)
+
+
+app = App(
     name="clockwatt", no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False,
     help="Measure and predict the time, energy and memory of PyTorch programs on GPUs.",
 )  # fmt: skip

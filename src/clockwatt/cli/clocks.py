@@ -7,12 +7,12 @@ from typing import Annotated
 import typer
 
 from clockwatt import config
-from clockwatt.cli.app import app, examples
+from clockwatt.cli.app import App, app, examples
 from clockwatt.cli.options import ClockMethod, OneGpu
 from clockwatt.config import OperatingPoint
 from clockwatt.errors import ClockwattError
 
-clocks_app = typer.Typer(
+clocks_app = App(
     no_args_is_help=True,
     help="Show, lock or reset the clocks of a GPU by hand.",
     epilog=examples("clockwatt clocks show", "clockwatt clocks lock sm1440 --gpu 0"),

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
+from clockwatt.gpu.specs import spec_or_none
 from clockwatt.predict.answer import RATIOS
 
 if TYPE_CHECKING:
@@ -28,6 +29,27 @@ _PREFIXES = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"), (1.0, ""), (1e-3, 
 
 
 _RATIOS = {"time": "time_s", "energy": "energy_j", "mean power": "power_w"}
+
+
+def passed(answer: Answer) -> str:
+    """`resnet50 32×3×224×224, training with adamw`."""
+    shape = "×".join(map(str, answer.input_shape))
+    step = answer.optimizer or {}
+    settings = [
+        *([step["optimizer"]] if step.get("optimizer", "sgd") != "sgd" else []),
+        *([f"{step['accumulate']} accumulated batches"] if "accumulate" in step else []),
+        *(["clipped gradients"] if "clip_norm" in step else []),
+        *([f"{step['loss']} loss"] if "loss" in step else []),
+    ]
+    trained = f" with {' and '.join(settings)}" if settings else ""
+    return f"{answer.network} {shape}".strip() + f", {answer.pass_}{trained}"
+
+
+def precision(answer: Answer) -> str:
+    """How a pass computes: `TF32`, `float32` or another format; on a GPU without TF32 never in that."""
+    spec = spec_or_none(answer.gpu_name)
+    exact = spec is not None and spec.flop_per_cycle_per_sm.tf32 is None
+    return (answer.execution.without_tf32 if exact else answer.execution).words
 
 
 def measured_words(now: Mapping[str, Any]) -> str:
@@ -125,7 +147,7 @@ def print_recommendation(
         console.width = max(console.width, console.measure(table, options=wide).maximum)
     # no title of the table, which a narrow terminal breaks within words
     console.print(
-        f"{best.network_id}, {best.pass_}, {best.execution.words}: least {answer.objective}{virtual}",
+        f"{passed(best)}{'' if several else f', {precision(best)}'}: least {answer.objective}{virtual}",
         soft_wrap=True,
         highlight=False,
     )

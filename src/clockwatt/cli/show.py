@@ -13,6 +13,8 @@ from clockwatt.cli.answer_text import UNITS, columns
 from clockwatt.cli.options import AsJson, Verbose
 from clockwatt.cli.printing import (
     WIDEST,
+    passed,
+    precision,
     quantity,
     ratio,
     standard_words,
@@ -93,9 +95,13 @@ def _print(shown: list[Overview], *, verbose: bool) -> None:
     wide = console.options.update(max_width=WIDEST)
     for one in shown:
         for gpu in one.gpus:
-            table = _table(one, gpu, verbose=verbose)
+            table = _table(gpu, verbose=verbose)
             # numbers are not cut where a terminal is narrow
             console.width = max(console.width, console.measure(table, options=wide).maximum)
+            kind = "VIRTUAL, a modelled GPU" if gpu.virtual else gpu.gpu_name
+            first = gpu.points[0]
+            title = f"{passed(first)}, {precision(first)}, {gpu.gpu} ({kind})"
+            console.print(title, soft_wrap=True, highlight=False)
             console.print(table)
             for line in [*sparklines(gpu), *_below(gpu, verbose=verbose)]:
                 console.print(line, soft_wrap=True)
@@ -112,14 +118,12 @@ def _print(shown: list[Overview], *, verbose: bool) -> None:
         console.print("* without interval: not measured there, with too few measured clocks for the clock model.")
 
 
-def _table(one: Overview, gpu: OnGpu, *, verbose: bool) -> Table:
+def _table(gpu: OnGpu, *, verbose: bool) -> Table:
     from rich.box import SIMPLE_HEAD
     from rich.table import Table
 
-    kind = "VIRTUAL, a modelled GPU" if gpu.virtual else gpu.gpu_name
     table = Table(
-        title=f"{one.network_id}, {one.pass_} in {one.execution.words}, {gpu.gpu} ({kind})",
-        title_justify="left", box=SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 1, 0, 0),
+        box=SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 1, 0, 0),
     )  # fmt: skip
     for heading in ("point", "", *(f"{name} (90 %)" for name, _ in UNITS.values())):
         table.add_column(heading, no_wrap=True)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from clockwatt.cli.app import app, examples
+from clockwatt.cli.app import App, app, examples
 from clockwatt.cli.options import AsJson
 from clockwatt.errors import ClockwattError
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from clockwatt.studies.thermal.answers import Crossing, Forecast, Place
     from clockwatt.studies.thermal.fit import Result
 
-thermal_app = typer.Typer(
+thermal_app = App(
     no_args_is_help=True,
     help="Model and forecast the temperature of GPUs that were recorded.",
     epilog=examples("clockwatt thermal fit records/monday records/tuesday --output thermal"),

@@ -6,7 +6,7 @@ from clockwatt.figures.pareto import draw_pareto, pareto_figure
 from clockwatt.predict.answer import Answer
 from clockwatt.predict.composition.pipeline import Composition
 from clockwatt.predict.recommend import Recommendation
-from clockwatt.schema.execution import TF32
+from clockwatt.schema.execution import FP32, TF32
 
 
 def candidate(gpu, point, time_s, energy_j):
@@ -41,6 +41,13 @@ def test_front_choice_and_limits_are_drawn(answer):
     assert front.get_xdata().tolist() == [1e-3, 2e-3]
     assert front.get_ydata().tolist() == [0.4, 0.2]
     assert [text.get_text() for text in axes.texts] == ["a30 (virtual), 900 MHz"]
+
+
+def test_of_several_settings_the_best_and_those_on_the_front_are_named(answer):
+    others = [dataclasses.replace(one, execution=FP32) for one in answer.candidates[1:]]
+    several = dataclasses.replace(answer, candidates=[answer.best, *others])
+    (axes,) = pareto_figure(several).axes
+    assert [text.get_text() for text in axes.texts] == ["fp32", "a30 (virtual), 900 MHz, tf32"]
 
 
 def test_equal_answers_give_equal_bytes(answer, tmp_path):
