@@ -14,7 +14,7 @@ import typer
 
 from clockwatt.cli.app import app, examples
 from clockwatt.cli.options import AsJson, Point, Verbose
-from clockwatt.errors import ClockwattError
+from clockwatt.errors import ClockwattError, RequestError
 
 _REQUEST = "CLOCKWATT_PREFLIGHT"
 
@@ -36,11 +36,15 @@ def preflight(
 ) -> None:
     """Predict the cost of a training script's step without a GPU."""
     from clockwatt.predict.api import load
+    from clockwatt.predict.request import Request
     from clockwatt.telemetry import injected
     from clockwatt.telemetry.recording.program import check_program
 
     check_program(command or [])
-    load().label(gpu)
+    try:
+        load().gpu_at(Request.of(gpus=(gpu,), points=(point,), host=host))
+    except RequestError as error:
+        raise ClockwattError(error.as_options()) from error
     assert command is not None
     with tempfile.TemporaryDirectory() as folder:
         told = Path(folder, "reported")
@@ -52,7 +56,7 @@ def preflight(
         ended = subprocess.run(command, env={**os.environ, **changed}, check=False).returncode
         if not told.exists():
             raise ClockwattError(
-                f"{' '.join(command)}: ended with status {ended} before anything ran on the GPU. Give a script that "
-                "trains, or infers, with PyTorch on a CUDA device."
+                f"{' '.join(command)}: ended with status {ended} before a network ran on the GPU. Give a script "
+                "that trains, or infers, with a torch.nn.Module on a CUDA device."
             )
     sys.exit(ended if ended >= 0 else 128 - ended)

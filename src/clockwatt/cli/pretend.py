@@ -44,7 +44,7 @@ class PretendedRun:
         from clockwatt.gpu.specs import find_spec
         from clockwatt.operations.pretend.tracer import PretendTracer, pretending
 
-        spec = find_spec(self._predictors.model(self._predictors.only_gpu(self._request)).description.gpu_name)
+        spec = find_spec(self._predictors.model(self._predictors.gpu_at(self._request)).description.gpu_name)
         self._tracer = PretendTracer(self.program, self._predictors.tracer.training, self.take)
         gpu = spec.nvml_name, spec.architecture, spec.memory_bytes, spec.sm_count
         self._stack.enter_context(pretending(self._tracer, gpu))
@@ -69,13 +69,13 @@ class PretendedRun:
         """
         step = self.step
         if step is None:
-            raise ClockwattError(f"{self.program}: ran nothing on the GPU. Move the network there with .to('cuda').")
+            raise ClockwattError(f"{self.program}: ran no network on the GPU. Move it there with .to('cuda').")
         from clockwatt.schema.records import INFERENCE, TRAINING
 
         pass_ = INFERENCE if step.training is None else TRAINING
         request = self._request.model_copy(update={"pass_": pass_, "precision": str(_execution(step))})
         answer = self._predictors.ask(request, trace=lambda wanted: _traced(self.program, step, wanted))
-        return answer.with_warnings(_assumed(step))
+        return answer.with_warnings(_assumed(step, uncompiled=self._tracer.uncompiled))
 
     def to_frame(self) -> pd.DataFrame:
         """Return the answer as a frame of one row; see `answer.to_frame`."""
@@ -160,10 +160,13 @@ def _traced(program: str, step: Step, pass_: Any) -> TracedNetwork:
     return traced if pass_ == INFERENCE and step.training else replace(traced, record_memory=lambda: step.memory)
 
 
-def _assumed(step: Step) -> list[str]:
-    """Say which values are not known."""
-    if not step.reads:
-        return []
-    lines = ", ".join(f"{line} ({count}×)" if count > 1 else line for line, count in step.reads.items())
-    unknown = f"Values read at {lines} are not known: numbers are taken as 1, indices as 0."
-    return [f"{unknown} A branch on them may go another way on a GPU. Waiting for the GPU there is not in the answer."]
+def _assumed(step: Step, *, uncompiled: bool) -> list[str]:
+    """Say what was left out, and which values are not known."""
+    assumed = ["torch.compile is left out: this is the eager pass."] if uncompiled else []
+    if step.reads:
+        lines = ", ".join(f"{line} ({count}×)" if count > 1 else line for line, count in step.reads.items())
+        assumed.append(
+            f"Values read at {lines} are not known: numbers are taken as 1, indices as 0. A branch on them may go "
+            "another way on a GPU. Waiting for the GPU there is not in the answer."
+        )
+    return assumed

@@ -352,7 +352,7 @@ def _json_text(text: str) -> str:
 
 
 def check_folder(option: str, file: Path | None) -> None:
-    """Refuse a file to write in a folder that does not exist.
+    """Refuse a file to write that is a folder, or in one that does not exist.
 
     Raises
     ------
@@ -361,6 +361,8 @@ def check_folder(option: str, file: Path | None) -> None:
     """
     if file is not None and not file.absolute().parent.is_dir():
         raise RequestError(f"{{{option}}} {file}: cannot be written (no folder {file.absolute().parent}). Make it.")
+    if file is not None and file.is_dir():
+        raise RequestError(f"{{{option}}} {file}: is a folder. Name a file in it.")
 
 
 def parse_slowdown(text: str) -> float:

@@ -27,6 +27,7 @@ DAMAGED = ".damaged"
 _MAGIC = b"PAR1"
 _sets_aside = ContextVar("whether a damaged file may be renamed", default=False)
 _ASIDE = ".part"
+_ROOM = "Free some space or make the folder writable, then run the same command again; nothing is half-written."
 
 
 @contextlib.contextmanager
@@ -52,9 +53,10 @@ def written_aside(path: Path) -> Iterator[Path]:
             os.fsync(written.fileno())
         aside.replace(path)
     except OSError as error:
+        misnamed = isinstance(error, IsADirectoryError | NotADirectoryError | FileExistsError)
         raise OutputError(
             f"{path}: cannot be written ({os.strerror(error.errno) if error.errno else error}).",
-            "Free some space or make the folder writable, then run the same command again; nothing is half-written.",
+            "Name a file in a folder." if misnamed else _ROOM,
         ) from error
     finally:
         if aside is not None:
@@ -79,8 +81,7 @@ def folder_written_aside(path: Path) -> Iterator[Path]:
         _replace_folder(aside, path)
     except OSError as error:
         raise OutputError(
-            f"{path}: cannot be replaced ({os.strerror(error.errno) if error.errno else error}).",
-            "Free some space or make the folder writable, then run the same command again; nothing is half-written.",
+            f"{path}: cannot be replaced ({os.strerror(error.errno) if error.errno else error}).", _ROOM
         ) from error
     finally:
         if aside is not None:

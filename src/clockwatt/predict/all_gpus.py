@@ -554,7 +554,10 @@ def _shares(answer: Answer, detail: OperationCosts, depth: int | None) -> pd.Dat
     traced, costs = detail.traced, detail.costs
     positions, calls = traced.composer.positions, traced.calls
     host_bound = answer.host is not None and answer.host.paced_by == "host"
-    times = _times(costs.mean, host_bound=host_bound)
+    column = _HOST if host_bound else _DEVICE
+    known = np.isfinite(costs.mean[:, column])  # else back to back, as the pass's time is the sum of these
+    times = np.nan_to_num(np.where(known, costs.mean[:, column], costs.mean[:, _EAGER]))
+    factors = np.where(known[:, None], costs.factors[:, column], costs.factors[:, _EAGER])
     dynamic = np.nan_to_num(costs.mean[:, _DYNAMIC])
     names = (_named(path, phase, depth) for path, phase in zip(calls["module_path"], calls["phase"], strict=True))
     frame = pd.DataFrame({
@@ -568,8 +571,7 @@ def _shares(answer: Answer, detail: OperationCosts, depth: int | None) -> pd.Dat
     grouped = frame.groupby("module", sort=False)
     table = grouped[["flops", "time_s", "device_s", "dynamic_j"]].sum()
     table["calls"] = grouped.size()
-    column = _HOST if host_bound else _DEVICE
-    low, high = (_widths(frame, times, costs.factors[:, column, side], table.index) for side in (0, 1))
+    low, high = (_widths(frame, times, factors[:, side], table.index) for side in (0, 1))
     scale = answer.time_s / (table["time_s"].sum() or 1.0)
     table["time_s_low"] = np.maximum(0.0, scale * (table["time_s"] - low))
     table["time_s_high"] = scale * (table["time_s"] + high)
@@ -598,12 +600,6 @@ def _with_energy(
     seconds = table[["time_s", "device_s"]].max(axis=1)
     table["power_w"] = table["energy_j"] / seconds.where(seconds > 0)
     return table
-
-
-def _times(mean: NDArray[np.float64], *, host_bound: bool) -> NDArray[np.float64]:
-    """Return what a pass's time is shared by: host or device time; back-to-back time where they are not known."""
-    chosen = mean[:, _HOST if host_bound else _DEVICE]
-    return np.nan_to_num(np.where(np.isfinite(chosen), chosen, mean[:, _EAGER]))
 
 
 def _widths(

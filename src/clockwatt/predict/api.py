@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import itertools
+import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -67,11 +68,19 @@ def load(
 
     Raises
     ------
+    RequestError
+        If one is no path.
     DataFileError
-        If there are no predictors, or one is damaged; if a catalogue is named that is not there.
+        If there are no predictors, or one is damaged; if a catalogue or validation is named that is not there.
     """
-    if catalogue_dir and not (Path(catalogue_dir) / layout.NETWORKS_FILE).exists():
-        raise DataFileError(f"{catalogue_dir}: holds no catalogue. Run `clockwatt catalogue`, or give another folder.")
+    folders = {"predictors_dir": predictors_dir, "catalogue_dir": catalogue_dir, "validation_dir": validation_dir}
+    for field, given in folders.items():
+        if not isinstance(given, str | os.PathLike | None):
+            raise RequestError(f"{{{field}}} {given!r}: give a folder.")
+    for given, file in ((catalogue_dir, layout.NETWORKS_FILE), (validation_dir, layout.VALIDATION_FILE)):
+        if given and not (Path(given) / file).exists():
+            stage = "catalogue" if given is catalogue_dir else "validate"
+            raise DataFileError(f"{given}: holds no {file}. Run `clockwatt {stage}`, or give another folder.")
     folder = RESULTS / layout.PREDICTORS if predictors_dir is None else Path(predictors_dir)
     shipped = load_models(shipped_predictors(), shipped_validation()) if predictors_dir is None else {}
     catalogue, validation = folder.parent / layout.DATASET_CATALOGUE, folder.parent / layout.VALIDATION

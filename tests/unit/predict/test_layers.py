@@ -34,6 +34,13 @@ def test_the_sums_are_the_answer(predictors, pass_):
     assert (table["forward_s"] + table["backward_s"]).sum() == pytest.approx(answer.time_s - step_s)
 
 
+def test_back_to_back_times_of_modules_are_as_uncertain_as_those_of_their_calls(predictors):
+    answer, table = predictors.ask_layers(Request.of(network="alexnet", inputs=("4,3,224,224",), gpus=("a30",)))
+    assert answer.expected.device_s is None
+    took = table[table["time_s"] > 0]
+    assert (took["time_s_high"] > 1.01 * took["time_s"]).all()
+
+
 def test_no_module_of_a_host_bound_pass_draws_more_than_the_card_can(predictors):
     request = Request.of(network="resnet18", inputs=("32,3,224,224",), gpus=("h200",), precision="bf16-mixed",
                          pass_="training")  # fmt: skip

@@ -87,6 +87,8 @@ def test_what_compare_layers_and_recommend_cannot_take_is_refused():
         (lambda: predictors.layers("resnet18", gpu="h200", depth=0), "depth 0: give a whole number"),
         (lambda: predictors.recommend("resnet18", gpus="h200", power_cap_w=10.0), "power"),
         (lambda: clockwatt.load(__file__), "holds no predictors"),
+        (lambda: clockwatt.load(5), "predictors_dir 5: give a folder"),
+        (lambda: clockwatt.load(validation_dir="nowhere"), "nowhere: holds no validation.json"),
     ):
         with pytest.raises(ClockwattError, match=why):
             ask()

@@ -150,10 +150,11 @@ def test_checkpointed_layers_are_computed_again() -> None:
 
 def test_a_pass_without_an_optimizer_is_inference() -> None:
     with clockwatt.pretend(gpu="h200") as run, torch.inference_mode():
-        model = Net().eval().cuda()
+        model = torch.compile(Net().eval().cuda())
         model(IMAGES.cuda())
     expected = clockwatt.predict(Net().eval(), IMAGES, gpu="h200")
     assert run.answer.pass_ == "inference"
+    assert "torch.compile is left out: this is the eager pass." in run.answer.warnings
     assert run.answer.expected.device_s == pytest.approx(expected.expected.device_s, rel=0.01)
 
 
@@ -174,7 +175,7 @@ def test_training_on_the_cpu_and_nothing_at_all_are_refused() -> None:
             optimizer.step()
     with clockwatt.pretend(gpu="h200") as run:
         pass
-    with pytest.raises(ClockwattError, match="ran nothing on the GPU"):
+    with pytest.raises(ClockwattError, match="ran no network on the GPU"):
         run.report()
 
 
@@ -237,4 +238,4 @@ def test_preflight_of_a_script_without_a_gpu(tmp_path: Path) -> None:
     script = tmp_path / "train.py"
     ended = preflight(script, "print('nothing')\n", "--", sys.executable, str(script))
     assert ended.returncode == 1
-    assert "before anything ran on the GPU" in ended.stderr
+    assert "before a network ran on the GPU" in ended.stderr

@@ -81,11 +81,9 @@ def _always(value: Any) -> Callable[..., Any]:
     return lambda *_, **__: value
 
 
-def _uncompiled(model: Any = None, *_: object, **__: object) -> Any:
-    return (lambda function: function) if model is None else model
-
-
-def _replacements(name: str, architecture: str, memory_bytes: int, sm_count: int) -> list[tuple[Any, str, Any]]:
+def _replacements(
+    name: str, architecture: str, memory_bytes: int, sm_count: int, compiled: Callable[..., Any]
+) -> list[tuple[Any, str, Any]]:
     capability = _CAPABILITIES.get(architecture, _NEWEST)
     properties = SimpleNamespace(
         name=name, major=capability[0], minor=capability[1], total_memory=memory_bytes,
@@ -117,8 +115,8 @@ def _replacements(name: str, architecture: str, memory_bytes: int, sm_count: int
         (torch, "load", _loads_to_cpu(torch.load)),
         (torch, "inference_mode", InferenceMode),
         (torch.autograd, "inference_mode", InferenceMode),
-        (torch, "compile", _uncompiled),
-        (torch.nn.Module, "compile", _always(None)),
+        (torch, "compile", compiled),
+        (torch.nn.Module, "compile", lambda *_, **__: compiled()),
         (torch, "set_default_device", _on_meta(torch.set_default_device)),
         (torch.nn.utils.clip_grad, "_has_foreach_support", _always(True)),
     ]
@@ -165,15 +163,19 @@ def _moved(given: Any) -> list[Any]:
 
 
 @contextlib.contextmanager
-def pretended(name: str, architecture: str, memory_bytes: int, sm_count: int) -> Iterator[None]:
+def pretended(
+    name: str, architecture: str, memory_bytes: int, sm_count: int, *, compiled: Callable[..., Any]
+) -> Iterator[None]:
     """Within, `torch.cuda` answers as where there is one GPU, and loaders of data use no workers.
 
     Parameters
     ----------
     name, architecture, memory_bytes, sm_count
         Of the GPU.
+    compiled
+        Stands in place of `torch.compile`.
     """
-    replacements = _replacements(name, architecture, memory_bytes, sm_count)
+    replacements = _replacements(name, architecture, memory_bytes, sm_count, compiled)
     before = [(owner, key, getattr(owner, key)) for owner, key, _ in replacements if hasattr(owner, key)]
     checks = dict(_CHECKPOINT_CHECKS)
     _CHECKPOINT_CHECKS.update(dict.fromkeys(checks, _always(None)))

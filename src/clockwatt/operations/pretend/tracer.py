@@ -128,6 +128,7 @@ class PretendTracer(Tracer):
         self.storages.module = lambda: self._stack[-1] if self._stack else ""
         self.fitting = _FITTING
         self.steps = 0
+        self.uncompiled = False
         self._training, self._stepped = training, stepped
         self._process = os.getpid()
         self._optimizer: object = None
@@ -146,6 +147,11 @@ class PretendTracer(Tracer):
         self._alive.clear()
         self._seen = _Seen()
         self.phase = FORWARD
+
+    def compiled(self, function: Any = None, *_: object, **__: object) -> Any:
+        """In place of torch.compile: the function itself, or a decorator that gives it."""
+        self.uncompiled = True
+        return (lambda own: own) if function is None else function
 
     def number_of(self, tensor: torch.Tensor) -> int:
         """Number of a tensor within the step, which is not kept alive."""
@@ -274,7 +280,7 @@ class PretendTracer(Tracer):
         def value_of(tensor: torch.Tensor) -> torch.Tensor:
             if (known := self._values.of(tensor)) is not None:
                 return known.clone() if tensor.is_meta else tensor
-            line = line_of_network() or ""
+            line = line_of_network() or self.name
             self._seen.reads[line] = self._seen.reads.get(line, 0) + 1
             floating = tensor.is_floating_point() or tensor.is_complex()
             return torch.full(tensor.shape, 1 if floating else 0, dtype=tensor.dtype)
@@ -548,7 +554,7 @@ def pretending(tracer: PretendTracer, gpu: tuple[str, str, int, int]) -> Iterato
             kind.step = _step(tracer, own)
         torch.backends.mha.set_fastpath_enabled(False)  # no trace sees it
         with (
-            pretended(*gpu),
+            pretended(*gpu, compiled=tracer.compiled),
             registered_on_meta(tracer.values),
             MetaLayouts(),
             tracer.storages,

@@ -113,7 +113,7 @@ def cause(error: BaseException, func: Callable[..., Any] | None, fitting: str) -
     if "expected device" in text or "same device" in text or "found two different devices" in text:
         return (
             f"mixes tensors on the CPU with those of the network ({summary(error)})",
-            "Register constants with `register_buffer`, or make them on the device of the input.",
+            "Make all on the device of the network: register constants with `register_buffer`, move data with `.to`.",
         )
     by_itself = (ArithmeticError, NameError, AttributeError, KeyError, ImportError, OSError)
     return f"fails ({summary(error)})", "Correct its forward." if isinstance(error, by_itself) else fitting

@@ -18,6 +18,7 @@ from clockwatt.schema.links import ALL_GATHER, ALL_REDUCE, COMMUNICATIONS, HOST_
 SHIPPED = ("h100-nvlink",)
 """Names of the profiles that the package holds."""
 _FEWEST = 2
+_OTHER = "Give a file that `clockwatt calibrate --links` wrote."
 
 
 @dataclass(frozen=True)
@@ -113,18 +114,13 @@ class LinkProfile:
             faults |= {fit.kind for fit in fits if not (fit.latency_s >= 0 and fit.bytes_per_s > 0 and fit.gpus > 1)}
         except FileNotFoundError:
             raise RequestError(
-                f"{{links}} {name}: no such file. Make it with `clockwatt calibrate --links FILE` on a machine "
-                f"with the GPUs, or use a shipped profile: {', '.join(SHIPPED)}."
+                f"{{links}} {name}: no such file. Make it on a machine with the GPUs: `clockwatt calibrate --config "
+                f"CONFIG --gpu LABEL --links {name}`. Or use a shipped profile: {', '.join(SHIPPED)}."
             ) from None
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-            raise DataFileError(
-                f"{path}: not a profile of links ({error}). Run `clockwatt calibrate --links {name}` again."
-            ) from error
+            raise DataFileError(f"{path}: not a profile of links ({error}). {_OTHER}") from error
         if faults:
-            raise DataFileError(
-                f"{path}: {', '.join(sorted(faults))} of it is missing or not possible. "
-                f"Run `clockwatt calibrate --links {name}` again."
-            )
+            raise DataFileError(f"{path}: {', '.join(sorted(faults))} of it is missing or not possible. {_OTHER}")
         return profile
 
 
