@@ -1,0 +1,749 @@
+"""Measure training steps on one and two GPUs, and how GPUs and programs influence each other.
+
+    python benchmarks/parallel_truth.py --seconds 420 --output FILE.jsonl
+
+One JSON line for each case. Two processes, one for each GPU, run all cases; a case that hangs or fails ends them, and
+two others go on. Nothing sets a clock, a power limit or another state of a GPU. `--cpu` runs the same code with gloo
+on CPU processes and small inputs, as a test. `CASES` is what `several_gpus.py predict` predicts.
+"""
+
+import argparse
+import contextlib
+import datetime
+import gc
+import importlib.metadata
+import itertools
+import json
+import multiprocessing
+import os
+import statistics
+import subprocess
+import tempfile
+import threading
+import time
+import traceback
+from collections.abc import Callable, Iterator
+from multiprocessing.connection import wait
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import distributed
+
+STRATEGIES = ("one", "ddp", "fsdp", "pipeline")
+MICROBATCHES, SCHEDULE = 4, "1f1b"
+_TRANSFORMERS = "clockwatt.operations.transformer_networks"
+_IMAGES, _FEWER_IMAGES = ((64, 3, 224, 224), None), ((32, 3, 224, 224), None)
+NETWORKS: dict[str, tuple[str, tuple[tuple[int, ...], int | None], str, str, str]] = {
+    "resnet50": ("resnet50", _IMAGES, "tf32", "sgd", "layer3"),
+    "gpt2": (f"{_TRANSFORMERS}:gpt2", ((8, 512), 50257), "tf32", "adamw", "model.transformer.h.5"),
+    "vgg16": ("vgg16", _IMAGES, "tf32", "sgd", "features.7"),
+    "llama_300m": ("parallel_truth:llama_300m", ((8, 512), 32000), "bf16-mixed", "adamw", "model.model.layers.9"),
+    "vit_b_16": ("vit_b_16", _FEWER_IMAGES, "tf32", "adamw", "encoder.layers.encoder_layer_6"),
+    "bert_base": (
+        f"{_TRANSFORMERS}:bert_base", ((32, 128), 30522), "bf16-mixed", "adamw", "model.bert.encoder.layer.5"
+    ),
+    "mlp": ("parallel_truth:mlp", ((4096, 4096), None), "tf32", "sgd", "8"),
+    "convnext_tiny": ("convnext_tiny", _FEWER_IMAGES, "tf32", "adamw", "features.4"),
+    "efficientnet_b0": ("efficientnet_b0", _IMAGES, "tf32", "sgd", "features.3"),
+    "gpt2_medium": (f"{_TRANSFORMERS}:gpt2_medium", ((8, 256), 50257), "tf32", "adamw", "model.transformer.h.11"),
+}  # fmt: skip
+"""Constructor, shape of a rank's input (of all ranks for a pipeline) and bound of indices, precision, optimizer, and
+the module with which the second stage of a pipeline begins."""
+CASES = [
+    (name, STRATEGIES[(place + turn) % len(STRATEGIES)])
+    for turn in range(len(STRATEGIES))
+    for place, name in enumerate(NETWORKS)
+]
+"""Networks and strategies; the first ten already hold every network and every strategy."""
+
+_CASE_S, _START_S = 25.0, 90.0
+_WINDOW_S, _BLOCK_S, _WARM_S = 1.6, 0.1, 0.4
+_PHASE_S = 1.0
+_PROFILED = 3
+_MATRIX = 8192
+_EVERY = 13
+"""Cases after which both GPUs are compared."""
+
+
+def llama_300m() -> torch.nn.Module:
+    """A decoder of Llama's kind with 0.3 billion parameters: 18 layers, width 1024, 16 heads."""
+    from clockwatt.operations.hugging_face import UNMASKED, library
+    from clockwatt.operations.transformer_networks import LanguageModel
+
+    transformers = library()
+    shape = transformers.LlamaConfig(
+        vocab_size=32000, hidden_size=1024, intermediate_size=2816, num_hidden_layers=18, num_attention_heads=16,
+        num_key_value_heads=16, max_position_embeddings=1024, attn_implementation=UNMASKED,
+    )  # fmt: skip
+    return LanguageModel(transformers.LlamaForCausalLM(shape))
+
+
+def mlp() -> torch.nn.Module:
+    """Eight wide layers, with much to communicate for their FLOPs."""
+    layers = [(torch.nn.Linear(4096, 4096), torch.nn.ReLU()) for _ in range(8)]
+    return torch.nn.Sequential(*itertools.chain.from_iterable(layers), torch.nn.Linear(4096, 1000))
+
+
+# ranks
+
+
+class Rank:
+    """One process: builds, runs and times what the parent asks for."""
+
+    def __init__(self, rank: int, *, cpu: bool, store: str) -> None:
+        from torch.distributed.device_mesh import init_device_mesh
+
+        self.rank, self.cpu = rank, cpu
+        self.device = torch.device("cpu") if cpu else torch.device("cuda", rank)
+        if not cpu:
+            torch.cuda.set_device(rank)
+        limit = datetime.timedelta(seconds=600)  # the parent's limits come first
+        distributed.init_process_group(
+            "gloo" if cpu else "nccl", init_method=f"file://{store}", rank=rank, world_size=2, timeout=limit
+        )
+        self.control = distributed.new_group(backend="gloo", timeout=limit)
+        self.forward, self.backward = distributed.new_group([0, 1]), distributed.new_group([0, 1])
+        self.mesh = init_device_mesh(self.device.type, (2,))
+        for group in (None, self.forward, self.backward):
+            tensor = torch.ones(1, device=self.device)
+            distributed.all_reduce(tensor, group=group)
+        self.synchronize()
+
+    def run(self, kind: str, *arguments: Any) -> dict[str, Any]:
+        """Run one case and leave nothing on the GPU."""
+        try:
+            return {"step": self.step, "cards": self.cards, "shared": self.shared}[kind](*arguments)
+        finally:
+            gc.collect()
+            if not self.cpu:
+                torch.cuda.empty_cache()
+                torch._C._cuda_clearCublasWorkspaces()
+
+    def synchronize(self) -> None:
+        """Wait for the GPU."""
+        if not self.cpu:
+            torch.cuda.synchronize()
+
+    def step(self, name: str, strategy: str) -> dict[str, Any]:
+        """Measure the training step of one network and strategy."""
+        if strategy == "one" and self.rank:
+            return {}
+        before = 0 if self.cpu else torch.cuda.memory_allocated()
+        begun_s = time.monotonic()
+        built = build(name, strategy, self.device, cpu=self.cpu)
+        call = {"one": lambda: built.call, "ddp": self.ddp, "fsdp": self.fsdp, "pipeline": self.pipeline}[strategy](
+            *([] if strategy == "one" else [built, *([name] if strategy == "pipeline" else [])])
+        )
+        for _ in range(3):
+            call()
+        self.synchronize()
+        if not self.cpu:
+            torch.cuda.reset_peak_memory_stats()
+        together = strategy != "one"
+        result = {"build_s": time.monotonic() - begun_s, **self.timed(call, together=together)}
+        if not self.cpu:
+            result |= {
+                "baseline_bytes": before,
+                "allocated_bytes": torch.cuda.max_memory_allocated(),
+                "reserved_bytes": torch.cuda.max_memory_reserved(),
+            }
+        hosts = []
+        for _ in range(5):
+            self.barrier(together=together)
+            hosts.append(-time.perf_counter())
+            call()
+            hosts[-1] += time.perf_counter()
+            self.synchronize()
+        result["issue_s"] = statistics.median(hosts)
+        result["parameters"] = sum(1 for _ in built.module.parameters())
+        if not self.cpu:
+            self.barrier(together=together)
+            result["profile"] = profile(call)
+        return result
+
+    def barrier(self, *, together: bool) -> None:
+        """Wait for the GPU, and for the other rank."""
+        self.synchronize()
+        if together:
+            distributed.barrier(self.control)
+
+    def timed(self, call: Callable[[], Any], *, together: bool, window_s: float = _WINDOW_S) -> dict[str, Any]:
+        """Return `blocks_s` (each of a step), `steps` in all and `window`, the clock at its begin and end."""
+        self.barrier(together=together)
+        begun_s, warm = time.monotonic(), 0
+        window_s *= 0.1 if self.cpu else 1
+        while True:
+            call()
+            self.synchronize()
+            warm += 1
+            agreed = torch.tensor([time.monotonic() - begun_s])
+            if together:
+                distributed.broadcast(agreed, 0, group=self.control)
+            elapsed_s = float(agreed)
+            if self.cpu or (elapsed_s > _WARM_S and warm > 1):
+                break
+        each_s = elapsed_s / warm
+        repeated = max(1, round(_BLOCK_S / each_s))
+        blocks = max(1 if self.cpu else 8, round(window_s / (repeated * each_s)))
+        blocks_s = []
+        self.barrier(together=together)
+        start_s = time.monotonic()
+        for _ in range(blocks):
+            block_s = time.perf_counter()
+            for _ in range(repeated):
+                call()
+            self.synchronize()
+            blocks_s.append((time.perf_counter() - block_s) / repeated)
+        return {"blocks_s": blocks_s, "steps": blocks * repeated, "window": (start_s, time.monotonic())}
+
+    def ddp(self, built: Any) -> Callable[[], None]:
+        """Wrap a network in DistributedDataParallel."""
+        from torch.nn.parallel import DistributedDataParallel
+
+        built._forward = DistributedDataParallel(built.module, None if self.cpu else [self.rank])
+        return built.call
+
+    def fsdp(self, built: Any) -> Callable[[], None]:
+        """Shard each block of a network, and what is outside of blocks."""
+        from torch.distributed.fsdp import fully_shard
+
+        from clockwatt.operations import optimizers
+        from clockwatt.predict.parallel.step import block_of
+
+        owners = (block_of(path.rpartition(".")[0]) for path, _ in built.module.named_parameters())
+        for block in dict.fromkeys(owner for owner in owners if owner):
+            fully_shard(built.module.get_submodule(block), mesh=self.mesh)
+        fully_shard(built.module, mesh=self.mesh)
+        built.optimizer = optimizers.make(built._training, built.module.parameters())
+        optimizers.hold_still(built.optimizer)
+        return built.call
+
+    def pipeline(self, built: Any, name: str) -> Callable[[], None]:
+        """Keep one stage of a network, and run microbatches in the order of 1F1B."""
+        from clockwatt.operations import optimizers
+        from clockwatt.predict.parallel.pipeline_parallel import order
+
+        stage = Stage(built, NETWORKS[name][4], first=self.rank == 0)
+        gc.collect()
+        built.optimizer = optimizers.make(built._training, built.module.parameters())
+        optimizers.hold_still(built.optimizer)
+        queue = order(SCHEDULE, self.rank, 2, MICROBATCHES)
+
+        def step() -> None:
+            built.optimizer.zero_grad(set_to_none=True)
+            kept: dict[int, Any] = {}
+            sends = []
+            for is_forward, number in queue:
+                if self.rank == 0 and is_forward:
+                    kept[number] = stage()
+                    sends.append(distributed.isend(kept[number].detach().contiguous(), 1, group=self.forward))
+                elif self.rank == 0:
+                    gradient = torch.empty_like(stage.between)
+                    distributed.recv(gradient, 1, group=self.backward)
+                    kept.pop(number).backward(gradient)
+                elif is_forward:
+                    given = torch.empty_like(stage.between)
+                    distributed.recv(given, 0, group=self.forward)
+                    kept[number] = (stage(given.requires_grad_()), given)
+                else:
+                    loss, given = kept.pop(number)
+                    loss.backward()
+                    sends.append(distributed.isend(given.grad.contiguous(), 0, group=self.backward))
+                    del loss, given
+            for send in sends:
+                send.wait()
+            built.optimizer.step()
+
+        return step
+
+    def cards(self) -> dict[str, Any]:
+        """Run the same work on each GPU alone, and on both at once."""
+        calls = {"sgemm": sgemm(self.device, cpu=self.cpu), "resnet50": self.resnet50(self.device)}
+        result = {}
+        for name, ranks in itertools.product(calls, ((0,), (1,), (0, 1))):
+            distributed.barrier(self.control)
+            if self.rank in ranks:
+                timed = self.timed(calls[name], together=len(ranks) > 1, window_s=_PHASE_S)
+                result[f"{name} on {' and '.join(map(str, ranks))}"] = timed
+        distributed.barrier(self.control)
+        return result
+
+    def shared(self) -> dict[str, Any]:
+        """Run two programs on the first GPU: each alone, and all pairs at once."""
+        device = self.device if self.cpu else torch.device("cuda", 0)
+        with contextlib.nullcontext() if self.cpu else torch.cuda.device(device):
+            calls = {"sgemm": sgemm(device, cpu=self.cpu), "resnet50": self.resnet50(device)}
+            result = {}
+            pairs = [("sgemm", None), (None, "resnet50"), *itertools.product(calls, calls)]
+            for repetition, pair in itertools.product(range(3), pairs):
+                distributed.barrier(self.control)
+                if pair[self.rank] is not None:
+                    title = " beside ".join(name for name in pair if name)
+                    result[f"{title} {repetition}"] = self.during(calls[pair[self.rank]])
+            distributed.barrier(self.control)
+        return result
+
+    def during(self, call: Callable[[], Any]) -> dict[str, Any]:
+        """Run for a phase's time, however many steps that are."""
+        blocks_s, start_s, steps = [], 0.0, 0
+        begun_s = time.monotonic()
+        while (now_s := time.monotonic() - begun_s) < 0.2 + _PHASE_S:
+            if now_s > 0.2 and not start_s:
+                start_s, blocks_s, steps = time.monotonic(), [], 0
+            block_s = time.perf_counter()
+            for _ in range(3):
+                call()
+            self.synchronize()
+            blocks_s.append((time.perf_counter() - block_s) / 3)
+            steps += 3
+        return {"blocks_s": blocks_s, "steps": steps, "window": (start_s or begun_s, time.monotonic())}
+
+    def resnet50(self, device: torch.device) -> Callable[[], None]:
+        """Return its training step."""
+        call: Callable[[], None] = build("resnet50", "one", device, cpu=self.cpu).call
+        for _ in range(3):
+            call()
+        return call
+
+
+def sgemm(device: torch.device, *, cpu: bool) -> Callable[[], Any]:
+    """Return a product of float32 matrices without TF32."""
+    size = 256 if cpu else _MATRIX
+    one, other = (torch.randn(size, size, device=device) for _ in range(2))
+    out = torch.empty_like(one)
+
+    def call() -> None:
+        before = torch.backends.cuda.matmul.fp32_precision
+        torch.backends.cuda.matmul.fp32_precision = "ieee"
+        torch.mm(one, other, out=out)
+        torch.backends.cuda.matmul.fp32_precision = before
+
+    call()
+    return call
+
+
+def network_config(name: str, *, batch: int | None = None, cpu: bool = False) -> Any:
+    """Return a network as clockwatt configures it."""
+    from clockwatt import config
+
+    constructor, (shape, below), precision, _, _ = NETWORKS[name]
+    if cpu:
+        shape = (4, 8) if below else (4, *shape[1:]) if len(shape) == 2 or "vit" in name else (4, 3, 32, 32)
+    content: dict[str, Any] = {"name": constructor, "input": [batch or shape[0], *shape[1:]], "precision": precision}
+    if below:
+        content |= {"input_dtype": "int64", "input_below": below}
+    return config.parse_network(content, source="benchmark")
+
+
+def build(name: str, strategy: str, device: torch.device, *, cpu: bool) -> Any:
+    """Build a network with its input, which is one microbatch for a pipeline."""
+    from clockwatt.config import TrainingConfig
+    from clockwatt.operations import networks, numerics
+
+    shape = network_config(name, cpu=cpu).input
+    network = network_config(name, cpu=cpu, batch=shape[0] // (MICROBATCHES if strategy == "pipeline" else 1))
+    numerics.apply(network.execution[0])
+    torch.manual_seed(0)
+    return networks.build_network(
+        network, device, pass_="training", training=TrainingConfig(optimizer=NETWORKS[name][3])
+    )
+
+
+class _Cut(Exception):  # noqa: N818  # ends a forward pass
+    def __init__(self, tensor: torch.Tensor) -> None:
+        super().__init__()
+        self.tensor = tensor
+
+
+class _Constant(torch.nn.Module):
+    """Stands for a module of another stage."""
+
+    def __init__(self, value: Any) -> None:
+        super().__init__()
+        self.value = value
+
+    def forward(self, *_: Any, **__: Any) -> Any:
+        return self.value
+
+
+class _End(torch.nn.Module):
+    """Ends the forward pass of the first stage."""
+
+    def forward(self, *given: torch.Tensor, **named: torch.Tensor) -> Any:
+        raise _Cut(_hidden(given, named))
+
+
+def _hidden(given: tuple[torch.Tensor, ...], named: dict[str, torch.Tensor]) -> torch.Tensor:
+    return given[0] if given else named["hidden_states"]
+
+
+class Stage:
+    """One of two stages of a network: modules of the other are replaced by constants without parameters.
+
+    Attributes
+    ----------
+    between
+        A tensor like what the first stage gives to the second.
+    """
+
+    def __init__(self, built: Any, begins: str, *, first: bool) -> None:
+        self._built, self._first, module = built, first, built.module
+        events, outputs = _recorded(built, begins)
+        at = events.index((begins, True))
+        before, after = {name for name, _ in events[:at]}, {name for name, _ in events[at:]}
+        device = next(module.parameters()).device
+        self.between = torch.empty(outputs[None].shape, dtype=outputs[None].dtype, device=device)
+        self._received = self.between
+        if first:
+            _replace(module, "", lambda name: name not in before, lambda _: _Constant(None))
+            _put(module, begins, _End())
+        else:
+            ended = {name for name, is_start in events[:at] if not is_start} - after
+            _replace(module, "", lambda name: name in ended, lambda name: _Constant(_cheap(outputs[name])))
+            module.get_submodule(begins).register_forward_pre_hook(self._inject, with_kwargs=True)
+
+    def _inject(self, _: Any, given: tuple[Any, ...], named: dict[str, Any]) -> tuple[Any, Any]:
+        if given:
+            return (self._received, *given[1:]), named
+        return given, {**named, "hidden_states": self._received}
+
+    def __call__(self, received: torch.Tensor | None = None) -> torch.Tensor:
+        """Return what goes to the next stage, or the loss."""
+        built = self._built
+        self._received = received if received is not None else self.between
+        with built._autocast():
+            try:
+                return built._loss(built._forward(*built._positional, **built._by_keyword))
+            except _Cut as cut:
+                return cut.tensor
+
+
+def _recorded(built: Any, begins: str) -> tuple[list[tuple[str, bool]], dict[str | None, Any]]:
+    """Return starts and ends of modules in a forward pass, and outputs; under None the input of the second stage."""
+    events: list[tuple[str, bool]] = []
+    outputs: dict[str | None, Any] = {}
+    hooks = []
+
+    def hook(name: str, module: torch.nn.Module) -> None:
+        def started(_: Any, given: Any, named: Any) -> None:
+            events.append((name, True))
+            if name == begins:
+                outputs[None] = _hidden(given, named)
+
+        def ended(_: Any, __: Any, output: Any) -> None:
+            events.append((name, False))
+            outputs[name] = output
+
+        hooks.append(module.register_forward_pre_hook(started, with_kwargs=True))
+        hooks.append(module.register_forward_hook(ended))
+
+    for name, module in built.module.named_modules():
+        hook(name, module)
+    with torch.no_grad(), built._autocast():
+        built._forward(*built._positional, **built._by_keyword)
+    for one in hooks:
+        one.remove()
+    return events, outputs
+
+
+def _replace(
+    module: torch.nn.Module, name: str, other: Callable[[str], bool], make: Callable[[str], torch.nn.Module]
+) -> None:
+    """Replace the outermost modules below one that are of the other stage."""
+    for part, child in list(module.named_children()):
+        path = f"{name}.{part}" if name else part
+        containers = isinstance(child, torch.nn.ModuleList)
+        if other(path) and not containers:
+            setattr(module, part, make(path))
+        else:
+            _replace(child, path, other, make)
+
+
+def _put(module: torch.nn.Module, name: str, what: torch.nn.Module) -> None:
+    above, _, part = name.rpartition(".")
+    setattr(module.get_submodule(above), part, what)
+
+
+def _cheap(value: Any) -> Any:
+    """Return a value whose large tensors hold no memory."""
+    if isinstance(value, torch.Tensor):
+        large = value.numel() > 2**17
+        return torch.zeros((), dtype=value.dtype, device=value.device).expand(value.shape) if large else value.clone()
+    if isinstance(value, tuple):
+        return tuple(_cheap(one) for one in value)
+    return value
+
+
+def profile(call: Callable[[], Any]) -> dict[str, Any]:
+    """Return times of kernels and of communications of a step, from the profiler."""
+    from torch.profiler import ProfilerActivity
+
+    with torch.profiler.profile(activities=[ProfilerActivity.CUDA]) as profiler:
+        for _ in range(_PROFILED):
+            call()
+        torch.cuda.synchronize()
+    kernels, communications, kinds = [], [], {}
+    for event in profiler.profiler.kineto_results.events():
+        name = event.name()
+        if (
+            event.device_type() != torch.autograd.DeviceType.CUDA
+            or event.duration_ns() <= 0
+            or event.is_user_annotation()
+        ):
+            continue
+        span = (event.start_ns(), event.start_ns() + event.duration_ns())
+        if "nccl" in name.lower():
+            communications.append(span)
+            count, total_s = kinds.get(name[:60], (0, 0.0))
+            kinds[name[:60]] = (count + 1, total_s + 1e-9 * event.duration_ns())
+        else:
+            kernels.append(span)
+    of_kernels, of_all, of_nccl = _union_s(kernels), _union_s(kernels + communications), _union_s(communications)
+    spans = kernels + communications
+    span_s = 1e-9 * (max(end for _, end in spans) - min(start for start, _ in spans)) if spans else 0.0
+    return {
+        "kernels": len(kernels) / _PROFILED,
+        "kernel_sum_s": sum(end - start for start, end in kernels) * 1e-9 / _PROFILED,
+        "kernel_s": of_kernels / _PROFILED, "busy_s": of_all / _PROFILED, "nccl_s": of_nccl / _PROFILED,
+        "overlap_s": (of_kernels + of_nccl - of_all) / _PROFILED, "span_s": span_s / _PROFILED,
+        "kinds": {name: (count / _PROFILED, total_s / _PROFILED) for name, (count, total_s) in kinds.items()},
+    }  # fmt: skip
+
+
+def _union_s(spans: list[tuple[int, int]]) -> float:
+    total, until = 0, 0
+    for start, end in sorted(spans):
+        total += max(0, end - max(start, until))
+        until = max(until, end)
+    return 1e-9 * total
+
+
+def rank_main(rank: int, connection: Any, store: str, *, cpu: bool) -> None:
+    """Answer the parent's cases until it closes the connection."""
+    try:
+        worker = Rank(rank, cpu=cpu, store=store)
+        connection.send({"started": True})
+        while True:
+            case = connection.recv()
+            connection.send(worker.run(*case))
+    except EOFError:
+        pass
+    except BaseException as error:  # noqa: BLE001  # whatever it is, the parent writes it down
+        text = f"{type(error).__name__}: {error}"[:500]
+        connection.send({"error": text, "trace": traceback.format_exc()[-1500:]})
+    os._exit(0)
+
+
+# parent
+
+
+class Ranks:
+    """The two processes."""
+
+    def __init__(self, *, cpu: bool) -> None:
+        self._cpu, self._pairs = cpu, []
+
+    def run(self, case: tuple[Any, ...], limit_s: float) -> list[dict[str, Any]]:
+        """Return what both ranks answer; after an error or a hang, both are ended."""
+        if not self._pairs:
+            self._start()
+            started = self._answers(_START_S)
+            if any("error" in one for one in started):
+                self.end()
+                return started
+        for _, connection in self._pairs:
+            connection.send(case)
+        answers = self._answers(limit_s)
+        if any("error" in one for one in answers):
+            self.end()
+        return answers
+
+    def _start(self) -> None:
+        context = multiprocessing.get_context("spawn")
+        store = f"{tempfile.mkdtemp()}/store"
+        for rank in range(2):
+            here, there = context.Pipe()
+            process = context.Process(
+                target=rank_main, args=(rank, there, store), kwargs={"cpu": self._cpu}, daemon=True
+            )
+            process.start()
+            there.close()
+            self._pairs.append((process, here))
+
+    def _answers(self, limit_s: float) -> list[dict[str, Any]]:
+        answers: dict[int, dict[str, Any]] = {}
+        deadline_s = time.monotonic() + limit_s
+        while len(answers) < 2 and (left_s := deadline_s - time.monotonic()) > 0:
+            waiting = {connection: rank for rank, (_, connection) in enumerate(self._pairs) if rank not in answers}
+            for connection in wait(list(waiting), left_s):
+                rank = waiting[connection]
+                try:
+                    answers[rank] = connection.recv()
+                except EOFError:
+                    answers[rank] = {"error": "died"}
+                if "error" in answers[rank]:
+                    deadline_s = min(deadline_s, time.monotonic() + 3)
+        return [answers.get(rank, {"error": f"no answer in {limit_s:.0f} s"}) for rank in range(2)]
+
+    def end(self) -> None:
+        """Kill both."""
+        for process, connection in self._pairs:
+            process.kill()
+            process.join()
+            connection.close()
+        self._pairs = []
+
+
+class Sensors:
+    """Samples energy counters, temperature, clock and power of the GPUs in this process."""
+
+    def __init__(self) -> None:
+        import pynvml
+
+        self._nvml = pynvml
+        pynvml.nvmlInit()
+        self.handles = [pynvml.nvmlDeviceGetHandleByIndex(index) for index in range(2)]
+        self.uuids = [pynvml.nvmlDeviceGetUUID(handle) for handle in self.handles]
+        self._edges: list[list[tuple[float, float]]] = [[], []]
+        self._samples: list[list[tuple[float, ...]]] = [[], []]
+        threading.Thread(target=self._sample, daemon=True).start()
+
+    def _sample(self) -> None:
+        nvml, slow_s = self._nvml, 0.0
+        while True:
+            for gpu, handle in enumerate(self.handles):
+                energy_j = 1e-3 * nvml.nvmlDeviceGetTotalEnergyConsumption(handle)
+                if not self._edges[gpu] or energy_j != self._edges[gpu][-1][1]:
+                    self._edges[gpu].append((time.monotonic(), energy_j))
+            if time.monotonic() - slow_s > 0.1:
+                slow_s = time.monotonic()
+                for gpu, handle in enumerate(self.handles):
+                    self._samples[gpu].append((
+                        time.monotonic(),
+                        nvml.nvmlDeviceGetTemperature(handle, nvml.NVML_TEMPERATURE_GPU),
+                        nvml.nvmlDeviceGetClockInfo(handle, nvml.NVML_CLOCK_SM),
+                        1e-3 * nvml.nvmlDeviceGetPowerUsage(handle),
+                        nvml.nvmlDeviceGetCurrentClocksEventReasons(handle),
+                    ))  # fmt: skip
+            time.sleep(0.004)
+
+    def during(self, start_s: float, end_s: float, gpu: int) -> dict[str, float]:
+        """Return energy and the means of the other sensors between two times; the counter is interpolated."""
+        time.sleep(max(0.0, end_s + 0.15 - time.monotonic()))
+        times, energies = np.array(self._edges[gpu][-4000:]).T
+        joules = np.interp([start_s, end_s], times, energies)
+        within = [one for one in self._samples[gpu][-600:] if start_s + 0.1 <= one[0] <= end_s]
+        means = np.mean([one[1:4] for one in within], axis=0) if within else (float("nan"),) * 3
+        return {
+            "energy_j": float(joules[1] - joules[0]), "power_w": float(joules[1] - joules[0]) / (end_s - start_s),
+            "temperature_c": float(means[0]), "sm_clock_mhz": float(means[1]), "instant_power_w": float(means[2]),
+            "throttle": int(np.bitwise_or.reduce([int(one[4]) for one in within])) if within else 0,
+            "edges": int(((times >= start_s) & (times <= end_s)).sum()),
+        }  # fmt: skip
+
+    def machine(self) -> dict[str, Any]:
+        """Return what the machine is."""
+        nvml = self._nvml
+        gpus = [
+            {
+                "name": nvml.nvmlDeviceGetName(handle), "uuid": uuid,
+                "power_limit_w": 1e-3 * nvml.nvmlDeviceGetEnforcedPowerLimit(handle),
+                "max_sm_clock_mhz": nvml.nvmlDeviceGetMaxClockInfo(handle, nvml.NVML_CLOCK_SM),
+            }
+            for handle, uuid in zip(self.handles, self.uuids, strict=True)
+        ]  # fmt: skip
+        shown = subprocess.run(["nvidia-smi", "topo", "-m"], capture_output=True, text=True, timeout=20, check=False)
+        return {"gpus": gpus, "driver": nvml.nvmlSystemGetDriverVersion(), "topology": shown.stdout}
+
+
+def with_sensors(result: dict[str, Any], gpu: int, sensors: Sensors | None) -> dict[str, Any]:
+    """Add what the sensors saw in the window of a result, and energy of a step."""
+    if "window" not in result or sensors is None:
+        return result
+    seen = sensors.during(*result["window"], gpu)
+    return result | {"sensors": seen, "energy_j": seen["energy_j"] / result["steps"]}
+
+
+def line_of(case: tuple[Any, ...], answers: list[dict[str, Any]], sensors: Sensors | None) -> dict[str, Any]:
+    """Return the line that is written for a case."""
+    if any("error" in one for one in answers):
+        return {"error": [one.get("error", "") for one in answers], "trace": [one.get("trace", "") for one in answers]}
+    if case[0] != "step":
+        ranks = [
+            {title: with_sensors(one, 0 if case[0] == "shared" else rank, sensors) for title, one in answer.items()}
+            for rank, answer in enumerate(answers)
+        ]
+        return {"ranks": ranks}
+    ranks = [with_sensors(one, rank, sensors) for rank, one in enumerate(answers)]
+    blocks = zip(*(one["blocks_s"] for one in ranks if one), strict=True)
+    line = {"time_s": statistics.median(max(block) for block in blocks), "ranks": [one for one in ranks if one]}
+    if case[2] == "one" and sensors is not None:
+        line["other_gpu"] = sensors.during(*ranks[0]["window"], 1)
+    return line
+
+
+def plan(only: str | None) -> Iterator[tuple[Any, ...]]:
+    """Yield all cases; the first step once more at the end."""
+    steps = [("step", *case) for case in CASES if only is None or case[0] in only.split(",")]
+    for place, case in enumerate(steps, 1):
+        yield case
+        if place % _EVERY == 4:
+            yield ("cards",)
+        if place == 20 or place == len(steps) < 20:
+            yield ("shared",)
+    yield steps[0]
+
+
+def main() -> None:
+    """Run all cases until the time is over."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--seconds", type=float, default=420)
+    parser.add_argument("--output", type=Path, required=True)
+    parser.add_argument("--only", help="networks, with commas between them")
+    parser.add_argument("--cpu", action="store_true")
+    options = parser.parse_args()
+    begun_s = time.monotonic()
+    os.environ["NCCL_NVLS_ENABLE"] = "0"
+    os.environ["TOKENIZERS_PARALLELISM"] = "false"
+    sensors = None
+    if options.cpu:
+        os.environ["OMP_NUM_THREADS"] = "1"
+    else:
+        sensors = Sensors()
+        os.environ["CUDA_VISIBLE_DEVICES"] = ",".join(sensors.uuids)
+    versions = {name: importlib.metadata.version(name) for name in ("torch", "torchvision", "transformers", "numpy")}
+    head = {
+        "kind": "machine",
+        "versions": versions,
+        "cpus": os.cpu_count(),
+        "date": str(datetime.datetime.now(datetime.UTC)),
+    }
+    if sensors is not None:
+        cpu = next((line for line in Path("/proc/cpuinfo").read_text().splitlines() if "model name" in line), "")
+        head |= sensors.machine() | {"cpu": cpu.partition(":")[2].strip()}
+    ranks = Ranks(cpu=options.cpu)
+    with options.output.open("w", encoding="utf-8") as file:
+        print(json.dumps(head), file=file, flush=True)
+        for case in plan(options.only):
+            left_s = options.seconds - (time.monotonic() - begun_s)
+            if left_s < 10:
+                break
+            case_s = time.monotonic()
+            limit_s = 600.0 if options.cpu else min(left_s, 2 * _CASE_S if case[0] == "shared" else _CASE_S)
+            line: dict[str, Any] = {"kind": case[0], "gpus": 1 if case[-1] == "one" else 2}
+            if case[0] == "step":
+                _, _, precision, optimizer, begins = NETWORKS[case[1]]
+                line |= {"network": case[1], "strategy": case[2], "precision": precision, "optimizer": optimizer}
+                line |= {"stages": [begins], "microbatches": MICROBATCHES} if case[2] == "pipeline" else {}
+            line |= line_of(case, ranks.run(case, limit_s), sensors)
+            line |= {"at_s": case_s - begun_s, "case_s": time.monotonic() - case_s}
+            print(json.dumps(line), file=file, flush=True)
+            shown = line.get("error") or f"{1e3 * line.get('time_s', 0):.2f} ms"
+            print(*case, shown, f"{line['case_s']:.1f} s", flush=True)
+    ranks.end()
+
+
+if __name__ == "__main__":
+    main()
