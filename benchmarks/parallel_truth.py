@@ -330,7 +330,7 @@ def network_config(name: str, *, batch: int | None = None, cpu: bool = False) ->
 
     constructor, (shape, below), precision, _, _ = NETWORKS[name]
     if cpu:
-        shape = (4, 8) if below else (4, *shape[1:]) if len(shape) == 2 or "vit" in name else (4, 3, 32, 32)
+        shape = (4, 8) if below else (4, *shape[1:]) if len(shape) == 2 or "vit" in name else (8, 3, 32, 32)
     content: dict[str, Any] = {"name": constructor, "input": [batch or shape[0], *shape[1:]], "precision": precision}
     if below:
         content |= {"input_dtype": "int64", "input_below": below}
@@ -393,15 +393,15 @@ class Stage:
         events, outputs = _recorded(built, begins)
         at = events.index((begins, True))
         before, after = {name for name, _ in events[:at]}, {name for name, _ in events[at:]}
+        ended = {name for name, is_start in events[:at] if not is_start} - after
         device = next(module.parameters()).device
         self.between = torch.empty(outputs[None].shape, dtype=outputs[None].dtype, device=device)
         self._received = self.between
         if first:
-            _replace(module, "", lambda name: name not in before, lambda _: _Constant(None))
+            _replace(module, "", lambda name: name not in before, ended, lambda _: None)
             _put(module, begins, _End())
         else:
-            ended = {name for name, is_start in events[:at] if not is_start} - after
-            _replace(module, "", lambda name: name in ended, lambda name: _Constant(_cheap(outputs[name])))
+            _replace(module, "", lambda name: name in ended, after - before, lambda name: _cheap(outputs[name]))
             module.get_submodule(begins).register_forward_pre_hook(self._inject, with_kwargs=True)
 
     def _inject(self, _: Any, given: tuple[Any, ...], named: dict[str, Any]) -> tuple[Any, Any]:
@@ -449,16 +449,15 @@ def _recorded(built: Any, begins: str) -> tuple[list[tuple[str, bool]], dict[str
 
 
 def _replace(
-    module: torch.nn.Module, name: str, other: Callable[[str], bool], make: Callable[[str], torch.nn.Module]
+    module: torch.nn.Module, name: str, other: Callable[[str], bool], whole: set[str], value: Callable[[str], Any]
 ) -> None:
-    """Replace the outermost modules below one that are of the other stage."""
+    """Replace the outermost modules below one that are of the other stage; `whole` are of this stage with all parts."""
     for part, child in list(module.named_children()):
         path = f"{name}.{part}" if name else part
-        containers = isinstance(child, torch.nn.ModuleList)
-        if other(path) and not containers:
-            setattr(module, part, make(path))
-        else:
-            _replace(child, path, other, make)
+        if other(path) and not isinstance(child, torch.nn.ModuleList):
+            setattr(module, part, _Constant(value(path)))
+        elif path not in whole:
+            _replace(child, path, other, whole, value)
 
 
 def _put(module: torch.nn.Module, name: str, what: torch.nn.Module) -> None:
