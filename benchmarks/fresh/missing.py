@@ -36,7 +36,7 @@ from clockwatt.io.former_settings import with_settings
 from clockwatt.predict.gpu_predictor import load_models
 from clockwatt.predict.measure_missing import Missing, Stop
 from clockwatt.schema import layout, records
-from clockwatt.schema.execution import ExecutionSettings
+from clockwatt.schema.execution import FP32, TF32, ExecutionSettings
 from clockwatt.schema.records import MEASUREMENT_SCHEMA, OK, OPERATION, MeasurementRow, row_of
 
 sys.path.insert(0, str(Path(__file__).parents[2]))  # the folder of this script is what Python looks into
@@ -161,11 +161,15 @@ def score(given: argparse.Namespace) -> None:
         if not row["device_s"] > 0:
             continue
         key = row["pass"], _of_operations(row["execution"])
+        # TF32 makes no difference to operations of passes in 16 bits, which were measured with it or without
+        settings = [key[1]] if row["execution"] in (FP32, TF32) else [FP32, TF32]
+        rows_of = {name: one for known in settings for name, one in found.get((key[0], known), {}).items()}
+        took_by = {name: one for known in settings for name, one in took.get((key[0], known), {}).items()}
         traced = traces.traced(row["subject_id"], row["pass"])
         lacking = Missing(model, traced, Recorded({}, {}, 0.0, *key)).missing()  # type: ignore[arg-type]
-        never = float(lacking[~lacking.index.isin(list(found[key]))].sum())
+        never = float(lacking[~lacking.index.isin(list(rows_of))].sum())
         for seconds in SECONDS:
-            demand = Recorded(found[key], took[key], given.opening, *key)
+            demand = Recorded(rows_of, took_by, given.opening, *key)
             answer, now = Missing(model, traced, demand).answer(Stop(seconds=seconds))  # type: ignore[arg-type]
             low, high = answer.intervals["device_s"]
             results.append({

@@ -487,10 +487,10 @@ def _of_operations(traced: TracedNetwork, costs: Costs, expected: Composition, e
     if DEVICE not in added or HOST not in added:
         return {}, "none", 0
     if not traced.is_network:
-        errors = PassErrors(composition_time=0.0, composition_energy=0.0)
+        errors = PassErrors(composition_device=0.0, composition_host=0.0, composition_energy=0.0)
     elif errors is None:
         errors = PassErrors()
-    return errors.ends(expected, added), errors.time.method, errors.time.groups
+    return errors.ends(expected, added), errors.device.method, errors.device.groups
 
 
 def _of_networks(expected: Composition, known: dict[str, Interval]) -> Intervals:

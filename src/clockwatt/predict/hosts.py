@@ -251,14 +251,22 @@ class HostSpan:
     answer: HostAnswer
 
     def widened(self, intervals: Mapping[str, tuple[float, float]]) -> dict[str, tuple[float, float]]:
-        """Widen intervals for one host to the whole range; for power, the slow end gives the lower limit."""
+        """Widen intervals for one host to the whole range; for power, the slow end gives the lower limit.
+
+        The error on a known host and the host's deviation from the median one are independent: their logarithms add up
+        in quadrature.
+        """
         found = {}
-        for name, (lower, upper) in intervals.items():
-            here, *ends = (getattr(one, name) for one in (self.expected, self.quick, self.slow))
-            if here and all(ends):
-                ratios = [end / here for end in ends]
-                lower, upper = lower * min(1.0, *ratios), upper * max(1.0, *ratios)
-            found[name] = (lower, upper)
+        for name, ends in intervals.items():
+            here, *of_hosts = (getattr(one, name) for one in (self.expected, self.quick, self.slow))
+            if here and all(of_hosts):
+                ratios = [1.0, *(value / here for value in of_hosts)]
+                down, up = (
+                    math.hypot(math.log(end / here), math.log(ratio))
+                    for end, ratio in zip(ends, (min(ratios), max(ratios)), strict=True)
+                )
+                ends = here * math.exp(-down), here * math.exp(up)
+            found[name] = ends
         return found
 
 

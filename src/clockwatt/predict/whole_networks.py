@@ -94,8 +94,8 @@ class WholeNetworks:
     ) -> WholeNetworks:
         """Read those of a dataset, on the GPU of `samples`.
 
-        Where too few networks were measured on it with a steady host, overheads that are not known are those of the
-        GPU that operations are transferred from, `lender`, scaled by the ratio of host times of calls.
+        Overheads that neither the calibration nor networks of this GPU give are those of the GPU that operations are
+        transferred from, `lender`, scaled by the ratio of host times of calls.
 
         DataFileError if the dataset lacks a table or it is damaged.
         """
@@ -105,8 +105,7 @@ class WholeNetworks:
         calibrated = calibrated_overheads(dataset_dir, gpu, samples, rows)
         overheads = OverheadEstimates(calibrated, seen_overheads(rows, catalogue, measured, calibrated))
         found = cls(gpu, catalogue, rows, not_comparable, measured, overheads, times)
-        of_host = overheads.seen.loc[overheads.seen["host_overhead_s"].notna(), "network"]
-        if lender is None or of_host.nunique() >= FEWEST_NETWORKS:
+        if lender is None:
             return found
         other = lender()
         return replace(found, overheads=overheads.completed(other.overheads, host_ratio(times, other.call_times)))

@@ -17,6 +17,7 @@ from clockwatt.measure.calibrate.host import measure_host
 from clockwatt.predict import answerer as answers
 from clockwatt.predict.api import load
 from clockwatt.predict.composition.overheads import HostOverheads
+from clockwatt.predict.evaluation.errors import NORMAL_90
 from clockwatt.predict.features import CATALOGUE_COLUMNS
 from clockwatt.predict.hosts import HostAnswer, HostProfile, HostsSeen, different_hosts, profile_of
 from clockwatt.predict.request import Request
@@ -135,11 +136,12 @@ def test_what_paces_and_what_a_graph_saves(predictors, traced, slower) -> None:
 
 def test_the_interval_of_a_host_that_varied_is_wider(predictors, traced, slower) -> None:
     slower(50.0)
-    steady = ask(predictors, traced, "node2").intervals["time_s"]
+    answer = ask(predictors, traced, "node2")
     slower(50.0, spread=0.2)
     varied = ask(predictors, traced, "node2").intervals["time_s"]
-    assert varied[0] < steady[0]
-    assert varied[1] > steady[1]
+    for steady, end in zip(answer.intervals["time_s"], varied, strict=True):
+        away, further = (abs(math.log(one / answer.expected.time_s)) for one in (steady, end))
+        assert further == pytest.approx(math.hypot(away, 0.2 * NORMAL_90)), "independent errors"
 
 
 def test_without_a_host_whole_networks_tell_the_median_host_where_enough_sessions_have_any(predictors, traced) -> None:

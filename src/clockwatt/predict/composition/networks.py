@@ -265,7 +265,7 @@ def compositions(
     Returns
     -------
     pandas.DataFrame
-        Columns of `VALIDATION_SCHEMA` except `gpu`, `gpu_name` and `virtual`.
+        Columns of `VALIDATION_SCHEMA` except `gpu`, `gpu_name` and `virtual`, and `measured_device_s`.
     """
     rows = []
     for measured in whole[whole["repeatable"]].to_dict("records"):
@@ -290,6 +290,7 @@ def compositions(
                 "pass": key[1],
                 "source": source,
                 "measured_time_s": measured["time_eager_corrected_s"],
+                "measured_device_s": measured["time_device_corrected_s"],
                 "measured_energy_j": measured[ENERGY_CORRECTED],
                 "measured_power_w": measured["power_corrected_w"],
                 **composition,
@@ -297,4 +298,5 @@ def compositions(
         )
     columns = [name for name in VALIDATION_SCHEMA.names if name not in ("gpu", "gpu_name", "virtual")]
     # a quantity that no composition has is a column of None, which cannot be compared
-    return pd.DataFrame(rows, columns=columns).astype(dict.fromkeys(_NUMBERS, float))
+    numbers = dict.fromkeys((*_NUMBERS, "measured_device_s"), float)
+    return pd.DataFrame(rows, columns=[*columns, "measured_device_s"]).astype(numbers)

@@ -32,7 +32,6 @@ from clockwatt.schema.costs import (
     BACK_TO_BACK,
     BY_CORRECTED,
     ENERGY_DYNAMIC_CORRECTED,
-    MEASURED_WHOLE,
     POWER_CORRECTED,
     TIME_DEVICE_CORRECTED,
     TIME_HOST_CORRECTED,
@@ -135,16 +134,18 @@ class PassErrors:
     ----------
     correlation
         Between the errors of two operations of a network.
-    composition_time, composition_energy
-        Error of networks composed from measured operations.
-    time, energy
+    composition_device, composition_host, composition_energy
+        Error of device time, host time and energy of networks composed from measured operations.
+    device, host, energy
         Intervals for a pass whose error is 1, from held-out networks, and no narrower than errors of operations.
     """
 
     correlation: float = ASSUMED_CORRELATION
-    composition_time: float = ASSUMED_COMPOSITION
+    composition_device: float = ASSUMED_COMPOSITION
+    composition_host: float = ASSUMED_COMPOSITION
     composition_energy: float = ASSUMED_COMPOSITION
-    time: Interval = NORMAL
+    device: Interval = NORMAL
+    host: Interval = NORMAL
     energy: Interval = NORMAL
 
     def ends(self, expected: Any, added: Mapping[str, Added]) -> dict[str, tuple[float, float]]:
@@ -157,10 +158,9 @@ class PassErrors:
         added
             Of each of `ADDED`.
         """
-        device, host = self._errors(added)
         found = {
-            "device_s": self.time.around(expected.device_s, device),
-            "host_s": self.time.around(expected.host_s, host),
+            "device_s": self.device.around(expected.device_s, self.device_error(added)),
+            "host_s": self.host.around(expected.host_s, self.host_error(added)),
         }
         longer = expected.time_s / max(expected.device_s, expected.host_s, 1e-12)  # at the power limit
         low, high = (
@@ -176,7 +176,7 @@ class PassErrors:
 
     def device_half_width(self, added: Mapping[str, Added]) -> float:
         """Return half the 90 % interval of the device time of a pass, relative to it."""
-        lower, upper = self.time.factors(self._errors({HOST: Added(0.0, 0.0), **added})[0])
+        lower, upper = self.device.factors(self.device_error(added))
         return float(upper - lower) / 2
 
     def dynamic_half_width(self, added: Mapping[str, Added]) -> float:
@@ -185,23 +185,22 @@ class PassErrors:
         lower, upper = self.energy.factors(float(np.hypot(of_operations, self.composition_energy)))
         return float(upper - lower) / 2
 
-    def time_error(self, expected: Any, added: Mapping[str, Added]) -> float:
-        """Return the error of the time of a pass: that of its bottleneck."""
-        device, host = self._errors(added)
-        return device if expected.device_s >= expected.host_s else host
+    def device_error(self, added: Mapping[str, Added]) -> float:
+        """Return the error of the device time of a pass."""
+        of_operations = added[DEVICE].error(self.correlation)
+        return float(np.sqrt(of_operations**2 + self.composition_device**2 + CARD_TIME**2))
+
+    def host_error(self, added: Mapping[str, Added]) -> float:
+        """Return the error of the host time of a pass."""
+        return float(np.hypot(added[HOST].error(self.correlation), self.composition_host))
 
     def energy_error(self, expected: Any, added: Mapping[str, Added]) -> float:
         """Return the error of the energy of a pass."""
         idle = 1 - min(max(expected.energy_dynamic_j / expected.energy_j, 0.0), 1.0)
         of_operations = (1 - idle) * added[DYNAMIC].error(self.correlation)
-        parts = (of_operations, idle * self.time_error(expected, added), self.composition_energy, CARD_ENERGY)
+        of_time = self.host_error if expected.host_s > expected.device_s else self.device_error
+        parts = (of_operations, idle * of_time(added), self.composition_energy, CARD_ENERGY)
         return float(np.sqrt(np.sum(np.square(parts))))
-
-    def _errors(self, added: Mapping[str, Added]) -> tuple[float, float]:
-        of_operations = added[DEVICE].error(self.correlation)
-        device = np.sqrt(of_operations**2 + self.composition_time**2 + CARD_TIME**2)
-        host = np.hypot(added[HOST].error(self.correlation), self.composition_time)
-        return float(device), float(host)
 
 
 def ends_of_sum(
@@ -246,8 +245,8 @@ def estimate_pass_errors(
     Parameters
     ----------
     composed, measured
-        Complete compositions of one pass with the network held out, and from measured operations; see
-        `networks.VALIDATION_SCHEMA`.
+        Complete compositions of one pass with the network held out, and from measured operations; from
+        `networks.compositions`.
     left_out
         Operations of the held-out networks, `LEFT_OUT_SCHEMA`, with the columns of `ERROR_OF`.
     catalogue
@@ -272,25 +271,44 @@ def estimate_pass_errors(
         rows = rows[rows["execution"].to_numpy(object) == rows["operation_id"].map(settings).to_numpy(object)]
         found.append((row, _added(rows, calls, GAP_S[pass_])))
         seen.append(_missed(rows[rows["unseen"] & rows["learnt"]], calls))
+    from_measured = _compared(measured)
     errors = PassErrors(
         correlation=_correlation([one for one in seen if one is not None]),
-        composition_time=_composition(measured, "time_s"),
-        composition_energy=_composition(measured, "energy_j"),
+        composition_device=_composition(*from_measured["device_s"]),
+        composition_host=_composition(*from_measured["host_s"]),
+        composition_energy=_composition(*from_measured["energy_j"]),
     )
+    scales = {
+        "device_s": [errors.device_error(added) for _, added in found],
+        "host_s": [errors.host_error(added) for _, added in found],
+        "energy_j": [errors.energy_error(row, added) for row, added in found],
+    }
     report: dict[str, Any] = {"correlation": errors.correlation}
-    intervals: dict[str, Interval] = {}
-    for name, of_pass in (("time_s", errors.time_error), ("energy_j", errors.energy_error)):
-        known = [
-            (np.log(whole / stated), of_pass(row, added), row.network)
-            for row, added in found
-            if (whole := getattr(row, MEASURED_WHOLE[name])) > 0 and (stated := getattr(row, name)) > 0
-        ]
-        if known:
-            residuals, scales = (np.array([one[column] for one in known]) for column in (0, 1))
-            groups = np.array([one[2] for one in known], dtype=object)
-            intervals[name], report[name] = _judged(residuals, scales, groups)
-    time, energy = intervals.get("time_s", errors.time), intervals.get("energy_j", errors.energy)
-    return replace(errors, time=time, energy=energy), report
+    intervals = dict.fromkeys(scales, NORMAL)
+    networks = np.array([row.network for row, _ in found], dtype=object)
+    for name, (whole, stated) in _compared(composed).items():
+        known = (whole > 0) & (stated > 0)
+        if known.any():
+            residuals, scale = np.log(whole[known] / stated[known]), np.array(scales[name])[known]
+            intervals[name], report[name] = _judged(residuals, scale, networks[known])
+    device, host, energy = intervals.values()
+    return replace(errors, device=device, host=host, energy=energy), report
+
+
+def _compared(rows: pd.DataFrame) -> dict[str, tuple[Floats, Floats]]:
+    """Return measured and composed values of passes; nan where not known.
+
+    The host time of a pass is its time if it is host-bound, else not known. A device at the power limit takes longer,
+    by the factor that the composed time has.
+    """
+    host_bound = rows["host_s"] > rows["device_s"]
+    longer = rows["time_s"] / rows[["device_s", "host_s"]].max(axis=1)
+    pairs = {
+        "device_s": (rows["measured_device_s"], longer * rows["device_s"]),
+        "host_s": (rows["measured_time_s"].where(host_bound), rows["time_s"]),
+        "energy_j": (rows["measured_energy_j"], rows["energy_j"]),
+    }
+    return {name: (whole.to_numpy(float), stated.to_numpy(float)) for name, (whole, stated) in pairs.items()}
 
 
 def _added(rows: pd.DataFrame, calls: pd.Series, gap_s: float) -> dict[str, Added]:
@@ -331,9 +349,8 @@ def _correlation(seen: list[tuple[float, Added]]) -> float:
     return min(max(estimated, _LEAST_CORRELATION), 1.0)
 
 
-def _composition(measured: pd.DataFrame, name: str) -> float:
+def _composition(whole: Floats, stated: Floats) -> float:
     """Return the error of networks composed from measured operations: root mean square, without extremes."""
-    whole, stated = (measured[column].to_numpy(float) for column in (MEASURED_WHOLE[name], name))
     known = (whole > 0) & (stated > 0)
     if known.sum() < 3:
         return ASSUMED_COMPOSITION

@@ -279,3 +279,6 @@ def test_overheads_of_another_gpu_stand_in_for_unknown_ones():
     assert completed.at("sm1") == Overheads()
     slower, host = own.completed(lent, 2.0).at(POINT).training.host, CALIBRATED.training.host
     assert slower == host.scaled(2.0)
+    enough = OverheadEstimates({POINT: Overheads()}, Networks().several(FEWEST_NETWORKS).seen()).completed(lent)
+    assert told(enough.at(POINT)) == pytest.approx((MODULE_S, CALL_S, GAP_S)), "its own networks come first"
+    assert enough.at(POINT).training == CALIBRATED.training

@@ -1,19 +1,26 @@
 import numpy as np
+import pandas as pd
 import pytest
 
+from clockwatt.predict.composition.networks import Catalogue
 from clockwatt.predict.composition.pipeline import Composition
-from clockwatt.predict.evaluation.errors import Interval, interval_score
+from clockwatt.predict.evaluation.errors import NORMAL_90, Interval, interval_score
 from clockwatt.predict.evaluation.pass_errors import (
+    ADDED,
     CARD_TIME,
     DEVICE,
     DYNAMIC,
+    ERROR_OF,
     HOST,
     Added,
     PassErrors,
     _correlation,
     added_errors,
+    estimate_pass_errors,
 )
 from clockwatt.predict.models.predictors import TARGETS
+from clockwatt.schema.costs import BY_CORRECTED
+from clockwatt.schema.records import INFERENCE
 
 HALF = Interval(float(np.exp(-2.0)), float(np.exp(2.0)))
 
@@ -38,7 +45,9 @@ def test_independent_errors_average_out_and_shared_ones_do_not():
 
 def test_what_paces_a_pass_sets_its_interval():
     sure, unsure = Added(0.01, 0.01), Added(0.3, 0.3)
-    errors = PassErrors(correlation=0.5, composition_time=0.0, composition_energy=0.0, time=HALF, energy=HALF)
+    errors = PassErrors(
+        0.5, composition_device=0.0, composition_host=0.0, composition_energy=0.0, device=HALF, host=HALF
+    )
     device_bound = errors.ends(composition(1.0, 0.1), {DEVICE: sure, HOST: unsure})
     half = 2 * np.hypot(0.01, CARD_TIME)
     assert device_bound["time_s"] == pytest.approx((np.exp(-half), np.exp(half)))
@@ -63,13 +72,35 @@ def test_the_correlation_of_errors_is_found_again(correlation):
 @pytest.mark.parametrize(("seconds", "wider"), [(2e-6, (1.8, 2.2)), (2e-4, (1.0, 1.01))])
 def test_what_lies_between_short_kernels_is_less_sure_than_between_long_ones(seconds, wider):
     factors = np.broadcast_to([np.exp(-0.02), np.exp(0.02)], (2, len(TARGETS), 2))
-    errors = PassErrors(correlation=0.1, composition_time=0.02)
+    errors = PassErrors(correlation=0.1, composition_device=0.02)
     mean, calls = np.full((2, len(TARGETS)), seconds), np.array([30.0, 10.0])
     without = errors.device_half_width(added_errors(mean, factors, calls))
     added = added_errors(mean, factors, calls, gap_s=1e-7)
     assert added[DEVICE].gaps == pytest.approx(1e-7 / seconds)
     assert added[HOST].gaps == 0.0
     assert wider[0] < errors.device_half_width(added) / without < wider[1]
+
+
+def test_errors_of_host_bound_passes_do_not_widen_device_time():
+    number = np.arange(40)
+    capped, host_bound = number < 8, number % 2 == 0
+    rows = pd.DataFrame({"network": number.astype(str), "network_id": "net", "point": "default", "execution": "tf32"})
+    rows = rows.assign(device_s=1.0, host_s=np.where(host_bound, 2.0, 0.5), energy_j=10.0, energy_dynamic_j=5.0)
+    longer = np.where(capped, 1.2, 1.0)
+    rows["time_s"] = longer * np.where(host_bound, 2.0, 1.0)
+    rows["measured_time_s"] = np.where(host_bound, 1.5, 1.02) * rows["time_s"]
+    rows["measured_device_s"] = np.where(number < 36, 1.02 * longer, np.nan)
+    rows["measured_energy_j"] = 10.0
+    columns = [*ADDED, *ERROR_OF.values(), *(BY_CORRECTED[target].predicted for target in ADDED)]
+    text = {"network": "other", "point": "default", "execution": "tf32", "pass": INFERENCE, "operation_id": "conv"}
+    operations = pd.DataFrame([text | dict.fromkeys(columns, 1.0) | {"unseen": False, "learnt": True}])
+    catalogue = Catalogue({}, {("net", INFERENCE): operations[["operation_id"]]}, pd.DataFrame())
+    catalogue._settings["inference", "tf32", frozenset({"tf32"})] = pd.Series({"conv": "tf32"})
+    errors, report = estimate_pass_errors(rows, rows, operations, catalogue)
+    assert errors.composition_device == pytest.approx(np.log(1.02) / NORMAL_90)
+    assert errors.composition_host == pytest.approx(np.log(1.5) / NORMAL_90)
+    assert (errors.device.groups, errors.host.groups) == (36, 20)
+    assert report["device_s"]["median_half_width"] < 0.06 < 0.4 < report["host_s"]["median_half_width"]
 
 
 def test_the_interval_score_rewards_narrow_intervals_that_hold():
@@ -84,7 +115,7 @@ def test_the_width_of_device_time_is_that_of_the_interval_that_is_stated():
     mean = np.ones((2, len(TARGETS)))
     factors = np.broadcast_to([np.exp(-0.3), np.exp(0.3)], (2, len(TARGETS), 2))
     added = added_errors(mean, factors, np.array([3.0, 1.0]))
-    errors = PassErrors(correlation=0.1, composition_time=0.02, time=HALF)
+    errors = PassErrors(correlation=0.1, composition_device=0.02, device=HALF)
     low, high = errors.ends(composition(4.0, 1.0), added)["device_s"]
     assert errors.device_half_width(added) == pytest.approx((high - low) / 2 / 4.0)
     assert DYNAMIC not in added_errors(mean, factors, np.ones(2), energy=False)
