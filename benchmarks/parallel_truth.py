@@ -486,11 +486,8 @@ def profile(call: Callable[[], Any]) -> dict[str, Any]:
     kernels, communications, kinds = [], [], {}
     for event in profiler.profiler.kineto_results.events():
         name = event.name()
-        if (
-            event.device_type() != torch.autograd.DeviceType.CUDA
-            or event.duration_ns() <= 0
-            or event.is_user_annotation()
-        ):
+        is_work = event.device_type() == torch.autograd.DeviceType.CUDA and event.duration_ns() > 0
+        if not is_work or name.startswith("nccl:"):  # a label around a kernel
             continue
         span = (event.start_ns(), event.start_ns() + event.duration_ns())
         if "nccl" in name.lower():
@@ -631,7 +628,7 @@ class Sensors:
     def during(self, start_s: float, end_s: float, gpu: int) -> dict[str, float]:
         """Return energy and the means of the other sensors between two times; the counter is interpolated."""
         time.sleep(max(0.0, end_s + 0.15 - time.monotonic()))
-        times, energies = np.array(self._edges[gpu][-4000:]).T
+        times, energies = np.array(self._edges[gpu][-20000:]).T
         joules = np.interp([start_s, end_s], times, energies)
         within = [one for one in self._samples[gpu][-600:] if start_s + 0.1 <= one[0] <= end_s]
         means = np.mean([one[1:4] for one in within], axis=0) if within else (float("nan"),) * 3
