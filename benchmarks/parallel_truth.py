@@ -63,6 +63,8 @@ _WINDOW_S, _BLOCK_S, _WARM_S = 1.6, 0.1, 0.4
 _PHASE_S = 1.0
 _PROFILED = 3
 _MATRIX = 8192
+_LABELS = ("nccl:", "FSDP::", "DistributedDataParallel", "Optimizer.")
+"""Beginnings of names that the profiler gives to ranges of kernels."""
 _EVERY = 13
 """Cases after which both GPUs are compared."""
 
@@ -487,7 +489,8 @@ def profile(call: Callable[[], Any]) -> dict[str, Any]:
     for event in profiler.profiler.kineto_results.events():
         name = event.name()
         is_work = event.device_type() == torch.autograd.DeviceType.CUDA and event.duration_ns() > 0
-        if not is_work or name.startswith("nccl:"):  # a label around a kernel
+        is_label = getattr(event, "is_user_annotation", bool)() or name.startswith(_LABELS)
+        if not is_work or is_label:
             continue
         span = (event.start_ns(), event.start_ns() + event.duration_ns())
         if "nccl" in name.lower():
