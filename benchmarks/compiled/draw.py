@@ -1,0 +1,105 @@
+"""Draw the passes of `compiled.py`: a seed decides all of it.
+
+    python benchmarks/compiled/draw.py [--cache DIR] [--part K/N]
+
+Every place of a kind is drawn by itself and traced eager. It is drawn again where it cannot be traced, its roofline
+lies outside 0.7 to 15 ms, it needs more than 5 GiB or makes more than 500 calls (it would compile for minutes), or the
+network is shipped or one of `compiled-h100.json`. Networks of transformers are drawn without masks.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+import sys
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from clockwatt.config import NetworkConfig, TrainingConfig
+from clockwatt.errors import ClockwattError
+from clockwatt.gpu.specs import find_spec
+from clockwatt.io.resources import resource
+from clockwatt.operations.catalogue import trace_rows
+
+sys.path.insert(0, str(Path(__file__).parents[2]))  # the folder of this script is what Python looks into
+from benchmarks.fresh.draw import described, estimate
+from benchmarks.fresh.kinds import KINDS
+
+HERE = Path(__file__).parent
+SEED = 211
+COUNTS = {"torchvision": 11, "timm": 13, "encoder": 8, "decoder": 8, "vision transformer": 4, "u-net": 2}
+PRECISIONS = ("tf32", "bf16", "bf16-mixed")
+SHORTEST_S, LONGEST_S, MOST_BYTES, MOST_CALLS = 0.7e-3, 15e-3, 5 * 2**30, 500
+ATTEMPTS, RESCALED = 12, 4
+
+
+def excluded() -> frozenset[str]:
+    """Return the names of networks that may not be drawn."""
+    shipped = pd.read_parquet(resource("reference") / "h200" / "catalogue" / "networks.parquet")["network"]
+    seen = json.loads((HERE.parent / "compiled-h100.json").read_text(encoding="utf-8"))
+    return frozenset({*shipped, *(row["network"] for row in seen)})
+
+
+def draw_one(kind: str, index: int, names: frozenset[str]) -> dict[str, Any] | None:
+    """Return one pass of a kind; None if nothing could be drawn."""
+    spec = find_spec("NVIDIA H100")
+    for attempt in range(ATTEMPTS):
+        rng = random.Random(f"{SEED}/{kind}/{index}/{attempt}")
+        drawn = KINDS[kind][1](rng, names)
+        pass_, precision, batch = rng.choice(drawn.passes), rng.choice(PRECISIONS), rng.choice(drawn.batches)
+        if drawn.name in names or "attention_mask" in drawn.inputs:
+            continue
+        for _ in range(RESCALED):
+            content = described(drawn, batch, "float32", HERE / "configs") | {"precision": [precision]}
+            content.pop("dtype")
+            network = NetworkConfig.model_validate(content)
+            print(f"{kind} {index}.{attempt}: {network.network_id} {pass_}", flush=True)
+            try:
+                traced = trace_rows(network, pass_, TrainingConfig())
+            except (ClockwattError, RuntimeError) as error:
+                print(f"    {str(error)[:200]}", flush=True)
+                break
+            seconds, needed = estimate(traced, spec, tf32=True)
+            if len(traced.calls) > MOST_CALLS:
+                break
+            if needed > MOST_BYTES or seconds > LONGEST_S:
+                if batch == 1:
+                    break
+                batch = max(1, batch // 4)
+            elif seconds < SHORTEST_S:
+                batch *= 6
+            else:
+                return {"kind": kind, "index": index, "pass": pass_, "precision": precision,
+                        "network": network.model_dump(mode="json", exclude_defaults=True)}  # fmt: skip
+    return None
+
+
+def main() -> None:
+    """Draw a part of the places; the last part to end writes the set."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--cache", type=Path, default=Path("results/compiled"))
+    parser.add_argument("--part", default="1/1", help="K/N: draw every N-th place, from the K-th")
+    arguments = parser.parse_args()
+    arguments.cache.mkdir(parents=True, exist_ok=True)
+    part, parts = map(int, arguments.part.split("/"))
+    names = excluded()
+    places = sorted((index / count, kind, index) for kind, count in COUNTS.items() for index in range(count))
+    paths = [arguments.cache / f"{kind.replace(' ', '-')}-{index:02d}.json" for _, kind, index in places]
+    for (_, kind, index), path in list(zip(places, paths, strict=True))[part - 1 :: parts]:
+        if not path.exists():
+            path.write_text(json.dumps(draw_one(kind, index, names)))
+    if all(path.exists() for path in paths):
+        drawn = [json.loads(path.read_text()) for path in paths]
+        rows = [json.dumps(one) for one in drawn if one]
+        (HERE / "passes.json").write_text("[\n" + ",\n".join(rows) + "\n]\n", encoding="utf-8")
+        used = {one["network"]["name"].rpartition("/")[2] for one in drawn if one}
+        for path in (HERE / "configs").glob("*.json"):
+            if path.name not in used:
+                path.unlink()
+
+
+if __name__ == "__main__":
+    main()

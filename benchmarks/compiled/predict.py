@@ -1,0 +1,67 @@
+"""Predict the drawn passes for an H100, eager, compiled and as a captured graph, before they are measured.
+
+    python benchmarks/compiled/predict.py [--part K/N] [--cache DIR]
+
+The last part to end writes `predicted-h100.json`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import clockwatt
+from clockwatt.config import NetworkConfig
+
+HERE = Path(__file__).parent
+MODES = {"eager": "", "compiled": "+compile", "graph": "+cuda_graph"}
+
+
+def predicted(predictors: Any, entry: dict[str, Any], mode: str) -> dict[str, Any]:
+    """Return what is predicted of a pass in a mode."""
+    network = NetworkConfig.model_validate(entry["network"])
+    inputs = {name: given.model_dump(exclude_defaults=True) for name, given in network.by_keyword.items()}
+    answer = predictors.predict(
+        network.name, tuple(inputs[""]["shape"]) if "" in inputs else inputs, gpu="h100", pass_=entry["pass"],
+        precision=entry["precision"] + MODES[mode],
+    )  # fmt: skip
+    memory = None if answer.memory is None else answer.memory.to_dict()
+    return {
+        "network_id": answer.network_id, "pass": entry["pass"], "mode": mode, "precision": entry["precision"],
+        **{name: getattr(answer.expected, name) for name in ("device_s", "time_s", "host_s", "energy_j", "power_w")},
+        "intervals": answer.intervals, "memory": memory,
+    }  # fmt: skip
+
+
+def main() -> None:
+    """Predict a part of the passes."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--cache", type=Path, default=Path("results/compiled"))
+    parser.add_argument("--part", default="1/1", help="K/N: predict every N-th pass, from the K-th")
+    arguments = parser.parse_args()
+    arguments.cache = arguments.cache.resolve()
+    arguments.cache.mkdir(parents=True, exist_ok=True)
+    os.chdir(HERE.parents[1])  # configurations are named from the checkout's root
+    part, parts = map(int, arguments.part.split("/"))
+    predictors = clockwatt.load()
+    passes = json.loads((HERE / "passes.json").read_text(encoding="utf-8"))
+    places = [(entry, mode, arguments.cache / f"predicted-{number:02d}-{mode}.json")
+              for number, entry in enumerate(passes) for mode in MODES]  # fmt: skip
+    for entry, mode, path in places[part - 1 :: parts]:
+        if not path.exists():
+            try:
+                found = predicted(predictors, entry, mode)
+            except clockwatt.ClockwattError as error:
+                found = {"network": entry["network"]["name"], "pass": entry["pass"], "mode": mode, "error": str(error)}
+            path.write_text(json.dumps(found))
+            print(path.name, found.get("device_s"), found.get("error"), flush=True)
+    if all(path.exists() for _, _, path in places):
+        rows = [path.read_text() for _, _, path in places]
+        (HERE / "predicted-h100.json").write_text("[\n" + ",\n".join(rows) + "\n]\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
