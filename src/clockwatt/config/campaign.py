@@ -90,6 +90,16 @@ class CampaignConfig(Model):
                 )
         return gpus
 
+    @field_validator("results_dir")
+    @classmethod
+    def _may_be_a_folder(cls, name: str) -> str:
+        try:
+            if name.startswith("~") or (Path(name).exists() and not Path(name).is_dir()):
+                raise ValueError(f"{name!r} is no folder: {'write the path out' if name[0] == '~' else 'name another'}")
+        except OSError as error:
+            raise ValueError(f"{name!r:.80} cannot be a folder ({error.strerror}): name another") from None
+        return name
+
     @field_validator("networks")
     @classmethod
     def _something_is_measured(cls, networks: list[NetworkConfig], info: ValidationInfo) -> list[NetworkConfig]:

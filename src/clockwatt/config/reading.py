@@ -134,6 +134,8 @@ def _explain(detail: Any) -> str:
             return "is missing; see config/README.md"
         case "too_short":
             return f"{detail['input']!r} has too few entries: give at least {detail['ctx']['min_length']}"
+        case "string_pattern_mismatch":
+            return f"{detail['input']!r} is empty, or has characters that paths here may not have, as spaces and braces"
         case "value_error":
             return str(detail["ctx"]["error"])
         case _:

@@ -14,11 +14,13 @@ from clockwatt.dataset import card_host_effects, unthrottled
 from clockwatt.dataset.corrections import corrected, exclusions
 from clockwatt.dataset.flagging import derived_flags, merged_flags, throttle_flags
 from clockwatt.dataset.unthrottled import UnthrottledEnergy
+from clockwatt.errors import DataFileError
 from clockwatt.io import files
 from clockwatt.schema import costs, records, tables
 from clockwatt.schema.flags import NEVER_LEARNT_FROM, flagged
 
 _SEPARATOR = "\n"  # in no identifier
+_AGAIN = "Delete it, and run `clockwatt measure` for this GPU and operating point."
 _FIRST_COLUMNS = sorted({*card_host_effects.ANCHOR_COLUMNS, *unthrottled.COLUMNS, "status", "throttle_reasons"})
 _NEEDED = [
     *("subject_id", "pass", "point", "status", "flags", "gpu_uuid", "session_id", "throttle_reasons"),
@@ -112,11 +114,14 @@ class Point:
         Raises
         ------
         DataFileError
-            If a file is missing, damaged or of another kind.
+            If a file is missing, damaged or of another kind: of networks in place of operations too.
         """
         anchors, telling = [], []
         for path in paths:
+            stranger = records.OPERATION if path.name.startswith("networks-") else records.NETWORK
             for batch in files.read_batches(path, records.MEASUREMENT_SCHEMA, _FIRST_COLUMNS):
+                if stranger in pc.unique(batch["kind"]).to_pylist():
+                    raise DataFileError(f"{path}: holds rows of kind {stranger!r}. {_AGAIN}")
                 anchors.append(
                     batch.filter(pc.field("kind") == records.ANCHOR).select(card_host_effects.ANCHOR_COLUMNS)
                 )
@@ -124,6 +129,8 @@ class Point:
                 rows["flags"] = merged_flags(rows, throttle_flags(rows))
                 believed = (rows["status"] == records.OK) & ~flagged(rows, *NEVER_LEARNT_FROM)
                 telling.append(unthrottled.telling(rows, believed))
+        if not anchors:
+            raise DataFileError(f"{', '.join(map(str, paths))}: no rows. {_AGAIN}")
         rows = pa.concat_tables(anchors).to_pandas()
         return cls(
             card_host_effects.card_factors(rows),

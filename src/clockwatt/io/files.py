@@ -189,7 +189,7 @@ def open_parquet(path: Path, schema: pa.Schema) -> pq.ParquetFile:
         if seal.is_whole(path) is False:
             raise _damaged(path, "damaged (its digest is of other bytes)")
         parquet = pq.ParquetFile(path)
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         raise DataFileError(f"{path}: no such file. Run the stage that writes it first.") from None
     except (pa.ArrowException, OSError) as error:
         raise _damaged(path, f"not a readable Parquet file ({str(error).splitlines()[0]})") from error

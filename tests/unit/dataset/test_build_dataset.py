@@ -217,9 +217,13 @@ def test_all_damaged_files_are_set_aside_at_once(made):
 
 def test_foreign_parquet_is_named(made):
     path = made.measurements / layout.operations_file("a30", "sm1200", 1)
-    path.write_bytes((made.catalogue / "calls.parquet").read_bytes())
-    with pytest.raises(DataFileError, match="holds no measurement rows"):
-        build(made)
+    for foreign, words in (
+        (made.catalogue / "calls.parquet", "holds no measurement rows"),
+        (made.measurements / layout.networks_file("a30", "sm1200", 1), "holds rows of kind 'network'"),
+    ):
+        path.write_bytes(foreign.read_bytes())
+        with pytest.raises(DataFileError, match=words):
+            build(made)
 
 
 def test_file_in_the_wrong_folder_is_refused(made):
