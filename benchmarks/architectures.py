@@ -1,6 +1,6 @@
 """Which public architectures are traced, and why others are refused.
 
-python benchmarks/architectures.py [--only WORD] [--passes inference,training] [--part K/N --output FILE]
+python benchmarks/architectures.py [--only WORD] [--passes inference,training] [--output FILE]
 
 Every module of `torch.nn`, a model of each family of timm, and 60 models of transformers by small configurations are
 traced in both passes, and the costs of their operations counted.

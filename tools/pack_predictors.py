@@ -51,7 +51,7 @@ from clockwatt.predict.validate import validate
 from clockwatt.schema import layout
 
 MAX_BYTES = 16_000_000
-TREES, LEAF, PERCEPTRONS = 20, 2, 2
+TREES, LEAF, MLPS = 20, 2, 2
 """With the default 50 and 1 they take five times as much; `docs/results/predictors.md` has what that costs."""
 REFERENCES = ("h200", "h200-wide", "h100", "a30", "rtx2080ti")
 SUMS = ("a30", "rtx2080ti")
@@ -108,9 +108,7 @@ def main() -> int:
 def campaign_of(names: list[str]) -> CampaignConfig:
     """The first reference's campaign, which takes in the others, fitted with the default settings but for the trees."""
     first = config.load(resource(f"reference/{names[0]}") / "config.yaml")
-    return first.model_copy(
-        update={"reference": names[1:], "fit": FitConfig(trees=TREES, leaf=LEAF, perceptrons=PERCEPTRONS)}
-    )
+    return first.model_copy(update={"reference": names[1:], "fit": FitConfig(trees=TREES, leaf=LEAF, mlps=MLPS)})
 
 
 def make(campaign: CampaignConfig, results: Path) -> None:

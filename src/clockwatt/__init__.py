@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     from clockwatt.predict.api import recommend as recommend
     from clockwatt.predict.api import show as show
     from clockwatt.predict.recommend import Limits as Limits
-    from clockwatt.telemetry.phases import mark as mark
-    from clockwatt.telemetry.phases import phase as phase
+    from clockwatt.telemetry.injected.clockwatt_injected.marks import mark as mark
+    from clockwatt.telemetry.injected.clockwatt_injected.marks import phase as phase
 
 __version__ = "0.1.0"
 
@@ -40,8 +40,8 @@ _PUBLIC = {
     "Predictors": "clockwatt.predict.api",
     "compare": "clockwatt.predict.api",
     "load": "clockwatt.predict.api",
-    "mark": "clockwatt.telemetry.phases",
-    "phase": "clockwatt.telemetry.phases",
+    "mark": "clockwatt.telemetry.injected.clockwatt_injected.marks",
+    "phase": "clockwatt.telemetry.injected.clockwatt_injected.marks",
     "pretend": "clockwatt.cli.pretend",
     "recommend": "clockwatt.predict.api",
     "show": "clockwatt.predict.api",

@@ -22,7 +22,9 @@ from clockwatt.errors import ClockwattError
     ),
 )
 def import_(
-    table: Annotated[Path, typer.Argument(metavar="TABLE", help="A .csv or .parquet file, one row per measurement.")],
+    table: Annotated[
+        Path, typer.Argument(exists=True, metavar="TABLE", help="A .csv or .parquet file, one row per measurement.")
+    ],
     gpu: Annotated[str, typer.Option(help="Your label for the GPU, such as a30.")],
     device: Annotated[str, typer.Option(help='Name of the GPU, such as "NVIDIA A30".')],
     output_dir: OutputDir,
@@ -63,8 +65,8 @@ def import_(
     print(f"\nTo use it in a campaign, name the folder: `reference: [{_with_slash(output_dir)}]`.")
     if done.back_to_back:
         print(
-            f"{done.back_to_back} measurements have back-to-back times alone: a pass is answered as their sum, device "
-            "and host not told apart."
+            f"{done.back_to_back} measurements have back-to-back times alone: the time of a pass is their sum, without "
+            "separate device and host times."
         )
     if done.learnable:
         print(

@@ -29,7 +29,7 @@ class FitConfig(Model):
         description="fewest rows in a leaf of roofline's and forest's trees: with 2 they take half the space, and "
         "power is predicted a little worse",
     )
-    perceptrons: int = Field(
+    mlps: int = Field(
         0,
         ge=0,
         le=16,
@@ -37,7 +37,7 @@ class FitConfig(Model):
         "(each clock counts, and rows of another GPU); 2 take a third off the large errors of convolutions and some "
         "minutes to fit",
     )
-    borrow: bool = Field(
+    transfer: bool = Field(
         True,
         description="whether each GPU is also fitted to operations that another GPU alone measured (transfer)",
     )

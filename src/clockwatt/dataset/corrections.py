@@ -14,7 +14,7 @@ from clockwatt.schema.costs import Measured
 from clockwatt.schema.flags import NEVER_LEARNT_FROM, Flag
 from clockwatt.schema.records import OK
 
-WITHOUT_WORK = "no device work: known, not learnt"
+WITHOUT_WORK = "no device work"
 """Reason to exclude calls that cost host time alone from training."""
 
 NOT_ABOVE_IDLE = "dynamic energy not above zero"

@@ -85,7 +85,7 @@ def draw(data: pd.DataFrame, gpus: Gpus, labels: Sequence[str]) -> Figure:
     style.legend(figure, style.entries(_words(chosen)), "")
     style.footer(
         figure,
-        "Solid: measured whole, bars 95 % intervals; dashed: composed from predictions that never saw the network. "
+        "Solid: measured whole, bars 95 % intervals; dashed: composed from held-out predictions. "
         "Ring: least measured energy.",
         style.without_tf32(data),
         _not_shown(data, rows, chosen, gpus),

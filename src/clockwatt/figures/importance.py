@@ -82,7 +82,7 @@ def draw(data: pd.DataFrame, gpus: Gpus) -> Figure:
         The GPUs of the campaign.
     """
     if data.empty:
-        return style.nothing("nothing was learnt from.")
+        return style.nothing("there is no training data.")
     shown, passes = gpus.shown(data["gpu"].unique()), sorted(data["pass"].unique())
     figure, grid = style.panels(len(passes), len(shown), height_in=0.7 + 0.15 * FEATURES_AT_MOST)
     targets = [target for target in TARGETS if target in data]

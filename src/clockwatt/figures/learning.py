@@ -59,7 +59,7 @@ def draw(data: pd.DataFrame, gpus: Gpus, quantities: Sequence[Quantity]) -> Figu
                         one["operations"], 100 * one[name], linestyle=dashes, marker=entry.marker, markersize=3,
                         color=entry.colour,
                     )  # fmt: skip
-            style.log_axis(axes, "x", "", "operations learnt from" if line is grid[-1] else None)
+            style.log_axis(axes, "x", "", "operations in the training data" if line is grid[-1] else None)
             style.log_axis(axes, "y", "", f"{pass_}: error" if axes is line[0] else None)
             style.percent(axes, "y", signed=False)
             gpus.title(axes, gpu)

@@ -34,7 +34,7 @@ _PLAIN_ERROR = {"time_s": "plain_time_s_error", "energy_j": "plain_energy_j_erro
 METHODS = {
     "plain": style.Entry("plain sum of its calls, measured alone", style.COLOURS[1], "X"),
     "composed": style.Entry("composed from measured operations", style.COLOURS[2], "^"),
-    "predicted": style.Entry("composed from predictions that never saw it", style.COLOURS[0], "s"),
+    "predicted": style.Entry("composed from held-out predictions", style.COLOURS[0], "s"),
 }
 """Ways to get at a network without running it."""
 

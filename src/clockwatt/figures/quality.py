@@ -68,8 +68,8 @@ def draw(data: pd.DataFrame, gpus: Gpus) -> Figure:
     style.legend(figure, list(STATUSES.values()), "")
     style.footer(
         figure,
-        "Above: rows by how they ended. Below: share of the measured rows with a flag; what is not learnt from "
-        "is bold.",
+        "Above: rows by how they ended. Below: share of the measured rows with a flag; in bold, what "
+        "is excluded from training.",
     )
     return figure
 

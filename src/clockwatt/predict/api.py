@@ -175,7 +175,10 @@ class Predictors(AllGpus):
         return given.sweep(self, sizes or None)
 
     def _one_of(self, question: Any) -> Answer:
-        """Answer one question of a list."""
+        """Answer one question of a list, or one of two to compare."""
+        asked = dict(question) if isinstance(question, Request) else question
+        if isinstance(asked, Mapping) and asked.get("gpus_per_node") is not None:
+            raise RequestError("{gpus_per_node} is for one step: ask for it with `predict` alone.")
         if isinstance(question, Request):
             return self.ask(question)
         if not isinstance(question, Mapping):

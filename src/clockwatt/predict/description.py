@@ -316,7 +316,7 @@ _SUMMED = {
     BACK_TO_BACK: "back-to-back time of an operation",
     POWER_CORRECTED: "power of an operation, back to back",
 }
-_WHOLE = {"time_s": "time of a network never seen", "energy_j": "energy of a network never seen"}
+_WHOLE = {"time_s": "time of an unseen network", "energy_j": "energy of an unseen network"}
 _WORST_CLASSES = 5
 _FEWEST_ROWS = 10
 """Fewest rows of a class to list it among the worst; the error of fewer rows is uncertain."""
@@ -343,23 +343,23 @@ def model_card(description: GpuDescription, report: dict[str, Any], *, details: 
     points, execution = _measured_at(description)
     lines = [
         *_head(description, ""),
-        "## Where not to trust them",
+        "## Known limitations",
         "",
         *(f"- {sentence}" for sentence in _doubts(description, report, fitted)),
         "",
-        "## How far they are off",
+        "## Errors",
         "",
-        "Median / 95th percentile of the error (rows) of what was left out when they were fitted.",
+        "Median / 95th percentile of the error on held-out operations and networks (rows).",
         "",
         f"| | {' | '.join(fitted)} |",
         f"| --- |{' --- |' * len(fitted)}",
-        *(f"| {row} |" for row in _errors_told(description.predictors[0], fitted)),
+        *(f"| {row} |" for row in _errors_by_pass(description.predictors[0], fitted)),
         "",
-        "## What they rest on",
+        "## Data",
         "",
         f"- {report['measurements']} measurements of operations, fitted by clockwatt {description.clockwatt_version}",
         f"- {points}; {execution}",
-        *(f"- not learnt from {count} rows: {reason}" for reason, count in reasons),
+        *(f"- excluded from training, {count} rows: {reason}" for reason, count in reasons),
         f"- every class, interval and network: [{details}]({details})",
     ]
     return "\n".join(lines) + "\n"
@@ -379,42 +379,46 @@ def _doubts(description: GpuDescription, report: dict[str, Any], fitted: dict[st
         }
         if known:
             worst = sorted(known.items(), key=lambda item: -item[1])[:_WORST_CLASSES]
-            told = ", ".join(f"{name} {percent(error)}" for name, error in worst)
-            yield f"{in_pass}, classes of operations missed most (median of {_NAMES[time]}): {told}."
+            errors = ", ".join(f"{name} {percent(error)}" for name, error in worst)
+            yield f"{in_pass}, classes of operations with the largest errors (median of {_NAMES[time]}): {errors}."
         beside = of_predictor["perceptrons"]
         if beside == {}:
-            yield f"{in_pass}: perceptrons beside the forest were not judged, for too few operations."
+            yield f"{in_pass}: the MLPs beside the forest were not validated, for too few operations."
         elif beside:
             both, forest = (
                 f"{percent(beside[one + 'median'])} (median; 90th percentile {percent(beside[one + 'percentile_90'])})"
                 for one in ("", "forest_")
             )
             yield (
-                f"{in_pass}: errors below are the forest's. Perceptrons beside it, taught without a fifth "
-                f"of the groups, missed the device time of {beside['rows']:,} operations held out by {both}, the "
-                f"forest by {forest}: its intervals of device time are taken to the power of {beside['width']:.2f}. "
-                f"Their energies were not judged."
+                f"{in_pass}: errors below are the forest's. Of {beside['rows']:,} held-out operations, the error of "
+                f"device time is {both} with the MLPs, and {forest} with the forest alone, both fitted without a fifth "
+                f"of the groups. So intervals of device time are taken to the power of {beside['width']:.2f}. Energies "
+                f"were not validated with the MLPs."
             )
         if of_pass["networks_left_out"] is None:
-            yield f"{in_pass}: no network was left out, so how far off one is has not been seen."
+            yield f"{in_pass}: no network was held out, so the error on one is unknown."
         for quantity, why in description.passes[pass_].lacks.items():
             yield f"{in_pass}: no {quantity} is answered, since {why}."
     asked = [OperatingPoint.parse(point).sm_clock_mhz for point in description.points]
     clocks = {clock for clock in asked if clock is not None}
     if len(clocks) < _FEWEST_CLOCKS:
-        yield f"Other operating points than {', '.join(description.points)}: no law leads there."
+        points = ", ".join(description.points)
+        yield f"Other operating points than {points}: the clock model needs three measured clocks."
     else:
         yield f"SM clocks outside {min(clocks)} to {max(clocks)} MHz."
     yield "Operations of classes and sizes that were not measured: trees do not extrapolate, only the roofline does."
     if any(not description.passes[pass_].summed for pass_ in fitted):
-        yield "Another host: it is the median of those that measured, alone at work. Hosts differ by a factor of two."
+        yield (
+            "Another host: answers are for the median measured host, running nothing else. Hosts differ by a factor of "
+            "two."
+        )
     else:
         yield "Another host: back-to-back times hold for the one that they were measured with."
     yield "Another card: cards of one model differ by several percent, all operations of a network alike."
-    yield f"Intervals: meant for {COVERAGE:.0%} of operations of the kinds measured; of other kinds more lie outside."
+    yield f"Intervals: they hold {COVERAGE:.0%} of operations of the measured kinds, and fewer of others."
 
 
-def _errors_told(name: str, fitted: dict[str, Any]) -> Iterator[str]:
+def _errors_by_pass(name: str, fitted: dict[str, Any]) -> Iterator[str]:
     """Return rows of a table of quantities by pass."""
     timed = {time_target(of_pass["predictors"][name]) for of_pass in fitted.values()}
     shown = ({} if timed == {BACK_TO_BACK} else _TARGETS) | (_SUMMED if BACK_TO_BACK in timed else {})
@@ -441,7 +445,7 @@ def model_card_details(description: GpuDescription, report: dict[str, Any]) -> s
         "",
         *(f"- {said}" for said in _measured_at(description)),
         "",
-        "Not learnt from:",
+        "Excluded from training:",
         "",
         *([f"- {reason}: {count}" for reason, count in excluded.items()] or ["- nothing was left out"]),
         "",
@@ -457,7 +461,7 @@ def model_card_details(description: GpuDescription, report: dict[str, Any]) -> s
             *_left_out(of_pass["networks_left_out"]),
             *_measured(of_pass["networks_measured"]),
             "",
-            f"Learnt at {', '.join(of_pass['learnt_points'])}; costs at other SM clocks follow by the clock law.",
+            f"Trained on {', '.join(of_pass['learnt_points'])}; other SM clocks are extrapolated with the clock model.",
             "",
         ]
     return "\n".join(lines).rstrip("\n") + "\n"
@@ -497,14 +501,14 @@ def _of_predictor(name: str, rows: int, of_predictor: dict[str, Any]) -> list[st
 
 def _left_out(report: dict[str, Any] | None) -> list[str]:
     """Return tables of errors on held-out networks, of their operations and of whole passes."""
-    lines = ["### Networks left out", ""]
+    lines = ["### Held-out networks", ""]
     if report is None:
-        return [*lines, "None: no network was measured whole beside others.", ""]
+        return [*lines, "None: no further network was measured whole.", ""]
     lines += [
         (
-            f"{', '.join(report['networks'])}: each predicted by a predictor, without perceptrons, that never saw an "
-            "operation that only this network calls. Errors on these operations; operations that others call too were "
-            "learnt from."
+            f"{', '.join(report['networks'])}: each predicted without MLPs, by a predictor fitted without the "
+            "operations that only this network calls. Errors on these operations; operations that others call too were "
+            "trained on."
         ),
         "",
     ]
@@ -519,7 +523,7 @@ def _measured(report: dict[str, Any] | None) -> list[str]:
     lines = ["### Networks composed from measured operations", ""]
     if report is None:
         return [*lines, "None: of no network that was measured whole was every operation measured.", ""]
-    return [*lines, "Operations that were measured are looked up, not predicted.", "", *_whole(report)]
+    return [*lines, "Operations that were measured keep their measured costs.", "", *_whole(report)]
 
 
 def _whole(report: dict[str, Any]) -> list[str]:
@@ -534,8 +538,8 @@ def _whole(report: dict[str, Any]) -> list[str]:
         )
         if "median_half_width" in interval:
             lines.append(
-                f"- {name} of a whole network: ±{percent(interval['median_half_width'])} in the median, as wide as its "
-                f"operations are unsure ({rests_on}; interval score {interval['interval_score']:.2f})"
+                f"- {name} of a whole network: ±{percent(interval['median_half_width'])} in the median, from the "
+                f"uncertainty of its operations ({rests_on}; interval score {interval['interval_score']:.2f})"
             )
         else:
             lines.append(f"- {name} of a whole network: {_ends(interval)} ({rests_on})")

@@ -82,8 +82,8 @@ def fit(config: CampaignConfig, dataset_dir: Path, catalogue_dir: Path, output_d
             f"{dataset_dir / layout.OPERATIONS_FILE}: holds no measurement. Run `clockwatt measure` first."
         )
     catalogue = Catalogue.read(catalogue_dir)
-    lent = transfer_sources(dataset_dir, gpus) if config.fit.borrow else {}
-    networks_of = networks_of_gpus(dataset_dir, gpus, catalogue, borrow=config.fit.borrow)
+    lent = transfer_sources(dataset_dir, gpus) if config.fit.transfer else {}
+    networks_of = networks_of_gpus(dataset_dir, gpus, catalogue, transfer=config.fit.transfer)
     report: dict[str, Any] = {"campaign": config.campaign, "folds_wanted": config.fit.folds, "gpus": {}}
     with ExitStack() as in_place:
         # moved in reverse order: the list of GPUs last, when all GPUs that it lists are there
@@ -182,7 +182,7 @@ class _GpuFit:
                     self.advance(f"{description.gpu} {pass_} {name}")
                 continue
             for quantity, why in self.lacks[pass_].items():
-                say(f"fit: {description.gpu}: no {quantity} is learnt in {pass_}: {why}")
+                say(f"fit: {description.gpu}: no {quantity} is fitted in {pass_}: {why}")
             other = next((data for name, data in known.items() if name != pass_), None)
             report["passes"][pass_] = self._fit_pass(known[pass_], other)
             self.model.save_measured(pass_, samples.rows)
@@ -236,7 +236,7 @@ class _GpuFit:
     ) -> tuple[dict[str, dict[str, Interval]], dict[str, Any]]:
         """Fit, save and evaluate one predictor; return its intervals and its report."""
         config, description = self.config.fit, self.model.description
-        make = self._make(name, perceptrons=config.perceptrons)
+        make = self._make(name, perceptrons=config.mlps)
         predictor = make()
         predictor.fit(*data.to_learn, None if other is None else other.to_learn)
         self.model.save_forest(name, data.pass_, predictor)

@@ -117,7 +117,7 @@ class HostsSeen:
         if not names or not names.isdisjoint({None, "", HOST_LEFT_OUT}):
             return None
         whole = is_network and bool(self.of_networks(pass_))
-        return ("networks: " if whole else "anchors: ") + ", ".join(sorted(names))
+        return ("networks: " if whole else "reference operations: ") + ", ".join(sorted(names))
 
     @classmethod
     def of_dataset(cls, dataset_dir: Path, gpu: str, levels: Mapping[str, Mapping[str, float]]) -> Self:

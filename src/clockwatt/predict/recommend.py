@@ -292,6 +292,7 @@ def _candidates(
             continue
         described = model.description.passes.get(traced.network.pass_)
         if described is None:
+            left_out.append(f"{model.description.gpu}: nothing was fitted for {traced.network.pass_}.")
             continue
         if host is not None and described.summed:
             left_out.append(f"{model.description.gpu}: {NO_OTHER_HOST}")

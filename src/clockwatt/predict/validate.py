@@ -51,7 +51,7 @@ def validate(
     catalogue = Catalogue.read(catalogue_dir)
     report: dict[str, Any] = {"campaign": config.campaign, "gpus": {}}
     gpus = gpus_in(dataset_dir)
-    networks_of = networks_of_gpus(dataset_dir, gpus, catalogue, borrow=config.fit.borrow)
+    networks_of = networks_of_gpus(dataset_dir, gpus, catalogue, transfer=config.fit.transfer)
     with ExitStack() as stack:
         writer = stack.enter_context(files.table_writer(output_dir / layout.NETWORKS_FILE, VALIDATION_SCHEMA))
         advance = stack.enter_context(progress("validate", len(gpus)))

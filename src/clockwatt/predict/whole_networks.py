@@ -167,10 +167,10 @@ class WholeNetworks:
 
 
 def networks_of_gpus(
-    dataset_dir: Path, gpus: list[str], catalogue: Catalogue, *, borrow: bool
+    dataset_dir: Path, gpus: list[str], catalogue: Catalogue, *, transfer: bool
 ) -> Callable[[str], WholeNetworks]:
-    """Return a function from a GPU of a dataset to its networks; `borrow`: small datasets take the host of another."""
-    lent = transfer_sources(dataset_dir, gpus) if borrow else {}
+    """Return a function from a GPU of a dataset to its networks; `transfer`: small ones take the host of another."""
+    lent = transfer_sources(dataset_dir, gpus) if transfer else {}
 
     def networks(gpu: str, lender: Callable[[], WholeNetworks] | None = None) -> WholeNetworks:
         return WholeNetworks.read(dataset_dir, gpu, read_samples(dataset_dir, gpu), catalogue, lender)

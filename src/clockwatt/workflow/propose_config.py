@@ -21,7 +21,7 @@ UNKNOWN_DEVICE = "NAME THAT nvidia-smi -L SHOWS THERE"
 _HEADER = """\
 # Proposed by `clockwatt doctor` from what {source} reports here.
 # To be checked before the first run: device is what `nvidia-smi -L` prints on a node of that kind, clocks_mhz what is
-# to be measured (`clockwatt clocks show` tells what can be locked; locking needs root: control in config/README.md).
+# to be measured (`clockwatt clocks show` reports what can be locked; locking needs root: control in config/README.md).
 """
 
 

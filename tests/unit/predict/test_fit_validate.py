@@ -59,7 +59,7 @@ def test_intervals_cover_held_out_groups(metrics):
 
 
 def test_operations_without_device_work_are_known_and_not_learnt(made, metrics):
-    assert metrics["a30"]["not_learnt_from"] == {"no device work: known, not learnt": 18}
+    assert metrics["a30"]["not_learnt_from"] == {"no device work": 18}
     model = GpuPredictor.load(made.predictors / "a30")
     operations = read_samples(made.dataset, "a30").operations
     views = operations[(operations["pass"] == "inference") & ~operations["device_work"].astype(bool)]
@@ -102,17 +102,17 @@ def test_the_model_card_is_one_screen_and_says_first_where_not_to_trust_it(made)
     assert len(lines) <= 45
     assert [line for line in lines if line.startswith("#")] == [
         "# Predictors of a30 (virtual A30)",
-        "## Where not to trust them",
-        "## How far they are off",
-        "## What they rest on",
+        "## Known limitations",
+        "## Errors",
+        "## Data",
     ]
     assert lines[2].startswith("**Virtual")
     card = "\n".join(lines)
     metrics = synthetic.read_json(made.predictors / "metrics.json")["gpus"]["a30"]
     median = metrics["passes"]["inference"]["networks_left_out"]["compositions"]["energy_j"]["median_ape"]
-    assert f"| energy of a network never seen | {100 * median:.1f} % / " in card
+    assert f"| energy of an unseen network | {100 * median:.1f} % / " in card
     assert "SM clocks outside 900 to 1440 MHz" in card
-    assert "not learnt from 18 rows: no device work: known, not learnt" in card
+    assert "excluded from training, 18 rows: no device work" in card
 
 
 def test_the_details_of_the_model_card_have_every_class(made):
@@ -120,7 +120,7 @@ def test_the_details_of_the_model_card_have_every_class(made):
     assert "(model-card-details.md)" in (folder / "model-card.md").read_text()
     details = (folder / "model-card-details.md").read_text()
     assert "Virtual" in details
-    assert "no device work: known, not learnt: 18" in details
+    assert "no device work: 18" in details
     assert "sm900, sm1200, sm1440" in details
     classes = synthetic.read_json(made.predictors / "metrics.json")["gpus"]["a30"]["passes"]["training"]
     for name in classes["predictors"]["roofline"]["classes"]["time_device_corrected_s"]:
@@ -133,16 +133,16 @@ def test_the_model_card_says_what_was_not_fitted(made):
     report["passes"]["inference"]["networks_left_out"] = None
     card = model_card(GpuPredictor.load(made.predictors / "a30").description, report, details="d.md")
     assert "Training: there was nothing to learn from" in card
-    assert "Inference: no network was left out" in card
-    assert "| energy of a network never seen | – |" in card
+    assert "Inference: no network was held out" in card
+    assert "| energy of an unseen network | – |" in card
 
 
 def test_few_rows_have_no_perceptrons(tmp_path):
-    made = rebuilt(tmp_path, lambda operations: None, fit=ROOFLINE | {"perceptrons": 1})
+    made = rebuilt(tmp_path, lambda operations: None, fit=ROOFLINE | {"mlps": 1})
     fit(made.config, made.dataset, made.catalogue, made.predictors)
     report = synthetic.read_json(made.predictors / "metrics.json")["gpus"]["a30"]["passes"]["training"]
     assert report["predictors"]["roofline"]["perceptrons"] is None
-    assert "erceptrons" not in (made.predictors / "a30/model-card.md").read_text()
+    assert "MLPs" not in (made.predictors / "a30/model-card.md").read_text()
     forests = [load_predictor(path) for path in (made.predictors / "a30").glob("roofline-*.npz")]
     assert [forest.perceptrons_ for forest in forests] == [None, None]
 
@@ -155,7 +155,7 @@ def test_perceptrons_are_fitted_judged_and_told_of(made, tmp_path, monkeypatch):
     monkeypatch.setattr(
         "clockwatt.predict.fit.as_wide_as", lambda given, _: halved.append(as_wide_as(given, 0.5)) or halved[-1]
     )
-    config = made.config.model_copy(update={"fit": made.config.fit.model_copy(update=ROOFLINE | {"perceptrons": 1})})
+    config = made.config.model_copy(update={"fit": made.config.fit.model_copy(update=ROOFLINE | {"mlps": 1})})
     fit(config, made.dataset, made.catalogue, tmp_path / "predictors")
     told = synthetic.read_json(tmp_path / "predictors/metrics.json")["gpus"]["a30"]["passes"]["training"]
     page = (tmp_path / "predictors/a30/model-card.md").read_text()
@@ -166,7 +166,7 @@ def test_perceptrons_are_fitted_judged_and_told_of(made, tmp_path, monkeypatch):
     written = described["intervals"]["roofline"]["time_device_corrected_s"]
     assert written in [{name: asdict(interval) for name, interval in each.items()} for each in halved]
     assert all(forest.perceptrons_ is not None for forest in forests)
-    assert f"missed the device time of {found['rows']:,} operations held out by" in page.replace("\n", " ")
+    assert f"Of {found['rows']:,} held-out operations, the error" in page.replace("\n", " ")
 
 
 def test_of_many_clocks_some_are_learnt_from_and_all_are_judged(tmp_path):
@@ -236,7 +236,7 @@ def test_exclusions_are_counted_and_their_networks_still_composed(tmp_path):
         "device or host time could not be measured": 1,
         "flag clock_off_target": 1,
         "flag interrupted": 1,
-        "no device work: known, not learnt": 4,
+        "no device work": 4,
         "status out_of_memory": 1,
     }
     rows = files.read_table(made.validation / "networks.parquet", VALIDATION_SCHEMA).to_pandas()

@@ -86,7 +86,7 @@ def test_why_no_energy_is_held_is_told_wherever_one_is_asked_for(few, capsys):
     assert recommend({"a30": model}, network, objective="time").left_out == ()
     assert "since only 3 operations have one" in (few.predictors / "a30/model-card.md").read_text()
     fit(few.config, few.dataset, few.dataset / layout.CATALOGUE, few.predictors)
-    assert "a30: no energy is learnt in inference: only 3 operations have one" in capsys.readouterr().err
+    assert "a30: no energy is fitted in inference: only 3 operations have one" in capsys.readouterr().err
 
 
 def test_energies_that_are_as_many_as_needed_are_learnt_and_looked_up(tmp_path):

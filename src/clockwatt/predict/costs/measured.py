@@ -206,7 +206,7 @@ CallTimes = dict[str, list[list[float]]]
 _FEWEST = 3
 """Fewest measurements of a kind of call."""
 _STEPS = 4.0
-"""Steps per octave in which numbers of tensors, gradients and sequential steps are told apart."""
+"""Steps per octave in which numbers of tensors, gradients and sequential steps are separated."""
 
 
 def call_times(rows: pd.DataFrame, features: pd.DataFrame) -> CallTimes:
@@ -266,7 +266,7 @@ def host_ratio(own: Mapping[str, CallTimes], other: Mapping[str, CallTimes]) -> 
 
 
 def _kinds(features: pd.DataFrame) -> Floats:
-    """Return what tells kinds of calls of a class apart; shape (operations, 4)."""
+    """Return what separates kinds of calls of a class; shape (operations, 4)."""
     numbers = np.log2(1 + features[["tensors", "tensors_with_gradient"]].to_numpy(float))
     steps, grouped = features["log_serial_steps"].to_numpy(float), features["groups"].to_numpy(float) > 1
     return np.column_stack([np.round(_STEPS * np.column_stack([numbers, steps])) / _STEPS, grouped])

@@ -156,7 +156,7 @@ class Perceptrons:
             (number, layers, 3, width), (number, width + 1),
         )  # fmt: skip
         if not number or not width or tuple(arrays[name].shape for name in _KINDS) != shapes:
-            raise MalformedPerceptronsError("the arrays of the perceptrons differ in shape")
+            raise MalformedPerceptronsError("the arrays of the MLPs differ in shape")
         if np.any(found.perceptrons_scale < _LEAST_SCALE):
             raise MalformedPerceptronsError("a feature has no deviation")
         return found

@@ -520,7 +520,7 @@ def _predictor(arrays: dict[str, NDArray[Any]]) -> CostPredictor:
     perceptrons = Perceptrons.from_arrays(arrays, features=features)
     if perceptrons is not None:
         if not predictor.takes_perceptrons or TIME_DEVICE_CORRECTED not in predictor.targets_:
-            raise MalformedPerceptronsError("there is no device time that perceptrons could tell")
+            raise MalformedPerceptronsError("there is no device time for the MLPs to predict")
         predictor.perceptrons_ = perceptrons
     return predictor
 

@@ -71,7 +71,7 @@ def _parser(task: Task, description: str) -> argparse.ArgumentParser:
         prog=f"python -m clockwatt.studies.power.{task.name}", description=description,
         formatter_class=argparse.ArgumentDefaultsHelpFormatter,
     )  # fmt: skip
-    parser.add_argument("--epochs", type=positive, default=10, help="how often all examples are learnt from")
+    parser.add_argument("--epochs", type=positive, default=10, help="how often all examples are trained on")
     parser.add_argument("--examples", type=positive, default=task.examples, help="of an epoch, where the data is made")
     parser.add_argument("--batch", type=positive, default=task.batch, help="examples of a training step")
     parser.add_argument("--data", type=Path, default=None, help=f"folder of the data ({_files(task)}); else it is made")

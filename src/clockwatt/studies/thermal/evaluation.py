@@ -69,7 +69,9 @@ def possible_splits(traces: Sequence[Trace]) -> dict[Split, str | None]:
     return {
         "rows": None,
         "run": None if runs > 1 else "there is one run only",
-        "workload": None if workloads > 1 else "there is one workload only (workloads are told by the records' names)",
+        "workload": None
+        if workloads > 1
+        else "there is one workload only (the names of the records name the workloads)",
     }
 
 

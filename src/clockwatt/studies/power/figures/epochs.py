@@ -61,7 +61,7 @@ def _boxes(axes: Axes, values: list[pd.Series[float]], colour: str) -> None:
     axes.set_xlim(0.4, len(values) + 0.6)
     axes.grid(visible=False, axis="x")
     if not known:
-        words = "an epoch is shorter than two\nreadings of power: not told"
+        words = "an epoch is shorter than two\nreadings of power: unknown"
         axes.text(0.5, 0.5, words, transform=axes.transAxes, ha="center", va="center", fontsize=7)
         axes.set_yticks([])
         return
