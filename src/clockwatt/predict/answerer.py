@@ -216,7 +216,7 @@ def _modelled(
             f"{traced.network.network_id}: calls without an operation. Run `clockwatt catalogue` again."
         )
     measured_calls = int(costs.measured[traced.composer.positions].sum())
-    intervals, method, networks = _intervals(model, traced, point, costs, expected, measured_calls)
+    intervals, method, networks = _intervals(model, traced, point, costs, expected, on_host, measured_calls)
     intervals = _possible(of_host.widened(intervals) if of_host else intervals, expected, description.overheads(point))
     ends = {name: intervals[name] for name in QUANTITIES if name in intervals}
     estimate = Estimate(expected.time_s, expected.power_w, expected.energy_j, ends)
@@ -462,7 +462,13 @@ def _on_host(model: GpuPredictor, traced: TracedNetwork, point: str, costs: Cost
 
 
 def _intervals(
-    model: GpuPredictor, traced: TracedNetwork, point: str, costs: Costs, expected: Composition, measured_calls: int
+    model: GpuPredictor,
+    traced: TracedNetwork,
+    point: str,
+    costs: Costs,
+    expected: Composition,
+    on_host: HostCosts,
+    measured_calls: int,
 ) -> Intervals:
     """Return intervals of the pass on one host, the method, and the number of networks they are based on."""
     described, is_network = model.description.passes[traced.network.pass_], traced.is_network
@@ -472,8 +478,12 @@ def _intervals(
         calls = traced.composer.times_called
         ends = ends_of_sum(expected, costs.mean, costs.factors, calls, is_network=is_network)
         return ends, "operations" if ends else "none", 0
-    ends, method, networks = _of_operations(traced, costs, expected, described.errors)
-    if is_network and measured_calls == expected.calls and described.networks_measured:
+    errors = described.errors
+    if errors and on_host.varies:  # measured on its own networks, and part of its range
+        errors = replace(errors, composition_host=0.0)
+    ends, method, networks = _of_operations(traced, costs, expected, errors)
+    device_bound = (expected.device_s or 0.0) >= (expected.host_s or 0.0)
+    if is_network and device_bound and measured_calls == expected.calls and described.networks_measured:
         # they have time, energy and power, but neither device nor host time
         of_networks, method, networks = _of_networks(expected, described.networks_measured)
         ends |= of_networks

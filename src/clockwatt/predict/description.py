@@ -107,8 +107,8 @@ class PassDescription:
         Model of how errors of operations add up in a network, estimated from held-out networks; None where none was
         measured whole.
     networks_measured
-        `time_s`, `energy_j` and `power_w` of whole networks to their intervals where every operation was measured;
-        empty where there are no such.
+        `time_s`, `energy_j` and `power_w` of device-bound networks to their intervals where every operation was
+        measured; empty where there are no such.
     call_times
         Pooled host times, see `costs.measured.call_times`; empty in folders of older fits.
     lacks

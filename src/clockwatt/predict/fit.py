@@ -271,7 +271,8 @@ class _GpuFit:
         of_measured: dict[str, Interval] = {}
         report: dict[str, Any] | None = None
         if not from_measured.empty:
-            of_measured, said = network_intervals(from_measured)
+            host_bound = from_measured["host_s"] > from_measured["device_s"]
+            of_measured, said = network_intervals(from_measured[~host_bound])
             report = {"compositions": network_errors(from_measured), "intervals": said}
         learnt_points = [point for point in description.points if data.cells["point"].eq(point).any()]
         described = PassDescription(

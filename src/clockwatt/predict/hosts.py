@@ -60,6 +60,11 @@ class HostCosts:
     low: float = 1.0
     high: float = 1.0
 
+    @property
+    def varies(self) -> bool:
+        """Whether it is a host with a profile whose variation is known."""
+        return self.name is not None and self.high > 1.0
+
     def factors(self, classes: pd.Series) -> NDArray[np.float64]:
         """Return the factor of each operation's host time; shape (operations,)."""
         known = self.of_classes or {}

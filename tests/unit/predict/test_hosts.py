@@ -139,9 +139,14 @@ def test_the_interval_of_a_host_that_varied_is_wider(predictors, traced, slower)
     answer = ask(predictors, traced, "node2")
     slower(50.0, spread=0.2)
     varied = ask(predictors, traced, "node2").intervals["time_s"]
-    for steady, end in zip(answer.intervals["time_s"], varied, strict=True):
-        away, further = (abs(math.log(one / answer.expected.time_s)) for one in (steady, end))
-        assert further == pytest.approx(math.hypot(away, 0.2 * NORMAL_90)), "independent errors"
+    errors, of_host = predictors.model("a30").description.passes["inference"].errors, 0.2 * NORMAL_90
+    for name, steady, end in zip(("lower", "upper"), answer.intervals["time_s"], varied, strict=True):
+        away, further, widest = (
+            math.log(one)
+            for one in (steady / answer.expected.time_s, end / answer.expected.time_s, getattr(errors.host, name))
+        )
+        composed = errors.composition_host * widest
+        assert further**2 == pytest.approx(away**2 - composed**2 + of_host**2), "independent errors, none of them twice"
 
 
 def test_without_a_host_whole_networks_tell_the_median_host_where_enough_sessions_have_any(predictors, traced) -> None:
