@@ -46,6 +46,7 @@ PAGES = {
     "questions": ("Questions drawn at random", "Do commands and Python agree, and do refusals name their cause?"),
     "clock-control": ("Clock control", "Are clocks restored when a job is killed?"),
     "speed": ("Speed", "How long do commands, the workflow and the tests take?"),
+    "cards": ("Differences between cards", "How far do cards of one model differ, and which differences are found?"),
     "temperature": ("Temperature", "How accurate are forecasts of a GPU's temperature?"),
     "workloads": ("Workloads", "What do the recorded workloads take on a GPU?"),
 }

@@ -19,7 +19,7 @@ from clockwatt.errors import ClockwattError
 
 _ORDER = (
     "init", "doctor", "plan", "status", "catalogue", "calibrate", "measure", "dataset", "fit", "validate", "figures",
-    "page", "predict", "compare", "layers", "fit_memory", "preflight", "recommend", "show", "record", "clocks",
+    "page", "predict", "compare", "layers", "fit_memory", "preflight", "recommend", "show", "record", "card", "clocks",
 )  # fmt: skip
 """In which the help lists what these files add; the commands of other files of this folder follow."""
 

@@ -15,7 +15,7 @@ HOST_SPREAD_ABOVE = 0.1
 """Flagged standard deviation of the reference operations' host times within a session: more than steady hosts have."""
 
 _CAPPED_BY = {"sw_power_cap"}
-_SLOWED_BY = {"hw_slowdown", "sw_thermal_slowdown", "hw_thermal_slowdown", "hw_power_brake_slowdown", "sync_boost"}
+SLOWED_BY = {"hw_slowdown", "sw_thermal_slowdown", "hw_thermal_slowdown", "hw_power_brake_slowdown", "sync_boost"}
 
 
 def throttle_flags(rows: pd.DataFrame) -> dict[Flag, NDArray[np.bool_]]:
@@ -23,7 +23,7 @@ def throttle_flags(rows: pd.DataFrame) -> dict[Flag, NDArray[np.bool_]]:
     reasons = [set(() if names is None else names) for names in rows["throttle_reasons"]]
     return {
         Flag.POWER_CAPPED: np.array([bool(names & _CAPPED_BY) for names in reasons], dtype=bool),
-        Flag.HARDWARE_THROTTLED: np.array([bool(names & _SLOWED_BY) for names in reasons], dtype=bool),
+        Flag.HARDWARE_THROTTLED: np.array([bool(names & SLOWED_BY) for names in reasons], dtype=bool),
     }
 
 

@@ -176,9 +176,40 @@ def _power_warning(session: Session) -> str | None:
 
 def _measure_pending(session: Session, pending: list[Subject], end_s: float) -> int:
     """Measure until all is measured or it is `end_s` on the monotonic clock; returns how many are left."""
-    left, session_id = len(pending), uuid.uuid4().hex
-    anchor_ids = [row.operation_id for row in reference_operations.anchors()]
+    left = len(pending)
     operation_ids = {subject.subject_id for subject in pending if subject.kind == OPERATION}
+    with running(session, operation_ids, energy=any(subject.energy for subject in pending)) as run:
+        timer = watchdog.Watchdog()
+        with (
+            watchdog.UnderWay(session.store.shard_file(session.shard, "under-way")) as under_way,
+            progress(f"{session.label} {session.point} {session.shard}", len(pending)) as advance,
+        ):
+            for subject in pending:
+                if time.monotonic() >= end_s:
+                    break
+                if run.check_is_due:
+                    run.check()
+                with _watched(under_way, timer, subject) as strikes:
+                    run.measure(subject, strikes)
+                left -= 1
+                advance(f"{subject.subject_id} {subject.pass_}")
+        run.measure_anchors()
+    return left
+
+
+@contextlib.contextmanager
+def running(session: Session, operation_ids: set[str], *, energy: bool) -> Iterator[Run]:
+    """Set the operating point, measure the reference operations, and yield what measures on this GPU.
+
+    Parameters
+    ----------
+    operation_ids
+        Operations of the catalogue that will be measured.
+    energy
+        Whether energy is measured of the reference operations, too.
+    """
+    session_id = uuid.uuid4().hex
+    anchor_ids = [row.operation_id for row in reference_operations.anchors()]
     with (
         contextlib.closing(
             open_gpu(session.gpu_config.device, seed=session.config.seed, key=f"gpus.{session.label}.device")
@@ -198,29 +229,13 @@ def _measure_pending(session: Session, pending: list[Subject], end_s: float) -> 
         settings = session.config.measurement
         if settings.rest_to_c is not None:
             rest(bench, settings.rest_to_c, settings.rest_max_s)
-        energy_wanted = any(subject.energy for subject in pending)
         base = base_row(
             bench, session.label, session.point, session.shard,
             session_id=session_id, settings_id=session.store.settings_id,
         )  # fmt: skip
-        run = _Run(session, bench, writer, base, anchor_ids, energy=energy_wanted)
+        run = Run(session, bench, writer, base, anchor_ids, energy=energy)
         run.check()
-        timer = watchdog.Watchdog()
-        with (
-            watchdog.UnderWay(session.store.shard_file(session.shard, "under-way")) as under_way,
-            progress(f"{session.label} {session.point} {session.shard}", len(pending)) as advance,
-        ):
-            for subject in pending:
-                if time.monotonic() >= end_s:
-                    break
-                if run.check_is_due:
-                    run.check()
-                with _watched(under_way, timer, subject) as strikes:
-                    run.measure(subject, strikes)
-                left -= 1
-                advance(f"{subject.subject_id} {subject.pass_}")
-        run.measure_anchors()
-    return left
+        yield run
 
 
 @contextlib.contextmanager
@@ -272,7 +287,7 @@ def anchor_subject(operation_id: str, execution: ExecutionSettings, *, energy: b
     return Subject(ANCHOR, operation_id, INFERENCE, execution, "float32", 0, device_work=True, energy=energy)
 
 
-class _Run:
+class Run:
     """Measure the subjects of one session in order; without `energy`, times alone of reference operations."""
 
     def __init__(
@@ -295,6 +310,7 @@ class _Run:
 
     @property
     def check_is_due(self) -> bool:
+        """Whether so long has passed since the last check as the campaign says."""
         return (self._bench.now_ns() - self._checked_ns) / 1e9 >= self._config.check_every_s
 
     def check(self) -> None:
@@ -312,6 +328,7 @@ class _Run:
         self._around = replace(self._around, idle=idle)
 
     def measure_anchors(self) -> None:
+        """Measure each reference operation once."""
         for anchor_id in self._anchor_ids:
             self.measure(anchor_subject(anchor_id, self._execution, energy=self._energy))
 

@@ -1,0 +1,1 @@
+"""Differences between cards of one GPU model, by the reference operations."""

@@ -1,0 +1,83 @@
+"""The comparison of a card with others, with planted differences."""
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pytest
+
+from clockwatt.cli.main import app
+from clockwatt.errors import ClockwattError
+from clockwatt.io import files
+from clockwatt.schema.records import MEASUREMENT_SCHEMA
+from clockwatt.studies.survey import passport
+from clockwatt.studies.survey.observations import COMPARED
+
+SLOW, HOT_K = 0.02, 20.0
+PER_DEGREE = 0.001
+
+
+def observed(card: str, random: np.random.Generator, *, slow: float = 0.0, warmer_k: float = 0.0) -> pd.DataFrame:
+    """Five measurements of each quantity: cards differ by 0.3 %, and a card slows by 0.1 % per K."""
+    rows = []
+    for name, compared in COMPARED.items():
+        effect = random.normal(0, 0.003) + np.log1p(slow) * (compared.column == "time_eager_s")
+        for temperature_c in 45 + warmer_k + np.linspace(-4, 4, 5):
+            log = effect + PER_DEGREE * (temperature_c - 45) + random.normal(0, 0.0005)
+            rows.append((name, card, f"of {card}", 0, log, temperature_c))
+    return pd.DataFrame(rows, columns=["quantity", "card", "session", "started_us", "log", "temperature_c"])
+
+
+@pytest.fixture(scope="module")
+def fleet() -> pd.DataFrame:
+    random = np.random.default_rng(0)
+    return pd.concat([observed(f"GPU-{number}", random) for number in range(12)], ignore_index=True)
+
+
+def test_a_slower_card_is_an_outlier_and_others_are_not(fleet):
+    summary, random = passport.fleet_summary(fleet), np.random.default_rng(1)
+    compared = passport.compare(observed("slow", random, slow=SLOW), summary)
+    times = compared[[COMPARED[name].worse == "slower" for name in compared.index]]
+    assert times["outlier"].all()
+    assert ((times["low"] < SLOW) & (times["high"] > SLOW)).all()
+    assert "slower by" in passport.verdict(compared, [])
+    normal = [passport.compare(observed("other", random), summary) for _ in range(20)]
+    assert all(passport.verdict(other, []) is None for other in normal)
+
+
+def test_temperature_is_separated_from_the_card(fleet):
+    compared = passport.compare(
+        observed("hot", np.random.default_rng(1), warmer_k=HOT_K), passport.fleet_summary(fleet)
+    )
+    assert compared["from_temperature"].to_numpy() == pytest.approx(np.expm1(PER_DEGREE * HOT_K), rel=0.1)
+    assert compared["difference"].to_numpy() == pytest.approx(compared["from_temperature"].to_numpy(), abs=0.012)
+
+
+def test_three_cards_are_too_few(fleet):
+    with pytest.raises(ClockwattError, match="3 cards of this model"):
+        passport.fleet_summary(fleet[fleet["card"].isin(["GPU-1", "GPU-2", "GPU-3"])])
+
+
+def card(*options: object) -> int:
+    """Run `clockwatt card`; return its exit status."""
+    return app(["card", *map(str, options)], prog_name="clockwatt", standalone_mode=False)
+
+
+def test_the_command_judges_a_virtual_card(tmp_path, capsys):
+    def write(rows: pd.DataFrame, name: str) -> None:
+        files.write_table(pa.Table.from_pandas(rows, MEASUREMENT_SCHEMA, preserve_index=False), tmp_path / name)
+
+    with pytest.raises(ClockwattError, match="0 cards of this model"):
+        card("--gpu", "virtual:h200", "--rounds", 2, "--output", tmp_path / "own.parquet")
+    own = files.read_table(tmp_path / "own.parquet", MEASUREMENT_SCHEMA).to_pandas()
+    (tmp_path / "fleet").mkdir()
+    for number in range(5):
+        other = own.assign(gpu_uuid=f"GPU-{number}", session_id=str(number))
+        other[["time_eager_s", "power_w"]] *= 1 + 0.001 * (number - 2)
+        write(other, f"fleet/{number}.parquet")
+    assert card("--fleet", tmp_path / "fleet", "--measured", tmp_path / "own.parquet") == 0
+    throttled = [["hw_thermal_slowdown"]] * len(own)
+    write(own.assign(time_eager_s=1.03 * own["time_eager_s"], throttle_reasons=throttled), "slow.parquet")
+    assert card("--fleet", tmp_path / "fleet", "--measured", tmp_path / "slow.parquet") == 3
+    line = capsys.readouterr().out.splitlines()[-1]
+    assert "slower by 3.0 %" in line
+    assert "throttled (hw_thermal_slowdown)" in line
