@@ -11,6 +11,9 @@ from clocks_node import ClocksNode, lease_of
 
 USAGE, NOT_PERMITTED, NOT_SUPPORTED, HELD, DRIVER, MISCONFIGURED, SYSTEM, NO_SLURM = range(2, 10)
 REFUSED_BY_SUDO = 1
+PROGRAM_OF = "$(grep -lz '^/usr/local/sbin/clockwatt-clocks$' /proc/[0-9]*/cmdline)"
+KEEPER = f"keeper=$(grep -lz '^keep$' {PROGRAM_OF} | grep -o '[0-9]*'); test $keeper || exit 9; "
+"""Shell words that find the one of the job that holds GPU 1: the only one there is."""
 VICTIM_LOCKS = "sudo -n $HELPER lock $GPU1 600 >/dev/null"
 
 

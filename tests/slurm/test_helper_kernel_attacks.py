@@ -9,7 +9,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from attacks import NOT_PERMITTED, REFUSED_BY_SUDO, SYSTEM, Attack, check_refused
+from attacks import KEEPER, NOT_PERMITTED, REFUSED_BY_SUDO, SYSTEM, Attack, check_refused
 from clocks_node import HELPER, LEASES, RESTORED, lease_of, run, wait_for
 from slurm_files import CGROUPS, V2
 
@@ -56,6 +56,21 @@ ATTACKS = [
     Attack("a name like a lock's in a view of its own",
            "unshare --user --map-root-user --mount sh -c 'mount -t tmpfs none /run; mkdir /run/clockwatt; "
            "exec flock /run/clockwatt/$GPU1.lock sudo -n $HELPER restore all'", REFUSED_BY_SUDO),
+    Attack("limits of the other's keeper", f"{KEEPER} prlimit --pid $keeper --nofile=0:0", DENIED),
+    Attack("processors of the other's keeper", f"{KEEPER} taskset --pid 1 $keeper", DENIED),
+    Attack("scheduling of the other's keeper", f"{KEEPER} chrt --idle --pid 0 $keeper", DENIED),
+    Attack("input and output of the other's keeper", f"{KEEPER} ionice -c 3 -p $keeper", DENIED),
+    Attack("the OOM score of the other's keeper", f"{KEEPER} echo 1000 >/proc/$keeper/oom_score_adj", DENIED),
+    Attack("stopping the other's keeper", f"{KEEPER} kill -STOP $keeper", DENIED),
+    Attack("the other's keeper below its own cgroup",
+           f"{KEEPER} {HERE} mkdir $here/low; echo $keeper >$here/low/cgroup.procs; code=$?; rmdir $here/low; "
+           "exit $code", DENIED),
+    Attack("namespaces of the other's keeper", f"{KEEPER} nsenter --target $keeper --mount true", DENIED),
+    Attack("a descriptor of the other's keeper", f"{KEEPER} /usr/bin/python3 -c 'import ctypes, os, sys; "
+           "sys.exit(ctypes.CDLL(None).syscall(438, os.pidfd_open(int(sys.argv[1])), 0, 0) < 0)' $keeper", DENIED),
+    Attack("no streams to answer to", f"{LOCK1} >&- 2>&-", NOT_PERMITTED),
+    Attack("suspending its own job, which freezes it", "scontrol suspend $SLURM_JOB_ID", DENIED),
+    Attack("a file of Slurm's in place of the program", "sbcast --force /bin/true $HELPER || exit 1", DENIED),
 ]  # fmt: skip
 
 

@@ -7,16 +7,12 @@ import time
 from pathlib import Path
 
 import pytest
-from attacks import NOT_PERMITTED, REFUSED_BY_SUDO, USAGE, Attack, check_refused
+from attacks import KEEPER, NOT_PERMITTED, REFUSED_BY_SUDO, USAGE, Attack, check_refused
 from clocks_node import HELPER, LEASES, RESTORED, lease_of, run, wait_for
 
 pytestmark = pytest.mark.slurm
 
 DENIED = 1
-PROGRAM_OF = "$(grep -lz '^/usr/local/sbin/clockwatt-clocks$' /proc/[0-9]*/cmdline)"
-KEEPER = f"keeper=$(grep -lz '^keep$' {PROGRAM_OF} | grep -o '[0-9]*'); test $keeper || exit 9; "
-"""Of the job that holds GPU 1: the only one there is."""
-
 ATTACKS = [
     Attack("another user than root", "sudo -n -u cw_bob $HELPER lock $GPU1 900", REFUSED_BY_SUDO),
     Attack("another group", "sudo -n -g root $HELPER lock $GPU1 900", REFUSED_BY_SUDO),

@@ -63,6 +63,8 @@ def test_a_gpu_that_the_job_does_not_hold_is_refused(node):
         f"{BELOW} echo $BASHPID >$task/below/cgroup.procs",
         f"{BELOW} echo 1 >$task/below/cgroup.freeze; echo $BASHPID >$task/below/cgroup.procs",
         f"{BELOW} unshare --user --map-root-user --cgroup sh -c 'echo $$ >$0/cgroup.procs' $task/below",
+        f"{BELOW} echo threaded >$task/below/cgroup.type; echo $BASHPID >$task/below/cgroup.threads",
+        "echo +pids >$task/cgroup.subtree_control",
         "mkdir ${task%/user/task_0}/below",
         "echo $BASHPID >${task%/user/*}/cgroup.procs",
         "echo 1 >$task/cgroup.freeze",
