@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 import clockwatt
-from clockwatt.cli.answer_text import columns, headline
+from clockwatt.cli.answer_text import columns, headline, print_answer
 from clockwatt.cli.printing import binary, memory_words, tf32_words
 from clockwatt.predict.memory import PassMemory
 
@@ -76,6 +76,11 @@ def test_the_prediction_without_its_network_is_shown_with_verbose(answer):
     validated = replace(answer, held_out=answer.modelled)
     assert "held out" not in columns(validated)
     assert "held out" in columns(validated, verbose=True)
+
+
+def test_that_no_call_was_measured_is_printed(answer, capsys):
+    print_answer(replace(answer, measured_calls=0), verbose=True)
+    assert f"\n0 of {answer.expected.calls} calls measured on this GPU" in capsys.readouterr().out
 
 
 def test_a_frame_tells_precisions_apart():

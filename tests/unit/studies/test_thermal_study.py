@@ -1,6 +1,7 @@
 """The thermal study from records to answers: what is read, what leaks, what is stored, and what is said."""
 
 import json
+import re
 import shutil
 import subprocess
 import sys
@@ -388,6 +389,7 @@ def test_the_command_line_fits_and_forecasts(records: list[Path], pair: Path, tm
     assert status == 0, said
     assert "VIRTUAL" in told
     assert "90%" in told
+    assert re.search(r" °C at \d+ W; in 30 s .* at an expected \d+ W, by rc", told)
 
 
 def test_bad_input_gets_one_clear_line(records: list[Path], result: tuple[Result, Path], tmp_path: Path) -> None:
