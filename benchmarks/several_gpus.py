@@ -1,10 +1,11 @@
 """Compare predicted training steps on one and two GPUs with measured ones.
 
     python benchmarks/several_gpus.py predict [--links LINKS] [--gpu h100] [--host NAME] --output PREDICTED.json
-    python benchmarks/several_gpus.py score MEASURED.jsonl PREDICTED.json
+    python benchmarks/several_gpus.py pack MEASURED.jsonl PACKED.jsonl
+    python benchmarks/several_gpus.py score MEASURED.jsonl PREDICTED.json...
 
-`predict` predicts the cases of `parallel_truth.py`, which measures them. `score` compares; errors of one GPU are not
-counted among those of several.
+`predict` predicts the cases of `parallel_truth.py`, which measures them. `pack` shortens what it measured. `score`
+compares it with predictions, of which the first are blind; errors of one GPU are not counted among those of several.
 """
 
 import argparse
@@ -21,6 +22,7 @@ import result_file
 import clockwatt
 from clockwatt.predict import api
 
+STRATEGIES = parallel_truth.STRATEGIES[1:]
 LIMITS = {"time": (5.0, 12.0), "energy": (8.0, 20.0), "memory": (4.0, None)}
 """Largest median and 90th percentile of errors, in percent."""
 FACTORS = {"time": (1e3, "ms"), "energy": (1, "J"), "memory": (1e-9, "GB")}
@@ -30,16 +32,21 @@ def main() -> None:
     """Predict or score."""
     parser = argparse.ArgumentParser()
     commands = parser.add_subparsers(dest="command", required=True)
-    of_predict, of_score = commands.add_parser("predict"), commands.add_parser("score")
+    of_predict, of_pack, of_score = map(commands.add_parser, ("predict", "pack", "score"))
     of_predict.add_argument("--links", default="h100-nvlink")
     of_predict.add_argument("--gpu", default="h100")
     of_predict.add_argument("--host")
     of_predict.add_argument("--output", type=Path, required=True)
+    of_pack.add_argument("measured", type=Path)
+    of_pack.add_argument("packed", type=Path)
     of_score.add_argument("measured", type=Path)
-    of_score.add_argument("predicted", type=Path)
+    of_score.add_argument("predicted", type=Path, nargs="+")
     options = parser.parse_args()
     if options.command == "predict":
         write_predictions(options)
+    elif options.command == "pack":
+        lines = [json.loads(line) for line in options.measured.read_text(encoding="utf-8").splitlines()]
+        options.packed.write_text("".join(f"{json.dumps(packed(line))}\n" for line in lines), encoding="utf-8")
     else:
         score(options.measured, options.predicted)
 
@@ -81,7 +88,7 @@ def predict(name: str, options: argparse.Namespace) -> list[dict[str, Any]]:
     asked |= {"gpus_per_node": 2, "links": options.links}
     stages = {"stages": (begins,), "microbatches": parallel_truth.MICROBATCHES, "schedule": parallel_truth.SCHEDULE}
     cases = []
-    for strategy in parallel_truth.STRATEGIES[1:]:
+    for strategy in STRATEGIES:
         of_strategy = stages if strategy == "pipeline" else {}
         answer = clockwatt.predict(constructor, inputs, strategy=strategy, **asked, **of_strategy)
         names = ("time_s", "energies_j", "memory_bytes", "device_s", "host_s", "communication_s", "exposed_s")
@@ -93,47 +100,100 @@ def predict(name: str, options: argparse.Namespace) -> list[dict[str, Any]]:
     return [{"network": name, "strategy": "one", **single}, *cases]
 
 
-def score(measured: Path, predicted: Path) -> None:
-    """Write the table of measured and predicted steps."""
+def packed(value: Any) -> Any:
+    """Return a measured value with six digits, and blocks of steps as 10th percentile, median and 90th percentile."""
+    if isinstance(value, dict):
+        kept = {name: packed(one) for name, one in value.items() if name not in ("window", "blocks_s")}
+        if "blocks_s" in value:
+            kept["blocks_s"] = packed(np.quantile(value["blocks_s"], (0.1, 0.5, 0.9)).tolist())
+        return kept
+    if isinstance(value, list):
+        return [packed(one) for one in value]
+    return float(f"{value:.6g}") if isinstance(value, float) else value
+
+
+def score(measured: Path, predicted: list[Path]) -> None:
+    """Write the table of each prediction, and one of their errors for each strategy."""
     lines = [json.loads(line) for line in measured.read_text(encoding="utf-8").splitlines()]
-    content = json.loads(predicted.read_text(encoding="utf-8"))
-    cases = {(case["network"], case["strategy"]): case for case in content["cases"]}
     steps = {(line["network"], line["strategy"]): line for line in reversed(lines) if line["kind"] == "step"}
-    rows, errors = [], {name: [] for name in LIMITS}
+    failed = [steps.pop(key) for key, line in list(steps.items()) if "error" in line]
+    hardware = f"{len(lines[0]['gpus'])} × {lines[0]['gpus'][0]['name']} of one host"
+    hardware += f", {lines[0]['date'][:16]} UTC, PyTorch {lines[0]['versions']['torch']}"
+    summary, blind = [], []
+    for place, file in enumerate(predicted):
+        content = json.loads(file.read_text(encoding="utf-8"))
+        title = f"{'not blind' if place else 'blind'}: `{file.stem}`"
+        rows, errors = compared(steps, content["cases"])
+        summary += [[title, *row] for row in summarised(errors)]
+        several = [error for (_, strategy), error in errors.items() if strategy != "one"]
+        if not place:
+            blind = [target for name in LIMITS for target in targets(name, [abs(error[name]) for error in several])]
+        host = f"host {content['host']}" if content["host"] else "the usual host"
+        result_file.write(
+            "several-gpus",
+            f"Steps on two H100 and their predictions, {title}",
+            ("network", "strategy", *(
+                f"{column}, {'%' if column == 'off' else unit}"
+                for _, unit in FACTORS.values() for column in ("measured", "predicted", "off")
+            ), "ratio to one GPU off, %"),
+            rows,
+            notes=(
+                "Time of the slowest rank, energy of all GPUs in use, memory of the rank with most.",
+                f"Predicted at commit {content['commit'][:10]}, {content['date']}.",
+                f"Links: {content['links']}; {host}.",
+                f"{len(failed)} steps failed.",
+            ),
+            file=result_file.RESULTS / f"several_gpus-{file.stem}.json",
+            hardware=hardware,
+        )  # fmt: skip
+    result_file.write(
+        "several-gpus",
+        "Errors of predicted steps on two H100",
+        (
+            "prediction", "strategy", "steps", "time: median, %", "90th, %", "ratio to one GPU: median, %", "90th, %",
+            "energy: median, %", "90th, %", "memory: median, %", "90th, %",
+        ),
+        summary,
+        targets=blind,
+        notes=(
+            "Ratio to one GPU: time over the time of the same network on one GPU, predicted and measured.",
+            "Targets are those of the blind predictions, without the steps on one GPU.",
+        ),
+        hardware=hardware,
+    )  # fmt: skip
+
+
+def compared(steps: dict[Any, Any], cases: list[Any]) -> tuple[list[list[Any]], dict[Any, dict[str, float]]]:
+    """Return rows of the table, and the errors of each case in percent."""
+    of_cases = {(case["network"], case["strategy"]): case for case in cases}
+    rows, errors = [], {}
     for (network, strategy), line in sorted(steps.items()):
-        if "error" in line:
-            continue
-        case, ranks = cases[network, strategy], line["ranks"]
+        case, ranks, single = of_cases[network, strategy], line["ranks"], (network, "one")
         pairs = {
             "time": (line["time_s"], case["time_s"]),
             "energy": (sum(rank["energy_j"] for rank in ranks), sum(case["energies_j"])),
             "memory": (max(rank["allocated_bytes"] for rank in ranks), max(case["memory_bytes"] or [np.nan])),
+            "ratio": (line["time_s"] / steps[single]["time_s"], case["time_s"] / of_cases[single]["time_s"]),
         }
+        errors[network, strategy] = off = {name: 100 * (stated / seen - 1) for name, (seen, stated) in pairs.items()}
         cells: list[Any] = [network, strategy]
-        for name, (seen, stated) in pairs.items():
-            off = 100 * (stated / seen - 1)
-            cells += [float(f"{FACTORS[name][0] * value:.4g}") for value in (seen, stated)] + [f"{off:+.1f}"]
-            if strategy != "one":
-                errors[name].append(abs(off))
+        for name, (factor, _) in FACTORS.items():
+            cells += [float(f"{factor * value:.4g}") for value in pairs[name]] + [f"{off[name]:+.1f}"]
+        rows.append([*cells, f"{off['ratio']:+.1f}"])
+    return rows, errors
+
+
+def summarised(errors: dict[Any, dict[str, float]]) -> list[list[Any]]:
+    """Return a row of median and 90th percentile for each strategy, and for all but one GPU."""
+    rows = []
+    for title, strategies in (*((one, (one,)) for one in parallel_truth.STRATEGIES), ("all of two GPUs", STRATEGIES)):
+        of_title = [error for (_, strategy), error in errors.items() if strategy in strategies]
+        cells: list[Any] = [title, len(of_title)]
+        for name in ("time", "ratio", "energy", "memory"):
+            off = [abs(error[name]) for error in of_title]
+            cells += [round(float(np.nanquantile(off, share)), 1) for share in (0.5, 0.9)]
         rows.append(cells)
-    failed = sum("error" in line for line in steps.values())
-    gpus, host = lines[0]["gpus"], f"host {content['host']}" if content["host"] else "the usual host"
-    result_file.write(
-        "several-gpus",
-        f"Steps on {len(gpus)} {gpus[0]['name']}, predicted before they were measured",
-        ("network", "strategy", *(
-            column for _, unit in FACTORS.values() for column in (f"measured, {unit}", f"predicted, {unit}", "off, %")
-        )),
-        rows,
-        targets=[target for name, values in errors.items() for target in targets(name, values)],
-        notes=(
-            "Time of the slowest rank, energy of all GPUs in use, memory of the rank with most.",
-            f"Predicted at commit {content['commit'][:10]}, {content['date']}, with links {content['links']}, {host}.",
-            f"{failed} steps failed.",
-        ),
-        file=result_file.RESULTS / f"several_gpus-{predicted.stem}.json",
-        hardware=f"{len(gpus)} × {gpus[0]['name']}, PyTorch {lines[0]['versions']['torch']}",
-    )  # fmt: skip
+    return rows
 
 
 def targets(name: str, values: list[float]) -> list[dict[str, Any]]:
