@@ -12,7 +12,6 @@ import argparse
 import json
 import sys
 import tempfile
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -41,19 +40,17 @@ def architectures(folder: Path) -> Iterator[tuple[str, str, dict[str, Any]]]:
 
 
 def traced(network: dict[str, Any], pass_: str) -> dict[str, Any]:
-    """Trace one architecture in one pass: whether it is answered, what is assumed, else the reason, and the seconds."""
-    start = time.perf_counter()
+    """Trace one architecture in one pass: whether it is answered, what is assumed, else the reason."""
     try:
-        found = trace_rows(NetworkConfig.model_validate(network), pass_, TrainingConfig())
-        assumed = sorted({entry.partition(": ")[2] for entry in found.network.assumed_branches})
-        outcome = {"answered": True, "reason": "", "assumed": assumed, "calls": found.network.calls}
+        found = trace_rows(NetworkConfig.model_validate(network), pass_, TrainingConfig()).network
     except FAULTS as error:
-        outcome = {"answered": False, "reason": " ".join(str(error).split()), "kind": type(error).__name__}
-    return outcome | {"seconds": round(time.perf_counter() - start, 2)}
+        return {"answered": False, "reason": " ".join(str(error).split()), "kind": type(error).__name__}
+    assumed = sorted({entry.partition(": ")[2] for entry in found.assumed_branches})
+    return {"answered": True, "reason": "", "assumed": assumed, "calls": found.calls}
 
 
 def main() -> int:
-    """Trace all, and write a row for each with its reason."""
+    """Trace all, and print a row for each with its reason."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", default="", help="of architectures with this word in library or name")
     parser.add_argument("--passes", default=",".join(PASSES))
@@ -75,30 +72,25 @@ def main() -> int:
 
 
 def write(rows: list[dict[str, Any]], output: Path | None) -> None:
-    """Write the share that is answered by library, and each architecture with its reason and seconds."""
+    """Write the share that is answered by library, and why others are refused."""
     refused = {(row["library"], row["architecture"]) for row in rows if not row["answered"]}
     everything = {(row["library"], row["architecture"]) for row in rows}
     table = []
-    for library in dict.fromkeys(library for library, _ in everything):
+    for library in sorted({library for library, _ in everything}):
         mine = {entry for entry in everything if entry[0] == library}
-        seconds = sorted(row["seconds"] for row in rows if row["library"] == library)
-        median, longest = seconds[len(seconds) // 2], seconds[-1]
-        table.append([library, len(mine), len(mine - refused), f"{median:.2f}", f"{longest:.2f}"])
+        table.append([library, len(mine), len(mine - refused)])
     public = {entry for entry in everything if entry[0] != "torch.nn"}
     share = 100 * len(public - refused) / max(len(public), 1)
+    reasons = (f"{row['library']} {row['architecture']}: {row['reason']}" for row in rows if not row["answered"])
     result_file.write(
         "tracing",
         "Public architectures, both passes",
-        ["library", "architectures", "answered", "seconds a pass (median)", "seconds a pass (longest)"],
-        sorted(table),
+        ["library", "architectures", "answered"],
+        table,
         targets=[result_file.target("public architectures that are answered", share, at_least=99, unit="%")],
-        notes=[f"{row['library']} {row['architecture']}, {row['pass']}: {row['reason']}" for row in rows
-               if not row["answered"]],
+        notes=list(dict.fromkeys(reasons)),
         file=output,
-    )  # fmt: skip
-    file = output or result_file.RESULTS / "architectures.json"
-    content = json.loads(file.read_text())
-    file.write_text(json.dumps(content | {"architectures": rows}, indent=1, ensure_ascii=False) + "\n")
+    )
 
 
 if __name__ == "__main__":
