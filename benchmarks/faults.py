@@ -107,6 +107,7 @@ def write(outcome: Outcome, before: Mapping[str, Any]) -> None:
         ],
         notes=[
             f"Each rerun had all {outcome.rows} rows of an undisturbed run once, with the same status and exclusions.",
+            *([f"With the faults of `{before['command']}`."] if before["rows"] else []),
         ],
     )
 

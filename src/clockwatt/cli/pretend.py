@@ -9,7 +9,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
-from clockwatt.errors import ClockwattError
+from clockwatt.errors import ClockwattError, RequestError
 from clockwatt.schema.execution import DEFAULT, FP32, TF32, ExecutionSettings
 
 if TYPE_CHECKING:
@@ -120,6 +120,8 @@ def pretend(gpu: str, **question: Any) -> PretendedRun:
     from clockwatt.predict.api import load
     from clockwatt.predict.request import Request
 
+    if other := sorted(question.keys() - {"point", "host", "relative_to"}):
+        raise RequestError(f"{{{other[0]}}} is not of pretend, which takes point, host and relative_to.")
     point = question.pop("point", None)
     points = () if point is None else (str(point),)
     program = Path(sys._getframe(1).f_code.co_filename).name

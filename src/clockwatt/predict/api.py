@@ -240,7 +240,7 @@ class Predictors(AllGpus):
         ClockwattError
             As `predict`.
         """
-        if not isinstance(to, Mapping) or "relative_to" in question:
+        if not isinstance(to, Mapping) or "relative_to" in question or (other is None and not to):
             raise RequestError('give what differs in the second pass as to={"gpu": "h100"}.')
         asked = {"network": network, "inputs": inputs, **question}
         first = self._one_of(asked)

@@ -84,10 +84,12 @@ def test_what_compare_layers_and_recommend_cannot_take_is_refused():
     predictors = clockwatt.load()
     for ask, why in (
         (lambda: predictors.compare("resnet18", gpu="h200", to="h100"), "differs in the second pass"),
+        (lambda: predictors.compare("resnet18", gpu="h200"), "differs in the second pass"),
         (lambda: predictors.layers("resnet18", gpu="h200", depth=0), "depth 0: give a whole number"),
         (lambda: predictors.recommend("resnet18", gpus="h200", power_cap_w=10.0), "power"),
         (lambda: clockwatt.load(__file__), "holds no predictors"),
         (lambda: clockwatt.load(5), "predictors_dir 5: give a folder"),
+        (lambda: clockwatt.pretend("h200", precision="fp32"), "precision is not of pretend"),
         (lambda: clockwatt.load(validation_dir="nowhere"), "nowhere: holds no validation.json"),
     ):
         with pytest.raises(ClockwattError, match=why):
