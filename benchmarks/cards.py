@@ -37,7 +37,7 @@ NOTES = (
     f"Each card is compared with all others: the mean of one of its sessions, with {ROUNDS} residuals of all sessions.",
     f"Sessions and residuals are drawn {DRAWS} times for each card.",
     "The interval is that of a share of cards (Clopper–Pearson). So few cards cannot show 1 % of false alarms.",
-    "The spread is at least the card's own error, set on these data: without it, 2.5 % of H100 draws are alarms.",
+    "The spread counts as at least the card's own error. This rule was set on the H100s among these data.",
     "The limit of 1 % rests on normally distributed differences between cards.",
     "Cards differ by 1 % in time at the power limit, so 2 % in it alone are not an outlier.",
     "Memory-bound, some H200s draw 11 % less power than others. A hungry H200 is hidden by that.",

@@ -9,7 +9,7 @@ from clockwatt.cli.main import app
 from clockwatt.errors import ClockwattError
 from clockwatt.io import files
 from clockwatt.schema.records import MEASUREMENT_SCHEMA
-from clockwatt.studies.survey import passport
+from clockwatt.studies.survey import passport, variance
 from clockwatt.studies.survey.observations import COMPARED
 
 SLOW, HOT_K = 0.02, 20.0
@@ -23,8 +23,8 @@ def observed(card: str, random: np.random.Generator, *, slow: float = 0.0, warme
         effect = random.normal(0, 0.003) + np.log1p(slow) * (compared.column == "time_eager_s")
         for temperature_c in 45 + warmer_k + np.linspace(-4, 4, 5):
             log = effect + PER_DEGREE * (temperature_c - 45) + random.normal(0, 0.0005)
-            rows.append((name, card, f"of {card}", 0, log, temperature_c))
-    return pd.DataFrame(rows, columns=["quantity", "card", "session", "started_us", "log", "temperature_c"])
+            rows.append((name, card, f"of {card}", "n1", 0, log, temperature_c))
+    return pd.DataFrame(rows, columns=["quantity", "card", "session", "host", "started_us", "log", "temperature_c"])
 
 
 @pytest.fixture(scope="module")
@@ -57,6 +57,41 @@ def test_three_cards_are_too_few(fleet):
         passport.fleet_summary(fleet[fleet["card"].isin(["GPU-1", "GPU-2", "GPU-3"])])
 
 
+def test_the_split_recovers_planted_deviations():
+    random, planted = np.random.default_rng(3), {"host": 0.01, "card": 0.004, "session": 0.002, "rest": 0.001}
+    numbers = {"host": 8, "card": 16, "session": 32, "rest": 64}
+    effects = {level: random.normal(0, planted[level], count) for level, count in numbers.items()}
+    rows = pd.DataFrame({level: np.arange(64) // (64 // count) for level, count in numbers.items()})
+    rows["log"] = sum(effects[level][rows[level]] for level in numbers)
+    rows = rows.assign(temperature_c=50 + random.normal(size=64), started_us=0)
+    levels, limits = variance.levels_of(rows)
+    parts = variance.split(variance.MixedModel.of(rows, levels))
+    assert list(parts.index) == list(planted)
+    for level, deviation in planted.items():
+        assert parts.loc[level, "low"] < deviation < parts.loc[level, "high"], level
+        assert parts.loc[level, "low"] <= parts.loc[level, "deviation"] <= parts.loc[level, "high"]
+    assert limits == ["Card and day: 16 of 16 cards were measured on one day only."]
+
+
+def test_what_cannot_be_told_apart_is_named(fleet):
+    levels, limits = variance.levels_of(fleet)
+    assert levels == ["card"]
+    assert [limit.split(":")[0] for limit in limits] == ["Card and node", "Card and session", "Card and day"]
+
+
+def test_false_discoveries_are_few_and_slow_cards_are_found():
+    false, found = [], []
+    for seed in range(20):
+        random = np.random.default_rng(seed)
+        rows = pd.DataFrame({"card": range(64), "log": random.normal(0, 0.003, 64)})
+        rows.loc[:3, "log"] += SLOW
+        called = variance.outliers(rows)["outlier"]
+        false.append(called[4:].sum() / max(1, called.sum()))
+        found.append(called[:4].mean())
+    assert np.mean(false) <= 0.05
+    assert np.mean(found) >= 0.95
+
+
 def card(*options: object) -> int:
     """Run `clockwatt card`; return its exit status."""
     return app(["card", *map(str, options)], prog_name="clockwatt", standalone_mode=False)
@@ -81,3 +116,7 @@ def test_the_command_judges_a_virtual_card(tmp_path, capsys):
     line = capsys.readouterr().out.splitlines()[-1]
     assert "slower by 3.0 %" in line
     assert "throttled (hw_thermal_slowdown)" in line
+    app(["study-survey", str(tmp_path / "fleet")], prog_name="clockwatt", standalone_mode=False)
+    told = capsys.readouterr().out
+    assert "virtual H200, 5 cards." in told
+    assert "5 of 5 cards were measured in one session only." in told

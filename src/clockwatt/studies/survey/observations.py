@@ -97,8 +97,8 @@ def observations(rows: pd.DataFrame) -> pd.DataFrame:
     Returns
     -------
     pandas.DataFrame
-        `quantity` (a key of `COMPARED`), `card` (UUID), `session`, `started_us`, `log` (natural logarithm of s or W)
-        and `temperature_c`.
+        `quantity` (a key of `COMPARED`), `card` (UUID), `session`, `host`, `started_us`, `log` (natural logarithm
+        of s or W) and `temperature_c`.
     """
     tables = []
     for name, compared in COMPARED.items():
@@ -109,6 +109,7 @@ def observations(rows: pd.DataFrame) -> pd.DataFrame:
                     "quantity": name,
                     "card": of_operation["gpu_uuid"],
                     "session": of_operation["session_id"],
+                    "host": of_operation["host"],
                     "started_us": of_operation["started_us"],
                     "log": np.log(of_operation[compared.column].astype(float)),
                     "temperature_c": of_operation["temperature_end_c"].astype(float),

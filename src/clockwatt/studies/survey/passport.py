@@ -15,13 +15,12 @@ from scipy import stats
 from clockwatt.dataset.flagging import SLOWED_BY
 from clockwatt.errors import ClockwattError
 from clockwatt.studies.survey.observations import COMPARED
+from clockwatt.studies.survey.variance import COVERAGE, FEWEST_CARDS
 
 FALSE_ALARMS = 0.01
 """Largest share of cards of the same fleet that any quantity may call an outlier."""
 NOTABLE = 0.01
 """Smallest relative difference of an outlier."""
-_FEWEST_CARDS = 4
-_COVERAGE = 0.95
 
 
 def fleet_summary(fleet: pd.DataFrame) -> pd.DataFrame:
@@ -45,10 +44,10 @@ def fleet_summary(fleet: pd.DataFrame) -> pd.DataFrame:
         If a quantity has fewer than 4 cards.
     """
     fewest = fleet.groupby("quantity")["card"].nunique().reindex(list(COMPARED), fill_value=0).min()
-    if fewest < _FEWEST_CARDS:
+    if fewest < FEWEST_CARDS:
         raise ClockwattError(
             f"{fewest} cards of this model to compare with are too few. Give --fleet with measurements of "
-            f"{_FEWEST_CARDS} or more, such as files of `clockwatt card --output`."
+            f"{FEWEST_CARDS} or more, such as files of `clockwatt card --output`."
         )
     return pd.DataFrame({name: _summary(fleet[fleet["quantity"] == name]) for name in COMPARED}).T
 
@@ -98,7 +97,7 @@ def compare(card: pd.DataFrame, summary: pd.DataFrame) -> pd.DataFrame:
     freedom = summary["cards"] - 1
     fleet_error = summary["deviation"] ** 2 / summary["cards"]
     own_error = summary["session_variance"] + summary["rest_variance"] / rows
-    half_width = stats.t.ppf(0.5 + _COVERAGE / 2, freedom) * (own_error + fleet_error) ** 0.5
+    half_width = stats.t.ppf(0.5 + COVERAGE / 2, freedom) * (own_error + fleet_error) ** 0.5
     # the means of a few cards may lie closer together than the error of each allows
     scatter = (np.maximum(summary["deviation"] ** 2, own_error) + fleet_error) ** 0.5
     smallest = np.maximum(np.log1p(NOTABLE), stats.t.isf(FALSE_ALARMS / len(summary), freedom) * scatter)

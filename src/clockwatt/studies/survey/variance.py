@@ -1,0 +1,206 @@
+"""Split the variance of a quantity between cards into nested levels, and find outliers among cards.
+
+A linear mixed model of the log: temperature within a card is fixed; each level, such as card and session, is random.
+It is fitted by restricted maximum likelihood, and intervals are those of the profile likelihood, which hold a variance
+of 0 where the data allow it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+from scipy import optimize, stats
+
+REST = "rest"
+COVERAGE = 0.95
+FEWEST_CARDS = 4
+_FEWEST_HOSTS = 3
+_DAY_US = 86_400_000_000
+_FALSE_DISCOVERIES = 0.05
+_NULL_FLEETS = 2000
+_LEAST, _MOST = np.log(1e-7), np.log(1.0)
+"""Bounds of the log of a standard deviation; below the lower one it counts as 0."""
+
+Vector = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class MixedModel:
+    """Observations of one quantity, and the groups of each level that they belong to.
+
+    Attributes
+    ----------
+    logs
+        Shape (n,).
+    fixed
+        Columns of fixed effects, shape (n, p).
+    same
+        For each level, shape (n, n): 1 where two observations share its group; the last level is `REST`.
+    """
+
+    logs: Vector
+    fixed: Vector
+    same: dict[str, Vector]
+
+    @classmethod
+    def of(cls, rows: pd.DataFrame, levels: Sequence[str]) -> MixedModel:
+        """Make the model of one quantity.
+
+        Parameters
+        ----------
+        rows
+            As `observations` returns them, of one quantity; rows without a temperature are left out.
+        levels
+            Columns of `rows` that name the groups, from the outermost to the innermost; `card` among them.
+        """
+        rows = rows.dropna(subset=["log", "temperature_c"])
+        warmer = rows["temperature_c"] - rows.groupby("card")["temperature_c"].transform("mean")
+        fixed = np.column_stack([np.ones(len(rows)), warmer]) if warmer.abs().max() > 0 else np.ones((len(rows), 1))
+        groups = {level: pd.factorize(rows[level])[0] for level in levels} | {REST: np.arange(len(rows))}
+        same = {level: (codes[:, None] == codes).astype(float) for level, codes in groups.items()}
+        return cls(rows["log"].to_numpy(float), fixed, same)
+
+    def deviance(self, log_deviations: Vector) -> float:
+        """Return −2 × the restricted log likelihood, up to a constant, at log standard deviations of the levels."""
+        covariance = sum(np.exp(2 * log) * same for log, same in zip(log_deviations, self.same.values(), strict=True))
+        lower = np.linalg.cholesky(covariance)
+        whitened = np.linalg.solve(lower, np.column_stack([self.fixed, self.logs]))
+        fixed, logs = whitened[:, :-1], whitened[:, -1]
+        coefficients, *_ = np.linalg.lstsq(fixed, logs)
+        residuals = logs - fixed @ coefficients
+        of_fixed = np.linalg.slogdet(fixed.T @ fixed)[1]
+        return float(2 * np.log(np.diag(lower)).sum() + of_fixed + residuals @ residuals)
+
+    def best(self, held: str | None = None, at: float = 0.0, start: Vector | None = None) -> tuple[float, Vector]:
+        """Return the least deviance and its log deviations.
+
+        Parameters
+        ----------
+        held, at
+            A level whose log deviation is held at `at`; None for no level.
+        start
+            Log deviations to begin with, of shape (levels,); else several are tried.
+        """
+        free = [number for number, level in enumerate(self.same) if level != held]
+        high = np.full(len(self.same), np.log(self.logs.std() + 1e-6) - 0.7)
+        starts = [high, high - 2.0 * np.arange(len(high))] if start is None else [start]
+
+        def filled(values: Vector) -> Vector:
+            logs = np.full(len(self.same), at)
+            logs[free] = values
+            return logs
+
+        fits = [
+            optimize.minimize(
+                lambda values: self.deviance(filled(values)), np.clip(begin[free], _LEAST + 0.5, _MOST - 0.5),
+                method="L-BFGS-B", bounds=[(_LEAST, _MOST)] * len(free),
+            )
+            for begin in starts
+        ]  # fmt: skip
+        fit = min(fits, key=lambda found: float(found.fun))
+        return float(fit.fun), filled(fit.x)
+
+
+def split(model: MixedModel) -> pd.DataFrame:
+    """Return the standard deviation of each level, relative, with its 95 % interval by profile likelihood.
+
+    Returns
+    -------
+    pandas.DataFrame
+        Indexed by level: `deviation`, `low`, `high`.
+    """
+    least, logs = model.best()
+    limit = float(stats.chi2.ppf(COVERAGE, 1))
+    rows = {}
+    for number, level in enumerate(model.same):
+
+        def above(at: float, level: str = level) -> float:
+            return model.best(level, at, logs)[0] - least - limit
+
+        best = logs[number]
+        low = 0.0 if above(_LEAST) < 0 else np.exp(optimize.brentq(above, _LEAST, best, xtol=0.01))
+        high = np.exp(optimize.brentq(above, best, _MOST, xtol=0.01)) if above(_MOST) > 0 else np.inf
+        rows[level] = {"deviation": np.exp(best) if best > _LEAST + 0.1 else 0.0, "low": low, "high": high}
+    return pd.DataFrame(rows).T
+
+
+def words(part: pd.Series) -> str:
+    """Return a row of `split` in words: `0.24 (0.17–0.34) %`."""
+    return f"{100 * part['deviation']:.2f} ({100 * part['low']:.2f}–{100 * part['high']:.2f}) %"
+
+
+def levels_of(rows: pd.DataFrame) -> tuple[list[str], list[str]]:
+    """Return the levels that observations of one quantity can be split into, and sentences on what they cannot.
+
+    Parameters
+    ----------
+    rows
+        As `observations` returns them.
+    """
+    levels, limits = ["card", "session"], []
+    of_card = rows.assign(day=rows["started_us"] // _DAY_US).groupby("card")[["session", "day"]].nunique()
+    cards_of_host = rows.groupby("host")["card"].nunique()
+    if len(cards_of_host) >= _FEWEST_HOSTS and (cards_of_host > 1).any():
+        levels.insert(0, "host")
+    else:
+        limits.append(f"Card and node: {_FEWEST_HOSTS} nodes with several cards are needed.")
+    once = int((of_card["session"] == 1).sum())
+    if once == len(of_card):
+        levels.remove("session")
+    if once:
+        limits.append(f"Card and session: {once} of {len(of_card)} cards were measured in one session only.")
+    if one_day := int((of_card["day"] == 1).sum()):
+        limits.append(f"Card and day: {one_day} of {len(of_card)} cards were measured on one day only.")
+    return levels, limits
+
+
+def spread(rows: pd.DataFrame) -> float:
+    """Return (max − min) / median over the cards' medians of one quantity."""
+    cards = np.exp(rows.groupby("card")["log"].median())
+    return float((cards.max() - cards.min()) / cards.median())
+
+
+def outliers(rows: pd.DataFrame, within: str | None = None) -> pd.DataFrame:
+    """Compare each card with the median card in one quantity.
+
+    Its distance is stated in units of the median distance, so that outliers do not hide one another. Fleets of equal
+    size without outliers, drawn from a normal distribution, show how often a distance occurs.
+
+    Parameters
+    ----------
+    rows
+        As `observations` returns them, of one quantity.
+    within
+        A column such as `host`, to compare with the median card of the same host; None for all cards.
+
+    Returns
+    -------
+    pandas.DataFrame
+        Indexed by card: `difference` from the median card, relative; `p_value`, two-sided; `outlier` with false
+        discoveries held to 5 % (Benjamini–Hochberg).
+    """
+    cards = rows.groupby("card")["log"].mean()
+    groups = np.zeros(len(cards)) if within is None else pd.factorize(rows.groupby("card")[within].first())[0]
+    several = np.bincount(groups.astype(int))[groups.astype(int)] > 1
+
+    def distances(logs: Vector) -> tuple[Vector, Vector]:
+        differences = logs.copy()
+        for group in np.unique(groups):
+            differences[:, groups == group] -= np.median(logs[:, groups == group], axis=1, keepdims=True)
+        return differences, np.abs(differences) / np.median(np.abs(differences[:, several]), axis=1, keepdims=True)
+
+    differences, own = distances(cards.to_numpy(float)[None, :])
+    null = np.sort(distances(np.random.default_rng(0).normal(size=(_NULL_FLEETS, len(cards))))[1], axis=None)
+    p_values = (1 + null.size - np.searchsorted(null, own[0])) / (1 + null.size)
+    return pd.DataFrame(
+        {
+            "difference": np.expm1(differences[0]),
+            "p_value": p_values,
+            "outlier": stats.false_discovery_control(p_values) <= _FALSE_DISCOVERIES,
+        },
+        index=cards.index,
+    )
