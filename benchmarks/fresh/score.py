@@ -330,11 +330,14 @@ def report(compared: pd.DataFrame) -> str:
     return "\n".join(lines)
 
 
-def write_result(compared: pd.DataFrame, gpu: str, output: Path) -> None:
+def write_result(compared: pd.DataFrame, gpu: str, profile: HostProfile | None, output: Path) -> None:
     """Write the tables as a result of the page of unseen networks; the targets are for sets of all kinds."""
     days = sorted(compared["day"].unique())
     title, targets = OF_A_DAY[days[0]] if len(days) == 1 and days[0] in OF_A_DAY else ("", TARGETS.get(gpu, {}))
     notes = [_NOTE]
+    if profile is not None:
+        title += ", host calibrated"
+        notes.append(f"`clockwatt calibrate --host` took {profile.seconds:.0f} s on this machine before the passes.")
     if SETS["eighth"].day in days:
         notes.append(eager_ratio(compared))
         compared = compared[compared["execution"] != TF32]
@@ -420,7 +423,7 @@ def main() -> int:
     if arguments.output:
         compared.to_csv(arguments.output, index=False)
     if arguments.result:
-        write_result(compared, arguments.gpu, arguments.result)
+        write_result(compared, arguments.gpu, profile, arguments.result)
     print(report(compared))
     return 0
 
