@@ -36,7 +36,7 @@ def card(
     rounds: Annotated[int, typer.Option(min=2, help="Measurements of each operation; one takes about 10 s.")] = 5,
     as_json: AsJson = False,
 ) -> None:
-    """Compare a card with others of its model; exit status 3 if it differs."""
+    """Compare a card with others of its model."""
     from clockwatt.studies.survey import observations as survey
     from clockwatt.studies.survey import passport
 

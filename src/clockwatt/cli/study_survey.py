@@ -15,7 +15,7 @@ from clockwatt.errors import ClockwattError
 def study_survey(
     measurements: Annotated[list[Path], typer.Argument(help="Files of `clockwatt card --output`, or folders of them.")],
 ) -> None:
-    """Split the differences between cards into node, card, session and rest; name outliers."""
+    """Split differences between cards into node, card, session and rest."""
     from rich.console import Console
     from rich.table import Table
 
