@@ -1,10 +1,10 @@
-"""Draw the passes of `compiled.py`: a seed decides all of it.
+"""Draw the passes of `score.py`: a seed decides all of it.
 
     python benchmarks/compiled/draw.py [--cache DIR] [--part K/N]
 
 Every place of a kind is drawn by itself and traced eager. It is drawn again where it cannot be traced, its roofline
 lies outside 0.7 to 15 ms, it needs more than 5 GiB or makes more than 500 calls (it would compile for minutes), or the
-network is shipped or one of `compiled-h100.json`. Networks of transformers are drawn without masks.
+network is shipped or one of `earlier-h100.json`. Networks of transformers are drawn without masks.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ ATTEMPTS, RESCALED = 12, 4
 def excluded() -> frozenset[str]:
     """Return the names of networks that may not be drawn."""
     shipped = pd.read_parquet(resource("reference") / "h200" / "catalogue" / "networks.parquet")["network"]
-    seen = json.loads((HERE.parent / "compiled-h100.json").read_text(encoding="utf-8"))
+    seen = json.loads((HERE / "earlier-h100.json").read_text(encoding="utf-8"))
     return frozenset({*shipped, *(row["network"] for row in seen)})
 
 

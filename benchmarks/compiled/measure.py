@@ -200,7 +200,6 @@ class Measurer:
                     found[mode]["device_s"].append(device)
         return {
             mode: {name: statistics.median(values) if values else None for name, values in one.items()}
-            | {f"{name}_all": [float(f"{value:.5g}") for value in values] for name, values in one.items()}
             for mode, one in found.items()
         }
 
@@ -248,7 +247,6 @@ class Measurer:
                 "power_w": statistics.mean(power for power, _ in found),
                 "energy_j": statistics.mean(power * took for power, took in found),
                 "energy_pass_s": statistics.mean(took for _, took in found),
-                "powers_w": [round(power, 2) for power, _ in found],
             }
             for mode, found in turns.items()
         }  # fmt: skip
