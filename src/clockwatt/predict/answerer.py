@@ -373,7 +373,10 @@ def _shares(
 
 
 def _possible(ends: dict[str, Ends], expected: Composition, known: Overheads) -> dict[str, Ends]:
-    """Clip intervals of mean power to what the card can draw: from its idle power to its limit."""
+    """Clip intervals: a pass takes no less than its device, and a card draws from its idle power to its limit."""
+    if {"time_s", "device_s"} <= set(ends):
+        low, high = ends["time_s"]
+        ends = ends | {"time_s": _around(expected.time_s, max(low, ends["device_s"][0]), high)}
     if expected.power_w is None or expected.energy_j is None or not {"power_w", "time_s", "energy_j"} <= set(ends):
         return ends
     least_w = _BELOW_IDLE * (known.power_idle_w or 0.0)
