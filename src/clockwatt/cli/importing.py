@@ -22,9 +22,7 @@ from clockwatt.errors import ClockwattError
     ),
 )
 def import_(
-    table: Annotated[
-        Path, typer.Argument(exists=True, metavar="TABLE", help="A .csv or .parquet file, one row per measurement.")
-    ],
+    table: Annotated[Path, typer.Argument(metavar="TABLE", help="A .csv or .parquet file, one row per measurement.")],
     gpu: Annotated[str, typer.Option(help="Your label for the GPU, such as a30.")],
     device: Annotated[str, typer.Option(help='Name of the GPU, such as "NVIDIA A30".')],
     output_dir: OutputDir,
