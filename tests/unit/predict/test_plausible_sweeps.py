@@ -72,6 +72,7 @@ def test_intervals_hold_their_values(sweep):
         low, value, high = (sweep[column].to_numpy(float) for column in (f"{name}_low", name, f"{name}_high"))
         assert ((low <= value) & (value <= high) & np.isfinite(high)).all()
 
+
 def test_a_pass_takes_no_less_than_its_device(predictors):
     answer = predictors.predict("resnet50", gpu="h100")
     assert answer.source == "composed"
