@@ -1,56 +1,80 @@
-"""Write the shipped profile of links between H100: bandwidth as NVIDIA states it, costs of the host measured here.
+"""Write the shipped profile of links between H100: links as calibrated, costs of the host fitted to measured steps.
 
-    python benchmarks/links_h100.py
+    python benchmarks/links_h100.py [--left-out FOLDER]
 
-Costs are processor times of one process without GPU, which is alone in its group, and the CUDA calls that it lacks.
+`calibrate --links` measured the links of the host on which `parallel_truth.py` then measured steps. Costs of DDP and
+FSDP2 are fitted to steps that take longer than the device alone: two for each strategy. `--left-out` writes a profile
+for each network instead, which is fitted without it.
 """
 
-import re
-import time
-from importlib import metadata
+import argparse
+import json
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
-import torch
-from torch import distributed
+import numpy as np
+from scipy.optimize import nnls
 
 from clockwatt.io.resources import resource
-from clockwatt.measure.links import host_calls
-from clockwatt.predict.parallel.links import LinkFit, LinkProfile
-from clockwatt.schema.links import ALL_GATHER, COMMUNICATIONS, REDUCE_SCATTER
+from clockwatt.predict.parallel.links import LinkProfile
+from clockwatt.schema.links import HOST_COSTS
 
-RING_BYTES_PER_S = 370e9
-"""What NCCL sends over 18 links of NVLink 4: https://github.com/NVIDIA/nccl-tests/issues/212."""
-LATENCY_S = 20e-6
-"""Assumed."""
-CALL_S = 8.1e-6
-"""Host time of a CUDA call on the median host: `HostOverheads.call_s` of the shipped predictors of the H100."""
-CUDA_CALLS = {"ddp_parameter_s": 2, "ddp_bucket_s": 5, "ddp_buffer_s": 2, "fsdp_group_s": 20}
-"""Calls that only a GPU needs, counted in PyTorch's sources.
-
-Of DDP: a gradient is copied into its bucket and back, a buffer into the broadcast tensor and back; a bucket is reduced
-between two events. Of FSDP2: two gathers and a reduction of a group, each with copies, events and a wait.
-"""
+DATA = Path(__file__).parent / "parallel"
+BUFFERS = {"resnet50": 159, "efficientnet_b0": 147}
+COSTS: dict[str, tuple[tuple[str, str], Callable[[dict[str, Any]], float]]] = {
+    "ddp": (("ddp_parameter_s", "ddp_buffer_s"), lambda line: BUFFERS.get(line["network"], 0)),
+    "fsdp": (("fsdp_parameter_s", "fsdp_group_s"), lambda line: kernels(line, "ReduceScatter") - 1),
+}
+"""Costs of a strategy that are fitted: for each parameter, and for each buffer or block."""
+HOST_BOUND = 1.02
+"""Times over device time from which on the host counts as the bottleneck."""
+ORIGIN = (
+    "Measured on 2 NVIDIA H100 80GB HBM3 of one host, 2026-11-25. Costs of the host: fitted to training steps of ten "
+    "networks there."
+)
 
 
 def main() -> None:
-    """Measure and write."""
-    host_calls._STEPS = 100
-    torch.set_num_threads(1)
-    distributed.init_process_group("gloo", store=distributed.HashStore(), rank=0, world_size=1)
-    costs = host_calls.host_costs(torch.device("cpu"), time.process_time)
-    costs = {name: cost + CUDA_CALLS.get(name, 0) * CALL_S for name, cost in costs.items()}
-    halves = (ALL_GATHER, REDUCE_SCATTER)
-    fits = tuple(
-        LinkFit(kind, 2, LATENCY_S, RING_BYTES_PER_S * (2 if kind in halves else 1)) for kind in COMMUNICATIONS
-    )
-    cpu = re.search("model name\\s*: (.*)", Path("/proc/cpuinfo").read_text(encoding="utf-8"))[1]
-    origin = (
-        f"Bandwidth: NVIDIA, https://github.com/NVIDIA/nccl-tests/issues/212. Latency: assumed. Host: processor times "
-        f"with PyTorch {metadata.version('torch')} on {cpu}, and {CALL_S:.2g} s for each CUDA call. Power: not known."
-    )
-    profile = LinkProfile("NVLink (18 links)", "NVIDIA H100 80GB HBM3", False, fits, None, costs, origin=origin)
-    profile.write(resource("links/h100-nvlink.json"))
-    print(costs)
+    """Fit and write."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--left-out", type=Path)
+    folder = parser.parse_args().left_out
+    lines = [json.loads(line) for line in (DATA / "measured-h100.jsonl").read_text(encoding="utf-8").splitlines()]
+    steps = {(line["network"], line["strategy"]): line for line in lines if line["kind"] == "step"}
+    blind = json.loads((DATA / "predicted-h100.json").read_text(encoding="utf-8"))["cases"]
+    device_s = {(case["network"], case["strategy"]): case["device_s"] for case in blind}
+    profile = replace(LinkProfile.read(DATA / "links-h100.json"), origin=ORIGIN, rows=())
+    if folder is None:
+        replace(profile, host_costs=fitted(steps, device_s, "")).write(resource("links/h100-nvlink.json"))
+        return
+    folder.mkdir(parents=True, exist_ok=True)
+    for network in {name for name, _ in steps}:
+        replace(profile, host_costs=fitted(steps, device_s, network)).write(folder / f"{network}.json")
+
+
+def fitted(steps: dict[Any, Any], device_s: dict[Any, float], left_out: str) -> dict[str, float]:
+    """Return the costs of the host, in s, without one network: those that least relative errors of steps need."""
+    costs = dict.fromkeys(HOST_COSTS, 0.0)
+    for strategy, (names, count) in COSTS.items():
+        counts, added = [], []
+        for (network, own), line in steps.items():
+            time_s, single = line["time_s"], steps[network, "one"]
+            if own == strategy and network != left_out and time_s > HOST_BOUND * device_s[network, own]:
+                host_s = min(single["ranks"][0]["issue_s"], single["time_s"])
+                counts.append([line["ranks"][0]["parameters"] / time_s, count(line) / time_s])
+                added.append(max(0.0, 1 - host_s / time_s))
+        found, _ = nnls(np.array(counts), np.array(added))
+        costs |= dict(zip(names, map(float, found), strict=True))
+    print(left_out or "all", {name: float(f"{1e6 * cost:.3g}") for name, cost in costs.items() if cost}, "µs")
+    return costs
+
+
+def kernels(line: dict[str, Any], kind: str) -> float:
+    """Return how many kernels of NCCL of one kind a step has."""
+    kinds = line["ranks"][0]["profile"]["kinds"]
+    return sum(number for name, (number, _) in kinds.items() if kind in name)
 
 
 if __name__ == "__main__":

@@ -4,7 +4,8 @@
 
 One JSON line for each case. Two processes, one for each GPU, run all cases; a case that hangs or fails ends them, and
 two others go on. Nothing sets a clock, a power limit or another state of a GPU. `--cpu` runs the same code with gloo
-on CPU processes and small inputs, as a test. `CASES` is what `several_gpus.py predict` predicts.
+on CPU processes and small inputs, as a test. `several_gpus.py predict` predicts the same. `--further` measures steps of
+five other networks instead, and nothing else.
 """
 
 import argparse
@@ -22,7 +23,7 @@ import tempfile
 import threading
 import time
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from multiprocessing.connection import wait
 from pathlib import Path
 from typing import Any
@@ -51,12 +52,17 @@ NETWORKS: dict[str, tuple[str, tuple[tuple[int, ...], int | None], str, str, str
 }  # fmt: skip
 """Constructor, shape of a rank's input (of all ranks for a pipeline) and bound of indices, precision, optimizer, and
 the module with which the second stage of a pipeline begins."""
-CASES = [
-    (name, STRATEGIES[(place + turn) % len(STRATEGIES)])
-    for turn in range(len(STRATEGIES))
-    for place, name in enumerate(NETWORKS)
-]
-"""Networks and strategies; the first ten already hold every network and every strategy."""
+FIRST = tuple(NETWORKS)
+NETWORKS |= {
+    "resnet101": ("resnet101", _FEWER_IMAGES, "tf32", "sgd", "layer3"),
+    "mobilenet_v3_large": ("mobilenet_v3_large", _IMAGES, "tf32", "sgd", "features.7"),
+    "vit_b_32": ("vit_b_32", _IMAGES, "tf32", "adamw", "encoder.layers.encoder_layer_6"),
+    "bert_large": (
+        f"{_TRANSFORMERS}:bert_large", ((16, 128), 30522), "bf16-mixed", "adamw", "model.bert.encoder.layer.11"
+    ),
+    "convnext_small": ("convnext_small", _FEWER_IMAGES, "tf32", "adamw", "features.5"),
+}  # fmt: skip
+FURTHER = tuple(NETWORKS)[len(FIRST) :]
 
 _CASE_S, _START_S = 25.0, 90.0
 _WINDOW_S, _BLOCK_S, _WARM_S = 1.6, 0.1, 0.4
@@ -683,16 +689,23 @@ def line_of(case: tuple[Any, ...], answers: list[dict[str, Any]], sensors: Senso
     return line
 
 
-def plan(only: str | None) -> Iterator[tuple[Any, ...]]:
-    """Yield all cases; the first step once more at the end."""
-    steps = [("step", *case) for case in CASES if only is None or case[0] in only.split(",")]
+def plan(names: Sequence[str], *, more: bool) -> Iterator[tuple[Any, ...]]:
+    """Yield steps of some networks; `more` adds comparisons of GPUs and programs, and the first step at the end.
+
+    The first steps already hold every network and every strategy.
+    """
+    turns = itertools.product(range(len(STRATEGIES)), enumerate(names))
+    steps = [("step", name, STRATEGIES[(place + turn) % len(STRATEGIES)]) for turn, (place, name) in turns]
     for place, case in enumerate(steps, 1):
         yield case
+        if not more:
+            continue
         if place % _EVERY == 4:
             yield ("cards",)
         if place == 20 or place == len(steps) < 20:
             yield ("shared",)
-    yield steps[0]
+    if more:
+        yield steps[0]
 
 
 def main() -> None:
@@ -701,6 +714,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=420)
     parser.add_argument("--output", type=Path, required=True)
     parser.add_argument("--only", help="networks, with commas between them")
+    parser.add_argument("--further", action="store_true")
     parser.add_argument("--cpu", action="store_true")
     options = parser.parse_args()
     begun_s = time.monotonic()
@@ -725,7 +739,8 @@ def main() -> None:
     ranks = Ranks(cpu=options.cpu)
     with options.output.open("w", encoding="utf-8") as file:
         print(json.dumps(head), file=file, flush=True)
-        for case in plan(options.only):
+        names = options.only.split(",") if options.only else FURTHER if options.further else FIRST
+        for case in plan(names, more=not options.further):
             left_s = options.seconds - (time.monotonic() - begun_s)
             if left_s < 10:
                 break

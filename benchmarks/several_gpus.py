@@ -1,11 +1,14 @@
 """Compare predicted training steps on one and two GPUs with measured ones.
 
-    python benchmarks/several_gpus.py predict [--links LINKS] [--gpu h100] [--host NAME] --output PREDICTED.json
+    python benchmarks/several_gpus.py predict [--further] [--links LINKS] [--host NAME] --output PREDICTED.json
     python benchmarks/several_gpus.py pack MEASURED.jsonl PACKED.jsonl
     python benchmarks/several_gpus.py score MEASURED.jsonl PREDICTED.json...
+    python benchmarks/several_gpus.py seen MEASURED.jsonl
 
-`predict` predicts the cases of `parallel_truth.py`, which measures them. `pack` shortens what it measured. `score`
-compares it with predictions, of which the first are blind; errors of one GPU are not counted among those of several.
+`predict` predicts the cases of `parallel_truth.py`, which measures them; `{network}` in LINKS stands for the network's
+name. `pack` shortens what was measured. `score` compares it with predictions, of which the first are blind; errors of
+one GPU are not counted among those of several. `seen` writes tables without predictions: VGG-16 as in the assignment,
+and GPUs and programs that run beside each other.
 """
 
 import argparse
@@ -32,11 +35,13 @@ def main() -> None:
     """Predict or score."""
     parser = argparse.ArgumentParser()
     commands = parser.add_subparsers(dest="command", required=True)
-    of_predict, of_pack, of_score = map(commands.add_parser, ("predict", "pack", "score"))
+    of_predict, of_pack, of_score, of_seen = map(commands.add_parser, ("predict", "pack", "score", "seen"))
     of_predict.add_argument("--links", default="h100-nvlink")
     of_predict.add_argument("--gpu", default="h100")
     of_predict.add_argument("--host")
+    of_predict.add_argument("--further", action="store_true")
     of_predict.add_argument("--output", type=Path, required=True)
+    of_seen.add_argument("measured", type=Path)
     of_pack.add_argument("measured", type=Path)
     of_pack.add_argument("packed", type=Path)
     of_score.add_argument("measured", type=Path)
@@ -47,6 +52,8 @@ def main() -> None:
     elif options.command == "pack":
         lines = [json.loads(line) for line in options.measured.read_text(encoding="utf-8").splitlines()]
         options.packed.write_text("".join(f"{json.dumps(packed(line))}\n" for line in lines), encoding="utf-8")
+    elif options.command == "seen":
+        seen([json.loads(line) for line in options.measured.read_text(encoding="utf-8").splitlines()])
     else:
         score(options.measured, options.predicted)
 
@@ -61,7 +68,7 @@ def write_predictions(options: argparse.Namespace) -> None:
         "cases": [],
     }
     api._Question._trace = keeping(api._Question._trace)
-    for name in parallel_truth.NETWORKS:
+    for name in parallel_truth.FURTHER if options.further else parallel_truth.FIRST:
         content["cases"] += predict(name, options)
         options.output.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
         print(name, flush=True)
@@ -85,7 +92,7 @@ def predict(name: str, options: argparse.Namespace) -> list[dict[str, Any]]:
     constructor, (shape, below), precision, optimizer, begins = parallel_truth.NETWORKS[name]
     inputs: Any = {"shape": shape, "dtype": "int64", "below": below} if below else shape
     asked = {"training": True, "precision": precision, "optimizer": optimizer, "gpu": options.gpu, "host": options.host}
-    asked |= {"gpus_per_node": 2, "links": options.links}
+    asked |= {"gpus_per_node": 2, "links": options.links.format(network=name)}
     stages = {"stages": (begins,), "microbatches": parallel_truth.MICROBATCHES, "schedule": parallel_truth.SCHEDULE}
     cases = []
     for strategy in STRATEGIES:
@@ -117,8 +124,7 @@ def score(measured: Path, predicted: list[Path]) -> None:
     lines = [json.loads(line) for line in measured.read_text(encoding="utf-8").splitlines()]
     steps = {(line["network"], line["strategy"]): line for line in reversed(lines) if line["kind"] == "step"}
     failed = [steps.pop(key) for key, line in list(steps.items()) if "error" in line]
-    hardware = f"{len(lines[0]['gpus'])} × {lines[0]['gpus'][0]['name']} of one host"
-    hardware += f", {lines[0]['date'][:16]} UTC, PyTorch {lines[0]['versions']['torch']}"
+    hardware = machine(lines[0])
     summary, blind = [], []
     for place, file in enumerate(predicted):
         content = json.loads(file.read_text(encoding="utf-8"))
@@ -160,6 +166,83 @@ def score(measured: Path, predicted: list[Path]) -> None:
             "Targets are those of the blind predictions, without the steps on one GPU.",
         ),
         hardware=hardware,
+    )  # fmt: skip
+
+
+def machine(line: dict[str, Any]) -> str:
+    """Return what was measured on, and when."""
+    gpus = f"{len(line['gpus'])} × {line['gpus'][0]['name']} of one host"
+    return f"{gpus}, {line['date'][:16]} UTC, PyTorch {line['versions']['torch']}"
+
+
+def seen(lines: list[dict[str, Any]]) -> None:
+    """Write the assignment's table, and the one of GPUs and programs beside each other."""
+    steps = {line["strategy"]: line for line in lines if line.get("network") == "vgg16"}
+    rows: list[list[Any]] = [["assignment", "two GPUs", "–", 1.89, "–", "19.8 and 21.5", "–"]]
+    for strategy, line in steps.items():
+        images = 64 * (1 if strategy == "pipeline" else len(line["ranks"]))
+        shares, hidden = [], []
+        for profile in (rank["profile"] for rank in line["ranks"]):
+            shares.append(f"{100 * profile['nccl_s'] / (profile['kernel_sum_s'] + profile['nccl_s']):.1f}")
+            hidden.append(f"{100 * profile['overlap_s'] / (profile['nccl_s'] or np.nan):.0f}")
+        speed_up = images / 64 * steps["one"]["time_s"] / line["time_s"]
+        energy_j = sum(rank["energy_j"] for rank in line["ranks"])
+        rows.append([
+            "here", strategy, round(1e3 * line["time_s"], 1), round(speed_up, 2), round(images / energy_j, 2),
+            " and ".join(shares), " and ".join(hidden).replace("nan", "–"),
+        ])  # fmt: skip
+    result_file.write(
+        "several-gpus",
+        "VGG-16 on one and two GPUs: the assignment and here",
+        (
+            "source", "strategy", "step, ms", "speed-up", "images per joule", "NCCL share of kernel time, %",
+            "of it beside other kernels, %",
+        ),
+        rows,
+        notes=(
+            "64 images on each GPU, TF32, SGD; the pipeline has 64 in all, in 4 microbatches.",
+            "NCCL kernels that wait for the other GPU count too.",
+        ),
+        file=result_file.RESULTS / "several_gpus-vgg16.json",
+        hardware=machine(lines[0]),
+    )  # fmt: skip
+    of_titles: dict[tuple[str, str, int], list[dict[str, Any]]] = {}
+    for line in lines:
+        for rank, answers in enumerate(line["ranks"] if line["kind"] in ("cards", "shared") else []):
+            for title, answer in answers.items():
+                of_title = title.rpartition(" ")[0] if line["kind"] == "shared" else title
+                of_titles.setdefault((line["kind"], of_title, rank), []).append(answer)
+    rows = []
+    for (kind, title, rank), answers in sorted(of_titles.items()):
+        times_s = [answer["blocks_s"][1] for answer in answers]
+        power_w, temperature_c, clock_mhz = (
+            np.median([answer["sensors"][name] for answer in answers])
+            for name in ("power_w", "temperature_c", "sm_clock_mhz")
+        )
+        program, _, other = title.partition(" beside ")
+        if kind == "shared" and rank and other:
+            program, other = other, program
+        where = f"GPU {rank}" if kind == "cards" else "GPU 0"
+        beside = "the same on the other GPU" if title.endswith("0 and 1") else f"{other} on this GPU" if other else "–"
+        rows.append([
+            program.partition(" on ")[0], where, beside, round(1e3 * float(np.median(times_s)), 2),
+            f"{100 * (max(times_s) / min(times_s) - 1):.1f}", *(round(float(one)) for one in (power_w, temperature_c,
+            clock_mhz)), len(answers),
+        ])  # fmt: skip
+    result_file.write(
+        "several-gpus",
+        "GPUs and programs beside each other",
+        (
+            "program", "runs on", "beside it", "step, ms", "range of repetitions, %", "power of the GPU, W", "°C",
+            "SM clock, MHz", "repetitions",
+        ),
+        rows,
+        notes=(
+            "`sgemm`: a float32 product of two 8192 × 8192 matrices; `resnet50`: a training step with 64 images, TF32.",
+            "Programs on one GPU are processes of their own, without MPS. Medians of repetitions of about 1 s.",
+        ),
+        file=result_file.RESULTS / "several_gpus-beside.json",
+        hardware=machine(lines[0]),
     )  # fmt: skip
 
 

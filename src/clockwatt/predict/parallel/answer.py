@@ -126,7 +126,9 @@ def ask_parallel(predictors: AllGpus, request: Request, network: NetworkConfig, 
     make = _pipeline if request.strategy == PIPELINE else functools.partial(_data_parallel, model)
     answer = make(request, links, count, step, one, single)
     origin = (
-        ("These links were not measured: run `clockwatt calibrate --links` on your machine.",) if links.origin else ()
+        ("These links are those of another machine: run `clockwatt calibrate --links` on yours.",)
+        if links.origin
+        else ()
     )
     return replace(answer, warnings=(*single.warnings, *origin))
 
@@ -149,18 +151,23 @@ def _data_parallel(
         adaptive = "ada" in str((one.optimizer or {}).get("optimizer", "sgd"))
         schedule = fsdp(step, links, count, bytes_per_s, adaptive=adaptive)
     time_s = max(schedule.device_s, schedule.host_s)
-    energy_j = _energy(step, links, time_s, schedule)
+    energy_j = _energy(step, links, count, time_s, schedule)
     memory = _memory(request.strategy or "", step, one, count)
     return _assembled(
         request, links, single, count, time_s, (energy_j,) * count, (memory,) * count if memory else None, schedule
     )
 
 
-def _energy(step: Step, links: LinkProfile, time_s: float, schedule: Schedule) -> float:
-    """Return the energy of one GPU: kernels at their mean power, communications, and idle power over the step."""
+def _energy(step: Step, links: LinkProfile, count: int, time_s: float, schedule: Schedule) -> float:
+    """Return the energy of one GPU: kernels at their mean power, communications, and idle power over the step.
+
+    While GPUs wait for each other, communications run on all but the last of them.
+    """
     kernels_j = step.dynamic_j * schedule.busy_s / step.device_s if step.device_s else 0.0
     more_w = max(0.0, (links.power_w or 0.0) - step.idle_w)
-    return kernels_j + more_w * schedule.communication_s + step.idle_w * time_s
+    waited_s = max(0.0, time_s - schedule.busy_s)
+    communicating_s = max(0.0, schedule.communication_s - schedule.exposed_s) + waited_s * (count - 1) / count
+    return kernels_j + more_w * communicating_s + step.idle_w * time_s
 
 
 def _memory(strategy: str, step: Step, one: Answer, count: int) -> int | None:
@@ -188,18 +195,22 @@ def _pipeline(
     batches, schedule = request.microbatches, request.schedule
     stages = split(step, count, request.stages)
     whole = sum(stage.gradient_bytes for stage in stages) or 1
-    optimizers_s = [step.optimizer_s * stage.gradient_bytes / whole for stage in stages]
+    longer_s = max(step.optimizer_s, step.optimizer_host_s)
+    optimizers_s = [longer_s * stage.gradient_bytes / whole for stage in stages]
     sends_s = sends(stages, links)
     finished = ends(stages, sends_s, schedule, batches)
     time_s = max(end + optimizer_s for end, optimizer_s in zip(finished, optimizers_s, strict=True))
     energies = []
     schedules = []
-    for place, (stage, optimizer_s) in enumerate(zip(stages, optimizers_s, strict=True)):
-        busy_s = batches * stage.device_s + optimizer_s
+    for place, stage in enumerate(stages):
+        busy_s = batches * (stage.forward_s + stage.backward_s) + step.optimizer_s * stage.gradient_bytes / whole
         of_links_s = 2 * batches * (sends_s[place] + (sends_s[place - 1] if place else 0.0))
-        host_s = batches * step.host_s * len(stage.paths) / len({unit.path for unit in step.units})
+        host_s = (
+            batches * (stage.forward_host_s + stage.backward_host_s)
+            + step.optimizer_host_s * stage.gradient_bytes / whole
+        )
         schedules.append(Schedule(time_s, host_s, busy_s, of_links_s, max(0.0, time_s - busy_s)))
-        energies.append(_energy(step, links, time_s, schedules[-1]))
+        energies.append(_energy(step, links, count, time_s, schedules[-1]))
     longest = max(schedules, key=lambda each: each.busy_s)
     memory = None
     if one.memory is not None:

@@ -64,7 +64,7 @@ class LinkProfile:
     seconds
         Duration of the measurement.
     origin
-        Where parameters come from that were not measured; empty for a measured profile.
+        Where the parameters of a shipped profile come from; empty for a measured one.
     rows
         The measurements: `kind`, `gpus`, `bytes`, `time_s`.
     """

@@ -24,9 +24,9 @@ class Stage:
     first
         Path of the first module.
     forward_s, backward_s
-        The larger of device and host time.
-    device_s
-        Device time of both.
+        Device times.
+    forward_host_s, backward_host_s
+        Host times.
     gradient_bytes
         Of its gradients.
     output_bytes
@@ -38,7 +38,8 @@ class Stage:
     first: str
     forward_s: float
     backward_s: float
-    device_s: float
+    forward_host_s: float
+    backward_host_s: float
     gradient_bytes: int
     output_bytes: int
     paths: frozenset[str]
@@ -116,9 +117,10 @@ def _stage(step: Step, units: Sequence[Unit], *, last: bool) -> Stage:
     calls = len(units) / len(step.units)
     return Stage(
         units[0].block or units[0].path,
-        max(forward_s, calls * step.forward_host_s),
-        max(backward_s, calls * (step.host_s - step.forward_host_s)),
-        forward_s + backward_s,
+        forward_s,
+        backward_s,
+        calls * step.forward_host_s,
+        calls * (step.host_s - step.optimizer_host_s - step.forward_host_s),
         sum(size for unit in units for size in unit.gradients),
         0 if last else units[-1].output_bytes,
         frozenset(unit.path for unit in units),
@@ -147,10 +149,13 @@ def sends(stages: Sequence[Stage], links: LinkProfile) -> list[float]:
 
 
 def ends(stages: Sequence[Stage], sends_s: Sequence[float], schedule: str, microbatches: int) -> list[float]:
-    """Return when each stage has finished its last backward pass, in s; `sends_s` as `sends` returns it."""
+    """Return when each stage has finished its last backward pass, in s; `sends_s` as `sends` returns it.
+
+    Devices wait for each other. Hosts do not: they issue communications and go on.
+    """
     done: dict[tuple[int, bool, int], float] = {}
     queues = [order(schedule, place, len(stages), microbatches) for place in range(len(stages))]
-    now_s, next_ = [0.0] * len(stages), [0] * len(stages)
+    now_s, issued_s, next_ = [0.0] * len(stages), [0.0] * len(stages), [0] * len(stages)
     last = len(stages) - 1
     while any(at < len(queue) for at, queue in zip(next_, queues, strict=True)):
         for place, stage in enumerate(stages):
@@ -162,8 +167,9 @@ def ends(stages: Sequence[Stage], sends_s: Sequence[float], schedule: str, micro
                     break
                 link_s = 0.0 if outer else sends_s[place - 1 if is_forward else place]
                 ready_s = 0.0 if outer else done[source] + link_s
+                issued_s[place] += stage.forward_host_s if is_forward else stage.backward_host_s
                 seconds = stage.forward_s if is_forward else stage.backward_s
-                now_s[place] = max(now_s[place], ready_s) + seconds
+                now_s[place] = max(max(now_s[place], ready_s) + seconds, issued_s[place])
                 done[place, is_forward, number] = now_s[place]
                 next_[place] += 1
     return now_s

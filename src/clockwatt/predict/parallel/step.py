@@ -15,10 +15,10 @@ from clockwatt.errors import RequestError
 from clockwatt.predict.answer import Answer
 from clockwatt.predict.answerer import OperationCosts
 from clockwatt.predict.models.predictors import TARGETS
-from clockwatt.schema.costs import TIME_DEVICE_CORRECTED
+from clockwatt.schema.costs import TIME_DEVICE_CORRECTED, TIME_HOST_CORRECTED
 from clockwatt.schema.records import ACCUMULATION, FORWARD, GRADIENTS, LOSS, OPTIMIZER, PARAMETERS
 
-_DEVICE = TARGETS.index(TIME_DEVICE_CORRECTED)
+_DEVICE, _HOST = TARGETS.index(TIME_DEVICE_CORRECTED), TARGETS.index(TIME_HOST_CORRECTED)
 _NUMBERED = re.compile(r"(?:.*_)?\d+")
 """Part of a module's path that numbers the blocks of a network: `h.0`, `encoder_layer_0`."""
 _FORWARD_SHARE = 1 / 3
@@ -63,8 +63,8 @@ class Step:
         In the order of the forward pass.
     optimizer_s
         Device time of the optimizer.
-    forward_host_s, host_s
-        Host time of the forward pass, and of the whole step.
+    forward_host_s, host_s, optimizer_host_s
+        Host time of the forward pass, of the whole step, and of the optimizer.
     time_s, dynamic_j, idle_w
         Time of the whole step, its energy without idle power, and idle power.
     buffers
@@ -79,6 +79,7 @@ class Step:
     dynamic_j: float
     idle_w: float
     buffers: tuple[int, ...]
+    optimizer_host_s: float = 0.0
 
     @property
     def device_s(self) -> float:
@@ -133,11 +134,17 @@ def step_of(training: Answer, forward: Answer | None, idle_w: float | None) -> S
     optimizer_s = scale * float(calls.loc[calls["phase"] == OPTIMIZER, "backward_s"].sum())
     units = _units(calls[calls["phase"].isin((FORWARD, LOSS))], scale, _gradients(detail))
     host_s = training.time_s if host_bound else expected.host_s
-    forward_host_s = _FORWARD_SHARE * host_s
+    of_calls = np.nan_to_num(detail.costs.mean[:, _HOST])[detail.traced.composer.positions]
+    is_optimizer = (calls["phase"] == OPTIMIZER).to_numpy()
+    optimizer_host_s = host_s * float(of_calls[is_optimizer].sum() / (of_calls.sum() or 1.0))
+    forward_host_s = _FORWARD_SHARE * (host_s - optimizer_host_s)
     if forward is not None and forward.expected.host_s is not None:
-        forward_host_s = min(host_s, forward.expected.host_s)
+        forward_host_s = min(host_s - optimizer_host_s, forward.expected.host_s)
     dynamic_j = max(0.0, training.energy_j - idle_w * training.time_s)
-    return Step(units, optimizer_s, forward_host_s, host_s, training.time_s, dynamic_j, idle_w, _buffers(detail))
+    return Step(
+        units, optimizer_s, forward_host_s, host_s, training.time_s, dynamic_j, idle_w, _buffers(detail),
+        optimizer_host_s,
+    )  # fmt: skip
 
 
 def _device_s(detail: OperationCosts) -> pd.DataFrame:
