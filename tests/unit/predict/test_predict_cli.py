@@ -153,7 +153,7 @@ def test_the_pareto_front_is_drawn(ask, tmp_path):
         (["recommend", *NETWORK, "--max-slowdown", "10"], ["--max-slowdown '10'", "would be 1000 %: write 10%"]),
         (["recommend", *NETWORK, "--max-slowdown", "nan"], ["--max-slowdown 'nan'", "write 10% or 0.1"]),
         (["recommend", *NETWORK, "--pareto", "front.pdf"], ["--pareto front.pdf", "ending in .png"]),
-        (["predict", *NETWORK, "--gpu", "a30", "--catalogue-dir", "/nowhere"], ["/nowhere: holds no catalogue"]),
+        (["predict", *NETWORK, "--gpu", "a30", "--catalogue-dir", "/nowhere"], ["/nowhere: holds no networks.parquet"]),
         (["recommend", *NETWORK, "--gpu", "h100"], ["--gpu h100", "there are predictors for a30 (", "), v100 ("]),
         (["recommend", *NETWORK, "--point", "sm"], ["'sm' is no operating point"]),
         (["recommend", *NETWORK, "--power-cap", "1"], ["the least mean power is", "W, on"]),
