@@ -50,6 +50,13 @@ def test_the_backward_pass_has_kernels_and_normalisations_have_reductions():
     assert large == pytest.approx([1, 1, 2, 2, 3, 3, 4], rel=0.15)
 
 
+def test_a_large_linear_layer_is_padded_with_its_bias():
+    network = NetworkConfig(name="linear", input=[2048, 64], precision="bf16+compile")
+    *fused, linear = trace_network(network, "inference", TrainingConfig(), lambda _: torch.nn.Linear(64, 1030)).calls
+    assert [call.kind for call in fused] == ["fused", "fused"]
+    assert [tensor.shape for tensor in linear.operation.tensors] == [(2048, 64), (1032, 64), (1032,)]
+
+
 def test_as_many_bytes_are_moved_as_by_the_kernels_of_torchinductor():
     network = NetworkConfig(name="squeezenet1_1", input=[64, 3, 224, 224], precision="tf32+compile")
     calls = trace_network(network, "inference", TrainingConfig()).calls

@@ -288,7 +288,8 @@ def _of_library(operation: Operation, number: int, *, training: bool) -> Iterato
     if operation.operation_class == "linear":
         padded = _padded(operation)
         if padded is not operation:
-            yield Kernel(_moving(2 * operation.tensors[1].bytes, operation.tensors[1].dtype), number)
+            for tensor in operation.tensors[1:]:
+                yield Kernel(_moving(2 * tensor.bytes, tensor.dtype), number)
         operation = padded
     yield Kernel(operation, number, "compute")
 
@@ -302,17 +303,21 @@ def _without_bias(operation: Operation) -> Operation:
 
 def _padded(operation: Operation) -> Operation:
     """Return a large linear layer with its number of outputs rounded up so that rows are aligned."""
-    given, weight, *others = operation.tensors
+    given, weight, *bias = operation.tensors
     step = _ALIGNED_BYTES // DTYPE_BYTES[weight.dtype]
     features, width = weight.shape
-    if features % step == 0 or min(features, math.prod(given.shape[:-1])) < _WORTH_PADDING or others:
+    if features % step == 0 or min(features, math.prod(given.shape[:-1])) < _WORTH_PADDING:
         return operation
     features = -(-features // step) * step
     out = (*operation.out[0].shape[:-1], features)
     strides = contiguous_stride(out)
     return replace(
         operation,
-        tensors=(given, replace(weight, shape=(features, width), stride=contiguous_stride((features, width)))),
+        tensors=(
+            given,
+            replace(weight, shape=(features, width), stride=contiguous_stride((features, width))),
+            *(replace(one, shape=(features,)) for one in bias),
+        ),
         out=(replace(operation.out[0], shape=out, stride=strides),),
         grad_out=(strides,) if operation.has_backward else operation.grad_out,
     )
