@@ -22,7 +22,7 @@ from clockwatt.cli.printing import (
     with_ends,
 )
 from clockwatt.config import OperatingPoint
-from clockwatt.predict.answer import COMPOSED, MEASURED, PREDICTED, QUANTITIES
+from clockwatt.predict.answer import CALIBRATE_HOST, COMPOSED, MEASURED, PREDICTED, QUANTITIES
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -64,14 +64,15 @@ def print_answer(answer: Answer, more: Mapping[str, Any] = MappingProxyType({}),
 
 
 def headline(answer: Answer) -> str:
-    """`resnet50 32×3×224×224, inference, TF32, H200: 5.25 ms (5.08–5.43), 2.83 J measured, 540 W; …`."""
+    """`resnet50 32×3×224×224, inference, TF32, H200: 5.25 ms (5.08–5.43), 2.83 J, 540 W, measured; …`."""
     costs = [with_ends(answer.time_s, answer.intervals.get("time_s"), "s")]
-    if answer.energy_j is None:
-        costs[0] += f" {answer.source}"
-    else:
-        if answer.sources["energy_j"] != answer.source:
-            costs[0] += f" {answer.source}"
-        costs += [f"{quantity(answer.energy_j, 'J')} {answer.sources['energy_j']}", quantity(answer.power_w, "W")]
+    source = answer.source
+    if answer.energy_j is not None:
+        if answer.sources["energy_j"] != source:
+            costs[0] += f" {source}"
+            source = answer.sources["energy_j"]
+        costs += [quantity(answer.energy_j, "J"), quantity(answer.power_w, "W")]
+    costs.append(source)
     further = [answer.limited_by]
     if answer.items_per_s:
         further.append(f"{rounded(answer.items_per_s)} {answer.unit}/s")
@@ -135,18 +136,21 @@ def _below(answer: Answer, more: Mapping[str, Any]) -> Iterator[str]:
     if now := more.get("measured_now"):
         yield measured_words(now)
     if answer.host is not None and answer.host.paced_by == "host":
-        yield _host_bound(answer.host)
+        yield _host_bound(answer.host, answer.gpu)
     if not answer.measured_point and answer.intervals:
         yield "Not measured at this operating point: extrapolated with the clock model."
 
 
-def _host_bound(host: HostAnswer) -> str:
+def _host_bound(host: HostAnswer, gpu: str) -> str:
     saved = f" CUDA graphs would save {quantity(host.graph_saves_s, 's')}." if host.graph_saves_s > 0 else ""
     bound = "Host-bound: the CPU issues kernels more slowly than the GPU runs them."
     if host.name is not None:
         return f"{bound}{saved}"
     ends = f"hosts {host.low:.2f}–{host.high:.2f}× the median" if host.low < host.high else "only the measured host"
-    return f"{bound} The interval covers {ends}; calibrate yours with `clockwatt calibrate --host`.{saved}"
+    return (
+        f"{bound} The interval covers {ends}, and errors of the prediction; calibrate yours with "
+        f"`{CALIBRATE_HOST.format(gpu=gpu)}`.{saved}"
+    )
 
 
 def _operations(answer: Answer) -> Table:
@@ -155,7 +159,7 @@ def _operations(answer: Answer) -> Table:
     from rich.table import Table
 
     table = Table(box=SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 2, 0, 0))
-    for heading in ("costs most", "calls", "time", "share", "energy", "source"):
+    for heading in ("costs most", "calls", "total time", "share", "energy", "source"):
         table.add_column(heading, no_wrap=True, justify="left" if heading in ("costs most", "source") else "right")
     for row in answer.breakdown().head(_MOST_OPERATIONS).to_dict("records"):
         share = "–" if row["energy_share"] != row["energy_share"] else f"{row['energy_share']:.0%}"  # nan is not itself

@@ -80,7 +80,7 @@ def print_comparison(first: Answer, second: Answer) -> None:
     if len(memories) == len(both):
         sizes = [one.allocated_bytes for one in memories]
         cells = (binary(one.allocated_bytes, (one.allocated_low_bytes, one.allocated_high_bytes)) for one in memories)
-        table.add_row("memory", *cells, f"{sizes[1] / sizes[0]:.2f}", "")
+        table.add_row("memory", *cells, f"{sizes[1] / sizes[0]:.2f}", "the same" if sizes[0] == sizes[1] else "")
     for name, one in both.items():
         print(f"{name}: {question(one)}, {one.source}")
     print()

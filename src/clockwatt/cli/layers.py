@@ -51,7 +51,7 @@ def layers(
     if answer.memory is not None:
         print(memory_words(answer.memory))
         rest = answer.memory.allocated_bytes - table["memory_bytes"].sum()
-        print(f"Of no module: {binary(rest)}, for workspaces and temporary tensors.")
+        print(f"{binary(rest)} belongs to no module: workspaces and temporary tensors.")
 
 
 def print_layers(table: pd.DataFrame) -> None:
@@ -75,7 +75,7 @@ def print_layers(table: pd.DataFrame) -> None:
             ends = {one: (row[f"{one}_low"], row[f"{one}_high"]) for one in ("time_s", "energy_j")}
             memory = known(row["memory_bytes"])
             shown.add_row(
-                str(name) or "(network)", with_ends(row["time_s"], ends["time_s"], "s"),
+                str(name) or "(network itself)", with_ends(row["time_s"], ends["time_s"], "s"),
                 *(quantity(row[f"{phase}_s"], "s") for phase in phases),
                 with_ends(known(row["energy_j"]), ends["energy_j"], "J"),
                 quantity(known(row["power_w"]), "W"), quantity(row["flops"], "FLOP"),

@@ -34,11 +34,12 @@ def print_parallel(answer: ParallelAnswer) -> None:
         table.add_row(str(rank), quantity(energy_j, "J"), memory, *([answer.stages[rank]] if answer.stages else []))
     console.print(table)
     single = answer.single
+    other = "other stages" if answer.stages else "communication"
     lines = [
         f"One GPU: {quantity(single.time_s, 's')}, {quantity(single.energy_j, 'J')}.",
         f"Communications over {answer.links}: {quantity(answer.communication_s, 's')}.",
-        f"Device {quantity(answer.device_s, 's')}, of which it waits {quantity(answer.exposed_s, 's')}.",
-        f"Host {quantity(answer.host_s, 's')}. No interval is known.",
+        f"Device {quantity(answer.device_s, 's')}, of which it waits {quantity(answer.exposed_s, 's')} for {other}.",
+        f"Host {quantity(answer.host_s, 's')}. This answer has no intervals.",
         *(f"Warning: {warning}" for warning in answer.warnings),
     ]
     for line in lines:

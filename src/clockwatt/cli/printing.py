@@ -117,7 +117,7 @@ def memory_words(memory: PassMemory) -> str:
         if ends[0] <= free < ends[1]:
             verdict = f"probably {verdict}"
         if memory.fits and memory.reserved_bytes > free:
-            text, verdict = f"{text} if it were unlimited", f"{verdict}, as PyTorch then frees unused blocks"
+            verdict = f"{verdict}, but only because PyTorch frees unused blocks"
         text += f", of {binary(memory.gpu_bytes)}: {verdict}"
     parts = (f"{name.replace('_', ' ')} {binary(size)}" for name, size in memory.parts.items() if size)
     return f"{text}. At the peak: {', '.join(parts)}."
@@ -172,11 +172,13 @@ def print_recommendation(
         where = place(best).replace(best.gpu, f"{best.gpu} ({best.gpu_name})", 1)
         each = "each at its best" if several else "each at its best operating point"
         console.print(f"Best GPU: {where}. Other GPUs, {each}: {others}.")
+    if {one.point for one in answer.candidates} == {"default"}:
+        console.print("Only default was measured. To choose a clock or power limit, measure several in a campaign.")
     if several and answer.as_good > 1:
-        console.print(f"As good, within error: the first {answer.as_good} rows.")
+        console.print(f"May be as good as the best: the first {answer.as_good} rows.")
     elif answer.as_good > 1:
         names = ", ".join(place(one) for one in answer.candidates[1 : answer.as_good])
-        console.print(f"As good, within error: {names}.")
+        console.print(f"May be as good as the best: {names}.")
     if best.memory is not None:
         console.print(memory_words(best.memory), soft_wrap=True, highlight=False)
     if (line := tf32_words(best)) is not None:
@@ -291,7 +293,7 @@ def ratio(relative: Relative, quantity_name: str) -> str:
     value, ends = getattr(relative, name), relative.intervals.get(name)
     if value is None:
         return "–"
-    return _factor(value) if ends is None else f"{_factor(value)} ({_factor(ends[0])}–{_factor(ends[1])})"
+    return _factor(value) if ends is None else f"{_factor(value)} ({'–'.join(map(_end, ends))})"
 
 
 def rounded(value: float) -> str:
@@ -303,6 +305,12 @@ def rounded(value: float) -> str:
 def _factor(value: float) -> str:
     """Two decimals, or two digits where that would be none."""
     return f"{value:.2f}" if value >= _TWO_DECIMALS else f"{value:.2g}"
+
+
+def _end(value: float) -> str:
+    """End of a ratio's interval; a further digit where two would show 1, which decides."""
+    shown = _factor(value)
+    return f"{value:.3f}" if shown == "1.00" and value != 1 else shown
 
 
 def standard_words(relative: Relative) -> str:

@@ -37,7 +37,11 @@ _OPTIONS: dict[str, tuple[Any, Any, str]] = {
     "inputs": (
         Annotated[
             list[str] | None,
-            _option("--input", help="Shape, batch first: 32,3,224,224, or NAME=SHAPE[:dtype[:below]].", panel=_NETWORK),
+            _option(
+                "--input",
+                help="Shape, batch first: 32,3,224,224, or NAME=SHAPE[:dtype[:below]]; else as measured.",
+                panel=_NETWORK,
+            ),
         ],
         None,
         "inputs",
@@ -86,7 +90,9 @@ _OPTIONS: dict[str, tuple[Any, Any, str]] = {
         Annotated[
             list[str] | None,
             _option(
-                "--point", help="Operating point: default, sm1440 (SM clock, MHz), pl150 (power limit, W) …", panel=_RUN
+                "--point",
+                help="Operating point: sm1440 (SM clock, MHz), pl150 (power limit, W) …; else default.",
+                panel=_RUN,
             ),
         ],
         None,
@@ -97,7 +103,11 @@ _OPTIONS: dict[str, tuple[Any, Any, str]] = {
         None,
         "points",
     ),
-    "pass_": (Annotated[str, _option("--pass", help="inference or training.", panel=_RUN)], "inference", "pass_"),
+    "pass_": (
+        Annotated[str, _option("--pass", help="inference (default) or training.", panel=_RUN)],
+        "inference",
+        "pass_",
+    ),
     "passes": (
         Annotated[str | None, _option("--pass", help="inference or training; else both.", panel=_RUN)],
         None,
@@ -137,7 +147,7 @@ _OPTIONS: dict[str, tuple[Any, Any, str]] = {
         "accumulate",
     ),
     "clip_norm": (
-        Annotated[float | None, _option(help="Largest norm that a training step clips gradients to.", panel=_RUN)],
+        Annotated[float | None, _option(help="Clip the gradient norm to this value.", panel=_RUN)],
         None,
         "clip_norm",
     ),

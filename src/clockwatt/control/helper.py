@@ -40,7 +40,11 @@ class HelperMethod(Method):
         """See `Method`: it sets clocks inside a Slurm job."""
         helper = ControlConfig().helper
         if not Path(helper).exists():
-            return Advice(False, f"{helper} is not installed", "an administrator installs it: privileged/README.md")
+            return Advice(
+                False,
+                f"{helper} is not installed here",
+                "ask inside a GPU job; an administrator installs it: privileged/README.md",
+            )
         if _no_new_privileges():
             return Advice(
                 False, "this process may not gain privileges (no_new_privs), so sudo cannot work",

@@ -14,7 +14,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from clockwatt.config import NetworkConfig, OperatingPoint, Pass
-from clockwatt.errors import ClockwattError, RequestError
+from clockwatt.errors import ClockwattError, RequestError, did_you_mean
 from clockwatt.gpu.specs import UnknownGpuError, find_spec
 from clockwatt.predict import recommend as recommending
 from clockwatt.predict.answer import Answer
@@ -82,7 +82,8 @@ class AllGpus:
         for label in self.gpus:
             if _is_product(name, self._model(label).description.gpu_name):
                 return label
-        raise RequestError(f"{{gpu}} {name}: no predictors for this GPU; there are predictors for {self._known()}.")
+        known = f"there are predictors for {self._known()}{did_you_mean(name.casefold(), list(self.gpus))}"
+        raise RequestError(f"{{gpu}} {name}: no predictors for this GPU; {known}")
 
     def model(self, name: str) -> GpuPredictor:
         """Return the predictor of a GPU; RequestError as `label`."""

@@ -16,6 +16,7 @@ from clockwatt.config import OperatingPoint
 from clockwatt.errors import ClockwattError
 from clockwatt.gpu.specs import UnknownGpuError, find_spec, spec_or_none
 from clockwatt.predict.answer import (
+    CALIBRATE_HOST,
     COMPOSED,
     MEASURED,
     OF_MEASURED,
@@ -334,7 +335,7 @@ def _with_measured(model: GpuPredictor, answer: Answer) -> Answer:
         return whole
     line = (
         f"Measured whole in {1e3 * measured.time_s:.3g} ms, on a faster host. The answer is for the median host, which "
-        "issues the calls more slowly; calibrate yours with `clockwatt calibrate --host`."
+        f"issues the calls more slowly; calibrate yours with `{CALIBRATE_HOST.format(gpu=answer.gpu)}`."
     )
     return replace(answer, measured=whole.measured, warnings=(*answer.warnings, line))
 
@@ -606,7 +607,8 @@ def overview(
             first, *others = predict_points(model, traced, asked, execution=execution, host=host)
             answers = [with_tf32(model, traced, first, host=host), *others]
         except ClockwattError as error:
-            left_out.append(str(error) if str(error).startswith(f"{label} ") else f"{label}: {error}")
+            named = str(error).startswith(tuple(f"{label}{end}" for end in " :,"))
+            left_out.append(str(error) if named else f"{label}: {error}")
             continue
         compared = [answer.compared_with(standard) for answer in answers] if standard else answers
         described = model.description

@@ -349,6 +349,8 @@ class GpuPredictor:
     def _described(self, pass_: str) -> PassDescription:
         passes = self.description.passes
         if pass_ not in passes:
+            if is_shipped(self.folder):
+                raise NotPredictableError(f"{self.description.gpu}: its shipped data have {', '.join(passes)} only.")
             raise NotPredictableError(
                 f"{self.description.gpu}, {self.origin}: nothing was fitted for {pass_} "
                 f"({', '.join(passes) or 'no pass'} was). Measure a campaign with {pass_} among its `passes`."

@@ -335,10 +335,8 @@ def within_error(rows: Mapping[str, NDArray[Any]], best: int, objective: str) ->
     """Return which candidates are within error of one of them.
 
     Errors of one GPU's points are mostly shared: there only what differs between points counts, repeatability or what
-    the DVFS (clock) model misses. Another GPU is as good where the lower end of its interval is below the best's upper
-    end, and its own expected value is within the best's interval. Other execution settings on the same GPU share some
-    errors: they are as good where the interval of their ratio to the best reaches down to 1, and their expected value
-    is within the best's interval.
+    the DVFS (clock) model misses. Another GPU, or other execution settings on the same one, are as good where the
+    interval of their ratio to the best reaches down to 1. Errors of two GPUs are taken as independent.
 
     Parameters
     ----------
@@ -352,17 +350,16 @@ def within_error(rows: Mapping[str, NDArray[Any]], best: int, objective: str) ->
         `time`, `energy` or `edp`.
     """
     values = objective_values(objective, rows["time_s"], rows["energy_j"])
-    low_name, high_name = ("time_low_s", "time_high_s") if objective == "time" else ("energy_low_j", "energy_high_j")
-    low, high = (np.nan_to_num(rows[name][best]) for name in (low_name, high_name))
-    lows = np.where(np.isnan(rows[low_name]), np.inf, rows[low_name])
-    with np.errstate(invalid="ignore"):
-        ratios = values / values[best] - 1
+    name, low, high = (f"time{end}_s" if objective == "time" else f"energy{end}_j" for end in ("", "_low", "_high"))
+    with np.errstate(invalid="ignore", divide="ignore"):
+        ratios = values / values[best]
+        error = np.hypot(np.log(rows[name] / rows[low]), np.log(rows[high][best] / rows[name][best]))
+        ratio_low = rows.get("ratio_low", np.full(len(values), np.nan))
+        reaches = np.where(np.isnan(ratio_low), ratios * np.exp(-error), ratio_low) <= 1.0
     repeated = (rows["measured_point"] != 0) & (rows["measured_point"][best] != 0)
-    ratio_low = rows.get("ratio_low", np.full(len(values), np.nan))
     same_gpu = (rows["gpu"] == rows["gpu"][best]) & np.isnan(ratio_low)
-    overlaps = np.where(np.isnan(ratio_low), lows <= high, ratio_low <= 1.0)
-    of_another = overlaps & (ratios <= high / max(low, 1e-12) - 1)
-    found: NDArray[np.bool_] = np.where(same_gpu, ratios <= np.where(repeated, REPEATED, BY_CLOCK_MODEL), of_another)
+    within = ratios <= 1 + np.where(repeated, REPEATED, BY_CLOCK_MODEL)
+    found: NDArray[np.bool_] = np.where(same_gpu, within, reaches)
     return found
 
 

@@ -56,6 +56,7 @@ class GpuPlan:
     gpu_hours: float
     files: int
     bytes: int
+    virtual: bool
 
 
 @dataclass(frozen=True)
@@ -172,11 +173,12 @@ def show_plan(plan: Plan) -> None:
     console = Console()
     console.print(table)
     console.print(
-        f"shards: {plan.shards}; {plan.recommended_shards} would make jobs of about an hour. "
-        "GPU-hours of virtual GPUs are virtual: they take a thousandth of it."
+        f"shards: {plan.shards}; {plan.recommended_shards} would make jobs of about an hour."
         if plan.shards != plan.recommended_shards
         else f"shards: {plan.shards}, which makes jobs of about an hour or less."
     )
+    if any(gpu.virtual for gpu in plan.gpus):
+        console.print("GPU-hours of virtual GPUs are simulated: they take a thousandth of it.")
 
 
 def _gpu_plan(
@@ -218,7 +220,17 @@ def _gpu_plan(
     # every row stands in the store and in the assembled file
     size = 2 * (measurements * _ROW_BYTES + total_s * readings_per_s * _TELEMETRY_ROW_BYTES)
     count = len(gpu.points) * (1 + 2 * 2 * (config.shards + config.network_shards))
-    return GpuPlan(label, len(gpu.points), jobs, measurements, finished, left_s / 3600, count, round(size))
+    return GpuPlan(
+        label,
+        len(gpu.points),
+        jobs,
+        measurements,
+        finished,
+        left_s / 3600,
+        count,
+        round(size),
+        gpu.virtual_model is not None,
+    )
 
 
 def _shard(config: CampaignConfig, key: Key) -> int:

@@ -46,7 +46,7 @@ def test_an_interval_is_in_the_unit_of_its_size():
         (
             (70, 68, 76, 90),
             True,
-            "90 GiB reserved if it were unlimited, of 80 GiB: fits, as PyTorch then frees unused blocks.",
+            "90 GiB reserved, of 80 GiB: fits, but only because PyTorch frees unused blocks.",
         ),
     ],
 )

@@ -105,7 +105,7 @@ def test_the_pass_itself_is_measured(ask) -> None:
     assert whole["energy_j"] > 0
     said = ask("--measure-missing", "1", "--measure-whole", as_json=False)
     assert "Measured now: 0 operations" in said or "Measured now: 1 operations" in said
-    assert "J measured" in said.splitlines()[0]
+    assert " W, measured" in said.splitlines()[0]
 
 
 def test_a_choice_is_measured_and_made_again(made, campaign, capsys):

@@ -64,7 +64,7 @@ def test_a_prediction_is_printed_and_given_as_json(ask, answer):
     assert code == 0
     assert "VIRTUAL" in printed
     assert printed.startswith("net24 8×3×64×64, inference, TF32, virtual A30 at 1200 MHz (VIRTUAL: a modelled GPU): ")
-    assert "J measured" in printed.splitlines()[0]
+    assert " W, measured" in printed.splitlines()[0]
     assert "the rest predicted" not in printed
     assert (
         " calls measured on this GPU at this point, the rest predicted."

@@ -112,7 +112,7 @@ function showAnswer(asked, answer) {
   const others = answer.ordered.slice(1, answer.asGood).map((row) => `${gpuOf(row).label} at ${atPoint(pointOf(row))}`);
   const kinds = new Set(answer.ordered.map((row) => gpuOf(row).virtual));
   byId("answer-good").textContent = [
-    others.length ? `As good, within error: ${sentenceList(others)}.` : "",
+    others.length ? `May be as good as the best: ${sentenceList(others)}.` : "",
     answer.allowed < answer.ordered.length ? `${answer.allowed} of ${answer.ordered.length} operating points keep to the limits.` : "",
     gpu.virtual ? `${gpu.label} is modelled: nothing of it was measured on real hardware.` : "",
     kinds.size === 1 && notAsked(asked.question, asked.gpus).length ? "Modelled GPUs are not asked about this network here." : "",
