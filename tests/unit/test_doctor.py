@@ -80,17 +80,23 @@ def test_slurm_is_described(tmp_path, monkeypatch):
     ]
 
 
-def test_no_slurm(tmp_path, monkeypatch):
+def test_no_slurm_and_no_gpu(tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", str(tmp_path))
-    assert lines(doctor.examine(), "Slurm") == [("missing", "Slurm is not installed here (no `sbatch` in PATH).")]
+    findings = doctor.examine()
+    assert lines(findings, "Slurm") == [("missing", "Slurm is not installed here (no `sbatch` in PATH).")]
+    assert ("missing", "nvml: needs a GPU") in lines(findings, "clock control")
 
 
-def test_a_slurm_that_fails_is_quoted(tmp_path, monkeypatch):
+@pytest.mark.parametrize(
+    ("complaint", "reported"),
+    [("no controller", "sinfo: fatal: no controller"), ("Could not establish a configuration source", "SLURM_CONF")],
+)
+def test_a_slurm_that_fails_is_reported(tmp_path, monkeypatch, complaint, reported):
     broken = tmp_path / "sinfo"
-    broken.write_text("#!/bin/sh\necho 'sinfo: fatal: no controller' >&2\nexit 1\n")
+    broken.write_text(f"#!/bin/sh\necho 'sinfo: fatal: {complaint}' >&2\nexit 1\n")
     broken.chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(cluster.SlurmUnavailableError, match="sinfo: fatal: no controller"):
+    with pytest.raises(cluster.SlurmUnavailableError, match=reported):
         cluster.gpu_partitions()
 
 

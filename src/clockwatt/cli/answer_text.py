@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
 UNITS = {"time_s": ("time", "s"), "power_w": ("mean power", "W"), "energy_j": ("energy", "J")}
 _MOST_OPERATIONS = 5
+_COSTS_MOST = "costs most, all its calls together"
 _INTERVALS = {
     "measured": "Intervals: 90 %, from differences between cards of one model and between hosts.",
     "conformal": "Intervals: 90 %, conformal, from {networks} held-out networks.",
@@ -159,8 +160,8 @@ def _operations(answer: Answer) -> Table:
     from rich.table import Table
 
     table = Table(box=SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 2, 0, 0))
-    for heading in ("costs most", "calls", "total time", "share", "energy", "source"):
-        table.add_column(heading, no_wrap=True, justify="left" if heading in ("costs most", "source") else "right")
+    for heading in (_COSTS_MOST, "calls", "time", "share", "energy", "source"):
+        table.add_column(heading, no_wrap=True, justify="left" if heading in (_COSTS_MOST, "source") else "right")
     for row in answer.breakdown().head(_MOST_OPERATIONS).to_dict("records"):
         share = "–" if row["energy_share"] != row["energy_share"] else f"{row['energy_share']:.0%}"  # nan is not itself
         table.add_row(

@@ -55,7 +55,7 @@ QUESTIONS = [
     (("resnet50",), {"batch": []}, r"batch \[\]: give one or more sizes"),
     (("resnet50",), {"optimizer": "adamx", "training": True}, "is no optimizer"),
     (("resnet50",), {"cache_length": 8, "training": True}, "cache_length is for decoders"),
-    (("resnet50",), {"gpu": "a100"}, "there are predictors for a30 .*h100"),
+    (("resnet50",), {"gpu": "h10O"}, "there are predictors for a30 .*; did you mean h100"),
     (("no.such:network",), {"input": (8, 3), "gpu": "a100"}, "there are predictors for a30 .*h100"),
     (("no.such:network",), {"input": (8, 3), "point": "sm9999"}, "has 345 to 1980 MHz"),
     (("no.such:network",), {"input": (8, 3), "host": "nowhere"}, "host nowhere: .*does not exist"),

@@ -214,7 +214,9 @@ def test_what_the_standard_cannot_be_trusted_for_is_said_beside_its_ratios(ask):
     assert "outside the measured clocks" in warning
 
 
-def test_small_ratios_keep_two_digits():
-    none = Relative("a", "A", "default", False, False, 0.00234, None, 1.5, {"time_ratio": (0.0015, 0.2)})
+def test_small_ratios_keep_two_digits_and_an_end_near_one_a_third():
+    ends = {"time_ratio": (0.0015, 0.2), "power_ratio": (0.93, 1.003)}
+    none = Relative("a", "A", "default", False, False, 0.00234, 0.96, 1.5, ends)
+    assert ratio(none, "power_w") == "0.96 (0.93–1.003)"
     assert ratio(none, "time_s") == "0.0023 (0.0015–0.20)"
     assert ratio(none, "energy_j") == "1.50"
