@@ -133,7 +133,7 @@ def score(measured: Path, predicted: list[Path]) -> None:
         summary += [[title, *row] for row in summarised(errors)]
         several = [error for (_, strategy), error in errors.items() if strategy != "one"]
         if not place:
-            blind = [target for name in LIMITS for target in targets(name, [abs(error[name]) for error in several])]
+            blind = [target for name in LIMITS for target in targets(f"{measured.stem}: ", name, several)]
         host = f"host {content['host']}" if content["host"] else "the usual host"
         result_file.write(
             "several-gpus",
@@ -154,7 +154,7 @@ def score(measured: Path, predicted: list[Path]) -> None:
         )  # fmt: skip
     result_file.write(
         "several-gpus",
-        "Errors of predicted steps on two H100",
+        f"Errors of predicted steps on two H100: `{measured.stem}`",
         (
             "prediction", "strategy", "steps", "time: median, %", "90th, %", "ratio to one GPU: median, %", "90th, %",
             "energy: median, %", "90th, %", "memory: median, %", "90th, %",
@@ -165,6 +165,7 @@ def score(measured: Path, predicted: list[Path]) -> None:
             "Ratio to one GPU: time over the time of the same network on one GPU, predicted and measured.",
             "Targets are those of the blind predictions, without the steps on one GPU.",
         ),
+        file=result_file.RESULTS / f"several_gpus-{measured.stem}.json",
         hardware=hardware,
     )  # fmt: skip
 
@@ -279,11 +280,12 @@ def summarised(errors: dict[Any, dict[str, float]]) -> list[list[Any]]:
     return rows
 
 
-def targets(name: str, values: list[float]) -> list[dict[str, Any]]:
+def targets(of: str, name: str, errors: list[dict[str, float]]) -> list[dict[str, Any]]:
     """Return the targets of a quantity for its errors in percent."""
+    values = [abs(error[name]) for error in errors]
     limits = zip(("median", "90th percentile"), LIMITS[name], (0.5, 0.9), strict=True)
     return [
-        result_file.target(f"{words} error of {name}", float(np.nanquantile(values, share)), at_most=limit, unit="%")
+        result_file.target(f"{of}{words} error of {name}", float(np.nanquantile(values, share)), at_most=limit, unit="%")
         for words, limit, share in limits
         if limit is not None
     ]
