@@ -285,7 +285,7 @@ def targets(of: str, name: str, errors: list[dict[str, float]]) -> list[dict[str
     values = [abs(error[name]) for error in errors]
     limits = zip(("median", "90th percentile"), LIMITS[name], (0.5, 0.9), strict=True)
     return [
-        result_file.target(f"{of}{words} error of {name}", float(np.nanquantile(values, share)), at_most=limit, unit="%")
+        result_file.target(f"{of}{words} error of {name}", np.nanquantile(values, share), at_most=limit, unit="%")
         for words, limit, share in limits
         if limit is not None
     ]
