@@ -49,7 +49,10 @@ def test_a_network_is_predicted_with_an_interval_around_what_was_measured(made, 
     for name, value in (("time_s", "time_eager_s"), ("energy_j", "energy_j"), ("power_w", "power_w")):
         low, high = prediction.intervals[name]
         assert low < measured[value] < high
-    assert (prediction.interval_method, prediction.interval_networks) == ("student_t_of_measured", 3)
+    assert (
+        prediction.expected.host_s > prediction.expected.device_s
+    )  # so intervals of device-bound networks do not apply
+    assert (prediction.interval_method, prediction.interval_networks) == ("operations", 0)
     assert prediction.to_dict()["pass"] == pass_
 
 

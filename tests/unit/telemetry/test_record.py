@@ -19,7 +19,7 @@ import pytest
 from clockwatt.cli.main import main
 from support import ready_clockwatt
 
-RECORD = [sys.executable, "-m", "clockwatt", "record", "--idle-s", "0.3"]
+RECORD = [sys.executable, "-m", "clockwatt", "record", "--idle-s"]
 VIRTUAL = ("--gpu", "virtual:a30")
 
 
@@ -28,13 +28,13 @@ def environment(**changes: str) -> dict[str, str]:
 
 
 def recorded(
-    output: Path, *words: str, options: tuple[str, ...] = VIRTUAL, status: int = 0,
+    output: Path, *words: str, options: tuple[str, ...] = VIRTUAL, status: int = 0, idle_s: float = 0.3,
     environ: dict[str, str] | None = None,
     stdin: bytes = b"",
 ) -> tuple[dict[str, Any], subprocess.CompletedProcess[bytes]]:  # fmt: skip
     done = subprocess.run(
-        [*RECORD, *options, "--output", str(output), "--", *words], input=stdin, capture_output=True, check=False,
-        env=environ or environment(**ready_clockwatt.environment()), timeout=600,
+        [*RECORD, str(idle_s), *options, "--output", str(output), "--", *words], input=stdin, capture_output=True,
+        check=False, env=environ or environment(**ready_clockwatt.environment()), timeout=600,
     )  # fmt: skip
     assert done.returncode == status, done.stderr.decode()
     (summary,) = output.rglob("summary.json")
@@ -67,7 +67,7 @@ pathlib.Path({str(ready)!r} + ".part").write_text(str(os.getpid()))
 os.rename({str(ready)!r} + ".part", {str(ready)!r})
 while True: signal.pause()"""
     recorder = subprocess.Popen(
-        [*RECORD, *VIRTUAL, *options, "--output", str(output), "--", sys.executable, "-c", code],
+        [*RECORD, "0.3", *VIRTUAL, *options, "--output", str(output), "--", sys.executable, "-c", code],
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True,
         env=environment(**ready_clockwatt.environment()),
     )  # fmt: skip
@@ -179,7 +179,7 @@ def test_a_record_whose_recorder_was_killed_can_be_shown(tmp_path: Path) -> None
     recorder.wait()
     program.kill()
     shown = subprocess.run(
-        [*RECORD, "--show", "--output", str(tmp_path / "out"), "--json"], capture_output=True, check=True,
+        [*RECORD, "0.3", "--show", "--output", str(tmp_path / "out"), "--json"], capture_output=True, check=True,
         env=environment(**ready_clockwatt.environment()),
     )  # fmt: skip
     summary = json.loads(shown.stdout)
@@ -203,7 +203,7 @@ def test_the_host_alone_is_recorded_and_that_is_said(tmp_path: Path) -> None:
 def test_cards_are_recorded_by_their_uuid_neighbours_too(nvml, tmp_path: Path) -> None:
     nvml.card(1).power_mw = 100_000
     environ = nvml.environment(CUDA_VISIBLE_DEVICES=nvml.uuid(1))
-    summary, done = recorded(tmp_path, "sleep", "2", options=("--all-gpus", "--idle-s", "1"), environ=environ)
+    summary, done = recorded(tmp_path, "sleep", "2", idle_s=1, options=("--all-gpus",), environ=environ)
     assert [gpu["computed_on"] for gpu in summary["gpus"]] == [False, True, False]
     told = summary["runs"][0]["gpus"][nvml.uuid(1)]
     assert told["power_mean_w"] == pytest.approx(100, rel=0.01)
@@ -234,7 +234,7 @@ def test_a_card_that_falls_off_the_bus_costs_its_readings_not_the_program(nvml, 
         time.sleep(1.5)
     """
     recorder = subprocess.Popen(
-        [*RECORD, "--gpu", "0", "--output", str(tmp_path / "out"), "--", sys.executable, "-c", program],
+        [*RECORD, "0.3", "--gpu", "0", "--output", str(tmp_path / "out"), "--", sys.executable, "-c", program],
         env=nvml.environment(), stderr=subprocess.PIPE,
     )  # fmt: skip
     wait_for(lambda: (tmp_path / "out" / "record.json").is_file() and "start_ns" in _first_run(tmp_path / "out"))
