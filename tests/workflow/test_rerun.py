@@ -157,7 +157,8 @@ def test_another_tracer_makes_the_catalogue_anew_and_measures_nothing_twice(fini
 
 def test_a_killed_run_keeps_what_was_finished(workdir):
     # short segments, so that some are closed long before the shard is done
-    networks = [{"name": name, "input": [1, 3, 64, 64]} for name in ("densenet121", "efficientnet_b0", "swin_t")]
+    names = ("densenet121", "efficientnet_b0", "swin_t", "efficientnet_v2_s", "regnet_y_400mf", "mobilenet_v3_large")
+    networks = [{"name": name, "input": [1, 3, 64, 64]} for name in names]
     workdir.configure({"telemetry": {"segment_s": 0.6}, "networks": networks})
     closed = workdir.path / "results" / "store" / "a30" / "sm900" / "rows"
     workdir.run("results/measurements/a30/sm900/calibration.parquet")
