@@ -54,7 +54,8 @@ def main() -> None:
         rows,
         notes=(
             "Energy and memory are those of one GPU.",
-            "Links and host were not measured. What was seen does not state precision, optimizer or host.",
+            "Links and host are of another machine, where costs of DDP and FSDP2 were fitted to these networks, too.",
+            "What was seen does not state precision, optimizer or host.",
             "TF32 is assumed, AdamW for GPT-2, and SGD for the others.",
         ),
         hardware="seen on 2 × NVIDIA H100 of one host",
