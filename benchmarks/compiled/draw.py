@@ -10,6 +10,7 @@ network is shipped or one of `earlier-h100.json`. Networks of transformers are d
 from __future__ import annotations
 
 import argparse
+import functools
 import json
 import random
 import sys
@@ -18,22 +19,18 @@ from typing import Any
 
 import pandas as pd
 
-from clockwatt.config import NetworkConfig, TrainingConfig
-from clockwatt.errors import ClockwattError
 from clockwatt.gpu.specs import find_spec
 from clockwatt.io.resources import resource
-from clockwatt.operations.catalogue import trace_rows
 
 sys.path.insert(0, str(Path(__file__).parents[2]))  # the folder of this script is what Python looks into
-from benchmarks.fresh.draw import described, estimate
+from benchmarks.fresh.draw import ATTEMPTS, Bounds, described
 from benchmarks.fresh.kinds import KINDS
 
 HERE = Path(__file__).parent
 SEED = 211
 COUNTS = {"torchvision": 11, "timm": 13, "encoder": 8, "decoder": 8, "vision transformer": 4, "u-net": 2}
 PRECISIONS = ("tf32", "bf16", "bf16-mixed")
-SHORTEST_S, LONGEST_S, MOST_BYTES, MOST_CALLS = 0.7e-3, 15e-3, 5 * 2**30, 500
-ATTEMPTS, RESCALED = 12, 4
+BOUNDS = Bounds(0.7e-3, 15e-3, 5 * 2**30, rescaled=4, larger=6, most_calls=500)
 
 
 def excluded() -> frozenset[str]:
@@ -52,28 +49,12 @@ def draw_one(kind: str, index: int, names: frozenset[str]) -> dict[str, Any] | N
         pass_, precision, batch = rng.choice(drawn.passes), rng.choice(PRECISIONS), rng.choice(drawn.batches)
         if drawn.name in names or "attention_mask" in drawn.inputs:
             continue
-        for _ in range(RESCALED):
-            content = described(drawn, batch, "float32", HERE / "configs") | {"precision": [precision]}
-            content.pop("dtype")
-            network = NetworkConfig.model_validate(content)
-            print(f"{kind} {index}.{attempt}: {network.network_id} {pass_}", flush=True)
-            try:
-                traced = trace_rows(network, pass_, TrainingConfig())
-            except (ClockwattError, RuntimeError) as error:
-                print(f"    {str(error)[:200]}", flush=True)
-                break
-            seconds, needed = estimate(traced, spec, tf32=True)
-            if len(traced.calls) > MOST_CALLS:
-                break
-            if needed > MOST_BYTES or seconds > LONGEST_S:
-                if batch == 1:
-                    break
-                batch = max(1, batch // 4)
-            elif seconds < SHORTEST_S:
-                batch *= 6
-            else:
-                return {"kind": kind, "index": index, "pass": pass_, "precision": precision,
-                        "network": network.model_dump(mode="json", exclude_defaults=True)}  # fmt: skip
+        numbers = {"precision": [precision]}
+        network_of = functools.partial(described, drawn, numbers=numbers, configs=HERE / "configs")
+        sized = BOUNDS.sized(network_of, batch, pass_, spec=spec, tf32=True, place=f"{kind} {index}.{attempt}")
+        if sized is not None:
+            return {"kind": kind, "index": index, "pass": pass_, "precision": precision,
+                    "network": sized.network.model_dump(mode="json", exclude_defaults=True)}  # fmt: skip
     return None
 
 

@@ -191,10 +191,12 @@ class Measurer:
             for mode, call in calls.items():
                 count = max(1, min(200, round(BLOCK_S / once[mode])))
                 found[mode]["time_s"].append(self._elapsed(call, count))
-        cycles_s = self._cycles_a_second() if self._on_gpu else 0.0
-        for _ in range(ROUNDS if self._on_gpu else 0):
-            for mode, call in calls.items():
-                issued, device = self._queued(call, once[mode], cycles_s)
+        if self._on_gpu:
+            from clockwatt.measure.bench.blocking import BlockingKernel
+
+            kernel = BlockingKernel()
+            for _, (mode, call) in itertools.product(range(ROUNDS), calls.items()):
+                issued, device = kernel.times(lambda: None, call, once[mode])
                 found[mode]["issue_s"].append(issued)
                 if device is not None:
                     found[mode]["device_s"].append(device)
@@ -202,32 +204,6 @@ class Measurer:
             mode: {name: statistics.median(values) if values else None for name, values in one.items()}
             for mode, one in found.items()
         }
-
-    def _cycles_a_second(self) -> float:
-        cuda, cycles = self._torch.cuda, 20_000_000
-        for _ in range(2):
-            first, last = cuda.Event(enable_timing=True), cuda.Event(enable_timing=True)
-            first.record()
-            cuda._sleep(cycles)
-            last.record()
-            last.synchronize()
-        return cycles / (first.elapsed_time(last) / 1e3)
-
-    def _queued(self, call: Call, guess_s: float, cycles_s: float) -> tuple[float, float | None]:
-        """Return the host and device time of a pass queued behind a blocking kernel; None if it was not in time."""
-        cuda = self._torch.cuda
-        cuda.synchronize()
-        released, first, last = (cuda.Event(enable_timing=True) for _ in range(3))
-        cuda._sleep(int((300e-6 + 1.5 * guess_s) * cycles_s))
-        released.record()
-        first.record()
-        start = time.perf_counter()
-        call()
-        issued = time.perf_counter() - start
-        last.record()
-        queued = not released.query()
-        last.synchronize()
-        return issued, first.elapsed_time(last) / 1e3 if queued else None
 
     def _energies(self, calls: Mapping[str, Call]) -> dict[str, dict[str, Any]]:
         if not self._on_gpu:

@@ -16,8 +16,10 @@ the traces under `catalogue/`, for scoring; of later sets in a folder of their o
 from __future__ import annotations
 
 import argparse
+import functools
 import hashlib
 import json
+import math
 import random
 import sys
 import time
@@ -31,7 +33,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from clockwatt.config import NetworkConfig, TrainingConfig
+from clockwatt.config import NetworkConfig, Pass, TrainingConfig
 from clockwatt.errors import ClockwattError
 from clockwatt.gpu.specs import GpuSpec, find_spec
 from clockwatt.io import files
@@ -100,10 +102,7 @@ SETS = {
 }  # fmt: skip
 """In the order in which they were drawn; the parts of the first are measured on days 1 and 2."""
 GPU = "NVIDIA H200"
-SHORTEST_S, LONGEST_S, MOST_BYTES = 0.2e-3, 90e-3, 40 * 2**30
 ATTEMPTS = 12
-RESCALED = 3
-"""How often the batch is changed before another network is drawn."""
 _PER_KERNEL_S = 2.5e-6
 _MATRIX = (
     "conv",
@@ -135,10 +134,10 @@ def known_to(chosen: FreshSet) -> tuple[frozenset[str], frozenset[str]]:
     return frozenset(names), frozenset(ids)
 
 
-def described(drawn: Drawn, batch: int, dtype: str, configs: Path) -> dict[str, Any]:
-    """The network as a campaign would have it."""
+def described(drawn: Drawn, batch: int, numbers: Mapping[str, Any], configs: Path) -> NetworkConfig:
+    """The network as a campaign would have it; `numbers` is its `dtype` or `precision`."""
     inputs = {keyword: {"shape": [batch, *sizes], **more} for keyword, (sizes, more) in drawn.inputs.items()}
-    network: dict[str, Any] = {"name": drawn.name, "dtype": dtype, **drawn.more}
+    network: dict[str, Any] = {"name": drawn.name, **numbers, **drawn.more}
     if drawn.config is not None:
         text = json.dumps(drawn.config, indent=1, sort_keys=True) + "\n"
         path = configs / f"{drawn.config['model_type']}-{hashlib.sha256(text.encode()).hexdigest()[:8]}.json"
@@ -146,12 +145,12 @@ def described(drawn: Drawn, batch: int, dtype: str, configs: Path) -> dict[str, 
         path.write_text(text)
         network["name"] = f"hf:{path.relative_to(HERE.parents[1])}"
     if "" not in inputs:
-        return network | {"inputs": inputs}
+        return NetworkConfig.model_validate(network | {"inputs": inputs})
     only = inputs[""]
     network["input"] = only["shape"]
     if "below" in only:
         network |= {"input_dtype": "int64", "input_below": only["below"]}
-    return network
+    return NetworkConfig.model_validate(network)
 
 
 def execution_of(entry: dict[str, Any]) -> ExecutionSettings:
@@ -180,6 +179,57 @@ def estimate(traced: Traced, spec: GpuSpec, *, tf32: bool) -> tuple[float, float
     return seconds, held + largest
 
 
+@dataclass(frozen=True)
+class Sized:
+    """A network with a batch within bounds, its trace, and what `estimate` says of it."""
+
+    network: NetworkConfig
+    traced: Traced
+    seconds: float
+    bytes: float
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """Bounds of the passes of a set, and how the batch is changed: how often, and by which factor if too short."""
+
+    shortest_s: float
+    longest_s: float
+    most_bytes: int
+    rescaled: int
+    larger: int
+    most_calls: float = math.inf
+
+    def sized(
+        self, network_of: Callable[[int], NetworkConfig], batch: int, pass_: Pass, *, spec: GpuSpec, tf32: bool,
+        place: str,
+    ) -> Sized | None:  # fmt: skip
+        """Trace a network at a batch within the bounds; None if it cannot be traced or there is no such batch."""
+        for _ in range(self.rescaled):
+            network = network_of(batch)
+            print(f"{place}: {network.network_id} {pass_}", flush=True)
+            try:
+                traced = trace_rows(network, pass_, TrainingConfig())
+            except (ClockwattError, RuntimeError) as error:
+                print(f"    {str(error)[:200]}", flush=True)
+                return None
+            seconds, needed = estimate(traced, spec, tf32=tf32)
+            if len(traced.calls) > self.most_calls:
+                return None
+            if needed > self.most_bytes or seconds > self.longest_s:
+                if batch == 1:
+                    return None
+                batch = max(1, batch // 4)
+            elif seconds < self.shortest_s:
+                batch *= self.larger
+            else:
+                return Sized(network, traced, seconds, needed)
+        return None
+
+
+BOUNDS = Bounds(0.2e-3, 90e-3, 40 * 2**30, rescaled=3, larger=8)
+
+
 def draw_one(
     chosen: FreshSet, kind: str, index: int, known: tuple[frozenset[str], frozenset[str]]
 ) -> tuple[dict[str, Any], Traced] | None:
@@ -198,34 +248,16 @@ def draw_one(
         execution = None
         if chosen.executions:
             dtype, tf32, execution = "float32", True, TF32 if index % 2 else rng.choice(chosen.executions)
-        for _ in range(RESCALED):
-            content = described(drawn, batch, dtype, chosen.configs)
+        numbers = {"dtype": dtype} if execution is None else {"precision": [execution]}
+        network_of = functools.partial(described, drawn, numbers=numbers, configs=chosen.configs)
+        sized = BOUNDS.sized(network_of, batch, pass_, spec=spec, tf32=tf32, place=f"{kind} {index}.{attempt}")
+        if sized is not None and sized.network.network_id not in ids:
+            entry = {"kind": kind, "index": index, "pass": pass_, "tf32": tf32, "estimate_s": round(sized.seconds, 6),
+                     "estimate_bytes": int(sized.bytes),
+                     "network": sized.network.model_dump(mode="json", exclude_defaults=True)}  # fmt: skip
             if execution is not None:
-                content = content | {"precision": [execution]}
-                content.pop("dtype")
-            network = NetworkConfig.model_validate(content)
-            print(f"{kind} {index}.{attempt}: {network.network_id} {pass_}", flush=True)
-            try:
-                traced = trace_rows(network, pass_, TrainingConfig())
-            except (ClockwattError, RuntimeError) as error:
-                print(f"    {str(error)[:200]}", flush=True)
-                break
-            seconds, needed = estimate(traced, spec, tf32=tf32)
-            if needed > MOST_BYTES or seconds > LONGEST_S:
-                if batch == 1:
-                    break
-                batch = max(1, batch // 4)
-            elif seconds < SHORTEST_S:
-                batch *= 8
-            elif network.network_id in ids:
-                break
-            else:
-                entry = {"kind": kind, "index": index, "pass": pass_, "tf32": tf32, "estimate_s": round(seconds, 6),
-                         "estimate_bytes": int(needed),
-                         "network": network.model_dump(mode="json", exclude_defaults=True)}  # fmt: skip
-                if execution is not None:
-                    entry["execution"] = execution
-                return entry, traced
+                entry["execution"] = execution
+            return entry, sized.traced
     return None
 
 
