@@ -67,7 +67,7 @@ def fit_memory(
         return
     question = f"{request.network}, {request.pass_}, {request.execution(sized(1).variant).words}, {request.gpus[0]}"
     print(f"{question}: largest {dimension} {largest.size:,}, {largest.source}; {certain}.")
-    print(f"Memory with {dimension} {largest.size:,}: {memory_words(largest.memory).removeprefix('Memory: ')}")
+    print(memory_words(largest.memory, f"Memory with {dimension} {largest.size:,}"))
     if free is not None:
         print(f"At the start {binary(free[0])} of {binary(free[1])} were free.")
 

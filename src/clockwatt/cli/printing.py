@@ -107,10 +107,10 @@ def tf32_words(answer: Answer) -> str | None:
     return f"With --precision tf32: {', '.join(takes)} {other.source}{'; ' * bool(less)}{', '.join(less)}."
 
 
-def memory_words(memory: PassMemory) -> str:
+def memory_words(memory: PassMemory, of: str = "Memory") -> str:
     """`Memory: 2.9 GiB (2.84–3.06) allocated, 3.4 GiB reserved, of 140 GiB: fits. At the peak: inputs 18 MiB, …`."""
     ends = (memory.allocated_low_bytes, memory.allocated_high_bytes)
-    text = f"Memory: {binary(memory.allocated_bytes, ends)} allocated, {binary(memory.reserved_bytes)} reserved"
+    text = f"{of}: {binary(memory.allocated_bytes, ends)} allocated, {binary(memory.reserved_bytes)} reserved"
     if memory.gpu_bytes is not None:
         free = memory.gpu_bytes - memory.context_bytes
         verdict = "fits" if memory.fits else "does not fit"

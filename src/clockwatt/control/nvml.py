@@ -9,6 +9,7 @@ from collections.abc import Callable
 from clockwatt.config import ControlConfig, OperatingPoint
 from clockwatt.control.methods import Advice, Method, ReleaseError
 from clockwatt.gpu.interface import Gpu, GpuError, NoPermissionError, NotSupportedError
+from clockwatt.gpu.registry import installed_gpus
 
 
 class NvmlMethod(Method):
@@ -28,6 +29,8 @@ class NvmlMethod(Method):
     @classmethod
     def advice(cls) -> Advice:
         """See `Method`."""
+        if not _any_gpu():
+            return Advice(False, "needs a GPU")
         if os.geteuid() != 0:
             return Advice(False, "only root may set clocks itself", "helper, command or slurm, if they work here")
         return Advice(True, "this is root (in a container the driver may still refuse)")
@@ -76,3 +79,10 @@ class NvmlMethod(Method):
 
 
 METHOD = NvmlMethod
+
+
+def _any_gpu() -> bool:
+    try:
+        return bool(installed_gpus())
+    except GpuError:
+        return False

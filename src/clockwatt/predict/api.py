@@ -77,9 +77,10 @@ def load(
     for field, given in folders.items():
         if not isinstance(given, str | os.PathLike | None):
             raise RequestError(f"{{{field}}} {given!r}: give a folder.")
-    for given, file in ((catalogue_dir, layout.NETWORKS_FILE), (validation_dir, layout.VALIDATION_FILE)):
+    for given, file, stage in (
+        (catalogue_dir, layout.NETWORKS_FILE, "catalogue"), (validation_dir, layout.VALIDATION_FILE, "validate"),
+    ):  # fmt: skip
         if given and not (Path(given) / file).exists():
-            stage = "catalogue" if given is catalogue_dir else "validate"
             raise DataFileError(f"{given}: holds no {file}. Run `clockwatt {stage}`, or give another folder.")
     folder = RESULTS / layout.PREDICTORS if predictors_dir is None else Path(predictors_dir)
     shipped = load_models(shipped_predictors(), shipped_validation()) if predictors_dir is None else {}

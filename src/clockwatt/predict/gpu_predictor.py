@@ -171,7 +171,7 @@ class GpuPredictor:
         `features` are those of the operations with device work, from `features.operation_features`, where
         they are known already; the other parameters are those of `predict`.
         """
-        known = self._described(pass_)
+        known = self.described(pass_)
         ids = pd.Index(operations["operation_id"])
         settings = self.description.settings_of(operations, execution)
         sources: list[CostSource] = []
@@ -227,7 +227,7 @@ class GpuPredictor:
         features: pd.DataFrame | None,
     ) -> CostSource:
         """Return `costs` of operations that are all measured under the same settings."""
-        known, spec = self._described(pass_), self.description.spec
+        known, spec = self.described(pass_), self.description.spec
         works = operations["device_work"].to_numpy(bool)
         classes = operations[OPERATION_CLASS].to_numpy(object)
         ids = pd.Index(operations["operation_id"])
@@ -320,7 +320,7 @@ class GpuPredictor:
         DataFileError
             If the folder lacks its training data's domain.
         """
-        lacks = self._described(pass_).lacks
+        lacks = self.described(pass_).lacks
         works = operations["device_work"].to_numpy(bool)
         warnings, notes = list[str](), list[str]()
         settings = self.description.settings_of(operations, execution)
@@ -346,7 +346,8 @@ class GpuPredictor:
         of_points = ((point, self.description.point_warning(point)) for point in points)
         return {point: ([*([] if of is None else [of]), *warnings], notes) for point, of in of_points}
 
-    def _described(self, pass_: str) -> PassDescription:
+    def described(self, pass_: str) -> PassDescription:
+        """Return what is known of a pass; NotPredictableError if nothing was fitted for it."""
         passes = self.description.passes
         if pass_ not in passes:
             if is_shipped(self.folder):

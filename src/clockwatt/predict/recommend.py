@@ -290,9 +290,10 @@ def _candidates(
                 f"{under}Does not fit: {model.description.gpu} has less memory than weights and largest operation need."
             )
             continue
-        described = model.description.passes.get(traced.network.pass_)
-        if described is None:
-            left_out.append(f"{model.description.gpu}: nothing was fitted for {traced.network.pass_}.")
+        try:
+            described = model.described(traced.network.pass_)
+        except NotPredictableError as error:
+            left_out.append(str(error))
             continue
         if host is not None and described.summed:
             left_out.append(f"{model.description.gpu}: {NO_OTHER_HOST}")
