@@ -3,10 +3,10 @@
     PYTHONPATH=src python3 benchmarks/fresh/measure.py --day 3 --output DIR [--seconds 330] [--part K/N] [--window 1.0]
     PYTHONPATH=src python3 benchmarks/fresh/measure.py --day 3 --output DIR --profile [--seconds 90] [--part K/N]
 
-Days 1 and 2 measure their parts of the set, day 3 all of it, days 4 to 10 all of the second to the eighth. Run it again
-with the same `--output` and it goes on where it stopped. With `--part K/N` several
-GPUs of one machine share the passes, the K-th GPU taking the K-th part. Anchors and idle power come first, in between
-and last. Nothing is locked: the card runs as it comes.
+Days 1 and 2 measure their parts of the first set, day 3 all of it; each later set has a day of its own (`draw.SETS`).
+Run it again with the same `--output` and it goes on where it stopped. With `--part K/N` several GPUs of one machine
+share the passes, the K-th GPU taking the K-th part. Anchors and idle power come first, in between and last.
+Nothing is locked: the card runs as it comes.
 
 Device time is that of passes queued behind a blocking kernel. Where the launch queue is too short for a pass, or the
 pass waits for the device, `--profile` adds the time of its kernels as the profiler sees them, and the same of every
@@ -48,7 +48,7 @@ POINT = "default"
 WHOLE_SET = 3
 """The day on which one machine measures all passes of the first set."""
 _FOLDERS = {4: HERE / "second", 5: HERE / "third", 6: HERE / "fourth", 7: HERE / "fifth", 8: HERE / "sixth",
-            9: HERE / "seventh", 10: HERE / "eighth"}  # fmt: skip
+            9: HERE / "seventh", 10: HERE / "eighth", 12: HERE / "ninth"}  # fmt: skip
 """Of sets that have a day of their own, as in `draw.SETS`."""
 PROFILE = "profile"
 """Kind of the rows that say what the profiler saw."""
