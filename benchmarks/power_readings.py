@@ -1,11 +1,13 @@
 """What a pass draws, and what its operations draw alone: clock, throttle reasons, and the effect of data and of caches.
 
     python benchmarks/power_readings.py measure FILE.json [--seconds 135] [--cpu]
+    python benchmarks/power_readings.py report FILE.json
 
-Needs a GPU and `nvidia-ml-py`, and only reads: no clock and no power limit is set. Networks run in float32 with and
-without TF32, in inference and training:
+`measure` needs a GPU and `nvidia-ml-py`, and only reads: no clock and no power limit is set. Networks run in float32
+with and without TF32, in inference and training:
 
-- `whole`: passes that follow each other.
+- `whole`: passes that follow each other. Where the constructor leaves a matrix of zeros, such as the head of ViT, once
+  with it and once with random values in it: behind zeros all gradients are zero.
 - `replay`: the operations of a training pass in their order, each with one set of tensors: as captured within the
   network, random (normal), or zeros.
 - `alone`: the most expensive operations, one after another back to back, with the same three kinds of values. Also
@@ -13,7 +15,7 @@ without TF32, in inference and training:
   between, which keep the card below its power limit.
 
 Operations are ATen calls, so forward and backward are apart. Another process reads NVML. `--cpu` runs the same code on
-small shapes without NVML, as a test.
+small shapes without NVML, as a test. `report` writes the results of `docs/results/composition.md`.
 """
 
 from __future__ import annotations
@@ -104,12 +106,21 @@ class Passes:
         with device:
             self.module = network.make()
             self.values = torch.randn(network.shape)
-        for parameter in self.module.parameters():
-            if parameter.dim() > 1 and not parameter.any():
-                torch.nn.init.normal_(parameter, std=0.02)
+        self._zeros = [one for one in self.module.parameters() if one.dim() > 1 and not one.any()]
         self.optimizer = torch.optim.SGD(self.module.parameters(), lr=0.0)
         self.batch, self.device = network.batch, device
         self.labels: torch.Tensor | None = None
+
+    @property
+    def has_zeros(self) -> bool:
+        """Whether a matrix was constructed of zeros alone."""
+        return bool(self._zeros)
+
+    def fill(self) -> Passes:
+        """Give matrices of zeros random values."""
+        for parameter in self._zeros:
+            torch.nn.init.normal_(parameter, std=0.02)
+        return self
 
     def call(self, pass_: str) -> Callable[[], None]:
         """Return a function that makes one pass."""
@@ -338,6 +349,13 @@ def measure_all(runner: Runner, *, small: bool) -> None:
     chosen = networks(small=small)
     for network in chosen:
         passes = Passes(network, runner.device)
+        if passes.has_zeros:
+            for precision in PRECISIONS:
+                use(precision)
+                what = {"kind": "whole", "network": network.name, "precision": precision, "pass": "training",
+                        "weights": "as constructed"}  # fmt: skip
+                runner.run(what, [passes.call("training")], _WHOLE_S)
+            passes.fill()
         for precision in PRECISIONS:
             use(precision)
             for pass_ in ("inference", "training"):
@@ -354,7 +372,7 @@ def measure_all(runner: Runner, *, small: bool) -> None:
 
 def _operations(runner: Runner, network: Network, precision: str) -> None:
     """Replay a training pass of a network, then run its most expensive operations alone."""
-    order, calls = captured(Passes(network, runner.device).call("training"))
+    order, calls = captured(Passes(network, runner.device).fill().call("training"))
     base = {"network": network.name, "precision": precision, "pass": "training"}
     for call in calls.values():
         call.time_s = runner.once_s(call)
@@ -484,15 +502,99 @@ def measure(output: Path, seconds: float, *, cpu: bool) -> None:
     print(f"{output}: {len(found['loads'])} loads, {len(runner.skipped)} skipped, {len(rows)} readings")
 
 
+def report(path: Path) -> None:
+    """Write a table of passes and one of operations."""
+    from result_file import RESULTS, write
+
+    found = json.loads(path.read_text(encoding="utf-8"))
+    loads = [load for load in found["loads"] if "energy_j" in load]
+    idle_w = min(load["power_w"] for load in found["loads"] if load["kind"] == "idle")
+    hardware = f"1 × {found['gpu']}, PyTorch {found['torch']}"
+    write(
+        "composition",
+        "What passes draw, whole and replayed with other values",
+        ["network", "precision", "pass", "run", "time", "power", "energy", "against whole", "SM clock", "power-capped"],
+        [
+            [load["network"], load["precision"], load["pass"], _run(load), f"{load['time_s'] * 1e3:.2f} ms",
+             f"{load['power_w']:.0f} W", f"{load['energy_j']:.3g} J", _against(load, loads),
+             f"{load['sm_clock_mhz'][1]:.0f} MHz", f"{_capped(load):.0%}"]
+            for load in sorted(loads, key=lambda load: (load.get("network", ""), load.get("precision", ""),
+                                                        load.get("pass", ""), _run(load) != "whole"))
+            if load["kind"] in ("whole", "replay")
+        ],
+        hardware=hardware,
+        file=RESULTS / "power_readings.json",
+        notes=[
+            "A replay calls the operations of the pass in their order, each with one set of tensors.",
+            f"Idle power is {idle_w:.0f} W. Energy of passes that follow each other, from the energy counter.",
+            "Power-capped: share of readings in which NVML gives the power limit as the reason for a lower clock.",
+        ],
+    )  # fmt: skip
+    alone: dict[tuple[Any, ...], dict[str, dict[str, Any]]] = {}
+    for load in loads:
+        if load["kind"] == "alone":
+            key = (load["network"], load["precision"], load["place"])
+            alone.setdefault(key, {})[load["values"]] = load
+    write(
+        "composition",
+        "What operations of training passes draw alone",
+        ["network", "precision", "operation", "calls", "time", "SM clock", *(f"{name}: power" for name in _VALUES),
+         "paused: energy above idle", "back to back"],
+        [_operation(*key[:2], own, idle_w) for key, own in alone.items() if RANDOM in own],
+        hardware=hardware,
+        file=RESULTS / "power_readings-operations.json",
+        notes=[
+            "ATen operations that take most of a pass, each alone and back to back. Time, clock and energies: random.",
+            "*Network*: values as captured in the pass. *Cold*: in turn on copies that exceed the cache.",
+            "*Paused*: bursts of 5 ms with pauses of equal length, energy of a call above idle power.",
+        ],
+    )  # fmt: skip
+
+
+_VALUES = (RANDOM, NETWORK, ZEROS, COLD)
+
+
+def _run(load: dict[str, Any]) -> str:
+    if load["kind"] == "replay":
+        return f"replay, {load['values']} values"
+    return f"whole, head of zeros {load['weights']}" if "weights" in load else "whole"
+
+
+def _against(load: dict[str, Any], loads: list[dict[str, Any]]) -> str:
+    key = ("network", "precision", "pass")
+    whole = [one for one in loads if _run(one) == "whole" and all(one[name] == load[name] for name in key)]
+    return "–" if not whole or load is whole[0] else f"{load['energy_j'] / whole[0]['energy_j'] - 1:+.1%}"
+
+
+def _capped(load: dict[str, Any]) -> float:
+    return float(sum(share for reason, share in load["throttle_reasons"].items() if int(reason, 16) & 0x4))
+
+
+def _operation(network: str, precision: str, own: dict[str, dict[str, Any]], idle_w: float) -> list[Any]:
+    random = own[RANDOM]
+    above = {name: load["energy_j"] - idle_w * load["time_s"] for name, load in own.items()}
+    shapes = " × ".join(str(tensor["shape"]).replace(" ", "") for tensor in random["tensors"][:2])
+    return [
+        network, precision, f"`{random['operation'].removeprefix('aten::')}` {shapes}", random["count"],
+        f"{random['time_s'] * 1e6:.0f} µs", f"{random['sm_clock_mhz'][1]:.0f} MHz",
+        *(f"{own[name]['power_w']:.0f} W" if name in own else "–" for name in _VALUES),
+        f"{above[PAUSED] * 1e3:.3g} mJ" if PAUSED in own else "–", f"{above[RANDOM] * 1e3:.3g} mJ",
+    ]  # fmt: skip
+
+
 def main() -> None:
-    """Measure."""
+    """Measure or report."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     commands = parser.add_subparsers(dest="command", required=True)
     measuring = commands.add_parser("measure", help="run all loads and write what was read")
     measuring.add_argument("output", type=Path)
     measuring.add_argument("--seconds", type=float, default=135, help="begin nothing that ends later")
     measuring.add_argument("--cpu", action="store_true", help="small shapes on the processor, without NVML")
+    commands.add_parser("report", help="write results").add_argument("output", type=Path, metavar="FILE")
     given = parser.parse_args()
+    if given.command == "report":
+        report(given.output)
+        return
     measure(given.output, given.seconds, cpu=given.cpu)
 
 

@@ -1,6 +1,7 @@
 """Fit predictors to the measurements that the project ships, and pack them so that they are shipped too.
 
-    python tools/pack_predictors.py [--reference NAME...] [--only GPU...] [--output-dir resources] [--keep DIR]
+    python tools/pack_predictors.py [--reference NAME...] [--only GPU... | --pass-errors] [--output-dir resources]
+                                     [--keep DIR]
 
 Joins the named folders of `resources/reference`, fits with the default settings but for fewer and smaller trees, with
 transfer from the H200 to the H100, validates, and writes `predictors/` and `validation/` below the output folder,
@@ -13,7 +14,8 @@ which GPUs there are: model cards say the rest. More than 16 MB are refused.
 them against data, settings and code as they are, and says when to run this again. `--keep` names a folder for
 all that was made, of which a second run takes what is there. GPUs with back-to-back times are fitted in
 inference, each to the reference of its name; `--only` fits these alone, and leaves the other predictors and all of
-`validation/` as they are.
+`validation/` as they are. `--pass-errors` leaves the predictors, too: networks are held out and predicted again, and
+how errors add up in a pass is estimated from them, with the intervals of operations that are shipped.
 """
 
 from __future__ import annotations
@@ -21,6 +23,7 @@ from __future__ import annotations
 import argparse
 import functools
 import json
+import re
 import shutil
 import sys
 import tempfile
@@ -42,12 +45,17 @@ from clockwatt.errors import ClockwattError, DataFileError
 from clockwatt.io import files
 from clockwatt.io.resources import resource
 from clockwatt.predict.api import Predictors
-from clockwatt.predict.description import shipped_catalogue
+from clockwatt.predict.composition.networks import MEASURED, Catalogue
+from clockwatt.predict.description import interval_lines, shipped_catalogue
+from clockwatt.predict.evaluation.leave_out import LEFT_OUT_SCHEMA
 from clockwatt.predict.fit import fit
-from clockwatt.predict.gpu_predictor import load_models
+from clockwatt.predict.gpu_predictor import GpuPredictor, load_models
+from clockwatt.predict.models.predictors import PREDICTORS
 from clockwatt.predict.models.training_data import TrainingData, training_data
-from clockwatt.predict.training_rows import Samples, held, read_samples
+from clockwatt.predict.models.transfer import transfer_sources, with_borrowed
+from clockwatt.predict.training_rows import Samples, gpus_in, held, read_samples
 from clockwatt.predict.validate import validate
+from clockwatt.predict.whole_networks import complete, networks_of_gpus
 from clockwatt.schema import layout
 
 MAX_BYTES = 16_000_000
@@ -88,11 +96,17 @@ def main() -> int:
     parser.add_argument("--output-dir", type=Path, default=resource("predictors").parent)
     parser.add_argument("--keep", type=Path, metavar="DIR")
     parser.add_argument("--only", nargs="+", default=[], metavar="GPU")
+    parser.add_argument("--pass-errors", action="store_true")
     given = parser.parse_args()
     try:
         with tempfile.TemporaryDirectory() as temporary:
             results = given.keep or Path(temporary)
             campaign = campaign_of(given.reference)
+            if given.pass_errors:
+                estimate_again(
+                    campaign_of([name for name in given.reference if name not in SUMS]), results, given.output_dir
+                )
+                return 0
             if given.only:
                 copy_shipped(given.output_dir, results)
             else:
@@ -121,6 +135,51 @@ def make(campaign: CampaignConfig, results: Path) -> None:
         fit(campaign, dataset, catalogue, predictors)
     if not (validation / layout.NETWORKS_FILE).exists():
         validate(campaign, dataset, catalogue, predictors, validation)
+
+
+def estimate_again(campaign: CampaignConfig, results: Path, output: Path) -> None:
+    """Write how errors add up in a pass into the shipped descriptions, from networks held out again."""
+    dataset, rows = results / "dataset", results / "networks-left-out"
+    if not (dataset / layout.QUALITY_FILE).exists():
+        join(campaign, dataset)
+    models, gpus = load_models(output / layout.PREDICTORS), gpus_in(dataset)
+    networks_of = networks_of_gpus(
+        dataset, gpus, Catalogue.read(results / layout.DATASET_CATALOGUE), transfer=campaign.fit.transfer
+    )
+    lent = transfer_sources(dataset, gpus) if campaign.fit.transfer else {}
+    make = functools.partial(PREDICTORS["roofline"], trees=TREES, leaf=LEAF, seed=campaign.seed)
+    for gpu in gpus:
+        networks, description = networks_of(gpu), models[gpu].description
+        lender = read_samples(dataset, lent[gpu]) if gpu in lent else None
+        samples, _ = held(read_samples(dataset, gpu), list(config.PASSES), lender)
+        for pass_ in config.PASSES:
+            data = training_data(samples, pass_)
+            assert data is not None
+            if lender is not None:
+                data = with_borrowed(data, lender)
+            kept = rows / f"{gpu}-{pass_}.parquet"
+            if not kept.exists():
+                found = networks.left_out(make, data, seed=campaign.seed).assign(gpu=gpu, virtual=False)
+                files.write_table(pa.Table.from_pandas(found, LEFT_OUT_SCHEMA, preserve_index=False), kept)
+            described = description.passes[pass_]
+            errors, report = networks.judge_left_out(
+                files.read_table(kept, LEFT_OUT_SCHEMA).to_pandas(),
+                complete(networks.composed(MEASURED, networks.measured, pass_)),
+                described.intervals["roofline"],
+                described.workless_host_s,
+            )
+            print(f"{gpu} {pass_}: {described.errors} → {errors}")
+            description.passes[pass_] = replace(described, errors=errors)
+            card = output / layout.PREDICTORS / gpu / layout.MODEL_CARD_DETAILS_FILE
+            lines = "\n".join(interval_lines(report["intervals"]))
+            of_pass = rf"(## {pass_.title()}\n.*?### Held-out networks\n.*?\n)- errors of two operations.*?(?=\n\n)"
+            text = re.sub(of_pass, rf"\g<1>{lines}", card.read_text(encoding="utf-8"), count=1, flags=re.DOTALL)
+            card.write_text(text, encoding="utf-8")
+        with tempfile.TemporaryDirectory() as scratch:
+            GpuPredictor(Path(scratch), description).save_description()
+            compress(
+                Path(scratch) / layout.DESCRIPTION_FILE, output / layout.PREDICTORS / gpu / layout.DESCRIPTION_FILE
+            )
 
 
 def copy_shipped(shipped: Path, results: Path) -> None:

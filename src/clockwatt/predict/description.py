@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Self
@@ -527,10 +527,19 @@ def _measured(report: dict[str, Any] | None) -> list[str]:
 
 
 def _whole(report: dict[str, Any]) -> list[str]:
-    lines = _errors_by("whole networks", report["compositions"], _ERRORS)
-    for name, interval in report["intervals"].items():
+    return [*_errors_by("whole networks", report["compositions"], _ERRORS), *interval_lines(report["intervals"]), ""]
+
+
+def interval_lines(intervals: Mapping[str, Any]) -> list[str]:
+    """Return a line for each interval of whole networks, and for what they are made with."""
+    lines = []
+    for name, interval in intervals.items():
         if name == "correlation":
             lines.append(f"- errors of two operations of a network are estimated to be correlated by {interval:.2f}")
+            continue
+        if name == "scales":
+            device, energy = map(percent, interval)
+            lines.append(f"- errors of operations count {device} in a pass's device time, {energy} in its energy")
             continue
         rests_on = (
             f"{_METHODS[interval['method']]}, {interval['groups']} networks; of networks left out in turn it contains "
@@ -543,7 +552,7 @@ def _whole(report: dict[str, Any]) -> list[str]:
             )
         else:
             lines.append(f"- {name} of a whole network: {_ends(interval)} ({rests_on})")
-    return [*lines, ""]
+    return lines
 
 
 def _head(description: GpuDescription, what: str) -> list[str]:

@@ -2,9 +2,10 @@
 
 Errors of different operations are correlated. Let `a` be the root of the sum of squares of each operation's share times
 its error, and `b` the sum of these products. The variance of the pass is (1 − r)·a² + r·b² with one correlation `r`,
-estimated from held-out networks. Added to it are the errors of composition, of gaps between short kernels, and of card
-and host effects. Held-out networks also give the interval of a pass for a scale of 1. All errors here are standard
-deviations of logarithms.
+estimated from held-out networks. Where these err less than their operations imply, a factor makes the errors of
+operations smaller. Added to them are the errors of composition, of gaps between short kernels, and of card and host
+effects. Held-out networks also give the interval of a pass for a scale of 1. All errors here are standard deviations of
+logarithms.
 """
 
 from __future__ import annotations
@@ -58,6 +59,9 @@ _LEAST_FACTOR = 0.1  # of an interval whose lower end is zero or nearly
 ASSUMED_CORRELATION = 0.25
 ASSUMED_COMPOSITION = 0.03
 _LEAST_CORRELATION = 0.02
+_LEAST_SCALE, _SCALE_STEP = 0.2, 0.005
+_NOMINAL_NETWORKS = 10
+"""Networks that err as their operations imply, counted beside those held out: a few alike networks prove little."""
 _SUM_MISSES = 0.1
 """Error of a pass as a sum of back-to-back times: too low if host-bound, too high at the power limit."""
 NORMAL = Interval(float(np.exp(-NORMAL_90)), float(np.exp(NORMAL_90)), "operations")
@@ -136,6 +140,8 @@ class PassErrors:
         Between the errors of two operations of a network.
     composition_device, composition_host, composition_energy
         Error of device time, host time and energy of networks composed from measured operations.
+    scale_device, scale_energy
+        Factor on the errors of device time and energy that a pass has from its operations, see `_scale`.
     device, host, energy
         Intervals for a pass whose error is 1, from held-out networks, and no narrower than errors of operations.
     """
@@ -144,6 +150,8 @@ class PassErrors:
     composition_device: float = ASSUMED_COMPOSITION
     composition_host: float = ASSUMED_COMPOSITION
     composition_energy: float = ASSUMED_COMPOSITION
+    scale_device: float = 1.0
+    scale_energy: float = 1.0
     device: Interval = NORMAL
     host: Interval = NORMAL
     energy: Interval = NORMAL
@@ -181,14 +189,18 @@ class PassErrors:
 
     def dynamic_half_width(self, added: Mapping[str, Added]) -> float:
         """Return half the 90 % interval of the dynamic energy of a pass on a known card, relative to it."""
-        of_operations = added[DYNAMIC].error(self.correlation)
+        of_operations = self.scale_energy * added[DYNAMIC].error(self.correlation)
         lower, upper = self.energy.factors(float(np.hypot(of_operations, self.composition_energy)))
         return float(upper - lower) / 2
 
     def device_error(self, added: Mapping[str, Added]) -> float:
         """Return the error of the device time of a pass."""
-        of_operations = added[DEVICE].error(self.correlation)
-        return float(np.sqrt(of_operations**2 + self.composition_device**2 + CARD_TIME**2))
+        of_operations, rest = self.device_parts(added)
+        return float(np.hypot(self.scale_device * of_operations, rest))
+
+    def device_parts(self, added: Mapping[str, Added]) -> tuple[float, float]:
+        """Return the errors of device time from operations, unscaled, and from all else."""
+        return added[DEVICE].error(self.correlation), float(np.hypot(self.composition_device, CARD_TIME))
 
     def host_error(self, added: Mapping[str, Added]) -> float:
         """Return the error of the host time of a pass."""
@@ -196,11 +208,15 @@ class PassErrors:
 
     def energy_error(self, expected: Any, added: Mapping[str, Added]) -> float:
         """Return the error of the energy of a pass."""
+        of_operations, rest = self.energy_parts(expected, added)
+        return float(np.hypot(self.scale_energy * of_operations, rest))
+
+    def energy_parts(self, expected: Any, added: Mapping[str, Added]) -> tuple[float, float]:
+        """Return the errors of energy from operations, unscaled, and from all else."""
         idle = 1 - min(max(expected.energy_dynamic_j / expected.energy_j, 0.0), 1.0)
-        of_operations = (1 - idle) * added[DYNAMIC].error(self.correlation)
         of_time = self.host_error if expected.host_s > expected.device_s else self.device_error
-        parts = (of_operations, idle * of_time(added), self.composition_energy, CARD_ENERGY)
-        return float(np.sqrt(np.sum(np.square(parts))))
+        rest = (idle * of_time(added), self.composition_energy, CARD_ENERGY)
+        return (1 - idle) * added[DYNAMIC].error(self.correlation), float(np.sqrt(np.sum(np.square(rest))))
 
 
 def ends_of_sum(
@@ -262,7 +278,8 @@ def estimate_pass_errors(
     of_network = dict(iter(left_out.groupby(["network", "point"])))
     measured_under = set(left_out["execution"])
     pass_ = str(left_out["pass"].iloc[0])
-    found, seen = [], []
+    found: list[tuple[Any, dict[str, Added]]] = []
+    seen = []
     for row in composed.itertuples(index=False):
         calls = catalogue.calls[str(row.network_id), pass_]["operation_id"].value_counts()
         rows = of_network.get((row.network, row.point), left_out.iloc[:0])
@@ -278,15 +295,22 @@ def estimate_pass_errors(
         composition_host=_composition(*from_measured["host_s"]),
         composition_energy=_composition(*from_measured["energy_j"]),
     )
+    networks, compared = np.array([row.network for row, _ in found], dtype=object), _compared(composed)
+    parts = [errors.device_parts(added) for _, added in found]
+    errors = replace(errors, scale_device=_scale(*compared["device_s"], parts, networks))
+    # energies of host-bound passes err for their host, too
+    device_bound = [number for number, (row, _) in enumerate(found) if row.host_s <= row.device_s]
+    parts = [errors.energy_parts(*found[number]) for number in device_bound]
+    whole, stated = (values[device_bound] for values in compared["energy_j"])
+    errors = replace(errors, scale_energy=_scale(whole, stated, parts, networks[device_bound]))
     scales = {
         "device_s": [errors.device_error(added) for _, added in found],
         "host_s": [errors.host_error(added) for _, added in found],
         "energy_j": [errors.energy_error(row, added) for row, added in found],
     }
-    report: dict[str, Any] = {"correlation": errors.correlation}
+    report: dict[str, Any] = {"correlation": errors.correlation, "scales": (errors.scale_device, errors.scale_energy)}
     intervals = dict.fromkeys(scales, NORMAL)
-    networks = np.array([row.network for row, _ in found], dtype=object)
-    for name, (whole, stated) in _compared(composed).items():
+    for name, (whole, stated) in compared.items():
         known = (whole > 0) & (stated > 0)
         if known.any():
             residuals, scale = np.log(whole[known] / stated[known]), np.array(scales[name])[known]
@@ -357,12 +381,40 @@ def _composition(whole: Floats, stated: Floats) -> float:
     return float(np.quantile(np.abs(np.log(whole[known] / stated[known])), COVERAGE) / NORMAL_90)
 
 
-def _interval(standard: Floats, groups: NDArray[np.object_]) -> Interval:
-    """Return the interval for an error of 1, no narrower than the errors of operations imply.
+def _scale(whole: Floats, stated: Floats, parts: list[tuple[float, float]], networks: NDArray[np.object_]) -> float:
+    """Return the factor on errors of operations with which nine in ten held-out networks lie in their interval.
 
-    Held-out networks resemble those that remain; an unseen network may not. So they can widen the interval, but never
-    narrow it.
+    At most 1. `_NOMINAL_NETWORKS` pull it towards 1.
+
+    Parameters
+    ----------
+    whole, stated, networks
+        Measured and composed values of passes, and whose they are; shape (passes,).
+    parts
+        Error of each pass from its operations, and from all else.
     """
+    known = (whole > 0) & (stated > 0)
+    if not known.any():
+        return 1.0
+    residuals, groups = np.log(whole[known] / stated[known]), networks[known]
+    of_operations, rest = np.array(parts)[known].T
+
+    def held(scale: float) -> bool:
+        interval = grouped_interval(residuals / np.hypot(scale * of_operations, rest), groups)
+        return interval.upper <= NORMAL.upper
+
+    if not held(1.0):
+        return 1.0
+    low, high = _LEAST_SCALE, 1.0
+    while high - low > _SCALE_STEP:
+        middle = (low + high) / 2
+        low, high = (low, middle) if held(middle) else (middle, high)
+    count = len(set(groups))
+    return 1 - (1 - high) * count / (count + _NOMINAL_NETWORKS)
+
+
+def _interval(standard: Floats, groups: NDArray[np.object_]) -> Interval:
+    """Return the interval for an error of 1, no narrower than for normal errors: `_scale` makes the errors smaller."""
     interval = grouped_interval(standard, groups)
     return replace(interval, lower=min(interval.lower, NORMAL.lower), upper=max(interval.upper, NORMAL.upper))
 

@@ -15,6 +15,7 @@ from clockwatt.predict.evaluation.pass_errors import (
     Added,
     PassErrors,
     _correlation,
+    _scale,
     added_errors,
     estimate_pass_errors,
 )
@@ -101,6 +102,39 @@ def test_errors_of_host_bound_passes_do_not_widen_device_time():
     assert errors.composition_host == pytest.approx(np.log(1.5) / NORMAL_90)
     assert (errors.device.groups, errors.host.groups) == (36, 20)
     assert report["device_s"]["median_half_width"] < 0.06 < 0.4 < report["host_s"]["median_half_width"]
+
+
+@pytest.mark.parametrize("true", [0.3, 0.6])
+def test_the_scale_of_errors_of_operations_is_found_again(true):
+    rng = np.random.default_rng(2)
+    count = 20_000
+    of_operations, rest = rng.uniform(0.1, 0.4, count), 0.03
+    errors = np.hypot(true * of_operations, rest)
+    whole = np.exp(errors * rng.standard_normal(count))
+    parts = [(one, rest) for one in of_operations]
+    names = np.arange(count).astype(str).astype(object)
+    assert _scale(whole, np.ones(count), parts, names) == pytest.approx(true, abs=0.02)
+    # a few networks that err little prove little, and those that err much do not make operations err more
+    few = slice(10)
+    assert true < _scale(np.ones(10), np.ones(10), parts[few], names[few]) == pytest.approx(0.6, abs=0.01)
+    assert _scale(whole**5, np.ones(count), parts, names) == 1.0
+    assert _scale(np.full(2, np.nan), np.ones(2), parts[:2], names[:2]) == 1.0
+
+
+def test_scales_narrow_what_comes_from_operations_alone():
+    wide = {DEVICE: Added(0.3, 0.3), HOST: Added(0.2, 0.2), DYNAMIC: Added(0.4, 0.4)}
+    sure = {DEVICE: Added(0.0, 0.0), HOST: Added(0.2, 0.2), DYNAMIC: Added(0.0, 0.0)}
+    plain, scaled = PassErrors(), PassErrors(scale_device=0.5, scale_energy=0.25)
+    expected = composition(1.0, 0.1, 10.0)
+    assert scaled.device_error(sure) == plain.device_error(sure)
+    assert scaled.device_error(wide) == pytest.approx(np.hypot(0.15, scaled.device_error(sure)))
+    of_operations, _ = plain.energy_parts(expected, wide)
+    assert of_operations == pytest.approx(0.2)  # half of it is idle
+    of_device = 0.5 * plain.device_error(wide), 0.5 * scaled.device_error(wide)
+    squares = plain.energy_error(expected, wide) ** 2 - scaled.energy_error(expected, wide) ** 2
+    assert squares == pytest.approx(0.2**2 - 0.05**2 + of_device[0] ** 2 - of_device[1] ** 2)
+    assert scaled.dynamic_half_width(wide) < plain.dynamic_half_width(wide)
+    assert scaled.host_error(wide) == plain.host_error(wide)
 
 
 def test_the_interval_score_rewards_narrow_intervals_that_hold():
