@@ -2,10 +2,12 @@
 
 python benchmarks/memory.py [--passes 200] [--write-errors]
 python benchmarks/memory.py --runs benchmarks/fresh/memory-h100.parquet
+python benchmarks/memory.py --captured
 
 Measured peaks begin with the network's construction on the GPU, in float32 before it is cast. Passes whose construction
 takes more than they do are left out: their measurement does not show the pass. `--runs` takes what `memory_on_gpu.py`
-wrote on an H100, reserved memory with it, and changes no interval.
+wrote on an H100, reserved memory with it, and changes no interval. `--captured` scores CUDA graphs that
+`compiled/measure.py` captured, but those that were looked at during development.
 """
 
 from __future__ import annotations
@@ -31,10 +33,12 @@ from clockwatt.gpu.specs import find_spec
 from clockwatt.operations.known_values import KnownValues
 from clockwatt.operations.networks import construct_on_meta
 from clockwatt.operations.trace.memory import record_memory
-from clockwatt.predict.memory import CUBLAS_BYTES, error_group, pass_memory, rounded
+from clockwatt.predict.memory import CUBLAS_BYTES, PassMemory, error_group, pass_memory, rounded
 from clockwatt.schema.execution import FP32, TF32, ExecutionSettings
 
 HERE = Path(__file__).parent
+LOOKED_AT = 7
+"""The first passes of `compiled/measured-h100.jsonl`, whose memory was known during development."""
 RESIDENT = 65 * 2**20
 """Alive in every measurement: the workspaces of cuBLAS of two threads, and the bench's own tensor."""
 _CUBLAS_CALL = '{"kind":"cublas"}'
@@ -151,14 +155,68 @@ def score_runs(path: Path, entries: dict[Any, Any]) -> None:
     )  # fmt: skip
 
 
+def predicted_graph(line: dict[str, Any]) -> PassMemory:
+    """Return the memory predicted for a pass that `compiled/measure.py` captured."""
+    execution = ExecutionSettings(f"{line['precision']}+cuda_graph")
+    network = NetworkConfig.model_validate(line["network"] | {"precision": [execution]})
+    events = record_memory(network, line["pass"], TrainingConfig())
+    return pass_memory(events, pass_=line["pass"], execution=execution, spec=find_spec("h100"))
+
+
+def score_captured() -> None:
+    """Compare captured passes with what is predicted, and write the JSON."""
+    lines = map(json.loads, (HERE / "compiled/measured-h100.jsonl").read_text(encoding="utf-8").splitlines())
+    chosen = [line for line in lines if line["number"] >= LOOKED_AT and "graph" in line.get("memory", {})]
+    found, refused = [], []
+    for line in chosen:
+        try:
+            memory = predicted_graph(line)
+        except ClockwattError as error:
+            refused.append(f"{line['network']['name']} is left out: {error}")
+            continue
+        measured = line["memory"]["graph"]
+        held = memory.allocated_low_bytes <= measured["allocated_bytes"] <= memory.allocated_high_bytes
+        found.append({"pass": line["pass"], "held": held} | {
+            name: getattr(memory, f"{name}_bytes") / measured[f"{name}_bytes"] - 1 for name in ("allocated", "reserved")
+        })  # fmt: skip
+        print(line["number"], line["network"]["name"], found[-1], file=sys.stderr, flush=True)
+    table = pd.DataFrame(found)
+    rows, targets = [], []
+    for name, most in (("allocated", (2, 6)), ("reserved", (4, 10))):
+        for pass_, part in (("both", table), *table.groupby("pass")):
+            ends = [100 * part[name].abs().quantile(q) for q in (0.5, 0.9, 0.95)]
+            coverage = f"{100 * part['held'].mean():.0f}" if name == "allocated" else "–"
+            bias = f"{100 * part[name].median():+.1f}"
+            rows.append([name, pass_, len(part), *(f"{end:.1f}" for end in ends), bias, coverage])
+            if pass_ == "both":
+                targets += [
+                    result_file.target(f"CUDA graphs: {name}, {of}", value, at_most=limit, unit="%")
+                    for of, value, limit in zip(("median", "95th"), (ends[0], ends[2]), most, strict=True)
+                ]
+    result_file.write(
+        "memory", "Allocated and reserved memory of passes captured as CUDA graphs",
+        ["quantity", "pass", "n", "median %", "90th %", "95th %", "bias %", "coverage of 90 % intervals, %"], rows,
+        file=result_file.RESULTS / "memory-captured.json", hardware="NVIDIA H100, 2 cards", targets=targets,
+        notes=[
+            f"The first {LOOKED_AT} drawn passes were looked at during development, and are left out.",
+            "Intervals are those of eager passes. Peaks include the passes before the capture.",
+            *refused,
+        ],
+    )  # fmt: skip
+
+
 def main() -> None:
     """Score and write the JSON."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--passes", type=int, default=240, help="passes to draw")
     parser.add_argument("--write-errors", action="store_true", help="write the intervals that predictions use")
     parser.add_argument("--runs", type=Path, help="file of `memory_on_gpu.py` to score instead")
+    parser.add_argument("--captured", action="store_true", help="score CUDA graphs instead")
     arguments = parser.parse_args()
     warnings.simplefilter("ignore")
+    if arguments.captured:
+        score_captured()
+        return
     entries = passes()
     if arguments.runs:
         score_runs(arguments.runs, entries)

@@ -137,7 +137,7 @@ def main() -> None:
             "One of them did not compile in time, and the measuring machine's version of timm lacks another.",
             "Some training passes launch more kernels than a GPU queues: their device time is not measured.",
             "The host was quiet and not calibrated. Energies are of passes that follow each other at once.",
-            "The memory of compiled and captured passes is not predicted.",
+            "Memory: eager passes only. That of CUDA graphs was predicted later; its errors are on the page Memory.",
             "Compiled inference of three networks with grouped convolutions is overestimated by 26 to 57 %.",
             "One masked language model is overestimated by 80 %: its last layer, with a bias, was not padded then.",
         ],

@@ -23,8 +23,8 @@ from clockwatt.errors import ClockwattError
 from clockwatt.gpu.specs import GpuSpec
 from clockwatt.io.resources import resource
 from clockwatt.predict.models.trees import Trees
-from clockwatt.schema.execution import EAGER, ExecutionSettings, mode_of_variant
-from clockwatt.schema.records import CUBLAS, MEMORY_KINDS, MemoryRow
+from clockwatt.schema.execution import ExecutionSettings
+from clockwatt.schema.records import CAPTURE, CUBLAS, MEMORY_KINDS, MemoryRow
 
 CONTEXT_BYTES = 512 * 2**20
 """Typical memory of a CUDA context with the kernels of PyTorch and cuDNN loaded."""
@@ -32,6 +32,8 @@ _ERRORS_FILE = "memory/errors.json"
 CUBLAS_BYTES = {"hopper": 32 * 2**20, "blackwell": 32 * 2**20}
 _OLDER_CUBLAS_BYTES = 8320 * 2**10
 """PyTorch's defaults of `CUBLAS_WORKSPACE_CONFIG`, in bytes."""
+
+_CAPTURE = json.dumps({"kind": CAPTURE}, separators=(",", ":"))
 
 ModuleBytes = Mapping[tuple[str, str], int]
 """Module path and kind to bytes."""
@@ -100,10 +102,10 @@ def pass_memory(
     Raises
     ------
     ClockwattError
-        If the pass is compiled or captured: it allocates otherwise.
+        If the pass is compiled: it allocates otherwise.
     """
-    if mode_of_variant(execution) != EAGER:
-        raise ClockwattError(f"{execution}: only the memory of eager passes is known. Leave the mode out for it.")
+    if execution.compiled:
+        raise ClockwattError(f"{execution}: the memory of compiled passes is not known. Leave the mode out for it.")
     sizes = _sizes(events, execution, spec)
     allocator, peak_row = _replayed(events, sizes)
     modules = _alive(events, sizes, peak_row)
@@ -156,6 +158,8 @@ def _replayed(
             blocks[event.number] = allocator.allocate(size)
             if allocator.peak_allocated > peak:
                 peak, peak_row = allocator.peak_allocated, row
+        elif event.call == _CAPTURE:
+            allocator.begin_capture()
     return allocator, peak_row
 
 
@@ -220,6 +224,7 @@ class Block:
     size: int
     segment: int
     small: bool
+    pool: int = 0
     free: bool = True
     before: Block | None = field(default=None, repr=False)
     after: Block | None = field(default=None, repr=False)
@@ -244,9 +249,9 @@ class CachingAllocator:
     def __init__(self, capacity: int | None = None) -> None:
         self.allocated = self.reserved = self.peak_allocated = self.peak_reserved = 0
         self._capacity = capacity
-        self._segments = 0
-        # free blocks of the small and the large pool, the smallest first, in one size the oldest segment's first
-        self._free: dict[bool, list[tuple[int, int, int, Block]]] = {True: [], False: []}
+        self._segments = self._pool = 0
+        # free blocks by pool, small and large apart, the smallest first, in one size the oldest segment's first
+        self._free: defaultdict[tuple[int, bool], list[tuple[int, int, int, Block]]] = defaultdict(list)
         self._order = 0
 
     def allocate(self, size: int) -> Block:
@@ -262,7 +267,7 @@ class CachingAllocator:
         block = self._cached(size, small) or self._new_segment(size, small)
         rest = block.size - size
         if rest >= ROUND_BYTES if small else rest > _SMALL_BYTES:
-            remainder = Block(rest, block.segment, small, before=block, after=block.after)
+            remainder = Block(rest, block.segment, small, block.pool, before=block, after=block.after)
             if block.after is not None:
                 block.after.before = remainder
             block.size, block.after = size, remainder
@@ -271,6 +276,11 @@ class CachingAllocator:
         self.allocated += block.size
         self.peak_allocated = max(self.peak_allocated, self.allocated)
         return block
+
+    def begin_capture(self) -> None:
+        """Give back free segments, and allocate from a pool that shares none with what was allocated before."""
+        self._give_back()
+        self._pool += 1
 
     def release(self, block: Block) -> None:
         """Free a block and merge it with free neighbours."""
@@ -292,7 +302,7 @@ class CachingAllocator:
         self._keep(block)
 
     def _cached(self, size: int, small: bool) -> Block | None:
-        free = self._free[small]
+        free = self._free[self._pool, small]
         place = bisect.bisect_left(free, (size,))
         return free.pop(place)[-1] if place < len(free) else None
 
@@ -310,22 +320,22 @@ class CachingAllocator:
         self._segments += 1
         self.reserved += segment
         self.peak_reserved = max(self.peak_reserved, self.reserved)
-        return Block(segment, self._segments, small)
+        return Block(segment, self._segments, small, self._pool)
 
     def _give_back(self) -> None:
         """Give back all segments that are free as a whole."""
-        for small, free in self._free.items():
+        for pool, free in self._free.items():
             whole = [entry for entry in free if entry[-1].before is None and entry[-1].after is None]
             self.reserved -= sum(entry[0] for entry in whole)
-            self._free[small] = [entry for entry in free if entry[-1].before or entry[-1].after]
+            self._free[pool] = [entry for entry in free if entry[-1].before or entry[-1].after]
 
     def _keep(self, block: Block) -> None:
         self._order += 1
         block.free = True
-        bisect.insort(self._free[block.small], (block.size, block.segment, self._order, block))
+        bisect.insort(self._free[block.pool, block.small], (block.size, block.segment, self._order, block))
 
     def _take(self, block: Block) -> None:
-        free = self._free[block.small]
+        free = self._free[block.pool, block.small]
         place = bisect.bisect_left(free, (block.size, block.segment))
         while free[place][-1] is not block:
             place += 1

@@ -66,7 +66,8 @@ CUDNN_CLASSES = frozenset(
 
 MEMORY_FORMATS = ("contiguous", "channels_last")
 EAGER = "eager"
-MODES = (EAGER, "compile", "reduce-overhead", "cuda_graph")
+CUDA_GRAPH = "cuda_graph"
+MODES = (EAGER, "compile", "reduce-overhead", CUDA_GRAPH)
 """Eager; `torch.compile`, and the same with CUDA graphs; the eager pass captured as a CUDA graph."""
 CHECKPOINTING = ("none",)
 

@@ -3,6 +3,7 @@
 import json
 
 import pytest
+import torch
 
 from clockwatt.config import NetworkConfig, TrainingConfig
 from clockwatt.gpu.specs import find_spec
@@ -52,6 +53,30 @@ def test_memory_that_is_full_is_freed_of_unused_segments_before_it_is_too_small(
     assert allocator.reserved == 60 * MIB
     with pytest.raises(DoesNotFitError):
         allocator.allocate(8 * MIB)
+
+
+def test_a_captured_graph_shares_no_memory_with_what_ran_before():
+    allocator = CachingAllocator()
+    old = [allocator.allocate(12 * MIB), allocator.allocate(6 * MIB), allocator.allocate(6 * MIB)]
+    allocator.release(old[0])
+    allocator.release(old[1])
+    assert allocator.reserved == 32 * MIB
+    allocator.begin_capture()  # gives the free segment back, and not the one that is half used
+    assert allocator.reserved == 20 * MIB
+    allocator.allocate(6 * MIB)
+    assert allocator.reserved == 40 * MIB
+    allocator.release(old[2])
+    assert allocator.allocated == 6 * MIB
+
+
+def test_a_captured_pass_has_workspaces_of_cublas_beside_those_of_the_passes_before():
+    def predicted(precision):
+        network = NetworkConfig(name="linear", input=[64, 64], precision=precision)
+        events = record_memory(network, "training", TrainingConfig(), lambda _: torch.nn.Linear(64, 64))
+        return pass_memory(events, pass_="training", execution=network.execution[0], spec=find_spec("h100"))
+
+    added = predicted("tf32+cuda_graph").allocated_bytes - predicted("tf32").allocated_bytes
+    assert added == pytest.approx(64 * MIB, abs=64 * KIB)
 
 
 def _convolution(**changed):

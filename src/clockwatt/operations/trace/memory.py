@@ -31,8 +31,10 @@ from clockwatt.operations.trace.call import storage_of
 from clockwatt.operations.trace.meta import MetaLayouts
 from clockwatt.operations.trace.trace import Build, know_masks, module_paths, on_meta
 from clockwatt.operations.trace.tracer import Tracer
+from clockwatt.schema.execution import CUDA_GRAPH, mode_of_variant
 from clockwatt.schema.records import (
     ACTIVATIONS,
+    CAPTURE,
     CUBLAS,
     GRADIENTS,
     INPUTS,
@@ -107,6 +109,11 @@ class Storages(TorchDispatchMode):
     def workspace(self, description: Mapping[str, Any]) -> None:
         """Record a call that allocates memory of its own and frees it at its end."""
         self.freed(self.allocated(0, WORKSPACE, self.module(), description))
+
+    def begin_capture(self) -> None:
+        """Record that a CUDA graph is captured from here on: on a stream of its own, with its own workspaces."""
+        self._threads_with_cublas.clear()
+        self.allocated(0, WORKSPACE, "", {"kind": CAPTURE})
 
     def relabel(self, tensors: Iterable[torch.Tensor], kind: str, module: str) -> None:
         """Give what these tensors, which are alive, lie in another kind, and to a module."""
@@ -226,6 +233,9 @@ def record_memory(
         with MetaLayouts(), storages, torch.set_grad_enabled(learns), module_paths(tracer):
             run = _Pass(module, network, given, tracer, storages, training if learns else None)
             for _ in range(_PASSES):
+                run()
+            if mode_of_variant(network.variant) == CUDA_GRAPH:
+                storages.begin_capture()
                 run()
             run.label_gradients()  # they are alive until the next pass begins
     except NetworkError:
