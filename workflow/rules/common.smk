@@ -147,6 +147,28 @@ GPU_RESOURCES = gpu_resources()
 GPU_RESOURCES["real_gpu"] = real_gpu if len(set(REAL_GPUS.values())) > 1 else next(iter(REAL_GPUS.values()))
 
 
+def survey_cards(wildcards):
+    """Every measurement of the cards of a GPU in the survey."""
+    cards = campaign.studies.survey.cards(wildcards.gpu)
+    return [at(f"studies/survey/{wildcards.gpu}/{layout.survey_file(*card)}") for card in cards]
+
+
+def survey_resource(name):
+    """One of the resources that a job of the survey asks Slurm for: all cards of its node."""
+
+    @told_once
+    def asked(wildcards, attempt):
+        cards = campaign.studies.survey.gpus[wildcards.gpu][wildcards.node]
+        gpu = campaigns.whole_node(campaign.gpus[wildcards.gpu], wildcards.node, cards)
+        return campaigns.slurm_resources(gpu, attempt)[name]
+
+    return asked
+
+
+SURVEY_RESOURCES = {name: survey_resource(name) for name in {*GPU_RESOURCES, "slurm_extra"} - {"real_gpu"}}
+SURVEY_RESOURCES["real_gpu"] = GPU_RESOURCES["real_gpu"]
+
+
 # profiles/default lets one job at a time use a real GPU: on this machine, not on the nodes of a cluster.
 resource_scopes:
     real_gpu="local",

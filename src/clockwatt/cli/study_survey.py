@@ -1,4 +1,4 @@
-"""`clockwatt study-survey`: how far the cards of one model differ."""
+"""`clockwatt study-survey-card` and `study-survey`: how far the cards of one model differ."""
 
 from __future__ import annotations
 
@@ -7,44 +7,59 @@ from typing import Annotated
 
 import typer
 
+from clockwatt import config
 from clockwatt.cli.app import app, examples
-from clockwatt.errors import ClockwattError
+from clockwatt.cli.options import Config, GpuLabel, Output
 
 
-@app.command(epilog=examples("clockwatt study-survey cards", "clockwatt study-survey results/cards/*.parquet"))
+@app.command(
+    epilog=examples(
+        "clockwatt study-survey-card --config config/config.yaml --gpu h200 --node gpu01 --index 3 "
+        "--output results/studies/survey/h200/cards/gpu01-3-1.parquet"
+    )
+)
+def study_survey_card(
+    config_file: Config,
+    gpu: GpuLabel,
+    node: Annotated[str, typer.Option(help="Name of this node.")],
+    index: Annotated[int, typer.Option(min=0, help="Index of the card among those of this job.")],
+    output: Output,
+) -> None:
+    """Measure one card of a node for the survey."""
+    from clockwatt.studies.survey.cards import measure
+
+    measure(config.load(config_file), gpu, node, index, output)
+
+
+@app.command(
+    epilog=examples("clockwatt study-survey cards", "clockwatt study-survey results/cards/*.parquet --output survey")
+)
 def study_survey(
     measurements: Annotated[list[Path], typer.Argument(help="Files of `clockwatt card --output`, or folders of them.")],
+    output: Annotated[Path | None, typer.Option(help="Folder to write tables and figures to.")] = None,
 ) -> None:
     """Split differences between cards into node, card, session and rest."""
     from rich.console import Console
     from rich.table import Table
 
-    from clockwatt.studies.survey import variance
-    from clockwatt.studies.survey.observations import observations, read
+    from clockwatt.studies.survey import results, variance
 
-    rows = read(measurements)
-    models = sorted(rows["gpu_name"].unique())
-    if len(models) > 1:
-        raise ClockwattError(f"measurements of several models: {', '.join(models)}. Give those of one.")
-    observed = observations(rows)
-    count = len(observed["card"].unique())
-    if count < variance.FEWEST_CARDS:
-        raise ClockwattError(f"{count} cards with energy are too few. Measure {variance.FEWEST_CARDS} or more.")
-    levels, limits = variance.levels_of(observed)
-    levels_shown = [*levels, variance.REST]
-    table = Table("quantity", "(max − min) / median", *(f"SD of {level}" for level in levels_shown), box=None)
-    outliers = []
-    for name, of_quantity in observed.groupby("quantity", sort=False):
-        parts = variance.split(variance.MixedModel.of(of_quantity, levels))
-        table.add_row(
-            str(name),
-            f"{100 * variance.spread(of_quantity):.1f} %",
-            *(variance.words(parts.loc[p]) for p in parts.index),
-        )
-        compared = variance.outliers(of_quantity, "host" if "host" in levels else None)
-        outliers += [
-            f"outlier: {card}, {name}, {100 * row['difference']:+.1f} %"
-            for card, row in compared[compared["outlier"]].iterrows()
-        ]
+    found = results.survey(measurements)
+    table = Table("quantity", "(max − min) / median", *(f"SD of {level}" for level in found.levels), box=None)
+    for name, row in found.variance.iterrows():
+        parts = [row.filter(regex=f"^{level}_").rename(lambda n: n.rpartition("_")[2]) for level in found.levels]
+        table.add_row(str(name), f"{100 * row['spread']:.1f} %", *map(variance.words, parts))
+    cards = found.cards[found.cards["sessions"] > 0]
+    outliers = [
+        f"outlier: {row['card']}, {name}, {100 * row[name]:+.1f} %"
+        for _, row in cards.iterrows()
+        for name in filter(None, row["outlier"].split(", "))
+    ]
+    missing = [
+        f"not measured: {row['host']}, card {row['index']:.0f}: {row['not_measured']}"
+        for _, row in found.cards[found.cards["sessions"] == 0].iterrows()
+    ]
     Console(highlight=False).print(table)
-    print("\n".join([f"{models[0]}, {count} cards.", *outliers, *limits]))
+    print("\n".join([f"{found.model}, {len(cards)} cards.", *outliers, *missing, *found.limits]))
+    if output is not None:
+        results.write(found, output)

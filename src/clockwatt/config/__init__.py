@@ -17,6 +17,7 @@ from clockwatt.config.studies import (
     PowerStudyConfig,
     PowerStudyGpu,
     StudiesConfig,
+    SurveyStudyConfig,
     WorkloadName,
     WorkloadsStudyConfig,
 )
@@ -45,6 +46,7 @@ __all__ = [
     "PowerStudyGpu",
     "SlurmResources",
     "StudiesConfig",
+    "SurveyStudyConfig",
     "TelemetryConfig",
     "TrainingConfig",
     "WorkloadName",

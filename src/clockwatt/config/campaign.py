@@ -151,12 +151,12 @@ class CampaignConfig(Model):
 
     @field_validator("studies")
     @classmethod
-    def _workloads_run_on_known_gpus(cls, studies: StudiesConfig, info: ValidationInfo) -> StudiesConfig:
+    def _studies_run_on_known_gpus(cls, studies: StudiesConfig, info: ValidationInfo) -> StudiesConfig:
         gpus: dict[str, GpuConfig] = info.data.get("gpus", {})
-        asked = (studies.workloads.gpus if studies.workloads else None) or []
-        for label in asked if gpus else ():
-            if label not in gpus:
-                raise ValueError(f"workloads.gpus: no GPU is labelled {label!r}; the campaign has {', '.join(gpus)}")
+        for name, study in (("workloads", studies.workloads), ("survey", studies.survey)):
+            for label in (study.gpus if study and gpus else None) or ():
+                if label not in gpus:
+                    raise ValueError(f"{name}.gpus: no GPU is labelled {label!r}; the campaign has {', '.join(gpus)}")
         return studies
 
     def quantities_of(self, networks: list[NetworkConfig]) -> list[Quantity]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from typing import Annotated, Any, Literal, Self, TypeVar, get_args
 
@@ -146,11 +147,44 @@ class WorkloadsStudyConfig(Model):
         return names
 
 
+class SurveyStudyConfig(Model):
+    """Every card of some nodes, compared with the others of its model. `snakemake study_survey`."""
+
+    gpus: dict[str, dict[str, Annotated[int, Field(ge=1, le=64)]]] = Field(
+        min_length=1,
+        description="label of a GPU of the campaign to its nodes, each with its number of cards",
+        examples=[{"h200": {"gpu01": 8, "gpu02": 8}}],
+    )
+    sessions: int = Field(
+        1, ge=1, le=1000, description="measurements of each card; raise it on another day to separate card and session"
+    )
+    rounds: int = Field(5, ge=2, le=15, description="how often a session measures each operation; one takes about 10 s")
+
+    @field_validator("gpus")
+    @classmethod
+    def _nodes_are_single(cls, gpus: dict[str, dict[str, int]]) -> dict[str, dict[str, int]]:
+        for label, nodes in gpus.items():
+            for node in nodes or [""]:
+                if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}", node):
+                    raise ValueError(f"{label}: {node!r:.80} is not one node: name each, as `sinfo -N` shows it")
+        return gpus
+
+    def cards(self, gpu: str) -> list[tuple[str, int, int]]:
+        """Return node, index and session of each measurement of a GPU, by its label."""
+        return [
+            (node, index, session)
+            for session in range(1, self.sessions + 1)
+            for node, count in self.gpus[gpu].items()
+            for index in range(count)
+        ]
+
+
 class StudiesConfig(Model):
     """What is studied beside the campaign's measurements; `all` makes those that stand here."""
 
     power: PowerStudyConfig | None = Field(None, description="training under power limits and clocks")
     workloads: WorkloadsStudyConfig | None = Field(None, description="a dozen programs by all sensors")
+    survey: SurveyStudyConfig | None = Field(None, description="differences between cards of one model")
 
     @property
     def configured(self) -> list[str]:
@@ -177,6 +211,10 @@ class StudiesConfig(Model):
     def study_workloads(self) -> WorkloadsStudyConfig:
         """Return the study of workloads; a `ConfigError` where the campaign has none."""
         return _there(self.workloads, "workloads")
+
+    def study_survey(self) -> SurveyStudyConfig:
+        """Return the survey of cards; a `ConfigError` where the campaign has none."""
+        return _there(self.survey, "survey")
 
 
 Study = TypeVar("Study", bound=Model)

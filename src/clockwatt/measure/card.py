@@ -22,6 +22,8 @@ from clockwatt.measure.tasks import Shard
 from clockwatt.schema.layout import OPERATIONS_FILE
 from clockwatt.schema.records import MEASUREMENT_SCHEMA, OPERATION_SCHEMA
 
+ROUND_S = 10
+"""About how long a round takes."""
 _LABEL = "card"
 
 

@@ -43,6 +43,11 @@ PAGE_FILE = "explore.html"
 CATALOGUE_FILES = (OPERATIONS_FILE, CALLS_FILE, NETWORKS_FILE)
 
 
+def survey_file(node: str, index: int | str, session: int | str) -> Path:
+    """Return the measurements of a card in the survey, below its folder of a GPU."""
+    return Path("cards") / f"{node}-{index}-{session}.parquet"
+
+
 def point_dir(gpu: str, point: object) -> Path:
     """Return the folder, below store or measurements, of a GPU at an operating point."""
     return Path(gpu) / str(point)

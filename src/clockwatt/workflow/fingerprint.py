@@ -22,6 +22,16 @@ PACKAGES: dict[str, tuple[str, ...]] = {
     "page": (*_PREDICTIONS, "figures", "page"),
     "study_power": (*_STUDY, "studies/options.py", "studies/power", "measure", "operations"),
     "study_workloads": (*_STUDY, "studies/workloads", "studies/relations"),
+    "study_survey": (
+        "studies/__init__.py",
+        "studies/survey",
+        "figures",
+        "dataset",
+        *_OPERATIONS,
+        "measure",
+        "telemetry",
+        "control",
+    ),
 }
 """Command of a stage to the folders and files of the package that it imports from, beside `EVERY_STAGE`."""
 _RESOURCES = ("gpus.yaml",)

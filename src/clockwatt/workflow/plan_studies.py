@@ -12,6 +12,7 @@ from rich.table import Table
 
 from clockwatt.config import CampaignConfig
 from clockwatt.errors import DataFileError
+from clockwatt.measure.card import ROUND_S
 from clockwatt.schema import layout
 from clockwatt.telemetry.recording.layout import read_record
 from clockwatt.workflow.plan import JOB_START_S
@@ -53,8 +54,8 @@ def plan_studies(campaign: CampaignConfig) -> list[StudyPlan]:
 
 
 def programs(campaign: CampaignConfig, study: str, label: str) -> Iterator[Program]:
-    """Return programs of a study, `power` or `workloads`, on a GPU."""
-    told = {"power": _of_power, "workloads": _of_workloads}[study]
+    """Return programs of a study, `power`, `workloads` or `survey`, on a GPU."""
+    told = {"power": _of_power, "workloads": _of_workloads, "survey": _of_survey}[study]
     return told(campaign, label, Path(campaign.results_dir) / layout.STUDIES / study / label)
 
 
@@ -87,9 +88,18 @@ def _of_workloads(campaign: CampaignConfig, label: str, folder: Path) -> Iterato
         yield Program(name, where, finished, takes_s)
 
 
+def _of_survey(campaign: CampaignConfig, label: str, folder: Path) -> Iterator[Program]:
+    study = campaign.studies.study_survey()
+    for node, index, session in study.cards(label):
+        where = folder / layout.survey_file(node, index, session)
+        takes_s = (JOB_START_S + study.rounds * ROUND_S) * study.gpus[label][node]  # all cards of the node are held
+        yield Program(where.stem, where, where.exists(), takes_s)
+
+
 def _plan(study: str, label: str, jobs: int, told: Sequence[Program]) -> StudyPlan:
-    finished = [program.where for program in told if program.finished]
-    lasted = [seconds for where in finished if (seconds := _lasted_s(where)) is not None]
+    finished = [program for program in told if program.finished]
+    unsaid = [program.where for program in finished if program.takes_s is None]
+    lasted = [seconds for where in unsaid if (seconds := _lasted_s(where)) is not None]
     usual_s = sum(lasted) / len(lasted) if lasted else None
     left = [usual_s if program.takes_s is None else program.takes_s for program in told if not program.finished]
     hours = None if None in left else (sum(filter(None, left)) + bool(left) * JOB_START_S) / 3600

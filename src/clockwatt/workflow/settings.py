@@ -7,6 +7,7 @@ the campaign that its result depends on, and nothing else: a longer run time in 
 from __future__ import annotations
 
 import hashlib
+import re
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,6 +17,9 @@ from clockwatt.schema.records import MEASUREMENT_VERSION
 Settings = dict[str, Any]
 
 _PRIORITIES = 10_000
+
+SURVEY_MIN = 10
+"""Minutes of a job of the survey of cards, which measures for less than three."""
 
 SLURM_RESOURCES = (
     "slurm_partition",
@@ -112,6 +116,24 @@ def part(campaign: CampaignConfig, *keys: str) -> Settings:
 def figures_settings(campaign: CampaignConfig) -> Settings:
     """Return the settings that the figures depend on besides their data."""
     return campaign.model_dump(mode="json", include={"campaign": True, "passes": True, "fit": {"predictors"}})
+
+
+def whole_node(gpu: GpuConfig, node: str, cards: int) -> GpuConfig:
+    """Return a GPU whose jobs ask for all cards of a node, so that an index names one card and nothing runs beside it.
+
+    Parameters
+    ----------
+    gpu
+        The GPU's part of the campaign.
+    node
+        Name of the node.
+    cards
+        How many it has.
+    """
+    asked = gpu.slurm
+    gres = asked.gres and f"{re.sub(r':[0-9]+$', '', asked.gres)}:{cards}"
+    changes = {"nodelist": node, "gres": gres, "gpu": asked.gpu and cards, "runtime": SURVEY_MIN}
+    return gpu.model_copy(update={"slurm": asked.model_copy(update=changes)})
 
 
 def slurm_resources(gpu: GpuConfig, attempt: int) -> dict[str, int | str | None]:

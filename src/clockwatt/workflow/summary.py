@@ -68,7 +68,8 @@ def jobs(campaign: CampaignConfig) -> list[Job]:
 
 def study_jobs(campaign: CampaignConfig) -> Iterator[Job]:
     """Yield jobs of the studies that the campaign configures, as far as all of the workflow makes them."""
-    power, workloads = campaign.studies.power, campaign.studies.workloads
+    studies = campaign.studies
+    power, workloads, survey = studies.power, studies.workloads, studies.survey
     for gpu, asked in power.gpus.items() if power else ():
         yield _study_job("power", gpu, "runs.parquet", "runs.log")
         for key, figure in POWER_MAIN.items():
@@ -77,6 +78,11 @@ def study_jobs(campaign: CampaignConfig) -> Iterator[Job]:
     for gpu in (workloads.gpus or campaign.gpus) if workloads else ():
         yield _study_job("workloads", gpu, "workloads.parquet", "run.log")
         yield _study_job("workloads", gpu, "figures/workloads.png", "figures.log")
+    for gpu in survey.gpus if survey else ():
+        for card in survey.cards(gpu) if survey else ():
+            file = layout.survey_file(*card)
+            yield _study_job("survey", gpu, str(file), f"{file.stem}.log")
+        yield _study_job("survey", gpu, "variance.csv", "survey.log")
 
 
 def _study_job(study: str, gpu: str, output: str, log: str) -> Job:

@@ -5,12 +5,16 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 
+from clockwatt import config
 from clockwatt.cli.main import app
-from clockwatt.errors import ClockwattError
+from clockwatt.errors import ClockwattError, ConfigError
+from clockwatt.gpu.specs import find_spec
+from clockwatt.gpu.virtual.model import CardModel
 from clockwatt.io import files
 from clockwatt.schema.records import MEASUREMENT_SCHEMA
-from clockwatt.studies.survey import passport, variance
+from clockwatt.studies.survey import cards, passport, results, variance
 from clockwatt.studies.survey.observations import COMPARED
+from clockwatt.workflow.settings import slurm_resources, whole_node
 
 SLOW, HOT_K = 0.02, 20.0
 PER_DEGREE = 0.001
@@ -120,3 +124,59 @@ def test_the_command_judges_a_virtual_card(tmp_path, capsys):
     told = capsys.readouterr().out
     assert "virtual H200, 5 cards." in told
     assert "5 of 5 cards were measured in one session only." in told
+
+
+def surveyed(nodes: dict[str, int], device: str = "virtual:h200", **slurm: object) -> config.CampaignConfig:
+    """Return a campaign that surveys H200s."""
+    study = {"gpus": {"h200": nodes}, "rounds": 2}
+    gpus = {"h200": {"device": device, "slurm": slurm}}
+    networks = [{"name": "resnet18", "input": [1, 3, 64, 64]}]
+    return config.parse({"campaign": "s", "gpus": gpus, "networks": networks, "studies": {"survey": study}})
+
+
+def test_the_survey_recovers_the_differences_of_virtual_cards(tmp_path):
+    campaign = surveyed({"n1": 3, "n2": 2})
+    for node, index, session in campaign.studies.study_survey().cards("h200"):
+        cards.measure(campaign, "h200", node, index, tmp_path / f"{node}-{index}-{session}.parquet")
+    with pytest.raises(ClockwattError, match="not n1"):
+        cards.measure(surveyed({"n1": 3}, "NVIDIA H200"), "h200", "n1", 0, tmp_path / "lost.parquet")
+    found = results.survey([tmp_path])
+    spec = find_spec("h200")
+    planted = [
+        CardModel(spec, seed=0, card=int(card.rpartition("card")[2])).time_factor for card in found.cards["card"]
+    ]
+    assert found.cards["time of ReLU (memory)"].to_numpy() == pytest.approx(
+        planted / np.median(planted) - 1, abs=0.0005
+    )
+    assert list(zip(found.cards["host"], found.cards["index"], strict=True)) == [
+        ("n1", 0), ("n1", 1), ("n1", 2), ("n2", 0), ("n2", 1)
+    ]  # fmt: skip
+    results.write(found, tmp_path / "results")
+    assert len(list((tmp_path / "results").rglob("*.png"))) == 3
+    assert len(pd.read_csv(tmp_path / "results" / results.VARIANCE_FILE)) == len(COMPARED)
+
+
+def test_a_card_that_does_not_answer_is_listed(tmp_path, monkeypatch, fleet):
+    campaign = surveyed({"n1": 5})
+    for index in range(4):
+        cards.measure(campaign, "h200", "n1", index, tmp_path / f"n1-{index}-1.parquet")
+    monkeypatch.setenv("SLURMD_NODENAME", "n1")
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    cards.measure(surveyed({"n1": 5}, "NVIDIA H200"), "h200", "n1", 4, tmp_path / "n1-4-1.parquet")
+    lost = results.survey([tmp_path]).cards.iloc[-1]
+    assert (lost["host"], lost["index"], lost["sessions"]) == ("n1", 4, 0)
+    assert lost["not_measured"]
+
+
+def test_a_job_of_the_survey_asks_for_all_cards_of_its_node():
+    for asked, wanted in (({"gres": "gpu:h200:1"}, "gpu:h200:8"), ({"gres": "gpu"}, "gpu:8"), ({"gpu": 1}, None)):
+        gpu = surveyed({"n1": 8}, **asked).gpus["h200"]
+        resources = slurm_resources(whole_node(gpu, "n1", 8), 1)
+        assert resources["gres"] == wanted
+        assert resources["gpu"] == (8 if "gpu" in asked else None)
+        assert resources["slurm_extra"] == "--nodelist=n1"
+
+
+def test_a_range_of_nodes_is_refused():
+    with pytest.raises(ConfigError, match=r"'gpu\[01-02\]' is not one node"):
+        surveyed({"gpu[01-02]": 8})

@@ -10,7 +10,7 @@ from clockwatt.gpu.virtual.card import VirtualGpu
 
 
 class VirtualVendor(Vendor):
-    """GPUs named `virtual:MODEL`. None is installed: each process that asks for one has its own."""
+    """GPUs named `virtual:MODEL`, or `virtual:MODEL#CARD`. None is installed: each process that asks has its own."""
 
     name = VirtualGpu.vendor
 
@@ -40,4 +40,6 @@ class VirtualVendor(Vendor):
 
     def open_model(self, device: str, *, seed: int) -> Gpu:
         """See `Vendor.open_model`."""
-        return VirtualGpu(device.removeprefix(VIRTUAL_DEVICE), seed=seed)
+        name = device.removeprefix(VIRTUAL_DEVICE)
+        model, _, card = name.partition("#")
+        return VirtualGpu(model, seed=seed, card=int(card)) if card.isdecimal() else VirtualGpu(name, seed=seed)

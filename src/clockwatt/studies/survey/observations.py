@@ -42,9 +42,14 @@ COMPARED = {
 
 COLUMNS = [
     "kind", "subject_id", "session_id", "started_us", "measurement_version", "gpu_name", "gpu_uuid", "virtual", "host",
-    "status", "power_w", "time_eager_s", "temperature_end_c", "throttle_reasons",
+    "status", "power_w", "time_eager_s", "temperature_end_c", "throttle_reasons", "sm_clock_median_mhz",
 ]  # fmt: skip
 """Columns of measurements that are read here."""
+
+
+def parquet_files(paths: Iterable[Path]) -> list[Path]:
+    """Return the files among some paths, and all Parquet files in the folders among them."""
+    return [file for path in paths for file in (sorted(path.rglob("*.parquet")) if path.is_dir() else [path])]
 
 
 def read(paths: Iterable[Path]) -> pd.DataFrame:
@@ -60,7 +65,7 @@ def read(paths: Iterable[Path]) -> pd.DataFrame:
     DataFileError
         If a file is missing, damaged or of another kind, or there is none.
     """
-    found = [file for path in paths for file in (sorted(path.rglob("*.parquet")) if path.is_dir() else [path])]
+    found = parquet_files(paths)
     if not found:
         raise DataFileError(f"{', '.join(map(str, paths))}: no measurements. Give files of `clockwatt card --output`.")
     return pd.concat([usable(files.read_table(file, MEASUREMENT_SCHEMA, COLUMNS)) for file in found], ignore_index=True)

@@ -22,7 +22,7 @@ _FEWEST_HOSTS = 3
 _DAY_US = 86_400_000_000
 _FALSE_DISCOVERIES = 0.05
 _NULL_FLEETS = 2000
-_LEAST, _MOST = np.log(1e-7), np.log(1.0)
+_LEAST, _MOST = np.log(1e-5), np.log(1.0)
 """Bounds of the log of a standard deviation; below the lower one it counts as 0."""
 
 Vector = NDArray[np.float64]
@@ -87,7 +87,7 @@ class MixedModel:
         """
         free = [number for number, level in enumerate(self.same) if level != held]
         high = np.full(len(self.same), np.log(self.logs.std() + 1e-6) - 0.7)
-        starts = [high, high - 2.0 * np.arange(len(high))] if start is None else [start]
+        starts = [high, high - 2.0 * np.arange(len(high)), self._moments()] if start is None else [start]
 
         def filled(values: Vector) -> Vector:
             logs = np.full(len(self.same), at)
@@ -103,6 +103,15 @@ class MixedModel:
         ]  # fmt: skip
         fit = min(fits, key=lambda found: float(found.fun))
         return float(fit.fun), filled(fit.x)
+
+    def _moments(self) -> Vector:
+        """Return log deviations of the groups' means within each level, from those of the level around it."""
+        outer, logs = np.full(len(self.logs), self.logs.mean()), []
+        for same in self.same.values():
+            means = same @ self.logs / same.sum(axis=1)
+            logs.append(np.log(max((means - outer).std(), 1e-12)))
+            outer = means
+        return np.array(logs)
 
 
 def split(model: MixedModel) -> pd.DataFrame:

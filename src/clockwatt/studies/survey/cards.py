@@ -1,0 +1,106 @@
+"""Measure each card of a node for the survey, and list those that could not be measured.
+
+```
+cards/NODE-INDEX-SESSION.parquet     as `clockwatt card --output` writes it; without a row where the card did not answer
+```
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import re
+import socket
+import zlib
+from collections.abc import Iterable
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from clockwatt.config import CampaignConfig
+from clockwatt.errors import ClockwattError
+from clockwatt.gpu.interface import GpuError, GpuNotFoundError
+from clockwatt.gpu.registry import visible_gpus
+from clockwatt.io import files
+from clockwatt.io.progress import say
+from clockwatt.measure.bench.interface import BenchLostError
+from clockwatt.measure.card import measure_card
+from clockwatt.schema.records import MEASUREMENT_SCHEMA
+
+_REASON = b"not_measured"
+_NAME = re.compile(r"(?P<node>.+?)-(?P<index>[0-9]+)(-[0-9]+)?$")
+
+
+def measure(campaign: CampaignConfig, label: str, node: str, index: int, output: Path) -> None:
+    """Measure the card with an index among those of this job; a card that does not answer gives a file without a row.
+
+    Parameters
+    ----------
+    campaign
+        With `studies.survey`.
+    label
+        Label of the GPU.
+    node, index
+        The card. A virtual one exists on every node.
+    output
+        File to write.
+
+    Raises
+    ------
+    ConfigError
+        If the campaign has no such study or GPU.
+    ClockwattError
+        If this is another node.
+    """
+    rounds, gpu = campaign.studies.study_survey().rounds, campaign.gpu(label)
+    try:
+        if gpu.virtual_model is not None:
+            table = measure_card(f"{gpu.device}#{zlib.crc32(f'{node}-{index}'.encode())}", rounds=rounds)
+            hosts = pa.array([node] * len(table), table.schema.field("host").type)
+            table = table.set_column(table.schema.get_field_index("host"), table.schema.field("host"), hosts)
+        else:
+            table = measure_card(_uuid(gpu.device, node, index), rounds=rounds)
+    except (GpuError, BenchLostError) as error:
+        say(f"{node}: card {index} was not measured: {error}")
+        about = (MEASUREMENT_SCHEMA.metadata or {}) | {_REASON: str(error).encode()}
+        table = MEASUREMENT_SCHEMA.empty_table().replace_schema_metadata(about)
+    files.write_table(table, output)
+
+
+def _uuid(device: str, node: str, index: int) -> str:
+    here = os.environ.get("SLURMD_NODENAME") or socket.gethostname().partition(".")[0]
+    if here != node:
+        raise ClockwattError(f"this is node {here}, not {node}. Run it there, or correct studies.survey.gpus.")
+    found = visible_gpus()
+    if index >= len(found):
+        raise GpuNotFoundError(f"card {index} is not here: this job may compute on {len(found)} GPUs.")
+    if found[index].name.casefold() != device.casefold():
+        raise GpuNotFoundError(f"card {index} is a {found[index].name}, not a {device}.")
+    return found[index].uuid
+
+
+def not_measured(paths: Iterable[Path]) -> dict[str, str]:
+    """Return the names of files without a measurement, and why, of files of the survey."""
+    reasons = {path.stem: (pq.read_schema(path).metadata or {}).get(_REASON) for path in paths}
+    return {name: reason.decode() for name, reason in reasons.items() if reason is not None}
+
+
+def place(name: str) -> tuple[str, float]:
+    """Return node and index of a card by its file `NODE-INDEX` or `NODE-INDEX-SESSION`; the name and NaN if other."""
+    found = _NAME.match(name)
+    return (found["node"], float(found["index"])) if found else (name, math.nan)
+
+
+def differences(observed: pd.DataFrame) -> pd.DataFrame:
+    """Return each card's difference from the median card, relative: a row for each card, a column for each quantity.
+
+    Parameters
+    ----------
+    observed
+        As `observations` returns them.
+    """
+    means = observed.pivot_table(index="card", columns="quantity", values="log", sort=False)
+    return (means - means.median()).transform(np.expm1)

@@ -1,0 +1,153 @@
+"""Tables and figures of measured cards.
+
+```
+variance.csv     standard deviations of node, card, session and rest, and the spread, a row for each quantity
+cards.csv        a row for each card: place, difference from the median card, in what it is an outlier, why not measured
+figures/         PNG, PDF and CSV
+```
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from clockwatt.errors import ClockwattError
+from clockwatt.figures.style import save, styled
+from clockwatt.io.files import write_text
+from clockwatt.studies.survey import variance
+from clockwatt.studies.survey.cards import differences, not_measured, place
+from clockwatt.studies.survey.figures import draw_cards, draw_positions, draw_temperature
+from clockwatt.studies.survey.observations import COMPARED, observations, parquet_files, read
+
+VARIANCE_FILE, CARDS_FILE = "variance.csv", "cards.csv"
+
+
+@dataclass(frozen=True)
+class Survey:
+    """What measured cards show.
+
+    Attributes
+    ----------
+    model
+        Name of the GPU.
+    cards
+        A row for each card or file without measurements: `card`, `host`, `index`, `sessions`, a column for each
+        quantity (difference from the median card, relative), `outlier` (names of quantities) and `not_measured`.
+    variance
+        Indexed by quantity: `spread`, and `deviation`, `low` and `high` of each level as `LEVEL_deviation` and so on.
+    levels
+        Levels, from the outermost to the innermost.
+    limits
+        Sentences on what the data cannot separate.
+    rows, observed
+        As `read` and `observations` return them.
+    """
+
+    model: str
+    cards: pd.DataFrame
+    variance: pd.DataFrame
+    levels: list[str]
+    limits: list[str]
+    rows: pd.DataFrame
+    observed: pd.DataFrame
+
+
+def survey(paths: Sequence[Path]) -> Survey:
+    """Compare all cards of files or folders with one another.
+
+    Raises
+    ------
+    ClockwattError
+        If they are of several models, or fewer than 4 cards.
+    DataFileError
+        See `read`.
+    """
+    found = parquet_files(paths)
+    lost = not_measured(found)
+    rows: pd.DataFrame = pd.concat([read([file]).assign(file=file.stem) for file in found], ignore_index=True)
+    models = sorted(rows["gpu_name"].unique())
+    if len(models) > 1:
+        raise ClockwattError(f"measurements of several models: {', '.join(models)}. Give those of one.")
+    observed = observations(rows)
+    count = len(observed["card"].unique())
+    if count < variance.FEWEST_CARDS:
+        missing = "".join(f"\n{name}: {reason}" for name, reason in lost.items())
+        raise ClockwattError(
+            f"{count} cards with energy are too few. Measure {variance.FEWEST_CARDS} or more.{missing}"
+        )
+    levels, limits = variance.levels_of(observed)
+    parts, outlying = {}, {}
+    for name, of_quantity in observed.groupby("quantity", sort=False):
+        split = variance.split(variance.MixedModel.of(of_quantity, levels))
+        shown = {f"{level}_{column}": split.loc[level, column] for level in split.index for column in split.columns}
+        parts[name] = {"spread": variance.spread(of_quantity)} | shown
+        outlying[name] = variance.outliers(of_quantity, "host" if "host" in levels else None)["outlier"]
+    cards = _cards(rows, observed, pd.DataFrame(outlying), lost)
+    return Survey(models[0], cards, pd.DataFrame(parts).T, [*levels, variance.REST], limits, rows, observed)
+
+
+def _cards(rows: pd.DataFrame, observed: pd.DataFrame, outlying: pd.DataFrame, lost: dict[str, str]) -> pd.DataFrame:
+    of_card = rows.groupby("gpu_uuid", sort=False)
+    cards = of_card.agg(host=("host", "first"), file=("file", "first"), sessions=("session_id", "nunique"))
+    cards["index"] = cards.pop("file").map(lambda name: place(name)[1])
+    cards = cards.join(differences(observed)).rename_axis("card").reset_index()
+    names = [", ".join(outlying.columns[row]) for row in outlying.reindex(cards["card"]).to_numpy(bool)]
+    cards = cards.assign(outlier=names, not_measured="").sort_values(["host", "index"], ignore_index=True)
+    missing = pd.DataFrame([(*place(name), 0, reason) for name, reason in lost.items()])
+    missing = missing.set_axis(["host", "index", "sessions", "not_measured"][: len(missing.columns)], axis=1)
+    return pd.concat([cards, missing], ignore_index=True) if lost else cards
+
+
+def write(found: Survey, folder: Path) -> None:
+    """Write the tables and figures.
+
+    Raises
+    ------
+    OutputError
+        If they cannot be written.
+    """
+    write_text(found.variance.rename_axis("quantity").to_csv(), folder / VARIANCE_FILE)
+    write_text(found.cards.to_csv(index=False), folder / CARDS_FILE)
+    measured = found.cards[found.cards["sessions"] > 0]
+    quantities = list(found.variance.index)
+    strips = _strips(found.observed, measured)
+    named = measured["host"] + measured["index"].map(" {:.0f}".format)
+    labels = dict(zip(measured["card"], named.where(measured["index"].notna(), measured["card"]), strict=True))
+    states = _states(found.rows)
+    with styled():
+        figures = folder / "figures"
+        save(draw_cards(strips, labels, found.model), strips, figures, "cards")
+        save(draw_positions(found.cards, quantities, found.model), found.cards, figures, "positions")
+        save(draw_temperature(states, found.model), states, figures, "temperature")
+
+
+def _strips(observed: pd.DataFrame, cards: pd.DataFrame) -> pd.DataFrame:
+    medians = observed.groupby(["quantity", "card"])["log"].mean().groupby("quantity").median()
+    outlying = {(row["card"], name) for _, row in cards.iterrows() for name in row["outlier"].split(", ") if name}
+    return pd.DataFrame(
+        {
+            "quantity": observed["quantity"],
+            "card": observed["card"],
+            "difference": np.expm1(observed["log"] - observed["quantity"].map(medians)),
+            "outlier": [pair in outlying for pair in zip(observed["card"], observed["quantity"], strict=True)],
+        }
+    )
+
+
+def _states(rows: pd.DataFrame) -> pd.DataFrame:
+    names = {one.operation_id: name.removeprefix("time of ") for name, one in COMPARED.items() if one.worse == "slower"}
+    own = rows[rows["subject_id"].isin(names)]
+    return pd.DataFrame(
+        {
+            "operation": own["subject_id"].map(names),
+            "card": own["gpu_uuid"],
+            "temperature_c": own["temperature_end_c"],
+            "clock_mhz": own["sm_clock_median_mhz"].astype(float),
+            "power_w": own["power_w"],
+        }
+    )
