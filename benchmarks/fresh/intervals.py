@@ -50,6 +50,11 @@ _KINDS = {"conv": "convolution", "linear": "matrix product", "addmm": "matrix pr
           "matmul": "matrix product", "lstm": "recurrent", "gru": "recurrent", "scaled": "attention"}  # fmt: skip
 
 
+def kind_of(operation_class: str) -> str:
+    """Return the kind of work of a class of operations."""
+    return next((kind for start, kind in _KINDS.items() if operation_class.startswith(start)), "other")
+
+
 def judged(
     rows: pd.DataFrame, traces: Sequence[TracedNetwork], on_host: Sequence[Any], model: GpuPredictor
 ) -> Iterator[dict[str, Any]]:
@@ -67,7 +72,7 @@ def judged(
         classed = {
             "pass": pass_, "precision": "16" if "16" in str(execution) else "32",
             "bottleneck": "host" if expected.host_s > expected.device_s else "device",
-            "class": next((kind for start, kind in _KINDS.items() if top.startswith(start)), "other"),
+            "class": kind_of(top),
             "measured": str(answers[False].measured_calls > 0.05 * expected.calls), "day": row.day,
         }  # fmt: skip
         shares = _shares(traced, answers[False], model.description.passes[pass_].errors or PassErrors())
