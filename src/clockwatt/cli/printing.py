@@ -241,7 +241,10 @@ def _choices_of_settings(answer: Recommendation, rows: int, width: int) -> Table
 
     table = Table(box=SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 1, 0, 0))
     for heading in ("GPU", "precision", "time (90 %)", "energy (90 %)", "time ×", "energy ×", "source"):
-        table.add_column(heading, justify="left" if heading in ("GPU", "precision", "source") else "right")
+        least = len("+channels_last") if heading == "precision" else None
+        table.add_column(
+            heading, justify="left" if heading in ("GPU", "precision", "source") else "right", min_width=least
+        )
     for candidate, style in _styled(answer, rows):
         known = candidate.relative_to
         ratios = [None, None] if known is None else [known.time_ratio, known.energy_ratio]

@@ -42,7 +42,7 @@ _CHOICES: dict[str, tuple[str, ...]] = {
     "schedule": SCHEDULES,
 }
 ALL_PRECISIONS = "all"
-"""Every precision and layout that can be chosen among."""
+"""Every precision, layout and mode that can be chosen among."""
 _USUAL_BATCH = 32
 """Batch size of a network of timm for which no input is given."""
 

@@ -244,7 +244,9 @@ def all_settings(*, training: bool, images: bool) -> list[ExecutionSettings]:
     """
     names = [name for name in PRECISIONS if not (training and name == "fp16")]
     formats = ["", "+channels_last"] if images else [""]
-    return [ExecutionSettings(f"{name}{layout}") for layout in formats for name in names]
+    # TorchInductor chooses the layout itself
+    ways = [*formats, "+compile", *(f"{layout}+{CUDA_GRAPH}" for layout in formats)]
+    return [ExecutionSettings(f"{name}{way}") for way in ways for name in names]
 
 
 def default_of(variant: str) -> ExecutionSettings:

@@ -11,7 +11,16 @@ import pytest
 from clockwatt import config
 from clockwatt.errors import ClockwattError, ConfigError
 from clockwatt.io import files
-from clockwatt.schema.execution import DEFAULT, FP32, PRECISIONS, TF32, ExecutionSettings, execution_of_json, of_variant
+from clockwatt.schema.execution import (
+    DEFAULT,
+    FP32,
+    PRECISIONS,
+    TF32,
+    ExecutionSettings,
+    all_settings,
+    execution_of_json,
+    of_variant,
+)
 from clockwatt.schema.records import MEASUREMENT_SCHEMA, NETWORK_SCHEMA, OPERATION_SCHEMA
 
 GPU = {"device": "virtual:a30"}
@@ -195,3 +204,12 @@ def test_catalogues_with_a_column_measured_tf32_are_read(tmp_path):
     operations = [{"operation_id": "a", "measured_tf32": [True]}, {"operation_id": "b", "measured_tf32": None}]
     path = former_file(tmp_path / "operations.parquet", OPERATION_SCHEMA, operations)
     assert files.read_table(path, OPERATION_SCHEMA)["measured_execution"].to_pylist() == [["tf32"], None]
+
+
+def test_all_settings_have_modes_and_layouts_where_they_can_be_chosen():
+    of_text = [str(one) for one in all_settings(training=True, images=False)]
+    assert {"tf32", "bf16-mixed+compile", "tf32+cuda_graph"} <= set(of_text)
+    assert not [one for one in of_text if "channels_last" in one or one.split("+")[0] == "fp16"]
+    of_images = {str(one) for one in all_settings(training=False, images=True)}
+    assert {"fp16+channels_last+cuda_graph", "fp16+compile"} <= of_images
+    assert "fp16+channels_last+compile" not in of_images  # TorchInductor chooses the layout
