@@ -301,16 +301,16 @@ def assignment() -> tuple[str, list[Row], list[str]]:
         [
             "tasks 1 and 2: memory until it ends",
             "n convolutions, m linear layers at (16, 64, 112, 112)",
-            "peak memory predicted before the run",
-            "`clockwatt fit-memory`",
-            f"{PARTLY}: this network is not shipped",
+            "this network is shipped; the largest n, and the split over two H100, are predicted before the run",
+            "[Fill a GPU, and split over two](../how-to/use-several-gpus.md#fill-a-gpu-and-split-over-two)",
+            f"{PARTLY}: predicted, not measured",
         ],
         [
             "task 2: four single layers at (256, 3, 224, 224), linear 25,088 → 4,096",
             "memory and power drawn",
-            "time, energy, power, memory of each module",
-            "`clockwatt layers vgg16 --input 64,3,224,224 --gpu h200`",
-            f"{PARTLY}: no figure of the four layers",
+            "time, energy, power and memory of each layer on an H100 and an H200, in the table below",
+            "`python benchmarks/single_layers.py`",
+            f"{PARTLY}: predicted, not measured; no figure",
         ],
         [
             "task 3: VGG-16 with max-pool before ReLU, batch 128",

@@ -27,11 +27,12 @@ def print_parallel(answer: ParallelAnswer) -> None:
     )  # fmt: skip
     console.print()
     table = Table(box=SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 2, 0, 0))
-    for heading in ("rank", "energy", "memory", *(["first module"] if answer.stages else [])):
+    for heading in ("rank", "kernels", "energy", "memory", *(["first module"] if answer.stages else [])):
         table.add_column(heading, no_wrap=True)
     for rank, energy_j in enumerate(answer.energies_j):
         memory = "–" if answer.memory_bytes is None else binary(answer.memory_bytes[rank])
-        table.add_row(str(rank), quantity(energy_j, "J"), memory, *([answer.stages[rank]] if answer.stages else []))
+        stage = [answer.stages[rank]] if answer.stages else []
+        table.add_row(str(rank), quantity(answer.busy_s[rank], "s"), quantity(energy_j, "J"), memory, *stage)
     console.print(table)
     single = answer.single
     other = "other stages" if answer.stages else "communication"

@@ -46,6 +46,8 @@ class ParallelAnswer:
         Items per second relative to one GPU, and this for each GPU.
     items, unit, items_per_s, items_per_joule
         What a step processes on all GPUs together.
+    busy_s
+        Time of the kernels of each rank.
     device_s, host_s
         Of the rank that takes longest.
     communication_s, exposed_s
@@ -71,6 +73,7 @@ class ParallelAnswer:
     memory_bytes: tuple[int, ...] | None
     speed_up: float
     efficiency: float
+    busy_s: tuple[float, ...]
     items: int | None
     unit: str
     items_per_s: float | None
@@ -225,8 +228,8 @@ def _pipeline(
         )
     answer = _assembled(request, links, single, count, time_s, tuple(energies), memory, longest)
     return replace(
-        answer, stages=tuple(stage.first for stage in stages), microbatches=batches,
-        schedule=schedule if batches > 1 else None,
+        answer, busy_s=tuple(each.busy_s for each in schedules), stages=tuple(stage.first for stage in stages),
+        microbatches=batches, schedule=schedule if batches > 1 else None,
     )  # fmt: skip
 
 
@@ -246,7 +249,8 @@ def _assembled(
     energy_j = math.fsum(energies_j)
     return ParallelAnswer(
         strategy=request.strategy or "", gpus=count, links=links.name, time_s=time_s, energy_j=energy_j,
-        energies_j=energies_j, memory_bytes=memory, speed_up=speed_up, efficiency=speed_up / count, items=items,
+        energies_j=energies_j, memory_bytes=memory, speed_up=speed_up, efficiency=speed_up / count,
+        busy_s=(schedule.busy_s,) * count, items=items,
         unit=single.unit, items_per_s=items / time_s if items else None,
         items_per_joule=items / energy_j if items else None, device_s=schedule.device_s, host_s=schedule.host_s,
         communication_s=schedule.communication_s, exposed_s=schedule.exposed_s,

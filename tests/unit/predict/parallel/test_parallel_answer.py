@@ -61,6 +61,8 @@ def test_fsdp_shards_and_a_pipeline_splits(predictors, ddp):
     assert pipeline.stages[0] == "conv1"
     assert len(pipeline.energies_j) == len(pipeline.memory_bytes) == len(pipeline.stages) == 2
     assert pipeline.items == 32
+    assert max(pipeline.busy_s) < pipeline.time_s
+    assert sum(pipeline.busy_s) > pipeline.single.expected.device_s  # of smaller batches
 
 
 def test_only_single_questions_are_about_several_gpus(predictors):
