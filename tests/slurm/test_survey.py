@@ -1,11 +1,24 @@
-"""The survey of cards on a real Slurm with virtual cards."""
+"""The survey of cards, and the health check of the how-to, on a real Slurm with virtual cards."""
 
 from __future__ import annotations
 
-import pandas as pd
-import pytest
+import re
+import shutil
+import sys
+import tempfile
+import time
+from pathlib import Path
 
-from support.workdir import ON_SLURM, Workdir
+import pandas as pd
+import pyarrow as pa
+import pytest
+import slurm_files
+from harness import SlurmCluster
+
+from clockwatt.io import files
+from clockwatt.measure.card import measure_card
+from clockwatt.schema.records import MEASUREMENT_SCHEMA
+from support.workdir import ON_SLURM, REPOSITORY, Workdir
 
 pytestmark = pytest.mark.slurm
 
@@ -41,3 +54,43 @@ def test_each_card_is_a_job_and_is_not_repeated(accounting_cluster, tmp_path):
     found = pd.read_csv((tmp_path / table).with_name("cards.csv"))
     assert found["host"].tolist() == [node] * 4
     assert found["index"].tolist() == [0, 1, 2, 3]
+
+
+def test_the_health_check_drains_a_node_with_a_slow_card(tmp_path):
+    own = measure_card("virtual:h200", rounds=2).to_pandas()
+    fleet = Path(tempfile.mkdtemp(prefix="cards-", dir="/tmp"))
+    root = Path(tempfile.mkdtemp(prefix="slurm-", dir="/tmp"))
+    root.chmod(0o755)
+
+    def write(name: str, uuid: str, factor: float) -> None:
+        card = own.assign(gpu_uuid=uuid, session_id=uuid, time_eager_s=factor * own["time_eager_s"])
+        files.write_table(pa.Table.from_pandas(card, MEASUREMENT_SCHEMA, preserve_index=False), fleet / name)
+
+    for number in range(6):
+        write(f"other-{number}.parquet", f"GPU-{number}", 1 + 0.001 * (number - 2.5))
+    text = (REPOSITORY / "docs/how-to/find-a-slow-card.md").read_text()
+    script = re.search(r"```\n(#!/bin/bash\n# HealthCheckProgram.*?)```", text, re.DOTALL)[1]
+    program = root / "check"
+    script = script.replace("/var/lib/clockwatt/cards", str(fleet)).replace("/opt/clockwatt/bin", f"{sys.prefix}/bin")
+    program.write_text(script.replace("export ", f"export SLURM_CONF={slurm_files.path(root)} ", 1))
+    program.chmod(0o755)
+    settings = f"HealthCheckProgram={program}\nHealthCheckInterval=5\nHealthCheckNodeState=ANY\n"
+    cluster = SlurmCluster(root, accounting=False, settings=settings)
+    with cluster:
+        write(f"{cluster.node}-0.parquet", "GPU-good", 1.0)
+        time.sleep(20)  # several checks
+        assert "drain" not in state(cluster)
+        write(f"{cluster.node}-1.parquet", "GPU-slow", 1.03)
+        deadline = time.monotonic() + 60
+        while "drain" not in state(cluster) and time.monotonic() < deadline:
+            time.sleep(1)
+        assert "drain" in state(cluster)
+        reason = cluster.command("sinfo", "-h", "-o", "%E").stdout
+        assert "GPU-slow, 7 cards compared: slower by 3.0 %" in reason
+    shutil.rmtree(root)
+    shutil.rmtree(fleet)
+
+
+def state(cluster: SlurmCluster) -> str:
+    """Return the state of the node."""
+    return cluster.command("sinfo", "-h", "-o", "%T").stdout
