@@ -74,6 +74,7 @@ def judged(
             "bottleneck": "host" if expected.host_s > expected.device_s else "device",
             "class": kind_of(top),
             "measured": str(answers[False].measured_calls > 0.05 * expected.calls), "day": row.day,
+            "gpu_uuid": row.gpu_uuid, "subject_id": row.subject_id,
         }  # fmt: skip
         shares = _shares(traced, answers[False], model.description.passes[pass_].errors or PassErrors())
         for name, (seen, stated, calibrated) in QUANTITIES.items():
