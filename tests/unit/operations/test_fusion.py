@@ -50,6 +50,18 @@ def test_the_backward_pass_has_kernels_and_normalisations_have_reductions():
     assert large == pytest.approx([1, 1, 2, 2, 3, 3, 4], rel=0.15)
 
 
+@pytest.mark.parametrize("precision", ["tf32", "fp16-mixed"])
+def test_optimizer_and_scaler_stay_as_they_are(precision):
+    network = NetworkConfig(name="block", input=[2, 8, 16, 16], precision=precision)
+    eager, both = (
+        trace_network(network.model_copy(update={"precision": [f"{precision}{mode}"]}), "training", TrainingConfig(),
+                      lambda _: Block()).calls
+        for mode in ("", "+compile")
+    )  # fmt: skip
+    steps = [[call.operation for call in calls if call.phase == "optimizer"] for calls in (eager, both)]
+    assert steps[0] == steps[1] != []
+
+
 def test_a_large_linear_layer_is_padded_with_its_bias():
     network = NetworkConfig(name="linear", input=[2048, 64], precision="bf16+compile")
     *fused, linear = trace_network(network, "inference", TrainingConfig(), lambda _: torch.nn.Linear(64, 1030)).calls

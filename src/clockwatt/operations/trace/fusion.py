@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, replace
 from clockwatt.operations.spec.operation import MATRIX_CLASSES, RECURRENT_CLASSES, Operation, OutputSpec, TensorSpec
 from clockwatt.operations.spec.tensor_spec import DTYPE_BYTES, StridedSpec, contiguous_stride
 from clockwatt.operations.trace.call import TracedCall
-from clockwatt.schema.records import ACCUMULATION, FORWARD
+from clockwatt.schema.records import ACCUMULATION, FORWARD, OPTIMIZER
 
 _LIBRARY = (
     MATRIX_CLASSES
@@ -135,6 +135,8 @@ class _Fusion:
 
     def _add(self, number: int, call: TracedCall) -> None:
         self._reads.append({})
+        if call.phase == OPTIMIZER:  # reads nothing that a group writes
+            return
         if call.kind in ("view", "identity"):
             self._roots |= {out: self._root(call.tensors_in[0]) for out in call.tensors_out if call.tensors_in
                             and out not in call.tensors_in}  # fmt: skip
