@@ -210,6 +210,8 @@ def test_all_settings_have_modes_and_layouts_where_they_can_be_chosen():
     of_text = [str(one) for one in all_settings(training=True, images=False)]
     assert {"tf32", "bf16-mixed+compile", "tf32+cuda_graph"} <= set(of_text)
     assert not [one for one in of_text if "channels_last" in one or one.split("+")[0] == "fp16"]
+    assert "fp16-mixed+compile" in of_text
+    assert "fp16-mixed+cuda_graph" not in of_text
     of_images = {str(one) for one in all_settings(training=False, images=True)}
     assert {"fp16+channels_last+cuda_graph", "fp16+compile"} <= of_images
     assert "fp16+channels_last+compile" not in of_images  # TorchInductor chooses the layout
