@@ -54,7 +54,7 @@ _AS_THEY_ARE = {"logsumexp", "philox_seed", "philox_offset", "rng_state", "reser
 """Arguments that only the operation before can give."""
 _POSITIVE = {"running_var", "save_invstd", "save_var", "rstd", "invstd"}
 _NO_WORK = {"empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided", "_unsafe_view", "detach",
-            "lift_fresh", "_cudnn_init_dropout_state"}  # fmt: skip
+            "lift_fresh", "set_", "_cudnn_init_dropout_state"}  # fmt: skip
 
 
 class Sequences(torch.nn.Module):
