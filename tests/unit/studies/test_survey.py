@@ -7,7 +7,7 @@ import pytest
 
 from clockwatt import config
 from clockwatt.cli.main import app
-from clockwatt.errors import ClockwattError, ConfigError
+from clockwatt.errors import ClockwattError, ConfigError, DataFileError
 from clockwatt.gpu.specs import find_spec
 from clockwatt.gpu.virtual.model import CardModel
 from clockwatt.io import files
@@ -180,3 +180,16 @@ def test_a_job_of_the_survey_asks_for_all_cards_of_its_node():
 def test_a_range_of_nodes_is_refused():
     with pytest.raises(ConfigError, match=r"'gpu\[01-02\]' is not one node"):
         surveyed({"gpu[01-02]": 8})
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "says"),
+    [("none.parquet", None, "no such file"), ("junk.parquet", "junk", "not a readable Parquet"),
+     ("empty", None, "no measurements")],
+)  # fmt: skip
+def test_what_is_no_measurement_is_named(tmp_path, name, text, says):
+    (tmp_path / "empty").mkdir()
+    if text is not None:
+        (tmp_path / name).write_text(text)
+    with pytest.raises(DataFileError, match=f"{name}: {says}"):
+        results.survey([tmp_path / name])

@@ -94,6 +94,18 @@ def place(name: str) -> tuple[str, float]:
     return (found["node"], float(found["index"])) if found else (name, math.nan)
 
 
+def from_median_card(observed: pd.DataFrame) -> pd.Series:
+    """Return the log of each measurement, less that of the median card in its quantity.
+
+    Parameters
+    ----------
+    observed
+        As `observations` returns them.
+    """
+    means = observed.groupby(["quantity", "card"])["log"].mean()
+    return observed["log"] - observed["quantity"].map(means.groupby("quantity").median())
+
+
 def differences(observed: pd.DataFrame) -> pd.DataFrame:
     """Return each card's difference from the median card, relative: a row for each card, a column for each quantity.
 
@@ -102,5 +114,5 @@ def differences(observed: pd.DataFrame) -> pd.DataFrame:
     observed
         As `observations` returns them.
     """
-    means = observed.pivot_table(index="card", columns="quantity", values="log", sort=False)
-    return (means - means.median()).transform(np.expm1)
+    logs = observed.assign(log=from_median_card(observed))
+    return logs.pivot_table(index="card", columns="quantity", values="log", sort=False).transform(np.expm1)

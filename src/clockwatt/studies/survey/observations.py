@@ -58,7 +58,8 @@ def read(paths: Iterable[Path]) -> pd.DataFrame:
     Returns
     -------
     pandas.DataFrame
-        `COLUMNS`; rows of the present version of the procedure alone.
+        `COLUMNS`, and `file`, the name of the file without its suffix; rows of the present version of the procedure
+        alone.
 
     Raises
     ------
@@ -68,7 +69,8 @@ def read(paths: Iterable[Path]) -> pd.DataFrame:
     found = parquet_files(paths)
     if not found:
         raise DataFileError(f"{', '.join(map(str, paths))}: no measurements. Give files of `clockwatt card --output`.")
-    return pd.concat([usable(files.read_table(file, MEASUREMENT_SCHEMA, COLUMNS)) for file in found], ignore_index=True)
+    tables = [usable(files.read_table(file, MEASUREMENT_SCHEMA, COLUMNS)).assign(file=file.stem) for file in found]
+    return pd.concat(tables, ignore_index=True)
 
 
 def usable(measurements: pa.Table) -> pd.DataFrame:

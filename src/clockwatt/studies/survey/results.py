@@ -20,7 +20,7 @@ from clockwatt.errors import ClockwattError
 from clockwatt.figures.style import save, styled
 from clockwatt.io.files import write_text
 from clockwatt.studies.survey import variance
-from clockwatt.studies.survey.cards import differences, not_measured, place
+from clockwatt.studies.survey.cards import differences, from_median_card, not_measured, place
 from clockwatt.studies.survey.figures import draw_cards, draw_positions, draw_temperature
 from clockwatt.studies.survey.observations import COMPARED, observations, parquet_files, read
 
@@ -67,9 +67,8 @@ def survey(paths: Sequence[Path]) -> Survey:
     DataFileError
         See `read`.
     """
-    found = parquet_files(paths)
-    lost = not_measured(found)
-    rows: pd.DataFrame = pd.concat([read([file]).assign(file=file.stem) for file in found], ignore_index=True)
+    rows = read(paths)
+    lost = not_measured(parquet_files(paths))
     models = sorted(rows["gpu_name"].unique())
     if len(models) > 1:
         raise ClockwattError(f"measurements of several models: {', '.join(models)}. Give those of one.")
@@ -127,13 +126,12 @@ def write(found: Survey, folder: Path) -> None:
 
 
 def _strips(observed: pd.DataFrame, cards: pd.DataFrame) -> pd.DataFrame:
-    medians = observed.groupby(["quantity", "card"])["log"].mean().groupby("quantity").median()
     outlying = {(row["card"], name) for _, row in cards.iterrows() for name in row["outlier"].split(", ") if name}
     return pd.DataFrame(
         {
             "quantity": observed["quantity"],
             "card": observed["card"],
-            "difference": np.expm1(observed["log"] - observed["quantity"].map(medians)),
+            "difference": np.expm1(from_median_card(observed)),
             "outlier": [pair in outlying for pair in zip(observed["card"], observed["quantity"], strict=True)],
         }
     )
