@@ -1,7 +1,7 @@
 """What a pass draws, and what its operations draw alone: clock, throttle reasons, and the effect of data and of caches.
 
     python benchmarks/power_readings.py measure FILE.json [--seconds 135] [--cpu]
-    python benchmarks/power_readings.py report FILE.json
+    python benchmarks/power_readings.py report benchmarks/power_readings-h100.json
 
 `measure` needs a GPU and `nvidia-ml-py`, and only reads: no clock and no power limit is set. Networks run in float32
 with and without TF32, in inference and training:
@@ -526,6 +526,8 @@ def report(path: Path) -> None:
         file=RESULTS / "power_readings.json",
         notes=[
             "A replay calls the operations of the pass in their order, each with one set of tensors.",
+            "*Head of zeros as constructed*: all gradients before the head are zero, and zeros draw less. *Whole* has "
+            "random values there, as after the first steps of training.",
             f"Idle power is {idle_w:.0f} W. Energy of passes that follow each other, from the energy counter.",
             "Power-capped: share of readings in which NVML gives the power limit as the reason for a lower clock.",
         ],
