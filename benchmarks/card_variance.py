@@ -37,9 +37,8 @@ def covered(model: variance.MixedModel, deviations: dict[str, float]) -> dict[st
 
 def drawn(model: variance.MixedModel, deviations: dict[str, float], random: np.random.Generator) -> variance.MixedModel:
     """Return the model with logs drawn from these standard deviations."""
-    covariance = sum(deviations[level] ** 2 * same for level, same in model.same.items())
-    logs = np.linalg.cholesky(covariance) @ random.normal(size=len(model.logs))
-    return variance.MixedModel(logs, model.fixed, model.same)
+    logs = sum(random.normal(0, deviations[level], 1 + groups.max())[groups] for level, groups in model.groups.items())
+    return variance.MixedModel(logs - logs.mean(), model.fixed, model.groups)
 
 
 def of_shipped() -> tuple[list[list[object]], list[list[object]], list[str]]:

@@ -77,6 +77,20 @@ def test_the_split_recovers_planted_deviations():
     assert limits == ["Card and day: 16 of 16 cards were measured on one day only."]
 
 
+def test_the_likelihood_is_that_of_the_whole_covariance_matrix():
+    random = np.random.default_rng(4)
+    rows = pd.DataFrame({"host": np.arange(23) // 9, "card": np.arange(23) // 4, "log": random.normal(size=23)})
+    rows = rows.sample(frac=1, random_state=0).assign(temperature_c=50 + random.normal(size=23))
+    model, deviations = variance.MixedModel.of(rows, ("host", "card")), {"host": 0.3, "card": 0.2, "rest": 0.1}
+    levels = [model.groups[level][:, None] == model.groups[level] for level in deviations]
+    covariance = sum(sd**2 * same for sd, same in zip(deviations.values(), levels, strict=True))
+    inverse = np.linalg.inv(covariance)
+    of_fixed = model.fixed.T @ inverse @ model.fixed
+    residuals = model.logs - model.fixed @ np.linalg.solve(of_fixed, model.fixed.T @ inverse @ model.logs)
+    whole = np.linalg.slogdet(covariance)[1] + np.linalg.slogdet(of_fixed)[1] + residuals @ inverse @ residuals
+    assert model.deviance(np.log(list(deviations.values()))) == pytest.approx(whole, rel=1e-9)
+
+
 def test_what_cannot_be_told_apart_is_named(fleet):
     levels, limits = variance.levels_of(fleet)
     assert levels == ["card"]

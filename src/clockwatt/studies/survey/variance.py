@@ -7,6 +7,7 @@ of 0 where the data allow it.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -26,6 +27,7 @@ _LEAST, _MOST = np.log(1e-5), np.log(1.0)
 """Bounds of the log of a standard deviation; below the lower one it counts as 0."""
 
 Vector = NDArray[np.float64]
+Groups = NDArray[np.integer]
 
 
 @dataclass(frozen=True)
@@ -35,16 +37,17 @@ class MixedModel:
     Attributes
     ----------
     logs
-        Shape (n,).
+        Less their mean, shape (n,).
     fixed
         Columns of fixed effects, shape (n, p).
-    same
-        For each level, shape (n, n): 1 where two observations share its group; the last level is `REST`.
+    groups
+        For each level, from the outermost to the innermost, the number of each observation's group, shape (n,). Each
+        group lies within one group of the level before; the last level is `REST`.
     """
 
     logs: Vector
     fixed: Vector
-    same: dict[str, Vector]
+    groups: dict[str, Groups]
 
     @classmethod
     def of(cls, rows: pd.DataFrame, levels: Sequence[str]) -> MixedModel:
@@ -60,20 +63,37 @@ class MixedModel:
         rows = rows.dropna(subset=["log", "temperature_c"])
         warmer = rows["temperature_c"] - rows.groupby("card")["temperature_c"].transform("mean")
         fixed = np.column_stack([np.ones(len(rows)), warmer]) if warmer.abs().max() > 0 else np.ones((len(rows), 1))
-        groups = {level: pd.factorize(rows[level])[0] for level in levels} | {REST: np.arange(len(rows))}
-        same = {level: (codes[:, None] == codes).astype(float) for level, codes in groups.items()}
-        return cls(rows["log"].to_numpy(float), fixed, same)
+        groups = {level: rows.groupby(list(levels[: number + 1])).ngroup() for number, level in enumerate(levels)}
+        logs = (rows["log"] - rows["log"].mean()).to_numpy(float)
+        own = {level: numbers.to_numpy(np.intp) for level, numbers in groups.items()}
+        return cls(logs, fixed, own | {REST: np.arange(len(rows))})
+
+    @functools.cached_property
+    def _parents(self) -> list[Groups]:
+        """For each level but the last, the group that each group of the next level lies in."""
+        first = [np.unique(groups, return_index=True)[1] for groups in self.groups.values()]
+        return [groups[inner] for groups, inner in zip(list(self.groups.values())[:-1], first[1:], strict=True)]
 
     def deviance(self, log_deviations: Vector) -> float:
-        """Return −2 × the restricted log likelihood, up to a constant, at log standard deviations of the levels."""
-        covariance = sum(np.exp(2 * log) * same for log, same in zip(log_deviations, self.same.values(), strict=True))
-        lower = np.linalg.cholesky(covariance)
-        whitened = np.linalg.solve(lower, np.column_stack([self.fixed, self.logs]))
-        fixed, logs = whitened[:, :-1], whitened[:, -1]
-        coefficients, *_ = np.linalg.lstsq(fixed, logs)
-        residuals = logs - fixed @ coefficients
-        of_fixed = np.linalg.slogdet(fixed.T @ fixed)[1]
-        return float(2 * np.log(np.diag(lower)).sum() + of_fixed + residuals @ residuals)
+        """Return −2 × the restricted log likelihood, up to a constant, at log standard deviations of the levels.
+
+        Each level adds one effect for each group to the covariance of what the group holds, so its inverse follows
+        from sums over groups, from the innermost level outwards.
+        """
+        *outer, rest = np.exp(2 * log_deviations)
+        values = np.column_stack([self.fixed, self.logs])
+        weights, sums = np.full(len(values), 1 / rest), values / rest
+        products, log_determinant = values.T @ sums, len(values) * np.log(rest)
+        for parents, variance in zip(reversed(self._parents), reversed(outer), strict=True):
+            weights = np.bincount(parents, weights)
+            sums = np.column_stack([np.bincount(parents, column) for column in sums.T])
+            shrinkage = 1 / (1 + variance * weights)
+            products -= (sums.T * (variance * shrinkage)) @ sums
+            log_determinant -= np.log(shrinkage).sum()
+            weights, sums = weights * shrinkage, sums * shrinkage[:, None]
+        of_fixed, of_logs = products[:-1, :-1], products[:-1, -1]
+        residual = products[-1, -1] - of_logs @ np.linalg.solve(of_fixed, of_logs)
+        return float(log_determinant + np.linalg.slogdet(of_fixed)[1] + residual)
 
     def best(self, held: str | None = None, at: float = 0.0, start: Vector | None = None) -> tuple[float, Vector]:
         """Return the least deviance and its log deviations.
@@ -85,12 +105,12 @@ class MixedModel:
         start
             Log deviations to begin with, of shape (levels,); else several are tried.
         """
-        free = [number for number, level in enumerate(self.same) if level != held]
-        high = np.full(len(self.same), np.log(self.logs.std() + 1e-6) - 0.7)
+        free = [number for number, level in enumerate(self.groups) if level != held]
+        high = np.full(len(self.groups), np.log(self.logs.std() + 1e-6) - 0.7)
         starts = [high, high - 2.0 * np.arange(len(high)), self._moments()] if start is None else [start]
 
         def filled(values: Vector) -> Vector:
-            logs = np.full(len(self.same), at)
+            logs = np.full(len(self.groups), at)
             logs[free] = values
             return logs
 
@@ -107,8 +127,8 @@ class MixedModel:
     def _moments(self) -> Vector:
         """Return log deviations of the groups' means within each level, from those of the level around it."""
         outer, logs = np.full(len(self.logs), self.logs.mean()), []
-        for same in self.same.values():
-            means = same @ self.logs / same.sum(axis=1)
+        for groups in self.groups.values():
+            means = (np.bincount(groups, self.logs) / np.bincount(groups))[groups]
             logs.append(np.log(max((means - outer).std(), 1e-12)))
             outer = means
         return np.array(logs)
@@ -125,7 +145,7 @@ def split(model: MixedModel) -> pd.DataFrame:
     least, logs = model.best()
     limit = float(stats.chi2.ppf(COVERAGE, 1))
     rows = {}
-    for number, level in enumerate(model.same):
+    for number, level in enumerate(model.groups):
 
         def above(at: float, level: str = level) -> float:
             return model.best(level, at, logs)[0] - least - limit
