@@ -526,8 +526,8 @@ def report(path: Path) -> None:
         file=RESULTS / "power_readings.json",
         notes=[
             "A replay calls the operations of the pass in their order, each with one set of tensors.",
-            "*Head of zeros as constructed*: all gradients before the head are zero, and zeros draw less. *Whole* has "
-            "random values there, as after the first steps of training.",
+            ("*Head of zeros as constructed*: all gradients before the head are zero, and zeros draw less. *Whole* has "
+            "random values there, as after the first steps of training."),
             f"Idle power is {idle_w:.0f} W. Energy of passes that follow each other, from the energy counter.",
             "Power-capped: share of readings in which NVML gives the power limit as the reason for a lower clock.",
         ],
