@@ -2,14 +2,14 @@
 
     python benchmarks/links_h100.py [--left-out FOLDER]
 
-`calibrate --links` measured the links of the host on which `parallel_truth.py` then measured steps. Costs of DDP and
-FSDP2 are fitted to steps that take longer than the device alone: two for each strategy. `--left-out` writes a profile
-for each network instead, which is fitted without it.
+`calibrate --links` measured the links of the host on which `parallel_truth.py` then measured steps. What DDP and FSDP2
+add is fitted to steps that take longer than the device alone: a share of the host time on one GPU, and for FSDP2 a cost
+of each block. The host's factor follows from steps on one GPU. `--left-out` writes a profile for each network instead,
+which is fitted without it.
 """
 
 import argparse
 import json
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -22,17 +22,10 @@ from clockwatt.predict.parallel.links import LinkProfile
 from clockwatt.schema.links import HOST_COSTS
 
 DATA = Path(__file__).parent / "parallel"
-BUFFERS = {"resnet50": 159, "efficientnet_b0": 147}
-COSTS: dict[str, tuple[tuple[str, str], Callable[[dict[str, Any]], float]]] = {
-    "ddp": (("ddp_parameter_s", "ddp_buffer_s"), lambda line: BUFFERS.get(line["network"], 0)),
-    "fsdp": (("fsdp_parameter_s", "fsdp_group_s"), lambda line: kernels(line, "ReduceScatter") - 1),
-}
-"""Costs of a strategy that are fitted: for each parameter, and for each buffer or block."""
 HOST_BOUND = 1.02
 """Times over device time from which on the host counts as the bottleneck."""
 ORIGIN = (
-    "Measured on 2 NVIDIA H100 80GB HBM3 of one host, 2026-11-25. Costs of the host: fitted to training steps of ten "
-    "networks there."
+    "Measured on 2 NVIDIA H100 80GB HBM3 of one host, 2026-11-25. Host: fitted to training steps of ten networks there."
 )
 
 
@@ -42,33 +35,53 @@ def main() -> None:
     parser.add_argument("--left-out", type=Path)
     folder = parser.parse_args().left_out
     lines = [json.loads(line) for line in (DATA / "measured-h100.jsonl").read_text(encoding="utf-8").splitlines()]
-    steps = {(line["network"], line["strategy"]): line for line in lines if line["kind"] == "step"}
-    blind = json.loads((DATA / "predicted-h100.json").read_text(encoding="utf-8"))["cases"]
-    device_s = {(case["network"], case["strategy"]): case["device_s"] for case in blind}
+    steps = {(line["network"], line["strategy"]): line for line in reversed(lines) if line["kind"] == "step"}
+    cases = json.loads((DATA / "predicted-h100.json").read_text(encoding="utf-8"))["cases"]
+    blind = {(case["network"], case["strategy"]): case for case in cases}
     profile = replace(LinkProfile.read(DATA / "links-h100.json"), origin=ORIGIN, rows=())
     if folder is None:
-        replace(profile, host_costs=fitted(steps, device_s, "")).write(resource("links/h100-nvlink.json"))
+        of_host(profile, steps, blind, "").write(resource("links/h100-nvlink.json"))
         return
     folder.mkdir(parents=True, exist_ok=True)
     for network in {name for name, _ in steps}:
-        replace(profile, host_costs=fitted(steps, device_s, network)).write(folder / f"{network}.json")
+        of_host(profile, steps, blind, network).write(folder / f"{network}.json")
 
 
-def fitted(steps: dict[Any, Any], device_s: dict[Any, float], left_out: str) -> dict[str, float]:
-    """Return the costs of the host, in s, without one network: those that least relative errors of steps need."""
-    costs = dict.fromkeys(HOST_COSTS, 0.0)
-    for strategy, (names, count) in COSTS.items():
-        counts, added = [], []
-        for (network, own), line in steps.items():
-            time_s, single = line["time_s"], steps[network, "one"]
-            if own == strategy and network != left_out and time_s > HOST_BOUND * device_s[network, own]:
-                host_s = min(single["ranks"][0]["issue_s"], single["time_s"])
-                counts.append([line["ranks"][0]["parameters"] / time_s, count(line) / time_s])
-                added.append(max(0.0, 1 - host_s / time_s))
-        found, _ = nnls(np.array(counts), np.array(added))
-        costs |= dict(zip(names, map(float, found), strict=True))
-    print(left_out or "all", {name: float(f"{1e6 * cost:.3g}") for name, cost in costs.items() if cost}, "µs")
-    return costs
+def of_host(profile: LinkProfile, steps: dict[Any, Any], blind: dict[Any, Any], left_out: str) -> LinkProfile:
+    """Return the profile with shares, costs and factor of the host, without one network.
+
+    Shares and costs are those that least relative errors of steps need.
+    """
+    rows: dict[str, list[list[float]]] = {"ddp": [], "fsdp": []}
+    for (network, strategy), line in steps.items():
+        time_s = line["time_s"]
+        if strategy not in rows or network == left_out or time_s <= HOST_BOUND * blind[network, strategy]["device_s"]:
+            continue
+        host_s = host_seconds(steps[network, "one"])
+        blocks = kernels(line, "ReduceScatter") - 1 if strategy == "fsdp" else 0
+        rows[strategy].append([host_s / time_s, blocks / time_s, max(0.0, 1 - host_s / time_s)])
+    (ddp, _), (fsdp, group_s) = (nnls(np.array(of)[:, :2], np.array(of)[:, 2])[0] for of in rows.values())
+    factor = host_factor(steps, blind, left_out)
+    print(left_out or "all", f"shares {ddp:.3f}, {fsdp:.3f}; block {1e3 * group_s:.3g} ms; host {factor:.3f}")
+    return replace(
+        profile, host_shares={"ddp": float(ddp), "fsdp": float(fsdp)}, host_factor=factor,
+        host_costs=dict.fromkeys(HOST_COSTS, 0.0) | {"fsdp_group_s": float(group_s)},
+    )  # fmt: skip
+
+
+def host_factor(steps: dict[Any, Any], predicted: dict[Any, Any], left_out: str = "") -> float:
+    """Return the host time of steps on one GPU relative to that predicted for the median host: the median network's."""
+    return float(
+        np.median([
+            host_seconds(line) / predicted[key]["host_s"]
+            for key, line in steps.items() if key[1] == "one" and key[0] != left_out
+        ])
+    )  # fmt: skip
+
+
+def host_seconds(line: dict[str, Any]) -> float:
+    """Return the measured host time of a step on one GPU."""
+    return min(float(line["ranks"][0]["issue_s"]), float(line["time_s"]))
 
 
 def kernels(line: dict[str, Any], kind: str) -> float:

@@ -6,9 +6,10 @@
     python benchmarks/several_gpus.py seen MEASURED.jsonl
 
 `predict` predicts the cases of `parallel_truth.py`, which measures them; `{network}` in LINKS stands for the network's
-name. `pack` shortens what was measured. `score` compares it with predictions, of which the first are blind; errors of
-one GPU are not counted among those of several. `seen` writes tables without predictions: VGG-16 as in the assignment,
-and GPUs and programs that run beside each other.
+name; `--host-of` takes the factor of the host from measured and predicted steps on one GPU. `pack` shortens what was
+measured. `score` compares it with predictions, of which the first are blind; errors of one GPU are not counted among
+those of several. `seen` writes tables without predictions: VGG-16 as in the assignment, and GPUs and programs that run
+beside each other.
 """
 
 import argparse
@@ -18,12 +19,14 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
+import links_h100
 import numpy as np
 import parallel_truth
 import result_file
 
 import clockwatt
 from clockwatt.predict import api
+from clockwatt.predict.hosts import ScaledHost
 
 STRATEGIES = parallel_truth.STRATEGIES[1:]
 LIMITS = {"time": (5.0, 12.0), "energy": (8.0, 20.0), "memory": (4.0, None)}
@@ -39,6 +42,7 @@ def main() -> None:
     of_predict.add_argument("--links", default="h100-nvlink")
     of_predict.add_argument("--gpu", default="h100")
     of_predict.add_argument("--host")
+    of_predict.add_argument("--host-of", type=Path, nargs=2, metavar=("MEASURED", "PREDICTED"))
     of_predict.add_argument("--further", action="store_true")
     of_predict.add_argument("--output", type=Path, required=True)
     of_seen.add_argument("measured", type=Path)
@@ -68,6 +72,14 @@ def write_predictions(options: argparse.Namespace) -> None:
         "cases": [],
     }
     api._Question._trace = keeping(api._Question._trace)
+    if options.host_of:
+        measured, predicted = (path.read_text(encoding="utf-8") for path in options.host_of)
+        lines = [json.loads(line) for line in measured.splitlines()]
+        steps = {(line["network"], line["strategy"]): line for line in lines if line["kind"] == "step"}
+        cases = {(case["network"], case["strategy"]): case for case in json.loads(predicted)["cases"]}
+        host = ScaledHost("calibrated by steps on one GPU", links_h100.host_factor(steps, cases))
+        api.Predictors.profile = lambda *_: host
+        content["host"] = f"{host.factor:.3f} × the median host, {host.name}"
     for name in parallel_truth.FURTHER if options.further else parallel_truth.FIRST:
         content["cases"] += predict(name, options)
         options.output.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
@@ -134,7 +146,7 @@ def score(measured: Path, predicted: list[Path]) -> None:
         several = [error for (_, strategy), error in errors.items() if strategy != "one"]
         if not place:
             blind = [target for name in LIMITS for target in targets(f"{measured.stem}: ", name, several)]
-        host = f"host {content['host']}" if content["host"] else "the usual host"
+        host = f"host {content['host']}" if content["host"] else "that of the links"
         result_file.write(
             "several-gpus",
             f"Steps on two H100 and their predictions, {title}",

@@ -35,12 +35,14 @@ def print_parallel(answer: ParallelAnswer) -> None:
         table.add_row(str(rank), quantity(answer.busy_s[rank], "s"), quantity(energy_j, "J"), memory, *stage)
     console.print(table)
     single = answer.single
+    known = single.host
+    host = f", {known.factor:.2f} × the median host" if known is not None and known.name else ""
     other = "other stages" if answer.stages else "communication"
     lines = [
         f"One GPU: {quantity(single.time_s, 's')}, {quantity(single.energy_j, 'J')}.",
         f"Communications over {answer.links}: {quantity(answer.communication_s, 's')}.",
         f"Device {quantity(answer.device_s, 's')}, of which it waits {quantity(answer.exposed_s, 's')} for {other}.",
-        f"Host {quantity(answer.host_s, 's')}. This answer has no intervals.",
+        f"Host {quantity(answer.host_s, 's')}{host}. This answer has no intervals.",
         *(f"Warning: {warning}" for warning in answer.warnings),
     ]
     for line in lines:

@@ -489,6 +489,35 @@ def profile_path(predictors_dir: Path, name: str) -> Path:
     return predictors_dir / HOSTS_FOLDER / f"{name}.json"
 
 
+class _ComparedModel(Protocol):
+    """Interface of a GPU's predictors that a factor relative to the median host needs."""
+
+    @property
+    def hosts_seen(self) -> HostsSeen:
+        """Return the hosts that the GPU was measured on."""
+
+
+@dataclass(frozen=True)
+class ScaledHost:
+    """Host without a profile, of which one factor is known.
+
+    Attributes
+    ----------
+    name
+        What answers call it.
+    factor
+        Cost of its calls relative to the median host.
+    """
+
+    name: str
+    factor: float
+
+    def costs(self, model: _ComparedModel, pass_: str) -> HostCosts:
+        """Return the costs of a network's pass on this host; their variation is not known."""
+        median = model.hosts_seen.costs(pass_, is_network=True)
+        return HostCosts(name=self.name, overall=median.overall * self.factor)
+
+
 _PER_CLASS = 4
 """Operations of a class that are kept; few suffice, since host time depends on the class more than on the size."""
 

@@ -13,8 +13,9 @@ from clockwatt.errors import RequestError
 from clockwatt.gpu.specs import find_spec
 from clockwatt.predict.all_gpus import AllGpus
 from clockwatt.predict.answer import Answer
-from clockwatt.predict.answerer import with_memory
+from clockwatt.predict.answerer import predict_network, with_memory
 from clockwatt.predict.gpu_predictor import GpuPredictor
+from clockwatt.predict.hosts import HostProfile, ScaledHost
 from clockwatt.predict.memory import PassMemory
 from clockwatt.predict.parallel.data_parallel import Schedule, ddp, fsdp, fsdp_groups
 from clockwatt.predict.parallel.links import LinkProfile
@@ -22,7 +23,7 @@ from clockwatt.predict.parallel.pipeline_parallel import ends, in_flight, sends,
 from clockwatt.predict.parallel.step import Step, step_of
 from clockwatt.predict.request import DDP, PIPELINE, Request
 from clockwatt.predict.tracing import TracedNetwork, with_batch
-from clockwatt.schema.records import ACTIVATIONS, GRADIENTS, INFERENCE, OPTIMIZER_STATE, PARAMETERS
+from clockwatt.schema.records import ACTIVATIONS, GRADIENTS, INFERENCE, OPTIMIZER_STATE, PARAMETERS, TRAINING
 
 Trace = Callable[[NetworkConfig, Pass], TracedNetwork]
 """Function from a network and a pass to its calls."""
@@ -114,17 +115,23 @@ def ask_parallel(predictors: AllGpus, request: Request, network: NetworkConfig, 
     links = LinkProfile.read(request.links or "")
     model = predictors.model(gpu)
     count = request.gpus_per_node or 0
-    single = _answer(predictors, request, gpu, trace(network, "training"))
+    host: HostProfile | ScaledHost | None = predictors.profile(request.host)
+    if host is None and links.host_factor is not None and not model.described(TRAINING).summed:
+        host = ScaledHost(f"of {links.name}", links.host_factor)
+    elif host is not None:
+        median = model.hosts_seen.costs(TRAINING, is_network=True)
+        links = links.on_host(host.costs(model, TRAINING).overall / median.overall)
+    answered = functools.partial(_answer, predictors, request, model, host)
+    single = answered(trace(network, "training"))
     if request.strategy == PIPELINE:
         batch = network.first_input.shape[0]
         if batch % request.microbatches:
             raise RequestError(f"{{microbatches}} {request.microbatches}: the batch of {batch} is no multiple of it.")
         network = with_batch(network, batch // request.microbatches)
-    one = _answer(predictors, request, gpu, trace(network, "training")) if request.strategy == PIPELINE else single
+    one = answered(trace(network, "training")) if request.strategy == PIPELINE else single
     forward = None
     if INFERENCE in model.description.passes:
-        traced = trace(network, "inference")
-        forward = predictors.answer(traced, gpu=gpu, point=one.point, execution=one.execution, host=request.host)
+        forward = predict_network(model, trace(network, "inference"), one.point, execution=one.execution, host=host)
     step = step_of(one, forward, model.description.overheads(one.point).power_idle_w)
     make = _pipeline if request.strategy == PIPELINE else functools.partial(_data_parallel, model)
     answer = make(request, links, count, step, one, single)
@@ -133,10 +140,15 @@ def ask_parallel(predictors: AllGpus, request: Request, network: NetworkConfig, 
     return replace(answer, warnings=(*single.warnings, *origin))
 
 
-def _answer(predictors: AllGpus, request: Request, gpu: str, traced: TracedNetwork) -> Answer:
-    answer = predictors.answer(
-        traced, gpu=gpu, point=request.point, execution=predictors.execution(request, traced), host=request.host
-    )
+def _answer(
+    predictors: AllGpus,
+    request: Request,
+    model: GpuPredictor,
+    host: HostProfile | ScaledHost | None,
+    traced: TracedNetwork,
+) -> Answer:
+    execution = predictors.execution(request, traced)
+    answer = predict_network(model, traced, request.point, execution=execution, host=host)
     (answer,) = with_memory(traced, answer)
     return answer
 

@@ -69,7 +69,11 @@ def ddp(step: Step, links: LinkProfile, gpus: int, bytes_per_s: float) -> Schedu
     exposed_s += waited_s
     copies_s = 4 * sum(step.gradients) / bytes_per_s
     slowed_s = SLOWED * max(0.0, communication_s - exposed_s)
-    host_s = step.host_s + costs["ddp_step_s"] + costs["ddp_parameter_s"] * len(step.gradients)
+    host_s = (
+        step.host_s * (1 + links.host_shares.get("ddp", 0.0))
+        + costs["ddp_step_s"]
+        + costs["ddp_parameter_s"] * len(step.gradients)
+    )
     host_s += costs["ddp_bucket_s"] * buckets + costs["ddp_buffer_s"] * len(step.buffers)
     busy_s = step.device_s + copies_s + slowed_s
     return Schedule(busy_s + exposed_s, host_s, busy_s, communication_s, exposed_s)
@@ -155,7 +159,11 @@ def fsdp(step: Step, links: LinkProfile, gpus: int, bytes_per_s: float, *, adapt
         queue.scatter(root.size)
     costs, parameters = links.host_costs, len(step.gradients)
     of_optimizer = costs["fsdp_adamw_s" if adaptive else "fsdp_sgd_s"]
-    host_s = step.host_s + costs["fsdp_step_s"] + costs["fsdp_group_s"] * len(blocks)
+    host_s = (
+        step.host_s * (1 + links.host_shares.get("fsdp", 0.0))
+        + costs["fsdp_step_s"]
+        + costs["fsdp_group_s"] * len(blocks)
+    )
     host_s += (costs["fsdp_parameter_s"] + of_optimizer) * parameters
     exposed_s = max(queue.now_s, queue.free_s) - queue.busy_s
     busy_s = queue.busy_s + step.optimizer_s / gpus + SLOWED * max(0.0, queue.communication_s - exposed_s)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Self
 
@@ -13,11 +13,13 @@ import numpy as np
 from clockwatt.errors import DataFileError, RequestError
 from clockwatt.io import files
 from clockwatt.io.resources import resource
-from clockwatt.schema.links import ALL_GATHER, ALL_REDUCE, COMMUNICATIONS, HOST_COSTS, REDUCE_SCATTER
+from clockwatt.schema.links import ALL_GATHER, ALL_REDUCE, COMMUNICATIONS, HOST_COSTS, HOST_SHARES, REDUCE_SCATTER
 
 SHIPPED = ("h100-nvlink",)
 """Names of the profiles that the package holds."""
 _FEWEST = 2
+_MOST = 1000.0
+"""Bound on factors of hosts."""
 _OTHER = "Give a file that `clockwatt calibrate --links` wrote."
 
 
@@ -67,6 +69,10 @@ class LinkProfile:
         Where the parameters of a shipped profile come from; empty for a measured one.
     rows
         The measurements: `kind`, `gpus`, `bytes`, `time_s`.
+    host_shares
+        By `schema.links.HOST_SHARES`: host time that a strategy adds, relative to that of the step on one GPU.
+    host_factor
+        Cost of calls on the profile's host relative to the median host that GPUs were measured on; None if not known.
     """
 
     name: str
@@ -78,6 +84,8 @@ class LinkProfile:
     seconds: float = 0.0
     origin: str = ""
     rows: tuple[Mapping[str, Any], ...] = ()
+    host_shares: Mapping[str, float] = field(default_factory=dict)
+    host_factor: float | None = None
 
     def time_s(self, kind: str, size: float, gpus: int) -> float:
         """Return the time of a communication of `size` bytes between so many GPUs.
@@ -89,6 +97,16 @@ class LinkProfile:
         fit = min(fits, key=lambda one: abs(one.gpus - gpus))
         rings = (gpus - 1) / (fit.gpus - 1)
         return fit.latency_s * rings + size / fit.bytes_per_s * _sent(kind, gpus) / _sent(kind, fit.gpus)
+
+    def on_host(self, factor: float | None) -> Self:
+        """Return the profile with costs of a host whose calls cost `factor` times those of the median host.
+
+        Unchanged where either factor is not known: then the profile's host is meant.
+        """
+        if factor is None or self.host_factor is None:
+            return self
+        scaled = {name: cost * factor / self.host_factor for name, cost in self.host_costs.items()}
+        return replace(self, host_costs=scaled, host_factor=factor)
 
     def write(self, path: Path) -> None:
         """Write the profile as JSON; OutputError if it cannot be written."""
@@ -111,6 +129,9 @@ class LinkProfile:
             fits = tuple(LinkFit(**fit) for fit in content.pop("fits"))
             profile = cls(fits=fits, rows=tuple(content.pop("rows", ())), **content)
             faults = {*COMMUNICATIONS} - {fit.kind for fit in fits} or {*HOST_COSTS} - {*profile.host_costs}
+            faults |= {*profile.host_shares} - {*HOST_SHARES}
+            shares = (*profile.host_shares.values(), 1.0 if profile.host_factor is None else profile.host_factor)
+            faults |= {"host_shares or host_factor"} if not all(0 <= one < _MOST for one in shares) else set()
             faults |= {fit.kind for fit in fits if not (fit.latency_s >= 0 and fit.bytes_per_s > 0 and fit.gpus > 1)}
         except FileNotFoundError:
             raise RequestError(

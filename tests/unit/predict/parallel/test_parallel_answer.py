@@ -8,6 +8,8 @@ from typer.testing import CliRunner
 from clockwatt.cli.main import app
 from clockwatt.errors import RequestError
 from clockwatt.predict.api import load
+from clockwatt.predict.hosts import ScaledHost
+from clockwatt.predict.parallel.links import LinkProfile
 from clockwatt.predict.parallel.step import step_of
 from clockwatt.predict.request import Request
 
@@ -88,3 +90,15 @@ def test_only_single_questions_are_about_several_gpus(predictors):
 def test_incomplete_requests_are_refused(asked, message):
     with pytest.raises(RequestError, match=message):
         Request.of(network="resnet18", **asked)
+
+
+def test_a_slower_host_makes_host_bound_steps_longer(predictors, ddp, monkeypatch):
+    assert ddp.limited_by == "host-bound"
+    assert ddp.single.host.factor == pytest.approx(LinkProfile.read("h100-nvlink").host_factor)
+    monkeypatch.setattr(type(predictors), "profile", lambda *_: ScaledHost("slow", 2 * ddp.single.host.factor))
+    slow = predictors.predict("resnet18", (32, 3, 224, 224), strategy="ddp", host="slow", **TWO)
+    assert slow.host_s == pytest.approx(2 * ddp.host_s, rel=0.01)
+    fsdp = predictors.predict("resnet18", (32, 3, 224, 224), strategy="fsdp", host="slow", **TWO)
+    monkeypatch.undo()
+    usual = predictors.predict("resnet18", (32, 3, 224, 224), strategy="fsdp", **TWO)
+    assert fsdp.host_s == pytest.approx(2 * usual.host_s, rel=0.01)
