@@ -5,7 +5,8 @@
 The sets after the first are other draws by the same rule, a half and four times a quarter as large, without the
 networks of those before and of `other_networks.py`: for a day on which nobody has seen yet what is asked. The seventh
 draws from other kinds, those that predictors missed (`rare_kinds.py`), the eighth from kinds that are run under
-autocast and with channels last, the ninth from the kinds of the first again.
+autocast and with channels last, the ninth and the tenth from the kinds of the
+first again.
 
 Every place of a kind is drawn by itself, traced, and drawn again where it cannot be traced, its roofline lies outside
 0.2 to 90 ms (real passes take up to twice as long), it needs more than 40 GiB, or the shipped data or the set has it.
@@ -100,6 +101,7 @@ SETS = {
         "bf16-mixed", "bf16-mixed", "fp16-mixed", "tf32+channels_last", "bf16-mixed+channels_last",
     )),
     "ninth": FreshSet(181, HERE / "ninth", 0.5, day=12),
+    "tenth": FreshSet(199, HERE / "tenth", 0.5, day=13),
 }  # fmt: skip
 """In the order in which they were drawn; the parts of the first are measured on days 1 and 2."""
 GPU = "NVIDIA H200"

@@ -75,6 +75,7 @@ OF_A_DAY = {
          "energy with a calibrated host, median": 9, "energy with a calibrated host, 90th percentile": 25},
     ),
     SETS["ninth"].day: ("Held-out networks of all kinds, drawn on 2026-11-26", TARGETS["h100"]),
+    SETS["tenth"].day: ("Held-out networks of all kinds, drawn anew on 2026-11-26", TARGETS["h100"]),
 }  # fmt: skip
 """Day of a set with a result of its own to its title and targets."""
 _NOTE = (
