@@ -9,6 +9,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from clockwatt import signals
 from clockwatt.figures import style
 from clockwatt.figures.gpus import Gpus
 from clockwatt.figures.networks import NORMAL_95, STANDARD_ERROR
@@ -25,6 +26,8 @@ SETTINGS = {"sm_clock_mhz": "SM clock (MHz)", "power_limit_w": "power limit (W)"
 NETWORKS_AT_MOST = 6
 POINTS_OF_A_FIT = 4
 """Fewer do not judge a second-degree curve: three points lie on one."""
+LEAST_RANGE = 0.01
+"""Range of a curve, over its highest value, below which no optimum is reported: every setting does as well."""
 
 _KEY = ["gpu", "setting", "network_id", "execution", "compared"]
 
@@ -127,6 +130,7 @@ def optima(data: pd.DataFrame) -> pd.DataFrame:
         A row for each point: `gpu`, `setting`, `network_id`, `execution`, `compared`, `objective`, `x`, `relative`
         (measured, over that at the highest x), `fitted`, and of the whole curve `r2`, `optimum_x` (the least value
         within what was measured), `optimum_relative`. Curves of fewer than `POINTS_OF_A_FIT` points have no fit.
+        Those with R² below `signals.LEAST_R2`, or flatter than `LEAST_RANGE`, have no optimum.
     """
     parts: dict[str, list[np.ndarray]] = {}
     product = data["measured_time_s"] * data["measured_energy_j"]
@@ -152,10 +156,13 @@ def _fitted(x: np.ndarray, relative: np.ndarray) -> dict[str, object]:
         return found | nothing
     curve = np.polynomial.Polynomial.fit(x, relative, 2)
     fitted, fine = curve(x), np.linspace(x.min(), x.max(), 201)
-    variance = float(np.sum((relative - relative.mean()) ** 2))
-    least = int(np.argmin(curve(fine)))
-    r2 = 1 - float(np.sum((relative - fitted) ** 2)) / variance if variance > 0 else np.nan
-    return found | {"fitted": fitted, "r2": r2, "optimum_x": fine[least], "optimum_relative": curve(fine)[least]}
+    values = curve(fine)
+    r2 = signals.r_squared(relative, fitted)
+    found |= nothing | {"fitted": fitted, "r2": r2}
+    if not r2 >= signals.LEAST_R2 or np.ptp(values) < LEAST_RANGE * values.max():
+        return found
+    least = int(np.argmin(values))
+    return found | {"optimum_x": fine[least], "optimum_relative": values[least]}
 
 
 def draw_optima(data: pd.DataFrame, gpus: Gpus, labels: Sequence[str]) -> Figure:
@@ -183,7 +190,8 @@ def draw_optima(data: pd.DataFrame, gpus: Gpus, labels: Sequence[str]) -> Figure
     style.footer(
         figure,
         "Relative to the highest setting. Lines: fits of the second degree, from four points on, with the median R² of "
-        "all networks; stars: their optimum.",
+        f"all networks; stars: their optimum, where R² is {signals.LEAST_R2:g} or more and the line spans "
+        f"{LEAST_RANGE:.0%} or more.",
         style.without_tf32(data),
         _not_shown(data, rows, chosen, gpus),
         _without(data, labels),
@@ -199,6 +207,7 @@ def _fit_curve(axes: Axes, own: pd.DataFrame, entry: style.Entry) -> None:
     if own["fitted"].notna().all():
         fine = np.linspace(x.min(), x.max(), 60)
         axes.plot(fine, np.polynomial.Polynomial.fit(x, own["fitted"], 2)(fine), color=entry.colour, linewidth=0.9)
+        # without an optimum, it is NaN: no star
         axes.plot(
             own["optimum_x"].iloc[0], own["optimum_relative"].iloc[0], marker="*", markersize=8, color=entry.colour,
             markeredgecolor="black", markeredgewidth=0.5, clip_on=False, zorder=4,

@@ -30,9 +30,6 @@ _AT_THE_LIMIT = 0.9
 
 _REACHED = 0.02
 _NEAR = 0.1
-LEAST_R2 = 0.5
-"""Coefficient of determination below which no optimum of a fitted curve is reported."""
-
 _FINE = 2001
 
 
@@ -106,7 +103,7 @@ def fits(runs: pd.DataFrame, means: pd.DataFrame) -> pd.DataFrame:
     pandas.DataFrame
         A row for each network, setting and objective: `places` (different x), `why_not` (None, or why there is no
         curve), the coefficients `c0`, `c1`, `c2`, `x_min`, `x_max`, `r2`, `optimum_x` (NaN where R² is below
-        `LEAST_R2`), `optimum`, and `at_border`.
+        `signals.LEAST_R2`), `optimum`, and `at_border`.
     """
     joined = with_products(runs).merge(means[[*POINT, "x"]], on=POINT, how="left")
     rows = []
@@ -143,10 +140,9 @@ def _curve(x: NDArray[np.float64], y: NDArray[np.float64]) -> dict[str, Any]:
     if len(np.unique(x)) < LEAST_PLACES:
         return {"why_not": "too few runs have an energy"}
     curve = np.polynomial.Polynomial.fit(x, y, 2).convert()
-    spread = float(np.sum((y - y.mean()) ** 2))
-    r2 = 1 - float(np.sum((y - curve(x)) ** 2)) / spread if spread > 0 else np.nan
+    r2 = signals.r_squared(y, curve(x))
     c0, c1, c2 = np.pad(curve.coef, (0, 3 - len(curve.coef)))
-    if not r2 >= LEAST_R2:
+    if not r2 >= signals.LEAST_R2:
         return {"c0": c0, "c1": c1, "c2": c2, "x_min": x.min(), "x_max": x.max(), "r2": r2}
     return {
         "c0": c0, "c1": c1, "c2": c2, "x_min": x.min(), "x_max": x.max(), "r2": r2, **_optimum(x, y),

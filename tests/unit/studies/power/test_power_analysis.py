@@ -4,6 +4,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from clockwatt import signals
 from clockwatt.studies.power import analysis
 from clockwatt.studies.power.draw import draw_study
 from clockwatt.studies.power.figures import curves, sampling
@@ -83,7 +84,7 @@ def test_no_trend_has_no_optimum():
     table = runs([150, 200, 250, 300], float)
     table["energy_j"] = 1e3 + rng.normal(size=len(table))
     fit = fit_of(table)
-    assert fit["r2"] < analysis.LEAST_R2
+    assert fit["r2"] < signals.LEAST_R2
     assert np.isnan(fit["optimum_x"])
 
 
