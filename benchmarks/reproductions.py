@@ -297,6 +297,10 @@ def temperature() -> tuple[str, list[Row], list[str]]:
 
 def assignment() -> tuple[str, list[Row], list[str]]:
     """The assignment on memory, layers and two GPUs."""
+
+    def vgg(column: str) -> str:
+        return cell("several_gpus-vgg16", ["here", "ddp"], column)
+
     rows = [
         [
             "tasks 1 and 2: memory until it ends",
@@ -322,16 +326,16 @@ def assignment() -> tuple[str, list[Row], list[str]]:
         [
             "VGG-16 on one and two GPUs",
             "speed-up 1.89; NCCL 19.8 and 21.5 % of kernel time",
-            "step times on several GPUs are predicted",
-            "`clockwatt predict --gpus-per-node 2 --strategy ddp`",
-            f"{NOT}: no shipped measurement of this experiment",
+            f"two H100, DDP: speed-up {vgg('speed-up')}, NCCL {vgg('NCCL share of kernel time, %')} % of kernel time",
+            "`python benchmarks/several_gpus.py seen benchmarks/parallel/measured-h100.jsonl`",
+            OTHER_CARD,
         ],
         [
             "occupancy and SM efficiency",
             "55.6 and 99.3 %",
             "–",
             "–",
-            f"{NOT}: the profiler's counters are not read",
+            f"{NOT}: by default NVIDIA's driver gives these counters to administrators alone, and clockwatt reads none",
         ],
     ]
     return "Assignment: memory, layers, two GPUs", rows, []
@@ -339,6 +343,14 @@ def assignment() -> tuple[str, list[Row], list[str]]:
 
 def proposal() -> tuple[str, list[Row], list[str]]:
     """The proposal on variability."""
+
+    def placed(gpu: str) -> str:
+        start = [gpu, "time, at the power limit", "25% of the cards at work: the best"]
+        return cell("placement", start, "saved over random cards, %")
+
+    def gemm(gpu: str, column: str = "(max − min) / median, %") -> str:
+        return cell("card_variance", [gpu, "time of linear (power limit)"], column)
+
     rows = [
         [
             "spread of cards of one model",
@@ -350,23 +362,27 @@ def proposal() -> tuple[str, list[Row], list[str]]:
         [
             "placement by known speed",
             "completion time −42 % (SC24)",
-            "–",
-            "–",
-            f"{NOT}: no scheduler is simulated",
+            "time at the power limit, best quarter of the cards: "
+            + " and ".join(f"−{placed(gpu)} % on {gpu}" for gpu in ("H100", "H200"))
+            + " ([Cards](cards.md#what-placement-on-the-better-cards-gains))",
+            "`python benchmarks/placement.py`",
+            f"{OTHER_CARD}: these cards differ too little for more; no queue of jobs is simulated",
         ],
         [
             "spread of GEMM over a fleet",
             "up to 14 % (PRISM)",
-            "reference operations at the start and end of each shard",
-            "`snakemake`",
-            f"{NOT}: no survey of a fleet was measured",
+            "a linear layer at the power limit, highest over lowest card: "
+            + ", ".join(f"{gemm(gpu)} %" for gpu in ("H100", "H200"))
+            + f" on {gemm('H100', 'cards')} H100 and {gemm('H200', 'cards')} H200",
+            "`python benchmarks/card_variance.py`; your own cards: `snakemake study_survey`",
+            f"{OTHER_CARD}",
         ],
         [
             "neighbours and co-tenants",
             "proposed",
             "–",
             "–",
-            f"{NOT}: conditions are not measured",
+            f"{NOT}: proposed without figures; conditions beside the card are not measured",
         ],
     ]
     return "Proposal: variability over a cluster", rows, []
