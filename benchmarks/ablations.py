@@ -39,9 +39,8 @@ from clockwatt.predict import whole_networks
 from clockwatt.predict.evaluation import leave_out
 from clockwatt.predict.fit import fit
 from clockwatt.predict.models.predictors import PREDICTORS, RooflinePredictor
-from clockwatt.predict.models.training_data import training_data
+from clockwatt.predict.models.training_data import gpus_in, read_samples, training_data
 from clockwatt.predict.models.trees import Trees
-from clockwatt.predict.training_rows import gpus_in, read_samples
 from clockwatt.predict.validate import validate
 from clockwatt.schema import costs
 

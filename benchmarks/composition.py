@@ -24,8 +24,7 @@ from clockwatt.io.resources import resource
 from clockwatt.predict.evaluation.leave_out import cross_validate, judge_left_out, judge_operations
 from clockwatt.predict.fit import fit
 from clockwatt.predict.models.predictors import PREDICTORS
-from clockwatt.predict.models.training_data import training_data
-from clockwatt.predict.training_rows import gpus_in, read_samples
+from clockwatt.predict.models.training_data import gpus_in, read_samples, training_data
 from clockwatt.predict.validate import validate
 from clockwatt.schema import layout
 

@@ -7,7 +7,7 @@ operations, a fifth, are left out altogether. Writes, over both passes, the medi
 absolute error of energy and of power (that over the device time, and idle power) of what is left out; and of whole
 networks composed from predictions alone, of their energy, power, and time, and by how much the power limit lengthens
 that. `0` is without any energy, `all` with every one. `--least` is how many it takes for operations with energy to
-teach those with times alone (`power.LEAST_ROWS`).
+teach those with times alone (`predictors.FEWEST_ENERGIES`).
 """
 
 from __future__ import annotations
@@ -26,14 +26,12 @@ from clockwatt.gpu.specs import find_spec
 from clockwatt.io.resources import resource
 from clockwatt.predict.composition.networks import PREDICTED, Catalogue
 from clockwatt.predict.composition.pipeline import COST_COLUMNS
-from clockwatt.predict.costs.interface import cost_columns
-from clockwatt.predict.costs.predicted import HostOnly, workless_host_s
+from clockwatt.predict.costs import HostOnly, cost_columns, workless_host_s
 from clockwatt.predict.evaluation.leave_out import grouped_folds
 from clockwatt.predict.features import OPERATION_CLASS
-from clockwatt.predict.models import power
+from clockwatt.predict.models import predictors
 from clockwatt.predict.models.predictors import TARGETS, RooflinePredictor
-from clockwatt.predict.models.training_data import TrainingData, training_data, with_unmeasured
-from clockwatt.predict.training_rows import Samples, read_samples
+from clockwatt.predict.models.training_data import Samples, TrainingData, read_samples, training_data, with_unmeasured
 from clockwatt.predict.whole_networks import WholeNetworks, complete
 from clockwatt.schema.execution import ExecutionSettings
 
@@ -51,7 +49,7 @@ def main() -> None:
     parser.add_argument("--trees", type=int, default=50)
     parser.add_argument("--least", type=int, default=1)
     given = parser.parse_args()
-    power.LEAST_ROWS = given.least
+    predictors.FEWEST_ENERGIES = given.least
     reference = resource(REFERENCE)
     with tempfile.TemporaryDirectory() as folder:
         campaign = config.load(reference / "config.yaml")

@@ -27,8 +27,7 @@ from clockwatt.dataset.reference import Source
 from clockwatt.figures import style
 from clockwatt.io.resources import resource
 from clockwatt.predict.models.predictors import RooflinePredictor
-from clockwatt.predict.models.training_data import TrainingData, training_data
-from clockwatt.predict.training_rows import gpus_in, read_samples
+from clockwatt.predict.models.training_data import TrainingData, gpus_in, read_samples, training_data
 
 TARGET = "time_device_corrected_s"
 JUDGED = 0.2

@@ -231,7 +231,7 @@ class Rank:
     def pipeline(self, built: Any, name: str) -> Callable[[], None]:
         """Keep one stage of a network, and run microbatches in the order of 1F1B."""
         from clockwatt.operations import optimizers
-        from clockwatt.predict.parallel.pipeline_parallel import order
+        from clockwatt.predict.parallel.schedules import order
 
         stage = Stage(built, NETWORKS[name][4], first=self.rank == 0)
         gc.collect()

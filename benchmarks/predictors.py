@@ -20,8 +20,7 @@ from clockwatt.dataset.build import build_dataset
 from clockwatt.io.resources import resource
 from clockwatt.predict.evaluation.leave_out import cross_validate
 from clockwatt.predict.models.predictors import PREDICTORS, check_installed
-from clockwatt.predict.models.training_data import TrainingData, training_data
-from clockwatt.predict.training_rows import gpus_in, read_samples
+from clockwatt.predict.models.training_data import TrainingData, gpus_in, read_samples, training_data
 
 JUDGED = ("time_device_corrected_s", "time_host_corrected_s", "energy_dynamic_corrected_j")
 

@@ -2,7 +2,7 @@
 
     python benchmarks/recurrent_power.py
 
-Operations measured in time alone get their energy from a forest (`predict/models/power.py`). It is fitted to all
+Operations measured in time alone get their energy from a forest (`predict/models/predictors.py`). It is fitted to all
 shipped operations with energy but a fifth of the recurrent ones, whose dynamic power it then estimates. Recurrent
 networks draw more than predicted (`benchmarks/fresh/energy_bias.py`).
 """
@@ -23,9 +23,8 @@ from clockwatt.dataset.reference import references
 from clockwatt.io.resources import resource
 from clockwatt.operations.spec.operation import RECURRENT_CLASSES
 from clockwatt.predict.features import OPERATION_CLASS
-from clockwatt.predict.models.power import with_energies
-from clockwatt.predict.models.training_data import training_data
-from clockwatt.predict.training_rows import read_samples
+from clockwatt.predict.models.predictors import with_energies
+from clockwatt.predict.models.training_data import read_samples, training_data
 from clockwatt.schema.costs import ENERGY_DYNAMIC_CORRECTED, TIME_DEVICE_CORRECTED
 
 GPUS, FOLDS, SEED = ("h200", "h100"), 5, 0

@@ -3,9 +3,9 @@
     python benchmarks/which_energies.py --gpu h200 --output CATALOGUE_DIR [--count 900] [--seed 0]
         [--classes conv2d lstm ...] [REFERENCE_DIR ...]
 
-How much power an operation draws is learnt from those that were measured with energy (`predict/models/power.py`). Of
-the others, each class gets a share by the square root of the time that all of its operations take, so that rare kinds
-come too and no class takes all. Within a class half are those of whose power the trees are least sure, half are
+How much power an operation draws is learnt from those that were measured with energy (`predict/models/predictors.py`).
+Of the others, each class gets a share by the square root of the time that all of its operations take, so that rare
+kinds come too and no class takes all. Within a class half are those of whose power the trees are least sure, half are
 drawn by a seed. Left out is what takes less than 20 µs, which its host paces, or more than 30 ms, and with `--classes`
 all others. The catalogue is for `clockwatt measure --catalogue-dir`, `pack_reference.py --designed --drawn` ships what
 it gives.
@@ -28,7 +28,7 @@ from clockwatt.gpu.specs import find_spec
 from clockwatt.io import files
 from clockwatt.io.resources import resource
 from clockwatt.predict.features import Setting, features_at, operation_features
-from clockwatt.predict.models.power import utilisation
+from clockwatt.predict.models.predictors import utilisation
 from clockwatt.schema import layout, records
 from clockwatt.schema.execution import ExecutionSettings
 

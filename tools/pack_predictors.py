@@ -51,9 +51,8 @@ from clockwatt.predict.evaluation.leave_out import LEFT_OUT_SCHEMA
 from clockwatt.predict.fit import fit
 from clockwatt.predict.gpu_predictor import GpuPredictor, load_models
 from clockwatt.predict.models.predictors import PREDICTORS
-from clockwatt.predict.models.training_data import TrainingData, training_data
+from clockwatt.predict.models.training_data import Samples, TrainingData, gpus_in, held, read_samples, training_data
 from clockwatt.predict.models.transfer import transfer_sources, with_borrowed
-from clockwatt.predict.training_rows import Samples, gpus_in, held, read_samples
 from clockwatt.predict.validate import validate
 from clockwatt.predict.whole_networks import complete, networks_of_gpus
 from clockwatt.schema import layout

@@ -18,7 +18,7 @@ import numpy as np
 import pandas as pd
 from scipy.optimize import nnls
 
-from clockwatt.predict.composition.overheads import HostOverheads
+from clockwatt.predict.composition.pipeline import HostOverheads
 from clockwatt.predict.evaluation.errors import COVERAGE
 from clockwatt.predict.gpu_predictor import GpuPredictor
 from clockwatt.predict.hosts import HostCosts

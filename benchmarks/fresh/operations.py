@@ -27,8 +27,7 @@ from clockwatt.io.former_settings import with_settings
 from clockwatt.io.resources import resource
 from clockwatt.predict.features import OPERATION_CLASS, Setting, features_at, operation_features
 from clockwatt.predict.models.predictors import RooflinePredictor
-from clockwatt.predict.models.training_data import TrainingData, training_data
-from clockwatt.predict.training_rows import read_samples
+from clockwatt.predict.models.training_data import TrainingData, read_samples, training_data
 from clockwatt.schema import layout, records
 from clockwatt.schema.execution import ExecutionSettings
 

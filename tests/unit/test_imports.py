@@ -32,11 +32,10 @@ LEVELS = [
 
 PREDICT_LEVELS = [
     {"features"},
-    {"training_rows"},
     {"models"},
     {"composition", "memory"},
     {"evaluation", "hosts"},
-    {"costs"},
+    {"costs", "measured_costs"},
     {"description", "answer"},
     {"request", "tracing"},
     {"gpu_predictor"},

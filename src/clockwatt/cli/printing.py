@@ -78,7 +78,7 @@ def sum_words(answers: Iterable[Answer]) -> str | None:
 
 def warnings_of(answers: Iterable[Answer]) -> list[str]:
     """Return the warnings of answers, each once, without the one that `sum_words` replaces."""
-    from clockwatt.predict.training_rows import DEVICE_AND_HOST
+    from clockwatt.predict.models.training_data import DEVICE_AND_HOST
 
     warnings = dict.fromkeys(warning for answer in answers for warning in answer.warnings)
     return [warning for warning in warnings if DEVICE_AND_HOST not in warning]

@@ -20,7 +20,7 @@ from clockwatt.gpu.specs import find_spec
 from clockwatt.io import files
 from clockwatt.predict.composition.networks import VALIDATION_SCHEMA
 from clockwatt.predict.evaluation.leave_out import CROSSVAL_SCHEMA
-from clockwatt.predict.training_rows import read_gpu_rows
+from clockwatt.predict.models.training_data import read_gpu_rows
 from clockwatt.schema import layout, records, tables
 from clockwatt.schema.costs import ENERGY_CORRECTED
 from clockwatt.schema.execution import FP32, TF32

@@ -1,8 +1,8 @@
 """Predictors of what operations and networks cost, fitted to a dataset; called, it predicts as `api.predict` does.
 
-Packages, each importing only from those before it: `features`, `training_rows`, `models`, `composition`, `evaluation`,
-`hosts`, `costs`, and on top `answerer`, `recommend`, `fit`, `validate`, `api`. Nothing here imports torch before a
-network is traced.
+Packages, each importing only from those before it: `features`, `models`, `composition`, `evaluation`, `hosts`,
+`costs`, `measured_costs`, and on top `answerer`, `recommend`, `fit`, `validate`, `api`. Nothing here imports torch
+before a network is traced.
 """
 
 from __future__ import annotations

@@ -28,9 +28,8 @@ from clockwatt.predict.answer import (
     OtherPrecision,
     to_frame,
 )
-from clockwatt.predict.composition.overheads import Overheads
-from clockwatt.predict.composition.pipeline import Composition
-from clockwatt.predict.costs.interface import Costs
+from clockwatt.predict.composition.pipeline import Composition, Overheads
+from clockwatt.predict.costs import Costs
 from clockwatt.predict.description import NotPredictableError
 from clockwatt.predict.evaluation.errors import NORMAL_90, Interval
 from clockwatt.predict.evaluation.pass_errors import (

@@ -16,12 +16,12 @@ from clockwatt.config import OperatingPoint
 from clockwatt.errors import DataFileError, RequestError
 from clockwatt.gpu.specs import GpuSpec, UnknownGpuError, find_spec
 from clockwatt.io.resources import resource
-from clockwatt.predict.composition.overheads import Overheads
+from clockwatt.predict.composition.pipeline import Overheads
 from clockwatt.predict.evaluation.errors import CONFORMAL, COVERAGE, STUDENT_T, Interval
 from clockwatt.predict.evaluation.pass_errors import PassErrors
 from clockwatt.predict.features import Setting, settings_of
 from clockwatt.predict.models.clock_law import POWER_CLOCKS, neighbours
-from clockwatt.predict.training_rows import DEVICE_AND_HOST
+from clockwatt.predict.models.training_data import DEVICE_AND_HOST
 from clockwatt.schema import layout
 from clockwatt.schema.costs import (
     BACK_TO_BACK,
@@ -112,7 +112,7 @@ class PassDescription:
     call_times
         Pooled host times, see `costs.measured.call_times`; empty in folders of older fits.
     lacks
-        Missing quantities, `training_rows.ENERGY` or `DEVICE_AND_HOST`, to the reason; empty where none is missing.
+        Missing quantities, `training_data.ENERGY` or `DEVICE_AND_HOST`, to the reason; empty where none is missing.
     """
 
     intervals: dict[str, dict[str, dict[str, Interval]]]

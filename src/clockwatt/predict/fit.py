@@ -19,7 +19,7 @@ from clockwatt.io import files
 from clockwatt.io.progress import Advance, progress, say
 from clockwatt.io.seal import SealedWriter
 from clockwatt.predict.composition.networks import MEASURED, Catalogue
-from clockwatt.predict.costs.predicted import workless_host_s
+from clockwatt.predict.costs import workless_host_s
 from clockwatt.predict.description import GpuDescription, PassDescription, model_card, model_card_details
 from clockwatt.predict.evaluation.errors import Interval
 from clockwatt.predict.evaluation.leave_out import (
@@ -37,9 +37,16 @@ from clockwatt.predict.evaluation.leave_out import (
 )
 from clockwatt.predict.gpu_predictor import GpuPredictor
 from clockwatt.predict.models.predictors import PREDICTORS, CostPredictor, check_installed
-from clockwatt.predict.models.training_data import TrainingData, training_data
+from clockwatt.predict.models.training_data import (
+    Lacks,
+    Samples,
+    TrainingData,
+    gpus_in,
+    held,
+    read_samples,
+    training_data,
+)
 from clockwatt.predict.models.transfer import transfer_sources, with_borrowed
-from clockwatt.predict.training_rows import Lacks, Samples, gpus_in, held, read_samples
 from clockwatt.predict.whole_networks import WholeNetworks, complete, networks_of_gpus
 from clockwatt.schema import layout
 from clockwatt.schema.costs import TIME_DEVICE_CORRECTED

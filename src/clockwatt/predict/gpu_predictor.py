@@ -19,8 +19,21 @@ from clockwatt.io import files
 from clockwatt.io.files import write_text
 from clockwatt.predict.answer import QUANTITIES, Estimate
 from clockwatt.predict.composition.networks import PREDICTED, VALIDATION_SCHEMA
-from clockwatt.predict.costs.interface import Among, BesideTwin, Costs, CostSource, FirstKnown, interval_factors
-from clockwatt.predict.costs.measured import (
+from clockwatt.predict.costs import (
+    Among,
+    BesideTwin,
+    ByClock,
+    Costs,
+    CostSource,
+    FirstKnown,
+    HostOnly,
+    Learnt,
+    interval_factors,
+)
+from clockwatt.predict.description import GpuDescription, NotPredictableError, PassDescription, fitted_gpus, is_shipped
+from clockwatt.predict.features import OPERATION_CLASS, operation_features
+from clockwatt.predict.hosts import HostsSeen
+from clockwatt.predict.measured_costs import (
     LookedUp,
     MeasuredCosts,
     MeasuredOperations,
@@ -29,14 +42,10 @@ from clockwatt.predict.costs.measured import (
     host_s_of,
     write_measured,
 )
-from clockwatt.predict.costs.predicted import ByClock, HostOnly, Learnt
-from clockwatt.predict.description import GpuDescription, NotPredictableError, PassDescription, fitted_gpus, is_shipped
-from clockwatt.predict.features import OPERATION_CLASS, operation_features
-from clockwatt.predict.hosts import HostsSeen
 from clockwatt.predict.models.extrapolation import ALGORITHMS, MATTERS, Domain
 from clockwatt.predict.models.predictors import TARGETS, CostPredictor, load_predictor, save_predictor
+from clockwatt.predict.models.training_data import DEVICE_AND_HOST
 from clockwatt.predict.tracing import TracedNetwork
-from clockwatt.predict.training_rows import DEVICE_AND_HOST
 from clockwatt.schema import layout
 from clockwatt.schema.costs import MEASURED_WHOLE, TIME_HOST_CORRECTED
 from clockwatt.schema.execution import ExecutionSettings
@@ -101,7 +110,7 @@ class GpuPredictor:
         domain.write(self._domain_path(pass_))
 
     def save_measured(self, pass_: str, rows: pd.DataFrame) -> None:
-        """Write the measured costs of one pass into the folder; `rows` of `training_rows.Samples`."""
+        """Write the measured costs of one pass into the folder; `rows` of `training_data.Samples`."""
         write_measured(rows[rows["pass"] == pass_], self._measured_path(pass_))
 
     @functools.cached_property

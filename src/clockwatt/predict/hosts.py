@@ -16,8 +16,7 @@ from numpy.typing import NDArray
 from clockwatt.dataset.card_host_effects import host_spreads
 from clockwatt.errors import DataFileError, RequestError
 from clockwatt.io import files
-from clockwatt.predict.composition.overheads import HostOverheads, Overheads
-from clockwatt.predict.composition.pipeline import COST_COLUMNS, Composer, Composition
+from clockwatt.predict.composition.pipeline import COST_COLUMNS, Composer, Composition, HostOverheads, Overheads
 from clockwatt.predict.evaluation.errors import NORMAL_90
 from clockwatt.predict.features import CATALOGUE_COLUMNS, OPERATION_CLASS
 from clockwatt.schema import layout, tables

@@ -24,13 +24,13 @@ from clockwatt.gpu.specs import find_spec
 from clockwatt.predict.all_gpus import AllGpus
 from clockwatt.predict.answer import Answer
 from clockwatt.predict.answerer import predict_network
-from clockwatt.predict.costs.interface import Costs
-from clockwatt.predict.costs.measured import MeasuredOperations
+from clockwatt.predict.costs import Costs
 from clockwatt.predict.description import GpuDescription
 from clockwatt.predict.evaluation.errors import NORMAL_90
 from clockwatt.predict.evaluation.pass_errors import PassErrors, added_errors
 from clockwatt.predict.gpu_predictor import GpuPredictor
 from clockwatt.predict.hosts import HostProfile
+from clockwatt.predict.measured_costs import MeasuredOperations
 from clockwatt.predict.models.predictors import TARGETS
 from clockwatt.predict.recommend import Recommendation
 from clockwatt.predict.tracing import TracedNetwork

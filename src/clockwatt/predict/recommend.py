@@ -27,9 +27,9 @@ from clockwatt.predict.description import NotPredictableError
 from clockwatt.predict.evaluation.errors import objective_of
 from clockwatt.predict.gpu_predictor import GpuPredictor
 from clockwatt.predict.hosts import HostAnswer, HostProfile, different_hosts
+from clockwatt.predict.models.training_data import ENERGY
 from clockwatt.predict.request import Request
 from clockwatt.predict.tracing import TracedNetwork
-from clockwatt.predict.training_rows import ENERGY
 from clockwatt.schema import layout
 from clockwatt.schema.execution import TF32, ExecutionSettings
 

@@ -17,7 +17,7 @@ from clockwatt.predict.composition.networks import MEASURED, PREDICTED, VALIDATI
 from clockwatt.predict.evaluation.errors import regrets
 from clockwatt.predict.evaluation.leave_out import LEFT_OUT_SCHEMA, network_errors, network_intervals
 from clockwatt.predict.gpu_predictor import GpuPredictor
-from clockwatt.predict.training_rows import gpus_in, read_gpu_rows
+from clockwatt.predict.models.training_data import gpus_in, read_gpu_rows
 from clockwatt.predict.whole_networks import complete, left_out_costs, networks_of_gpus
 from clockwatt.schema import layout
 

@@ -26,11 +26,14 @@ from clockwatt.predict.composition.networks import (
     host_levels,
     whole_networks,
 )
-from clockwatt.predict.composition.overheads import HostOverheads, Overheads, PassOverheads, read_calibrated
-from clockwatt.predict.composition.pipeline import COST_COLUMNS
-from clockwatt.predict.costs.interface import cost_columns, interval_factors
-from clockwatt.predict.costs.measured import CallTimes, call_times, host_ratio, host_s_of
-from clockwatt.predict.costs.predicted import HostOnly
+from clockwatt.predict.composition.pipeline import (
+    COST_COLUMNS,
+    HostOverheads,
+    Overheads,
+    PassOverheads,
+    read_calibrated,
+)
+from clockwatt.predict.costs import HostOnly, cost_columns, interval_factors
 from clockwatt.predict.evaluation.errors import NORMAL_90, Interval, scale_of
 from clockwatt.predict.evaluation.leave_out import judge_left_out, leave_networks_out, network_errors
 from clockwatt.predict.evaluation.pass_errors import (
@@ -42,10 +45,10 @@ from clockwatt.predict.evaluation.pass_errors import (
 )
 from clockwatt.predict.features import OPERATION_CLASS, Setting, operation_features
 from clockwatt.predict.hosts import HostsSeen
+from clockwatt.predict.measured_costs import CallTimes, call_times, host_ratio, host_s_of
 from clockwatt.predict.models.predictors import TARGETS, CostPredictor
-from clockwatt.predict.models.training_data import TrainingData, with_unmeasured
+from clockwatt.predict.models.training_data import Samples, TrainingData, read_samples, with_unmeasured
 from clockwatt.predict.models.transfer import transfer_sources
-from clockwatt.predict.training_rows import Samples, read_samples
 from clockwatt.schema.costs import BY_CORRECTED, ENERGY_CORRECTED, TIME_HOST_CORRECTED
 from clockwatt.schema.execution import FP32, ExecutionSettings
 from clockwatt.schema.records import FORWARD, INFERENCE, LOSS, TRAINING
@@ -155,7 +158,7 @@ class WholeNetworks:
         intervals
             Of operations, for a scale of 1: target to operation class to interval.
         workless_host_s
-            Host time of calls without device work, from `costs.predicted.workless_host_s`.
+            Host time of calls without device work, from `costs.workless_host_s`.
         """
         pass_ = str(rows["pass"].iloc[0])
         costs = left_out_costs(rows, self.catalogue, {pass_: workless_host_s}, self.call_times)
@@ -202,7 +205,7 @@ def pooled_host_times(
 
 
 def measured_costs(rows: pd.DataFrame, catalogue: Catalogue) -> CostsOfNetwork:
-    """Return a source of measured costs; `rows` of `training_rows.Samples`."""
+    """Return a source of measured costs; `rows` of `training_data.Samples`."""
     indexed = {
         (str(pass_), str(point), ExecutionSettings(str(execution))): group.set_index("operation_id")
         for (pass_, point, execution), group in rows.groupby(_KEY)
@@ -240,7 +243,7 @@ def left_out_costs(
     catalogue
         Calls of networks.
     workless_host_s
-        Pass to host time of calls without device work on that GPU, from `costs.predicted.workless_host_s`.
+        Pass to host time of calls without device work on that GPU, from `costs.workless_host_s`.
     calls
         Pass to the pooled host times of the others.
     """

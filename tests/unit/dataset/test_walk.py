@@ -8,8 +8,8 @@ import pytest
 
 from clockwatt.dataset.build import build_dataset
 from clockwatt.io import files
-from clockwatt.predict.costs.measured import MeasuredCosts, write_measured
-from clockwatt.predict.training_rows import KEY, read_samples
+from clockwatt.predict.measured_costs import MeasuredCosts, write_measured
+from clockwatt.predict.models.training_data import KEY, read_samples
 from clockwatt.schema import costs, layout, records, tables
 from clockwatt.schema.execution import TF32
 from clockwatt.schema.flags import Flag

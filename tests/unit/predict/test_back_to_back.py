@@ -14,13 +14,13 @@ from clockwatt.config import NetworkConfig
 from clockwatt.page.answers import Answers
 from clockwatt.page.trust import class_rows, held_out_points
 from clockwatt.predict.answerer import predict_network
-from clockwatt.predict.costs.measured import MeasuredOperations
 from clockwatt.predict.description import NotPredictableError
 from clockwatt.predict.gpu_predictor import load_models
 from clockwatt.predict.hosts import HostProfile
+from clockwatt.predict.measured_costs import MeasuredOperations
+from clockwatt.predict.models.training_data import DEVICE_AND_HOST
 from clockwatt.predict.recommend import recommend
 from clockwatt.predict.tracing import NetworkTracer, training_of
-from clockwatt.predict.training_rows import DEVICE_AND_HOST
 from clockwatt.schema.execution import TF32
 from support import small_networks
 

@@ -18,7 +18,7 @@ from clockwatt.predict.fit import fit
 from clockwatt.predict.gpu_predictor import GpuPredictor
 from clockwatt.predict.models import neural_ensemble, predictors
 from clockwatt.predict.models.predictors import MissingLibraryError, load_predictor
-from clockwatt.predict.training_rows import read_samples
+from clockwatt.predict.models.training_data import read_samples
 from clockwatt.predict.validate import validate
 from clockwatt.schema import layout, records
 from clockwatt.schema.costs import COSTS

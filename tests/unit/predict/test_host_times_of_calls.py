@@ -6,9 +6,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from clockwatt.predict.costs.interface import unknown
-from clockwatt.predict.costs.measured import OfCalls, call_times, host_ratio, host_s_of
+from clockwatt.predict.costs import unknown
 from clockwatt.predict.features import operation_features
+from clockwatt.predict.measured_costs import OfCalls, call_times, host_ratio, host_s_of
 from clockwatt.predict.models.predictors import TARGETS
 from support import synthetic
 

@@ -16,7 +16,7 @@ from clockwatt.measure.calibrate import host as host_stage
 from clockwatt.measure.calibrate.host import measure_host
 from clockwatt.predict import answerer as answers
 from clockwatt.predict.api import load
-from clockwatt.predict.composition.overheads import HostOverheads
+from clockwatt.predict.composition.pipeline import HostOverheads
 from clockwatt.predict.evaluation.errors import NORMAL_90
 from clockwatt.predict.features import CATALOGUE_COLUMNS
 from clockwatt.predict.hosts import HostAnswer, HostProfile, HostsSeen, different_hosts, profile_of

@@ -9,9 +9,9 @@ from clockwatt.predict.answerer import predict_network
 from clockwatt.predict.description import NotPredictableError
 from clockwatt.predict.fit import fit
 from clockwatt.predict.gpu_predictor import load_models
+from clockwatt.predict.models.training_data import ENERGY, held, read_samples
 from clockwatt.predict.recommend import recommend
 from clockwatt.predict.tracing import NetworkTracer
-from clockwatt.predict.training_rows import ENERGY, held, read_samples
 from clockwatt.schema import layout
 from clockwatt.schema.execution import TF32
 from support import synthetic

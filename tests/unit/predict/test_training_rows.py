@@ -8,7 +8,7 @@ from clockwatt.dataset.unthrottled import ERROR_BELOW, FEWEST
 from clockwatt.errors import DataFileError
 from clockwatt.io import files
 from clockwatt.predict.models.predictors import TARGETS
-from clockwatt.predict.training_rows import error_of, read_samples
+from clockwatt.predict.models.training_data import error_of, read_samples
 from clockwatt.schema import layout, records
 from clockwatt.schema.costs import BY_CORRECTED
 from clockwatt.schema.records import MeasurementRow

@@ -10,10 +10,9 @@ import pandas as pd
 import pyarrow as pa
 
 from clockwatt.io import files
-from clockwatt.predict.composition.overheads import Overheads
-from clockwatt.predict.composition.pipeline import compose
+from clockwatt.predict.composition.pipeline import Overheads, compose
 from clockwatt.predict.features import settings_of
-from clockwatt.predict.training_rows import read_gpu_rows, worth_most
+from clockwatt.predict.models.training_data import read_gpu_rows, worth_most
 from clockwatt.schema import layout, records, tables
 from clockwatt.schema.costs import ENERGY_CORRECTED
 from clockwatt.schema.execution import ExecutionSettings

@@ -107,7 +107,7 @@ def added_errors(
     Parameters
     ----------
     mean, factors
-        Costs of the operations and the factors to the ends of their 90 % intervals, as `costs.interface.Costs` has
+        Costs of the operations and the factors to the ends of their 90 % intervals, as `costs.Costs` has
         them; shape (operations, targets) and (operations, targets, 2).
     calls
         How often each is called; shape (operations,).

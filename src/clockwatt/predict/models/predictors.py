@@ -29,7 +29,6 @@ from clockwatt.io.files import written_aside
 from clockwatt.io.rounding import to_bits
 from clockwatt.predict.features import OPERATION_CLASS, POWER_LIMIT, ROOFLINE_TIME
 from clockwatt.predict.models.neural_ensemble import LEAST_ROWS, MalformedPerceptronsError, Perceptrons
-from clockwatt.predict.models.power import with_energies
 from clockwatt.predict.models.trees import MalformedTreesError, Trees, shortened
 from clockwatt.schema.costs import (
     CORRECTED,
@@ -55,6 +54,12 @@ _VALUE_BITS = 12
 _FLOOR_QUANTILE = 0.01
 _STEPS = np.float32(1024)
 """Steps per unit in which logarithms are stored: rounding moves a mean over trees by less than half a step, 0.05 %."""
+
+_TIME, _ENERGY = TIME_DEVICE_CORRECTED, ENERGY_DYNAMIC_CORRECTED
+FEWEST_ENERGIES = 20
+"""Fewest operations with energy to estimate that of others."""
+_POWER_TREES = 25
+_LEAST_SHARE = 1e-4
 
 _OF_PERCEPTRONS = 0.75
 """Weight of the neural network ensemble in its mean with the forest, of logarithms of device time."""
@@ -537,3 +542,52 @@ def _check(predictor: CostPredictor) -> None:
         raise TypeError("scales are not numbers")
     if not all(math.isfinite(value) and value > 0 for value in scales.values()):
         raise ValueError("a scale is no number above 0")
+
+
+def with_energies(features: pd.DataFrame, targets: pd.DataFrame, seed: int) -> pd.DataFrame:
+    """Return targets with dynamic energies added where only the device time was measured.
+
+    The power of a kernel depends on its use of arithmetic units and memory, far more than on the operation. So a forest
+    predicts power from the shares of peak and bandwidth that an operation reaches in its measured time.
+
+    Parameters
+    ----------
+    features
+        From `features.features_at`; shape (rows, features).
+    targets
+        Columns of `TARGETS`, in their units; shape (rows, targets).
+    seed
+        Of the forest.
+
+    Returns
+    -------
+    pandas.DataFrame
+        The targets, unchanged if none lacks energy or too few have it.
+    """
+    if _ENERGY not in targets or _TIME not in targets:
+        return targets
+    time_s, energy_j = (targets[name].to_numpy(float, copy=True) for name in (_TIME, _ENERGY))
+    known = (energy_j > 0) & (time_s > 0)
+    lacking = np.isnan(energy_j) & (time_s > 0)
+    if not lacking.any() or known.sum() < FEWEST_ENERGIES:
+        return targets
+    from sklearn.ensemble import ExtraTreesRegressor
+
+    limit_w = features[POWER_LIMIT].to_numpy(float)
+    matrix = utilisation(features, time_s)
+    forest = ExtraTreesRegressor(_POWER_TREES, max_features=0.5, min_samples_leaf=2, random_state=seed, n_jobs=1)
+    forest.fit(matrix[known], np.log(energy_j[known] / time_s[known] / limit_w[known]))
+    energy_j[lacking] = np.exp(forest.predict(matrix[lacking])) * limit_w[lacking] * time_s[lacking]
+    return targets.assign(**{_ENERGY: energy_j})
+
+
+def utilisation(features: pd.DataFrame, time_s: Floats) -> NDArray[np.float32]:
+    """Return features of operations, and the shares of peak and bandwidth that they reach; shape (rows, features)."""
+    reached = [np.exp2(features[name].to_numpy(float)) / time_s for name in ("log_compute_time", "log_memory_time")]
+    shares = [np.log2(share + _LEAST_SHARE) for share in reached]
+    of_roofline = np.log2(features[ROOFLINE_TIME].to_numpy(float) / time_s)
+    numbers = features.drop(columns=[OPERATION_CLASS]).to_numpy(np.float32)
+    found: NDArray[np.float32] = np.column_stack([numbers, *shares, of_roofline, np.log2(time_s * 1e6)]).astype(
+        np.float32
+    )
+    return np.nan_to_num(found, posinf=0.0, neginf=0.0)

@@ -26,8 +26,7 @@ from clockwatt.gpu.specs import find_spec
 from clockwatt.io import files
 from clockwatt.predict.features import OPERATION_CLASS, ROOFLINE_TIME, features_of, operation_features
 from clockwatt.predict.models.predictors import TARGETS
-from clockwatt.predict.models.training_data import CELL, TrainingData, groups_of, keys_of
-from clockwatt.predict.training_rows import Samples
+from clockwatt.predict.models.training_data import CELL, Samples, TrainingData, groups_of, keys_of
 from clockwatt.schema import layout, tables
 from clockwatt.schema.costs import CORRECTED
 

@@ -17,9 +17,8 @@ from clockwatt.predict.answerer import predict_network, with_memory
 from clockwatt.predict.gpu_predictor import GpuPredictor
 from clockwatt.predict.hosts import HostProfile, ScaledHost
 from clockwatt.predict.memory import PassMemory
-from clockwatt.predict.parallel.data_parallel import Schedule, ddp, fsdp, fsdp_groups
 from clockwatt.predict.parallel.links import LinkProfile
-from clockwatt.predict.parallel.pipeline_parallel import ends, in_flight, sends, split
+from clockwatt.predict.parallel.schedules import Schedule, ddp, ends, fsdp, fsdp_groups, in_flight, sends, split
 from clockwatt.predict.parallel.step import Step, step_of
 from clockwatt.predict.request import DDP, PIPELINE, Request
 from clockwatt.predict.tracing import TracedNetwork, with_batch

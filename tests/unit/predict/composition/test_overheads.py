@@ -7,9 +7,8 @@ import pytest
 from clockwatt.dataset.build import build_dataset
 from clockwatt.gpu.specs import find_spec
 from clockwatt.predict.composition.networks import Catalogue
-from clockwatt.predict.composition.overheads import HostOverheads, Overheads, PassOverheads
-from clockwatt.predict.composition.pipeline import COST_COLUMNS
-from clockwatt.predict.training_rows import read_samples
+from clockwatt.predict.composition.pipeline import COST_COLUMNS, HostOverheads, Overheads, PassOverheads
+from clockwatt.predict.models.training_data import read_samples
 from clockwatt.predict.whole_networks import (
     FEWEST_GROUPED,
     FEWEST_NETWORKS,

@@ -4,8 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clockwatt.predict.composition.overheads import HostOverheads, Overheads, PassOverheads
-from clockwatt.predict.composition.pipeline import compose, pipeline_ends
+from clockwatt.predict.composition.pipeline import HostOverheads, Overheads, PassOverheads, compose, pipeline_ends
 from clockwatt.schema.records import ACCUMULATION, FORWARD, INFERENCE, OPTIMIZER, TRAINING, NetworkRow
 
 TIMES = st.lists(st.tuples(st.floats(0, 1), st.floats(0, 1)), min_size=1, max_size=20)

@@ -9,8 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clockwatt.predict.composition.overheads import HostOverheads, Overheads, PassOverheads
-from clockwatt.predict.composition.pipeline import compose
+from clockwatt.predict.composition.pipeline import HostOverheads, Overheads, PassOverheads, compose
 from clockwatt.schema.records import FORWARD, INFERENCE, TRAINING, NetworkRow
 
 IDLE_W, LIMIT_W = 50.0, 150.0

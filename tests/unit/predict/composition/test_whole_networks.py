@@ -16,9 +16,8 @@ from clockwatt.predict.composition.networks import (
     compositions,
     whole_networks,
 )
-from clockwatt.predict.composition.overheads import HostOverheads, Overheads, PassOverheads
-from clockwatt.predict.composition.pipeline import COST_COLUMNS
-from clockwatt.predict.training_rows import read_samples
+from clockwatt.predict.composition.pipeline import COST_COLUMNS, HostOverheads, Overheads, PassOverheads
+from clockwatt.predict.models.training_data import read_samples
 from clockwatt.predict.whole_networks import WholeNetworks
 from clockwatt.schema import layout, records, tables
 from clockwatt.schema.flags import Flag

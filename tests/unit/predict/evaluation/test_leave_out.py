@@ -14,8 +14,7 @@ from clockwatt.predict.composition.networks import Catalogue, whole_networks
 from clockwatt.predict.evaluation import leave_out
 from clockwatt.predict.evaluation.leave_out import FOLDS_AT_MOST, LEFT_OUT_SCHEMA, grouped_folds, leave_networks_out
 from clockwatt.predict.models.predictors import TARGETS, RooflinePredictor
-from clockwatt.predict.models.training_data import training_data, with_unmeasured
-from clockwatt.predict.training_rows import read_samples
+from clockwatt.predict.models.training_data import read_samples, training_data, with_unmeasured
 from clockwatt.schema.costs import COSTS
 from support import synthetic
 

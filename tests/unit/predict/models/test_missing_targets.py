@@ -5,7 +5,7 @@ import pandas as pd
 import pytest
 
 from clockwatt.predict.features import OPERATION_CLASS, POWER_LIMIT, ROOFLINE_TIME
-from clockwatt.predict.models import power
+from clockwatt.predict.models import predictors
 from clockwatt.predict.models.predictors import RooflinePredictor, XgboostPredictor
 from clockwatt.predict.models.trees import Trees
 
@@ -14,7 +14,7 @@ ROWS = 60
 
 @pytest.fixture
 def data(monkeypatch):
-    monkeypatch.setattr(power, "LEAST_ROWS", ROWS)  # what is not known stays so
+    monkeypatch.setattr(predictors, "FEWEST_ENERGIES", ROWS)  # what is not known stays so
     rng = np.random.default_rng(0)
     size = rng.uniform(1, 9, ROWS)
     features = pd.DataFrame(

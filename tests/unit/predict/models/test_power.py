@@ -5,7 +5,7 @@ import pandas as pd
 import pytest
 
 from clockwatt.predict.features import OPERATION_CLASS, POWER_LIMIT, ROOFLINE_TIME
-from clockwatt.predict.models.power import LEAST_ROWS, with_energies
+from clockwatt.predict.models.predictors import FEWEST_ENERGIES, with_energies
 
 TIME, ENERGY = "time_device_corrected_s", "energy_dynamic_corrected_j"
 LIMIT_W = 700.0
@@ -46,6 +46,6 @@ def test_what_has_no_time_gets_no_energy(measured):
 def test_with_too_few_energies_none_is_told(measured):
     features, targets = measured
     asked = targets.copy()
-    asked.loc[LEAST_ROWS - 1 :, ENERGY] = np.nan
+    asked.loc[FEWEST_ENERGIES - 1 :, ENERGY] = np.nan
     pd.testing.assert_frame_equal(with_energies(features, asked, seed=0), asked)
     pd.testing.assert_frame_equal(with_energies(features, targets[[TIME]], seed=0), targets[[TIME]])

@@ -12,9 +12,8 @@ import pytest
 from clockwatt.dataset.build import build_dataset
 from clockwatt.predict.fit import fit
 from clockwatt.predict.gpu_predictor import load_models
-from clockwatt.predict.models.training_data import training_data
+from clockwatt.predict.models.training_data import read_samples, training_data
 from clockwatt.predict.models.transfer import transfer_sources, with_borrowed
-from clockwatt.predict.training_rows import read_samples
 from clockwatt.schema import layout
 from support import synthetic
 

@@ -5,9 +5,19 @@ import itertools
 import pytest
 
 from clockwatt.errors import RequestError
-from clockwatt.predict.parallel.data_parallel import BUCKET_BYTES, FIRST_BUCKET_BYTES, SLOWED, ddp, fsdp
 from clockwatt.predict.parallel.links import LinkFit, LinkProfile
-from clockwatt.predict.parallel.pipeline_parallel import ends, in_flight, order, sends, split
+from clockwatt.predict.parallel.schedules import (
+    BUCKET_BYTES,
+    FIRST_BUCKET_BYTES,
+    SLOWED,
+    ddp,
+    ends,
+    fsdp,
+    in_flight,
+    order,
+    sends,
+    split,
+)
 from clockwatt.predict.parallel.step import Step, Unit, block_of
 from clockwatt.schema.links import COMMUNICATIONS, HOST_COSTS
 

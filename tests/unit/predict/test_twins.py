@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from clockwatt.gpu.specs import find_spec
-from clockwatt.predict.costs.interface import BesideTwin, Costs
+from clockwatt.predict.costs import BesideTwin, Costs
 from clockwatt.predict.models.predictors import TARGETS
 
 DEVICE, HOST, DYNAMIC = (

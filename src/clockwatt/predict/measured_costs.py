@@ -18,11 +18,11 @@ from numpy.typing import NDArray
 
 from clockwatt.dataset.corrections import NOT_ABOVE_IDLE, WITHOUT_WORK
 from clockwatt.io import files
-from clockwatt.predict.costs.interface import Costs, CostSource, Floats, unknown
+from clockwatt.predict.costs import Costs, CostSource, Floats, unknown
 from clockwatt.predict.evaluation.errors import ANY_CLASS, NORMAL_90
 from clockwatt.predict.features import OPERATION_CLASS
 from clockwatt.predict.models.predictors import TARGETS
-from clockwatt.predict.training_rows import error_of
+from clockwatt.predict.models.training_data import error_of
 from clockwatt.schema.costs import (
     BACK_TO_BACK,
     ENERGY_DYNAMIC_CORRECTED,
@@ -79,7 +79,7 @@ class MeasuredCosts:
 
 
 def write_measured(rows: pd.DataFrame, path: Path) -> None:
-    """Write the measured costs of one pass, trained on or not; `rows` of `training_rows.Samples`.
+    """Write the measured costs of one pass, trained on or not; `rows` of `training_data.Samples`.
 
     OutputError if it cannot be written.
     """

@@ -9,15 +9,14 @@ from clockwatt.dataset.corrections import WITHOUT_WORK
 from clockwatt.errors import DataFileError
 from clockwatt.gpu.specs import find_spec
 from clockwatt.io import files
-from clockwatt.predict.costs.interface import MEASURED, FirstKnown
-from clockwatt.predict.costs.measured import LookedUp, MeasuredCosts, write_measured
-from clockwatt.predict.costs.predicted import ByClock, Learnt
+from clockwatt.predict.costs import MEASURED, ByClock, FirstKnown, Learnt
 from clockwatt.predict.features import operation_features
 from clockwatt.predict.fit import fit
 from clockwatt.predict.gpu_predictor import GpuPredictor
+from clockwatt.predict.measured_costs import LookedUp, MeasuredCosts, write_measured
 from clockwatt.predict.models.clock_law import CostLaw
 from clockwatt.predict.models.predictors import TARGETS
-from clockwatt.predict.training_rows import error_of, read_samples
+from clockwatt.predict.models.training_data import error_of, read_samples
 from clockwatt.schema import layout, records
 from clockwatt.schema.costs import COSTS
 from clockwatt.schema.execution import FP32, TF32
