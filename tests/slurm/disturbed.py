@@ -11,12 +11,12 @@ import shutil
 import signal
 import subprocess
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import psutil
-from harness import CGROUPS, SlurmCluster
+from harness import SlurmCluster
 
 from support.workdir import MEASURED_ALL, METRICS, ON_SLURM, Workdir
 
@@ -171,15 +171,8 @@ class Disturbed:
         )
 
     def node_fails(self) -> bool:
-        """Lose the node and every process on it, as in a power cut; Slurm has it down and then up again."""
-        os.kill(self.cluster.processes.pop("slurmd"), signal.SIGKILL)
-        for process in self._on_node():
-            with contextlib.suppress(psutil.Error):
-                process.kill()
-        self.cluster.command("scontrol", "update", f"nodename={self.cluster.node}", "state=down", "reason=fault")
-        time.sleep(1)
-        self.cluster.command("scontrol", "update", f"nodename={self.cluster.node}", "state=resume")
-        self.cluster.start_slurmd()
+        """Lose the node and every process on it."""
+        self.cluster.reboot()
         return True
 
     def delete(self) -> bool:
@@ -232,12 +225,6 @@ class Disturbed:
                 if mine and "python" in process.name():
                     found.append(process)
         return found
-
-    def _on_node(self) -> Iterator[psutil.Process]:
-        """Processes in the cgroups of this node's jobs, Slurm's own included."""
-        for group in CGROUPS.glob(f"freezer/slurm_{self.cluster.node}/uid_*/job_*/**/cgroup.procs"):
-            with contextlib.suppress(OSError, psutil.NoSuchProcess):
-                yield from map(psutil.Process, map(int, group.read_text().split()))
 
     def _kill(self, processes: list[psutil.Process]) -> bool:
         if processes:

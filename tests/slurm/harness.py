@@ -11,19 +11,22 @@ slurmdbd, mariadb-server and munge.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
 import secrets
 import shutil
+import signal
 import stat
 import subprocess
 import time
 import zlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+import psutil
 import slurm_files
 from machine import alive, answers, free_ports, terminate, unused_major
 from slurm_files import CGROUPS, GPU_TYPES, V2
@@ -162,6 +165,24 @@ class SlurmCluster:
     def stop_slurmd(self) -> None:
         """Stop the node's daemon, as when the node goes down; its jobs' processes live on."""
         terminate(self.processes.pop("slurmd"))
+
+    def reboot(self) -> None:
+        """Lose the node and every process on it, as in a power cut; Slurm has it down and then up again."""
+        os.kill(self.processes.pop("slurmd"), signal.SIGKILL)
+        for process in self._on_node():
+            with contextlib.suppress(psutil.Error):
+                process.kill()
+        self.command("scontrol", "update", f"nodename={self.node}", "state=down", "reason=reboot")
+        time.sleep(1)
+        self.command("scontrol", "update", f"nodename={self.node}", "state=resume")
+        self.start_slurmd()
+
+    def _on_node(self) -> Iterator[psutil.Process]:
+        """Processes in the cgroups of this node's jobs, Slurm's own included."""
+        groups = f"system.slice/{self.node}_slurmstepd.scope/job_*" if V2 else f"freezer/slurm_{self.node}/uid_*/job_*"
+        for group in CGROUPS.glob(f"{groups}/**/cgroup.procs"):
+            with contextlib.suppress(OSError, psutil.NoSuchProcess):
+                yield from map(psutil.Process, map(int, group.read_text().split()))
 
     def stop(self) -> None:
         """Stop what was started, last one first, and remove devices and cgroups."""

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
+import signal
+import subprocess
 import sys
 import tempfile
 import time
+from collections import Counter
 from pathlib import Path
 
 import pandas as pd
@@ -54,6 +58,54 @@ def test_each_card_is_a_job_and_is_not_repeated(accounting_cluster, tmp_path):
     found = pd.read_csv((tmp_path / table).with_name("cards.csv"))
     assert found["host"].tolist() == [node] * 4
     assert found["index"].tolist() == [0, 1, 2, 3]
+
+
+def test_a_survey_goes_on_after_a_reboot_and_an_interruption(accounting_cluster, tmp_path):
+    node = accounting_cluster.node
+    workdir = Workdir(tmp_path, accounting_cluster.environment)
+    gpus = {"a30": {"device": "virtual:a30", "slurm": SLURM}}
+    workdir.configure({"gpus": gpus, "studies": {"survey": {"gpus": {"a30": {node: 3}}, "rounds": 15}}})
+    folder = Path("results/studies/survey/a30/cards")
+    wanted = [str(folder / f"{node}-{index}-1.parquet") for index in range(3)]
+    environment = {**os.environ, **workdir.environment}
+    on_slurm = *ON_SLURM, "--latency-wait", "5"
+    with subprocess.Popen(
+        workdir.command(*on_slurm, "--jobs", "1", "--", *wanted), cwd=tmp_path, env=environment, text=True,
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+    ) as snakemake:  # fmt: skip
+        deadline = time.monotonic() + 300
+        seen = set()
+        while len(seen) < 2:  # until the second card is being measured
+            assert time.monotonic() < deadline
+            time.sleep(0.1)
+            seen |= measuring(accounting_cluster)
+        accounting_cluster.reboot()
+        assert not measuring(accounting_cluster)
+        snakemake.send_signal(signal.SIGINT)
+        snakemake.communicate(timeout=120)
+    assert snakemake.returncode
+    (first,) = (tmp_path / folder).glob("*.parquet")
+    first_ns = first.stat().st_mtime_ns
+
+    workdir.run(*on_slurm, "--", *wanted)
+    assert first.stat().st_mtime_ns == first_ns
+    ended = states(accounting_cluster, tmp_path)
+    assert Counter(state for state, _ in ended)["COMPLETED"] == 3, ended
+    assert len({comment for state, comment in ended if state == "COMPLETED"}) == 3, "no card was measured twice"
+    assert len(ended) == 4, "one job was lost with its node"
+
+
+def measuring(cluster: SlurmCluster) -> set[str]:
+    """Return comments of the jobs that measure a card now."""
+    running = cluster.command("squeue", "-h", "-t", "R", "-o", "%k").stdout.split()
+    return {comment for comment in running if "study_survey_card" in comment}
+
+
+def states(cluster: SlurmCluster, folder: Path) -> list[tuple[str, str]]:
+    """Return state and comment of each job that measured a card of the survey in a folder."""
+    listed = cluster.command("sacct", "-X", "-P", "-n", "-o", "State,Comment,WorkDir").stdout.splitlines()
+    jobs = [line.split("|") for line in listed if line.endswith(str(folder))]
+    return [(state, comment) for state, comment, _ in jobs if "study_survey_card" in comment]
 
 
 def test_the_health_check_drains_a_node_with_a_slow_card(tmp_path):
