@@ -155,6 +155,13 @@ def thesis() -> tuple[str, list[Row], list[str]]:
             REPRODUCED,
         ],
         [
+            "operations as its users write them",
+            "`Conv2d(3, 64, kernel_size=(7, 7), …) 32x3x224x224 ×1`",
+            "read as they are; on the A30 its own measurements answer where they exist",
+            "`clockwatt predict --operations FILE --gpu a30`",
+            REPRODUCED,
+        ],
+        [
             "gain of tensor cores against dependency complexity",
             "a figure",
             "gains stand in the table of networks, below; the complexity is not computed",

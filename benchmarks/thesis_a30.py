@@ -25,9 +25,9 @@ from numpy.typing import NDArray
 from sklearn.ensemble import RandomForestRegressor
 
 from clockwatt.config import OperatingPoint
-from clockwatt.dataset.printed_modules import operation_of
 from clockwatt.gpu.specs import find_spec
 from clockwatt.operations.cost import cost
+from clockwatt.operations.printed_modules import operation_of
 from clockwatt.operations.spec.operation import Operation
 from clockwatt.predict.evaluation.errors import metrics
 from clockwatt.predict.evaluation.leave_out import grouped_folds

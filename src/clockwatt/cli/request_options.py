@@ -49,7 +49,7 @@ _OPTIONS: dict[str, tuple[Any, Any, str]] = {
     "operations": (
         Annotated[
             Path | None,
-            _option(help='Predict a list of operations: lines of {"spec": …, "count": n}.', panel=_NETWORK),
+            _option(help="Predict operations in a file: printed modules with shapes, or specs.", panel=_NETWORK),
         ],
         None,
         "operations",

@@ -9,10 +9,10 @@ from typing import Any, TypeVar
 
 from clockwatt.config import Pass
 from clockwatt.dataset import table as cells
-from clockwatt.dataset.printed_modules import NoReaderError, UnknownModuleError, operation_of
 from clockwatt.dataset.table import CellError, Problems, Table
 from clockwatt.errors import DataFileError
 from clockwatt.io.progress import progress
+from clockwatt.operations.printed_modules import NoReaderError, UnknownModuleError, operation_of
 from clockwatt.operations.spec.operation import Operation, OperationSpecError
 from clockwatt.schema import costs, records
 from clockwatt.schema.execution import ExecutionSettings

@@ -2,10 +2,10 @@ import pytest
 import torch
 
 from clockwatt.config import NetworkConfig, TrainingConfig
-from clockwatt.dataset.printed_modules import UnknownModuleError, operation_of
 from clockwatt.operations.build.build import build
 from clockwatt.operations.catalogue import trace_rows
 from clockwatt.operations.cost import cost
+from clockwatt.operations.printed_modules import UnknownModuleError, operation_of
 from clockwatt.operations.spec.operation import Operation
 from support import small_networks
 

@@ -3,10 +3,10 @@ import json
 import pyarrow as pa
 import pytest
 
-from clockwatt.dataset.printed_modules import operation_of
 from clockwatt.errors import DataFileError
 from clockwatt.io import files
 from clockwatt.operations.operation_list import LISTED_SCHEMA, read_listed
+from clockwatt.operations.printed_modules import operation_of
 
 CONV = operation_of("Conv2d(3, 8, kernel_size=(3, 3), stride=(1, 1), bias=False)", [2, 3, 8, 8], "inference")
 RELU = operation_of("ReLU()", [2, 8, 6, 6], "inference")
@@ -32,6 +32,18 @@ def test_json_lines_and_parquet_say_the_same(tmp_path):
 
 
 @pytest.mark.parametrize("pass_", ["inference", "training"])
+def test_printed_modules_are_the_specs_that_they_print(tmp_path, pass_):
+    conv, relu = "Conv2d(3, 8, kernel_size=(3, 3), stride=(1, 1), bias=False)", "ReLU(inplace=True)"
+    operations = [operation_of(conv, [2, 3, 8, 8], pass_), operation_of(relu, [2, 8, 6, 6], pass_)]
+    specs = [json.loads(operation.to_json()) for operation in operations]
+    (tmp_path / "json").mkdir()
+    given = read_listed(lines(tmp_path / "json" / "net.txt", {"spec": specs[0], "count": 3}, {"spec": specs[1]}), pass_)
+    assert read_listed(lines(tmp_path / "net.txt", f"{conv}  2x3x8x8 ×3", "", f"{relu} 2x8x6x6"), pass_) == given
+    mixed = lines(tmp_path / "net.txt", f"{conv} 2x3x8x8 x3", {"spec": specs[1]})
+    assert read_listed(mixed, pass_) == given
+
+
+@pytest.mark.parametrize("pass_", ["inference", "training"])
 def test_grouped_convolutions_of_a_file_are_known(tmp_path, pass_):
     convolutions = [
         operation_of(f"Conv2d(8, 8, kernel_size=(3, 3), stride=(1, 1), groups={groups})", [2, 8, 6, 6], pass_)
@@ -48,6 +60,12 @@ def test_grouped_convolutions_of_a_file_are_known(tmp_path, pass_):
     ("line", "message"),
     [
         ("nonsense", "net.jsonl:2: no JSON"),
+        ("ReLU()", "write .*or a printed module"),
+        ("ReLU() 2x8x6x6 3", "write .*or a printed module"),
+        ("ReLU() 2x8x6x6 ×0", "net.jsonl:2: count 0"),
+        ("Relu() 2x8x6x6", "net.jsonl:2: 'Relu\\(\\)': Relu is not among .*ReLU"),
+        ("Conv2d(3, 8, kernel_size=(3, 3)) 2x8", "net.jsonl:2: .* does not fit an input of shape"),
+        ("ReLU(__import__('os').getpid()) 2x8", "net.jsonl:2: .*not the printed form of a module"),
         ("[]", "net.jsonl:2: write"),
         ({"spec": "text"}, "net.jsonl:2: write"),
         ({"spec": {}, "counts": 3}, "net.jsonl:2: write"),

@@ -1,6 +1,6 @@
 import pytest
 
-from clockwatt.dataset.printed_modules import operation_of
+from clockwatt.operations.printed_modules import operation_of
 from clockwatt.operations.spec.operation import Operation, OutputSpec, TensorSpec
 from clockwatt.predict.features import MatrixProduct, channels, describe, matrix_product
 from support import synthetic

@@ -1,8 +1,8 @@
 import pandas as pd
 import pytest
 
-from clockwatt.dataset.printed_modules import operation_of
 from clockwatt.errors import DataFileError
+from clockwatt.operations.printed_modules import operation_of
 from clockwatt.predict.features import operation_features
 from clockwatt.predict.models.extrapolation import Domain, described
 from support import synthetic
