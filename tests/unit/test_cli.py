@@ -186,3 +186,21 @@ def test_examples_in_the_help_of_each_command_are_its_own_and_can_be_parsed() ->
             if not isinstance(context.command, TyperGroup):
                 words = shlex.split(example)[len(context.command_path.split()) :]
                 context.command.make_context(context.info_name, words, parent=context.parent)
+
+
+def test_the_help_of_each_command_is_one_screen_with_a_line_for_each_example(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    root = typer.main.get_command(app)
+    for context in (typer.Context(root, info_name="clockwatt"), *_commands(root, typer.Context(root))):
+        lines = re.sub(r"\x1b\[\d*m", "", context.command.get_help(context)).splitlines()
+        assert len(lines) <= 50, context.command_path
+        assert max(map(len, lines)) <= 80, context.command_path
+        assert context.parent is None or "Examples:" in lines, context.command_path
+
+
+def test_help_texts_are_a_line_of_at_most_twelve_words() -> None:
+    root = typer.main.get_command(app)
+    for context in _commands(root, typer.Context(root, info_name="clockwatt")):
+        assert "\n" not in (context.command.help or ""), context.command_path
+        for parameter in context.command.params:
+            assert len((parameter.help or "").split()) <= 12, f"{context.command_path} {parameter.name}"

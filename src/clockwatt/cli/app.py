@@ -9,9 +9,10 @@ from collections.abc import Callable
 from typing import Annotated, Any
 
 import typer
-from typer.core import TyperCommand
+from typer.core import TyperCommand, TyperGroup
 
 from clockwatt import __version__
+from clockwatt.cli.help_text import name_value, write_help
 from clockwatt.errors import ClockwattError
 
 _OTHER_NAMES = {
@@ -23,6 +24,15 @@ _OTHER_NAMES = {
 
 class Command(TyperCommand):
     """A command that refuses an option given twice, of which the last would win, and names options of other names."""
+
+    def __init__(self, *arguments: Any, **settings: Any) -> None:
+        super().__init__(*arguments, **settings)
+        for parameter in self.params:
+            name_value(parameter)
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        """Write the help."""
+        write_help(self, ctx, formatter)
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Parse the words of a command line.
@@ -44,8 +54,19 @@ class Command(TyperCommand):
         return super().parse_args(ctx, args)
 
 
+class Group(TyperGroup):
+    """A group of commands."""
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        """Write the help."""
+        write_help(self, ctx, formatter)
+
+
 class App(typer.Typer):
-    """A group of such commands."""
+    """A program, or a group of its commands."""
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(cls=Group, **settings)
 
     def command(  # type: ignore[override]  # all other settings as they are
         self, name: str | None = None, **settings: Any

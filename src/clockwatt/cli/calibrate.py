@@ -38,7 +38,7 @@ def calibrate(
     gpus: Annotated[int | None, typer.Option(min=2, help="Number of GPUs for --links; else all visible ones.")] = None,
     predictors_dir: PredictorsDir = RESULTS / "predictors",
 ) -> None:
-    """Calibrate sensors, idle power and overheads of a GPU, a host, or links."""
+    """Calibrate a GPU's sensors and overheads, a host or links."""
     campaign = config.load(config_file)
     if links is not None:
         if any(given is not None for given in (catalogue_dir, output, host)):

@@ -12,7 +12,7 @@ from clockwatt.schema import layout
     epilog=examples("clockwatt catalogue", "clockwatt catalogue --config config/config.yaml --output-dir catalogue")
 )
 def catalogue(config_file: Config = DEFAULT_CONFIG, output_dir: OutputOfCampaign = None) -> None:
-    """Trace every network of the campaign and write its operations and calls."""
+    """Trace the campaign's networks and list their operations."""
     from clockwatt.operations.catalogue_process import write_catalogue_apart
 
     campaign = config.load(config_file)

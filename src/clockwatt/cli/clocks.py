@@ -37,7 +37,7 @@ def clocks_lock(
     gpu: OneGpu = None,
     method: ClockMethod = "nvml",
 ) -> None:
-    """Lock a GPU at an operating point: with nvml until it is reset, with helper or slurm until you press Ctrl-C."""
+    """Lock a GPU until `reset`; with helper or slurm until Ctrl-C."""
     from clockwatt.control import manual
     from clockwatt.control.registry import NAMES, method_named
 
@@ -47,7 +47,7 @@ def clocks_lock(
 
 @clocks_app.command("reset", epilog=examples("clockwatt clocks reset --gpu 0"))
 def clocks_reset(gpu: OneGpu = None, method: ClockMethod = "nvml") -> None:
-    """Give clocks and power limit back to the driver; with helper, put back what this job had set."""
+    """Reset clocks and power limit; with helper, to what the job had."""
     from clockwatt.control import manual
     from clockwatt.control.registry import NAMES, method_named
 

@@ -23,21 +23,21 @@ if TYPE_CHECKING:
     *(*TRAINING, "host", *FOLDERS),
     examples=(
         "clockwatt compare resnet50 resnet101 --input 64,3,224,224 --gpu h200",
-        "clockwatt compare resnet50 --gpu h200 --pass training --precision tf32 --to-precision bf16-mixed",
+        "clockwatt compare resnet50 --gpu h200 --to-precision bf16-mixed",
         "clockwatt compare vit_b_16 --gpu h200 --to-gpu h100",
-        "clockwatt compare my_package.models:before my_package.models:after --input 8,128 --gpu h200",
+        "clockwatt compare models:before models:after --input 8,128 --gpu h200",
     ),
 )
 def compare(
     request: Request,
     *,
-    other: Annotated[str | None, typer.Argument(help="Network to compare it with; else the same one.")] = None,
+    other: Annotated[str | None, typer.Argument(help="Network to compare it with; else the same.")] = None,
     to_gpu: Annotated[str | None, typer.Option(help="GPU to compare with.")] = None,
     to_point: Annotated[str | None, typer.Option(help="Operating point to compare with.")] = None,
     to_precision: Annotated[str | None, typer.Option(help="Precision to compare with.")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Compare two networks, or one under two settings or on two GPUs."""
+    """Compare two networks, settings or GPUs."""
     given = {"network": other, "gpus": to_gpu, "points": to_point, "precision": to_precision}
     changed = {name: (value,) if name in ("gpus", "points") else value for name, value in given.items() if value}
     if not changed:

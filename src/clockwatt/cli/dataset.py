@@ -22,7 +22,7 @@ def dataset(
     catalogue_dir: CatalogueOfCampaign = None,
     output_dir: OutputOfCampaign = None,
 ) -> None:
-    """Join all shards, flag rows and count missing measurements."""
+    """Join measurements, flag rows and count missing ones."""
     from clockwatt.dataset.build import build_dataset
 
     campaign = config.load(config_file)

@@ -23,7 +23,7 @@ def doctor(
         Path | None, typer.Option(help="Write a proposed campaign to this file, which must not exist.")
     ] = None,
 ) -> None:
-    """Check GPUs, sensors, clock permission, Slurm and the campaign."""
+    """Check GPUs, sensors, clock permission, Slurm, a campaign."""
     from clockwatt.workflow import doctor as stage
 
     raise typer.Exit(stage.run(config_file, write_config))

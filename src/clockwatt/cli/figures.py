@@ -22,7 +22,7 @@ def figures(
     validation_dir: ValidationDir,
     output_dir: OutputDir,
 ) -> None:
-    """Draw the figures."""
+    """Draw the figures of a campaign."""
     from clockwatt.figures.draw import draw_figures
 
     draw_figures(config.load(config_file), measurements_dir, dataset_dir, predictors_dir, validation_dir, output_dir)

@@ -24,9 +24,9 @@ if TYPE_CHECKING:
 @request_command(
     *("network", "gpu", *NETWORK[1:], "pass_", "precision", *TRAINING, *FOLDERS),
     examples=(
-        "clockwatt fit-memory resnet50 --gpu h200 --pass training --precision bf16-mixed",
+        "clockwatt fit-memory resnet50 --gpu h200 --pass training",
         "clockwatt fit-memory hf:llama.json --input 4,2048 --gpu h100 --sequence",
-        "clockwatt fit-memory 'models:stack_{layers}' --input 16,64,112,112 --gpu a30 --layers",
+        "clockwatt fit-memory 'models:stack_{layers}' --input 8,128 --gpu a30 --layers",
         "clockwatt fit-memory resnet50 --gpu h200 --measure",
     ),
 )
@@ -40,7 +40,7 @@ def fit_memory(
     measure: Annotated[bool, typer.Option("--measure", help="Find it on this machine's GPU by bisection.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Find the largest batch, sequence or depth that fits a GPU."""
+    """Find the largest batch, sequence or depth that fits."""
     from clockwatt.cli.printing import binary, memory_words
     from clockwatt.predict.fit_memory import fit_memory as predicted
 

@@ -39,7 +39,7 @@ def import_(
         bool, typer.Option("--skip-unknown", help="Leave out rows of modules that cannot be read, and count them.")
     ] = False,
 ) -> None:
-    """Convert a table of operations measured by others into a dataset."""
+    """Convert measurements by others into a dataset."""
     from clockwatt.dataset.import_table import CONFIG_FILE, DATASET, Request, import_table
 
     request = Request(

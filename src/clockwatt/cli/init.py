@@ -14,7 +14,7 @@ from clockwatt.cli.app import app, examples
 def init(
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="Folder to write; it must be empty or new.")],
 ) -> None:
-    """Create the folder of a campaign: configuration, profiles and Snakefile."""
+    """Create the folder of a campaign: configuration, Snakefile."""
     from clockwatt.workflow.campaign_folder import create
 
     for path in create(folder):

@@ -34,7 +34,7 @@ def layers(
     csv: Annotated[Path | None, typer.Option(help="Write the table to this file too.")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Report time, energy and memory of each module of a network."""
+    """Report time, energy and memory of a network's modules."""
     from clockwatt.cli.answer_text import headline
     from clockwatt.cli.printing import binary, memory_words
     from clockwatt.io.files import write_text

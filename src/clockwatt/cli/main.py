@@ -17,15 +17,27 @@ from clockwatt import cli
 from clockwatt.cli.app import Answered, app
 from clockwatt.errors import ClockwattError
 
-_ORDER = (
-    "init", "doctor", "plan", "status", "catalogue", "calibrate", "measure", "dataset", "fit", "validate", "figures",
-    "page", "predict", "compare", "layers", "fit_memory", "preflight", "recommend", "show", "record", "card", "clocks",
-)  # fmt: skip
-"""In which the help lists what these files add; the commands of other files of this folder follow."""
+_PANELS = {
+    "Predict, without a GPU": (
+        "predict", "recommend", "show", "compare", "layers", "fit_memory", "preflight",
+    ),
+    "Look at this machine": ("doctor", "card", "record", "clocks", "thermal"),
+    "Measure a campaign": (
+        "init", "plan", "status", "catalogue", "calibrate", "measure", "importing", "dataset", "fit", "validate",
+        "figures", "page",
+    ),
+}  # fmt: skip
+"""Headings of the help, and the files whose commands stand below them; those of other files of this folder follow."""
 
 _files = {module.name for module in pkgutil.iter_modules(cli.__path__)} - {"main"}
-for _name in (*_ORDER, *sorted(_files - {*_ORDER})):
-    importlib.import_module(f"clockwatt.cli.{_name}")
+_rest = sorted(_files.difference(*_PANELS.values()))
+for _panel, _names in (_PANELS | {"Studies": tuple(_rest)}).items():
+    for _name in _names:
+        importlib.import_module(f"clockwatt.cli.{_name}")
+    for _command in app.registered_commands:
+        _command.rich_help_panel = _command.rich_help_panel or _panel
+    for _group in app.registered_groups:
+        _group.rich_help_panel = _group.rich_help_panel if isinstance(_group.rich_help_panel, str) else _panel
 
 
 def _terminate(number: int, _frame: FrameType | None) -> NoReturn:

@@ -38,7 +38,7 @@ def measure(
         float | None, typer.Option(help="Start no measurement after this many seconds; rerun to continue.")
     ] = None,
 ) -> None:
-    """Measure a shard of operations or networks at an operating point."""
+    """Measure operations or networks at an operating point."""
     from clockwatt.measure import worker
 
     name = f"networks-{shard}" if networks else shard

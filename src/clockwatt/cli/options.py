@@ -10,6 +10,9 @@ import typer
 from clockwatt.config import CampaignConfig, OperatingPoint
 from clockwatt.errors import ClockwattError
 
+MEASURE = "Measure for the answer"
+"""Panel of the help."""
+
 Config = Annotated[Path, typer.Option("--config", help="The campaign's YAML file.")]
 GpuLabel = Annotated[str, typer.Option("--gpu", help="Label of a GPU in the campaign.")]
 Point = Annotated[str, typer.Option("--point", help="Operating point: default, sm1440, sm1440-mem5001, pl150 …")]
@@ -44,7 +47,10 @@ OutputDir = Annotated[Path, typer.Option(help="Folder to write to.")]
 Output = Annotated[Path, typer.Option(help="File to write.")]
 
 InSlurmJob = Annotated[
-    bool, typer.Option("--slurm", help="Measure in a Slurm job on a node that has the GPU.", show_default=False)
+    bool,
+    typer.Option(
+        "--slurm", help="Measure in a Slurm job on a node with the GPU.", rich_help_panel=MEASURE, show_default=False
+    ),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.", show_default=False)]
 Verbose = Annotated[

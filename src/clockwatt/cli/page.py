@@ -29,7 +29,7 @@ def page(
     ] = None,
     study_figure: Annotated[list[Path] | None, typer.Option(help="Picture of a study; repeat it for several.")] = None,
 ) -> None:
-    """Write the page of results: one file that opens without a network."""
+    """Write the page of results, one file for a browser."""
     from clockwatt.page.write import write_page
 
     write_page(

@@ -17,7 +17,7 @@ def plan(
     store_dir: StoreOfCampaign = None,
     measurements_dir: MeasurementsOfCampaign = None,
 ) -> None:
-    """Estimate the jobs, GPU-hours, files and bytes of a campaign."""
+    """Estimate jobs, GPU-hours, files and bytes of a campaign."""
     from clockwatt.control.points import check_campaign
     from clockwatt.workflow import cluster, design_rounds, job_limits, plan_studies
     from clockwatt.workflow import plan as stage

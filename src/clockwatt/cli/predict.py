@@ -28,14 +28,12 @@ if TYPE_CHECKING:
     *("measure_missing", "measure_whole", "config_file", "store_dir", *FOLDERS, "request"),
     examples=(
         "clockwatt predict resnet50 --gpu h200",
-        "clockwatt predict vit_b_16 --input 8,3,224,224 --gpu h200 --pass training --precision bf16-mixed",
-        "clockwatt predict hf:llama.json --input 4,1 --cache-length 1024 --gpu h100",
-        "clockwatt predict vgg16 --gpu h100 --pass training --gpus-per-node 2 --strategy ddp --links h100-nvlink",
-        "clockwatt predict my_package.models:build --input 8,128 --gpu h200 --measure-missing 5%",
+        "clockwatt predict vit_b_16 --gpu h200 --pass training --precision bf16-mixed",
+        "clockwatt predict my_package.models:build --input 8,128 --gpu h200",
     ),
 )
 def predict(request: Request, *, slurm: InSlurmJob = False, as_json: AsJson = False, verbose: Verbose = False) -> None:
-    """Predict time, power, energy and memory of a network's pass."""
+    """Predict time, power, energy and memory of a network."""
     from clockwatt.cli.answer_text import print_answer
     from clockwatt.cli.printing import print_json
 

@@ -34,7 +34,7 @@ def preflight(
     as_json: AsJson = False,
     verbose: Verbose = False,
 ) -> None:
-    """Predict the cost of a training script's step without a GPU."""
+    """Predict what a step of your training script costs."""
     from clockwatt.predict.api import load
     from clockwatt.predict.request import Request
     from clockwatt.telemetry import injected

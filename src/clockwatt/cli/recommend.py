@@ -36,20 +36,20 @@ if TYPE_CHECKING:
     *("host", "relative_to", "measure_missing", "config_file", "store_dir", *FOLDERS),
     examples=(
         "clockwatt recommend resnet50",
-        "clockwatt recommend vit_b_16 --pass training --precision bf16-mixed --max-slowdown 10%",
+        "clockwatt recommend vit_b_16 --precision bf16-mixed --max-slowdown 10%",
         "clockwatt recommend resnet50 --pass training --precision all --gpu h200",
-        "clockwatt recommend resnet50 --objective time --power-cap 300 --gpu h200 --gpu h100",
+        "clockwatt recommend resnet50 --objective time --power-cap 300",
     ),
 )
 def recommend(
     request: Request,
     *,
-    pareto: Annotated[Path | None, typer.Option(help="Draw time against energy of all candidates as PNG.")] = None,
+    pareto: Annotated[Path | None, typer.Option(help="Draw time against energy of all candidates (PNG).")] = None,
     slurm: InSlurmJob = False,
     as_json: AsJson = False,
     verbose: Verbose = False,
 ) -> None:
-    """Choose the GPU, operating point and precision with the least time or energy."""
+    """Choose GPU, clock and precision of least time or energy."""
     from clockwatt.cli import printing
 
     if pareto is not None and pareto.suffix.lower() != ".png":

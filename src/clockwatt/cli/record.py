@@ -53,7 +53,7 @@ def record(
     show: Annotated[bool, typer.Option("--show", help="Run nothing: show a record again, also one cut off.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Record time, energy and all sensors while your program runs."""
+    """Record time, energy and all sensors of your program."""
     from clockwatt.telemetry.recording.choose import chosen_gpus
     from clockwatt.telemetry.recording.program import check_program
     from clockwatt.telemetry.recording.session import Settings, UnwrittenRecordError

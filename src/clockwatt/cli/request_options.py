@@ -12,12 +12,12 @@ from typing import Annotated, Any
 import typer
 
 from clockwatt.cli import app as cli
-from clockwatt.cli.options import DEFAULT_CONFIG
+from clockwatt.cli.options import DEFAULT_CONFIG, MEASURE
 from clockwatt.errors import ClockwattError, RequestError
 from clockwatt.schema.execution import MODES, PRECISIONS
 from clockwatt.schema.optimizers import LOSSES
 
-_NETWORK, _RUN, _MEASURE, _FOLDERS = "Network", "How it runs", "Measure for the answer", "Files"
+_CHOICE, _NETWORK, _RUN = "Choice", "Network", "How it runs"
 _PARALLEL = "Several GPUs"
 
 
@@ -29,7 +29,7 @@ _OPTIONS: dict[str, tuple[Any, Any, str]] = {
     "network": (
         Annotated[
             str | None,
-            typer.Argument(help="torchvision name, timm:NAME, hf:CONFIG.json or package.module:callable."),
+            typer.Argument(help="resnet50, timm:NAME, hf:CONFIG.json, module:callable.", rich_help_panel=_NETWORK),
         ],
         None,
         "network",
@@ -39,7 +39,8 @@ _OPTIONS: dict[str, tuple[Any, Any, str]] = {
             list[str] | None,
             _option(
                 "--input",
-                help="Shape, batch first: 32,3,224,224, or NAME=SHAPE[:dtype[:below]]; else as measured.",
+                metavar="SHAPE",
+                help="32,3,224,224; token ids: [NAME=]8,128:int64:30522.",
                 panel=_NETWORK,
             ),
         ],
@@ -49,40 +50,38 @@ _OPTIONS: dict[str, tuple[Any, Any, str]] = {
     "operations": (
         Annotated[
             Path | None,
-            _option(help="Predict operations in a file: printed modules with shapes, or specs.", panel=_NETWORK),
+            _option(help="File of printed modules with shapes, or specs.", panel=_NETWORK),
         ],
         None,
         "operations",
     ),
     "input_dtype": (
-        Annotated[str | None, _option(help="float, or int64 for token ids.", panel=_NETWORK)],
+        Annotated[str | None, _option(help="float, or int64 for token ids.", hidden=True)],
         None,
         "input_dtype",
     ),
     "input_below": (
-        Annotated[int | None, _option(min=1, help="Vocabulary size: token ids are below this.", panel=_NETWORK)],
+        Annotated[int | None, _option(min=1, help="Vocabulary size: token ids are below this.", hidden=True)],
         None,
         "input_below",
     ),
     "assume_branch": (
-        Annotated[str | None, _option(help="Outcome of branches that depend on data: true or false.", panel=_NETWORK)],
+        Annotated[str | None, _option(help="Outcome of branches on data: true or false.", panel=_NETWORK)],
         None,
         "assume_branch",
     ),
     "cache_length": (
-        Annotated[
-            int | None, _option(min=1, help="For hf: decoders: decode one step after this many tokens.", panel=_NETWORK)
-        ],
+        Annotated[int | None, _option(min=1, help="Of hf: decoders: decode one step after N tokens.", panel=_NETWORK)],
         None,
         "cache_length",
     ),
     "gpu": (
-        Annotated[list[str] | None, _option("--gpu", help="GPU: its label (h200) or product name (NVIDIA H200).")],
+        Annotated[list[str] | None, _option("--gpu", help="Label (h200) or product name (NVIDIA H200).", panel=_RUN)],
         None,
         "gpus",
     ),
     "gpus": (
-        Annotated[list[str] | None, _option("--gpu", help="Only this GPU; repeat for several.")],
+        Annotated[list[str] | None, _option("--gpu", help="Only this GPU; repeat for several.", panel=_RUN)],
         None,
         "gpus",
     ),
@@ -91,7 +90,7 @@ _OPTIONS: dict[str, tuple[Any, Any, str]] = {
             list[str] | None,
             _option(
                 "--point",
-                help="Operating point: sm1440 (SM clock, MHz), pl150 (power limit, W) …; else default.",
+                help="SM clock in MHz (sm1440), power limit in W (pl150) …",
                 panel=_RUN,
             ),
         ],
@@ -117,8 +116,7 @@ _OPTIONS: dict[str, tuple[Any, Any, str]] = {
         Annotated[
             str | None,
             _option(
-                help=f"{', '.join(PRECISIONS)}; append +channels_last for that layout, or a mode: "
-                f"+{', +'.join(MODES[1:])}.",
+                help=f"{', '.join(PRECISIONS)}; append +channels_last, +{', +'.join(MODES[1:])}.",
                 panel=_RUN,
             ),
         ],
@@ -136,30 +134,30 @@ _OPTIONS: dict[str, tuple[Any, Any, str]] = {
     "optimizer": (
         Annotated[
             str | None,
-            _option(help="Optimizer of a training pass: adamw, sgd-fused …; else the campaign's.", panel=_RUN),
+            _option(help="Of training: adamw, sgd-fused …; else as measured.", panel=_RUN),
         ],
         None,
         "optimizer",
     ),
     "accumulate": (
-        Annotated[int | None, _option(min=1, help="Batches whose gradients a training step adds up.", panel=_RUN)],
+        Annotated[int | None, _option(min=1, help="Batches of one training step.", panel=_RUN)],
         None,
         "accumulate",
     ),
     "clip_norm": (
-        Annotated[float | None, _option(help="Clip the gradient norm to this value.", panel=_RUN)],
+        Annotated[float | None, _option(help="Clip the norm of the gradients to N.", panel=_RUN)],
         None,
         "clip_norm",
     ),
     "loss": (
-        Annotated[str | None, _option(help=f"Loss of a training pass: {', '.join(LOSSES)}.", panel=_RUN)],
+        Annotated[str | None, _option(help=f"Of training: {', '.join(LOSSES)}.", panel=_RUN)],
         None,
         "loss",
     ),
     "host": (
         Annotated[
             str | None,
-            _option(help="Predict for this calibrated host; see `calibrate --host`.", panel=_RUN),
+            _option(help="Host calibrated with `clockwatt calibrate --host`.", panel=_RUN),
         ],
         None,
         "host",
@@ -167,13 +165,13 @@ _OPTIONS: dict[str, tuple[Any, Any, str]] = {
     "relative_to": (
         Annotated[
             str | None,
-            _option(metavar="GPU[@POINT]", help="Report ratios to this standard GPU.", panel=_RUN),
+            _option(metavar="GPU", help="Report ratios to this GPU, or GPU@POINT.", panel=_RUN),
         ],
         None,
         "relative_to",
     ),
     "gpus_per_node": (
-        Annotated[int | None, _option(min=2, help="Train on this many GPUs of one node.", panel=_PARALLEL)],
+        Annotated[int | None, _option(min=2, help="Train on N GPUs of one node.", panel=_PARALLEL)],
         None,
         "gpus_per_node",
     ),
@@ -193,15 +191,13 @@ _OPTIONS: dict[str, tuple[Any, Any, str]] = {
     "stages": (
         Annotated[
             list[str] | None,
-            _option("--stage", help="Module at which a further pipeline stage begins; repeat.", panel=_PARALLEL),
+            _option("--stage", help="Module where a pipeline stage begins; repeat.", panel=_PARALLEL),
         ],
         None,
         "stages",
     ),
     "microbatches": (
-        Annotated[
-            int | None, _option(min=1, help="Parts of a pipeline's batch; 1 for no pipelining.", panel=_PARALLEL)
-        ],
+        Annotated[int | None, _option(min=1, help="Parts of a pipeline's batch.", panel=_PARALLEL)],
         None,
         "microbatches",
     ),
@@ -213,64 +209,66 @@ _OPTIONS: dict[str, tuple[Any, Any, str]] = {
     "measure_missing": (
         Annotated[
             str | None,
-            _option(help="First measure uncertain operations: 20 of them, for 30s, or to ±5%.", panel=_MEASURE),
+            _option(help="Measure uncertain operations first: 20, 30s or 5%.", metavar="LIMIT", panel=MEASURE),
         ],
         None,
         "measure_missing",
     ),
     "measure_whole": (
-        Annotated[bool, _option("--measure-whole", help="Measure the pass itself.", panel=_MEASURE)],
+        Annotated[bool, _option("--measure-whole", help="Measure the pass itself.", panel=MEASURE)],
         False,
         "measure_whole",
     ),
     "config_file": (
-        Annotated[
-            Path, _option("--config", help="Campaign file with the settings of the measurement.", panel=_MEASURE)
-        ],
+        Annotated[Path, _option("--config", help="Campaign with the settings of the measurement.", panel=MEASURE)],
         DEFAULT_CONFIG,
         "config_file",
     ),
     "store_dir": (
-        Annotated[Path | None, _option(help="Store of measurements; else the campaign's.", panel=_MEASURE)],
+        Annotated[Path | None, _option(help="Store of measurements; else the campaign's.", hidden=True)],
         None,
         "store_dir",
     ),
     "predictors_dir": (
         Annotated[
             Path | None,
-            _option(help="Folder that `fit` wrote; else results/predictors and the shipped ones.", panel=_FOLDERS),
+            _option(help="Folder of `fit`; else results/predictors or shipped."),
         ],
         None,
         "predictors_dir",
     ),
     "catalogue_dir": (
-        Annotated[Path | None, _option(help="Folder of a catalogue; else that of the predictors.", panel=_FOLDERS)],
+        Annotated[Path | None, _option(help="Folder of a catalogue; else that of the predictors.", hidden=True)],
         None,
         "catalogue_dir",
     ),
     "validation_dir": (
         Annotated[
             Path | None,
-            _option(help="Folder that `validate` wrote; else the one next to the predictors.", panel=_FOLDERS),
+            _option(help="Folder of `validate`; else next to the predictors.", hidden=True),
         ],
         None,
         "validation_dir",
     ),
-    "objective": (Annotated[str, _option(help="Minimise time, energy or edp (their product).")], "energy", "objective"),
+    "objective": (
+        Annotated[str, _option(help="Minimise time, energy or edp (their product).", panel=_CHOICE)],
+        "energy",
+        "objective",
+    ),
     "max_slowdown": (
-        Annotated[str | None, _option(help="Slowdown allowed against the fastest choice: 10% or 0.1.")],
+        Annotated[str | None, _option(help="Allowed against the fastest choice: 10% or 0.1.", panel=_CHOICE)],
         None,
         "max_slowdown",
     ),
     "power_cap": (
-        Annotated[float | None, _option(min=1, help="Highest mean power over a pass, in W.")],
+        Annotated[float | None, _option(min=1, help="Highest mean power over a pass, in W.", panel=_CHOICE)],
         None,
         "power_cap_w",
     ),
     "request": (
         Annotated[
             str | None,
-            _option(help="Whole request as JSON: text, a file, or - for standard input.", panel=_FOLDERS),
+            _option(help="Whole request as JSON: text, file; -: stdin."),
         ],
         None,
         "",

@@ -17,7 +17,7 @@ def status(
     catalogue_dir: CatalogueOfCampaign = None,
     store_dir: StoreOfCampaign = None,
 ) -> None:
-    """Report the progress of a campaign; trace its networks first if needed."""
+    """Report the progress of a campaign."""
     from clockwatt.workflow import status as stage
     from clockwatt.workflow.plan import catalogue_for
 

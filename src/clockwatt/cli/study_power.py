@@ -20,7 +20,7 @@ StudyDir = Annotated[Path, typer.Option(help="The study's folder of this GPU.")]
     )
 )
 def study_power_run(config_file: Config, gpu: GpuLabel, study_dir: StudyDir) -> None:
-    """Train the study's networks at each operating point; keep existing records."""
+    """Train the power study's networks at operating points."""
     from clockwatt.studies.power.measure import measure_study
 
     measure_study(config.load(config_file), gpu, study_dir)

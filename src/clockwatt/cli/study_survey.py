@@ -38,7 +38,7 @@ def study_survey(
     measurements: Annotated[list[Path], typer.Argument(help="Files of `clockwatt card --output`, or folders of them.")],
     output: Annotated[Path | None, typer.Option(help="Folder to write tables and figures to.")] = None,
 ) -> None:
-    """Split differences between cards into node, card, session and rest."""
+    """Split differences between cards: node, card, session."""
     from rich.console import Console
     from rich.table import Table
 

@@ -21,7 +21,7 @@ StudyDir = Annotated[Path, typer.Option(help="The study's folder of this GPU.")]
     )
 )
 def study_workloads_run(config_file: Config, gpu: GpuLabel, study_dir: StudyDir) -> None:
-    """Record the study's workloads on a GPU; keep existing records."""
+    """Record the study's workloads on a GPU."""
     from clockwatt.studies.workloads.stage import run
 
     run(config.load(config_file), gpu, study_dir)
@@ -33,7 +33,7 @@ def study_workloads_run(config_file: Config, gpu: GpuLabel, study_dir: StudyDir)
     )
 )
 def study_workloads(config_file: Config, gpu: GpuLabel, study_dir: StudyDir) -> None:
-    """Draw the recorded sensors, their correlations and the table of workloads."""
+    """Draw sensors and correlations of recorded workloads."""
     from clockwatt.studies.workloads.stage import figures
 
     figures(config.load(config_file), gpu, study_dir)

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 thermal_app = App(
     no_args_is_help=True,
-    help="Model and forecast the temperature of GPUs that were recorded.",
+    help="Model and forecast the temperature of recorded GPUs.",
     epilog=examples("clockwatt thermal fit records/monday records/tuesday --output thermal"),
 )
 app.add_typer(thermal_app, name="thermal")
@@ -36,9 +36,7 @@ def thermal_fit(
     output: Annotated[Path, typer.Option("--output", help="Folder of the fit.")],
     model: Annotated[
         list[str] | None,
-        typer.Option(
-            help="persistence, linear, polynomial, rc, trees, lstm or gru; repeat it. Else all but lstm, gru."
-        ),
+        typer.Option(help="persistence, linear, polynomial, rc, trees, lstm or gru; repeat it."),
     ] = None,
     horizon: Annotated[list[str] | None, typer.Option(help="How far ahead, such as 30s; repeat it.")] = None,
     as_json: AsJson = False,
@@ -77,12 +75,10 @@ def thermal_forecast(
     at: Annotated[str | None, typer.Option(help="Now, since the program's start, such as 60s; else its end.")] = None,
     throttle_at: Annotated[str | None, typer.Option(help="Temperature at which heat slows it down: 87C.")] = None,
     rest_to: Annotated[str | None, typer.Option(help="Temperature that it is to rest until: 35C.")] = None,
-    job: Annotated[
-        str | None, typer.Option(help="Power of a job, 250W: on which GPU of the node is it coolest?")
-    ] = None,
+    job: Annotated[str | None, typer.Option(help="Power of a job (250W): find its coolest GPU.")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Forecast how warm each GPU of a record gets, from its history; a steady load stays as it is."""
+    """Forecast how warm each GPU of a record gets."""
     from clockwatt.studies.thermal import answers
     from clockwatt.studies.thermal.stored import load_study
     from clockwatt.studies.thermal.traces import read_traces

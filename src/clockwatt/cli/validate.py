@@ -26,7 +26,7 @@ def validate(
     predictors_dir: PredictorsOfCampaign = None,
     output_dir: OutputOfCampaign = None,
 ) -> None:
-    """Compare composed and predicted networks with networks measured whole."""
+    """Compare predicted networks with networks measured whole."""
     from clockwatt.predict.validate import validate as stage
 
     campaign = config.load(config_file)

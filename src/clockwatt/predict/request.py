@@ -341,11 +341,12 @@ class Request(Model):
                 if keywords.count(keyword) > 1:
                     raise RequestError(f"{{input}} {keyword}=…: is given {keywords.count(keyword)} times.")
             return {"inputs": dict(given)}
-        below = self.input_below
-        if below is None and self.input_dtype is None:
+        typed = _keyword_input(f"input={inputs[0]}")[1] if ":" in inputs[0] else {"shape": parse_shape(inputs[0])}
+        below = typed.get("below", self.input_below)
+        if below is None and (self.input_dtype or typed.get("dtype")) is None:
             below = known.indices_below(name)
-        dtype = self.input_dtype or ("float" if below is None else "int64")
-        return {"input": parse_shape(inputs[0]), "input_dtype": dtype, "input_below": below}
+        dtype = self.input_dtype or typed.get("dtype") or ("float" if below is None else "int64")
+        return {"input": typed["shape"], "input_dtype": dtype, "input_below": below}
 
 
 @dataclass(frozen=True)
@@ -438,7 +439,7 @@ def _keyword_input(text: str) -> tuple[str, dict[str, Any]]:
     dtype, _, below = more.partition(":")
     if not equals or not INPUT_NAME.fullmatch(keyword) or (below and not below.isdecimal()):
         raise RequestError(
-            f"{{input}} {text!r}: write NAME=SHAPE[:dtype[:below]], such as input_ids=8,128:int64:30522."
+            f"{{input}} {text!r}: write [NAME=]SHAPE[:dtype[:below]], such as input_ids=8,128:int64:30522."
         )
     given: dict[str, Any] = {"shape": parse_shape(shape, text)}
     if dtype:

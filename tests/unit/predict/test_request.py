@@ -56,6 +56,7 @@ def test_a_network_of_the_campaign_takes_the_indices_it_takes_there_at_any_shape
     assert (network.name, network.input, network.input_below) == (GPT2, [2, 77], 50257)
     assert asked("resnet18", "2,3,64,64").input_below is None
     assert asked("a:b", "2,8", input_dtype="int64", input_below=9).input_below == 9
+    assert asked("a:b", "2,8:int64:9") == asked("a:b", "2,8", input_dtype="int64", input_below=9)
 
 
 def test_without_an_input_it_is_what_was_measured_first():
@@ -77,10 +78,10 @@ def test_what_a_campaign_does_not_know_is_looked_for_among_the_shipped(tmp_path)
     ("inputs", "settings", "message"),
     [
         (["8,x"], {}, "write the shape"),
-        (["8,4", "x=8,2"], {}, "NAME=SHAPE"),
+        (["8,4", "x=8,2"], {}, r"NAME=\]SHAPE"),
         (["8,4", "8,2"], {"input_below": 4}, "go with one input"),
         (["ids=8,4:int64"], {}, "below belong together"),
-        (["ids=8,4:int64:many"], {}, "NAME=SHAPE"),
+        (["ids=8,4:int64:many"], {}, r"NAME=\]SHAPE"),
         (["ids=8,4"], {"input_below": 4}, "go with one input"),
         (["8,4"], {"input_dtype": "int64"}, "input_dtype int64: give input_below too"),
         (["8,4"], {"assume_branch": "perhaps"}, "assume_branch perhaps: choose true or false"),

@@ -72,8 +72,8 @@ class Recorded:
 
 
 _TOKENS = (
-    "It takes token ids: give `input_dtype: int64` and what they are below, `input_below` (--input-below, or "
-    "NAME=SHAPE:int64:BELOW)."
+    "It takes token ids: give `--input 8,128:int64:30522` (shape, dtype, what ids are below), or `input_dtype: int64` "
+    "and `input_below: 30522`."
 )
 
 
@@ -310,7 +310,7 @@ class Tracer(TorchFunctionMode):
         if below is not None and below > len(weight):
             raise self.refusal(
                 f"{functions.described(func)} is given token ids below {below}, but has {len(weight)} rows",
-                f"Give ids below that: `input_below` or `below` (--input-below {len(weight)}).",
+                f"Give ids below that: `input_below` or `below` (--input SHAPE:int64:{len(weight)}).",
             )
 
     def refusal(self, what: str, fix: str, error: BaseException | None = None) -> UntraceableError:
