@@ -85,3 +85,27 @@ def messages(module):
 def test_messages_avoid_them(package):
     found = {str(path): [*map(avoided, messages(path))] for path in (SOURCE / package).rglob("*.py")}
     assert not {path: words for path, words in found.items() if any(words)}
+
+
+def shown(file):
+    """What a file of the page or of the report shows: a script's strings with a space, or the text without tags."""
+    text = file.read_text(encoding="utf-8")
+    if file.suffix == ".js":
+        text = re.sub(r"^\s*(?:/?\*|//).*$", "", text, flags=re.MULTILINE)
+        strings = re.findall(r'"(?:[^"\\\n]|\\.)*"|`(?:[^`$\\]|\\.|\$\{[^{}]*\}|\$)*`', text)
+        return " ".join(re.sub(r"\$\{[^}]*\}", "", string).strip("`") for string in strings if " " in string)
+    return re.sub(r"<(?:style|script).*?</(?:style|script)>|<[^>]*>|``", " ", text, flags=re.DOTALL)
+
+
+SHOWN = sorted(
+    [
+        *(SOURCE / "page/assets").glob("*.js"),
+        SOURCE / "page/assets/page.html",
+        *(ROOT / "workflow/report").glob("*.rst"),
+    ]
+)
+
+
+@pytest.mark.parametrize("file", SHOWN, ids=[file.name for file in SHOWN])
+def test_page_and_captions_avoid_them(file):
+    assert not avoided(shown(file))

@@ -124,7 +124,7 @@ function showAnswer(asked, answer) {
 
 function showWarnings(details, found) {
   details.hidden = !found.length;
-  details.querySelector("summary").textContent = `${counted(found.length, "thing")} to beware of`;
+  details.querySelector("summary").textContent = `${counted(found.length, "warning")}`;
   details.querySelector("ul").replaceChildren(...found.map((text) => element("li", {}, text)));
 }
 

@@ -46,7 +46,7 @@ function recommend(question, { objective, maxSlowdown, powerCap, gpus }) {
     if (notAsked(question, gpus).length === gpus.length) return { refused: NOT_ASKED, elsewhere: true };
     return {
       refused: without.length
-        ? `The pass has no room in the memory of ${sentenceList(without.map((gpu) => content.gpus[gpu].label))}.`
+        ? `The pass does not fit the memory of ${sentenceList(without.map((gpu) => content.gpus[gpu].label))}.`
         : `No GPU chosen here predicts the ${objective === "edp" ? "energy" : objective} of this pass.`,
     };
   }

@@ -17,7 +17,7 @@ function showMethod() {
     ["Temperature", found.temperature_c ? `${found.temperature_c[0]} to ${found.temperature_c[1]} °C` : "not known"],
     ["Idle power", found.idle.length ? found.idle.map((one) => `${quantity(one.power_w, "W")} at ${one.point}`).slice(0, 4).join("; ") : "not calibrated"],
     ["Power from", Object.entries(found.estimators).map(([name, number]) => `${name} (${number.toLocaleString("en")} rows)`).join(", ") || "nothing"],
-    ["Repeats within", Object.entries(found.repeatability).map(([name, value]) => `${percent(value)} where the ${name.replace("_", " ")} sets the pace`).join(", ") || "not calibrated"],
+    ["Repeats within", Object.entries(found.repeatability).map(([name, value]) => `${percent(value)} where limited by the ${name.replace("_", " ")}`).join(", ") || "not calibrated"],
     ...Object.entries(found.versions).filter(([, values]) => values.length).map(([name, values]) => [name, values.join(", ")]),
   ];
   byId("method-facts").replaceChildren(...facts.flatMap(([name, text]) => [element("dt", {}, name), element("dd", {}, text)]));
@@ -36,7 +36,7 @@ function showMethod() {
   showPolling(gpu, found.polling);
 }
 
-const LANES = { ring: { words: "samples that the driver keeps", shape: "circle", colour: "accent" }, fast: { words: "polled by the logger", shape: "square", colour: "warn" } };
+const LANES = { ring: { words: "ring buffer of the driver", shape: "circle", colour: "accent" }, fast: { words: "polled by the logger", shape: "square", colour: "warn" } };
 
 /** Jitter over time of what read the power, by lane. */
 function showPolling(gpu, polling) {

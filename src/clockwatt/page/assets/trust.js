@@ -20,7 +20,7 @@ function showTrust() {
   fill(byId("trust-class"), [["all", "all operations"], ...classes.map((one) => [one.class, one.class])]);
   showTrustLead(label, pass, quantityName, networks, classes);
   fillTable(byId("trust-networks"), [["Composed of", "text"], ["passes"], ["half are within"], ["19 of 20 are within"], ["their sum: half within"], ["90 % intervals held"]], networks.map((one) => [
-    one.source === "measured" ? "measured calls" : "predictions that never saw the network", one.rows.toLocaleString("en"), percent(one.median), percent(one.p95), percent(one.sum), percent(one.coverage),
+    one.source === "measured" ? "measured calls" : "predictions, the network held out", one.rows.toLocaleString("en"), percent(one.median), percent(one.p95), percent(one.sum), percent(one.coverage),
   ]));
   fillTable(byId("trust-classes"), [["Operation", "text"], ["of all energy"], ["half within"], ["19 of 20"], ["90 % held"], ["tried"]], classes.map((one) => [
     one.class, percent(one.share), percent(one.median), percent(one.p95), percent(one.coverage), one.rows.toLocaleString("en"),
@@ -35,9 +35,9 @@ function showTrustLead(label, pass, quantityName, networks, classes) {
   const shares = classes.reduce((sum, one) => sum + (one.share || 0), 0);
   byId("trust-lead").textContent = [
     predicted
-      ? `On ${label} in ${pass}, half of ${counted(predicted.rows, "pass", "passes")} of networks that the predictor never saw came out within ${percent(predicted.median)} of their ${quantityName}, 19 of 20 within ${percent(predicted.p95)}.`
-      : `No network was left out on ${label} in ${pass}: how far whole networks are off is not known.`,
-    shares ? `Weighted by energy, its operations are off by ${percent(weighted / shares)} on average.` : "",
+      ? `On ${label} in ${pass}, half of ${counted(predicted.rows, "pass", "passes")} of held-out networks have an error of at most ${percent(predicted.median)} in ${quantityName}, 19 of 20 of at most ${percent(predicted.p95)}.`
+      : `No network was left out on ${label} in ${pass}: the errors of whole networks are unknown.`,
+    shares ? `Weighted by energy, its operations have a mean error of ${percent(weighted / shares)}.` : "",
   ].filter(Boolean).join(" ");
 }
 
@@ -74,8 +74,8 @@ function showFlags(label) {
     const matters = flags.filter(([flag]) => counts.meanings[flag].learnt !== "yes");
     byId("trust-flags-lead").textContent =
       `${percent((own.flagged || 0) / own.rows)} of ${counted(own.rows, "row")} of ${label} have a flag. ` +
-      (matters.length ? `Those that keep a row from being learnt from, at least at times: ${sentenceList(matters.map(([flag, number]) => `${flagWords(flag)} (${percent(number / own.rows)})`))}. The others are kept, with what they say.` : "None of them keeps a row from being learnt from.");
-    fillTable(byId("trust-flags"), [["Flag", "text"], ["rows"], ["share"], ["learnt from", "text"], ["says that", "text wrap"]], flags.map(([flag, number]) => [
+      (matters.length ? `Flags that exclude a row from training, always or under a condition: ${sentenceList(matters.map(([flag, number]) => `${flagWords(flag)} (${percent(number / own.rows)})`))}. The others exclude nothing.` : "None of them excludes a row from training.");
+    fillTable(byId("trust-flags"), [["Flag", "text"], ["rows"], ["share"], ["used in training", "text"], ["meaning", "text wrap"]], flags.map(([flag, number]) => [
       flagWords(flag), number.toLocaleString("en"), percent(number / own.rows), counts.meanings[flag].learnt.replaceAll("`", "").replaceAll("_", " "), counts.meanings[flag].meaning,
     ]));
     lines.push(...Object.entries(own.not_learnt || {}).map(([why, number]) => `${counted(number, "operation")} at an operating point: ${why}.`));
