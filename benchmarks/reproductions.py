@@ -80,9 +80,9 @@ def thesis() -> tuple[str, list[Row], list[str]]:
         [
             "figure 3.1: time against duration",
             "linear fit on the last 6/7 of the points, 5 σ, shortest duration",
-            "figure `time_against_duration` of each campaign, with the shortest duration by its rule",
+            "figure `time_against_duration` of each campaign: line, band of 5 σ and shortest run by its rule",
             "`snakemake`",
-            f"{PARTLY}: the duration stands below the figure; line and 5 σ band are not drawn",
+            OTHER_CARD,
         ],
         [
             "start-up transients without rest",

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import pandas as pd
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from numpy.typing import NDArray
 
 from clockwatt.config import OperatingPoint
 from clockwatt.figures import style
@@ -25,6 +26,7 @@ SENSORS = {
 RULE_S = 0.1
 """Runs of at least so long were asked for in the thesis."""
 _BEFORE_S = 0.3
+LINE_COLUMNS = ["line_s", "line_deviation_s", "shortest_s"]
 _LINE_PARAMETERS = 2
 _NEAR_DEVIATIONS = 5
 """From a line, for a run to be long enough, as in the thesis."""
@@ -87,12 +89,12 @@ def durations(rows: pd.DataFrame) -> pd.DataFrame:
     pandas.DataFrame
         `gpu`, `point`, `operation`, `calls`, `duration_s`, `relative` (time per call over that of the longest run)
         and half
-        of its 95 % interval, `relative_error`.
+        of its 95 % interval, `relative_error`; the columns of `thesis_line`.
     """
     names = operation_names(list(rows["subject"].unique()))
-    rows = rows.sort_values(["gpu", "subject", "x"])
+    rows = rows.sort_values(["gpu", "subject", "x"], ignore_index=True)
     last = rows.groupby(["gpu", "subject"])["value"].transform("last")
-    return pd.DataFrame(
+    found = pd.DataFrame(
         {
             "gpu": rows["gpu"],
             "point": rows["point"],
@@ -102,17 +104,55 @@ def durations(rows: pd.DataFrame) -> pd.DataFrame:
             "relative": rows["value"] / last,
             "relative_error": NORMAL_95 * rows["standard_error"].astype(float) / last,
         }
-    ).reset_index(drop=True)
+    )
+    lines = [thesis_line(own["calls"], own["duration_s"]) for _, own in found.groupby(["gpu", "operation"])]
+    return found.join(pd.concat(lines)) if lines else found.assign(**dict.fromkeys(LINE_COLUMNS, np.nan))
+
+
+def thesis_line(calls: pd.Series[float], duration_s: pd.Series[float]) -> pd.DataFrame:
+    """Fit a line to runs of one operation, and find the shortest of them that is near it, as C. Nicolai's thesis does.
+
+    The line is fitted to durations against calls of the last 6/7 of the runs; near is within 5 standard deviations
+    from it.
+
+    Parameters
+    ----------
+    calls, duration_s
+        Ascending number of calls, and duration of each run in s.
+
+    Returns
+    -------
+    pandas.DataFrame
+        `LINE_COLUMNS`, indexed as the runs: the line at these calls, the standard deviation of runs from it, and the
+        shortest run from which on all lie near it, all in s; NaN where runs are too few for a deviation.
+    """
+    fitted = slice(len(calls) // 7, None)
+    x, y = calls.to_numpy(float), duration_s.to_numpy(float)
+    if len(x[fitted]) <= _LINE_PARAMETERS:
+        return pd.DataFrame(np.nan, calls.index, LINE_COLUMNS)
+    line_s = np.polynomial.Polynomial.fit(x[fitted], y[fitted], 1)(x)
+    off_s = np.abs(y - line_s)
+    deviation_s = np.sqrt(np.sum(off_s[fitted] ** 2) / (len(x[fitted]) - _LINE_PARAMETERS))
+    far = np.flatnonzero(off_s > _NEAR_DEVIATIONS * deviation_s)
+    shortest_s = y[min(far[-1] + 1, len(x) - 1) if far.size else 0]
+    values = dict(zip(LINE_COLUMNS, (line_s, deviation_s, shortest_s), strict=True))
+    return pd.DataFrame(values, calls.index)
 
 
 def draw_durations(data: pd.DataFrame, gpus: Gpus) -> Figure:
-    """Draw a column for each GPU, a colour for each operation; `data` from `durations`."""
+    """Draw a column for each GPU, a colour for each operation; `data` from `durations`.
+
+    Above, durations against calls with the thesis's line; below, time per call against the duration.
+    """
     if data.empty:
         return style.nothing("no calibration holds times of calls back to back.")
     shown, names = gpus.shown(data["gpu"].unique()), _in_order(sorted(data["operation"].unique()))
     entries = style.entries(names)
-    figure, (panels,) = style.panels(1, len(shown), height_in=2.3, share_y=True)
-    for axes, gpu in zip(panels, shown, strict=True):
+    figure, (above, below) = style.panels(2, len(shown), height_in=2.3, share_y=True)
+    for axes, gpu in zip(above, shown, strict=True):
+        _draw_lines(axes, data[data["gpu"] == gpu], entries)
+        gpus.title(axes, gpu, OperatingPoint.parse(data.loc[data["gpu"] == gpu, "point"].iloc[0]).in_words)
+    for axes, gpu in zip(below, shown, strict=True):
         own = data[data["gpu"] == gpu]
         for entry in entries:
             curve = own[own["operation"] == entry.label]
@@ -126,17 +166,18 @@ def draw_durations(data: pd.DataFrame, gpus: Gpus) -> Figure:
         axes.set_xlim(positive.min() / 1.5, 1.5 * max(positive.max(), RULE_S))
         style.log_axis(axes, "x", "s", "duration of the run")
         axes.yaxis.set_major_formatter("{x:g} ×")
-        gpus.title(axes, gpu, OperatingPoint.parse(own["point"].iloc[0]).in_words)
-    panels[0].set_ylabel("time per call,\nrelative to the longest run")
+    above[0].set_ylabel("duration of the run (log)")
+    below[0].set_ylabel("time per call,\nrelative to the longest run")
     style.legend(figure, entries, "")
     late = data[(data["duration_s"] >= RULE_S) & (data["relative"].notna())]
     told = (
         f" {RULE_S * 1e3:.0f} ms (dashed) or longer: off by at most {100 * np.abs(late['relative'] - 1).max():.1f} %."
     )
-    curves = [rows.sort_values("calls") for _, rows in data[data["gpu"].isin(shown)].groupby(["gpu", "operation"])]
-    found = [shortest_duration_s(rows["calls"].to_numpy(float), rows["duration_s"].to_numpy(float)) for rows in curves]
-    shortest_s = max((value for value in found if np.isfinite(value)), default=np.nan)
-    by_line = f" All runs of {shortest_s * 1e3:.3g} ms or longer lie within 5 σ of a line through the last 6/7."
+    shortest_s = data.loc[data["gpu"].isin(shown), "shortest_s"].max()
+    by_line = (
+        f" Above, lines are fitted to the last 6/7 of the runs, with bands of {_NEAR_DEVIATIONS} σ; rings: the "
+        f"shortest run from which on all lie within, {shortest_s * 1e3:.3g} ms at most."
+    )
     style.footer(
         figure,
         "A run waits for the GPU once, at its end; bars: 95 % intervals of the median of several runs."
@@ -147,25 +188,23 @@ def draw_durations(data: pd.DataFrame, gpus: Gpus) -> Figure:
     return figure
 
 
-def shortest_duration_s(calls: NDArray[np.float64], duration_s: NDArray[np.float64]) -> float:
-    """Return the shortest run, in s, from which on all lie near a line, as C. Nicolai's thesis finds it.
-
-    The line is fitted to durations against calls of the last 6/7 of the runs; near is within 5 standard deviations
-    from it. NaN where these are too few for a deviation.
-
-    Parameters
-    ----------
-    calls, duration_s
-        Ascending number of calls, and duration of each run in s; shape (runs,).
-    """
-    fitted = slice(len(calls) // 7, None)
-    if len(calls[fitted]) <= _LINE_PARAMETERS:
-        return float("nan")
-    line = np.polynomial.Polynomial.fit(calls[fitted], duration_s[fitted], 1)
-    off_s = np.abs(duration_s - line(calls))
-    deviation_s = np.sqrt(np.sum(off_s[fitted] ** 2) / (len(calls[fitted]) - _LINE_PARAMETERS))
-    far = np.flatnonzero(off_s > _NEAR_DEVIATIONS * deviation_s)
-    return float(duration_s[min(far[-1] + 1, len(calls) - 1) if far.size else 0])
+def _draw_lines(axes: Axes, own: pd.DataFrame, entries: Sequence[style.Entry]) -> None:
+    """Draw durations of one GPU against the number of calls, with the line of each operation, its band and its ring."""
+    for entry in entries:
+        runs = own[own["operation"] == entry.label]
+        shape: dict[str, Any] = {"color": entry.colour, "linestyle": "", "clip_on": False}
+        axes.plot(runs["calls"], runs["duration_s"], marker=entry.marker, markersize=3, **shape)
+        near = runs[runs["duration_s"] == runs["shortest_s"]]
+        axes.plot(near["calls"], near["duration_s"], marker="o", markersize=8, markerfacecolor="none", **shape)
+        axes.plot(runs["calls"], runs["line_s"].where(runs["line_s"] > 0), color=entry.colour, linewidth=0.9)
+        half_s = _NEAR_DEVIATIONS * runs["line_deviation_s"]
+        # a logarithmic axis has no negative ends: they are cut off below the shortest run
+        low_s = (runs["line_s"] - half_s).clip(lower=own["duration_s"].min() / 2)
+        high_s = (runs["line_s"] + half_s).clip(lower=own["duration_s"].min() / 2)
+        axes.fill_between(runs["calls"], low_s, high_s, color=entry.colour, alpha=0.12, linewidth=0)
+    axes.set_ylim(own["duration_s"].min() / 2, 2 * own["duration_s"].max())
+    style.log_axis(axes, "x", "", "calls in a run")
+    style.log_axis(axes, "y", "s")
 
 
 def _in_order(names: Sequence[str]) -> list[str]:

@@ -1,6 +1,7 @@
 """What the figures of a calibration show is what it says, of the right operating point."""
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from clockwatt.config import OperatingPoint
@@ -29,7 +30,7 @@ def test_times_are_relative_to_the_longest_run_and_stand_at_its_duration(made):
 def test_the_rule_of_the_thesis_can_be_read_off(made):
     data = calibration.durations(load.calibrated(made.dataset, CalibrationQuantity.TIME_AGAINST_ITERATIONS))
     figure = calibration.draw_durations(data, GPUS)
-    for axes in figure.axes:
+    for axes in figure.axes[len(figure.axes) // 2 :]:
         assert any(np.allclose(line.get_xdata(), 0.1) for line in axes.lines)
         assert axes.get_xlim()[1] > 0.1
 
@@ -59,10 +60,25 @@ def test_operating_points_are_said_in_words(point, words):
 
 
 def test_the_shortest_run_is_the_first_from_which_all_lie_near_the_line():
-    calls = np.array([2.0, 4, 8, 16, 32, 64, 128, 256, 512, 1024])
+    calls = pd.Series([2.0, 4, 8, 16, 32, 64, 128, 256, 512, 1024])
     noise = 1e-7 * np.array([1, -1, 1, -1, 1, -1, 1, -1, 1, -1])
     duration_s = 1e-5 * calls + noise
-    assert calibration.shortest_duration_s(calls, duration_s) == duration_s[0]
+    assert (calibration.thesis_line(calls, duration_s)["shortest_s"] == duration_s[0]).all()
     duration_s[0] += 1e-4
-    assert calibration.shortest_duration_s(calls, duration_s) == duration_s[1]
-    assert np.isnan(calibration.shortest_duration_s(calls[:2], duration_s[:2]))
+    line = calibration.thesis_line(calls, duration_s)
+    assert (line["shortest_s"] == duration_s[1]).all()
+    # the first run is not fitted, so it does not bend the line
+    assert line["line_s"].to_numpy() == pytest.approx(1e-5 * calls.to_numpy(), abs=2e-7)
+    assert line["line_deviation_s"].to_numpy() == pytest.approx(1.1e-7, rel=0.3)
+    assert calibration.thesis_line(calls[:2], duration_s[:2]).isna().all(axis=None)
+
+
+def test_the_line_and_the_ring_of_the_shortest_run_are_drawn(made):
+    data = calibration.durations(load.calibrated(made.dataset, CalibrationQuantity.TIME_AGAINST_ITERATIONS))
+    (panel, *_) = calibration.draw_durations(data, GPUS).axes
+    own = data[data["gpu"] == "a30"]
+    rings = [line for line in panel.lines if line.get_markersize() == 8]
+    assert [ring.get_ydata().tolist() for ring in rings] == [
+        [runs["shortest_s"].iloc[0]] for _, runs in own.groupby("operation", sort=False)
+    ]
+    assert panel.get_xscale() == panel.get_yscale() == "log"
