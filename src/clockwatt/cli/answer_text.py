@@ -137,12 +137,12 @@ def _below(answer: Answer, more: Mapping[str, Any]) -> Iterator[str]:
     if now := more.get("measured_now"):
         yield measured_words(now)
     if answer.host is not None and answer.host.paced_by == "host":
-        yield _host_bound(answer.host, answer.gpu)
+        yield _host_bound(answer.host)
     if not answer.measured_point and answer.intervals:
         yield "Not measured at this operating point: extrapolated with the clock model."
 
 
-def _host_bound(host: HostAnswer, gpu: str) -> str:
+def _host_bound(host: HostAnswer) -> str:
     saved = f" CUDA graphs would save {quantity(host.graph_saves_s, 's')}." if host.graph_saves_s > 0 else ""
     bound = "Host-bound: the CPU issues kernels more slowly than the GPU runs them."
     if host.name is not None:
@@ -150,7 +150,7 @@ def _host_bound(host: HostAnswer, gpu: str) -> str:
     ends = f"hosts {host.low:.2f}–{host.high:.2f}× the median" if host.low < host.high else "only the measured host"
     return (
         f"{bound} The interval covers {ends}, and errors of the prediction; calibrate yours with "
-        f"`{CALIBRATE_HOST.format(gpu=gpu)}`.{saved}"
+        f"`{CALIBRATE_HOST}`.{saved}"
     )
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 from pathlib import Path
 from typing import Annotated
 
@@ -9,62 +11,93 @@ import typer
 
 from clockwatt import config
 from clockwatt.cli.app import app, examples
-from clockwatt.cli.options import RESULTS, Config, GpuLabel, Point, PredictorsDir, point_of
-from clockwatt.errors import ClockwattError
+from clockwatt.cli.options import RESULTS, Point, point_of
+from clockwatt.errors import ClockwattError, OutputError
 from clockwatt.schema.links import ALL_REDUCE
 
 
 @app.command(
     epilog=examples(
+        "clockwatt calibrate --host node7",
+        "clockwatt calibrate --links links.json --gpus 2",
         "clockwatt calibrate --config config/config.yaml --gpu h200 --output h200.json",
-        "clockwatt calibrate --config config/config.yaml --gpu h200 --host node7",
-        "clockwatt calibrate --config config/config.yaml --gpu h200 --links links.json --gpus 2",
     )
 )
 def calibrate(
-    config_file: Config,
-    gpu: GpuLabel,
+    config_file: Annotated[
+        Path | None, typer.Option("--config", help="Campaign; needed without --host and --links.")
+    ] = None,
+    gpu: Annotated[
+        str | None, typer.Option("--gpu", help="Label or product name; else this machine's first GPU.")
+    ] = None,
     point: Point = "default",
     catalogue_dir: Annotated[Path | None, typer.Option(help="Folder that `clockwatt catalogue` wrote.")] = None,
     output: Annotated[Path | None, typer.Option(help="File to write.")] = None,
-    host: Annotated[
-        str | None,
-        typer.Option(help="Calibrate this host instead; name its profile for `predict --host`."),
+    host: Annotated[str | None, typer.Option(help="Calibrate this host; its name for `predict --host`.")] = None,
+    links: Annotated[Path | None, typer.Option(help="Measure links into FILE, for `predict --links`.")] = None,
+    gpus: Annotated[int | None, typer.Option(min=2, help="Number of GPUs for --links; else all.")] = None,
+    predictors_dir: Annotated[
+        Path | None, typer.Option(help="Where --host writes; else results/predictors or yours.")
     ] = None,
-    links: Annotated[
-        Path | None,
-        typer.Option(help="Measure links between GPUs instead; file for `predict --links`."),
-    ] = None,
-    gpus: Annotated[int | None, typer.Option(min=2, help="Number of GPUs for --links; else all visible ones.")] = None,
-    predictors_dir: PredictorsDir = RESULTS / "predictors",
 ) -> None:
     """Calibrate a GPU's sensors and overheads, a host or links."""
-    campaign = config.load(config_file)
-    if links is not None:
-        if any(given is not None for given in (catalogue_dir, output, host)):
-            raise ClockwattError("--links needs no --catalogue-dir, --output or --host: it names its own file.")
-        calibrate_links(campaign, gpu, links, gpus)
-        return
-    if gpus is not None:
+    if links is not None and any(given is not None for given in (catalogue_dir, output, host, predictors_dir)):
+        raise ClockwattError("--links FILE needs no other file or folder, and no --host. Leave them out.")
+    if gpus is not None and links is None:
         raise ClockwattError("--gpus is for --links: give --links FILE too.")
-    chosen = point_of(campaign, gpu, point)
-    if host is not None:
-        if catalogue_dir is not None or output is not None:
-            raise ClockwattError("--host needs no --catalogue-dir and no --output: its profile goes to predictors.")
-        from clockwatt.io.progress import say
-        from clockwatt.measure.calibrate.host import measure_host
-        from clockwatt.predict.hosts import profile_of, profile_path
+    if host is not None and (catalogue_dir is not None or output is not None):
+        raise ClockwattError("--host needs no --catalogue-dir and no --output. Leave them out.")
+    if host is None and links is None and (catalogue_dir is None or output is None):
+        raise ClockwattError("calibrate needs --host NAME, or --links FILE, or --catalogue-dir and --output.")
+    if config_file is None:
+        if host is None and links is None:
+            raise ClockwattError("--output needs the campaign of the GPU. Give --config FILE and --gpu LABEL.")
+        if point != "default":
+            raise ClockwattError(f"--point {point} needs the campaign that has it. Give --config FILE too.")
+        from clockwatt.measure.calibrate.host import campaign_here
 
-        profile_path(predictors_dir, host)  # reject an invalid file name before a minute is spent
-        found = measure_host(campaign, label=gpu, point=chosen)
-        profile = profile_of(host, found.rows, found.operations, found.calls, found.networks, found.seconds)
-        say(f"host {host}: measured in {profile.seconds:.0f} s; its profile is {profile.write(predictors_dir)}")
+        campaign, label = campaign_here(gpu)
+    elif gpu is None:
+        raise ClockwattError("--config FILE needs the label of a GPU in it. Give --gpu LABEL too.")
+    else:
+        campaign, label = config.load(config_file), gpu
+    if links is not None:
+        calibrate_links(campaign, label, links, gpus)
         return
-    if catalogue_dir is None or output is None:
-        raise ClockwattError("calibrate needs --catalogue-dir and --output, or --host NAME, or --links FILE.")
+    chosen = point_of(campaign, label, point)
+    if host is not None:
+        calibrate_host(
+            campaign, label, chosen, host, predictors_dir or (RESULTS / "predictors" if config_file else None)
+        )
+        return
     from clockwatt.measure.calibrate import run as stage
 
-    stage.calibrate(campaign, label=gpu, point=chosen, catalogue_dir=catalogue_dir, output=output)
+    assert catalogue_dir is not None
+    assert output is not None
+    stage.calibrate(campaign, label=label, point=chosen, catalogue_dir=catalogue_dir, output=output)
+
+
+def calibrate_host(
+    campaign: config.CampaignConfig, label: str, point: config.OperatingPoint, host: str, folder: Path | None
+) -> None:
+    """Measure this host and write its profile beside the predictors in `folder`, else into the user's folder."""
+    from clockwatt.io.progress import say
+    from clockwatt.measure.calibrate.host import measure_host
+    from clockwatt.predict.hosts import profile_of, profile_path, user_folder
+
+    path = profile_path(folder or user_folder(), host)  # reject what cannot be written before a minute is spent
+    with contextlib.suppress(OSError):
+        path.parent.mkdir(parents=True, exist_ok=True)
+    if not os.access(path.parent, os.W_OK):
+        fix = "Set XDG_DATA_HOME to a folder of yours." if folder is None else "Give another --predictors-dir."
+        raise OutputError(f"{path}: cannot be written.", fix)
+    found = measure_host(campaign, label=label, point=point)
+    profile = profile_of(host, found.rows, found.operations, found.calls, found.networks, found.seconds)
+    profile.write(path.parents[1])
+    say(
+        f"host {host}: measured in {profile.seconds:.0f} s, written to {path}. "
+        f"Use it: `clockwatt predict NETWORK --gpu GPU --host {host}`."
+    )
 
 
 def calibrate_links(campaign: config.CampaignConfig, label: str, file: Path, count: int | None) -> None:

@@ -27,7 +27,7 @@ Ends = tuple[float, float]
 QUANTITIES = ("time_s", "power_w", "energy_j")
 RATIOS = {"time_s": "time_ratio", "power_w": "power_ratio", "energy_j": "energy_ratio"}
 """Quantities, and the names of their ratios."""
-CALIBRATE_HOST = "clockwatt calibrate --config config/config.yaml --gpu {gpu} --host NAME"
+CALIBRATE_HOST = "clockwatt calibrate --host NAME"
 """Command that warnings name, to run on the host."""
 
 

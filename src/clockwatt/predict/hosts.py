@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -453,8 +454,12 @@ class HostProfile:
 
     @classmethod
     def read(cls, predictors_dir: Path, name: str) -> Self:
-        """Read the profile of a host; DataFileError if there is none of that name, or it is damaged."""
-        path = profile_path(predictors_dir, name)
+        """Read the profile of a host beside the predictors, else in the user's folder.
+
+        RequestError if there is none of that name; DataFileError if it is damaged.
+        """
+        paths = [profile_path(folder, name) for folder in (predictors_dir, user_folder())]
+        path = next((one for one in paths if one.exists()), paths[0])
         try:
             content = json.loads(path.read_text(encoding="utf-8"))
             overheads = {pass_: HostOverheads(**costs) for pass_, costs in content.pop("overheads").items()}
@@ -463,11 +468,11 @@ class HostProfile:
             (execution,) = execution_of_json(content)
             profile = cls(**content, execution=execution, overheads=overheads)
         except FileNotFoundError:
-            there = sorted(one.stem for one in path.parent.glob("*.json"))
+            there = sorted({file.stem for one in paths for file in one.parent.glob("*.json")})
             known = f"there are {', '.join(there)}" if there else "there are none"
             raise RequestError(
-                f"{{host}} {name}: {path} does not exist ({known}). Make it on that host: `clockwatt "
-                f"calibrate --config CONFIG --gpu LABEL --point POINT --host {name}`."
+                f"{{host}} {name}: {' and '.join(map(str, paths))} do not exist ({known}). Make one on that host: "
+                f"`clockwatt calibrate --host {name}`."
             ) from None
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
             raise DataFileError(
@@ -486,6 +491,11 @@ def profile_path(predictors_dir: Path, name: str) -> Path:
     if not name or not all(letter.isalnum() or letter in "._-" for letter in name) or name.startswith("."):
         raise DataFileError(f"host {name!r}: a host's name has letters, digits, '.', '_' and '-' only.")
     return predictors_dir / HOSTS_FOLDER / f"{name}.json"
+
+
+def user_folder() -> Path:
+    """Return the folder for profiles of hosts that were measured without a campaign."""
+    return Path(os.environ.get("XDG_DATA_HOME") or Path.home() / ".local" / "share") / "clockwatt"
 
 
 class _ComparedModel(Protocol):

@@ -14,6 +14,9 @@ from pathlib import Path
 import pandas as pd
 
 from clockwatt.config import CampaignConfig, NetworkConfig, OperatingPoint
+from clockwatt.gpu.interface import GpuNotFoundError
+from clockwatt.gpu.registry import visible_gpus
+from clockwatt.gpu.specs import VIRTUAL_PREFIX, find_spec, spec_or_none, specs
 from clockwatt.io import files
 from clockwatt.measure.calibrate.call_costs import NETWORKS
 from clockwatt.measure.session import measure_shard
@@ -85,6 +88,35 @@ def measure_host(
             networks=files.read_table(folder / NETWORKS_FILE, NETWORK_SCHEMA).to_pandas(),
             seconds=time.monotonic() - begun_s,
         )
+
+
+def campaign_here(gpu: str | None) -> tuple[CampaignConfig, str]:
+    """Return a campaign of one GPU of this machine, and the label of that GPU.
+
+    Parameters
+    ----------
+    gpu
+        Product name or model (`h100`), or `virtual:MODEL`; None for the first GPU that this process may compute on.
+
+    Raises
+    ------
+    GpuNotFoundError
+        If there is none.
+    UnknownGpuError
+        If `gpu` is no known model.
+    """
+    wanted = None if gpu is None else find_spec(gpu)
+    device = gpu
+    if gpu is None or not gpu.startswith(VIRTUAL_PREFIX):
+        names = [one.name for one in visible_gpus()]
+        device = next((name for name in names if wanted in (None, spec_or_none(name))), None)
+        if device is None:
+            raise GpuNotFoundError(f"--gpu {gpu}: this machine has {', '.join(names) or 'no GPU'}. Leave --gpu out.")
+    assert device is not None
+    label = next((model for model, spec in specs().items() if spec is spec_or_none(device)), "gpu")
+    networks = [network.model_dump(mode="json", exclude_unset=True) for network in NETWORKS]
+    content = {"campaign": "host", "gpus": {label: {"device": device}}, "networks": networks}
+    return CampaignConfig.model_validate(content), label
 
 
 def _campaign(config: CampaignConfig, label: str, networks: Sequence[NetworkConfig]) -> CampaignConfig:

@@ -134,7 +134,7 @@ def ask_parallel(predictors: AllGpus, request: Request, network: NetworkConfig, 
     step = step_of(one, forward, model.description.overheads(one.point).power_idle_w)
     make = _pipeline if request.strategy == PIPELINE else functools.partial(_data_parallel, model)
     answer = make(request, links, count, step, one, single)
-    measure = f"clockwatt calibrate --config config/config.yaml --gpu {gpu} --links links.json --gpus {count}"
+    measure = f"clockwatt calibrate --links links.json --gpus {count}"
     origin = (f"These links are those of another machine: run `{measure}` on yours.",) if links.origin else ()
     return replace(answer, warnings=(*single.warnings, *origin))
 

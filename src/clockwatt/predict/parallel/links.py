@@ -135,8 +135,8 @@ class LinkProfile:
             faults |= {fit.kind for fit in fits if not (fit.latency_s >= 0 and fit.bytes_per_s > 0 and fit.gpus > 1)}
         except FileNotFoundError:
             raise RequestError(
-                f"{{links}} {name}: no such file. Make it on a machine with the GPUs: `clockwatt calibrate --config "
-                f"CONFIG --gpu LABEL --links {name}`. Or use a shipped profile: {', '.join(SHIPPED)}."
+                f"{{links}} {name}: no such file. Make it on a machine with the GPUs: `clockwatt calibrate "
+                f"--links {name}`. Or use a shipped profile: {', '.join(SHIPPED)}."
             ) from None
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
             raise DataFileError(f"{path}: not a profile of links ({error}). {_OTHER}") from error
