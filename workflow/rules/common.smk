@@ -153,6 +153,12 @@ def survey_cards(wildcards):
     return [at(f"studies/survey/{wildcards.gpu}/{layout.survey_file(*card)}") for card in cards]
 
 
+def survey_conditions(wildcards):
+    """Every measurement of the conditions of the survey on a GPU."""
+    nodes = campaign.studies.survey.shared_nodes(wildcards.gpu)
+    return [at(f"studies/survey/{wildcards.gpu}/{layout.conditions_file(*node)}") for node in nodes]
+
+
 def survey_resource(name):
     """One of the resources that a job of the survey asks Slurm for: all cards of its node."""
 

@@ -5,7 +5,9 @@ for all cards of its node, so that an index names one card and nothing runs besi
 OUTPUTS, in results/studies/survey/{gpu}/:
 
     card        cards/{node}-{index}-{session}.parquet      measurements; without a row where the card did not answer
+    conditions  conditions/{node}-{repetition}.csv          times of programs alone and beside one another
     tables      variance.csv, cards.csv                     split of the variance; cards, outliers, cards not measured
+                interference.csv                            where the campaign names conditions
     figures     figures/*.png, *.pdf and *.csv
 """
 
@@ -13,7 +15,9 @@ from clockwatt.studies.survey.figures import FIGURES as SURVEY_FIGURES
 
 SURVEY = campaign.studies.survey
 SURVEY_FILES = [
-    study_picture("survey", gpu, name) for gpu in (SURVEY.gpus if SURVEY else ()) for name in SURVEY_FIGURES
+    study_picture("survey", gpu, name)
+    for gpu in (SURVEY.gpus if SURVEY else ())
+    for name in (*SURVEY_FIGURES, *(["interference"] if SURVEY.conditions else []))
 ]
 
 
@@ -44,6 +48,68 @@ rule study_survey_card:
             --node {wildcards.node:q} \
             --index {wildcards.index:q} \
             --output {output.card:q} \
+            >{log:q} 2>&1
+        """
+
+
+rule study_survey_conditions:
+    """Time programs on a node: alone, on several cards at once, two on one card."""
+    output:
+        conditions=at(f"studies/survey/{{gpu}}/{layout.conditions_file('{node}', '{repetition}')}"),
+    log:
+        at("logs/studies/survey/{gpu}/conditions-{node}-{repetition}.log"),
+    benchmark:
+        at("benchmarks/studies/survey/{gpu}/conditions-{node}-{repetition}.tsv")
+    wildcard_constraints:
+        node="[A-Za-z0-9_.-]+",
+        repetition="[0-9]+",
+    priority: shuffled("survey")
+    conda:
+        "../../envs/torch.yaml"
+    resources:
+        **SURVEY_RESOURCES,
+    params:
+        settings=lambda wildcards: gpu_settings(wildcards.gpu)
+        | {"conditions": SURVEY.conditions, "seconds": SURVEY.seconds},
+    shell:
+        """
+        python -m clockwatt study-survey-conditions \
+            --config "$CLOCKWATT_RUN"/config.yaml \
+            --gpu {wildcards.gpu:q} \
+            --node {wildcards.node:q} \
+            --repetition {wildcards.repetition} \
+            --output {output.conditions:q} \
+            >{log:q} 2>&1
+        """
+
+
+rule study_survey_interference:
+    """Compute how much slower programs are beside others."""
+    input:
+        conditions=survey_conditions,
+    output:
+        table=at("studies/survey/{gpu}/interference.csv"),
+        png=at("studies/survey/{gpu}/figures/interference.png"),
+        pdf=at("studies/survey/{gpu}/figures/interference.pdf"),
+        csv=at("studies/survey/{gpu}/figures/interference.csv"),
+    log:
+        at("logs/studies/survey/{gpu}/interference.log"),
+    benchmark:
+        at("benchmarks/studies/survey/{gpu}/interference.tsv")
+    conda:
+        "../../envs/torch.yaml"
+    resources:
+        **stage_resources("figures"),
+    params:
+        results=results_dir,
+        device=lambda wildcards: campaign.gpus[wildcards.gpu].device,
+        code=run.code.stages["study_survey"],
+    shell:
+        """
+        python -m clockwatt study-survey-interference \
+            {input.conditions:q} \
+            --name {params.device:q} \
+            --output {params.results:q}/studies/survey/{wildcards.gpu:q} \
             >{log:q} 2>&1
         """
 

@@ -12,6 +12,7 @@ from clockwatt.config.points import DEFAULT_POINT, POINT_PATTERN, POINT_SETTINGS
 from clockwatt.config.reading import dump, json_schema, load, parse, parse_network, read_yaml
 from clockwatt.config.slurm import SlurmResources
 from clockwatt.config.studies import (
+    CONDITION_PROGRAMS,
     POWER_NETWORKS,
     WORKLOADS,
     PowerStudyConfig,
@@ -23,6 +24,7 @@ from clockwatt.config.studies import (
 )
 
 __all__ = [
+    "CONDITION_PROGRAMS",
     "DEFAULT_POINT",
     "INPUT_NAME",
     "LABEL_PATTERN",

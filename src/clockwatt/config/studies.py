@@ -23,6 +23,10 @@ WorkloadName = Literal[
 WORKLOADS: tuple[WorkloadName, ...] = tuple(name for name in get_args(WorkloadName) if name not in POWER_NETWORKS)
 """Those that are recorded where none is named; the networks of the other study may be named, too."""
 
+ConditionName = Literal["together", "shared"]
+CONDITION_PROGRAMS = ("sgemm", "resnet50", "bert", "dlrm")
+"""Programs that the survey times alone and beside one another."""
+
 
 class PowerStudyGpu(Model):
     """Operating points of one GPU in the study of power limits: limits first, then clocks, never both at once."""
@@ -159,6 +163,14 @@ class SurveyStudyConfig(Model):
         1, ge=1, le=1000, description="measurements of each card; raise it on another day to separate card and session"
     )
     rounds: int = Field(5, ge=2, le=15, description="how often a session measures each operation; one takes about 10 s")
+    conditions: list[ConditionName] = Field(
+        [],
+        description="conditions beside a card alone. together: SGEMM on 2, 3, … all cards of a node at once; shared: "
+        "SGEMM, ResNet-50, BERT and a DLRM, two at a time on one card",
+        examples=[["together", "shared"]],
+    )
+    repetitions: int = Field(3, ge=1, le=100, description="of the conditions on each node; a job each")
+    seconds: float = Field(5.0, gt=0, le=60, description="how long programs are timed under each condition")
 
     @field_validator("gpus")
     @classmethod
@@ -168,6 +180,17 @@ class SurveyStudyConfig(Model):
                 if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}", node):
                     raise ValueError(f"{label}: {node!r:.80} is not one node: name each, as `sinfo -N` shows it")
         return gpus
+
+    @field_validator("conditions")
+    @classmethod
+    def _conditions_differ(cls, conditions: list[ConditionName]) -> list[ConditionName]:
+        check_different(conditions, "a condition")
+        return conditions
+
+    def shared_nodes(self, gpu: str) -> list[tuple[str, int]]:
+        """Return node and repetition of each measurement of the conditions on a GPU, by its label."""
+        repetitions = range(1, self.repetitions + 1) if self.conditions else ()
+        return [(node, repetition) for repetition in repetitions for node in self.gpus[gpu]]
 
     def cards(self, gpu: str) -> list[tuple[str, int, int]]:
         """Return node, index and session of each measurement of a GPU, by its label."""

@@ -48,6 +48,11 @@ def survey_file(node: str, index: int | str, session: int | str) -> Path:
     return Path("cards") / f"{node}-{index}-{session}.parquet"
 
 
+def conditions_file(node: str, repetition: int | str) -> Path:
+    """Return the times of programs under the conditions of the survey, below its folder of a GPU."""
+    return Path("conditions") / f"{node}-{repetition}.csv"
+
+
 def point_dir(gpu: str, point: object) -> Path:
     """Return the folder, below store or measurements, of a GPU at an operating point."""
     return Path(gpu) / str(point)

@@ -18,8 +18,8 @@ Settings = dict[str, Any]
 
 _PRIORITIES = 10_000
 
-SURVEY_MIN = 10
-"""Minutes of a job of the survey of cards, which measures for less than three."""
+SURVEY_MIN = 20
+"""Minutes of a job of the survey of cards: a card takes less than three, all conditions of 8 cards ten."""
 
 SLURM_RESOURCES = (
     "slurm_partition",

@@ -82,6 +82,9 @@ def study_jobs(campaign: CampaignConfig) -> Iterator[Job]:
         for card in survey.cards(gpu) if survey else ():
             file = layout.survey_file(*card)
             yield _study_job("survey", gpu, str(file), f"{file.stem}.log")
+        for shared in survey.shared_nodes(gpu) if survey else ():
+            file = layout.conditions_file(*shared)
+            yield _study_job("survey", gpu, str(file), f"conditions-{file.stem}.log")
         yield _study_job("survey", gpu, "variance.csv", "survey.log")
 
 

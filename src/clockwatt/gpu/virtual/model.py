@@ -41,6 +41,9 @@ FLOOR_AT_BOOST_S = 1.0e-6
 IDLE_FIXED, IDLE_MEMORY, IDLE_CLOCK = 0.8, 0.2, 0.3
 """Idle power, relative to the specified one: fixed, with the memory clock, and with V²f of an SM clock held up."""
 
+NEIGHBOUR_SLOWDOWN = 0.001
+"""Longer times for each busy card of the same node."""
+
 
 @dataclass(frozen=True)
 class Work:
@@ -201,6 +204,21 @@ class CardModel:
         """Return a standard normal number, cut off at two deviations, that only the arguments and the seed decide."""
         uniform = [hashed(self._seed, i, *parts) for i in range(12)]
         return max(-2.0, min(2.0, sum(uniform) - 6))
+
+
+def contended(busy: Sequence[float], neighbours: int) -> float:
+    """Return the factor of a program's time beside others.
+
+    Programs on one card take turns: together they keep it busy for the sum of their shares, which is 1 at most.
+
+    Parameters
+    ----------
+    busy
+        Share of the time in which each program on the card, itself included, keeps the device busy when alone.
+    neighbours
+        Number of other cards of the node at work.
+    """
+    return max(1.0, sum(busy)) * (1 + NEIGHBOUR_SLOWDOWN * neighbours)
 
 
 def hashed(*parts: object) -> float:

@@ -62,7 +62,7 @@ def measure(campaign: CampaignConfig, label: str, node: str, index: int, output:
             hosts = pa.array([node] * len(table), table.schema.field("host").type)
             table = table.set_column(table.schema.get_field_index("host"), table.schema.field("host"), hosts)
         else:
-            table = measure_card(_uuid(gpu.device, node, index), rounds=rounds)
+            table = measure_card(uuid_of_card(gpu.device, node, index), rounds=rounds)
     except (GpuError, BenchLostError) as error:
         say(f"{node}: card {index} was not measured: {error}")
         about = (MEASUREMENT_SCHEMA.metadata or {}) | {_REASON: str(error).encode()}
@@ -70,7 +70,16 @@ def measure(campaign: CampaignConfig, label: str, node: str, index: int, output:
     files.write_table(table, output)
 
 
-def _uuid(device: str, node: str, index: int) -> str:
+def uuid_of_card(device: str, node: str, index: int) -> str:
+    """Return the UUID of the card of this node with an index among those of this job.
+
+    Raises
+    ------
+    ClockwattError
+        If this is another node.
+    GpuNotFoundError
+        If there is no such card, or it is of another model.
+    """
     here = os.environ.get("SLURMD_NODENAME") or socket.gethostname().partition(".")[0]
     if here != node:
         raise ClockwattError(f"this is node {here}, not {node}. Run it there, or correct studies.survey.gpus.")
