@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from clockwatt.config import TrainingConfig
+from clockwatt.errors import ClockwattError
 from clockwatt.operations.spec.operation import OPTIMIZER_PREFIX, Operation, OperationSpecError, TensorSpec
 from clockwatt.schema.optimizers import BY_CLASS, FUSED, Optimizer, kind_of
 
@@ -63,7 +64,18 @@ def hold_still(optimizer: torch.optim.Optimizer) -> None:
 
 
 def operation_of(training: TrainingConfig, parameters: Sequence[TensorSpec]) -> Operation:
-    """One step of the configured optimizer as an operation, known by the shapes of its parameters."""
+    """One step of the configured optimizer as an operation, known by the shapes of its parameters.
+
+    Raises
+    ------
+    ClockwattError
+        If the optimizer refuses such parameters.
+    """
+    given = {name: value for name, value in settings(training).items() if name != "fused"}
+    try:
+        _BY_FUNCTION[_function(training)]([torch.empty(spec.shape, device="meta") for spec in parameters], **given)
+    except ValueError as error:
+        raise ClockwattError(f"{training.optimizer} cannot train these parameters: {error}. Choose another.") from error
     return Operation(
         _function(training),
         args=([{"tensor": number} for number in range(len(parameters))],),

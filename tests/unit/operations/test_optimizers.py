@@ -13,7 +13,7 @@ from clockwatt.errors import ClockwattError, ConfigError
 from clockwatt.operations import optimizers
 from clockwatt.operations.rows import operation_row
 from clockwatt.operations.spec.operation import TensorSpec
-from clockwatt.schema.optimizers import BY_CLASS, NAMES, NOT_SUPPORTED, optimizer_name, states_of
+from clockwatt.schema.optimizers import BY_CLASS, NAMES, NOT_SUPPORTED, OPTIMIZERS, Optimizer, optimizer_name, states_of
 
 SHAPES = [(8, 6), (8,), (4, 3, 5, 5)]
 PARAMETERS = [TensorSpec.dense(shape, "float32", grad=True, parameter=True) for shape in SHAPES]
@@ -95,3 +95,11 @@ def test_wrong_training_steps_are_refused(training, message):
     campaign = {"campaign": "c", "gpus": {"a": {"device": "virtual:a30"}}, "networks": [{"name": "toy", "input": [8]}]}
     with pytest.raises(ConfigError, match=message):
         config.parse({**campaign, "training": training})
+
+
+def test_an_optimizer_that_refuses_some_parameters_is_an_error(monkeypatch):
+    monkeypatch.setitem(OPTIMIZERS, "sgd", Optimizer("Muon", 1, 80))
+    monkeypatch.setitem(optimizers._BY_FUNCTION, "torch.optim.Muon", torch.optim.Muon)
+    assert optimizers.operation_of(TrainingConfig(optimizer="sgd"), PARAMETERS[:1]).function == "torch.optim.Muon"
+    with pytest.raises(ClockwattError, match="sgd cannot train these parameters: Muon only supports 2D parameters"):
+        optimizers.operation_of(TrainingConfig(optimizer="sgd"), PARAMETERS)
