@@ -20,6 +20,11 @@ _STEPS = 2
 """Steps after which a script has shown what one costs: the first makes the optimizer's state."""
 
 
+_NO_OPTIMIZER = (
+    "trains without an optimizer, so that no step of it ends. Change the parameters with step() of one of torch.optim."
+)
+
+
 class _Script(PretendedRun):
     """The script of this process; what it prints goes to standard error."""
 
@@ -52,6 +57,9 @@ class _Script(PretendedRun):
         os.dup2(self._output, 1)
         status = 0
         try:
+            if self.learns_without_optimizer:
+                print(f"error: {self.program}: {_NO_OPTIMIZER}", file=sys.stderr)
+                self.leave(1)
             if self.step is None:  # the command says so, unless another process of the script reports
                 return
             if self._asked["json"]:
@@ -64,6 +72,11 @@ class _Script(PretendedRun):
             print(f"error: {error}", file=sys.stderr)
             status = 1
         self.leave(status)
+
+    @property
+    def learns_without_optimizer(self) -> bool:
+        """Whether gradients were computed and no optimizer has stepped."""
+        return self._tracer.steps == 0 and self._tracer.has_gradients
 
     def leave(self, status: int) -> NoReturn:
         """End the process at once, without what the script would do at its end."""
@@ -89,6 +102,8 @@ def begin() -> None:
             return
         if isinstance(error, NetworkError):
             print(f"error: {error}", file=sys.stderr)
+        elif script.learns_without_optimizer and not isinstance(error, KeyboardInterrupt):
+            print(f"error: {script.program}: {_NO_OPTIMIZER}", file=sys.stderr)
         else:
             shown(kind, error, trace)
             if not isinstance(error, KeyboardInterrupt):

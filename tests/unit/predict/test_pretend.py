@@ -187,6 +187,8 @@ def test_the_guide_runs(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 SCRIPT = """
+import importlib.util
+importlib.util.find_spec("torch")  # as transformers does: looks for it without importing it
 import sys, torch
 from torch.utils.data import DataLoader, TensorDataset
 
@@ -230,6 +232,25 @@ def test_preflight_names_the_line_of_a_script_that_needs_its_data(tmp_path: Path
     assert ended.returncode == 1
     assert "train.py:3" in ended.stderr
     assert "Traceback" not in ended.stderr
+    assert not ended.stdout
+
+
+@pytest.mark.usefixtures("ready")
+def test_preflight_says_that_a_script_has_no_optimizer(tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    text = """
+import torch
+model = torch.nn.Linear(8, 8).cuda()
+for _ in range(3):
+    model.zero_grad()
+    model(torch.randn(4, 8).cuda()).sum().backward()
+    for parameter in model.parameters():
+        parameter.data.add_(parameter.grad, alpha=-0.1)
+torch.save(model.state_dict(), "model.pt")
+"""
+    ended = preflight(script, text, "--", sys.executable, str(script))
+    assert ended.returncode == 1
+    assert "train.py: trains without an optimizer" in ended.stderr
     assert not ended.stdout
 
 

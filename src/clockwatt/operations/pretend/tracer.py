@@ -153,6 +153,11 @@ class PretendTracer(Tracer):
         self.uncompiled = True
         return (lambda own: own) if function is None else function
 
+    @property
+    def has_gradients(self) -> bool:
+        """Whether the step so far has run a backward pass."""
+        return self._seen.backward_nodes > 0
+
     def number_of(self, tensor: torch.Tensor) -> int:
         """Number of a tensor within the step, which is not kept alive."""
         return self._weak_numbers.setdefault(tensor, len(self._weak_numbers))  # type: ignore[no-any-return]

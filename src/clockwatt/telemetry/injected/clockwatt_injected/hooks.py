@@ -31,27 +31,29 @@ class _Finder:
         self._hooks = dict(hooks)
 
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
-        hook = self._hooks.pop(name, None)
-        if hook is None:
+        if name not in self._hooks:
             return None
         for finder in list(sys.meta_path):
             find = getattr(finder, "find_spec", None)
             spec = None if find is None or finder is self else find(name, path, target)
             if spec is not None:
-                _run_after(spec, name, hook)
+                _run_after(spec, name, self._hooks)
                 return spec
         return None
 
 
-def _run_after(spec: Any, name: str, hook: Callable[[str], None]) -> None:
+def _run_after(spec: Any, name: str, hooks: dict[str, Callable[[str], None]]) -> None:
     loader = spec.loader
     execute = getattr(loader, "exec_module", None)
     if execute is None:
         return
 
     def exec_module(module: Any) -> None:
-        del loader.exec_module
+        vars(loader).pop("exec_module", None)
         execute(module)
+        hook = hooks.pop(name, None)  # only now: libraries look for a module's spec without importing it
+        if hook is None:
+            return
         try:
             hook(name)
         except (ImportError, AttributeError, TypeError, ValueError) as error:
